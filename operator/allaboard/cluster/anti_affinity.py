@@ -1,8 +1,8 @@
-"""Whom bound pods keep out of their topology domains: required anti-affinity, indexed so that terms which can't match cost nothing.
+"""The required anti-affinity of bound pods, indexed so that terms that can't match a candidate cost nothing.
 
-Anybody may state terms that reach into all namespaces, and every candidate has to be tried on them. So terms are found by the namespace
-that they concern and by a label that they require, of one namespace so many are tried and no more, and what came of it is remembered for
-labels that are alike until a term comes or goes.
+Any tenant may state terms that select pods in all namespaces, and every candidate must be matched against them. Terms are therefore
+indexed by the namespace that they select and by a label that they require. Of one holder namespace a limited number is matched, and the
+result is cached for equal labels until a term comes or goes.
 """
 
 import itertools
@@ -14,21 +14,24 @@ from allaboard.model.podterms import PodTerm
 
 Labels = tuple[tuple[str, str], ...]
 Several = frozenset[tuple[str, frozenset[str | None]]]
-"""Labels of which the pods that are asked for have different values, and these; ``None`` for those without such a label."""
+"""Labels for which the pods in question have different values, with these values; ``None`` stands for pods without the label."""
 Domains = Mapping[str, Collection[str]]
-"""Names of nodes by topology key: of the domains that these are in a pod is kept out."""
+"""Topology key to names of nodes whose domains the pod must avoid."""
 
 _Place = tuple[str | None, str | None, str | None]
 _MOST_REMEMBERED = 1024
 
 
 class AntiAffinityTerms:
-    """The terms of all bound pods, and the nodes of their holders. ``on_excess`` hears of the limit that keeps some from being tried."""
+    """The required anti-affinity terms of all bound pods, and the nodes of their holders.
+
+    ``on_excess`` is called with a limit's name when that limit keeps terms from being matched.
+    """
 
     def __init__(self) -> None:
         self.on_excess: Callable[[str], None] = lambda limit: None
-        # By the namespace that they concern (None: any) and a label that they require, its value (None: several) and key (None: no label);
-        # then by the namespace of the holders.
+        # By the selected namespace (None: any) and a required label with its key (None: no label) and value (None: several); then by the
+        # namespace of the holders.
         self._terms: dict[_Place, dict[str, dict[PodTerm, Counter[str]]]] = {}
         self._keys: Counter[str] = Counter()
         self._known: dict[tuple[str, Labels, Several], Domains] = {}
@@ -37,7 +40,7 @@ class AntiAffinityTerms:
         return bool(self._terms)
 
     def add(self, namespace: str, terms: Collection[PodTerm], node_name: str) -> None:
-        """A pod of ``namespace`` that holds ``terms`` is on a node."""
+        """Add a pod of ``namespace`` that holds ``terms`` and is on a node."""
         for term in terms:
             for place in _places(namespace, term):
                 self._terms.setdefault(place, {}).setdefault(namespace, {}).setdefault(term, Counter())[node_name] += 1
@@ -45,7 +48,7 @@ class AntiAffinityTerms:
         self._known.clear()
 
     def remove(self, namespace: str, terms: Collection[PodTerm], node_name: str) -> None:
-        """It isn't any more."""
+        """Remove a pod that ``add`` has added."""
         for term in terms:
             for place in _places(namespace, term):
                 self._leave(place, namespace, term, node_name)
@@ -56,11 +59,11 @@ class AntiAffinityTerms:
         self._known.clear()
 
     def relevant(self, labels: Labels) -> Labels:
-        """Those of ``labels`` that any term has to do with: pods that have these in common are kept out of the same domains."""
+        """Return those of ``labels`` whose key occurs in a term: pods that agree in these must avoid the same domains."""
         return tuple(pair for pair in labels if pair[0] in self._keys)
 
     def domains(self, namespace: str, labels: Labels, several: Several = frozenset()) -> Domains:
-        """What pods of ``namespace`` are kept out of that have the relevant ``labels``, any of them with ``several`` values of others."""
+        """Return the domains that pods of ``namespace`` with the relevant ``labels``, and any values of ``several``, must avoid."""
         key = (namespace, labels, several)
         known = self._known.get(key)
         if known is None:
@@ -86,7 +89,7 @@ class AntiAffinityTerms:
         return found
 
     def _where(self, namespace: str, labels: Mapping[str, str], several: Mapping[str, frozenset[str | None]]) -> Iterator[_Place]:
-        """Where the terms are that may match."""
+        """Yield the index keys of terms that may match."""
         for concerned in (namespace, None):
             yield concerned, None, None
             for key, stated in labels.items():
@@ -98,7 +101,7 @@ class AntiAffinityTerms:
                 yield place
 
     def _leave(self, place: _Place, namespace: str, term: PodTerm, node_name: str) -> None:
-        """Count one holder less, and leave nothing empty behind."""
+        """Count one holder less, and delete empty entries."""
         by_holder = self._terms[place]
         terms = by_holder[namespace]
         nodes = terms[term]

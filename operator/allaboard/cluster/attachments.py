@@ -1,7 +1,7 @@
 """The CSI volumes that nodes have attached for their pods, and how many more each node can attach.
 
-Pods name claims, and what a claim is bound to may be heard of later than the pod. So the claims are kept by node, and the volumes of a
-node are worked out anew when it is asked for them after a change of its pods, of one of their claims, or of a claim's volume.
+Pods name claims, and a claim's volume may become known later than the pod. The claims are therefore kept by node. The volumes of a node
+are computed anew on the next query after a change of its pods, of one of their claims, or of a claim's volume.
 """
 
 from collections import Counter
@@ -17,14 +17,14 @@ from allaboard.model.pod import Pod
 from allaboard.model.volumes import Attaches, Volume
 
 UNLIMITED = 2**31
-"""Volumes that a node can attach of a driver that states no limit."""
+"""The number of volumes that a node can attach for a driver without a limit."""
 
 _Use = str | Volume
 """A claim by ``namespace/name``, or a volume that a pod names itself."""
 
 
 class AttachedVolumes:
-    """The volumes that pods have attached to nodes. ``volumes`` tells what claims are bound to, and the limits of nodes."""
+    """The volumes that pods have attached to nodes. ``volumes`` knows the volumes of claims, and the limits of nodes."""
 
     def __init__(self, volumes: VolumeView) -> None:
         self._volumes = volumes
@@ -32,8 +32,8 @@ class AttachedVolumes:
         self._users: dict[str, set[str]] = {}  # nodes by claim
         self._attached: dict[str, frozenset[Volume]] = {}  # by node
         self._nodes: dict[Volume, set[str]] = {}
-        self._stale: set[str] = set()  # nodes whose volumes have to be worked out
-        self._changed: set[str] = set()  # nodes whose number of volumes has changed since ``free`` was worked out
+        self._stale: set[str] = set()  # nodes whose volumes must be computed
+        self._changed: set[str] = set()  # nodes whose number of volumes has changed since ``free`` was computed
         self._order: tuple[Node, ...] | None = None
         self._positions: dict[str, int] = {}
         self._free: Mapping[str, Integers] = {}
@@ -70,7 +70,10 @@ class AttachedVolumes:
                 del self._uses[node_name]
 
     def asked_by(self, pod: Pod, users: Callable[[Volume], int] = lambda volume: 2) -> tuple[Attaches, ...]:
-        """Return what a pod attaches of drivers with a limit; a volume is its own that has one of the gang's ``users`` and no node."""
+        """Return what a pod attaches for each driver with a limit.
+
+        A volume is the pod's own if it has one user in the gang, by ``users``, and no node has attached it.
+        """
         own: Counter[str] = Counter()
         shared: dict[str, list[tuple[str, tuple[str, ...]]]] = {}
         for volume in sorted(self._volumes.attached_by(pod)):
@@ -86,7 +89,7 @@ class AttachedVolumes:
         return [volume for volume in self._volumes.attached_by(pod) if node_name not in self._nodes_with(volume)]
 
     def free(self, nodes: tuple[Node, ...]) -> Mapping[str, Integers]:
-        """Return how many more volumes of each driver with a limit ``nodes`` can attach: int64[nodes], negative where it is too many."""
+        """Return how many more volumes of each driver with a limit ``nodes`` can attach: int64[nodes], negative beyond the limit."""
         if not self._volumes.limited:
             return {}
         self._refresh()
@@ -106,7 +109,7 @@ class AttachedVolumes:
         return self._free
 
     def free_on(self, node_name: str) -> dict[str, int]:
-        """Return how many more volumes of each driver with a limit a node can attach; a driver without one is left out."""
+        """Return how many more volumes of each driver with a limit a node can attach."""
         self._refresh()
         attached = Counter(volume.driver for volume in self._attached.get(node_name, ()))
         return {driver: limit - attached[driver] for driver, limit in self._volumes.limits_of(node_name).items()}

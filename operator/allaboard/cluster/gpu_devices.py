@@ -17,14 +17,14 @@ from allaboard.model.gpu_sharing import GPU, WHOLE, Shared, Taken, Unnamed, char
 from allaboard.model.node import Node
 from allaboard.model.snapshot import Sharing, Snapshot
 
-_MOST_WHOLE = 64  # GPUs of a node without a driver, which are told one by one only to be scored beside those that are shared
+_MOST_WHOLE = 64  # GPUs of a node without a driver, listed one by one only so that they are scored beside shared ones
 
 
 @dataclass(slots=True)
 class _Row:
-    """``place`` is the row of the array; nothing is charged to it before its pods were counted.
+    """The shared devices of one node. ``place`` is the row of the array, to which nothing is charged until its pods are counted.
 
-    ``unnamed`` are the pods whose devices nothing names; ``worst`` is what is free with them, ``None`` when it is to be worked out.
+    ``unnamed`` are the pods whose devices aren't known; ``worst`` is what is free with them, ``None`` until it is computed.
     """
 
     shared: Shared
@@ -35,7 +35,10 @@ class _Row:
 
 
 class SharedDevices:
-    """``are_any`` tells whether a node shares its GPUs: if none does, nothing that happens to pods need be told here."""
+    """What is free of each GPU of the nodes that share theirs.
+
+    ``are_any`` tells whether any node shares its GPUs; otherwise changes of pods need not be passed here.
+    """
 
     def __init__(self) -> None:
         self.are_any = False
@@ -52,7 +55,7 @@ class SharedDevices:
         self._places: Integers = np.zeros(0, dtype=np.int64)
 
     def offer(self, node_name: str, shared: Shared | None) -> None:
-        """Take which devices a node shares; ``None`` if it doesn't."""
+        """Set the devices that a node shares; ``None`` if it shares none."""
         row = self._rows.get(node_name)
         if row is None and shared is None:
             return
@@ -72,15 +75,15 @@ class SharedDevices:
         self.uncounted.add(node_name)
 
     def add(self, node_name: str, spec: SchedulingSpec, taken: Sequence[Taken]) -> None:
-        """A pod of ``spec`` has, or is promised, a seat on a node."""
+        """Charge a pod of ``spec`` that is bound to a node or assumed on it."""
         self._change(node_name, spec, taken, -1)
 
     def subtract(self, node_name: str, spec: SchedulingSpec, taken: Sequence[Taken]) -> None:
-        """It hasn't any more."""
+        """Stop charging a pod that ``add`` has charged."""
         self._change(node_name, spec, taken, +1)
 
     def count(self, charges: Iterable[tuple[str, SchedulingSpec, Sequence[Taken]]]) -> None:
-        """Count the pods of the nodes that are ``uncounted``, among those of all nodes."""
+        """Count the pods of the ``uncounted`` nodes; ``charges`` are those of all nodes."""
         names, self.uncounted = self.uncounted, set()
         for name in names:
             self._rows[name].is_counted = True
@@ -90,11 +93,11 @@ class SharedDevices:
                 self._change(node_name, spec, taken, -1)
 
     def reserve(self, node_names: Iterable[str]) -> None:
-        """Have no device of these nodes be free, instead of those that were kept before: who may come to have which isn't known."""
+        """Count no device of these nodes as free; earlier reservations are replaced. Which devices the pods will have isn't known."""
         self._reserved = frozenset(node_names)
 
     def is_overbooked(self, node_name: str, uuids: Sequence[str]) -> bool:
-        """Whether more is taken of any of the devices ``uuids`` of a node than there is, or one isn't there any more."""
+        """Return whether one of the devices ``uuids`` of a node is overbooked or gone."""
         row = self._rows.get(node_name)
         if row is None:
             return True
@@ -102,13 +105,13 @@ class SharedDevices:
         named = self._free[row.place]
         if any(uuid not in usable or named[usable[uuid]] < 0 for uuid in uuids):
             return True
-        # Where the unnamed ones are isn't known: there must be room for them in sum.
+        # The devices of unnamed pods aren't known: they must fit in sum.
         return bool(row.unnamed) and np.maximum(named[list(usable.values())], 0).sum() < sum(
             pod.total * pods for pod, pods in row.unnamed.items()
         )
 
     def onto(self, snapshot: Snapshot) -> Snapshot:
-        """``snapshot`` with what is free of each device. Of nodes without a driver as many are free as aren't asked for."""
+        """Return ``snapshot`` with what is free of each device. A node without a driver has as many free ones as aren't requested."""
         if snapshot.nodes is not self._nodes:
             self._look_at(snapshot.nodes)
         column = snapshot.column_of(GPU)
@@ -157,7 +160,7 @@ class SharedDevices:
         return row.worst
 
     def _clear(self, row: _Row) -> None:
-        """Have nothing taken of what there is."""
+        """Reset a node's devices to unused."""
         row.unnamed.clear()
         row.worst = None
         self._free[row.place] = 0
@@ -166,5 +169,5 @@ class SharedDevices:
     def _widen(self, rows: int, columns: int) -> None:
         more = (max(0, rows - len(self._free)), max(0, columns - self._free.shape[1]))
         if any(more):
-            # As many rows again as there are: nodes come one by one.
+            # Double the rows: nodes come one by one.
             self._free = np.pad(self._free, ((0, max(more[0], len(self._free)) if more[0] else 0), (0, more[1])))

@@ -1,6 +1,6 @@
-"""Pods of other schedulers that wait for a node which their scheduler has made room on: ``status.nominatedNodeName``.
+"""Pods of other schedulers that are nominated to a node on which their scheduler has preempted: ``status.nominatedNodeName``.
 
-For gangs of the same priority or a lower one that capacity is in use, as in kube-scheduler (``RunFilterPluginsWithNominatedPods``, 1.37).
+For gangs of the same or a lower priority that capacity counts as used, as in kube-scheduler (``RunFilterPluginsWithNominatedPods``, 1.37).
 """
 
 from collections import Counter
@@ -19,17 +19,17 @@ from allaboard.model.snapshot import Snapshot
 from allaboard.model.volumes import Volume
 
 Unattached = Callable[[Pod, str], Iterable[Volume]]
-"""Gives the volumes of a pod that a node hasn't attached for another pod."""
+"""Returns the volumes of a pod that a node hasn't attached for another pod."""
 
 
 class Nominations:
-    """The nominated pods by ``namespace/name``. Where there are too many, those of the highest priority count."""
+    """The nominated pods by ``namespace/name``. If there are too many, those of the highest priority count."""
 
     def __init__(self) -> None:
         self._pods: dict[str, Pod] = {}
 
     def replace(self, key: str, pod: Pod | None) -> bool:
-        """Take the newest state of a pod, ``None`` when it is gone; return whether that may change anything."""
+        """Apply the newest state of a pod, ``None`` if it is gone; return whether that may change a snapshot."""
         if pod is not None and pod.nominated:
             self._pods[key] = pod
             return True
@@ -48,7 +48,7 @@ class Nominations:
 
 
 def _with_pods(snapshot: Snapshot, nominated: Iterable[tuple[Pod, int]], unattached: Unattached) -> Snapshot:
-    """Return ``snapshot`` with the capacity in use that ``nominated`` take: each is a pod and the row of its node."""
+    """Return ``snapshot`` with the capacity of ``nominated`` as used: each is a pod and the row of its node."""
     columns = {resource: column for column, resource in enumerate(snapshot.resources)}
     used = snapshot.used.copy()
     devices = None if snapshot.devices is None else snapshot.devices.copy()

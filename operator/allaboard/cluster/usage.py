@@ -1,4 +1,4 @@
-"""What nodes offer and what is taken of it: arrays of which each event changes one row."""
+"""What nodes offer and what pods use of it, in arrays; each event changes one row."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ _BASE_RESOURCES = ("cpu", "memory", "pods")
 class Usage:
     """Allocatable and used amounts of all nodes: one row a node, one column a resource that a node has offered.
 
-    What pods use of a resource that no node offers isn't counted: any tenant can make up names, and there is none of it anyway.
+    Usage of a resource that no node offers isn't counted: any tenant can make up resource names.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class Usage:
         self._ports: dict[int, Counter[HostPort]] = {}
 
     def row(self, node_name: str) -> int:
-        """The row of a node, which is given one if it has none."""
+        """Return the row of a node; a node without one gets a row."""
         row = self._rows.get(node_name)
         if row is None:
             row = self._rows[node_name] = self._vacant.pop() if self._vacant else len(self._rows)
@@ -42,7 +42,7 @@ class Usage:
         return row
 
     def release(self, node_name: str) -> None:
-        """Give the row of a node that is gone to the next one, once no pod is charged to it."""
+        """Free the row of a node that is gone, once no pod is charged to it."""
         row = self._rows[node_name]
         if not self._used[row].any():
             del self._rows[node_name]
@@ -50,7 +50,7 @@ class Usage:
             self._vacant.append(row)
 
     def offer(self, node_name: str, allocatable: Requests) -> bool:
-        """Set what a node has; returns whether a resource has appeared that nobody had offered, so that its use must be counted."""
+        """Set a node's allocatable; return whether a resource is new, so that its usage must be counted by ``recount``."""
         row, known = self.row(node_name), len(self._columns)
         columns = [self._column(resource) for resource, _ in allocatable]
         self._allocatable[row] = 0
@@ -58,20 +58,20 @@ class Usage:
         return len(self._columns) > known
 
     def recount(self, charges: Iterable[tuple[str, SchedulingSpec]]) -> None:
-        """Count the use of every resource anew."""
+        """Count the usage of every resource anew; host ports stay counted."""
         self._used[:] = 0
         self._unstated[:] = 0
         for node_name, spec in charges:
             self._change(node_name, spec, +1)
 
     def add(self, node_name: str, spec: SchedulingSpec, pods: int = 1) -> None:
-        """So many pods of ``spec`` have a seat on a node."""
+        """Charge so many pods of ``spec`` to a node."""
         row = self._change(node_name, spec, pods)
         if spec.host_ports:
             self._ports.setdefault(row, Counter()).update(dict.fromkeys(spec.host_ports, pods))
 
     def subtract(self, node_name: str, spec: SchedulingSpec, pods: int = 1) -> None:
-        """They haven't any more."""
+        """Stop charging so many pods of ``spec`` to a node."""
         row = self._change(node_name, spec, -pods)
         if spec.host_ports:
             ports = self._ports[row]
@@ -88,7 +88,7 @@ class Usage:
         return row
 
     def snapshot(self, nodes: tuple[Node, ...], order: NDArray[np.intp]) -> Snapshot:
-        """All of it for ``nodes``, whose rows are ``order``."""
+        """Return the snapshot of ``nodes``, whose rows are ``order``."""
         positions = enumerate(order.tolist()) if self._ports else ()
         allocatable, used, unstated = self._allocatable[order], self._used[order], self._unstated[order]
         for values in (allocatable, used, unstated):

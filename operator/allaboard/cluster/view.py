@@ -1,7 +1,7 @@
-"""What is: every node, every pod, and the seats we have promised but not yet seen taken.
+"""The live state of the cluster: every node, every pod, and the pods that are assumed on a node.
 
-Usage is kept in arrays that each event changes in one row, so a snapshot for a search costs one copy of them however many pods
-there are. A pod is charged once, to the node it is bound to or, before that is seen, to the node it is assumed on.
+Usage is kept in arrays, and each event changes one row. A snapshot for a search therefore costs one copy of them, however many pods there
+are. A pod is charged once: to the node it is bound to or, before the bind is seen, to the node it is assumed on.
 """
 
 from bisect import bisect_left
@@ -37,14 +37,14 @@ CardListener = Callable[[GpuInventory | None, GpuInventory | None], None]
 
 
 class ClusterView:
-    """The live state of the cluster, of which nodes offer less by their ``headroom``. Not thread-safe: it belongs to the event loop."""
+    """The live state of the cluster; nodes offer their allocatable less ``headroom``. Not thread-safe: it belongs to the event loop."""
 
     def __init__(self, headroom: Mapping[str, Headroom] | None = None, policy: GpuPolicy = POLICY) -> None:
         self._headroom = headroom or {}
         self._nodes: dict[str, Node] = {}
         self._pods: dict[str, Pod] = {}
         self._assumed: dict[str, str] = {}  # node by pod UID
-        self._assumed_devices: dict[str, tuple[Taken, ...]] = {}  # devices, of those of the assumed that are given some
+        self._assumed_devices: dict[str, tuple[Taken, ...]] = {}  # by UID, of assumed pods that get devices
         self._early: dict[str, set[str]] = {}  # pods charged by labels that were seen before their nodes, by node
         self._reserved: dict[str, SchedulingSpec] = {}  # by node
         self._usage = Usage()
@@ -69,10 +69,10 @@ class ClusterView:
         self._card_listeners: list[CardListener] = []
 
     def listen(self, on_pod: PodListener | None = None, on_node: NodeListener | None = None, on_cards: CardListener | None = None) -> None:
-        """Call ``on_pod(old, new)`` and ``on_node(old, new)`` after each change; ``None`` stands for absence. ``on_cards(old, new)`` is
-        called when other things are known of the GPUs of the same nodes.
+        """Call ``on_pod(old, new)`` and ``on_node(old, new)`` after each change; ``None`` stands for absence.
 
-        A pod that has ended or gone before it was seen bound, as when a watch broke meanwhile, is told with the seat that it was promised.
+        ``on_cards(old, new)`` is called when something else becomes known about the GPUs of the same nodes. A pod that ends or is gone
+        before it was seen bound, as when a watch breaks, is passed as ``old`` with the node that it was assumed on.
         """
         if on_pod:
             self._pod_listeners.append(on_pod)
@@ -82,28 +82,28 @@ class ClusterView:
             self._card_listeners.append(on_cards)
 
     def node(self, name: str) -> Node | None:
-        """A node by name."""
+        """Return a node by name; ``None`` if there is none."""
         return self._nodes.get(name)
 
     def pod(self, key: str) -> Pod | None:
-        """A pod by ``namespace/name``."""
+        """Return a pod by ``namespace/name``; ``None`` if there is none."""
         return self._pods.get(key)
 
     def pods(self) -> Iterator[Pod]:
-        """All pods, of all schedulers."""
+        """Iterate over all pods, of all schedulers."""
         return iter(self._pods.values())
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """How many nodes, pods and assumed pods are known."""
+        """The numbers of nodes, pods and assumed pods."""
         return {"nodes": len(self._nodes), "pods": len(self._pods), "assumed_pods": len(self._assumed)}
 
     def observe_cards(self, cards: Cards) -> None:
-        """Take what exporters say of the GPUs, instead of what they said before."""
+        """Replace the GPU metrics of all exporters by ``cards``."""
         self._know(cards, self._policy)
 
     def apply(self, policy: GpuPolicy) -> None:
-        """Take what is known of GPUs otherwise from now on."""
+        """Use this GPU policy from now on."""
         self._know(self.cards, policy)
 
     def _know(self, cards: Cards, policy: GpuPolicy) -> None:
@@ -116,11 +116,11 @@ class ClusterView:
             listener(old, new)
 
     def label_of(self, keys: Sequence[str]) -> str:
-        """The first of ``keys`` that any node has as a label; empty if none has one."""
+        """Return the first of ``keys`` that is a label of any node; empty if no node has one of them."""
         return next((key for key in keys if key in self._labelled), "")
 
     def upsert_node(self, node: Node) -> None:
-        """Take the newest state of a node. One that says nothing new (a heartbeat) changes nothing."""
+        """Apply the newest state of a node; an equal state (a heartbeat) changes nothing."""
         old = self._nodes.get(node.name)
         if old == node:
             return
@@ -140,7 +140,7 @@ class ClusterView:
             listener(old, node)
 
     def remove_node(self, name: str) -> None:
-        """Forget a node; what its pods use stays counted, in case it comes back."""
+        """Remove a node; the usage of its pods stays counted, in case the node comes back."""
         old = self._nodes.pop(name, None)
         if old is None:
             return
@@ -154,9 +154,9 @@ class ClusterView:
             listener(old, None)
 
     def upsert_pod(self, pod: Pod) -> None:
-        """Take the newest state of a pod. A new UID under an old name is a new pod, and the old one is gone.
+        """Apply the newest state of a pod. A new UID under a known name is a new pod, and the old pod is gone.
 
-        Which devices a bound one has was settled by its bind, and is no more changed by what it says afterwards.
+        The devices of a bound pod were settled by its bind; annotations written afterwards don't change them.
         """
         old = self._pods.get(pod.key)
         pod = self._as_bound(old, pod)
@@ -180,7 +180,7 @@ class ClusterView:
             listener(told, pod)
 
     def remove_pod(self, key: str) -> None:
-        """Forget a pod and what it used."""
+        """Remove a pod and its usage."""
         old = self._pods.pop(key, None)
         if old is None:
             return
@@ -200,15 +200,15 @@ class ClusterView:
         self._generation += 1
 
     def version_of(self, node_name: str) -> tuple[int, int]:
-        """Return a value that is another once anything has changed by which a seat on a node may have gone bad."""
+        """Return a version that changes whenever an assignment to the node may have become invalid."""
         return self._generation, self._versions[node_name]
 
     def _assumed_devices_on(self, pod: Pod) -> tuple[Taken, ...]:
-        """The devices that it was promised of the node that it is bound to."""
+        """Return the devices that were assumed for a pod, if they are of the node that the pod is bound to."""
         return self._assumed_devices.get(pod.uid, ()) if self._assumed.get(pod.uid) == pod.node_name else ()
 
     def _as_bound(self, old: Pod | None, pod: Pod) -> Pod:
-        """``pod``, of which no label of GPUs that was written since it was first seen bound counts, nor more than its node has."""
+        """Return ``pod`` charged by the GPU labels it had when first seen bound, and by no more than its node's allocatable."""
         if not pod.node_name:
             return pod
         before = old.spec if old is not None and old.uid == pod.uid and old.node_name else None
@@ -219,22 +219,22 @@ class ClusterView:
         return pod if spec is pod.spec else replace(pod, spec=spec)
 
     def _bound_early(self, node: Node) -> Iterator[Pod]:
-        """The pods charged by labels that were seen on ``node`` before that was, as they are to be charged now."""
+        """Yield the pods charged by GPU labels that were seen before their ``node``, as they are charged now that it is known."""
         for key in self._early.pop(node.name, ()):
             pod = self._pods.get(key)
             if pod is not None and pod.node_name == node.name:
                 yield replace(pod, spec=as_bound(pod.spec, None, node.allocatable))
 
     def _with_assumed_node(self, pod: Pod) -> Pod:
-        """``pod``, which doesn't sit anywhere any more, as it was with the seat that it was promised, and was never seen to take."""
+        """Stop assuming ``pod``, which is gone or has ended; return it with the node that it was assumed on, if it was."""
         node_name = self._assumed.pop(pod.uid, "")
         self._assumed_devices.pop(pod.uid, None)
         return replace(pod, node_name=node_name) if node_name else pod
 
     def assume(self, pod: Pod, node_name: str, devices: Sequence[str] = ()) -> None:
-        """Promise ``pod`` a seat on ``node_name``, until it is seen bound, is gone, or ``forget`` is called.
+        """Assume ``pod`` on ``node_name``, until it is seen bound, is gone, or ``forget`` is called.
 
-        With ``devices`` of the node, by UUID, where its GPUs are shared; without, any that it takes may be any.
+        ``devices`` are UUIDs of the node's shared GPUs that the pod is to have; empty if the pod may have any.
         """
         current = self._pods.get(pod.key)
         if current is None or current.uid != pod.uid or current.node_name:
@@ -250,9 +250,9 @@ class ClusterView:
             self._assumed_devices[uid] = tuple(map(Taken, devices))
 
     def assume_all(self, assignments: Iterable[tuple[Pod, str]], devices: Mapping[str, Sequence[str]] | None = None) -> None:
-        """``assume`` for each pod and its node; those that are alike on a node are counted at once, for gangs have thousands.
+        """Assume each pod on its node. Equal pods on a node are counted together, since gangs have thousands.
 
-        ``devices`` are those of each that is given some, by the pod's UID.
+        ``devices`` are UUIDs by the pod's UID, for pods that are to have certain devices.
         """
         devices = devices or {}
         alike: Counter[tuple[str, int]] = Counter()
@@ -274,7 +274,7 @@ class ClusterView:
             self._versions[node_name] += 1
 
     def forget(self, pod: Pod) -> None:
-        """Take the promise of a seat back."""
+        """Stop assuming ``pod``, so that its capacity is free again."""
         current = self._pods.get(pod.key)
         if pod.uid not in self._assumed:
             return
@@ -284,7 +284,7 @@ class ClusterView:
             self._assumed_devices.pop(pod.uid, None)
 
     def forget_all(self, pods: Iterable[Pod]) -> None:
-        """``forget`` for each of ``pods``; those that are alike on a node are counted at once, as in ``assume_all``."""
+        """Forget each of ``pods``; equal pods on a node are counted together, as in ``assume_all``."""
         alike: Counter[tuple[str, int]] = Counter()
         specs: dict[int, SchedulingSpec] = {}
         for pod in pods:
@@ -303,16 +303,16 @@ class ClusterView:
                 self._usage.release(node_name)
 
     def as_assumed(self, pod: Pod) -> Pod | None:
-        """``pod`` with the seat that it has been promised and has not been seen to take, ``None`` without one."""
+        """Return ``pod`` with the node and devices that it is assumed on; ``None`` if it isn't assumed."""
         node_name = self._assumed.get(pod.uid)
         return replace(pod, node_name=node_name, devices=self._assumed_devices.get(pod.uid, ())) if node_name else None
 
     def is_assumed(self, pod: Pod) -> bool:
-        """Whether ``pod`` has been promised a seat it has not been seen to take."""
+        """Return whether ``pod`` is assumed on a node and hasn't been seen bound."""
         return pod.uid in self._assumed
 
     def reserve(self, claims: Mapping[str, SchedulingSpec]) -> None:
-        """Keep room on nodes, by name, for pods of which nobody knows where they land; instead of what was kept before."""
+        """Reserve capacity on nodes, by name, for pods whose node isn't known; earlier reservations are replaced."""
         self._changed()
         for node_name, spec in self._reserved.items():
             self._usage.subtract(node_name, spec)
@@ -324,17 +324,17 @@ class ClusterView:
             self._usage.add(node_name, spec)
 
     def is_overbooked(self, node_name: str, devices: Sequence[str]) -> bool:
-        """Whether more is taken of the ``devices`` of a node, by UUID, than they have, or one isn't there any more."""
+        """Return whether one of the ``devices`` of a node, by UUID, is overbooked or gone."""
         return bool(devices) and self._counted_devices().is_overbooked(node_name, devices)
 
     def relevant(self, labels: Labels) -> Labels:
-        """Those of the ``labels`` of a pod that bound pods keep others away by."""
+        """Return those of a pod's ``labels`` that the anti-affinity of bound pods refers to."""
         return self.anti_affinity.relevant(labels) if self.anti_affinity else ()
 
     def forbidden_domains(self, namespace: str, labels: Labels, several: Several = frozenset()) -> tuple[tuple[NodeSelectorTerm, ...], ...]:
-        """What keeps pods with the relevant ``labels`` out of the domains of bound pods whose required anti-affinity matches them.
+        """Return the domains that bound pods' required anti-affinity forbids to pods with the relevant ``labels``.
 
-        As terms on node labels; of other labels they have ``several`` values.
+        The domains are terms on node labels, each of which a node must match. For labels in ``several`` the pods have different values.
         """
         if not self.anti_affinity:
             return ()
@@ -349,9 +349,9 @@ class ClusterView:
         )
 
     def snapshot(self, priority: int | None = None) -> Snapshot:
-        """The cluster now. ``nodes`` is the same tuple as before as long as no node has changed.
+        """Return the present cluster. ``nodes`` is the same tuple as before as long as no node has changed.
 
-        With a ``priority``, capacity is also in use that nominated pods of other schedulers need which have that priority or a higher one.
+        With a ``priority``, the capacity for other schedulers' nominated pods of that priority or a higher one counts as used.
         """
         nodes = self._nodes_in_order()
         found = replace(self._usage.snapshot(nodes, self._order), mix=self._workload.mix(), attachable=self.attached.free(nodes))
@@ -360,7 +360,7 @@ class ClusterView:
         return found if priority is None else self._nominations.onto(found, priority, self.attached.missing_on)
 
     def snapshot_of(self, node: Node, priority: int) -> Snapshot:
-        """Return the snapshot of one node, for a gang of ``priority``; the devices that it shares are left out."""
+        """Return the snapshot of one node, for a gang of ``priority``; shared devices are left out."""
         nodes = self._nodes_in_order()
         place = bisect_left(nodes, node.name, key=lambda each: each.name)
         attachable = {driver: np.array([free], dtype=np.int64) for driver, free in self.attached.free_on(node.name).items()}
@@ -371,7 +371,7 @@ class ClusterView:
 
     @contextmanager
     def without(self, pod: Pod) -> Iterator[None]:
-        """Have ``pod`` count for nothing in the block, which awaits nothing."""
+        """Count the cluster without ``pod`` in the block, which must not await anything."""
         current = self._pods.get(pod.key)
         charge = self._charge_of(current) if current is not None and current.uid == pod.uid else None
         state = self.version_of(charge.node_name) if charge else (0, 0)
@@ -399,7 +399,7 @@ class ClusterView:
         return self._ordered
 
     def _gpus_of(self, nodes: tuple[Node, ...]) -> GpuInventory | None:
-        """What is known of the GPUs of ``nodes``, found out once for each state of these and of what exporters say."""
+        """Return the GPU inventory of ``nodes``, computed once for each state of the nodes, the metrics and the policy."""
         of_nodes, cards, policy, gpus = self._gpus
         if of_nodes is not nodes or cards is not self.cards or policy is not self._policy:
             gpus = gpus_of(nodes, self.cards, self._policy, self._label_reader)
@@ -407,7 +407,7 @@ class ClusterView:
         return gpus
 
     def _counted_devices(self) -> SharedDevices:
-        """Those of all nodes that share theirs, with the pods counted of nodes that have begun to, or have other devices now."""
+        """Return the shared devices of all nodes, after counting the pods of nodes whose devices are new or have changed."""
         if self._devices.uncounted:
             self._devices.count(filter(None, map(self._charge_of, self._pods.values())))
         return self._devices
@@ -464,11 +464,11 @@ class PodStore:
         self._view = view
 
     def upsert(self, key: str, record: Pod) -> None:
-        """Take a pod."""
+        """Apply a pod."""
         self._view.upsert_pod(record)
 
     def remove(self, key: str) -> None:
-        """Forget a pod."""
+        """Remove a pod."""
         self._view.remove_pod(key)
 
     def known(self) -> Collection[str]:
@@ -477,21 +477,21 @@ class PodStore:
 
 
 class NodeStore:
-    """The nodes of a view as a reflector's store: those that have all labels of ``selector``, and no others."""
+    """The nodes of a view as a reflector's store: only those that have all labels of ``selector``."""
 
     def __init__(self, view: ClusterView, selector: Mapping[str, str] | None = None) -> None:
         self._view = view
         self._selector = (selector or {}).items()
 
     def upsert(self, key: str, record: Node) -> None:
-        """Take a node; one that has lost a label is forgotten."""
+        """Apply a node; a node without a label of ``selector`` is removed."""
         if self._selector <= record.labels.items():
             self._view.upsert_node(record)
         else:
             self._view.remove_node(record.name)
 
     def remove(self, key: str) -> None:
-        """Forget a node."""
+        """Remove a node."""
         self._view.remove_node(key)
 
     def known(self) -> Collection[str]:

@@ -1,4 +1,4 @@
-"""Which nodes a pod's volumes allow. A bound volume may be tied to some nodes; an unbound one can't be placed by us yet.
+"""Which nodes a pod's volumes allow. A bound volume may be tied to some nodes; placing an unbound volume isn't supported.
 
 Claims and volumes are few beside pods, so they are kept as small records by their own reflectors; so is how many volumes nodes attach.
 """
@@ -25,19 +25,19 @@ _ZONE_LABELS = (
 
 
 class UnboundClaimError(Exception):
-    """A claim has no volume we could place a pod by; the message says which and why."""
+    """A claim has no volume that a pod could be placed by; the message says which and why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A PersistentVolumeClaim: the volume it is bound to, empty when it isn't."""
+    """A PersistentVolumeClaim: the name of the volume it is bound to, empty if it isn't bound."""
 
     volume_name: str
     is_for_one_pod: bool = False
 
 
 def claim_from(raw: dict[str, Any]) -> Claim:
-    """The record of a raw PersistentVolumeClaim. Raises ``MalformedError``."""
+    """Return the record of a raw PersistentVolumeClaim. Raises ``MalformedError``."""
     spec, status = mapping(raw, "spec"), mapping(raw, "status")
     is_bound = text(status, "phase", path="status.") == "Bound"
     return Claim(
@@ -48,7 +48,10 @@ def claim_from(raw: dict[str, Any]) -> Claim:
 
 @dataclass(frozen=True, slots=True)
 class StoredVolume:
-    """A PersistentVolume: what it asks of nodes, every entry to be met by a term of its own, and which CSI volume it is, if any."""
+    """A PersistentVolume: its node affinity, and its CSI volume if it is one.
+
+    A node must match a term of every entry of ``terms``.
+    """
 
     terms: tuple[tuple[NodeSelectorTerm, ...], ...] = ()
     attached: Volume | None = None
@@ -57,7 +60,7 @@ class StoredVolume:
 def volume_from(raw: dict[str, Any]) -> StoredVolume:
     """Return the record of a raw PersistentVolume. Raises ``MalformedError``.
 
-    It asks of nodes what its node affinity says, and its zone labels as older provisioners write them.
+    Its terms are its node affinity, and the zone labels that older provisioners write.
     """
     spec = mapping(raw, "spec")
     found = []
@@ -72,20 +75,20 @@ def volume_from(raw: dict[str, Any]) -> StoredVolume:
 
 
 class VolumeView:
-    """The claims and volumes of the cluster, and how many volumes nodes attach: stores for reflectors, and what they mean for a pod."""
+    """The claims and volumes of the cluster and the volume limits of nodes, as stores for reflectors; resolves them for a pod."""
 
     def __init__(self) -> None:
         self.claims: _Records[Claim] = _Records(self._claim_changed)
         self.volumes: _Records[StoredVolume] = _Records(self._volume_changed)
         self.limits: _Records[Mapping[str, int]] = _Records(self._limits_changed)
-        """By node, what its CSINode says of each driver."""
+        """By node, the limits of its CSINode by driver."""
         self._bound: dict[str, set[str]] = {}  # claims by volume
         self._drivers: Counter[str] = Counter()
         self._on_change: Callable[[], None] = lambda: None
         self.changed: Callable[[], None] = lambda: None
         """Called before the listener."""
         self.on_claim: Callable[[str], None] = lambda claim: None
-        """Called with ``namespace/name`` when a claim may have come to be another volume."""
+        """Called with ``namespace/name`` when a claim's volume may have changed."""
         self.on_limits: Callable[[], None] = lambda: None
         """Called when a node can attach more or fewer volumes."""
 
@@ -95,15 +98,15 @@ class VolumeView:
 
     @property
     def limited(self) -> Collection[str]:
-        """The drivers of which any node attaches no more than so many volumes."""
+        """The drivers for which any node has a limit of volumes."""
         return self._drivers.keys()
 
     def limits_of(self, node_name: str) -> Mapping[str, int]:
-        """Return how many volumes a node attaches, by driver; a driver without a limit is left out."""
+        """Return a node's limits of volumes by driver; a driver without a limit is left out."""
         return self.limits.get(node_name) or {}
 
     def volume_of(self, use: str | Volume) -> Volume | None:
-        """Return the volume of a claim, ``namespace/name``; ``None`` while that isn't known, or where no CSI driver attaches it."""
+        """Return the CSI volume of a claim, ``namespace/name``; ``None`` if it isn't known, or if no CSI driver attaches it."""
         if isinstance(use, Volume):
             return use
         claim = self.claims.get(use)
@@ -143,7 +146,7 @@ class VolumeView:
         self._on_change()
 
     def resolve(self, pod: Pod) -> Pod:
-        """``pod`` with what its volumes ask of nodes. Raises ``UnboundClaimError``."""
+        """Return ``pod`` with the node affinity of its volumes. Raises ``UnboundClaimError``."""
         if not (pod.spec.claims or pod.spec.disks):
             return pod
         found: list[tuple[NodeSelectorTerm, ...]] = []
@@ -161,7 +164,7 @@ class VolumeView:
             if stored is None:
                 raise UnboundClaimError(f'persistentvolume "{claim.volume_name}" of claim "{name}" not found')
             found.extend(stored.terms)
-        # Which claims they were is of no more use: members that differ in that alone are of one kind.
+        # The claims' names are dropped: members that differ only in these are of one kind.
         return replace(pod, spec=replace(pod.spec, claims=(), disks=(), volumes=tuple(found)))
 
 

@@ -1,4 +1,4 @@
-"""The cluster's workload: what the pods ask for that there are, bound or waiting, and how many of them do."""
+"""The cluster's workload: what its pods, bound or waiting, request, and how many pods do."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -9,10 +9,10 @@ from allaboard.model.snapshot import Workload, most_frequent
 
 
 class WorkloadCounter:
-    """Counts what the pods of a cluster ask for.
+    """Counts what the pods of a cluster request.
 
-    Equal specs are mostly one object, so what a spec asks for is found out once for each object. The workload is put together anew
-    when an eighth of the pods has changed.
+    Equal specs are mostly one object, so a spec's demand is computed once for each object. The workload is built anew when an eighth of
+    the pods has changed.
     """
 
     def __init__(self) -> None:
@@ -22,7 +22,7 @@ class WorkloadCounter:
         self._mix: Workload = ()
 
     def replace(self, old: Pod | None, new: Pod | None) -> None:
-        """One pod was ``old`` and is ``new``."""
+        """Apply a change of one pod; ``None`` stands for absence."""
         before = old.spec if old is not None and not old.is_terminal else None
         after = new.spec if new is not None and not new.is_terminal else None
         if before is after:
@@ -32,7 +32,7 @@ class WorkloadCounter:
                 self._count(spec, change)
 
     def mix(self) -> Workload:
-        """The workload, as of lately."""
+        """Return a recent workload: at most an eighth of the pods has changed since it was built."""
         if self._changes > self._size // 8:
             self._mix, self._changes = most_frequent(self._tasks.values()), 0
         return self._mix
@@ -54,7 +54,7 @@ class WorkloadCounter:
 
 @dataclass(slots=True)
 class _Demand:
-    """What ``spec`` asks for, and how many pods have that very object."""
+    """The demand of ``spec``, and how many pods have that very object as their spec."""
 
     spec: SchedulingSpec
     demand: SchedulingSpec
