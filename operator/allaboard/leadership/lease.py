@@ -1,8 +1,8 @@
-"""Which replica decides: the holder of a ``coordination.k8s.io`` Lease, written as client-go writes it.
+"""Elect the leading replica: the holder of a ``coordination.k8s.io`` Lease, written as client-go writes it.
 
-What must hold: nobody's ``is_held`` is true while another's is. So the holder counts from *before* it sent its last successful
-renewal, and stops at the renew deadline; a follower counts a whole lease duration from *after* it saw the last change, on its own
-clock, and takes the lease with the version that it saw, so that of two only one can. Wall clocks are written for people, never read.
+Invariant: ``is_held`` is true for at most one replica at a time. So the holder counts from *before* it sent its last successful renewal,
+and stops at the renew deadline. A follower counts a whole lease duration from *after* it saw the last change, on its own clock. It takes
+the lease with the version that it saw, so that only one of two followers can. Wall clocks are written for people, never read.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _MOST_TRANSITIONS = 2**31 - 1  # an int32 to the API server
-_LOOKS_PER_RETRY = 8  # a follower can be no more punctual than it has seen the last renewal
+_LOOKS_PER_RETRY = 8  # the sooner a follower sees the last renewal, the sooner after expiry it takes the lease
 _TRIES_PER_DEADLINE = 3  # a call that hangs must leave time for others
 _RELEASE_SECONDS = 2.0
 _NOT_RUN = "this process was held up"
@@ -31,18 +31,18 @@ _WHERE = "--lease-namespace (lease_namespace) says where it is, and it takes the
 
 
 class LeaseLostError(Exception):
-    """This replica doesn't hold the lease, or holds it no longer: it must not change anything."""
+    """This replica doesn't hold the lease, so it must not change anything."""
 
 
 class Fence(Protocol):
-    """Says whether this replica may change anything."""
+    """Decides whether this replica may change anything."""
 
     def seconds_left(self) -> float:
-        """How long a request that changes something may take from now on; 0 when none may be sent."""
+        """Return for how many seconds a request that changes something may take from now on; 0 if none may be sent."""
 
 
 class Unfenced:
-    """The fence of a scheduler that is the only one."""
+    """The fence of the only scheduler, without leader election."""
 
     def seconds_left(self) -> float:
         return float("inf")
@@ -50,9 +50,9 @@ class Unfenced:
 
 @asynccontextmanager
 async def fenced(fence: Fence) -> AsyncIterator[None]:
-    """Around a request that changes something: it is sent by the holder of the lease only, and ends before another can hold it.
+    """Run a request that changes something only while the lease is held, and end it before another replica can hold the lease.
 
-    Whatever version the request carries must have been read before. Raises ``LeaseLostError``, and ``ApiError`` when time is up.
+    The version that the request names must have been read before. Raises ``LeaseLostError``, and ``ApiError`` when time is up.
     """
     left = fence.seconds_left()
     if left <= 0:
@@ -62,15 +62,19 @@ async def fenced(fence: Fence) -> AsyncIterator[None]:
 
 
 class Server(Protocol):
-    """What of the API server a lease needs."""
+    """The part of the API server that a lease needs."""
 
     async def request(self, method: str, path: ApiPath, *, body: Mapping[str, object] | None = None) -> dict[str, Any]:
-        """One request and its JSON answer. Raises ``ApiError``."""
+        """Send one request and return its JSON answer. Raises ``ApiError``."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseTimes:
-    """Seconds: for how long a renewal is good, after how long without one the holder gives up, and between renewals."""
+    """The times of the election, in seconds.
+
+    ``duration`` is for how long a renewal is valid, ``renew_deadline`` after how long without one the holder gives up, and ``retry`` the
+    time between renewals.
+    """
 
     duration: int = 15
     renew_deadline: float = 10.0
@@ -79,7 +83,7 @@ class LeaseTimes:
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """The Lease object as it was last seen, whatever is in it. ``version`` is empty when there is no such object."""
+    """The last seen state of the Lease object, which may be malformed. ``version`` is empty if there is no such object."""
 
     raw: Mapping[str, Any]
     version: str = ""
@@ -89,7 +93,7 @@ class _Record:
 
     @classmethod
     def of(cls, raw: Mapping[str, Any], duration: int) -> "_Record":
-        """Take an object; ``duration`` stands for one that is missing or makes no sense."""
+        """Return the record of a raw Lease; ``duration`` replaces a duration that is missing or invalid."""
         spec, metadata = raw.get("spec"), raw.get("metadata")
         spec = spec if isinstance(spec, dict) else {}
         metadata = metadata if isinstance(metadata, dict) else {}
@@ -105,7 +109,7 @@ class _Record:
 
 
 def own_namespace() -> str:
-    """The namespace of the pod that this process runs in; ``default`` outside of a cluster."""
+    """Return the namespace of the pod that this process runs in; ``default`` outside of a cluster."""
     try:
         return _NAMESPACE_FILE.read_text(encoding="utf-8").strip() or "default"
     except (OSError, UnicodeError):
@@ -113,14 +117,14 @@ def own_namespace() -> str:
 
 
 def boot_clock() -> float:
-    """Seconds that also pass while the machine sleeps, where the system has such a clock."""
+    """Return seconds of a monotonic clock that also runs while the machine sleeps, where the system has one."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 class Lease:
-    """One replica's part in the election. ``run`` it; ``identity`` must be this process's alone.
+    """One replica's part in the election, which ``run`` carries out; ``identity`` must be unique to this process.
 
-    ``is_held``, ``seconds_left`` and ``transitions`` may be asked by any thread.
+    ``is_held``, ``seconds_left`` and ``transitions`` may be read by any thread.
     """
 
     def __init__(
@@ -151,22 +155,22 @@ class Lease:
 
     @property
     def is_held(self) -> bool:
-        """Whether this replica leads: nobody else can for a while yet."""
+        """Whether this replica leads: no other replica can take the lease before ``seconds_left``."""
         return self._is_good(self._renewed)
 
     @property
     def transitions(self) -> int:
-        """How often the lease has changed hands: the number of the present term."""
+        """The number of the present term: how often the lease has changed its holder."""
         seen = self._seen
         return seen.transitions if seen else 0
 
     def seconds_left(self) -> float:
-        """How long it is until another may take the lease; 0 when it isn't held, so that nothing new may begin."""
+        """Return the seconds until another replica may take the lease; 0 if it isn't held, so that no request may be sent."""
         renewed = self._renewed  # once: another thread may write it
         return renewed + self._times.duration - self._clock() if renewed is not None and self._is_good(renewed) else 0.0
 
     async def run(self) -> None:
-        """Wait for the lease, then renew it until cancelled. Raises ``LeaseLostError`` when that can't be done in time."""
+        """Wait for the lease, then renew it until cancelled. Raises ``LeaseLostError`` if it can't be renewed in time."""
         while not self.is_held:
             began = self._clock()
             try:
@@ -182,12 +186,12 @@ class Lease:
         await self._keep()
 
     async def release(self) -> None:
-        """Let another replica take the lease at once. Call it when ``run`` has ended and nothing is under way any more."""
+        """Let another replica take the lease at once. Call this when ``run`` has ended and no request is in flight."""
         self._renewed = None
         if not self._has_tried:
             return
         self._has_tried = False
-        with suppress(ApiError):  # then it expires by itself
+        with suppress(ApiError):  # then the lease expires by itself
             async with _limited(_RELEASE_SECONDS):
                 # Read anew: the answer to our last request may never have come.
                 await self._look()
@@ -196,7 +200,7 @@ class Lease:
                     logger.info("released the lease %s", self.key)
 
     async def _follow(self) -> None:
-        """See how the lease stands, and take it when it is free."""
+        """Read the lease, and take it if it is free."""
         if not self._is_free():
             await self._look()
         if self._seen is not None and self._is_free():
@@ -211,7 +215,7 @@ class Lease:
             self._tell(f"waiting for the lease {self.key}, which {self._seen.holder or 'nobody'} holds", logging.INFO)
 
     async def _keep(self) -> None:
-        """Renew until that has not succeeded for the renew deadline, or another has the lease."""
+        """Renew the lease until no renewal has succeeded within the renew deadline, or another replica has the lease."""
         began, problem = self._clock(), _NOT_RUN
         while self._renewed is not None and self.is_held:
             deadline = self._renewed + self._times.renew_deadline
@@ -230,13 +234,13 @@ class Lease:
         raise LeaseLostError(f"the lease {self.key} could not be renewed for {self._times.renew_deadline:g} s: {problem}")
 
     async def _renew(self) -> None:
-        """Write a newer time. Raises ``LeaseLostError`` when another has the lease."""
+        """Write a newer renew time. Raises ``LeaseLostError`` if another replica has the lease."""
         try:
             await self._write(self._identity, self.transitions)
         except ApiError as error:
             if error.status not in (404, 409):
                 raise
-            # Our own renewal whose answer was lost, somebody who edited or deleted the object, or another's term.
+            # Our own renewal whose answer was lost, an edited or deleted object, or another replica's term.
             await self._look()
             if self._seen and self._seen.holder not in ("", self._identity):
                 self._renewed = None
@@ -249,11 +253,11 @@ class Lease:
         except ApiError as error:
             if error.status != 404:
                 raise
-            # Whoever held it until it was deleted doesn't know yet.
+            # The holder may not know yet that the object was deleted.
             self._seen = replace(self._seen, version="") if self._seen else _Record({})
 
     async def _write(self, holder: str, transitions: int, duration: int | None = None) -> None:
-        """Create or update the Lease as it was last seen; when ``holder`` is this replica it leads from then on. Raises ``ApiError``."""
+        """Create or update the Lease at its last seen version; this replica leads if it is ``holder``. Raises ``ApiError``."""
         seen = self._seen or _Record({})
         stamp = self._now().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         old = seen.raw.get("spec", {})
@@ -281,21 +285,21 @@ class Lease:
     def _see(self, raw: Mapping[str, Any]) -> None:
         record = _Record.of(raw, self._times.duration)
         if self._seen is None or record.version != self._seen.version:
-            # Whoever wrote, and whatever: a sign of life.
+            # Any write is a sign of life of the holder.
             self._seen_at = self._clock()
         self._seen = record
 
     def _is_good(self, renewed: float | None) -> bool:
-        """Whether the lease is held that was renewed then."""
+        """Return whether a lease renewed at ``renewed`` is still valid."""
         return renewed is not None and self._clock() < renewed + self._times.renew_deadline
 
     def _is_free(self) -> bool:
-        """Whether this replica may take the lease: nobody has it, or it has expired, or it is ours and the answer was lost."""
+        """Return whether this replica may take the lease: it has no holder, has expired, or is ours and the answer was lost."""
         seen = self._seen
         return seen is not None and (seen.holder in ("", self._identity) or self._clock() >= self._seen_at + seen.duration)
 
     def _until_next_look(self, began: float) -> float:
-        """Seconds until a follower looks again: at the expiry if that comes first, so that no time is lost."""
+        """Return the seconds until a follower reads the lease again: at its expiry if that comes first."""
         now = self._clock()
         pause = began + self._times.retry / _LOOKS_PER_RETRY - now
         if self._seen is not None and not self._is_free():
@@ -303,14 +307,14 @@ class Lease:
         return max(0.01, pause)
 
     def _tell(self, message: str, level: int) -> None:
-        """Say what is new."""
+        """Log a message unless it was the last one logged."""
         if message != self._told:
             self._told = message
             logger.log(level, "%s", message)
 
 
 def _limited(seconds: float) -> AbstractAsyncContextManager[None]:
-    """A time limit: an API server that hangs must not stop the election."""
+    """Return a time limit for a request: an API server that hangs must not stop the election."""
     return answered_within(seconds, f"no answer within {seconds:.1f} s")
 
 

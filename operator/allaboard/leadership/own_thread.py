@@ -1,7 +1,7 @@
-"""Where the election runs: in a thread of its own, with a loop and a connection of its own.
+"""Run the election in a thread of its own, with its own event loop and connection.
 
-Whatever holds up the scheduler's loop, such as an object that takes seconds to read, would otherwise keep the lease from being renewed,
-and one tenant's object would depose the leader.
+An object that takes seconds to read blocks the scheduler's loop. On that loop it would also delay the renewal of the lease, and one
+tenant's object would depose the leader.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from allaboard.runtime.threads import own_loop, there
 
 
 class Candidate(Fence, Protocol):
-    """One replica's part in the election, as the scheduler's loop sees it; ``Lease`` says what each member is."""
+    """One replica's part in the election, as the scheduler's loop uses it; ``Lease`` documents each member."""
 
     @property
     def acquired(self) -> asyncio.Event: ...
@@ -32,12 +32,12 @@ class Candidate(Fence, Protocol):
 
 
 Elect = Callable[[Callable[[Server], Lease]], AbstractAsyncContextManager[Candidate]]
-"""Brings about a candidate of the lease that is made for a connection."""
+"""Opens a connection and returns a candidate with the lease that the argument makes for the connection."""
 
 
 @asynccontextmanager
 async def in_own_thread(make: Callable[[Server], Lease], kubeconfig: str = "") -> AsyncIterator[Candidate]:
-    """A candidate that nothing on this loop delays, by the credentials of ``kubeconfig`` if named. Raises ``CredentialsError``."""
+    """Yield a candidate that this loop can't delay, with the credentials of ``kubeconfig`` if named. Raises ``CredentialsError``."""
     async with own_loop("election") as loop:
         connection = AsyncExitStack()
         server = await there(loop, connection.enter_async_context(ApiServer.connect(kubeconfig=kubeconfig)))
@@ -48,7 +48,7 @@ async def in_own_thread(make: Callable[[Server], Lease], kubeconfig: str = "") -
 
 
 class _Remote:
-    """A lease whose loop is another thread's. What is read of it are single attributes, which need no lock."""
+    """A lease that runs on another thread's loop. Only single attributes of the lease are read here, which needs no lock."""
 
     def __init__(self, lease: Lease, loop: asyncio.AbstractEventLoop) -> None:
         self.acquired = asyncio.Event()

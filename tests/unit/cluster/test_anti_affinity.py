@@ -1,4 +1,4 @@
-"""Whom bound pods keep away: what the index finds is what trying every term would."""
+"""Required anti-affinity of bound pods: the index finds the same as matching every term."""
 
 from collections import Counter
 
@@ -111,7 +111,7 @@ def test_a_gang_of_many_values_is_kept_out_by_none_that_it_has_not() -> None:
     assert anti_affinity.domains("team", *_merged([(("index", str(number)),) for number in range(64)])) == {"zone": {"node-3"}}
 
 
-def test_who_has_used_up_its_terms_is_passed_over_wherever_more_of_them_are() -> None:
+def test_terms_of_a_namespace_beyond_the_limit_are_ignored_wherever_they_are_indexed() -> None:
     anti_affinity, told = AntiAffinityTerms(), Counter[str]()
     anti_affinity.on_excess = lambda limit: told.update([limit])
     for number in range(2 * NAMESPACE_TERMS.most):

@@ -145,7 +145,7 @@ def test_two_volumes_with_one_handle_are_one() -> None:
     assert free(view) == {"n1": 1}
 
 
-def test_a_pod_that_ends_and_a_seat_that_is_given_back_attach_nothing() -> None:
+def test_a_pod_that_has_ended_or_is_forgotten_attaches_nothing() -> None:
     view = a_view(("n1", 2))
     view.upsert_pod(pod := a_pod("p", "c0", node="n1"))
     view.upsert_pod(replace(pod, phase="Succeeded"))
@@ -171,7 +171,7 @@ def test_a_node_without_a_csinode_has_no_limit() -> None:
     assert view.snapshot().attachable == {}
 
 
-def test_a_volume_is_the_pods_own_that_nobody_else_uses() -> None:
+def test_a_volume_without_another_user_is_the_pods_own() -> None:
     view = a_view(("n1", 2))
     view.upsert_pod(a_pod("stranger", "c1", node="n1"))
     users = {Volume(DISK, "h0"): 1, Volume(DISK, "h1"): 1, Volume(DISK, "h2"): 2}

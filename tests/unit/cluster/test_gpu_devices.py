@@ -1,4 +1,4 @@
-"""Whatever comes and goes, no device that is shared is given away twice, and nothing stays taken once everybody is gone."""
+"""Whatever pods come and go, no shared device is assigned twice, and nothing stays used once all pods are gone."""
 
 from dataclasses import dataclass, field, replace
 
@@ -48,12 +48,12 @@ def asked(spec: SchedulingSpec, memory: int) -> int:
 
 @dataclass
 class Ledger:
-    """Who has which devices, as a plain list: what the view is held against."""
+    """A plain list of which pod has which devices, as the model that the view is compared with."""
 
     seats: dict[str, tuple[str, SchedulingSpec, tuple[str, ...]]] = field(default_factory=dict)
 
     def named_free(self, node: str, uuid: str) -> int:
-        """What is free of a device, as far as it is known who has it."""
+        """Return what is free of a device, counting pods whose devices are known."""
         left = 1000
         for where, spec, devices in self.seats.values():
             if where == node and uuid in self._named(where, spec, devices):
@@ -116,7 +116,7 @@ events = st.one_of(
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(events, max_size=30))
-def test_no_device_is_promised_twice_and_nothing_leaks(history: list[tuple]) -> None:
+def test_no_device_is_assumed_twice_and_nothing_leaks(history: list[tuple]) -> None:
     view, ledger = ClusterView(), Ledger()
     for node in CARDS:
         view.upsert_node(a_node(node))
@@ -161,7 +161,7 @@ def test_no_device_is_promised_twice_and_nothing_leaks(history: list[tuple]) -> 
 
 
 def seat_a_gang(view: ClusterView, ledger: Ledger, members: list[tuple[str, SchedulingSpec]], node: str) -> None:
-    """As a transaction begins: checked, given devices, and promised. Then no device is over what it has, nor given to two whole pods."""
+    """Begin a transaction: check, choose devices and assume. Then no device is overbooked or given to two pods that need whole ones."""
     gang = [a_pod(name, spec) for name, spec in members if view.pod(f"default/{name}") is None]
     for pod in gang:
         view.upsert_pod(pod)
@@ -182,7 +182,7 @@ def seat_a_gang(view: ClusterView, ledger: Ledger, members: list[tuple[str, Sche
 
 
 @given(st.permutations([("a", PART[1]), ("b", PART[0]), ("c", PART[2]), ("d", PART[1])]))
-def test_the_devices_of_a_plan_are_the_same_whoever_comes_first(members: list[tuple[str, SchedulingSpec]]) -> None:
+def test_the_devices_of_a_plan_do_not_depend_on_the_order_of_members(members: list[tuple[str, SchedulingSpec]]) -> None:
     view = ClusterView()
     view.upsert_node(a_node("n1"))
     gang = [a_pod(name, spec) for name, spec in members]
@@ -239,7 +239,7 @@ def test_without_some_pods_their_devices_are_free() -> None:
     assert np.array_equal(view.snapshot().without(pods).devices, [[1000, 1000], [1000, 1000]])
 
 
-def test_devices_are_kept_where_pods_may_land_of_which_nobody_knows() -> None:
+def test_devices_are_reserved_where_pods_may_land_whose_node_is_not_known() -> None:
     view = ClusterView()
     for node in (a_node("n1"), a_node("n2")):
         view.upsert_node(node)
@@ -249,7 +249,7 @@ def test_devices_are_kept_where_pods_may_land_of_which_nobody_knows() -> None:
     assert np.array_equal(view.snapshot().devices, [[1000, 1000, 0], [1000, 1000, 1000]])
 
 
-def test_a_device_that_is_gone_is_no_seat_any_more() -> None:
+def test_an_assumed_device_that_is_gone_counts_as_overbooked() -> None:
     view = ClusterView()
     view.upsert_node(a_node("n1"))
     view.upsert_pod(pod := a_pod("p", PART[1]))
@@ -271,7 +271,7 @@ def test_a_pod_that_names_no_device_keeps_one_whole_gpu_from_others_and_no_more(
     assert verify({"uid-mine": "n2", "uid-p": "n2"}, [*gang, a_pod("p", WHOLE[0])], view.snapshot())
 
 
-def test_a_seat_whose_devices_a_pod_may_have_that_names_none_is_overbooked() -> None:
+def test_devices_that_a_pod_without_named_devices_may_have_are_overbooked() -> None:
     view = ClusterView()
     view.upsert_node(a_node("n1"))
     view.upsert_pod(mine := a_pod("mine", WHOLE[1]))

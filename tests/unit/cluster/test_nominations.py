@@ -1,4 +1,4 @@
-"""Room that other schedulers have made for their pods is taken for whoever doesn't go before these."""
+"""Capacity for other schedulers' nominated pods counts as used for gangs that do not go before these."""
 
 from dataclasses import replace
 from typing import Any

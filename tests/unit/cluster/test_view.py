@@ -106,7 +106,7 @@ def test_the_view_equals_one_built_anew_from_what_is_left(history: list[tuple[ob
 
 
 @given(st.lists(st.tuples(names, nodes), max_size=6), st.lists(st.sampled_from(SPECS), min_size=3, max_size=3))
-def test_seats_promised_at_once_are_those_promised_one_by_one(seats: list[tuple[str, str]], specs: list[SchedulingSpec]) -> None:
+def test_pods_assumed_together_are_charged_as_if_assumed_one_by_one(seats: list[tuple[str, str]], specs: list[SchedulingSpec]) -> None:
     at_once, one_by_one = ClusterView(), ClusterView()
     pods = {name: a_pod(name, spec=spec) for name, spec in zip("abc", specs, strict=True)}
     for view in (at_once, one_by_one):
@@ -125,7 +125,7 @@ def test_seats_promised_at_once_are_those_promised_one_by_one(seats: list[tuple[
 
 
 @pytest.mark.parametrize("end", ["failed", "gone", "replaced"])
-def test_who_ends_or_goes_before_he_is_seen_bound_is_told_with_the_seat_that_he_gives_back(end: str) -> None:
+def test_an_assumed_pod_that_ends_before_it_is_seen_bound_is_passed_on_with_its_node(end: str) -> None:
     view, told = ClusterView(), []
     view.listen(lambda old, new: told.append((old, new)))
     view.upsert_node(a_node("n1"))
@@ -167,7 +167,7 @@ def test_forgetting_after_the_bind_was_seen_takes_nothing_back() -> None:
     assert used(view, "n1", "cpu") == 1000
 
 
-def test_a_recreated_pod_with_the_old_name_does_not_inherit_the_promise_of_the_old_one() -> None:
+def test_a_recreated_pod_with_the_same_name_is_not_assumed() -> None:
     view = ClusterView()
     view.upsert_node(a_node("n1"))
     old = a_pod("a", uid="1")
@@ -179,7 +179,7 @@ def test_a_recreated_pod_with_the_old_name_does_not_inherit_the_promise_of_the_o
     assert used(view, "n1", "cpu") == 0
 
 
-def test_a_terminating_pod_still_holds_its_seat_and_a_finished_one_does_not() -> None:
+def test_a_terminating_pod_still_holds_its_capacity_and_a_finished_one_does_not() -> None:
     view = ClusterView()
     view.upsert_node(a_node("n1"))
     pod = a_pod("a", node="n1", phase="Running")
@@ -201,7 +201,7 @@ def keeping_away(**labels: str) -> SchedulingSpec:
     return SchedulingSpec((("pods", 1),), anti_affinity=(PodTerm("zone", expressions),))
 
 
-def test_bound_pods_keep_those_away_whom_their_anti_affinity_matches_until_they_go() -> None:
+def test_bound_pods_forbid_their_domains_to_pods_that_their_anti_affinity_matches() -> None:
     view = ClusterView()
     view.upsert_node(replace(a_node("n1"), labels={"zone": "a"}))
     view.upsert_node(replace(a_node("n2"), labels={"zone": "b"}))
@@ -269,7 +269,7 @@ def test_a_part_of_the_cluster_is_the_nodes_with_its_labels_as_long_as_they_have
     assert [node.name for node in view.snapshot().nodes] == ["theirs"]
 
 
-def test_a_node_that_comes_is_charged_for_nobody_on_one_that_went_before_its_pods() -> None:
+def test_a_new_node_is_not_charged_for_pods_of_a_removed_node() -> None:
     view = ClusterView()
     view.upsert_node(a_node("n1"))
     view.upsert_pod(a_pod("a", node="n1"))
@@ -311,7 +311,7 @@ def test_no_label_of_a_bound_pod_changes_what_it_is_charged() -> None:
 
 @pytest.mark.parametrize("is_early", [False, True])
 @pytest.mark.parametrize(("requests", "charged"), [(0, 4), (2, 4), (9, 9)])
-def test_nobody_is_charged_by_label_for_more_gpus_than_its_node_has(is_early: bool, requests: int, charged: int) -> None:
+def test_no_pod_is_charged_by_label_for_more_gpus_than_its_node_has(is_early: bool, requests: int, charged: int) -> None:
     view = ClusterView()
     pod = labelled(1_000_000, requests=requests)
     for step in (lambda: view.upsert_pod(pod), lambda: view.upsert_node(a_node("n1")))[:: 1 if is_early else -1]:
@@ -364,7 +364,7 @@ def cards_with(*xids: float) -> Cards:
     return Cards({"n1": 0}, names, ("Tesla T4",), np.zeros((1, len(xids)), dtype=np.int32), values)
 
 
-def test_a_node_offers_no_more_gpus_than_are_well_and_who_listens_hears_of_it() -> None:
+def test_a_node_offers_its_healthy_gpus_only_and_listeners_are_called() -> None:
     view = ClusterView()
     view.upsert_node(a_node("n1"))
     told = []

@@ -65,7 +65,7 @@ def test_what_cannot_be_placed_is_refused_in_words(claim: dict[str, Any] | None,
         a_view(claim, volume).resolve(POD)
 
 
-def test_a_change_is_told_once() -> None:
+def test_listeners_are_called_once_for_a_change() -> None:
     told: list[str] = []
     view = VolumeView()
     view.listen(lambda: told.append("change"))

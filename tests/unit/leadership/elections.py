@@ -1,4 +1,4 @@
-"""A stage for elections: time that passes only when everybody waits, and a server that keeps one Lease and has bad days."""
+"""A stage for elections: time that passes only when all tasks wait, and a server that keeps one Lease and has bad days."""
 
 import asyncio
 import selectors
@@ -35,7 +35,7 @@ class _VirtualLoop(asyncio.SelectorEventLoop):
 
 
 def virtually(play: Coroutine[Any, Any, Outcome]) -> Outcome:
-    """Run ``play`` on a clock that waits for nobody."""
+    """Run ``play`` on a clock that jumps to the next timer."""
     with asyncio.Runner(loop_factory=_VirtualLoop) as runner:
         return runner.run(play)
 
@@ -68,7 +68,7 @@ class LeaseServer:
             self.store(lease)
 
     def store(self, lease: Mapping[str, Any]) -> dict[str, Any]:
-        """Write whatever somebody writes."""
+        """Apply a write by any client."""
         self._version += 1
         metadata = lease.get("metadata")
         self.lease = {**lease, "metadata": {**(metadata if isinstance(metadata, dict) else {}), "resourceVersion": str(self._version)}}

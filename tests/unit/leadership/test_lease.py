@@ -114,7 +114,7 @@ def test_of_two_that_try_at_the_same_moment_one_wins() -> None:
     virtually(play())
 
 
-def test_a_holder_that_can_not_renew_stops_before_anybody_can_take_the_lease() -> None:
+def test_a_holder_that_can_not_renew_stops_before_another_can_take_the_lease() -> None:
     async def play() -> None:
         server = LeaseServer()
         replica = Replica(server, "a")
@@ -147,7 +147,7 @@ def test_it_counts_from_before_the_renewal_was_sent() -> None:
 @pytest.mark.parametrize(
     "bad", [Answer(lost=True), Answer(refused=503), Answer(refused=429), Answer(before=9), Answer(after=9), Answer(refused=409)]
 )
-def test_a_renewal_that_fails_or_whose_answer_is_lost_is_made_again(bad: Answer) -> None:
+def test_a_renewal_that_fails_or_whose_answer_is_lost_is_retried(bad: Answer) -> None:
     async def play() -> None:
         server = LeaseServer(script=[Answer(), Answer(), bad])
         replica = Replica(server, "a")
@@ -206,7 +206,7 @@ def test_a_follower_that_has_seen_nothing_for_long_takes_nothing_from_a_holder_t
     virtually(play())
 
 
-def test_a_holder_whose_lease_another_has_written_over_ends_at_once() -> None:
+def test_a_holder_whose_lease_another_replica_has_taken_ends_at_once() -> None:
     async def play() -> None:
         server = LeaseServer()
         replica = Replica(server, "a")
@@ -328,7 +328,7 @@ def test_what_others_have_written_into_the_lease_is_kept() -> None:
     virtually(play())
 
 
-def test_a_follower_says_once_whom_it_waits_for(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_follower_logs_once_which_replica_it_waits_for(caplog: pytest.LogCaptureFixture) -> None:
     async def play() -> None:
         replica = Replica(LeaseServer(HELD_BY_ANOTHER), "b")
         await asyncio.sleep(10)
@@ -340,7 +340,7 @@ def test_a_follower_says_once_whom_it_waits_for(caplog: pytest.LogCaptureFixture
 
 
 @pytest.mark.parametrize("status", [403, 404])  # 404: it is made where there is no such namespace
-def test_a_lease_that_can_not_be_had_is_told_of_with_the_option_that_says_where_it_is(
+def test_a_lease_that_can_not_be_accessed_is_logged_with_the_option_for_its_namespace(
     status: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def play() -> None:
@@ -504,7 +504,7 @@ def test_a_follower_of_shorter_times_waits_as_long_as_the_holder_has_stated() ->
     virtually(play())
 
 
-def test_a_holder_whose_lease_another_has_written_over_leads_no_more_when_it_ends() -> None:
+def test_a_holder_whose_lease_another_replica_has_taken_does_not_lead_when_it_ends() -> None:
     async def play() -> None:
         server = LeaseServer()
         replica = Replica(server, "a")
