@@ -32,15 +32,18 @@ RawObject = dict[str, Any]
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 PAGE_BYTES = 8 * 2**20
-"""As much of a list is read into memory at once; a larger page is asked for again with fewer objects."""
+"""The largest page of a list that is read into memory; a larger page is requested again with fewer objects."""
 
 OBJECT_BYTES = 16 * 2**20
-"""No object is larger: etcd is sent 2 MiB at most, of which JSON makes six times as much where every character is escaped."""
+"""The size of the largest object: etcd takes 2 MiB at most, which JSON makes six times as large if every character is escaped."""
 
 _CONNECTIONS = 256
 
 _TCP_OPTIONS = {"TCP_KEEPIDLE": 2, "TCP_KEEPINTVL": 1, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 5000}
-"""Seconds of silence until it is asked, between questions, and questions until a connection counts as dead; milliseconds unanswered."""
+"""When a connection counts as dead.
+
+Seconds of silence before the first probe, seconds between probes, number of probes; milliseconds that sent data may be unacknowledged.
+"""
 
 
 class CredentialsError(Exception):
@@ -48,9 +51,9 @@ class CredentialsError(Exception):
 
 
 async def load_credentials(kubeconfig: str = "", place: str = "") -> Configuration:
-    """Those of ``kubeconfig``; without one in-cluster credentials, else the kubeconfig of ``KUBECONFIG`` or the home directory.
+    """Return the credentials of ``kubeconfig``, else those of the pod, else those of ``KUBECONFIG`` or of the home directory's kubeconfig.
 
-    ``place`` says where ``kubeconfig`` is named, if that isn't plain. Raises ``CredentialsError``.
+    ``place`` is where ``kubeconfig`` is named, for the error message; empty if that is obvious. Raises ``CredentialsError``.
     """
     configuration = Configuration()
     try:
@@ -62,10 +65,10 @@ async def load_credentials(kubeconfig: str = "", place: str = "") -> Configurati
         try:
             if not _is_there(path):
                 raise CredentialsError("there is no such file")
-            # Read anew, since the client remembers the variable as it was when it was imported.
+            # The path is passed, since the client caches the variable's value at import.
             await kube_config.load_kube_config(config_file=path, client_configuration=configuration, persist_config=False)
-        except Exception as local:  # whatever a malformed file, or a credential plug-in, makes the loader raise
-            is_misread = isinstance(local, TypeError | AttributeError | KeyError)  # the loader takes for granted what it finds
+        except Exception as local:  # a malformed file or a credential plug-in may make the loader raise anything
+            is_misread = isinstance(local, TypeError | AttributeError | KeyError)  # the loader doesn't check the file's structure
             problem = "it is no kubeconfig" if is_misread else " ".join(str(local).split())
             if kubeconfig:
                 named = f", which {place} names," if place else ""
@@ -79,7 +82,7 @@ async def load_credentials(kubeconfig: str = "", place: str = "") -> Configurati
 
 
 def kubeconfig_in_use(kubeconfig: str = "") -> str:
-    """The kubeconfig that ``load_credentials`` reads, and its context, in words; empty in a pod, which has a service account."""
+    """Return the kubeconfig that ``load_credentials`` reads and its context, in words; empty in a pod with a service account."""
     with suppress(kube_config.ConfigException):
         if kubeconfig:
             raise kube_config.ConfigException
@@ -100,7 +103,7 @@ def _is_there(path: str) -> bool:
 
 
 def _proxy_for(url: str) -> str | None:
-    """The proxy that the environment (``HTTPS_PROXY``, ``NO_PROXY``, …) names for ``url``."""
+    """Return the proxy that the environment (``HTTPS_PROXY``, ``NO_PROXY``, …) names for ``url``; ``None`` without one."""
     parts = urlsplit(url)
     if urllib.request.proxy_bypass(parts.netloc):
         return None
@@ -114,9 +117,9 @@ class ApiServer:
         self, configuration: Configuration, timeout_seconds: float = 15.0, *, kubeconfig: str = "", pace: Pace | None = None
     ) -> None:
         configuration.connection_pool_maxsize = _CONNECTIONS
-        # Retrying is decided where the meaning of the request is known.
+        # Callers decide about retries, since they know what the request means.
         configuration.retries = None
-        # What the environment says of proxies is looked up once; aiohttp would do it for each request, in threads.
+        # The proxy is read from the environment once; aiohttp would read it for each request, in threads.
         configuration.client_session_kwargs = {"trust_env": False}
         self.configuration = configuration
         self.kubeconfig = kubeconfig
@@ -129,7 +132,7 @@ class ApiServer:
     async def connect(
         cls, timeout_seconds: float = 15.0, *, kubeconfig: str = "", place: str = "", pace: Pace | None = None
     ) -> AsyncIterator[Self]:
-        """Connect with the credentials of ``kubeconfig``, or whatever there are. Raises ``CredentialsError``."""
+        """Connect with the credentials that ``load_credentials`` finds. Raises ``CredentialsError``."""
         server = cls(await load_credentials(kubeconfig, place), timeout_seconds, kubeconfig=kubeconfig, pace=pace)
         try:
             yield server
@@ -141,23 +144,23 @@ class ApiServer:
         await self._client.close()
 
     async def get(self, path: ApiPath, query: Mapping[str, str] | None = None) -> RawObject:
-        """GET. Raises ``ApiError``."""
+        """Send a GET request. Raises ``ApiError``."""
         return await self.request("GET", path, query=query)
 
     async def post(self, path: ApiPath, body: Mapping[str, object], query: Mapping[str, str] | None = None) -> RawObject:
-        """POST. Raises ``ApiError``."""
+        """Send a POST request. Raises ``ApiError``."""
         return await self.request("POST", path, query=query, body=body)
 
     async def patch(self, path: ApiPath, body: Mapping[str, object], content_type: str = MERGE_PATCH) -> RawObject:
-        """PATCH, a JSON merge patch unless said otherwise. Raises ``ApiError``."""
+        """Send a PATCH request, by default a JSON merge patch. Raises ``ApiError``."""
         return await self.request("PATCH", path, body=body, content_type=content_type)
 
     async def write(self, path: ApiPath, body: Mapping[str, object], content_type: str = MERGE_PATCH) -> None:
-        """PATCH what may be large, when what has become of it is of no interest: the answer isn't looked at. Raises ``ApiError``."""
+        """Send a PATCH request without parsing its answer, which may be large. Raises ``ApiError``."""
         await self.request("PATCH", path, body=body, content_type=content_type, is_read=False)
 
     async def delete(self, path: ApiPath, body: Mapping[str, object] | None = None) -> RawObject:
-        """DELETE, ``body`` being DeleteOptions. Raises ``ApiError``."""
+        """Send a DELETE request; ``body`` is DeleteOptions. Raises ``ApiError``."""
         return await self.request("DELETE", path, body=body)
 
     async def request(
@@ -170,9 +173,9 @@ class ApiServer:
         content_type: str = "application/json",
         is_read: bool = True,
     ) -> RawObject:
-        """One request and its JSON answer, which is about what ``path`` names; that of one which isn't to be read is empty.
+        """Send one request and return its JSON answer, after checking that the answer is about ``path``; empty unless ``is_read``.
 
-        Raises ``ApiError``, also when nobody answers or the answer isn't JSON.
+        Raises ``ApiError``, also if the server can't be reached or the answer isn't JSON.
         """
         await self._pace.wait()
         is_page = method == "GET" and not path.name and (query or {}).get("limit") != "1"
@@ -200,13 +203,13 @@ class ApiServer:
 
     @asynccontextmanager
     async def stream(self, path: ApiPath, query: Mapping[str, str], silence_seconds: float) -> AsyncIterator[AsyncIterator[bytes]]:
-        """A watch: the lines of the answer as they come. ``silence_seconds`` without any data end it. Raises ``ApiError``."""
+        """Yield the lines of a watch as they come. ``silence_seconds`` without any data end the watch. Raises ``ApiError``."""
         async with self.download(path, query, silence_seconds) as chunks:
             yield _lines(chunks, path)
 
     @asynccontextmanager
     async def download(self, path: ApiPath, query: Mapping[str, str], silence_seconds: float) -> AsyncIterator[AsyncIterator[bytes]]:
-        """The answer to a GET as it comes, however long it is. ``silence_seconds`` without any data end it. Raises ``ApiError``."""
+        """Yield the chunks of a GET's answer as they come. ``silence_seconds`` without any data end it. Raises ``ApiError``."""
         await self._pace.wait()
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._timeout.total, sock_read=silence_seconds)
         try:
@@ -235,7 +238,7 @@ class ApiServer:
         return session
 
     def _url(self, path: ApiPath) -> URL:
-        """Where a request goes. Taken as it stands: what resolves dots or decodes a character would ask about something else."""
+        """Return the URL of a request, unchanged: resolving dots or decoding a character would request another object."""
         url = URL(f"{self.configuration.host}{path}", encoded=True)
         if url.raw_path != f"{urlsplit(self.configuration.host).path}{path}":
             raise InvalidNameError(path.resource.kind, path.name)
@@ -247,7 +250,7 @@ class ApiServer:
         try:
             settings = await self.configuration.auth_settings()
         except Exception as error:
-            # Whatever a credential plug-in raises: an empty token file, a failed exec, an identity provider that is down.
+            # A credential plug-in may raise anything: an empty token file, a failed exec, an identity provider that is down.
             raise ApiError(0, "Unauthenticated", f"no credentials for the API server: {error}") from error
         for setting in settings.values():
             if setting["value"]:
@@ -256,18 +259,18 @@ class ApiServer:
 
 
 def _socket_that_notices_death(address: aiohttp.AddrInfoType) -> socket.socket:
-    """A connection whose other end has gone without a word breaks within seconds, and isn't used for the next request."""
+    """Return a socket whose connection breaks within seconds of silence if its other end is gone, so that no request reuses it."""
     family, kind, protocol, *_ = address
     made = socket.socket(family, kind, protocol)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in _TCP_OPTIONS.items():
-        if hasattr(socket, option):  # some are missing where the operator is developed, none where it runs
+        if hasattr(socket, option):  # some are missing on development machines, none where the operator runs
             made.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
     return made
 
 
 async def _read(response: aiohttp.ClientResponse, path: ApiPath, limit: int) -> bytes:
-    """The body of an answer. Raises ``TooLargeError``; the connection is closed then."""
+    """Return the body of an answer. Raises ``TooLargeError``, which closes the connection."""
     chunks: list[bytes] = []
     size = 0
     async for chunk in response.content.iter_any():
@@ -279,7 +282,7 @@ async def _read(response: aiohttp.ClientResponse, path: ApiPath, limit: int) -> 
 
 
 async def _lines(chunks: AsyncIterator[bytes], path: ApiPath) -> AsyncIterator[bytes]:
-    """Lines as long as an object may be: longer than the buffer that ``readline`` allows. Raises ``TooLargeError``."""
+    """Yield lines of up to an object's size, which is more than ``readline`` can buffer. Raises ``TooLargeError``."""
     pending: list[bytes] = []
     size = 0
     async for chunk in chunks:
@@ -296,7 +299,7 @@ async def _lines(chunks: AsyncIterator[bytes], path: ApiPath) -> AsyncIterator[b
 
 
 def api_error(response: aiohttp.ClientResponse, payload: bytes) -> ApiError:
-    """The error an answer describes; whatever isn't a JSON Status (a proxy's page, an unknown path) is quoted."""
+    """Return the error that an answer describes; an answer that isn't a JSON Status (a proxy's page, an unknown path) is quoted."""
     retry_after = response.headers.get("Retry-After", "")
     seconds = float(retry_after) if retry_after.isdecimal() else None
     try:
@@ -312,7 +315,7 @@ def api_error(response: aiohttp.ClientResponse, payload: bytes) -> ApiError:
 
 
 def decoded(payload: bytes, path: ApiPath) -> RawObject:
-    """The object that an answer is. Raises ``ApiError`` when it is something else."""
+    """Return the JSON object of an answer. Raises ``ApiError`` if the answer is anything else."""
     try:
         answer = loads(payload)
     except ValueError as error:
@@ -323,11 +326,11 @@ def decoded(payload: bytes, path: ApiPath) -> RawObject:
 
 
 def _checked(answer: RawObject, method: str, path: ApiPath, body: Mapping[str, object] | None = None) -> RawObject:
-    """``answer``, when it is about what was asked. Raises ``WrongAnswerError``."""
+    """Return ``answer`` after checking that it is about the requested object or collection. Raises ``WrongAnswerError``."""
     if method == "GET" and not path.name:
         check_list(answer, path)
     elif method != "DELETE" and path.subresource in ("", "status"):
-        # What deletes, binds and evicts is answered with a Status, or with what nobody reads.
+        # Deletions, binds and evictions are answered with a Status, or with an object that isn't used.
         _check_object(answer, path, _mapping(body or {}, "metadata"))
     return answer
 
@@ -356,6 +359,6 @@ def _check_kind(answer: RawObject, path: ApiPath, kind: str) -> None:
 
 
 def _mapping(parent: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """The object under ``key``, empty when there is none."""
+    """Return the object under ``key``; empty if there is none."""
     value = parent.get(key)
     return value if isinstance(value, Mapping) else {}

@@ -1,6 +1,6 @@
-"""Reads JSON however deep it is nested: parsers end at a thousand levels or so, the API server at ten thousand.
+"""Read JSON of any nesting depth: parsers fail beyond about a thousand levels, the API server takes ten thousand.
 
-Who may write an object may nest its ``managedFields`` as deep; one such object would keep whoever can't read it from all others.
+A tenant may nest the ``managedFields`` of an object that deep. A client that fails on one such object could read no other either.
 """
 
 from collections.abc import AsyncIterator
@@ -11,7 +11,7 @@ import numpy as np
 import orjson
 
 DEEPEST = 100
-"""Levels; what is of use to anybody has no more than twenty."""
+"""Levels of nesting that are kept; useful fields have at most twenty."""
 
 _QUOTE = ord('"')
 _STEPS = np.zeros(256, dtype=np.int8)  # by character
@@ -19,13 +19,13 @@ _STEPS[list(b"{[")], _STEPS[list(b"}]")] = 1, -1
 
 
 def pruned(payload: bytes) -> bytes:
-    """JSON documents, one behind another, without what is nested deeper than ``DEEPEST`` in them: there is ``null`` instead.
+    """Return the JSON documents of ``payload`` with ``null`` for everything nested deeper than ``DEEPEST``.
 
-    What doesn't end is left as it is. 10 ms for each MB.
+    An incomplete document is left unchanged. Takes 10 ms for each MB.
     """
     if payload.count(b"{") + payload.count(b"[") <= DEEPEST:
         return payload
-    # Of the same length: no quote is part of a text any more.
+    # Of the same length, without quotes that are part of a text.
     plain = payload.replace(rb"\\", b"__").replace(rb"\"", b"__") if b"\\" in payload else payload
     characters = np.frombuffer(plain, dtype=np.uint8)
     steps = _STEPS[characters]
@@ -41,7 +41,7 @@ def pruned(payload: bytes) -> bytes:
 
 
 def loads(payload: bytes) -> Any:
-    """What JSON says, as far as it isn't nested too deep. Raises ``ValueError`` for what isn't JSON."""
+    """Return the value of a JSON document, without parts that are nested too deep. Raises ``ValueError`` if it isn't JSON."""
     try:
         return orjson.loads(payload)
     except orjson.JSONDecodeError:
@@ -49,21 +49,21 @@ def loads(payload: bytes) -> Any:
 
 
 class PrunedResponse(aiohttp.ClientResponse):
-    """An answer in which nothing is nested too deep for who reads it, also line by line: for a session of somebody else's."""
+    """An HTTP answer whose JSON is pruned, also when read line by line: for the session of another library."""
 
     async def start(self, connection: "aiohttp.connector.Connection") -> "PrunedResponse":
-        """As of any response."""
+        """Start reading the answer."""
         await super().start(connection)
-        self.content = _PrunedLines(self.content)  # type: ignore[assignment]  # it does what readers of lines ask for
+        self.content = _PrunedLines(self.content)  # type: ignore[assignment]  # it has what readers of lines need
         return self
 
     async def json(self, **options: Any) -> Any:
-        """As of any response."""
+        """Return the pruned JSON of the answer."""
         return await super().json(**{**options, "loads": lambda text: loads(text.encode())})
 
 
 class _PrunedLines:
-    """A reader of documents, each on a line of its own; otherwise what it reads from."""
+    """A stream whose lines are pruned JSON documents; its other attributes are those of ``content``."""
 
     def __init__(self, content: aiohttp.StreamReader) -> None:
         self._content = content
@@ -72,7 +72,7 @@ class _PrunedLines:
         return getattr(self._content, name)
 
     async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
-        """Whole lines, and at last what is left."""
+        """Yield whole lines, and at the end the rest."""
         left = b""
         async for chunk in self._content.iter_chunked(size):
             lines, newline, left = (left + chunk).rpartition(b"\n")

@@ -1,4 +1,4 @@
-"""What can go wrong with a request to the API server."""
+"""The errors of requests to the API server."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -10,7 +10,7 @@ from allaboard.model.errors import shown
 
 @dataclass
 class ApiError(Exception):
-    """An answer of the API server that isn't a success, or no answer at all (``status`` 0)."""
+    """An unsuccessful answer of the API server, or no answer at all (``status`` 0)."""
 
     status: int
     reason: str
@@ -28,14 +28,14 @@ class ApiError(Exception):
 
 
 class InvalidNameError(ApiError):
-    """No object can have this name, so nothing is asked about it: the API server would answer 400, if the path led there at all."""
+    """A name that no object can have. No request is sent: the API server would answer 400, or the path would lead elsewhere."""
 
     def __init__(self, what: str, name: object) -> None:
         super().__init__(400, "InvalidName", f"{shown(name)} can't be the name of a {what}")
 
 
 class WrongAnswerError(ApiError):
-    """The API server, or who answered in its place, speaks of something else than it was asked about. Asking again doesn't help."""
+    """An answer of the API server, or of a proxy in its place, about another object than requested. Another try doesn't help."""
 
     def __init__(self, message: str) -> None:
         super().__init__(0, "WrongAnswer", message)
@@ -46,7 +46,7 @@ class WrongAnswerError(ApiError):
 
 
 class TooLargeError(ApiError):
-    """An answer was larger than what it should hold can be. It was not read to its end."""
+    """An answer is larger than the requested object can be. It was not read to its end."""
 
     def __init__(self, what: str, limit: int) -> None:
         super().__init__(0, "TooLarge", f"{what}: the answer is larger than {limit >> 20} MiB")
@@ -58,7 +58,7 @@ class TooLargeError(ApiError):
 
 @asynccontextmanager
 async def answered_within(seconds: float | None, problem: str) -> AsyncIterator[None]:
-    """Around a request that may take so long, for ever when ``None``. Raises ``ApiError``, which says ``problem``, when time is up."""
+    """Limit a request to ``seconds``, ``None`` for no limit. Raises ``ApiError`` with the message ``problem`` when time is up."""
     try:
         async with asyncio.timeout(seconds):
             yield

@@ -1,5 +1,7 @@
-"""Reads collections in pages, whatever is in them: pages that grow too large are asked for with fewer objects, and a list whose
-continuation expires is read in one answer, object by object as it comes, as client-go does (tools/pager, ``FullListIfExpired``).
+"""Read collections of any size in pages.
+
+A page that is too large is requested again with fewer objects. A list whose continuation expires is read in one answer, object by object
+as it comes, as client-go does (tools/pager, ``FullListIfExpired``).
 """
 
 import asyncio
@@ -27,7 +29,7 @@ _DECODER = json.JSONDecoder()
 class Page:
     """Some objects of a list as of ``version``.
 
-    ``begins`` tells its first page. It may come a second time, with a newer version: then what came before it counts for nothing.
+    ``begins`` marks the first page of the list. It may come again, with a newer version: earlier pages are then void.
     """
 
     version: str
@@ -38,7 +40,7 @@ class Page:
 async def pages(
     server: ApiServer, path: ApiPath, *, page_size: int = _PAGE_SIZE, query: Mapping[str, str] | None = None
 ) -> AsyncIterator[Page]:
-    """The pages of a list, in order. Raises ``ApiError``."""
+    """Yield the pages of a list, in order. Raises ``ApiError``."""
     asked = dict(query or {})
     continuation, size = "", page_size
     while True:
@@ -66,7 +68,7 @@ async def pages(
 
 
 async def _pieces(chunks: AsyncIterator[bytes], path: ApiPath) -> AsyncIterator[Page]:
-    """One answer to a list, as its bytes come: no more is in memory than they, and the object that they end in. Raises ``ApiError``."""
+    """Yield one answer to a list in pieces as its bytes come; only the present chunk and one object are in memory. Raises ``ApiError``."""
     decode = codecs.getincrementaldecoder("utf-8")().decode
     head: RawObject | None = None
     text, enough = "", 0
@@ -78,7 +80,7 @@ async def _pieces(chunks: AsyncIterator[bytes], path: ApiPath) -> AsyncIterator[
             raise TooLargeError(path, OBJECT_BYTES)
         begins = head is None
         if head is None:
-            # The API server writes what the list is before what is in it.
+            # The API server writes the list's kind and metadata before its items.
             if (found := _ITEMS.search(text)) is None:
                 continue
             head = decoded(f'{text[: found.start()]}"items":[]}}'.encode(), path)
@@ -94,14 +96,14 @@ async def _pieces(chunks: AsyncIterator[bytes], path: ApiPath) -> AsyncIterator[
 
 
 async def _to_the_end(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """``chunks``, and an empty one when they have come to their end."""
+    """Yield ``chunks``, and an empty one at their end."""
     async for chunk in chunks:
         yield chunk
     yield b""
 
 
 def _objects(text: str) -> tuple[list[RawObject], str, bool]:
-    """The whole objects that ``text`` begins with, the text behind them, and whether the list ends there."""
+    """Return the complete objects that ``text`` begins with, the text behind them, and whether the list ends there."""
     found: list[RawObject] = []
     at = 0
     while True:
@@ -114,7 +116,7 @@ def _objects(text: str) -> tuple[list[RawObject], str, bool]:
         except RecursionError:
             rest = text[at:]
             text, at = pruned(rest.encode()).decode(), 0
-            if text == rest:  # the object hasn't come to its end
+            if text == rest:  # the object isn't complete
                 return found, text, False
             continue
         except json.JSONDecodeError:

@@ -1,7 +1,7 @@
-"""Makes the path of every request, of names that objects can have: no name leads anywhere else than to the object of that name.
+"""Build the path of every request from valid names only: a name never leads to another object than the one of that name.
 
-Names come from tenants. The API server takes any text as the name in an owner reference, ``../../other/jobs/train`` too, and whoever
-puts that into a URL asks about another namespace: URL libraries resolve the dots before anything is sent.
+Names come from tenants. The API server takes any text as the name in an owner reference, also ``../../other/jobs/train``. In a URL that
+would name an object of another namespace: URL libraries resolve the dots before anything is sent.
 """
 
 import re
@@ -18,7 +18,7 @@ _is_name = re.compile(OBJECT_NAME, re.ASCII).fullmatch
 
 
 class ApiPath(str):
-    """The path of a request, and what its answer must be about. A ``Resource`` makes it.
+    """The path of a request, and the object or collection that its answer must be about. Made by a ``Resource``.
 
     ``namespace`` is empty for all namespaces, ``name`` for a collection, ``subresource`` for the object itself.
     """
@@ -32,7 +32,7 @@ class ApiPath(str):
 
     @classmethod
     def of(cls, resource: "Resource", namespace: str = "", name: str = "", subresource: str = "") -> Self:
-        """The path, every segment of it encoded. The names must have been checked."""
+        """Return the path with every segment encoded. The names must have been checked."""
         path = cls(_collection(resource, namespace) + "".join(_segment(part) for part in (name, subresource) if part))
         path.resource, path.namespace, path.name, path.subresource = resource, namespace, name, subresource
         return path
@@ -52,19 +52,19 @@ class Resource:
         return ApiPath.of(self)
 
     def within(self, namespace: str) -> ApiPath:
-        """The collection of one namespace. Raises ``InvalidNameError``."""
+        """Return the path of the collection of one namespace. Raises ``InvalidNameError``."""
         if not _is_namespace(namespace):
             raise InvalidNameError("Namespace", namespace)
         return ApiPath.of(self, namespace)
 
     def named(self, namespace: str, name: str, subresource: str = "") -> ApiPath:
-        """An object of a namespace, or a ``subresource`` of it, which is ours to name. Raises ``InvalidNameError``."""
+        """Return the path of an object of a namespace, or of its ``subresource``, which isn't checked. Raises ``InvalidNameError``."""
         if not _is_name(name):
             raise InvalidNameError(self.kind, name)
         return ApiPath.of(self, self.within(namespace).namespace, name, subresource)
 
     def clusterwide(self, name: str) -> ApiPath:
-        """An object of no namespace. Raises ``InvalidNameError``."""
+        """Return the path of a cluster-scoped object. Raises ``InvalidNameError``."""
         if not _is_name(name):
             raise InvalidNameError(self.kind, name)
         return ApiPath.of(self, name=name)

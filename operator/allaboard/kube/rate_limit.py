@@ -1,6 +1,6 @@
-"""How fast requests may follow each other: so many a second, and so many at once before that holds, as client-go's ``qps`` and ``burst``.
+"""Limit how many requests are sent a second, after a burst, like client-go's ``qps`` and ``burst``.
 
-It is the generic cell rate algorithm (ITU-T I.371): all there is to remember is when the next one would be due at an even pace.
+This is the generic cell rate algorithm (ITU-T I.371). Its only state is the time at which the next request is due at an even pace.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 
 class Pace:
-    """Holds requests up in the order in which they come; ``per_second`` 0 holds nobody up."""
+    """A rate limit that delays requests in the order in which they come; ``per_second`` 0 delays none."""
 
     def __init__(
         self,
@@ -25,7 +25,7 @@ class Pace:
         self._due = 0.0
 
     async def wait(self) -> None:
-        """Until one more request may be sent."""
+        """Wait until one more request may be sent."""
         if not self._interval:
             return
         now = self._clock()

@@ -1,4 +1,4 @@
-"""Whether the API server can be reached at all: found out before anything begins that takes for granted that it can."""
+"""Wait for the API server at startup, before any task begins that needs it."""
 
 import asyncio
 import logging
@@ -14,13 +14,13 @@ _LONGEST_PAUSE_SECONDS = 8.0
 
 
 class UnreachableError(Exception):
-    """Where the credentials lead nobody answers, or nobody who makes sense. The message is one line: what, where, and what to do."""
+    """No API server answers at the credentials' address, or something else does. The message is one line: what, where, and what to do."""
 
 
 async def reach(server: ApiServer, seconds: float, sleep: Sleep = asyncio.sleep) -> None:
-    """Return when the API server answers; an answer that it will give again, as a refusal, is one for whoever needs more.
+    """Wait until the API server responds; a definite refusal (such as 403) counts as a response.
 
-    It is tried again for ``seconds``, and each time is logged. Raises ``UnreachableError``.
+    Tries again for ``seconds``, and logs each failure. Raises ``UnreachableError``.
     """
     clock = asyncio.get_running_loop().time
     end, pause = clock() + seconds, _FIRST_PAUSE_SECONDS

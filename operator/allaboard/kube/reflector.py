@@ -1,7 +1,7 @@
-"""Keeps a store equal to what the API server holds of one resource: list once, then watch, and list again whenever in doubt.
+"""Mirror one resource of the API server into a store: list once, then watch, and list again whenever in doubt.
 
-It exists because Kopf loses deletions over a re-list, which would leak capacity for ever, and because the pods of a large cluster
-change faster than Kopf's workers can follow. Events are projected to small records at once; raw objects are never kept.
+Kopf loses deletions over a re-list, which would leak capacity for ever, and the pods of a large cluster change faster than Kopf's workers
+can follow. Events are projected to small records when they are applied; the raw objects aren't kept.
 """
 
 import asyncio
@@ -27,34 +27,34 @@ Record = TypeVar("Record")
 Projected = TypeVar("Projected", contravariant=True)
 
 _PAGE_SIZE = 250
-_WATCH_SECONDS = 3  # then the API server ends a watch, which is a sign of life; the next goes on from where it was
-_GRACE_SECONDS = 1.0  # a watch that hasn't ended by then hangs on a dead connection
-_SHORT_SECONDS = 1.0  # a watch that ends sooner, with nothing said, was turned away
-_SILENT_SECONDS = 5.0  # a collection of which watches that break or hang say nothing for so long is listed instead
+_WATCH_SECONDS = 3  # then the API server ends a watch, which is a sign of life; the next watch continues there
+_GRACE_SECONDS = 1.0  # a watch that hasn't ended after this much longer hangs on a dead connection
+_SHORT_SECONDS = 1.0  # a watch that ends sooner without an event was refused
+_SILENT_SECONDS = 5.0  # after so long without an event from failing watches the collection is listed instead
 _BACKOFF_SECONDS = (0.5, 30.0)
 _GONE = 410
 
 
 class Store(Protocol[Projected]):
-    """Where records go. Keys are ``namespace/name``, or ``name`` for cluster-scoped objects."""
+    """The records of a reflector. Keys are ``namespace/name``, or ``name`` for cluster-scoped objects."""
 
     def upsert(self, key: str, record: Projected) -> None:
-        """Take the newest state of an object."""
+        """Apply the newest state of an object."""
 
     def remove(self, key: str) -> None:
-        """Forget an object; unknown keys are ignored."""
+        """Remove an object; unknown keys are ignored."""
 
     def known(self) -> Collection[str]:
-        """The keys of all objects held."""
+        """Return the keys of all objects in the store."""
 
 
 class ExpiredError(Exception):
-    """The resourceVersion is too old to go on from (410)."""
+    """The resourceVersion is too old to continue the watch from (410)."""
 
 
 @dataclass(slots=True)
 class _Event:
-    """What the watch has told of an object, and not yet been taken: ``came`` is when the oldest of it did."""
+    """An event of the watch that isn't applied yet; ``came`` is the time of the object's oldest event that it replaces."""
 
     came: float
     kind: str
@@ -64,8 +64,8 @@ class _Event:
 class Reflector:
     """Mirrors one collection into a ``Store``.
 
-    Of several events of one object that wait, only the newest is taken, and what ``must_be_taken`` names of the older ones: a state that
-    the newer event doesn't tell of any more, such as the end of a pod before its deletion.
+    Of several queued events of one object only the newest is applied, and older ones for which ``must_be_taken`` is true: states that the
+    newer event doesn't show, such as the end of a pod before its deletion.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Reflector:
         self._heard = clock()
         self._failures = 0
         self._version: str | None = None
-        # Those that wait, by namespace and key: the events of one namespace keep no other's waiting.
+        # Queued events by namespace and key: the events of one namespace don't delay those of another.
         self._events: dict[str, dict[str, _Event]] = {}
         self._ahead: dict[str, int] = {}  # versions of objects that were applied early and that the watch hasn't reported yet
         self._has_events = asyncio.Event()
@@ -99,18 +99,18 @@ class Reflector:
 
     @property
     def silence_seconds(self) -> float:
-        """Seconds since the API server last said what happened to this collection, if only that it was nothing."""
+        """Seconds since the API server last reported on this collection, also if there was no change."""
         return self._clock() - self._heard
 
     @property
     def lag_seconds(self) -> float:
-        """For how many seconds the oldest event has waited to be taken."""
+        """Seconds that the oldest queued event has waited; 0 without one."""
         oldest = min((next(iter(events.values())).came for events in self._events.values()), default=None)
         return 0.0 if oldest is None else self._clock() - oldest
 
     @property
     def age_seconds(self) -> float:
-        """How old what the store holds may be."""
+        """Seconds by which the store may be out of date."""
         return max(self.silence_seconds, self.lag_seconds)
 
     @property
@@ -143,7 +143,7 @@ class Reflector:
             self._store.remove(key)
 
     async def run(self) -> None:
-        """List and watch until cancelled. Every failure is logged and answered by trying again, more slowly each time."""
+        """List and watch until cancelled. Every failure is logged and retried with growing pauses."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._take_events())
             await self._follow()
@@ -162,12 +162,12 @@ class Reflector:
                 logger.info("%s: the watch has expired, listing anew", self.path)
                 self._version = None
             except ApiError as error:
-                # A watch that breaks off goes on from the last event that came: replaying older ones would turn the clock back.
+                # A watch that breaks is continued from the last event: replaying older events would bring back old states.
                 if error.status == _GONE:
                     self._version = None
                 await self._back_off(str(error))
             except Exception as error:
-                # A bug or an answer nobody has thought of must not end the watch: the truth is listed again.
+                # A bug or an unexpected answer must not end the watch: the collection is listed again.
                 logger.exception("%s: the watch failed, listing anew", self.path)
                 self._version = None
                 await self._back_off(str(error))
@@ -196,7 +196,7 @@ class Reflector:
         return version
 
     async def _take(self, objects: Sequence[dict[str, Any]], seen: set[str]) -> None:
-        """Take the objects of one page, giving way to the event loop when it takes long."""
+        """Apply the objects of one page, yielding to the event loop when that takes long."""
         slices = Slices(self._clock)
         for raw in objects:
             key = object_key(raw)
@@ -205,7 +205,7 @@ class Reflector:
             await slices.give_way()
 
     async def _watch(self, version: str) -> str:
-        """Follow changes from ``version`` until the server ends the watch, or should have; returns what was wrong with it."""
+        """Watch from ``version`` until the server ends the watch, or should have; return the problem, empty if there was none."""
         query = {
             "watch": "1",
             "resourceVersion": version,
@@ -218,7 +218,7 @@ class Reflector:
             async with asyncio.timeout(longest), self._server.stream(self.path, query, longest) as lines:
                 await self._receive(lines)
         except TimeoutError:
-            # Whatever was said is taken, and the next watch goes on from there. If nothing was, the connection is dead.
+            # Events that came are kept, and the next watch continues from there. Without any event the connection is dead.
             return "" if self._heard != before else f"nothing was heard for {longest:g} s"
         if self._heard == before and self._clock() - began < _SHORT_SECONDS:
             return "the watch ended before it had begun"
@@ -227,7 +227,7 @@ class Reflector:
         return ""
 
     async def _receive(self, lines: AsyncIterator[bytes]) -> None:
-        """Note what comes, giving way to the event loop when it takes long."""
+        """Queue the events that come, yielding to the event loop when that takes long."""
         worked = 0.0
         async for line in lines:
             began = self._clock()
@@ -238,7 +238,7 @@ class Reflector:
                 worked = 0.0
 
     def _note(self, event: dict[str, Any]) -> None:
-        """Note one event, in the place of an older one of the same object that waits."""
+        """Queue one event in place of the object's older queued event."""
         kind, raw = event["type"], event["object"]
         if kind == "ERROR":
             if raw.get("code") == _GONE:
@@ -262,9 +262,9 @@ class Reflector:
         self._version = str((raw.get("metadata") or {}).get("resourceVersion") or "") or self._version
 
     async def _take_events(self) -> None:
-        """Take what has come, one event of each namespace in turn.
+        """Apply queued events, one of each namespace in turn.
 
-        The event loop gets its turn when that takes long, so that newer events can come to what waits.
+        The event loop gets its turn when that takes long, so that newer events can replace queued ones.
         """
         while True:
             await self._has_events.wait()
@@ -281,7 +281,7 @@ class Reflector:
             self._has_events.clear()
 
     def _drop(self, key: str) -> None:
-        """Let no event of an object wait any more."""
+        """Drop the queued event of an object."""
         namespace = _namespace_of(key)
         events = self._events.get(namespace, {})
         events.pop(key, None)
@@ -322,7 +322,7 @@ def _namespace_of(key: str) -> str:
 
 
 def object_key(raw: dict[str, Any]) -> str:
-    """``namespace/name`` of an object, or ``name`` when it has no namespace."""
+    """Return ``namespace/name`` of an object, or ``name`` of a cluster-scoped one."""
     metadata = raw["metadata"]
     namespace = metadata.get("namespace")
     return f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])

@@ -1,6 +1,7 @@
-"""How many requests may be under way at once: a turn is held for one request, never for a pause between two.
+"""Limit how many requests are in flight at once, and how many begin in one turn of the event loop.
 
-And how many begin at a stretch: thousands would hold the event loop up before the first is sent.
+A turn is held for one request, never for a pause between two. Thousands of requests that begin together would block the event loop before
+the first is sent.
 """
 
 import asyncio
@@ -22,9 +23,9 @@ _MOST_KNOWN = 1000  # of which some may be out of date
 
 
 async def in_slices(call: Callable[[Item], Awaitable[Answer]], items: Sequence[Item]) -> list[Answer | BaseException]:
-    """What ``call`` answers to each of ``items``, or raises, in their order; all are under way together.
+    """Call ``call`` for all ``items`` concurrently; return the answers or exceptions in the order of ``items``.
 
-    The first hundred begin at once, each further hundred one turn of the event loop later.
+    The first hundred calls begin at once, each further hundred one turn of the event loop later.
     """
 
     async def begun(first: int) -> list[Answer | BaseException]:
@@ -38,18 +39,18 @@ async def in_slices(call: Callable[[Item], Awaitable[Answer]], items: Sequence[I
 
 
 class Speed(IntEnum):
-    """How soon requests about a namespace are answered, the best first; webhooks are why that differs."""
+    """How fast requests about a namespace are answered, the fastest first; webhooks make the difference."""
 
     QUICK, DRY_RUN, UNKNOWN, SLOW = range(4)
 
 
 class RequestLimits:
-    """``total`` requests at once, ``each`` about one namespace; of those that aren't known to be quick three quarters, of the slow half.
+    """Limits of concurrent requests: ``total`` in all, and ``each`` about one namespace.
 
-    So none can take the others' turns, nor can several together by webhooks that take their time: a turn that comes free is for the quick
-    first, then for those that were quick in ``dry_runs``, which webhooks can tell apart, then for the unknown, of which each has only a
-    few, then for the slow; among equals for the first to come. It is known for ten minutes that an answer was quick, or that one was out
-    for half a second.
+    Namespaces that aren't known to be quick get at most three quarters of ``total`` together, slow ones half. So no namespace can take the
+    turns of the others, nor can several with slow webhooks together. A free turn goes to quick namespaces first, then to those that were
+    quick in ``dry_runs`` (which webhooks can tell from binds), then to unknown ones with at most four turns each, then to slow ones; among
+    equals to the first that came. It is remembered for ten minutes that an answer was quick, or that one took half a second.
     """
 
     def __init__(self, total: int, each: int, dry_runs: "RequestLimits | None" = None) -> None:
@@ -64,7 +65,7 @@ class RequestLimits:
 
     @asynccontextmanager
     async def of(self, namespace: str) -> AsyncIterator[None]:
-        """Around one request."""
+        """Hold a turn for one request about ``namespace`` within the block."""
         loop = asyncio.get_running_loop()
         if namespace not in self._waiting and self._may_begin(namespace, self._free_for()):
             self._tasks[namespace] += 1
@@ -105,10 +106,10 @@ class RequestLimits:
 
     def _note_slow(self, namespace: str) -> None:
         self._learn(namespace, Speed.SLOW)
-        self._begin_waiting()  # of one that was unknown only a few might begin
+        self._begin_waiting()  # an unknown namespace has a lower limit of its own
 
     def _free_for(self) -> Speed | None:
-        """The slowest who may have another turn, and so may all that are quicker."""
+        """Return the slowest speed whose namespaces may have another turn, as may all quicker ones; ``None`` if no turn is free."""
         taken, free_for = 0, None
         speeds = [(self._speed(namespace), number) for namespace, number in self._tasks.items()]
         for speed in reversed(Speed):
@@ -132,14 +133,14 @@ class RequestLimits:
     def _begin_waiting(self) -> None:
         while self._waiting:
             free_for = self._free_for()
-            who = min((each for each in self._waiting if self._may_begin(each, free_for)), key=self._place, default=None)
-            if who is None:
+            namespace = min((each for each in self._waiting if self._may_begin(each, free_for)), key=self._place, default=None)
+            if namespace is None:
                 return
-            _, begins = self._waiting[who].popleft()
-            if not self._waiting[who]:
-                del self._waiting[who]
+            _, begins = self._waiting[namespace].popleft()
+            if not self._waiting[namespace]:
+                del self._waiting[namespace]
             if not begins.done():
-                self._tasks[who] += 1
+                self._tasks[namespace] += 1
                 begins.set_result(None)
 
     def _place(self, namespace: str) -> tuple[Speed, int]:

@@ -1,4 +1,7 @@
-"""Trying again what may succeed later, at the pace the API server asks for, within reason: whoever answers may be a tenant's webhook."""
+"""Retry requests that may succeed later, after the pause that the API server asks for.
+
+The pause is limited, since the answer may come from a tenant's webhook.
+"""
 
 import asyncio
 import math
@@ -17,14 +20,14 @@ Sleep = Callable[[float], Awaitable[None]]
 Turn = Callable[[], AbstractAsyncContextManager[None]]
 
 LONGEST_SECONDS = 10.0
-"""The longest pause that is made because an answer asks for one."""
+"""The longest pause, in seconds, that an answer may ask for."""
 
 _BACKOFF = wait_random_exponential(multiplier=0.1, max=5)
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How many seconds all pauses between tries may last together, and for how many answers may have been waited before another try."""
+    """Limits of retries, in seconds: ``pauses`` for all pauses between tries together, ``answers`` for all waiting before another try."""
 
     pauses: float = math.inf
     answers: float = math.inf
@@ -41,9 +44,9 @@ async def retried(
     patience: Patience = _FOR_EVER,
     turn: Turn = nullcontext,
 ) -> Answer:
-    """``call``, made ``attempts`` times at most while errors are transient; the last one is raised, and so is one that ends ``patience``.
+    """Return the answer of ``call``, tried at most ``attempts`` times while its errors are transient and ``patience`` lasts.
 
-    Each try is made within a ``turn``. To wait for that costs no patience.
+    Raises the last ``ApiError``. Each try is made within a ``turn``; waiting for the turn doesn't count for ``patience``.
     """
     clock, waited = asyncio.get_running_loop().time, 0.0
 
@@ -60,7 +63,7 @@ async def retried(
         return tries >= attempts or pauses > patience.pauses or waited >= patience.answers
 
     try:
-        return await tried()  # the rule; what follows costs as much as half a request
+        return await tried()  # mostly enough; the code below costs as much as half a request
     except ApiError as error:
         first = _seconds(error, random.uniform(0, 0.1))  # jitter
         if not error.is_transient or is_over(1, first):
@@ -83,6 +86,6 @@ def _pause(state: RetryCallState) -> float:
 
 
 def _seconds(error: BaseException | None, otherwise: float) -> float:
-    """What the API server asked for, up to a bound, else a jittered exponential pause."""
+    """Return the pause that the API server asked for, up to a bound, else ``otherwise``."""
     asked = error.retry_after if isinstance(error, ApiError) else None
     return otherwise if asked is None else min(asked, LONGEST_SECONDS)
