@@ -1,1 +1,1 @@
-"""Who belongs to which gang, and how far each gang has come."""
+"""The gangs, the members of each, and how far each gang has come."""

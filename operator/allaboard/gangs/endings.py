@@ -1,8 +1,8 @@
-"""Remembers how members of each gang have ended, for PodGroups whose pods are deleted by then.
+"""Count how members of each gang have ended, for PodGroups whose pods are deleted later.
 
-Job operators delete the pods of a job that has ended (cleanPodPolicy), and a Job's pods vanish when it is suspended. The pods that are left
-don't tell the one from the other, so their ends are noted as they happen. A new pod means that the run goes on, or that the next one
-begins: it starts the counts anew.
+Job operators delete the pods of a job that has ended (cleanPodPolicy), and a Job's pods are deleted when it is suspended. The remaining
+pods don't show which of the two happened, so each end is counted when it happens. A new pod continues the run or begins the next one, and
+resets the counts.
 """
 
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ from allaboard.model.pod import Pod
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """How many members of a gang have ended by themselves since the last new pod came."""
+    """The numbers of a gang's members that have ended by themselves since its last new pod."""
 
     succeeded: int = 0
     failed: int = 0
 
 
 def ends_after(ends: Ends | None, old: Pod | None, new: Pod | None) -> Ends | None:
-    """Return what is known of a gang's ends after a change of one of its pods; ``ends`` is what was known before, None for nothing.
+    """Return a gang's ends after a change of one of its pods; ``ends`` is the state before, None if none was seen.
 
     A pod that is deleted while it lives has not ended by itself: its job has ended, as a rule, or was suspended. Disrupted pods (evicted,
     preempted, lost with their node) count as failed. A batch Job deletes no pod of a run that goes well: if one of its pods is
@@ -42,7 +42,7 @@ def ends_after(ends: Ends | None, old: Pod | None, new: Pod | None) -> Ends | No
 
 
 class Endings:
-    """The ends of all gangs' members that this process has seen, by gang. Belongs to the event loop."""
+    """The ends of members that this process has seen, by gang. Belongs to the event loop."""
 
     def __init__(self, registry: GangRegistry) -> None:
         self._registry = registry
@@ -50,11 +50,11 @@ class Endings:
         registry.listen(self._forget_unknown)
 
     def find(self, key: GangKey) -> Ends | None:
-        """Return the ends of a gang's members; None when no new pod of it has come and none has ended since this process started."""
+        """Return the ends of a gang's members; None if no pod has come and none has ended since this process started."""
         return self._ends.get(key)
 
     def observe_pod(self, old: Pod | None, new: Pod | None) -> None:
-        """Take a change of a pod; None stands for absence."""
+        """Apply a change of a pod; None stands for absence."""
         if old is not None and new is not None:
             if old.uid != new.uid:
                 self.observe_pod(old, None)

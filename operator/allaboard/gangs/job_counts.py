@@ -1,7 +1,7 @@
-"""The numbers of a batch Job that tell how many pods it will still make.
+"""The numbers of a batch Job, from which the pods that it will still create are counted.
 
-A gang of Jobs' pods must not wait for a pod that no Job will create any more: three of four completions have succeeded, the fourth pod
-is lost, and its replacement is the only pod that will ever exist.
+A gang must not wait for pods that no Job will create. Example: three of four completions have succeeded and the fourth pod is lost; its
+replacement is the only pod that will ever exist.
 """
 
 import re
@@ -19,11 +19,11 @@ _INDEXES = 16_384
 
 @dataclass(frozen=True, slots=True)
 class JobCounts:
-    """How far one batch Job has come.
+    """The progress of one batch Job.
 
-    ``completions`` is None for a Job that ends with its first success (a work queue). ``done`` counts completions for which no pod will
-    be made any more: successes, and indexes that have failed for good. ``root`` is the UID of the object whose pods the Job's pods are:
-    the Job's controller, such as a JobSet or an MPIJob, or the Job itself where nothing or a CronJob controls it.
+    ``completions`` is None for a Job that ends with its first success (a work queue). ``done`` counts completions that need no more pod:
+    successes, and indexes that have failed for good. ``root`` is the UID of the object that the Job belongs to: its controller, such as a
+    JobSet or an MPIJob, or the Job itself if it has no controller or a CronJob.
     """
 
     uid: str
@@ -34,14 +34,14 @@ class JobCounts:
 
     @property
     def initial(self) -> int:
-        """Pods that the Job runs at once when it begins."""
+        """The number of pods that the Job runs at once when it starts."""
         return self.parallelism if self.completions is None else min(self.parallelism, self.completions)
 
     def left(self, seen: "SeenPods") -> int:
-        """Return how many pods of one run the Job can have alive at once from now on, never less than is true.
+        """Return an upper bound of the pods of one run that the Job can have alive at once from now on.
 
-        The Job's status and its pods come by two watches. A success that the status counts and no pod shows may be of a pod that has been
-        deleted, or of one that still looks alive; it is taken for the latter, since a number that is too low would start a part of a wave.
+        The Job's status and its pods come by two watches. A success that the status counts and no pod shows may be of a deleted pod, or of
+        one that still looks alive. It counts as the latter, since a number that is too low would start a part of a run.
         """
         if self.completions is None:
             return seen.alive if self.done or seen.succeeded else self.parallelism
@@ -52,7 +52,7 @@ class JobCounts:
 
 @dataclass(frozen=True, slots=True)
 class SeenPods:
-    """How many pods of one Job are seen: the living and the bound of one run, the bound of its other runs, and all that have succeeded."""
+    """The seen pods of one Job: the living and the bound of one run, the bound of its other runs, and all that have succeeded."""
 
     alive: int
     bound: int
@@ -77,14 +77,14 @@ def job_counts_from(raw: dict[str, Any]) -> JobCounts:
 
 
 class JobStore:
-    """A reflector's store of Jobs, which tells ``observe(old, new)`` of each change of their numbers."""
+    """A reflector's store of Jobs that calls ``observe(old, new)`` after each change of their numbers."""
 
     def __init__(self, observe: Callable[[JobCounts | None, JobCounts | None], None]) -> None:
         self._observe = observe
         self._jobs: dict[str, JobCounts] = {}
 
     def upsert(self, key: str, record: JobCounts) -> None:
-        """Take a Job's numbers."""
+        """Apply a Job's numbers."""
         old = self._jobs.get(key)
         if old == record:
             return
@@ -95,18 +95,18 @@ class JobStore:
         self._observe(old, record)
 
     def remove(self, key: str) -> None:
-        """Take that a Job is gone."""
+        """Remove a Job."""
         old = self._jobs.pop(key, None)
         if old is not None:
             self._observe(old, None)
 
     def known(self) -> Collection[str]:
-        """Return ``namespace/name`` of the Jobs."""
+        """Return ``namespace/name`` of all Jobs."""
         return self._jobs.keys()
 
 
 def _count_of(indexes: object) -> int:
-    """Return how many indexes a list such as ``1,3-5`` names; 0 where it can't be read."""
+    """Return how many indexes a list such as ``1,3-5`` names; 0 if it is malformed."""
     if not isinstance(indexes, str) or len(indexes) > _INDEXES:
         return 0
     ranges = [re.fullmatch(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", each) for each in indexes.split(",")]

@@ -1,7 +1,7 @@
-"""How pods say which gang they belong to. Each way of saying it is one entry of ``DIALECTS``; the first that matches wins.
+"""Read from a pod which gang it belongs to. Each way to state that is one entry of ``DIALECTS``; the first that matches wins.
 
-What a pod says must be right or is an error: a typing mistake in a label must not turn a gang into single pods that start alone, nor must
-a label that another scheduler would have read.
+A statement that can't be understood is an error. Neither a typing mistake in a label nor a label for another scheduler may turn a gang into
+single pods that start alone.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ GANG_LABELS = (
     OLDER_POD_GROUP_LABEL,
     *(f"{prefix}/{half}" for prefix in PAIR_PREFIXES for half in ("name", "min-available")),
 )
-"""The labels of which each says that a pod is of a gang."""
+"""The labels that make a pod a member of a gang."""
 
 _MAX_MIN_AVAILABLE = 2**31 - 1
 _OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")  # RFC 1123 subdomain
@@ -31,9 +31,9 @@ _OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """The gang a pod names. ``min_member`` is set when the pod itself states it: then no PodGroup object needs to exist.
+    """The gang that a pod names. ``min_member`` is None unless the pod itself states it: then no PodGroup object needs to exist.
 
-    ``error`` says what is wrong with ``field`` of the pod; the gang is then held, for ``reason``, which is a word for events.
+    ``error`` is what is wrong with ``field`` of the pod, empty if nothing is; the gang is then held for ``reason``, an event's reason.
     """
 
     key: GangKey
@@ -45,16 +45,16 @@ class Membership:
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """``read`` returns the membership a pod states in this dialect, or ``None`` when it doesn't speak it."""
+    """One way to name a gang. ``read`` returns the membership that a pod states in this way, ``None`` if it states none."""
 
     name: str
     read: Callable[[Pod], Membership | None]
 
 
 def membership_of(pod: Pod) -> Membership:
-    """Return the gang ``pod`` belongs to; a pod that names none is a gang of one.
+    """Return the gang that ``pod`` belongs to; a pod that names none is a gang of one.
 
-    A pod that also asks another scheduler for more than its gang is in error: it wouldn't get it here.
+    A pod that also asks another scheduler for more than a gang is in error, since that isn't done here.
     """
     for dialect in DIALECTS:
         if membership := dialect.read(pod):
@@ -63,12 +63,12 @@ def membership_of(pod: Pod) -> Membership:
 
 
 def single(pod: Pod) -> GangKey:
-    """The key of a gang of one."""
+    """Return the key of a gang of one."""
     return GangKey(pod.namespace, pod.name, kind="Pod")
 
 
 def object_name(value: str) -> str:
-    """``value`` as the name of an object: itself if it is one, else lower-cased and cleaned, with a hash so that none collide."""
+    """Return ``value`` if it is a valid object name, else a lower-case version without other characters, made unique by a hash."""
     if _OBJECT_NAME.fullmatch(value):
         return value
     cleaned = re.sub(r"[^a-z0-9]+", "-", value.lower()).strip("-")
@@ -77,7 +77,7 @@ def object_name(value: str) -> str:
 
 
 def min_available(value: str) -> int:
-    """The number of members a ``min-available`` label states. Raises ``ValueError`` with the problem in words."""
+    """Return the number of members that a ``min-available`` label states. Raises ``ValueError`` with the problem in words."""
     if not re.fullmatch(r"\+?[0-9]{1,10}", value) or not 1 <= int(value) <= _MAX_MIN_AVAILABLE:
         raise ValueError(f"{value!r} is not a whole number of at least 1")
     return int(value)
@@ -123,7 +123,7 @@ def _by_pair(prefix: str) -> Callable[[Pod], Membership | None]:
 
 
 def _foreign(pod: Pod) -> Membership | None:
-    """A pod that names no gang in a way that is read, and has a mark: the gang it asks for comes before what else it asks."""
+    """Return the membership of a pod that only has foreign gang labels: an error about its gang, else about its other demand."""
     if not (first := pod.foreign_gang_labels.first):
         return None
     label, kind = foreign_label_of(first), _kind_of(pod, first)
@@ -135,7 +135,7 @@ def _foreign(pod: Pod) -> Membership | None:
 
 
 def _with_demand(membership: Membership, pod: Pod) -> Membership:
-    """``membership`` of a pod that asks another scheduler for what isn't done here, in error for that."""
+    """Return ``membership`` with an error about the pod's demand on another scheduler."""
     name, kind = pod.foreign_gang_labels.demand, _kind_of(pod, pod.foreign_gang_labels.demand)
     error = f"{kind} {name} {sentence(foreign_label_of(name))}"
     return replace(membership, error=error, field=f"metadata.{kind}s[{name}]", reason="Unsupported")

@@ -1,6 +1,6 @@
-"""The options of one gang: annotations ``allaboard.dev/<option>`` on its pods' template or, weaker, on its PodGroup.
+"""Read the options of a gang: annotations ``allaboard.dev/<option>`` on its pods' template, else on its PodGroup.
 
-An option that isn't known, or has no meaning, holds the gang: a typing mistake must not silently become the default.
+An unknown or malformed option holds the gang: a typing mistake must not silently become the default.
 """
 
 import re
@@ -28,7 +28,7 @@ _OF_PODS = {
     "recreate": ("true|false", 'must be "true" or "false"'),
     "role": (_ROLE, "must be a word, such as worker"),
 }
-"""What only a pod can say: the form, and that in words."""
+"""Options that only a pod can have: the form of the value, and the form in words."""
 
 _MOST_ROLES = 64
 
@@ -36,7 +36,7 @@ _MOST_ROLES = 64
 def choice_of(
     name: str, choices: type[_Choice], group: PodGroup | None, alive: Sequence[Pod], default: _Default
 ) -> tuple[_Choice | _Default, Hold | None]:
-    """The value of an option that is one of a few words; otherwise as ``option_of``."""
+    """Return the value of an option that must be one of ``choices``; otherwise like ``option_of``."""
 
     def parse(value: str) -> _Choice:
         if value not in set(choices):
@@ -49,9 +49,9 @@ def choice_of(
 def option_of(
     name: str, parse: Callable[[str], _Value], group: PodGroup | None, alive: Sequence[Pod], default: _Other
 ) -> tuple[_Value | _Other, Hold | None]:
-    """What the pods ask for, else the PodGroup, else the default; and why the gang can't be trusted, if it can't.
+    """Return the pods' value of an option, else the PodGroup's, else the default; and a hold if the value is malformed or differs.
 
-    ``parse`` raises ``ValueError`` that says what is wrong with a value.
+    ``parse`` raises ``ValueError`` with what is wrong with a value.
     """
     field = f"metadata.annotations[{OPTION_PREFIX}{name}]"
     stated = [(pod, value) for pod in alive if (value := pod.option(name)) is not None]
@@ -78,7 +78,7 @@ def option_of(
 
 
 def one_of(words: Collection[str], setting: str) -> Callable[[str], str]:
-    """Takes one of ``words`` only, which a ``setting`` lists. What it returns raises ``ValueError``."""
+    """Return a parser that takes one of ``words`` only, which a ``setting`` lists. The parser raises ``ValueError``."""
 
     def parse(value: str) -> str:
         if value not in words:
@@ -89,14 +89,14 @@ def one_of(words: Collection[str], setting: str) -> Callable[[str], str]:
 
 
 def label_key(value: str) -> str:
-    """The key of a node label. Raises ``ValueError``."""
+    """Return ``value`` if it is the key of a label. Raises ``ValueError``."""
     if not re.fullmatch(LABEL_KEY, value):
         raise ValueError(f"{value[:64]!r} is not the key of a label")
     return value
 
 
 def role_minimums(value: str) -> RoleMinimums:
-    """``ps=1,worker=3`` as pairs. Raises ``ValueError``."""
+    """Return the pairs of a value such as ``ps=1,worker=3``. Raises ``ValueError``."""
     found: dict[str, int] = {}
     for part in value.split(","):
         pair = _ROLE_MINIMUM.fullmatch(part)
@@ -107,7 +107,7 @@ def role_minimums(value: str) -> RoleMinimums:
 
 
 def of_group(group: PodGroup | None) -> tuple[GpuRequest | None, Hold | None]:
-    """What a PodGroup asks of the GPUs of its members; and why the gang can't be trusted, if it can't."""
+    """Return what a PodGroup requests of its members' GPUs, and a hold if its annotations are malformed; ``None`` for neither."""
     if group is None or group.options.keys().isdisjoint(GPU_OPTIONS):
         return None, None
     try:
@@ -117,7 +117,7 @@ def of_group(group: PodGroup | None) -> tuple[GpuRequest | None, Hold | None]:
 
 
 def meaningless_option(group: PodGroup | None, alive: Sequence[Pod]) -> Hold | None:
-    """The first annotation under our prefix that means nothing to us, or nothing where it is."""
+    """Return a hold for the first annotation under our prefix that is unknown, malformed, or meaningless on its object."""
     for pod in alive:
         for name, value in pod.options:
             if problem := _problem_of(name, value):

@@ -1,7 +1,7 @@
-"""The PHASE of a PodGroup: how far its gang has come (the words are those of scheduler-plugins, apis/scheduling/v1alpha1/types.go).
+"""Compute the PHASE of a PodGroup, in the words of scheduler-plugins (apis/scheduling/v1alpha1/types.go).
 
 Conditions are authoritative; the phase is there because users of PodGroups look for it. ``Finished`` and ``Failed`` stay until a member
-lives again, also when the pods are deleted and when the operator is restarted: then the PodGroup's own status says which it was.
+lives again, also when the pods are deleted and when the operator restarts: then the PodGroup's own status says which phase it was.
 """
 
 from collections.abc import Mapping
@@ -16,10 +16,10 @@ _MOST = 2**31 - 1
 
 
 class Phase(StrEnum):
-    """Upstream's phases; Unknown is never set."""
+    """The phases of scheduler-plugins; Unknown is never set."""
 
     PENDING = "Pending"
-    """No member is bound: the gang waits for pods, for capacity, or for somebody to mend it."""
+    """No member is bound: the gang waits for pods or for capacity, or must be fixed by its owner."""
     SCHEDULING = "Scheduling"
     """Members are bound, and members that must start together are not bound or don't run yet."""
     RUNNING = "Running"
@@ -32,7 +32,7 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a gang has ended of which no member lives any more."""
+    """The end of a gang without living members: its phase, and the numbers of succeeded and failed members."""
 
     phase: Phase
     succeeded: int
@@ -40,7 +40,7 @@ class Ending:
 
 
 def phase_of(gang: Gang, ends: Ends | None = None, stated: Mapping[str, Any] | None = None) -> Phase:
-    """Return how far the gang has come; ``ends`` and ``stated`` are as ``ending_of`` takes them."""
+    """Return the phase of a gang; ``ends`` and ``stated`` are as for ``ending_of``."""
     if not gang.alive_in_all_runs:
         ending = ending_of(gang, ends, stated)
         return ending.phase if ending else Phase.PENDING
@@ -52,10 +52,10 @@ def phase_of(gang: Gang, ends: Ends | None = None, stated: Mapping[str, Any] | N
 
 
 def ending_of(gang: Gang, ends: Ends | None = None, stated: Mapping[str, Any] | None = None) -> Ending | None:
-    """Return how a gang has ended; None while a member lives, and when its members were all deleted before they ended.
+    """Return how a gang has ended; None while a member lives, and if all members were deleted before they ended.
 
-    ``ends`` is what this process has seen of its members' ends. Where it has seen nothing, the members that are left and the PodGroup's
-    status as it is ``stated`` tell.
+    ``ends`` are the ends of members that this process has seen. If it has seen none, the remaining members and the PodGroup's status
+    (``stated``) are used.
     """
     if gang.alive_in_all_runs:
         return None
@@ -71,13 +71,13 @@ def ending_of(gang: Gang, ends: Ends | None = None, stated: Mapping[str, Any] | 
 
 
 def _phase(succeeded: int, failed: int, required: int) -> Phase | None:
-    """Return how a gang has ended by its members' ends. A job may be done by fewer successes than it has members."""
+    """Return how a gang has ended by the ends of its members. Fewer successes than members may complete a job."""
     if succeeded >= required or (succeeded and not failed):
         return Phase.FINISHED
     return Phase.FAILED if failed else None
 
 
 def _count(stated: Mapping[str, Any], field: str) -> int:
-    """Return a count that a status states; 0 where it is none, since anybody may write one."""
+    """Return a count of a PodGroup's status; 0 if it is no valid count, since any client may write the status."""
     value = stated.get(field)
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST else 0

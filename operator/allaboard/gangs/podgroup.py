@@ -1,4 +1,4 @@
-"""The PodGroup object as a record, and the object we make for gangs that exist by their labels only."""
+"""Read PodGroup objects into records, and build the PodGroup of a gang that exists by its labels only."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from allaboard.model.requests import RawObject, Requests, stated_amounts
 MANAGED_BY = "app.kubernetes.io/managed-by"
 OURS = "allaboard"
 INITIALLY_SCHEDULED = "PodGroupInitiallyScheduled"
-"""The condition that says that the gang was whole once."""
+"""The condition of a gang that was whole once."""
 _UID_CHARACTERS = 128
 
 
@@ -27,10 +27,10 @@ _UID_CHARACTERS = 128
 class PodGroup:
     """One PodGroup. ``min_member`` is at least 1; ``timeout_seconds`` is 0 when the default applies.
 
-    ``version`` orders what is heard of it by several ways (watch, lists, replies): resourceVersions grow, also over a deletion.
-    ``min_resources`` is what must be free before the gang starts. ``is_ours`` tells the objects we made from labels: there the labels are
-    right and the object follows. ``malformed`` is set when a field can't be used or asks for what isn't done here; the gang is then held;
-    ``over`` names the limit it is over, if that is why.
+    ``version`` orders states from several sources (watch, lists, replies): resourceVersions grow, also over a deletion.
+    ``min_resources`` is what must be free before the gang starts. ``is_ours`` is true for objects that this scheduler made from labels:
+    the labels then decide, and the object follows. ``malformed`` says which field is malformed or asks for what isn't done here; the gang
+    is then held. ``over`` names the limit that the object is over, if that is why; empty otherwise.
     """
 
     key: GangKey
@@ -49,7 +49,7 @@ class PodGroup:
 
 
 def pod_group_from(raw: RawObject) -> PodGroup:
-    """The record of a raw PodGroup. Raises ``MalformedError`` only when it has no usable name."""
+    """Return the record of a raw PodGroup. Raises ``MalformedError`` only if it has no usable name."""
     metadata = mapping(raw, "metadata")
     key = key_of(raw)
     minimum, timeout, malformed, over = 1, 0, "", ""
@@ -107,7 +107,7 @@ def _owner_uids(metadata: RawObject) -> frozenset[str]:
 
 
 def _status_from(raw: RawObject) -> Mapping[str, Any]:
-    """The status, which is of anybody's writing where no CRD of ours says what may be in it."""
+    """Return the status, empty if it is too large or too deep: any client may write it where our CRD isn't installed."""
     status = mapping(raw, "status")
     try:
         return status if len(orjson.dumps(status)) <= STATUS_BYTES.most else {}
@@ -116,15 +116,15 @@ def _status_from(raw: RawObject) -> Mapping[str, Any]:
 
 
 def key_of(raw: RawObject) -> GangKey:
-    """The gang that a raw PodGroup is of. Raises ``MalformedError`` when its name isn't text."""
+    """Return the key of a raw PodGroup's gang. Raises ``MalformedError`` if its name isn't text."""
     metadata = mapping(raw, "metadata")
     return GangKey(text(metadata, "namespace", "default", "metadata."), text(metadata, "name", path="metadata."))
 
 
 def owner_references(members: Sequence[Pod]) -> list[dict[str, object]]:
-    """One reference per controller of the members, or per bare pod: the PodGroup lives as long as any of them.
+    """Return an owner reference for each controller and bare pod of the members: the PodGroup lives as long as any of them.
 
-    Of very many the first; when those are gone it is made anew.
+    Only the first owners are referenced if there are many; when these are gone the PodGroup is created anew.
     """
     owners: dict[str, dict[str, object]] = {}
     for pod in members:
@@ -145,7 +145,7 @@ def owner_references(members: Sequence[Pod]) -> list[dict[str, object]]:
 
 
 def implicit_pod_group(key: GangKey, min_member: int, members: Sequence[Pod]) -> dict[str, object]:
-    """The object for a gang that exists by its labels, so that ``kubectl get podgroups`` shows it."""
+    """Return the PodGroup object of a gang that exists by its labels only, so that ``kubectl get podgroups`` shows the gang."""
     return {
         "apiVersion": POD_GROUPS.api_version,
         "kind": POD_GROUPS.kind,

@@ -1,7 +1,7 @@
-"""Who belongs to which gang: kept up to date from pods and PodGroups, asked by gang.
+"""The gangs of this scheduler's pods, kept up to date from events of pods, PodGroups and Jobs.
 
-A gang is put together when somebody asks for it; until then an event costs a few dictionary entries. Facts that would hold a gang
-back (a bad label, members that disagree) are found here, so that nothing downstream meets a gang it can't trust.
+A gang is assembled when it is queried; until then an event costs a few dictionary entries. Facts that hold a gang (a malformed label,
+members that disagree) are found here, so that no other room has to check a gang.
 """
 
 import heapq
@@ -29,17 +29,17 @@ DirtyListener = Callable[[GangKey], None]
 _AGREE = "; the pods that wait must agree: delete those of the older template"
 
 OVER_LIMIT = "OverLimit"
-"""The reason of a hold of a gang that is over a limit, the name of which is the hold's field."""
+"""The reason of a hold for a gang that is over a limit; the hold's field is the limit's name."""
 
 
 def over_limit(key: GangKey, limit: Limit, found: int) -> Hold:
-    """The hold of a gang of which there is more of something than is taken in."""
+    """Return the hold of a gang that has more of something than the limit."""
     return Hold(OVER_LIMIT, f"podgroup {key}: {found} {limit.words} are more than the {limit.most} that are supported", field=limit.name)
 
 
 @dataclass(frozen=True, slots=True)
 class GangDefaults:
-    """What applies where a gang says nothing; ``objectives`` are those of scheduler names that have one of their own."""
+    """The defaults for options that a gang doesn't state; ``objectives`` are by scheduler name, for those with their own."""
 
     objective: Objective = Objective.FRAGMENTATION
     timeout_seconds: int = 60
@@ -47,17 +47,17 @@ class GangDefaults:
     objectives: Mapping[str, Objective] = field(default_factory=dict)
     strategy: str = DEFAULT_STRATEGY
     strategies: tuple[str, ...] = SHIPPED_STRATEGIES
-    """Who else may be chosen."""
+    """Other strategies that a gang may choose."""
 
     @classmethod
     def by(cls, settings: Settings) -> Self:
-        """Those of the operator's settings."""
+        """Return the defaults of the operator's settings."""
         objectives = {name: profile.objective for name, profile in settings.profiles.items()}
         timeout = settings.schedule_timeout_seconds
         return cls(settings.objective, timeout, settings.topology, objectives, settings.strategy, settings.strategies)
 
     def objective_of(self, pod: Pod | None) -> Objective:
-        """What a gang aims at of which ``pod`` is the first."""
+        """Return the default objective of a gang whose first pod is ``pod``."""
         return self.objectives.get(pod.scheduler_name, self.objective) if pod else self.objective
 
 
@@ -74,8 +74,8 @@ class GangRegistry:
         self._groups_of: Counter[str] = Counter()  # by namespace
         self._assembled: dict[GangKey, Gang] = {}
         self._bound: dict[GangKey, set[str]] = {}  # living members that have a node, by UID
-        self._begun: dict[GangKey, set[str]] = {}  # members that have a node, are going or have ended, by UID
-        self._first: dict[GangKey, Pod] = {}  # the living member that comes first, where that is known
+        self._begun: dict[GangKey, set[str]] = {}  # members that have a node, are terminating or have ended, by UID
+        self._first: dict[GangKey, Pod] = {}  # the oldest living member, where it is known
         self._jobs: dict[str, JobCounts] = {}  # by UID
         self._of_job: dict[str, Counter[GangKey]] = {}  # how many pods of each gang a batch Job has, by its UID
         self._deleted_successes: dict[GangKey, Counter[tuple[str, str]]] = {}
@@ -84,29 +84,29 @@ class GangRegistry:
         self.on_excess: Callable[[str], None] = lambda limit: None
         self.knows_whole: Callable[[GangKey, str], bool] = lambda key, run: False
         self.namespace_priority = NamespacePriority(self.outline)
-        self.arrivals = 0  # pods of ours that came without a node
+        self.arrivals = 0  # number of our pods that came without a node
 
     def listen(self, on_dirty: DirtyListener) -> None:
-        """Call ``on_dirty(key)`` whenever something about a gang has changed."""
+        """Call ``on_dirty(key)`` after each change of a gang."""
         self._listeners.append(on_dirty)
 
     def apply(self, defaults: GangDefaults) -> None:
-        """Have other defaults hold from now on; gangs are put together by them when they are next asked for."""
+        """Use other defaults from now on; gangs are assembled with them on the next query."""
         self._defaults = defaults
         self._assembled.clear()
 
     def is_ours(self, pod: Pod) -> bool:
-        """Whether we are the scheduler of ``pod``."""
+        """Return whether this scheduler is the one of ``pod``."""
         return self.answers_to(pod.scheduler_name) and self._covers(pod.namespace)
 
     def answers_to(self, scheduler_name: object) -> bool:
-        """Whether a pod that asks for the scheduler of this name asks for us."""
+        """Return whether ``scheduler_name`` is one of this scheduler's names."""
         return isinstance(scheduler_name, str) and scheduler_name in self._scheduler_names
 
     def observe_pod(self, old: Pod | None, new: Pod | None) -> None:
-        """Take a change of a pod; ``None`` stands for absence."""
+        """Apply a change of a pod; ``None`` stands for absence."""
         if old is not None and new is not None and replace(old, resource_version=new.resource_version) == new:
-            # Only what nobody schedules by has changed, such as a condition that we wrote ourselves.
+            # Nothing has changed that matters for scheduling, such as a condition that this scheduler wrote itself.
             if membership := self._memberships.get(new.uid):
                 self._members[membership.key][new.uid] = new
                 self._assembled.pop(membership.key, None)
@@ -132,20 +132,20 @@ class GangRegistry:
             self._joins(membership.key, new)
             self._assembled.pop(membership.key, None)
             changed[membership.key] = None
-        for key in changed:  # not before: a gang of one isn't gone in between
+        for key in changed:  # only at the end: a gang of one isn't gone in between
             if key not in self._members:
                 self._deleted_successes.pop(key, None)
                 self._passed.pop(key, None)
             self._notify(key)
 
     def observe_group(self, group: PodGroup) -> None:
-        """Take a state of a PodGroup, unless a newer one is known."""
+        """Apply a state of a PodGroup, unless a newer one is known."""
         old = self._groups.get(group.key)
         if (old and group.version < old.version) or not self._covers(group.key.namespace):
             return
         if old is None:
             if self._groups_of[group.key.namespace] >= POD_GROUPS.most:
-                self.on_excess(POD_GROUPS.name)  # whoever names it is told that it isn't found
+                self.on_excess(POD_GROUPS.name)  # pods that name it are held, since it isn't found
                 return
             self._groups_of[group.key.namespace] += 1
         if group.over and (old is None or old.over != group.over):
@@ -163,7 +163,7 @@ class GangRegistry:
             self._notify(group.key)
 
     def observe_job(self, old: JobCounts | None, new: JobCounts | None) -> None:
-        """Take a change of a batch Job's numbers; ``None`` stands for absence."""
+        """Apply a change of a batch Job's numbers; ``None`` stands for absence."""
         if old is not None:
             self._jobs.pop(old.uid, None)
         if new is not None:
@@ -174,7 +174,7 @@ class GangRegistry:
             self._notify(key)
 
     def forget_group(self, key: GangKey, version: int) -> None:
-        """Take that a PodGroup wasn't there any more at ``version``; one that is newer has been made since."""
+        """Remove a PodGroup that didn't exist at ``version``; a newer state means that it was created again since."""
         group = self._groups.get(key)
         if group is not None and group.version <= version:
             del self._groups[key]
@@ -185,46 +185,46 @@ class GangRegistry:
             self._notify(key)
 
     def group(self, key: GangKey) -> PodGroup | None:
-        """The PodGroup object of a gang, if there is one."""
+        """Return the PodGroup of a gang; ``None`` if there is none."""
         return self._groups.get(key)
 
     def groups(self) -> Collection[GangKey]:
-        """The keys of all PodGroup objects, also those no pod names."""
+        """Return the keys of all PodGroups, also of those that no pod names."""
         return self._groups.keys()
 
     def seated(self) -> list[Gang]:
-        """The gangs that hold seats, as they stand, also those whose PodGroup is yet to be heard of; pods by themselves are left out."""
+        """Return the gangs with bound members, also those whose PodGroup isn't known yet; gangs of one are left out."""
         return [gang for key in self._bound if key.kind == "PodGroup" and (gang := self.gang(key))]
 
     def gangs(self) -> Iterator[Gang]:
-        """All gangs with members or a PodGroup, as they stand."""
+        """Iterate over all gangs that have members or a PodGroup."""
         return filter(None, map(self.gang, self._members.keys() | self._groups.keys()))
 
     def knows(self, key: GangKey) -> bool:
-        """Whether anything names the gang."""
+        """Return whether the gang has a member or a PodGroup."""
         return key in self._members or key in self._groups
 
     def key_of(self, pod: Pod) -> GangKey | None:
-        """The gang of a pod of ours."""
+        """Return the key of a pod's gang; ``None`` if the pod isn't one of this scheduler's."""
         membership = self._memberships.get(pod.uid)
         return membership.key if membership else None
 
     def has_begun(self, pod: Pod) -> bool:
-        """Whether anybody of a pod's gang is known to have a node, to be going or to have ended, or the pod isn't ours."""
+        """Return whether a member of the pod's gang has a node, is terminating or has ended; true also for another scheduler's pod."""
         return not self.is_ours(pod) or membership_of(pod).key in self._begun
 
     def fellows(self, pod: Pod) -> Collection[Pod]:
-        """All who are known of the gang that a pod is of, or is to be of."""
+        """Return the known members of the gang that a pod names; the pod itself may be unknown."""
         return self._members.get(membership_of(pod).key, {}).values()
 
     def needs_group(self, key: GangKey) -> bool:
-        """Whether the gang exists by its labels only and has no PodGroup object yet."""
+        """Return whether the gang exists by its labels only and has no PodGroup yet."""
         if key.kind != "PodGroup" or key in self._groups:
             return False
         return any(self._memberships[uid].min_member for uid in self._members.get(key, ()))
 
     def pass_over(self, gang: Gang) -> bool:
-        """Give another run of the gang its turn, if one can act: the run that ``gang`` is can't be bound now. Return whether one can."""
+        """Let another run of the gang go first, since the run of ``gang`` can't be bound now; return whether another run can act."""
         key = gang.key
         if not gang.others or not gang.candidates:
             return False
@@ -237,23 +237,23 @@ class GangRegistry:
         return can_act
 
     def pass_over_none(self, key: GangKey) -> None:
-        """Let the runs of a gang have their turns from the first again."""
+        """Let the runs of a gang go in their usual order again."""
         if self._passed.pop(key, None):
             self.choose_again(key)
 
     def choose_again(self, key: GangKey) -> None:
-        """Find out anew, when the gang is next asked for, which run has its turn: something was learnt about one."""
+        """Choose the run of a gang again on the next query: something has become known about one of its runs."""
         self._assembled.pop(key, None)
 
     def root_of(self, pod: Pod) -> str:
-        """Return the UID of the object whose pod it is: the controller of its batch Job, else its own; empty for a bare pod."""
+        """Return the UID of the pod's root object: the controller of its batch Job, else its own controller; empty for a bare pod."""
         if pod.owner is None:
             return ""
         job = self._jobs.get(pod.owner.uid)
         return job.root if job else pod.owner.uid
 
     def gang(self, key: GangKey) -> Gang | None:
-        """The gang as it stands; ``None`` when nothing names it any more. Put together once after each change."""
+        """Return the present gang; ``None`` if it has neither members nor a PodGroup. Assembled once after each change."""
         if key not in self._assembled:
             gang = self._assemble(key)
             if gang is None:
@@ -262,7 +262,7 @@ class GangRegistry:
         return self._assembled[key]
 
     def outline(self, key: GangKey) -> Outline | None:
-        """What tells the place of a gang, without putting it together; ``None`` when nobody of it is alive."""
+        """Return what decides a gang's place in the queue, without assembling it; ``None`` if no member is alive."""
         first = self._first.get(key)
         if first is None:
             first = min((pod for pod in self._members.get(key, {}).values() if pod.is_alive), key=by_age, default=None)
@@ -273,7 +273,7 @@ class GangRegistry:
         return Outline(key, first.priority, _created(group, first), is_open=key in self._bound)
 
     def since(self, gang: Gang | Outline) -> float:
-        """When a gang counts as made: later than those of its namespace that are more urgent."""
+        """Return the effective creation time of a gang for queue order, given ``genius/priority``; seconds since the epoch."""
         return self.namespace_priority.since(gang)
 
     def _joins(self, key: GangKey, pod: Pod) -> None:
@@ -330,7 +330,7 @@ class GangRegistry:
         return replace(gang, others=tuple(pod for run in runs if run.members is not gang.members for pod in run.members))
 
     def _gang_of(self, key: GangKey, group: PodGroup | None, run: Run, *, created: float) -> Gang:
-        """Return the gang as one of its runs is."""
+        """Return the gang with the members of one of its runs."""
         alive = [pod for pod in run.members if pod.is_alive]
         first = next((pod for pod in alive if pod.node_name), next(iter(alive or run.members), None))
         speaking = speakers_of(alive)
@@ -362,7 +362,7 @@ class GangRegistry:
             required_topology=required,
             role_minimums=still_possible(minimums, run),
             gpus=gpus,
-            # What all members ask for isn't asked for by those that a Job still makes.
+            # minResources is for all members, and no longer applies if a Job creates fewer.
             min_resources=group.min_resources if group and not run.gone else (),
             hold=self._hold(key, group, alive, speaking, minimum) or next(filter(None, holds), None) or meaningless_option(group, stating),
             gone=run.gone,
@@ -371,13 +371,13 @@ class GangRegistry:
         )
 
     def _required(self, group: PodGroup | None, alive: Sequence[Pod]) -> int:
-        """Return how many members start together, as the youngest template has it: what tells one run from the next."""
+        """Return how many members start together by the youngest template; runs are told apart by it."""
         speaking = speakers_of(alive)
         minimums, _ = option_of("min-members", role_minimums, group, with_distinct_options(speaking), ())
         return max(self._min_member(group, speaking, alive), sum(least for _, least in minimums))
 
     def _left_alone(self, key: GangKey, group: PodGroup | None, members: Sequence[Pod], alive: Sequence[Pod]) -> Gang:
-        """A gang with too many members to look at what each of them says."""
+        """Return a held gang that has too many members to read what each of them states."""
         return Gang(
             key=key,
             min_member=self._min_member(group, alive[:1], alive),
@@ -391,17 +391,17 @@ class GangRegistry:
         )
 
     def _min_member(self, group: PodGroup | None, speaking: Sequence[Pod], alive: Sequence[Pod]) -> int:
-        """Return the PodGroup's minimum, except where we made it from labels: then the labels' own. Without either, what was promised."""
+        """Return the minimum of the labels if the PodGroup was made from them, else the PodGroup's; without either the stamped one."""
         stated = self._memberships[speaking[0].uid].min_member if speaking else None
         if stated is not None and (group is None or group.is_ours):
             return stated
-        # A forged promise is none to more than there are.
+        # A stamp may be forged: it counts for no more members than there are.
         return (
             group.min_member if group else min(len(alive), max((pod.stamped_min_member for pod in alive if pod.node_name), default=0)) or 1
         )
 
     def _hold(self, key: GangKey, group: PodGroup | None, alive: Sequence[Pod], speaking: Sequence[Pod], minimum: int) -> Hold | None:
-        """Return the first reason in what the members are why the gang must not be scheduled. Members that run hold nobody."""
+        """Return the first reason why the members must not be scheduled, ``None`` without one. Running members don't hold a gang."""
         waiting = [pod for pod in alive if not pod.node_name]
         for pod in waiting or speaking:
             membership = self._memberships[pod.uid]
@@ -411,7 +411,7 @@ class GangRegistry:
                 return Hold("InvalidPod", f"pod {pod.name}: {pod.malformed}", pod, pod.malformed.partition(": ")[0])
         if group is not None and group.malformed:
             return Hold("InvalidPodGroup", f"podgroup {key}: {group.malformed}", field=group.malformed.partition(": ")[0])
-        # A PodGroup that goes half way through a commit leaves its gang to be completed all the same.
+        # A gang whose PodGroup is deleted in the middle of a commit is completed all the same.
         if group is None and not 0 < len(alive) - len(waiting) < minimum:
             unstated = [pod for pod in (*waiting, *alive) if self._memberships[pod.uid].min_member is None]
             if unstated:
@@ -443,14 +443,14 @@ class GangRegistry:
 
 
 def _created(group: PodGroup | None, first: Pod | None) -> float:
-    """Since when there is a gang. The PodGroup that we make of labels comes after the pods, and must not cost them their place."""
+    """Return the creation time of a gang: the oldest pod's if its PodGroup, which may be made from labels, is younger."""
     if group is None or first is None:
         return first.created if first else group.created if group else 0.0
     return min(group.created, first.created)
 
 
 def _counted(members: Collection[Pod]) -> Collection[Pod]:
-    """All that live, and of those that have ended the youngest: a Job leaves each of its pods behind."""
+    """Return all living members, and the youngest ended ones up to a limit: a Job leaves each of its pods behind."""
     if len(members) <= ENDED.most:
         return members
     ended = [pod for pod in members if pod.is_terminal]

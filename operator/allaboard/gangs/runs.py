@@ -1,7 +1,7 @@
-"""Which run of its job does a pod belong to, and what does this run still need?
+"""Divide the members of a gang into runs, and choose the run to schedule next.
 
-A *run* is one submission of a job, with everything that replaces its members. Pods of several runs can name one gang at the same time: a
-CronJob whose Jobs overlap, a Job that is submitted again, the next wave of a Job with more completions than parallelism. Each run is
+A *run* is one submission of a job, with all pods that replace its members. Pods of several runs can name one gang at the same time: a
+CronJob whose Jobs overlap, a Job that is submitted again, the next pods of a Job with more completions than parallelism. Each run is
 bound whole or not at all, and no pod of one run counts for another. The table of cases is in ``docs/reliability.md``.
 
 1. Pods are divided into *lineages* by their controllers. Controllers whose pods were bound in one run are one lineage, and so are those
@@ -22,33 +22,33 @@ from allaboard.model.pod import Owner, Pod, by_age
 
 _INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
 _OWN_LABELS = ("-index", "/pod-name", "job-name", "controller-uid", "pod-template-hash", "restart-attempt", "job-key", "/jobset-uid")
-"""How the labels end that a controller gives each of its pods, and that differ between two runs of one job."""
+"""Suffixes of labels that a controller sets on its pods and that differ between two runs of one job."""
 
 _SERVING = frozenset(
     {("apps/v1", "ReplicaSet"), ("apps/v1", "StatefulSet"), ("apps/v1", "DaemonSet"), ("v1", "ReplicationController")},
 )
 _TOGETHER_SECONDS = 10.0
-"""How long after the pods of the first controller those of another may come that is submitted with it."""
+"""Seconds after the first controller's pods within which the pods of a controller submitted with it come."""
 _MOST_RUNS = 16
-"""Runs of one lineage that are told apart."""
+"""The largest number of runs into which one lineage is divided."""
 
 
 class Source(Enum):
-    """The kind of a pod's controller, as far as it tells the pod's run."""
+    """The kind of a pod's controller, as far as it matters for the pod's run."""
 
     BARE = auto()
-    """Nothing: a pod without a controller."""
+    """No controller: a bare pod."""
     SERVING = auto()
-    """A controller that keeps a number of pods running, such as a ReplicaSet. All of a gang's belong together: a rollout replaces one by
-    another."""
+    """A controller that keeps a number of pods running, such as a ReplicaSet. All such controllers of a gang belong together, since a
+    rollout replaces one by another."""
     JOB = auto()
-    """A batch Job, which makes a pod for each completion and for each lost pod."""
+    """A batch Job, which creates a pod for each completion and for each lost pod."""
     OPERATOR = auto()
-    """A job operator's object, such as a TFJob, which makes a pod again when it is lost."""
+    """A job operator's object, such as a TFJob, which recreates a lost pod."""
 
     @classmethod
     def of(cls, owner: Owner | None) -> "Source":
-        """Return what kind of source ``owner`` is."""
+        """Return the kind of the controller ``owner``."""
         if owner is None:
             return cls.BARE
         if owner.is_batch_job:
@@ -60,9 +60,9 @@ class Source(Enum):
 class Run:
     """One run of a gang.
 
-    ``members`` are its pods, oldest first, those that have ended included. ``gone`` is how many of the pods that must start together no
-    Job will make any more, and ``deleted_successes`` how many members have succeeded and been deleted. ``replaces`` tells that its pods
-    come from a controller of which pods have succeeded already: they may be replacements, and fewer than the minimum.
+    ``members`` are its pods, oldest first, including those that have ended. ``gone`` is the number of pods that must start together but
+    that no Job will create, and ``deleted_successes`` the number of members that have succeeded and been deleted. ``replaces`` is true if
+    pods of the members' controller have succeeded already: the members may then be replacements, and fewer than the minimum.
     """
 
     members: tuple[Pod, ...]
@@ -78,13 +78,13 @@ class Run:
 
     @property
     def is_complete(self) -> bool:
-        """Whether certainly nothing is to be done: nobody waits, and as many live as were promised to start together, or none."""
+        """Whether the run certainly needs nothing: no pod waits, and either none or at least the stamped minimum is alive."""
         living = [pod for pod in self.members if pod.is_alive]
         return all(pod.node_name and 0 < pod.stamped_min_member <= len(living) for pod in living)
 
 
 DeletedSuccesses = Mapping[tuple[str, str], int]
-"""How many pods have succeeded and been deleted, by the UID of their controller, empty without one, and by the run of their stamp."""
+"""The number of pods that have succeeded and been deleted, by their controller's UID (empty without one) and their stamped run."""
 
 
 def runs_of(
@@ -109,11 +109,11 @@ def next_in_turn(
     is_known_whole: Callable[[str], bool] = lambda run: False,
     passed: Collection[str] = (),
 ) -> Gang:
-    """Return the run to see to next, of one gang's ``runs``, the oldest first, as ``gang_of`` makes a gang of it.
+    """Return the run to schedule next as a gang made by ``gang_of``; ``runs`` are those of one gang, the oldest first.
 
-    A run that is partially bound goes before one that is yet to start, unless it was whole and waits for pods. A run that waits for pods,
-    or is held, or whose first candidate's UID is among those that are ``passed`` over, keeps no other waiting. Surplus members come after
-    all of these. Where nothing is to be done it is the newest. Of very many runs the first are looked at.
+    A partially bound run goes before a run that hasn't started, unless it was whole and waits for pods. A run doesn't delay others while
+    it waits for pods, is held, or the UID of its first candidate is in ``passed``. Surplus members come last. If no run needs anything,
+    the newest is returned. Of very many runs only the first are considered.
     """
     begun_first = sorted((run for run in runs if not run.is_complete), key=lambda run: not run.has_begun)
     best, best_turn = None, _RESTS
@@ -128,13 +128,13 @@ def next_in_turn(
 
 
 _FINISHES, _MAY_BE_CUT_OFF, _STARTS, _GROWS, _WAITS, _IS_SHORT, _RESTS = range(7)
-"""The steps that a run may take next, the most urgent first."""
+"""The possible next steps of a run; a lower one goes first."""
 _MOST_LOOKED_AT = 64
-"""Runs of one gang of which it is found out, at each look, what they do next."""
+"""The number of runs of one gang whose next step is computed each time."""
 
 
 def may_act(gang: Gang, passed: Collection[str]) -> bool:
-    """Return whether seats are to be found for the run, and its first candidate's UID is not among those ``passed`` over."""
+    """Return whether the run needs nodes for members, and the UID of its first candidate isn't in ``passed``."""
     return gang.can_act and gang.candidates[0].uid not in passed
 
 
@@ -155,14 +155,14 @@ def _turn(gang: Gang, is_known_whole: Callable[[str], bool], passed: Collection[
 
 
 class _Lineage:
-    """The living pods of some controllers that belong together, and their sorts; ``size`` is how many the controllers run at once."""
+    """The living pods of controllers that belong together, and their sorts; ``size`` is how many pods the controllers run at once."""
 
     def __init__(self, roots: Iterable[str], pods: Iterable[Pod], size: int) -> None:
         self.roots, self.pods, self.size = list(roots), list(pods), size
         self.sorts = {_sort_of(pod) for pod in self.pods}
 
     def add(self, other: "_Lineage") -> None:
-        """Take the controllers and pods of ``other``."""
+        """Add the controllers and pods of ``other``."""
         self.roots += other.roots
         self.pods += other.pods
         self.sorts |= other.sorts
@@ -170,7 +170,7 @@ class _Lineage:
 
 
 class _Going:
-    """A run of which somebody is bound, or was, while its members are found."""
+    """A run with members that are bound or were bound, while its other members are assigned."""
 
     def __init__(self, members: Sequence[Pod], minimum: int, deleted_successes: int, unseen_successes: int) -> None:
         self.members = list(members)
@@ -182,13 +182,13 @@ class _Going:
         self._failed = {_index_of(pod) for pod in members if pod.phase != "Succeeded" and not pod.is_alive} - {None}
 
     def take(self, pods: Sequence[Pod]) -> None:
-        """Take living pods into the run."""
+        """Add living pods to the run."""
         self.members += pods
         self._alive += len(pods)
 
     @property
     def lost(self) -> int:
-        """How many of those that were promised to start together are neither alive nor have succeeded."""
+        """The number of members missing of the stamped minimum: neither alive nor succeeded."""
         return max(0, self._stamped_min_member - self.succeeded - self._alive)
 
     def has_failed_at(self, pod: Pod) -> bool:
@@ -201,7 +201,7 @@ class _Going:
 
 
 class _Census:
-    """The members of a gang, counted once. Nothing here grows faster than they do, but for sorting."""
+    """The members of a gang, counted once. All work here is linear in their number, except for sorting."""
 
     def __init__(self, members: Sequence[Pod], minimum: int, jobs: Mapping[str, JobCounts], deleted: DeletedSuccesses) -> None:
         self.minimum, self.jobs = minimum, jobs
@@ -211,7 +211,7 @@ class _Census:
         self.bound_of: Counter[str] = Counter()  # living pods, by the UID of the controller
         self.succeeded_of: Counter[str] = Counter()
         self.deleted_of_run: Counter[str] = Counter()
-        self.has_ended = bool(deleted)  # whether a member has ended, or is about to
+        self.has_ended = bool(deleted)  # whether a member has ended or is terminating
         for (owner, stamp), number in deleted.items():
             self.succeeded_of[owner] += number
             self.deleted_of_run[stamp] += number
@@ -230,12 +230,12 @@ class _Census:
 
     @property
     def is_one_run(self) -> bool:
-        """Whether all members are certainly one run: of one root, bound in one run at most, and nobody has ended."""
+        """Whether all members are certainly one run: of one root, with at most one stamp, and none has ended."""
         has_successes = any(self.jobs[uid].done for uid in self.bound_of if uid in self.jobs)
         return len(self.alive) == 1 and len(self.by_stamp) <= 1 and not (self.has_ended or has_successes)
 
     def root(self, pod: Pod) -> str:
-        """Return the UID of the object whose pod it is; bare pods have one together, and so have pods of serving controllers."""
+        """Return the UID of the pod's root object; all bare pods share one root, as do all pods of serving controllers."""
         root = self._roots.get(id(pod.owner))
         if root is None:
             source = Source.of(pod.owner)
@@ -248,7 +248,7 @@ class _Census:
         return root
 
     def lineages(self) -> list[_Lineage]:
-        """Return the lineages that have living pods: those that have begun, and then those that haven't; the older first in each."""
+        """Return the lineages with living pods: first those that have started, then the others, each from old to new."""
         begun = self._begun()
         placed = {root for lineage in begun for root in lineage.roots}
         fresh: list[_Lineage] = []
@@ -262,7 +262,7 @@ class _Census:
                 fresh[-1].add(lineage)
             else:
                 fresh.append(lineage)
-        # What comes late is a part of what runs, unless it is the same job again or enough for a run of its own.
+        # Late pods are part of the started lineage, unless they are the same job again or enough for a run of their own.
         running = set[tuple[object, ...]]().union(*(lineage.sorts for lineage in begun))
         apart: list[_Lineage] = []
         for lineage in fresh:
@@ -277,7 +277,7 @@ class _Census:
         bound = sorted((pod for pod in lineage.pods if pod.node_name), key=_bound_at)
         waiting = [pod for pod in lineage.pods if not pod.node_name]
         stamps = list(dict.fromkeys(pod.transaction for pod in bound if pod.transaction))
-        # Anybody can write a stamp: the oldest beyond a few are taken for one.
+        # Any tenant can write a stamp: beyond a limit the oldest count as one run.
         together = (
             [stamps[: -_MOST_RUNS + 1], *([stamp] for stamp in stamps[-_MOST_RUNS + 1 :])]
             if len(stamps) > _MOST_RUNS
@@ -297,7 +297,7 @@ class _Census:
         return [self.run(each, replaces=replaces) for each in (*(run.members for run in going), rest) if each]
 
     def _begun(self) -> list[_Lineage]:
-        """Return the lineages of which somebody is bound: controllers whose pods were bound in one run belong together."""
+        """Return the lineages with bound pods: controllers whose pods were bound in one run belong together."""
         leaders = {root: root for root in self.alive}
 
         def leader(root: str) -> str:
@@ -326,32 +326,35 @@ class _Census:
         return _Lineage(found, pods, size)
 
     def _is_apart(self, lineage: _Lineage, last: _Lineage, running: Set[tuple[object, ...]]) -> bool:
-        """Return whether a lineage that hasn't begun is a run of its own beside the ``last`` that has, and the sorts of pods that run."""
+        """Return whether a lineage that hasn't started is a run of its own.
+
+        ``last`` is the last lineage that has started, and ``running`` are the sorts of pods of all lineages that have.
+        """
         has_roles = any(pod.role for pod in lineage.pods)
         is_later = lineage.pods[0].created - last.pods[0].created > _TOGETHER_SECONDS
         return not lineage.sorts.isdisjoint(running) or (lineage.size >= self.minimum and is_later and not has_roles)
 
     def _is_unknown(self, lineage: _Lineage) -> bool:
-        """Return whether any pod is of a batch Job that hasn't been heard of."""
+        """Return whether any pod is of a batch Job that isn't known yet."""
         return any(pod.owner is not None and pod.is_of_job and pod.owner.uid not in self.jobs for pod in lineage.pods)
 
     def _last_ended(self, waiting: Sequence[Pod]) -> Sequence[Pod]:
-        """Return the members of the last run of which nobody is alive, if some have succeeded and its controllers made ``waiting`` pods."""
+        """Return the members of the last ended run, if some have succeeded and its controllers made the ``waiting`` pods; else empty."""
         owners = {pod.owner.uid for pod in waiting if pod.owner and Source.of(pod.owner) in (Source.JOB, Source.OPERATOR)}
         runs = [pods for stamp, pods in self.by_stamp.items() if stamp and any(pod.owner and pod.owner.uid in owners for pod in pods)]
         last = max(runs, key=lambda pods: max(map(_bound_at, pods)), default=())
         return last if any(pod.has_succeeded for pod in last) or (last and self.deleted_of_run[last[0].transaction]) else ()
 
     def _going(self, members: Sequence[Pod]) -> "_Going":
-        """Return the run of ``members``, of which somebody is bound or was."""
+        """Return the started run of ``members``, some of which are bound or were bound."""
         deleted = sum(self.deleted_of_run[stamp] for stamp in {pod.transaction for pod in members})
-        # Successes that only a Job's status tells of may be of this run, and then nobody is lost.
+        # Successes that only a Job's status shows may be of this run, and then no member is lost.
         jobs = {pod.owner.uid for pod in members if pod.owner} & self.jobs.keys()
         unseen = sum(max(0, self.jobs[uid].done - self.succeeded_of[uid]) for uid in jobs)
         return _Going(members, self.minimum, deleted, unseen)
 
     def _assigned(self, waiting: Sequence[Pod], going: Sequence[_Going]) -> list[Pod]:
-        """Give each run that is going on the ``waiting`` pods that belong to it, and return the others: they are the next run."""
+        """Add the ``waiting`` pods to the started runs that they belong to, and return the others: they are the next run."""
         if not going:
             return list(waiting)
         rest: list[Pod] = []
@@ -362,22 +365,22 @@ class _Census:
                 next((run for run in own if run.lost), own[0]).take([pod])
             else:
                 rest.append(pod)
-        # 2. An index that has failed is made again.
+        # 2. A pod for a failed index replaces the failed pod.
         for run in going:
             rest = _moved(rest, [pod for pod in rest if run.has_failed_at(pod)], run)
-        # 3. Others stand in for lost members. Bare pods that are enough for a run of their own are the next run instead.
+        # 3. Other pods replace lost members. Bare pods that are enough for a run of their own are the next run instead.
         rest.sort(key=_by_index)
         for run in going:
             is_next = run.succeeded and len(rest) >= self.minimum and all(pod.owner is None for pod in rest)
             rest = rest if is_next else _moved(rest, [pod for pod in rest if run.is_of(pod)][: run.lost], run)
-        # 4. What was there before a run began is left over from it; what comes while nobody has succeeded makes the run larger.
+        # 4. Pods from before a run's start are left over from it. Pods that come while no member has succeeded enlarge the run.
         is_first = not any(run.succeeded for run in going)
         for run in going:
             rest = _moved(rest, [pod for pod in rest if is_first or pod.created < run.began], run)
         return rest
 
     def run(self, members: Sequence[Pod], *, replaces: bool = False) -> Run:
-        """Return the run of ``members``, with what its Jobs will not make any more."""
+        """Return the run of ``members``, with the number of pods that its Jobs will not create."""
         own = sorted(members, key=by_age)
         deleted = sum(self.deleted_of_run[stamp] for stamp in {pod.transaction for pod in own if pod.transaction})
         living = [pod for pod in own if pod.is_alive]
@@ -398,14 +401,14 @@ class _Census:
 
 
 def _moved(rest: Sequence[Pod], taken: Sequence[Pod], run: _Going) -> list[Pod]:
-    """Take some pods of the ``rest`` into a run; returns the others."""
+    """Move pods ``taken`` from the ``rest`` into a run; return the remaining ones."""
     run.take(taken)
     uids = {pod.uid for pod in taken}
     return [pod for pod in rest if pod.uid not in uids]
 
 
 def _sort_of(pod: Pod) -> tuple[object, ...]:
-    """Return what is the same for the pods of two runs of a job: the kind of controller, and the role, else the labels that users write."""
+    """Return a key that pods of two runs of a job share: the kind of controller, and the role or the labels that users write."""
     kind = (pod.owner.api_version, pod.owner.kind) if pod.owner else ()
     return (*kind, pod.role or tuple(pair for pair in pod.labels if not pair[0].endswith(_OWN_LABELS)))
 
@@ -417,7 +420,7 @@ def _index_of(pod: Pod) -> tuple[str, str] | None:
 
 
 def _by_index(pod: Pod) -> tuple[int, float, str]:
-    """Order pods by completion index, since a Job makes the lowest that is missing first, and by age."""
+    """Order pods by completion index, since a Job creates the lowest missing one first, and by age."""
     index = pod.label(_INDEX_LABEL) or ""
     return int(index) if index.isdecimal() else 0, pod.created, pod.name
 

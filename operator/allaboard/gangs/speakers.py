@@ -1,4 +1,4 @@
-"""Which members speak for a run of a gang: whose labels and annotations say what it wants, and how urgent it is."""
+"""Choose the members whose labels, annotations and priority count for a run of a gang."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -11,15 +11,15 @@ from allaboard.model.pod import Pod, by_age
 
 
 def is_rollout(waiting: Sequence[Pod]) -> bool:
-    """Return whether pods that wait come from several controllers such as ReplicaSets, of which one replaces the other."""
+    """Return whether the waiting pods come from several controllers such as ReplicaSets, one of which replaces the other."""
     owners = {id(pod.owner): pod.owner for pod in waiting}  # mostly one object for all pods of a controller
     return len(owners) > 1 and len(set(owners.values())) > 1 and all(Source.of(owner) is Source.SERVING for owner in owners.values())
 
 
 def speakers_of(alive: Sequence[Pod]) -> Sequence[Pod]:
-    """Return the living pods, oldest first, by which a run's options go: those that wait, of the youngest template in a rollout.
+    """Return the living pods, oldest first, that state a run's options: the waiting ones, in a rollout those of the youngest template.
 
-    Where none waits it is the youngest pod. Members that run don't hold a newcomer that differs from them.
+    If no pod waits, the youngest pod states them. A new pod that differs from running members isn't held for that.
     """
     waiting = [pod for pod in alive if not pod.node_name]
     if is_rollout(waiting):
@@ -29,16 +29,16 @@ def speakers_of(alive: Sequence[Pod]) -> Sequence[Pod]:
 
 
 def priority_of(alive: Sequence[Pod]) -> int:
-    """Return the priority of a run: of its oldest bound member, but not more than of any pod that waits.
+    """Return the priority of a run: that of its oldest bound member, but at most that of any waiting pod.
 
-    So a replacement of a higher priority doesn't raise its gang's, nor does one bound pod lend its priority to many that wait.
+    So a replacement of a higher priority doesn't raise its gang's priority, and one bound pod doesn't raise that of many waiting pods.
     """
     bound = next(([pod.priority] for pod in alive if pod.node_name), [])
     return min((*bound, *(pod.priority for pod in alive if not pod.node_name)))
 
 
 def still_possible(minimums: RoleMinimums, run: Run) -> RoleMinimums:
-    """Return the minimums of roles, less the pods that no Job will make any more."""
+    """Return the minimums of roles, less the pods that no Job will create."""
     if not (minimums and run.gone_of_role):
         return minimums
     succeeded = Counter(pod.role for pod in run.members if pod.has_succeeded)
@@ -46,7 +46,7 @@ def still_possible(minimums: RoleMinimums, run: Run) -> RoleMinimums:
 
 
 def with_distinct_options(alive: Sequence[Pod]) -> Sequence[Pod]:
-    """Return the first of those that state the same options, of each such set: thousands mostly state what one does, or nothing."""
+    """Return the first pod of each distinct set of options; thousands of pods mostly state the same options, or none."""
     first: dict[tuple[tuple[str, str], ...], Pod] = {}
     for pod in alive:
         if pod.options:
@@ -55,7 +55,7 @@ def with_distinct_options(alive: Sequence[Pod]) -> Sequence[Pod]:
 
 
 def required_topology_of(group: PodGroup | None, alive: Sequence[Pod]) -> tuple[str, Hold | None]:
-    """Return the PodGroup's; pods may have their own, each role another, which must be label keys."""
+    """Return the PodGroup's required topology, empty if pods state their own, each role another; and a hold if one is no label key."""
     for pod in alive:
         if pod.option("required-topology") is not None:
             _, hold = option_of("required-topology", label_key, None, (pod,), "")
