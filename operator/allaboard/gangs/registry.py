@@ -192,7 +192,7 @@ class GangRegistry:
         """Return the keys of all PodGroups, also of those that no pod names."""
         return self._groups.keys()
 
-    def seated(self) -> list[Gang]:
+    def bound_gangs(self) -> list[Gang]:
         """Return the gangs with bound members, also those whose PodGroup isn't known yet; gangs of one are left out."""
         return [gang for key in self._bound if key.kind == "PodGroup" and (gang := self.gang(key))]
 

@@ -368,7 +368,7 @@ class Scheduler:
         gang = self._gang(key)
         if gang is None or gang.hold or not gang.missing or gang.awaits_pods:
             return ""
-        return await self._planner.advice(gang, self.registry.seated())
+        return await self._planner.advice(gang, self.registry.bound_gangs())
 
     def _advise(self, key: GangKey, told: str, message: str) -> None:
         gang = self.registry.gang(key)

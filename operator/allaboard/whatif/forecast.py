@@ -84,7 +84,7 @@ class Forecast:
         like = _likeness(known)
         advice = self._advice.get(like) if like else None
         if advice is None:
-            advice = await self._planner.advice(known, self._registry.seated())
+            advice = await self._planner.advice(known, self._registry.bound_gangs())
         if like:
             self._advice[like] = advice
         return advice

@@ -52,11 +52,11 @@ def test_members_are_gathered_and_leave_when_their_pods_go() -> None:
 def test_a_gang_holds_seats_whether_or_not_its_pod_group_has_been_heard_of() -> None:
     alone = a_pod("alone", labels=(), node_name="n")
     registry = a_registry(a_pod("a", node_name="n"), a_pod("b"), alone)
-    assert [gang.key for gang in registry.seated()] == [KEY]
+    assert [gang.key for gang in registry.bound_gangs()] == [KEY]
     registry.observe_group(a_group())
-    assert [gang.key for gang in registry.seated()] == [KEY]
+    assert [gang.key for gang in registry.bound_gangs()] == [KEY]
     registry.observe_pod(a_pod("a", node_name="n"), None)
-    assert registry.seated() == []
+    assert registry.bound_gangs() == []
 
 
 def test_a_gang_keeps_its_age_when_its_pod_group_is_made_after_its_pods() -> None:
