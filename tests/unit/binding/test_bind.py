@@ -37,7 +37,7 @@ async def test_a_gang_of_thousands_leaves_turns_to_other_namespaces() -> None:
     server = Server()
     binder = Binder(server, concurrency=8)
     evil = [asyncio.create_task(binder.bind(a_pod(f"e{number}", "evil"), "n1", "stamp")) for number in range(1000)]
-    while not server.asked:  # noqa: ASYNC110  # the server tells nobody
+    while not server.asked:  # noqa: ASYNC110  # the server signals nothing
         await asyncio.sleep(0)
     async with asyncio.timeout(50):
         assert (await binder.bind(a_pod("a", "team"), "n1", "stamp")).is_bound

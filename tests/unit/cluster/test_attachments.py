@@ -65,10 +65,10 @@ class Ledger:
     bound: dict[str, str] = field(default_factory=dict)
     stored: dict[str, Volume | None] = field(default_factory=dict)
     limits: dict[str, dict[str, int]] = field(default_factory=dict)
-    seats: dict[str, tuple[str, list[str]]] = field(default_factory=dict)
+    pods: dict[str, tuple[str, list[str]]] = field(default_factory=dict)
 
     def free(self, node: str, driver: str) -> int:
-        used = {claim for where, claims in self.seats.values() if where == node for claim in claims}
+        used = {claim for where, claims in self.pods.values() if where == node for claim in claims}
         volumes = {self.stored.get(self.bound.get(claim, "")) for claim in used} - {None}
         limit = self.limits.get(node, {}).get(driver)
         return UNLIMITED if limit is None else limit - sum(volume.driver == driver for volume in volumes if volume)
@@ -82,14 +82,14 @@ def happens(event: tuple, view: ClusterView, ledger: Ledger) -> None:
     match event:
         case ("bound", name, node, used):
             view.upsert_pod(a_pod(name, *used, node=node))
-            ledger.seats[name] = (node, used)
-        case ("assumed", name, node, used) if name not in ledger.seats:
+            ledger.pods[name] = (node, used)
+        case ("assumed", name, node, used) if name not in ledger.pods:
             view.upsert_pod(pod := a_pod(name, *used))
             view.assume_all([(pod, node)])
-            ledger.seats[name] = (node, used)
+            ledger.pods[name] = (node, used)
         case ("gone", name):
             view.remove_pod(f"ns/{name}")
-            ledger.seats.pop(name, None)
+            ledger.pods.pop(name, None)
         case ("claim", claim, volume):
             view.volumes.claims.upsert(f"ns/{claim}", Claim(volume))
             ledger.bound[claim] = volume

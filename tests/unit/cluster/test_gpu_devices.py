@@ -50,21 +50,21 @@ def asked(spec: SchedulingSpec, memory: int) -> int:
 class Ledger:
     """A plain list of which pod has which devices, as the model that the view is compared with."""
 
-    seats: dict[str, tuple[str, SchedulingSpec, tuple[str, ...]]] = field(default_factory=dict)
+    pods: dict[str, tuple[str, SchedulingSpec, tuple[str, ...]]] = field(default_factory=dict)
 
     def named_free(self, node: str, uuid: str) -> int:
         """Return what is free of a device, counting pods whose devices are known."""
         left = 1000
-        for where, spec, devices in self.seats.values():
+        for where, spec, devices in self.pods.values():
             if where == node and uuid in self._named(where, spec, devices):
                 left -= asked(spec, CARDS[node][uuid])
         return left
 
     def unnamed(self, node: str) -> int:
         """What those ask for in sum of which it isn't known which devices they have."""
-        seats = [(spec, devices) for where, spec, devices in self.seats.values() if where == node]
+        charges = [(spec, devices) for where, spec, devices in self.pods.values() if where == node]
         least = min(CARDS[node].values())
-        return sum(asked(spec, least) * (_number(spec) - len(self._named(node, spec, devices))) for spec, devices in seats)
+        return sum(asked(spec, least) * (_number(spec) - len(self._named(node, spec, devices))) for spec, devices in charges)
 
     @staticmethod
     def _named(node: str, spec: SchedulingSpec, devices: tuple[str, ...]) -> list[str]:
@@ -125,26 +125,28 @@ def test_no_device_is_assumed_twice_and_nothing_leaks(history: list[tuple]) -> N
             case ("gang", members, node):
                 seat_a_gang(view, ledger, members, node)
             case ("bound", name) if (pod := view.pod(f"default/{name}")) and view.is_assumed(pod):
-                where, _, _ = ledger.seats[name]
-                view.upsert_pod(replace(pod, node_name=where, devices=(Taken("GPU-1b"),)))  # whatever it says: it has what it was promised
+                where, _, _ = ledger.pods[name]
+                view.upsert_pod(
+                    replace(pod, node_name=where, devices=(Taken("GPU-1b"),))
+                )  # its annotation is ignored: it has the assumed devices
             case ("failed", name) if pod := view.pod(f"default/{name}"):
                 if view.is_assumed(pod):
-                    del ledger.seats[name]
+                    del ledger.pods[name]
                 view.forget_all([pod])
             case ("gone", name):
                 view.remove_pod(f"default/{name}")
-                ledger.seats.pop(name, None)
+                ledger.pods.pop(name, None)
             case ("ended", name) if (pod := view.pod(f"default/{name}")) and pod.node_name:
                 view.upsert_pod(replace(pod, phase="Succeeded"))
-                ledger.seats.pop(name, None)
+                ledger.pods.pop(name, None)
             case ("foreign", name, spec, node, devices) if view.pod(f"default/{name}") is None:
                 view.upsert_pod(a_pod(name, spec, node, tuple(dict.fromkeys(devices))))
-                ledger.seats[name] = (node, spec, tuple(dict.fromkeys(devices)))
+                ledger.pods[name] = (node, spec, tuple(dict.fromkeys(devices)))
             case ("edited", name, devices) if (pod := view.pod(f"default/{name}")) and pod.is_bound:
                 said = tuple(dict.fromkeys(devices))
                 view.upsert_pod(replace(pod, devices=tuple(map(Taken, said))))
-                node, spec, first = ledger.seats[name]
-                ledger.seats[name] = (node, spec, first or said)  # what it said first stays
+                node, spec, first = ledger.pods[name]
+                ledger.pods[name] = (node, spec, first or said)  # what it said first stays
             case ("again", node):
                 view.remove_node(node)
                 view.upsert_node(a_node(node))
@@ -173,7 +175,7 @@ def seat_a_gang(view: ClusterView, ledger: Ledger, members: list[tuple[str, Sche
     devices = chosen_devices(plan, gang, snapshot)
     view.assume_all(((pod, node) for pod in gang), devices)
     for pod in gang:
-        ledger.seats[pod.name] = (node, pod.spec, devices.get(pod.uid, ()))
+        ledger.pods[pod.name] = (node, pod.spec, devices.get(pod.uid, ()))
         number = 1 if pod.spec.share else pod.spec.amount(GPU)
         assert len(set(devices.get(pod.uid, ()))) == number
     after = devices_of(view, node)

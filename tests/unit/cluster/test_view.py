@@ -106,7 +106,9 @@ def test_the_view_equals_one_built_anew_from_what_is_left(history: list[tuple[ob
 
 
 @given(st.lists(st.tuples(names, nodes), max_size=6), st.lists(st.sampled_from(SPECS), min_size=3, max_size=3))
-def test_pods_assumed_together_are_charged_as_if_assumed_one_by_one(seats: list[tuple[str, str]], specs: list[SchedulingSpec]) -> None:
+def test_pods_assumed_together_are_charged_as_if_assumed_one_by_one(
+    assignments: list[tuple[str, str]], specs: list[SchedulingSpec]
+) -> None:
     at_once, one_by_one = ClusterView(), ClusterView()
     pods = {name: a_pod(name, spec=spec) for name, spec in zip("abc", specs, strict=True)}
     for view in (at_once, one_by_one):
@@ -114,8 +116,8 @@ def test_pods_assumed_together_are_charged_as_if_assumed_one_by_one(seats: list[
             view.upsert_node(a_node(node))
         for pod in pods.values():
             view.upsert_pod(pod)
-    at_once.assume_all((pods[name], node) for name, node in seats)
-    for name, node in seats:
+    at_once.assume_all((pods[name], node) for name, node in assignments)
+    for name, node in assignments:
         one_by_one.assume(pods[name], node)
     at_once.forget_all([pods["a"], pods["b"]])
     for name in "ab":

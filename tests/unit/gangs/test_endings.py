@@ -19,7 +19,7 @@ POD = Pod("ns", "a", "a", "1", 0.0, "allaboard", "", "Pending", 0, SchedulingSpe
 
 
 class Stage:
-    """A registry and the endings that it is told of."""
+    """A registry and the endings of its pods."""
 
     def __init__(self) -> None:
         self.registry = GangRegistry(["allaboard"])

@@ -150,7 +150,7 @@ def test_koordinators_strict_mode_is_what_every_gang_gets() -> None:
 
 @pytest.mark.parametrize("by", ["kueue.x-k8s.io/workload", "kueue.x-k8s.io/podset"])
 @pytest.mark.parametrize("labels", [{}, GANG], ids=["alone", "pair"])
-def test_a_topology_that_kueue_has_seen_to_itself_holds_nobody(labels: dict[str, str], by: str) -> None:
+def test_a_topology_that_kueue_meets_itself_holds_no_gang(labels: dict[str, str], by: str) -> None:
     membership = membership_of(annotated("rack", "kueue.x-k8s.io/podset-required-topology", by, **labels))
     assert membership.error == ""
 

@@ -85,11 +85,11 @@ def test_a_member_that_lives_begins_a_new_run(before: str) -> None:
         (Ends(0, 0), None),
     ],
 )
-def test_a_gang_whose_pods_are_deleted_has_ended_as_was_seen(ends: Ends, expected: Ending | None) -> None:
+def test_a_gang_whose_pods_are_deleted_has_the_phase_of_their_seen_ends(ends: Ends, expected: Ending | None) -> None:
     assert ending_of(a_gang(), ends, {"phase": "Running", "succeeded": 3}) == expected
 
 
 @pytest.mark.parametrize("written", [None, "3", -1, True, 2**40, {}])
-def test_a_status_that_states_no_counts_tells_nothing(written: object) -> None:
+def test_a_status_without_valid_counts_is_ignored(written: object) -> None:
     stated = {"phase": "Running", "succeeded": written, "failed": written}
     assert ending_of(a_gang(), None, stated) is None

@@ -1,4 +1,4 @@
-"""Who belongs to which gang, and which gangs can't be trusted."""
+"""The members of gangs, and the gangs that are held."""
 
 from dataclasses import replace
 from typing import Any
@@ -49,7 +49,7 @@ def test_members_are_gathered_and_leave_when_their_pods_go() -> None:
     assert registry.gang(KEY) is None
 
 
-def test_a_gang_holds_seats_whether_or_not_its_pod_group_has_been_heard_of() -> None:
+def test_a_gang_with_bound_members_is_listed_also_without_its_pod_group() -> None:
     alone = a_pod("alone", labels=(), node_name="n")
     registry = a_registry(a_pod("a", node_name="n"), a_pod("b"), alone)
     assert [gang.key for gang in registry.bound_gangs()] == [KEY]
@@ -79,7 +79,7 @@ def test_pods_of_other_schedulers_and_namespaces_are_not_ours() -> None:
     assert list(registry.gangs()) == []
 
 
-def test_a_change_that_nobody_schedules_by_does_not_ring() -> None:
+def test_a_change_that_does_not_matter_for_scheduling_calls_no_listener() -> None:
     registry = a_registry(a_pod("a"))
     rung: list[GangKey] = []
     registry.listen(rung.append)
@@ -95,14 +95,14 @@ def test_a_change_that_nobody_schedules_by_does_not_ring() -> None:
     [{"node_name": "node-1"}, {"phase": "Succeeded"}, {"is_terminating": True}, {"phase": "Failed", "node_name": "node-1"}],
     ids=["has a node", "has ended", "is going", "has failed on its node"],
 )
-def test_a_gang_has_begun_as_long_as_anybody_of_it_has_a_node_is_going_or_has_ended(begun: dict[str, Any]) -> None:
+def test_a_gang_has_begun_while_a_member_has_a_node_is_terminating_or_has_ended(begun: dict[str, Any]) -> None:
     registry, newcomer = a_registry(a_pod("a")), a_pod("c")
     assert not registry.has_begun(newcomer)
     registry.observe_pod(a_pod("a"), a_pod("a", **begun))
     assert registry.has_begun(newcomer)
     registry.observe_pod(a_pod("a", **begun), None)
     assert not registry.has_begun(newcomer)
-    assert registry.has_begun(a_pod("d", scheduler_name="default-scheduler"))  # whoever isn't ours is none of our business
+    assert registry.has_begun(a_pod("d", scheduler_name="default-scheduler"))  # another scheduler's pod counts as begun
 
 
 def test_a_label_pair_gang_needs_a_pod_group_object_until_there_is_one() -> None:
@@ -182,7 +182,7 @@ def test_a_finished_member_that_disagrees_is_past_caring() -> None:
     assert gang.hold is None
 
 
-def test_of_a_missing_pod_group_it_is_told_on_whoever_waits_and_not_on_who_runs() -> None:
+def test_a_missing_pod_group_is_reported_on_a_waiting_pod_and_not_on_a_running_one() -> None:
     labels = (("scheduling.x-k8s.io/pod-group", "train"),)
     there = [replace(a_pod(name, labels=labels), node_name="node-1", phase="Running", created=1.0) for name in ("a", "b")]
     gang = a_registry(*there, replace(a_pod("c", labels=labels), created=2.0)).gang(KEY)
@@ -384,7 +384,7 @@ def test_the_strategy_of_the_gang_is_one_that_is_allowed_or_the_default_that_hol
     )
 
 
-def test_roles_that_must_be_together_are_told_apart() -> None:
+def test_roles_with_required_topologies_of_their_own_are_told_apart() -> None:
     together = (("required-topology", "rack"),)
     pods = [worker("a", "ps"), worker("b", "worker", options=together), worker("c", "worker", options=together)]
     gang = a_registry(*pods).gang(KEY)
@@ -398,7 +398,7 @@ def test_roles_that_must_be_together_are_told_apart() -> None:
     assert list(whole.together) == [("zone", "")]
 
 
-def test_a_role_that_nobody_has_is_waited_for() -> None:
+def test_a_role_without_pods_is_waited_for() -> None:
     gang = a_registry(*(worker(name, "worker", options=(("min-members", "wroker=2,worker=1"),)) for name in "abcdef")).gang(KEY)
     assert gang is not None
     assert gang.awaits_pods
@@ -417,7 +417,7 @@ def test_a_stamped_minimum_includes_the_minimums_of_roles(stamped: int, missing:
     assert (gang.required, gang.is_open, gang.missing_of_stamped) == (4, True, missing)
 
 
-def test_a_gang_with_too_many_living_members_is_held_and_nobody_is_forgotten() -> None:
+def test_a_gang_with_too_many_living_members_is_held_and_keeps_all_members() -> None:
     gang = a_registry(*(a_pod(f"m{number}") for number in range(MEMBERS.most + 1))).gang(KEY)
     assert gang is not None
     assert gang.hold is not None
@@ -461,7 +461,7 @@ def test_a_pod_group_with_endless_options_holds_its_gang() -> None:
     assert sum(len(name) + len(value) for name, value in group.options.items()) < 300
 
 
-def test_a_status_that_nobody_could_have_written_for_us_is_taken_for_none() -> None:
+def test_a_status_that_is_too_large_or_too_deep_counts_as_empty() -> None:
     raw = {"metadata": {"name": "train", "uid": "pg"}, "spec": {}, "status": {"message": "x"}}
     assert pod_group_from(raw).status == {"message": "x"}
     assert pod_group_from({**raw, "status": {"message": "x" * 100_000}}).status == {}
@@ -514,10 +514,10 @@ def test_the_outline_of_a_gang_says_what_the_gang_does(events: list[tuple[str, d
             assert outline == Outline(KEY, gang.priority, gang.created)
 
 
-def test_the_outline_of_a_gang_is_told_without_looking_at_its_members_again() -> None:
+def test_the_outline_of_a_gang_is_found_without_reading_its_members_again() -> None:
     registry = a_registry(*(a_pod(f"m{each}", created=float(each)) for each in range(50)))
     registry.outline(KEY)
-    registry._members[KEY] = {}  # nobody is looked at any more
+    registry._members[KEY] = {}  # no member is read again
     registry.observe_pod(None, a_pod("younger", created=99.0))
     assert registry.outline(KEY) == Outline(KEY, 0, 0.0)
     registry.observe_pod(None, a_pod("older", created=-1.0))
@@ -540,7 +540,7 @@ def test_the_first_member_that_disagrees_is_named_however_many_state_the_same(di
     assert f"pod {first} says" in gang.hold.message
 
 
-def test_a_deletion_that_is_told_late_does_not_take_a_pod_group_that_was_made_since() -> None:
+def test_a_late_deletion_does_not_remove_a_pod_group_that_was_created_since() -> None:
     registry = a_registry(a_pod("a"))
     registry.observe_group(a_group(resourceVersion="7"))
     registry.forget_group(KEY, 6)
@@ -585,7 +585,7 @@ def test_a_mark_that_only_names_a_gang_means_nothing_on_its_pod_group(annotation
     assert not a_group(annotations={annotation: "4"}).malformed
 
 
-def test_a_pod_groups_min_resources_are_its_gangs_and_a_change_of_them_is_told() -> None:
+def test_a_pod_groups_min_resources_are_its_gangs_and_a_change_calls_listeners() -> None:
     registry, told = a_registry(a_pod("a")), []
     registry.listen(told.append)
     raw = {"metadata": {"name": "train", "namespace": "default", "uid": "pg"}, "spec": {"minMember": 3, "minResources": {"cpu": "1500m"}}}

@@ -82,7 +82,7 @@ class World:
     def commit(self, number: int) -> None:
         """Bind the gang whose turn it is: as many as it needs, and ``number`` more if there are so many."""
         if any(new is not None and new.node_name and not new.is_terminal and not (old and old.node_name) for old, new in self.events):
-            return  # what was bound last is yet to be heard of
+            return  # the last binds are not seen yet
         gang = self.gang()
         if gang is None or gang.hold or not gang.candidates or gang.awaits_pods:
             return
@@ -137,7 +137,7 @@ class BatchJob:
         self.told = new
 
     def may_start(self, world: World, pods: Sequence[Pod]) -> str:
-        """A wave starts whole, as large as the Job can make it; a wave that runs may have its lost members, and those left over from it."""
+        """A run starts whole, as large as the Job can make it; a started run may get its lost members, and pods left over from it."""
         running, seen = (
             world.of(self, "runs"),
             [pod for pod in world.seen.values() if pod.owner == pods[0].owner and state_of(pod) == "runs"],
@@ -178,7 +178,7 @@ class Serving:
 
 @dataclass(eq=False)
 class Bare:
-    """Runs of bare pods that somebody submits."""
+    """Runs of bare pods that a user submits."""
 
     size: int
     succeeded_beside: bool = False
@@ -244,7 +244,7 @@ def settle(world: World, makers: Sequence[BatchJob | Serving | Bare]) -> None:
 
 @settings(max_examples=500, deadline=None)
 @given(st.integers(1, 4), st.integers(0, 2), st.integers(1, 10), st.booleans(), st.integers(1, 2), LATE_STEPS)
-def test_every_wave_of_every_job_starts_whole_and_nothing_waits_for_pods_that_will_not_come(
+def test_every_run_of_every_job_starts_whole_and_none_waits_for_pods_that_will_not_come(
     minimum: int, surplus: int, completions: int, is_indexed: bool, jobs: int, steps: list[tuple[str, int, int]]
 ) -> None:
     world = World(minimum)
@@ -253,7 +253,7 @@ def test_every_wave_of_every_job_starts_whole_and_nothing_waits_for_pods_that_wi
     for maker in makers:
         maker.sync(world)
     play(world, makers, steps)
-    # Everybody who runs ends well, again and again: then all Jobs are done.
+    # All running pods succeed, again and again: then all Jobs are done.
     for _ in range(40):
         settle(world, makers)
         for maker in makers:
@@ -277,7 +277,7 @@ def test_every_rollout_ends_with_the_replicas_that_were_asked_for(minimum: int, 
 def test_every_run_of_bare_pods_starts_whole(minimum: int, steps: list[tuple[str, int, int]]) -> None:
     world, maker = World(minimum), Bare(minimum)
     play(world, [maker], steps)
-    # Whoever runs ends; what is left is bound, if it is enough for a run.
+    # Running pods end; the rest is bound, if it is enough for a run.
     for pod in world.of(maker, "runs"):
         world.write(replace(pod, phase="Succeeded"))
     settle(world, [maker])

@@ -108,7 +108,7 @@ def told(gang: Gang) -> str:
         ("3 succeeded, 1 bound, 3 wait", "awaits"),
         ("2 succeeded, 1 bound, 1 wait", "starts 1 of 1"),  # one of the run is lost
         ("2 succeeded, 1 bound, 4 wait", "starts 4 of 4"),  # as many as a run has are one
-        ("3 succeeded, 1 failed, 1 wait", "awaits"),  # nobody is bound any more: a run of bare pods has ended
+        ("3 succeeded, 1 failed, 1 wait", "awaits"),  # no pod is bound: a run of bare pods has ended
     ],
 )
 def test_of_bare_pods(pods: str, expected: str) -> None:
@@ -124,19 +124,19 @@ def test_of_bare_pods(pods: str, expected: str) -> None:
         ("3 succeeded, 1 failed, 1 wait", a_job(done=3), "starts 1 of 1"),
         ("1 wait", a_job(done=3), "starts 1 of 1"),  # those that have succeeded were deleted
         ("4 failed, 3 wait", a_job(), "awaits"),  # all are lost: the run starts again, and whole
-        ("3 succeeded, 1 failed, 4 wait", a_job(completions=8, done=3), "starts 1 of 1"),  # the wave ends before the next one starts
+        ("3 succeeded, 1 failed, 4 wait", a_job(completions=8, done=3), "starts 1 of 1"),  # the run ends before the next one starts
         ("4 succeeded, 4 wait", a_job(completions=8, done=4), "starts 4 of 4"),
         ("4 succeeded, 3 wait", a_job(completions=8, done=4), "awaits"),
-        ("3 succeeded, 1 bound, 3 wait", a_job(completions=8, done=3), "awaits"),  # the next wave is four, beside a straggler
-        ("4 succeeded, 2 wait", a_job(completions=6, done=4), "starts 2 of 2"),  # the last wave is smaller
+        ("3 succeeded, 1 bound, 3 wait", a_job(completions=8, done=3), "awaits"),  # the next run is four, beside a straggler
+        ("4 succeeded, 2 wait", a_job(completions=6, done=4), "starts 2 of 2"),  # the last run is smaller
         ("4 succeeded, 1 wait", a_job(completions=6, done=4), "awaits"),
         ("3 succeeded, 1 bound, 2 wait", a_job(completions=6, done=3), "starts 2 of 2"),
         ("3 succeeded, 1 bound, 3 wait", a_job(completions=8, done=4), "awaits"),  # the straggler has succeeded, and isn't seen to have
         ("2 wait", a_job(parallelism=2, completions=2), "awaits"),  # another Job is to make the others
         ("1 succeeded, 2 bound, 1 wait", a_job(completions=None, done=1), "starts 1 of 1"),  # a work queue makes none any more
-        ("4 wait", None, "starts 4 of 4"),  # a Job that hasn't been heard of
+        ("4 wait", None, "starts 4 of 4"),  # an unknown Job
         ("3 succeeded, 1 bound, 3 wait", None, "awaits"),
-        ("3 bound, 1 wait", a_job(completions=8, done=1), "awaits"),  # what has succeeded was deleted: nobody is lost
+        ("3 bound, 1 wait", a_job(completions=8, done=1), "awaits"),  # the succeeded pod was deleted: no member is lost
     ],
 )
 def test_of_a_job(pods: str, job: JobCounts | None, expected: str) -> None:
@@ -159,7 +159,7 @@ def test_a_success_is_remembered_when_its_pod_is_deleted() -> None:
     assert told(gang) == "awaits"
 
 
-def test_an_index_that_has_failed_is_made_again_in_its_wave() -> None:
+def test_a_pod_for_a_failed_index_joins_the_run_of_the_failed_pod() -> None:
     ended = [a_pod(f"s{index}", "succeeded", kind="Job", index=index) for index in range(3)]
     failed = a_pod("f", "failed", kind="Job", index=3)
     waiting = [a_pod(f"w{index}", kind="Job", index=index, created=FIRST_BIND + 5) for index in (5, 4, 3, 6)]
@@ -175,7 +175,7 @@ def test_a_pod_that_was_there_before_its_run_began_is_left_over_from_it_also_whe
 
 
 def test_the_lowest_index_that_waits_replaces_the_lost_member() -> None:
-    """The pod of index 3 was lost and deleted; the Job has made the next wave's index 4 before it."""
+    """The pod of index 3 was lost and deleted; the Job has made index 4 of the next run before it."""
     run = [a_pod("s0", "succeeded", kind="Job", index=0), *(a_pod(f"b{index}", "bound", kind="Job", index=index) for index in (1, 2))]
     waiting = [a_pod(f"w{index}", kind="Job", index=index, created=FIRST_BIND + 10 - index) for index in (4, 3)]
     gang = gang_of([*run, *waiting], a_job(completions=8, done=1))
@@ -183,7 +183,7 @@ def test_the_lowest_index_that_waits_replaces_the_lost_member() -> None:
 
 
 def test_an_index_that_has_failed_is_made_again_though_a_success_is_not_seen_yet() -> None:
-    """By the Job's status three have succeeded, so that nobody may be lost: the index tells all the same."""
+    """By the Job's status three have succeeded, so perhaps no member is lost: the index shows that one is."""
     run = [*(a_pod(f"s{index}", "succeeded", kind="Job", index=index) for index in (0, 1)), a_pod("b2", "bound", kind="Job", index=2)]
     failed, again = a_pod("f3", "failed", kind="Job", index=3), a_pod("w3", kind="Job", index=3, created=FIRST_BIND + 5)
     gang = gang_of([*run, failed, again], a_job(completions=8, done=3))
@@ -204,7 +204,7 @@ def test_another_job_that_is_enough_by_itself_is_a_part_of_the_gang_if_it_was_ma
     assert told(gang_of([*first, *second], a_job("one"), a_job("two"))) == expected
 
 
-def test_pods_of_a_job_that_was_not_heard_of_are_nobodys_surplus() -> None:
+def test_pods_of_an_unknown_job_are_no_surplus() -> None:
     first = several("4 bound", kind="Job", owner="one", labels={"part": "1"})
     second = several("2 wait", kind="Job", owner="two", labels={"part": "2"})
     assert told(gang_of([*first, *second], a_job("one"))) == "awaits"
@@ -216,11 +216,11 @@ def test_pods_of_a_job_that_was_not_heard_of_are_nobodys_surplus() -> None:
     [
         ("4 bound", "4 wait", (a_job("one"), a_job("two")), "starts 4 of 4"),
         ("4 bound", "2 wait", (a_job("one"), a_job("two")), "awaits"),
-        ("4 bound", "2 wait", (), "awaits"),  # neither has been heard of
+        ("4 bound", "2 wait", (), "awaits"),  # neither Job is known
         ("4 bound", "2 wait", (a_job("one"),), "awaits"),
         ("4 wait", "4 wait", (a_job("one"), a_job("two")), "starts 4 of 4"),  # not some of both
-        ("2 wait", "4 wait", (a_job("one"), a_job("two")), "starts 4 of 4"),  # the older waits for its pods, and keeps nobody waiting
-        ("3 bound, 1 wait", "4 wait", (a_job("one"), a_job("two")), "starts 1 of 1"),  # who runs is healed first
+        ("2 wait", "4 wait", (a_job("one"), a_job("two")), "starts 4 of 4"),  # the older waits for its pods, and delays no other
+        ("3 bound, 1 wait", "4 wait", (a_job("one"), a_job("two")), "starts 1 of 1"),  # a started run is healed first
         ("3 bound", "4 wait", (a_job("one"), a_job("two")), "awaits"),  # it may never have been whole
         ("3 bound, 1 failed", "4 wait", (a_job("one"), a_job("two")), "starts 4 of 4"),
         ("4 succeeded", "2 wait", (a_job("one", done=4), a_job("two")), "awaits"),
@@ -239,7 +239,7 @@ def next_gang(registry: GangRegistry) -> Gang:
 
 
 def two_jobs(first: str, second: str) -> GangRegistry:
-    """A registry that has heard of the Jobs ``one`` and ``two`` of one gang, and of such pods of each."""
+    """A registry that knows the Jobs ``one`` and ``two`` of one gang, and such pods of each."""
     registry = GangRegistry(["allaboard"])
     for uid in ("one", "two"):
         registry.observe_job(None, a_job(uid))
@@ -248,7 +248,7 @@ def two_jobs(first: str, second: str) -> GangRegistry:
     return registry
 
 
-def test_a_run_that_is_known_to_have_been_whole_and_waits_for_pods_keeps_no_other_waiting() -> None:
+def test_a_run_that_was_whole_and_waits_for_pods_delays_no_other() -> None:
     registry = two_jobs("3 bound", "4 wait")
     assert next_gang(registry).run == "first"  # it may never have been whole
     registry.knows_whole = lambda key, run: (key, run) == (KEY, "first")
@@ -279,7 +279,7 @@ def test_no_run_is_passed_over_for_one_that_can_not_act(second: str) -> None:
     assert next_gang(registry) == gang
 
 
-def test_nothing_is_remembered_of_runs_whose_pods_are_gone() -> None:
+def test_runs_whose_pods_are_gone_are_forgotten() -> None:
     registry = two_jobs("4 wait", "4 wait")
     assert registry.pass_over(next_gang(registry))
     for pod in next_gang(registry).everybody:
@@ -287,7 +287,7 @@ def test_nothing_is_remembered_of_runs_whose_pods_are_gone() -> None:
     assert not registry._passed
 
 
-def test_a_run_that_is_partially_bound_goes_before_the_next_wave_of_an_older_job() -> None:
+def test_a_partially_bound_run_goes_before_the_next_run_of_an_older_job() -> None:
     registry = GangRegistry(["allaboard"])
     registry.observe_job(None, a_job("one", completions=8, done=3))
     registry.observe_job(None, a_job("two"))
@@ -302,7 +302,7 @@ def test_where_nothing_is_to_be_done_it_is_the_newest_run() -> None:
     assert next_gang(two_jobs("4 bound", "4 bound")).run == "second"
 
 
-def test_a_run_that_somebody_else_has_bound_in_part_is_not_taken_for_complete() -> None:
+def test_a_run_that_another_scheduler_has_bound_in_part_is_not_complete() -> None:
     first = [replace(pod, transaction="", stamped_min_member=0) for pod in several("2 bound", kind="Job", owner="one")]
     second = several("4 bound", kind="Job", owner="two", run="second", created=50.0)
     assert told(gang_of([*first, *second], a_job("one"), a_job("two"))) == "awaits"
@@ -358,7 +358,7 @@ def test_a_controller_that_comes_late_and_is_enough_by_itself_is_a_part_of_the_g
     assert told(gang_of([*first, *late], a_job("ps", parallelism=2, completions=2), a_job("w"))) == "starts 1 of 3"
 
 
-def test_the_next_run_of_a_gang_of_two_jobs_takes_nobody_of_the_first() -> None:
+def test_the_next_run_of_a_gang_of_two_jobs_takes_no_pod_of_the_first() -> None:
     first = [
         *several("1 bound", kind="Job", owner="ps", labels=PS, minimum=5),
         *several("4 bound", kind="Job", owner="w", labels=WORKER, minimum=5),
@@ -461,7 +461,7 @@ MEMBERS = st.lists(
 
 @settings(max_examples=500)
 @given(KINDS, MEMBERS, st.integers(1, 4), st.integers(0, 2), st.booleans())
-def test_whoever_is_certainly_one_run_is_one_run_by_all_rules(
+def test_members_that_are_certainly_one_run_are_one_run_by_all_rules(
     kinds: list[Kind], described: list[tuple[str, str, int, bool]], minimum: int, done: int, has_deleted: bool
 ) -> None:
     members = [

@@ -75,7 +75,7 @@ def test_a_list_that_comes_object_by_object_is_read_too(is_whole: bool) -> None:
     assert (is_end, bool(left)) == (is_whole, not is_whole)
 
 
-async def test_a_session_of_somebody_else_reads_neither_answers_nor_lines_that_are_too_deep() -> None:
+async def test_another_librarys_session_reads_pruned_answers_and_lines() -> None:
     lines = [b'{"type":"ADDED","object":%b}\n' % deep(levels) for levels in (1, 5000, 2)]
 
     async def answer(request: web.Request) -> web.StreamResponse:

@@ -183,7 +183,7 @@ async def test_a_list_holds_objects_of_its_kind_and_namespace_only(answering: An
             await client.get(path)
 
 
-async def test_nobody_is_sent_elsewhere(answering: Any) -> None:
+async def test_no_name_leads_to_another_object(answering: Any) -> None:
     server, client = answering
     server.answer = web.Response(status=302, headers={"Location": "/api/v1/namespaces/victim/pods/a"})
     with pytest.raises(ApiError) as caught:

@@ -24,7 +24,7 @@ async def test_a_burst_goes_at_once_and_what_follows_at_the_pace() -> None:
     assert await sent(2.0, 3, [10.0] * 5) == [10.0, 10.0, 10.0, 10.5, 11.0]
 
 
-async def test_without_a_limit_nobody_waits() -> None:
+async def test_without_a_limit_no_request_waits() -> None:
     assert await sent(0.0, 1, [1.0] * 4) == [1.0] * 4
 
 

@@ -38,11 +38,11 @@ async def paused(server: Any, seconds: float) -> list[float]:
 
 
 @pytest.mark.parametrize("answer", [None, ApiError(403, "Forbidden", "nodes is forbidden"), ApiError(404, "NotFound", "")])
-async def test_whoever_answers_is_reached(answer: Exception | None) -> None:
+async def test_any_definite_answer_counts_as_reached(answer: Exception | None) -> None:
     assert await paused(server(answer), 0) == []
 
 
-async def test_it_is_tried_again_ever_more_seldom_and_told(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_unreachable_server_is_tried_again_with_growing_pauses_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     starting = ApiError(503, "ServiceUnavailable", "starting\nup")
     assert await paused(server(GONE, starting, GONE, GONE, GONE, None), 60) == [1, 2, 4, 8, 8]
@@ -52,7 +52,7 @@ async def test_it_is_tried_again_ever_more_seldom_and_told(caplog: pytest.LogCap
     ]
 
 
-async def test_who_is_not_reached_in_time_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_that_is_not_reached_in_time_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", "/no/kubeconfig")
     with pytest.raises(UnreachableError) as caught:
         await paused(server(GONE), 0)

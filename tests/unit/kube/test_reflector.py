@@ -122,7 +122,7 @@ def script(*lines: bytes, then: Script = for_ever) -> Script:
 
 
 async def until(is_so: Callable[[], bool]) -> None:
-    while not is_so():  # noqa: ASYNC110  # the reflector tells nobody
+    while not is_so():  # noqa: ASYNC110  # the reflector signals nothing
         await asyncio.sleep(0)
 
 
@@ -339,7 +339,7 @@ async def test_what_is_listed_is_as_old_as_its_list() -> None:
         assert reflector.age_seconds == 40
 
 
-async def test_a_watch_that_tells_of_another_kind_is_not_believed() -> None:
+async def test_a_watch_with_objects_of_another_kind_is_not_applied() -> None:
     node = json.dumps({"type": "ADDED", "object": {"kind": "Node", "metadata": {"name": "a", "resourceVersion": "9"}}}).encode()
     server = Server(script(node), for_ever)
     async with mirrored(server) as (_, store, _):
@@ -389,7 +389,7 @@ HISTORY = st.lists(st.tuples(st.sampled_from("ab"), st.booleans()), min_size=1, 
 async def test_whatever_is_applied_early_the_store_ends_as_the_watch_says_and_never_goes_back(
     history: list[tuple[str, bool]], hearings: list[tuple[bool, int]]
 ) -> None:
-    """``hearings``: either the watch tells the next event, or somebody else any state that has been, however often and late."""
+    """``hearings``: either the watch reports the next event, or an earlier state is applied early, however often and late."""
     truth: dict[str, int] = {}
     events: list[tuple[str, str, int]] = []
     for version, (name, is_deleted) in enumerate(history, 2):
@@ -474,7 +474,7 @@ async def test_after_a_list_versions_that_were_applied_early_count_no_more() -> 
     assert server.lists == 2
 
 
-async def test_whoever_is_not_heard_of_any_more_is_told_by_the_watch() -> None:
+async def test_an_early_pod_that_was_dropped_comes_back_by_the_watch() -> None:
     told = asyncio.Queue[bytes]()
 
     async def live(server: Server) -> AsyncIterator[bytes]:
@@ -489,7 +489,7 @@ async def test_whoever_is_not_heard_of_any_more_is_told_by_the_watch() -> None:
         assert list(reflector.ahead) == ["team/a"]
         await until(lambda: ("team/a", {"n": 9}) in store.taken)
         reflector.drop_early("team/a")
-        reflector.drop_early("team/b")  # of which nothing was heard
+        reflector.drop_early("team/b")  # which was never applied early
         assert store.taken[1:] == [("team/a", None)]
         told.put_nowait(newcomer)
         await until(lambda: len(store.taken) == 3)

@@ -22,7 +22,7 @@ async def beginnings(turns: RequestLimits, number: int) -> list[float]:
     return sorted([began - start for began in await asyncio.gather(*(a_request(turns, 15.0) for _ in range(number)))])
 
 
-async def test_no_namespace_has_more_than_its_own_turns_and_nobody_more_than_all() -> None:
+async def test_no_namespace_has_more_than_its_own_turns_and_all_have_no_more_than_the_total() -> None:
     turns = RequestLimits(5, 2)
     now: dict[str, int] = {}
     most: dict[str, int] = {}
@@ -43,7 +43,7 @@ async def test_no_namespace_has_more_than_its_own_turns_and_nobody_more_than_all
     assert together == 5
 
 
-async def test_a_namespace_that_nobody_waits_for_is_forgotten() -> None:
+async def test_a_namespace_without_waiting_requests_is_forgotten() -> None:
     turns = RequestLimits(5, 2)
     for number in range(100):
         async with turns.of(f"ns-{number}"):
@@ -52,7 +52,7 @@ async def test_a_namespace_that_nobody_waits_for_is_forgotten() -> None:
     assert not turns._waiting
 
 
-def test_those_who_answer_slowly_leave_turns_to_the_quick_however_many_namespaces_they_are() -> None:
+def test_slow_namespaces_leave_turns_to_quick_ones_however_many_they_are() -> None:
     waits: list[float] = []
 
     async def request(turns: RequestLimits, namespace: str, seconds: float) -> None:
@@ -94,9 +94,7 @@ def test_a_gang_whose_first_answers_are_out_begins_with_the_others_as_soon_as_it
 
 
 @pytest.mark.parametrize(("seconds", "begins"), [(0.01, [0.0] * 6 + [15.0] * 2), (1.0, [0.0] * 4 + [15.0] * 4)])
-def test_a_gang_whose_rehearsal_was_quick_begins_whole_and_one_whose_rehearsal_was_slow_has_half_the_turns(
-    seconds: float, begins: list[float]
-) -> None:
+def test_binds_begin_together_after_a_quick_dry_run_and_get_half_the_turns_after_a_slow_one(seconds: float, begins: list[float]) -> None:
     begun: list[float] = []
 
     async def play() -> None:
@@ -108,7 +106,7 @@ def test_a_gang_whose_rehearsal_was_quick_begins_whole_and_one_whose_rehearsal_w
     assert begun == pytest.approx(begins, abs=0.05)
 
 
-async def test_who_waits_no_more_leaves_its_turn() -> None:
+async def test_a_cancelled_request_leaves_its_turn() -> None:
     turns = RequestLimits(1, 1)
     begun: list[str] = []
 
@@ -148,7 +146,7 @@ async def test_of_thousands_of_requests_a_hundred_begin_at_a_stretch_and_the_ans
     assert {answer.args[0] for answer in answers if isinstance(answer, ValueError)} == {item for item in range(number) if item % 7 == 3}
 
 
-async def test_requests_that_have_not_begun_never_do_when_nobody_waits_for_them_any_more() -> None:
+async def test_cancelled_requests_that_have_not_begun_are_never_sent() -> None:
     begun: list[int] = []
 
     async def request(item: int) -> None:
@@ -156,7 +154,7 @@ async def test_requests_that_have_not_begun_never_do_when_nobody_waits_for_them_
         await asyncio.Future()
 
     together = asyncio.create_task(in_slices(request, range(1000)))
-    while not begun:  # noqa: ASYNC110  # nobody tells
+    while not begun:  # noqa: ASYNC110  # nothing signals it
         await asyncio.sleep(0)
     together.cancel()
     await asyncio.gather(together, return_exceptions=True)
@@ -181,7 +179,7 @@ def test_a_namespace_that_was_slow_leaves_turns_for_ten_minutes_though_it_is_qui
     assert begun == pytest.approx(begins, abs=0.05)
 
 
-def test_those_whose_rehearsals_alone_were_quick_leave_a_fourth_of_the_turns() -> None:
+def test_namespaces_whose_dry_runs_alone_were_quick_leave_a_fourth_of_the_turns() -> None:
     begun: list[str] = []
 
     async def request(turns: RequestLimits, namespace: str, seconds: float) -> None:

@@ -69,7 +69,7 @@ async def test_what_the_server_asks_for_is_bounded() -> None:
 
 
 @pytest.mark.parametrize(("answers", "pauses"), [((ASKS, "yes"), []), ((SOON, SOON, SOON, "yes"), [0.4, 0.4])])
-async def test_who_has_no_more_patience_is_told_at_once(answers: tuple[ApiError | str, ...], pauses: list[float]) -> None:
+async def test_the_last_error_is_raised_at_once_when_patience_ends(answers: tuple[ApiError | str, ...], pauses: list[float]) -> None:
     server = Server(*answers)
     with pytest.raises(ApiError):
         await retried(server.call, 4, server.sleep, patience=Patience(pauses=1.0))
@@ -83,7 +83,7 @@ async def a_slow_turn() -> AsyncIterator[None]:
 
 
 @pytest.mark.parametrize(("answer_seconds", "tries"), [(1.0, 4), (2.0, 3), (5.0, 1), (15.0, 1)])
-def test_who_has_waited_long_for_answers_makes_no_other_try_but_may_wait_for_a_turn(answer_seconds: float, tries: int) -> None:
+def test_long_answers_end_the_tries_but_waiting_for_a_turn_does_not(answer_seconds: float, tries: int) -> None:
     async def play() -> None:
         server = Server(BUSY, BUSY, BUSY, BUSY)
 
