@@ -19,6 +19,7 @@ from allaboard.model.node import Node
 from allaboard.model.pod import Pod
 from allaboard.queueing.capacity_waitlist import Capacity
 from allaboard.queueing.queue import GangQueue
+from allaboard.queueing.requeue import Freed, Requeue
 from allaboard.records.sort_key import Order
 from allaboard.records.wake_up import WakeUpOn
 
@@ -44,17 +45,21 @@ async def measure(view: ClusterView, gangs: int, needs: int, wakes: int) -> tupl
     specs = [SchedulingSpec((("cpu", 1000 + each), (GPU, 1), ("pods", 1))) for each in range(needs)]
     for number in range(gangs):
         need = ((specs[number % needs], SIZE),)
-        queue.refuse(GangKey("ml", str(number)), WakeUpOn(frozenset({GPU})), seen=queue.changes, is_promised=False, need=need)
+        queue.requeue(
+            GangKey("ml", str(number)),
+            Requeue.refused(WakeUpOn(frozenset({GPU})), need=need, is_capacity_assumed=False),
+            seen=queue.changes,
+        )
     took = []
     for _ in range(wakes):
         began = time.perf_counter()
-        queue.wake([GPU])
-        await queue.stirred()
+        queue.observe(Freed([GPU]))
+        await queue.drain()
         took.append(time.perf_counter() - began)
     gone = view.pod("others/pod-0")
     view.remove_pod("others/pod-0")
-    queue.wake([GPU])
-    await queue.stirred()
+    queue.observe(Freed([GPU]))
+    await queue.drain()
     due = queue.sizes()["active"]
     if gone is not None:
         view.upsert_pod(gone)

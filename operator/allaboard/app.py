@@ -43,13 +43,19 @@ from allaboard.pipelines.stages import Policy, pipeline_from
 from allaboard.pipelines.undeployed import UndeployedPipelines, undeployed_from, until_readable
 from allaboard.placement import SearchSettings
 from allaboard.planning.gang_problem import Packings
+from allaboard.planning.known_gangs import KnownGangs
+from allaboard.planning.planner import Planner
 from allaboard.planning.plugin_processes import PluginProcesses
+from allaboard.planning.search_costs import SearchCosts
 from allaboard.planning.search_processes import Searcher
 from allaboard.queueing.batch_window import BatchWindow
 from allaboard.queueing.capacity_waitlist import Capacity
 from allaboard.queueing.queue import GangQueue
 from allaboard.queueing.ranks import Overtaking, Ranks
+from allaboard.queueing.requeue import Freed
 from allaboard.queueing.search_time import SearchTime
+from allaboard.records.backoff import Backoff
+from allaboard.records.losses import Losses
 from allaboard.records.record import GangRecords
 from allaboard.records.waiting import WaitClock
 from allaboard.reloading import Reloading
@@ -59,7 +65,9 @@ from allaboard.report.podgroup_writer import PodGroupWriter
 from allaboard.report.pods import PodReporter
 from allaboard.report.reporter import Reporter
 from allaboard.report.writer import Writer
-from allaboard.scheduling.cycle import Scheduler
+from allaboard.scheduling.build import Writers, cycle_of
+from allaboard.scheduling.cluster_events import ClusterEvents
+from allaboard.scheduling.scheduler import Scheduler
 from allaboard.settings.options import CONFIG_VARIABLE, Settings, SettingsError
 
 if TYPE_CHECKING:
@@ -87,22 +95,17 @@ class App:
         self.view = ClusterView(
             {resource: headroom_from(resource, amount) for resource, amount in settings.headroom.items()}, settings.gpu.policy
         )
-        self.registry = GangRegistry(
-            settings.scheduler_names,
-            settings.namespaces,
-            GangDefaults.by(settings),
-        )
+        self.records = GangRecords()
+        self.registry = GangRegistry(settings.scheduler_names, settings.namespaces, GangDefaults.by(settings), self.records.knows_whole)
         self._intern = Interner()
         self._pod_from = partial(pod_from, intern=self._intern, reading=settings.reading)
-        self.records = GangRecords()
         overtaking = Overtaking(settings.overtaking_times, settings.overtaking_seconds)
         self.ranks = Ranks(self.registry, self.records, SearchTime(time.monotonic), overtaking, time.monotonic)
         self.queue = GangQueue(
             self.ranks.place,
             self.registry.knows,
             self.records,
-            backoff_initial=settings.backoff_initial_seconds,
-            backoff_max=settings.backoff_max_seconds,
+            backoff=Backoff(settings.backoff_initial_seconds, settings.backoff_max_seconds),
             overtaking=overtaking,
             seats=Capacity(self.view),
         )
@@ -171,32 +174,22 @@ class App:
         waits = WaitClock(self.records)
         reporter = Reporter(events, PodReporter(server, events, writer), keeper, self.records, waits, self.metrics)
         volumes = self.view.volumes
-        self._scheduler = scheduler = Scheduler(
-            view=self.view,
-            volumes=volumes,
-            registry=self.registry,
-            records=self.records,
-            ranks=self.ranks,
-            queue=self.queue,
-            searcher=searcher,
-            binder=binder,
-            restarter=restarter,
-            term=term,
-            reporter=reporter,
-            waits=waits,
-            metrics=self.metrics,
-            takeover_reservation=TakeoverReservation(self.view, term, settings.bind_concurrency, self.queue.wake),
-            window=BatchWindow(lambda: self.registry.arrivals, settings.batch_window_seconds, settings.batch_window_max_seconds),
-            dry_run=settings.dry_run,
-            packings=Packings.by(settings),
-            levels=settings.levels,
-            plugin_processes=plugin_processes,
-            is_fresh=lambda: self.is_fresh,
-        )
+        backoff = Backoff(settings.backoff_initial_seconds, settings.backoff_max_seconds)
+        losses = Losses(self.records, self.registry.root_of, backoff, time.monotonic)
+        gangs = KnownGangs(self.registry, self.records, waits, losses, self.view, time.monotonic, settings.levels)
+        costs = SearchCosts(self.metrics, self.ranks.shares, time.monotonic)
+        packings = Packings.by(settings)
+        planner = Planner(self.view, self.records, searcher, costs, packings, self.ranks.overtaking, plugin_processes)
+        writers = Writers(binder, restarter, term, settings.dry_run)
+        cycle = cycle_of(gangs, self.queue, self.ranks, planner, reporter, writers, lambda: self.is_fresh)
+        window = BatchWindow(lambda: self.registry.arrivals, settings.batch_window_seconds, settings.batch_window_max_seconds)
+        takeover = TakeoverReservation(self.view, term, settings.bind_concurrency, lambda: self.queue.observe(Freed()))
+        self._scheduler = scheduler = Scheduler(cycle, window, takeover, restarter)
+        events_of_cluster = ClusterEvents(self.queue, reporter)
         self.view.listen(self.registry.observe_pod, None)
-        self.view.listen(scheduler.observe_pod, scheduler.observe_node, scheduler.observe_cards)
+        self.view.listen(events_of_cluster.observe_pod, events_of_cluster.observe_node, events_of_cluster.observe_cards)
         self.view.listen(self._caution)
-        volumes.listen(scheduler.observe_volumes)
+        volumes.listen(events_of_cluster.observe_volumes)
         self._reflectors = {
             "nodes": Reflector(
                 server, NODES.everywhere, lambda raw: node_from(raw, self._intern), NodeStore(self.view, settings.node_selector)
@@ -300,7 +293,7 @@ class App:
     async def _schedule(self, scheduler: Scheduler, searcher: Searcher, term: Term) -> None:
         """Decide nothing before everything is known, nor while another replica does."""
         await searcher.warm_up()
-        await scheduler.plugin_processes.warm_up({self.settings.strategy, *self.settings.strategies})
+        await scheduler.cycle.round.planner.plugin_processes.warm_up({self.settings.strategy, *self.settings.strategies})
         for reflector in self._reflectors.values():
             await reflector.synced.wait()
         await self._podgroups_listed.wait()
@@ -313,12 +306,12 @@ class App:
             not_fenced_off = await term.fence_off_all(
                 lambda: (pod for gang in self.registry.gangs() for pod in gang.everybody if pod.is_candidate)
             )
-            await scheduler.takeover_reservation.begin(not_fenced_off)
+            await scheduler.takeover.begin(not_fenced_off)
         with suppress(TimeoutError):
             async with asyncio.timeout(_RESUME_SECONDS):
                 await scheduler.restarter.resume_left()
         self.registry.listen(self.queue.mark)
-        asyncio.get_running_loop().call_later(CARRIED_OUT_SECONDS, scheduler.reporter.repeat)
+        asyncio.get_running_loop().call_later(CARRIED_OUT_SECONDS, scheduler.cycle.executor.reporter.repeat)
         logger.info("scheduling begins")
         self.scheduling.set()
         for pod in self.view.pods():

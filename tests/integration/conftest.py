@@ -13,7 +13,8 @@ import yaml
 from allaboard.app import App
 from allaboard.placement import SearchSettings
 from allaboard.planning.search_processes import Searcher
-from allaboard.scheduling import partial_binds
+from allaboard.records import partial_bind
+from allaboard.scheduling import requeues
 from allaboard.settings.options import load_settings
 from tests.cluster import Cluster, Home
 from tests.stories import gang_pod as gang_pod  # most tests here use it
@@ -97,8 +98,8 @@ async def start_app(cluster: Cluster, kubeconfig: Path, searcher: Searcher) -> A
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Half gangs are given up sooner than users would have it, and late enough for a test to see them."""
-    monkeypatch.setattr(partial_binds, "FORWARD_SECONDS", 1.0)
-    monkeypatch.setattr(partial_binds, "_RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(partial_bind, "FORWARD_SECONDS", 1.0)
+    monkeypatch.setattr(requeues, "RETRY_SECONDS", 0.05)
 
 
 @pytest.fixture

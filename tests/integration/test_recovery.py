@@ -33,7 +33,7 @@ async def slow_cluster(home: Home) -> AsyncIterator[Cluster]:
 
 async def crash(app: App) -> None:
     """End a scheduler as a kill does: nothing is finished, and nobody is told."""
-    tasks = [*(app._scheduler._tasks.tasks() if app._scheduler else ()), *app._tasks]
+    tasks = [*(app._scheduler.cycle.executor.tasks.tasks() if app._scheduler else ()), *app._tasks]
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

@@ -71,7 +71,7 @@ async def leader(app: App) -> App:
 
 async def kill(app: App) -> None:
     """End a replica as SIGKILL would: nothing is released, finished or said."""
-    for task in [*app._tasks, *(app._scheduler._tasks.tasks() if app._scheduler else ())]:
+    for task in [*app._tasks, *(app._scheduler.cycle.executor.tasks.tasks() if app._scheduler else ())]:
         task.cancel()
     await asyncio.gather(*app._tasks, return_exceptions=True)
 

@@ -9,8 +9,10 @@ from allaboard.app import App
 from allaboard.model.gang import Gang, GangKey
 from allaboard.placement import Plan
 from allaboard.planning.planner import Planner
+from allaboard.queueing.requeue import Freed
 from tests.cluster import Cluster
 from tests.unit.placement.solvers.test_search import DEMO_CPU, DEMO_MEMORY
+from tests.unit.queueing.queues import must_not_be_overtaken
 
 from .conftest import StartApp, gang_pod
 
@@ -66,7 +68,7 @@ async def test_a_gang_that_was_overtaken_often_enough_goes_first(cluster: Cluste
     app: App = await start_app(overtaking_times=1)
     # The younger one alone uses the whole node.
     await cluster.wait_for(lambda s: bound(s) == {"young-a"} and "old-a" in refused(s))
-    assert app.queue.must_not_be_overtaken(GangKey("default", "old"))
+    assert must_not_be_overtaken(app.queue, GangKey("default", "old"))
 
     cluster.create(gang_pod("late-a", "late", 1, requests={"cpu": "8"}))
     await cluster.wait_for(lambda s: "late-a" in refused(s))
@@ -111,7 +113,7 @@ async def test_a_higher_priority_that_does_not_fit_holds_nobody_up_however_often
     async def plan_while_seats_come_free(planner: Planner, gangs: Sequence[Gang]) -> dict[GangKey, Plan]:
         plans = await plan_together(planner, gangs)
         if plans:
-            app.queue.wake({"cpu"})
+            app.queue.observe(Freed({"cpu"}))
         return plans
 
     monkeypatch.setattr(Planner, "plan_together", plan_while_seats_come_free)

@@ -5,6 +5,7 @@ Both checks call ``placement.verify``, so that no rule is checked at first and f
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from allaboard.binding.outcomes import Assignment, MembersChanged, Refused
 from allaboard.cluster.view import ClusterView
@@ -15,14 +16,22 @@ from allaboard.model.node import Node
 from allaboard.model.pod import Pod
 from allaboard.model.reasons import Kind, Reason
 from allaboard.model.rules import Rules, rules_of
+from allaboard.model.snapshot import Snapshot
 from allaboard.placement import Violation, Wrong, verify
 from allaboard.placement.rules.verify import chosen_devices
 
 
-def checked(gang: Gang, node_names: Mapping[str, str], view: ClusterView) -> Sequence[Assignment] | Refused:
+class Cluster(Protocol):
+    """The cluster that a plan is checked against: the view's, or a simulated one's."""
+
+    def snapshot(self, priority: int | None = None) -> Snapshot:
+        """Return the cluster now, as a gang of that priority finds it."""
+
+
+def checked(gang: Gang, node_names: Mapping[str, str], cluster: Cluster) -> Sequence[Assignment] | Refused:
     """Return the assignments of a plan if it is valid for the present gang and cluster, else why not.
 
-    ``node_names`` is the plan: node name by pod UID; none of it may be assumed yet. ``gang`` must be as fresh as the view: members that
+    ``node_names`` is the plan: node name by pod UID; none of it may be assumed yet. ``gang`` must be as fresh as ``cluster``: members that
     have gone since the plan was made are left out, and the rest must make a quorum.
     """
     # 1. Which planned members are still there?
@@ -30,9 +39,9 @@ def checked(gang: Gang, node_names: Mapping[str, str], view: ClusterView) -> Seq
     assignments: Sequence[Assignment] = [Assignment(pods[uid], node_name) for uid, node_name in node_names.items() if uid in pods]
     if not assignments or gang.missing_once_bound({assignment.pod.uid for assignment in assignments}):
         return Refused(MembersChanged(len(assignments), gang.missing))
-    # 2. Do all members still fit? Plain integers against the present view.
+    # 2. Do all members still fit? Plain integers against the present cluster.
     seated = {assignment.pod.uid: assignment.node_name for assignment in assignments}
-    snapshot, rules = view.snapshot(gang.priority), rules_of(gang)
+    snapshot, rules = cluster.snapshot(gang.priority), rules_of(gang)
     violations = verify(seated, [assignment.pod for assignment in assignments], snapshot, rules)
     if violations:
         return Refused(violations[0])

@@ -39,7 +39,7 @@ class Transaction:
     look: Callable[[], Gang | None]
     dry_run: DryRun = "role"
     was_whole: bool = False
-    new_run: str = field(default_factory=lambda: uuid4().hex[:12])
+    new_run: str = field(init=False, default_factory=lambda: uuid4().hex[:12])
     now: Callable[[], float] = time.time
     """Returns seconds since the epoch, for the annotations that GPU drivers read."""
     _good_at: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -160,25 +160,41 @@ class Transaction:
 
 def begin(
     gang: Gang,
-    node_names: Mapping[str, str],
+    assignments: Sequence[Assignment],
     view: ClusterView,
     binder: Binder,
     look: Callable[[], Gang | None],
     dry_run: DryRun = "role",
     *,
     was_whole: bool = False,
-) -> Transaction | Refused:
-    """Check a plan (``node_names``: node name by pod UID) against the live view, and assume its assignments.
+) -> Transaction:
+    """Assume the capacity of ``assignments``, which ``precheck.checked`` has just found to be good.
 
-    Nothing is awaited between the check and the assuming, so no other gang can take the capacity in between. ``gang`` must be as fresh
-    as the view: members that have gone since the plan was made are left out, and the rest must still make a quorum. ``look`` returns the
-    present gang later on. ``was_whole`` is stamped: whether the run was whole before.
+    Await nothing between that check and this call: then no other gang is given the capacity in between. ``look`` returns the gang as
+    it is later on, and ``was_whole`` is what the binds say of the run.
     """
-    assignments = checked(gang, node_names, view)
-    if isinstance(assignments, Refused):
-        return assignments
     assume(assignments, view)
     return Transaction(gang, assignments, view, binder, look, dry_run, was_whole)
+
+
+@dataclass(frozen=True, slots=True)
+class Transactions:
+    """Begins transactions. ``dry_run``: which members are tried without effect first, unless all are to be."""
+
+    view: ClusterView
+    binder: Binder
+    dry_run: DryRun
+
+    @property
+    def has_assumed(self) -> bool:
+        """Whether capacity is assumed for some pods."""
+        return self.view.counts["assumed_pods"] > 0
+
+    def begin(
+        self, gang: Gang, assignments: Sequence[Assignment], look: Callable[[], Gang | None], *, tries_all: bool, was_whole: bool
+    ) -> Transaction:
+        """Return the transaction that binds ``gang``; as ``begin``."""
+        return begin(gang, assignments, self.view, self.binder, look, "all" if tries_all else self.dry_run, was_whole=was_whole)
 
 
 def assume(assignments: Sequence[Assignment], view: ClusterView) -> None:

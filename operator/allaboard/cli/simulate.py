@@ -23,6 +23,7 @@ from allaboard.cli.tables import print_tables
 from allaboard.placement import SearchSettings
 from allaboard.placement.strategies.named import UnknownStrategyError
 from allaboard.placement.strategies.trial import StrategyError
+from allaboard.planning.planner import SEED
 from allaboard.plugins import DEFAULT_STRATEGY
 from allaboard.settings.options import SettingsError, load_settings
 from allaboard.simulation.charts import ChartError, check_chart, draw_chart
@@ -33,7 +34,7 @@ from allaboard.simulation.sweep import Job, Run, SweepError, run_here, run_on_da
 from allaboard.simulation.trace import TraceError, read_nodes, read_tasks
 from allaboard.simulation.workload import Workload, WorkloadError, workload_of
 
-_DEFAULT_SEEDS = {False: tuple(range(42, 52)), True: (42,)}
+_DEFAULT_SEEDS = {False: tuple(range(SEED, SEED + 10)), True: (SEED,)}
 """By whether gangs wait. Those of a YAML file come as they are stated; nothing of it is shuffled."""
 _COLUMNS = {
     "gpusTotal": 0,

@@ -64,7 +64,14 @@ class GangDefaults:
 class GangRegistry:
     """All gangs of our pods. Belongs to the event loop."""
 
-    def __init__(self, scheduler_names: Collection[str], namespaces: Collection[str] = (), defaults: GangDefaults | None = None) -> None:
+    def __init__(
+        self,
+        scheduler_names: Collection[str],
+        namespaces: Collection[str] = (),
+        defaults: GangDefaults | None = None,
+        knows_whole: Callable[[GangKey, str], bool] = lambda key, run: False,
+    ) -> None:
+        """``knows_whole`` returns whether a run of a gang is known to have been whole."""
         self._scheduler_names = frozenset(scheduler_names)
         self._namespaces = frozenset(namespaces)
         self._defaults = defaults or GangDefaults()
@@ -82,9 +89,9 @@ class GangRegistry:
         self._passed: dict[GangKey, set[str]] = {}  # runs that were passed over, by the UID of the first candidate
         self._listeners: list[DirtyListener] = []
         self.on_excess: Callable[[str], None] = lambda limit: None
-        self.knows_whole: Callable[[GangKey, str], bool] = lambda key, run: False
+        self.knows_whole = knows_whole
         self.namespace_priority = NamespacePriority(self.outline)
-        self.arrivals = 0  # number of our pods that came without a node
+        self.arrivals = 0  # pods of ours that came without a node
 
     def listen(self, on_dirty: DirtyListener) -> None:
         """Call ``on_dirty(key)`` after each change of a gang."""

@@ -68,15 +68,13 @@ class Advisor:
         self._wanted: list[GangKey] = []  # for whom it may be
         self._task: asyncio.Task[None] | None = None
 
-    def advised(self, key: GangKey, message: str) -> str:
-        """The refusal with its advice if that is known; otherwise it will be looked for."""
+    def want(self, key: GangKey, message: str) -> None:
+        """Have advice looked for, for a gang that was refused with ``message``, unless it is known and fresh."""
         advice = self._records.of(key).advice
-        is_known = advice.known_for == message
-        if not is_known or self._clock() >= max(advice.found_at + _FRESH_SECONDS, self._rests_until):
+        if advice.known_for != message or self._clock() >= max(advice.found_at + _FRESH_SECONDS, self._rests_until):
             if not advice.wanted_for:
                 self._wanted.append(key)
             advice.wanted_for = message
-        return messages.with_advice(message, advice.text) if is_known else message
 
     def forget(self, key: GangKey) -> None:
         """The gang isn't refused any more."""

@@ -10,12 +10,11 @@ Others wait for these searches, so they are short, and their time is charged to 
 import logging
 import math
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from allaboard.cluster.view import ClusterView
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.fit import FitScoring
 from allaboard.model.gang import Gang, GangKey
@@ -35,85 +34,77 @@ from allaboard.planning import min_resources
 from allaboard.planning.advice import leavers, reach, sentence
 from allaboard.planning.gang_problem import Packings, draft_of, problem_of, size_of, waiting_of
 from allaboard.planning.plugin_processes import PluginProcesses
+from allaboard.planning.prepared import PreparedGang
+from allaboard.planning.search_costs import SearchCosts
 from allaboard.planning.search_processes import Searcher, SearchError, SearchOverrunError
 from allaboard.plugins import DEFAULT_STRATEGY
-from allaboard.queueing.search_time import SearchTime
+from allaboard.queueing.ranks import Overtaking
+from allaboard.records.record import GangRecords
 from allaboard.report.messages import violation
-from allaboard.report.metrics import Metrics
 
 logger = logging.getLogger(__name__)
 
-MOST_TOGETHER = 64
-"""Gangs that are placed together at most."""
-
-MOST_PODS = 2000
-"""Pods of gangs that are placed together at most."""
+SEED = 42
+"""The seed of the scheduler's searches, to which each gang and attempt adds its own; ``allaboard simulate --seed`` uses others, too."""
 
 _MOST_CELLS = 100_000  # kinds of pods and their rules times nodes: what takes longer to prepare would hold the event loop up
 _REST_SECONDS = 60.0  # for a strategy that hasn't answered, from the gangs of a namespace
 _MANY = 8  # single pods, which take less time together than one after another
 
 
-class Past(Protocol):
-    """What has become of gangs before: the queue knows."""
+class Cluster(Protocol):
+    """The cluster whose capacity is searched: the view's, or a simulated one's."""
 
-    def attempts(self, key: GangKey) -> int:
-        """Failed attempts in a row."""
+    def snapshot(self, priority: int | None = None) -> Snapshot:
+        """Return the cluster now; with a ``priority``, as a gang of that priority finds it."""
 
-    def must_not_be_overtaken(self, key: GangKey) -> bool:
-        """Whether it has been overtaken often enough, or long ago."""
-
-
-def goes_alone(gang: Gang | None) -> bool:
-    """Whether a gang is placed by itself whoever else is due: nobody is left of it, some of it sit, nobody is missing, or by choice.
-
-    A strategy that it has chosen places one gang at a time. What its minResources asks for beyond its members is what others leave.
-    """
-    if gang is None or gang.bound or not gang.missing:
-        return True
-    return gang.strategy != DEFAULT_STRATEGY or bool(min_resources.beyond_members(gang))
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """The number of ``nodes``, among others."""
 
 
 @dataclass(slots=True)
 class Planner:
-    """What a search needs to know is gathered here, on the event loop; the search itself is the workers'."""
+    """Gathers what a search needs to know, on the event loop; the search itself runs in a worker process.
 
-    view: ClusterView
-    past: Past
+    ``records`` tell of a gang's failed attempts, which change the seed, and whether other gangs may be placed before it.
+    """
+
+    cluster: Cluster
+    records: GangRecords
     searcher: Searcher
-    metrics: Metrics
-    clock: Callable[[], float]
+    costs: SearchCosts
     packings: Packings
-    shares: SearchTime
+    overtaking: Overtaking
     plugin_processes: PluginProcesses = field(default_factory=lambda: PluginProcesses(has_processes=False))
-    tell: Callable[[Gang, str], None] = lambda gang, message: None
-    """Called when a gang's strategy has failed."""
+    seed: int = SEED
     _rests: dict[tuple[str, str], float] = field(default_factory=dict)
     """Until when a strategy isn't asked for the gangs of a namespace."""
     _filters: NodeFilters = field(default_factory=NodeFilters)
     _packer: Packer = field(default_factory=Packer)
     _repaired: Repaired = field(default_factory=Repaired)
 
-    async def plan(self, gang: Gang, without: Sequence[Pod] = ()) -> Plan:
-        """A placement of the missing members, and as many more as fit; of a whole gang's surplus, at least one. By a short search.
+    async def plan(self, gang: PreparedGang, without: Sequence[Pod] = ()) -> Plan:
+        """Return a placement of the missing members, and of as many more as fit; of a whole gang's surplus, at least one.
 
-        ``without`` are bound pods that are taken to be gone. Raises ``SearchError``.
+        The search is short. ``without`` are bound pods that are taken to be gone. The plan's ``warning`` tells that the gang's own
+        strategy has failed. Raises ``SearchError``.
         """
-        snapshot = self.view.snapshot(gang.priority)
+        snapshot = self.cluster.snapshot(gang.priority)
         snapshot = snapshot.without(without) if without else snapshot
         if short := min_resources.shortage_of(gang, snapshot):
             return min_resources.refusal(gang, snapshot, short)
         problem = self._problem(gang, snapshot)
-        with self._timed([gang]) as seconds:
-            plan = None if without else await self._by_its_strategy(gang, problem, snapshot)
+        with self.costs.brief([gang]) as seconds:
+            plan, warning = (None, "") if without else await self._by_its_strategy(gang, problem, snapshot)
             if plan is None:
                 plan = await self.searcher.search_briefly(problem, self._seed(gang))
-        self.metrics.searched(plan.search, seconds())
-        return plan
+        self.costs.searched(plan.search, seconds())
+        return replace(plan, warning=warning) if warning else plan
 
-    async def cause(self, gang: Gang) -> Cause:
-        """Why a gang has no room that was refused just now."""
-        snapshot, rules = self.view.snapshot(gang.priority), rules_of(gang)
+    async def cause(self, gang: PreparedGang) -> Cause:
+        """Return why there is no capacity for a gang that was refused just now."""
+        snapshot, rules = self.cluster.snapshot(gang.priority), rules_of(gang)
         if short := min_resources.shortage_of(gang, snapshot):
             return min_resources.cause(snapshot, short)
         if size_of(gang, len(snapshot.nodes)) > _MOST_CELLS // 2:
@@ -132,7 +123,7 @@ class Planner:
             without.append((amounts_alone(gang.candidates), rules, rule))
         if rules.ties and (has_ports or attaches):
             without.append((amounts_alone(gang.candidates), rules.untied, None))
-        with suppress(SearchError), self._timed([gang]):
+        with suppress(SearchError), self.costs.brief([gang]):
             for pods, left, rule in without:
                 problem = build_problem(
                     pods, gang.least, snapshot, objective=gang.objective, packing=self.packings.of(gang), rules=left, filters=self._filters
@@ -141,62 +132,45 @@ class Planner:
                     return Cause(Code.CONSTRAINTS, rule=rule)
         return cause
 
-    async def plan_at_length(self, gang: Gang) -> Plan:
-        """The same by a long search, for which nobody waits. Raises ``SearchError``."""
-        problem = self._problem(gang, self.view.snapshot(gang.priority))
-        started = self.clock()
-        try:
+    async def plan_at_length(self, gang: PreparedGang) -> Plan:
+        """Return a placement as ``plan`` does, by a long search for which no other gang waits. Raises ``SearchError``."""
+        problem = self._problem(gang, self.cluster.snapshot(gang.priority))
+        with self.costs.long() as seconds:
             plan = await self.searcher.search(problem, self._seed(gang))
-        finally:
-            self.metrics.search_seconds.labels("long").inc(self.clock() - started)
-        self.metrics.searched(plan.search, self.clock() - started)
-        # Others have taken seats since.
-        snapshot = self.view.snapshot(gang.priority)
+        self.costs.searched(plan.search, seconds())
+        # Other gangs were placed during the search.
+        snapshot = self.cluster.snapshot(gang.priority)
         short = min_resources.shortage_of(gang, snapshot)
         return min_resources.refusal(gang, snapshot, short) if short else plan
 
-    async def _by_its_strategy(self, gang: Gang, problem: Problem | Draft, snapshot: Snapshot) -> Plan | None:
-        """The plan of the strategy that the gang has chosen; ``None`` when the search is to decide, since it has found none or has failed.
+    async def _by_its_strategy(self, gang: Gang, problem: Problem | Draft, snapshot: Snapshot) -> tuple[Plan | None, str]:
+        """Return the plan of the strategy that the gang has chosen, and a warning if the strategy has failed.
 
-        Whether there is room for the gang is never for it to say.
+        Without a plan the search decides: a strategy never says that there is no capacity for the gang.
         """
         name, chosen = gang.strategy, (gang.key.namespace, gang.strategy)
         if name == DEFAULT_STRATEGY:
-            return None
+            return None, ""
         try:
-            if self._rests.get(chosen, -math.inf) > self.clock():
+            if self._rests.get(chosen, -math.inf) > self.costs.clock():
                 raise SearchError("it rests, since it has not answered before")
             plan = await self.plugin_processes.place(name, problem, self.searcher)
             if plan is not None and (wrong := verify(dict(plan.assignments), gang.candidates, snapshot, rules_of(gang))):
                 raise StrategyError(f"its plan is wrong: {violation(wrong[0])}")
         except (StrategyError, SearchError) as error:
             if isinstance(error, SearchOverrunError):  # the others have waited for it in vain
-                self._rests = {key: ends for key, ends in self._rests.items() if ends > self.clock()}
-                self._rests[chosen] = self.clock() + _REST_SECONDS
-            self.metrics.strategy_failures.labels(name).inc()
-            self.tell(gang, f"strategy {name}: {error}; {DEFAULT_STRATEGY} decides instead")
-            return None
-        return plan
+                self._rests = {key: ends for key, ends in self._rests.items() if ends > self.costs.clock()}
+                self._rests[chosen] = self.costs.clock() + _REST_SECONDS
+            self.costs.metrics.strategy_failures.labels(name).inc()
+            return None, f"strategy {name}: {error}; {DEFAULT_STRATEGY} decides instead"
+        return plan, ""
 
     def _problem(self, gang: Gang, snapshot: Snapshot) -> Problem | Draft:
         if size_of(gang, len(snapshot.nodes)) > _MOST_CELLS:
             return draft_of(gang, gang.least, snapshot, self._packer, self.packings.of(gang))
         return problem_of(gang, gang.least, snapshot, self._filters, self.packings.of(gang))
 
-    @contextmanager
-    def _timed(self, gangs: Sequence[Gang]) -> Iterator[Callable[[], float]]:
-        """Charge the time that this takes to the namespaces of ``gangs``, by how many kinds of pods each has; gives the seconds so far."""
-        started = self.clock()
-        try:
-            yield lambda: self.clock() - started
-        finally:
-            seconds = self.clock() - started
-            self.metrics.search_seconds.labels("short").inc(seconds)
-            kinds = [len({id(pod.spec) for pod in gang.candidates}) for gang in gangs]
-            for gang, number in zip(gangs, kinds, strict=True):
-                self.shares.charge(gang.key.namespace, seconds * number / max(1, sum(kinds)))
-
-    async def plan_together(self, gangs: Sequence[Gang]) -> tuple[dict[GangKey, Plan], list[GangKey]]:
+    async def plan_together(self, gangs: Sequence[PreparedGang]) -> tuple[dict[GangKey, Plan], list[GangKey]]:
         """Plans for those of ``gangs``, in queue order, that are to be placed now, in the order in which they take their seats.
 
         And who is overtaken by them. Nobody has a plan when the gangs don't contend: then each is to be planned by itself. So are those for
@@ -204,9 +178,10 @@ class Planner:
         """
         if len(gangs) < 2:
             return {}, []
-        started = self.clock()
+        started = self.costs.clock()
         packing = self.packings.of(gangs[0])
-        gangs = self._preparable([gang for gang in gangs if self.packings.of(gang) == packing])
+        alike = [gang for gang in gangs if self.packings.of(gang) == packing]
+        gangs = self._preparable(alike)
         try:
             joint = await self._together(gangs, packing)
         except SearchError as error:
@@ -219,24 +194,23 @@ class Planner:
             return {}, []
         plans = {gangs[position].key: plan for position in joint.taken if (plan := joint.plans[position])}
         for plan in plans.values():
-            self.metrics.searched(plan.search, (self.clock() - started) / len(plans))
+            self.costs.searched(plan.search, (self.costs.clock() - started) / len(plans))
         return plans, [gangs[position].key for position in joint.overtaken]
 
     async def _together(self, gangs: Sequence[Gang], packing: Packing | FitScoring) -> Joint | None:
         if len(gangs) < 2:
             return None
-        is_protected = self.past.must_not_be_overtaken
-        waiting = [waiting_of(gang, self._seed(gang), is_protected=is_protected(gang.key)) for gang in gangs]
-        contest = contest_of(waiting, self.view.snapshot(gangs[0].priority), self._filters, packing)
+        waiting = [waiting_of(gang, self._seed(gang), is_protected=self._must_not_be_overtaken(gang.key)) for gang in gangs]
+        contest = contest_of(waiting, self.cluster.snapshot(gangs[0].priority), self._filters, packing)
         is_easy = not may_contend(contest)
         if is_easy and (len(gangs) < _MANY or not all(gang.is_single for gang in contest.gangs)):
             return None
-        with self._timed(gangs):
+        with self.costs.brief(gangs):
             return await self.searcher.place_together(contest, is_easy=is_easy)
 
-    def _preparable(self, gangs: Sequence[Gang]) -> Sequence[Gang]:
+    def _preparable(self, gangs: Sequence[PreparedGang]) -> Sequence[PreparedGang]:
         """The first of ``gangs``, as many as can be prepared at once."""
-        nodes = self.view.counts["nodes"]
+        nodes = self.cluster.counts["nodes"]
         seen: set[int] = set()  # equal specs are mostly one object, which is quicker to tell than that they are equal
         specs: set[SchedulingSpec] = set()
         objectives = set()
@@ -249,9 +223,9 @@ class Planner:
                 return gangs[:number]
         return gangs
 
-    async def advice(self, gang: Gang, gangs: Sequence[Gang]) -> str:
-        """What would help a gang that can't be placed, ``gangs`` being all there are; empty when nothing is known to."""
-        snapshot = self.view.snapshot(gang.priority)
+    async def advice(self, gang: PreparedGang, gangs: Sequence[Gang]) -> str:
+        """Return what would help a gang that can't be placed, ``gangs`` being all there are; empty when nothing is known to."""
+        snapshot = self.cluster.snapshot(gang.priority)
         if min_resources.shortage_of(gang, snapshot):
             return ""  # the refusal has the numbers
         if size_of(gang, len(snapshot.nodes)) > _MOST_CELLS // 2:
@@ -261,6 +235,11 @@ class Planner:
         within = reach(gang, problem, snapshot, others, self._filters)
         return sentence(gang, await self.searcher.relieve(within), others)
 
+    def _must_not_be_overtaken(self, key: GangKey) -> bool:
+        record = self.records.find(key)
+        return record is not None and self.overtaking.is_over(record.queue, self.costs.clock())
+
     def _seed(self, gang: Gang) -> int:
-        """Of the gang and the attempt, so that a search can be repeated and isn't by itself."""
-        return zlib.crc32(f"{gang.key}/{self.past.attempts(gang.key)}".encode())
+        """Return a seed of the gang and its attempt: a search can be repeated, and the next attempt's search is another one."""
+        record = self.records.find(gang.key)
+        return zlib.crc32(f"{self.seed}/{gang.key}/{record.queue.attempts if record else 0}".encode())

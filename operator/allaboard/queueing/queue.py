@@ -21,13 +21,15 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 
 from allaboard.model.gang import GangKey
-from allaboard.queueing.backoff import Timers
 from allaboard.queueing.capacity_waitlist import Slots, no_seats_known
 from allaboard.queueing.heap import LazyHeap
 from allaboard.queueing.order import order_of_gone
 from allaboard.queueing.ranks import OVERTAKING, Overtaking
 from allaboard.queueing.refresh import MessageRefresh
+from allaboard.queueing.requeue import CapacityChange, Freed, Reason, Requeue, Returned, Taken
+from allaboard.queueing.timers import Timers
 from allaboard.queueing.unschedulable import Unschedulable
+from allaboard.records.backoff import BACKOFF, Backoff
 from allaboard.records.record import GangRecords, QueueState
 from allaboard.records.sort_key import Order
 from allaboard.records.wake_up import ANYTHING, CapacityNeed, WakeUpOn
@@ -52,8 +54,7 @@ class GangQueue:
         exists: Callable[[GangKey], bool] = lambda key: True,
         records: GangRecords | None = None,
         *,
-        backoff_initial: float = 1.0,
-        backoff_max: float = 60.0,
+        backoff: Backoff = BACKOFF,
         overtaking: Overtaking = OVERTAKING,
         seats: Slots = no_seats_known,
         clock: Callable[[], float] = time.monotonic,
@@ -61,7 +62,7 @@ class GangQueue:
         self._order = order
         self._exists = exists
         self._records = GangRecords() if records is None else records
-        self._backoff = (backoff_initial, backoff_max)
+        self._backoff = backoff
         self._overtaking = overtaking
         self._clock = clock
         self._due = LazyHeap(self._place)
@@ -76,10 +77,6 @@ class GangQueue:
         self._refresh = MessageRefresh(self._known, clock)
         self.changes = 0
 
-    def attempts(self, key: GangKey) -> int:
-        """Failed attempts in a row."""
-        return self._known(key).attempts
-
     def _known(self, key: GangKey) -> QueueState:
         """What is remembered, to be read only."""
         record = self._records.find(key)
@@ -88,34 +85,32 @@ class GangQueue:
     def _turn(self, key: GangKey) -> QueueState:
         return self._records.of(key).queue
 
-    def overtaken(self, key: GangKey) -> None:
-        """Record that gangs of the same priority were placed where this one would have fitted in its turn."""
-        turn = self._turn(key)
-        times, since = turn.overtaken
-        turn.overtaken = (times + 1, since if times else self._clock())
+    def placed(self, key: GangKey | None, overtaken: Iterable[GangKey] = ()) -> None:
+        """Record that ``key`` is placed, in its own turn; None if the gang is placed in the turn of a gang that it was planned with.
 
-    def times_overtaken(self, key: GangKey) -> int:
-        """Return how often the gang was overtaken since it began to wait."""
-        return self._known(key).overtaken[0]
+        ``overtaken`` are gangs of the same priority that would have fitted in their turn, and don't because of the gangs that are placed.
+        """
+        if key is not None:
+            self._pass(key)
+        for other in overtaken:
+            turn = self._turn(other)
+            times, since = turn.overtaken
+            turn.overtaken = (times + 1, since if times else self._clock())
 
-    def seated(self, key: GangKey) -> None:
-        """Record that ``key`` is being placed. Count a pass for the oldest gang of its level that only backoff or debt keeps behind it.
+    def _pass(self, key: GangKey) -> None:
+        """Count a pass for the oldest gang of the level of ``key`` that only backoff or debt keeps behind it.
 
-        A (older) was refused and pauses for 4 s; B is seated meanwhile: A was passed once, whether or not it would have fitted. Passed as
-        often as gangs may be overtaken it goes first once, and then it is one of many again.
+        A (older) was refused and is in backoff for 4 s; B is placed meanwhile: A was passed once, whether or not it would have fitted.
+        Passed as often as gangs may be overtaken it goes first once, and then it is one of many again.
         """
         mine = self._order(key)
         waiting = [*self._pausing.fronts(), *(order for order in self._due.fronts() if order.debt > mine.debt)]
         before = [order for order in waiting if order.level == mine.level and order.but_for_debt < mine.but_for_debt]
-        passable = [order for order in before if not self.must_not_be_overtaken(order.key)]
+        passable = [order for order in before if not self._overtaking.is_over(self._known(order.key), self._clock())]
         if older := min(passable, key=lambda order: order.but_for_debt, default=None):
             self._turn(older.key).passed += 1
             # It may go further to the front now.
             (self._pausing if older.key in self._pausing else self._due).push(older.key)
-
-    def must_not_be_overtaken(self, key: GangKey) -> bool:
-        """Return whether the gang has been overtaken often enough, or long ago."""
-        return self._overtaking.is_over(self._known(key), self._clock())
 
     def sizes(self) -> Mapping[str, int]:
         """How many gangs are active, backing off and unschedulable: kube-scheduler's words."""
@@ -131,7 +126,7 @@ class GangQueue:
             self._unpark(key)  # and whose room can be counted is due before its pause ends if there is room
         if not self._exists(key):
             # One that comes by its name begins anew.
-            self.forget(key)
+            self._forget(key)
             turn = self._known(key)
         if turn.not_before > now:
             self._set_timer(key, turn.not_before)
@@ -140,30 +135,31 @@ class GangQueue:
         else:
             self._make_due(key)
 
-    def wake(self, freed: Iterable[str] | None = None) -> None:
-        """Capacity has changed: gangs that lacked any of ``freed`` are due; ``None`` means all, as after a change of a node.
+    def observe(self, change: CapacityChange) -> None:
+        """Take a change of the cluster's capacity: gangs that it may help are due.
 
-        Of thousands the first are due at once, the others when ``stirred`` returns.
+        Of thousands the first are due at once, the others when ``drain`` returns.
         """
-        self._parked.wake(freed)
-        self._have_woken()
-
-    def cards_changed(self, freed: Iterable[str]) -> None:
-        """Other things are known of GPUs, several times a minute: as ``wake``, but for nobody who lacked none of ``freed``."""
-        self._parked.wake_only(freed)
-        self._have_woken()
+        match change:
+            case Freed(resources=resources):
+                self._parked.wake(resources, is_only=change.is_only)
+                self._have_woken()
+            case Taken():
+                self._make_stale()
+            case Returned():
+                self._return()
 
     def _have_woken(self) -> None:
         self.changes += 1
-        self.taken()
+        self._make_stale()
         self._stir()
 
-    def taken(self) -> None:
-        """Capacity has been taken: that helps nobody, but waiting gangs may have been told otherwise."""
+    def _make_stale(self) -> None:
+        """Record that messages of waiting gangs may be out of date."""
         self._refresh.changed()
         self._changed.set()
 
-    async def stirred(self) -> None:
+    async def drain(self) -> None:
         """Move all woken gangs to the active or backoff heap, then admit gangs from the capacity waitlist."""
         moved = len(self._moved)  # while those are seen to others may move, again and again
         while self._parked.are_woken or moved > 0 or self._spared:
@@ -199,12 +195,39 @@ class GangQueue:
             if turn.tentative is not None:
                 turn.attempts, since = turn.tentative
                 turn.tentative = None
-                turn.not_before = min(turn.not_before, since + self._backoff[0])
+                turn.not_before = min(turn.not_before, since + self._backoff.initial)
                 self.mark(key)
         if self._parked.are_woken:
             self._changed.set()
 
-    def refuse(
+    def requeue(self, key: GangKey, requeue: Requeue, *, seen: int | None = None) -> None:
+        """Put a gang back whose attempt has ended.
+
+        ``seen`` is what ``changes`` was when the attempt began; None if nothing can have changed since.
+        """
+        seen, lacks, retry_by = self.changes if seen is None else seen, requeue.wake_on, requeue.retry_by
+        match requeue.reason:
+            case Reason.REFUSED:
+                is_promised, need = requeue.is_capacity_assumed, requeue.need
+                self._refuse(key, lacks, seen=seen, is_promised=is_promised, retry_by=retry_by, need=need)
+            case Reason.FAILED:
+                self._fail(key, lacks, seen=seen, retry_by=retry_by, at_least=requeue.seconds)
+            case Reason.SEARCHING:
+                self._pause(key, lacks, seen=seen, retry_by=retry_by)
+            case Reason.WAITING:
+                self._park(key, lacks, seen=seen, retry_by=retry_by)
+            case Reason.AGAIN:
+                self._retry(key, requeue.seconds, is_firm=requeue.is_hard)
+            case Reason.RESUMED:
+                self._resume(key, requeue.seconds)
+            case Reason.NOW:
+                self.mark(key)
+            case Reason.SETTLED:
+                self._settle(key)
+            case Reason.GONE:
+                self._forget(key)
+
+    def _refuse(
         self,
         key: GangKey,
         lacks: WakeUpOn,
@@ -228,16 +251,17 @@ class GangQueue:
             turn.has_looked_again, turn.attempts, turn.not_before = True, attempts, self._clock()
             self.mark(key)
             return
-        self.pause(key, lacks, seen=seen, retry_by=retry_by, until=self._refresh.refused(key, turn))
+        self._pause(key, lacks, seen=seen, retry_by=retry_by, until=self._refresh.refused(key, turn))
         if is_promised or self._given_back > seen:
             self._turn(key).tentative = (attempts, self._clock())
             self._tentative[key] = None
         if self._given_back > seen:
             self._spare()
 
-    def given_back(self) -> None:
-        """Seats that were promised weren't taken: those who were refused meanwhile haven't failed, and pause for a moment only."""
-        self.wake()
+    def _return(self) -> None:
+        """Make gangs due that were refused while capacity was assumed that is returned now: they haven't failed."""
+        self._parked.wake(None)
+        self._have_woken()
         self._given_back = self.changes
         self._spare()
 
@@ -246,14 +270,14 @@ class GangQueue:
         self._tentative = {}
         self._stir()
 
-    def fail(self, key: GangKey, lacks: WakeUpOn, *, seen: int, retry_by: float | None = None, at_least: float = 0.0) -> None:
+    def _fail(self, key: GangKey, lacks: WakeUpOn, *, seen: int, retry_by: float | None = None, at_least: float = 0.0) -> None:
         """Count a failure, and pause: as long as so many failures take, or ``at_least`` so many seconds, never longer than the longest.
 
         ``seen`` is what ``changes`` was when the attempt began; ``retry_by`` when to look again at the latest, once the pause is over.
         """
         self._count_failure(key)
         self._turn(key).told_of = None
-        self.pause(key, lacks, seen=seen, retry_by=retry_by, at_least=at_least)
+        self._pause(key, lacks, seen=seen, retry_by=retry_by, at_least=at_least)
         turn = self._turn(key)  # anew, if the gang has gone meanwhile
         if at_least or turn.attempts > _BLIPS:
             turn.is_firm = True
@@ -275,7 +299,7 @@ class GangQueue:
             self._due.discard(key)
             self.mark(key)
 
-    def pause(
+    def _pause(
         self,
         key: GangKey,
         lacks: WakeUpOn,
@@ -289,11 +313,12 @@ class GangQueue:
         turn = self._turn(key)
         if turn.passed >= self._overtaking.times:
             turn.passed = 0  # it has gone first, and didn't fit
-        ends = self._clock() + min(self._backoff[1], max(at_least, self.backoff(max(1, turn.attempts)))) if until is None else until
-        turn.not_before = max(ends, turn.not_before) if turn.is_firm else ends
-        self.park(key, lacks, seen=seen, retry_by=retry_by)
+        if until is None:
+            until = self._clock() + min(self._backoff.longest, max(at_least, self._backoff.after(max(1, turn.attempts))))
+        turn.not_before = max(until, turn.not_before) if turn.is_firm else until
+        self._park(key, lacks, seen=seen, retry_by=retry_by)
 
-    def park(self, key: GangKey, lacks: WakeUpOn, *, seen: int, retry_by: float | None = None) -> None:
+    def _park(self, key: GangKey, lacks: WakeUpOn, *, seen: int, retry_by: float | None = None) -> None:
         """Let the gang wait for what it lacks, without counting a failure. Otherwise as ``fail``."""
         turn = self._turn(key)
         if turn.need is None and self.changes != seen and not turn.has_looked_again:
@@ -311,7 +336,7 @@ class GangQueue:
         flush = self._clock() + _FLUSH_SECONDS
         self._set_timer(key, max(turn.not_before, flush if retry_by is None else min(flush, retry_by)))
 
-    def retry(self, key: GangKey, seconds: float, *, is_firm: bool = False) -> None:
+    def _retry(self, key: GangKey, seconds: float, *, is_firm: bool = False) -> None:
         """Look at the gang again in ``seconds`` at most, without counting a failure; ``is_firm`` if not before, whatever happens."""
         turn, when = self._turn(key), self._clock() + seconds
         if is_firm:
@@ -320,19 +345,19 @@ class GangQueue:
             self._pausing.discard(key)
         self._set_timer(key, when if is_firm or turn.rings_at is None else min(when, turn.rings_at))
 
-    def resume(self, key: GangKey, seconds: float) -> None:
+    def _resume(self, key: GangKey, seconds: float) -> None:
         """Retry as ``retry`` does, after work other than placement. An unexpired firm backoff is kept.
 
         Capacity that is freed meanwhile still wakes the gang.
         """
         turn = self._known(key)
         if not turn.is_firm and key not in self._due and key not in self._pausing:
-            self.park(key, ANYTHING, seen=self.changes)
+            self._park(key, ANYTHING, seen=self.changes)
             self._set_timer(key, self._clock() + seconds)
         else:
-            self.retry(key, max(seconds, turn.not_before - self._clock()) if turn.is_firm else seconds)
+            self._retry(key, max(seconds, turn.not_before - self._clock()) if turn.is_firm else seconds)
 
-    def settle(self, key: GangKey) -> None:
+    def _settle(self, key: GangKey) -> None:
         """The gang has what it wants: its failures are forgotten. If something about it has changed since it was taken out, it is due."""
         turn = self._known(key)
         is_marked = key in self._pausing or (turn.rings_at is not None and turn.lacks is None)
@@ -346,14 +371,9 @@ class GangQueue:
         if is_marked:
             self.mark(key)
 
-    def backoff(self, times: int) -> float:
-        """Return how many seconds a gang pauses after so many failures in a row."""
-        first, longest = self._backoff
-        return min(longest, first * 2 ** min(times - 1, 30)) if times else 0.0
-
-    def forget(self, key: GangKey) -> None:
+    def _forget(self, key: GangKey) -> None:
         """Delete what is remembered of a gang that no longer exists."""
-        self.settle(key)
+        self._settle(key)
         if (record := self._records.find(key)) is not None:
             record.last_binds.clear()
 
@@ -386,7 +406,7 @@ class GangQueue:
     def eased(self, changed: Mapping[str, Iterable[GangKey]]) -> None:
         """Take into account that the gangs of these namespaces may go further to the front now.
 
-        The gangs that are named have moved by themselves: each is seen to when ``stirred`` returns.
+        The gangs that are named have moved by themselves: each is seen to when ``drain`` returns.
         """
         for namespace, keys in changed.items():
             self._moved.update(dict.fromkeys(keys))
@@ -412,7 +432,7 @@ class GangQueue:
     async def wait(self) -> None:
         """Wait until a gang is due."""
         while True:
-            await self.stirred()
+            await self.drain()
             self._ring_timers()
             if self._due:
                 return

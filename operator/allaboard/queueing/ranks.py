@@ -1,6 +1,6 @@
 """Where each gang stands, from what the cluster says of it, what is remembered of it, and what its namespace owes."""
 
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -48,10 +48,12 @@ class Ranks:
         object.__setattr__(self, "firsts", SearchTime(self.clock))
 
     @contextmanager
-    def charged(self, gang: Gang, began: float) -> Iterator[None]:
-        """Charge the namespace of a partially bound gang for an attempt that ``began`` then. Searches are charged already."""
+    def charged(self, gang: Gang, began: float, searched: float) -> Iterator[None]:
+        """Charge the namespace of a partially bound gang for an attempt that ``began`` then.
+
+        Searches are charged already: ``searched`` is the search time that the namespace had used when the attempt began, in seconds.
+        """
         namespace = gang.key.namespace
-        searched = self.shares.used(namespace)
         try:
             yield
         finally:
@@ -59,6 +61,10 @@ class Ranks:
                 took = self.clock() - began
                 self.firsts.charge(namespace, took)
                 self.shares.charge(namespace, took - max(0.0, self.shares.used(namespace) - searched))
+
+    def moved(self) -> Mapping[str, Collection[GangKey]]:
+        """Return the namespaces whose gangs may go further to the front since the last call, and their gangs that move by themselves."""
+        return {**dict.fromkeys(self.eased(), ()), **self.registry.namespace_priority.changed()}
 
     def eased(self) -> Set[str]:
         """Return the namespaces whose gangs may go further to the front since the last call, for what they have used has faded."""

@@ -55,13 +55,11 @@ class Unschedulable:
         turn.lacks = turn.need = None
         self._number -= 1
 
-    def wake(self, freed: Iterable[str] | None) -> None:
-        """Some of ``freed`` has come free; anything may have if it is ``None``."""
-        self.wake_only(self._lacking if freed is None else (None, *freed))
-
-    def wake_only(self, freed: Iterable[str | None]) -> None:
-        """Some of ``freed`` has come free, and nothing else: who would be helped by anything isn't woken."""
-        for resource in freed:
+    def wake(self, freed: Iterable[str] | None, *, is_only: bool = False) -> None:
+        """Wake gangs that lack any of ``freed``, which is None if anything may be free; and gangs that any change may help, unless
+        ``is_only`` so much has changed.
+        """
+        for resource in self._lacking if freed is None else freed if is_only else (None, *freed):
             self._woken.update(self._lacking.get(resource, {}))
         self._waitlist.is_rung = True
 

@@ -6,11 +6,12 @@ Nothing is decided here. Each part of a record has one writer: the queue writes 
 
 import asyncio
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from allaboard.model.gang import Gang, GangKey
-from allaboard.model.pod import Pod
+from allaboard.records.history import Decisions, History
+from allaboard.records.partial_bind import PartialBind
 from allaboard.records.report_state import ReportState
 from allaboard.records.sort_key import Order
 from allaboard.records.wake_up import CapacityNeed, WakeUpOn
@@ -68,51 +69,6 @@ class QueueState:
 
 
 @dataclass(slots=True)
-class PartialBind:
-    """A gang that is, or was, partially bound: its deadlines, and the gang that it gives its capacity to. Times are on the clock."""
-
-    deadline: float | None = None
-    """By when the missing members must be bound; None when the gang isn't being finished."""
-    is_renewed: bool = False
-    """Whether the deadline was put off once."""
-    is_kept_open: bool = False
-    """Whether no bound member may be released."""
-    expires: float | None = None
-    """When the gang has been partially bound for its time-out."""
-    restarts_at: float = -math.inf
-    """The earliest time of the next release."""
-    was_tried: bool = False
-    """Whether an attempt has failed since the gang expired."""
-    made_way_for: GangKey | None = None
-    """The gang for which the members were released last."""
-    released: Sequence[Pod] = ()
-    """Members that were released, and may be terminating still."""
-    released_until: float = -math.inf
-    """Until when the capacity of ``released`` is expected to be freed."""
-    asked_until: float = -math.inf
-    """While in the future, a release of this gang is in progress."""
-    unasked_until: float = -math.inf
-    """Don't try to release this gang for another one before this time: the last try failed, or the gang was busy."""
-
-    @property
-    def is_finishing(self) -> bool:
-        """Whether the missing members are being bound around the others, before any other gang."""
-        return self.deadline is not None
-
-    def is_overdue(self, now: float) -> bool:
-        """Return whether the time is over in which the gang was to be finished."""
-        return self.deadline is not None and now >= self.deadline
-
-    def has_timed_out(self, now: float) -> bool:
-        """Return whether the gang has been partially bound for as long as its ``scheduleTimeoutSeconds``."""
-        return self.expires is not None and self.expires <= now
-
-    def is_going(self, now: float) -> bool:
-        """Return whether the gang is being released, or was released a moment ago."""
-        return max(self.asked_until, self.released_until) > now
-
-
-@dataclass(slots=True)
 class Wait:
     """A wait for capacity, or for pods that don't exist yet."""
 
@@ -139,6 +95,10 @@ class Advice:
     found_at: float = math.inf
     """When the advice was found, on the clock; infinite before that."""
 
+    def of(self, message: str) -> str:
+        """Return the advice for a refusal; empty if none is known."""
+        return self.text if self.known_for == message else ""
+
 
 @dataclass(slots=True)
 class GangRecord:
@@ -147,7 +107,7 @@ class GangRecord:
     key: GangKey
     queue: QueueState = field(default_factory=QueueState)
     last_binds: dict[str, LastBind] = field(default_factory=dict)
-    """The last bind of each controller, the oldest first (``scheduling.losses``)."""
+    """The last bind of each controller, the oldest first (``records.losses``)."""
     partial_bind: PartialBind | None = None
     was_undone: bool = False
     """Whether bound members were released before, so that each member is dry-run at the next bind."""
@@ -173,6 +133,7 @@ class GangRecord:
     wait: Wait | None = None
     """What the gang waits for, and since when; None while it is whole, or nothing is known of it."""
     report: ReportState = field(default_factory=ReportState)
+    history: History = field(default_factory=History)
 
     def note_whole(self, gang: Gang) -> bool:
         """Record that the run of ``gang`` has been whole. Return whether that is new. Beyond 64 visible runs nothing is recorded."""
@@ -192,6 +153,7 @@ class GangRecords:
     def __init__(self) -> None:
         self._records: dict[GangKey, GangRecord] = {}
         self._partial_binds: dict[GangKey, PartialBind] = {}
+        self.decisions = Decisions()
 
     def __len__(self) -> int:
         return len(self._records)
@@ -238,6 +200,11 @@ class GangRecords:
     def find_partial_bind(self, key: GangKey) -> PartialBind | None:
         """Return the partial bind of a gang, None if there is none."""
         return self._partial_binds.get(key)
+
+    def is_finishing(self, key: GangKey) -> bool:
+        """Return whether a gang is partially bound and being finished, before any other gang."""
+        partial_bind = self._partial_binds.get(key)
+        return partial_bind is not None and partial_bind.is_finishing
 
     def partial_binds(self) -> Collection[tuple[GangKey, PartialBind]]:
         """Return each gang that has a partial bind, with it."""

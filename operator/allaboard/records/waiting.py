@@ -13,13 +13,13 @@ class WaitClock:
     def __init__(self, records: GangRecords, clock: Callable[[], float] = time.monotonic, now: Callable[[], float] = time.time) -> None:
         self._records = records
         self._clock = clock
-        self._now = now
+        self.now = now
 
     def of(self, gang: Gang, *, is_for_pods: bool = False) -> Wait:
         """Return the wait that the gang is in. A new one begins if the gang waited for something else, or for nothing."""
         record = self._records.of(gang.key)
         if record.wait is None or record.wait.is_for_pods != is_for_pods:
-            record.wait = Wait(self._clock(), self._now(), is_for_pods)
+            record.wait = Wait(self._clock(), self.now(), is_for_pods)
         return record.wait
 
     def find(self, key: GangKey) -> Wait | None:

@@ -6,8 +6,10 @@ Formats: kube-scheduler framework/types.go (FitError), 1.37. A gang's own senten
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from allaboard.binding import reasons
 from allaboard.binding.outcomes import Assignment, BindReply, Committed, MembersChanged, NotAdmitted, Refused
 from allaboard.gangs.phases import Ending
+from allaboard.leadership.fencing import EPOCH
 from allaboard.model.constraints import NodeSelectorTerm, Requirement, SchedulingSpec
 from allaboard.model.errors import one_line
 from allaboard.model.gang import Gang, Hold
@@ -151,10 +153,12 @@ def refusal(gang: Gang, plan: Plan, why: Cause | None = None) -> str:
     return _Refusal(gang, plan, why).of_gang()
 
 
-def refused(gang: Gang, plan: Plan, why: Cause) -> Refusal:
-    """All that is told of a gang for which there is no room."""
+def refused(gang: Gang, plan: Plan, why: Cause, times_overtaken: int = 0) -> Refusal:
+    """Return all that is reported of a gang for which there is no capacity, and that was overtaken so many times."""
     found = _Refusal(gang, plan, why)
-    return Refusal(why.code, found.of_gang(), cause(why, plan), found.of_pods())
+    message = found.of_gang()
+    message = overtaken(message, times_overtaken) if times_overtaken else message
+    return Refusal(why.code, message, cause(why, plan), found.of_pods())
 
 
 def cause(why: Cause, plan: Plan, who: str = "a member") -> str:
@@ -302,6 +306,37 @@ def kept_open(gang: Gang, bound: Sequence[Pod], message: str, problem: str = "")
         reasons.append(problem)
     why = "; ".join(reasons) or "members could not be released"
     return f"kept open with {len(bound)} of {gang.quorum} members bound: {why}; {message}"
+
+
+def why(gang: Gang, because: reasons.Reason) -> str:
+    """Return why a gang waits, is released or is kept, in a sentence for its PodGroup and its pods."""
+    match because:
+        case reasons.Held(hold):
+            return hold.message
+        case reasons.MembersMissing(was_whole):
+            return members_missing(gang, was_whole=was_whole)
+        case reasons.LostSoon(losses=losses, seconds=seconds):
+            return backs_off(gang, losses, seconds)
+        case reasons.NoCapacity(plan, cause):
+            return refusal(gang, plan, cause)
+        case reasons.NotBound(outcome):
+            return not_bound(outcome)
+        case reasons.NotFinished(missing, seconds):
+            return f"{missing} missing members could not be bound within {seconds:g} s"
+        case reasons.NotReplaced(missing, seconds):
+            return f"{missing} lost members could not be replaced within {seconds} s"
+        case reasons.CapacityNeeded(by, seconds, members):
+            # A tenant must not learn the names of another namespace.
+            who = f"podgroup {by}" if by.namespace == gang.key.namespace else "a podgroup of another namespace"
+            return f"not whole within {seconds} s, and {who} needs the seats of its {members} bound members"
+        case reasons.SearchFailed(error):
+            return error
+        case reasons.NotFenced(name, error):
+            return f"pod {name} can't be taken out of an earlier leader's reach: writing its annotation {EPOCH} fails: {error}"
+        case reasons.Defect():
+            return "the scheduler failed on this gang; its log says how"
+        case reasons.Kept(because=first, pods=pods, problem=problem):
+            return kept_open(gang, pods, why(gang, first), problem)
 
 
 def _some(names: Sequence[str]) -> str:

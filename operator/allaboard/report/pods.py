@@ -10,7 +10,6 @@ from typing import Any
 from allaboard.kube.client import STRATEGIC_PATCH, ApiServer
 from allaboard.kube.paths import PODS
 from allaboard.model.pod import Pod
-from allaboard.model.reasons import Code
 from allaboard.report.events import EventRecorder, ObjectReference
 from allaboard.report.status import api_time, pod_unscheduled
 from allaboard.report.writer import Writer
@@ -39,17 +38,22 @@ class PodReporter:
         self._unscheduled.pop(uid, None)
         self._untold.pop((uid, FAILED), None)
 
-    def unscheduled(self, pods: Sequence[Pod], message_of: Callable[[Pod], str], reason: str = "Unschedulable", *, is_event: bool) -> None:
-        """``pods`` wait: PodScheduled=False, and ``FailedScheduling`` where that isn't told of their gang. Words aren't repeated."""
-        self._each(FAILED, pods, lambda pod: self._wait(pod, message_of(pod), reason, is_event=is_event))
+    def wait(
+        self,
+        pods: Sequence[Pod],
+        message_of: Callable[[Pod], str],
+        reason: str = "Unschedulable",
+        *,
+        is_event: bool,
+        is_low: bool = False,
+    ) -> None:
+        """Report that ``pods`` wait: PodScheduled=False, and ``FailedScheduling`` if it ``is_event``. Nothing is reported twice in a row.
 
-    def awaiting(self, pods: Sequence[Pod], message: str) -> None:
-        """Tell ``pods``, behind all else, that their gang waits for others.
-
-        The condition's reason isn't ``Unschedulable``: cluster-autoscaler and Karpenter add nodes for that, and no node helps here.
+        ``is_low``: behind all else. The reason of pods that wait for others isn't ``Unschedulable``: cluster-autoscaler and Karpenter add
+        nodes for that, and no node helps them.
         """
-        news = [pod for pod in pods if self._unscheduled.get(pod.uid) != message]
-        self._each(FAILED, news, lambda pod: self._wait(pod, message, Code.WAITING, is_event=False, is_low=True))
+        news = [pod for pod in pods if self._unscheduled.get(pod.uid) != message_of(pod)] if is_low else pods
+        self._each(FAILED, news, lambda pod: self._wait(pod, message_of(pod), reason, is_event=is_event, is_low=is_low))
 
     def scheduled(self, pods: Sequence[Pod], node_of: Callable[[Pod], str]) -> None:
         """``pods`` are bound."""

@@ -3,10 +3,12 @@
 import json
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from allaboard.binding.outcomes import Committed
+from allaboard.binding import reasons
+from allaboard.binding.outcomes import Committed, Refused
+from allaboard.binding.reasons import Reason
 from allaboard.model.gang import Gang
 from allaboard.model.pod import Pod, by_age
 from allaboard.model.reasons import Code
@@ -16,12 +18,12 @@ from allaboard.records.report_state import GangStatus
 from allaboard.records.waiting import WaitClock
 from allaboard.report import messages
 from allaboard.report.changes import ChangeReporter, reference_of
-from allaboard.report.events import EventRecorder, ObjectReference
-from allaboard.report.messages import Refusal
+from allaboard.report.events import EventRecorder
 from allaboard.report.metrics import Metrics
 from allaboard.report.podgroup_writer import PodGroupWriter
 from allaboard.report.pods import PodReporter
 from allaboard.report.status import api_time
+from allaboard.report.waiting import Waiting, waiting_of
 
 logger = logging.getLogger(__name__)
 decisions = logging.getLogger("allaboard.decisions")
@@ -29,6 +31,17 @@ decisions = logging.getLogger("allaboard.decisions")
 _NEW_WORDS_SECONDS = 60.0
 _AWAITED_SECONDS = 2.0  # in which the pods of a gang are made, as a rule: those that are there aren't told that they wait for the others
 _AWAITED_AGAIN_SECONDS = 10.0  # how often they are told that others have come, or gone
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a report of a gang that waits has come to. ``to_advise``: the message for which advice is wanted, empty if none is.
+
+    ``next_seconds``: when there is more to report; None if there isn't.
+    """
+
+    to_advise: str = ""
+    next_seconds: float | None = None
 
 
 class Reporter:
@@ -60,54 +73,86 @@ class Reporter:
         """Say again of each pod why it waits, at its gang's next attempt: an earlier leader's words may have come late, over ours."""
         self._pods.repeat()
 
-    def members_missing(self, gang: Gang, message: str, short: str) -> float | None:
-        """Tell that the gang waits for pods that don't exist yet; returns in how many seconds there may be more to tell, None for never.
+    def report_wait(self, gang: Gang, because: Reason, seconds: float) -> Told:
+        """Report why a gang waits, after an attempt of so many seconds."""
+        if isinstance(because, reasons.NoCapacity) and because.cause is None:
+            self._report_surplus(gang, messages.surplus_refusals(because.plan))
+            self.unchanged(gang)
+            return Told()
+        record = self._records.of(gang.key)
+        waiting = waiting_of(gang, because, times_overtaken=record.queue.overtaken[0], advice=record.advice)
+        is_for_pods = waiting.code is Code.WAITING
+        if is_for_pods and not self._tells_pods(gang, waiting.message):
+            waiting = replace(waiting, of_pods={}, has_event=False)
+        self._publish(gang, waiting, seconds)
+        return Told(waiting.to_advise, self._next_seconds(gang) if is_for_pods else None)
 
-        Its PodGroup says so at once, its pods and events only when that lasts: most gangs' pods are made within a moment.
+    def _tells_pods(self, gang: Gang, message: str) -> bool:
+        """Return whether pods are told now that others don't exist yet, and record that.
+
+        The PodGroup is told at once, pods and events only when that lasts: most gangs' pods are made within a moment.
         """
         wait, now = self._waits.of(gang, is_for_pods=True), self._clock()
-        self._time_out_if_due(gang, wait, message)
-        self._say(gang, Code.WAITING, message, short)
-        dues = [] if wait.has_timed_out else [wait.since + gang.timeout_seconds]
-        begins, again = wait.since + _AWAITED_SECONDS, wait.pods_told_at + _AWAITED_AGAIN_SECONDS
-        if now < begins:
-            dues.append(begins)
-        elif wait.pods_told in ("", message) or now >= again:
-            if wait.pods_told != message:
-                wait.pods_told, wait.pods_told_at = message, now
-            self._changes.waits(gang, Code.WAITING, message, gang.candidates)
-            self._pods.awaiting(gang.candidates, message)
-        else:
-            dues.append(again)
-        return min(dues) - now if dues else None
+        if now < wait.since + _AWAITED_SECONDS:
+            return False
+        if wait.pods_told not in ("", message) and now < wait.pods_told_at + _AWAITED_AGAIN_SECONDS:
+            return False
+        if wait.pods_told != message:
+            wait.pods_told, wait.pods_told_at = message, now
+        return True
+
+    def _next_seconds(self, gang: Gang) -> float | None:
+        """Return in how many seconds there is more to report of a gang that waits for pods; None if there isn't."""
+        wait, now = self._waits.of(gang, is_for_pods=True), self._clock()
+        times = [] if wait.has_timed_out else [wait.since + gang.timeout_seconds]
+        if now < wait.since + _AWAITED_SECONDS:
+            times.append(wait.since + _AWAITED_SECONDS)
+        elif self._is_untold(gang, wait):
+            times.append(wait.pods_told_at + _AWAITED_AGAIN_SECONDS)
+        return min(times) - now if times else None
+
+    def _is_untold(self, gang: Gang, wait: Wait) -> bool:
+        """Return whether the gang's pods were told of other numbers than its PodGroup."""
+        opinion = self._records.report_state(gang.key).opinion
+        return opinion is not None and wait.pods_told != opinion.message
+
+    def _publish(self, gang: Gang, waiting: Waiting, seconds: float) -> None:
+        """Report one reason to wait everywhere: to the pods, the PodGroup, by events and metrics, and in the log."""
+        is_held, is_for_pods = waiting.code is Code.HELD, waiting.code is Code.WAITING
+        if waiting.about is not None:
+            self._events.warning(waiting.about, waiting.topic, "Scheduling", waiting.message)
+        if waiting.over_limit:
+            self._metrics.over_limit.labels(waiting.over_limit).inc()
+        pods = [pod for pod in gang.candidates if pod.uid in waiting.of_pods]
+        self._pods.wait(pods, lambda pod: waiting.of_pods[pod.uid], waiting.pod_reason, is_event=waiting.is_pod_event, is_low=is_for_pods)
+        if waiting.is_of_gang:
+            if not is_held:
+                self._time_out_if_due(gang, self._waits.of(gang, is_for_pods=is_for_pods), waiting.message)
+            self._tell(gang, waiting.code, waiting.message, waiting.short, waiting=waiting)
+        if waiting.result:
+            self._count(waiting.result, waiting.pods, seconds)
+        if is_held:
+            self._metrics.attempts.labels("error").inc()
+        if waiting.outcome:
+            self._log(gang, waiting.outcome, waiting.search, seconds if waiting.result else 0.0, waiting.message)
+
+    def _tell(self, gang: Gang, code: Code, message: str, short: str = "", *, waiting: Waiting | None = None) -> None:
+        """Report to the gang's PodGroup why it waits, and by events if that is news; to its members as ``waiting`` says, if it is there."""
+        self._say(gang, code, message, short)
+        if waiting is None:
+            self._changes.waits(gang, code, message)
+        elif waiting.has_event:
+            told = {pod.uid: waiting.of_pods.get(pod.uid, message) for pod in gang.candidates}
+            topic = f"{code}: {waiting.topic}" if code is Code.HELD else waiting.topic
+            self._changes.waits(gang, topic, message, gang.candidates, lambda pod: told[pod.uid], beside=waiting.about)
 
     def waits_behind(self, gang: Gang) -> None:
         """Tell pods of later runs of the gang that the run whose turn it is goes first."""
         # A run that was passed over is told why it can't start, and not that it waits for one that came after it.
         first = min(map(by_age, gang.members))
         later = [pod for pod in gang.others if pod.is_candidate and by_age(pod) > first]
-        if later:
-            self._pods.awaiting(later, f"podgroup {gang.key}: waiting for an earlier run of this gang, that of pod {gang.members[0].name}")
-
-    def held(self, gang: Gang, reason: str, message: str, offender: Pod | None) -> None:
-        """The gang can't be trusted until somebody mends ``offender``, or its PodGroup when that is ``None``."""
-        about = reference_of(gang) if offender is None else ObjectReference.of_pod(offender)
-        if about is not None:
-            self._events.warning(about, reason, "Scheduling", message)
-        self._pods.unscheduled(gang.candidates, lambda pod: message, "SchedulerError", is_event=False)
-        self._say(gang, Code.HELD, message)
-        self._changes.waits(gang, f"{Code.HELD}: {reason}", message, gang.candidates, beside=about)
-        self._metrics.attempts.labels("error").inc()
-        self._log(gang, "held", None, 0.0, message)
-
-    def refused(self, gang: Gang, refusal: Refusal, report: SearchReport | None, seconds: float) -> None:
-        """The gang fits nowhere."""
-        self._tell_refused(gang, refusal.of_pods, is_event=gang.is_single)
-        self._time_out_if_due(gang, self._waits.of(gang), refusal.message)
-        self._say(gang, refusal.code, refusal.message, refusal.short)
-        self._changes.waits(gang, refusal.code, refusal.message, gang.candidates, lambda pod: refusal.of_pods.get(pod.uid, refusal.message))
-        self._count("unschedulable", len(refusal.of_pods), seconds)
-        self._log(gang, "refused", report, seconds, refusal.message)
+        message = f"podgroup {gang.key}: waiting for an earlier run of this gang, that of pod {gang.members[0].name}"
+        self._pods.wait(later, lambda pod: message, Code.WAITING, is_event=False, is_low=True)
 
     def advised(self, gang: Gang, message: str, advised: str) -> None:
         """What would help a gang that was refused with ``message``, if that is still the last that was said of it."""
@@ -127,48 +172,33 @@ class Reporter:
         if about is not None:
             self._events.warning(about, "StrategyFailed", "Scheduling", message)
 
-    def surplus_refused(self, gang: Gang, messages: Mapping[str, str]) -> None:
-        """The gang is whole; members beyond its minimum found no seat."""
-        self._tell_refused(gang, messages, is_event=True)
+    def _report_surplus(self, gang: Gang, messages: Mapping[str, str]) -> None:
+        """Report, by UID, why members beyond the minimum of a whole gang found no capacity."""
+        refused = [pod for pod in gang.candidates if pod.uid in messages]
+        self._pods.wait(refused, lambda pod: messages[pod.uid], is_event=True)
         self._metrics.pods_scheduled.labels("unschedulable").inc(len(messages))
-
-    def failed(self, gang: Gang, message: str, seconds: float) -> None:
-        """The attempt itself failed: a worker died, the API server refused a bind."""
-        self._retries(gang, message)
-        self._count("error", len(gang.candidates), seconds)
-        self._log(gang, "failed", None, seconds, message)
-
-    def backs_off(self, gang: Gang, message: str) -> None:
-        """Members were lost again and again, soon after they were bound: the next are bound later."""
-        self._retries(gang, message)
-        self._log(gang, "backs off", None, 0.0, message)
-
-    def _retries(self, gang: Gang, message: str) -> None:
-        """Report to the candidates, and of a gang that lacks members to its PodGroup, why the gang is attempted again later."""
-        is_told_of_gang = bool(gang.missing) and not gang.is_single
-        self._pods.unscheduled(gang.candidates, lambda pod: message, "SchedulerError", is_event=not is_told_of_gang)
-        if gang.missing:
-            self._time_out_if_due(gang, self._waits.of(gang), message)
-            self._say(gang, Code.RETRYING, message)
-            self._changes.waits(gang, Code.RETRYING, message, gang.candidates)
 
     def binds(self, gang: Gang) -> None:
         """Members are about to be bound, one before the other."""
         self._keeper.begin_bind(gang)
 
-    def bound(self, gang: Gang, outcome: Committed, report: SearchReport, seconds: float) -> None:
-        """Members were bound; the gang is whole unless some are still missing."""
+    def report_bound(
+        self, gang: Gang, outcome: Committed, report: SearchReport, seconds: float, surplus: Mapping[str, str] | None = None
+    ) -> None:
+        """Report that members were bound; the gang is whole unless some are missing.
+
+        ``surplus`` tells, by UID, why members beyond the minimum found no capacity.
+        """
         nodes = {seat.pod.uid: seat.node_name for seat in outcome.bound}
         self._pods.scheduled([seat.pod for seat in outcome.bound], lambda pod: nodes[pod.uid])
         problems = {seat.pod.uid: messages.seat_not_taken(seat, reply) for seat, reply in (*outcome.failed, *outcome.dropped)}
         losers = [seat.pod for seat, _ in (*outcome.failed, *outcome.dropped)]
-        self._pods.unscheduled(losers, lambda pod: problems[pod.uid], "SchedulerError", is_event=True)
+        self._pods.wait(losers, lambda pod: problems[pod.uid], "SchedulerError", is_event=True)
         self._count("error" if outcome.missing else "scheduled", len(outcome.bound), seconds)
         total = len(gang.bound) + len(outcome.bound)
         if outcome.missing:
             text = f"{total} of {gang.quorum} members bound, {outcome.missing} missing: {messages.not_bound(outcome)}"
-            self._say(gang, Code.RETRYING, text)
-            self._changes.waits(gang, Code.RETRYING, text)
+            self._tell(gang, Code.RETRYING, text)
             self._log(gang, "open", report, seconds, text, outcome.missing)
             return
         if gang.missing:
@@ -177,25 +207,33 @@ class Reporter:
         self._changes.scheduled(gang, messages.members_bound(total))
         self._waits.end(gang.key)
         self._log(gang, "bound", report, seconds, "", missing=0)
+        if surplus:
+            self._report_surplus(gang, surplus)
 
-    def undone(self, gang: Gang, released: Iterable[Pod], message: str) -> None:
-        """Bound members were released because the rest could not be seated."""
-        released = tuple(released)
-        self._pods.released(released, f"released: {message}")
-        self._metrics.releases.inc(len(released))
-        text = f"undone, released {', '.join(pod.name for pod in released)}: {message}"
-        self._say(gang, Code.RETRYING, text)
-        self._changes.waits(gang, Code.RETRYING, text)
-        self._log(gang, "undone", None, 0.0, text)
+    def committed(self, outcome: Committed | Refused, result: str) -> None:
+        """Count a transaction by its ``result``, and its binds by theirs."""
+        if isinstance(outcome, Committed):
+            for _, each in outcome.failed:
+                self._metrics.binds.labels(each.result).inc()
+            self._metrics.binds.labels("bound").inc(len(outcome.bound))
+        self._metrics.transactions.labels(result).inc()
 
-    def kept_open(self, gang: Gang, message: str) -> None:
-        """Bound members of a half gang stay bound, since releasing them would cost more than their seats."""
-        if (about := reference_of(gang)) is not None:
-            self._events.warning(about, "KeptOpen", "Binding", message)
-        before = self._keeper.opinion(gang.key)
-        code = before.code if before and before.code.is_waiting else Code.RETRYING
-        self._say(gang, code, message)
-        self._changes.waits(gang, code, message, gang.candidates)
+    def report_release(self, gang: Gang, released: Sequence[Pod], because: Reason, kept: reasons.Kept | None) -> None:
+        """Report that bound members were released, and why; and why others are ``kept``, None if none are."""
+        if released:
+            message = messages.why(gang, because)
+            self._metrics.transactions.labels("undone").inc()
+            self._pods.released(released, f"released: {message}")
+            self._metrics.releases.inc(len(released))
+            text = f"undone, released {', '.join(pod.name for pod in released)}: {message}"
+            self._tell(gang, Code.RETRYING, text)
+            self._log(gang, "undone", None, 0.0, text)
+        if kept is not None:
+            before, about, message = self._keeper.opinion(gang.key), reference_of(gang), messages.why(gang, kept)
+            code = before.code if before and before.code.is_waiting else Code.RETRYING
+            if about is not None:
+                self._events.warning(about, "KeptOpen", "Binding", message)
+            self._tell(gang, code, message, waiting=Waiting(code, message, {}, code, ""))
 
     def unchanged(self, gang: Gang) -> None:
         """Nothing to decide; the PodGroup's counts, or what was last said, may not be so any more."""
@@ -251,10 +289,6 @@ class Reporter:
         wait.has_timed_out = True
         if (about := reference_of(gang)) is not None:
             self._events.warning(about, "Timeout", "Scheduling", f"not scheduled within {gang.timeout_seconds} s: {message}")
-
-    def _tell_refused(self, gang: Gang, messages: Mapping[str, str], *, is_event: bool) -> None:
-        refused = [pod for pod in gang.candidates if pod.uid in messages]
-        self._pods.unscheduled(refused, lambda pod: messages[pod.uid], is_event=is_event)
 
     def _count(self, result: str, pods: int, seconds: float) -> None:
         self._metrics.attempts.labels(result).inc()

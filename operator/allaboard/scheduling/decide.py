@@ -1,140 +1,185 @@
-"""What is to be done about a gang, from what is known of it. Values go in and a decision comes out: no clock, no loop, no server.
+"""Decides what is done about a gang, from what is known of it. Values go in and a decision comes out: no clock, no loop, no server.
 
-Three questions are asked in the life of an attempt: at the look (``at_look``), when a plan is there (``on_plan``, and ``when_nowhere`` if
-nobody can be seated by it), and when the binds have been answered (``on_reply``). Whoever asks carries the answer out.
+Three questions are asked in an attempt: before a search (``before_search``), with the answer of the planning round (``after_search``), and
+when the binds have been answered (``after_bind``). ``execute.Executor`` carries out the decisions.
 """
 
-from enum import Enum, auto
+from collections.abc import Sequence
+from dataclasses import dataclass
 
+from allaboard.binding import reasons
 from allaboard.binding.outcomes import Committed, Refused
-from allaboard.model.gang import Gang, OnMemberLost, Undo
+from allaboard.binding.reasons import Reason
+from allaboard.model.gang import Gang, GangKey, OnMemberLost, Undo
+from allaboard.model.pod import Pod
 from allaboard.placement import Plan
-from allaboard.records.record import PartialBind
+from allaboard.planning import answers as planned
+from allaboard.records.partial_bind import FORWARD_SECONDS, PartialBind
 
 
-class Look(Enum):
-    """What a look at a gang comes to."""
-
-    UNDO = auto()
-    """It was left half bound, and finishing it has had its time."""
-    GIVE_UP = auto()
-    """It has lost members, and wants to be released when they can't be replaced in its time, which is over."""
-    RESTART_JOBS = auto()
-    """It is kept open by its Jobs, which may be suspended by now."""
-    HOLD = auto()
-    """Somebody must mend it first."""
-    REST = auto()
-    """It is whole and nobody waits, or all of it has ended."""
-    AWAIT_MEMBERS = auto()
-    """Too few pods exist."""
-    BACK_OFF = auto()
-    """Members were lost soon after they were bound, again and again: the next are bound later."""
-    PLACE = auto()
-    """Seats are to be found."""
+@dataclass(frozen=True, slots=True)
+class Search:
+    """A placement is to be found."""
 
 
-class Found(Enum):
-    """What is done with a plan."""
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """Members are bound as they were placed."""
 
-    BIND = auto()
-    SEARCH_LONGER = auto()
-    """Beside the others: neither seats nor a proof that there are none were found in short."""
-    MAKE_WAY = auto()
-    """There is no room: half gangs may give theirs up."""
-    UNDO = auto()
-    """There is none for the rest of one that was left half bound."""
-    GIVE_UP = auto()
-    """Release the gang: lost members could not be replaced before its time-out."""
-    RESTART_JOBS = auto()
-    """Suspend the Jobs that keep the gang open, before its members are placed anew."""
-    REFUSE = auto()
-    """It is told why, and waits for what it lacks."""
+    placed: planned.Placed
 
 
-class Reply(Enum):
-    """What has become of a gang once its binds were answered."""
+@dataclass(frozen=True, slots=True)
+class SearchLonger:
+    """The gang is searched for beside the others: neither a placement nor a proof that there is none was found in short."""
 
-    FAILED = auto()
-    """Nobody was bound."""
-    FAILED_IN_DOUBT = auto()
-    """Nobody was, as far as it is known: it may turn out to be half bound."""
-    STAYS_OPEN = auto()
-    """It was half bound before, and isn't ours to finish: it was whole once, or nobody of it may be released."""
-    FINISH = auto()
-    """It is half bound: the rest is bound around the others, before anybody else."""
-    UNDO = auto()
-    """It is half bound, and a member was refused for good."""
-    WHOLE = auto()
+    plan: Plan | None
 
 
-def at_look(gang: Gang, half: PartialBind | None, now: float, backs_off_until: float = 0.0) -> Look:
-    """What is to be done about a gang that is due. What was left half done is undone before anything else.
+@dataclass(frozen=True, slots=True)
+class FenceOff:
+    """Pods are written to, so that an earlier leader's binds and releases of them fail. The gang is due when the watch tells of that."""
 
-    One whose own time is over is looked for seats once more before it is released: they may have come free just now. Nobody of it is bound
-    before ``backs_off_until``, unless it was left half bound.
+    pods: Sequence[Pod]
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Bound members are released, so that their controllers make them anew; ``force`` evicts members that run.
+
+    ``for_gang`` is the gang that needs their capacity, None if the gang is released for its own sake. ``pause``: the least backoff, in
+    seconds.
     """
-    if half is not None and gang.is_open and half.is_overdue(now):
-        return Look.UNDO
-    look = _look(gang)
-    if half is not None and (look is not Look.PLACE or half.was_tried) and (ending := _ending(gang, half, now)):
-        return Look[ending.name]
-    if look is Look.PLACE and now < backs_off_until and not (half and half.is_finishing):
-        return Look.BACK_OFF
-    return look
+
+    pods: Sequence[Pod]
+    because: Reason
+    force: bool = False
+    for_gang: GangKey | None = None
+    pause: float = 0.0
 
 
-def _look(gang: Gang) -> Look:
+@dataclass(frozen=True, slots=True)
+class SuspendJobs:
+    """The Jobs are suspended that keep the gang open, which releases all members, and resumed."""
+
+    because: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Nothing is done now; the gang goes back to the queue, and is told ``because``."""
+
+    because: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class LookAgain:
+    """The plan doesn't hold any more: the gang is looked at again in a moment."""
+
+    unfit: Refused
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The gang is partially bound: the missing members are placed around the bound ones, before any other gang."""
+
+    because: reasons.NotBound
+
+
+@dataclass(frozen=True, slots=True)
+class StayOpen:
+    """The gang was partially bound before, and not by a transaction that is to be finished: it was whole once, or may not be released."""
+
+    because: reasons.NotBound
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The gang is whole and no candidate waits, or all of it has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """The gang is whole since its members were bound. Surplus members may have failed, or found no capacity."""
+
+    outcome: Committed
+
+
+Decision = Search | Bind | SearchLonger | FenceOff | Release | SuspendJobs | Wait | LookAgain | Finish | StayOpen | Done | Whole
+
+
+def before_search(gang: Gang, partial: PartialBind | None, now: float, lost: reasons.LostSoon | None = None) -> Decision:
+    """Decide what is done about a gang that is due. What was left partially bound is released before anything else.
+
+    A gang whose own time is over is searched for once more before it is released: capacity may have come free just now. While ``lost``
+    is there, no member is bound, unless the gang was left partially bound.
+    """
+    if partial is not None and gang.is_open and partial.is_overdue(now):
+        return Release(gang.bound, reasons.NotFinished(gang.missing, FORWARD_SECONDS))
+    decision = _before_search(gang)
+    if partial is not None and (decision != Search() or partial.was_tried) and (ending := _ending(gang, partial, now)):
+        return ending
+    if decision == Search() and lost is not None and not (partial and partial.is_finishing):
+        return Wait(lost)
+    return decision
+
+
+def _before_search(gang: Gang) -> Decision:
     if gang.hold and (gang.candidates or gang.is_open):
-        return Look.HOLD
+        return Wait(reasons.Held(gang.hold))
     if not gang.candidates and (gang.is_whole or not gang.alive):
-        return Look.REST
-    return Look.AWAIT_MEMBERS if gang.awaits_pods else Look.PLACE
+        return Done()
+    return Wait(reasons.MembersMissing()) if gang.awaits_pods else Search()
 
 
-def _ending(gang: Gang, half: PartialBind, now: float) -> Found | None:
-    """How a half gang is released whose own time is over."""
-    if not (half.has_timed_out(now) and now >= half.restarts_at):
+def _ending(gang: Gang, partial: PartialBind, now: float) -> Release | SuspendJobs | None:
+    """Return how a partially bound gang is released whose own time is over; None if it isn't."""
+    if not (partial.has_timed_out(now) and now >= partial.restarts_at):
         return None
-    if not half.is_finishing and gang.on_member_lost is OnMemberLost.RELEASE:
-        return Found.GIVE_UP
-    return Found.RESTART_JOBS if half.is_kept_open and gang.undo is Undo.SUSPEND else None
+    if not partial.is_finishing and gang.on_member_lost is OnMemberLost.RELEASE:
+        return Release(gang.bound, reasons.NotReplaced(gang.missing, gang.timeout_seconds), force=True)
+    if partial.is_kept_open and gang.undo is Undo.SUSPEND:
+        return SuspendJobs(reasons.NotFinished(gang.missing, gang.timeout_seconds))
+    return None
 
 
-def is_enough(plan: Plan) -> bool:
-    """Whether the gang may start on the seats that were found."""
-    return bool(plan.feasible and plan.assignments)
+def after_search(
+    gang: Gang, answer: planned.Answer, partial: PartialBind | None, now: float, *, is_settled: bool = True, is_served: bool = False
+) -> Decision:
+    """Decide what is done with the answer of the planning round.
 
-
-def on_plan(gang: Gang, plan: Plan, half: PartialBind | None) -> Found:
-    """What a short search's plan is good for."""
-    if is_enough(plan):
-        return Found.BIND
-    if plan.feasible is None and not (half and half.is_finishing):  # one that is half bound has no time for that
-        return Found.SEARCH_LONGER
-    return Found.MAKE_WAY
-
-
-def when_nowhere(gang: Gang, half: PartialBind | None, now: float, *, is_settled: bool, is_served: bool = False) -> Found:
-    """There is no room for it.
-
-    ``is_settled``: it has been found out whether half gangs can make way for it, which takes a search for each of them. ``is_served``: some
-    are making way just now.
+    ``is_settled``: it is known whether partially bound gangs can be released for this gang, which takes a search for each of them.
+    ``is_served``: some are being released for it now.
     """
-    if gang.missing and half is not None and half.is_finishing:
-        return Found.UNDO
-    if not is_settled:
-        return Found.SEARCH_LONGER
-    return Found.REFUSE if half is None or is_served else _ending(gang, half, now) or Found.REFUSE
+    match answer:
+        case planned.Placed():
+            return Bind(answer)
+        case planned.SearchLonger(plan=plan):
+            return SearchLonger(plan)
+        case planned.Outdated(unfit=unfit):
+            return LookAgain(unfit)
+        case planned.Failed(error=error):
+            return Wait(reasons.SearchFailed(str(error)))
+        case planned.Refused(plan=plan, cause=cause):
+            if gang.missing and partial is not None and partial.is_finishing:
+                return Release(gang.bound, reasons.NoCapacity(plan))
+            if not is_settled:
+                return SearchLonger(plan)
+            ending = _ending(gang, partial, now) if partial is not None and not is_served else None
+            return ending or Wait(reasons.NoCapacity(plan, cause))
 
 
-def on_reply(gang: Gang, outcome: Committed | Refused, half: PartialBind | None) -> Reply:
-    """What the answers to its binds have made of a gang, which was ``gang`` before."""
+def after_bind(gang: Gang, outcome: Committed | Refused, partial: PartialBind | None) -> Decision:
+    """Decide what is done about a gang, which was ``gang`` before, once its binds are answered."""
+    because = reasons.NotBound(outcome)
     if isinstance(outcome, Refused):
-        return Reply.FAILED
+        return Wait(because)
     if not outcome.missing:
-        return Reply.WHOLE
+        return Whole(outcome)
     if not outcome.bound and not gang.bound:
-        return Reply.FAILED_IN_DOUBT if outcome.in_doubt else Reply.FAILED
-    if (gang.is_open and not (half and half.is_finishing)) or (half and half.is_kept_open):
-        return Reply.STAYS_OPEN
-    return Reply.UNDO if outcome.is_final else Reply.FINISH
+        return Wait(because)
+    if (gang.is_open and not (partial and partial.is_finishing)) or (partial and partial.is_kept_open):
+        return StayOpen(because)
+    if outcome.is_final:
+        return Release((*gang.bound, *(seat.pod for seat in outcome.bound)), because, pause=outcome.retry_after)
+    return Finish(because)

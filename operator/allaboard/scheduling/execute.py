@@ -1,247 +1,392 @@
-"""What is decided about a gang is carried out here: by the queue, by tasks beside the cycle, and by what is told.
+"""Carries out decisions: the only place that changes the queue, the records, the cluster and what is reported of a gang.
 
-``decide`` says what is to be done at a look, with a plan, and when there is no room; each answer has its place in a ``match`` below (but
-``MAKE_WAY``, which ``cycle`` has carried out first, since another answer comes of it). How the answers to binds end an attempt is in
-``outcomes``.
+``Executor.carry_out`` has a case for each decision of ``decide``. What takes requests runs in a task of the gang, beside the cycle.
 """
 
 import asyncio
 import logging
-import math
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Coroutine, Iterable
+from dataclasses import dataclass, field, replace
 from functools import partial
 
-from allaboard.binding.bind import Binder
+from allaboard.binding import reasons
 from allaboard.binding.outcomes import Committed, Refused
-from allaboard.binding.transaction import DryRun, Transaction, begin
-from allaboard.cluster.view import ClusterView
+from allaboard.binding.reasons import Reason
+from allaboard.binding.transaction import Transaction, Transactions
+from allaboard.gangs.run_history import SETTLE_SECONDS, may_settle, run_was_whole, was_cut_off
 from allaboard.model.gang import Gang, GangKey
 from allaboard.model.pod import Pod
 from allaboard.placement import Plan
-from allaboard.planning.long_searches import LongSearches, SearchAbandonedError
-from allaboard.planning.planner import Planner
-from allaboard.planning.search_processes import SearchError, SearchOverrunError
-from allaboard.queueing.order import wakes_up_on
+from allaboard.planning.advice import Advisor
+from allaboard.planning.answers import Placed
+from allaboard.planning.known_gangs import KnownGangs
+from allaboard.queueing.capacity_waitlist import need_of
 from allaboard.queueing.queue import GangQueue
-from allaboard.records.record import GangRecords
-from allaboard.records.sort_key import Order
-from allaboard.records.waiting import WaitClock
-from allaboard.records.wake_up import ANYTHING
+from allaboard.queueing.requeue import Requeue, Returned
+from allaboard.records.growth import asked_by
+from allaboard.records.history import PlanSummary, Transition
+from allaboard.records.partial_bind import FORWARD_SECONDS
+from allaboard.records.wake_up import WakeUpOn
 from allaboard.report import messages
 from allaboard.report.reporter import Reporter
-from allaboard.scheduling.decide import Found, Look, is_enough, when_nowhere
-from allaboard.scheduling.freshness import until_fresh
-from allaboard.scheduling.outcomes import Attempt, Outcomes
+from allaboard.scheduling import decide, requeues
+from allaboard.scheduling.attempt import Attempt
+from allaboard.scheduling.decide import Decision
 from allaboard.scheduling.partial_binds import PartialBinds
-from allaboard.scheduling.run_history import run_was_whole
+from allaboard.scheduling.requeues import Facts
 from allaboard.scheduling.tasks import GangTasks
 from allaboard.scheduling.unresolved_binds import UnresolvedBinds
-from allaboard.scheduling.victims import Victims
 
 logger = logging.getLogger(__name__)
 
 _LOOK_AGAIN_SECONDS = 0.02  # after which the watch has told what had changed
-_LET_PASS_SECONDS = 2.0
+_FENCED_SECONDS = 1.0  # the watch tells of fenced pods long before
+
+_EXPECTED = reasons.Held | reasons.MembersMissing | reasons.LostSoon | reasons.NoCapacity
+"""Reasons to wait that aren't failures of the attempt."""
+
+_COUNTED = {decide.Wait: "refused", decide.Whole: "whole"}
+"""Transactions by what is decided after them; those of all other decisions are open."""
 
 
 @dataclass(slots=True)
 class Executor:
-    """Carries out decisions. ``look`` gives a gang as it stands, ``prepared`` what is to be decided about one, as the cycle does."""
+    """Carries out decisions about gangs."""
 
-    view: ClusterView
-    records: GangRecords
+    gangs: KnownGangs
     queue: GangQueue
-    binder: Binder
     reporter: Reporter
-    waits: WaitClock
-    planner: Planner
     partial_binds: PartialBinds
-    victims: Victims
-    outcomes: Outcomes
+    transactions: Transactions
+    unresolved: UnresolvedBinds
+    advisor: Advisor
     tasks: GangTasks
-    late: UnresolvedBinds
-    long: LongSearches
-    place: Callable[[GangKey], Order]
-    look: Callable[[GangKey], Gang | None]
-    prepared: Callable[[GangKey], Attempt | None]
-    is_preceded: Callable[[GangKey], bool]
-    dry_run: DryRun
-    is_fresh: Callable[[], bool]
-    clock: Callable[[], float]
+    _resolving: set[asyncio.Task[None]] = field(default_factory=set)
 
-    def on_look(self, attempt: Attempt, look: Look) -> bool:
-        """Do what a look comes to; returns whether seats are to be found."""
-        gang, key = attempt.gang, attempt.gang.key
-        match look:
-            case Look.UNDO:
-                self.tasks.start(key, self.partial_binds.undo_overdue(gang))
-            case Look.GIVE_UP:
-                self.tasks.start(key, self.partial_binds.give_up(gang))
-            case Look.RESTART_JOBS:
-                self.tasks.start(key, self.partial_binds.restart_jobs(gang))
-            case Look.HOLD if gang.hold:
-                self.outcomes.held(attempt, gang.hold)
-            case Look.REST:
-                self.outcomes.rests(gang)
-            case Look.AWAIT_MEMBERS:
-                self.outcomes.awaits_members(gang)
-            case Look.BACK_OFF:
-                self.outcomes.backs_off(attempt)
-            case Look.PLACE:
-                if gang.missing:
-                    self.waits.of(gang)
-                return True
+    def carry_out(self, attempt: Attempt, decision: Decision) -> None:
+        """Do what was decided about a gang: at once, or in a task of the gang."""
+        key = attempt.gang.key
+        if (work := self.begin(attempt, decision)) is not None:
+            self.tasks.start(key, self.surviving(key, work))
+
+    def begin(self, attempt: Attempt, decision: Decision) -> Coroutine[None, None, None] | None:
+        """Do what was decided about a gang as far as it takes no requests; return the rest, None if there is none."""
+        self._record(attempt.gang, decision)
+        match decision:
+            case decide.Bind(placed):
+                return self._bind(attempt, placed.plan, self._transaction(attempt, placed))
+            case decide.FenceOff(pods):
+                return self._fence_off(attempt, pods)
+            case decide.Release():
+                return self._release(attempt, decision)
+            case decide.SuspendJobs(because):
+                return self._release(attempt, decide.Release(attempt.gang.bound, because), is_paced=True)
+            case decide.Wait(because):
+                self._wait(attempt, because)
+            case decide.LookAgain(unfit):
+                logger.info("gang %s: %s; looking again", attempt.gang.key, messages.not_bound(unfit))
+                self._requeue(attempt, [Requeue.again(_LOOK_AGAIN_SECONDS)])
+            case decide.Done():
+                self._rest(attempt)
+            case decide.Search() if attempt.gang.missing:
+                self.gangs.waits.of(attempt.gang)
+        return None
+
+    async def surviving(self, key: GangKey, work: Coroutine[None, None, None]) -> None:
+        """Do ``work`` for a gang; an error of ours in it concerns this gang alone."""
+        try:
+            await work
+        except Exception as error:
+            self.defect(key, error)
+
+    def observe(self, gang: Gang) -> bool:
+        """Record what a look at a gang shows. Return whether the gang is looked at once more, since another of its runs may go first."""
+        if self.partial_binds.observe(gang) and gang.others:
+            self.gangs.registry.choose_again(gang.key)  # a run that was whole, and waits for pods, keeps no other waiting
+            self.queue.mark(gang.key)
+            return True
+        if gang.others:
+            self.reporter.waits_behind(gang)
+        if not (gang.settles or gang.awaits_pods):
+            self.gangs.records.of(gang.key).short_since = None
         return False
 
-    async def on_error(self, attempt: Attempt, error: SearchError) -> None:
-        """A short search has failed; one that took too long is begun anew beside the others, unless the gang has no time for that."""
-        if isinstance(error, SearchOverrunError) and attempt.gang.key not in self.partial_binds:
-            await self._search_longer(attempt, None)
-        else:
-            self.outcomes.failed(attempt, str(error))
+    def pause_for_search(self, attempt: Attempt, plan: Plan | None, because: reasons.NoCapacity | None) -> None:
+        """Put a gang back that is to be searched for at length, and report what the short search has found, if there is a reason to."""
+        self._record(attempt.gang, decide.SearchLonger(plan))
+        if because is not None:
+            self._report_wait(attempt, because)
+        self._requeue(attempt, requeues.of_search(attempt.gang, plan, self._facts(attempt.gang, lacks_capacity=True)))
 
-    async def on_found(self, attempt: Attempt, plan: Plan, found: Found, *, is_alone: bool) -> None:
-        """Do what a plan is good for; ``is_alone`` if it wasn't made together with others'."""
-        gang, key = attempt.gang, attempt.gang.key
-        match found:
-            case Found.SEARCH_LONGER:
-                await self._search_longer(attempt, plan)
-            case Found.UNDO:
-                self.tasks.start(key, self.partial_binds.undo(gang, gang.bound, messages.refusal(gang, plan)))
-            case Found.GIVE_UP:
-                self.tasks.start(key, self.partial_binds.give_up(gang))
-            case Found.RESTART_JOBS:
-                self.tasks.start(key, self.partial_binds.restart_jobs(gang))
-            case Found.REFUSE:
-                await self._refuse(attempt, plan)
-            case Found.BIND if transaction := self._promised(attempt, plan):
-                if is_alone:
-                    self.queue.seated(key)
-                self.tasks.start(key, self._commit(attempt, plan, transaction))
+    def release_for(self, gang: Gang, victims: Iterable[Gang]) -> None:
+        """Release the members of ``victims``, whose capacity ``gang`` needs."""
+        for victim in victims:
+            because = reasons.CapacityNeeded(gang.key, victim.timeout_seconds, len(victim.bound))
+            release = decide.Release(victim.bound, because, force=True, for_gang=gang.key)
+            self.carry_out(Attempt(victim, self.gangs.clock(), self.queue.changes), release)
 
-    async def make_way(self, gang: Gang, seconds: float) -> Found:
-        """There is no room for ``gang``: half gangs may make way, if that can be found out in so long; what is to be done then."""
-        return self._when_nowhere(gang, is_settled=await self._make_way(gang, seconds))
+    def forget(self, key: GangKey) -> None:
+        """Forget a gang that doesn't exist any more."""
+        self.partial_binds.close(key)
+        self.queue.requeue(key, Requeue.gone())
+        self.gangs.records.forget(key)
 
-    def start_long_search(self) -> None:
-        """Begin the long search whose turn it is, unless one is going on."""
-        while (key := self.long.next()) is not None:
-            if (attempt := self.prepared(key)) is not None:
-                self.tasks.start(key, self._at_length(attempt))
-                return
-            self.long.done(key)
+    def defect(self, key: GangKey, error: BaseException) -> None:
+        """Handle an error of ours that concerns one gang: it is reported and retried, and the other gangs go on."""
+        logger.error("gang %s: the attempt failed by a defect; other gangs go on", key, exc_info=error)
+        gang = self.gangs.registry.gang(key)
+        if gang is not None:
+            if was_cut_off(gang, self.gangs.registry.group(key)):
+                self.partial_binds.add(gang)
+            self.reporter.report_wait(gang, reasons.Defect(), 0.0)
+        self.queue.requeue(key, Requeue.failed(retry_by=self.gangs.clock()))
 
-    def _when_nowhere(self, gang: Gang, *, is_settled: bool) -> Found:
-        half, is_served = self.records.find_partial_bind(gang.key), self.victims.is_served(gang.key)
-        return when_nowhere(gang, half, self.clock(), is_settled=is_settled, is_served=is_served)
-
-    def _promised(self, attempt: Attempt, plan: Plan) -> Transaction | None:
-        """The transaction that binds ``plan``, its seats promised; ``None`` when it doesn't hold any more: then it is looked at again."""
-        key = attempt.gang.key
-        fresh = self.look(key)
-        if fresh is None or fresh.hold:
+    async def inherit(self) -> None:
+        """Make every gang due, those first that an earlier leader left partially bound."""
+        async for key in self.partial_binds.inherited():
             self.queue.mark(key)
-            return None
-        attempt.gang = fresh
-        # After an undo every member is tried beforehand: one pod that is refused would undo the gang for ever.
-        dry_run: DryRun = "all" if self.partial_binds.was_undone(key) else self.dry_run
-        look = partial(self.look, key)
-        was_whole = run_was_whole(fresh, self.records.find(key))
-        transaction = begin(fresh, dict(plan.assignments), self.view, self.binder, look, dry_run, was_whole=was_whole)
-        if isinstance(transaction, Refused):
-            logger.info("gang %s: %s; looking again", key, messages.not_bound(transaction))
-            self.queue.retry(key, _LOOK_AGAIN_SECONDS)
-            return None
-        return transaction
 
-    async def _refuse(self, attempt: Attempt, plan: Plan) -> None:
-        why = None if attempt.gang.is_whole else await self.planner.cause(attempt.gang)
-        self.outcomes.refused(attempt, plan, why)
-
-    async def _search_longer(self, attempt: Attempt, plan: Plan | None) -> None:
-        """Neither seats nor a proof were found in short: the gang has its turn beside, and is told what is known if that isn't now."""
-        gang = attempt.gang
-        lacks = wakes_up_on(plan.explanation, gang.candidates) if plan else ANYTHING
-        if plan and gang.missing and not self.long.is_idle:
-            refusal = messages.refused(gang, plan, await self.planner.cause(gang))
-            self.reporter.refused(gang, refusal, plan.search, self.clock() - attempt.started)
-        self.queue.pause(gang.key, lacks, seen=attempt.changes, retry_by=self.waits.retry_by(gang, self.partial_binds.next_look(gang)))
-        self.long.join(gang.key, self.place(gang.key))
-        self.start_long_search()
-
-    async def _at_length(self, attempt: Attempt) -> None:
-        """One gang, searched for beside the cycle on what is free now; its plan is checked on what is free then."""
-        gang = attempt.gang
+    async def stop(self, seconds: float) -> None:
+        """Wait for the tasks of gangs for so many seconds, then end what is still running."""
         try:
-            plan = await self.long.search(gang.key, partial(self.planner.plan_at_length, gang), partial(self._make_way_if_refused, gang))
-        except SearchAbandonedError:
-            return
-        except SearchError as error:
-            self.outcomes.failed(attempt, str(error))
-            return
-        finally:
-            self.start_long_search()
-        await until_fresh(self.is_fresh)
-        if is_enough(plan):
-            await self._let_pass(gang.key)
-            if transaction := self._promised(attempt, plan):
-                self.queue.seated(gang.key)
-                await self._commit(attempt, plan, transaction)
-            return
-        match self._when_nowhere(gang, is_settled=True):
-            case Found.GIVE_UP:
-                await self.partial_binds.give_up(gang)
-            case Found.RESTART_JOBS:
-                await self.partial_binds.restart_jobs(gang)
-            case _:
-                await self._refuse(attempt, plan)
-
-    async def _let_pass(self, key: GangKey) -> None:
-        """Let the cycle see to those who go before, who may want the same seats; not for longer than it takes to search for one."""
-        ends = self.clock() + _LET_PASS_SECONDS
-        while self.is_preceded(key) and self.clock() < ends:  # noqa: ASYNC110  # a decision, a departure or a change of rank ends it
-            await asyncio.sleep(_LOOK_AGAIN_SECONDS)
-
-    async def _make_way_if_refused(self, gang: Gang, plan: Plan) -> None:
-        """In the turn of a long search, since it takes many short ones: nobody else's do in between."""
-        if not is_enough(plan):
-            await until_fresh(self.is_fresh)
-            await self._make_way(gang)
-
-    async def _make_way(self, gang: Gang, seconds: float = math.inf) -> bool:
-        """Release half gangs whose time is over, if their seats are what ``gang`` lacks of its minimum.
-
-        False if whose these are can't be found out in ``seconds``: then that is to be done beside the cycle.
-        """
-        if not gang.missing:
-            return True
-        ends = self.clock() + seconds
-
-        async def would_fit(without: Sequence[Pod]) -> bool:
-            if self.clock() >= ends:
-                raise TimeoutError
-            with suppress(SearchError):
-                return bool((await self.planner.plan(gang, without)).feasible)
-            return False
-
-        try:
-            victims = await self.victims.who_yields(gang, would_fit)
+            async with asyncio.timeout(seconds):
+                await self.tasks.settled()
         except TimeoutError:
+            logger.warning("transactions take longer than %g s to end: they are cut off", seconds)
+        for task in (*self._resolving, *self.tasks.tasks()):
+            task.cancel()
+
+    # Bind
+
+    def _transaction(self, attempt: Attempt, placed: Placed) -> Transaction:
+        """Return the transaction that binds a gang. Its capacity is assumed from now on."""
+        attempt.gang, key = placed.gang, placed.gang.key
+        if placed.is_turn or placed.overtaken:
+            self.queue.placed(key if placed.is_turn else None, placed.overtaken)
+        # After a rollback each member is dry-run: one pod that is refused would undo the gang for ever.
+        was_whole = run_was_whole(placed.gang, self.gangs.records.find(key))
+        look, tries_all = partial(self.gangs.current, key), self.partial_binds.was_undone(key)
+        return self.transactions.begin(placed.gang, placed.assignments, look, tries_all=tries_all, was_whole=was_whole)
+
+    async def _bind(self, attempt: Attempt, plan: Plan, transaction: Transaction) -> None:
+        gang, began = attempt.gang, self.gangs.clock()
+        self.reporter.binds(gang)
+        outcome = await transaction.commit()
+        attempt.held_seconds = self.gangs.clock() - began
+        if isinstance(outcome, Committed) and outcome.in_doubt:
+            self._resolve(gang.key, outcome)
+        await self.after_bind(attempt, plan, outcome)
+
+    async def after_bind(self, attempt: Attempt, plan: Plan, outcome: Committed | Refused) -> None:
+        """Do what the answers to its binds make of a gang."""
+        gang, now = attempt.gang, self.gangs.clock()
+        decision = decide.after_bind(gang, outcome, self.partial_binds.find(gang.key))
+        self._record(gang, decision)
+        self.reporter.committed(outcome, _COUNTED.get(type(decision), "open"))
+        if isinstance(outcome, Refused) or outcome.failed or outcome.dropped:
+            self.queue.observe(Returned())
+        if isinstance(outcome, Refused) or isinstance(decision, decide.Wait):
+            if isinstance(outcome, Committed) and outcome.in_doubt:
+                self.partial_binds.suspect(gang.key)  # the watch may tell that it is partially bound after all
+            self._wait(attempt, reasons.NotBound(outcome), outcome.retry_after)
+            return
+        surplus = messages.surplus_refusals(plan) if isinstance(decision, decide.Whole) else {}
+        waiting_since = self.gangs.waits.of(gang).since
+        self.reporter.report_bound(gang, outcome, plan.search, now - attempt.started, surplus if attempt.was_brief else {})
+        match decision:
+            case decide.Release():
+                self.partial_binds.add(gang)
+                await self._release(attempt, decision)
+            case decide.Finish():
+                self.partial_binds.add(gang)
+                self._requeue(attempt, requeues.of_finish(outcome))
+            case decide.StayOpen():
+                self.partial_binds.failed(gang.key)
+                is_due = decide.before_search(gang, self.partial_binds.find(gang.key), now) != decide.Search()
+                self._requeue(attempt, requeues.of_open(outcome, now, is_due=is_due))
+            case decide.Whole():
+                self._close(gang.key)
+                self._begin_sweep(gang.key)
+                self.gangs.losses.observe_bind(gang, [seat.pod for seat in outcome.bound], waiting_since)
+                whole = requeues.of_whole(gang, plan, outcome, now, has_surplus=bool(surplus), was_brief=attempt.was_brief)
+                self._requeue(attempt, whole)
+
+    def _resolve(self, key: GangKey, outcome: Committed) -> None:
+        task = asyncio.create_task(self.surviving(key, self._resolved(key, outcome)), name=f"unresolved binds of {key}")
+        self._resolving.add(task)
+        task.add_done_callback(self._resolving.discard)
+
+    async def _resolved(self, key: GangKey, outcome: Committed) -> None:
+        """Look at the gang again once it is known what became of its unanswered binds."""
+        await self.unresolved.resolve(outcome.in_doubt)
+        self.partial_binds.renew(key)
+        self.queue.observe(Returned())
+        self.queue.mark(key)
+
+    async def _fence_off(self, attempt: Attempt, pods: Iterable[Pod]) -> None:
+        problem = await self.unresolved.fence_off(list(pods))
+        if problem is not None:
+            self._wait(attempt, problem)
+        else:
+            self._requeue(attempt, [Requeue.again(_FENCED_SECONDS)])
+
+    # Release
+
+    async def _release(self, attempt: Attempt, release: decide.Release, *, is_paced: bool = False) -> None:
+        """Release bound members; the gang is placed anew after a backoff.
+
+        A gang whose own time is over is released at most once in each time-out (``is_paced``). In between it is searched for as others are.
+        """
+        gang, other = attempt.gang, release.for_gang
+        is_paced |= release.force and other is None
+        released = await self.partial_binds.release(gang, release.pods, force=release.force, other=other, is_paced=is_paced)
+        undone, attempt.changes = released.undone, self.queue.changes
+        kept = reasons.Kept(release.because, release.pods, released.problem) if released.is_kept_open else None
+        self.reporter.report_release(gang, undone.released, release.because, kept)
+        facts = Facts(self.gangs.clock(), pause=release.pause)
+        if other is None:
+            is_unfinished = undone.is_unfinished and not release.force
+            after = requeues.of_release(facts, has_released=bool(undone.released), is_unfinished=is_unfinished, is_paced=is_paced)
+            self._requeue(attempt, after)
+        else:
+            self._requeue(attempt, [Requeue.failed(retry_by=facts.now)] if undone.released else [])
+            if undone.is_unfinished or not undone.released:
+                self.queue.requeue(other, Requeue.again(FORWARD_SECONDS))
+
+    # Wait
+
+    def _wait(self, attempt: Attempt, because: Reason, retry_after: float = 0.0) -> None:
+        """Report why a gang waits, and requeue it; or give its turn to another of its runs, which may act.
+
+        ``retry_after`` is how many seconds the API server wants to be left alone.
+        """
+        gang, key, has_failed = attempt.gang, attempt.gang.key, not isinstance(because, _EXPECTED)
+        record = self.gangs.records.of(key)
+        in_grace = isinstance(because, reasons.Held) and because.hold.reason == "PodGroupNotFound" and not record.is_given_grace
+        record.is_given_grace |= in_grace
+        if has_failed:
+            self.partial_binds.failed(key)
+        settles_at = self._settles_at(gang) if isinstance(because, reasons.MembersMissing) else None
+        # A gang that has held capacity in vain leaves it to others for as long.
+        pause = max(retry_after, 0.0 if attempt.was_brief else attempt.held_seconds)
+        next_report = None if in_grace else self._report_wait(attempt, because)
+        lacks_of_passed = None
+        if not isinstance(because, reasons.Held | reasons.MembersMissing):
+            is_bound_to_wait = has_failed and (pause > 0 or self.gangs.records.is_finishing(key))
+            if not is_bound_to_wait and self._passes_over(gang, requeues.lacks_of(gang, because)):
+                self._requeue(attempt, [Requeue.now()])
+                return
+            lacks_of_passed = self._begin_sweep(key)
+        facts = replace(
+            self._facts(gang, lacks_capacity=isinstance(because, reasons.NoCapacity)),
+            in_grace=in_grace,
+            settles_at=settles_at,
+            next_report=next_report,
+            lacks_of_passed=lacks_of_passed,
+            need=need_of(gang) if isinstance(because, reasons.NoCapacity) else None,
+            pause=pause,
+        )
+        self._requeue(attempt, requeues.of_wait(gang, because, facts))
+
+    def _report_wait(self, attempt: Attempt, because: Reason) -> float | None:
+        """Report why a gang waits; return in how many seconds there is more to report, None if there isn't."""
+        gang = attempt.gang
+        if isinstance(because, reasons.MembersMissing):
+            because = reasons.MembersMissing(run_was_whole(gang, self.gangs.records.find(gang.key)))
+        told = self.reporter.report_wait(gang, because, self.gangs.clock() - attempt.started)
+        if told.to_advise:
+            self.advisor.want(gang.key, told.to_advise)
+        return told.next_seconds
+
+    def _settles_at(self, gang: Gang) -> float | None:
+        """Return when a gang is content with the replacements that exist; None if it isn't.
+
+        A run that is known to have been whole needs only its lost members.
+        """
+        record = self.gangs.records.of(gang.key)
+        if not may_settle(gang, record):
+            record.short_since = None
+            return None
+        record.short_since = self.gangs.clock() if record.short_since is None else record.short_since
+        return record.short_since + SETTLE_SECONDS
+
+    def _facts(self, gang: Gang, *, lacks_capacity: bool) -> Facts:
+        next_look = self.gangs.next_look(gang)
+        retry_by = self.gangs.waits.retry_by(gang, next_look) if lacks_capacity else None
+        return Facts(self.gangs.clock(), next_look, retry_by, is_capacity_assumed=self.transactions.has_assumed)
+
+    def _requeue(self, attempt: Attempt, after: Iterable[Requeue]) -> None:
+        for requeue in after:
+            self.queue.requeue(attempt.gang.key, requeue, seen=attempt.changes)
+
+    def _rest(self, attempt: Attempt) -> None:
+        """Requeue a gang that is whole, or of which all members have ended."""
+        gang = attempt.gang
+        self._close(gang.key)
+        if gang.bound:
+            self.gangs.records.of(gang.key).held = asked_by(gang.bound)
+        self._requeue(attempt, [Requeue.settled()])
+        self.reporter.unchanged(gang)
+
+    def _passes_over(self, gang: Gang, lacks: WakeUpOn) -> bool:
+        """Give the next run of the gang its turn that can act, if this one hasn't begun; return whether there is one.
+
+        Each run that can't be bound is passed over once. The gang counts as refused when no run is left, and then the first goes first.
+        """
+        if gang.bound or not self.gangs.registry.pass_over(gang):
             return False
-        busy = [other.key for other in victims if other.key in self.tasks]
-        self.victims.put_off(busy)  # the others would make way in vain
-        for other in victims if not busy else ():
-            self.tasks.start(other.key, self.partial_binds.yield_to(gang, other))
-        await asyncio.sleep(0)  # they have begun then
+        record = self.gangs.records.of(gang.key)
+        record.lacks_of_passed = lacks.joined(record.lacks_of_passed) if record.lacks_of_passed else lacks
         return True
 
-    async def _commit(self, attempt: Attempt, plan: Plan, transaction: Transaction) -> None:
-        began = self.clock()
-        self.reporter.binds(attempt.gang)
-        outcome = await transaction.commit()
-        attempt.held_seconds = self.clock() - began
-        if isinstance(outcome, Committed):
-            self.late.expect(attempt.gang.key, outcome.in_doubt)
-        await self.outcomes.committed(attempt, plan, outcome)
+    def _begin_sweep(self, key: GangKey) -> WakeUpOn | None:
+        """Let the first run go first again of those that can act; return what those lack that were passed over."""
+        self.gangs.registry.pass_over_none(key)
+        record = self.gangs.records.find(key)
+        if record is None:
+            return None
+        passed, record.lacks_of_passed = record.lacks_of_passed, None
+        return passed
+
+    def _close(self, key: GangKey) -> None:
+        """Forget what it took to get a gang whole, or absent."""
+        self.partial_binds.close(key)
+        self.advisor.forget(key)
+        if (record := self.gangs.records.find(key)) is not None:
+            record.is_given_grace = False
+
+    def _record(self, gang: Gang, decision: Decision) -> None:
+        """Add a decision to the history of its gang, and to that of all gangs."""
+        if isinstance(decision, decide.Search):
+            return
+        because, now = getattr(decision, "because", None), self.gangs.waits.now()
+        text, reason = ("", "") if because is None else (messages.why(gang, because), type(because).__name__)
+        entry = Transition.of(now, type(decision).__name__, reason, text)
+        history = self.gangs.records.of(gang.key).history
+        history.add(entry)
+        self.gangs.records.decisions.add(gang.key, entry)
+        plan = plan_of(decision)
+        if plan is not None:
+            search = plan.search
+            history.plan = PlanSummary(
+                now,
+                plan.feasible,
+                len(plan.assignments),
+                len(plan.unplaced),
+                search.score,
+                search.generations,
+                search.stopped_by,
+                search.found_by,
+            )
+
+
+def plan_of(decision: Decision) -> Plan | None:
+    """Return the plan that a decision goes by, None without one."""
+    match decision:
+        case decide.Bind(placed):
+            return placed.plan
+        case decide.SearchLonger(plan):
+            return plan
+        case decide.Wait(reasons.NoCapacity(plan=plan)) | decide.Release(because=reasons.NoCapacity(plan=plan)):
+            return plan
+    return None

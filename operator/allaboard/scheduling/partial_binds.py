@@ -1,272 +1,194 @@
-"""Gangs that are half bound: finished forward while there is hope, undone when there is none, healed when they were whole before.
+"""Gangs that are partially bound: finished forward while there is hope, released when there is none, healed when they were whole before.
 
-Only gangs that a transaction of ours left half bound are undone, and by whom that was doesn't matter: the pods say so. One that was
-whole and has lost a member since is healed, however long that takes, unless it has asked for less.
+Only gangs that a transaction of ours left partially bound are released, whichever leader that was: the pods say so. One that was whole and
+has lost a member since is healed, however long that takes, unless it has asked for less. ``records.partial_bind`` has the states.
 """
 
 import asyncio
 import logging
-import math
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 
 from allaboard.binding.bind import Binder
 from allaboard.binding.job_suspension import JobKeptError, JobRestarter
-from allaboard.binding.outcomes import Committed, Undone
+from allaboard.binding.outcomes import Undone
 from allaboard.binding.transaction import undo
-from allaboard.gangs.registry import GangRegistry
+from allaboard.gangs.run_history import was_cut_off
 from allaboard.kube.client import ApiError
 from allaboard.leadership.lease import LeaseLostError
 from allaboard.model.gang import Gang, GangKey
 from allaboard.model.pod import Pod
-from allaboard.queueing.queue import GangQueue
-from allaboard.records.record import GangRecords, PartialBind
-from allaboard.records.wake_up import ANYTHING
-from allaboard.report import messages
-from allaboard.report.metrics import Metrics
-from allaboard.report.reporter import Reporter
-from allaboard.scheduling.run_history import was_cut_off
+from allaboard.planning.known_gangs import KnownGangs
+from allaboard.records.partial_bind import Event, Leaving, PartialBind
 from allaboard.scheduling.victims import UNASKED_SECONDS, leaving_of, may_suspend
 
 logger = logging.getLogger(__name__)
 
-FORWARD_SECONDS = 5.0
-"""How long the missing members may take to be bound around the bound ones."""
-
-_RETRY_SECONDS = 0.5
 _SLICE = 100  # gangs that are looked at in a row: some milliseconds
 _LEAVING_SECONDS = 40.0
-"""How long seats that were given up may take to be free before others are asked for theirs."""
-_ASKED_SECONDS = 10.0
-"""How long it is waited for whether a half gang can be released, before others are asked."""
+"""How long the capacity of released members may take to be free, before other gangs' members are released instead."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class Released:
+    """What a release has come to. ``is_kept_open``: some members stay bound; ``problem`` is why their Jobs weren't suspended, if any."""
+
+    undone: Undone
+    is_kept_open: bool = False
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class PartialBinds:
-    """What we left half bound, and how far each has come: being finished, undone, or kept open because nobody may be released."""
+    """Keeps the partial binds in the records, and releases the members of gangs that are partially bound."""
 
-    registry: GangRegistry
-    records: GangRecords
-    queue: GangQueue
+    gangs: KnownGangs
     binder: Binder
     restarter: JobRestarter
-    reporter: Reporter
-    metrics: Metrics
-    clock: Callable[[], float] = time.monotonic
 
-    def __contains__(self, key: GangKey) -> bool:
-        """Whether the gang is being finished."""
-        half = self.records.find_partial_bind(key)
-        return half is not None and half.deadline is not None
+    def of(self, key: GangKey) -> PartialBind:
+        """Return the partial bind of a gang; an empty one is added if there is none."""
+        return self.gangs.records.partial_bind(key)
 
-    async def inherit(self) -> None:
-        """See what a scheduler before us left half done: it goes first. Other work goes on in between."""
-        for number, gang in enumerate(self.registry.gangs()):
+    def find(self, key: GangKey) -> PartialBind | None:
+        """Return the partial bind of a gang, None if there is none."""
+        return self.gangs.records.find_partial_bind(key)
+
+    async def inherited(self) -> AsyncGenerator[GangKey, None]:
+        """Find the gangs that an earlier leader left partially bound: they go first. Yield every gang; other work goes on in between."""
+        registry, records = self.gangs.registry, self.gangs.records
+        for number, gang in enumerate(registry.gangs()):
             if number % _SLICE == _SLICE - 1:
                 await asyncio.sleep(0)
-            self.records.of(gang.key).is_inherited = True
-            if was_cut_off(gang, self.registry.group(gang.key)):
+            records.of(gang.key).is_inherited = True
+            if was_cut_off(gang, registry.group(gang.key)):
                 self.add(gang)
-            self.queue.mark(gang.key)
+            yield gang.key
 
     def was_undone(self, key: GangKey) -> bool:
-        """Whether the gang was undone before, so that every member is to be tried beforehand."""
-        record = self.records.find(key)
+        """Return whether members of the gang were released before, so that each member is dry-run at the next bind."""
+        record = self.gangs.records.find(key)
         return record is not None and record.was_undone
 
     def add(self, gang: Gang) -> None:
-        """The gang was left half bound just now; its time runs from the first time that is said."""
-        self.suspect(gang)
-        self._times_out(gang, self.records.partial_bind(gang.key))
+        """Record that the gang was left partially bound just now; its time-out runs from the first time that this is recorded."""
+        self.suspect(gang.key)
+        self._start_timeout(gang)
 
-    def suspect(self, gang: Gang) -> None:
-        """Some of a gang may turn out to be bound: then it is finished. Until then its time-out doesn't run."""
-        half = self.records.partial_bind(gang.key)
-        if half.deadline is None:
-            half.deadline = self.clock() + FORWARD_SECONDS
+    def suspect(self, key: GangKey) -> None:
+        """Record that members of a gang may turn out to be bound: then it is finished. Until then its time-out doesn't run."""
+        self.of(key).move(Event.LEFT_IN_PART, self.gangs.clock())
 
-    def _times_out(self, gang: Gang, half: PartialBind) -> None:
-        """Its time-out runs from the first time that it was found half bound."""
-        if half.expires is None:
-            half.expires = self.clock() + gang.timeout_seconds
+    def _start_timeout(self, gang: Gang) -> None:
+        partial = self.of(gang.key)
+        if partial.expires is None:
+            partial.expires = self.gangs.clock() + gang.timeout_seconds
 
     def renew(self, key: GangKey) -> None:
         """Restart the finish deadline once unanswered binds are resolved; at most once, or every attempt would extend it."""
-        half = self.records.find_partial_bind(key)
-        if half is not None and half.deadline is not None and not half.is_renewed:
-            half.is_renewed = True
-            half.deadline = self.clock() + FORWARD_SECONDS
+        if (partial := self.find(key)) is not None:
+            partial.move(Event.ANSWERED, self.gangs.clock())
 
     def close(self, key: GangKey) -> None:
-        """The gang is whole or absent."""
-        for other, each in self.records.partial_binds():
+        """Record that the gang is whole, absent or gone."""
+        for other, each in self.gangs.records.partial_binds():
             if key in (other, each.made_way_for):
                 each.made_way_for = None
-        if (half := self.records.find_partial_bind(key)) is not None:
-            half.deadline = half.expires = None
-            half.is_renewed = half.is_kept_open = half.was_tried = False
-            half.restarts_at = -math.inf
+        if (partial := self.find(key)) is not None:
+            partial.close(self.gangs.clock())
 
     def observe(self, gang: Gang) -> bool:
-        """Note, at a look, whether whoever was before us left it half done, which run has been whole, and since when it is half bound.
+        """Record what a look at the gang shows: whether it was left partially bound, since when it is, and which run has been whole.
 
         Return whether the run is known only now to have been whole.
         """
-        record = self.records.of(gang.key)
+        record, now = self.gangs.records.of(gang.key), self.gangs.clock()
         if record.is_inherited:  # no earlier leader can bind its members any more
             record.is_inherited = False
-            if was_cut_off(gang, self.registry.group(gang.key)):
+            if was_cut_off(gang, self.gangs.registry.group(gang.key)):
                 logger.info("gang %s: a transaction was cut off, %d members are missing", gang.key, gang.missing_of_stamped)
                 self.add(gang)
-                self.records.partial_bind(gang.key).deadline = self.clock() + FORWARD_SECONDS  # until now it could not be looked at
-        half = record.partial_bind
-        if half is not None and not gang.is_open:
-            half.deadline = None
+                self.of(gang.key).move(Event.INHERITED, now)  # until now it could not be looked at
+        partial = record.partial_bind
+        if partial is not None and not gang.is_open:
+            partial.move(Event.SEEN_CLOSED, now)
         is_news = False
-        if gang.run and not (half and (half.is_finishing or half.is_kept_open)):
-            is_news = record.note_whole(gang)  # or it can't be told, and must not be by whoever comes after us either
+        if gang.run and not (partial and (partial.is_finishing or partial.is_kept_open)):
+            is_news = record.note_whole(gang)  # or it can't be told, and must not be by a later leader either
         if gang.is_open and gang.missing_of_stamped:
-            self._times_out(gang, self.records.partial_bind(gang.key))
-        elif half is not None:
-            half.expires, half.was_tried = None, False
+            self._start_timeout(gang)
+        elif partial is not None:
+            partial.expires, partial.was_tried = None, False
         return is_news
 
     def failed(self, key: GangKey) -> None:
-        """An attempt at the gang has failed: if it is half bound and its time is over, it isn't looked for seats first any more."""
-        if (half := self.records.find_partial_bind(key)) is not None:
-            half.was_tried = half.has_timed_out(self.clock())
+        """Record that an attempt has failed: a partially bound gang whose time is over isn't searched for before it is released."""
+        if (partial := self.find(key)) is not None:
+            partial.was_tried = partial.has_timed_out(self.gangs.clock())
 
-    def next_look(self, gang: Gang) -> float | None:
-        """When the gang must be looked at even if nothing happens: its time is over then, or that of a half gang it may wait for.
+    def pace(self, gang: Gang) -> None:
+        """Record that the gang is released for its own sake: the next time is a time-out later, after another search."""
+        partial = self.of(gang.key)
+        partial.restarts_at, partial.was_tried = self.gangs.clock() + gang.timeout_seconds, False
 
-        Or seats that were given up are waited for no longer: meanwhile fewer are asked for theirs.
+    def is_waiting(self, key: GangKey) -> bool:
+        """Return whether a gang still lacks capacity, and isn't being released for another one."""
+        gang, partial = self.gangs.registry.gang(key), self.find(key)
+        return gang is not None and bool(gang.missing) and not (partial is not None and partial.is_going(self.gangs.clock()))
+
+    async def release(
+        self, gang: Gang, pods: Sequence[Pod], *, force: bool = False, other: GangKey | None = None, is_paced: bool = False
+    ) -> Released:
+        """Release bound ``pods``, and record what became of them; ``force`` evicts those that run.
+
+        ``other`` is the gang that needs their capacity, None if they are released for the gang's own sake. Jobs that would count a lost pod
+        as a failure are suspended if they may be, and if ``other`` still needs the capacity by then.
         """
-        now, mine = self.clock(), self.records.find_partial_bind(gang.key)
-        times = [mine.deadline, mine.restarts_at, mine.expires] if mine else []
-        for _, half in self.records.partial_binds():
-            times += [half.unasked_until, half.asked_until, half.released_until]
-            if half.deadline is not None or half.is_kept_open:
-                times.append(half.expires)
-        return min((when for when in times if when is not None and when > now), default=None)
-
-    def finish(self, gang: Gang, retry_after: float) -> None:
-        """Have the missing placed around the bound, before anybody else."""
-        self.add(gang)
-        pause = min(max(_RETRY_SECONDS, retry_after), FORWARD_SECONDS)
-        self.queue.retry(gang.key, pause, is_firm=retry_after > 0)
-
-    async def undo_refused(self, gang: Gang, outcome: Committed) -> None:
-        """Undo a gang of which a member was refused for good."""
-        self.add(gang)
-        pods = [*gang.bound, *(seat.pod for seat in outcome.bound)]
-        await self.undo(gang, pods, messages.not_bound(outcome), at_least=outcome.retry_after)
-
-    async def undo_overdue(self, gang: Gang) -> None:
-        """Undo a gang whose time is over."""
-        text = f"{gang.missing} missing members could not be bound within {FORWARD_SECONDS:g} s"
-        await self.undo(gang, gang.bound, text)
-
-    async def give_up(self, gang: Gang) -> None:
-        """Release all members of a gang that has lost some and wants that; who is kept is healed as others are, in between."""
-        self._began(gang)
-        text = f"{gang.missing} lost members could not be replaced within {gang.timeout_seconds} s"
-        await self._undo_in_turn(gang, text, even_running=True)
-
-    async def restart_jobs(self, gang: Gang) -> None:
-        """Release all members of a half gang that its Jobs have kept open; in between it is looked for seats as others are."""
-        self._began(gang)
-        await self._undo_in_turn(gang, f"{gang.missing} missing members could not be bound within {gang.timeout_seconds} s")
-
-    def _began(self, gang: Gang) -> None:
-        half = self.records.partial_bind(gang.key)
-        half.restarts_at, half.was_tried = self.clock() + gang.timeout_seconds, False
-
-    async def yield_to(self, other: Gang, gang: Gang) -> None:
-        """Release all members of the half ``gang``, whose seats ``other`` needs."""
-        # Names of other namespaces are nobody's business.
-        who = f"podgroup {other.key}" if other.key.namespace == gang.key.namespace else "a podgroup of another namespace"
-        text = f"not whole within {gang.timeout_seconds} s, and {who} needs the seats of its {len(gang.bound)} bound members"
-        # One that is kept open all the same is looked at when it would have been: those who ask for its seats must not hold up its turn.
-        half = self.records.partial_bind(gang.key)
-        half.made_way_for = other.key
-        undone = await self._release(gang, gang.bound, text, even_running=True, is_wanted=lambda: self._waits(other.key))
-        if undone.released:
-            self.queue.fail(gang.key, ANYTHING, seen=self.queue.changes, retry_by=self.clock())
-        else:
-            half.made_way_for = None
-            half.unasked_until = self.clock() + UNASKED_SECONDS
-        if undone.is_unfinished or not undone.released:
-            self.queue.retry(other.key, FORWARD_SECONDS)
-
-    async def undo(self, gang: Gang, pods: Sequence[Pod], message: str, *, at_least: float = 0.0) -> None:
-        """Release the bound ``pods`` that may be released; the gang is placed anew after a pause, of ``at_least`` so many seconds."""
-        self._again(gang, await self._release(gang, pods, message), at_least=at_least)
-
-    async def _undo_in_turn(self, gang: Gang, message: str, *, even_running: bool = False) -> None:
-        """As ``undo``, of all that are bound. If nobody may be released no failure is counted, and seats are looked for in a moment."""
-        undone = await self._release(gang, gang.bound, message, even_running=even_running)
-        if undone.released or undone.is_unfinished:
-            self._again(gang, undone, even_running=even_running)
-        else:
-            self.queue.resume(gang.key, _RETRY_SECONDS)
-
-    def _again(self, gang: Gang, undone: Undone, *, even_running: bool = False, at_least: float = 0.0) -> None:
-        if undone.is_unfinished and not even_running:
-            self.records.partial_bind(gang.key).deadline = self.clock()
-            self.queue.retry(gang.key, _RETRY_SECONDS)
-        else:
-            self.queue.fail(gang.key, ANYTHING, seen=self.queue.changes, retry_by=self.clock(), at_least=at_least)
-
-    def _waits(self, key: GangKey) -> bool:
-        """Whether a gang lacks seats still, and hasn't made way for others meanwhile."""
-        gang, half = self.registry.gang(key), self.records.find_partial_bind(key)
-        return gang is not None and bool(gang.missing) and not (half is not None and half.is_going(self.clock()))
-
-    async def _release(
-        self, gang: Gang, pods: Sequence[Pod], message: str, *, even_running: bool = False, is_wanted: Callable[[], bool] = lambda: True
-    ) -> Undone:
-        """Release ``pods``, and note and tell what has become of them. Jobs are suspended if that ``is_wanted`` once they may."""
-        half, began = self.records.partial_bind(gang.key), self.clock()
-        before = leaving_of(gang, half, began)
-        half.asked_until = began + _ASKED_SECONDS
+        partial, clock = self.of(gang.key), self.gangs.clock
+        if is_paced:
+            self.pace(gang)
+        if other is not None:
+            partial.made_way_for = other
+        began = clock()
+        before = leaving_of(gang, partial, began)
+        partial.move(Event.RELEASE_BEGAN, began)
         try:
-            undone, problem = await undo(pods, self.binder, even_running=even_running), ""
-            if not undone.is_unfinished and may_suspend(gang, half, self.clock()):
+            undone, problem = await undo(pods, self.binder, even_running=force), ""
+            if not undone.is_unfinished and may_suspend(gang, partial, clock()):
                 # A pod that was released may be seen for a while yet: its Job isn't suspended for it.
                 leaves = {pod.uid for pod in (*before, *undone.released)}
                 kept = [pod for pod in pods if pod.uid not in leaves]
-                undone, problem = await self._suspended(gang, kept, undone, even_running, is_wanted)
+                undone, problem = await self._suspended(gang, kept, undone, force, lambda: other is None or self.is_waiting(other))
         finally:
-            half.asked_until = -math.inf
-        half.released, half.released_until = (*before, *undone.released), began + min(gang.timeout_seconds, _LEAVING_SECONDS)
+            partial.move(Event.RELEASE_FAILED, clock())
+        partial.leaving = Leaving((*before, *undone.released), began + min(gang.timeout_seconds, _LEAVING_SECONDS))
         if undone.released:
-            self.records.of(gang.key).was_undone = True
-            self.metrics.transactions.labels("undone").inc()
-            self.reporter.undone(gang, undone.released, message)
-        if undone.is_unfinished and not even_running:
-            return undone
-        if {pod.uid for pod in pods} - {pod.uid for pod in half.released}:
-            half.deadline, half.is_kept_open = None, True
-            self.reporter.kept_open(gang, messages.kept_open(gang, pods, message, problem))
-        else:
-            # Should the next look find one that was said to be gone, it is undone again.
-            half.deadline, half.is_kept_open = self.clock(), False
-        return undone
+            self.gangs.records.of(gang.key).was_undone = True
+        elif other is not None:
+            # A gang that is kept open all the same is looked at when it would have been: the gang that asks must not delay that.
+            partial.made_way_for, partial.unasked_until = None, clock() + UNASKED_SECONDS
+        if undone.is_unfinished and not force:
+            partial.move(Event.RELEASE_UNFINISHED, clock())
+            return Released(undone)
+        if {pod.uid for pod in pods} - {pod.uid for pod in partial.leaving.members}:
+            partial.move(Event.SOME_KEPT, clock())
+            return Released(undone, is_kept_open=True, problem=problem)
+        partial.move(Event.ALL_RELEASED, clock())
+        return Released(undone)
 
     async def _suspended(
-        self, gang: Gang, kept: Sequence[Pod], undone: Undone, even_running: bool, is_wanted: Callable[[], bool]
+        self, gang: Gang, kept: Sequence[Pod], undone: Undone, force: bool, is_wanted: Callable[[], bool]
     ) -> tuple[Undone, str]:
-        """What is undone once the Jobs of the ``kept`` were suspended and resumed, if all are Jobs' pods; else why not."""
+        """Return what is released once the Jobs of the ``kept`` were suspended and resumed, if all are Jobs' pods; else why not."""
         if not kept or not all(pod.is_of_job for pod in kept):
             return undone, ""
-        half = self.records.partial_bind(gang.key)
-        before, half.restarts_at = half.restarts_at, self.clock() + gang.timeout_seconds
+        partial = self.of(gang.key)
+        before, partial.restarts_at = partial.restarts_at, self.gangs.clock() + gang.timeout_seconds
         try:
-            await self.restarter.restart(kept, even_running=even_running, is_wanted=lambda: bool(undone.released) or is_wanted())
+            await self.restarter.restart(kept, even_running=force, is_wanted=lambda: bool(undone.released) or is_wanted())
         except JobKeptError as error:
             if not is_wanted():
-                half.restarts_at = before  # its own time isn't put off by others'
+                partial.restarts_at = before  # its own time isn't put off by other gangs'
             return undone, str(error)
         except (ApiError, LeaseLostError) as error:
             logger.warning("gang %s: its jobs could not be suspended: %s; trying again", gang.key, error)

@@ -1,30 +1,42 @@
-"""What ``allaboard run`` would do: the real problem and search, on records made from the simulated cluster.
+"""The scheduler as a player of replays: the planning round that ``allaboard run`` calls, on a copy of the simulated cluster.
 
-Nodes and specs are made once; what is taken is an array of which only the rows that have changed are written again. What the
-scheduler does with gangs that are pending together is ``seat_together`` alone: the rest of this module translates.
+Nodes and specs are made once. What is taken is an array, of which only the rows that have changed are written again.
 """
 
-import zlib
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 
 from allaboard.cluster.workload import WorkloadCounter
 from allaboard.model.arrays import Floats
 from allaboard.model.constraints import NodeSelectorTerm, Requirement, SchedulingSpec
+from allaboard.model.gang import Gang, GangKey
+from allaboard.model.gpu_inventory import gpus_of
+from allaboard.model.gpus import NO_CARDS
 from allaboard.model.node import Node
 from allaboard.model.pod import Pod
 from allaboard.model.requests import as_requests
-from allaboard.model.snapshot import Snapshot, Workload
-from allaboard.placement import Budget, NodeFilters, build_problem, search
-from allaboard.placement.contest.contest import Waiting, contest_of
-from allaboard.placement.contest.joint import place_together
+from allaboard.model.snapshot import Snapshot
+from allaboard.placement import Budget, NodeFilters, build_problem
 from allaboard.placement.problem.objectives import WEIGHTS
 from allaboard.placement.problem.prices import gap_worth, prices_of
 from allaboard.placement.rules.devices import best_device, whole_devices
 from allaboard.placement.strategies.trial import StrategyError, tried
+from allaboard.planning.answers import Answer, Failed, Outdated, Placed, Refused
+from allaboard.planning.gang_problem import Packings
+from allaboard.planning.planner import Planner
+from allaboard.planning.prepared import PreparedGang, prepared
+from allaboard.planning.search_costs import SearchCosts
+from allaboard.planning.search_processes import Searcher
+from allaboard.planning.standstill import Standstill
+from allaboard.queueing.order import order_of
+from allaboard.queueing.ranks import OVERTAKING
+from allaboard.queueing.search_time import SearchTime
+from allaboard.records.record import GangRecords
+from allaboard.records.sort_key import Order
+from allaboard.report.metrics import Metrics
+from allaboard.runtime.inline import finished
 from allaboard.simulation.baselines import fullest_devices
 from allaboard.simulation.player import Seats, Setup
 from allaboard.simulation.state import ClusterState, Seat
@@ -35,44 +47,25 @@ PRODUCT = "nvidia.com/gpu.product"
 RESOURCES = ("cpu", "memory", GPU, "pods")
 _PODS = 10_000
 """Of each node; traces don't limit them."""
-
-
-Placed = tuple[int, Mapping[str, str]]
-"""Which gang, and the node of each of its pods by uid, surplus ones left out."""
-
-
-@dataclass(frozen=True, slots=True)
-class PendingGang:
-    """Pods that are placed together. ``seed`` is for the search, and differs from one attempt to the next."""
-
-    pods: tuple[Pod, ...]
-    minimum: int
-    seed: int
+_NAMESPACE = "default"
+_NO_TIMEOUT = 2**31 - 1
 
 
 class Genetic:
-    """The scheduler's own strategy, with the settings and the objective of ``Setup``."""
+    """The scheduler itself, with the settings and the objective of ``Setup``: its planning round, on the simulated cluster."""
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
-        self._filters = NodeFilters()
         self._mirror: _Mirror | None = None
-        self._attempts: Counter[str] = Counter()
+        self._pending: _Pending | None = None
 
     def place(self, state: ClusterState, pending: Sequence[Arrival]) -> Sequence[Seats | None]:
-        """As ``Player.place``."""
-        if self._mirror is None or self._mirror.state is not state:
+        """As ``Player.place``. Raises ``SearchError`` if a search fails."""
+        if self._mirror is None or self._pending is None or self._mirror.state is not state:
             self._mirror = _Mirror(state)
-        gangs = [PendingGang(self._mirror.pods(arrival), arrival.minimum, self._seed(arrival)) for arrival in pending]
-        snapshot = self._mirror.snapshot(pending)
-        found = seat_together(gangs, snapshot, self._setup, self._filters)
-        return self._mirror.seats(pending, found, gap_worth(prices_of(snapshot.mix), WEIGHTS[self._setup.objective]))
-
-    def _seed(self, arrival: Arrival) -> int:
-        """As the scheduler has it, of the gang and the attempt; and of the run, since its names are the same in each."""
-        attempt = self._attempts[arrival.name]
-        self._attempts[arrival.name] += 1
-        return zlib.crc32(f"{self._setup.seed}/{arrival.name}/{attempt}".encode())
+            self._pending = _Pending(self._mirror, self._setup)
+        with state.trial():
+            return finished(self._pending.decide(pending))
 
 
 class ByStrategy:
@@ -96,7 +89,8 @@ class ByStrategy:
             return [self._gang(self._mirror, arrival) for arrival in pending]
 
     def _gang(self, mirror: "_Mirror", arrival: Arrival) -> Seats | None:
-        snapshot, objective = mirror.snapshot([arrival]), self._setup.objective
+        mirror.see([arrival])
+        snapshot, objective = mirror.snapshot(), self._setup.objective
         problem = build_problem(mirror.pods(arrival), arrival.minimum, snapshot, objective=objective, filters=self._filters)
         try:
             plan = tried(self._name, self._arguments, problem, Budget())
@@ -106,15 +100,81 @@ class ByStrategy:
         return mirror.seated(arrival, dict(plan.assignments), worth) if plan else None
 
 
-def seat_together(gangs: Sequence[PendingGang], snapshot: Snapshot, setup: Setup, filters: NodeFilters) -> Sequence[Placed]:
-    """The gangs that are placed, in the order in which they take their seats; those that aren't are left out."""
-    if len(gangs) == 1:
-        problem = build_problem(gangs[0].pods, gangs[0].minimum, snapshot, objective=setup.objective, filters=filters)
-        plan = search(problem, setup.search, gangs[0].seed)
-        return [(0, dict(plan.assignments))] if plan.feasible else []
-    waiting = [Waiting(gang.pods, gang.minimum, gang.seed, setup.objective) for gang in gangs]
-    joint = place_together(contest_of(waiting, snapshot, filters), setup.search)
-    return [(position, dict(found.assignments)) for position in joint.taken if (found := joint.plans[position])]
+class _Pending(Standstill):
+    """The gangs that are pending in a replay at one moment."""
+
+    def __init__(self, mirror: "_Mirror", setup: Setup) -> None:
+        self._records = GangRecords()
+        costs = SearchCosts(Metrics(), SearchTime(_no_time), _no_time)
+        searcher = Searcher(setup.search, workers=0)
+        super().__init__(Planner(mirror, self._records, searcher, costs, Packings(), OVERTAKING, seed=setup.seed), self._records)
+        self._mirror = mirror
+        self._setup = setup
+        self._arrivals: dict[GangKey, Arrival] = {}
+        self._gangs: dict[GangKey, Gang] = {}
+        self._positions: dict[GangKey, int] = {}
+        self._seats: dict[GangKey, list[Seat | None]] = {}
+        self._worth: Floats | None = None
+
+    async def decide(self, pending: Sequence[Arrival]) -> Sequence[Seats | None]:
+        """Return the seats of each of ``pending``, None for a gang that isn't placed; what is placed is taken from the cluster."""
+        self._mirror.see(pending)
+        self._worth = gap_worth(prices_of(self._mirror.mix), WEIGHTS[self._setup.objective])
+        self._arrivals = {_key_of(arrival): arrival for arrival in pending}
+        self._positions = {key: position for position, key in enumerate(self._arrivals)}
+        self._gangs = {key: self._gang(key, arrival) for key, arrival in self._arrivals.items()}
+        self._seats = {}
+        await self.run(self._arrivals)
+        return [tuple(self._seats[key]) if key in self._seats else None for key in self._arrivals]
+
+    def gang(self, key: GangKey) -> Gang | None:
+        """As ``planning.round.Due``."""
+        return self._gangs[key]
+
+    def prepared(self, key: GangKey) -> PreparedGang | None:
+        """As ``planning.round.Due``."""
+        gang = self._gangs[key]
+        return prepared(gang) if gang.can_act else None
+
+    def place(self, key: GangKey) -> Order:
+        """As ``planning.round.Due``: by priority, then as they came."""
+        return order_of(self._gangs[key], since=float(self._positions[key]))
+
+    def carry_out(self, answer: Answer, *, is_again: bool) -> None:
+        """Take the seats of a placed gang; as ``Standstill``."""
+        key = answer.gang.key
+        match answer:
+            case Placed(assignments=assignments):
+                nodes = {each.pod.uid: each.node_name for each in assignments}
+                found, known = self._mirror.seated(self._arrivals[key], nodes, self._worth), self._seats.get(key)
+                self._seats[key] = [new or old for new, old in zip(found, known, strict=True)] if known else list(found)
+                gang = self._gangs[key]
+                members = tuple(replace(pod, node_name=nodes.get(pod.uid, pod.node_name)) for pod in gang.members)
+                self._gangs[key] = replace(gang, members=members)
+                self._records.forget(key)
+            case Failed(error=error):
+                raise error
+            case Refused() | Outdated() if not is_again:
+                self._records.of(key).queue.attempts += 1
+
+    def _gang(self, key: GangKey, arrival: Arrival) -> Gang:
+        return Gang(
+            key=key,
+            min_member=arrival.minimum,
+            members=self._mirror.pods(arrival),
+            priority=arrival.priority,
+            created=arrival.at_seconds,
+            objective=self._setup.objective,
+            timeout_seconds=_NO_TIMEOUT,
+        )
+
+
+def _key_of(arrival: Arrival) -> GangKey:
+    return GangKey(_NAMESPACE, arrival.name, "PodGroup" if len(arrival.members) > 1 else "Pod")
+
+
+def _no_time() -> float:
+    return 0.0
 
 
 class _Mirror:
@@ -122,8 +182,12 @@ class _Mirror:
 
     def __init__(self, state: ClusterState) -> None:
         self.state = state
-        self._nodes = tuple(_node(node) for node in state.nodes)
-        self._rows = {node.name: row for row, node in enumerate(self._nodes)}
+        # By name, as the scheduler has them: among equal nodes the first is taken.
+        self._order = np.array(sorted(range(len(state.nodes)), key=lambda row: state.nodes[row].name), dtype=np.int64)
+        self._positions = np.argsort(self._order)
+        self._nodes = tuple(_node(state.nodes[row]) for row in self._order.tolist())
+        self._gpus = gpus_of(self._nodes, NO_CARDS)
+        self._rows = {node.name: row for row, node in enumerate(state.nodes)}
         self._specs = tuple(_spec(task) for task in state.classes)
         amounts = [[dict(node.allocatable).get(resource, 0) for resource in RESOURCES] for node in self._nodes]
         self._allocatable = np.array(amounts, dtype=np.int64).reshape(len(self._nodes), len(RESOURCES))
@@ -133,30 +197,15 @@ class _Mirror:
         self._is_shared = any(task.is_shared for task in state.classes)
         self._workload = WorkloadCounter()
         self._counted = np.zeros(len(state.classes), dtype=np.int64)
+        self.mix = self._workload.mix()
 
-    def snapshot(self, pending: Sequence[Arrival]) -> Snapshot:
-        """The cluster as it is. Of devices that are shared, those count as taken that anybody uses a part of."""
-        changed = self.state.changes[self._seen :]
-        self._seen = len(self.state.changes)
-        if changed:
-            rows = np.unique(np.array(changed, dtype=np.int64))
-            free = np.stack(
-                [
-                    self.state.free_cpu[rows],
-                    self.state.free_memory[rows],
-                    whole_devices(self.state.devices[rows]),
-                    self._allocatable[rows, RESOURCES.index("pods")],
-                ],
-                axis=1,
-            )
-            self._used[rows] = self._allocatable[rows] - free
-        used = self._used.copy()
-        used.setflags(write=False)
-        devices = self.state.devices.copy() if self._is_shared else None
-        return Snapshot(self._nodes, RESOURCES, self._allocatable, used, devices=devices, mix=self._mix(pending))
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """The number of nodes."""
+        return {"nodes": len(self._nodes)}
 
-    def _mix(self, pending: Sequence[Arrival]) -> Workload:
-        """The cluster's workload as the scheduler counts it: of the pods that there are, bound or waiting. The future is not known."""
+    def see(self, pending: Sequence[Arrival]) -> None:
+        """Count the cluster's workload as the scheduler does: the pods that there are, bound or pending, and none that are to come."""
         members = [member for arrival in pending for member in arrival.members]
         there = self.state.seated + np.bincount(np.array(members, dtype=np.int64), minlength=len(self._counted))
         for position in np.flatnonzero(there != self._counted).tolist():
@@ -165,7 +214,29 @@ class _Mirror:
             for _ in range(abs(more)):
                 self._workload.replace(None if more > 0 else pod, pod if more > 0 else None)
         self._counted = there
-        return self._workload.mix()
+        self.mix = self._workload.mix()
+
+    def snapshot(self, priority: int | None = None) -> Snapshot:
+        """Return the cluster now. A device that is shared counts as taken if a pod uses a part of it."""
+        changed = self.state.changes[self._seen :]
+        self._seen = len(self.state.changes)
+        if changed:
+            rows = np.unique(np.array(changed, dtype=np.int64))
+            positions = self._positions[rows]
+            free = np.stack(
+                [
+                    self.state.free_cpu[rows],
+                    self.state.free_memory[rows],
+                    whole_devices(self.state.devices[rows]),
+                    self._allocatable[positions, RESOURCES.index("pods")],
+                ],
+                axis=1,
+            )
+            self._used[positions] = self._allocatable[positions] - free
+        used = self._used.copy()
+        used.setflags(write=False)
+        devices = self.state.devices[self._order] if self._is_shared else None
+        return Snapshot(self._nodes, RESOURCES, self._allocatable, used, devices=devices, mix=self.mix).with_gpus(self._gpus)
 
     def pods(self, arrival: Arrival) -> tuple[Pod, ...]:
         """The members of a gang as pending pods."""
@@ -173,7 +244,7 @@ class _Mirror:
 
     def _pod(self, gang: str, index: int, position: int, arrival: Arrival | None = None) -> Pod:
         return Pod(
-            namespace="simulation",
+            namespace=_NAMESPACE,
             name=f"{gang}-{index}",
             uid=f"{gang}/{index}",
             resource_version="1",
@@ -184,14 +255,6 @@ class _Mirror:
             priority=arrival.priority if arrival else 0,
             spec=self._specs[position],
         )
-
-    def seats(self, pending: Sequence[Arrival], found: Sequence[Placed], worth: Floats | None) -> list[Seats | None]:
-        """Nodes by pod as seats, with the devices that each pod is given."""
-        seats: list[Seats | None] = [None] * len(pending)
-        with self.state.trial():
-            for position, nodes in found:
-                seats[position] = self.seated(pending[position], nodes, worth)
-        return seats
 
     def seated(self, arrival: Arrival, nodes: Mapping[str, str], worth: Floats | None) -> Seats:
         """Take the seats of one gang, as ``placement.rules.devices`` counts: whole devices first, then the large shares."""

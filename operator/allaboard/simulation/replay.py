@@ -55,7 +55,10 @@ class Replay:
 
 
 def replay(workload: Workload, strategy: Player, mix: TargetMix, *, batch: int = 1, samples: int = SAMPLES) -> Replay:
-    """Replay ``workload``; at most ``batch`` pending gangs are shown to ``strategy`` at once. Raises ``BadSeatError``."""
+    """Replay ``workload``. Raises ``BadSeatError``.
+
+    Where gangs don't wait, ``batch`` of them arrive at a time. Where they do, all that are due are offered to ``strategy`` at once.
+    """
     run = _Run(workload, strategy, mix, batch, samples)
     return run.in_time() if workload.waits else run.in_order()
 
@@ -119,7 +122,9 @@ class _Run:
             self.queue.sort(key=lambda arrival: (-arrival.priority, arrival.at_seconds))
             newcomers = {id(arrival) for arrival in arrivals[first:position]}
             tried = self.queue if has_freed else [arrival for arrival in self.queue if id(arrival) in newcomers]
-            self._try(tried)
+            left = {id(arrival) for arrival in self._offer(tried)}
+            gone = {id(arrival) for arrival in tried} - left
+            self.queue = [arrival for arrival in self.queue if id(arrival) not in gone]
             if position >= sampled:
                 self._sample()
                 sampled = position + self._every if position < len(arrivals) else position
@@ -130,13 +135,6 @@ class _Run:
         last = self.timeline[-1]
         return self._outcome(last.allocated_percent, last.fragmentation_percent)
 
-    def _try(self, tried: Sequence[Arrival]) -> None:
-        left: set[int] = set()
-        for first in range(0, len(tried), self.batch):
-            left |= {id(arrival) for arrival in self._offer(tried[first : first + self.batch])}
-        gone = {id(arrival) for arrival in tried} - left
-        self.queue = [arrival for arrival in self.queue if id(arrival) not in gone]
-
     def _arrive(self, arrivals: Sequence[Arrival]) -> None:
         for arrival in arrivals:
             for member in arrival.members:
@@ -145,7 +143,7 @@ class _Run:
 
     def _offer(self, pending: Sequence[Arrival]) -> list[Arrival]:
         """Those of ``pending`` that were not placed."""
-        found = self.strategy.place(self.state, pending)
+        found = self.strategy.place(self.state, pending) if pending else []
         if len(found) != len(pending):
             raise BadSeatError(f"the strategy has answered for {len(found)} of {len(pending)} gangs")
         left = []

@@ -1,29 +1,33 @@
-"""What the scheduler would decide about gangs that are all due at once: by its order, its planner and its last check, without a server.
+"""Returns what the scheduler would decide about gangs that are all due at once, without a server: by the planning round of its cycle.
 
-A gang that is given seats is bound in the view at once, and those behind it are placed around it. Time stands still, so that the same
-question has the same answer: nobody owes anything for a search that took long.
+A gang that is placed has its pods assigned in the view at once, and the gangs behind it are planned around them. Time stands still, so
+that the same question has the same answer: no namespace goes behind the others for search time that it has used.
 """
 
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from allaboard.binding.outcomes import Assignment, Refused
-from allaboard.binding.precheck import checked
 from allaboard.cluster.view import ClusterView
 from allaboard.cluster.volumes import VolumeView
 from allaboard.gangs.registry import GangRegistry
 from allaboard.model.gang import Gang, GangKey
 from allaboard.model.pod import Pod
-from allaboard.model.reasons import Code
+from allaboard.model.reasons import Cause, Code
 from allaboard.placement import Plan, SearchSettings
+from allaboard.planning.answers import Answer, Failed, Outdated, Placed, Refused, SearchLonger
 from allaboard.planning.gang_problem import Packings
-from allaboard.planning.planner import MOST_PODS, MOST_TOGETHER, Planner, goes_alone
+from allaboard.planning.planner import Planner
 from allaboard.planning.plugin_processes import PluginProcesses
+from allaboard.planning.prepared import PreparedGang, prepared
 from allaboard.planning.resolve import in_surroundings
+from allaboard.planning.search_costs import SearchCosts
 from allaboard.planning.search_processes import Searcher
+from allaboard.planning.standstill import Standstill
 from allaboard.queueing.order import order_of
+from allaboard.queueing.ranks import OVERTAKING
 from allaboard.queueing.search_time import SearchTime
+from allaboard.records.record import GangRecords
+from allaboard.records.sort_key import Order
 from allaboard.report import messages
 from allaboard.report.metrics import Metrics
 from allaboard.settings.options import Settings
@@ -43,38 +47,52 @@ class Decision:
     plan: Plan | None = None
 
 
-class Forecast:
-    """Decides about gangs of ``registry``, which hears of every pod of ``view``."""
+class Forecast(Standstill):
+    """Decides about gangs of ``registry``, which observes every pod of ``view``.
 
-    def __init__(self, view: ClusterView, registry: GangRegistry, settings: Settings, tell: Callable[[Gang, str], None]) -> None:
-        """``tell`` is called when a gang's strategy has failed."""
+    ``warn`` is called with a gang and what its user should know of the way to its plan, such as that its strategy has failed.
+    """
+
+    def __init__(self, view: ClusterView, registry: GangRegistry, settings: Settings, warn: Callable[[Gang, str], None]) -> None:
         self._view = view
         self._registry = registry
         self._levels = settings.levels
+        self._warn = warn
         searcher = Searcher(SearchSettings(**settings.search.model_dump()), workers=0)
         plugin_processes = PluginProcesses(settings.strategy_options.by_name, has_processes=False)
-        shares, packings = SearchTime(_no_time), Packings.by(settings)
-        self._planner = Planner(view, _NoPast(), searcher, Metrics(), _no_time, packings, shares, plugin_processes, tell)
+        costs, records = SearchCosts(Metrics(), SearchTime(_no_time), _no_time), GangRecords()
+        super().__init__(Planner(view, records, searcher, costs, Packings.by(settings), OVERTAKING, plugin_processes), records)
+        self._asked: dict[GangKey, Gang] = {}
         self._decisions: dict[GangKey, Decision] = {}
-        self._left: list[Gang] = []  # for which a short search has found neither seats nor a proof
-        self._refused: dict[Pod, Decision] = {}  # by what a pod that is a gang of its own is like, since the last gang was given seats
+        self._refused: dict[Pod, Decision] = {}  # by what a pod that is a gang of its own is like, since the last gang was placed
         self._advice: dict[Pod, str] = {}  # as above
 
     async def decide(self, gangs: Iterable[Gang]) -> dict[GangKey, Decision]:
-        """What ``scheduling.cycle`` would decide if all ``gangs`` were due: those that contend are placed together."""
+        """Return what the scheduler's cycle would decide if all ``gangs`` were due."""
         self._forget()
-        due = deque(sorted(gangs, key=lambda gang: order_of(gang, since=self._registry.since(gang))))
-        while due:
-            batch = self._due_together(due)
-            plans, _ = await self._planner.plan_together(batch)
-            among = {gang.key: gang for gang in batch}
-            for key in (*plans, *(key for key in among if key not in plans)):
-                await self._attempt(among[key], plans.get(key))
-        # Long searches go on beside the cycle, and end after it.
-        left, self._left = self._left, []
-        for gang in _in_turn(left):
-            await self._attempt_at_length(gang)
+        self._asked = {gang.key: gang for gang in gangs}
+        await self.run(self._asked)
         return self._decisions
+
+    def gang(self, key: GangKey) -> Gang | None:
+        """As ``planning.round.Due``."""
+        return self._registry.gang(key) or self._asked.get(key)
+
+    def prepared(self, key: GangKey) -> PreparedGang | None:
+        """As ``planning.round.Due``."""
+        known = self._prepared(self._asked[key])
+        if isinstance(known, Decision):
+            self._decisions[key] = known
+            return None
+        if (like := _likeness(known)) and like in self._refused:
+            self._decisions[key] = self._refused[like]
+            return None
+        return known
+
+    def place(self, key: GangKey) -> Order:
+        """As ``planning.round.Due``."""
+        gang = self._asked[key]
+        return order_of(gang, since=self._registry.since(gang))
 
     async def advice(self, gang: Gang) -> str:
         """What would help a gang that was refused, all others being where they are now; empty when nothing is known to."""
@@ -94,25 +112,7 @@ class Forecast:
         self._refused.clear()
         self._advice.clear()
 
-    def _due_together(self, due: deque[Gang]) -> list[Gang]:
-        """Take out the first gang, and those next to it that compete on equal terms; who needs no search is decided about."""
-        batch: list[Gang] = []
-        pods = 0
-        while due and len(batch) < MOST_TOGETHER:
-            gang = self._prepared(due[0])
-            if isinstance(gang, Decision):
-                self._decisions[due.popleft().key] = gang
-                continue
-            pods += len(gang.candidates)
-            if batch and (goes_alone(gang) or pods > MOST_PODS or gang.priority != batch[0].priority):
-                break
-            batch.append(gang)
-            due.popleft()
-            if goes_alone(gang):
-                break
-        return batch
-
-    def _prepared(self, gang: Gang) -> Gang | Decision:
+    def _prepared(self, gang: Gang) -> PreparedGang | Decision:
         """The gang as it stands, with what its candidates ask of nodes; what is decided about it when there is nothing to search for."""
         gang = self._registry.gang(gang.key) or gang
         if gang.hold:
@@ -129,65 +129,37 @@ class Forecast:
         if gang.awaits_pods:
             return Decision(False, messages.members_missing(gang), Code.WAITING)
         placed = in_surroundings(gang, VolumeView(), self._view, self._levels)
-        return Decision(None, placed.hold.message, Code.HELD) if placed.hold else placed
+        return Decision(None, placed.hold.message, Code.HELD) if placed.hold else prepared(placed)
 
-    async def _attempt(self, gang: Gang, plan: Plan | None) -> None:
-        """Decide about one gang, unless it takes a long search; the ``plan`` is there if it was placed together with others."""
-        known = self._prepared(gang)
-        if isinstance(known, Decision):
-            self._decisions[gang.key] = known
-            return
-        if plan is None and (like := _likeness(known)) and like in self._refused:
-            self._decisions[gang.key] = self._refused[like]
-            return
-        # In the order of a batch the first may have taken what the others were to have: affinities aren't known to a joint search.
-        if plan is None or not self._seats(known, plan):
-            plan = await self._planner.plan(known)
-        if plan.feasible is None:
-            self._left.append(gang)
-        else:
-            await self._conclude(known, plan)
+    def carry_out(self, answer: Answer, *, is_again: bool) -> None:
+        """Assign the members of a placed gang in the view, and record what is decided; as ``Standstill``."""
+        gang, key = answer.gang, answer.gang.key
+        match answer:
+            case Placed(plan=plan, assignments=assignments):
+                self._forget()
+                for seat in assignments:
+                    if pod := self._view.pod(seat.pod.key):  # the view's own, which asks for nothing on account of its surroundings
+                        self._view.upsert_pod(replace(pod, node_name=seat.node_name))
+                first = self._decisions[key].plan if is_again else plan
+                self._decisions[key] = Decision(True, self._placed(gang, len(assignments), plan), plan=first)
+            case Refused(plan=plan, cause=None) if not is_again:
+                self._decisions[key] = Decision(True, self._placed(gang, 0, plan), plan=plan)
+            case Refused(plan=plan, cause=Cause() as cause):
+                self._decisions[key] = decision = Decision(plan.feasible, messages.refusal(gang, plan, cause), cause.code, plan)
+                if plan.feasible is False and (like := _likeness(gang)):
+                    self._refused[like] = decision
+            case Outdated(unfit=unfit) if not is_again:
+                self._decisions[key] = Decision(None, messages.not_bound(unfit), Code.RETRYING)
+            case Failed(error=error):
+                raise error
+        if isinstance(answer, Placed | Refused | SearchLonger) and answer.plan is not None and answer.plan.warning:
+            self._warn(gang, answer.plan.warning)
 
-    async def _attempt_at_length(self, gang: Gang) -> None:
-        known = self._prepared(gang)
-        if isinstance(known, Decision):
-            self._decisions[gang.key] = known
-        else:
-            await self._conclude(known, await self._planner.plan_at_length(known))
-
-    async def _conclude(self, gang: Gang, plan: Plan) -> None:
-        """Bind those who have seats now, or say why nobody has."""
-        seats = self._seats(gang, plan)
-        if seats:
-            self._forget()
-        for seat in seats:
-            if pod := self._view.pod(seat.pod.key):  # the view's own, which asks for nothing on account of its surroundings
-                self._view.upsert_pod(replace(pod, node_name=seat.node_name))
-        if not seats and gang.missing:
-            why = await self._planner.cause(gang)
-            self._decisions[gang.key] = decision = Decision(plan.feasible, messages.refusal(gang, plan, why), why.code, plan)
-            if plan.feasible is False and (like := _likeness(gang)):
-                self._refused[like] = decision
-            return
-        there = len(gang.bound) + len(seats)
+    def _placed(self, gang: Gang, assigned: int, plan: Plan) -> str:
+        """Return how many members have a node, and why the first surplus member that has none hasn't."""
         pods = "pod" if len(gang.alive) == 1 else "pods"
-        head = f"{there} of {len(gang.alive)} {pods} placed" + (f", {len(gang.bound)} of them before" if gang.bound else "")
-        self._decisions[gang.key] = Decision(True, head + _left_out(gang, plan), plan=plan)
-
-    def _seats(self, gang: Gang, plan: Plan) -> Sequence[Assignment]:
-        """The seats of a plan that is enough to start on, and holds."""
-        seats = checked(gang, dict(plan.assignments), self._view) if plan.feasible else ()
-        return () if isinstance(seats, Refused) else seats
-
-
-class _NoPast:
-    """No gang has been tried before."""
-
-    def attempts(self, key: GangKey) -> int:
-        return 0
-
-    def must_not_be_overtaken(self, key: GangKey) -> bool:
-        return False
+        head, before = f"{len(gang.bound) + assigned} of {len(gang.alive)} {pods} placed", len(self._asked[gang.key].bound)
+        return head + (f", {before} of them before" if before else "") + _left_out(gang, plan)
 
 
 def _likeness(gang: Gang) -> Pod | None:
@@ -200,17 +172,6 @@ def _likeness(gang: Gang) -> Pod | None:
 
 def _no_time() -> float:
     return 0.0
-
-
-def _in_turn(gangs: Sequence[Gang]) -> Iterator[Gang]:
-    """Long searches are the namespaces' in turn (``planning.long_searches``), each taken to last as long as another."""
-    searched: Counter[str] = Counter()
-    waiting = list(gangs)
-    while waiting:
-        gang = min(waiting, key=lambda gang: (searched[gang.key.namespace], order_of(gang)))
-        waiting.remove(gang)
-        searched[gang.key.namespace] += 1
-        yield gang
 
 
 def _left_out(gang: Gang, plan: Plan) -> str:

@@ -164,7 +164,7 @@ MUTANTS = (
         "whoever is refused is tried again at once",
         "refused_whenever_it_is_bound",
         "storm",
-        (Edit("GangQueue.pause", "self._backoff[1]", "1.0"),),
+        (Edit("GangQueue._pause", "self._backoff.longest", "1.0"),),
     ),
     Mutant(
         "no look before a bind is made again",
@@ -348,25 +348,15 @@ MUTANTS = (
         "Retry-After is forgotten when a gang is undone",
         "undone_with_patience",
         "haste",
-        (
-            Edit(
-                "PartialBinds.undo_refused",
-                "self.undo(gang, pods, messages.not_bound(outcome), at_least=outcome.retry_after)",
-                "self.undo(gang, pods, messages.not_bound(outcome))",
-            ),
-        ),
+        (Edit("Executor._release", "Facts(self.gangs.clock(), pause=release.pause)", "Facts(self.gangs.clock())"),),
     ),
     Mutant(
         "Retry-After is forgotten from one attempt to the next",
         "finished_with_patience",
         "haste",
         (
-            Edit("PartialBinds.finish", "retry_after > 0", "False"),
-            Edit(
-                "Outcomes._whole",
-                "self.queue.fail(gang.key, ANYTHING, seen=attempt.changes, retry_by=self.clock(), at_least=outcome.retry_after)",
-                "self.queue.fail(gang.key, ANYTHING, seen=attempt.changes, retry_by=self.clock())",
-            ),
+            Edit("of_finish", "outcome.retry_after > 0", "False"),
+            Edit("of_whole", "Requeue.failed(retry_by=now, at_least=outcome.retry_after)", "Requeue.failed(retry_by=now)"),
         ),
     ),
     Mutant(
@@ -397,7 +387,7 @@ MUTANTS = (
         "pods without a gang are never scheduled",
         "singles",
         "idle",
-        (Edit("Scheduler.prepare", "self._sealing.awaits_news(gang)", "gang.is_single or self._sealing.awaits_news(gang)"),),
+        (Edit("DueGangs._attempt", "self.unresolved.is_behind(gang)", "gang.is_single or self.unresolved.is_behind(gang)"),),
     ),
     Mutant(
         "taints are ignored",

@@ -4,7 +4,7 @@ from .mutant import PAUSES, Edit, Mutant
 from .turns import PRIORITY_IGNORED
 
 NO_LAST_LOOK = Edit(
-    "Victims.who_yields",
+    "Victims.of",
     """
     if needed and await fits_without(()):
         return ()
@@ -23,7 +23,7 @@ MUTANTS = (
         "others yield although seats are about to be free",
         "leaving_half_gang",
         "release",
-        (Edit("Victims.who_yields", "chain(self._leaving(), pods)", "pods"),),
+        (Edit("Victims.of", "chain(self._leaving(), pods)", "pods"),),
     ),
     Mutant(
         "a half gang yields though there has been room since",
@@ -77,7 +77,7 @@ MUTANTS = (
         "half gangs make way beside a Job that keeps its pods",
         "half_gang_beside_a_job",
         "release",
-        (Edit("Victims.who_yields", "not await self._may_go(other)", "False"),),
+        (Edit("Victims.of", "not await self._may_go(other)", "False"),),
     ),
     Mutant(
         "half gangs make way beside one that a budget keeps",
@@ -101,21 +101,21 @@ MUTANTS = (
         "whoever has only been asked to go counts as leaving",
         "asked_at_the_same_time",
         "release",
-        (Edit("Victims.who_yields", "chain(self._leaving(), pods)", "chain(self._leaving(), pods, _bound_of(self._asked_now()))"),),
+        (Edit("Victims.of", "chain(self._leaving(), pods)", "chain(self._leaving(), pods, _bound_of(self._asked_now()))"),),
     ),
     Mutant(
         "half gangs make way beside one about which something is being done",
         "asked_while_it_is_busy",
         "release",
-        (Edit("Executor._make_way", "victims if not busy else ()", "[each for each in victims if each.key not in busy]"),),
+        (Edit("LongerSearches.release_victims", "victims if not busy else ()", "[each for each in victims if each.key not in busy]"),),
     ),
     Mutant(
         "who refused to yield isn't asked again",
         "refused_to_yield",
         "unresolved",
         (
-            Edit("PartialBinds.yield_to", "undone.is_unfinished or not undone.released", "False"),
-            Edit("PartialBinds.next_look", "[half.unasked_until, half.asked_until, half.released_until]", "[]"),
+            Edit("Executor._release", "undone.is_unfinished or not undone.released", "False"),
+            Edit("PartialBind.times_for_others", "(self.unasked_until, releasing, self.leaving.until, expires)", "(expires,)"),
         ),
     ),
     Mutant(
@@ -125,8 +125,8 @@ MUTANTS = (
         (
             Edit(
                 "PartialBinds.observe",
-                "self._times_out(gang, self.records.partial_bind(gang.key))",
-                "self.records.partial_bind(gang.key).expires = self.clock() + gang.timeout_seconds",
+                "self._start_timeout(gang)",
+                "self.of(gang.key).expires = self.gangs.clock() + gang.timeout_seconds",
             ),
         ),
     ),
@@ -134,13 +134,13 @@ MUTANTS = (
         "a gang's time begins while nobody of it is known to be bound",
         "bound_late_in_doubt",
         "release",
-        (Edit("Outcomes.committed", "self.partial_binds.suspect", "self.partial_binds.add"),),
+        (Edit("Executor.after_bind", "self.partial_binds.suspect(gang.key)", "self.partial_binds.add(gang)"),),
     ),
     Mutant(
         "a half gang's time is renewed by each attempt",
         "unanswered_for_long",
         "forward",
-        (Edit("PartialBinds.renew", "not half.is_renewed", "True"),),
+        (Edit("transition", "isinstance(state, Finishing | Left) and (not is_renewed)", "isinstance(state, Finishing | Left)"),),
     ),
     Mutant(
         "an error that tells nothing is taken for a refusal",
@@ -246,7 +246,7 @@ MUTANTS = (
         "idle",
         (
             Edit(
-                "_look",
+                "_before_search",
                 "not gang.candidates and (gang.is_whole or not gang.alive)",
                 "gang.bound and gang.is_whole or (not gang.candidates and (not gang.alive))",
             ),

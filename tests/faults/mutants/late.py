@@ -65,12 +65,12 @@ MUTANTS = (
         "the plan of a long search is carried out on stale facts",
         "found_while_deaf",
         "stale",
-        (Edit("Executor._at_length", "await until_fresh(self.is_fresh)", ""),),
+        (Edit("LongerSearches._run", "await until_fresh(self.is_fresh)", ""),),
     ),
     Mutant(
         "half gangs make way for a long search by stale facts",
         "asked_while_deaf",
         "stale",
-        (Edit("Executor._make_way_if_refused", "await until_fresh(self.is_fresh)", ""),),
+        (Edit("LongerSearches._release_victims", "await until_fresh(self.is_fresh)", ""),),
     ),
 )

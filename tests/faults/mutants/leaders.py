@@ -34,7 +34,7 @@ MUTANTS = (
         "whoever is stopped waits for nobody",
         "stopped_in_a_commit",
         "open",
-        (Edit("Scheduler.run", "await self._tasks.settled()", "pass"),),
+        (Edit("Executor.stop", "await self.tasks.settled()", "pass"),),
     ),
     Mutant(
         "recovery blinded",
@@ -101,7 +101,7 @@ MUTANTS = (
     fenced_off: set[str] = set()
 """,
             ),
-            Edit("App._schedule", "await scheduler.takeover_reservation.begin(not_fenced_off)", "pass"),
+            Edit("App._schedule", "await scheduler.takeover.begin(not_fenced_off)", "pass"),
         ),
     ),
     Mutant(
@@ -136,7 +136,7 @@ MUTANTS = (
         "no seats are kept for whoever can't be sealed",
         "seats_of_the_dead",
         "over-commit",
-        (Edit("App._schedule", "await scheduler.takeover_reservation.begin(not_fenced_off)", "pass"),),
+        (Edit("App._schedule", "await scheduler.takeover.begin(not_fenced_off)", "pass"),),
     ),
     Mutant(
         "the binds don't say that the gang was whole",
@@ -157,6 +157,6 @@ MUTANTS = (
         "the time of a gang that was cut off runs from when another leads",
         "looked_at_late",
         "priority",
-        (Edit("PartialBinds.observe", "self.records.partial_bind(gang.key).deadline = self.clock() + FORWARD_SECONDS", "pass"),),
+        (Edit("PartialBinds.observe", "self.of(gang.key).move(Event.INHERITED, now)", "pass"),),
     ),
 )

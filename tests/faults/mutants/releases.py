@@ -2,7 +2,7 @@
 
 from .mutant import Edit, Mutant
 
-_ENDS_FIRST = Edit("at_look", "look is not Look.PLACE or half.was_tried", "True")
+_ENDS_FIRST = Edit("before_search", "decision != Search() or partial.was_tried", "True")
 
 MUTANTS = (
     Mutant(
@@ -36,19 +36,19 @@ MUTANTS = (
         "finishing forward removed: undone at once",
         "refused_for_a_while",
         "forward",
-        (Edit("on_reply", "outcome.is_final", "outcome.failed"),),
+        (Edit("after_bind", "outcome.is_final", "outcome.failed"),),
     ),
     Mutant(
         "Jobs are suspended whose gang was whole",
         "job_that_was_whole",
         "release",
-        (Edit("_ending", "half.is_kept_open and gang.undo is Undo.SUSPEND", "gang.undo is Undo.SUSPEND"),),
+        (Edit("_ending", "partial.is_kept_open and gang.undo is Undo.SUSPEND", "gang.undo is Undo.SUSPEND"),),
     ),
     Mutant(
         "Jobs are suspended for pods that were released already",
         "evicted_already",
         "release",
-        (Edit("PartialBinds._release", "{pod.uid for pod in (*before, *undone.released)}", "{pod.uid for pod in undone.released}"),),
+        (Edit("PartialBinds.release", "{pod.uid for pod in (*before, *undone.released)}", "{pod.uid for pod in undone.released}"),),
     ),
     Mutant(
         "a half gang is left as it is",
@@ -56,30 +56,40 @@ MUTANTS = (
         "forward",
         (
             Edit(
-                "Outcomes.committed",
+                "Executor.after_bind",
                 """
-    if reply is Reply.FINISH:
-        self.partial_binds.finish(gang, outcome.retry_after)
-    elif reply is Reply.UNDO:
-        await self.partial_binds.undo_refused(gang, outcome)
-    else:
-        self.partial_binds.failed(gang.key)
-        self.queue.fail(gang.key, ANYTHING, seen=attempt.changes, retry_by=self.clock(), at_least=outcome.retry_after)
-        if at_look(gang, self.records.find_partial_bind(gang.key), self.clock()) is not Look.PLACE:
-            self.queue.retry(gang.key, _ENDING_SECONDS)
+    match decision:
+        case decide.Release():
+            self.partial_binds.add(gang)
+            await self._release(attempt, decision)
+        case decide.Finish():
+            self.partial_binds.add(gang)
+            self._requeue(attempt, requeues.of_finish(outcome))
+        case decide.StayOpen():
+            self.partial_binds.failed(gang.key)
+            is_due = decide.before_search(gang, self.partial_binds.find(gang.key), now) != decide.Search()
+            self._requeue(attempt, requeues.of_open(outcome, now, is_due=is_due))
+        case decide.Whole():
+            self._close(gang.key)
+            self._begin_sweep(gang.key)
+            self.gangs.losses.observe_bind(gang, [seat.pod for seat in outcome.bound], waiting_since)
+            whole = requeues.of_whole(gang, plan, outcome, now, has_surplus=bool(surplus), was_brief=attempt.was_brief)
+            self._requeue(attempt, whole)
 """,
                 """
-    if reply in (Reply.FINISH, Reply.UNDO):
-        self.queue.settle(gang.key)
-    elif False:
-        self.partial_binds.finish(gang, outcome.retry_after)
-    elif reply is Reply.UNDO:
-        await self.partial_binds.undo_refused(gang, outcome)
-    else:
-        self.partial_binds.failed(gang.key)
-        self.queue.fail(gang.key, ANYTHING, seen=attempt.changes, retry_by=self.clock(), at_least=outcome.retry_after)
-        if at_look(gang, self.records.find_partial_bind(gang.key), self.clock()) is not Look.PLACE:
-            self.queue.retry(gang.key, _ENDING_SECONDS)
+    match decision:
+        case decide.Finish() | decide.Release():
+            self._requeue(attempt, [Requeue.settled()])
+        case decide.StayOpen():
+            self.partial_binds.failed(gang.key)
+            is_due = decide.before_search(gang, self.partial_binds.find(gang.key), now) != decide.Search()
+            self._requeue(attempt, requeues.of_open(outcome, now, is_due=is_due))
+        case decide.Whole():
+            self._close(gang.key)
+            self._begin_sweep(gang.key)
+            self.gangs.losses.observe_bind(gang, [seat.pod for seat in outcome.bound], waiting_since)
+            whole = requeues.of_whole(gang, plan, outcome, now, has_surplus=bool(surplus), was_brief=attempt.was_brief)
+            self._requeue(attempt, whole)
 """,
             ),
         ),
@@ -109,13 +119,13 @@ MUTANTS = (
         "nobody heals",
         "members_lost",
         "unresolved",
-        (Edit("_look", "not gang.candidates and (gang.is_whole or not gang.alive)", "gang.bound and (not (half and half.is_finishing))"),),
+        (Edit("_before_search", "not gang.candidates and (gang.is_whole or not gang.alive)", "bool(gang.bound)"),),
     ),
     Mutant(
         "healing knows no pause",
         "rejected_again_and_again",
         "storm",
-        (Edit("GangQueue.backoff", "min(longest, first * 2 ** min(times - 1, 30)) if times else 0.0", "0.0"),),
+        (Edit("Backoff.after", "min(self.longest, self.initial * 2 ** min(failures - 1, 30)) if failures else 0.0", "0.0"),),
     ),
     Mutant(
         "surplus knows no pause",
@@ -129,21 +139,14 @@ MUTANTS = (
         "unresolved",
         (
             Edit(
-                "PartialBinds.yield_to",
-                """
-    if undone.released:
-        self.queue.fail(gang.key, ANYTHING, seen=self.queue.changes, retry_by=self.clock())
-    else:
-        half.made_way_for = None
-        half.unasked_until = self.clock() + UNASKED_SECONDS
-""",
-                """
-    if True:
-        self.queue.fail(gang.key, ANYTHING, seen=self.queue.changes, retry_by=self.clock())
-    else:
-        half.made_way_for = None
-        half.unasked_until = self.clock() + UNASKED_SECONDS
-""",
+                "Executor._release",
+                "[Requeue.failed(retry_by=facts.now)] if undone.released else []",
+                "[Requeue.failed(retry_by=facts.now)]",
+            ),
+            Edit(
+                "PartialBinds.release",
+                "partial.made_way_for, partial.unasked_until = (None, clock() + UNASKED_SECONDS)",
+                "pass",
             ),
         ),
     ),
@@ -191,9 +194,9 @@ MUTANTS = (
         (
             _ENDS_FIRST,
             Edit(
-                "PartialBinds._began",
-                "half.restarts_at, half.was_tried = (self.clock() + gang.timeout_seconds, False)",
-                "half.was_tried = False",
+                "PartialBinds.pace",
+                "partial.restarts_at, partial.was_tried = (self.gangs.clock() + gang.timeout_seconds, False)",
+                "partial.was_tried = False",
             ),
         ),
     ),
@@ -229,7 +232,7 @@ MUTANTS = (
         "Jobs are suspended that haven't asked for it",
         "job_lost",
         "release",
-        (Edit("may_suspend", "gang.undo is Undo.SUSPEND and half is not None and half.has_timed_out(now)", "True"),),
+        (Edit("may_suspend", "gang.undo is Undo.SUSPEND and partial is not None and partial.has_timed_out(now)", "True"),),
     ),
     Mutant(
         "Jobs' pods are never undone, though their Jobs forgive it",
@@ -241,7 +244,7 @@ MUTANTS = (
                 "not pod.is_of_job or await self._retried(partial(ignores_disruption, self._server, pod))",
                 "not pod.is_of_job",
             ),
-            Edit("may_suspend", "gang.undo is Undo.SUSPEND and half is not None and half.has_timed_out(now)", "False"),
+            Edit("may_suspend", "gang.undo is Undo.SUSPEND and partial is not None and partial.has_timed_out(now)", "False"),
         ),
     ),
     Mutant(
@@ -268,17 +271,14 @@ MUTANTS = (
         "release",
         (
             Edit(
-                "Scheduler.prepare",
+                "DueGangs._attempt",
+                "decision = before_search(gang, self.gangs.records.find_partial_bind(key), self.gangs.clock(), self._lost(gang))",
                 """
-    if gang.others:
-        self.reporter.waits_behind(gang)
-""",
-                """
-    if gang.others:
-        self.reporter.waits_behind(gang)
-    if self.registry.group(key) is None and gang.bound and (not gang.is_single):
-        self._tasks.start(key, self._open.give_up(gang))
-        return None
+    decision = before_search(gang, self.gangs.records.find_partial_bind(key), self.gangs.clock(), self._lost(gang))
+    if self.gangs.registry.group(key) is None and gang.bound and (not gang.is_single):
+        from allaboard.binding.reasons import NotReplaced
+        from allaboard.scheduling.decide import Release
+        decision = Release(gang.bound, NotReplaced(gang.missing, gang.timeout_seconds), force=True)
 """,
             ),
         ),
@@ -324,9 +324,9 @@ MUTANTS = (
         "unresolved",
         (
             Edit(
-                "PartialBinds._again",
-                "self.queue.fail(gang.key, ANYTHING, seen=self.queue.changes, retry_by=self.clock(), at_least=at_least)",
-                "pass",
+                "Executor._release",
+                "self._requeue(attempt, after)",
+                "self._requeue(attempt, [each for each in after if each.seconds])",
             ),
         ),
     ),
@@ -363,17 +363,17 @@ MUTANTS = (
         "unresolved",
         (
             _ENDS_FIRST,
-            Edit("_ending", "half.has_timed_out(now) and now >= half.restarts_at", "half.has_timed_out(now)"),
+            Edit("_ending", "partial.has_timed_out(now) and now >= partial.restarts_at", "partial.has_timed_out(now)"),
         ),
     ),
     Mutant(
         "nobody gives up",
         "given_up",
         "unresolved",
-        (Edit("_ending", "not half.is_finishing and gang.on_member_lost is OnMemberLost.RELEASE", "False"),),
+        (Edit("_ending", "not partial.is_finishing and gang.on_member_lost is OnMemberLost.RELEASE", "False"),),
     ),
     Mutant(
-        "a raised minimum is owed to those that run",
+        "a raised minimum is missing_of_stamped to those that run",
         "raised_minimum",
         "release",
         (Edit("Gang.missing_of_stamped", "min(stamped, self.required)", "self.required"),),

@@ -55,7 +55,7 @@ MUTANTS = (
         "nobody is woken",
         "room_comes_free",
         "idle",
-        (Edit("GangQueue.wake", "self._parked.wake(freed)", "return"),),
+        (Edit("GangQueue.observe", "self._parked.wake(resources, is_only=change.is_only)", "return"),),
     ),
     Mutant(
         "the reason is wrong: one resource is named for another",
@@ -96,7 +96,7 @@ MUTANTS = (
         "idle",
         (
             NO_RETELLING,
-            Edit("Scheduler.observe_pod", "old.freed(new)", "[each for each in old.freed(new) if each not in ('cpu', 'pods')]"),
+            Edit("ClusterEvents.observe_pod", "old.freed(new)", "[each for each in old.freed(new) if each not in ('cpu', 'pods')]"),
         ),
     ),
     Mutant(
@@ -106,7 +106,7 @@ MUTANTS = (
         (
             NO_RETELLING,
             Edit(
-                "GangQueue.given_back",
+                "GangQueue._return",
                 """
     self._given_back = self.changes
     self._spare()

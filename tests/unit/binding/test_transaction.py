@@ -8,6 +8,7 @@ import pytest
 
 from allaboard.binding.bind import Binder, Look
 from allaboard.binding.outcomes import BindReply, Committed, Refused, Result
+from allaboard.binding.precheck import checked
 from allaboard.binding.transaction import Transaction, begin
 from allaboard.cluster.view import ClusterView
 from allaboard.model.gang import Gang, GangKey, Objective
@@ -24,14 +25,12 @@ def test_members_planned_in_two_domains_are_not_assumed() -> None:
         view.upsert_node(node(name, {"cpu": 1000}, labels={"rack": rack}))
     for pod in members:
         view.upsert_pod(pod)
-    binder = cast("Binder", None)  # nothing is bound yet
 
-    refused = begin(gang, {"w-0": "a", "w-1": "c"}, view, binder, lambda: gang)
+    refused = checked(gang, {"w-0": "a", "w-1": "c"}, view)
 
     assert isinstance(refused, Refused)
     assert "members would not share one rack: x, y" in messages.not_bound(refused)
-    assert not any(view.is_assumed(pod) for pod in members)
-    assert isinstance(begin(gang, {"w-0": "a", "w-1": "b"}, view, binder, lambda: gang), Transaction)
+    assert not isinstance(checked(gang, {"w-0": "a", "w-1": "b"}, view), Refused)
 
 
 class Api:
@@ -57,9 +56,9 @@ def world(members: Sequence[Pod], api: Api, minimum: int = 4) -> tuple[ClusterVi
     view.upsert_node(node("a", {"cpu": 4000}))
     for pod in members:
         view.upsert_pod(pod)
-    transaction = begin(gang, {pod.uid: "a" for pod in members}, view, cast("Binder", api), lambda: gang)
-    assert isinstance(transaction, Transaction)
-    return view, transaction
+    seats = checked(gang, {pod.uid: "a" for pod in members}, view)
+    assert not isinstance(seats, Refused)
+    return view, begin(gang, seats, view, cast("Binder", api), lambda: gang)
 
 
 JOB, SET = Owner("batch/v1", "Job", "j", "u"), Owner("apps/v1", "ReplicaSet", "r", "u")

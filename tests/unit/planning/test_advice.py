@@ -10,6 +10,7 @@ from allaboard.model.pod import Pod
 from allaboard.planning.advice import Advisor, leavers
 from allaboard.planning.search_processes import SearchError
 from allaboard.records.record import Advice, GangRecords
+from allaboard.report.messages import with_advice
 from tests.unit.scheduling.clocks import Clock
 
 A, B = GangKey("ns", "a"), GangKey("ns", "b")
@@ -24,6 +25,12 @@ class Desk:
         self._advice = advice
         self.records = GangRecords()
         self.advisor = Advisor(self.records, self._find, lambda *told: self.told.append(told))
+
+    def refused(self, key: GangKey, message: str) -> str:
+        """The refusal as it is told, with its advice if that is known."""
+        advice = self.records.of(key).advice.of(message)
+        self.advisor.want(key, message)
+        return with_advice(message, advice)
 
     async def _find(self, key: GangKey) -> str:
         self.asked.append(key)
@@ -48,7 +55,7 @@ def a_gang(name: str, bound: int, priority: int = 0, kind: str = "PodGroup") -> 
 
 async def test_a_refusal_is_told_at_once_and_its_advice_later() -> None:
     desk = Desk()
-    assert desk.advisor.advised(A, "no room.") == "no room."
+    assert desk.refused(A, "no room.") == "no room."
     assert desk.asked == []
     await desk.idle()
     assert desk.told == [(A, "no room.", "no room. Would fit with luck.")]
@@ -56,19 +63,19 @@ async def test_a_refusal_is_told_at_once_and_its_advice_later() -> None:
 
 async def test_the_same_refusal_keeps_its_advice_and_another_is_looked_into_again() -> None:
     desk = Desk()
-    desk.advisor.advised(A, "no room.")
+    desk.refused(A, "no room.")
     await desk.idle()
-    assert desk.advisor.advised(A, "no room.") == "no room. Would fit with luck."
+    assert desk.refused(A, "no room.") == "no room. Would fit with luck."
     await desk.idle()
     assert desk.asked == [A]
-    assert desk.advisor.advised(A, "less room.") == "less room."
+    assert desk.refused(A, "less room.") == "less room."
     await desk.idle()
     assert desk.asked == [A, A]
 
 
 async def test_a_gang_that_is_not_refused_any_more_needs_no_advice() -> None:
     desk = Desk()
-    desk.advisor.advised(A, "no room.")
+    desk.refused(A, "no room.")
     desk.advisor.forget(A)
     await desk.idle()
     assert desk.asked == []
@@ -76,12 +83,12 @@ async def test_a_gang_that_is_not_refused_any_more_needs_no_advice() -> None:
 
 async def test_advice_that_can_not_be_found_is_not_looked_for_again() -> None:
     desk = Desk(advice="")
-    desk.advisor.advised(A, "no room.")
-    desk.advisor.advised(B, "no room.")
+    desk.refused(A, "no room.")
+    desk.refused(B, "no room.")
     await desk.idle()
     assert sorted(desk.asked) == [A, B]
     assert desk.told == []
-    assert desk.advisor.advised(A, "no room.") == "no room."
+    assert desk.refused(A, "no room.") == "no room."
 
 
 async def test_a_search_process_that_dies_while_it_looks_for_advice_is_told_in_a_line(caplog: pytest.LogCaptureFixture) -> None:
@@ -92,7 +99,7 @@ async def test_a_search_process_that_dies_while_it_looks_for_advice_is_told_in_a
 
     desk = Desk()
     desk.advisor = Advisor(GangRecords(), dies, lambda *_: None)
-    desk.advisor.advised(A, "no room.")
+    desk.refused(A, "no room.")
     await desk.idle()
     (record,) = caplog.records
     assert (record.getMessage(), record.exc_info) == ("gang ns/a: what would help can't be told: the search process died", None)
@@ -100,7 +107,7 @@ async def test_a_search_process_that_dies_while_it_looks_for_advice_is_told_in_a
 
 async def test_an_advisor_that_is_stopped_looks_no_further() -> None:
     desk = Desk()
-    desk.advisor.advised(A, "no room.")
+    desk.refused(A, "no room.")
     desk.advisor.work()
     await desk.advisor.stop()
     assert desk.told == []
@@ -113,7 +120,7 @@ def test_gangs_of_low_priority_and_few_members_leave_first() -> None:
 
 async def test_a_gang_that_goes_while_its_advice_is_looked_for_leaves_nothing_behind() -> None:
     desk = Desk()
-    desk.advisor.advised(A, "no room.")
+    desk.refused(A, "no room.")
     desk.advisor.work()
     await asyncio.sleep(0)
     desk.advisor.forget(A)
@@ -129,7 +136,7 @@ async def test_advice_that_can_not_be_told_is_nobody_elses_trouble() -> None:
         raise RuntimeError("no paper")
 
     desk.advisor = Advisor(GangRecords(), desk._find, tell)
-    desk.advisor.advised(A, "no room.")
+    desk.refused(A, "no room.")
     await desk.idle()
     await desk.advisor.stop()
 
@@ -137,17 +144,17 @@ async def test_advice_that_can_not_be_told_is_nobody_elses_trouble() -> None:
 async def test_known_advice_is_found_again_after_a_while_and_replaced_if_it_is_another() -> None:
     desk, clock = Desk(), Clock(1000.0)
     desk.advisor = Advisor(desk.records, desk._find, lambda *told: desk.told.append(told), clock)
-    desk.advisor.advised(A, "no room.")
+    desk.refused(A, "no room.")
     await desk.idle()
     desk._advice = "Would fit without b."
     for _ in range(3):
         clock.now += 1.0
-        assert desk.advisor.advised(A, "no room.") == "no room. Would fit with luck."
+        assert desk.refused(A, "no room.") == "no room. Would fit with luck."
     await desk.idle()
     assert desk.asked == [A, A]
     assert desk.told[1:] == [(A, "no room. Would fit with luck.", "no room. Would fit without b.")]
     clock.now += 2.0
-    desk.advisor.advised(A, "no room.")
+    desk.refused(A, "no room.")
     await desk.idle()
     assert (len(desk.asked), len(desk.told)) == (3, 2)
 
@@ -163,13 +170,13 @@ async def test_finding_known_advice_again_takes_a_quarter_of_the_time_at_most() 
     desk.advisor = Advisor(desk.records, find, lambda *_: None, clock)
     keys = [GangKey("ns", str(number)) for number in range(30)]
     for key in keys:
-        desk.advisor.advised(key, "no room.")
+        desk.refused(key, "no room.")
     await desk.idle()
     desk.asked.clear()
     began = clock.now
     while clock.now < began + 40.0:
         for key in keys:
-            desk.advisor.advised(key, "no room.")
+            desk.refused(key, "no room.")
             await desk.idle()
         clock.now += 0.5
     assert 5 <= len(desk.asked) <= 11

@@ -10,7 +10,7 @@ from allaboard.model.reasons import Code, Kind, Reason
 from allaboard.model.requests import Requests
 from allaboard.placement.problem.plan import Shortage
 from allaboard.planning.min_resources import beyond_members, cause, refusal, shortage_of
-from allaboard.planning.planner import goes_alone
+from allaboard.planning.round import goes_alone
 from tests.unit.placement.clusters import node, pods, snapshot
 from tests.unit.scheduling.schedulers import World
 

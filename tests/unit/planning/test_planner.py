@@ -2,12 +2,11 @@
 
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 
 from allaboard.cluster.view import ClusterView
-from allaboard.gangs.registry import GangRegistry
 from allaboard.model.constraints import HostPort
 from allaboard.model.fit import FitScoring, Strategy
 from allaboard.model.gang import Gang, GangKey, Objective
@@ -20,10 +19,12 @@ from allaboard.placement.problem.draft import Draft
 from allaboard.planning import planner
 from allaboard.planning.gang_problem import Packings
 from allaboard.planning.planner import Planner
+from allaboard.planning.prepared import prepared
+from allaboard.planning.search_costs import SearchCosts
 from allaboard.planning.search_processes import Searcher
-from allaboard.queueing.order import order_of_gone
-from allaboard.queueing.queue import GangQueue
+from allaboard.queueing.ranks import OVERTAKING
 from allaboard.queueing.search_time import SearchTime
+from allaboard.records.record import GangRecords
 from allaboard.report.metrics import Metrics
 from tests.unit.placement.clusters import node, pods
 
@@ -43,22 +44,7 @@ def a_planner(searcher: Searched, clock: Callable[[], float] = lambda: 0.0) -> P
     view = ClusterView()
     for name in "abc":
         view.upsert_node(node(name, {"cpu": 4000}))
-    registry = GangRegistry(["allaboard"])
-    return Planner(view, GangQueue(order_of_gone, registry.knows), searcher, Metrics(), clock, Packings(), SearchTime(clock))
-
-
-@dataclass
-class Before:
-    """What has become of gangs before."""
-
-    failed: int = 0
-    overtaken: GangKey | None = None
-
-    def attempts(self, key: GangKey) -> int:
-        return self.failed
-
-    def must_not_be_overtaken(self, key: GangKey) -> bool:
-        return key == self.overtaken
+    return Planner(view, GangRecords(), searcher, SearchCosts(Metrics(), SearchTime(clock), clock), Packings(), OVERTAKING)
 
 
 GANG = Gang(GangKey("default", "g"), 4, (*pods("a", 2, {"cpu": 1000}), *pods("b", 2, {"cpu": 2000})), 0, 0.0, Objective.SPREAD, 60)
@@ -83,7 +69,7 @@ async def test_for_such_a_gang_nobody_looks_what_would_help(monkeypatch: pytest.
 async def test_of_two_rules_that_members_have_the_one_that_is_in_the_way_is_named(taken: str, expected: Reason) -> None:
     port = HostPort("", "TCP", 80)
     planner = a_planner(Searched())
-    view = planner.view
+    view = planner.cluster
     # One zone of two nodes, whose port may be taken on one of them; without that, two zones of one node each.
     for name in "abc":
         view.remove_node(name)
@@ -112,7 +98,7 @@ async def test_the_time_that_gangs_are_placed_together_in_is_charged_by_how_many
     many = tuple(pod for kind in range(3) for pod in pods(f"m{kind}", 3, {"cpu": 1000 + kind}))
     mixed = replace(GANG, key=GangKey("mixed", "g"), min_member=9, members=many)
     await planner.plan_together([plain, mixed])
-    assert (planner.shares.used("plain"), planner.shares.used("mixed")) == (3.0, 9.0)
+    assert (planner.costs.by_namespace.used("plain"), planner.costs.by_namespace.used("mixed")) == (3.0, 9.0)
 
 
 async def test_a_search_is_repeated_by_the_gang_and_the_attempt_whatever_process_it_is_in() -> None:
@@ -127,13 +113,14 @@ async def test_a_search_is_repeated_by_the_gang_and_the_attempt_whatever_process
 
     searcher = Seeds()
     planner = a_planner(searcher)
-    planner.past = before = Before()
     await planner.plan(GANG)
-    before.failed = 1
+    planner.records.of(GANG.key).queue.attempts = 1
     await planner.plan(GANG)
-    before.failed = 0
-    await planner.plan(replace(GANG, key=GangKey("default", "h")))
-    assert searcher.seeds == [zlib.crc32(name) for name in (b"default/g/0", b"default/g/1", b"default/h/0")]
+    await planner.plan(prepared(replace(GANG, key=GangKey("default", "h"))))
+    planner.seed = 7
+    await planner.plan(GANG)
+    names = (b"42/default/g/0", b"42/default/g/1", b"42/default/h/0", b"7/default/g/1")
+    assert searcher.seeds == [zlib.crc32(name) for name in names]
 
 
 async def test_whoever_must_not_be_overtaken_is_placed_with_the_others_as_such() -> None:
@@ -146,7 +133,7 @@ async def test_whoever_must_not_be_overtaken_is_placed_with_the_others_as_such()
     planner = a_planner(searcher)
     first = replace(GANG, key=GangKey("default", "first"), min_member=2, members=tuple(pods("f", 2, {"cpu": 3000})))
     second = replace(GANG, key=GangKey("default", "second"), min_member=3, members=tuple(pods("s", 3, {"cpu": 3000})))
-    planner.past = Before(overtaken=first.key)
+    planner.records.of(first.key).queue.overtaken = (OVERTAKING.times, 0.0)
     await planner.plan_together([first, second])
     assert [gang.is_protected for gang in searcher.contest.gangs] == [True, False]
 

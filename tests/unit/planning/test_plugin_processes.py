@@ -293,7 +293,7 @@ async def test_one_that_did_not_answer_rests_for_that_namespace(plugin_processes
 
 async def test_words_that_are_new_each_time_are_told_once_a_minute(plugin_processes: PluginProcesses) -> None:
     async with a_world(plugin_processes) as world:
-        gang, tell = world.gang(world.add("g")), world.scheduler.reporter.strategy_failed
+        gang, tell = world.gang(world.add("g")), world.reporter.strategy_failed
         for number, seconds in enumerate((0, 1, 58, 1)):
             world.now += seconds
             tell(gang, f"failed {number}")

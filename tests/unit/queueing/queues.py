@@ -14,7 +14,7 @@ def an_indebted_queue(clock: Clock, debts: dict[str, int], protected: set[GangKe
     """A queue that orders by debts of namespaces, then by name."""
 
     def order(key: GangKey) -> Order:
-        is_protected = queue.must_not_be_overtaken(key) or key in (protected or ())
+        is_protected = must_not_be_overtaken(queue, key) or key in (protected or ())
         return Order(0, True, 1 if is_protected else 2, debts.get(key.namespace, 0), float(key.name), key)
 
     queue = GangQueue(order, clock=clock)
@@ -29,7 +29,7 @@ def a_queue(clock: Clock, priorities: dict[GangKey, int] | None = None, half_bou
     def order(key: GangKey) -> Order:
         return Order(-(priorities or {}).get(key, 0), True, int(key != half_bound), 0, 0.0, key)
 
-    return GangQueue(order, backoff_initial=1.0, backoff_max=60.0, clock=clock)
+    return GangQueue(order, clock=clock)
 
 
 def drain(queue: GangQueue) -> list[GangKey]:
@@ -37,3 +37,16 @@ def drain(queue: GangQueue) -> list[GangKey]:
     while (key := queue.pop()) is not None:
         popped.append(key)
     return popped
+
+
+def failures_of(queue: GangQueue, key: GangKey) -> int:
+    """Failed attempts in a row."""
+    return queue._known(key).attempts
+
+
+def must_not_be_overtaken(queue: GangQueue, key: GangKey) -> bool:
+    return queue._overtaking.is_over(queue._known(key), queue._clock())
+
+
+def times_overtaken(queue: GangQueue, key: GangKey) -> int:
+    return queue._known(key).overtaken[0]

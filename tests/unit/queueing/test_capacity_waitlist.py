@@ -13,6 +13,7 @@ from allaboard.model.gang import Gang, GangKey, Objective
 from allaboard.placement import SearchSettings, build_problem, search
 from allaboard.queueing.capacity_waitlist import Capacity, CapacityWaitlist, need_of
 from allaboard.queueing.queue import GangQueue
+from allaboard.queueing.requeue import Freed, Requeue
 from allaboard.records.sort_key import Order
 from allaboard.records.wake_up import CapacityNeed, WakeUpOn
 from tests.unit.placement.clusters import GPU, Case, cases, pods
@@ -113,7 +114,7 @@ def test_counting_is_what_a_search_finds_for_one_kind(record: Case) -> None:
 
 
 async def drained(queue: GangQueue) -> list[GangKey]:
-    await queue.stirred()
+    await queue.drain()
     popped = []
     while (key := queue.pop()) is not None:
         popped.append(key)
@@ -125,7 +126,7 @@ def a_queue(free: Free, clock: Clock) -> GangQueue:
 
 
 def refuse(queue: GangQueue, key: GangKey, need: CapacityNeed) -> None:
-    queue.refuse(key, GPUS, seen=queue.changes, is_promised=False, need=need)
+    queue.requeue(key, Requeue.refused(GPUS, need=need, is_capacity_assumed=False), seen=queue.changes)
 
 
 async def test_whoever_has_been_refused_many_times_is_due_at_once_when_there_is_room() -> None:
@@ -133,10 +134,10 @@ async def test_whoever_has_been_refused_many_times_is_due_at_once_when_there_is_
     queue = a_queue(free, clock)
     for _ in range(8):
         refuse(queue, KEYS[0], ((ONE, 4),))
-    queue.wake(["gpu"])
+    queue.observe(Freed(["gpu"]))
     assert await drained(queue) == []  # not even looked at
     free.gpus = 4
-    queue.wake(["gpu"])
+    queue.observe(Freed(["gpu"]))
     assert await drained(queue) == [KEYS[0]]
 
 
@@ -147,7 +148,7 @@ async def test_of_ten_thousand_that_wait_those_are_due_for_whom_there_is_room() 
     for key in keys:
         refuse(queue, key, ((ONE, 4),))
     free.gpus = 9
-    queue.wake(["gpu"])
+    queue.observe(Freed(["gpu"]))
     assert await drained(queue) == keys[:2]
 
 
@@ -155,7 +156,7 @@ async def test_whoever_is_refused_though_there_is_room_by_count_sits_out_its_pau
     free, clock = Free(8), Clock(1000.0)
     queue = a_queue(free, clock)
     refuse(queue, KEYS[0], ((ONE, 4),))
-    queue.wake(["gpu"])
+    queue.observe(Freed(["gpu"]))
     assert await drained(queue) == []
     clock.now += 2
     async with asyncio.timeout(50):
@@ -169,7 +170,7 @@ async def test_whoever_is_let_in_and_takes_no_seats_leaves_them_to_the_next() ->
     for key in KEYS[:2]:
         refuse(queue, key, ((ONE, 4),))
     free.gpus = 4
-    queue.wake(["gpu"])
+    queue.observe(Freed(["gpu"]))
     assert await drained(queue) == KEYS[:1]
     async with asyncio.timeout(50):
         await queue.wait()
@@ -182,11 +183,11 @@ async def test_room_that_comes_while_one_is_looked_at_is_a_higher_priority_s_fir
     queue = GangQueue(lambda key: by_name(key)._replace(depth=-1 if key == high else 0), seats=free, clock=clock)
     refuse(queue, high, ((ONE, 4),))
     queue.mark(low)
-    await queue.stirred()
+    await queue.drain()
     assert queue.pop() == low
     assert not queue.outranks(low)
     free.gpus = 4
-    queue.wake(["gpu"])
+    queue.observe(Freed(["gpu"]))
     assert queue.outranks(low)
     assert queue.pop(beside=low) == high
 
@@ -198,7 +199,7 @@ async def test_whoever_changes_while_it_pauses_is_still_due_when_there_is_room()
     queue.mark(KEYS[0])
     assert await drained(queue) == []
     free.gpus = 4
-    queue.wake(["gpu"])
+    queue.observe(Freed(["gpu"]))
     assert await drained(queue) == [KEYS[0]]
 
 
@@ -206,7 +207,7 @@ async def test_whoever_is_gone_is_not_let_in() -> None:
     free, clock = Free(), Clock(1000.0)
     queue = a_queue(free, clock)
     refuse(queue, KEYS[0], ((ONE, 4),))
-    queue.forget(KEYS[0])
+    queue.requeue(KEYS[0], Requeue.gone())
     free.gpus = 4
-    queue.wake(["gpu"])
+    queue.observe(Freed(["gpu"]))
     assert await drained(queue) == []

@@ -11,6 +11,7 @@ from allaboard.model.reasons import Kind, Reason
 from allaboard.placement import Explanation, RoleExplanation
 from allaboard.queueing.gpu_changes import GpuChanges
 from allaboard.queueing.order import wakes_up_on
+from allaboard.queueing.requeue import Freed, Requeue
 from allaboard.records.wake_up import ANYTHING, GPU_CHANGES, WakeUpOn
 from tests.unit.model.gpus import Known, cards_of
 from tests.unit.queueing.queues import CPU, A, B, C, a_queue, drain
@@ -69,8 +70,8 @@ def test_measurements_wake_those_who_lack_them_and_not_who_would_take_anything()
     for key, lacks in ((A, WakeUpOn(frozenset({GPU_CHANGES}))), (B, CPU), (C, ANYTHING)):
         queue.mark(key)
         assert queue.pop() == key
-        queue.park(key, lacks, seen=queue.changes)
-    queue.cards_changed([GPU_CHANGES])
+        queue.requeue(key, Requeue.waiting(lacks), seen=queue.changes)
+    queue.observe(Freed([GPU_CHANGES], is_only=True))
     assert drain(queue) == [A]
-    queue.wake()
+    queue.observe(Freed())
     assert sorted(drain(queue)) == [B, C]

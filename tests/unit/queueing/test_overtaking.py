@@ -12,9 +12,11 @@ from allaboard.placement.contest.contest import Waiting, contest_of
 from allaboard.placement.contest.joint import place_together
 from allaboard.queueing.queue import GangQueue
 from allaboard.queueing.ranks import Overtaking
+from allaboard.queueing.requeue import Freed, Requeue
 from allaboard.records.sort_key import Order
 from allaboard.records.wake_up import ANYTHING
 from tests.unit.placement.clusters import GPU, node, pods, snapshot
+from tests.unit.queueing.queues import must_not_be_overtaken
 from tests.unit.scheduling.clocks import Clock
 
 QUICK = SearchSettings(generations=6, min_generations=2, patience=3, population_size=8)
@@ -27,7 +29,7 @@ def key_of(number: int) -> GangKey:
 
 def a_queue(clock: Clock, *, times: int = 3, seconds: float = 300.0) -> GangQueue:
     def order(key: GangKey) -> Order:
-        return Order(0, True, 1 if queue.must_not_be_overtaken(key) else 2, 0, 0.0, key)
+        return Order(0, True, 1 if must_not_be_overtaken(queue, key) else 2, 0, 0.0, key)
 
     queue = GangQueue(order, overtaking=Overtaking(times, seconds), clock=clock)
     return queue
@@ -36,39 +38,39 @@ def a_queue(clock: Clock, *, times: int = 3, seconds: float = 300.0) -> GangQueu
 def test_a_gang_may_be_overtaken_as_often_as_is_set() -> None:
     queue, key = a_queue(Clock(), times=2), key_of(1)
 
-    assert not queue.must_not_be_overtaken(key)
-    queue.overtaken(key)
-    assert not queue.must_not_be_overtaken(key)
-    queue.overtaken(key)
-    assert queue.must_not_be_overtaken(key)
+    assert not must_not_be_overtaken(queue, key)
+    queue.placed(None, [key])
+    assert not must_not_be_overtaken(queue, key)
+    queue.placed(None, [key])
+    assert must_not_be_overtaken(queue, key)
 
 
 def test_a_gang_may_be_overtaken_for_as_long_as_is_set() -> None:
     clock = Clock()
     queue, key = a_queue(clock, seconds=300), key_of(1)
-    queue.overtaken(key)
+    queue.placed(None, [key])
     clock.now = 299.0
-    assert not queue.must_not_be_overtaken(key)
+    assert not must_not_be_overtaken(queue, key)
     clock.now = 300.0
-    assert queue.must_not_be_overtaken(key)
+    assert must_not_be_overtaken(queue, key)
 
 
 def test_a_gang_that_has_been_placed_may_be_overtaken_anew() -> None:
     queue, key = a_queue(Clock(), times=1), key_of(1)
-    queue.overtaken(key)
-    queue.settle(key)
+    queue.placed(None, [key])
+    queue.requeue(key, Requeue.settled())
 
-    assert not queue.must_not_be_overtaken(key)
+    assert not must_not_be_overtaken(queue, key)
 
 
 def test_a_gang_that_must_not_be_overtaken_comes_before_older_ones_and_in_spite_of_its_pause() -> None:
     queue = a_queue(Clock(), times=1)
-    queue.overtaken(key_of(2))
-    queue.fail(key_of(2), ANYTHING, seen=queue.changes)
+    queue.placed(None, [key_of(2)])
+    queue.requeue(key_of(2), Requeue.failed(ANYTHING), seen=queue.changes)
     queue.mark(key_of(1))
     assert queue.peek() == key_of(1)
 
-    queue.wake()  # something came free for both
+    queue.observe(Freed())  # something came free for both
 
     assert [queue.pop(), queue.pop(), queue.pop()] == [key_of(2), key_of(1), None]
 
@@ -79,7 +81,7 @@ def test_who_goes_before_is_yielded_to_pause_or_not(is_pausing: bool) -> None:
     queue = GangQueue(lambda key: Order(-int(key.name[-1]), True, 2, 0, 0.0, key), clock=clock)
     queue.mark(key_of(9))
     if is_pausing:
-        queue.fail(queue.pop() or key_of(0), ANYTHING, seen=queue.changes)
+        queue.requeue(queue.pop() or key_of(0), Requeue.failed(ANYTHING), seen=queue.changes)
         queue.mark(key_of(9))
     queue.mark(key_of(1))
     assert queue.outranks(key_of(5))
@@ -136,7 +138,7 @@ def test_nobody_is_overtaken_more_often_than_is_set_whatever_comes(arrivals: lis
             key = key_of(len(size))
             size[key] = gpus
             waiting.append(key)
-        waiting.sort(key=lambda key: (not queue.must_not_be_overtaken(key), key))
+        waiting.sort(key=lambda key: (not must_not_be_overtaken(queue, key), key))
         # Everybody who was placed has gone by the next round.
         gangs = [
             Waiting(
@@ -144,7 +146,7 @@ def test_nobody_is_overtaken_more_often_than_is_set_whatever_comes(arrivals: lis
                 size[key],
                 seed=0,
                 objective=Objective.BINPACK,
-                must_not_be_overtaken=queue.must_not_be_overtaken(key),
+                must_not_be_overtaken=must_not_be_overtaken(queue, key),
             )
             for key in waiting
         ]
@@ -152,7 +154,7 @@ def test_nobody_is_overtaken_more_often_than_is_set_whatever_comes(arrivals: lis
             continue
         joint = place_together(contest_of(gangs, cluster), QUICK)
         for position in joint.overtaken:
-            queue.overtaken(waiting[position])
+            queue.placed(None, [waiting[position]])
             overtaken[waiting[position]] += 1
         waiting = [key for position, key in enumerate(waiting) if joint.plans[position] is None]
     assert max(overtaken.values(), default=0) <= times
@@ -163,16 +165,16 @@ def test_a_gang_in_a_pause_is_overtaken_no_more_often_than_is_set() -> None:
     clock = Clock()
     queue, old = a_queue(clock), key_of(1)
     for _ in range(4):
-        queue.refuse(old, ANYTHING, seen=queue.changes, is_promised=False)
+        queue.requeue(old, Requeue.refused(ANYTHING, is_capacity_assumed=False), seen=queue.changes)
     young = []
     for number in range(2, 9):
-        queue.wake()  # something came free for both, and the old one sits out its pause
+        queue.observe(Freed())  # something came free for both, and the old one sits out its pause
         queue.mark(key_of(number))
         taken = queue.pop()
         if taken is None or taken == old:
             break
-        queue.seated(taken)
-        queue.settle(taken)
+        queue.placed(taken)
+        queue.requeue(taken, Requeue.settled())
         young.append(taken)
     assert young == [key_of(2), key_of(3), key_of(4)]
 
@@ -180,25 +182,25 @@ def test_a_gang_in_a_pause_is_overtaken_no_more_often_than_is_set() -> None:
 def test_of_many_in_a_pause_the_oldest_that_may_be_overtaken_is() -> None:
     queue = a_queue(Clock(), times=1)
     for number in (2, 3, 9):
-        queue.fail(key_of(number), ANYTHING, seen=queue.changes)
-    queue.wake()
+        queue.requeue(key_of(number), Requeue.failed(ANYTHING), seen=queue.changes)
+    queue.observe(Freed())
     for _ in range(3):
-        queue.seated(key_of(5))
-    assert [number for number in (2, 3, 9) if queue.must_not_be_overtaken(key_of(number))] == [2, 3]
+        queue.placed(key_of(5))
+    assert [number for number in (2, 3, 9) if must_not_be_overtaken(queue, key_of(number))] == [2, 3]
 
 
 def test_a_gang_that_went_first_after_its_pause_and_did_not_fit_is_one_of_many_again() -> None:
     queue, old = a_queue(Clock(), times=1), key_of(1)
-    queue.fail(old, ANYTHING, seen=queue.changes)
-    queue.wake()
-    queue.seated(key_of(2))
-    assert queue.must_not_be_overtaken(old)
-    queue.fail(old, ANYTHING, seen=queue.changes)
-    assert not queue.must_not_be_overtaken(old)
+    queue.requeue(old, Requeue.failed(ANYTHING), seen=queue.changes)
+    queue.observe(Freed())
+    queue.placed(key_of(2))
+    assert must_not_be_overtaken(queue, old)
+    queue.requeue(old, Requeue.failed(ANYTHING), seen=queue.changes)
+    assert not must_not_be_overtaken(queue, old)
 
 
 def test_a_gang_that_was_overtaken_where_it_would_have_fitted_stays_first_until_it_is_placed() -> None:
     queue, old = a_queue(Clock(), times=1), key_of(1)
-    queue.overtaken(old)
-    queue.fail(old, ANYTHING, seen=queue.changes)
-    assert queue.must_not_be_overtaken(old)
+    queue.placed(None, [old])
+    queue.requeue(old, Requeue.failed(ANYTHING), seen=queue.changes)
+    assert must_not_be_overtaken(queue, old)

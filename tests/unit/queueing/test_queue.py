@@ -13,10 +13,11 @@ from allaboard.model.rules import Rules
 from allaboard.placement import SearchSettings, build_problem, search
 from allaboard.queueing.order import wakes_up_on
 from allaboard.queueing.queue import GangQueue
+from allaboard.queueing.requeue import Freed, Requeue, Returned
 from allaboard.records.sort_key import Order
 from allaboard.records.wake_up import ANYTHING, NOTHING, WakeUpOn
 from tests.unit.placement.clusters import node, pods, snapshot
-from tests.unit.queueing.queues import CPU, A, B, C, a_queue, drain
+from tests.unit.queueing.queues import CPU, A, B, C, a_queue, drain, failures_of
 from tests.unit.scheduling.clocks import Clock
 
 
@@ -34,7 +35,7 @@ async def test_a_gang_of_which_an_older_member_comes_moves_to_the_front() -> Non
         queue.mark(key)
     created[A] = 0.0
     queue.mark(A)
-    await queue.stirred()
+    await queue.drain()
     assert drain(queue) == [A, B]
 
 
@@ -52,7 +53,7 @@ async def test_whoever_waits_for_gangs_that_move_does_not_wait_for_those_that_mo
 
     marking = asyncio.create_task(mark_again())
     await asyncio.sleep(0)
-    await queue.stirred()
+    await queue.drain()
     assert marks < 10
     await marking
 
@@ -60,29 +61,29 @@ async def test_whoever_waits_for_gangs_that_move_does_not_wait_for_those_that_mo
 def test_a_gang_that_has_gone_while_it_was_attempted_is_due_to_be_forgotten() -> None:
     queue = GangQueue(lambda key: Order(0, True, 2, 0, 0.0, key), exists=lambda key: False)
     seen = queue.changes
-    queue.wake()
-    queue.fail(A, ANYTHING, seen=seen)
+    queue.observe(Freed())
+    queue.requeue(A, Requeue.failed(ANYTHING), seen=seen)
     assert drain(queue) == [A]
 
 
 def test_a_refused_gang_waits_for_the_resource_it_lacked() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock)
-    queue.fail(A, WakeUpOn(frozenset({"nvidia.com/gpu"})), seen=queue.changes)
+    queue.requeue(A, Requeue.failed(WakeUpOn(frozenset({"nvidia.com/gpu"}))), seen=queue.changes)
     clock.now += 2
-    queue.wake(["cpu", "memory"])
+    queue.observe(Freed(["cpu", "memory"]))
     assert drain(queue) == []
-    queue.wake(["cpu", "nvidia.com/gpu"])
+    queue.observe(Freed(["cpu", "nvidia.com/gpu"]))
     assert drain(queue) == [A]
 
 
 def test_a_change_of_a_node_wakes_everybody() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock)
-    queue.fail(A, WakeUpOn(frozenset({"cpu"})), seen=queue.changes)
-    queue.fail(B, WakeUpOn(), seen=queue.changes)
+    queue.requeue(A, Requeue.failed(WakeUpOn(frozenset({"cpu"}))), seen=queue.changes)
+    queue.requeue(B, Requeue.failed(WakeUpOn()), seen=queue.changes)
     clock.now += 2
-    queue.wake()
+    queue.observe(Freed())
     assert drain(queue) == [A, B]
 
 
@@ -90,8 +91,8 @@ def test_capacity_that_came_free_during_the_attempt_is_not_slept_over() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock)
     seen = queue.changes
-    queue.wake(["cpu"])
-    queue.fail(A, WakeUpOn(frozenset({"cpu"})), seen=seen)
+    queue.observe(Freed(["cpu"]))
+    queue.requeue(A, Requeue.failed(WakeUpOn(frozenset({"cpu"}))), seen=seen)
     clock.now += 2
     assert drain(queue) == [A]
 
@@ -99,7 +100,7 @@ def test_capacity_that_came_free_during_the_attempt_is_not_slept_over() -> None:
 def test_a_forgotten_event_is_made_up_for_by_a_slow_flush() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock)
-    queue.fail(A, WakeUpOn(frozenset({"cpu"})), seen=queue.changes)
+    queue.requeue(A, Requeue.failed(WakeUpOn(frozenset({"cpu"}))), seen=queue.changes)
     clock.now += 299
     assert drain(queue) == []
     clock.now += 2
@@ -110,9 +111,9 @@ def test_sizes_tell_where_gangs_wait() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock)
     queue.mark(A)
-    queue.fail(B, ANYTHING, seen=queue.changes)
-    queue.fail(C, ANYTHING, seen=queue.changes)
-    queue.wake()
+    queue.requeue(B, Requeue.failed(ANYTHING), seen=queue.changes)
+    queue.requeue(C, Requeue.failed(ANYTHING), seen=queue.changes)
+    queue.observe(Freed())
     assert queue.sizes() == {"active": 1, "backoff": 2, "unschedulable": 0}
 
 
@@ -135,8 +136,8 @@ def test_what_comes_free_during_each_attempt_keeps_the_others_waiting_once_only(
     for _ in range(3):
         turns.append(queue.pop())
         seen = queue.changes
-        queue.wake(["cpu"])  # somebody else's pod ends while A is searched for
-        queue.fail(A, WakeUpOn(frozenset({"cpu"})), seen=seen)
+        queue.observe(Freed(["cpu"]))  # somebody else's pod ends while A is searched for
+        queue.requeue(A, Requeue.failed(WakeUpOn(frozenset({"cpu"}))), seen=seen)
     assert turns == [A, A, B]
     clock.now += 60
     assert queue.pop() == A
@@ -162,10 +163,10 @@ async def test_of_thousands_that_are_woken_at_once_the_first_are_due_and_soon_al
     queue = a_queue(clock)
     keys = [GangKey("default", f"g{number:05d}") for number in range(5000)]
     for key in keys:
-        queue.park(key, WakeUpOn(frozenset({"cpu"})), seen=queue.changes)
-    queue.wake(["cpu"])
+        queue.requeue(key, Requeue.waiting(WakeUpOn(frozenset({"cpu"}))), seen=queue.changes)
+    queue.observe(Freed(["cpu"]))
     assert 0 < queue.sizes()["active"] < len(keys)
-    await queue.stirred()
+    await queue.drain()
     assert drain(queue) == keys
     assert queue.sizes() == {"active": 0, "backoff": 0, "unschedulable": 0}
 
@@ -174,8 +175,8 @@ async def test_whoever_waits_for_a_gang_finds_all_that_were_woken() -> None:
     queue = a_queue(Clock(1000.0))
     keys = [GangKey("default", f"g{number:05d}") for number in range(2500)]
     for key in keys:
-        queue.park(key, WakeUpOn(frozenset({"cpu"})), seen=queue.changes)
-    queue.wake()
+        queue.requeue(key, Requeue.waiting(WakeUpOn(frozenset({"cpu"}))), seen=queue.changes)
+    queue.observe(Freed())
     await asyncio.wait_for(queue.wait(), 10)
     assert drain(queue) == keys
 
@@ -189,9 +190,9 @@ def test_who_lacks_something_else_is_not_even_looked_at() -> None:
 
     queue = GangQueue(lambda key: Order(0, True, 2, 0, 0.0, key), exists)
     for number in range(1000):
-        queue.park(GangKey("default", f"g{number}"), WakeUpOn(frozenset({"memory"})), seen=queue.changes)
-    queue.park(A, WakeUpOn(frozenset({"cpu", "memory"})), seen=queue.changes)
-    queue.wake(["cpu"])
+        queue.requeue(GangKey("default", f"g{number}"), Requeue.waiting(WakeUpOn(frozenset({"memory"}))), seen=queue.changes)
+    queue.requeue(A, Requeue.waiting(WakeUpOn(frozenset({"cpu", "memory"}))), seen=queue.changes)
+    queue.observe(Freed(["cpu"]))
     assert set(asked) == {A}
     assert queue.sizes()["unschedulable"] == 1000
 
@@ -213,13 +214,13 @@ def test_what_is_known_of_those_that_are_parked_goes_with_them(history: list[tup
     for event in history:
         match event:
             case ("park", GangKey() as key, WakeUpOn() as lacks):
-                queue.park(key, lacks, seen=queue.changes)
+                queue.requeue(key, Requeue.waiting(lacks), seen=queue.changes)
             case ("wake", freed):
-                queue.wake(freed)  # type: ignore[arg-type]
+                queue.observe(Freed(freed))  # type: ignore[arg-type]
             case ("mark", GangKey() as key):
                 queue.mark(key)
             case ("settle", GangKey() as key):
-                queue.settle(key)
+                queue.requeue(key, Requeue.settled())
             case _:
                 queue.pop()
         of_lacks = {key: {r for r, keys in queue._parked._lacking.items() if key in keys} for key in (A, B, C)}
@@ -234,16 +235,16 @@ def test_room_that_comes_while_a_gang_is_searched_for_is_not_slept_over_whatever
     clock = Clock(1000.0)
     queue = a_queue(clock)
     for _ in range(6):
-        queue.refuse(A, CPU, seen=queue.changes, is_promised=False)
+        queue.requeue(A, Requeue.refused(CPU, is_capacity_assumed=False), seen=queue.changes)
     assert queue.peek() is None
-    attempts, seen = queue.attempts(A), queue.changes
-    queue.wake({"cpu"})
+    attempts, seen = failures_of(queue, A), queue.changes
+    queue.observe(Freed({"cpu"}))
     clock.now += 0.1
-    queue.refuse(A, CPU, seen=seen, is_promised=False, need=need)
+    queue.requeue(A, Requeue.refused(CPU, need=need, is_capacity_assumed=False), seen=seen)
     assert drain(queue) == [A]
-    assert queue.attempts(A) == attempts  # on what is there now it hasn't failed
-    queue.wake({"cpu"})
-    queue.refuse(A, CPU, seen=seen, is_promised=False, need=need)
+    assert failures_of(queue, A) == attempts  # on what is there now it hasn't failed
+    queue.observe(Freed({"cpu"}))
+    queue.requeue(A, Requeue.refused(CPU, need=need, is_capacity_assumed=False), seen=seen)
     assert drain(queue) == []  # or it would keep others waiting on a busy cluster
 
 
@@ -260,10 +261,10 @@ async def test_however_many_gangs_there_is_room_for_they_come_a_few_at_a_stretch
     queue = GangQueue(order, seats=lambda specs: [free] * len(specs))
     keys, need = [GangKey("default", str(number)) for number in range(3000)], ((SchedulingSpec((("pods", 1),)), 1),)
     for key in keys:
-        queue.refuse(key, WakeUpOn(frozenset({"pods"})), seen=queue.changes, is_promised=True, need=need)
+        queue.requeue(key, Requeue.refused(WakeUpOn(frozenset({"pods"})), need=need, is_capacity_assumed=True), seen=queue.changes)
     free, most, turns = len(keys), 0, 0
-    queue.wake(["pods"])
-    task = asyncio.create_task(queue.stirred())
+    queue.observe(Freed(["pods"]))
+    task = asyncio.create_task(queue.drain())
     while not task.done():
         places, turns = 0, turns + 1
         await asyncio.sleep(0)
@@ -279,10 +280,10 @@ async def test_however_many_gangs_were_refused_by_what_is_given_back_they_are_lo
     keys = [GangKey("default", str(number)) for number in range(3000)]
     for key in keys:
         for _ in range(3):
-            queue.refuse(key, NOTHING, seen=queue.changes, is_promised=True)
+            queue.requeue(key, Requeue.refused(NOTHING, is_capacity_assumed=True), seen=queue.changes)
     clock.now += 1.0
-    queue.given_back()
+    queue.observe(Returned())
     assert queue.sizes()["active"] == 500
-    await queue.stirred()
+    await queue.drain()
     assert queue.sizes()["active"] == len(keys)
-    assert all(queue.attempts(key) == 2 for key in keys)
+    assert all(failures_of(queue, key) == 2 for key in keys)

@@ -5,9 +5,10 @@ import pytest
 from allaboard.model.gang import GangKey
 from allaboard.queueing.queue import GangQueue
 from allaboard.queueing.ranks import Overtaking
+from allaboard.queueing.requeue import Freed, Requeue
 from allaboard.records.sort_key import Order
 from allaboard.records.wake_up import ANYTHING, WakeUpOn
-from tests.unit.queueing.queues import CPU, A, B, C, a_queue, an_indebted_queue, drain, gang_of
+from tests.unit.queueing.queues import CPU, A, B, C, a_queue, an_indebted_queue, drain, failures_of, gang_of, must_not_be_overtaken
 from tests.unit.scheduling.clocks import Clock
 
 
@@ -16,10 +17,10 @@ def test_whoever_was_taken_out_passes_nobody_of_a_higher_priority_who_sits_out_a
     for key in (B, C):
         queue.mark(key)
     assert queue.pop() == C
-    queue.refuse(C, CPU, seen=queue.changes, is_promised=False)
+    queue.requeue(C, Requeue.refused(CPU, is_capacity_assumed=False), seen=queue.changes)
     assert queue.pop() == B
     assert not queue.outranks(B)
-    queue.wake({"cpu"})
+    queue.observe(Freed({"cpu"}))
     assert queue.pop() is None
     assert queue.outranks(B)
     assert not queue.outranks(C)
@@ -40,13 +41,13 @@ def test_a_pause_lets_pass_nobody_of_lower_priority_nor_without_a_seat_when_some
     clock = Clock(1000.0)
     queue = a_queue(clock, {B: high}, half_bound)
     for _ in range(3):
-        queue.fail(B, WakeUpOn(frozenset({"cpu"})), seen=queue.changes)
-    queue.fail(A, WakeUpOn(frozenset({"cpu"})), seen=queue.changes)
+        queue.requeue(B, Requeue.failed(WakeUpOn(frozenset({"cpu"}))), seen=queue.changes)
+    queue.requeue(A, Requeue.failed(WakeUpOn(frozenset({"cpu"}))), seen=queue.changes)
     clock.now += 1
     queue.mark(A)
     assert drain(queue) == [A]
-    queue.fail(A, WakeUpOn(frozenset({"cpu"})), seen=queue.changes)
-    queue.wake(["cpu"])
+    queue.requeue(A, Requeue.failed(WakeUpOn(frozenset({"cpu"}))), seen=queue.changes)
+    queue.observe(Freed(["cpu"]))
     assert drain(queue) == []
     clock.now += 2
     assert drain(queue) == ([B, A] if high or half_bound else [A])
@@ -96,12 +97,12 @@ def test_one_in_debt_is_passed_as_often_as_gangs_may_be_overtaken_and_then_goes_
         assert key is not None
         if key == old:
             break
-        queue.seated(key)
-        queue.settle(key)
+        queue.placed(key)
+        queue.requeue(key, Requeue.settled())
         seated.append(key)
     assert len(seated) == 3
-    queue.fail(old, ANYTHING, seen=queue.changes)
-    assert not queue.must_not_be_overtaken(old)
+    queue.requeue(old, Requeue.failed(ANYTHING), seen=queue.changes)
+    assert not must_not_be_overtaken(queue, old)
 
 
 def test_a_debt_never_puts_anybody_behind_a_lower_priority_nor_behind_those_that_may_be_overtaken_still() -> None:
@@ -131,7 +132,7 @@ def test_who_fails_again_and_again_though_there_is_room_lets_lower_priorities_pa
     clock = Clock(1000.0)
     queue = a_queue(clock, {A: 10})
     for times in range(1, 5):
-        queue.fail(A, ANYTHING, seen=queue.changes, retry_by=clock.now)
+        queue.requeue(A, Requeue.failed(ANYTHING, retry_by=clock.now), seen=queue.changes)
         queue.mark(A)
         queue.mark(B)
         assert drain(queue) == ([A, B] if times <= 3 else [B])
@@ -140,8 +141,8 @@ def test_who_fails_again_and_again_though_there_is_room_lets_lower_priorities_pa
 def test_a_gang_is_looked_at_when_it_is_wanted_first() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock, {A: 10})
-    queue.retry(A, 2)
-    queue.retry(A, 5)
+    queue.requeue(A, Requeue.again(2))
+    queue.requeue(A, Requeue.again(5))
     clock.now += 2
     assert drain(queue) == [A]
 
@@ -151,12 +152,12 @@ async def test_what_comes_free_before_a_gang_is_looked_at_again_is_not_left_to_l
     queue = a_queue(clock, {A: 10})
     queue.mark(A)
     assert queue.pop() == A
-    queue.refuse(B, CPU, seen=queue.changes, is_promised=False)
+    queue.requeue(B, Requeue.refused(CPU, is_capacity_assumed=False), seen=queue.changes)
     clock.now += 1.0
-    queue.resume(A, 0.5)
+    queue.requeue(A, Requeue.resumed(0.5))
     clock.now += 0.1
-    queue.wake({"cpu"})
-    await queue.stirred()
+    queue.observe(Freed({"cpu"}))
+    await queue.drain()
     assert drain(queue) == [A, B]
 
 
@@ -164,11 +165,11 @@ def test_whoever_is_seated_passes_only_gangs_of_its_own_priority() -> None:
     clock = Clock(1000.0)
     queue = GangQueue(lambda key: Order(0 if key in (A, C) else -10, True, 2, 0, float(ord(key.name)), key), clock=clock)
     for key in (A, B):
-        queue.refuse(key, CPU, seen=queue.changes, is_promised=False)
-    queue.wake({"cpu"})
+        queue.requeue(key, Requeue.refused(CPU, is_capacity_assumed=False), seen=queue.changes)
+    queue.observe(Freed({"cpu"}))
     for _ in range(100):
-        queue.seated(C)
-    assert queue.attempts(A) == 1
+        queue.placed(C)
+    assert failures_of(queue, A) == 1
     assert [queue._known(key).passed > 0 for key in (A, B)] == [True, False]
 
 
@@ -176,19 +177,19 @@ def test_how_long_a_gang_has_been_overtaken_is_counted_from_the_first_time() -> 
     clock = Clock(1000.0)
     queue = GangQueue(lambda key: Order(0, True, 2, 0, 0.0, key), overtaking=Overtaking(100, 50.0), clock=clock)
     for _ in range(3):
-        queue.overtaken(A)
+        queue.placed(None, [A])
         clock.now += 20
-    assert queue.must_not_be_overtaken(A)
+    assert must_not_be_overtaken(queue, A)
 
 
 async def test_a_gang_that_moves_to_the_front_in_its_pause_goes_first() -> None:
     made = {A: 2.0, B: 3.0}
     queue = GangQueue(lambda key: Order(0 if key == C else -10, True, 0, 0, made.get(key, 0.0), key), clock=Clock(1000.0))
     for key in (A, B):
-        queue.refuse(key, CPU, seen=queue.changes, is_promised=False)
-    queue.wake({"cpu"})
+        queue.requeue(key, Requeue.refused(CPU, is_capacity_assumed=False), seen=queue.changes)
+    queue.observe(Freed({"cpu"}))
     queue.mark(C)  # of a lower priority: A and B go before it, pause or not
     made[B] = 1.0
     queue.eased({"default": [B]})
-    await queue.stirred()
+    await queue.drain()
     assert drain(queue) == [B, A, C]

@@ -6,9 +6,11 @@ import pytest
 
 from allaboard.model.gang import GangKey
 from allaboard.queueing.queue import GangQueue
+from allaboard.queueing.requeue import Freed, Requeue, Returned
+from allaboard.records.backoff import Backoff
 from allaboard.records.sort_key import Order
 from allaboard.records.wake_up import ANYTHING, WakeUpOn
-from tests.unit.queueing.queues import CPU, A, B, a_queue, drain
+from tests.unit.queueing.queues import CPU, A, B, a_queue, drain, failures_of
 from tests.unit.scheduling.clocks import Clock
 
 
@@ -17,7 +19,7 @@ def test_each_failure_doubles_the_pause_up_to_a_bound() -> None:
     queue = a_queue(clock)
     pauses = []
     for _ in range(9):
-        queue.fail(A, ANYTHING, seen=queue.changes)
+        queue.requeue(A, Requeue.failed(ANYTHING), seen=queue.changes)
         queue.mark(A)
         start = clock.now
         while queue.pop() is None:
@@ -28,9 +30,9 @@ def test_each_failure_doubles_the_pause_up_to_a_bound() -> None:
 
 def test_success_forgets_the_failures() -> None:
     queue = a_queue(Clock(1000.0))
-    queue.fail(A, ANYTHING, seen=queue.changes)
-    queue.settle(A)
-    assert queue.attempts(A) == 0
+    queue.requeue(A, Requeue.failed(ANYTHING), seen=queue.changes)
+    queue.requeue(A, Requeue.settled())
+    assert failures_of(queue, A) == 0
     queue.mark(A)
     assert drain(queue) == [A]
 
@@ -38,7 +40,7 @@ def test_success_forgets_the_failures() -> None:
 @pytest.mark.parametrize("first", [0.01, 0.02])
 async def test_waiting_ends_when_a_pause_does(first: float) -> None:
     queue = GangQueue(lambda key: Order(0, True, 2, 0, 0.0, key))
-    queue.retry(A, first)
+    queue.requeue(A, Requeue.again(first))
     async with asyncio.timeout(50):
         await queue.wait()
     assert queue.pop() == A
@@ -47,16 +49,16 @@ async def test_waiting_ends_when_a_pause_does(first: float) -> None:
 def test_pauses_that_have_ended_leave_nothing_behind() -> None:
     clock = Clock(1000.0)
     keys = [GangKey("default", f"gang-{number:02}") for number in range(50)]
-    queue = GangQueue(lambda key: Order(-10 if key == A else 0, True, 2, 0, 0.0, key), backoff_initial=60, backoff_max=60, clock=clock)
-    queue.fail(A, ANYTHING, seen=queue.changes)
+    queue = GangQueue(lambda key: Order(-10 if key == A else 0, True, 2, 0, 0.0, key), backoff=Backoff(60.0, 60.0), clock=clock)
+    queue.requeue(A, Requeue.failed(ANYTHING), seen=queue.changes)
     for _ in range(100):
         for key in keys:
-            queue.fail(key, ANYTHING, seen=queue.changes)
+            queue.requeue(key, Requeue.failed(ANYTHING), seen=queue.changes)
         queue.mark(A)  # one that pauses for longer stays at the top
-        queue.wake()
+        queue.observe(Freed())
         clock.now += 60
         drain(queue)
-        queue.fail(A, ANYTHING, seen=queue.changes)
+        queue.requeue(A, Requeue.failed(ANYTHING), seen=queue.changes)
     assert len(queue._pausing._fronts) < 300
     assert sum(len(members.heap) for groups in queue._pausing._groups.values() for members in groups.values()) < 300
 
@@ -64,12 +66,12 @@ def test_pauses_that_have_ended_leave_nothing_behind() -> None:
 def test_a_change_of_a_gang_that_is_tried_in_its_pause_is_not_slept_over() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock, {A: 10})
-    queue.fail(A, WakeUpOn(frozenset({"cpu"})), seen=queue.changes)
-    queue.wake(["cpu"])
+    queue.requeue(A, Requeue.failed(WakeUpOn(frozenset({"cpu"}))), seen=queue.changes)
+    queue.observe(Freed(["cpu"]))
     queue.mark(B)
     assert drain(queue) == [A, B]  # in spite of its pause
     queue.mark(A)  # one of its pods changes while it is searched for
-    queue.fail(A, WakeUpOn(frozenset({"cpu"})), seen=queue.changes)
+    queue.requeue(A, Requeue.failed(WakeUpOn(frozenset({"cpu"}))), seen=queue.changes)
     clock.now += 2
     assert drain(queue) == [A]
 
@@ -78,9 +80,9 @@ def test_a_pause_without_a_failure_is_as_long_as_after_the_last_one() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock)
     for _ in range(3):
-        queue.fail(A, ANYTHING, seen=queue.changes)
-    queue.pause(A, ANYTHING, seen=queue.changes)
-    assert queue.attempts(A) == 3
+        queue.requeue(A, Requeue.failed(ANYTHING), seen=queue.changes)
+    queue.requeue(A, Requeue.searching(ANYTHING), seen=queue.changes)
+    assert failures_of(queue, A) == 3
     queue.mark(A)
     clock.now += 3.9
     assert drain(queue) == []
@@ -92,7 +94,7 @@ def test_a_pause_is_no_shorter_than_what_is_asked_for_nor_longer_than_the_longes
     clock = Clock(1000.0)
     for asked, pause in ((0.0, 1), (7.0, 7), (86_400.0, 60)):
         queue = a_queue(clock)
-        queue.fail(A, ANYTHING, seen=queue.changes, retry_by=clock.now, at_least=asked)
+        queue.requeue(A, Requeue.failed(ANYTHING, retry_by=clock.now, at_least=asked), seen=queue.changes)
         clock.now += pause - 0.5
         assert queue.pop() is None
         clock.now += 0.5
@@ -103,10 +105,10 @@ def test_whoever_was_refused_while_seats_were_promised_pauses_for_a_moment_when_
     clock = Clock(1000.0)
     queue = a_queue(clock)
     for _ in range(5):
-        queue.fail(A, CPU, seen=queue.changes)
-    queue.refuse(A, CPU, seen=queue.changes, is_promised=True)
-    queue.given_back()
-    assert queue.attempts(A) == 5
+        queue.requeue(A, Requeue.failed(CPU), seen=queue.changes)
+    queue.requeue(A, Requeue.refused(CPU, is_capacity_assumed=True), seen=queue.changes)
+    queue.observe(Returned())
+    assert failures_of(queue, A) == 5
     assert queue.peek() is None
     clock.now += 1
     assert drain(queue) == [A]
@@ -116,9 +118,9 @@ def test_so_does_whoever_pauses_already_since_something_came_free() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock)
     for _ in range(5):
-        queue.refuse(A, CPU, seen=queue.changes, is_promised=True)
-    queue.wake()
-    queue.given_back()
+        queue.requeue(A, Requeue.refused(CPU, is_capacity_assumed=True), seen=queue.changes)
+    queue.observe(Freed())
+    queue.observe(Returned())
     clock.now += 1
     assert drain(queue) == [A]
 
@@ -128,23 +130,23 @@ def test_so_does_whoever_is_refused_by_promises_that_are_none_any_more(times: in
     clock = Clock(1000.0)
     queue = a_queue(clock)
     for _ in range(5):
-        queue.fail(A, CPU, seen=queue.changes)
+        queue.requeue(A, Requeue.failed(CPU), seen=queue.changes)
     for _ in range(times):
         seen = queue.changes
-        queue.given_back()
-        queue.refuse(A, CPU, seen=seen, is_promised=False)
-    assert queue.attempts(A) == 5
+        queue.observe(Returned())
+        queue.requeue(A, Requeue.refused(CPU, is_capacity_assumed=False), seen=seen)
+    assert failures_of(queue, A) == 5
     assert queue.peek() is None
     clock.now += 1
     assert drain(queue) == [A]
 
 
-def test_a_refusal_beside_which_nothing_was_promised_counts_whatever_is_given_back() -> None:
+def test_a_refusal_beside_which_nothing_was_assumed_counts_whatever_is_given_back() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock)
     for is_promised in (True, True, False):
-        queue.refuse(A, CPU, seen=queue.changes, is_promised=is_promised)
-    queue.given_back()
+        queue.requeue(A, Requeue.refused(CPU, is_capacity_assumed=is_promised), seen=queue.changes)
+    queue.observe(Returned())
     clock.now += 3.9
     assert queue.peek() is None
     clock.now += 0.1
@@ -154,7 +156,7 @@ def test_a_refusal_beside_which_nothing_was_promised_counts_whatever_is_given_ba
 def test_a_pause_that_the_api_server_wants_is_cut_short_for_nobody() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock, {A: 10})
-    queue.fail(A, ANYTHING, seen=queue.changes, retry_by=clock.now, at_least=5)
+    queue.requeue(A, Requeue.failed(ANYTHING, retry_by=clock.now, at_least=5), seen=queue.changes)
     queue.mark(A)
     queue.mark(B)
     assert drain(queue) == [B]
@@ -167,15 +169,15 @@ def test_a_firm_pause_of_a_gang_that_is_looked_at_again_is_not_ended_by_events(i
     clock = Clock(1000.0)
     queue = a_queue(clock, {A: 10})
     if is_pausing:
-        queue.refuse(A, CPU, seen=queue.changes, is_promised=False)
+        queue.requeue(A, Requeue.refused(CPU, is_capacity_assumed=False), seen=queue.changes)
     queue.mark(A)
-    queue.retry(A, 4, is_firm=True)
+    queue.requeue(A, Requeue.again(4, is_hard=True))
     queue.mark(A)
     queue.mark(B)
     assert drain(queue) == [B]
     clock.now += 4
     assert drain(queue) == [A]
-    queue.settle(A)
+    queue.requeue(A, Requeue.settled())
     queue.mark(A)
     assert drain(queue) == [A]
 
@@ -183,34 +185,34 @@ def test_a_firm_pause_of_a_gang_that_is_looked_at_again_is_not_ended_by_events(i
 def test_a_gang_that_is_placed_in_its_pause_and_has_lost_a_member_meanwhile_is_looked_at() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock, {A: 10})
-    queue.refuse(A, CPU, seen=queue.changes, is_promised=False)
-    queue.wake()
+    queue.requeue(A, Requeue.refused(CPU, is_capacity_assumed=False), seen=queue.changes)
+    queue.observe(Freed())
     queue.mark(B)
     assert queue.pop() == A  # before its pause is over, since nobody of a lower priority may pass it
     queue.mark(A)
-    queue.settle(A)
+    queue.requeue(A, Requeue.settled())
     assert drain(queue) == [A, B]
 
 
 def test_what_the_api_server_wants_to_be_waited_for_is_waited_for_though_the_gang_is_looked_at_or_fails_otherwise_meanwhile() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock)
-    queue.fail(A, ANYTHING, seen=queue.changes, retry_by=clock.now, at_least=30)
-    queue.retry(A, 1)  # its time is over, say
+    queue.requeue(A, Requeue.failed(ANYTHING, retry_by=clock.now, at_least=30), seen=queue.changes)
+    queue.requeue(A, Requeue.again(1))  # its time is over, say
     clock.now += 1
     assert drain(queue) == [A]
-    queue.resume(A, 1)
+    queue.requeue(A, Requeue.resumed(1))
     clock.now += 1
     assert drain(queue) == []
-    queue.retry(A, 1)
+    queue.requeue(A, Requeue.again(1))
     clock.now += 1
     assert drain(queue) == [A]
-    queue.fail(A, ANYTHING, seen=queue.changes, retry_by=clock.now)
+    queue.requeue(A, Requeue.failed(ANYTHING, retry_by=clock.now), seen=queue.changes)
     clock.now += 26
     assert drain(queue) == []
     clock.now += 1
     assert drain(queue) == [A]
-    queue.resume(A, 1)
+    queue.requeue(A, Requeue.resumed(1))
     clock.now += 1
     assert drain(queue) == [A]
 
@@ -219,8 +221,8 @@ def test_nothing_is_firm_of_a_pause_for_want_of_room() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock, {A: 10})
     for _ in range(6):
-        queue.fail(A, ANYTHING, seen=queue.changes, retry_by=clock.now)  # so often that the pause is firm
-    queue.refuse(A, CPU, seen=queue.changes, is_promised=False)
+        queue.requeue(A, Requeue.failed(ANYTHING, retry_by=clock.now), seen=queue.changes)  # so often that the pause is firm
+    queue.requeue(A, Requeue.refused(CPU, is_capacity_assumed=False), seen=queue.changes)
     queue.mark(B)
-    queue.wake({"cpu"})
+    queue.observe(Freed({"cpu"}))
     assert drain(queue) == [A, B]  # it goes before a lower priority, pause or not

@@ -12,6 +12,7 @@ from allaboard.model.gang import GangKey, OnMemberLost, Outline
 from allaboard.queueing.order import order_of_gone
 from allaboard.queueing.ranks import Overtaking, Ranks
 from allaboard.queueing.search_time import MUCH_SECONDS, SearchTime
+from allaboard.records.partial_bind import Finishing, KeptOpen
 from allaboard.records.record import GangRecords, QueueState
 from tests.unit.scheduling.clocks import Clock
 from tests.unit.scheduling.schedulers import World
@@ -48,9 +49,9 @@ class Scene:
 def test_the_older_goes_first_unless_the_other_is_half_bound_by_us() -> None:
     scene = Scene()
     assert scene.first() == B
-    scene.records.partial_bind(A).is_kept_open = True
+    scene.records.partial_bind(A).state = KeptOpen()
     assert scene.first() == B
-    scene.records.partial_bind(A).deadline = 5.0
+    scene.records.partial_bind(A).state = Finishing(5.0)
     assert scene.first() == A
 
 
@@ -74,7 +75,7 @@ def test_a_gang_that_is_gone_is_due_at_once_and_one_under_way_is_not_looked_up()
 
 def test_partially_bound_gangs_go_first_until_their_namespace_has_kept_others_waiting_for_long() -> None:
     scene = Scene()
-    scene.records.partial_bind(A).deadline = 5.0
+    scene.records.partial_bind(A).state = Finishing(5.0)
     scene.shares.charge("default", 10.0)
     assert scene.first() == A  # whatever its namespace has used of the searches
     scene.ranks.firsts.charge("default", 1.5 * MUCH_SECONDS)
@@ -97,7 +98,7 @@ async def test_gangs_that_say_they_were_cut_off_keep_another_namespaces_gang_wai
                 world.now += 0.1
 
             world.searched.meanwhile[f"briefly {name}"] = take_a_while
-        await world.partial_binds.inherit()
+        await world.executor.inherit()
         world.add("good", 2, namespace="team", created=5.0)
         bound_at: list[float] = []
         world.searched.meanwhile["briefly good"] = lambda: bound_at.append(world.now)

@@ -12,9 +12,10 @@ from allaboard.model.gang import GangKey
 from allaboard.model.pod import Pod
 from allaboard.queueing.queue import GangQueue
 from allaboard.queueing.refresh import MessageRefresh
+from allaboard.queueing.requeue import Requeue, Taken
 from allaboard.records.record import GangRecords, QueueState
 from tests.unit.placement.clusters import node, pods
-from tests.unit.queueing.queues import CPU, A, B, C, a_queue
+from tests.unit.queueing.queues import CPU, A, B, C, a_queue, failures_of
 from tests.unit.scheduling.clocks import Clock
 from tests.unit.scheduling.schedulers import World
 
@@ -104,17 +105,17 @@ async def test_a_cluster_that_changes_all_the_time_has_a_gang_looked_at_once_a_s
     async with World(cpus=1) as world:
         key = world.add("g", 2)
         await pass_time(world, 0.1)
-        asked, attempts = len(world.searched.asked), world.queue.attempts(key)
+        asked, attempts = len(world.searched.asked), failures_of(world.queue, key)
         for number in range(100):
             world.view.upsert_pod(a_foreign_pod(f"late-{number}", 0))
             await pass_time(world, 0.1)
         assert len(world.searched.asked) - asked <= 11
-        assert world.queue.attempts(key) == attempts
+        assert failures_of(world.queue, key) == attempts
 
 
 def refuse(queue: GangQueue, key: GangKey) -> None:
     assert queue.pop() == key
-    queue.refuse(key, CPU, seen=queue.changes, is_promised=False)
+    queue.requeue(key, Requeue.refused(CPU, is_capacity_assumed=False), seen=queue.changes)
 
 
 async def due(queue: GangQueue) -> GangKey | None:
@@ -133,7 +134,7 @@ async def test_the_oldest_message_is_looked_into_first_and_one_after_another() -
         refuse(queue, key)
         clock.now += 0.1
     clock.now += 1.0
-    queue.taken()
+    queue.observe(Taken())
     looked = []
     for _ in range(3):
         key = await due(queue)
@@ -144,7 +145,7 @@ async def test_the_oldest_message_is_looked_into_first_and_one_after_another() -
         clock.now += 0.02
     assert looked == [B, C, A]
     clock.now += 60.0
-    assert queue.attempts(A) == 1
+    assert failures_of(queue, A) == 1
 
 
 async def test_gangs_that_are_due_go_before_those_that_are_only_told() -> None:
@@ -153,7 +154,7 @@ async def test_gangs_that_are_due_go_before_those_that_are_only_told() -> None:
     queue.mark(A)
     refuse(queue, A)
     clock.now += 1.0
-    queue.taken()
+    queue.observe(Taken())
     queue.mark(B)
     assert await due(queue) == B
     queue.pop()
@@ -165,8 +166,8 @@ async def test_a_gang_that_was_refused_while_others_took_capacity_is_looked_at_a
     queue = a_queue(clock)
     queue.mark(A)
     queue.pop()
-    queue.taken()
-    queue.refuse(A, CPU, seen=queue.changes, is_promised=False)
+    queue.observe(Taken())
+    queue.requeue(A, Requeue.refused(CPU, is_capacity_assumed=False), seen=queue.changes)
     assert await due(queue) is None
     clock.now += 1.0
     assert await due(queue) == A
@@ -184,10 +185,10 @@ async def test_a_pause_after_failures_is_not_cut_short_by_looks_that_are_for_the
     assert ends == clock.now + 16.0
     for _ in range(3):
         clock.now += 2.0
-        queue.taken()
+        queue.observe(Taken())
         assert await due(queue) == A
         refuse(queue, A)
-        assert (queue.attempts(A), queue._known(A).not_before) == (5, ends)
+        assert (failures_of(queue, A), queue._known(A).not_before) == (5, ends)
 
 
 @pytest.mark.parametrize("ending", ["fail", "settle", "forget"])
@@ -198,13 +199,13 @@ async def test_a_gang_whose_message_tells_of_no_capacity_is_not_looked_at(ending
     refuse(queue, A)
     match ending:
         case "fail":
-            queue.fail(A, CPU, seen=queue.changes, at_least=30.0)
+            queue.requeue(A, Requeue.failed(CPU, at_least=30.0), seen=queue.changes)
         case "settle":
-            queue.settle(A)
+            queue.requeue(A, Requeue.settled())
         case _:
-            queue.forget(A)
+            queue.requeue(A, Requeue.gone())
     clock.now += 2.0
-    queue.taken()
+    queue.observe(Taken())
     assert await due(queue) is None
 
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from allaboard.model.gang import Gang, GangKey, Objective
+from allaboard.records.partial_bind import KeptOpen, Releasing
 from allaboard.records.record import GangRecord, GangRecords, QueueState
 from tests.unit.placement.clusters import pods
 
@@ -28,7 +29,7 @@ def test_half_gangs_are_found_among_thousands() -> None:
 
 def test_one_forget_forgets_all() -> None:
     records = GangRecords()
-    records.partial_bind(A).is_kept_open = True
+    records.partial_bind(A).state = KeptOpen()
     record = records.of(A)
     record.queue.attempts, record.whole_runs, record.was_undone = 3, {"run"}, True
     records.forget(A)
@@ -44,7 +45,7 @@ def test_the_time_of_a_half_gang_is_over_when_it_expires() -> None:
     half.expires = 10.0
     assert [half.has_timed_out(now) for now in (9.9, 10.0)] == [False, True]
     assert not half.is_going(0.0)
-    half.asked_until = 5.0
+    half.state = Releasing(None, 5.0)
     assert half.is_going(4.0)
 
 

@@ -12,11 +12,12 @@ from unittest.mock import Mock
 import pytest
 
 from allaboard.binding.outcomes import Assignment, Committed
+from allaboard.binding.reasons import Held, Kept, MembersMissing, NotFinished, SearchFailed
 from allaboard.gangs.registry import GangRegistry
 from allaboard.kube.client import ApiError, ApiServer
 from allaboard.kube.paths import ApiPath
 from allaboard.model.constraints import SchedulingSpec
-from allaboard.model.gang import Gang, GangKey, Objective
+from allaboard.model.gang import Gang, GangKey, Hold, Objective
 from allaboard.model.pod import Pod
 from allaboard.model.reasons import Code
 from allaboard.placement import SearchReport
@@ -29,6 +30,7 @@ from allaboard.report.metrics import Metrics
 from allaboard.report.podgroup_writer import PodGroupWriter
 from allaboard.report.pods import PodReporter
 from allaboard.report.reporter import Reporter
+from allaboard.report.waiting import _waiting_for_capacity
 from allaboard.report.writer import Writer
 
 MANY = 1000
@@ -84,10 +86,11 @@ class Stage:
         self.reporter = Reporter(self.recorder, self.pods, self.keeper, records, self.waits, Metrics(), clock=lambda: self.now)
 
     def refuse(self, gang: Gang, code: Code = Code.INSUFFICIENT) -> None:
-        self.reporter.refused(gang, Refusal(code, "no room", "none", {pod.uid: "no room" for pod in gang.members}), FOUND, 1.0)
+        refusal = Refusal(code, "no room", "none", {pod.uid: "no room" for pod in gang.members})
+        self.reporter._publish(gang, _waiting_for_capacity(gang, refusal, None, FOUND), 1.0)
 
     def bind(self, gang: Gang, pods: Sequence[Pod]) -> None:
-        self.reporter.bound(gang, Committed(tuple(Assignment(pod, "n1") for pod in pods)), FOUND, 1.0)
+        self.reporter.report_bound(gang, Committed(tuple(Assignment(pod, "n1") for pod in pods)), FOUND, 1.0)
 
     async def write_all(self) -> None:
         writing = asyncio.create_task(self.writer.run(never_busy))
@@ -113,6 +116,11 @@ async def a_stage() -> AsyncIterator[Stage]:
     await stage.write_all()
 
 
+def awaits(stage: Stage, gang: Gang) -> float | None:
+    """Report that members are missing, and return in how many seconds there is more to report."""
+    return stage.reporter.report_wait(gang, MembersMissing(), 0.0).next_seconds
+
+
 def once_each(gang: Gang) -> Mapping[str, int]:
     return Counter(pod.uid for pod in gang.members)
 
@@ -124,7 +132,7 @@ async def test_every_member_of_a_gang_of_thousands_is_told_once_what_has_become_
     async with a_stage() as bound:
         bound.bind(gang, gang.members)
     async with a_stage() as undone:
-        undone.reporter.undone(gang, gang.members, "late")
+        undone.reporter.report_release(gang, gang.members, NotFinished(1, 5.0), None)
     assert Counter(refused.server.conditions) == once_each(gang)
     assert bound.recorder.of("Scheduled") == once_each(gang) + Counter(["group"])
     assert undone.recorder.of("GangUndone") == once_each(gang)
@@ -262,7 +270,7 @@ async def test_each_member_of_a_held_gang_is_told_and_its_podgroup_if_there_is_o
     gang = a_gang(3) if has_group else replace(a_gang(3), uid="")
     async with a_stage() as stage:
         for _ in range(2):
-            stage.reporter.held(gang, "BadLabel", "pod w1: wrong", gang.members[1])
+            stage.reporter.report_wait(gang, Held(Hold("BadLabel", "pod w1: wrong", gang.members[1])), 0.0)
     assert stage.recorder.of("BadLabel") == Counter({"u1": 2})  # one event with a count
     assert stage.recorder.of("FailedScheduling") == Counter(["u0", "u2", *(["group"] if has_group else [])])
     assert set(stage.server.reasons.values()) == {"SchedulerError"}
@@ -271,11 +279,11 @@ async def test_each_member_of_a_held_gang_is_told_and_its_podgroup_if_there_is_o
 async def test_members_are_told_after_a_moment_that_others_are_awaited_by_a_reason_that_autoscalers_leave_alone() -> None:
     gang = a_gang(2)
     async with a_stage() as stage:
-        assert stage.reporter.members_missing(gang, "2 of 3 exist", "2 of 3") == 2.0
+        assert awaits(stage, gang) == 2.0
         assert not stage.recorder.told
         stage.now = 2.0
-        assert stage.reporter.members_missing(gang, "2 of 3 exist", "2 of 3") == 58.0
-        stage.reporter.members_missing(gang, "2 of 3 exist", "2 of 3")
+        assert awaits(stage, gang) == 58.0
+        awaits(stage, gang)
     assert stage.recorder.of("FailedScheduling") == Counter(["group", "u0", "u1"])
     assert Counter(stage.server.conditions) == once_each(gang)
     assert set(stage.server.reasons.values()) == {"WaitingForMembers"}
@@ -286,7 +294,7 @@ async def test_members_are_told_seldom_while_others_come_one_after_another() -> 
     async with a_stage() as stage:
         for second in range(32):
             stage.now = float(second)
-            due = stage.reporter.members_missing(gang, f"{second} of 99 exist", "few")
+            due = awaits(stage, replace(gang, min_member=99, deleted_successes=second))
             await stage.write_all()
     assert due == 1.0
     assert set(Counter(stage.server.conditions).values()) == {3}
@@ -297,7 +305,7 @@ async def test_that_members_are_awaited_for_too_long_is_told_once_and_shown_by_t
     gang = a_gang(2)
     async with a_stage() as stage:
         for stage.now in (0.0, 2.0, 60.0, 61.0):
-            due = stage.reporter.members_missing(gang, "2 of 3 exist", "2 of 3")
+            due = awaits(stage, gang)
         opinion = stage.keeper.opinion(gang.key)
     assert due is None
     assert stage.recorder.of("Timeout") == Counter(["group"])
@@ -317,7 +325,7 @@ async def test_what_would_help_is_not_told_over_newer_words() -> None:
     gang = a_gang(2)
     async with a_stage() as stage:
         stage.refuse(gang)
-        stage.reporter.failed(gang, "a webhook said no", 1.0)
+        stage.reporter.report_wait(gang, SearchFailed("a webhook said no"), 1.0)
         stage.reporter.advised(gang, "no room", "no room. Would fit with more.")
         late = stage.keeper.opinion(gang.key)
         stage.refuse(gang)
@@ -332,10 +340,10 @@ async def test_who_is_kept_open_waits_for_the_reason_that_it_waited_for() -> Non
     gang = a_gang(2)
     async with a_stage() as stage:
         stage.refuse(gang, Code.FRAGMENTED)
-        stage.reporter.kept_open(gang, "members run")
+        stage.reporter.report_release(gang, (), SearchFailed("late"), Kept(SearchFailed("members run"), gang.members))
         refused = stage.keeper.opinion(gang.key)
         stage.bind(gang, gang.members)
-        stage.reporter.kept_open(gang, "members run")
+        stage.reporter.report_release(gang, (), SearchFailed("late"), Kept(SearchFailed("members run"), gang.members))
         whole_before = stage.keeper.opinion(gang.key)
     assert refused is not None
     assert whole_before is not None
@@ -348,7 +356,7 @@ async def test_that_a_gang_has_waited_too_long_is_told_once_and_counted_anew_whe
         for stage.now in (0.0, 61.0, 62.0, 63.0):
             stage.refuse(gang)
         assert stage.recorder.of("Timeout") == Counter(["group"])
-        stage.reporter.members_missing(gang, "1 of 2 exist", "1 of 2")
+        awaits(stage, gang)
         stage.now = 70.0
         stage.refuse(gang)
         assert stage.waits.of(gang).since == 70.0
@@ -371,7 +379,7 @@ async def test_a_refusal_is_logged_once_until_something_else_is_logged(caplog: p
     async with a_stage() as stage:
         for _ in range(3):
             stage.refuse(gang)
-        stage.reporter.failed(gang, "a webhook said no", 1.0)
+        stage.reporter.report_wait(gang, SearchFailed("a webhook said no"), 1.0)
         stage.refuse(gang)
         for _ in range(2):
             stage.bind(gang, gang.members)

@@ -9,8 +9,8 @@ from typing import Any, Self, cast
 from allaboard.binding.bind import Binder, Look
 from allaboard.binding.job_suspension import JobRestarter
 from allaboard.binding.outcomes import BindReply, Result
+from allaboard.binding.reasons import NoCapacity, SearchFailed
 from allaboard.cluster.view import ClusterView
-from allaboard.cluster.volumes import VolumeView
 from allaboard.gangs.membership import POD_GROUP_LABEL
 from allaboard.gangs.podgroup import PodGroup
 from allaboard.gangs.registry import GangRegistry
@@ -19,16 +19,26 @@ from allaboard.leadership.fencing import Term
 from allaboard.leadership.takeover import TakeoverReservation
 from allaboard.model.gang import Gang, GangKey
 from allaboard.model.pod import Owner, Pod
+from allaboard.model.reasons import Cause
 from allaboard.placement import Plan, Problem, SearchSettings
 from allaboard.placement.contest.contest import Contest
 from allaboard.placement.contest.joint import Joint
 from allaboard.placement.problem.draft import Draft
+from allaboard.planning.gang_problem import Packings
+from allaboard.planning.known_gangs import KnownGangs
+from allaboard.planning.planner import Planner
+from allaboard.planning.prepared import prepared
+from allaboard.planning.search_costs import SearchCosts
 from allaboard.planning.search_processes import Searcher
 from allaboard.queueing.batch_window import BatchWindow
 from allaboard.queueing.capacity_waitlist import Capacity
 from allaboard.queueing.queue import GangQueue
 from allaboard.queueing.ranks import OVERTAKING, Ranks
+from allaboard.queueing.requeue import Freed
 from allaboard.queueing.search_time import SearchTime
+from allaboard.records.backoff import BACKOFF
+from allaboard.records.losses import Losses
+from allaboard.records.partial_bind import KeptOpen
 from allaboard.records.record import GangRecords
 from allaboard.records.waiting import WaitClock
 from allaboard.report.events import EventRecorder, ObjectReference
@@ -37,8 +47,11 @@ from allaboard.report.podgroup_writer import PodGroupWriter
 from allaboard.report.pods import PodReporter
 from allaboard.report.reporter import Reporter
 from allaboard.report.writer import Writer
-from allaboard.scheduling.cycle import Scheduler
-from allaboard.scheduling.outcomes import Attempt
+from allaboard.scheduling.attempt import Attempt
+from allaboard.scheduling.build import Writers, cycle_of
+from allaboard.scheduling.cluster_events import ClusterEvents
+from allaboard.scheduling.decide import Decision, Done, Wait
+from allaboard.scheduling.scheduler import Scheduler
 from tests.unit.placement.clusters import node, pods
 
 SET, JOB = Owner("apps/v1", "ReplicaSet", "r", "u"), Owner("batch/v1", "Job", "j", "v")
@@ -152,10 +165,11 @@ class World:
     As a context manager it ends what was begun.
     """
 
-    def __init__(self, cpus: int = 8, volumes: VolumeView | None = None) -> None:
+    def __init__(self, cpus: int = 8) -> None:
         self.now = 1000.0
         self.searched, self.api, self.events = Searched(), Api(), Recorder()
         self.view, self.registry, self.records = ClusterView(), GangRegistry(["allaboard"]), GangRecords()
+        self.registry.knows_whole = self.records.knows_whole
         self.shares, self.metrics = SearchTime(self.clock), Metrics()
         ranks = Ranks(self.registry, self.records, self.shares, OVERTAKING, self.clock)
         self.queue = GangQueue(ranks.place, self.registry.knows, self.records, seats=Capacity(self.view), clock=self.clock)
@@ -163,29 +177,21 @@ class World:
         self.keeper = PodGroupWriter(server, self.registry, self.records, self.writer)
         waits = WaitClock(self.records, self.clock, self.clock)
         teller = PodReporter(server, self.events, self.writer)
-        term = Term(server, clock=self.clock)
-        self.scheduler = Scheduler(
-            view=self.view,
-            volumes=volumes or self.view.volumes,
-            registry=self.registry,
-            records=self.records,
-            ranks=ranks,
-            queue=self.queue,
-            searcher=self.searched,
-            binder=cast("Binder", self.api),
-            restarter=cast("JobRestarter", self.api),
-            term=term,
-            reporter=Reporter(self.events, teller, self.keeper, self.records, waits, self.metrics, clock=self.clock, now=self.clock),
-            waits=waits,
-            metrics=self.metrics,
-            takeover_reservation=TakeoverReservation(self.view, term, 1, self.queue.wake, self.clock),
-            window=BatchWindow(lambda: self.registry.arrivals, 0.0, 0.0, self.clock, asyncio.sleep),
-            clock=self.clock,
-        )
-        self.act, self.outcomes, self.partial_binds = self.scheduler._act, self.scheduler._outcomes, self.scheduler._open
-        self.planner, self.long, self.tasks = self.scheduler._planner, self.scheduler._long, self.scheduler._tasks
+        losses = Losses(self.records, self.registry.root_of, BACKOFF, self.clock)
+        self.gangs = KnownGangs(self.registry, self.records, waits, losses, self.view, self.clock)
+        costs = SearchCosts(self.metrics, self.shares, self.clock)
+        self.planner = Planner(self.view, self.records, self.searched, costs, Packings(), OVERTAKING)
+        self.reporter = Reporter(self.events, teller, self.keeper, self.records, waits, self.metrics, clock=self.clock, now=self.clock)
+        writers = Writers(cast("Binder", self.api), cast("JobRestarter", self.api), Term(server, clock=self.clock))
+        self.cycle_ = cycle_of(self.gangs, self.queue, ranks, self.planner, self.reporter, writers)
+        self.executor, self.due, self.longer = self.cycle_.executor, self.cycle_.due, self.cycle_.longer
+        self.partial_binds, self.tasks, self.long = self.executor.partial_binds, self.executor.tasks, self.longer.long
+        takeover = TakeoverReservation(self.view, writers.term, 1, lambda: self.queue.observe(Freed()), self.clock)
+        window = BatchWindow(lambda: self.registry.arrivals, 0.0, 0.0, self.clock, asyncio.sleep)
+        self.scheduler = Scheduler(self.cycle_, window, takeover, writers.restarter)
+        cluster_events = ClusterEvents(self.queue, self.reporter)
         self.view.listen(self.registry.observe_pod)
-        self.view.listen(self.scheduler.observe_pod, self.scheduler.observe_node)
+        self.view.listen(cluster_events.observe_pod, cluster_events.observe_node)
         self.registry.listen(self.queue.mark)
         self.resize(cpus)
 
@@ -220,8 +226,8 @@ class World:
     def add_half(self, name: str, size: int = 2, **fields: Any) -> GangKey:
         """A gang of which nobody could be released, and whose time is over; it isn't due, and is the first."""
         key = self.add(name, size, **fields)
-        half = self.records.partial_bind(key)
-        half.is_kept_open, half.expires = True, self.now
+        partial_bind = self.records.partial_bind(key)
+        partial_bind.state, partial_bind.expires = KeptOpen(), self.now
         assert self.queue.pop() == key
         return key
 
@@ -266,13 +272,39 @@ class World:
             event.set()
         self.long.stop()
         await self.settle()
-        self.scheduler._late.stop()
-        await self.scheduler._advisor.stop()
+        await self.executor.stop(0.0)
+        await self.executor.advisor.stop()
 
     async def cycle(self) -> None:
         """One cycle, and what it has begun."""
-        await self.scheduler.cycle()
+        await self.cycle_.run()
         await self.settle()
+
+    async def plan(self, attempt: Attempt) -> Plan:
+        """A plan for what is free now."""
+        return await self.planner.plan(prepared(attempt.gang))
+
+    def decide(self, attempt: Attempt, decision: Decision) -> None:
+        """Have a decision carried out."""
+        self.executor.carry_out(attempt, decision)
+
+    def refused(self, attempt: Attempt, plan: Plan, cause: Cause | None) -> None:
+        """Let there be no capacity for a gang."""
+        self.decide(attempt, Wait(NoCapacity(plan, cause)))
+
+    def failed(self, gang: Gang, error: str) -> None:
+        """Let an attempt at a gang fail."""
+        self.decide(Attempt(gang, self.now, self.queue.changes), Wait(SearchFailed(error)))
+
+    def rest(self, gang: Gang) -> None:
+        """Let nothing be to do about a gang."""
+        self.decide(Attempt(gang, self.now, self.queue.changes), Done())
+
+    def back_off(self, attempt: Attempt) -> None:
+        """Let a gang back off whose members were lost soon after they were bound."""
+        lost = self.due._lost(attempt.gang)
+        assert lost is not None
+        self.decide(attempt, Wait(lost))
 
     def said(self, key: GangKey) -> str:
         """The last words on a gang; empty without any."""

@@ -69,7 +69,9 @@ class Torn(VolumeView):
 
 @pytest.mark.parametrize("where", ["look", "search"])
 async def test_a_gang_whose_handling_fails_is_told_and_tried_again_and_the_others_go_on(where: str) -> None:
-    async with World(volumes=Torn() if where == "look" else None) as world:
+    async with World() as world:
+        if where == "look":
+            world.view.volumes = Torn()
         if where == "search":
             world.searched.fails["briefly bad"] = RuntimeError("a defect")
         keys = [world.add(name, created=float(number)) for number, name in enumerate(("a", "bad", "c"))]
@@ -101,11 +103,11 @@ async def test_a_gang_under_way_is_passed_over_and_looked_at_when_that_has_ended
     async with World() as world:
         key = world.add("g")
         world.api.answers.clear()
-        await world.scheduler.cycle()
+        await world.cycle_.run()
         await world.breathe()
         assert world.api.asked == ["bind g-0", "bind g-1"]
         world.queue.mark(key)
-        await world.scheduler.cycle()
+        await world.cycle_.run()
         assert world.searched.asked == ["briefly g"]
         assert world.queue.peek() is None
         world.api.answers.set()
@@ -119,14 +121,14 @@ async def test_a_long_search_is_ended_when_nobody_is_to_be_searched_for_any_more
         world.searched.goes_on.clear()
         world.searched.finds_nothing.add("briefly g")
         key = world.add("g")
-        await world.scheduler.cycle()
+        await world.cycle_.run()
         await world.breathe()
         assert world.long.is_searching(key)
         if is_gone:
             world.remove(key)
         world.queue.mark(key)
         world.now += 1.0  # its pause is over
-        await world.scheduler.cycle()
+        await world.cycle_.run()
         await world.breathe()
         assert world.long.is_searching(key) is not is_gone
 
@@ -170,7 +172,7 @@ async def test_who_lacked_room_is_due_when_somebody_goes_and_when_a_node_grows(i
             world.resize(4)
         else:
             world.remove(sitting)
-        await world.queue.stirred()
+        await world.queue.drain()
         assert waiting in (world.queue.pop(), world.queue.pop())
 
 

@@ -8,13 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from allaboard.binding import reasons
 from allaboard.binding.outcomes import Assignment, BindReply, Committed, MembersChanged, Refused, Result
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Gang, GangKey, Hold, Objective, OnMemberLost, Undo
 from allaboard.model.pod import Pod
 from allaboard.placement import Plan
-from allaboard.records.record import PartialBind
-from allaboard.scheduling.decide import Found, Look, Reply, at_look, is_enough, on_plan, on_reply, when_nowhere
+from allaboard.planning.answers import Failed, Outdated, Placed, SearchLonger
+from allaboard.planning.answers import Refused as NoRoom
+from allaboard.planning.prepared import PreparedGang
+from allaboard.planning.search_processes import SearchError
+from allaboard.records.partial_bind import Finishing, KeptOpen, Left, PartialBind, Releasing
+from allaboard.scheduling.decide import Decision, Release, after_bind, after_search, before_search
 
 NOW = 1000.0
 SPEC = SchedulingSpec((("pods", 1),))
@@ -37,8 +42,21 @@ def a_gang(*, bound: int = 0, waiting: int = 0, ended: int = 0, minimum: int = 4
 
 ABSENT, HALF, WHOLE, LONELY = a_gang(waiting=4), a_gang(bound=2, waiting=2), a_gang(bound=4), a_gang(bound=2)
 MENDED = Hold("BadLabel", "a label is wrong", "labels", None)
-FINISHING, OVERDUE = PartialBind(deadline=NOW + 1, expires=NOW + 60), PartialBind(deadline=NOW, expires=NOW + 60)
-OPEN, TIMED_OUT = PartialBind(is_kept_open=True, expires=NOW + 1), PartialBind(is_kept_open=True, expires=NOW)
+FINISHING, OVERDUE = PartialBind(Finishing(NOW + 1), expires=NOW + 60), PartialBind(Finishing(NOW), expires=NOW + 60)
+LEFT = PartialBind(Left(), expires=NOW + 60)
+OPEN, TIMED_OUT = PartialBind(KeptOpen(), expires=NOW + 1), PartialBind(KeptOpen(), expires=NOW)
+LOST = reasons.LostSoon(4, 8.0, NOW + 1)
+
+
+def name_of(decision: Decision) -> str:
+    """The kind of a decision and of its reason, with an exclamation mark if running members are evicted."""
+    because = getattr(decision, "because", None)
+    force = "!" if isinstance(decision, Release) and decision.force else ""
+    return type(decision).__name__ + force + (f" {type(because).__name__}" if because else "")
+
+
+SEARCH, MEMBERS, HELD, DONE = "Search", "Wait MembersMissing", "Wait Held", "Done"
+UNDO, GIVE_UP, SUSPEND = "Release NotFinished", "Release! NotReplaced", "SuspendJobs NotFinished"
 TRIED = replace(TIMED_OUT, was_tried=True)
 ASKED_ONCE = replace(TIMED_OUT, restarts_at=NOW + 1)
 GIVES_UP, SUSPENDS = replace(HALF, on_member_lost=OnMemberLost.RELEASE), replace(HALF, undo=Undo.SUSPEND)
@@ -48,99 +66,95 @@ GIVES_UP, SUSPENDS = replace(HALF, on_member_lost=OnMemberLost.RELEASE), replace
     ("gang", "half", "look"),
     [
         # absent
-        (ABSENT, None, Look.PLACE),
-        (a_gang(waiting=3), None, Look.AWAIT_MEMBERS),
-        (replace(ABSENT, hold=MENDED), None, Look.HOLD),
-        (a_gang(), None, Look.REST),
-        (a_gang(ended=4), None, Look.REST),
-        (replace(a_gang(), hold=MENDED), None, Look.REST),
-        (ABSENT, OVERDUE, Look.PLACE),
+        (ABSENT, None, SEARCH),
+        (a_gang(waiting=3), None, MEMBERS),
+        (replace(ABSENT, hold=MENDED), None, HELD),
+        (a_gang(), None, DONE),
+        (a_gang(ended=4), None, DONE),
+        (replace(a_gang(), hold=MENDED), None, DONE),
+        (ABSENT, OVERDUE, SEARCH),
         # half bound, and finished forward while there is time
-        (HALF, FINISHING, Look.PLACE),
-        (LONELY, FINISHING, Look.AWAIT_MEMBERS),
-        (HALF, OVERDUE, Look.UNDO),
-        (LONELY, OVERDUE, Look.UNDO),
-        (replace(HALF, hold=MENDED), OVERDUE, Look.UNDO),
-        (replace(HALF, hold=MENDED), FINISHING, Look.HOLD),
+        (HALF, FINISHING, SEARCH),
+        (LONELY, FINISHING, MEMBERS),
+        (HALF, OVERDUE, UNDO),
+        (HALF, LEFT, UNDO),  # it was said to be released
+        (ABSENT, LEFT, SEARCH),
+        (LONELY, OVERDUE, UNDO),
+        (replace(HALF, hold=MENDED), OVERDUE, UNDO),
+        (replace(HALF, hold=MENDED), FINISHING, HELD),
         # half bound, and kept open
-        (HALF, OPEN, Look.PLACE),
-        (HALF, TIMED_OUT, Look.PLACE),
-        (SUSPENDS, OPEN, Look.PLACE),
-        (SUSPENDS, TIMED_OUT, Look.PLACE),  # seats may have come free
-        (SUSPENDS, TRIED, Look.RESTART_JOBS),
-        (replace(LONELY, undo=Undo.SUSPEND), TIMED_OUT, Look.RESTART_JOBS),
-        (replace(SUSPENDS, hold=MENDED), TIMED_OUT, Look.RESTART_JOBS),
-        (SUSPENDS, replace(ASKED_ONCE, was_tried=True), Look.PLACE),
-        (SUSPENDS, PartialBind(expires=NOW), Look.PLACE),  # whole before: it is healed
+        (HALF, OPEN, SEARCH),
+        (HALF, TIMED_OUT, SEARCH),
+        (SUSPENDS, OPEN, SEARCH),
+        (SUSPENDS, TIMED_OUT, SEARCH),  # seats may have come free
+        (SUSPENDS, TRIED, SUSPEND),
+        (replace(LONELY, undo=Undo.SUSPEND), TIMED_OUT, SUSPEND),
+        (replace(SUSPENDS, hold=MENDED), TIMED_OUT, SUSPEND),
+        (SUSPENDS, replace(ASKED_ONCE, was_tried=True), SEARCH),
+        (SUSPENDS, PartialBind(expires=NOW), SEARCH),  # whole before: it is healed
         # whole before, and has lost members
-        (HALF, PartialBind(expires=NOW), Look.PLACE),
-        (GIVES_UP, PartialBind(expires=NOW + 1), Look.PLACE),
-        (GIVES_UP, PartialBind(expires=NOW), Look.PLACE),
-        (GIVES_UP, PartialBind(expires=NOW, was_tried=True), Look.GIVE_UP),
-        (replace(LONELY, on_member_lost=OnMemberLost.RELEASE), PartialBind(expires=NOW), Look.GIVE_UP),
-        (GIVES_UP, ASKED_ONCE, Look.PLACE),
-        (GIVES_UP, replace(FINISHING, expires=NOW), Look.PLACE),
+        (HALF, PartialBind(expires=NOW), SEARCH),
+        (GIVES_UP, PartialBind(expires=NOW + 1), SEARCH),
+        (GIVES_UP, PartialBind(expires=NOW), SEARCH),
+        (GIVES_UP, PartialBind(expires=NOW, was_tried=True), GIVE_UP),
+        (replace(LONELY, on_member_lost=OnMemberLost.RELEASE), PartialBind(expires=NOW), GIVE_UP),
+        (GIVES_UP, ASKED_ONCE, SEARCH),
+        (GIVES_UP, replace(FINISHING, expires=NOW), SEARCH),
         # whole
-        (WHOLE, None, Look.REST),
-        (WHOLE, OVERDUE, Look.REST),
-        (a_gang(bound=4, waiting=1), None, Look.PLACE),
-        (replace(WHOLE, hold=MENDED), None, Look.REST),
-        (replace(a_gang(bound=4, waiting=1), hold=MENDED), None, Look.HOLD),
+        (WHOLE, None, DONE),
+        (WHOLE, OVERDUE, DONE),
+        (a_gang(bound=4, waiting=1), None, SEARCH),
+        (replace(WHOLE, hold=MENDED), None, DONE),
+        (replace(a_gang(bound=4, waiting=1), hold=MENDED), None, HELD),
     ],
 )
-def test_what_a_look_comes_to(gang: Gang, half: PartialBind | None, look: Look) -> None:
-    assert at_look(gang, half, NOW) is look
+def test_what_is_done_before_a_search(gang: Gang, half: PartialBind | None, look: str) -> None:
+    assert name_of(before_search(gang, half, NOW)) == look
 
 
-def a_plan(gang: Gang, *, feasible: bool | None, seated: int = 0) -> Plan:
-    assignments = tuple((pod.uid, "node-1") for pod in gang.candidates[:seated])
-    return cast(Plan, SimpleNamespace(feasible=feasible, assignments=assignments))
+PLAN, UNKNOWN = (cast(Plan, SimpleNamespace(feasible=feasible)) for feasible in (False, None))
+REFUSE, SEARCH_LONGER, ROLL_BACK = "Wait NoCapacity", "SearchLonger", "Release NoCapacity"
 
 
-@pytest.mark.parametrize(
-    ("gang", "feasible", "seated", "half", "found"),
-    [
-        (ABSENT, True, 4, None, Found.BIND),
-        (ABSENT, False, 0, None, Found.MAKE_WAY),
-        (ABSENT, None, 0, None, Found.SEARCH_LONGER),
-        (HALF, True, 2, FINISHING, Found.BIND),
-        (HALF, False, 1, FINISHING, Found.MAKE_WAY),
-        (HALF, None, 0, FINISHING, Found.MAKE_WAY),  # it has no time for a longer search
-        (HALF, None, 0, OPEN, Found.SEARCH_LONGER),
-        (a_gang(bound=4, waiting=1), True, 1, None, Found.BIND),
-        (a_gang(bound=4, waiting=1), True, 0, None, Found.MAKE_WAY),
-    ],
-)
-def test_what_a_plan_is_good_for(gang: Gang, feasible: bool | None, seated: int, half: PartialBind | None, found: Found) -> None:
-    plan = a_plan(gang, feasible=feasible, seated=seated)
-    assert on_plan(gang, plan, half) is found
-    assert is_enough(plan) is (found is Found.BIND)
+def refused(gang: Gang, plan: Plan = PLAN) -> NoRoom:
+    return NoRoom(PreparedGang(gang), plan, None)
 
 
 @pytest.mark.parametrize(
     ("gang", "half", "is_settled", "found"),
     [
-        (ABSENT, None, True, Found.REFUSE),
-        (ABSENT, None, False, Found.SEARCH_LONGER),
-        (HALF, FINISHING, True, Found.UNDO),
-        (HALF, FINISHING, False, Found.UNDO),
-        (HALF, OPEN, True, Found.REFUSE),
-        (HALF, OPEN, False, Found.SEARCH_LONGER),
-        (a_gang(bound=4, waiting=1), FINISHING, True, Found.REFUSE),
-        (SUSPENDS, TIMED_OUT, True, Found.RESTART_JOBS),
-        (SUSPENDS, TIMED_OUT, False, Found.SEARCH_LONGER),
-        (SUSPENDS, ASKED_ONCE, True, Found.REFUSE),
-        (HALF, TIMED_OUT, True, Found.REFUSE),
-        (GIVES_UP, PartialBind(expires=NOW), True, Found.GIVE_UP),
-        (GIVES_UP, replace(FINISHING, expires=NOW), True, Found.UNDO),
+        (ABSENT, None, True, REFUSE),
+        (ABSENT, None, False, SEARCH_LONGER),
+        (HALF, FINISHING, True, ROLL_BACK),
+        (HALF, FINISHING, False, ROLL_BACK),
+        (HALF, OPEN, True, REFUSE),
+        (HALF, OPEN, False, SEARCH_LONGER),
+        (a_gang(bound=4, waiting=1), FINISHING, True, REFUSE),
+        (SUSPENDS, TIMED_OUT, True, SUSPEND),
+        (SUSPENDS, TIMED_OUT, False, SEARCH_LONGER),
+        (SUSPENDS, ASKED_ONCE, True, REFUSE),
+        (HALF, TIMED_OUT, True, REFUSE),
+        (GIVES_UP, PartialBind(expires=NOW), True, GIVE_UP),
+        (GIVES_UP, replace(FINISHING, expires=NOW), True, ROLL_BACK),
     ],
 )
-def test_what_is_done_with_whoever_has_no_room(gang: Gang, half: PartialBind | None, is_settled: bool, found: Found) -> None:
-    assert when_nowhere(gang, half, NOW, is_settled=is_settled) is found
+def test_what_is_done_with_a_gang_without_capacity(gang: Gang, half: PartialBind | None, is_settled: bool, found: str) -> None:
+    assert name_of(after_search(gang, refused(gang), half, NOW, is_settled=is_settled)) == found
 
 
-def test_nobody_is_released_for_whom_another_makes_way() -> None:
-    assert when_nowhere(SUSPENDS, TIMED_OUT, NOW, is_settled=True, is_served=True) is Found.REFUSE
+def test_no_gang_is_released_for_which_another_is_being_released() -> None:
+    assert name_of(after_search(SUSPENDS, refused(SUSPENDS), TIMED_OUT, NOW, is_served=True)) == REFUSE
+
+
+def test_other_answers_are_decided_by_what_they_are() -> None:
+    gang = PreparedGang(ABSENT)
+    answers = {
+        "Bind": Placed(gang, PLAN, ()),
+        SEARCH_LONGER: SearchLonger(gang, UNKNOWN),
+        "LookAgain": Outdated(gang, Refused(MembersChanged(1, 2))),
+        "Wait SearchFailed": Failed(gang, SearchError("it died")),
+    }
+    assert [name_of(after_search(gang, answer, None, NOW)) for answer in answers.values()] == list(answers)
 
 
 def outcome_of(gang: Gang, *, bound: int, result: Result | None = None, in_doubt: str = "") -> Committed:
@@ -153,40 +167,40 @@ def outcome_of(gang: Gang, *, bound: int, result: Result | None = None, in_doubt
 @pytest.mark.parametrize(
     ("gang", "half", "bound", "result", "in_doubt", "reply"),
     [
-        (ABSENT, None, 4, None, "", Reply.WHOLE),
-        (ABSENT, None, 0, Result.UNANSWERED, "", Reply.FAILED),
-        (ABSENT, None, 0, Result.UNANSWERED, "7", Reply.FAILED_IN_DOUBT),
-        (ABSENT, None, 2, Result.UNANSWERED, "", Reply.FINISH),
-        (ABSENT, None, 2, Result.GONE, "", Reply.FINISH),
-        (ABSENT, None, 2, Result.REFUSED, "", Reply.UNDO),
-        (ABSENT, None, 2, Result.GATED, "", Reply.UNDO),
-        (ABSENT, None, 2, Result.REFUSED, "7", Reply.FINISH),  # it may be bound all the same
-        (ABSENT, OPEN, 2, Result.UNANSWERED, "", Reply.STAYS_OPEN),
-        (HALF, FINISHING, 2, None, "", Reply.WHOLE),
-        (HALF, FINISHING, 1, Result.UNANSWERED, "", Reply.FINISH),
-        (HALF, FINISHING, 1, Result.REFUSED, "", Reply.UNDO),
-        (HALF, FINISHING, 0, Result.UNANSWERED, "", Reply.FINISH),
-        (HALF, OPEN, 1, Result.REFUSED, "", Reply.STAYS_OPEN),
-        (HALF, None, 1, Result.REFUSED, "", Reply.STAYS_OPEN),
-        (HALF, None, 0, Result.UNANSWERED, "7", Reply.STAYS_OPEN),
-        (a_gang(bound=4, waiting=1), None, 0, Result.REFUSED, "", Reply.WHOLE),
+        (ABSENT, None, 4, None, "", "Whole"),
+        (ABSENT, None, 0, Result.UNANSWERED, "", "Wait NotBound"),
+        (ABSENT, None, 0, Result.UNANSWERED, "7", "Wait NotBound"),
+        (ABSENT, None, 2, Result.UNANSWERED, "", "Finish NotBound"),
+        (ABSENT, None, 2, Result.GONE, "", "Finish NotBound"),
+        (ABSENT, None, 2, Result.REFUSED, "", "Release NotBound"),
+        (ABSENT, None, 2, Result.GATED, "", "Release NotBound"),
+        (ABSENT, None, 2, Result.REFUSED, "7", "Finish NotBound"),  # it may be bound all the same
+        (ABSENT, OPEN, 2, Result.UNANSWERED, "", "StayOpen NotBound"),
+        (HALF, FINISHING, 2, None, "", "Whole"),
+        (HALF, FINISHING, 1, Result.UNANSWERED, "", "Finish NotBound"),
+        (HALF, FINISHING, 1, Result.REFUSED, "", "Release NotBound"),
+        (HALF, FINISHING, 0, Result.UNANSWERED, "", "Finish NotBound"),
+        (HALF, OPEN, 1, Result.REFUSED, "", "StayOpen NotBound"),
+        (HALF, None, 1, Result.REFUSED, "", "StayOpen NotBound"),
+        (HALF, None, 0, Result.UNANSWERED, "7", "StayOpen NotBound"),
+        (a_gang(bound=4, waiting=1), None, 0, Result.REFUSED, "", "Whole"),
     ],
 )
 def test_what_the_answers_make_of_a_gang(
-    gang: Gang, half: PartialBind | None, bound: int, result: Result | None, in_doubt: str, reply: Reply
+    gang: Gang, half: PartialBind | None, bound: int, result: Result | None, in_doubt: str, reply: str
 ) -> None:
-    assert on_reply(gang, outcome_of(gang, bound=bound, result=result, in_doubt=in_doubt), half) is reply
+    assert name_of(after_bind(gang, outcome_of(gang, bound=bound, result=result, in_doubt=in_doubt), half)) == reply
 
 
 def test_what_was_refused_before_any_bind_has_failed() -> None:
-    assert on_reply(ABSENT, Refused(MembersChanged(0, 2)), None) is Reply.FAILED
+    assert name_of(after_bind(ABSENT, Refused(MembersChanged(0, 2)), None)) == "Wait NotBound"
 
 
 TIMES = st.sampled_from([NOW - 1, NOW, NOW + 1])
+RESTS = st.none() | st.builds(Finishing, TIMES, st.booleans()) | st.just(KeptOpen()) | st.builds(Left, st.booleans())
 HALVES = st.none() | st.builds(
     PartialBind,
-    deadline=st.none() | TIMES,
-    is_kept_open=st.booleans(),
+    RESTS | st.builds(Releasing, RESTS, TIMES),
     expires=st.none() | TIMES,
     restarts_at=TIMES,
 )
@@ -204,14 +218,14 @@ GANGS = st.builds(
 
 @given(GANGS, HALVES)
 def test_no_look_takes_seats_from_a_gang_that_must_keep_them(gang: Gang, half: PartialBind | None) -> None:
-    look = at_look(gang, half, NOW)
-    if look in (Look.UNDO, Look.GIVE_UP, Look.RESTART_JOBS):
+    look = name_of(before_search(gang, half, NOW))
+    if look in (UNDO, GIVE_UP, SUSPEND):
         assert half is not None
-    if look is Look.UNDO:
+    if look == UNDO:
         assert gang.is_open
-    if look is Look.GIVE_UP:
+    if look == GIVE_UP:
         assert gang.on_member_lost is OnMemberLost.RELEASE
-    if look is Look.RESTART_JOBS:
+    if look == SUSPEND:
         assert gang.undo is Undo.SUSPEND
         assert half is not None
         assert half.is_kept_open
@@ -221,22 +235,21 @@ def test_no_look_takes_seats_from_a_gang_that_must_keep_them(gang: Gang, half: P
 def test_only_seats_are_sought_later_in_a_back_off_and_never_those_of_a_gang_that_is_being_finished(
     gang: Gang, half: PartialBind | None
 ) -> None:
-    look, later = at_look(gang, half, NOW), at_look(gang, half, NOW, NOW + 1)
+    look, later = (name_of(before_search(gang, half, NOW, lost)) for lost in (None, LOST))
     is_finishing = half is not None and half.is_finishing
-    assert later is (Look.BACK_OFF if look is Look.PLACE and not is_finishing else look)
-    assert at_look(gang, half, NOW, NOW) is look
+    assert later == ("Wait LostSoon" if look == SEARCH and not is_finishing else look)
 
 
 @given(GANGS, HALVES)
 def test_every_gang_that_waits_has_a_way_out(gang: Gang, half: PartialBind | None) -> None:
     """Nobody who could be placed rests; whoever is told to wait for somebody lacks somebody; and only who must be mended is held."""
-    look = at_look(gang, half, NOW)
-    if look is Look.REST:
+    look = name_of(before_search(gang, half, NOW))
+    if look == DONE:
         assert not gang.candidates
-    if look is Look.AWAIT_MEMBERS:
+    if look == MEMBERS:
         assert gang.awaits_pods
-    assert (look is Look.HOLD) <= (gang.hold is not None)
-    if look is Look.PLACE:
+    assert (look == HELD) <= (gang.hold is not None)
+    if look == SEARCH:
         assert gang.candidates or gang.missing
 
 
@@ -245,10 +258,10 @@ def test_a_half_bound_gang_is_never_called_whole_and_never_left(
     gang: Gang, half: PartialBind | None, bound: int, result: Result | None, in_doubt: str
 ) -> None:
     outcome = outcome_of(gang, bound=min(bound, len(gang.candidates)), result=result, in_doubt=in_doubt)
-    reply = on_reply(gang, outcome, half)
-    assert (reply is Reply.WHOLE) is (outcome.missing == 0)
-    if reply in (Reply.FAILED, Reply.FAILED_IN_DOUBT):
+    reply = name_of(after_bind(gang, outcome, half))
+    assert (reply == "Whole") is (outcome.missing == 0)
+    if reply == "Wait NotBound":
         assert not outcome.bound
         assert not gang.bound
-    if reply is Reply.UNDO:
+    if reply == "Release NotBound":
         assert half is None or not half.is_kept_open

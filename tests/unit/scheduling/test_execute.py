@@ -7,12 +7,17 @@ from typing import Any, NamedTuple
 import pytest
 
 from allaboard.binding.outcomes import BindReply, Result
-from allaboard.model.gang import Hold
+from allaboard.model.gang import GangKey, Hold
+from allaboard.placement import Plan
+from allaboard.planning.answers import Placed
+from allaboard.planning.prepared import prepared
 from allaboard.planning.search_processes import SearchError, SearchOverrunError
+from allaboard.records.partial_bind import Finishing, KeptOpen
 from allaboard.records.record import LastBind
-from allaboard.scheduling.decide import Found, Look, is_enough
-from allaboard.scheduling.outcomes import Attempt
+from allaboard.scheduling.attempt import Attempt
+from allaboard.scheduling.decide import before_search
 from tests.unit.scheduling.schedulers import HALF, OF_A_JOB, World
+from tests.unit.scheduling.test_decide import name_of
 
 BOUND, DELETED, EVICTED = ([f"{what} g-0", f"{what} g-1"] for what in ("bind", "delete", "evict"))
 SUSPENDED = ["suspend the Job of g-0", "suspend the Job of g-1"]
@@ -32,74 +37,95 @@ class Done(NamedTuple):
 
 
 LOOKS = {
-    Look.UNDO: Done(HALF, DELETED, f"{MISSING} 5 s", 1.0),
-    Look.GIVE_UP: Done(HALF, EVICTED, LOST, 1.0),
-    Look.RESTART_JOBS: Done(OF_A_JOB, SUSPENDED, f"{MISSING} 60 s", 1.0),
-    Look.HOLD: Done({}, [], "a label is wrong", 300.0),
-    Look.REST: Done({"bound": 2}, [], "2 members bound", NEVER),
-    Look.AWAIT_MEMBERS: Done({"minimum": 4}, [], "podgroup default/g: waiting for members: 2 of 4 exist", 2.0),
-    Look.BACK_OFF: Done({}, [], f"{SOON_LOST}, 3 times in a row: the next are bound 4 s after the last", 4.0),
-    Look.PLACE: Done({}, [], "", NEVER),
+    "Release": Done({**HALF, "state": Finishing(0.0)}, DELETED, f"{MISSING} 5 s", 1.0),
+    "Release!": Done({**HALF, "options": {"on-member-lost": "release"}, "state": None}, EVICTED, LOST, 1.0),
+    "SuspendJobs": Done({**OF_A_JOB, "state": KeptOpen()}, SUSPENDED, f"{MISSING} 60 s", 1.0),
+    "Wait Held": Done({}, [], "a label is wrong", 300.0),
+    "Done": Done({"bound": 2}, [], "2 members bound", NEVER),
+    "Wait MembersMissing": Done({"minimum": 4}, [], "podgroup default/g: waiting for members: 2 of 4 exist", 2.0),
+    "Wait LostSoon": Done({}, [], f"{SOON_LOST}, 3 times in a row: the next are bound 4 s after the last", 4.0),
+    "Search": Done({}, [], "", NEVER),
 }
 FOUND = {
-    Found.BIND: Done({}, BOUND, "2 members bound", NEVER),
-    Found.SEARCH_LONGER: Done({}, [], "", 60.0),
-    Found.MAKE_WAY: Done({}, ["evict half-0"], "podgroup default/g: 1 of 2 members placeable", 10.0),
-    Found.UNDO: Done(HALF, DELETED, f"{UNDONE}{NO_ROOM}", 1.0),
-    Found.GIVE_UP: Done(HALF, EVICTED, LOST, 1.0),
-    Found.RESTART_JOBS: Done(OF_A_JOB, SUSPENDED, f"{MISSING} 60 s", 1.0),
-    Found.REFUSE: Done(HALF, [], NO_ROOM, 60.0),
+    "Bind": Done({}, BOUND, "2 members bound", NEVER),
+    "SearchLonger": Done({}, [], "", 60.0),
+    "of victims": Done({}, ["evict half-0"], "podgroup default/g: 1 of 2 members placeable", 10.0),
+    "Release": Done({**HALF, "state": Finishing(2000.0)}, DELETED, f"{UNDONE}{NO_ROOM}", 1.0),
+    "Release!": Done({**HALF, "options": {"on-member-lost": "release"}, "state": None}, EVICTED, LOST, 1.0),
+    "SuspendJobs": Done({**OF_A_JOB, "state": KeptOpen()}, SUSPENDED, f"{MISSING} 60 s", 1.0),
+    "Wait": Done(HALF, [], NO_ROOM, 60.0),
 }
 
 
-async def on_found(world: World, attempt: Attempt, found: Found, *, is_alone: bool = True) -> None:
-    """As the cycle does it, by a plan for what is free now."""
-    plan = await world.planner.plan(attempt.gang)
-    if found is Found.MAKE_WAY:
-        found = await world.act.make_way(attempt.gang, 1.0)
-    if found is Found.SEARCH_LONGER:
-        plan = replace(plan, feasible=None)
-    assert is_enough(plan) is (found is Found.BIND)
-    await world.act.on_found(attempt, plan, found, is_alone=is_alone)
+def made(world: World, fields: dict[str, Any]) -> GangKey:
+    """A gang, and the state of its partial bind if that is among the ``fields``: then its time is over."""
+    fields = dict(fields)
+    state = fields.pop("state", NEVER)
+    key = world.add("g", **fields)
+    if state is not NEVER:
+        partial_bind = world.records.partial_bind(key)
+        partial_bind.state, partial_bind.expires = state, world.now
+    return key
 
 
-@pytest.mark.parametrize("look", Look)
-async def test_what_a_look_comes_to_is_done(look: Look) -> None:
+async def carry_out(world: World, attempt: Attempt, *, plan: Plan | None = None, is_turn: bool = True) -> None:
+    """As the cycle does it, with the plan for what is free now, unless there is another."""
+    gang = prepared(attempt.gang)
+    plan = plan or await world.planner.plan(gang)
+    answer = await world.cycle_.round.conclude(world.due.current, gang, plan, may_search_longer=plan.feasible is None)
+    if isinstance(answer, Placed):
+        answer = replace(answer, is_turn=is_turn)
+    if answer is not None:
+        await world.cycle_._carry_out(attempt, answer)
+
+
+async def search_longer(world: World, attempt: Attempt) -> None:
+    """Let a short search have found neither a placement nor a proof."""
+    await carry_out(world, attempt, plan=replace(await world.plan(attempt), feasible=None))
+
+
+@pytest.mark.parametrize("look", LOOKS)
+async def test_what_is_decided_before_a_search_is_done(look: str) -> None:
     done = LOOKS[look]
     async with World() as world:
-        make = World.add_half if look is Look.RESTART_JOBS else World.add
-        key = make(world, "g", **done.fields)
+        key = made(world, done.fields)
+        if look in ("Release!", "SuspendJobs"):
+            world.records.partial_bind(key).was_tried = True
         attempt = world.begin(key)
-        attempt.gang = replace(attempt.gang, hold=Hold("BadLabel", "a label is wrong") if look is Look.HOLD else None)
-        if look is Look.BACK_OFF:
+        attempt.gang = replace(attempt.gang, hold=Hold("BadLabel", "a label is wrong") if look == "Wait Held" else None)
+        if look == "Wait LostSoon":
             world.records.of(key).last_binds["u/"] = LastBind(world.now, 2, 0, 0, losses=3)
-        assert world.act.on_look(attempt, look) is (look is Look.PLACE)
+        decision = before_search(attempt.gang, world.records.find_partial_bind(key), world.now, world.due._lost(attempt.gang))
+        assert name_of(decision).startswith(look)
+        world.decide(attempt, decision)
         await world.settle()
         assert (world.api.asked, world.seconds_until_due(key)) == (done.asked, done.seconds)
         assert world.has_said(key, done.said)
 
 
-@pytest.mark.parametrize("found", Found)
-async def test_a_plan_is_used_for_what_it_is_good_for(found: Found) -> None:
+@pytest.mark.parametrize("found", FOUND)
+async def test_what_is_decided_after_a_search_is_done(found: str) -> None:
     done = FOUND[found]
     async with World(cpus=2) as world:
         world.searched.goes_on.clear()
-        if found is Found.MAKE_WAY:
+        if found == "of victims":
             world.add_half("half", bound=1)
-        make = World.add_half if found is Found.RESTART_JOBS else World.add
-        key = make(world, "g", **done.fields)
-        await on_found(world, world.begin(key), found)
+        attempt = world.begin(key := made(world, done.fields))
+        if found == "SearchLonger":
+            await search_longer(world, attempt)
+        else:
+            await carry_out(world, attempt)
         await world.breathe()
         assert (world.api.asked, world.seconds_until_due(key)) == (done.asked, done.seconds)
         assert world.has_said(key, done.said)
-        assert world.long.is_searching(key) is (found is Found.SEARCH_LONGER)
+        assert world.long.is_searching(key) is (found == "SearchLonger")
 
 
 @pytest.mark.parametrize(("change", "seconds"), [("full", 0.02), ("held", 0.0), ("gone", 0.0)])
 async def test_a_plan_that_does_not_hold_any_more_binds_nobody_and_the_gang_is_looked_at_again(change: str, seconds: float) -> None:
     async with World() as world:
         attempt = world.begin(world.add("g"))
-        plan = await world.planner.plan(attempt.gang)
+        plan = await world.plan(attempt)
         if change == "full":
             world.resize(1)
         elif change == "held":
@@ -107,7 +133,7 @@ async def test_a_plan_that_does_not_hold_any_more_binds_nobody_and_the_gang_is_l
         else:
             world.remove(attempt.gang.key)
         world.queue.pop()  # the watch has rung for it
-        await world.act.on_found(attempt, plan, Found.BIND, is_alone=True)
+        await carry_out(world, attempt, plan=plan)
         await world.settle()
         assert (world.api.asked, world.view.counts["assumed_pods"]) == ([], 0)
         assert world.seconds_until_due(attempt.gang.key) == pytest.approx(seconds)
@@ -118,20 +144,20 @@ async def test_after_an_undo_every_member_is_tried_beforehand(was_undone: bool, 
     async with World() as world:
         attempt = world.begin(world.add("g"))
         world.records.of(attempt.gang.key).was_undone = was_undone
-        await on_found(world, attempt, Found.BIND)
+        await carry_out(world, attempt)
         await world.settle()
         assert world.api.tried == tried
 
 
-@pytest.mark.parametrize("is_alone", [True, False])
-async def test_who_is_placed_by_itself_passes_an_older_one_that_sits_out_a_pause(is_alone: bool) -> None:
+@pytest.mark.parametrize("is_turn", [True, False])
+async def test_who_is_placed_by_itself_passes_an_older_one_that_sits_out_a_pause(is_turn: bool) -> None:
     """Of those that were placed together the cycle counts that once."""
     async with World() as world:
         old = world.begin(world.add("old")).gang
-        world.outcomes.failed_now(old, "no answer")
+        world.failed(old, "no answer")
         world.queue.mark(old.key)
-        await on_found(world, world.begin(world.add("g", created=1.0)), Found.BIND, is_alone=is_alone)
-        assert world.records.of(old.key).queue.passed == (1 if is_alone else 0)
+        await carry_out(world, world.begin(world.add("g", created=1.0)), is_turn=is_turn)
+        assert world.records.of(old.key).queue.passed == (1 if is_turn else 0)
 
 
 async def test_a_seat_that_an_unanswered_bind_may_still_take_is_kept_until_it_comes_too_late() -> None:
@@ -139,7 +165,7 @@ async def test_a_seat_that_an_unanswered_bind_may_still_take_is_kept_until_it_co
         world.api.seals.clear()
         world.api.replies["g-1"] = BindReply(Result.UNANSWERED, "no answer", in_doubt="1")
         attempt = world.begin(world.add("g"))
-        await on_found(world, attempt, Found.BIND)
+        await carry_out(world, attempt)
         await world.breathe()
         assert [world.view.is_assumed(pod) for pod in attempt.gang.members] == [True, True]  # no watch has told of the first
         world.api.seals.set()
@@ -162,7 +188,9 @@ async def test_a_search_that_took_too_long_is_begun_anew_at_length_and_one_that_
         attempt = world.begin(world.add("g", **HALF))
         if is_finishing:
             world.partial_binds.add(attempt.gang)
-        await world.act.on_error(attempt, error)
+        world.searched.fails["briefly g"] = error
+        world.queue.mark(attempt.gang.key)
+        await world.cycle_.run()
         await world.breathe()
         assert world.long.is_searching(attempt.gang.key) is is_begun_anew
         assert world.has_said(attempt.gang.key, "" if is_begun_anew else str(error))
@@ -186,7 +214,7 @@ async def test_what_comes_of_a_long_search_is_done_and_the_next_begins(meanwhile
         world.searched.fails |= {"at length g": DIED} if meanwhile == "the process dies" else {}
         key, after = world.add("g"), world.add("next", created=1.0)
         for each in (key, after):
-            await on_found(world, world.begin(each), Found.SEARCH_LONGER)
+            await search_longer(world, world.begin(each))
         assert world.has_said(key, "")
         assert "no placement found" in world.said(after)  # who has to wait is told what is known
         await world.breathe()
@@ -209,11 +237,11 @@ async def test_seats_found_at_length_are_left_to_one_that_goes_before_while_the_
     async with World(cpus=2) as world:
         world.searched.goes_on.clear()
         key = world.add("g")
-        await on_found(world, world.begin(key), Found.SEARCH_LONGER)
+        await search_longer(world, world.begin(key))
         await world.breathe()
         world.add("first", priority=1)
         in_hand: list[bool] = []
-        world.searched.meanwhile["briefly first"] = lambda: in_hand.append(world.scheduler._is_preceded(key))
+        world.searched.meanwhile["briefly first"] = lambda: in_hand.append(world.due.is_outranked(key))
         world.searched.goes_on.set()
         await world.breathe()
         assert world.api.asked == []
@@ -223,16 +251,16 @@ async def test_seats_found_at_length_are_left_to_one_that_goes_before_while_the_
             world.now += 2.0
             await world.settle()
         assert (world.api.asked, in_hand) == (bound, [True] if has_turn else [])
-        assert world.scheduler._is_preceded(key) is not has_turn
+        assert world.due.is_outranked(key) is not has_turn
 
 
 async def test_whether_half_gangs_make_way_is_found_out_beside_when_that_takes_longer_than_there_is() -> None:
     async with World(cpus=2) as world:
         world.add_half("half", bound=1)
         attempt = world.begin(world.add("g"))
-        assert await world.act.make_way(attempt.gang, 0.0) is Found.SEARCH_LONGER
+        assert not await world.longer.release_victims(prepared(attempt.gang), 0.0)
         assert world.api.asked == []
-        await on_found(world, attempt, Found.SEARCH_LONGER)
+        await search_longer(world, attempt)
         await world.settle()
         assert world.api.asked == ["evict half-0"]
 
@@ -240,11 +268,11 @@ async def test_whether_half_gangs_make_way_is_found_out_beside_when_that_takes_l
 async def test_while_its_members_are_being_bound_nobody_calls_a_gang_half_bound() -> None:
     async with World() as world:
         attempt = world.begin(world.add("g"))
-        world.outcomes.failed(attempt, "a webhook said no")
+        world.failed(attempt.gang, "a webhook said no")
         world.now += 10.0
         world.api.answers.clear()
         attempt = world.begin(attempt.gang.key)
-        await world.act.on_found(attempt, await world.planner.plan(attempt.gang), Found.BIND, is_alone=True)
+        await carry_out(world, attempt)
         await world.breathe()
         assert [opinion.is_being_bound for opinion in [world.keeper.opinion(attempt.gang.key)] if opinion] == [True]
         world.api.answers.set()

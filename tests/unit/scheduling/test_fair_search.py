@@ -279,9 +279,10 @@ def test_nothing_is_left_of_gangs_that_are_gone(scene: Scene) -> None:
     scene.world.run(story())
     scheduler = scene.app._scheduler
     assert scheduler is not None
-    assert not len(scheduler._long)
-    assert scheduler._long.is_idle
-    assert not scheduler._tasks.tasks()
+    longer, executor = scheduler.cycle.longer, scheduler.cycle.executor
+    assert not len(longer.long)
+    assert longer.long.is_idle
+    assert not executor.tasks.tasks()
     assert set(scene.app.queue.sizes().values()) == {0}
     assert all(
         record.queue == QueueState() and not record.advice.wanted_for for record in scene.app.records

@@ -9,33 +9,42 @@ from unittest.mock import AsyncMock, Mock
 import pytest
 
 from allaboard.binding.job_suspension import JobKeptError
+from allaboard.gangs.run_history import run_was_whole
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Gang, GangKey, Objective, OnMemberLost, Outline, Undo
 from allaboard.model.pod import Owner, Pod
+from allaboard.planning.known_gangs import KnownGangs
 from allaboard.queueing.order import order_of, order_of_gone
-from allaboard.queueing.queue import GangQueue
+from allaboard.records.partial_bind import Finishing, Leaving
 from allaboard.records.record import GangRecords
-from allaboard.records.wake_up import ANYTHING
 from allaboard.scheduling.partial_binds import PartialBinds
-from allaboard.scheduling.run_history import run_was_whole
 from allaboard.scheduling.victims import leaving_of
 from tests.unit.scheduling.clocks import Clock
 
 KEY = GangKey("default", "gang")
 
 
-def a_pod(name: str, *, promise: int = 0) -> Pod:
+def a_pod(name: str, *, stamped: int = 0) -> Pod:
     pod = Pod(
-        "default", name, f"uid-{name}", "1", 0.0, "allaboard", "node-1" if promise else "", "Pending", 0, SchedulingSpec((("pods", 1),))
+        "default",
+        name,
+        f"uid-{name}",
+        "1",
+        0.0,
+        "allaboard",
+        "node-1" if stamped else "",
+        "Pending",
+        0,
+        SchedulingSpec((("pods", 1),)),
     )
-    return replace(pod, stamped_min_member=promise, transaction="a" if promise else "")
+    return replace(pod, stamped_min_member=stamped, transaction="a" if stamped else "")
 
 
 def a_gang(*pods: Pod, minimum: int = 3, created: float = 0.0) -> Gang:
     return Gang(KEY, minimum, pods, 0, created, Objective.BINPACK, 60)
 
 
-HALF = (a_pod("a", promise=3), a_pod("b", promise=3), a_pod("c"))
+HALF = (a_pod("a", stamped=3), a_pod("b", stamped=3), a_pod("c"))
 SET, JOB = Owner("apps/v1", "ReplicaSet", "r", "u"), Owner("batch/v1", "Job", "j", "u")
 
 
@@ -44,19 +53,18 @@ def a_half_of(owner: Owner, **changes: Any) -> Gang:
     return replace(a_gang(*(replace(pod, owner=owner) for pod in HALF)), **changes)
 
 
-def an_open_gangs(
-    gang: Gang,
-    records: GangRecords,
-    *,
-    goes: Iterable[bool] = repeat(True),
-    restarter: Any = None,
-    reporter: Any = None,
-    clock: Callable[[], float],
+def known(records: GangRecords, clock: Callable[[], float], gang: Gang | None = None) -> KnownGangs:
+    """What is known of one gang."""
+    registry = Mock()
+    registry.gang.return_value, registry.gangs.return_value, registry.group.return_value = gang, [gang] if gang else [], None
+    return KnownGangs(registry, records, Mock(), Mock(), Mock(), clock)
+
+
+def partial_binds_of(
+    gang: Gang, records: GangRecords, *, goes: Iterable[bool] = repeat(True), restarter: Any = None, clock: Callable[[], float]
 ) -> PartialBinds:
-    """What knows of one gang; ``goes`` tells of each pod that is released whether it does."""
-    registry, binder = Mock(), Mock(release=AsyncMock(side_effect=goes))
-    registry.gang.return_value = gang
-    return PartialBinds(registry, records, Mock(), binder, restarter or Mock(), reporter or Mock(), Mock(), clock=clock)
+    """The partial bind of one gang; ``goes`` tells of each pod that is released whether it does."""
+    return PartialBinds(known(records, clock, gang), Mock(release=AsyncMock(side_effect=goes)), restarter or Mock())
 
 
 def test_healing_goes_before_others_of_its_priority_and_passes_no_higher_one() -> None:
@@ -90,8 +98,8 @@ def test_the_outline_of_a_gang_is_never_further_behind_than_the_gang() -> None:
 
 
 def test_that_one_run_was_whole_says_nothing_of_the_next() -> None:
-    nobody, records = cast("Any", None), GangRecords()
-    partial_binds = PartialBinds(nobody, records, nobody, nobody, nobody, nobody, nobody, clock=lambda: 0.0)
+    records = GangRecords()
+    partial_binds = PartialBinds(known(records, lambda: 0.0), Mock(), Mock())
     whole, half = (
         a_gang(*(replace(pod, transaction=run if pod.stamped_min_member else "") for pod in HALF)) for run in ("first", "second")
     )
@@ -106,9 +114,9 @@ async def test_pods_that_were_released_are_leaving_also_when_the_gang_is_looked_
     """Their seats are about to be free: nobody else makes way for who waits for them."""
     first, second, waiting = (replace(pod, owner=SET, phase="Running" if pod.stamped_min_member else "Pending") for pod in HALF)
     gang, records = a_gang(first, second, waiting), GangRecords()
-    partial_binds = an_open_gangs(gang, records, clock=lambda: 0.0)
-    await partial_binds._release(gang, [first, second], "others need their seats", even_running=True)
-    await partial_binds._release(gang, [second], "and again, who is thought to be bound")
+    partial_binds = partial_binds_of(gang, records, clock=lambda: 0.0)
+    await partial_binds.release(gang, [first, second], force=True)
+    await partial_binds.release(gang, [second])
     assert {pod.name for pod in leaving_of(gang, records.partial_bind(KEY), 0.0)} == {"a", "b"}
 
 
@@ -117,48 +125,24 @@ async def test_when_seats_need_no_longer_be_waited_for_whoever_was_refused_looks
     gang, refused = a_gang(*HALF), replace(a_gang(a_pod("x"), minimum=1), key=GangKey("default", "refused"))
     now = 100.0
     records = GangRecords()
-    partial_binds = PartialBinds(Mock(), records, Mock(), Mock(), Mock(), Mock(), Mock(), clock=lambda: now)
-    assert partial_binds.next_look(refused) is None
-    await partial_binds._release(gang, [], "others need their seats", even_running=True)
-    when = partial_binds.next_look(refused)
+    gangs = known(records, lambda: now)
+    partial_binds = PartialBinds(gangs, Mock(), Mock())
+    assert gangs.next_look(refused) is None
+    await partial_binds.release(gang, [], force=True)
+    when = gangs.next_look(refused)
     assert when is not None
     assert when > now
     now = when
-    assert partial_binds.next_look(refused) is None
+    assert gangs.next_look(refused) is None
     assert not records.partial_bind(KEY).is_going(now)
-
-
-async def test_jobs_that_could_not_be_suspended_do_not_cut_short_what_the_api_server_wants_their_binds_to_wait() -> None:
-    gang = a_gang(*HALF)
-    clock = Clock(100.0)
-    queue = GangQueue(lambda key: order_of(gang), clock=clock)
-    queue.fail(KEY, ANYTHING, seen=queue.changes, retry_by=clock.now, at_least=10.0)
-    queue.retry(KEY, 0.0)  # its time is over
-    assert queue.pop() == KEY
-    binder = Mock(release=AsyncMock(return_value=False))
-    partial_binds = PartialBinds(Mock(), GangRecords(), queue, binder, Mock(), Mock(), Mock(), clock=clock)
-    await partial_binds.restart_jobs(gang)
-    clock.now += 9.9
-    assert queue.pop() is None
-    clock.now += 0.1
-    assert queue.pop() == KEY
-
-
-@pytest.mark.parametrize(("namespace", "named"), [("default", True), ("team", False)])
-async def test_who_needs_the_seats_is_named_within_its_namespace_only(namespace: str, named: bool) -> None:
-    gang, reporter = a_half_of(SET), Mock()
-    partial_binds = an_open_gangs(gang, GangRecords(), reporter=reporter, clock=lambda: 0.0)
-    await partial_binds.yield_to(replace(gang, key=GangKey(namespace, "secret")), gang)
-    [told] = reporter.undone.call_args_list
-    assert ("secret" in told.args[2]) is named
 
 
 @pytest.mark.parametrize(("timeout", "seconds"), [(10, 10.0), (3600, 40.0)])
 async def test_who_was_released_is_waited_for_forty_seconds_at_most(timeout: int, seconds: float) -> None:
     gang, records = a_half_of(SET, timeout_seconds=timeout), GangRecords()
-    partial_binds = an_open_gangs(gang, records, clock=lambda: 100.0)
-    await partial_binds._release(gang, gang.bound, "others need their seats", even_running=True)
-    assert records.partial_bind(gang.key).released_until == 100.0 + seconds
+    partial_binds = partial_binds_of(gang, records, clock=lambda: 100.0)
+    await partial_binds.release(gang, gang.bound, force=True)
+    assert records.partial_bind(gang.key).leaving.until == 100.0 + seconds
 
 
 @pytest.mark.parametrize("what", ["waits", "is gone", "is whole", "has made way", "some have gone"])
@@ -173,14 +157,14 @@ async def test_jobs_are_suspended_for_another_gang_only_while_it_waits_or_once_s
         now = {"is gone": None, "is whole": replace(other, min_member=2)}.get(what, other)
         registry.gang.side_effect = lambda key: now if key == other.key else gang
         if what in ("has made way", "some have gone"):
-            records.partial_bind(other.key).released_until = 101.0
+            records.partial_bind(other.key).leaving = Leaving((), 101.0)
         seen.append(is_wanted())
         raise JobKeptError("j", "stays")
 
     goes = [what == "some have gone", False]
-    partial_binds = an_open_gangs(gang, records, goes=goes, restarter=Mock(restart=restart), clock=lambda: 100.0)
-    registry = cast("Mock", partial_binds.registry)
-    await partial_binds.yield_to(other, gang)
+    partial_binds = partial_binds_of(gang, records, goes=goes, restarter=Mock(restart=restart), clock=lambda: 100.0)
+    registry = cast("Mock", partial_binds.gangs.registry)
+    await partial_binds.release(gang, gang.bound, force=True, other=other.key)
     assert seen == [what in ("waits", "some have gone")]
     assert records.partial_bind(KEY).restarts_at == (150.0 if what == "waits" else 7.0)  # its own time isn't put off by others'
 
@@ -188,8 +172,8 @@ async def test_jobs_are_suspended_for_another_gang_only_while_it_waits_or_once_s
 async def test_jobs_are_suspended_for_the_gangs_own_sake_whoever_waits() -> None:
     gang, records, restarter = a_half_of(JOB, undo=Undo.SUSPEND), GangRecords(), Mock(restart=AsyncMock())
     records.partial_bind(KEY).expires = 0.0
-    partial_binds = an_open_gangs(gang, records, goes=repeat(False), restarter=restarter, clock=lambda: 100.0)
-    await partial_binds.restart_jobs(gang)
+    partial_binds = partial_binds_of(gang, records, goes=repeat(False), restarter=restarter, clock=lambda: 100.0)
+    await partial_binds.release(gang, gang.bound)
     assert restarter.restart.await_args.kwargs["is_wanted"]()
 
 
@@ -197,39 +181,37 @@ async def test_no_job_is_suspended_for_pods_that_were_released_and_are_seen_for_
     gang, records, restarter = a_half_of(JOB, undo=Undo.SUSPEND), GangRecords(), Mock(restart=AsyncMock())
     records.partial_bind(KEY).expires = 0.0
     clock = Clock(100.0)
-    partial_binds = an_open_gangs(gang, records, goes=[True, True, False, False, False, False], restarter=restarter, clock=clock)
-    await partial_binds.yield_to(replace(gang, key=GangKey("default", "other")), gang)
-    await partial_binds.undo_overdue(gang)
+    partial_binds = partial_binds_of(gang, records, goes=[True, True, False, False, False, False], restarter=restarter, clock=clock)
+    await partial_binds.release(gang, gang.bound, force=True, other=GangKey("default", "other"))
+    await partial_binds.release(gang, gang.bound)
     assert restarter.restart.await_count == 0
     assert not records.partial_bind(KEY).is_kept_open
-    clock.now = records.partial_bind(KEY).released_until
-    await partial_binds.undo_overdue(gang)
+    clock.now = records.partial_bind(KEY).leaving.until
+    await partial_binds.release(gang, gang.bound)
     assert restarter.restart.await_count == 1
 
 
 async def test_whoever_was_refused_looks_again_when_the_time_of_a_gang_that_is_being_finished_is_over() -> None:
     records = GangRecords()
     half = records.partial_bind(KEY)
-    half.deadline, half.expires = 5.0, 30.0
-    partial_binds = PartialBinds(Mock(), records, Mock(), Mock(), Mock(), Mock(), Mock(), clock=lambda: 0.0)
-    assert partial_binds.next_look(replace(a_gang(a_pod("x")), key=GangKey("default", "refused"))) == 30.0
+    half.state, half.expires = Finishing(5.0), 30.0
+    assert known(records, lambda: 0.0).next_look(replace(a_gang(a_pod("x")), key=GangKey("default", "refused"))) == 30.0
 
 
 async def test_jobs_are_not_asked_again_before_the_time_is_over_once_more() -> None:
     gang, records = a_half_of(JOB, undo=Undo.SUSPEND), GangRecords()
     restarter = Mock(restart=AsyncMock(side_effect=JobKeptError("j", "it isn't ours")))
     records.partial_bind(KEY).expires = 0.0
-    partial_binds = an_open_gangs(gang, records, goes=repeat(False), restarter=restarter, clock=lambda: 100.0)
-    await partial_binds._release(gang, gang.bound, "others need their seats", even_running=True)
+    partial_binds = partial_binds_of(gang, records, goes=repeat(False), restarter=restarter, clock=lambda: 100.0)
+    await partial_binds.release(gang, gang.bound, force=True)
     assert restarter.restart.await_count == 1
     assert records.partial_bind(KEY).restarts_at == 100.0 + gang.timeout_seconds
 
 
 async def test_the_time_of_a_gang_that_was_cut_off_runs_from_when_nothing_of_an_earlier_leader_can_come_any_more() -> None:
-    gang, records, clock, registry = a_gang(*HALF), GangRecords(), Clock(), Mock()
-    registry.gangs.return_value, registry.group.return_value = [gang], None
-    partial_binds = PartialBinds(registry, records, Mock(), Mock(), Mock(), Mock(), Mock(), clock=clock)
-    await partial_binds.inherit()
+    gang, records, clock = a_gang(*HALF), GangRecords(), Clock()
+    partial_binds = PartialBinds(known(records, clock, gang), Mock(), Mock())
+    assert [key async for key in partial_binds.inherited()] == [KEY]
     clock.now = 6.0
     partial_binds.observe(gang)
     assert records.partial_bind(KEY).deadline == 11.0

@@ -17,14 +17,12 @@ class Scene:
     """Work that goes on until ``is_over`` is set, and what becomes of its gangs."""
 
     def __init__(self) -> None:
-        self.records, self.defects, self.is_over = GangRecords(), list[GangKey](), asyncio.Event()
+        self.records, self.is_over = GangRecords(), asyncio.Event()
         self.queue = GangQueue(lambda key: Order(0, True, 2, 0, 0.0, key), records=self.records, clock=lambda: 1000.0)
-        self.tasks = GangTasks(self.records, self.queue, self.defects.append)
+        self.tasks = GangTasks(self.records, self.queue)
 
-    async def work(self, *, fails: bool = False) -> None:
+    async def work(self) -> None:
         await self.is_over.wait()
-        if fails:
-            raise LookupError("a defect")
 
     async def end(self) -> None:
         self.is_over.set()
@@ -53,16 +51,6 @@ async def test_a_gang_that_was_passed_over_is_due_when_its_work_ends_and_not_bef
     assert scene.queue.pop() is None  # nobody has passed it over since
 
 
-async def test_a_defect_in_the_work_of_one_gang_is_told_of_that_gang_which_is_free_again() -> None:
-    scene = Scene()
-    scene.tasks.start(A, scene.work(fails=True))
-    scene.tasks.pass_over(A)
-    await scene.end()
-    assert scene.defects == [A]
-    assert A not in scene.tasks
-    assert scene.queue.pop() == A
-
-
 async def test_work_that_is_cut_off_is_no_defect_and_leaves_its_gang_free() -> None:
     scene = Scene()
     scene.tasks.start(A, scene.work())
@@ -71,7 +59,7 @@ async def test_work_that_is_cut_off_is_no_defect_and_leaves_its_gang_free() -> N
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert (A in scene.tasks, scene.defects) == (False, [])
+    assert A not in scene.tasks
 
 
 async def test_all_is_settled_when_what_was_started_meanwhile_is_done_too() -> None:

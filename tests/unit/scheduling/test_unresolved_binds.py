@@ -10,13 +10,11 @@ import pytest
 from allaboard.cluster.view import ClusterView
 from allaboard.kube.client import ApiError
 from allaboard.leadership.fencing import CARRIED_OUT_SECONDS, Term
-from allaboard.model.gang import GangKey
 from allaboard.model.pod import Pod
-from allaboard.scheduling.unresolved_binds import Fencing, UnresolvedBinds
+from allaboard.scheduling.unresolved_binds import UnresolvedBinds
 from tests.unit.placement.clusters import node, pods
 from tests.unit.scheduling.schedulers import World as Scheduler
 
-KEY = GangKey("default", "g")
 BROKEN, CHANGED, GONE = (ApiError(status, "", "no") for status in (500, 409, 404))
 
 
@@ -32,8 +30,7 @@ class World:
         (self.pod,) = pods("p", 1, {"cpu": 1000})
         self.view.upsert_pod(self.pod)
         self.view.assume(self.pod, "a")
-        self.is_settled = asyncio.Event()
-        self.late = UnresolvedBinds(self.view, cast("Term", self), lambda _: self.is_settled.set(), lambda: self.now, self.sleep)
+        self.late = UnresolvedBinds(self.view, cast("Term", self), lambda: self.now, self.sleep)
 
     async def fence_off(self, pod: Pod) -> ApiError | None:
         self.sealed.append(pod.resource_version)
@@ -46,9 +43,8 @@ class World:
             self.events.pop(0)(self)
 
     async def play(self) -> None:
-        self.late.expect(KEY, [(self.pod, "7")])
         async with asyncio.timeout(50):
-            await self.is_settled.wait()
+            await self.late.resolve([(self.pod, "7")])
         assert not self.view.is_assumed(self.pod)
         assert not self.late._awaited  # or it would grow for ever
 
@@ -88,13 +84,6 @@ async def test_a_pod_that_can_t_be_sealed_keeps_its_seat_for_as_long_as_anything
     assert CARRIED_OUT_SECONDS <= world.now < CARRIED_OUT_SECONDS + 5
 
 
-async def test_nobody_in_doubt_is_nobody_to_wait_for() -> None:
-    world = World(None)
-    world.late.expect(KEY, [])
-    await asyncio.sleep(0)
-    assert not world.is_settled.is_set()
-
-
 class Seals(NamedTuple):
     """Calls everybody older, and writes down who is sealed."""
 
@@ -121,7 +110,6 @@ async def test_who_may_be_bound_or_released_is_sealed_first(bound: int, phase: s
         gang = world.gang(world.add("g", 3, bound=bound))
         gang = replace(gang, members=tuple(replace(pod, phase=phase if pod.node_name else "Pending") for pod in gang.members))
         seals = Seals([])
-        sealing = Fencing(world.view, world.queue, cast("Term", seals), world.tasks, lambda *_: None)
-        assert sealing.awaits_news(gang)
-        await world.settle()
+        unresolved = UnresolvedBinds(world.view, cast("Term", seals), world.clock)
+        await unresolved.fence_off(unresolved.older(gang))
         assert seals.sealed == sealed

@@ -9,7 +9,8 @@ import pytest
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Gang, GangKey, Objective, Undo
 from allaboard.model.pod import Owner, Pod
-from allaboard.records.record import GangRecords, PartialBind
+from allaboard.records.partial_bind import KeptOpen, Leaving, PartialBind, Releasing
+from allaboard.records.record import GangRecords
 from allaboard.scheduling.victims import UNASKED_SECONDS, Victims, may_suspend
 
 JOB, CONTROLLER = Owner("batch/v1", "Job", "j", "u"), Owner("apps/v1", "ReplicaSet", "r", "u")
@@ -36,10 +37,11 @@ class Scene:
         self.records = GangRecords()
         for key in gangs:
             half = self.records.partial_bind(key)
-            half.is_kept_open, half.expires = True, 0.0
+            half.state, half.expires = KeptOpen(), 0.0
         binder = Mock(would_go=AsyncMock(side_effect=lambda pod, *, is_suspended: is_suspended or not pod.is_of_job))
         self.in_doubt: Sequence[Pod] = ()
-        self.victims = Victims(Mock(gang=gangs.get), self.records, binder, lambda: NOW, lambda: self.in_doubt)
+        known = Mock(registry=Mock(gang=gangs.get), records=self.records, clock=lambda: NOW)
+        self.victims = Victims(known, binder, Mock(), Mock(pods=lambda: self.in_doubt))
 
     async def asked_by(self, gang: Gang, needs: int) -> list[str]:
         """Who yields to a gang that needs so many seats."""
@@ -47,7 +49,7 @@ class Scene:
         async def would_fit(without: Sequence[Pod]) -> bool:
             return len(without) >= needs
 
-        return [other.key.name for other in await self.victims.who_yields(gang, would_fit)]
+        return [other.key.name for other in await self.victims.of(gang, would_fit)]
 
 
 FIRST, SECOND, THIRD = (a_gang(name, bound=2, created=float(age)) for age, name in enumerate(("first", "second", "third")))
@@ -87,13 +89,13 @@ async def test_who_is_asked_counts_as_leaving_only_when_it_goes() -> None:
     """Else another would be evicted beside one that stays, or beside one whose seats are enough."""
     scene = Scene(FIRST, SECOND)
     half = scene.records.partial_bind(FIRST.key)
-    half.asked_until = NOW + 10
+    half.state = Releasing(KeptOpen(), NOW + 10)
     assert await scene.asked_by(LATE, 4) == []
     assert await scene.asked_by(LATE, 2) == []
-    half.asked_until, half.unasked_until = 0.0, NOW + UNASKED_SECONDS  # it stays
+    half.state, half.unasked_until = KeptOpen(), NOW + UNASKED_SECONDS  # it stays
     assert await scene.asked_by(LATE, 4) == []
     assert await scene.asked_by(LATE, 2) == ["second"]
-    half.released, half.released_until = FIRST.bound, NOW + 40  # it goes
+    half.leaving = Leaving(FIRST.bound, NOW + 40)  # it goes
     assert await scene.asked_by(LATE, 4) == ["second"]
     assert await scene.asked_by(LATE, 2) == []
 
@@ -101,7 +103,7 @@ async def test_who_is_asked_counts_as_leaving_only_when_it_goes() -> None:
 async def test_who_has_just_made_way_asks_nobody_and_who_was_made_way_for_is_not_asked() -> None:
     scene = Scene(FIRST, SECOND, THIRD)
     half = scene.records.partial_bind(THIRD.key)
-    half.made_way_for, half.released, half.released_until = SECOND.key, THIRD.bound, NOW + 40
+    half.made_way_for, half.leaving = SECOND.key, Leaving(THIRD.bound, NOW + 40)
     assert await scene.asked_by(THIRD, 5) == []
     assert await scene.asked_by(LATE, 4) == ["first"]
 

@@ -94,7 +94,8 @@ class Plan:
     """Where the pods go, as (pod uid, node name).
 
     ``feasible``: True when the minimum is placed, False when that is proved impossible, None when it was not found.
-    Unless feasible, ``assignments`` are the best partial placement, for diagnosis only.
+    Unless feasible, ``assignments`` are the best partial placement, for diagnosis only. ``warning``: what failed on the way to the plan
+    and concerns the gang's user, such as its own strategy; empty if nothing did.
     """
 
     feasible: bool | None
@@ -102,3 +103,4 @@ class Plan:
     unplaced: tuple[str, ...]
     explanation: Explanation
     search: SearchReport
+    warning: str = ""

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allaboard.model.gang import GangKey
-from allaboard.queueing.backoff import Timers
+from allaboard.queueing.timers import Timers
 from allaboard.records.record import GangRecords
 
 KEYS = A, B, C = [GangKey("default", name) for name in "abc"]

@@ -7,20 +7,20 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from allaboard.gangs.podgroup import PodGroup, pod_group_from
+from allaboard.gangs.run_history import was_cut_off, was_whole
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Gang, GangKey, Objective
 from allaboard.model.pod import Pod
-from allaboard.scheduling.run_history import was_cut_off, was_whole
 
 KEY = GangKey("default", "gang")
 BIND = 1000.0
 
 
-def a_pod(name: str, *, promise: int = 0, created: float = BIND - 10, bound_at: float = BIND) -> Pod:
-    node = "node-1" if promise else ""
+def a_pod(name: str, *, stamped: int = 0, created: float = BIND - 10, bound_at: float = BIND) -> Pod:
+    node = "node-1" if stamped else ""
     spec = SchedulingSpec((("pods", 1),))
     pod = Pod("default", name, f"uid-{name}", "1", created, "allaboard", node, "Pending", 0, spec)
-    return replace(pod, stamped_min_member=promise, transaction="a", bound_at=bound_at) if promise else pod
+    return replace(pod, stamped_min_member=stamped, transaction="a", bound_at=bound_at) if stamped else pod
 
 
 def a_gang(*pods: Pod, minimum: int = 3) -> Gang:
@@ -33,7 +33,7 @@ def a_group(whole_since: str) -> PodGroup:
 
 
 def half(of: int) -> tuple[Pod, Pod]:
-    return a_pod("a", promise=of), a_pod("b", promise=of)
+    return a_pod("a", stamped=of), a_pod("b", stamped=of)
 
 
 OLD, YOUNG = BIND - 10, BIND + 5
@@ -65,7 +65,7 @@ def test_a_bind_that_says_that_the_run_was_whole_is_believed() -> None:
 
 
 def test_members_that_kubelets_have_rejected_were_bound_with_the_others() -> None:
-    rejected = replace(a_pod("r", promise=3), phase="Failed")
+    rejected = replace(a_pod("r", stamped=3), phase="Failed")
     assert not was_cut_off(a_gang(*half(3), rejected, a_pod("c")), None)
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from allaboard.model.gang import Gang
 from allaboard.model.pod import Pod
+from allaboard.records.backoff import Backoff
 from allaboard.records.record import GangRecords, LastBind
 
 _STAYED_SECONDS = 60.0
@@ -25,11 +26,11 @@ _MOST_CONTROLLERS = 16
 
 @dataclass(slots=True)
 class Losses:
-    """What was lost of each gang soon after it was bound. ``backoff`` gives the seconds after so many losses in a row."""
+    """What was lost of each gang soon after it was bound. ``backoff`` is that after so many losses in a row."""
 
     records: GangRecords
     root_of: Callable[[Pod], str]
-    backoff: Callable[[int], float]
+    backoff: Backoff
     clock: Callable[[], float] = time.monotonic
 
     def observe_bind(self, gang: Gang, bound: Collection[Pod], waiting_since: float) -> None:
@@ -52,7 +53,7 @@ class Losses:
                 lost = last.living - living[name] - (succeeded[name] - last.succeeded)
                 lost = lost if gang.missing else min(lost, failed[name] - last.failed)
                 stayed = (waiting_since if gang.missing else now) - last.at
-                has_stayed = stayed >= max(_STAYED_SECONDS, 2 * self.backoff(last.losses))
+                has_stayed = stayed >= max(_STAYED_SECONDS, 2 * self.backoff.after(last.losses))
                 losses = 0 if has_stayed else last.losses + (lost > 0)
             last_binds[name] = LastBind(now, living[name] + number, succeeded[name], failed[name], losses)
         while len(last_binds) > _MOST_CONTROLLERS:
@@ -66,7 +67,8 @@ class Losses:
             return 0.0, 0
         names = set(map(self._controller_of, gang.candidates)) & last_binds.keys()
         return max(
-            ((last_binds[name].at + self.backoff(last_binds[name].losses), last_binds[name].losses) for name in names), default=(0.0, 0)
+            ((last_binds[name].at + self.backoff.after(last_binds[name].losses), last_binds[name].losses) for name in names),
+            default=(0.0, 0),
         )
 
     def _controller_of(self, pod: Pod) -> str:

@@ -7,17 +7,20 @@ from typing import Any, NamedTuple
 import pytest
 
 from allaboard.binding.outcomes import Assignment, BindReply, Committed, MembersChanged, Refused, Result
+from allaboard.binding.reasons import Held, MembersMissing, NotFinished
 from allaboard.gangs.membership import POD_GROUP_LABEL
 from allaboard.gangs.podgroup import PodGroup
 from allaboard.gangs.registry import OVER_LIMIT
 from allaboard.model.gang import Gang, GangKey, Hold
 from allaboard.model.pod import Owner
 from allaboard.model.reasons import Cause, Code
+from allaboard.planning.prepared import prepared
+from allaboard.queueing.requeue import Requeue
 from allaboard.records.record import LastBind
-from allaboard.records.wake_up import WakeUpOn
-from allaboard.scheduling.decide import Reply, on_reply
+from allaboard.records.wake_up import ANYTHING, WakeUpOn
+from allaboard.scheduling.decide import SuspendJobs, Wait, after_bind
 from tests.unit.placement.clusters import pods
-from tests.unit.scheduling.schedulers import HALF, OF_A_JOB, World
+from tests.unit.scheduling.schedulers import HALF, JOB, OF_A_JOB, World
 
 GONE = Refused(MembersChanged(1, 2))
 NEVER = math.inf
@@ -51,30 +54,30 @@ class Ending(NamedTuple):
 DOUBT, DENIED = {"in_doubt": "7"}, {"result": Result.REFUSED}
 RELEASED = ["delete g-0", "delete g-1"]
 ENDINGS = {
-    Reply.FAILED: Ending({}, 0, {}, ["refused"], "pods g-0, g-1: no", 1.0),
-    Reply.FAILED_IN_DOUBT: Ending({}, 0, DOUBT, ["refused"], "pods g-0, g-1: no", 1.0, is_finishing=True),
-    Reply.STAYS_OPEN: Ending(HALF, 1, DENIED, ["open"], "3 of 4 members bound, 1 missing: pod g-3: no", 1.0),
-    Reply.FINISH: Ending({"size": 3}, 2, {}, ["open"], "2 of 3 members bound, 1 missing: pod g-2: no", 0.5, 5.0, is_finishing=True),
-    Reply.UNDO: Ending({"size": 3}, 2, DENIED, ["open", "undone"], "undone, released g-0, g-1: pod g-2: no", 1.0, 8.0, RELEASED, True),
-    Reply.WHOLE: Ending({"size": 3, "minimum": 2}, 2, DENIED, ["whole"], "2 members bound", 1.0),
+    "Wait": Ending({}, 0, {}, ["refused"], "pods g-0, g-1: no", 1.0),
+    "Wait, in doubt": Ending({}, 0, DOUBT, ["refused"], "pods g-0, g-1: no", 1.0, is_finishing=True),
+    "StayOpen": Ending(HALF, 1, DENIED, ["open"], "3 of 4 members bound, 1 missing: pod g-3: no", 1.0),
+    "Finish": Ending({"size": 3}, 2, {}, ["open"], "2 of 3 members bound, 1 missing: pod g-2: no", 0.5, 5.0, is_finishing=True),
+    "Release": Ending({"size": 3}, 2, DENIED, ["open", "undone"], "undone, released g-0, g-1: pod g-2: no", 1.0, 8.0, RELEASED, True),
+    "Whole": Ending({"size": 3, "minimum": 2}, 2, DENIED, ["whole"], "2 members bound", 1.0),
 }
 
 
 @pytest.mark.parametrize("retry_after", [0.0, 8.0])
-@pytest.mark.parametrize("reply", Reply)
-async def test_what_the_answers_make_of_a_gang_is_counted_and_told_and_it_is_looked_at_in_time(reply: Reply, retry_after: float) -> None:
-    ending = ENDINGS[reply]
+@pytest.mark.parametrize("decision", ENDINGS)
+async def test_what_the_answers_make_of_a_gang_is_counted_and_told_and_it_is_looked_at_in_time(decision: str, retry_after: float) -> None:
+    ending = ENDINGS[decision]
     async with World() as world:
         attempt = world.begin(world.add("g", **ending.fields))
         key, outcome = attempt.gang.key, answers(attempt.gang, ending.bound, retry_after=retry_after, **ending.refusal)
-        assert on_reply(attempt.gang, outcome, None) is reply
+        assert type(after_bind(attempt.gang, outcome, None)).__name__ == decision.partition(",")[0]
 
-        await world.outcomes.committed(attempt, await world.planner.plan(attempt.gang), outcome)
+        await world.executor.after_bind(attempt, await world.plan(attempt), outcome)
 
         outcomes = ("refused", "open", "undone", "whole")
         assert [each for each in outcomes if world.counted("transactions", outcome=each)] == ending.counted
         assert (world.counted("binds", result="bound"), world.api.asked) == (ending.bound, ending.asked)
-        assert (world.said(key), key in world.partial_binds) == (ending.said, ending.is_finishing)
+        assert (world.said(key), world.records.is_finishing(key)) == (ending.said, ending.is_finishing)
         assert world.seconds_until_due(key) == (ending.seconds_asked if retry_after else ending.seconds)
         if retry_after:  # and nothing cuts that short
             world.queue.mark(key)
@@ -84,7 +87,7 @@ async def test_what_the_answers_make_of_a_gang_is_counted_and_told_and_it_is_loo
 async def test_each_bind_is_counted_by_its_result() -> None:
     async with World() as world:
         attempt = world.begin(world.add("g", 3))
-        await world.outcomes.committed(attempt, await world.planner.plan(attempt.gang), answers(attempt.gang, 1))
+        await world.executor.after_bind(attempt, await world.plan(attempt), answers(attempt.gang, 1))
         assert (world.counted("binds", result="bound"), world.counted("binds", result="unanswered")) == (1, 2)
 
 
@@ -93,7 +96,7 @@ async def test_whoever_has_held_seats_in_vain_leaves_them_to_others_for_as_long(
     async with World() as world:
         attempt = world.begin(world.add("g"))
         attempt.held_seconds = held_seconds
-        await world.outcomes.committed(attempt, await world.planner.plan(attempt.gang), GONE)
+        await world.executor.after_bind(attempt, await world.plan(attempt), GONE)
         assert world.seconds_until_due(attempt.gang.key) == seconds
         assert world.counted("transactions", outcome="refused") == 1
         assert world.said(attempt.gang.key).endswith("1 of 2 missing ones are still there")
@@ -103,12 +106,12 @@ async def test_whoever_has_held_seats_in_vain_leaves_them_to_others_for_as_long(
 async def test_who_was_refused_beside_seats_that_nobody_took_has_not_failed(is_refused: bool, attempts: int) -> None:
     async with World(cpus=2) as world:
         attempt = world.begin(world.add("g"))
-        plan = await world.planner.plan(attempt.gang)
+        plan = await world.plan(attempt)
         for pod in attempt.gang.candidates:
             world.view.assume(pod, "n")
         other = world.begin(world.add("other"))
-        world.outcomes.refused(other, await world.planner.plan(other.gang), Cause(Code.INSUFFICIENT))
-        await world.outcomes.committed(attempt, plan, GONE if is_refused else answers(attempt.gang, 2))
+        world.refused(other, await world.plan(other), Cause(Code.INSUFFICIENT))
+        await world.executor.after_bind(attempt, plan, GONE if is_refused else answers(attempt.gang, 2))
         assert world.records.of(other.gang.key).queue.attempts == attempts
 
 
@@ -118,10 +121,10 @@ async def test_seats_that_late_binds_leave_are_for_those_who_were_refused_meanwh
         for pod in attempt.gang.candidates:
             world.view.assume(pod, "n")
         other = world.begin(world.add("other"))
-        world.outcomes.refused(other, await world.planner.plan(other.gang), Cause(Code.INSUFFICIENT))
+        world.refused(other, await world.plan(other), Cause(Code.INSUFFICIENT))
         for pod in attempt.gang.candidates:
             world.view.forget(pod)
-        world.outcomes.settled(attempt.gang.key)
+        await world.executor._resolved(attempt.gang.key, Committed(()))
         assert world.records.of(other.gang.key).queue.attempts == 0
 
 
@@ -129,8 +132,8 @@ async def test_whoever_was_left_out_for_gangs_that_use_more_is_told_so_and_how_o
     async with World(cpus=1) as world:
         attempt = world.begin(world.add("g"))
         for _ in range(2):
-            world.queue.overtaken(attempt.gang.key)
-        world.outcomes.refused(attempt, await world.planner.plan(attempt.gang), Cause(Code.INSUFFICIENT))
+            world.queue.placed(None, [attempt.gang.key])
+        world.refused(attempt, await world.plan(attempt), Cause(Code.INSUFFICIENT))
         assert "left out twice for gangs that put more GPUs to work" in world.said(attempt.gang.key)
 
 
@@ -141,8 +144,8 @@ async def test_surplus_that_found_no_room_waits_for_it_if_what_was_known_of_that
     async with World(cpus=2) as world:
         attempt = world.begin(world.add("g", 3, minimum=2))
         attempt.held_seconds = held_seconds
-        plan = await world.planner.plan(attempt.gang)
-        await world.outcomes.committed(attempt, plan, replace(answers(attempt.gang, 2), failed=()))
+        plan = await world.plan(attempt)
+        await world.executor.after_bind(attempt, plan, replace(answers(attempt.gang, 2), failed=()))
         assert world.seconds_until_due(attempt.gang.key) == seconds
         assert (("g-2", "FailedScheduling") in world.events.told) is is_told
 
@@ -150,10 +153,10 @@ async def test_surplus_that_found_no_room_waits_for_it_if_what_was_known_of_that
 async def test_a_whole_gang_is_not_looked_at_again_and_nothing_of_its_way_there_is_remembered() -> None:
     async with World() as world:
         key = world.add_half("g", 2, bound=1)
-        world.outcomes.failed(world.begin(key), "no")
+        world.failed(world.begin(key).gang, "no")
         world.records.of(key).is_given_grace = True
         attempt = world.begin(key)
-        await world.outcomes.committed(attempt, await world.planner.plan(attempt.gang), answers(attempt.gang, 1))
+        await world.executor.after_bind(attempt, await world.plan(attempt), answers(attempt.gang, 1))
         record = world.records.of(key)
         assert (record.queue.attempts, record.is_given_grace, record.partial_bind.is_kept_open if record.partial_bind else None) == (
             0,
@@ -166,15 +169,15 @@ async def test_a_whole_gang_is_not_looked_at_again_and_nothing_of_its_way_there_
 async def test_a_half_gang_whose_time_is_over_sits_out_no_pause_once_seats_were_looked_for_in_vain() -> None:
     async with World() as world:
         attempt = world.begin(world.add_half("g", **OF_A_JOB))
-        await world.outcomes.committed(attempt, await world.planner.plan(attempt.gang), answers(attempt.gang, 1))
+        await world.executor.after_bind(attempt, await world.plan(attempt), answers(attempt.gang, 1))
         assert world.seconds_until_due(attempt.gang.key) == 0.5
 
 
 async def test_a_gang_without_room_is_told_why_and_is_due_when_there_is_room() -> None:
     async with World(cpus=1) as world:
         attempt = world.begin(world.add("g"))
-        key, plan = attempt.gang.key, await world.planner.plan(attempt.gang)
-        world.outcomes.refused(attempt, plan, await world.planner.cause(attempt.gang))
+        key, plan = attempt.gang.key, await world.plan(attempt)
+        world.refused(attempt, plan, await world.planner.cause(prepared(attempt.gang)))
         opinion = world.keeper.opinion(key)
         assert opinion is not None
         assert (opinion.code, opinion.short) == (Code.NEVER_FITS, "needs 2 cpu; the nodes it may use have 1 in all")
@@ -182,14 +185,14 @@ async def test_a_gang_without_room_is_told_why_and_is_due_when_there_is_room() -
         assert world.seconds_until_due(key) == 60.0  # when it has waited for long
         for cpus, seconds in ((1, 60.0), (2, 0.0)):
             world.resize(cpus)
-            await world.queue.stirred()
+            await world.queue.drain()
             assert world.seconds_until_due(key) == seconds
 
 
 async def test_of_a_whole_gang_only_those_without_room_are_told() -> None:
     async with World(cpus=2) as world:
         attempt = world.begin(world.add("g", 3, minimum=2, bound=2))
-        world.outcomes.refused(attempt, await world.planner.plan(attempt.gang), None)
+        world.refused(attempt, await world.plan(attempt), None)
         assert world.said(attempt.gang.key) == "2 members bound"
         assert world.events.told == [("g-2", "FailedScheduling"), ("g", "Scheduled")]
 
@@ -206,7 +209,7 @@ async def test_a_gang_that_must_be_mended_is_told_so_and_left_alone(hold: Hold, 
     async with World() as world:
         key = world.add("g")
         for until_due in seconds:
-            world.outcomes.held(world.begin(key), hold)
+            world.decide(world.begin(key), Wait(Held(hold)))
             assert world.seconds_until_due(key) == until_due
             assert world.said(key) == ("wrong" if until_due == 300.0 else "")
         assert world.counted("over_limit", what="members") == (2 if hold.reason == OVER_LIMIT else 0)
@@ -217,7 +220,7 @@ async def test_a_gang_that_waits_for_members_is_looked_at_when_its_time_is_over(
         key = world.add_half("g", 2, bound=1, minimum=3)
         world.records.partial_bind(key).expires = world.now + 20.0
         for seconds in (2.0, 18.0):  # its pods are told first
-            world.outcomes.awaits_members(world.begin(key).gang)
+            world.decide(world.begin(key), Wait(MembersMissing()))
             assert world.seconds_until_due(key) == seconds
             world.now += 2.0
         assert world.said(key) == "podgroup default/g: waiting for members: 2 of 3 exist"
@@ -230,7 +233,7 @@ async def test_once_it_is_known_what_has_become_of_its_binds_a_gang_is_due_and_h
         deadlines = []
         for _ in range(2):
             world.now += 4.0
-            world.outcomes.settled(key)
+            await world.executor._resolved(key, Committed(()))
             deadlines.append((world.records.partial_bind(key).deadline or 0.0) - world.now)
         assert deadlines == [5.0, 1.0]
         assert world.seconds_until_due(key) == 0.0
@@ -242,18 +245,18 @@ async def test_a_defect_is_told_and_the_gang_is_tried_again_and_finished_if_it_w
         key = world.add("g", 4, bound=bound)
         for seconds in (1.0, 2.0, 4.0):
             world.begin(key)
-            world.outcomes.defect(key)
+            world.executor.defect(key, LookupError("a defect"))
             assert world.seconds_until_due(key) == seconds
         assert world.said(key) == "the scheduler failed on this gang; its log says how"
-        assert (key in world.partial_binds) is bool(bound)
+        assert world.records.is_finishing(key) is bool(bound)
 
 
 async def test_nothing_is_remembered_of_a_gang_that_is_gone() -> None:
     async with World() as world:
         key, other = world.add_half("g", bound=1), world.add_half("other", bound=1)
         world.records.partial_bind(other).made_way_for = key
-        world.outcomes.failed_now(world.gang(key), "no")
-        world.outcomes.forgotten(key)
+        world.failed(world.gang(key), "no")
+        world.executor.forget(key)
         assert world.records.find(key) is None
         assert world.records.partial_bind(other).made_way_for is None
         assert set(world.queue.sizes().values()) == {0}
@@ -266,7 +269,7 @@ async def test_surplus_of_which_a_bind_or_a_rehearsal_was_refused_waits_as_long_
         outcome = answers(attempt.gang, 2, Result.REFUSED, retry_after=8.0)
         if is_dropped:
             outcome = replace(outcome, failed=(), dropped=outcome.failed)
-        await world.outcomes.committed(attempt, await world.planner.plan(attempt.gang), outcome)
+        await world.executor.after_bind(attempt, await world.plan(attempt), outcome)
         assert world.seconds_until_due(attempt.gang.key) == 8.0
 
 
@@ -274,7 +277,7 @@ async def test_surplus_of_which_a_bind_or_a_rehearsal_was_refused_waits_as_long_
 async def test_a_gang_is_healed_before_older_ones_for_what_it_held_and_not_for_more(cpus: int, is_first: bool) -> None:
     async with World() as world:
         healed, older = world.add("healed", 2, bound=2, created=9.0), world.add("older", 1, created=1.0)
-        world.outcomes.rests(world.gang(healed))
+        world.rest(world.gang(healed))
         lost = world.gang(healed).bound[0]
         world.view.remove_pod(lost.key)
         (larger,) = pods("larger", 1, {"cpu": cpus * 1000})
@@ -294,13 +297,13 @@ async def test_a_gang_is_healed_before_older_ones_for_what_it_held_and_not_for_m
 async def test_a_gang_whose_pods_were_deleted_says_how_it_ended_or_that_it_waits(phases: tuple[str, ...], code: Code, said: str) -> None:
     async with World() as world:
         key = world.add("g", bound=2)
-        world.outcomes.rests(world.gang(key))
+        world.rest(world.gang(key))
         members = world.gang(key).members
         for pod, phase in zip(members, phases, strict=True):
             world.view.upsert_pod(replace(pod, phase=phase))
         for pod in members:
             world.view.remove_pod(pod.key)
-        world.outcomes.rests(world.gang(key))
+        world.rest(world.gang(key))
         opinion = world.keeper.opinion(key)
         assert opinion is not None
         assert (opinion.code, opinion.message) == (code, said)
@@ -326,7 +329,7 @@ async def test_after_a_restart_a_podgroups_own_status_says_how_its_gang_ended(st
     async with World() as world:
         key = GangKey("default", "g")
         world.registry.observe_group(PodGroup(key, "uid", 1, 2, 60, 0.0, {}, status=status))
-        world.outcomes.rests(world.gang(key))
+        world.rest(world.gang(key))
         assert world.said(key) == said
         assert said or not world.events.told
 
@@ -344,12 +347,12 @@ async def test_a_run_that_does_not_fit_keeps_no_later_one_waiting_and_is_looked_
     async with World(cpus=4) as world:
         key = two_jobs(world, cpus=100)
         first = world.begin(key)
-        world.outcomes.refused(first, await world.planner.plan(first.gang), Cause(Code.INSUFFICIENT, "cpu"))
+        world.refused(first, await world.plan(first), Cause(Code.INSUFFICIENT, "cpu"))
         assert world.seconds_until_due(key) == 0.0
         second = world.begin(key)
-        plan = await world.planner.plan(second.gang)
+        plan = await world.plan(second)
         assert {uid for uid, _ in plan.assignments} == {"later-0", "later-1"}
-        await world.outcomes.committed(second, plan, answers(second.gang, 2))
+        await world.executor.after_bind(second, plan, answers(second.gang, 2))
         assert world.gang(key).candidates == first.gang.candidates
 
 
@@ -358,7 +361,7 @@ async def test_when_no_run_of_a_gang_fits_it_waits_for_what_any_of_them_lacks() 
         key = two_jobs(world, cpus=100, memory=1)
         for wait in (0.0, 60.0):
             attempt = world.begin(key)
-            world.outcomes.refused(attempt, await world.planner.plan(attempt.gang), Cause(Code.INSUFFICIENT, "cpu"))
+            world.refused(attempt, await world.plan(attempt), Cause(Code.INSUFFICIENT, "cpu"))
             assert world.seconds_until_due(key) == wait
         turn = world.records.of(key).queue
         assert (turn.need, turn.lacks) == (None, WakeUpOn(frozenset({"cpu", "memory"})))
@@ -369,7 +372,7 @@ async def test_a_run_whose_binds_are_refused_keeps_no_later_one_waiting() -> Non
     async with World() as world:
         key = two_jobs(world, cpus=1)
         first = world.begin(key)
-        await world.outcomes.committed(first, await world.planner.plan(first.gang), answers(first.gang, 0, Result.REFUSED))
+        await world.executor.after_bind(first, await world.plan(first), answers(first.gang, 0, Result.REFUSED))
         assert world.seconds_until_due(key) == 0.0
         assert {pod.owner for pod in world.begin(key).gang.candidates} == {SECOND_JOB}
 
@@ -378,7 +381,7 @@ async def test_a_run_whose_members_were_lost_again_and_again_keeps_no_later_one_
     async with World() as world:
         key = two_jobs(world, cpus=1)
         world.records.of(key).last_binds["one/"] = LastBind(world.now, 2, 0, 0, losses=4)
-        world.outcomes.backs_off(world.begin(key))
+        world.back_off(world.begin(key))
         assert world.seconds_until_due(key) == 0.0
         assert {pod.owner for pod in world.begin(key).gang.candidates} == {SECOND_JOB}
 
@@ -388,7 +391,7 @@ async def test_a_run_that_is_partially_bound_is_not_passed_over() -> None:
         key = two_jobs(world, cpus=2, bound=1)
         world.records.of(key).whole_runs = {"run"}
         attempt = world.begin(key)
-        world.outcomes.refused(attempt, await world.planner.plan(attempt.gang), Cause(Code.INSUFFICIENT, "cpu"))
+        world.refused(attempt, await world.plan(attempt), Cause(Code.INSUFFICIENT, "cpu"))
         assert (world.seconds_until_due(key), world.gang(key).run) == (60.0, "run")
 
 
@@ -396,14 +399,14 @@ async def test_a_run_that_the_api_server_wants_to_wait_is_not_passed_over_and_go
     async with World() as world:
         key = two_jobs(world)
         first = world.begin(key)
-        await world.outcomes.committed(first, await world.planner.plan(first.gang), answers(first.gang, 0, Result.REFUSED))
+        await world.executor.after_bind(first, await world.plan(first), answers(first.gang, 0, Result.REFUSED))
         second = world.begin(key)
         refusal = answers(second.gang, 0, Result.REFUSED, retry_after=8.0)
-        await world.outcomes.committed(second, await world.planner.plan(second.gang), refusal)
+        await world.executor.after_bind(second, await world.plan(second), refusal)
         assert world.seconds_until_due(key) == 8.0
         assert world.gang(key).candidates == first.gang.candidates
         assert world.records.of(key).lacks_of_passed is None
-        await world.outcomes.committed(first, await world.planner.plan(first.gang), refusal)
+        await world.executor.after_bind(first, await world.plan(first), refusal)
         assert world.gang(key).candidates == first.gang.candidates
 
 
@@ -413,5 +416,46 @@ async def test_a_gang_that_backs_off_is_looked_at_when_its_time_is_over() -> Non
         key = attempt.gang.key
         world.records.of(key).last_binds["u/"] = LastBind(world.now, 4, 0, 0, losses=4)
         world.records.partial_bind(key).expires = world.now + 3.0
-        world.outcomes.backs_off(attempt)
+        world.back_off(attempt)
         assert world.seconds_until_due(key) == 3.0
+
+
+async def test_jobs_that_could_not_be_suspended_do_not_cut_short_what_the_api_server_wants_their_binds_to_wait() -> None:
+    async with World() as world:
+        attempt = world.begin(world.add("g", 2, bound=1, owner=JOB))
+        key = attempt.gang.key
+        world.queue.requeue(key, Requeue.failed(ANYTHING, retry_by=world.now, at_least=10.0), seen=world.queue.changes)
+        world.queue.requeue(key, Requeue.again(0.0))  # its time is over
+        assert world.queue.pop() == key
+        world.decide(attempt, SuspendJobs(NotFinished(1, 60.0)))
+        await world.settle()
+        world.now += 9.9
+        assert world.queue.pop() is None
+        world.now += 0.1
+        assert world.queue.pop() == key
+
+
+@pytest.mark.parametrize(("namespace", "named"), [("default", True), ("team", False)])
+async def test_the_gang_that_needs_the_capacity_is_named_within_its_namespace_only(namespace: str, named: bool) -> None:
+    async with World() as world:
+        victim = world.begin(world.add("g", **HALF)).gang
+        world.executor.release_for(replace(victim, key=GangKey(namespace, "secret")), [victim])
+        await world.settle()
+        assert world.said(victim.key).startswith("undone, released g-0, g-1: not whole within 60 s, and")
+        assert ("secret" in world.said(victim.key)) is named
+
+
+async def test_decisions_are_kept_for_each_gang_and_for_all() -> None:
+    async with World(cpus=1) as world:
+        key = world.add("g")
+        for _ in range(30):
+            attempt = world.begin(key)
+            world.refused(attempt, await world.plan(attempt), Cause(Code.INSUFFICIENT, "cpu"))
+            world.now += 100.0
+        history = world.records.of(key).history
+        (transition,) = history.transitions
+        assert (transition.decision, transition.reason, transition.times) == ("Wait", "NoCapacity", 30)
+        assert transition.last_at - transition.first_at == 2900.0
+        assert history.plan is not None
+        assert (history.plan.feasible, history.plan.placed, history.plan.unplaced) == (False, 1, 1)
+        assert [each for each, _ in world.records.decisions.last()] == [key] * 30

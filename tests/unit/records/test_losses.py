@@ -7,8 +7,9 @@ import pytest
 
 from allaboard.model.gang import Gang, GangKey, Objective
 from allaboard.model.pod import Owner, Pod
+from allaboard.records.backoff import BACKOFF
+from allaboard.records.losses import Losses
 from allaboard.records.record import GangRecords
-from allaboard.scheduling.losses import Losses
 from tests.unit.placement.clusters import pods
 
 SET, OLDER_SET = Owner("apps/v1", "ReplicaSet", "new", "new"), Owner("apps/v1", "ReplicaSet", "old", "old")
@@ -22,12 +23,9 @@ class World:
     def __init__(self, minimum: int = 2) -> None:
         self.now, self.minimum = 1000.0, minimum
         self.records, self.pods = GangRecords(), list[Pod]()
-        self.losses = Losses(self.records, lambda pod: pod.owner.uid if pod.owner else "", self.backoff, lambda: self.now)
+        self.losses = Losses(self.records, lambda pod: pod.owner.uid if pod.owner else "", BACKOFF, lambda: self.now)
         self.lost_at = self.now
         self.made = 0
-
-    def backoff(self, times: int) -> float:
-        return min(60.0, 2.0 ** (times - 1)) if times else 0.0
 
     def make(self, number: int, owner: Owner | None = SET, **fields: object) -> Sequence[Pod]:
         made = [replace(pod, owner=owner, **fields) for pod in pods(f"p{self.made}", number, {})]  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""When gangs are looked at again whatever happens: one moment for each, which is in its ``QueueState``."""
+"""Timers that make gangs due: one for each gang, whose time is in its ``QueueState``."""
 
 import heapq
 from collections.abc import Callable, Iterator

@@ -1,0 +1,31 @@
+"""Finds advice for gangs that were refused, and has it reported."""
+
+from dataclasses import dataclass
+
+from allaboard.model.gang import GangKey
+from allaboard.planning.known_gangs import KnownGangs
+from allaboard.planning.planner import Planner
+from allaboard.planning.prepared import prepared
+from allaboard.report.reporter import Reporter
+
+
+@dataclass(frozen=True, slots=True)
+class AdviceFinder:
+    """What ``advice.Advisor`` takes its advice from, and where it reports it."""
+
+    gangs: KnownGangs
+    planner: Planner
+    reporter: Reporter
+
+    async def find(self, key: GangKey) -> str:
+        """Return what would help a gang that can't be placed; empty when nothing is known to, or the gang isn't refused any more."""
+        gang = self.gangs.current(key)
+        if gang is None or not gang.can_act or not gang.missing:
+            return ""
+        return await self.planner.advice(prepared(gang), self.gangs.registry.bound_gangs())
+
+    def tell(self, key: GangKey, message: str, advised: str) -> None:
+        """Report ``advised`` instead of ``message``, if that is still the last that was reported of the gang."""
+        gang = self.gangs.registry.gang(key)
+        if gang is not None:
+            self.reporter.advised(gang, message, advised)

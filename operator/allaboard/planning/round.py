@@ -1,0 +1,163 @@
+"""One planning round: which of the gangs that are due are placed, where, and why the others aren't.
+
+The scheduler's cycle, ``allaboard plan`` and ``allaboard simulate`` all call ``Round.answers``. They differ in where gangs come from
+(``Due``), and in what they do with an answer: the cycle binds pods, a plan assigns them in its copy of the cluster, and a simulation
+starts a gang. Only the round decides which gangs are planned together, in which order they take capacity, and what a plan is worth.
+"""
+
+from collections.abc import AsyncGenerator, Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from allaboard.binding.outcomes import Refused as Unfit
+from allaboard.binding.precheck import checked
+from allaboard.model.gang import Gang, GangKey
+from allaboard.placement import Plan
+from allaboard.planning import min_resources
+from allaboard.planning.answers import Answer, Failed, Outdated, Placed, Refused, SearchLonger
+from allaboard.planning.planner import Planner
+from allaboard.planning.prepared import PreparedGang
+from allaboard.planning.search_processes import SearchOverrunError
+from allaboard.plugins import DEFAULT_STRATEGY
+from allaboard.records.record import GangRecords
+from allaboard.records.sort_key import Order
+
+MOST_TOGETHER = 64
+"""The most gangs that are planned together."""
+
+MOST_PODS = 2000
+"""The most pods of gangs that are planned together."""
+
+
+Current = Callable[[PreparedGang], PreparedGang | None]
+"""Returns a gang as it is now, after its search; None if it needs no plan any more."""
+
+
+class Due(Protocol):
+    """The gangs that are due, in queue order, and what is known of each. What needs no plan is done by whoever implements this."""
+
+    async def next(self) -> GangKey | None:
+        """Take out the first gang that is due; None if none is."""
+
+    def gang(self, key: GangKey) -> Gang | None:
+        """Return a gang as it is known without preparation, None if it is gone."""
+
+    def prepared(self, key: GangKey) -> PreparedGang | None:
+        """Return the gang as it is now, for the search that is about to begin; None if it needs no plan."""
+
+    def current(self, gang: PreparedGang) -> PreparedGang | None:
+        """Return the gang as it is now, after its search; None if it needs no plan any more."""
+
+    def put_back(self, keys: Iterable[GangKey]) -> None:
+        """Make gangs due again that had no turn."""
+
+    def place(self, key: GangKey) -> Order:
+        """Return the gang's place in the queue."""
+
+    def debt(self, namespace: str) -> int:
+        """Return how much search time a namespace has used, as a level (``queueing.search_time``)."""
+
+    def is_preceded(self, key: GangKey) -> bool:
+        """Return whether a gang has become due that goes before ``key`` and needs a plan: then the round ends."""
+
+
+def goes_alone(gang: Gang | None) -> bool:
+    """Return whether a gang is planned by itself, whichever others are due.
+
+    It is if it is gone, has bound members, or lacks none; if it has chosen a strategy, which places one gang at a time; or if its
+    minResources ask for more than its members do, which depends on what other gangs leave.
+    """
+    if gang is None or gang.bound or not gang.missing:
+        return True
+    return gang.strategy != DEFAULT_STRATEGY or bool(min_resources.beyond_members(gang))
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Plans the gangs that are due. ``records`` tell which gangs are partially bound, and have no time for a long search."""
+
+    planner: Planner
+    records: GangRecords
+
+    async def answers(self, due: Due) -> AsyncGenerator[Answer, None]:
+        """Yield an answer for the first gang that is due, and for those that compete with it on equal terms.
+
+        Carry out each answer before the next is asked for: the next gang is planned around the gangs that were placed.
+        """
+        # 1. Which gangs are planned together?
+        batch = await self._batch(due)
+        # 2. Those that contend for capacity are; the plans are in the order in which they take it.
+        plans, overtaken = await self.planner.plan_together(list(batch.values()))
+        # 3. The others are planned one by one, unless a gang becomes due that goes before them.
+        order, standings = list(plans), {key: due.place(key).standing for key in batch}
+        is_known, is_turn = not plans, True
+        while batch:
+            key = order.pop(0) if order else min(batch, key=lambda key: (standings[key], due.debt(key.namespace)))
+            if due.is_preceded(key):
+                break
+            gang: PreparedGang | None = batch.pop(key)
+            if key not in plans and not is_known:
+                gang = due.prepared(key)
+            is_known = False
+            answer = await self._answer(due, gang, plans.get(key)) if gang is not None else None
+            if isinstance(answer, Placed):
+                answer = replace(answer, is_turn=is_turn or key not in plans, overtaken=overtaken)
+                is_turn, overtaken = False, []
+            if answer is not None:
+                yield answer
+        due.put_back(batch)
+
+    async def conclude(self, current: Current, gang: PreparedGang, plan: Plan, *, may_search_longer: bool = False) -> Answer | None:
+        """Return what a plan comes to now; None if the gang needs none any more."""
+        if plan.feasible and plan.assignments:
+            now = current(gang)
+            if now is None:
+                return None
+            assignments = checked(now, dict(plan.assignments), self.planner.cluster)
+            return Outdated(now, assignments) if isinstance(assignments, Unfit) else Placed(now, plan, assignments)
+        if plan.feasible is None and may_search_longer:
+            return SearchLonger(gang, plan)
+        return Refused(gang, plan, None if gang.is_whole else await self.planner.cause(gang))
+
+    async def _batch(self, due: Due) -> dict[GangKey, PreparedGang]:
+        """Take out the first gang that is due and needs a plan, and those behind it that compete with it on equal terms.
+
+        These have the same priority, and their namespaces have used about as much search time.
+        """
+        batch: dict[GangKey, PreparedGang] = {}
+        pods = 0
+        while len(batch) < MOST_TOGETHER and (key := await due.next()) is not None:
+            gang = due.gang(key)
+            is_alone = goes_alone(gang)
+            pods += len(gang.candidates) if gang else 0
+            batch.pop(key, None)  # a gang that has changed since it was taken out is due again
+            if batch and (is_alone or pods > MOST_PODS or not _are_equal(due, key, next(iter(batch)))):
+                due.put_back([key])
+                break
+            prepared = due.prepared(key)
+            if prepared is not None:
+                batch[key] = prepared
+                if is_alone:
+                    break
+        return {key: batch[key] for key in sorted(batch, key=due.place)}
+
+    async def _answer(self, due: Due, gang: PreparedGang, joint: Plan | None) -> Answer | None:
+        """Plan one gang; ``joint`` is its plan if it was planned with others."""
+        may_search_longer = not self.records.is_finishing(gang.key)
+        try:
+            if joint is not None:
+                answer = await self.conclude(due.current, gang, joint)
+                # A joint search doesn't know the affinities between gangs: the first may have taken what the others were to have.
+                if not isinstance(answer, Outdated):
+                    return answer
+                gang = answer.gang
+            return await self.conclude(due.current, gang, await self.planner.plan(gang), may_search_longer=may_search_longer)
+        except SearchOverrunError as error:
+            return SearchLonger(gang, None) if may_search_longer else Failed(gang, error)
+        except Exception as error:
+            return Failed(gang, error)
+
+
+def _are_equal(due: Due, one: GangKey, other: GangKey) -> bool:
+    first, second = due.place(one), due.place(other)
+    return (first.level, first.debt) == (second.level, second.debt)

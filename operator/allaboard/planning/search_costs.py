@@ -1,0 +1,45 @@
+"""Counts the time that searches take: in the metrics, and as the search time of the namespaces whose gangs were searched for."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from allaboard.model.gang import Gang
+from allaboard.placement import SearchReport
+from allaboard.queueing.search_time import SearchTime
+from allaboard.report.metrics import Metrics
+
+
+@dataclass(frozen=True, slots=True)
+class SearchCosts:
+    """The accounts of search time. ``clock`` is monotonic, in seconds."""
+
+    metrics: Metrics
+    by_namespace: SearchTime
+    clock: Callable[[], float]
+
+    @contextmanager
+    def brief(self, gangs: Sequence[Gang]) -> Iterator[Callable[[], float]]:
+        """Charge the block's time to the namespaces of ``gangs``, by the number of kinds of pods in each. Yield the seconds so far."""
+        started = self.clock()
+        try:
+            yield lambda: self.clock() - started
+        finally:
+            seconds = self.clock() - started
+            self.metrics.search_seconds.labels("short").inc(seconds)
+            kinds = [len({id(pod.spec) for pod in gang.candidates}) for gang in gangs]
+            for gang, number in zip(gangs, kinds, strict=True):
+                self.by_namespace.charge(gang.key.namespace, seconds * number / max(1, sum(kinds)))
+
+    @contextmanager
+    def long(self) -> Iterator[Callable[[], float]]:
+        """Count the block's time as that of a long search, which is charged elsewhere (``long_searches``). Yield the seconds so far."""
+        started = self.clock()
+        try:
+            yield lambda: self.clock() - started
+        finally:
+            self.metrics.search_seconds.labels("long").inc(self.clock() - started)
+
+    def searched(self, report: SearchReport, seconds: float) -> None:
+        """Count one search, and how it went."""
+        self.metrics.searched(report, seconds)

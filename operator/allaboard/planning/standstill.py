@@ -1,0 +1,104 @@
+"""Planning rounds while time stands still: what ``allaboard plan`` answers, and what a simulation does at one moment.
+
+The scheduler's cycle goes on: long searches end beside it, and gangs whose surplus found no capacity are looked at again. Here these steps
+follow each other until no gang is left.
+"""
+
+from abc import ABC, abstractmethod
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import aclosing
+
+from allaboard.model.gang import Gang, GangKey
+from allaboard.planning.answers import Answer, Placed, SearchLonger
+from allaboard.planning.planner import Planner
+from allaboard.planning.prepared import PreparedGang
+from allaboard.planning.round import Round
+from allaboard.records.record import GangRecords
+from allaboard.records.sort_key import Order
+
+
+class Standstill(ABC):
+    """Gangs that are all due at one moment; a ``planning.round.Due``. No namespace owes search time, and no gang comes meanwhile."""
+
+    def __init__(self, planner: Planner, records: GangRecords) -> None:
+        self._planner = planner
+        self._round = Round(planner, records)
+        self._waiting: deque[GangKey] = deque()
+
+    @abstractmethod
+    def gang(self, key: GangKey) -> Gang | None:
+        """As ``planning.round.Due``."""
+
+    @abstractmethod
+    def prepared(self, key: GangKey) -> PreparedGang | None:
+        """As ``planning.round.Due``."""
+
+    @abstractmethod
+    def place(self, key: GangKey) -> Order:
+        """As ``planning.round.Due``."""
+
+    @abstractmethod
+    def carry_out(self, answer: Answer, *, is_again: bool) -> None:
+        """Do what the round answers, so that the next gang is planned around this one.
+
+        ``is_again``: the gang was placed before, and the answer is for its surplus.
+        """
+
+    async def run(self, keys: Iterable[GangKey]) -> None:
+        """Plan gangs until nothing more can be placed. Raises what ``carry_out`` raises."""
+        left: list[GangKey] = []
+        surplus: list[GangKey] = []
+        await self._rounds(keys, left, surplus, is_again=False)
+        for key in _in_turn(sorted(left, key=self.place)):
+            if (gang := self.prepared(key)) is not None:
+                answer = await self._round.conclude(self.current, gang, await self._planner.plan_at_length(gang))
+                self._take(answer, surplus, is_again=False)
+        # What was placed later may have left capacity, or a larger gang has moved.
+        await self._rounds(surplus, [], [], is_again=True)
+
+    async def _rounds(self, keys: Iterable[GangKey], left: list[GangKey], surplus: list[GangKey], *, is_again: bool) -> None:
+        self._waiting = deque(sorted(keys, key=self.place))
+        while self._waiting:
+            async with aclosing(self._round.answers(self)) as answers:
+                async for answer in answers:
+                    if isinstance(answer, SearchLonger) and not is_again:
+                        left.append(answer.gang.key)
+                    self._take(answer, surplus, is_again=is_again)
+
+    def _take(self, answer: Answer | None, surplus: list[GangKey], *, is_again: bool) -> None:
+        if answer is not None:
+            self.carry_out(answer, is_again=is_again)
+        if isinstance(answer, Placed) and len(answer.assignments) < len(answer.gang.candidates):
+            surplus.append(answer.gang.key)
+
+    async def next(self) -> GangKey | None:
+        """As ``planning.round.Due``."""
+        return self._waiting.popleft() if self._waiting else None
+
+    def current(self, gang: PreparedGang) -> PreparedGang | None:
+        """As ``planning.round.Due``."""
+        return self.prepared(gang.key)
+
+    def put_back(self, keys: Iterable[GangKey]) -> None:
+        """As ``planning.round.Due``."""
+        self._waiting.extendleft(reversed(list(keys)))
+
+    def debt(self, namespace: str) -> int:
+        """As ``planning.round.Due``."""
+        return 0
+
+    def is_preceded(self, key: GangKey) -> bool:
+        """As ``planning.round.Due``."""
+        return False
+
+
+def _in_turn(keys: Sequence[GangKey]) -> Iterator[GangKey]:
+    """Yield gangs in the order of long searches: the namespaces in turn, each search taken to last as long as another."""
+    searched: Counter[str] = Counter()
+    waiting = list(keys)
+    while waiting:
+        key = min(waiting, key=lambda key: searched[key.namespace])
+        waiting.remove(key)
+        searched[key.namespace] += 1
+        yield key

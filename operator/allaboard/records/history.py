@@ -1,0 +1,85 @@
+"""What was decided lately: about each gang, and in all. Bounded, and only kept in memory."""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+from allaboard.model.gang import GangKey
+
+MOST_TRANSITIONS = 20
+"""The decisions that are kept of one gang."""
+
+MOST_DECISIONS = 500
+"""The decisions that are kept of all gangs."""
+
+_MOST_TEXT = 256  # characters of a message
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """One decision about a gang, or several in a row that are equal: ``times``, from ``first_at`` to ``last_at``, seconds since the epoch.
+
+    ``decision`` and ``reason`` are CamelCase words, the reason empty without one; ``message`` is the reason in a sentence, cut to 256
+    characters.
+    """
+
+    first_at: float
+    last_at: float
+    decision: str
+    reason: str = ""
+    message: str = ""
+    times: int = 1
+
+    @classmethod
+    def of(cls, at: float, decision: str, reason: str = "", message: str = "") -> Self:
+        """Return one decision, made ``at`` so many seconds since the epoch."""
+        return cls(at, at, decision, reason, message if len(message) <= _MOST_TEXT else f"{message[: _MOST_TEXT - 1]}…")
+
+    def follows(self, other: "Transition") -> bool:
+        """Return whether this is the same decision as ``other``, for the same reason."""
+        return (self.decision, self.reason, self.message) == (other.decision, other.reason, other.message)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSummary:
+    """The last plan of a gang. ``at`` is in seconds since the epoch; the other fields as in ``placement.Plan`` and its ``SearchReport``."""
+
+    at: float
+    feasible: bool | None
+    placed: int
+    unplaced: int
+    score: float
+    generations: int
+    stopped_by: str
+    found_by: str
+
+
+@dataclass(slots=True)
+class History:
+    """The last decisions about one gang, the oldest first, and the summary of its last plan."""
+
+    transitions: deque[Transition] = field(default_factory=lambda: deque(maxlen=MOST_TRANSITIONS))
+    plan: PlanSummary | None = None
+
+    def add(self, transition: Transition) -> None:
+        """Record a decision; one that is equal to the last is counted there."""
+        if self.transitions and transition.follows(last := self.transitions[-1]):
+            self.transitions[-1] = replace(last, last_at=transition.last_at, times=last.times + 1)
+        else:
+            self.transitions.append(transition)
+
+
+class Decisions:
+    """The last decisions about all gangs, the oldest first."""
+
+    def __init__(self) -> None:
+        self._last: deque[tuple[GangKey, Transition]] = deque(maxlen=MOST_DECISIONS)
+
+    def add(self, key: GangKey, transition: Transition) -> None:
+        """Record a decision about a gang."""
+        self._last.append((key, transition))
+
+    def last(self) -> Sequence[tuple[GangKey, Transition]]:
+        """Return the last decisions, each with its gang."""
+        return tuple(self._last)

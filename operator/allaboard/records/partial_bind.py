@@ -1,0 +1,184 @@
+"""A gang that is, or was, partially bound: its state, and the times that belong to it.
+
+A transaction that binds some members and not all leaves a partial bind. It is finished forward while there is hope, its bound members are
+released when there is none, and it is kept open when they may not be released. ``transition`` says how one state follows from another.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Union
+
+from allaboard.model.gang import GangKey
+from allaboard.model.pod import Pod
+
+FORWARD_SECONDS = 5.0
+"""How long the missing members may take to be bound around the bound ones."""
+
+RELEASING_SECONDS = 10.0
+"""How long a release is waited for, before other gangs' members are released instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finishing:
+    """The missing members are bound around the others, before any other gang, until the ``deadline``, which is put off once at most."""
+
+    deadline: float
+    is_renewed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class KeptOpen:
+    """Bound members stay, although others are missing: they may not be released. The missing ones are placed when there is capacity."""
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """All bound members were released. A member that turns out to be bound all the same is released again."""
+
+    is_renewed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Releasing:
+    """A release is in progress, and expected to end by ``until``. ``before`` is the state that it began in."""
+
+    before: "Rest"
+    until: float
+
+
+Rest = Union[Finishing, KeptOpen, Left, None]  # noqa: UP007  # a forward reference
+State = Finishing | KeptOpen | Left | Releasing | None
+"""None: the gang isn't partially bound, or was whole once and is healed like other gangs."""
+
+
+class Event(Enum):
+    """What changes the state of a partial bind."""
+
+    LEFT_IN_PART = auto()
+    """A transaction has left the gang partially bound, or may have."""
+    INHERITED = auto()
+    """An earlier leader has left the gang partially bound, and the gang is looked at for the first time."""
+    ANSWERED = auto()
+    """It is known what became of binds that had no answer."""
+    SEEN_CLOSED = auto()
+    """The watch shows the gang whole, or with no bound member."""
+    CLOSED = auto()
+    """The gang is whole or gone, or rests."""
+    RELEASE_BEGAN = auto()
+    RELEASE_FAILED = auto()
+    """The release ended without a result."""
+    RELEASE_UNFINISHED = auto()
+    """Some members could not be released, and the API server may let us later."""
+    ALL_RELEASED = auto()
+    SOME_KEPT = auto()
+    """Some bound members may not be released."""
+
+
+def transition(state: State, event: Event, now: float) -> State:
+    """Return the state that follows from ``state`` when ``event`` happens at ``now``, on the clock."""
+    rest = state.before if isinstance(state, Releasing) else state
+    is_renewed = isinstance(rest, Finishing | Left) and rest.is_renewed
+    match event:
+        case Event.LEFT_IN_PART:
+            return Finishing(now + FORWARD_SECONDS) if rest is None else state
+        case Event.INHERITED:
+            return Finishing(now + FORWARD_SECONDS)
+        case Event.ANSWERED:
+            may_renew = isinstance(state, Finishing | Left) and not is_renewed
+            return Finishing(now + FORWARD_SECONDS, is_renewed=True) if may_renew else state
+        case Event.SEEN_CLOSED:
+            return None if isinstance(state, Finishing | Left) else state
+        case Event.CLOSED:
+            return None
+        case Event.RELEASE_BEGAN:
+            return Releasing(rest, now + RELEASING_SECONDS)
+        case Event.RELEASE_FAILED:
+            return rest
+        case Event.RELEASE_UNFINISHED:
+            return Finishing(now, is_renewed)
+        case Event.ALL_RELEASED:
+            return Left(is_renewed)
+        case Event.SOME_KEPT:
+            return KeptOpen()
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """Members that were released and may be terminating; their capacity is expected to be free by ``until``."""
+
+    members: Sequence[Pod] = ()
+    until: float = -math.inf
+
+
+@dataclass(slots=True)
+class PartialBind:
+    """The state of one gang's partial bind, with its times, which are on the clock, and the gang that it gives its capacity to."""
+
+    state: State = None
+    expires: float | None = None
+    """When the gang has been partially bound for its time-out; None while it isn't partially bound."""
+    was_tried: bool = False
+    """Whether an attempt has failed since the gang expired."""
+    restarts_at: float = -math.inf
+    """The earliest time of the next release for the gang's own sake."""
+    made_way_for: GangKey | None = None
+    """The gang for which the members were released last."""
+    leaving: Leaving = Leaving()
+    unasked_until: float = -math.inf
+    """Don't try to release this gang for another one before this time: the last try failed, or the gang was busy."""
+
+    def move(self, event: Event, now: float) -> None:
+        """Change the state as ``transition`` says."""
+        self.state = transition(self.state, event, now)
+
+    def close(self, now: float) -> None:
+        """Record that the gang is whole, absent or gone: only members that are leaving are remembered."""
+        self.move(Event.CLOSED, now)
+        self.expires, self.was_tried, self.restarts_at = None, False, -math.inf
+
+    @property
+    def _rest(self) -> Rest:
+        return self.state.before if isinstance(self.state, Releasing) else self.state
+
+    @property
+    def is_finishing(self) -> bool:
+        """Whether the missing members are being bound around the others, before any other gang."""
+        return isinstance(self._rest, Finishing | Left)
+
+    @property
+    def is_kept_open(self) -> bool:
+        """Whether no bound member may be released."""
+        return isinstance(self._rest, KeptOpen)
+
+    @property
+    def deadline(self) -> float | None:
+        """By when the missing members must be bound; None unless they are being bound."""
+        return self._rest.deadline if isinstance(self._rest, Finishing) else None
+
+    def is_overdue(self, now: float) -> bool:
+        """Return whether the time is over in which the gang was to be finished."""
+        return isinstance(self._rest, Left) or (self.deadline is not None and now >= self.deadline)
+
+    def has_timed_out(self, now: float) -> bool:
+        """Return whether the gang has been partially bound for as long as its ``scheduleTimeoutSeconds``."""
+        return self.expires is not None and self.expires <= now
+
+    def is_releasing(self, now: float) -> bool:
+        """Return whether a release is in progress that isn't overdue."""
+        return isinstance(self.state, Releasing) and self.state.until > now
+
+    def is_going(self, now: float) -> bool:
+        """Return whether the gang is being released, or was released a moment ago."""
+        return self.is_releasing(now) or self.leaving.until > now
+
+    def times(self) -> Sequence[float | None]:
+        """Return when the gang must be looked at for its own sake; None for times that aren't to come."""
+        return self.deadline, self.restarts_at, self.expires
+
+    def times_for_others(self) -> Sequence[float | None]:
+        """Return when a gang must be looked at that may wait for this one's capacity: it may be asked for then, or is late."""
+        releasing = self.state.until if isinstance(self.state, Releasing) else None
+        expires = self.expires if self.is_kept_open or self.deadline is not None or isinstance(self._rest, Left) else None
+        return self.unasked_until, releasing, self.leaving.until, expires

@@ -1,0 +1,64 @@
+"""Puts the scheduler's parts together."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from allaboard.binding.bind import Binder
+from allaboard.binding.job_suspension import JobRestarter
+from allaboard.binding.transaction import DryRun, Transactions
+from allaboard.leadership.fencing import Term
+from allaboard.planning.advice import Advisor
+from allaboard.planning.advice_finder import AdviceFinder
+from allaboard.planning.known_gangs import KnownGangs
+from allaboard.planning.long_searches import LongSearches
+from allaboard.planning.planner import Planner
+from allaboard.planning.round import Round
+from allaboard.queueing.queue import GangQueue
+from allaboard.queueing.ranks import Ranks
+from allaboard.queueing.search_time import SearchTime
+from allaboard.report.reporter import Reporter
+from allaboard.scheduling.cycle import Cycle
+from allaboard.scheduling.due import DueGangs
+from allaboard.scheduling.execute import Executor
+from allaboard.scheduling.longer import LongerSearches
+from allaboard.scheduling.partial_binds import PartialBinds
+from allaboard.scheduling.tasks import GangTasks
+from allaboard.scheduling.unresolved_binds import UnresolvedBinds
+from allaboard.scheduling.victims import Victims
+
+
+@dataclass(frozen=True, slots=True)
+class Writers:
+    """What writes to the API server: binds and releases, suspensions of Jobs, and fences; and which members are dry-run."""
+
+    binder: Binder
+    restarter: JobRestarter
+    term: Term
+    dry_run: DryRun = "role"
+
+
+def cycle_of(
+    gangs: KnownGangs,
+    queue: GangQueue,
+    ranks: Ranks,
+    planner: Planner,
+    reporter: Reporter,
+    writers: Writers,
+    is_fresh: Callable[[], bool] = lambda: True,
+) -> Cycle:
+    """Return a scheduling cycle of these parts. ``is_fresh`` tells whether the cached cluster state is recent enough to decide by."""
+    records, clock = gangs.records, gangs.clock
+    long = LongSearches(records, clock, SearchTime(clock))
+    planner.costs.metrics.gauge("long_searches_waiting", "Gangs that wait for a long search.", lambda: len(long))
+    finder = AdviceFinder(gangs, planner, reporter)
+    advisor = Advisor(records, finder.find, finder.tell, clock)
+    partial_binds = PartialBinds(gangs, writers.binder, writers.restarter)
+    unresolved = UnresolvedBinds(gangs.view, writers.term, clock)
+    tasks = GangTasks(records, queue)
+    transactions = Transactions(gangs.view, writers.binder, writers.dry_run)
+    executor = Executor(gangs, queue, reporter, partial_binds, transactions, unresolved, advisor, tasks)
+    due = DueGangs(gangs, queue, ranks, tasks, long, unresolved, executor)
+    planning_round = Round(planner, records)
+    victims = Victims(gangs, writers.binder, planner, unresolved)
+    longer = LongerSearches(gangs, planning_round, long, due, victims, executor, is_fresh)
+    return Cycle(queue, ranks, due, planning_round, longer, executor, advisor, is_fresh)

@@ -1,0 +1,178 @@
+"""The gangs that are due in the cluster, for the planning round: each is taken from the queue and looked at before it is searched for.
+
+The steps of an attempt, from the queue to the report:
+
+1. The gang is taken from the queue, and looked at as it is now (``DueGangs.prepared``).
+2. ``decide.before_search``: it waits, is released, or is to be searched for.
+3. The planning round searches (``planning.round``), with the gangs that it contends with.
+4. ``decide.after_search``: its members are bound, it is searched for longer, is released, or waits.
+5. The transaction binds all members or none (``binding.transaction``), beside the next search.
+6. ``decide.after_bind``: the gang is whole, is finished, or its members are released.
+7. What has come of it is reported, and the gang goes back to the queue (``execute.Executor``).
+"""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from allaboard.binding.reasons import LostSoon, MembersMissing
+from allaboard.model.gang import Gang, GangKey
+from allaboard.planning.known_gangs import KnownGangs
+from allaboard.planning.long_searches import LongSearches
+from allaboard.planning.prepared import PreparedGang, prepared
+from allaboard.queueing.queue import GangQueue
+from allaboard.queueing.ranks import Ranks
+from allaboard.records.sort_key import Order
+from allaboard.runtime.slices import Slices
+from allaboard.scheduling.attempt import Attempt
+from allaboard.scheduling.decide import FenceOff, Search, Wait, before_search
+from allaboard.scheduling.execute import Executor
+from allaboard.scheduling.tasks import GangTasks
+from allaboard.scheduling.unresolved_binds import UnresolvedBinds
+
+
+@dataclass(slots=True)
+class DueGangs:
+    """The gangs that are due: the ``planning.round.Due`` of the cluster. ``attempts`` are those of the gangs in the current round."""
+
+    gangs: KnownGangs
+    queue: GangQueue
+    ranks: Ranks
+    tasks: GangTasks
+    long: LongSearches
+    unresolved: UnresolvedBinds
+    executor: Executor
+    attempts: dict[GangKey, Attempt] = field(default_factory=dict)
+    _yielded: set[GangKey] = field(default_factory=set)
+    """Gangs for which a round has ended, since another gang had a turn."""
+    _slices: Slices = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._slices = Slices(self.gangs.clock)
+
+    def begin_round(self) -> None:
+        """Forget the attempts of the last round."""
+        self.attempts.clear()
+        self._slices = Slices(self.gangs.clock)
+
+    def begin_cycle(self) -> None:
+        """Forget for which gangs a round has ended."""
+        self._yielded.clear()
+
+    async def next(self) -> GangKey | None:
+        """As ``planning.round.Due``. A gang that a task acts on is due again when the task ends."""
+        while (key := self.queue.pop()) is not None:
+            if key not in self.tasks:
+                await self._slices.give_way()
+                return key
+            self.attempt(key)  # which passes it over
+            await asyncio.sleep(0)
+        return None
+
+    def gang(self, key: GangKey) -> Gang | None:
+        """As ``planning.round.Due``."""
+        return self.gangs.registry.gang(key)
+
+    def prepared(self, key: GangKey) -> PreparedGang | None:
+        """As ``planning.round.Due``. What is to be done without a search is done here."""
+        attempt = self.attempt(key)
+        if attempt is None:
+            self.attempts.pop(key, None)
+            return None
+        self.attempts[key] = attempt
+        return prepared(attempt.gang)
+
+    def current(self, gang: PreparedGang) -> PreparedGang | None:
+        """As ``planning.round.Due``. A gang that needs something else than its plan is due again."""
+        if gang.key in self.tasks:
+            self.tasks.pass_over(gang.key)
+            return None
+        return self.current_for_task(gang)
+
+    def current_for_task(self, gang: PreparedGang) -> PreparedGang | None:
+        """Return what ``current`` does, for the task that acts on the gang."""
+        now = self.gangs.current(gang.key)
+        if now is None or not now.can_act:
+            self.queue.mark(gang.key)
+            return None
+        return prepared(now)
+
+    def put_back(self, keys: Iterable[GangKey]) -> None:
+        """As ``planning.round.Due``."""
+        self.queue.put_back(keys)
+
+    def place(self, key: GangKey) -> Order:
+        """As ``planning.round.Due``."""
+        return self.ranks.place(key)
+
+    def debt(self, namespace: str) -> int:
+        """As ``planning.round.Due``."""
+        return self.ranks.shares.level(namespace)
+
+    def is_preceded(self, key: GangKey) -> bool:
+        """As ``planning.round.Due``. Gangs that go before ``key`` and need no search are seen to here.
+
+        The round ends once for each gang that goes before the others, until another gang has had a turn: the plans of a round aren't
+        thrown away for the same gang again and again.
+        """
+        while self.queue.outranks(key) and (first := self.queue.pop(beside=key)):
+            if self.attempt(first) is not None:
+                self.queue.put_back([first])
+                if first not in self._yielded:
+                    self._yielded.add(first)
+                    return True
+                break
+        if key not in self._yielded:
+            self._yielded.clear()
+        return False
+
+    def is_outranked(self, key: GangKey) -> bool:
+        """Return whether a gang is due, or in the current round, that goes before ``key`` by more than age."""
+        mine = self.ranks.place(key).rank
+        return any(self.ranks.place(other).rank < mine for other in self.attempts) or self.queue.outranks(key)
+
+    def attempt(self, key: GangKey) -> Attempt | None:
+        """Begin an attempt at a gang. Return None if it isn't to be searched for: then what is to be done instead is done."""
+        self.long.leave(key)
+        if key in self.tasks:
+            if self.long.is_searching(key) and not self._is_wanted(key):
+                self.long.abandon(key)
+            self.tasks.pass_over(key)
+            return None
+        try:
+            return self._attempt(key)
+        except Exception as error:
+            self.executor.defect(key, error)
+            return None
+
+    def _attempt(self, key: GangKey) -> Attempt | None:
+        # 1. The gang as it is now.
+        gang = self.gangs.current(key)
+        if gang is None:
+            self.executor.forget(key)
+            return None
+        if self.unresolved.is_behind(gang):
+            return None  # the watch makes it due again
+        attempt = Attempt(gang, self.gangs.clock(), self.queue.changes, self.ranks.shares.used(key.namespace))
+        if older := self.unresolved.older(gang):
+            self.executor.carry_out(attempt, FenceOff(older))
+            return None
+        if self.executor.observe(gang):
+            return None
+        # 2. What is done before a search?
+        decision = before_search(gang, self.gangs.records.find_partial_bind(key), self.gangs.clock(), self._lost(gang))
+        self.executor.carry_out(attempt, decision)
+        return attempt if decision == Search() else None
+
+    def _lost(self, gang: Gang) -> LostSoon | None:
+        """Return that members were lost soon after they were bound, while that keeps the next from being bound."""
+        until, losses = self.gangs.losses.back_off(gang)
+        return LostSoon(losses, self.gangs.losses.backoff.after(losses), until) if self.gangs.clock() < until else None
+
+    def _is_wanted(self, key: GangKey) -> bool:
+        """Return whether a gang is still to be searched for, and nothing is to be done before."""
+        gang = self.gangs.registry.gang(key)
+        if gang is None or not gang.candidates:
+            return False
+        decision = before_search(gang, self.gangs.records.find_partial_bind(key), self.gangs.clock())
+        return decision == Search() or decision == Wait(MembersMissing())

@@ -1,0 +1,102 @@
+"""Searches for gangs at length, beside the cycle: one after another, and what is found is checked on the cluster as it is then."""
+
+import asyncio
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from allaboard.binding.reasons import NoCapacity
+from allaboard.model.gang import GangKey
+from allaboard.placement import Plan
+from allaboard.planning.answers import Failed
+from allaboard.planning.known_gangs import KnownGangs
+from allaboard.planning.long_searches import LongSearches, SearchAbandonedError
+from allaboard.planning.prepared import PreparedGang, prepared
+from allaboard.planning.round import Round
+from allaboard.planning.search_processes import SearchError
+from allaboard.scheduling.attempt import Attempt
+from allaboard.scheduling.decide import after_search
+from allaboard.scheduling.due import DueGangs
+from allaboard.scheduling.execute import Executor
+from allaboard.scheduling.freshness import until_fresh
+from allaboard.scheduling.victims import Victims
+
+_LOOK_AGAIN_SECONDS = 0.02
+_LET_PASS_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class LongerSearches:
+    """Runs the long searches of ``LongSearches``, which says whose turn it is."""
+
+    gangs: KnownGangs
+    round: Round
+    long: LongSearches
+    due: DueGangs
+    victims: Victims
+    executor: Executor
+    is_fresh: Callable[[], bool]
+
+    async def add(self, attempt: Attempt, plan: Plan | None) -> None:
+        """Search for a gang when its turn comes. A gang that has to wait for that is told what the short search has found."""
+        gang, because = attempt.gang, None
+        if plan and gang.missing and not self.long.is_idle:
+            because = NoCapacity(plan, await self.round.planner.cause(prepared(gang)))
+        self.executor.pause_for_search(attempt, plan, because)
+        self.long.join(gang.key, self.due.place(gang.key))
+        self.start()
+
+    def start(self) -> None:
+        """Begin the long search whose turn it is, unless one is running."""
+        while (key := self.long.next()) is not None:
+            if (attempt := self.due.attempt(key)) is not None:
+                self.executor.tasks.start(key, self.executor.surviving(key, self._run(attempt)))
+                return
+            self.long.done(key)
+
+    async def release_victims(self, gang: PreparedGang, seconds: float = math.inf) -> bool:
+        """Release partially bound gangs for a gang that was refused. Return whether it is known, in so many seconds, which to release."""
+        victims = await self.victims.find(gang, seconds)
+        if victims is None:
+            return False
+        busy = [victim.key for victim in victims if victim.key in self.executor.tasks]
+        self.victims.put_off(busy)  # the others would be released in vain
+        self.executor.release_for(gang, victims if not busy else ())
+        await asyncio.sleep(0)  # the releases have begun then
+        return True
+
+    async def _run(self, attempt: Attempt) -> None:
+        """Search for one gang on what is free now, and check its plan on what is free then."""
+        gang = prepared(attempt.gang)
+        try:
+            plan = await self.long.search(gang.key, partial(self.round.planner.plan_at_length, gang), partial(self._release_victims, gang))
+        except SearchAbandonedError:
+            return
+        except SearchError as error:
+            self.executor.begin(attempt, after_search(gang, Failed(gang, error), None, self.gangs.clock()))
+            return
+        finally:
+            self.start()
+        await until_fresh(self.is_fresh)
+        if plan.feasible and plan.assignments:
+            await self._let_pass(gang.key)
+        answer = await self.round.conclude(self.due.current_for_task, gang, plan)
+        if answer is None:
+            return
+        partial_bind, is_served = self.gangs.records.find_partial_bind(gang.key), self.victims.is_served(gang.key)
+        decision = after_search(gang, answer, partial_bind, self.gangs.clock(), is_served=is_served)
+        if (work := self.executor.begin(attempt, decision)) is not None:
+            await work
+
+    async def _let_pass(self, key: GangKey) -> None:
+        """Let the cycle see to gangs that go before, which may want the same capacity; no longer than it takes to search for one."""
+        ends = self.gangs.clock() + _LET_PASS_SECONDS
+        while self.due.is_outranked(key) and self.gangs.clock() < ends:  # noqa: ASYNC110  # a decision, a departure or a change of rank ends it
+            await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+
+    async def _release_victims(self, gang: PreparedGang, plan: Plan) -> None:
+        """Release victims in the turn of a long search, since finding them takes many short ones."""
+        if not (plan.feasible and plan.assignments):
+            await until_fresh(self.is_fresh)
+            await self.release_victims(gang)

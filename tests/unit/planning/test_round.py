@@ -1,0 +1,221 @@
+"""The planning round decides which gangs are planned together, in which order, and what their plans are worth."""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from allaboard.cluster.view import ClusterView
+from allaboard.model.gang import Gang, GangKey, Objective
+from allaboard.placement import Plan, SearchSettings
+from allaboard.planning import round as planning_round
+from allaboard.planning.answers import Answer, Failed, Outdated, Placed, Refused, SearchLonger
+from allaboard.planning.gang_problem import Packings
+from allaboard.planning.planner import Planner
+from allaboard.planning.prepared import PreparedGang, prepared
+from allaboard.planning.round import Round, goes_alone
+from allaboard.planning.search_costs import SearchCosts
+from allaboard.planning.search_processes import Searcher, SearchError, SearchOverrunError
+from allaboard.queueing.order import order_of
+from allaboard.queueing.ranks import OVERTAKING
+from allaboard.queueing.search_time import SearchTime
+from allaboard.records.partial_bind import Finishing
+from allaboard.records.record import GangRecords
+from allaboard.records.sort_key import Order
+from allaboard.report.metrics import Metrics
+from tests.unit.placement.clusters import node, pods
+
+
+def a_gang(name: str, size: int = 2, *, minimum: int = 0, cpus: int = 1, priority: int = 0, created: float = 0.0) -> Gang:
+    members = tuple(pods(name, size, {"cpu": cpus * 1000}))
+    return Gang(GangKey("default", name), minimum or size, members, priority, created, Objective.BINPACK, 60)
+
+
+@dataclass
+class Waiting:
+    """Gangs that are due, on a node of so many processors. ``meanwhile`` is called when a gang is prepared."""
+
+    gangs: dict[GangKey, Gang]
+    view: ClusterView
+    due: deque[GangKey] = field(default_factory=deque)
+    prepared_: list[str] = field(default_factory=list)
+    preceded: set[GangKey] = field(default_factory=set)
+    gone: set[GangKey] = field(default_factory=set)
+    debts: dict[str, int] = field(default_factory=dict)
+    meanwhile: Callable[[GangKey], None] = lambda key: None
+
+    async def next(self) -> GangKey | None:
+        return self.due.popleft() if self.due else None
+
+    def gang(self, key: GangKey) -> Gang | None:
+        return self.gangs.get(key)
+
+    def prepared(self, key: GangKey) -> PreparedGang | None:
+        self.prepared_.append(key.name)
+        self.meanwhile(key)
+        gang = self.gangs[key]
+        return prepared(gang) if key not in self.gone and gang.can_act else None
+
+    def current(self, gang: PreparedGang) -> PreparedGang | None:
+        return None if gang.key in self.gone else prepared(self.gangs[gang.key])
+
+    def put_back(self, keys: Iterable[GangKey]) -> None:
+        self.due.extendleft(reversed(list(keys)))
+
+    def place(self, key: GangKey) -> Order:
+        return order_of(self.gangs[key])
+
+    def debt(self, namespace: str) -> int:
+        return self.debts.get(namespace, 0)
+
+    def is_preceded(self, key: GangKey) -> bool:
+        return key in self.preceded
+
+
+class Scene:
+    """A round over ``gangs`` that are due; what it answers is carried out in the view."""
+
+    def __init__(self, *gangs: Gang, cpus: int = 8) -> None:
+        self.view, self.records, self.searcher = ClusterView(), GangRecords(), Searcher(SearchSettings(), workers=0)
+        self.view.upsert_node(node("n", {"cpu": cpus * 1000}))
+        for gang in gangs:
+            for pod in gang.members:
+                self.view.upsert_pod(pod)
+        known = {gang.key: gang for gang in gangs}
+        self.due = Waiting(known, self.view, deque(sorted(known, key=lambda key: order_of(known[key]))))
+        costs = SearchCosts(Metrics(), SearchTime(lambda: 0.0), lambda: 0.0)
+        self.planner = Planner(self.view, self.records, self.searcher, costs, Packings(), OVERTAKING)
+        self.round = Round(self.planner, self.records)
+
+    async def answers(self) -> list[Answer]:
+        """Those of one round."""
+        found = []
+        async with aclosing(self.round.answers(self.due)) as answers:
+            async for answer in answers:
+                found.append(answer)
+                if isinstance(answer, Placed):
+                    for each in answer.assignments:
+                        self.view.assume(each.pod, each.node_name)
+        return found
+
+
+def told(answers: list[Answer]) -> list[tuple[str, str]]:
+    return [(type(answer).__name__, answer.gang.key.name) for answer in answers]
+
+
+async def test_gangs_of_one_priority_are_planned_in_one_round_and_each_around_those_before() -> None:
+    scene = Scene(a_gang("a", 3), a_gang("b", 3, created=1.0), a_gang("low", priority=-1), cpus=5)
+    assert told(await scene.answers()) == [("Placed", "a"), ("Refused", "b")]
+    assert told(await scene.answers()) == [("Placed", "low")]
+    assert await scene.answers() == []
+
+
+async def test_a_gang_without_candidates_needs_no_answer() -> None:
+    gone = a_gang("gone")
+    scene = Scene(gone, a_gang("b", created=1.0))
+    scene.due.gone.add(gone.key)
+    assert told(await scene.answers()) == [("Placed", "b")]
+
+
+async def test_a_round_ends_when_a_gang_comes_that_goes_before_and_the_others_are_due_again() -> None:
+    scene = Scene(*(a_gang(name, created=float(age)) for age, name in enumerate("abc")))
+    scene.due.preceded.add(GangKey("default", "b"))
+    assert told(await scene.answers()) == [("Placed", "a")]
+    assert [key.name for key in scene.due.due] == ["b", "c"]
+
+
+@pytest.mark.parametrize("limit", ["MOST_TOGETHER", "MOST_PODS"])
+async def test_no_more_than_so_many_are_planned_together(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning_round, limit, {"MOST_TOGETHER": 2, "MOST_PODS": 5}[limit])
+    scene = Scene(*(a_gang(name, created=float(age)) for age, name in enumerate("abc")))
+    assert told(await scene.answers()) == [("Placed", "a"), ("Placed", "b")]
+    assert [key.name for key in scene.due.due] == ["c"]
+
+
+async def test_gangs_that_contend_take_one_turn_and_the_overtaken_are_named() -> None:
+    large = a_gang("large", 3, cpus=1)
+    others = [a_gang(name, 2, created=1.0 + age) for age, name in enumerate("bc")]
+    answers = await Scene(large, *others, cpus=4).answers()
+    placed = [answer for answer in answers if isinstance(answer, Placed)]
+    assert {answer.gang.key.name for answer in placed} == {"b", "c"}
+    assert [answer.is_turn for answer in placed] == [True, False]
+    assert [list(answer.overtaken) for answer in placed] == [[large.key], []]
+    assert told(answers)[-1] == ("Refused", "large")
+
+
+async def test_a_namespace_that_runs_into_debt_meanwhile_goes_behind_the_others() -> None:
+    first, second = a_gang("a"), a_gang("b", created=1.0)
+    third = replace(a_gang("c", created=2.0), key=GangKey("other", "c"))
+    scene = Scene(first, second, third)
+    scene.due.meanwhile = lambda key: scene.due.debts.update(default=1) if key == third.key else None
+    assert [name for _, name in told(await scene.answers())] == ["c", "a", "b"]
+
+
+@pytest.mark.parametrize("is_finishing", [False, True])
+async def test_without_placement_or_proof_a_gang_is_searched_for_longer_unless_it_is_being_finished(
+    is_finishing: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gang = a_gang("a", 9)
+    scene = Scene(gang)
+    if is_finishing:
+        scene.records.partial_bind(gang.key).state = Finishing(5.0)
+
+    async def unknown(self: Planner, gang: PreparedGang, without: object = ()) -> Plan:
+        return replace(await plan(self, gang), feasible=None)
+
+    plan = Planner.plan
+    monkeypatch.setattr(Planner, "plan", unknown)
+    (answer,) = await scene.answers()
+    assert isinstance(answer, Refused if is_finishing else SearchLonger)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_finishing", "kind"),
+    [
+        (SearchOverrunError("too long"), False, SearchLonger),
+        (SearchOverrunError("too long"), True, Failed),
+        (SearchError("it died"), False, Failed),
+        (LookupError("a defect"), False, Failed),
+    ],
+)
+async def test_an_error_concerns_the_gang_alone_whose_search_it_met(
+    error: Exception, is_finishing: bool, kind: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gang = a_gang("a")
+    scene = Scene(gang, a_gang("b", created=1.0))
+    if is_finishing:
+        scene.records.partial_bind(gang.key).state = Finishing(5.0)
+    plan = Planner.plan
+
+    async def fails(self: Planner, asked: PreparedGang, without: object = ()) -> Plan:
+        if asked.key == gang.key:
+            raise error
+        return await plan(self, asked)
+
+    monkeypatch.setattr(Planner, "plan", fails)
+    first, second = await scene.answers()
+    assert isinstance(first, kind)
+    assert isinstance(second, Placed)
+
+
+async def test_a_plan_that_does_not_hold_any_more_places_nobody() -> None:
+    scene = Scene(a_gang("a"))
+    key = GangKey("default", "a")
+    gang = prepared(scene.due.gangs[key])
+    plan = await scene.planner.plan(gang)
+    scene.view.upsert_node(node("n", {"cpu": 1000}))
+    assert isinstance(await scene.round.conclude(scene.due.current, gang, plan), Outdated)
+    scene.due.gone.add(key)
+    assert await scene.round.conclude(scene.due.current, gang, plan) is None
+
+
+def test_a_gang_that_is_held_or_waits_for_pods_cannot_be_planned() -> None:
+    with pytest.raises(ValueError, match="default/a can't be planned"):
+        prepared(a_gang("a", 2, minimum=3))
+
+
+def test_a_gang_that_is_gone_goes_alone() -> None:
+    assert goes_alone(None)
+    assert not goes_alone(a_gang("a"))
