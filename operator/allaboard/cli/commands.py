@@ -224,7 +224,7 @@ interrupted.""",
     type=click.Choice(OBJECTIVES),
     help="What genetic aims at [default: as `allaboard run`].",
 )
-@click.option("--batch", type=click.IntRange(1, 100_000), default=1, show_default=True, help="Pending gangs that are placed together.")
+@click.option("--batch", type=click.IntRange(1, 100_000), default=1, show_default=True, help="Tasks of CSV files that arrive together.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="A table unless said otherwise.")
 @click.option("--plot", metavar="FILE", help="Draw the curves, over hours or against arrived load, as .png or .svg.")
 @click.option("--workers", type=click.IntRange(1, 1024), help="Processes that replay [default: one for each processor].")

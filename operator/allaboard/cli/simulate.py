@@ -160,7 +160,9 @@ def _note_equal(names: Sequence[str], filename: str | None, batch: int, seeds: i
     ]  # in a file of CSV the tasks themselves come in another order
     if filename and seeds > 1 and fixed:
         click.echo(f"note: --seeds make no difference to {', '.join(fixed)} with -f", err=True)
-    if batch > 1 and alone:
+    if filename and batch > 1:
+        click.echo("note: --batch is for CSV files; of -f all gangs that are due at a moment are pending together", err=True)
+    elif batch > 1 and alone:
         click.echo(f"note: --batch is for genetic, which places together; {', '.join(alone)} take one after another", err=True)
 
 

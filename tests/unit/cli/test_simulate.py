@@ -182,7 +182,7 @@ def test_what_makes_no_difference_is_noted(simulate: Simulate) -> None:
 def test_rows_that_will_be_the_same_are_noted(simulate: Simulate) -> None:
     result = simulate.scenario("--strategy", "fgd", "--strategy", "random", "--seeds", "1-2", "--batch", "8")
     assert "note: --seeds make no difference to fgd with -f" in result.stderr
-    assert "note: --batch is for genetic, which places together; fgd, random take one after another" in result.stderr
+    assert "note: --batch is for CSV files; of -f all gangs that are due at a moment are pending together" in result.stderr
 
 
 def test_a_plot_without_matplotlib_names_the_extra(simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
