@@ -86,7 +86,7 @@ class GangRegistry:
         self._jobs: dict[str, JobCounts] = {}  # by UID
         self._of_job: dict[str, Counter[GangKey]] = {}  # how many pods of each gang a batch Job has, by its UID
         self._deleted_successes: dict[GangKey, Counter[tuple[str, str]]] = {}
-        self._passed: dict[GangKey, set[str]] = {}  # runs that were passed over, by the UID of the first candidate
+        self._deferred: dict[GangKey, set[str]] = {}  # runs that were passed over, by the UID of the first candidate
         self._listeners: list[DirtyListener] = []
         self.on_excess: Callable[[str], None] = lambda limit: None
         self.knows_whole = knows_whole
@@ -142,7 +142,7 @@ class GangRegistry:
         for key in changed:  # only at the end: a gang of one isn't gone in between
             if key not in self._members:
                 self._deleted_successes.pop(key, None)
-                self._passed.pop(key, None)
+                self._deferred.pop(key, None)
             self._notify(key)
 
     def observe_group(self, group: PodGroup) -> None:
@@ -230,22 +230,22 @@ class GangRegistry:
             return False
         return any(self._memberships[uid].min_member for uid in self._members.get(key, ()))
 
-    def pass_over(self, gang: Gang) -> bool:
+    def defer_run(self, gang: Gang) -> bool:
         """Let another run of the gang go first, since the run of ``gang`` can't be bound now; return whether another run can act."""
         key = gang.key
         if not gang.others or not gang.candidates:
             return False
-        self._passed.setdefault(key, set()).add(gang.candidates[0].uid)
+        self._deferred.setdefault(key, set()).add(gang.candidates[0].uid)
         self.choose_again(key)
         following = self.gang(key)
-        can_act = following is not None and may_act(following, self._passed[key])
+        can_act = following is not None and may_act(following, self._deferred[key])
         if not can_act:
-            self.pass_over_none(key)
+            self.defer_no_run(key)
         return can_act
 
-    def pass_over_none(self, key: GangKey) -> None:
+    def defer_no_run(self, key: GangKey) -> None:
         """Let the runs of a gang go in their usual order again."""
-        if self._passed.pop(key, None):
+        if self._deferred.pop(key, None):
             self.choose_again(key)
 
     def choose_again(self, key: GangKey) -> None:
@@ -333,7 +333,7 @@ class GangRegistry:
         gang_of = partial(self._gang_of, key, group, created=_created(group, first))
         if len(runs) <= 1:
             return gang_of(runs[0] if runs else Run(()))
-        gang = next_in_turn(runs, gang_of, partial(self.knows_whole, key), self._passed.get(key, ()))
+        gang = next_in_turn(runs, gang_of, partial(self.knows_whole, key), self._deferred.get(key, ()))
         return replace(gang, others=tuple(pod for run in runs if run.members is not gang.members for pod in run.members))
 
     def _gang_of(self, key: GangKey, group: PodGroup | None, run: Run, *, created: float) -> Gang:

@@ -367,16 +367,16 @@ class _Census:
                 rest.append(pod)
         # 2. A pod for a failed index replaces the failed pod.
         for run in going:
-            rest = _moved(rest, [pod for pod in rest if run.has_failed_at(pod)], run)
+            rest = _promoted(rest, [pod for pod in rest if run.has_failed_at(pod)], run)
         # 3. Other pods replace lost members. Bare pods that are enough for a run of their own are the next run instead.
         rest.sort(key=_by_index)
         for run in going:
             is_next = run.succeeded and len(rest) >= self.minimum and all(pod.owner is None for pod in rest)
-            rest = rest if is_next else _moved(rest, [pod for pod in rest if run.is_of(pod)][: run.lost], run)
+            rest = rest if is_next else _promoted(rest, [pod for pod in rest if run.is_of(pod)][: run.lost], run)
         # 4. Pods from before a run's start are left over from it. Pods that come while no member has succeeded enlarge the run.
         is_first = not any(run.succeeded for run in going)
         for run in going:
-            rest = _moved(rest, [pod for pod in rest if is_first or pod.created < run.began], run)
+            rest = _promoted(rest, [pod for pod in rest if is_first or pod.created < run.began], run)
         return rest
 
     def run(self, members: Sequence[Pod], *, replaces: bool = False) -> Run:
@@ -400,7 +400,7 @@ class _Census:
         return Run(tuple(own), max(0, gone.total() - max(0, spare)), dict(+gone), deleted, is_operators)
 
 
-def _moved(rest: Sequence[Pod], taken: Sequence[Pod], run: _Going) -> list[Pod]:
+def _promoted(rest: Sequence[Pod], taken: Sequence[Pod], run: _Going) -> list[Pod]:
     """Move pods ``taken`` from the ``rest`` into a run; return the remaining ones."""
     run.take(taken)
     uids = {pod.uid for pod in taken}

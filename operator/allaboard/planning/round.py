@@ -54,7 +54,7 @@ class Due(Protocol):
     def place(self, key: GangKey) -> Order:
         """Return the gang's place in the queue."""
 
-    def debt(self, namespace: str) -> int:
+    def usage(self, namespace: str) -> int:
         """Return how much search time a namespace has used, as a level (``queueing.search_time``)."""
 
     def is_preceded(self, key: GangKey) -> bool:
@@ -92,7 +92,7 @@ class Round:
         order, standings = list(plans), {key: due.place(key).standing for key in batch}
         is_known, is_turn = not plans, True
         while batch:
-            key = order.pop(0) if order else min(batch, key=lambda key: (standings[key], due.debt(key.namespace)))
+            key = order.pop(0) if order else min(batch, key=lambda key: (standings[key], due.usage(key.namespace)))
             if due.is_preceded(key):
                 break
             gang: PreparedGang | None = batch.pop(key)
@@ -160,4 +160,4 @@ class Round:
 
 def _are_equal(due: Due, one: GangKey, other: GangKey) -> bool:
     first, second = due.place(one), due.place(other)
-    return (first.level, first.debt) == (second.level, second.debt)
+    return (first.level_key, first.usage) == (second.level_key, second.usage)

@@ -84,7 +84,7 @@ class Standstill(ABC):
         """As ``planning.round.Due``."""
         self._waiting.extendleft(reversed(list(keys)))
 
-    def debt(self, namespace: str) -> int:
+    def usage(self, namespace: str) -> int:
         """As ``planning.round.Due``."""
         return 0
 

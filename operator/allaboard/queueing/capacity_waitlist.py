@@ -73,13 +73,13 @@ class CapacityWaitlist:
     def __init__(self, place: Callable[[GangKey], Order], seats: Slots) -> None:
         self._place = place
         self._seats = seats
-        self._lines: dict[CapacityNeed, LazyHeap] = {}
-        self.is_rung = False
+        self._heaps: dict[CapacityNeed, LazyHeap] = {}
+        self.is_dirty = False
         """Whether something has come free since it was last counted."""
 
     def has_place(self, need: CapacityNeed) -> bool:
         """Whether who needs this may wait here: there are not too many kinds of needs."""
-        return need in self._lines or len(self._lines) < _MOST_NEEDS
+        return need in self._heaps or len(self._heaps) < _MOST_NEEDS
 
     def has_room(self, need: CapacityNeed) -> bool:
         """Whether there may be room for one who needs this."""
@@ -87,31 +87,31 @@ class CapacityWaitlist:
 
     def add(self, key: GangKey, need: CapacityNeed) -> None:
         """Let a gang wait."""
-        if need not in self._lines:
-            self._lines[need] = LazyHeap(self._place)
-        self._lines[need].push(key)
+        if need not in self._heaps:
+            self._heaps[need] = LazyHeap(self._place)
+        self._heaps[need].push(key)
 
     def discard(self, key: GangKey, need: CapacityNeed) -> None:
         """Let a gang go that waits for this, if it is here."""
-        if (line := self._lines.get(need)) is not None:
-            line.discard(key)
-            if not line:
-                del self._lines[need]
+        if (heap := self._heaps.get(need)) is not None:
+            heap.discard(key)
+            if not heap:
+                del self._heaps[need]
 
-    def ease(self, namespace: str) -> None:
+    def promote(self, namespace: str) -> None:
         """Take into account that the gangs of a namespace may be further to the front now."""
-        for line in self._lines.values():
-            line.ease(namespace)
+        for heap in self._heaps.values():
+            heap.promote(namespace)
 
     def admit(self) -> Iterator[GangKey]:
         """Those for whom there may be room, the first of each kind, as many as that holds alone: they wait here no longer."""
-        self.is_rung = False
-        specs = list({spec: None for need in self._lines for spec, _ in need})
+        self.is_dirty = False
+        specs = list({spec: None for need in self._heaps for spec, _ in need})
         seats = dict(zip(specs, self._seats(specs), strict=True)) if specs else {}
-        for need in list(self._lines):
+        for need in list(self._heaps):
             for _ in range(min(seats[spec] // number for spec, number in need)):
-                if (line := self._lines.get(need)) is None:
+                if (heap := self._heaps.get(need)) is None:
                     break  # gangs may have left since the last one was let in
-                key = line.first().key
+                key = heap.first().key
                 self.discard(key, need)
                 yield key

@@ -31,7 +31,7 @@ class LazyHeap:
     """Gangs in the order of ``place``, which tells a gang's place as it is now.
 
     A gang that is further behind than when it was put in goes there when it comes to the top. A gang that is further to the front must be
-    put in again. Where that may be so of each gang of a namespace, ``ease`` does for all of them.
+    put in again. Where that may be so of each gang of a namespace, ``promote`` does for all of them.
     """
 
     def __init__(self, place: Callable[[GangKey], Order]) -> None:
@@ -80,7 +80,7 @@ class LazyHeap:
         self.discard(key)
         return key
 
-    def ease(self, namespace: str) -> None:
+    def promote(self, namespace: str) -> None:
         """Take into account that gangs of a namespace may be further to the front now."""
         for group, members in list(self._groups.get(namespace, {}).items()):
             place = self._first_of(group, members)

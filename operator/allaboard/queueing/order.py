@@ -19,29 +19,31 @@ def order_of(
     may_go_first: bool = True,
     is_protected: bool = False,
     has_grown: bool = False,
-    debt: int = 0,
+    usage: int = 0,
     since: float | None = None,
-    urgency: int = 0,
+    namespace_priority: int = 0,
 ) -> Order:
-    """Queue order: priority, then those that we left half bound (``is_first``), then those that have lost a member, then those that must
-    not be overtaken, then ``debt``, which tells how much search time the namespace has used, then age and name.
+    """Return a gang's place in the queue.
 
-    Nothing is a ticket past a higher priority: a tenant could raise the minimum of a bound gang, or forge a stamp. Nor is healing one past
-    those who owe less: a tenant could have many gangs that have lost members and are hard to place; nor for a gang that ``has_grown``.
-    Nor is a stamp one for all the gangs that a tenant has forged it on: ``may_go_first`` ends when they have gone first for long enough.
-    ``since`` is when it counts as made, if that isn't when it was, because others are of more ``urgency`` (``gangs.namespace_priority``).
+    First counts the priority. Then gangs go first that we left partially bound (``is_first``), then gangs that have lost a member, then
+    gangs that must not be overtaken; then counts ``usage``, the search time that the namespace has used, then age and name.
+
+    Nothing takes a gang past a higher priority: a tenant could raise the minimum of a bound gang, or forge a stamp. Healing takes no gang
+    past namespaces that have used less search time, nor a gang that ``has_grown``: a tenant could have many gangs that have lost members
+    and are hard to place. ``may_go_first`` ends when partially bound gangs of the namespace have gone first for long enough, since a
+    tenant can forge stamps. ``since`` is the creation time that counts, if a ``namespace_priority`` changes it
+    (``gangs.namespace_priority``).
     """
     heals = gang.is_open and gang.missing_of_stamped > 0 and gang.on_member_lost is not OnMemberLost.IGNORE and not has_grown
-    standing = HEALS if heals and not debt else OVERTAKEN if is_protected else PLAIN
+    standing = HEALS if heals and not usage else OVERTAKEN if is_protected else PLAIN
     group = Group(gang.key.namespace, -gang.priority, not is_first, heals, is_protected)
     made = gang.created if since is None else since
-    return Order(
-        -gang.priority, not (is_first and may_go_first), standing, debt, made, gang.key, (group, Own(-urgency, gang.created, gang.key))
-    )
+    own = Own(-namespace_priority, gang.created, gang.key)
+    return Order(-gang.priority, not (is_first and may_go_first), standing, usage, made, gang.key, (group, own))
 
 
 def order_of_gone(key: GangKey) -> Order:
-    """The place of a gang that is no more: due at once, only to be forgotten."""
+    """Return the place of a gang that doesn't exist any more: it is due at once, only to be forgotten."""
     return Order(_FIRST, False, HEALS, 0, 0.0, key)
 
 

@@ -38,7 +38,7 @@ _FLUSH_SECONDS = 300.0  # kube-scheduler's podMaxInUnschedulablePodsDuration
 _BLIPS = 3  # failures in a row that may be the API server's bad moments
 _SLICE = 500  # gangs that are woken at a stretch: some milliseconds
 
-_NO_TURN = QueueState()  # of a gang without a record; never written
+_NO_STATE = QueueState()  # of a gang without a record; never written
 
 
 class GangQueue:
@@ -66,10 +66,10 @@ class GangQueue:
         self._overtaking = overtaking
         self._clock = clock
         self._due = LazyHeap(self._place)
-        self._pausing = LazyHeap(self._place)
+        self._in_backoff = LazyHeap(self._place)
         self._timers = Timers(self._known, clock)
-        self._parked = Unschedulable(self._place, seats)
-        self._moved: dict[GangKey, None] = {}  # those that may go further to the front than others of their namespace
+        self._unschedulable = Unschedulable(self._place, seats)
+        self._promoted: dict[GangKey, None] = {}  # those that may go further to the front than others of their namespace
         self._tentative: dict[GangKey, None] = {}  # those refused while seats were promised to others
         self._spared: dict[GangKey, None] = {}  # those of them for whom it is known that they haven't failed
         self._changed = asyncio.Event()
@@ -80,9 +80,9 @@ class GangQueue:
     def _known(self, key: GangKey) -> QueueState:
         """What is remembered, to be read only."""
         record = self._records.find(key)
-        return record.queue if record else _NO_TURN
+        return record.queue if record else _NO_STATE
 
-    def _turn(self, key: GangKey) -> QueueState:
+    def _state(self, key: GangKey) -> QueueState:
         return self._records.of(key).queue
 
     def placed(self, key: GangKey | None, overtaken: Iterable[GangKey] = ()) -> None:
@@ -93,9 +93,9 @@ class GangQueue:
         if key is not None:
             self._pass(key)
         for other in overtaken:
-            turn = self._turn(other)
-            times, since = turn.overtaken
-            turn.overtaken = (times + 1, since if times else self._clock())
+            state = self._state(other)
+            times, since = state.overtaken
+            state.overtaken = (times + 1, since if times else self._clock())
 
     def _pass(self, key: GangKey) -> None:
         """Count a pass for the oldest gang of the level of ``key`` that only backoff or debt keeps behind it.
@@ -104,34 +104,35 @@ class GangQueue:
         Passed as often as gangs may be overtaken it goes first once, and then it is one of many again.
         """
         mine = self._order(key)
-        waiting = [*self._pausing.fronts(), *(order for order in self._due.fronts() if order.debt > mine.debt)]
-        before = [order for order in waiting if order.level == mine.level and order.but_for_debt < mine.but_for_debt]
+        waiting = [*self._in_backoff.fronts(), *(order for order in self._due.fronts() if order.usage > mine.usage)]
+        before = [order for order in waiting if order.level_key == mine.level_key and order.key_without_usage < mine.key_without_usage]
         passable = [order for order in before if not self._overtaking.is_over(self._known(order.key), self._clock())]
-        if older := min(passable, key=lambda order: order.but_for_debt, default=None):
-            self._turn(older.key).passed += 1
+        if older := min(passable, key=lambda order: order.key_without_usage, default=None):
+            self._state(older.key).passed += 1
             # It may go further to the front now.
-            (self._pausing if older.key in self._pausing else self._due).push(older.key)
+            (self._in_backoff if older.key in self._in_backoff else self._due).push(older.key)
 
     def sizes(self) -> Mapping[str, int]:
-        """How many gangs are active, backing off and unschedulable: kube-scheduler's words."""
-        return {"active": len(self._due), "backoff": max(0, len(self._timers) - len(self._parked)), "unschedulable": len(self._parked)}
+        """Return how many gangs are active, in backoff and unschedulable, as kube-scheduler calls that."""
+        unschedulable = len(self._unschedulable)
+        return {"active": len(self._due), "backoff": max(0, len(self._timers) - unschedulable), "unschedulable": unschedulable}
 
     def mark(self, key: GangKey) -> None:
         """Make a gang due that has changed itself: at once, or when its backoff ends."""
         if key in self._due:
-            self._moved[key] = None  # by a member that is older, for instance; a thousand that come one by one make one entry
+            self._promoted[key] = None  # by a member that is older, for instance; a thousand that come one by one make one entry
             return
-        now, turn = self._clock(), self._known(key)
-        if turn.need is None or turn.not_before <= now or not self._exists(key):
+        now, state = self._clock(), self._known(key)
+        if state.need is None or state.not_before <= now or not self._exists(key):
             self._unpark(key)  # and whose room can be counted is due before its pause ends if there is room
         if not self._exists(key):
             # One that comes by its name begins anew.
             self._forget(key)
-            turn = self._known(key)
-        if turn.not_before > now:
-            self._set_timer(key, turn.not_before)
-            if key not in self._pausing and not turn.is_firm:
-                self._pausing.push(key)
+            state = self._known(key)
+        if state.not_before > now:
+            self._set_timer(key, state.not_before)
+            if key not in self._in_backoff and not state.is_hard:
+                self._in_backoff.push(key)
         else:
             self._make_due(key)
 
@@ -142,7 +143,7 @@ class GangQueue:
         """
         match change:
             case Freed(resources=resources):
-                self._parked.wake(resources, is_only=change.is_only)
+                self._unschedulable.wake(resources, is_only=change.is_only)
                 self._have_woken()
             case Taken():
                 self._make_stale()
@@ -152,7 +153,7 @@ class GangQueue:
     def _have_woken(self) -> None:
         self.changes += 1
         self._make_stale()
-        self._stir()
+        self._drain_some()
 
     def _make_stale(self) -> None:
         """Record that messages of waiting gangs may be out of date."""
@@ -161,9 +162,9 @@ class GangQueue:
 
     async def drain(self) -> None:
         """Move all woken gangs to the active or backoff heap, then admit gangs from the capacity waitlist."""
-        moved = len(self._moved)  # while those are seen to others may move, again and again
-        while self._parked.are_woken or moved > 0 or self._spared:
-            self._stir()
+        moved = len(self._promoted)  # while those are seen to others may move, again and again
+        while self._unschedulable.are_woken or moved > 0 or self._spared:
+            self._drain_some()
             moved -= _SLICE
             await asyncio.sleep(0)
         while self._admit():  # noqa: ASYNC110  # there is no event: each call admits more
@@ -174,30 +175,30 @@ class GangQueue:
 
         Return whether there may be more of them.
         """
-        admitted = list(self._parked.admitted(_SLICE))
+        admitted = list(self._unschedulable.admitted(_SLICE))
         for key in admitted:
             self._unpark(key)
-            if self._known(key).is_firm:
+            if self._known(key).is_hard:
                 self.mark(key)
             else:
                 self._make_due(key)
         return len(admitted) == _SLICE
 
-    def _stir(self) -> None:
-        for key in self._parked.woken(_SLICE):
+    def _drain_some(self) -> None:
+        for key in self._unschedulable.woken(_SLICE):
             self.mark(key)
-        for key in _taken(self._moved):
-            for line in (self._due, self._pausing):
-                if key in line:
-                    line.push(key)
+        for key in _taken(self._promoted):
+            for heap in (self._due, self._in_backoff):
+                if key in heap:
+                    heap.push(key)
         for key in _taken(self._spared):
-            turn = self._known(key)
-            if turn.tentative is not None:
-                turn.attempts, since = turn.tentative
-                turn.tentative = None
-                turn.not_before = min(turn.not_before, since + self._backoff.initial)
+            state = self._known(key)
+            if state.tentative is not None:
+                state.attempts, since = state.tentative
+                state.tentative = None
+                state.not_before = min(state.not_before, since + self._backoff.initial)
                 self.mark(key)
-        if self._parked.are_woken:
+        if self._unschedulable.are_woken:
             self._changed.set()
 
     def requeue(self, key: GangKey, requeue: Requeue, *, seen: int | None = None) -> None:
@@ -205,19 +206,19 @@ class GangQueue:
 
         ``seen`` is what ``changes`` was when the attempt began; None if nothing can have changed since.
         """
-        seen, lacks, retry_by = self.changes if seen is None else seen, requeue.wake_on, requeue.retry_by
+        seen, wake_on, retry_by = self.changes if seen is None else seen, requeue.wake_on, requeue.retry_by
         match requeue.reason:
             case Reason.REFUSED:
                 is_promised, need = requeue.is_capacity_assumed, requeue.need
-                self._refuse(key, lacks, seen=seen, is_promised=is_promised, retry_by=retry_by, need=need)
+                self._refuse(key, wake_on, seen=seen, is_promised=is_promised, retry_by=retry_by, need=need)
             case Reason.FAILED:
-                self._fail(key, lacks, seen=seen, retry_by=retry_by, at_least=requeue.seconds)
+                self._fail(key, wake_on, seen=seen, retry_by=retry_by, at_least=requeue.seconds)
             case Reason.SEARCHING:
-                self._pause(key, lacks, seen=seen, retry_by=retry_by)
+                self._pause(key, wake_on, seen=seen, retry_by=retry_by)
             case Reason.WAITING:
-                self._park(key, lacks, seen=seen, retry_by=retry_by)
+                self._park(key, wake_on, seen=seen, retry_by=retry_by)
             case Reason.AGAIN:
-                self._retry(key, requeue.seconds, is_firm=requeue.is_hard)
+                self._retry(key, requeue.seconds, is_hard=requeue.is_hard)
             case Reason.RESUMED:
                 self._resume(key, requeue.seconds)
             case Reason.NOW:
@@ -230,7 +231,7 @@ class GangQueue:
     def _refuse(
         self,
         key: GangKey,
-        lacks: WakeUpOn,
+        wake_on: WakeUpOn,
         *,
         seen: int,
         is_promised: bool,
@@ -243,24 +244,24 @@ class GangQueue:
         once if something came free while it was searched for: its plan knew nothing of that, so it hasn't failed on what is there now.
         """
         attempts = self._count_failure(key)
-        turn = self._turn(key)
-        turn.is_firm = False
+        state = self._state(key)
+        state.is_hard = False
         self._unpark(key)
-        turn.need = self._parked.countable(need)
-        if turn.need is None and self.changes != seen >= self._given_back and not turn.has_looked_again:
-            turn.has_looked_again, turn.attempts, turn.not_before = True, attempts, self._clock()
+        state.need = self._unschedulable.countable(need)
+        if state.need is None and self.changes != seen >= self._given_back and not state.has_looked_again:
+            state.has_looked_again, state.attempts, state.not_before = True, attempts, self._clock()
             self.mark(key)
             return
-        self._pause(key, lacks, seen=seen, retry_by=retry_by, until=self._refresh.refused(key, turn))
+        self._pause(key, wake_on, seen=seen, retry_by=retry_by, until=self._refresh.refused(key, state))
         if is_promised or self._given_back > seen:
-            self._turn(key).tentative = (attempts, self._clock())
+            self._state(key).tentative = (attempts, self._clock())
             self._tentative[key] = None
         if self._given_back > seen:
             self._spare()
 
     def _return(self) -> None:
         """Make gangs due that were refused while capacity was assumed that is returned now: they haven't failed."""
-        self._parked.wake(None)
+        self._unschedulable.wake(None)
         self._have_woken()
         self._given_back = self.changes
         self._spare()
@@ -268,30 +269,30 @@ class GangQueue:
     def _spare(self) -> None:
         self._spared |= self._tentative
         self._tentative = {}
-        self._stir()
+        self._drain_some()
 
-    def _fail(self, key: GangKey, lacks: WakeUpOn, *, seen: int, retry_by: float | None = None, at_least: float = 0.0) -> None:
+    def _fail(self, key: GangKey, wake_on: WakeUpOn, *, seen: int, retry_by: float | None = None, at_least: float = 0.0) -> None:
         """Count a failure, and pause: as long as so many failures take, or ``at_least`` so many seconds, never longer than the longest.
 
         ``seen`` is what ``changes`` was when the attempt began; ``retry_by`` when to look again at the latest, once the pause is over.
         """
         self._count_failure(key)
-        self._turn(key).told_of = None
-        self._pause(key, lacks, seen=seen, retry_by=retry_by, at_least=at_least)
-        turn = self._turn(key)  # anew, if the gang has gone meanwhile
-        if at_least or turn.attempts > _BLIPS:
-            turn.is_firm = True
-            self._pausing.discard(key)
+        self._state(key).message_from = None
+        self._pause(key, wake_on, seen=seen, retry_by=retry_by, at_least=at_least)
+        state = self._state(key)  # anew, if the gang has gone meanwhile
+        if at_least or state.attempts > _BLIPS:
+            state.is_hard = True
+            self._in_backoff.discard(key)
             self._mark_anew(key)
 
     def _count_failure(self, key: GangKey) -> int:
         """Count one more, and return how many there were before."""
         self._tentative.pop(key, None)
         self._spared.pop(key, None)
-        turn = self._turn(key)
-        turn.tentative = None
-        turn.attempts += 1
-        return turn.attempts - 1
+        state = self._state(key)
+        state.tentative = None
+        state.attempts += 1
+        return state.attempts - 1
 
     def _mark_anew(self, key: GangKey) -> None:
         """If the gang is due, since something about it has changed already, it is so by what is known of its pauses now."""
@@ -302,7 +303,7 @@ class GangQueue:
     def _pause(
         self,
         key: GangKey,
-        lacks: WakeUpOn,
+        wake_on: WakeUpOn,
         *,
         seen: int,
         retry_by: float | None = None,
@@ -310,60 +311,61 @@ class GangQueue:
         until: float | None = None,
     ) -> None:
         """Pause as after the last failure, or ``until`` then, without counting one: a longer search is still to come."""
-        turn = self._turn(key)
-        if turn.passed >= self._overtaking.times:
-            turn.passed = 0  # it has gone first, and didn't fit
+        state = self._state(key)
+        if state.passed >= self._overtaking.times:
+            state.passed = 0  # it has gone first, and didn't fit
         if until is None:
-            until = self._clock() + min(self._backoff.longest, max(at_least, self._backoff.after(max(1, turn.attempts))))
-        turn.not_before = max(until, turn.not_before) if turn.is_firm else until
-        self._park(key, lacks, seen=seen, retry_by=retry_by)
+            until = self._clock() + min(self._backoff.longest, max(at_least, self._backoff.after(max(1, state.attempts))))
+        state.not_before = max(until, state.not_before) if state.is_hard else until
+        self._park(key, wake_on, seen=seen, retry_by=retry_by)
 
-    def _park(self, key: GangKey, lacks: WakeUpOn, *, seen: int, retry_by: float | None = None) -> None:
+    def _park(self, key: GangKey, wake_on: WakeUpOn, *, seen: int, retry_by: float | None = None) -> None:
         """Let the gang wait for what it lacks, without counting a failure. Otherwise as ``fail``."""
-        turn = self._turn(key)
-        if turn.need is None and self.changes != seen and not turn.has_looked_again:
-            # Something came free while the attempt was going on; it must not be slept over. The second time in a row the others go first,
-            # or a gang that doesn't fit would keep them waiting for ever on a busy cluster.
-            turn.has_looked_again = True
+        state = self._state(key)
+        if state.need is None and self.changes != seen and not state.has_looked_again:
+            # Capacity was freed during the attempt, and may be enough. The second time in a row other gangs go first, or a gang that
+            # doesn't fit would keep them waiting for ever on a busy cluster.
+            state.has_looked_again = True
             self.mark(key)
             return
-        turn.has_looked_again = False
-        if (turn.need is None and self.changes != seen) or key in self._pausing:  # or something about the gang itself has changed meanwhile
+        state.has_looked_again = False
+        # A gang that is in the backoff heap has changed itself meanwhile.
+        if (state.need is None and self.changes != seen) or key in self._in_backoff:
             retry_by = self._clock()
-        if turn.lacks is not None:
+        if state.wake_on is not None:
             self._unpark(key)
-        self._parked.add(key, turn, lacks)
+        self._unschedulable.add(key, state, wake_on)
         flush = self._clock() + _FLUSH_SECONDS
-        self._set_timer(key, max(turn.not_before, flush if retry_by is None else min(flush, retry_by)))
+        self._set_timer(key, max(state.not_before, flush if retry_by is None else min(flush, retry_by)))
 
-    def _retry(self, key: GangKey, seconds: float, *, is_firm: bool = False) -> None:
-        """Look at the gang again in ``seconds`` at most, without counting a failure; ``is_firm`` if not before, whatever happens."""
-        turn, when = self._turn(key), self._clock() + seconds
-        if is_firm:
-            turn.not_before, turn.is_firm = when, True
+    def _retry(self, key: GangKey, seconds: float, *, is_hard: bool = False) -> None:
+        """Look at the gang again in ``seconds`` at most, without counting a failure; ``is_hard`` if not before, whatever happens."""
+        state, when = self._state(key), self._clock() + seconds
+        if is_hard:
+            state.not_before, state.is_hard = when, True
             self._due.discard(key)
-            self._pausing.discard(key)
-        self._set_timer(key, when if is_firm or turn.rings_at is None else min(when, turn.rings_at))
+            self._in_backoff.discard(key)
+        self._set_timer(key, when if is_hard or state.due_at is None else min(when, state.due_at))
 
     def _resume(self, key: GangKey, seconds: float) -> None:
         """Retry as ``retry`` does, after work other than placement. An unexpired firm backoff is kept.
 
         Capacity that is freed meanwhile still wakes the gang.
         """
-        turn = self._known(key)
-        if not turn.is_firm and key not in self._due and key not in self._pausing:
+        state = self._known(key)
+        if not state.is_hard and key not in self._due and key not in self._in_backoff:
             self._park(key, ANYTHING, seen=self.changes)
             self._set_timer(key, self._clock() + seconds)
         else:
-            self._retry(key, max(seconds, turn.not_before - self._clock()) if turn.is_firm else seconds)
+            self._retry(key, max(seconds, state.not_before - self._clock()) if state.is_hard else seconds)
 
     def _settle(self, key: GangKey) -> None:
         """The gang has what it wants: its failures are forgotten. If something about it has changed since it was taken out, it is due."""
-        turn = self._known(key)
-        is_marked = key in self._pausing or (turn.rings_at is not None and turn.lacks is None)
+        state = self._known(key)
+        is_marked = key in self._in_backoff or (state.due_at is not None and state.wake_on is None)
         self._unpark(key)
         self._stop_timer(key)
-        self._pausing.discard(key)
+        self._in_backoff.discard(key)
         self._tentative.pop(key, None)
         self._spared.pop(key, None)
         if (record := self._records.find(key)) is not None:
@@ -379,19 +381,19 @@ class GangQueue:
 
     def peek(self) -> GangKey | None:
         """Return the first gang that is due, or a gang in backoff that outranks it; None if no gang is due."""
-        line = self._next()
-        return line.first().key if line else None
+        heap = self._next()
+        return heap.first().key if heap else None
 
     def pop(self, *, beside: GangKey | None = None) -> GangKey | None:
         """Remove and return what ``peek`` returns; if ``beside`` was popped already, also a gang in backoff that ranks before it."""
-        line = self._next(beside)
-        if line is None:
+        heap = self._next(beside)
+        if heap is None:
             return None
-        key = line.pop()
+        key = heap.pop()
         self._unpark(key)
         self._stop_timer(key)
         if self._exists(key):
-            self._refresh.looks(self._turn(key))
+            self._refresh.looks(self._state(key))
         return key
 
     def outranks(self, key: GangKey) -> bool:
@@ -400,18 +402,18 @@ class GangQueue:
         Gangs of the capacity waitlist are admitted first: a plan for ``key`` may use capacity that was freed for them since.
         """
         self._admit()
-        line = self._next(key)
-        return line is not None and line.first().rank < self._order(key).rank
+        heap = self._next(key)
+        return heap is not None and heap.first().rank_key < self._order(key).rank_key
 
-    def eased(self, changed: Mapping[str, Iterable[GangKey]]) -> None:
+    def promote(self, changed: Mapping[str, Iterable[GangKey]]) -> None:
         """Take into account that the gangs of these namespaces may go further to the front now.
 
         The gangs that are named have moved by themselves: each is seen to when ``drain`` returns.
         """
         for namespace, keys in changed.items():
-            self._moved.update(dict.fromkeys(keys))
-            for line in (self._due, self._pausing, self._parked):
-                line.ease(namespace)
+            self._promoted.update(dict.fromkeys(keys))
+            for heap in (self._due, self._in_backoff, self._unschedulable):
+                heap.promote(namespace)
 
     def put_back(self, keys: Iterable[GangKey]) -> None:
         """Put popped gangs back that were not attempted."""
@@ -423,10 +425,10 @@ class GangQueue:
         """Return the backoff heap if its head outranks ``beside`` or the active heap's head; else the active heap, None if empty."""
         self._ring_timers()
         served = [self._due.first()] if self._due else []
-        if self._pausing:
+        if self._in_backoff:
             served += [self._place(beside)] if beside is not None else []
-            if served and self._pausing.first().claim < min(served).claim:
-                return self._pausing
+            if served and self._in_backoff.first().claim_key < min(served).claim_key:
+                return self._in_backoff
         return self._due if self._due else None
 
     async def wait(self) -> None:
@@ -436,9 +438,9 @@ class GangQueue:
             self._ring_timers()
             if self._due:
                 return
-            if self._parked.ask_again():
+            if self._unschedulable.recount():
                 continue
-            if self._retell():
+            if self._refresh_oldest():
                 return
             self._changed.clear()
             try:
@@ -447,13 +449,13 @@ class GangQueue:
             except TimeoutError:
                 continue
 
-    def _retell(self) -> bool:
+    def _refresh_oldest(self) -> bool:
         """Make the waiting gang due whose out-of-date message is the oldest. It counts no failure, and its backoff goes on afterwards."""
         key = self._refresh.take()
-        if key is None or self._known(key).is_firm or not self._exists(key):
+        if key is None or self._known(key).is_hard or not self._exists(key):
             return False
-        turn = self._turn(key)
-        turn.attempts = max(0, turn.attempts - 1)
+        state = self._state(key)
+        state.attempts = max(0, state.attempts - 1)
         self._unpark(key)
         self._make_due(key)
         return True
@@ -467,19 +469,19 @@ class GangQueue:
         return self._order(key) if self._exists(key) else order_of_gone(key)
 
     def _unpark(self, key: GangKey) -> None:
-        self._parked.discard(key, self._known(key))
+        self._unschedulable.discard(key, self._known(key))
 
     def _make_due(self, key: GangKey) -> None:
         self._stop_timer(key)
-        self._pausing.discard(key)
+        self._in_backoff.discard(key)
         self._due.push(key)
         self._changed.set()
 
     def _set_timer(self, key: GangKey, when: float) -> None:
-        turn = self._turn(key)
-        if key in self._due or turn.rings_at == when:
+        state = self._state(key)
+        if key in self._due or state.due_at == when:
             return
-        self._timers.set(key, turn, when)
+        self._timers.set(key, state, when)
         self._changed.set()
 
     def _stop_timer(self, key: GangKey) -> None:

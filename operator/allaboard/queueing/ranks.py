@@ -20,10 +20,10 @@ class Overtaking:
     times: int = 3
     seconds: float = 300.0
 
-    def is_over(self, turn: QueueState, now: float) -> bool:
+    def is_over(self, state: QueueState, now: float) -> bool:
         """Whether a gang has been overtaken often enough, or long ago."""
-        times, since = turn.overtaken
-        return (times > 0 and (times >= self.times or now - since >= self.seconds)) or turn.passed >= self.times
+        times, since = state.overtaken
+        return (times > 0 and (times >= self.times or now - since >= self.seconds)) or state.passed >= self.times
 
 
 OVERTAKING = Overtaking()
@@ -64,11 +64,11 @@ class Ranks:
 
     def moved(self) -> Mapping[str, Collection[GangKey]]:
         """Return the namespaces whose gangs may go further to the front since the last call, and their gangs that move by themselves."""
-        return {**dict.fromkeys(self.eased(), ()), **self.registry.namespace_priority.changed()}
+        return {**dict.fromkeys(self.promote(), ()), **self.registry.namespace_priority.changed()}
 
-    def eased(self) -> Set[str]:
+    def promote(self) -> Set[str]:
         """Return the namespaces whose gangs may go further to the front since the last call, for what they have used has faded."""
-        return self.shares.eased() | self.firsts.eased()
+        return self.shares.promote() | self.firsts.promote()
 
     def place(self, key: GangKey) -> Order:
         """The place of a gang in the queue: those we left half bound come first of their priority, after those of which nobody is there."""
@@ -78,10 +78,10 @@ class Ranks:
         record = self.records.find(key)
         if gang.is_open and not (record and record.task):  # or it is passed over, and has its place told when that is over
             gang = self.registry.gang(key) or gang
-        debt = self.shares.level(key.namespace)
-        since, urgency = self.registry.namespace_priority.since(gang), self.registry.namespace_priority.of(key)
+        usage = self.shares.level(key.namespace)
+        since, namespace_priority = self.registry.namespace_priority.since(gang), self.registry.namespace_priority.of(key)
         if record is None:
-            return order_of(gang, debt=debt, since=since, urgency=urgency)
+            return order_of(gang, usage=usage, since=since, namespace_priority=namespace_priority)
         is_first = record.partial_bind is not None and record.partial_bind.deadline is not None and gang.is_open
         is_protected = self.overtaking.is_over(record.queue, self.clock())
         is_grown = isinstance(gang, Gang) and gang.is_open and has_grown(gang, record)
@@ -91,7 +91,7 @@ class Ranks:
             may_go_first=not self.firsts.level(key.namespace),
             is_protected=is_protected,
             has_grown=is_grown,
-            debt=debt,
+            usage=usage,
             since=since,
-            urgency=urgency,
+            namespace_priority=namespace_priority,
         )

@@ -22,11 +22,11 @@ _MOST_ENTRIES = 64  # before those that stand for nothing any more are dropped
 class MessageRefresh:
     """Gangs by when they are to be looked at, if anything has changed since the look that their message is from.
 
-    ``turn_of`` gives what is remembered of a gang, to be read only.
+    ``state_of`` gives what is remembered of a gang, to be read only.
     """
 
-    def __init__(self, turn_of: Callable[[GangKey], QueueState], clock: Callable[[], float]) -> None:
-        self._turn_of = turn_of
+    def __init__(self, state_of: Callable[[GangKey], QueueState], clock: Callable[[], float]) -> None:
+        self._state_of = state_of
         self._clock = clock
         self._news = 0
         # Heaps of looks, by how long their messages are left alone; entries that stand for nothing any more are dropped at the top.
@@ -39,22 +39,22 @@ class MessageRefresh:
         """Count a change that may make messages untrue."""
         self._news += 1
 
-    def looks(self, turn: QueueState) -> None:
+    def looks(self, state: QueueState) -> None:
         """Note that a gang is being looked at: its message will be of what is known now."""
-        turn.looked, turn.told_of = (self._clock(), self._news), None
+        state.looked, state.message_from = (self._clock(), self._news), None
 
-    def refused(self, key: GangKey, turn: QueueState) -> float | None:
+    def refused(self, key: GangKey, state: QueueState) -> float | None:
         """Note that the last look at a gang has ended in a refusal, of which its message tells.
 
         Return the end of the pause that goes on if the gang was looked at for its message only.
         """
         now, until = self._clock(), None
-        turn.looked = turn.looked or (now, self._news)
-        turn.told_of, took = turn.looked[0], now - turn.looked[0]
+        state.looked = state.looked or (now, self._news)
+        state.message_from, took = state.looked[0], now - state.looked[0]
         if key == self._retold:
-            self._retold, until = None, turn.not_before
+            self._retold, until = None, state.not_before
             self._rests_until = now + max(_LEAST_REST_SECONDS, _REST_SHARE * took)
-        heapq.heappush(self._looks[_FRESH_SECONDS if took <= _LONG_SECONDS else _LONG_FRESH_SECONDS], (turn.told_of, key))
+        heapq.heappush(self._looks[_FRESH_SECONDS if took <= _LONG_SECONDS else _LONG_FRESH_SECONDS], (state.message_from, key))
         if sum(map(len, self._looks.values())) > self._most:
             self._drop_stale()
         return until
@@ -64,7 +64,7 @@ class MessageRefresh:
         if (first := self._first()) is None or first[0] > self._clock():
             return None
         _, self._retold = first
-        self._turn_of(self._retold).told_of = None
+        self._state_of(self._retold).message_from = None
         self._rests_until = self._clock() + _LEAST_REST_SECONDS
         return self._retold
 
@@ -81,12 +81,12 @@ class MessageRefresh:
             while looks and self._is_stale(looks[0]):
                 heapq.heappop(looks)
             # Looks are in order of time: if nothing has changed since the first, nothing has since the others.
-            if looks and (looked := self._turn_of(looks[0][1]).looked) is not None and looked[1] < self._news:
+            if looks and (looked := self._state_of(looks[0][1]).looked) is not None and looked[1] < self._news:
                 found.append((max(looks[0][0] + fresh, self._rests_until), looks[0][1]))
         return min(found, default=None)
 
     def _is_stale(self, look: tuple[float, GangKey]) -> bool:
-        return self._turn_of(look[1]).told_of != look[0]
+        return self._state_of(look[1]).message_from != look[0]
 
     def _drop_stale(self) -> None:
         for fresh, looks in self._looks.items():

@@ -21,7 +21,7 @@ class SearchTime:
         self._clock = clock
         self._used: dict[str, tuple[float, float]] = {}  # seconds, and when that was so
         self._levels: dict[str, int] = {}  # of those above 0, as they were last
-        self._room = _FEW
+        self._capacity = _FEW
 
     def __len__(self) -> int:
         """How many namespaces are remembered."""
@@ -32,10 +32,10 @@ class SearchTime:
         self._used[namespace] = (self.used(namespace) + max(0.0, seconds), self._clock())
         if level := self.level(namespace):
             self._levels[namespace] = max(level, self._levels.get(namespace, 0))
-        if len(self._used) > self._room:
+        if len(self._used) > self._capacity:
             self._used = {name: record for name, record in self._used.items() if self.used(name) >= _FORGOTTEN_SECONDS}
             self._levels = {name: level for name, level in self._levels.items() if name in self._used}
-            self._room = 2 * len(self._used) + _FEW
+            self._capacity = 2 * len(self._used) + _FEW
 
     def used(self, namespace: str) -> float:
         """Seconds that count still."""
@@ -47,12 +47,12 @@ class SearchTime:
         used = self.used(namespace)
         return 0 if used < MUCH_SECONDS else 1 + int(math.log2(used / MUCH_SECONDS))
 
-    def eased(self) -> Set[str]:
+    def promote(self) -> Set[str]:
         """Those that have come to a lower level since this was last asked."""
-        eased = {namespace for namespace, level in self._levels.items() if self.level(namespace) < level}
-        for namespace in eased:
+        promote = {namespace for namespace, level in self._levels.items() if self.level(namespace) < level}
+        for namespace in promote:
             if level := self.level(namespace):
                 self._levels[namespace] = level
             else:
                 del self._levels[namespace]
-        return eased
+        return promote

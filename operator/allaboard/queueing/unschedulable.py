@@ -18,10 +18,10 @@ class Unschedulable:
 
     def __init__(self, place: Callable[[GangKey], Order], seats: Slots) -> None:
         self._waitlist = CapacityWaitlist(place, seats)
-        self._lacking: dict[str | None, dict[GangKey, None]] = {}  # by what they lack; by None where anything helps
+        self._by_wake_up_key: dict[str | None, dict[GangKey, None]] = {}  # by what they lack; by None where anything helps
         self._woken: dict[GangKey, None] = {}  # for whom something has come free
-        self._let_in: Iterator[GangKey] = iter(())  # those for whom there was room when it was last counted
-        self._has_let_in = False
+        self._admitted: Iterator[GangKey] = iter(())  # those for whom there was room when it was last counted
+        self._has_admitted = False
         self._number = 0
 
     def __len__(self) -> int:
@@ -31,41 +31,41 @@ class Unschedulable:
         """``need``, if who has it is to wait until there is room by count: there is none now, and there are not too many kinds of needs."""
         return need if need and self._waitlist.has_place(need) and not self._waitlist.has_room(need) else None
 
-    def add(self, key: GangKey, turn: QueueState, lacks: WakeUpOn) -> None:
+    def add(self, key: GangKey, state: QueueState, wake_on: WakeUpOn) -> None:
         """Let a gang wait for what it lacks, or for room for what it needs."""
-        turn.lacks = lacks
+        state.wake_on = wake_on
         self._number += 1
-        if turn.need is not None:
-            self._waitlist.add(key, turn.need)
-        for resource in lacks.awaited if turn.need is None else ():
-            self._lacking.setdefault(resource, {})[key] = None
+        if state.need is not None:
+            self._waitlist.add(key, state.need)
+        for resource in wake_on.awaited if state.need is None else ():
+            self._by_wake_up_key.setdefault(resource, {})[key] = None
 
-    def discard(self, key: GangKey, turn: QueueState) -> None:
+    def discard(self, key: GangKey, state: QueueState) -> None:
         """Let a gang wait no more, if it does."""
         self._woken.pop(key, None)
-        if turn.lacks is None:
+        if state.wake_on is None:
             return
-        if turn.need is not None:
-            self._waitlist.discard(key, turn.need)
-        for resource in turn.lacks.awaited if turn.need is None else ():
-            waiting = self._lacking[resource]
+        if state.need is not None:
+            self._waitlist.discard(key, state.need)
+        for resource in state.wake_on.awaited if state.need is None else ():
+            waiting = self._by_wake_up_key[resource]
             del waiting[key]
             if not waiting:
-                del self._lacking[resource]
-        turn.lacks = turn.need = None
+                del self._by_wake_up_key[resource]
+        state.wake_on = state.need = None
         self._number -= 1
 
     def wake(self, freed: Iterable[str] | None, *, is_only: bool = False) -> None:
         """Wake gangs that lack any of ``freed``, which is None if anything may be free; and gangs that any change may help, unless
         ``is_only`` so much has changed.
         """
-        for resource in self._lacking if freed is None else freed if is_only else (None, *freed):
-            self._woken.update(self._lacking.get(resource, {}))
-        self._waitlist.is_rung = True
+        for resource in self._by_wake_up_key if freed is None else freed if is_only else (None, *freed):
+            self._woken.update(self._by_wake_up_key.get(resource, {}))
+        self._waitlist.is_dirty = True
 
-    def ease(self, namespace: str) -> None:
+    def promote(self, namespace: str) -> None:
         """Take into account that the gangs of a namespace may be further to the front now."""
-        self._waitlist.ease(namespace)
+        self._waitlist.promote(namespace)
 
     @property
     def are_woken(self) -> bool:
@@ -80,14 +80,14 @@ class Unschedulable:
 
     def admitted(self, most: int) -> Iterator[GangKey]:
         """So many of those for whom there is room by count; it is counted again when something has come free since."""
-        if self._waitlist.is_rung:
-            self._let_in = self._waitlist.admit()
-        for key in itertools.islice(self._let_in, most):
-            self._has_let_in = True
+        if self._waitlist.is_dirty:
+            self._admitted = self._waitlist.admit()
+        for key in itertools.islice(self._admitted, most):
+            self._has_admitted = True
             yield key
 
-    def ask_again(self) -> bool:
+    def recount(self) -> bool:
         """Whether to count once more: whoever was let in and has not taken the seats leaves them to the next."""
-        self._waitlist.is_rung |= self._has_let_in
-        is_again, self._has_let_in = self._has_let_in, False
+        self._waitlist.is_dirty |= self._has_admitted
+        is_again, self._has_admitted = self._has_admitted, False
         return is_again

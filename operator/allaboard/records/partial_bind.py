@@ -123,7 +123,7 @@ class PartialBind:
     """Whether an attempt has failed since the gang expired."""
     restarts_at: float = -math.inf
     """The earliest time of the next release for the gang's own sake."""
-    made_way_for: GangKey | None = None
+    released_for: GangKey | None = None
     """The gang for which the members were released last."""
     leaving: Leaving = Leaving()
     unasked_until: float = -math.inf

@@ -43,13 +43,13 @@ class QueueState:
     """Failed attempts in a row."""
     not_before: float = 0.0
     """The end of the backoff."""
-    is_firm: bool = False
+    is_hard: bool = False
     """Whether nothing ends the backoff early."""
-    lacks: WakeUpOn | None = None
+    wake_on: WakeUpOn | None = None
     """The changes that wake the gang while it is unschedulable; None while it isn't."""
     need: CapacityNeed | None = None
     """The capacity that the gang needs, while it is on the capacity waitlist: it becomes due when there is so much."""
-    rings_at: float | None = None
+    due_at: float | None = None
     """When the gang's timer makes it due; None without a timer."""
     has_looked_again: bool = False
     """Whether the gang was retried once because capacity was freed during its last attempt."""
@@ -60,7 +60,7 @@ class QueueState:
     """
     looked: tuple[float, int] | None = None
     """When the last attempt began, and how many changes of the cluster had been counted by then."""
-    told_of: float | None = None
+    message_from: float | None = None
     """The beginning of the attempt that the gang's message is from, if that was a refusal, which other gangs can make out of date."""
     overtaken: tuple[int, float] = (0, 0.0)
     """How often gangs that were placed together with this one were preferred to it, and since when."""
@@ -113,7 +113,7 @@ class GangRecord:
     """Whether bound members were released before, so that each member is dry-run at the next bind."""
     whole_runs: set[str] = field(default_factory=set)
     """The ids of the runs that have been whole, or of which that can't be told."""
-    lacks_of_passed: WakeUpOn | None = None
+    wakes_deferred_runs: WakeUpOn | None = None
     """The changes that wake the runs that were refused and passed over, before the run that is planned now."""
     held: Mapping[str, int] | None = None
     """The requests of all members when the gang was whole last, by resource."""
@@ -121,11 +121,11 @@ class GangRecord:
     """Whether the gang was there before this scheduler started, and hasn't been attempted yet."""
     short_since: float | None = None
     """Since when fewer replacements exist than members were lost, on the clock; None while there are enough."""
-    is_given_grace: bool = False
+    had_grace: bool = False
     """Whether the grace period for a missing PodGroup has been used."""
     task: asyncio.Task[None] | None = None
     """The task that acts on the gang outside the cycle."""
-    is_passed_over: bool = False
+    is_deferred: bool = False
     """Whether the gang became due while the task was running."""
     long_search: Order | None = None
     """The gang's place in the queue when it began to wait for a long search; None if it doesn't wait for one."""

@@ -21,7 +21,7 @@ class Group(NamedTuple):
 class Own(NamedTuple):
     """A gang's place in its group. What becomes of others doesn't change it."""
 
-    urgency: int
+    namespace_priority: int
     """Negative."""
     created: float
     key: GangKey
@@ -36,8 +36,8 @@ class Order(NamedTuple):
     """Whether it isn't one that we left half bound."""
     standing: int
     """Those that have lost a member go before those that must not be overtaken, and these before the others."""
-    debt: int
-    """How much search time its namespace has used, in levels (``SearchTime.level``)."""
+    usage: int
+    """How much search time its namespace has used, in levels (``SearchTime.level_key``)."""
     created: float
     """When it counts as made."""
     key: GangKey
@@ -57,21 +57,21 @@ class Order(NamedTuple):
         return self.stated[1] if self.stated is not None else Own(0, self.created, self.key)
 
     @property
-    def level(self) -> tuple[int, bool]:
+    def level_key(self) -> tuple[int, bool]:
         """Gangs of one level may overtake each other, for a while."""
         return self[:2]
 
     @property
-    def claim(self) -> tuple[int, bool, int]:
+    def claim_key(self) -> tuple[int, bool, int]:
         """What isn't given up for a pause."""
         return self[:3]
 
     @property
-    def rank(self) -> tuple[int, bool, int, int]:
+    def rank_key(self) -> tuple[int, bool, int, int]:
         """All but age."""
         return self[:4]
 
     @property
-    def but_for_debt(self) -> tuple[int, bool, int, float, GangKey]:
+    def key_without_usage(self) -> tuple[int, bool, int, float, GangKey]:
         """The place that it would have if its namespace owed nothing."""
         return (*self[:3], *self[4:6])

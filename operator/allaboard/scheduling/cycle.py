@@ -46,7 +46,7 @@ class Cycle:
         self.due.begin_cycle()
         while self.queue.peek() is not None:
             await until_fresh(self.is_fresh)
-            self.queue.eased(self.ranks.moved())
+            self.queue.promote(self.ranks.moved())
             await self.queue.drain()
             self.due.begin_round()
             async with aclosing(self.round.answers(self.due)) as answers:

@@ -43,7 +43,7 @@ class DueGangs:
     unresolved: UnresolvedBinds
     executor: Executor
     attempts: dict[GangKey, Attempt] = field(default_factory=dict)
-    _yielded: set[GangKey] = field(default_factory=set)
+    _ended_for: set[GangKey] = field(default_factory=set)
     """Gangs for which a round has ended, since another gang had a turn."""
     _slices: Slices = field(init=False)
 
@@ -57,7 +57,7 @@ class DueGangs:
 
     def begin_cycle(self) -> None:
         """Forget for which gangs a round has ended."""
-        self._yielded.clear()
+        self._ended_for.clear()
 
     async def next(self) -> GangKey | None:
         """As ``planning.round.Due``. A gang that a task acts on is due again when the task ends."""
@@ -85,7 +85,7 @@ class DueGangs:
     def current(self, gang: PreparedGang) -> PreparedGang | None:
         """As ``planning.round.Due``. A gang that needs something else than its plan is due again."""
         if gang.key in self.tasks:
-            self.tasks.pass_over(gang.key)
+            self.tasks.defer(gang.key)
             return None
         return self.current_for_task(gang)
 
@@ -105,7 +105,7 @@ class DueGangs:
         """As ``planning.round.Due``."""
         return self.ranks.place(key)
 
-    def debt(self, namespace: str) -> int:
+    def usage(self, namespace: str) -> int:
         """As ``planning.round.Due``."""
         return self.ranks.shares.level(namespace)
 
@@ -118,18 +118,18 @@ class DueGangs:
         while self.queue.outranks(key) and (first := self.queue.pop(beside=key)):
             if self.attempt(first) is not None:
                 self.queue.put_back([first])
-                if first not in self._yielded:
-                    self._yielded.add(first)
+                if first not in self._ended_for:
+                    self._ended_for.add(first)
                     return True
                 break
-        if key not in self._yielded:
-            self._yielded.clear()
+        if key not in self._ended_for:
+            self._ended_for.clear()
         return False
 
     def is_outranked(self, key: GangKey) -> bool:
         """Return whether a gang is due, or in the current round, that goes before ``key`` by more than age."""
-        mine = self.ranks.place(key).rank
-        return any(self.ranks.place(other).rank < mine for other in self.attempts) or self.queue.outranks(key)
+        mine = self.ranks.place(key).rank_key
+        return any(self.ranks.place(other).rank_key < mine for other in self.attempts) or self.queue.outranks(key)
 
     def attempt(self, key: GangKey) -> Attempt | None:
         """Begin an attempt at a gang. Return None if it isn't to be searched for: then what is to be done instead is done."""
@@ -137,7 +137,7 @@ class DueGangs:
         if key in self.tasks:
             if self.long.is_searching(key) and not self._is_wanted(key):
                 self.long.abandon(key)
-            self.tasks.pass_over(key)
+            self.tasks.defer(key)
             return None
         try:
             return self._attempt(key)

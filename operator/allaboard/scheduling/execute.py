@@ -262,27 +262,27 @@ class Executor:
         """
         gang, key, has_failed = attempt.gang, attempt.gang.key, not isinstance(because, _EXPECTED)
         record = self.gangs.records.of(key)
-        in_grace = isinstance(because, reasons.Held) and because.hold.reason == "PodGroupNotFound" and not record.is_given_grace
-        record.is_given_grace |= in_grace
+        in_grace = isinstance(because, reasons.Held) and because.hold.reason == "PodGroupNotFound" and not record.had_grace
+        record.had_grace |= in_grace
         if has_failed:
             self.partial_binds.failed(key)
         settles_at = self._settles_at(gang) if isinstance(because, reasons.MembersMissing) else None
         # A gang that has held capacity in vain leaves it to others for as long.
         pause = max(retry_after, 0.0 if attempt.was_brief else attempt.held_seconds)
         next_report = None if in_grace else self._report_wait(attempt, because)
-        lacks_of_passed = None
+        wakes_deferred_runs = None
         if not isinstance(because, reasons.Held | reasons.MembersMissing):
             is_bound_to_wait = has_failed and (pause > 0 or self.gangs.records.is_finishing(key))
-            if not is_bound_to_wait and self._passes_over(gang, requeues.lacks_of(gang, because)):
+            if not is_bound_to_wait and self._passes_over(gang, requeues.wakes_of(gang, because)):
                 self._requeue(attempt, [Requeue.now()])
                 return
-            lacks_of_passed = self._begin_sweep(key)
+            wakes_deferred_runs = self._begin_sweep(key)
         facts = replace(
             self._facts(gang, lacks_capacity=isinstance(because, reasons.NoCapacity)),
             in_grace=in_grace,
             settles_at=settles_at,
             next_report=next_report,
-            lacks_of_passed=lacks_of_passed,
+            wakes_deferred_runs=wakes_deferred_runs,
             need=need_of(gang) if isinstance(because, reasons.NoCapacity) else None,
             pause=pause,
         )
@@ -328,24 +328,24 @@ class Executor:
         self._requeue(attempt, [Requeue.settled()])
         self.reporter.unchanged(gang)
 
-    def _passes_over(self, gang: Gang, lacks: WakeUpOn) -> bool:
+    def _passes_over(self, gang: Gang, wake_on: WakeUpOn) -> bool:
         """Give the next run of the gang its turn that can act, if this one hasn't begun; return whether there is one.
 
         Each run that can't be bound is passed over once. The gang counts as refused when no run is left, and then the first goes first.
         """
-        if gang.bound or not self.gangs.registry.pass_over(gang):
+        if gang.bound or not self.gangs.registry.defer_run(gang):
             return False
         record = self.gangs.records.of(gang.key)
-        record.lacks_of_passed = lacks.joined(record.lacks_of_passed) if record.lacks_of_passed else lacks
+        record.wakes_deferred_runs = wake_on.joined(record.wakes_deferred_runs) if record.wakes_deferred_runs else wake_on
         return True
 
     def _begin_sweep(self, key: GangKey) -> WakeUpOn | None:
         """Let the first run go first again of those that can act; return what those lack that were passed over."""
-        self.gangs.registry.pass_over_none(key)
+        self.gangs.registry.defer_no_run(key)
         record = self.gangs.records.find(key)
         if record is None:
             return None
-        passed, record.lacks_of_passed = record.lacks_of_passed, None
+        passed, record.wakes_deferred_runs = record.wakes_deferred_runs, None
         return passed
 
     def _close(self, key: GangKey) -> None:
@@ -353,7 +353,7 @@ class Executor:
         self.partial_binds.close(key)
         self.advisor.forget(key)
         if (record := self.gangs.records.find(key)) is not None:
-            record.is_given_grace = False
+            record.had_grace = False
 
     def _record(self, gang: Gang, decision: Decision) -> None:
         """Add a decision to the history of its gang, and to that of all gangs."""

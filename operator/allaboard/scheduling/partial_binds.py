@@ -92,8 +92,8 @@ class PartialBinds:
     def close(self, key: GangKey) -> None:
         """Record that the gang is whole, absent or gone."""
         for other, each in self.gangs.records.partial_binds():
-            if key in (other, each.made_way_for):
-                each.made_way_for = None
+            if key in (other, each.released_for):
+                each.released_for = None
         if (partial := self.find(key)) is not None:
             partial.close(self.gangs.clock())
 
@@ -148,7 +148,7 @@ class PartialBinds:
         if is_paced:
             self.pace(gang)
         if other is not None:
-            partial.made_way_for = other
+            partial.released_for = other
         began = clock()
         before = leaving_of(gang, partial, began)
         partial.move(Event.RELEASE_BEGAN, began)
@@ -166,7 +166,7 @@ class PartialBinds:
             self.gangs.records.of(gang.key).was_undone = True
         elif other is not None:
             # A gang that is kept open all the same is looked at when it would have been: the gang that asks must not delay that.
-            partial.made_way_for, partial.unasked_until = None, clock() + UNASKED_SECONDS
+            partial.released_for, partial.unasked_until = None, clock() + UNASKED_SECONDS
         if undone.is_unfinished and not force:
             partial.move(Event.RELEASE_UNFINISHED, clock())
             return Released(undone)

@@ -34,7 +34,7 @@ class Facts:
     """When a gang that waits for replacements is content with those that exist; None if it isn't."""
     next_report: float | None = None
     """In how many seconds there is more to report; None if there isn't."""
-    lacks_of_passed: WakeUpOn | None = None
+    wakes_deferred_runs: WakeUpOn | None = None
     """What wakes the runs of the gang that were passed over; None if none was."""
     need: CapacityNeed | None = None
     is_capacity_assumed: bool = False
@@ -58,14 +58,14 @@ def of_wait(gang: Gang, because: Reason, facts: Facts) -> Sequence[Requeue]:
             return (Requeue.waiting(NOTHING, retry_by=until), *look)
         case reasons.NoCapacity(plan=plan):
             wake_on, need = wakes_up_on(plan.explanation, gang.candidates), facts.need
-            if facts.lacks_of_passed is not None:
-                wake_on, need = wake_on.joined(facts.lacks_of_passed), None  # capacity for any of its runs may help
+            if facts.wakes_deferred_runs is not None:
+                wake_on, need = wake_on.joined(facts.wakes_deferred_runs), None  # capacity for any of its runs may help
             assumed = facts.is_capacity_assumed
             return (Requeue.refused(wake_on, is_capacity_assumed=assumed, retry_by=facts.retry_by, need=need),)
     return (Requeue.failed(retry_by=facts.now, at_least=facts.pause),)
 
 
-def lacks_of(gang: Gang, because: Reason) -> WakeUpOn:
+def wakes_of(gang: Gang, because: Reason) -> WakeUpOn:
     """Return what wakes a run of a gang that is passed over."""
     return wakes_up_on(because.plan.explanation, gang.candidates) if isinstance(because, reasons.NoCapacity) else ANYTHING
 

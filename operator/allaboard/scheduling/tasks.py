@@ -29,9 +29,9 @@ class GangTasks:
         record = self.records.of(key)
         record.task = asyncio.create_task(self._run(record, work), name=f"transaction of {key}")
 
-    def pass_over(self, key: GangKey) -> None:
+    def defer(self, key: GangKey) -> None:
         """Make the gang due when its task ends."""
-        self.records.of(key).is_passed_over = True
+        self.records.of(key).is_deferred = True
 
     async def settled(self) -> None:
         """Wait until no task is running."""
@@ -43,6 +43,6 @@ class GangTasks:
             await work
         finally:
             record.task = None
-            if record.is_passed_over:
-                record.is_passed_over = False
+            if record.is_deferred:
+                record.is_deferred = False
                 self.queue.mark(record.key)

@@ -98,7 +98,7 @@ class Victims:
     async def _needed_by(self, gang: Gang, fits_without: Callable[[Sequence[Pod]], Awaitable[bool]]) -> Sequence[Gang]:
         """The partially bound gangs without which ``gang`` would fit, as few of the last in the queue as it takes."""
         blocking = self._in_the_way(gang)
-        if not blocking or self._makes_way(gang) or await fits_without(()):
+        if not blocking or self._is_released_for_another(gang) or await fits_without(()):
             return ()
         if not await fits_without(_bound_of(blocking)):
             return ()
@@ -135,7 +135,7 @@ class Victims:
     def _in_the_way(self, gang: Gang) -> Sequence[Gang]:
         """The partially bound gangs that may have to yield to ``gang``, the last in the queue first; no more than may be asked."""
         now, mine = self.gangs.clock(), self.gangs.records.find_partial_bind(gang.key)
-        served = {partial.made_way_for for _, partial in self.gangs.records.partial_binds() if partial.is_going(now)}
+        served = {partial.released_for for _, partial in self.gangs.records.partial_binds() if partial.is_going(now)}
         keys = [
             key
             for key, partial in self.gangs.records.partial_binds()
@@ -151,7 +151,7 @@ class Victims:
                 for other in filter(None, map(self.gangs.registry.gang, keys))
                 if other.key != gang.key
                 and not run_was_whole(other, self.gangs.records.find(other.key))
-                and not (mine and mine.made_way_for == other.key)
+                and not (mine and mine.released_for == other.key)
                 and all(is_releasable(pod) for pod in other.bound)
                 and (order_of(gang) < order_of(other) if gang.bound else other.priority <= gang.priority)
             ),
@@ -168,12 +168,12 @@ class Victims:
     def is_served(self, key: GangKey) -> bool:
         """Whether partially bound gangs make way for a gang just now."""
         now = self.gangs.clock()
-        return any(partial.made_way_for == key and partial.is_going(now) for _, partial in self.gangs.records.partial_binds())
+        return any(partial.released_for == key and partial.is_going(now) for _, partial in self.gangs.records.partial_binds())
 
-    def _makes_way(self, gang: Gang) -> bool:
+    def _is_released_for_another(self, gang: Gang) -> bool:
         """Whether the seats that the gang has given up are still to be taken by the other, and not to be added to by a third one's."""
         partial = self.gangs.records.find_partial_bind(gang.key)
-        return partial is not None and partial.made_way_for is not None and partial.is_going(self.gangs.clock())
+        return partial is not None and partial.released_for is not None and partial.is_going(self.gangs.clock())
 
     def _going(self) -> dict[GangKey, tuple[State, float]]:
         """Return the gangs that are being released or were, and until when that counts."""

@@ -217,7 +217,7 @@ class Releases:
         before, self._made_way[spec] = self._made_way.get(spec, -math.inf), now
         if now - before < _SETTLED_SECONDS:
             return  # of the same gang, and some of its seats may be free by now
-        yielded = {each for each in self._yielded(now) if not self._has_served(each)}  # by whoever releases this one too
+        yielded = {each for each in self._ended_for(now) if not self._has_served(each)}  # by whoever releases this one too
         missing = {other: self._lacks(other) for other in self.books.gangs if other not in yielded}
         waiting = {other: (self.lives.candidates(other), lacks) for other, lacks in missing.items() if lacks and self.lives.has_pods(other)}
         if any(other.percent or other.shares_rack for other in waiting):
@@ -273,14 +273,14 @@ class Releases:
             if self.lives.bound(other) and not self.lives.missing(other)
         )
 
-    def _yielded(self, at: float, within: float = _SETTLED_SECONDS) -> set[GangSpec]:
+    def _ended_for(self, at: float, within: float = _SETTLED_SECONDS) -> set[GangSpec]:
         """Who made way in the moment around ``at``."""
         return {spec for spec, when in self._made_way.items() if abs(at - when) < within}
 
     def _needed_by(self, question: _Question) -> set[GangSpec]:
         """Who waited and fits with the seats of all half gangs that were released together, and not without this one's."""
         # Others may have made way a moment later, for somebody else.
-        beside = [self._yielded(question.at, within) for within in (_SETTLED_SECONDS, _AT_ONCE_SECONDS)]
+        beside = [self._ended_for(question.at, within) for within in (_SETTLED_SECONDS, _AT_ONCE_SECONDS)]
         # Of several who must make way together one may turn out not to be releasable; but none for whom others have just done so.
         before = [spec for spec, when in self._made_way.items() if _AT_ONCE_SECONDS <= question.at - when < _AWAITED_SECONDS]
         kept = {spec for spec, when in self._kept.items() if abs(question.at - when) < _SETTLED_SECONDS}

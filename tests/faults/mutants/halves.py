@@ -57,7 +57,7 @@ MUTANTS = (
         "leaving_half_gang",
         "release",
         (
-            Edit("Victims._needed_by", "self._makes_way(gang)", "False"),
+            Edit("Victims._needed_by", "self._is_released_for_another(gang)", "False"),
             NO_LAST_LOOK,
         ),
     ),

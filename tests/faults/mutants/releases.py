@@ -145,7 +145,7 @@ MUTANTS = (
             ),
             Edit(
                 "PartialBinds.release",
-                "partial.made_way_for, partial.unasked_until = (None, clock() + UNASKED_SECONDS)",
+                "partial.released_for, partial.unasked_until = (None, clock() + UNASKED_SECONDS)",
                 "pass",
             ),
         ),

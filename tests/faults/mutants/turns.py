@@ -2,12 +2,7 @@
 
 from .mutant import Edit, Mutant
 
-_PLACE = """
-Order(
-    -gang.priority, not (is_first and may_go_first), standing, debt, made, gang.key,
-    (group, Own(-urgency, gang.created, gang.key)),
-)
-"""
+_PLACE = "Order(-gang.priority, not (is_first and may_go_first), standing, usage, made, gang.key, (group, own))"
 PRIORITY_IGNORED = Edit(
     "order_of",
     _PLACE,
@@ -55,7 +50,7 @@ MUTANTS = (
         "nobody is woken",
         "room_comes_free",
         "idle",
-        (Edit("GangQueue.observe", "self._parked.wake(resources, is_only=change.is_only)", "return"),),
+        (Edit("GangQueue.observe", "self._unschedulable.wake(resources, is_only=change.is_only)", "return"),),
     ),
     Mutant(
         "the reason is wrong: one resource is named for another",
@@ -75,14 +70,14 @@ MUTANTS = (
         "priority",
         (
             NO_RETELLING,
-            Edit("GangQueue._next", "served and self._pausing.first().claim < min(served).claim", "False"),
+            Edit("GangQueue._next", "served and self._in_backoff.first().claim_key < min(served).claim_key", "False"),
         ),
     ),
     Mutant(
         "nobody is let in for whom there is room by count",
         "others_end",
         "idle",
-        (NO_RETELLING, Edit("GangQueue._admit", "admitted = list(self._parked.admitted(_SLICE))", "admitted: list[GangKey] = []")),
+        (NO_RETELLING, Edit("GangQueue._admit", "admitted = list(self._unschedulable.admitted(_SLICE))", "admitted: list[GangKey] = []")),
     ),
     Mutant(
         "room that comes while somebody is looked at is theirs, whoever waits above them",

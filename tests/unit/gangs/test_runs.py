@@ -259,13 +259,13 @@ def test_a_run_that_was_whole_and_waits_for_pods_delays_no_other() -> None:
 def test_a_run_that_does_not_fit_is_passed_over_once_and_then_goes_first_again() -> None:
     registry = two_jobs("4 wait", "4 wait")
     first = next_gang(registry)
-    assert registry.pass_over(first)
+    assert registry.defer_run(first)
     second = next_gang(registry)
     assert {pod.owner.uid for pod in second.candidates if pod.owner} == {"two"}
-    assert not registry.pass_over(second), "no run is left"
+    assert not registry.defer_run(second), "no run is left"
     assert next_gang(registry) == first
-    assert registry.pass_over(first)
-    registry.pass_over_none(KEY)
+    assert registry.defer_run(first)
+    registry.defer_no_run(KEY)
     assert next_gang(registry) == first
 
 
@@ -275,16 +275,16 @@ def test_no_run_is_passed_over_for_one_that_can_not_act(second: str) -> None:
     registry.knows_whole = lambda key, run: True
     gang = next_gang(registry)
     assert told(gang) == "starts 4 of 4"
-    assert not registry.pass_over(gang)
+    assert not registry.defer_run(gang)
     assert next_gang(registry) == gang
 
 
 def test_runs_whose_pods_are_gone_are_forgotten() -> None:
     registry = two_jobs("4 wait", "4 wait")
-    assert registry.pass_over(next_gang(registry))
+    assert registry.defer_run(next_gang(registry))
     for pod in next_gang(registry).everybody:
         registry.observe_pod(pod, None)
-    assert not registry._passed
+    assert not registry._deferred
 
 
 def test_a_partially_bound_run_goes_before_the_next_run_of_an_older_job() -> None:
@@ -312,7 +312,7 @@ def test_a_gang_of_one_run_is_not_passed_over() -> None:
     registry = GangRegistry(["allaboard"])
     for pod in several("4 wait"):
         registry.observe_pod(None, pod)
-    assert not registry.pass_over(next_gang(registry))
+    assert not registry.defer_run(next_gang(registry))
 
 
 def test_of_very_many_runs_few_are_made_gangs_of(monkeypatch: pytest.MonkeyPatch) -> None:

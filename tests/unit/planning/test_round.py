@@ -43,7 +43,7 @@ class Waiting:
     prepared_: list[str] = field(default_factory=list)
     preceded: set[GangKey] = field(default_factory=set)
     gone: set[GangKey] = field(default_factory=set)
-    debts: dict[str, int] = field(default_factory=dict)
+    usages: dict[str, int] = field(default_factory=dict)
     meanwhile: Callable[[GangKey], None] = lambda key: None
 
     async def next(self) -> GangKey | None:
@@ -67,8 +67,8 @@ class Waiting:
     def place(self, key: GangKey) -> Order:
         return order_of(self.gangs[key])
 
-    def debt(self, namespace: str) -> int:
-        return self.debts.get(namespace, 0)
+    def usage(self, namespace: str) -> int:
+        return self.usages.get(namespace, 0)
 
     def is_preceded(self, key: GangKey) -> bool:
         return key in self.preceded
@@ -149,7 +149,7 @@ async def test_a_namespace_that_runs_into_debt_meanwhile_goes_behind_the_others(
     first, second = a_gang("a"), a_gang("b", created=1.0)
     third = replace(a_gang("c", created=2.0), key=GangKey("other", "c"))
     scene = Scene(first, second, third)
-    scene.due.meanwhile = lambda key: scene.due.debts.update(default=1) if key == third.key else None
+    scene.due.meanwhile = lambda key: scene.due.usages.update(default=1) if key == third.key else None
     assert [name for _, name in told(await scene.answers())] == ["c", "a", "b"]
 
 

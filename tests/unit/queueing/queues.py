@@ -10,12 +10,12 @@ A, B, C = (GangKey("default", name) for name in "abc")
 CPU = WakeUpOn(frozenset({"cpu"}))
 
 
-def an_indebted_queue(clock: Clock, debts: dict[str, int], protected: set[GangKey] | None = None) -> GangQueue:
+def a_queue_by_usage(clock: Clock, usages: dict[str, int], protected: set[GangKey] | None = None) -> GangQueue:
     """A queue that orders by debts of namespaces, then by name."""
 
     def order(key: GangKey) -> Order:
         is_protected = must_not_be_overtaken(queue, key) or key in (protected or ())
-        return Order(0, True, 1 if is_protected else 2, debts.get(key.namespace, 0), float(key.name), key)
+        return Order(0, True, 1 if is_protected else 2, usages.get(key.namespace, 0), float(key.name), key)
 
     queue = GangQueue(order, clock=clock)
     return queue

@@ -57,20 +57,20 @@ def test_memory_that_comes_free_little_by_little_wakes_and_so_does_what_had_been
 
 
 def test_a_gang_that_gpus_kept_out_waits_for_them_alone() -> None:
-    def lacks(*kinds: Kind) -> WakeUpOn:
+    def wake_on(*kinds: Kind) -> WakeUpOn:
         role = RoleExplanation(("p",), 1, 0, tuple((Reason(kind, GPU if kind is Kind.INSUFFICIENT else ""), 1) for kind in kinds))
         return wakes_up_on(Explanation(1, 1, 0, (role,), None, 1), ())
 
-    assert lacks(Kind.GPU_MODEL) == WakeUpOn(frozenset({GPU_CHANGES}))
-    assert lacks(Kind.GPU_MEMORY_EACH, Kind.INSUFFICIENT) == WakeUpOn(frozenset({GPU_CHANGES, GPU}))
+    assert wake_on(Kind.GPU_MODEL) == WakeUpOn(frozenset({GPU_CHANGES}))
+    assert wake_on(Kind.GPU_MEMORY_EACH, Kind.INSUFFICIENT) == WakeUpOn(frozenset({GPU_CHANGES, GPU}))
 
 
 def test_measurements_wake_those_who_lack_them_and_not_who_would_take_anything() -> None:
     queue = a_queue(Clock())
-    for key, lacks in ((A, WakeUpOn(frozenset({GPU_CHANGES}))), (B, CPU), (C, ANYTHING)):
+    for key, wake_on in ((A, WakeUpOn(frozenset({GPU_CHANGES}))), (B, CPU), (C, ANYTHING)):
         queue.mark(key)
         assert queue.pop() == key
-        queue.requeue(key, Requeue.waiting(lacks), seen=queue.changes)
+        queue.requeue(key, Requeue.waiting(wake_on), seen=queue.changes)
     queue.observe(Freed([GPU_CHANGES], is_only=True))
     assert drain(queue) == [A]
     queue.observe(Freed())

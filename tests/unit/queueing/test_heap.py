@@ -13,7 +13,7 @@ KEYS = [GangKey("default", name) for name in "abcd"]
 class Crowd:
     def __init__(self) -> None:
         self.depths = dict.fromkeys(KEYS, 0)
-        self.line = LazyHeap(self.place)
+        self.heap = LazyHeap(self.place)
 
     def place(self, key: GangKey) -> Order:
         return Order(self.depths[key], True, 2, 0, 0.0, key)
@@ -22,20 +22,20 @@ class Crowd:
 def test_who_is_further_behind_than_when_it_came_goes_there() -> None:
     crowd = Crowd()
     for key in KEYS[:2]:
-        crowd.line.push(key)
+        crowd.heap.push(key)
     crowd.depths[KEYS[0]] = 5
-    assert [crowd.line.pop(), crowd.line.pop()] == [KEYS[1], KEYS[0]]
+    assert [crowd.heap.pop(), crowd.heap.pop()] == [KEYS[1], KEYS[0]]
 
 
 def test_who_is_further_to_the_front_is_put_in_again() -> None:
     crowd = Crowd()
     for key in KEYS[:2]:
-        crowd.line.push(key)
+        crowd.heap.push(key)
     crowd.depths[KEYS[1]] = -5
-    crowd.line.push(KEYS[1])
-    assert len(crowd.line) == 2
-    assert [crowd.line.pop(), crowd.line.pop()] == [KEYS[1], KEYS[0]]
-    assert not crowd.line
+    crowd.heap.push(KEYS[1])
+    assert len(crowd.heap) == 2
+    assert [crowd.heap.pop(), crowd.heap.pop()] == [KEYS[1], KEYS[0]]
+    assert not crowd.heap
 
 
 STEPS = st.one_of(
@@ -46,9 +46,9 @@ STEPS = st.one_of(
 )
 
 
-def entries(line: LazyHeap) -> int:
+def entries(heap: LazyHeap) -> int:
     """How many entries a line keeps."""
-    return len(line._fronts) + sum(len(members.heap) for groups in line._groups.values() for members in groups.values())
+    return len(heap._fronts) + sum(len(members.heap) for groups in heap._groups.values() for members in groups.values())
 
 
 @given(st.lists(STEPS, max_size=300))
@@ -57,39 +57,39 @@ def test_the_first_is_always_the_one_with_the_least_place(steps: list[tuple[str,
     for what, key, amount in steps:
         if what == "push":
             crowd.depths[key] = amount
-            crowd.line.push(key)
+            crowd.heap.push(key)
             members.add(key)
         elif what == "fall":
             crowd.depths[key] += amount
         elif what == "discard":
-            crowd.line.discard(key)
+            crowd.heap.discard(key)
             members.discard(key)
         elif members:
             expected = min(map(crowd.place, members)).key
-            assert crowd.line.pop() == expected
+            assert crowd.heap.pop() == expected
             members.discard(expected)
-        assert set(crowd.line.members) == members
-        assert entries(crowd.line) <= 600
+        assert set(crowd.heap.members) == members
+        assert entries(crowd.heap) <= 600
 
 
 class Tenants:
     """Gangs of several namespaces with urgencies and ages; a namespace has a debt."""
 
     def __init__(self, gangs: list[tuple[str, int, int]]) -> None:
-        self.gangs = {GangKey(namespace, str(number)): (urgency, created) for number, (namespace, urgency, created) in enumerate(gangs)}
+        self.gangs = {GangKey(namespace, str(number)): (priority, created) for number, (namespace, priority, created) in enumerate(gangs)}
         self.waiting: set[GangKey] = set()
-        self.debts: dict[str, int] = {}
+        self.usages: dict[str, int] = {}
         self.asked = 0
 
     def place(self, key: GangKey) -> Order:
         """Gangs stand behind the more urgent ones of their namespace that wait."""
         self.asked += 1
-        urgency, created = self.gangs[key]
+        namespace_priority, created = self.gangs[key]
         others = [self.gangs[other] for other in self.waiting if other.namespace == key.namespace]
-        of_more = [other_created + 0.01 for other_urgency, other_created in others if other_urgency > urgency]
+        of_more = [other_created + 0.01 for other_urgency, other_created in others if other_urgency > namespace_priority]
         since = max([float(created), *of_more])
         group = Group(key.namespace, 0, True, heals=False, is_protected=False)
-        return Order(0, True, 2, self.debts.get(key.namespace, 0), since, key, (group, Own(-urgency, created, key)))
+        return Order(0, True, 2, self.usages.get(key.namespace, 0), since, key, (group, Own(-namespace_priority, created, key)))
 
 
 GANGS = st.lists(st.tuples(st.sampled_from("xy"), st.integers(0, 2), st.integers(0, 5)), min_size=1, max_size=8)
@@ -101,29 +101,29 @@ def test_all_gangs_of_a_namespace_move_when_its_debt_or_a_more_urgent_gang_comes
     gangs: list[tuple[str, int, int]], events: list[tuple[str, int, int]]
 ) -> None:
     tenants = Tenants(gangs)
-    line, keys = LazyHeap(tenants.place), list(tenants.gangs)
-    for what, number, debt in events:
+    heap, keys = LazyHeap(tenants.place), list(tenants.gangs)
+    for what, number, usage in events:
         key = keys[number % len(keys)]
         if what == "come":
             tenants.waiting.add(key)
-            line.push(key)
+            heap.push(key)
         elif what == "go":
             tenants.waiting.discard(key)
-            line.discard(key)
+            heap.discard(key)
         elif what == "owe":
-            tenants.debts[key.namespace] = debt
+            tenants.usages[key.namespace] = usage
         if what != "pop":
-            line.ease(key.namespace)
+            heap.promote(key.namespace)
         elif tenants.waiting:
             firsts = [
                 min((tenants.place(each).own, each) for each in tenants.waiting if each.namespace == namespace)[1]
                 for namespace in {each.namespace for each in tenants.waiting}
             ]
             first = min(firsts, key=tenants.place)
-            assert line.pop() == first
+            assert heap.pop() == first
             tenants.waiting.discard(first)
-            line.ease(first.namespace)
-        assert set(line.members) == tenants.waiting
+            heap.promote(first.namespace)
+        assert set(heap.members) == tenants.waiting
 
 
 @given(
@@ -132,40 +132,40 @@ def test_all_gangs_of_a_namespace_move_when_its_debt_or_a_more_urgent_gang_comes
 def test_no_gang_is_lost_also_when_its_place_changes_and_nobody_says_so(steps: list[tuple[str, int, int]]) -> None:
     """A pod of a gang may be older than those that are known: then the gang stands further to the front of its group."""
     tenants = Tenants([("x", 0, 3)] * 6)
-    line, keys = LazyHeap(tenants.place), list(tenants.gangs)
+    heap, keys = LazyHeap(tenants.place), list(tenants.gangs)
     members = set[GangKey]()
     for what, number, created in steps:
         key = keys[number]
         if what == "push":
-            line.push(key)
+            heap.push(key)
             members.add(key)
         elif what == "discard":
-            line.discard(key)
+            heap.discard(key)
             members.discard(key)
         elif what == "ease":
-            line.ease("x")
+            heap.promote("x")
         elif what == "move":
             tenants.gangs[key] = (number % 2, created)
         elif members:
-            assert line.first().key in members
-            assert [front.key in members for front in line.fronts()] == [True]
-    assert {line.pop() for _ in range(len(members))} == members
-    assert not line
+            assert heap.first().key in members
+            assert [front.key in members for front in heap.fronts()] == [True]
+    assert {heap.pop() for _ in range(len(members))} == members
+    assert not heap
 
 
 def test_a_change_of_a_namespace_asks_for_the_place_of_its_first_gang_only() -> None:
     number = 2000
     tenants = Tenants([("x", 0, created) for created in range(number)])
-    line = LazyHeap(tenants.place)
+    heap = LazyHeap(tenants.place)
     for key in tenants.gangs:
-        line.push(key)
+        heap.push(key)
     tenants.asked = 0
     for change in range(100):
-        tenants.debts["x"] = change % 3
-        line.ease("x")
-        line.first()
-        assert len(list(line.fronts())) == 1
+        tenants.usages["x"] = change % 3
+        heap.promote("x")
+        heap.first()
+        assert len(list(heap.fronts())) == 1
     assert tenants.asked <= 400
     for _ in range(number):
-        line.pop()
+        heap.pop()
     assert tenants.asked <= 400 + 3 * number

@@ -28,7 +28,7 @@ OUTLINES = st.builds(
     st.sampled_from(OnMemberLost),
 )
 STANDINGS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
-    {"is_first": st.booleans(), "is_protected": st.booleans(), "debt": st.integers(0, 2)}
+    {"is_first": st.booleans(), "is_protected": st.booleans(), "usage": st.integers(0, 2)}
 )
 PLACED = st.tuples(OUTLINES, STANDINGS)
 ORDERS = PLACED.map(lambda placed: order_of(placed[0], **placed[1]))
@@ -36,9 +36,9 @@ ORDERS = PLACED.map(lambda placed: order_of(placed[0], **placed[1]))
 
 def plainly(gang: Outline, standing: Mapping[str, Any]) -> tuple[Any, ...]:
     """What tells a gang's place, the most important first."""
-    heals = gang.is_open and gang.on_member_lost is not OnMemberLost.IGNORE and standing["debt"] == 0
+    heals = gang.is_open and gang.on_member_lost is not OnMemberLost.IGNORE and standing["usage"] == 0
     is_plain = not (heals or standing["is_protected"])
-    return -gang.priority, not standing["is_first"], not heals, is_plain, standing["debt"], gang.created, gang.key
+    return -gang.priority, not standing["is_first"], not heals, is_plain, standing["usage"], gang.created, gang.key
 
 
 @given(st.lists(PLACED, max_size=12))
@@ -49,9 +49,9 @@ def test_gangs_stand_by_priority_then_by_what_they_are_owed_then_by_debt_and_age
 @given(ORDERS, ORDERS)
 def test_whoever_goes_first_is_behind_in_no_part_of_the_order(one: Order, other: Order) -> None:
     first, second = sorted((one, other))
-    for part in ("level", "claim", "rank"):
+    for part in ("level_key", "claim_key", "rank_key"):
         assert getattr(first, part) <= getattr(second, part)
-    assert (one.but_for_debt < other.but_for_debt) is (one._replace(debt=0, stated=None) < other._replace(debt=0, stated=None))
+    assert (one.key_without_usage < other.key_without_usage) is (one._replace(usage=0, stated=None) < other._replace(usage=0, stated=None))
 
 
 @pytest.mark.parametrize(("promise", "has_lost_one"), [(3, True), (2, False)])

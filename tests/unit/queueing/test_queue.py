@@ -153,9 +153,9 @@ def test_who_must_share_a_rack_may_be_helped_by_anything_that_comes_free_in_anot
             shared = Rules(together=[("rack", {pod.uid for pod in gang})])
             problem = build_problem(gang, 2, snapshot(racks, taken), objective=Objective.BINPACK, rules=shared)
             plans.append(search(problem, SearchSettings(), 0))
-        lacks = wakes_up_on(plans[0].explanation, gang)
+        wake_on = wakes_up_on(plans[0].explanation, gang)
         assert (plans[0].feasible, plans[1].feasible) == (False, True)
-        assert lacks.anything or lacks.resources & used[emptied].keys()
+        assert wake_on.anything or wake_on.resources & used[emptied].keys()
 
 
 async def test_of_thousands_that_are_woken_at_once_the_first_are_due_and_soon_all() -> None:
@@ -213,8 +213,8 @@ def test_what_is_known_of_those_that_are_parked_goes_with_them(history: list[tup
     queue = a_queue(Clock(1000.0))
     for event in history:
         match event:
-            case ("park", GangKey() as key, WakeUpOn() as lacks):
-                queue.requeue(key, Requeue.waiting(lacks), seen=queue.changes)
+            case ("park", GangKey() as key, WakeUpOn() as wake_on):
+                queue.requeue(key, Requeue.waiting(wake_on), seen=queue.changes)
             case ("wake", freed):
                 queue.observe(Freed(freed))  # type: ignore[arg-type]
             case ("mark", GangKey() as key):
@@ -223,11 +223,11 @@ def test_what_is_known_of_those_that_are_parked_goes_with_them(history: list[tup
                 queue.requeue(key, Requeue.settled())
             case _:
                 queue.pop()
-        of_lacks = {key: {r for r, keys in queue._parked._lacking.items() if key in keys} for key in (A, B, C)}
-        known = {key: queue._known(key).lacks for key in (A, B, C)}
-        expected = {key: set(lacks.awaited) if lacks else set() for key, lacks in known.items()}
+        of_lacks = {key: {r for r, keys in queue._unschedulable._by_wake_up_key.items() if key in keys} for key in (A, B, C)}
+        known = {key: queue._known(key).wake_on for key in (A, B, C)}
+        expected = {key: set(wake_on.awaited) if wake_on else set() for key, wake_on in known.items()}
         assert of_lacks == expected
-        assert not queue._parked.are_woken
+        assert not queue._unschedulable.are_woken
 
 
 @pytest.mark.parametrize("need", [None, (("pod", 1),)])

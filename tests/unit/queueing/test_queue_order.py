@@ -8,7 +8,7 @@ from allaboard.queueing.ranks import Overtaking
 from allaboard.queueing.requeue import Freed, Requeue
 from allaboard.records.sort_key import Order
 from allaboard.records.wake_up import ANYTHING, WakeUpOn
-from tests.unit.queueing.queues import CPU, A, B, C, a_queue, an_indebted_queue, drain, failures_of, gang_of, must_not_be_overtaken
+from tests.unit.queueing.queues import CPU, A, B, C, a_queue, a_queue_by_usage, drain, failures_of, gang_of, must_not_be_overtaken
 from tests.unit.scheduling.clocks import Clock
 
 
@@ -66,28 +66,28 @@ def test_a_gang_whose_place_is_further_behind_than_when_it_was_marked_goes_there
 
 
 def test_those_in_debt_go_behind_younger_ones_of_their_priority() -> None:
-    queue = an_indebted_queue(Clock(1000.0), {"evil": 2})
+    queue = a_queue_by_usage(Clock(1000.0), {"evil": 2})
     for key in (gang_of("evil", 1), gang_of("evil", 2), gang_of("team", 3)):
         queue.mark(key)
     assert drain(queue) == [gang_of("team", 3), gang_of("evil", 1), gang_of("evil", 2)]
 
 
 def test_a_debt_that_is_run_into_while_they_wait_counts_and_so_does_one_that_is_gone() -> None:
-    debts: dict[str, int] = {}
-    queue = an_indebted_queue(Clock(1000.0), debts)
+    usages: dict[str, int] = {}
+    queue = a_queue_by_usage(Clock(1000.0), usages)
     for key in (gang_of("evil", 1), gang_of("team", 3), gang_of("evil", 2), gang_of("team", 4)):
         queue.mark(key)
-    debts["evil"] = 3
+    usages["evil"] = 3
     assert queue.pop() == gang_of("team", 3)
     assert not queue.outranks(gang_of("team", 3))
     assert queue.outranks(gang_of("evil", 2))
-    debts["evil"] = 0
-    queue.eased({"evil": ()})
+    usages["evil"] = 0
+    queue.promote({"evil": ()})
     assert drain(queue) == [gang_of("evil", 1), gang_of("evil", 2), gang_of("team", 4)]
 
 
 def test_one_in_debt_is_passed_as_often_as_gangs_may_be_overtaken_and_then_goes_first_once() -> None:
-    queue = an_indebted_queue(Clock(1000.0), {"evil": 1})
+    queue = a_queue_by_usage(Clock(1000.0), {"evil": 1})
     old = gang_of("evil", 1)
     queue.mark(old)
     seated = []
@@ -106,23 +106,23 @@ def test_one_in_debt_is_passed_as_often_as_gangs_may_be_overtaken_and_then_goes_
 
 
 def test_a_debt_never_puts_anybody_behind_a_lower_priority_nor_behind_those_that_may_be_overtaken_still() -> None:
-    queue = an_indebted_queue(Clock(1000.0), {"evil": 6}, protected={gang_of("evil", 9)})
+    queue = a_queue_by_usage(Clock(1000.0), {"evil": 6}, protected={gang_of("evil", 9)})
     for key in (gang_of("team", 1), gang_of("evil", 9)):
         queue.mark(key)
     assert queue.pop() == gang_of("evil", 9)
 
 
 def test_debts_that_come_and_go_leave_no_entries_behind() -> None:
-    debts: dict[str, int] = {}
-    queue = an_indebted_queue(Clock(1000.0), debts)
+    usages: dict[str, int] = {}
+    queue = a_queue_by_usage(Clock(1000.0), usages)
     for number in range(20):
         queue.mark(gang_of("evil", number))
     queue.mark(gang_of("team", 99))
     for _ in range(1000):
-        debts["evil"] = 1
+        usages["evil"] = 1
         assert queue.peek() == gang_of("team", 99)
-        debts["evil"] = 0
-        queue.eased({"evil": ()})
+        usages["evil"] = 0
+        queue.promote({"evil": ()})
         assert queue.peek() == gang_of("evil", 0)
     assert len(queue._due._fronts) <= 200
     assert drain(queue) == [*(gang_of("evil", number) for number in range(20)), gang_of("team", 99)]
@@ -190,6 +190,6 @@ async def test_a_gang_that_moves_to_the_front_in_its_pause_goes_first() -> None:
     queue.observe(Freed({"cpu"}))
     queue.mark(C)  # of a lower priority: A and B go before it, pause or not
     made[B] = 1.0
-    queue.eased({"default": [B]})
+    queue.promote({"default": [B]})
     await queue.drain()
     assert drain(queue) == [B, A, C]

@@ -59,8 +59,8 @@ def test_pauses_that_have_ended_leave_nothing_behind() -> None:
         clock.now += 60
         drain(queue)
         queue.requeue(A, Requeue.failed(ANYTHING), seen=queue.changes)
-    assert len(queue._pausing._fronts) < 300
-    assert sum(len(members.heap) for groups in queue._pausing._groups.values() for members in groups.values()) < 300
+    assert len(queue._in_backoff._fronts) < 300
+    assert sum(len(members.heap) for groups in queue._in_backoff._groups.values() for members in groups.values()) < 300
 
 
 def test_a_change_of_a_gang_that_is_tried_in_its_pause_is_not_slept_over() -> None:

@@ -82,7 +82,7 @@ def test_partially_bound_gangs_go_first_until_their_namespace_has_kept_others_wa
     assert scene.first() == B
     scene.clock.now += 60.0
     assert scene.first() == A
-    assert scene.ranks.eased() == {"default"}
+    assert scene.ranks.promote() == {"default"}
 
 
 async def test_gangs_that_say_they_were_cut_off_keep_another_namespaces_gang_waiting_for_two_seconds_at_most() -> None:

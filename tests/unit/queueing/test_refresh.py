@@ -216,13 +216,13 @@ class Told:
         self.clock, self.records = Clock(1000.0), GangRecords()
         self.retelling = MessageRefresh(lambda key: self.records.of(key).queue, self.clock)
 
-    def turn(self, key: GangKey) -> QueueState:
+    def state(self, key: GangKey) -> QueueState:
         return self.records.of(key).queue
 
     def look(self, key: GangKey, seconds: float = 0.0) -> None:
-        self.retelling.looks(self.turn(key))
+        self.retelling.looks(self.state(key))
         self.clock.now += seconds
-        self.retelling.refused(key, self.turn(key))
+        self.retelling.refused(key, self.state(key))
 
 
 def test_looks_for_messages_take_a_quarter_of_the_time_at_most() -> None:
@@ -274,12 +274,12 @@ def test_changes_cost_the_same_however_many_gangs_wait_and_what_is_over_leaves_n
         told.look(GangKey("default", str(number)))
     asked = 0
 
-    def turn_of(key: GangKey) -> QueueState:
+    def state_of(key: GangKey) -> QueueState:
         nonlocal asked
         asked += 1
-        return told.turn(key)
+        return told.state(key)
 
-    told.retelling._turn_of = turn_of
+    told.retelling._state_of = state_of
     for _ in range(1000):
         told.retelling.changed()
         assert told.retelling.seconds is not None

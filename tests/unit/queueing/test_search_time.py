@@ -34,12 +34,12 @@ def test_those_whose_debt_is_less_are_told_once() -> None:
     shares = SearchTime(clock)
     shares.charge("team", 5.0)
     shares.charge("other", 0.1)
-    assert shares.eased() == set()
+    assert shares.promote() == set()
     clock.now = 50.0
-    assert shares.eased() == {"team"}
-    assert shares.eased() == set()
+    assert shares.promote() == {"team"}
+    assert shares.promote() == set()
     clock.now = 200.0
-    assert shares.eased() == {"team"}
+    assert shares.promote() == {"team"}
     assert shares.level("team") == 0
 
 

@@ -18,19 +18,19 @@ FOUR: CapacityNeed = ((SchedulingSpec((("gpu", 1), ("pods", 1))), 4),)
 class Scene:
     """Gangs that are parked where so many GPUs are free."""
 
-    def __init__(self, free: int = 0, **lacks: WakeUpOn) -> None:
+    def __init__(self, free: int = 0, **wake_on: WakeUpOn) -> None:
         self.free, self.turns = free, defaultdict[GangKey, QueueState](QueueState)
         self.parked = Unschedulable(lambda key: Order(0, True, 2, 0, 0.0, key), self.seats)
-        for name, lack in lacks.items():
+        for name, lack in wake_on.items():
             self.park(GangKey("default", name), lack)
 
     def seats(self, specs: Sequence[SchedulingSpec]) -> Sequence[int]:
         return [self.free // spec.amount("gpu") for spec in specs]
 
-    def park(self, key: GangKey, lacks: WakeUpOn, need: CapacityNeed | None = None) -> None:
-        turn = self.turns[key]
-        turn.need = self.parked.countable(need)
-        self.parked.add(key, turn, lacks)
+    def park(self, key: GangKey, wake_on: WakeUpOn, need: CapacityNeed | None = None) -> None:
+        state = self.turns[key]
+        state.need = self.parked.countable(need)
+        self.parked.add(key, state, wake_on)
 
     def woken(self, *freed: str) -> list[GangKey]:
         self.parked.wake(freed or None)
@@ -86,6 +86,6 @@ def test_seats_that_whoever_was_let_in_left_free_are_counted_once_more_for_the_n
     scene.parked.discard(B, scene.turns[B])
     scene.free = 4
     scene.parked.wake(None)
-    assert (list(scene.parked.admitted(9)), scene.parked.ask_again()) == ([A], True)
-    assert (list(scene.parked.admitted(9)), scene.parked.ask_again()) == ([C], True)
-    assert not scene.parked.ask_again()
+    assert (list(scene.parked.admitted(9)), scene.parked.recount()) == ([A], True)
+    assert (list(scene.parked.admitted(9)), scene.parked.recount()) == ([C], True)
+    assert not scene.parked.recount()

@@ -320,7 +320,7 @@ class World:
         if self.queue.peek() == key:
             return 0.0
         record = self.records.find(key)
-        return math.inf if record is None or record.queue.rings_at is None else record.queue.rings_at - self.now
+        return math.inf if record is None or record.queue.due_at is None else record.queue.due_at - self.now
 
     def counted(self, metric: str, **labels: str) -> float:
         return self.metrics.registry.get_sample_value(f"allaboard_{metric}_total", labels) or 0.0

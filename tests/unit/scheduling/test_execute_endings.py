@@ -154,11 +154,11 @@ async def test_a_whole_gang_is_not_looked_at_again_and_nothing_of_its_way_there_
     async with World() as world:
         key = world.add_half("g", 2, bound=1)
         world.failed(world.begin(key).gang, "no")
-        world.records.of(key).is_given_grace = True
+        world.records.of(key).had_grace = True
         attempt = world.begin(key)
         await world.executor.after_bind(attempt, await world.plan(attempt), answers(attempt.gang, 1))
         record = world.records.of(key)
-        assert (record.queue.attempts, record.is_given_grace, record.partial_bind.is_kept_open if record.partial_bind else None) == (
+        assert (record.queue.attempts, record.had_grace, record.partial_bind.is_kept_open if record.partial_bind else None) == (
             0,
             False,
             False,
@@ -254,11 +254,11 @@ async def test_a_defect_is_told_and_the_gang_is_tried_again_and_finished_if_it_w
 async def test_nothing_is_remembered_of_a_gang_that_is_gone() -> None:
     async with World() as world:
         key, other = world.add_half("g", bound=1), world.add_half("other", bound=1)
-        world.records.partial_bind(other).made_way_for = key
+        world.records.partial_bind(other).released_for = key
         world.failed(world.gang(key), "no")
         world.executor.forget(key)
         assert world.records.find(key) is None
-        assert world.records.partial_bind(other).made_way_for is None
+        assert world.records.partial_bind(other).released_for is None
         assert set(world.queue.sizes().values()) == {0}
 
 
@@ -364,7 +364,7 @@ async def test_when_no_run_of_a_gang_fits_it_waits_for_what_any_of_them_lacks() 
             world.refused(attempt, await world.plan(attempt), Cause(Code.INSUFFICIENT, "cpu"))
             assert world.seconds_until_due(key) == wait
         turn = world.records.of(key).queue
-        assert (turn.need, turn.lacks) == (None, WakeUpOn(frozenset({"cpu", "memory"})))
+        assert (turn.need, turn.wake_on) == (None, WakeUpOn(frozenset({"cpu", "memory"})))
         assert world.gang(key).candidates[0].owner == FIRST_JOB
 
 
@@ -405,7 +405,7 @@ async def test_a_run_that_the_api_server_wants_to_wait_is_not_passed_over_and_go
         await world.executor.after_bind(second, await world.plan(second), refusal)
         assert world.seconds_until_due(key) == 8.0
         assert world.gang(key).candidates == first.gang.candidates
-        assert world.records.of(key).lacks_of_passed is None
+        assert world.records.of(key).wakes_deferred_runs is None
         await world.executor.after_bind(first, await world.plan(first), refusal)
         assert world.gang(key).candidates == first.gang.candidates
 

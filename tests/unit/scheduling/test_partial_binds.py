@@ -75,7 +75,7 @@ def test_healing_goes_before_others_of_its_priority_and_passes_no_higher_one() -
 
 def test_healing_goes_before_nobody_whose_namespace_owes_less_search_time() -> None:
     healing, other = a_gang(*HALF, created=1.0), a_gang(a_pod("x"), created=10.0)
-    assert order_of(other) < order_of(healing, debt=1) < order_of(other, debt=2)
+    assert order_of(other) < order_of(healing, usage=1) < order_of(other, usage=2)
 
 
 def test_no_gang_that_we_left_half_bound_passes_a_higher_priority() -> None:

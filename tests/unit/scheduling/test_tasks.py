@@ -42,7 +42,7 @@ async def test_a_gang_that_was_passed_over_is_due_when_its_work_ends_and_not_bef
     scene = Scene()
     scene.tasks.start(A, scene.work())
     scene.tasks.start(B, scene.work())
-    scene.tasks.pass_over(A)
+    scene.tasks.defer(A)
     assert scene.queue.pop() is None
     await scene.end()
     assert [scene.queue.pop(), scene.queue.pop()] == [A, None]

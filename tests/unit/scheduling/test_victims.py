@@ -103,7 +103,7 @@ async def test_who_is_asked_counts_as_leaving_only_when_it_goes() -> None:
 async def test_who_has_just_made_way_asks_nobody_and_who_was_made_way_for_is_not_asked() -> None:
     scene = Scene(FIRST, SECOND, THIRD)
     half = scene.records.partial_bind(THIRD.key)
-    half.made_way_for, half.leaving = SECOND.key, Leaving(THIRD.bound, NOW + 40)
+    half.released_for, half.leaving = SECOND.key, Leaving(THIRD.bound, NOW + 40)
     assert await scene.asked_by(THIRD, 5) == []
     assert await scene.asked_by(LATE, 4) == ["first"]
 
@@ -116,7 +116,7 @@ async def test_one_that_has_been_whole_is_not_asked() -> None:
 
 async def test_who_has_made_way_for_a_gang_never_has_that_one_make_way_for_it() -> None:
     scene = Scene(FIRST, SECOND)
-    scene.records.partial_bind(FIRST.key).made_way_for = SECOND.key
+    scene.records.partial_bind(FIRST.key).released_for = SECOND.key
     assert await scene.asked_by(FIRST, 2) == []
 
 
