@@ -18,6 +18,7 @@ from allaboard.cluster.view import ClusterView, NodeStore, PodStore
 from allaboard.cluster.volumes import claim_from, volume_from
 from allaboard.gangs.early_pods import EarlyPods
 from allaboard.gangs.job_counts import JobStore, job_counts_from
+from allaboard.gangs.podgroup_reader import PodGroupReader
 from allaboard.gangs.registry import GangDefaults, GangRegistry
 from allaboard.gpu.scraper import Scraper, keep_cards
 from allaboard.kube.client import ApiError, ApiServer
@@ -116,7 +117,7 @@ class App:
         self.has_failed = False
         self._podgroups_listed = asyncio.Event()
         self._reflectors: dict[str, Reflector] = {}
-        self._keeper: PodGroupWriter | None = None
+        self._podgroups: PodGroupReader | None = None
         self._early_pods: EarlyPods | None = None
         self._events: EventRecorder | None = None
         self._scheduler: Scheduler | None = None
@@ -158,7 +159,8 @@ class App:
         writer = self._writer
         controller = settings.scheduler_names[0]
         self._events = events = EventRecorder(server, writer, controller, f"{controller}-{socket.gethostname()}")
-        self._keeper = keeper = PodGroupWriter(server, self.registry, self.records, writer)
+        self._podgroups = podgroups = PodGroupReader(server, self.registry)
+        podgroup_writer = PodGroupWriter(podgroups, self.records, writer)
         if settings.leader_elect:
             self._lease = await self._stack.enter_async_context(self._elect(partial(_lease, settings)))
         lease = self._lease
@@ -172,7 +174,7 @@ class App:
         )
         restarter = JobRestarter(server, self.view, lease, namespaces=settings.namespaces, attempts=settings.bind_attempts)
         waits = WaitClock(self.records)
-        reporter = Reporter(events, PodReporter(server, events, writer), keeper, self.records, waits, self.metrics)
+        reporter = Reporter(events, PodReporter(server, events, writer), podgroup_writer, self.records, waits, self.metrics)
         volumes = self.view.volumes
         backoff = Backoff(settings.backoff_initial_seconds, settings.backoff_max_seconds)
         losses = Losses(self.records, self.registry.root_of, backoff, time.monotonic)
@@ -206,7 +208,7 @@ class App:
         for name, reflector in self._reflectors.items():
             self._spawn(f"reflect {name}", reflector.run(), on_death)
         self._spawn("write", writer.run(binder.wait_until_idle), on_death)
-        self._spawn("resync", self._resync(keeper), on_death)
+        self._spawn("resync", self._resync(podgroups, podgroup_writer), on_death)
         self._deciding = self._spawn("schedule", self._schedule(scheduler, searcher, term), on_death)
         if os.environ.get(CONFIG_VARIABLE):
             reloading = Reloading(settings, self.apply, lambda result: self.metrics.reloads.labels(result).inc())
@@ -250,12 +252,12 @@ class App:
 
     def observe_pod_group(self, event: str | None, raw: dict[str, Any]) -> None:
         """Take what Kopf has heard about a PodGroup."""
-        if self._keeper is None:
+        if self._podgroups is None:
             return
         if event == "DELETED":
-            self._keeper.forget(raw)
+            self._podgroups.forget(raw)
         else:
-            self._keeper.observe(raw)
+            self._podgroups.observe(raw)
 
     def observe_pending_pod(self, event: str | None, raw: dict[str, Any]) -> None:
         """Take what Kopf has heard about a pending pod; that it is pending no more is for the reflector to tell."""
@@ -376,11 +378,12 @@ class App:
                 if task is not asyncio.current_task():
                     task.cancel()
 
-    async def _resync(self, keeper: PodGroupWriter) -> None:
-        """PodGroups come from Kopf, which may lose a deletion; listing them now and then makes up for it."""
+    async def _resync(self, reader: PodGroupReader, writer: PodGroupWriter) -> None:
+        """List PodGroups now and then: they come from Kopf, which may lose a deletion."""
         while True:
             try:
-                await keeper.resync()
+                if await reader.resync():
+                    writer.write_missing()
                 self._podgroups_listed.set()
                 await asyncio.sleep(self.settings.resync_seconds)
             except Exception as error:

@@ -5,7 +5,6 @@ without any CRD gangs that are made by labels are scheduled all the same.
 """
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -14,21 +13,16 @@ from typing import Any
 
 from allaboard.gangs.endings import Endings
 from allaboard.gangs.phases import Ending, ending_of, phase_of
-from allaboard.gangs.podgroup import PodGroup, implicit_pod_group, key_of, owner_references, pod_group_from
-from allaboard.gangs.registry import GangRegistry
-from allaboard.kube.client import ApiError, ApiServer
-from allaboard.kube.lists import pages
+from allaboard.gangs.podgroup import PodGroup, implicit_pod_group, owner_references, pod_group_from
+from allaboard.gangs.podgroup_reader import PodGroupReader
+from allaboard.kube.client import ApiError
 from allaboard.kube.paths import POD_GROUPS, ApiPath
-from allaboard.model.errors import MalformedError
-from allaboard.model.fields import version_number, version_of
 from allaboard.model.gang import Gang, GangKey
 from allaboard.model.pod import Pod
 from allaboard.records.record import GangRecords
 from allaboard.records.report_state import GangStatus, ReportState, Written
 from allaboard.report.status import api_time, pod_group_status
 from allaboard.report.writer import Writer
-
-logger = logging.getLogger(__name__)
 
 
 def utc_now() -> str:
@@ -37,54 +31,27 @@ def utc_now() -> str:
 
 
 class PodGroupWriter:
-    """Creates, mends and updates PodGroups through a ``Writer``, and tells the registry of those it hears of."""
+    """Creates, mends and updates PodGroups through a ``Writer``; the ``reader`` takes what the API server answers."""
 
-    def __init__(
-        self, server: ApiServer, registry: GangRegistry, records: GangRecords, writer: Writer, now: Callable[[], str] = utc_now
-    ) -> None:
-        self._server = server
-        self._registry = registry
+    def __init__(self, reader: PodGroupReader, records: GangRecords, writer: Writer, now: Callable[[], str] = utc_now) -> None:
+        self._reader = reader
+        self._server = reader.server
+        self._registry = registry = reader.registry
         self._records = records
         self._writer = writer
         self._now = now
         self._endings = Endings(registry)
 
-    def observe(self, raw: dict[str, Any]) -> None:
-        """Take a PodGroup as the API server has it."""
-        try:
-            self._registry.observe_group(pod_group_from(raw))
-        except MalformedError as error:
-            logger.warning("a PodGroup can't be understood and is left out: %s", error)
-
     def observe_pod(self, old: Pod | None, new: Pod | None) -> None:
         """Take a change of a pod: how members end outlives their pods."""
         self._endings.observe_pod(old, new)
 
-    def forget(self, raw: dict[str, Any]) -> None:
-        """Take the deletion of a PodGroup, as the API server had it last."""
-        self._registry.forget_group(key_of(raw), version_of(raw))
+    def write_missing(self) -> None:
+        """Write the status of PodGroups that don't show it.
 
-    async def resync(self) -> None:
-        """List all PodGroups, so that one whose deletion nobody told us of is forgotten. Raises ``ApiError``."""
-        found: set[GangKey] = set()
-        version = 0
-        try:
-            async for page in pages(self._server, POD_GROUPS.everywhere):
-                if page.begins:
-                    found, version = set(), version_number(page.version)
-                for raw in page.items:
-                    self.observe(raw)
-                    found.add(key_of(raw))
-        except ApiError as error:
-            if error.status != 404:
-                raise
-            # One 404 may be a hiccup of the API server's discovery; nothing is forgotten for it.
-            logger.warning("PodGroups aren't served by this cluster; install them with: kubectl apply -f crds/")
-            return
-        for key in set(self._registry.groups()) - found:
-            self._registry.forget_group(key, version)
+        The CRD may have been installed, or a PodGroup of ours deleted, since the gang was reported last; or the API server refused a write.
+        """
         for key, told in self._records.report_states():
-            # The CRD may have been installed, or a PodGroup of ours deleted, since its gang was last spoken of; or we were refused.
             if told.opinion and (told.is_unwritten or self._registry.needs_group(key) or self._is_overwritten(key, told)):
                 self._write(key)
 
@@ -146,7 +113,7 @@ class PodGroupWriter:
             elif told.written != Written(group.uid, status, group.status):
                 raw = await self._server.patch(_path(key, "status"), {"status": status})
                 told.written = Written(group.uid, status, pod_group_from(raw).status)
-                self.observe(raw)
+                self._reader.observe(raw)
         told.is_unwritten = False
 
     def _is_overwritten(self, key: GangKey, told: ReportState) -> bool:
@@ -168,7 +135,7 @@ class PodGroupWriter:
 
     async def _create(self, gang: Gang) -> None:
         try:
-            self.observe(
+            self._reader.observe(
                 await self._server.post(
                     POD_GROUPS.within(gang.key.namespace), implicit_pod_group(gang.key, gang.min_member, gang.alive_in_all_runs)
                 )
@@ -176,7 +143,7 @@ class PodGroupWriter:
         except ApiError as error:
             if error.status != 409:
                 raise
-            self.observe(await self._server.get(_path(gang.key)))
+            self._reader.observe(await self._server.get(_path(gang.key)))
 
     async def _mend(self, gang: Gang, group: PodGroup) -> None:
         """Follow the labels and owners of a gang whose PodGroup we made."""
@@ -187,7 +154,7 @@ class PodGroupWriter:
         if group.min_member != gang.min_member:
             patch["spec"] = {"minMember": gang.min_member}
         if patch:
-            self.observe(await self._server.patch(_path(gang.key), patch))
+            self._reader.observe(await self._server.patch(_path(gang.key), patch))
 
 
 def _path(key: GangKey, subresource: str = "") -> ApiPath:

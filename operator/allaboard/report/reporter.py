@@ -51,7 +51,7 @@ class Reporter:
         self,
         events: EventRecorder,
         pods: PodReporter,
-        keeper: PodGroupWriter,
+        podgroup_writer: PodGroupWriter,
         records: GangRecords,
         waits: WaitClock,
         metrics: Metrics,
@@ -61,7 +61,7 @@ class Reporter:
     ) -> None:
         self._events = events
         self._pods = pods
-        self._keeper = keeper
+        self._podgroups = podgroup_writer
         self._records = records
         self._waits = waits
         self._metrics = metrics
@@ -156,9 +156,9 @@ class Reporter:
 
     def advised(self, gang: Gang, message: str, advised: str) -> None:
         """What would help a gang that was refused with ``message``, if that is still the last that was said of it."""
-        opinion = self._keeper.opinion(gang.key)
+        opinion = self._podgroups.opinion(gang.key)
         if opinion is not None and opinion.message == message:
-            self._keeper.tell(gang, replace(opinion, message=advised))
+            self._podgroups.tell(gang, replace(opinion, message=advised))
 
     def strategy_failed(self, gang: Gang, message: str) -> None:
         """The strategy that the gang has chosen has failed, and another decided. Words that change each time are told once a minute."""
@@ -180,7 +180,7 @@ class Reporter:
 
     def binds(self, gang: Gang) -> None:
         """Members are about to be bound, one before the other."""
-        self._keeper.begin_bind(gang)
+        self._podgroups.begin_bind(gang)
 
     def report_bound(
         self, gang: Gang, outcome: Committed, report: SearchReport, seconds: float, surplus: Mapping[str, str] | None = None
@@ -229,7 +229,7 @@ class Reporter:
             self._tell(gang, Code.RETRYING, text)
             self._log(gang, "undone", None, 0.0, text)
         if kept is not None:
-            before, about, message = self._keeper.opinion(gang.key), reference_of(gang), messages.why(gang, kept)
+            before, about, message = self._podgroups.opinion(gang.key), reference_of(gang), messages.why(gang, kept)
             code = before.code if before and before.code.is_waiting else Code.RETRYING
             if about is not None:
                 self._events.warning(about, "KeptOpen", "Binding", message)
@@ -237,7 +237,7 @@ class Reporter:
 
     def unchanged(self, gang: Gang) -> None:
         """Nothing to decide; the PodGroup's counts, or what was last said, may not be so any more."""
-        before = self._keeper.opinion(gang.key)
+        before = self._podgroups.opinion(gang.key)
         if gang.is_whole and gang.bound:
             message = messages.members_bound(len(gang.bound))
             if before is None or before.code is not Code.SCHEDULED or before.message != message:
@@ -248,13 +248,13 @@ class Reporter:
         elif not gang.alive_in_all_runs and not gang.is_single:
             self._none_lives(gang)
             return
-        self._keeper.tell(gang)
+        self._podgroups.tell(gang)
 
     def _none_lives(self, gang: Gang) -> None:
         """Say how a gang has ended; or, if its members were deleted before they ended, that it waits for pods again."""
-        if not self._keeper.is_known(gang):
+        if not self._podgroups.is_known(gang):
             return
-        ending = self._keeper.ending(gang)
+        ending = self._podgroups.ending(gang)
         self._waits.end(gang.key)
         if ending is not None:
             self._say(gang, Code.ENDED, messages.ended(ending))
@@ -264,7 +264,7 @@ class Reporter:
 
     def observe_pod(self, old: Pod | None, new: Pod | None) -> None:
         """Take a change of a pod: how it has ended is told of its gang, and nothing more is told of one that is gone."""
-        self._keeper.observe_pod(old, new)
+        self._podgroups.observe_pod(old, new)
         if new is None and old is not None:
             self._pods.forget(old.uid)
 
@@ -280,7 +280,7 @@ class Reporter:
             has_timed_out=wait is not None and wait.has_timed_out and code.is_waiting,
             is_being_bound=is_being_bound,
         )
-        self._keeper.tell(gang, opinion)
+        self._podgroups.tell(gang, opinion)
 
     def _time_out_if_due(self, gang: Gang, wait: Wait, message: str) -> None:
         """Tell, once, that a gang has waited for longer than it asked to."""

@@ -13,6 +13,7 @@ import pytest
 
 from allaboard.binding.outcomes import Assignment, Committed
 from allaboard.binding.reasons import Held, Kept, MembersMissing, NotFinished, SearchFailed
+from allaboard.gangs.podgroup_reader import PodGroupReader
 from allaboard.gangs.registry import GangRegistry
 from allaboard.kube.client import ApiError, ApiServer
 from allaboard.kube.paths import ApiPath
@@ -79,7 +80,7 @@ class Stage:
     def __init__(self) -> None:
         self.server, self.recorder, self.writer = Server(), Recorder(), Writer(sleep=instantly)
         records = GangRecords()
-        self.keeper = PodGroupWriter(cast(ApiServer, self.server), GangRegistry(["allaboard"]), records, self.writer)
+        self.keeper = PodGroupWriter(PodGroupReader(cast(ApiServer, self.server), GangRegistry(["allaboard"])), records, self.writer)
         self.pods = PodReporter(self.server, self.recorder, self.writer)
         self.now = 0.0
         self.waits = WaitClock(records, lambda: self.now)

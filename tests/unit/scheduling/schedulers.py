@@ -13,6 +13,7 @@ from allaboard.binding.reasons import NoCapacity, SearchFailed
 from allaboard.cluster.view import ClusterView
 from allaboard.gangs.membership import POD_GROUP_LABEL
 from allaboard.gangs.podgroup import PodGroup
+from allaboard.gangs.podgroup_reader import PodGroupReader
 from allaboard.gangs.registry import GangRegistry
 from allaboard.kube.client import ApiServer
 from allaboard.leadership.fencing import Term
@@ -174,7 +175,7 @@ class World:
         ranks = Ranks(self.registry, self.records, self.shares, OVERTAKING, self.clock)
         self.queue = GangQueue(ranks.place, self.registry.knows, self.records, seats=Capacity(self.view), clock=self.clock)
         server, self.writer = cast("ApiServer", self.api), Writer()
-        self.keeper = PodGroupWriter(server, self.registry, self.records, self.writer)
+        self.keeper = PodGroupWriter(PodGroupReader(server, self.registry), self.records, self.writer)
         waits = WaitClock(self.records, self.clock, self.clock)
         teller = PodReporter(server, self.events, self.writer)
         losses = Losses(self.records, self.registry.root_of, BACKOFF, self.clock)
