@@ -39,14 +39,14 @@ class Standstill(ABC):
         """As ``planning.round.Due``."""
 
     @abstractmethod
-    def carry_out(self, answer: Answer, *, is_again: bool) -> None:
+    def answered(self, answer: Answer, *, is_again: bool) -> None:
         """Do what the round answers, so that the next gang is planned around this one.
 
         ``is_again``: the gang was placed before, and the answer is for its surplus.
         """
 
     async def run(self, keys: Iterable[GangKey]) -> None:
-        """Plan gangs until nothing more can be placed. Raises what ``carry_out`` raises."""
+        """Plan gangs until nothing more can be placed. Raises what ``answered`` raises."""
         left: list[GangKey] = []
         surplus: list[GangKey] = []
         await self._rounds(keys, left, surplus, is_again=False)
@@ -68,7 +68,7 @@ class Standstill(ABC):
 
     def _take(self, answer: Answer | None, surplus: list[GangKey], *, is_again: bool) -> None:
         if answer is not None:
-            self.carry_out(answer, is_again=is_again)
+            self.answered(answer, is_again=is_again)
         if isinstance(answer, Placed) and len(answer.assignments) < len(answer.gang.candidates):
             surplus.append(answer.gang.key)
 

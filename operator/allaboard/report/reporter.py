@@ -220,20 +220,22 @@ class Reporter:
 
     def report_release(self, gang: Gang, released: Sequence[Pod], because: Reason, kept: reasons.Kept | None) -> None:
         """Report that bound members were released, and why; and why others are ``kept``, None if none are."""
+        before, message = self._podgroups.opinion(gang.key), messages.why(gang, because)
         if released:
-            message = messages.why(gang, because)
             self._metrics.transactions.labels("undone").inc()
-            self._pods.released(released, f"released: {message}")
             self._metrics.releases.inc(len(released))
+            self._pods.released(released, f"released: {message}")
             text = f"undone, released {', '.join(pod.name for pod in released)}: {message}"
             self._tell(gang, Code.RETRYING, text)
             self._log(gang, "undone", None, 0.0, text)
         if kept is not None:
-            before, about, message = self._podgroups.opinion(gang.key), reference_of(gang), messages.why(gang, kept)
-            code = before.code if before and before.code.is_waiting else Code.RETRYING
-            if about is not None:
-                self._events.warning(about, "KeptOpen", "Binding", message)
-            self._tell(gang, code, message, waiting=Waiting(code, message, {}, code, ""))
+            code = before.code if before and before.code.is_waiting and not released else Code.RETRYING
+            self._tell_kept(gang, code, messages.why(gang, kept))
+
+    def _tell_kept(self, gang: Gang, code: Code, message: str) -> None:
+        if (about := reference_of(gang)) is not None:
+            self._events.warning(about, "KeptOpen", "Binding", message)
+        self._tell(gang, code, message, waiting=Waiting(code, message, {}, code, ""))
 
     def unchanged(self, gang: Gang) -> None:
         """Nothing to decide; the PodGroup's counts, or what was last said, may not be so any more."""

@@ -7,7 +7,7 @@ from allaboard.binding import reasons
 from allaboard.binding.reasons import Reason
 from allaboard.gangs.registry import OVER_LIMIT
 from allaboard.model.gang import Gang
-from allaboard.model.reasons import Cause, Code
+from allaboard.model.reasons import Code
 from allaboard.placement import SearchReport
 from allaboard.records.record import Advice
 from allaboard.report import messages
@@ -51,6 +51,10 @@ def waiting_of(gang: Gang, because: Reason, *, times_overtaken: int = 0, advice:
 
     ``times_overtaken`` is how often other gangs were placed before it.
     """
+    if isinstance(because, reasons.NoCapacity) and because.cause is not None:
+        refusal = messages.refused(gang, because.plan, because.cause, times_overtaken)
+        may_be_advised = because.plan.feasible is False and not gang.is_single
+        return _waiting_for_capacity(gang, refusal, advice if may_be_advised else None, because.plan.search)
     message = messages.why(gang, because)
     of_pods = {pod.uid: message for pod in gang.candidates}
     match because:
@@ -61,10 +65,6 @@ def waiting_of(gang: Gang, because: Reason, *, times_overtaken: int = 0, advice:
         case reasons.MembersMissing():
             short = messages.members_missing_in_short(gang)
             return Waiting(Code.WAITING, message, of_pods, Code.WAITING, "", short=short, pod_reason=Code.WAITING)
-        case reasons.NoCapacity(plan=plan, cause=Cause() as cause):
-            refusal = messages.refused(gang, plan, cause, times_overtaken)
-            may_be_advised = plan.feasible is False and not gang.is_single
-            return _waiting_for_capacity(gang, refusal, advice if may_be_advised else None, plan.search)
     is_told_of_gang = bool(gang.missing) and not gang.is_single
     has_failed = not isinstance(because, reasons.LostSoon)
     return Waiting(

@@ -62,14 +62,13 @@ class Cycle:
         key = attempt.gang.key
         with self.ranks.charged(attempt.gang, attempt.started, attempt.searched_seconds):
             try:
-                if isinstance(answer, Failed) and not isinstance(answer.error, SearchError):
-                    self.executor.defect(key, answer.error)
-                else:
-                    await self._decide(attempt, answer)
+                await self._decide(attempt, answer)
             except Exception as error:
                 self.executor.defect(key, error)
 
     async def _decide(self, attempt: Attempt, answer: Answer) -> None:
+        if isinstance(answer, Failed) and not isinstance(answer.error, SearchError):
+            raise answer.error
         gang = attempt.gang
         if isinstance(answer, Placed | Refused | SearchLonger) and answer.plan is not None and answer.plan.warning:
             self.executor.reporter.strategy_failed(gang, answer.plan.warning)

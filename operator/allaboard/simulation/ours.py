@@ -140,7 +140,7 @@ class _Pending(Standstill):
         """As ``planning.round.Due``: by priority, then as they came."""
         return order_of(self._gangs[key], since=float(self._positions[key]))
 
-    def carry_out(self, answer: Answer, *, is_again: bool) -> None:
+    def answered(self, answer: Answer, *, is_again: bool) -> None:
         """Take the seats of a placed gang; as ``Standstill``."""
         key = answer.gang.key
         match answer:

@@ -131,7 +131,7 @@ class Forecast(Standstill):
         placed = in_surroundings(gang, VolumeView(), self._view, self._levels)
         return Decision(None, placed.hold.message, Code.HELD) if placed.hold else prepared(placed)
 
-    def carry_out(self, answer: Answer, *, is_again: bool) -> None:
+    def answered(self, answer: Answer, *, is_again: bool) -> None:
         """Assign the members of a placed gang in the view, and record what is decided; as ``Standstill``."""
         gang, key = answer.gang, answer.gang.key
         match answer:
