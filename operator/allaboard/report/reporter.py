@@ -35,11 +35,13 @@ _AWAITED_AGAIN_SECONDS = 10.0  # how often they are told that others have come, 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a report of a gang that waits has come to. ``to_advise``: the message for which advice is wanted, empty if none is.
+    """What a report of a gang that waits has come to: the ``message``, empty for a whole gang's surplus.
 
-    ``next_seconds``: when there is more to report; None if there isn't.
+    ``to_advise``: the message for which advice is wanted, empty if none is. ``next_seconds``: when there is more to report; None if
+    there isn't.
     """
 
+    message: str = ""
     to_advise: str = ""
     next_seconds: float | None = None
 
@@ -85,7 +87,7 @@ class Reporter:
         if is_for_pods and not self._tells_pods(gang, waiting.message):
             waiting = replace(waiting, of_pods={}, has_event=False)
         self._publish(gang, waiting, seconds)
-        return Told(waiting.to_advise, self._next_seconds(gang) if is_for_pods else None)
+        return Told(waiting.message, waiting.to_advise, self._next_seconds(gang) if is_for_pods else None)
 
     def _tells_pods(self, gang: Gang, message: str) -> bool:
         """Return whether pods are told now that others don't exist yet, and record that.

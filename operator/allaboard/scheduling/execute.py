@@ -28,7 +28,7 @@ from allaboard.records.history import PlanSummary, Transition
 from allaboard.records.partial_bind import FORWARD_SECONDS
 from allaboard.records.wake_up import WakeUpOn
 from allaboard.report import messages
-from allaboard.report.reporter import Reporter
+from allaboard.report.reporter import Reporter, Told
 from allaboard.scheduling import decide, requeues
 from allaboard.scheduling.attempt import Attempt
 from allaboard.scheduling.decide import Decision
@@ -71,7 +71,8 @@ class Executor:
 
     def begin(self, attempt: Attempt, decision: Decision) -> Coroutine[None, None, None] | None:
         """Do what was decided about a gang as far as it takes no requests; return the rest, None if there is none."""
-        self._record(attempt.gang, decision)
+        if not isinstance(decision, decide.Wait | decide.Search):
+            self._record(attempt.gang, decision)
         match decision:
             case decide.Bind(placed):
                 return self._bind(attempt, placed.plan, self._transaction(attempt, placed))
@@ -181,7 +182,6 @@ class Executor:
         """Do what the answers to its binds make of a gang."""
         gang, now = attempt.gang, self.gangs.clock()
         decision = decide.after_bind(gang, outcome, self.partial_binds.find(gang.key))
-        self._record(gang, decision)
         self.reporter.committed(outcome, _COUNTED.get(type(decision), "open"))
         if isinstance(outcome, Refused) or outcome.failed or outcome.dropped:
             self.queue.observe(Returned())
@@ -190,6 +190,7 @@ class Executor:
                 self.partial_binds.suspect(gang.key)  # the watch may tell that it is partially bound after all
             self._wait(attempt, reasons.NotBound(outcome), outcome.retry_after)
             return
+        self._record(gang, decision)
         surplus = messages.surplus_refusals(plan) if isinstance(decision, decide.Whole) else {}
         waiting_since = self.gangs.waits.of(gang).since
         self.reporter.report_bound(gang, outcome, plan.search, now - attempt.started, surplus if attempt.was_brief else {})
@@ -269,7 +270,8 @@ class Executor:
         settles_at = self._settles_at(gang) if isinstance(because, reasons.MembersMissing) else None
         # A gang that has held capacity in vain leaves it to others for as long.
         pause = max(retry_after, 0.0 if attempt.was_brief else attempt.held_seconds)
-        next_report = None if in_grace else self._report_wait(attempt, because)
+        told = Told() if in_grace else self._report_wait(attempt, because)
+        self._record(gang, decide.Wait(because), told.message)
         wakes_deferred_runs = None
         if not isinstance(because, reasons.Held | reasons.MembersMissing):
             is_bound_to_wait = has_failed and (pause > 0 or self.gangs.records.is_finishing(key))
@@ -281,22 +283,22 @@ class Executor:
             self._facts(gang, lacks_capacity=isinstance(because, reasons.NoCapacity)),
             in_grace=in_grace,
             settles_at=settles_at,
-            next_report=next_report,
+            next_report=told.next_seconds,
             wakes_deferred_runs=wakes_deferred_runs,
             need=need_of(gang) if isinstance(because, reasons.NoCapacity) else None,
             pause=pause,
         )
         self._requeue(attempt, requeues.of_wait(gang, because, facts))
 
-    def _report_wait(self, attempt: Attempt, because: Reason) -> float | None:
-        """Report why a gang waits; return in how many seconds there is more to report, None if there isn't."""
+    def _report_wait(self, attempt: Attempt, because: Reason) -> Told:
+        """Report why a gang waits, and have advice looked for if that may help."""
         gang = attempt.gang
         if isinstance(because, reasons.MembersMissing):
             because = reasons.MembersMissing(run_was_whole(gang, self.gangs.records.find(gang.key)))
         told = self.reporter.report_wait(gang, because, self.gangs.clock() - attempt.started)
         if told.to_advise:
             self.advisor.want(gang.key, told.to_advise)
-        return told.next_seconds
+        return told
 
     def _settles_at(self, gang: Gang) -> float | None:
         """Return when a gang is content with the replacements that exist; None if it isn't.
@@ -355,29 +357,24 @@ class Executor:
         if (record := self.gangs.records.find(key)) is not None:
             record.had_grace = False
 
-    def _record(self, gang: Gang, decision: Decision) -> None:
-        """Add a decision to the history of its gang, and to that of all gangs."""
-        if isinstance(decision, decide.Search):
-            return
+    def _record(self, gang: Gang, decision: Decision, message: str = "") -> None:
+        """Add a decision to the history of its gang, and to that of all gangs. ``message``: what was reported of it, if that is known."""
         because, now = getattr(decision, "because", None), self.gangs.waits.now()
-        text, reason = ("", "") if because is None else (messages.why(gang, because), type(because).__name__)
-        entry = Transition.of(now, type(decision).__name__, reason, text)
-        history = self.gangs.records.of(gang.key).history
+        reason = "" if because is None else type(because).__name__
+        if isinstance(because, reasons.NoCapacity) and because.cause is not None:
+            reason = str(because.cause.code)
+        history, entry = self.gangs.records.of(gang.key).history, Transition.of(now, type(decision).__name__, reason, message)
         history.add(entry)
         self.gangs.records.decisions.add(gang.key, entry)
-        plan = plan_of(decision)
-        if plan is not None:
-            search = plan.search
-            history.plan = PlanSummary(
-                now,
-                plan.feasible,
-                len(plan.assignments),
-                len(plan.unplaced),
-                search.score,
-                search.generations,
-                search.stopped_by,
-                search.found_by,
-            )
+        if (plan := plan_of(decision)) is not None:
+            history.plan = summary_of(now, plan)
+
+
+def summary_of(now: float, plan: Plan) -> PlanSummary:
+    """Return the summary of a plan that was made ``now``, in seconds since the epoch."""
+    search = plan.search
+    numbers = len(plan.assignments), len(plan.unplaced), search.score, search.generations
+    return PlanSummary(now, plan.feasible, *numbers, search.stopped_by, search.found_by)
 
 
 def plan_of(decision: Decision) -> Plan | None:

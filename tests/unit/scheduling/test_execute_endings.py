@@ -454,7 +454,7 @@ async def test_decisions_are_kept_for_each_gang_and_for_all() -> None:
             world.now += 100.0
         history = world.records.of(key).history
         (transition,) = history.transitions
-        assert (transition.decision, transition.reason, transition.times) == ("Wait", "NoCapacity", 30)
+        assert (transition.decision, transition.reason, transition.times) == ("Wait", str(Code.INSUFFICIENT), 30)
         assert transition.last_at - transition.first_at == 2900.0
         assert history.plan is not None
         assert (history.plan.feasible, history.plan.placed, history.plan.unplaced) == (False, 1, 1)
