@@ -160,8 +160,9 @@ class Executor:
     # Bind
 
     def _transaction(self, attempt: Attempt, placed: Placed) -> Transaction:
-        """Return the transaction that binds a gang. Its capacity is assumed from now on."""
+        """Return the transaction that binds a gang. Its capacity is assumed from now on: nothing may fail before it commits."""
         attempt.gang, key = placed.gang, placed.gang.key
+        self.reporter.binds(placed.gang)
         if placed.is_turn or placed.overtaken:
             self.queue.placed(key if placed.is_turn else None, placed.overtaken)
         # After a rollback each member is dry-run: one pod that is refused would undo the gang for ever.
@@ -171,7 +172,6 @@ class Executor:
 
     async def _bind(self, attempt: Attempt, plan: Plan, transaction: Transaction) -> None:
         gang, began = attempt.gang, self.gangs.clock()
-        self.reporter.binds(gang)
         outcome = await transaction.commit()
         attempt.held_seconds = self.gangs.clock() - began
         if isinstance(outcome, Committed) and outcome.in_doubt:

@@ -3,6 +3,7 @@
 import asyncio
 from contextlib import suppress
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -220,3 +221,14 @@ async def test_a_scheduler_that_stops_waits_for_no_pods_of_the_jobs_that_it_has_
             with suppress(asyncio.CancelledError):
                 await running
         assert world.api.resumes.is_set()
+
+
+async def test_a_defect_before_the_first_bind_keeps_no_capacity(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with World(cpus=2) as world:
+        key = world.add("g")
+        monkeypatch.setattr(world.keeper, "begin_bind", Mock(side_effect=[RuntimeError("a defect"), None]))
+        await world.cycle()
+        assert (world.api.asked, world.view.counts["assumed_pods"]) == ([], 0)
+        world.now += world.seconds_until_due(key)
+        await world.cycle()
+        assert world.said(key) == "2 members bound"
