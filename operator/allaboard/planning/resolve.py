@@ -167,7 +167,7 @@ def _merged(labels: Collection[Labels]) -> _Known:
 
 
 def _required_domains(gang: Gang, view: ClusterView) -> dict[str, tuple[Terms, ...]]:
-    """Where candidates must go because members are there that they must be together with, by uid."""
+    """Return the nodes that candidates must go to because bound members are there that must share a domain with them, by UID."""
     found: dict[str, tuple[Terms, ...]] = {}
     for (label, _), members in gang.together.items():
         nodes = (view.node(pod.node_name) for pod in members if pod.node_name)

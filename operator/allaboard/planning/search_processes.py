@@ -156,8 +156,8 @@ class Searcher:
 
         Raises ``SearchError``.
         """
-        cells = len(contest.gangs) * len(contest.problem.nodes)
-        if is_easy and cells <= _INLINE_PLACES and contest.problem.seats.size <= _INLINE_CELLS:
+        places = len(contest.gangs) * len(contest.problem.nodes)
+        if is_easy and places <= _INLINE_PLACES and contest.problem.seats.size <= _INLINE_CELLS:
             return place_together(contest, self._joint)
         return await self._first.run(place_together, contest, self._joint)
 
