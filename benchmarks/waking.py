@@ -41,7 +41,7 @@ def full(nodes: int) -> ClusterView:
 
 async def measure(view: ClusterView, gangs: int, needs: int, wakes: int) -> tuple[float, float, int]:
     """Seconds a wake that helps nobody takes, the median and the longest, and how many are due when one node's GPUs come free."""
-    queue = GangQueue(lambda key: Order(0, True, 2, 0, float(key.name), key), seats=Capacity(view))
+    queue = GangQueue(lambda key: Order(0, True, 2, 0, float(key.name), key), slots=Capacity(view))
     specs = [SchedulingSpec((("cpu", 1000 + each), (GPU, 1), ("pods", 1))) for each in range(needs)]
     for number in range(gangs):
         need = ((specs[number % needs], SIZE),)

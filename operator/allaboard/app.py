@@ -108,7 +108,7 @@ class App:
             self.records,
             backoff=Backoff(settings.backoff_initial_seconds, settings.backoff_max_seconds),
             overtaking=overtaking,
-            seats=Capacity(self.view),
+            slots=Capacity(self.view),
         )
         self.view.listen(self._note_excess)
         self.view.anti_affinity.on_excess = self.registry.on_excess = lambda limit: self.metrics.over_limit.labels(limit).inc()

@@ -1,1 +1,1 @@
-"""From a gang to a plan: what its members ask of nodes, the problem, and the processes that search."""
+"""Searches for placements of the gangs that are due, one planning round after another."""

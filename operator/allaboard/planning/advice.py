@@ -1,8 +1,8 @@
-"""What would help a gang that was refused, found when nothing else is due and told at the end of its PodGroup's message.
+"""Finds what would let a refused gang fit, when no gang is due, and appends it to the message of the gang's PodGroup.
 
-It takes longer than a refusal (tens of milliseconds for hundreds of nodes), so no gang waits for it: refusals are told at once, and
-what would help is added when the cycle has come to its end, one gang after another, in the process that searches. While a gang is refused
-in the same words the advice is looked for again only once in a while: a gang that it names may have left.
+Advice takes longer than a refusal (tens of milliseconds for hundreds of nodes), so no gang waits for it. A refusal is reported at once.
+Advice is added at the end of the cycle, for one gang after another, by the search process. While a gang is refused with the same message
+its advice is renewed only once in a while: a gang that the advice names may have left.
 """
 
 import asyncio
@@ -25,32 +25,32 @@ from allaboard.report import messages
 logger = logging.getLogger(__name__)
 
 _MOST_LEAVERS = 200
-_FRESH_SECONDS = 2.0  # advice is true for so long at least, as far as this goes
-_REST_SHARE = 3.0  # so many times longer than known advice took to be found again, no other is
+_FRESH_SECONDS = 2.0  # advice is taken to be true for so long
+_REST_SHARE = 3.0  # after renewed advice no other is renewed for so many times as long as the search took
 
 
 def leavers(gang: Gang, gangs: Iterable[Gang]) -> dict[str, Gang]:
-    """The gangs that hold seats, by key: those of the lowest priority first, then those with fewest members bound."""
+    """Return the gangs with bound members, by key: those of the lowest priority first, then those with the fewest bound."""
     others = [other for other in gangs if other.key != gang.key and not other.is_single and other.bound_in_all_runs]
     others.sort(key=lambda other: (other.priority, len(other.bound_in_all_runs), other.key))
     return {str(other.key): other for other in others[:_MOST_LEAVERS]}
 
 
 def reach(gang: Gang, problem: Problem, snapshot: Snapshot, others: Mapping[str, Gang], filters: NodeFilters) -> Reach:
-    """What advice for ``gang`` is found from, when any of ``others`` might leave; ``problem`` is that of placing it."""
+    """Return what advice for ``gang`` is computed from, if any of ``others`` might leave; ``problem`` is that of placing ``gang``."""
     bound = [(key, other.bound_in_all_runs) for key, other in others.items()]
     return reach_of(problem, gang.candidates, snapshot, bound, rules_of(gang), filters)
 
 
 def sentence(gang: Gang, relief: Relief, others: Mapping[str, Gang]) -> str:
-    """The advice in words; empty when there is none."""
+    """Return the advice as a sentence; empty if there is none."""
     return messages.advice(gang, relief, others.get(relief.leaver) if relief.leaver else None)
 
 
 class Advisor:
-    """Remembers what gangs were refused for, and in idle moments has somebody ``find`` out what would help.
+    """Remembers the refusals of gangs, and has advice found when no gang is due.
 
-    ``find`` gives the advice for a gang, ``tell`` replaces a message of the gang by another if that is still what is said.
+    ``find`` returns the advice for a gang. ``tell`` replaces a message of the gang by another, if that message is still the one reported.
     """
 
     def __init__(
@@ -65,11 +65,11 @@ class Advisor:
         self._tell = tell
         self._clock = clock
         self._rests_until = -math.inf
-        self._wanted: list[GangKey] = []  # for whom it may be
+        self._wanted: list[GangKey] = []  # may include gangs that no longer want advice
         self._task: asyncio.Task[None] | None = None
 
     def want(self, key: GangKey, message: str) -> None:
-        """Have advice looked for, for a gang that was refused with ``message``, unless it is known and fresh."""
+        """Have advice found for a gang that was refused with ``message``, unless known advice is fresh."""
         advice = self._records.of(key).advice
         if advice.known_for != message or self._clock() >= max(advice.found_at + _FRESH_SECONDS, self._rests_until):
             if not advice.wanted_for:
@@ -77,17 +77,17 @@ class Advisor:
             advice.wanted_for = message
 
     def forget(self, key: GangKey) -> None:
-        """The gang isn't refused any more."""
+        """Forget the advice of a gang that isn't refused any more."""
         if (record := self._records.find(key)) is not None:
             record.advice = Advice()
 
     def work(self) -> None:
-        """Nothing is due: look for what is wanted."""
+        """Find the wanted advice, since no gang is due."""
         if self._wanted and (self._task is None or self._task.done()):
             self._task = asyncio.create_task(self._look(), name="advice")
 
     async def stop(self) -> None:
-        """Look no further."""
+        """Stop finding advice."""
         if self._task is not None:
             self._task.cancel()
             with suppress(asyncio.CancelledError):

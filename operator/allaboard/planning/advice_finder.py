@@ -1,4 +1,4 @@
-"""Finds advice for gangs that were refused, and has it reported."""
+"""Finds advice for refused gangs, and has it reported."""
 
 from dataclasses import dataclass
 
@@ -11,21 +11,21 @@ from allaboard.report.reporter import Reporter
 
 @dataclass(frozen=True, slots=True)
 class AdviceFinder:
-    """What ``advice.Advisor`` takes its advice from, and where it reports it."""
+    """Finds the advice that an ``advice.Advisor`` asks for, and reports it."""
 
     gangs: KnownGangs
     planner: Planner
     reporter: Reporter
 
     async def find(self, key: GangKey) -> str:
-        """Return what would help a gang that can't be placed; empty when nothing is known to, or the gang isn't refused any more."""
+        """Return what would let a refused gang fit; empty if nothing is known to, or the gang isn't refused any more."""
         gang = self.gangs.current(key)
         if gang is None or not gang.can_act or not gang.missing:
             return ""
         return await self.planner.advice(prepared(gang), self.gangs.registry.bound_gangs())
 
     def tell(self, key: GangKey, message: str, advised: str) -> None:
-        """Report ``advised`` instead of ``message``, if that is still the last that was reported of the gang."""
+        """Report ``advised`` instead of ``message``, if ``message`` is still the gang's last report."""
         gang = self.gangs.registry.gang(key)
         if gang is not None:
             self.reporter.advised(gang, message, advised)

@@ -1,4 +1,4 @@
-"""What a planning round answers about a gang, as values."""
+"""The answers of a planning round about a gang, as values."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ from allaboard.planning.prepared import PreparedGang
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A gang whose plan holds now: ``assignments`` were checked against the cluster and the gang as they are.
+    """A gang whose plan holds now: ``assignments`` were checked against the current state of the cluster and the gang.
 
-    ``is_turn``: the gang takes its turn in the queue, rather than being placed in the turn of a gang that it was planned with.
-    ``overtaken`` are gangs that would fit in queue order, and don't because of the gangs that were planned together.
+    ``is_turn``: the gang is placed in its own queue position, not together with a gang before it. ``overtaken`` are gangs that would fit in
+    queue order, and don't because of the gangs that were planned together.
     """
 
     gang: PreparedGang
@@ -40,7 +40,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class SearchLonger:
-    """A gang for which a short search found neither a placement nor a proof. Without a ``plan`` the search was ended: it took too long."""
+    """A gang for which a short search found neither a placement nor a proof. ``plan`` is None if the search took too long and was ended."""
 
     gang: PreparedGang
     plan: Plan | None
@@ -48,7 +48,7 @@ class SearchLonger:
 
 @dataclass(frozen=True, slots=True)
 class Outdated:
-    """A gang whose plan doesn't hold any more, since the gang or the cluster has changed during the search."""
+    """A gang whose plan doesn't hold any more, since the gang or the cluster changed during the search."""
 
     gang: PreparedGang
     unfit: Unfit
@@ -56,7 +56,7 @@ class Outdated:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A gang whose search failed: by a ``SearchError``, or by any other exception, which is a defect."""
+    """A gang whose search failed: with a ``SearchError``, or with any other exception, which is a defect."""
 
     gang: PreparedGang
     error: Exception

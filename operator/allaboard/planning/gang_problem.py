@@ -1,4 +1,4 @@
-"""A gang that is to be placed, as a problem for the search."""
+"""Builds the search problem of placing a gang."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -17,24 +17,24 @@ from allaboard.settings.options import Settings
 
 @dataclass(frozen=True, slots=True)
 class Packings:
-    """How nodes are scored: by the profile of a gang's scheduler name, unless the gang wants something else than that; else by ours."""
+    """How nodes are scored: by the profile of the gang's scheduler name, unless the gang has chosen another objective; else by ``ours``."""
 
     ours: Packing = PACKING
     profiles: Mapping[str, tuple[Objective, FitScoring]] = field(default_factory=dict)
 
     @classmethod
     def by(cls, settings: Settings) -> Self:
-        """Those of the operator's settings."""
+        """Return the packings of the operator's settings."""
         return cls(settings.packing.parsed, {name: (profile.objective, profile.scoring) for name, profile in settings.profiles.items()})
 
     def of(self, gang: Gang) -> Packing | FitScoring:
-        """How nodes are scored for ``gang``."""
+        """Return how nodes are scored for ``gang``."""
         objective, scoring = self.profiles.get(gang.scheduler_name, (None, None))
         return scoring if scoring is not None and gang.objective is objective else self.ours
 
 
 def problem_of(gang: Gang, minimum: int, snapshot: Snapshot, filters: NodeFilters, packing: Packing | FitScoring) -> Problem:
-    """The placement of the candidates of ``gang``, at least ``minimum`` of them and of each role what it lacks."""
+    """Return the problem of placing the candidates of ``gang``: at least ``minimum`` of them, and what each role lacks."""
     return build_problem(
         gang.candidates,
         minimum,
@@ -48,7 +48,7 @@ def problem_of(gang: Gang, minimum: int, snapshot: Snapshot, filters: NodeFilter
 
 
 def draft_of(gang: Gang, minimum: int, snapshot: Snapshot, packer: Packer, packing: Packing | FitScoring) -> Draft:
-    """The same, to be built elsewhere."""
+    """Return the problem of ``problem_of`` as a ``Draft``, which a worker process builds."""
     return Draft(
         pods=[Asking(pod.uid, pod.spec) for pod in gang.candidates],
         minimum=minimum,
@@ -62,13 +62,13 @@ def draft_of(gang: Gang, minimum: int, snapshot: Snapshot, packer: Packer, packi
 
 
 def size_of(gang: Gang, nodes: int) -> int:
-    """How much there is to look at to build the problem of a gang: cells of a quarter to half a microsecond each."""
+    """Return the size of a gang's problem in cells, which take a quarter to half a microsecond each to build."""
     specs = {id(pod.spec): pod.spec for pod in gang.candidates}  # equal specs are mostly one object
     return nodes * sum(1 + spec.rules for spec in specs.values())
 
 
 def waiting_of(gang: Gang, seed: int, *, is_protected: bool) -> Waiting:
-    """The same for a gang that is placed together with others."""
+    """Return ``gang`` as it enters a contest with gangs that are placed together."""
     return Waiting(
         pods=gang.candidates,
         minimum=gang.least,

@@ -1,4 +1,4 @@
-"""What the scheduler knows of gangs: from the cluster, and from what it remembers of each."""
+"""What the scheduler knows of each gang: its state in the cluster, and its record."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from allaboard.records.waiting import WaitClock
 
 @dataclass(frozen=True, slots=True)
 class KnownGangs:
-    """The gangs of the cluster, with what is remembered of each. ``clock`` is monotonic, in seconds."""
+    """The gangs of the cluster, with their records. ``clock`` is monotonic, in seconds."""
 
     registry: GangRegistry
     records: GangRecords
@@ -27,16 +27,16 @@ class KnownGangs:
     levels: Levels = field(default_factory=lambda: LEVELS)
 
     def current(self, key: GangKey) -> Gang | None:
-        """Return a gang as it is now, its members with what their volumes and the pods around them ask of nodes; None if it is gone."""
+        """Return the current state of a gang, with what volumes and other pods require of its members' nodes; None if it is gone."""
         gang = self.registry.gang(key)
         if gang is None:
             return None
         return in_surroundings(settled(gang, self.records.find(key), self.clock()), self.view.volumes, self.view, self.levels)
 
     def next_look(self, gang: Gang) -> float | None:
-        """Return when the gang must be looked at even if nothing happens, on the clock; None if it needn't be.
+        """Return when the gang must be attempted even if nothing changes, on the clock; None if it needn't be.
 
-        A time of its own partial bind is over then, or of that of a gang whose capacity it may wait for.
+        That is when a deadline of its own partial bind ends, or of one of a gang whose capacity it may wait for.
         """
         now, mine = self.clock(), self.records.find_partial_bind(gang.key)
         times = list(mine.times()) if mine else []

@@ -1,8 +1,8 @@
-"""Searches that take long, beside the cycle: one at a time, in a process of their own, and the namespaces in turn.
+"""Orders long searches, which run beside the cycle: one at a time, in a process of their own, and the namespaces in turn.
 
-A gang comes here when a short search has found neither seats for it nor a proof that there are none. Nothing but its key and its place in
-the queue waits, and its problem is made when its turn comes. Whoever has many such gangs waits for himself: next is a gang of the namespace
-that has used the least of this process lately, and of that namespace's the first in queue order.
+A gang comes here when a short search has found neither a placement nor a proof that there is none. Only its key and its place in the queue
+wait; its problem is built when its search begins. A namespace with many such gangs delays only itself. Next is a gang of the namespace that
+has used the least of this process lately, and of that namespace the first in queue order.
 """
 
 import asyncio
@@ -19,12 +19,12 @@ from allaboard.records.sort_key import Order
 
 
 class SearchAbandonedError(Exception):
-    """Nobody wants to know any more."""
+    """The search was ended because its result isn't wanted any more."""
 
 
 @dataclass(slots=True)
 class LongSearches:
-    """The line of gangs that wait for a long search, and the one that is going on. ``len`` is how many wait."""
+    """The gangs that wait for a long search, and the one that is searched for. ``len`` is the number that wait."""
 
     records: GangRecords
     clock: Callable[[], float]
@@ -39,18 +39,18 @@ class LongSearches:
 
     @property
     def is_idle(self) -> bool:
-        """Whether who comes now is next."""
+        """Whether a gang that joins now is next."""
         return self._running is None and not self._lines
 
     def join(self, key: GangKey, place: Order) -> None:
-        """Have ``key``, whose ``place`` is that in the queue, searched for when its turn comes."""
+        """Queue ``key`` for a long search; ``place`` is its place in the queue."""
         self.records.of(key).long_search = place
         if key.namespace not in self._lines:
             self._lines[key.namespace] = LazyHeap(self._place)
         self._lines[key.namespace].push(key)
 
     def leave(self, key: GangKey) -> None:
-        """It is looked at anew, or gone: it waits no more."""
+        """Remove ``key`` from the waiting gangs: it is attempted again, or gone."""
         if (record := self.records.find(key)) is not None and record.long_search is not None:
             record.long_search = None
             if line := self._lines.get(key.namespace):
@@ -59,7 +59,10 @@ class LongSearches:
                     del self._lines[key.namespace]
 
     def next(self) -> GangKey | None:
-        """Take out the gang whose turn it is, ``None`` while another has its turn or nobody waits. It ends with ``search``, or ``done``."""
+        """Return the gang whose turn it is, and remove it; None during another gang's turn, or if no gang waits.
+
+        The turn ends with ``search``, or with ``done``.
+        """
         if self._is_stopped or self._running is not None or not self._lines:
             return None
         _, first = min((self.shares.used(namespace), line.first()) for namespace, line in self._lines.items())
@@ -72,16 +75,16 @@ class LongSearches:
         return self.records.of(key).long_search or order_of_gone(key)
 
     def done(self, key: GangKey) -> None:
-        """The turn of ``key`` is over."""
+        """End the turn of ``key``."""
         if key == self._running:
             self._running = None
 
     async def search(
         self, key: GangKey, work: Callable[[], Awaitable[Plan]], afterwards: Callable[[Plan], Awaitable[None]] | None = None
     ) -> Plan:
-        """What ``work`` finds for ``key``; its time is counted whatever comes of it. What is done ``afterwards`` is of the same turn.
+        """Return what ``work`` finds for ``key``, then do what is to be done ``afterwards`` within the same turn.
 
-        Raises ``SearchAbandonedError``, and what they raise.
+        The time of ``work`` is charged whatever the result. Raises ``SearchAbandonedError``, and what ``work`` and ``afterwards`` raise.
         """
         try:
             plan = await self._found(key, work)
@@ -105,16 +108,16 @@ class LongSearches:
             self.shares.charge(key.namespace, self.clock() - started)
 
     def is_searching(self, key: GangKey) -> bool:
-        """Whether the search that is going on is for ``key``."""
+        """Return whether the running search is for ``key``."""
         return self._search is not None and key == self._running
 
     def abandon(self, key: GangKey) -> None:
-        """End the search for ``key``, and the process with it, if it is going on."""
+        """End the search for ``key``, and its process, if it is running."""
         if self._search is not None and key == self._running:
             self._search.cancel()
 
     def stop(self) -> None:
-        """Search no more, not even to the end of what is going on."""
+        """Begin no more searches, and end the running one."""
         self._is_stopped = True
         self._lines.clear()
         if self._search is not None:

@@ -1,8 +1,8 @@
-"""``spec.minResources``: what must be free in the cluster before a gang starts, beside room for its members.
+"""``spec.minResources``: what must be free in the cluster before a gang starts, besides capacity for its members.
 
-Job operators write it for members that don't exist yet. Example: a Spark driver asks for 1 cpu, is a gang of one, and makes executors
-that ask for 3 more; with minResources of 4 cpu the driver starts once 4 cpu are free. As in coscheduling (``CheckClusterResource``) the sum
-over the nodes counts, however it is spread; nothing is kept for members that come later; a gang with a bound member isn't asked.
+Job operators write it for members that don't exist yet. Example: a Spark driver requests 1 cpu, is a gang of one, and creates executors
+that request 3 more. With minResources of 4 cpu the driver starts once 4 cpu are free. As in coscheduling (``CheckClusterResource``) the sum
+over the nodes counts, however it is spread. Nothing is reserved for members that come later. A gang with a bound member isn't checked.
 """
 
 from collections import Counter
@@ -19,9 +19,9 @@ from allaboard.placement.relief.causes import whole_amounts
 
 
 def beyond_members(gang: Gang) -> dict[str, int]:
-    """Return what must be free of each resource of which minResources asks for more than the members take that start.
+    """Return each resource of which minResources asks for more than the starting members take, with the amount that must be free.
 
-    It is empty for most gangs: who has room for its members has what they ask for.
+    Empty for most gangs: if their members fit, minResources is met.
     """
     if not gang.min_resources or gang.bound or not gang.candidates:
         return {}
@@ -30,7 +30,7 @@ def beyond_members(gang: Gang) -> dict[str, int]:
     least = gang.least
 
     def taken(resource: str) -> int:
-        """Return what as many members take as must start, those that ask for least."""
+        """Return what the least number of members takes that must start, those with the smallest requests."""
         left, total = least, 0
         for amount, pods in sorted((kinds[kind].get(resource, 0), pods) for kind, pods in number.items()):
             total += amount * min(left, pods)
@@ -41,9 +41,9 @@ def beyond_members(gang: Gang) -> dict[str, int]:
 
 
 def shortage_of(gang: Gang, snapshot: Snapshot) -> Shortage | None:
-    """Return the resource of minResources of which least is free for what is asked, ``None`` when enough is free of each.
+    """Return the resource of minResources with the smallest share free; None if enough is free of each.
 
-    What members hold that are terminating counts as free. Nodes that take no pods count as full.
+    Resources of terminating members count as free. Nodes that take no pods count as full.
     """
     wanted = beyond_members(gang)
     if not wanted:
@@ -59,7 +59,7 @@ def shortage_of(gang: Gang, snapshot: Snapshot) -> Shortage | None:
 
 
 def refusal(gang: Gang, snapshot: Snapshot, short: Shortage) -> Plan:
-    """Return the plan of a gang that doesn't start for want of ``short``: nobody is placed, and there is nothing to search for."""
+    """Return the plan of a gang that lacks ``short``: no pod is placed, and there is nothing to search for."""
     pods = tuple(pod.uid for pod in gang.candidates)
     nodes = len(snapshot.nodes)
     reasons = ((Reason(Kind.MIN_RESOURCES, short.resource), nodes),) if nodes else ()
@@ -74,7 +74,7 @@ def refusal(gang: Gang, snapshot: Snapshot, short: Shortage) -> Plan:
 
 
 def cause(snapshot: Snapshot, short: Shortage) -> Cause:
-    """Return why a gang doesn't start that wants ``short``: the nodes don't have as much, or it isn't free."""
+    """Return why a gang that lacks ``short`` doesn't start: the nodes don't have that much, or it isn't free."""
     has, _ = whole_amounts(snapshot, [short.resource])
     rule = Reason(Kind.MIN_RESOURCES, short.resource)
     in_all = int(has.sum())

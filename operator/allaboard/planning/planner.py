@@ -1,10 +1,10 @@
-"""Has placements searched for: of one gang, or of several that contend for the same seats.
+"""Searches for the placement of one gang, or of several that contend for the same capacity.
 
-Gangs that are due at once contend when some order of them may leave somebody out (``placement.contest``). Then they are placed together,
-and the queue counts who is overtaken; otherwise each is searched for in its turn, which is as good. Many single pods are placed together
-anyhow: that takes less time.
+Gangs that are due at once contend if some order of them may leave one out (``placement.contest``). Then they are placed together, and the
+queue counts the overtaken ones. Otherwise each is searched for in queue order, which is as good. Many single pods are placed together in
+any case: that takes less time.
 
-Others wait for these searches, so they are short, and their time is charged to the gangs' namespaces.
+Other gangs wait for these searches. So they are short, and their time is charged to the gangs' namespaces.
 """
 
 import logging
@@ -45,10 +45,10 @@ from allaboard.report.messages import violation
 logger = logging.getLogger(__name__)
 
 SEED = 42
-"""The seed of the scheduler's searches, to which each gang and attempt adds its own; ``allaboard simulate --seed`` uses others, too."""
+"""The seed of the scheduler's searches, to which each gang and attempt adds its own; ``allaboard simulate --seed`` sets others."""
 
-_MOST_CELLS = 100_000  # kinds of pods and their rules times nodes: what takes longer to prepare would hold the event loop up
-_REST_SECONDS = 60.0  # for a strategy that hasn't answered, from the gangs of a namespace
+_MOST_CELLS = 100_000  # kinds of pods and their rules times nodes: preparing more would hold up the event loop
+_REST_SECONDS = 60.0  # how long a strategy that didn't answer isn't used for the gangs of a namespace
 _MANY = 8  # single pods, which take less time together than one after another
 
 
@@ -56,7 +56,7 @@ class Cluster(Protocol):
     """The cluster whose capacity is searched: the view's, or a simulated one's."""
 
     def snapshot(self, priority: int | None = None) -> Snapshot:
-        """Return the cluster now; with a ``priority``, as a gang of that priority finds it."""
+        """Return the current cluster; with a ``priority``, as it is for a gang of that priority."""
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -65,9 +65,9 @@ class Cluster(Protocol):
 
 @dataclass(slots=True)
 class Planner:
-    """Gathers what a search needs to know, on the event loop; the search itself runs in a worker process.
+    """Gathers the input of a search, on the event loop; the search itself runs in a worker process.
 
-    ``records`` tell of a gang's failed attempts, which change the seed, and whether other gangs may be placed before it.
+    ``records`` give a gang's failed attempts, which change the seed, and whether other gangs may be placed before it.
     """
 
     cluster: Cluster
@@ -79,7 +79,7 @@ class Planner:
     plugin_processes: PluginProcesses = field(default_factory=lambda: PluginProcesses(has_processes=False))
     seed: int = SEED
     _rests: dict[tuple[str, str], float] = field(default_factory=dict)
-    """Until when a strategy isn't asked for the gangs of a namespace."""
+    """When a strategy may be used again for the gangs of a namespace."""
     _filters: NodeFilters = field(default_factory=NodeFilters)
     _packer: Packer = field(default_factory=Packer)
     _repaired: Repaired = field(default_factory=Repaired)
@@ -87,8 +87,8 @@ class Planner:
     async def plan(self, gang: PreparedGang, without: Sequence[Pod] = ()) -> Plan:
         """Return a placement of the missing members, and of as many more as fit; of a whole gang's surplus, at least one.
 
-        The search is short. ``without`` are bound pods that are taken to be gone. The plan's ``warning`` tells that the gang's own
-        strategy has failed. Raises ``SearchError``.
+        The search is short. Bound pods in ``without`` count as gone. The plan's ``warning`` says that the gang's own strategy has failed.
+        Raises ``SearchError``.
         """
         snapshot = self.cluster.snapshot(gang.priority)
         snapshot = snapshot.without(without) if without else snapshot
@@ -112,7 +112,7 @@ class Planner:
         cause = cause_of(gang.candidates, gang.least, snapshot, rules=rules, filters=self._filters, repaired=self._repaired)
         if cause.code is not Code.FRAGMENTED:
             return cause
-        # Without what keeps members from each other, is there room? First without one of the two at a time.
+        # Would the gang fit without the rules that keep members apart? First leave out one of the two at a time.
         has_ports = any(pod.spec.host_ports for pod in gang.candidates)
         attaches = any(pod.spec.attaches for pod in gang.candidates)
         without: list[tuple[Sequence[Candidate], Rules, Reason | None]] = []
@@ -146,7 +146,7 @@ class Planner:
     async def _by_its_strategy(self, gang: Gang, problem: Problem | Draft, snapshot: Snapshot) -> tuple[Plan | None, str]:
         """Return the plan of the strategy that the gang has chosen, and a warning if the strategy has failed.
 
-        Without a plan the search decides: a strategy never says that there is no capacity for the gang.
+        Without a plan the search decides: a strategy never decides that there is no capacity for the gang.
         """
         name, chosen = gang.strategy, (gang.key.namespace, gang.strategy)
         if name == DEFAULT_STRATEGY:
@@ -158,7 +158,7 @@ class Planner:
             if plan is not None and (wrong := verify(dict(plan.assignments), gang.candidates, snapshot, rules_of(gang))):
                 raise StrategyError(f"its plan is wrong: {violation(wrong[0])}")
         except (StrategyError, SearchError) as error:
-            if isinstance(error, SearchOverrunError):  # the others have waited for it in vain
+            if isinstance(error, SearchOverrunError):  # other gangs have waited for it in vain
                 self._rests = {key: ends for key, ends in self._rests.items() if ends > self.costs.clock()}
                 self._rests[chosen] = self.costs.clock() + _REST_SECONDS
             self.costs.metrics.strategy_failures.labels(name).inc()
@@ -171,10 +171,10 @@ class Planner:
         return problem_of(gang, gang.least, snapshot, self._filters, self.packings.of(gang))
 
     async def plan_together(self, gangs: Sequence[PreparedGang]) -> tuple[dict[GangKey, Plan], list[GangKey]]:
-        """Plans for those of ``gangs``, in queue order, that are to be placed now, in the order in which they take their seats.
+        """Return plans for the ``gangs`` that are to be placed now, and the gangs that they overtake.
 
-        And who is overtaken by them. Nobody has a plan when the gangs don't contend: then each is to be planned by itself. So are those for
-        which nodes are scored in another way than for the first.
+        ``gangs`` are in queue order; the plans are in the order in which they take capacity. No gang has a plan if the gangs don't contend:
+        each is then planned by itself. So are gangs for which nodes are scored in another way than for the first.
         """
         if len(gangs) < 2:
             return {}, []
@@ -209,9 +209,9 @@ class Planner:
             return await self.searcher.place_together(contest, is_easy=is_easy)
 
     def _preparable(self, gangs: Sequence[PreparedGang]) -> Sequence[PreparedGang]:
-        """The first of ``gangs``, as many as can be prepared at once."""
+        """Return the first of ``gangs``, as many as can be prepared at once."""
         nodes = self.cluster.counts["nodes"]
-        seen: set[int] = set()  # equal specs are mostly one object, which is quicker to tell than that they are equal
+        seen: set[int] = set()  # equal specs are mostly one object, and an identity is quicker to compare
         specs: set[SchedulingSpec] = set()
         objectives = set()
         for number, gang in enumerate(gangs):
@@ -224,7 +224,7 @@ class Planner:
         return gangs
 
     async def advice(self, gang: PreparedGang, gangs: Sequence[Gang]) -> str:
-        """Return what would help a gang that can't be placed, ``gangs`` being all there are; empty when nothing is known to."""
+        """Return what would let a refused gang fit, ``gangs`` being all there are; empty if nothing is known to."""
         snapshot = self.cluster.snapshot(gang.priority)
         if min_resources.shortage_of(gang, snapshot):
             return ""  # the refusal has the numbers
@@ -240,6 +240,6 @@ class Planner:
         return record is not None and self.overtaking.is_over(record.queue, self.costs.clock())
 
     def _seed(self, gang: Gang) -> int:
-        """Return a seed of the gang and its attempt: a search can be repeated, and the next attempt's search is another one."""
+        """Return a seed made of the gang and its attempt: a search can be repeated, and each attempt's search is another one."""
         record = self.records.find(gang.key)
         return zlib.crc32(f"{self.seed}/{gang.key}/{record.queue.attempts if record else 0}".encode())

@@ -1,8 +1,8 @@
-"""Has the strategies that gangs choose place them. Those of other packages do so in a process each: what one does there, or leaves behind,
-meets nobody else.
+"""Runs the placement strategies that gangs choose. Each strategy of another package runs in a process of its own, so that its side
+effects stay there.
 
-Its package is imported there beforehand, since that may take longer than anybody in the cycle would wait. A strategy that doesn't answer
-in time is ended with its process; until its package is imported anew nobody is asked to wait for it.
+The package is imported ahead of the first use, since an import may take longer than the cycle may wait. A strategy that doesn't answer
+in time is ended with its process. Until its package is imported again no gang waits for it.
 """
 
 import asyncio
@@ -20,53 +20,56 @@ from allaboard.planning.search_processes import Inline, Searcher, SearchError, S
 from allaboard.plugins import SHIPPED_STRATEGIES
 
 ANSWER_SECONDS = 5.0
-"""How long a strategy is waited for; the cycle waits, too."""
+"""How long a strategy may take; the cycle waits for it."""
 
-_BUDGET_SHARE = 0.75  # of that: what it is told that it has
-_SHIPPED_SECONDS = 2.0  # what those are told that are ended as short searches are
+_BUDGET_SHARE = 0.75  # of that: the budget that the strategy is given
+_SHIPPED_SECONDS = 2.0  # the budget of shipped strategies, which are ended as short searches are
 _IMPORT_SECONDS = 60.0
-_WARM_UP_SECONDS = 10.0  # for which the first decision waits; who isn't there by then comes later
+_WARM_UP_SECONDS = 10.0  # the longest that the first decision waits for; slower packages are ready later
 
 Arguments = Mapping[str, Mapping[str, object]]
-"""What strategies are made with, by their names; most have none."""
+"""The keyword arguments of strategies, by the strategies' names; most have none."""
 
 
 class PluginProcesses:
-    """A context manager that ends its processes. With ``has_processes`` False plug-ins place on the spot, however long it takes."""
+    """The processes of plugged-in strategies; a context manager that ends them.
+
+    With ``has_processes`` False plug-ins place in this process, without a time limit.
+    """
 
     def __init__(self, arguments: Arguments | None = None, *, has_processes: bool = True) -> None:
         self._arguments = arguments or {}
         self._has_processes = has_processes
-        self._rooms: dict[str, _Room] = {}
+        self._processes: dict[str, _PluginProcess] = {}
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        for room in self._rooms.values():
-            room.end()
+        for process in self._processes.values():
+            process.end()
 
     async def warm_up(self, names: Collection[str]) -> None:
-        """Import the packages of strategies ahead; what is wrong with them is told to those who choose them."""
+        """Import the packages of strategies ahead. A failed import is reported to the gangs that choose the strategy."""
         if plugged_in := [name for name in names if name not in SHIPPED_STRATEGIES]:
-            await asyncio.wait([self._room(name).load() for name in plugged_in], timeout=_WARM_UP_SECONDS)
+            await asyncio.wait([self._process(name).load() for name in plugged_in], timeout=_WARM_UP_SECONDS)
 
     async def place(self, name: str, problem: Problem | Draft, searcher: Searcher) -> Plan | None:
-        """What the strategy finds, as ``placement.strategies.trial.tried``; those that are shipped run where ``searcher`` does.
+        """Return the plan of a strategy, as ``placement.strategies.trial.tried``; shipped strategies run in the processes of ``searcher``.
 
-        Raises ``StrategyError``, and ``SearchError`` when it doesn't answer in time or its process dies.
+        Raises ``StrategyError``, and ``SearchError`` if the strategy doesn't answer in time or its process dies.
         """
         if name in SHIPPED_STRATEGIES:
             return await searcher.run_briefly(_placed, name, self._arguments.get(name, {}), problem, _SHIPPED_SECONDS)
-        return await self._room(name).place(problem)
+        return await self._process(name).place(problem)
 
-    def _room(self, name: str) -> "_Room":
-        if name not in self._rooms:
-            self._rooms[name] = _Room(name, self._arguments.get(name, {}), has_process=self._has_processes)
-        return self._rooms[name]
+    def _process(self, name: str) -> "_PluginProcess":
+        if name not in self._processes:
+            self._processes[name] = _PluginProcess(name, self._arguments.get(name, {}), has_process=self._has_processes)
+        return self._processes[name]
 
 
-class _Room:
+class _PluginProcess:
     """The process of one strategy."""
 
     def __init__(self, name: str, arguments: Mapping[str, object], *, has_process: bool) -> None:
@@ -81,12 +84,12 @@ class _Room:
         self._workers.end()
 
     def load(self) -> asyncio.Task[None]:
-        """Begin to import its package."""
+        """Begin to import the strategy's package."""
         self._loading = asyncio.create_task(self._load())
         return self._loading
 
     async def _load(self) -> None:
-        with suppress(SearchError):  # whoever asks for a place has the same
+        with suppress(SearchError):  # ``place`` raises the same error
             await self._workers.run(_made, self._name, self._arguments)
 
     async def place(self, problem: Problem | Draft) -> Plan | None:
@@ -104,24 +107,27 @@ class _Room:
             raise SearchError("its process died") from error
         except StrategyError:
             raise
-        except Exception as error:  # such as that of a process of which it has taken the modules apart
+        except Exception as error:  # such as that of a process whose modules the strategy has broken
             self.load()
             raise SearchError("its process is out of order") from error
 
 
 def _made(name: str, arguments: Mapping[str, object]) -> None:
-    with suppress(BaseException):  # of a process that is the strategy's alone
+    with suppress(BaseException):  # the process is the strategy's alone
         make_strategy(name, arguments)
 
 
 def _placed(name: str, arguments: Mapping[str, object], problem: Problem | Draft, seconds: float) -> Plan | None:
-    """``seconds`` on the clock of the wall, which is what it is ended by."""
+    """Return the strategy's plan; ``seconds`` are of wall-clock time, by which the strategy is ended."""
     budget = Budget(seconds=seconds, clock=time.monotonic)
     return tried(name, arguments, problem.built() if isinstance(problem, Draft) else problem, budget)
 
 
 def _placed_apart(name: str, arguments: Mapping[str, object], problem: Problem | Draft, seconds: float) -> Plan | None:
-    """The same where nobody sits before a terminal: an interrupt is the strategy's own, and would be raised again in the operator."""
+    """Return what ``_placed`` does, in a process without a terminal.
+
+    An interrupt there is the strategy's own, and would be raised again in the operator.
+    """
     try:
         return _placed(name, arguments, problem, seconds)
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""A gang that can be planned: nothing holds it, its pods exist, and their specs say all that they ask of nodes."""
+"""A gang that can be planned: nothing holds it, its pods exist, and their specs contain all their requirements of nodes."""
 
 from typing import NewType
 

@@ -1,9 +1,9 @@
-"""Adds to a gang's members what they ask of nodes besides their own specs: where their volumes are, how many of them a node must attach,
-which pods keep them away, and where the pods are that they must be together with.
+"""Adds to a gang's members the requirements that aren't in their own specs: where their volumes are, how many volumes a node must attach,
+which domains other pods' anti-affinity forbids, and where the members are that they must share a domain with.
 
-Members that ask the same share one spec, as their pods do (``Interner``): kinds are told apart by who their specs are. Whatever others'
-pods keep away, a gang comes out of this with no more kinds of members than are taken in: where it would have more, everybody keeps out
-of whatever anybody of the gang must keep out of.
+Members with equal requirements share one spec object, as their pods do (``Interner``): kinds are distinguished by identity. Whatever other
+pods forbid, a gang has no more kinds of members afterwards than the limit. Where it would have more, every member avoids each domain that
+any member must avoid.
 """
 
 from collections import Counter
@@ -24,15 +24,15 @@ from allaboard.model.volumes import Attaches, Volume
 
 Terms = tuple[NodeSelectorTerm, ...]
 _Known = tuple[Labels, Several]
-"""Labels, and those of which there are several values."""
+"""Labels with one value, and labels that have several values."""
 
 _NOTHING: _Known = ((), frozenset())
 
 
 def in_surroundings(gang: Gang, volumes: VolumeView, view: ClusterView, levels: Levels = LEVELS) -> Gang:
-    """``gang`` with all that its candidates ask as of now; held when a volume of one can't be told yet, or when it is all too much.
+    """Return ``gang`` with all current requirements of its candidates.
 
-    ``levels`` are the names of levels of the topology.
+    The gang is held if a candidate's volume can't be located yet, or if a limit is exceeded. ``levels`` are the names of topology levels.
     """
     gang = _with_labels(gang, view, levels)
     candidates = gang.candidates
@@ -44,19 +44,19 @@ def in_surroundings(gang: Gang, volumes: VolumeView, view: ClusterView, levels: 
         return replace(gang, hold=gang.hold or Hold("UnboundVolumes", f"pod {error.pod.name}: {error}", error.pod, "spec.volumes"))
     if excess := _excess(gang, candidates, specs):
         return replace(gang, hold=gang.hold or excess)
-    near = _near(gang, view)
-    if not near and not view.anti_affinity and all(specs[pod.uid] is pod.spec for pod in candidates):
-        return gang  # the rule
+    required = _required_domains(gang, view)
+    if not required and not view.anti_affinity and all(specs[pod.uid] is pod.spec for pod in candidates):
+        return gang  # the usual case
     labels = _labels(candidates, specs, view)
     placed: dict[tuple[int, _Known, tuple[Terms, ...]], SchedulingSpec] = {}
     members = {}
     for pod in candidates:
-        key = (id(specs[pod.uid]), labels.get(pod.uid, _NOTHING), near.get(pod.uid, ()))
+        key = (id(specs[pod.uid]), labels.get(pod.uid, _NOTHING), required.get(pod.uid, ()))
         spec = placed.get(key)
         if spec is None:
-            avoided = view.forbidden_domains(gang.key.namespace, *key[1])
+            forbidden = view.forbidden_domains(gang.key.namespace, *key[1])
             spec = placed[key] = (
-                replace(specs[pod.uid], forbidden_domains=avoided, required_domains=key[2]) if avoided or key[2] else specs[pod.uid]
+                replace(specs[pod.uid], forbidden_domains=forbidden, required_domains=key[2]) if forbidden or key[2] else specs[pod.uid]
             )
         if spec is not pod.spec:
             members[pod.uid] = replace(pod, spec=spec)
@@ -64,12 +64,12 @@ def in_surroundings(gang: Gang, volumes: VolumeView, view: ClusterView, levels: 
 
 
 def _claims(candidates: Sequence[Pod]) -> int:
-    """How many volumes candidates name; those of one spec name the same."""
+    """Return how many volumes candidates name; those of one spec name the same."""
     return sum(len(spec.claims) + len(spec.disks) for spec in {id(pod.spec): pod.spec for pod in candidates}.values())
 
 
 class _NotYetError(Exception):
-    """Which nodes the volumes of ``pod`` allow can't be told yet."""
+    """The nodes that the volumes of ``pod`` allow aren't known yet."""
 
     def __init__(self, pod: Pod, problem: UnboundClaimError) -> None:
         super().__init__(str(problem))
@@ -77,10 +77,10 @@ class _NotYetError(Exception):
 
 
 def _with_labels(gang: Gang, view: ClusterView, levels: Levels) -> Gang:
-    """``gang`` with the labels that it means by the names of levels, if it asks for any topology at all."""
+    """Return ``gang`` with node labels in place of the names of topology levels, if it has any topology rule."""
     stated = {gang.topology, gang.required_topology, *(pod.option("required-topology") or "" for pod in gang.alive if pod.options)} - {""}
     if not stated:
-        return gang  # the rule
+        return gang  # the usual case
     labels = {name: view.label_of(labels_of(name, levels)) or label_of_nobody(name, levels) for name in sorted(stated)}
     meant = {name: label for name, label in labels.items() if label != name}
     topology, required = (meant.get(name, name) for name in (gang.topology, gang.required_topology))
@@ -88,7 +88,7 @@ def _with_labels(gang: Gang, view: ClusterView, levels: Levels) -> Gang:
 
 
 def _resolved(candidates: Sequence[Pod], volumes: VolumeView, gpus: GpuRequest | None) -> dict[str, SchedulingSpec]:
-    """What candidates ask for, their volumes included and what their PodGroup asks of GPUs, by uid."""
+    """Return the candidates' specs with the requirements of their volumes, and of their PodGroup for GPUs, by UID."""
     by_spec: dict[int, SchedulingSpec] = {}
     of_volumes: dict[SchedulingSpec, SchedulingSpec] = {}
     for pod in candidates:
@@ -103,7 +103,7 @@ def _resolved(candidates: Sequence[Pod], volumes: VolumeView, gpus: GpuRequest |
 
 
 def _attaching(candidates: Sequence[Pod], specs: Mapping[str, SchedulingSpec], view: ClusterView) -> Mapping[str, SchedulingSpec]:
-    """``specs`` with the volumes that each candidate attaches; those that several candidates use are told apart from its own."""
+    """Return ``specs`` with the volumes that each candidate attaches; volumes that several candidates use are marked as shared."""
     if not view.volumes.limited:
         return specs
     alike = {id(pod.spec): pod for pod in candidates}  # pods of one spec use the same volumes
@@ -123,7 +123,7 @@ def _attaching(candidates: Sequence[Pod], specs: Mapping[str, SchedulingSpec], v
 
 
 def _excess(gang: Gang, candidates: Sequence[Pod], specs: Mapping[str, SchedulingSpec]) -> Hold | None:
-    """Why there is too much to a gang to look for its seats."""
+    """Return which limit the gang exceeds, so that it isn't searched for; None if none."""
     kinds: set[tuple[int, str, str]] = set()
     for pod in candidates:
         topology = pod.option("required-topology") or ""
@@ -134,7 +134,7 @@ def _excess(gang: Gang, candidates: Sequence[Pod], specs: Mapping[str, Schedulin
 
 
 def _labels(candidates: Sequence[Pod], specs: Mapping[str, SchedulingSpec], view: ClusterView) -> dict[str, _Known]:
-    """What matters of the labels of each candidate to those who keep others away, by uid; the same of all where they are too diverse."""
+    """Return the labels of each candidate that other pods' anti-affinity selects by, by UID; the same for all if they are too diverse."""
     if not view.anti_affinity:
         return {}
     relevant: dict[str, Labels] = {}
@@ -153,7 +153,7 @@ def _labels(candidates: Sequence[Pod], specs: Mapping[str, SchedulingSpec], view
 
 
 def _merged(labels: Collection[Labels]) -> _Known:
-    """What all have in common, and the values of what they haven't."""
+    """Return the labels that all have in common, and the values of the labels that differ."""
     holders: Counter[str] = Counter()
     values: dict[str, set[str | None]] = {}
     for pairs in labels:
@@ -166,8 +166,8 @@ def _merged(labels: Collection[Labels]) -> _Known:
     return tuple(sorted(common)), frozenset((key, frozenset(values[key] | absent[key])) for key in differing)
 
 
-def _near(gang: Gang, view: ClusterView) -> dict[str, tuple[Terms, ...]]:
-    """Where candidates must go because members are there that they must be together with, by uid."""
+def _required_domains(gang: Gang, view: ClusterView) -> dict[str, tuple[Terms, ...]]:
+    """Return the nodes that candidates must go to because bound members are there that must share a domain with them, by UID."""
     found: dict[str, tuple[Terms, ...]] = {}
     for (label, _), members in gang.together.items():
         nodes = (view.node(pod.node_name) for pod in members if pod.node_name)

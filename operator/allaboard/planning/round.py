@@ -1,8 +1,8 @@
-"""One planning round: which of the gangs that are due are placed, where, and why the others aren't.
+"""One planning round: which of the due gangs are placed, where, and why the others aren't.
 
 The scheduler's cycle, ``allaboard plan`` and ``allaboard simulate`` all call ``Round.answers``. They differ in where gangs come from
-(``Due``), and in what they do with an answer: the cycle binds pods, a plan assigns them in its copy of the cluster, and a simulation
-starts a gang. Only the round decides which gangs are planned together, in which order they take capacity, and what a plan is worth.
+(``Due``), and in what they do with an answer: the cycle binds pods, a plan assigns them in its copy of the cluster, and a simulation starts
+a gang. Only the round decides which gangs are planned together, in which order they take capacity, and what a plan is worth.
 """
 
 from collections.abc import AsyncGenerator, Callable, Iterable
@@ -30,26 +30,26 @@ MOST_PODS = 2000
 
 
 Current = Callable[[PreparedGang], PreparedGang | None]
-"""Returns a gang as it is now, after its search; None if it needs no plan any more."""
+"""Returns the current state of a gang, after its search; None if it needs no plan any more."""
 
 
 class Due(Protocol):
-    """The gangs that are due, in queue order, and what is known of each. What needs no plan is done by whoever implements this."""
+    """The gangs that are due, in queue order, and what is known of each. An implementation does what needs no plan."""
 
     async def next(self) -> GangKey | None:
-        """Take out the first gang that is due; None if none is."""
+        """Return the first gang that is due, and remove it; None if none is due."""
 
     def gang(self, key: GangKey) -> Gang | None:
-        """Return a gang as it is known without preparation, None if it is gone."""
+        """Return a gang without preparation; None if it is gone."""
 
     def prepared(self, key: GangKey) -> PreparedGang | None:
-        """Return the gang as it is now, for the search that is about to begin; None if it needs no plan."""
+        """Return the gang's current state for a search that is about to begin; None if it needs no plan."""
 
     def current(self, gang: PreparedGang) -> PreparedGang | None:
-        """Return the gang as it is now, after its search; None if it needs no plan any more."""
+        """Return the gang's current state after its search; None if it needs no plan any more."""
 
     def put_back(self, keys: Iterable[GangKey]) -> None:
-        """Make gangs due again that had no turn."""
+        """Make gangs due again that were not planned."""
 
     def place(self, key: GangKey) -> Order:
         """Return the gang's place in the queue."""
@@ -58,14 +58,14 @@ class Due(Protocol):
         """Return how much search time a namespace has used, as a level (``queueing.search_time``)."""
 
     def is_preceded(self, key: GangKey) -> bool:
-        """Return whether a gang has become due that goes before ``key`` and needs a plan: then the round ends."""
+        """Return whether a gang has become due that ranks before ``key`` and needs a plan: then the round ends."""
 
 
 def goes_alone(gang: Gang | None) -> bool:
     """Return whether a gang is planned by itself, whichever others are due.
 
-    It is if it is gone, has bound members, or lacks none; if it has chosen a strategy, which places one gang at a time; or if its
-    minResources ask for more than its members do, which depends on what other gangs leave.
+    A gang is if it is gone, has bound members, or lacks none. So is a gang with a strategy of its own, which places one gang at a time. So
+    is a gang whose minResources ask for more than its members do, which depends on what other gangs leave.
     """
     if gang is None or gang.bound or not gang.missing:
         return True
@@ -74,7 +74,7 @@ def goes_alone(gang: Gang | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Plans the gangs that are due. ``records`` tell which gangs are partially bound, and have no time for a long search."""
+    """Plans the gangs that are due. ``records`` give the gangs that are being finished, and have no time for a long search."""
 
     planner: Planner
     records: GangRecords
@@ -82,13 +82,13 @@ class Round:
     async def answers(self, due: Due) -> AsyncGenerator[Answer, None]:
         """Yield an answer for the first gang that is due, and for those that compete with it on equal terms.
 
-        Carry out each answer before the next is asked for: the next gang is planned around the gangs that were placed.
+        Carry out each answer before asking for the next: the next gang is planned around the gangs that were placed.
         """
         # 1. Which gangs are planned together?
         batch = await self._batch(due)
         # 2. Those that contend for capacity are; the plans are in the order in which they take it.
         plans, overtaken = await self.planner.plan_together(list(batch.values()))
-        # 3. The others are planned one by one, unless a gang becomes due that goes before them.
+        # 3. The others are planned one by one, unless a gang becomes due that ranks before them.
         order, standings = list(plans), {key: due.place(key).standing for key in batch}
         is_known, is_turn = not plans, True
         while batch:
@@ -108,7 +108,7 @@ class Round:
         due.put_back(batch)
 
     async def conclude(self, current: Current, gang: PreparedGang, plan: Plan, *, may_search_longer: bool = False) -> Answer | None:
-        """Return what a plan comes to now; None if the gang needs none any more."""
+        """Return the answer that a plan leads to now; None if the gang needs no plan any more."""
         if plan.feasible and plan.assignments:
             now = current(gang)
             if now is None:
@@ -120,7 +120,7 @@ class Round:
         return Refused(gang, plan, None if gang.is_whole else await self.planner.cause(gang))
 
     async def _batch(self, due: Due) -> dict[GangKey, PreparedGang]:
-        """Take out the first gang that is due and needs a plan, and those behind it that compete with it on equal terms.
+        """Return the first gang that is due and needs a plan, with the gangs behind it that compete on equal terms; remove them.
 
         These have the same priority, and their namespaces have used about as much search time.
         """
@@ -130,7 +130,7 @@ class Round:
             gang = due.gang(key)
             is_alone = goes_alone(gang)
             pods += len(gang.candidates) if gang else 0
-            batch.pop(key, None)  # a gang that has changed since it was taken out is due again
+            batch.pop(key, None)  # a gang that has changed since it was removed is due again
             if batch and (is_alone or pods > MOST_PODS or not _are_equal(due, key, next(iter(batch)))):
                 due.put_back([key])
                 break
@@ -147,7 +147,7 @@ class Round:
         try:
             if joint is not None:
                 answer = await self.conclude(due.current, gang, joint)
-                # A joint search doesn't know the affinities between gangs: the first may have taken what the others were to have.
+                # A joint search ignores affinities between gangs: the first may have taken what was planned for the others.
                 if not isinstance(answer, Outdated):
                     return answer
                 gang = answer.gang

@@ -1,4 +1,4 @@
-"""Counts the time that searches take: in the metrics, and as the search time of the namespaces whose gangs were searched for."""
+"""Counts the time of searches: in the metrics, and as search time of the gangs' namespaces."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -33,7 +33,7 @@ class SearchCosts:
 
     @contextmanager
     def long(self) -> Iterator[Callable[[], float]]:
-        """Count the block's time as that of a long search, which is charged elsewhere (``long_searches``). Yield the seconds so far."""
+        """Count the block's time as that of a long search, which ``long_searches`` charges. Yield the seconds so far."""
         started = self.clock()
         try:
             yield lambda: self.clock() - started
@@ -41,5 +41,5 @@ class SearchCosts:
             self.metrics.search_seconds.labels("long").inc(self.clock() - started)
 
     def searched(self, report: SearchReport, seconds: float) -> None:
-        """Count one search, and how it went."""
+        """Count one search and its result."""
         self.metrics.searched(report, seconds)

@@ -1,8 +1,8 @@
-"""Searches in processes of their own, so that the event loop never waits for arithmetic.
+"""Runs searches in processes of their own, so that the event loop never waits for arithmetic.
 
-There are two lines of processes. The cycle waits for what is done in the first, so its searches are short: bounded by effort, which is
-reckoned from sizes, and ended by the time they take only when that was reckoned wrong. The second is for what nobody waits for.
-A worker that dies or overruns costs its own attempt only, since pebble replaces it and leaves the others alone.
+There are two groups of processes. The cycle waits for the first, so its searches are short: they are bounded by effort, which is estimated
+from sizes, and ended by time only if the estimate was wrong. The second is for searches that no gang waits for. A worker that dies or
+overruns costs its own attempt only, since pebble replaces it and leaves the others alone.
 """
 
 import asyncio
@@ -29,15 +29,15 @@ from allaboard.placement.strategies.shipped import Genetic
 from allaboard.runtime.processes import spawned
 
 SHORT_EFFORT = 600_000
-"""Microseconds that a short search may take, as ``SearchSettings.effort`` reckons."""
+"""Microseconds that a short search may take, as ``SearchSettings.effort`` estimates."""
 
 JOINT_EFFORT = 900_000
-"""The same for gangs that are placed together: mostly it takes a half of that."""
+"""Microseconds that a search for gangs placed together may take: mostly it takes a half of that."""
 
-_ANSWER_SHARE = 0.75  # of the time after which a process is ended: by then a search answers with the best it has
-_SHORT_SECONDS = 3.0  # of a processor: a short search that takes more is of a shape that nobody has thought of
+_ANSWER_SHARE = 0.75  # of the time after which a process is ended: then a search answers with the best it has
+_SHORT_SECONDS = 3.0  # of a processor: a short search that takes more is of an unforeseen shape
 _INLINE_PODS = 1
-_INLINE_SEATS = 150_000  # pods times nodes: some twenty milliseconds
+_INLINE_PLACES = 150_000  # pods times nodes: some twenty milliseconds
 _INLINE_CELLS = 20_000  # kinds of pods times nodes: as long
 _NICE, _NICER = 5, 10
 
@@ -53,7 +53,7 @@ class SearchOverrunError(SearchError):
 
 
 def _be_quiet(niceness: int) -> None:
-    """Solvers may write to stdout, which belongs to whoever started the operator."""
+    """Send stdout to stderr and lower the priority: solvers may write to stdout, which belongs to the operator's caller."""
     sys.stdout = sys.stderr
     os.nice(niceness)
 
@@ -61,8 +61,8 @@ def _be_quiet(niceness: int) -> None:
 class Workers:
     """Processes that answer questions one after another, each within a time limit.
 
-    ``cpu_seconds`` is a limit of the processor's time. On a busy machine a search takes longer and is none the worse for that, and to end
-    it would only make more work.
+    ``cpu_seconds`` is a limit of the processor's time. On a busy machine a search takes longer without being worse, and ending it would
+    only make more work.
     """
 
     def __init__(self, number: int, timeout_seconds: float, cpu_seconds: float = 0.0, niceness: int = _NICE) -> None:
@@ -74,7 +74,7 @@ class Workers:
         _end(self._pool)
 
     async def run(self, work: Callable[..., Answer], *arguments: object) -> Answer:
-        """``work(*arguments)`` in a process; whoever doesn't wait for it any more ends that process. Raises ``SearchError``."""
+        """Return ``work(*arguments)``, done in a process. Cancelling the call ends that process. Raises ``SearchError``."""
         pool = self._pool
         try:
             asked = pool.schedule(_within, args=(self._cpu_seconds, work, *arguments), timeout=self._timeout)
@@ -96,27 +96,27 @@ class Workers:
         return answer
 
     def _new_pool(self) -> ProcessPool:
-        """It starts its processes when there is something to do."""
+        """Return a pool that starts its processes when there is work."""
         return ProcessPool(max_workers=self._number, initializer=_be_quiet, initargs=(self._niceness,), context=spawned())
 
 
 class Inline:
-    """Answers in this process, for those who have nothing else to do meanwhile."""
+    """Answers in this process, for callers that have nothing else to do meanwhile."""
 
     def end(self) -> None:
-        """There is nothing to end."""
+        """Do nothing: there are no processes."""
 
     async def run(self, work: Callable[..., Answer], *arguments: object) -> Answer:
-        """``work(*arguments)``, however long it takes."""
+        """Return ``work(*arguments)``, however long it takes."""
         return work(*arguments)
 
 
 class Searcher:
-    """Runs searches; a context manager that ends its processes. Without ``workers`` it has none, and searches on the spot."""
+    """Runs searches; a context manager that ends its processes. Without ``workers`` it searches in this process."""
 
     def __init__(self, settings: SearchSettings, *, workers: int = 1, timeout_seconds: float = 60.0) -> None:
         self._settings = settings = replace(settings, seconds=_ANSWER_SHARE * timeout_seconds, clock=time.monotonic)
-        # On a busy machine a short search takes longer, and is none the worse for that.
+        # On a busy machine a short search takes longer without being worse.
         short = replace(settings, seconds=_ANSWER_SHARE * _SHORT_SECONDS, clock=time.process_time, wall=time.monotonic)
         self._short, self._joint = replace(short, effort=SHORT_EFFORT), replace(short, effort=JOINT_EFFORT)
         self._first: Workers | Inline = Workers(workers, timeout_seconds, _SHORT_SECONDS) if workers else Inline()
@@ -135,7 +135,7 @@ class Searcher:
             await self._first.run(_noop)
 
     async def search_briefly(self, problem: Problem | Draft, seed: int) -> Plan:
-        """``placement.search`` with little effort; a problem of one pod is solved on the spot, which takes less time than sending it.
+        """Return ``placement.search`` with little effort. A problem of one pod is solved here, which takes less time than sending it.
 
         Raises ``SearchError``.
         """
@@ -144,30 +144,30 @@ class Searcher:
         return await self._first.run(_search, problem, self._short, seed)
 
     async def run_briefly(self, work: Callable[..., Answer], *arguments: object) -> Answer:
-        """``work(*arguments)`` where the short searches are done, and within their limits. Raises ``SearchError``."""
+        """Return ``work(*arguments)``, done by the processes of short searches, and within their limits. Raises ``SearchError``."""
         return await self._first.run(work, *arguments)
 
     async def search(self, problem: Problem | Draft, seed: int) -> Plan:
-        """``placement.search`` for as long as it pays, beside the others. Raises ``SearchError``."""
+        """Return ``placement.search``, run for as long as it pays, beside the cycle. Raises ``SearchError``."""
         return await self._beside.run(_search, problem, self._settings, seed)
 
     async def place_together(self, contest: Contest, *, is_easy: bool = False) -> Joint:
-        """``placement.contest.joint`` elsewhere; on the spot if it ``is_easy``, since all are single pods and none contend.
+        """Return ``placement.contest.joint``, run by a process; here if it ``is_easy``: all are single pods and none contend.
 
         Raises ``SearchError``.
         """
-        seats = len(contest.gangs) * len(contest.problem.nodes)
-        if is_easy and seats <= _INLINE_SEATS and contest.problem.seats.size <= _INLINE_CELLS:
+        places = len(contest.gangs) * len(contest.problem.nodes)
+        if is_easy and places <= _INLINE_PLACES and contest.problem.seats.size <= _INLINE_CELLS:
             return place_together(contest, self._joint)
         return await self._first.run(place_together, contest, self._joint)
 
     async def relieve(self, within: Reach) -> Relief:
-        """``placement.relief``, which nobody waits for, beside the others. Raises ``SearchError``."""
+        """Return ``placement.relief``, run beside the cycle since no gang waits for it. Raises ``SearchError``."""
         return await self._beside.run(relieve, within)
 
 
 def _within(cpu_seconds: float, work: Callable[..., Answer], *arguments: object) -> Answer:
-    """Do the work; the process ends, whatever code it is in, when that takes more of a processor. 0 is for no limit."""
+    """Do the work; the process ends, whatever code it is in, once that takes more processor time. 0 is for no limit."""
     signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
     try:
         return work(*arguments)
@@ -187,4 +187,4 @@ def _search(problem: Problem | Draft, settings: SearchSettings, seed: int) -> Pl
 
 
 def _noop() -> None:
-    """Importing this module in the worker is the work."""
+    """Do nothing: importing this module in the worker is the work."""

@@ -1,6 +1,6 @@
-"""Planning rounds while time stands still: what ``allaboard plan`` answers, and what a simulation does at one moment.
+"""Planning rounds at one moment: what ``allaboard plan`` answers, and what a simulation does at one moment.
 
-The scheduler's cycle goes on: long searches end beside it, and gangs whose surplus found no capacity are looked at again. Here these steps
+The scheduler's cycle runs on: long searches end beside it, and gangs whose surplus found no capacity are attempted again. Here these steps
 follow each other until no gang is left.
 """
 
@@ -19,7 +19,7 @@ from allaboard.records.sort_key import Order
 
 
 class Standstill(ABC):
-    """Gangs that are all due at one moment; a ``planning.round.Due``. No namespace owes search time, and no gang comes meanwhile."""
+    """Gangs that are all due at one moment; a ``planning.round.Due``. No namespace has used search time, and no gang is added meanwhile."""
 
     def __init__(self, planner: Planner, records: GangRecords) -> None:
         self._planner = planner
@@ -40,7 +40,7 @@ class Standstill(ABC):
 
     @abstractmethod
     def answered(self, answer: Answer, *, is_again: bool) -> None:
-        """Do what the round answers, so that the next gang is planned around this one.
+        """Carry out an answer of the round, so that the next gang is planned around this one.
 
         ``is_again``: the gang was placed before, and the answer is for its surplus.
         """
@@ -94,7 +94,7 @@ class Standstill(ABC):
 
 
 def _in_turn(keys: Sequence[GangKey]) -> Iterator[GangKey]:
-    """Yield gangs in the order of long searches: the namespaces in turn, each search taken to last as long as another."""
+    """Yield gangs in the order of long searches: the namespaces in turn, as if all searches took equally long."""
     searched: Counter[str] = Counter()
     waiting = list(keys)
     while waiting:

@@ -1,1 +1,1 @@
-"""Which gang is next: the order, the active and backoff heaps, and what wakes a gang that waits."""
+"""Orders the gangs: which gang is next, and when a waiting gang is worth another attempt."""

@@ -1,6 +1,6 @@
-"""How long pods are gathered before a cycle starts: those of one job, or of one ``kubectl apply``, come one by one and are placed together.
+"""The batch window: how long pods are gathered before a cycle, since pods of one job or one ``kubectl apply`` come one by one.
 
-It closes as Karpenter's does (provisioning/batcher.go): when nobody has come for a while, or when it has been open for long.
+The window closes as Karpenter's does (provisioning/batcher.go): when no pod has come for a while, or when it has been open for long.
 """
 
 import asyncio
@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from allaboard.kube.retry import Sleep
 
 _FOLLOWED = 3
-"""So many times longer is waited for the next once one has followed: whoever makes them takes about as long for each."""
+"""How many times longer the window waits for the next pod once one has followed: a controller takes about as long for each pod."""
 _ENOUGH = 64
-"""Of so many who have come as many are placed together as may be."""
+"""When so many pods have come, as many gangs are placed together as possible."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchWindow:
-    """``arrivals`` counts the pods that have ever come.
+    """A batch window. ``arrivals`` counts all pods that have ever come.
 
-    Who comes alone waits for ``idle_seconds``, and nobody for longer than ``most_seconds``.
+    A single pod waits for ``idle_seconds``, and no pod for longer than ``most_seconds``.
     """
 
     arrivals: Callable[[], int]
@@ -30,7 +30,7 @@ class BatchWindow:
     sleep: Sleep = asyncio.sleep
 
     async def gather(self) -> None:
-        """Return when it is time to decide about those who have come."""
+        """Return when the window closes."""
         first = seen = self.arrivals()
         ends, idle = self.clock() + self.most_seconds, self.idle_seconds
         while True:

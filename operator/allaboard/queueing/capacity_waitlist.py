@@ -1,8 +1,8 @@
-"""Refused gangs whose room can be counted: when something comes free, as many are let in as there is room for, and the others stay.
+"""Refused gangs whose capacity can be counted: freed capacity admits as many gangs as it is enough for, and the others stay.
 
-Counting is exact for a gang of one kind of pod, and an upper bound for one of several kinds that all have to be placed: each kind is
-counted as if it were alone. An example: sixteen GPUs come free where nine gangs of eight wait: the first two of them are due, at once and
-whatever pauses they have, and the other seven aren't looked at. Whoever is let in and takes no seats leaves them to the next.
+Counting is exact for a gang with one kind of pod. It is an upper bound for several kinds that must all be placed: each kind is counted as
+if it were alone. Example: sixteen GPUs are freed while nine gangs of eight wait. The first two gangs are due at once, whatever their
+backoff, and the other seven aren't attempted. An admitted gang that isn't placed leaves the capacity to the next.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -20,13 +20,13 @@ from allaboard.records.sort_key import Order
 from allaboard.records.wake_up import CapacityNeed
 
 Slots = Callable[[Sequence[SchedulingSpec]], Sequence[int]]
-"""Tells how many pods of each kind there is room for, if it were alone."""
+"""Returns how many pods of each kind fit, if that kind were alone."""
 
-_MOST_NEEDS = 256  # each is counted when something comes free: some 50 µs for thousands of nodes
+_MOST_NEEDS = 256  # each is counted when capacity is freed: some 50 µs for thousands of nodes
 
 
 def need_of(gang: Gang) -> CapacityNeed | None:
-    """What a gang needs, if counting tells when there may be room for it; ``None`` where it takes a search."""
+    """Return what a gang needs, if counting shows when its capacity may be free; None if that takes a search."""
     alike: dict[SchedulingSpec, int] = {}
     for pod in gang.candidates:
         alike[pod.spec] = alike.get(pod.spec, 0) + 1
@@ -37,24 +37,24 @@ def need_of(gang: Gang) -> CapacityNeed | None:
 
 
 def _is_plain(spec: SchedulingSpec) -> bool:
-    """Whether what a pod asks of a node doesn't depend on who else is there."""
+    """Return whether a pod's requirements of a node don't depend on which other pods are there."""
     return not (spec.host_ports or spec.attaches or spec.volumes or spec.forbidden_domains or spec.required_domains or spec.gpu_share)
 
 
 def no_seats_known(specs: Sequence[SchedulingSpec]) -> Sequence[int]:
-    """For a queue that doesn't count: there may be room for anybody."""
+    """Return the answer of a queue that doesn't count: any number of pods may fit."""
     return [MOST_SEATS] * len(specs)
 
 
 class Capacity:
-    """Counts the seats that are free in a view."""
+    """Counts how many pods fit in the free capacity of a view."""
 
     def __init__(self, view: ClusterView) -> None:
         self._view = view
         self._filters = NodeFilters()
 
     def __call__(self, specs: Sequence[SchedulingSpec]) -> Sequence[int]:
-        """How many pods of each of ``specs`` there is room for, if it were alone."""
+        """Return how many pods of each of ``specs`` fit, if that kind were alone."""
         snapshot = self._view.snapshot()
         free = np.ascontiguousarray(np.maximum(snapshot.free, 0).T)
         offered = set(snapshot.resources)
@@ -62,56 +62,56 @@ class Capacity:
         for spec in specs:
             requests = dict(spec.requests)
             demand = np.array([requests.get(resource, 0) for resource in snapshot.resources], dtype=np.int64)
-            seats = seats_for(demand, free, self._filters.usable(spec, snapshot.nodes, snapshot.gpus).admitted)
-            counts.append(int(seats.sum()) if requests.keys() <= offered else 0)
+            fitting = seats_for(demand, free, self._filters.usable(spec, snapshot.nodes, snapshot.gpus).admitted)
+            counts.append(int(fitting.sum()) if requests.keys() <= offered else 0)
         return counts
 
 
 class CapacityWaitlist:
-    """Gangs by what they need, each kind in queue order."""
+    """Gangs by the capacity that they need, those with equal needs in queue order."""
 
-    def __init__(self, place: Callable[[GangKey], Order], seats: Slots) -> None:
+    def __init__(self, place: Callable[[GangKey], Order], slots: Slots) -> None:
         self._place = place
-        self._seats = seats
+        self._slots = slots
         self._heaps: dict[CapacityNeed, LazyHeap] = {}
         self.is_dirty = False
-        """Whether something has come free since it was last counted."""
+        """Whether capacity was freed since the last count."""
 
     def has_place(self, need: CapacityNeed) -> bool:
-        """Whether who needs this may wait here: there are not too many kinds of needs."""
+        """Return whether a gang with this need may wait here: the number of different needs is limited."""
         return need in self._heaps or len(self._heaps) < _MOST_NEEDS
 
     def has_room(self, need: CapacityNeed) -> bool:
-        """Whether there may be room for one who needs this."""
-        return all(seats >= number for seats, (_, number) in zip(self._seats([spec for spec, _ in need]), need, strict=True))
+        """Return whether the capacity that ``need`` names may be free."""
+        return all(count >= number for count, (_, number) in zip(self._slots([spec for spec, _ in need]), need, strict=True))
 
     def add(self, key: GangKey, need: CapacityNeed) -> None:
-        """Let a gang wait."""
+        """Add a gang."""
         if need not in self._heaps:
             self._heaps[need] = LazyHeap(self._place)
         self._heaps[need].push(key)
 
     def discard(self, key: GangKey, need: CapacityNeed) -> None:
-        """Let a gang go that waits for this, if it is here."""
+        """Remove a gang with this need, if it is here."""
         if (heap := self._heaps.get(need)) is not None:
             heap.discard(key)
             if not heap:
                 del self._heaps[need]
 
     def promote(self, namespace: str) -> None:
-        """Take into account that the gangs of a namespace may be further to the front now."""
+        """Take into account that gangs of a namespace may have moved to the front."""
         for heap in self._heaps.values():
             heap.promote(namespace)
 
     def admit(self) -> Iterator[GangKey]:
-        """Those for whom there may be room, the first of each kind, as many as that holds alone: they wait here no longer."""
+        """Yield and remove the gangs that may fit: the first of each need, as many as fit if that need were alone."""
         self.is_dirty = False
         specs = list({spec: None for need in self._heaps for spec, _ in need})
-        seats = dict(zip(specs, self._seats(specs), strict=True)) if specs else {}
+        counts = dict(zip(specs, self._slots(specs), strict=True)) if specs else {}
         for need in list(self._heaps):
-            for _ in range(min(seats[spec] // number for spec, number in need)):
+            for _ in range(min(counts[spec] // number for spec, number in need)):
                 if (heap := self._heaps.get(need)) is None:
-                    break  # gangs may have left since the last one was let in
+                    break  # gangs may have left since the last one was admitted
                 key = heap.first().key
                 self.discard(key, need)
                 yield key

@@ -7,13 +7,13 @@ from allaboard.model.gpu_inventory import WHOLE_GPUS, GpuInventory
 from allaboard.records.wake_up import GPU_CHANGES
 
 _LEAST_MEBIBYTES = 64.0
-"""Free memory of a card moves by less than that all the time."""
+"""A GPU's free memory changes by less than that all the time."""
 
 
 class GpuChanges:
-    """Tells what gangs that wait may gain, also by memory that comes free little by little.
+    """Compares the GPU metrics with earlier ones, and returns what waiting gangs may gain, also by memory that is freed in small steps.
 
-    It is compared with the least that was free since somebody was last woken: who waits may have been refused at any time since.
+    Free memory is compared with the least since a gang was last woken: a waiting gang may have been refused at any time since.
     """
 
     def __init__(self) -> None:
@@ -21,7 +21,10 @@ class GpuChanges:
         self._least: Floats | None = None
 
     def gained(self, old: GpuInventory | None, new: GpuInventory | None) -> frozenset[str]:
-        """Return what those lacked who may fit now: GPUs if more are well, ``GPU_CHANGES`` if others are, or if more memory is free."""
+        """Return the wake-up keys of gangs that may fit now.
+
+        GPUs, if more are healthy; ``GPU_CHANGES`` if GPUs were replaced, or if more of their memory is free.
+        """
         if old is not self._seen or self._least is None:
             self._least = None if old is None else old.free
         found = _gained(old, new, self._least)
@@ -32,7 +35,7 @@ class GpuChanges:
 
 
 def has_lost(old: GpuInventory | None, new: GpuInventory | None) -> bool:
-    """Return whether gangs that wait would find less than before."""
+    """Return whether waiting gangs would find less than before."""
     return bool(_gained(new, old, None))
 
 

@@ -1,8 +1,8 @@
-"""A line of gangs in queue order. A gang whose place changes is found at the new one when its turn comes.
+"""A heap of gangs in queue order; a gang whose place changes is moved when it reaches the top.
 
-A tenant may have thousands of gangs, and all of them move when their namespace owes more or less, or when a more urgent gang comes or goes.
-Gangs of one group (``order.Group``) never move among themselves by that. So a line keeps the groups apart, and of each group only the place
-of the first gang is looked at.
+A tenant may have thousands of gangs, and all of them move when the namespace's usage changes, or when a gang of higher priority comes or
+goes. Gangs of one group (``order.Group``) never change order among themselves by that. So the heap keeps the groups apart, and compares
+only the place of each group's first gang.
 """
 
 import heapq
@@ -12,34 +12,34 @@ from dataclasses import dataclass, field
 from allaboard.model.gang import GangKey
 from allaboard.records.sort_key import Group, Order, Own
 
-_MOST_STALE = 64  # entries of a heap that stand for nothing any more
+_MOST_STALE = 64  # outdated entries of a heap
 
 
 @dataclass(slots=True, eq=False)
 class _Members:
-    """The gangs of one group that are in a line."""
+    """The gangs of one group that are in the heap."""
 
     heap: list[Own] = field(default_factory=list)
-    """In their own order; entries of gangs that are out, or elsewhere, are dropped at the top."""
+    """In their own order; entries of gangs that were removed, or moved to another group, are dropped at the top."""
     number: int = 0
-    """How many gangs there are."""
+    """The number of gangs."""
     front: Order | None = None
-    """The place that stands for all of them: no gang of the group is further to the front."""
+    """The place that stands for the group: no gang of the group ranks before it."""
 
 
 class LazyHeap:
-    """Gangs in the order of ``place``, which tells a gang's place as it is now.
+    """Gangs in the order of ``place``, which returns a gang's current place.
 
-    A gang that is further behind than when it was put in goes there when it comes to the top. A gang that is further to the front must be
-    put in again. Where that may be so of each gang of a namespace, ``promote`` does for all of them.
+    A gang that has moved back since it was pushed is moved when it reaches the top. A gang that has moved to the front must be pushed
+    again. ``promote`` does that for all gangs of a namespace.
     """
 
     def __init__(self, place: Callable[[GangKey], Order]) -> None:
         self._place = place
-        self._kept: dict[GangKey, tuple[Group, Own]] = {}  # where each gang is; in the order in which they came
+        self._kept: dict[GangKey, tuple[Group, Own]] = {}  # each gang's group and place in it, in the order of arrival
         self._groups: dict[str, dict[Group, _Members]] = {}  # by namespace
         self._number = 0  # of groups
-        self._fronts: list[Order] = []  # a heap; places that are no group's front any more are dropped at the top
+        self._fronts: list[Order] = []  # a heap; places that are no longer a group's front are dropped at the top
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -49,46 +49,46 @@ class LazyHeap:
 
     @property
     def members(self) -> Collection[GangKey]:
-        """The gangs that are in, in the order in which they came."""
+        """The gangs in the heap, in the order of arrival."""
         return self._kept.keys()
 
     def push(self, key: GangKey) -> None:
-        """Put a gang in, or put one that is in further to the front."""
+        """Add a gang, or move one that is in the heap to the front."""
         self._put(self._place(key))
 
     def discard(self, key: GangKey) -> None:
-        """Take a gang out, if it is in."""
+        """Remove a gang, if it is in the heap."""
         if (kept := self._kept.pop(key, None)) is not None:
             self._leave(kept[0])
 
     def first(self) -> Order:
-        """Return the first place. Raises ``IndexError`` when nobody is in."""
+        """Return the first place. Raises ``IndexError`` if the heap is empty."""
         while True:
             kept = self._fronts[0]
             members = self._members(kept.group)
             place = self._first_of(kept.group, members) if members is not None and members.front is kept else None
             if place == kept and self._fronts[0] is kept:
                 return kept
-            if self._fronts[0] is kept:  # or a gang that has gone to another group is first there
+            if self._fronts[0] is kept:  # else a gang that moved to another group is first there
                 heapq.heappop(self._fronts)
             if members is not None and place is not None:
                 self._set_front(members, place)
 
     def pop(self) -> GangKey:
-        """Take the first gang out. Raises ``IndexError`` when nobody is in."""
+        """Remove and return the first gang. Raises ``IndexError`` if the heap is empty."""
         key = self.first().key
         self.discard(key)
         return key
 
     def promote(self, namespace: str) -> None:
-        """Take into account that gangs of a namespace may be further to the front now."""
+        """Take into account that gangs of a namespace may have moved to the front."""
         for group, members in list(self._groups.get(namespace, {}).items()):
             place = self._first_of(group, members)
             if place is not None and (members.front is None or place < members.front):
                 self._set_front(members, place)
 
     def fronts(self) -> Iterator[Order]:
-        """Yield a place for each group: that of its first gang as it was when it was last looked at."""
+        """Yield a place for each group: that of its first gang when it was last compared."""
         for groups in list(self._groups.values()):
             for group, members in list(groups.items()):
                 front = members.front
@@ -103,13 +103,13 @@ class LazyHeap:
         return self._groups.get(group.namespace, {}).get(group)
 
     def _first_of(self, group: Group, members: _Members) -> Order | None:
-        """Return the place of the first gang of a group as it is now; gangs that belong elsewhere are put there."""
+        """Return the current place of the first gang of a group. Gangs that belong to another group are moved there."""
         while members.heap:
             own = members.heap[0]
             place = self._place(own.key) if self._kept.get(own.key) == (group, own) else None
             if place is not None and (place.group, place.own) == (group, own):
                 return place
-            heapq.heappop(members.heap)  # before it is put elsewhere, which may be the top of this heap
+            heapq.heappop(members.heap)  # before the gang is pushed again, maybe to the top of this heap
             if place is not None:
                 self._put(place)
         return None
@@ -134,7 +134,7 @@ class LazyHeap:
             self._set_front(members, place)
 
     def _leave(self, group: Group) -> None:
-        """Count a gang of a group less; the last leaves nothing of it behind."""
+        """Count one gang of a group less; delete the group after the last."""
         groups = self._groups[group.namespace]
         groups[group].number -= 1
         if not groups[group].number:

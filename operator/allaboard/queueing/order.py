@@ -1,4 +1,4 @@
-"""Reckons the place of a gang in the queue, and what a refused one waits for."""
+"""Computes the place of a gang in the queue, and what wakes a refused gang."""
 
 from collections.abc import Iterable
 
@@ -25,14 +25,13 @@ def order_of(
 ) -> Order:
     """Return a gang's place in the queue.
 
-    First counts the priority. Then gangs go first that we left partially bound (``is_first``), then gangs that have lost a member, then
-    gangs that must not be overtaken; then counts ``usage``, the search time that the namespace has used, then age and name.
+    Priority counts first. Then gangs go first that we left partially bound (``is_first``), then gangs that have lost a member, then gangs
+    that must not be overtaken. Then counts ``usage``, the search time that the namespace has used, then age and name.
 
     Nothing takes a gang past a higher priority: a tenant could raise the minimum of a bound gang, or forge a stamp. Healing takes no gang
     past namespaces that have used less search time, nor a gang that ``has_grown``: a tenant could have many gangs that have lost members
-    and are hard to place. ``may_go_first`` ends when partially bound gangs of the namespace have gone first for long enough, since a
-    tenant can forge stamps. ``since`` is the creation time that counts, if a ``namespace_priority`` changes it
-    (``gangs.namespace_priority``).
+    and are hard to place. ``may_go_first`` ends when partially bound gangs of the namespace have gone first for long enough, since a tenant
+    can forge stamps. ``since`` is the creation time that counts, if a ``namespace_priority`` changes it (``gangs.namespace_priority``).
     """
     heals = gang.is_open and gang.missing_of_stamped > 0 and gang.on_member_lost is not OnMemberLost.IGNORE and not has_grown
     standing = HEALS if heals and not usage else OVERTAKEN if is_protected else PLAIN
@@ -50,7 +49,7 @@ def order_of_gone(key: GangKey) -> Order:
 def wakes_up_on(explanation: Explanation, candidates: Iterable[Pod]) -> WakeUpOn:
     """Return what the unplaced roles lacked.
 
-    With several roles, room for one may let another move: then any resource that a candidate asks for may help.
+    With several roles, capacity for one may let another one move. Then any resource that a candidate requests may help.
     """
     resources: set[str] = set()
     kept = {reason for role in explanation.roles for reason, _ in role.reasons}

@@ -1,18 +1,18 @@
-"""Which gang is next, and when a refused gang is worth another attempt.
+"""Decides which gang is next, and when a refused gang is worth another attempt.
 
 A gang is *active* (due), in *backoff* after a failure, or *unschedulable* until something that it lacks may have been freed. A slow flush
-retries unschedulable gangs in case an event was missed. When no gang is due, the gang with the oldest out-of-date message is (``refresh``).
+retries unschedulable gangs in case an event was missed. When no gang is due, the gang with the oldest out-of-date message is.
 
 - **Backoff.** Each failed attempt doubles it, up to a bound. When capacity is freed, a gang in backoff still goes before gangs of a lower
-  priority, and a partially bound one before absent ones of its priority. Not while the backoff is *firm*: the gang has failed several
-  times although there was capacity, or the API server has asked for the pause.
+  priority, and a partially bound one before unbound gangs of its priority. Not while the backoff is *hard*: the gang has failed several
+  times although there was capacity, or the API server has asked for the backoff.
 - **Search time.** Gangs of a namespace that has used much search time lately go behind the others of their priority. They count as passed.
-- **Overtaking.** Gangs that are placed together may overtake an older one of their priority a few times, or for a while. Then that one goes
-  before all others of its priority, in backoff or not, until it is placed. When it doesn't fit even then, the gangs behind it go on.
-- **Passing.** When a gang is placed while older ones are in backoff, the oldest is passed. Passed as often as gangs may be overtaken, it
-  goes first once.
+- **Overtaking.** Gangs that are placed together may overtake an older one of their priority a few times, or for a while. Then the older
+  gang goes before all others of its priority, in backoff or not, until it is placed. If it doesn't fit, the gangs behind it go on.
+- **Passing.** When a gang is placed while older ones are in backoff, the oldest is passed. A gang that was passed as often as gangs may be
+  overtaken goes first once.
 - **Assumed capacity.** A gang that was refused while capacity was assumed for others may have come at a bad moment. If that capacity is
-  returned, the refusal doesn't count as a failure. Else a gang whose binds always fail would take the capacity at each attempt.
+  returned, the refusal doesn't count as a failure. Otherwise a gang whose binds always fail would take the capacity at each attempt.
 """
 
 import asyncio
@@ -35,8 +35,8 @@ from allaboard.records.sort_key import Order
 from allaboard.records.wake_up import ANYTHING, CapacityNeed, WakeUpOn
 
 _FLUSH_SECONDS = 300.0  # kube-scheduler's podMaxInUnschedulablePodsDuration
-_BLIPS = 3  # failures in a row that may be the API server's bad moments
-_SLICE = 500  # gangs that are woken at a stretch: some milliseconds
+_BLIPS = 3  # failures in a row that the API server may have caused
+_SLICE = 500  # gangs that are woken without a break: some milliseconds
 
 _NO_STATE = QueueState()  # of a gang without a record; never written
 
@@ -44,8 +44,8 @@ _NO_STATE = QueueState()  # of a gang without a record; never written
 class GangQueue:
     """The gangs that are active, in backoff, or unschedulable.
 
-    ``order`` gives a gang's place. ``exists`` returns whether a gang still exists; a gang that is gone is due once more, to be forgotten.
-    The state of each gang is the ``queue`` of its record in ``records``.
+    ``order`` returns a gang's place, ``slots`` counts free capacity. ``exists`` returns whether a gang still exists; a gang that is gone is
+    due once more, to be forgotten. The state of each gang is the ``queue`` of its record in ``records``.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class GangQueue:
         *,
         backoff: Backoff = BACKOFF,
         overtaking: Overtaking = OVERTAKING,
-        seats: Slots = no_seats_known,
+        slots: Slots = no_seats_known,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._order = order
@@ -68,17 +68,17 @@ class GangQueue:
         self._due = LazyHeap(self._place)
         self._in_backoff = LazyHeap(self._place)
         self._timers = Timers(self._known, clock)
-        self._unschedulable = Unschedulable(self._place, seats)
-        self._promoted: dict[GangKey, None] = {}  # those that may go further to the front than others of their namespace
-        self._tentative: dict[GangKey, None] = {}  # those refused while seats were promised to others
-        self._spared: dict[GangKey, None] = {}  # those of them for whom it is known that they haven't failed
+        self._unschedulable = Unschedulable(self._place, slots)
+        self._promoted: dict[GangKey, None] = {}  # gangs that may have moved to the front by themselves
+        self._tentative: dict[GangKey, None] = {}  # gangs that were refused while capacity was assumed for others
+        self._spared: dict[GangKey, None] = {}  # tentative refusals that turned out to be no failures
         self._changed = asyncio.Event()
         self._given_back = -1
         self._refresh = MessageRefresh(self._known, clock)
         self.changes = 0
 
     def _known(self, key: GangKey) -> QueueState:
-        """What is remembered, to be read only."""
+        """Return a gang's state, to be read only."""
         record = self._records.find(key)
         return record.queue if record else _NO_STATE
 
@@ -86,9 +86,9 @@ class GangQueue:
         return self._records.of(key).queue
 
     def placed(self, key: GangKey | None, overtaken: Iterable[GangKey] = ()) -> None:
-        """Record that ``key`` is placed, in its own turn; None if the gang is placed in the turn of a gang that it was planned with.
+        """Record that ``key`` is placed, in its own queue position; None if it is placed together with a gang before it.
 
-        ``overtaken`` are gangs of the same priority that would have fitted in their turn, and don't because of the gangs that are placed.
+        ``overtaken`` are gangs of the same priority that would fit in queue order, and don't because of the gangs that are placed.
         """
         if key is not None:
             self._pass(key)
@@ -98,10 +98,10 @@ class GangQueue:
             state.overtaken = (times + 1, since if times else self._clock())
 
     def _pass(self, key: GangKey) -> None:
-        """Count a pass for the oldest gang of the level of ``key`` that only backoff or debt keeps behind it.
+        """Count a pass for the oldest gang of the level of ``key`` that only backoff or search-time usage keeps behind it.
 
-        A (older) was refused and is in backoff for 4 s; B is placed meanwhile: A was passed once, whether or not it would have fitted.
-        Passed as often as gangs may be overtaken it goes first once, and then it is one of many again.
+        A (older) is in backoff for 4 s, and B is placed: A was passed once, whether or not A would have fitted. A gang that was passed as
+        often as gangs may be overtaken goes first once. Then its passes count from zero.
         """
         mine = self._order(key)
         waiting = [*self._in_backoff.fronts(), *(order for order in self._due.fronts() if order.usage > mine.usage)]
@@ -109,24 +109,24 @@ class GangQueue:
         passable = [order for order in before if not self._overtaking.is_over(self._known(order.key), self._clock())]
         if older := min(passable, key=lambda order: order.key_without_usage, default=None):
             self._state(older.key).passed += 1
-            # It may go further to the front now.
+            # The gang may rank further to the front now.
             (self._in_backoff if older.key in self._in_backoff else self._due).push(older.key)
 
     def sizes(self) -> Mapping[str, int]:
-        """Return how many gangs are active, in backoff and unschedulable, as kube-scheduler calls that."""
+        """Return how many gangs are active, in backoff and unschedulable, in kube-scheduler's words."""
         unschedulable = len(self._unschedulable)
         return {"active": len(self._due), "backoff": max(0, len(self._timers) - unschedulable), "unschedulable": unschedulable}
 
     def mark(self, key: GangKey) -> None:
         """Make a gang due that has changed itself: at once, or when its backoff ends."""
         if key in self._due:
-            self._promoted[key] = None  # by a member that is older, for instance; a thousand that come one by one make one entry
+            self._promoted[key] = None  # e.g. by an older member; a thousand members that come one by one make one entry
             return
         now, state = self._clock(), self._known(key)
         if state.need is None or state.not_before <= now or not self._exists(key):
-            self._unpark(key)  # and whose room can be counted is due before its pause ends if there is room
+            self._unpark(key)  # else the waitlist may make the gang due before its backoff ends
         if not self._exists(key):
-            # One that comes by its name begins anew.
+            # A later gang of the same name begins with a new state.
             self._forget(key)
             state = self._known(key)
         if state.not_before > now:
@@ -137,7 +137,7 @@ class GangQueue:
             self._make_due(key)
 
     def observe(self, change: CapacityChange) -> None:
-        """Take a change of the cluster's capacity: gangs that it may help are due.
+        """Make gangs due that a change of the cluster's capacity may help.
 
         Of thousands the first are due at once, the others when ``drain`` returns.
         """
@@ -162,7 +162,7 @@ class GangQueue:
 
     async def drain(self) -> None:
         """Move all woken gangs to the active or backoff heap, then admit gangs from the capacity waitlist."""
-        moved = len(self._promoted)  # while those are seen to others may move, again and again
+        moved = len(self._promoted)  # gangs that move meanwhile are left for the next call
         while self._unschedulable.are_woken or moved > 0 or self._spared:
             self._drain_some()
             moved -= _SLICE
@@ -171,7 +171,7 @@ class GangQueue:
             await asyncio.sleep(0)
 
     def _admit(self) -> bool:
-        """Make the first gangs due for which there is room by count; nothing is counted unless something has come free since.
+        """Make gangs of the capacity waitlist due that may fit; nothing is counted unless capacity was freed since the last count.
 
         Return whether there may be more of them.
         """
@@ -204,13 +204,13 @@ class GangQueue:
     def requeue(self, key: GangKey, requeue: Requeue, *, seen: int | None = None) -> None:
         """Put a gang back whose attempt has ended.
 
-        ``seen`` is what ``changes`` was when the attempt began; None if nothing can have changed since.
+        ``seen`` is the value of ``changes`` when the attempt began; None if nothing can have changed since.
         """
         seen, wake_on, retry_by = self.changes if seen is None else seen, requeue.wake_on, requeue.retry_by
         match requeue.reason:
             case Reason.REFUSED:
-                is_promised, need = requeue.is_capacity_assumed, requeue.need
-                self._refuse(key, wake_on, seen=seen, is_promised=is_promised, retry_by=retry_by, need=need)
+                is_assumed, need = requeue.is_capacity_assumed, requeue.need
+                self._refuse(key, wake_on, seen=seen, is_capacity_assumed=is_assumed, retry_by=retry_by, need=need)
             case Reason.FAILED:
                 self._fail(key, wake_on, seen=seen, retry_by=retry_by, at_least=requeue.seconds)
             case Reason.SEARCHING:
@@ -234,14 +234,14 @@ class GangQueue:
         wake_on: WakeUpOn,
         *,
         seen: int,
-        is_promised: bool,
+        is_capacity_assumed: bool,
         retry_by: float | None = None,
         need: CapacityNeed | None = None,
     ) -> None:
-        """The gang was refused for want of room, otherwise as ``fail``. ``is_promised`` when seats are promised to others just now.
+        """Record that there was no capacity for the gang; otherwise as ``_fail``. ``is_capacity_assumed``: for others, now.
 
-        With a ``need`` it is due as soon as there is room for that by count, unless it was refused though there is. Once it is due again at
-        once if something came free while it was searched for: its plan knew nothing of that, so it hasn't failed on what is there now.
+        A gang with a ``need`` is due as soon as counting finds that capacity, unless it was refused although counting does. A gang is due
+        again at once, one time, if capacity was freed during its search, of which its plan knew nothing.
         """
         attempts = self._count_failure(key)
         state = self._state(key)
@@ -253,14 +253,14 @@ class GangQueue:
             self.mark(key)
             return
         self._pause(key, wake_on, seen=seen, retry_by=retry_by, until=self._refresh.refused(key, state))
-        if is_promised or self._given_back > seen:
+        if is_capacity_assumed or self._given_back > seen:
             self._state(key).tentative = (attempts, self._clock())
             self._tentative[key] = None
         if self._given_back > seen:
             self._spare()
 
     def _return(self) -> None:
-        """Make gangs due that were refused while capacity was assumed that is returned now: they haven't failed."""
+        """Make gangs due that were refused while the capacity was assumed that is returned now: they haven't failed."""
         self._unschedulable.wake(None)
         self._have_woken()
         self._given_back = self.changes
@@ -272,21 +272,21 @@ class GangQueue:
         self._drain_some()
 
     def _fail(self, key: GangKey, wake_on: WakeUpOn, *, seen: int, retry_by: float | None = None, at_least: float = 0.0) -> None:
-        """Count a failure, and pause: as long as so many failures take, or ``at_least`` so many seconds, never longer than the longest.
+        """Count a failure, and begin the backoff for so many failures, at least ``at_least`` seconds, at most the longest.
 
-        ``seen`` is what ``changes`` was when the attempt began; ``retry_by`` when to look again at the latest, once the pause is over.
+        ``seen`` is the value of ``changes`` when the attempt began; ``retry_by`` is when to retry at the latest, once the backoff is over.
         """
         self._count_failure(key)
         self._state(key).message_from = None
         self._pause(key, wake_on, seen=seen, retry_by=retry_by, at_least=at_least)
-        state = self._state(key)  # anew, if the gang has gone meanwhile
+        state = self._state(key)  # read again: the gang may be gone meanwhile
         if at_least or state.attempts > _BLIPS:
             state.is_hard = True
             self._in_backoff.discard(key)
             self._mark_anew(key)
 
     def _count_failure(self, key: GangKey) -> int:
-        """Count one more, and return how many there were before."""
+        """Count one more failure, and return how many there were before."""
         self._tentative.pop(key, None)
         self._spared.pop(key, None)
         state = self._state(key)
@@ -295,7 +295,7 @@ class GangQueue:
         return state.attempts - 1
 
     def _mark_anew(self, key: GangKey) -> None:
-        """If the gang is due, since something about it has changed already, it is so by what is known of its pauses now."""
+        """Move a gang that is active already, since it has changed, to where its current backoff belongs."""
         if key in self._due:
             self._due.discard(key)
             self.mark(key)
@@ -310,17 +310,17 @@ class GangQueue:
         at_least: float = 0.0,
         until: float | None = None,
     ) -> None:
-        """Pause as after the last failure, or ``until`` then, without counting one: a longer search is still to come."""
+        """Begin the backoff of the last failure, or one until ``until``, without counting a failure."""
         state = self._state(key)
         if state.passed >= self._overtaking.times:
-            state.passed = 0  # it has gone first, and didn't fit
+            state.passed = 0  # the gang has gone first, and didn't fit
         if until is None:
             until = self._clock() + min(self._backoff.longest, max(at_least, self._backoff.after(max(1, state.attempts))))
         state.not_before = max(until, state.not_before) if state.is_hard else until
         self._park(key, wake_on, seen=seen, retry_by=retry_by)
 
     def _park(self, key: GangKey, wake_on: WakeUpOn, *, seen: int, retry_by: float | None = None) -> None:
-        """Let the gang wait for what it lacks, without counting a failure. Otherwise as ``fail``."""
+        """Make the gang wait for what it lacks, without counting a failure. Otherwise as ``_fail``."""
         state = self._state(key)
         if state.need is None and self.changes != seen and not state.has_looked_again:
             # Capacity was freed during the attempt, and may be enough. The second time in a row other gangs go first, or a gang that
@@ -339,7 +339,7 @@ class GangQueue:
         self._set_timer(key, max(state.not_before, flush if retry_by is None else min(flush, retry_by)))
 
     def _retry(self, key: GangKey, seconds: float, *, is_hard: bool = False) -> None:
-        """Look at the gang again in ``seconds`` at most, without counting a failure; ``is_hard`` if not before, whatever happens."""
+        """Retry the gang in ``seconds`` at most, without counting a failure; not before, whatever happens, if ``is_hard``."""
         state, when = self._state(key), self._clock() + seconds
         if is_hard:
             state.not_before, state.is_hard = when, True
@@ -348,7 +348,7 @@ class GangQueue:
         self._set_timer(key, when if is_hard or state.due_at is None else min(when, state.due_at))
 
     def _resume(self, key: GangKey, seconds: float) -> None:
-        """Retry as ``retry`` does, after work other than placement. An unexpired firm backoff is kept.
+        """Retry as ``_retry`` does, after work other than placement. An unexpired hard backoff is kept.
 
         Capacity that is freed meanwhile still wakes the gang.
         """
@@ -360,7 +360,7 @@ class GangQueue:
             self._retry(key, max(seconds, state.not_before - self._clock()) if state.is_hard else seconds)
 
     def _settle(self, key: GangKey) -> None:
-        """The gang has what it wants: its failures are forgotten. If something about it has changed since it was taken out, it is due."""
+        """Forget the failures of a gang that has what it wants. A gang that has changed since it was popped is due."""
         state = self._known(key)
         is_marked = key in self._in_backoff or (state.due_at is not None and state.wake_on is None)
         self._unpark(key)
@@ -374,7 +374,7 @@ class GangQueue:
             self.mark(key)
 
     def _forget(self, key: GangKey) -> None:
-        """Delete what is remembered of a gang that no longer exists."""
+        """Delete the state of a gang that no longer exists."""
         self._settle(key)
         if (record := self._records.find(key)) is not None:
             record.last_binds.clear()
@@ -406,9 +406,9 @@ class GangQueue:
         return heap is not None and heap.first().rank_key < self._order(key).rank_key
 
     def promote(self, changed: Mapping[str, Iterable[GangKey]]) -> None:
-        """Take into account that the gangs of these namespaces may go further to the front now.
+        """Take into account that gangs of these namespaces may have moved to the front.
 
-        The gangs that are named have moved by themselves: each is seen to when ``drain`` returns.
+        The gangs that are named have moved by themselves: each is handled when ``drain`` returns.
         """
         for namespace, keys in changed.items():
             self._promoted.update(dict.fromkeys(keys))
@@ -450,7 +450,7 @@ class GangQueue:
                 continue
 
     def _refresh_oldest(self) -> bool:
-        """Make the waiting gang due whose out-of-date message is the oldest. It counts no failure, and its backoff goes on afterwards."""
+        """Make the waiting gang due that has the oldest out-of-date message. No failure is counted, and its backoff goes on afterwards."""
         key = self._refresh.take()
         if key is None or self._known(key).is_hard or not self._exists(key):
             return False
@@ -494,7 +494,7 @@ class GangQueue:
 
 
 def _taken(keys: dict[GangKey, None]) -> Iterable[GangKey]:
-    """Take out the first of ``keys``, as many as are seen to at a stretch."""
+    """Yield and remove the first of ``keys``, as many as are handled without a break."""
     for key in list(itertools.islice(keys, _SLICE)):
         del keys[key]
         yield key

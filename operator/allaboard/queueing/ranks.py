@@ -1,4 +1,4 @@
-"""Where each gang stands, from what the cluster says of it, what is remembered of it, and what its namespace owes."""
+"""Computes each gang's place in the queue, from the gang, its record, and the search time that its namespace has used."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from contextlib import contextmanager
@@ -21,7 +21,7 @@ class Overtaking:
     seconds: float = 300.0
 
     def is_over(self, state: QueueState, now: float) -> bool:
-        """Whether a gang has been overtaken often enough, or long ago."""
+        """Return whether a gang has been overtaken often enough, or first overtaken long ago."""
         times, since = state.overtaken
         return (times > 0 and (times >= self.times or now - since >= self.seconds)) or state.passed >= self.times
 
@@ -31,10 +31,10 @@ OVERTAKING = Overtaking()
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """``place`` is what the queue orders by.
+    """Computes the places of gangs; ``place`` is what the queue orders by.
 
     ``firsts`` counts the time for which partially bound gangs have kept the others of their priority waiting. Only stamps on a tenant's own
-    pods tell that such a gang is to go first, so it does only while its namespace has used little of that time.
+    pods show that such a gang goes first. So it does only while its namespace has used little of that time.
     """
 
     registry: GangRegistry
@@ -49,7 +49,7 @@ class Ranks:
 
     @contextmanager
     def charged(self, gang: Gang, began: float, searched: float) -> Iterator[None]:
-        """Charge the namespace of a partially bound gang for an attempt that ``began`` then.
+        """Charge the namespace of a partially bound gang for an attempt that started at ``began``.
 
         Searches are charged already: ``searched`` is the search time that the namespace had used when the attempt began, in seconds.
         """
@@ -63,20 +63,23 @@ class Ranks:
                 self.shares.charge(namespace, took - max(0.0, self.shares.used(namespace) - searched))
 
     def moved(self) -> Mapping[str, Collection[GangKey]]:
-        """Return the namespaces whose gangs may go further to the front since the last call, and their gangs that move by themselves."""
+        """Return the namespaces whose gangs may have moved to the front since the last call, with the gangs that moved by themselves."""
         return {**dict.fromkeys(self.promote(), ()), **self.registry.namespace_priority.changed()}
 
     def promote(self) -> Set[str]:
-        """Return the namespaces whose gangs may go further to the front since the last call, for what they have used has faded."""
+        """Return the namespaces whose gangs may have moved to the front since the last call, since their usage has faded."""
         return self.shares.promote() | self.firsts.promote()
 
     def place(self, key: GangKey) -> Order:
-        """The place of a gang in the queue: those we left half bound come first of their priority, after those of which nobody is there."""
+        """Return a gang's place in the queue.
+
+        A gang that we left partially bound comes first of its priority, after gangs that don't exist any more.
+        """
         gang: Gang | Outline | None = self.registry.outline(key)
-        if gang is None:  # one without living members tells its priority when they come
+        if gang is None:  # without living members the priority isn't known yet
             return order_of_gone(key)
         record = self.records.find(key)
-        if gang.is_open and not (record and record.task):  # or it is passed over, and has its place told when that is over
+        if gang.is_open and not (record and record.task):  # else it is deferred, and gets its place when the task ends
             gang = self.registry.gang(key) or gang
         usage = self.shares.level(key.namespace)
         since, namespace_priority = self.registry.namespace_priority.since(gang), self.registry.namespace_priority.of(key)

@@ -9,26 +9,26 @@ from allaboard.records.wake_up import ANYTHING, CapacityNeed, WakeUpOn
 
 
 class Reason(Enum):
-    """What an attempt has come to, as far as the queue is concerned."""
+    """The result of an attempt, as far as the queue is concerned."""
 
     REFUSED = auto()
     """There was no capacity: a failure is counted, and freed capacity wakes the gang."""
     FAILED = auto()
     """The attempt failed for another reason: a failure is counted, and the gang is in backoff."""
     SEARCHING = auto()
-    """A longer search is to come: the gang is in backoff as after its last failure, and none is counted."""
+    """A longer search follows: the gang is in backoff as after its last failure, and no failure is counted."""
     WAITING = auto()
     """The gang waits for a change, without backoff."""
     AGAIN = auto()
-    """The gang is looked at again after a time, and no failure is counted."""
+    """The gang is attempted again after a time, and no failure is counted."""
     RESUMED = auto()
-    """As ``AGAIN``, after work other than placement: a backoff that nothing ends early goes on."""
+    """As ``AGAIN``, after work other than placement: a hard backoff goes on."""
     NOW = auto()
-    """Something about the gang has changed: it is due now, or when its backoff ends."""
+    """The gang has changed: it is due now, or when its backoff ends."""
     SETTLED = auto()
     """The gang has what it wants: its failures are forgotten."""
     GONE = auto()
-    """The gang doesn't exist any more: all that is remembered of it is forgotten."""
+    """The gang doesn't exist any more: its state is forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +41,11 @@ class Requeue:
     retry_by: float | None = None
     """When the gang is due at the latest, on the clock, once its backoff is over; None for the queue's own limit."""
     seconds: float = 0.0
-    """The least backoff of a failure; or the time until the gang is looked at again."""
+    """The least backoff of a failure; or the time until the gang is attempted again."""
     is_hard: bool = False
     """Whether nothing makes the gang due before that time."""
     need: CapacityNeed | None = None
-    """The capacity that the gang needs, if it can be counted: then the gang is due as soon as there is so much."""
+    """The capacity that the gang needs, if it can be counted: then the gang is due as soon as that much is free."""
     is_capacity_assumed: bool = False
     """Whether capacity was assumed for other gangs during the attempt: if it is returned, the refusal is no failure."""
 
@@ -58,12 +58,12 @@ class Requeue:
 
     @classmethod
     def failed(cls, wake_on: WakeUpOn = ANYTHING, *, retry_by: float | None = None, at_least: float = 0.0) -> Self:
-        """Return the requeue of a gang whose attempt failed; its backoff lasts for ``at_least`` so many seconds."""
+        """Return the requeue of a gang whose attempt failed; its backoff lasts ``at_least`` so many seconds."""
         return cls(Reason.FAILED, wake_on, retry_by, at_least)
 
     @classmethod
     def searching(cls, wake_on: WakeUpOn, *, retry_by: float | None = None) -> Self:
-        """Return the requeue of a gang that is to be searched for at length."""
+        """Return the requeue of a gang that waits for a long search."""
         return cls(Reason.SEARCHING, wake_on, retry_by)
 
     @classmethod
@@ -73,17 +73,17 @@ class Requeue:
 
     @classmethod
     def again(cls, seconds: float, *, is_hard: bool = False) -> Self:
-        """Return the requeue of a gang that is looked at again in ``seconds`` at most, and not before if it ``is_hard``."""
+        """Return the requeue of a gang that is attempted again in ``seconds`` at most, and not before if it ``is_hard``."""
         return cls(Reason.AGAIN, seconds=seconds, is_hard=is_hard)
 
     @classmethod
     def resumed(cls, seconds: float) -> Self:
-        """Return the requeue of a gang that is looked at again in ``seconds`` at most, after work other than placement."""
+        """Return the requeue of a gang that is attempted again in ``seconds`` at most, after work other than placement."""
         return cls(Reason.RESUMED, seconds=seconds)
 
     @classmethod
     def now(cls) -> Self:
-        """Return the requeue of a gang about which something has changed."""
+        """Return the requeue of a gang that has changed."""
         return cls(Reason.NOW)
 
     @classmethod

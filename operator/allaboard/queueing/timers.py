@@ -8,7 +8,7 @@ from allaboard.records.record import QueueState
 
 
 class Timers:
-    """A heap of moments on the clock; entries that are none any more are dropped at the top. ``state_of`` gives a turn to read."""
+    """A heap of times on the clock; outdated entries are dropped at the top. ``state_of`` returns a gang's state, to be read only."""
 
     def __init__(self, state_of: Callable[[GangKey], QueueState], clock: Callable[[], float]) -> None:
         self._state_of = state_of
@@ -20,24 +20,24 @@ class Timers:
         return self._number
 
     def set(self, key: GangKey, state: QueueState, when: float) -> None:
-        """Look at a gang then, and not at another moment."""
+        """Make a gang due at ``when``, instead of at an earlier set time."""
         self._number += state.due_at is None
         state.due_at = when
         heapq.heappush(self._heap, (when, key))
 
     def stop(self, state: QueueState) -> None:
-        """Don't look at a gang, unless something happens."""
+        """Stop the timer of a gang."""
         if state.due_at is not None:
             state.due_at = None
             self._number -= 1
 
     @property
     def seconds(self) -> float | None:
-        """How long until the first rings, ``None`` without one."""
+        """Seconds until the first timer; None without one."""
         return self._heap[0][0] - self._clock() if self._heap else None
 
     def rung(self) -> Iterator[GangKey]:
-        """Those whose moment has come."""
+        """Yield the gangs whose time has come."""
         now = self._clock()
         while self._heap and (self._heap[0][0] <= now or self._state_of(self._heap[0][1]).due_at != self._heap[0][0]):
             when, key = heapq.heappop(self._heap)

@@ -14,13 +14,13 @@ from allaboard.records.wake_up import CapacityNeed, WakeUpOn
 
 
 class Unschedulable:
-    """The gangs that wait for a change that may help them. What wakes each gang is in its ``QueueState``."""
+    """The gangs that wait for a change that may help them. The changes that wake each gang are in its ``QueueState``."""
 
-    def __init__(self, place: Callable[[GangKey], Order], seats: Slots) -> None:
-        self._waitlist = CapacityWaitlist(place, seats)
-        self._by_wake_up_key: dict[str | None, dict[GangKey, None]] = {}  # by what they lack; by None where anything helps
-        self._woken: dict[GangKey, None] = {}  # for whom something has come free
-        self._admitted: Iterator[GangKey] = iter(())  # those for whom there was room when it was last counted
+    def __init__(self, place: Callable[[GangKey], Order], slots: Slots) -> None:
+        self._waitlist = CapacityWaitlist(place, slots)
+        self._by_wake_up_key: dict[str | None, dict[GangKey, None]] = {}  # None for gangs that any change may help
+        self._woken: dict[GangKey, None] = {}  # gangs for which something was freed
+        self._admitted: Iterator[GangKey] = iter(())  # gangs that fitted at the last count
         self._has_admitted = False
         self._number = 0
 
@@ -28,11 +28,14 @@ class Unschedulable:
         return self._number
 
     def countable(self, need: CapacityNeed | None) -> CapacityNeed | None:
-        """``need``, if who has it is to wait until there is room by count: there is none now, and there are not too many kinds of needs."""
+        """Return ``need`` if the gang is to wait on the capacity waitlist, else None.
+
+        It is if counting finds too little capacity now, and if the waitlist has not too many different needs.
+        """
         return need if need and self._waitlist.has_place(need) and not self._waitlist.has_room(need) else None
 
     def add(self, key: GangKey, state: QueueState, wake_on: WakeUpOn) -> None:
-        """Let a gang wait for what it lacks, or for room for what it needs."""
+        """Make a gang wait for what it lacks, or for the capacity that it needs."""
         state.wake_on = wake_on
         self._number += 1
         if state.need is not None:
@@ -41,7 +44,7 @@ class Unschedulable:
             self._by_wake_up_key.setdefault(resource, {})[key] = None
 
     def discard(self, key: GangKey, state: QueueState) -> None:
-        """Let a gang wait no more, if it does."""
+        """Remove a gang, if it waits."""
         self._woken.pop(key, None)
         if state.wake_on is None:
             return
@@ -56,30 +59,31 @@ class Unschedulable:
         self._number -= 1
 
     def wake(self, freed: Iterable[str] | None, *, is_only: bool = False) -> None:
-        """Wake gangs that lack any of ``freed``, which is None if anything may be free; and gangs that any change may help, unless
-        ``is_only`` so much has changed.
+        """Wake gangs that lack any of ``freed``, and gangs that any change may help.
+
+        ``freed`` is None if anything may be free. ``is_only``: nothing else has changed, so gangs that any change may help stay.
         """
         for resource in self._by_wake_up_key if freed is None else freed if is_only else (None, *freed):
             self._woken.update(self._by_wake_up_key.get(resource, {}))
         self._waitlist.is_dirty = True
 
     def promote(self, namespace: str) -> None:
-        """Take into account that the gangs of a namespace may be further to the front now."""
+        """Take into account that gangs of a namespace may have moved to the front."""
         self._waitlist.promote(namespace)
 
     @property
     def are_woken(self) -> bool:
-        """Whether some have been woken and not been told."""
+        """Whether gangs have been woken and not been yielded."""
         return bool(self._woken)
 
     def woken(self, most: int) -> Iterator[GangKey]:
-        """So many of those who have been woken."""
+        """Yield and remove ``most`` of the gangs that have been woken."""
         for key in list(itertools.islice(self._woken, most)):
             del self._woken[key]
             yield key
 
     def admitted(self, most: int) -> Iterator[GangKey]:
-        """So many of those for whom there is room by count; it is counted again when something has come free since."""
+        """Yield ``most`` of the gangs that fit by count; counts again if capacity was freed since."""
         if self._waitlist.is_dirty:
             self._admitted = self._waitlist.admit()
         for key in itertools.islice(self._admitted, most):
@@ -87,7 +91,7 @@ class Unschedulable:
             yield key
 
     def recount(self) -> bool:
-        """Whether to count once more: whoever was let in and has not taken the seats leaves them to the next."""
+        """Return whether to count again: an admitted gang that wasn't placed leaves the capacity to the next."""
         self._waitlist.is_dirty |= self._has_admitted
         is_again, self._has_admitted = self._has_admitted, False
         return is_again

@@ -1,1 +1,1 @@
-"""One record for each gang holds all that is remembered of it; each part of a record has one writer."""
+"""Everything that is remembered of a gang, in one record; each part of a record has one writer."""

@@ -1,4 +1,4 @@
-"""Has a gang grown since it was whole? A tenant may have had tiny members whole, and put large ones in their place."""
+"""Whether a gang has grown since it was whole."""
 
 import heapq
 from collections import Counter
@@ -18,9 +18,10 @@ def asked_by(pods: Iterable[Pod]) -> Mapping[str, int]:
 
 
 def has_grown(gang: Gang, record: GangRecord) -> bool:
-    """Whether a gang that has lost members could come to more than it held when it was whole.
+    """Return whether a gang that has lost members could need more than it held when it was whole.
 
-    A tenant may have had tiny members whole, and put large ones in their place. A gang that we haven't seen whole hasn't grown.
+    A tenant could have tiny members bound as a whole gang, and put large ones in their place. A gang that we haven't seen whole hasn't
+    grown.
     """
     if record.held is None:
         return False

@@ -1,4 +1,4 @@
-"""What was decided lately: about each gang, and in all. Bounded, and only kept in memory."""
+"""The last decisions: about each gang, and about all. Bounded, and kept in memory only."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -8,17 +8,17 @@ from typing import Self
 from allaboard.model.gang import GangKey
 
 MOST_TRANSITIONS = 20
-"""The decisions that are kept of one gang."""
+"""The most decisions that are kept of one gang."""
 
 MOST_DECISIONS = 500
-"""The decisions that are kept of all gangs."""
+"""The most decisions that are kept of all gangs."""
 
 _MOST_TEXT = 256  # characters of a message
 
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """One decision about a gang, or several in a row that are equal: ``times``, from ``first_at`` to ``last_at``, seconds since the epoch.
+    """One decision about a gang, or several equal ones in a row: ``times``, from ``first_at`` to ``last_at``, seconds since the epoch.
 
     ``decision`` and ``reason`` are CamelCase words, the reason empty without one; ``message`` is the reason in a sentence, cut to 256
     characters.
@@ -33,17 +33,20 @@ class Transition:
 
     @classmethod
     def of(cls, at: float, decision: str, reason: str = "", message: str = "") -> Self:
-        """Return one decision, made ``at`` so many seconds since the epoch."""
+        """Return one decision, made ``at``, in seconds since the epoch."""
         return cls(at, at, decision, reason, message if len(message) <= _MOST_TEXT else f"{message[: _MOST_TEXT - 1]}…")
 
     def follows(self, other: "Transition") -> bool:
-        """Return whether this is the same decision as ``other``, for the same reason."""
+        """Return whether this decision equals ``other``, for the same reason."""
         return (self.decision, self.reason, self.message) == (other.decision, other.reason, other.message)
 
 
 @dataclass(frozen=True, slots=True)
 class PlanSummary:
-    """The last plan of a gang. ``at`` is in seconds since the epoch; the other fields as in ``placement.Plan`` and its ``SearchReport``."""
+    """The last plan of a gang.
+
+    ``at`` is in seconds since the epoch; the other fields are as in ``placement.Plan`` and its ``SearchReport``.
+    """
 
     at: float
     feasible: bool | None
@@ -63,7 +66,7 @@ class History:
     plan: PlanSummary | None = None
 
     def add(self, transition: Transition) -> None:
-        """Record a decision; one that is equal to the last is counted there."""
+        """Record a decision. One that equals the last decision is counted there."""
         if self.transitions and transition.follows(last := self.transitions[-1]):
             self.transitions[-1] = replace(last, last_at=transition.last_at, times=last.times + 1)
         else:

@@ -1,11 +1,11 @@
-"""Are members lost again and again, soon after they were bound? Then their controller's next pods are bound later.
+"""Delays the next bind of members that are lost again and again, soon after they were bound.
 
-A node may reject each pod that it gets, and the controller makes each anew at once. The first loss is replaced at once, the second in a
-row a second after the last bind, then two seconds, four, … up to the longest back-off. All is forgiven once members have stayed for a
-minute, or for twice as long as the last back-off.
+A node may reject each pod that it gets, and the controller recreates each at once. The first loss is replaced at once. The second in a row
+is replaced a second after the last bind, then two seconds, four, … up to the longest backoff. The count returns to zero once members have
+stayed for a minute, or for twice as long as the last backoff.
 
 Members are counted by controller and revision. So a member that a rolling update replaces on purpose isn't lost, and a run that starts
-beside others has lost nobody.
+beside others has lost no member.
 """
 
 import time
@@ -21,12 +21,12 @@ from allaboard.records.record import GangRecords, LastBind
 _STAYED_SECONDS = 60.0
 """Members that have stayed for so long weren't lost soon."""
 _MOST_CONTROLLERS = 16
-"""Controllers of one gang of which the last bind is remembered."""
+"""The most controllers of one gang whose last bind is remembered."""
 
 
 @dataclass(slots=True)
 class Losses:
-    """What was lost of each gang soon after it was bound. ``backoff`` is that after so many losses in a row."""
+    """Counts the members that each gang lost soon after their bind. ``backoff`` is the one after so many losses in a row."""
 
     records: GangRecords
     root_of: Callable[[Pod], str]
@@ -34,10 +34,10 @@ class Losses:
     clock: Callable[[], float] = time.monotonic
 
     def observe_bind(self, gang: Gang, bound: Collection[Pod], waiting_since: float) -> None:
-        """Note that ``bound`` were bound for ``gang``, as it was before, and count what their controllers had lost since their last bind.
+        """Record that ``bound`` were bound for ``gang``, the gang before that. Count what their controllers lost since the last bind.
 
         ``waiting_since`` is when the gang began to lack members. Members beyond the minimum are lost only if they have failed: others may
-        have been taken away on purpose.
+        have been removed on purpose.
         """
         now, last_binds = self.clock(), self.records.of(gang.key).last_binds
         living, succeeded, failed = Counter[str](), Counter[str](), Counter[str]()
@@ -60,7 +60,7 @@ class Losses:
             del last_binds[next(iter(last_binds))]
 
     def back_off(self, gang: Gang) -> tuple[float, int]:
-        """Return when the gang's candidates may be bound, on the clock, and after how many losses in a row; zeros if nothing keeps them."""
+        """Return when the gang's candidates may be bound, on the clock, and after how many losses in a row; zeros without a delay."""
         record = self.records.find(gang.key)
         last_binds = {name: last for name, last in record.last_binds.items() if last.losses} if record else {}
         if not last_binds:
@@ -72,7 +72,7 @@ class Losses:
         )
 
     def _controller_of(self, pod: Pod) -> str:
-        """Return who makes the pod, by which template: the UID, and the revision where one controller has several; empty for bare pods."""
+        """Return the pod's controller and template: its UID, and the revision where a controller has several; empty for bare pods."""
         if pod.owner is None:
             return ""
         revision = pod.label("controller-revision-hash") if pod.owner.kind in ("StatefulSet", "DaemonSet") else None

@@ -1,7 +1,8 @@
-"""A gang that is, or was, partially bound: its state, and the times that belong to it.
+"""A gang that is, or was, partially bound: its state, with its deadlines.
 
-A transaction that binds some members and not all leaves a partial bind. It is finished forward while there is hope, its bound members are
-released when there is none, and it is kept open when they may not be released. ``transition`` says how one state follows from another.
+A transaction that binds some members and not all leaves a partial bind. The gang is finished forward while there is hope. Its bound members
+are released when there is none, and it is kept open when they may not be released. ``transition`` says which state follows from which
+event.
 """
 
 import math
@@ -17,12 +18,12 @@ FORWARD_SECONDS = 5.0
 """How long the missing members may take to be bound around the bound ones."""
 
 RELEASING_SECONDS = 10.0
-"""How long a release is waited for, before other gangs' members are released instead."""
+"""How long a release may take before other gangs' members are released instead."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finishing:
-    """The missing members are bound around the others, before any other gang, until the ``deadline``, which is put off once at most."""
+    """The missing members are bound around the bound ones, before any other gang, until ``deadline``, which is extended once at most."""
 
     deadline: float
     is_renewed: bool = False
@@ -42,7 +43,7 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class Releasing:
-    """A release is in progress, and expected to end by ``until``. ``before`` is the state that it began in."""
+    """A release is in progress, and should end by ``until``. ``before`` is the state at its beginning."""
 
     before: "Rest"
     until: float
@@ -54,14 +55,14 @@ State = Finishing | KeptOpen | Left | Releasing | None
 
 
 class Event(Enum):
-    """What changes the state of a partial bind."""
+    """An event that changes the state of a partial bind."""
 
     LEFT_IN_PART = auto()
     """A transaction has left the gang partially bound, or may have."""
     INHERITED = auto()
-    """An earlier leader has left the gang partially bound, and the gang is looked at for the first time."""
+    """An earlier leader has left the gang partially bound, and the gang is attempted for the first time."""
     ANSWERED = auto()
-    """It is known what became of binds that had no answer."""
+    """Unanswered binds are resolved."""
     SEEN_CLOSED = auto()
     """The watch shows the gang whole, or with no bound member."""
     CLOSED = auto()
@@ -70,7 +71,7 @@ class Event(Enum):
     RELEASE_FAILED = auto()
     """The release ended without a result."""
     RELEASE_UNFINISHED = auto()
-    """Some members could not be released, and the API server may let us later."""
+    """Some members could not be released, and may be released later."""
     ALL_RELEASED = auto()
     SOME_KEPT = auto()
     """Some bound members may not be released."""
@@ -114,17 +115,17 @@ class Leaving:
 
 @dataclass(slots=True)
 class PartialBind:
-    """The state of one gang's partial bind, with its times, which are on the clock, and the gang that it gives its capacity to."""
+    """The state of one gang's partial bind, its deadlines on the clock, and the gang that it was released for."""
 
     state: State = None
     expires: float | None = None
-    """When the gang has been partially bound for its time-out; None while it isn't partially bound."""
+    """When the gang will have been partially bound for its time-out; None while the gang isn't partially bound."""
     was_tried: bool = False
     """Whether an attempt has failed since the gang expired."""
     restarts_at: float = -math.inf
     """The earliest time of the next release for the gang's own sake."""
     released_for: GangKey | None = None
-    """The gang for which the members were released last."""
+    """The gang for which the members were last released."""
     leaving: Leaving = Leaving()
     unasked_until: float = -math.inf
     """Don't try to release this gang for another one before this time: the last try failed, or the gang was busy."""
@@ -134,7 +135,7 @@ class PartialBind:
         self.state = transition(self.state, event, now)
 
     def close(self, now: float) -> None:
-        """Record that the gang is whole, absent or gone: only members that are leaving are remembered."""
+        """Record that the gang is whole, absent or gone. Only members that are leaving are remembered."""
         self.move(Event.CLOSED, now)
         self.expires, self.was_tried, self.restarts_at = None, False, -math.inf
 
@@ -144,7 +145,7 @@ class PartialBind:
 
     @property
     def is_finishing(self) -> bool:
-        """Whether the missing members are being bound around the others, before any other gang."""
+        """Whether the missing members are being bound around the bound ones, before any other gang."""
         return isinstance(self._rest, Finishing | Left)
 
     @property
@@ -154,11 +155,11 @@ class PartialBind:
 
     @property
     def deadline(self) -> float | None:
-        """By when the missing members must be bound; None unless they are being bound."""
+        """When the missing members must be bound at the latest; None unless they are being bound."""
         return self._rest.deadline if isinstance(self._rest, Finishing) else None
 
     def is_overdue(self, now: float) -> bool:
-        """Return whether the time is over in which the gang was to be finished."""
+        """Return whether the deadline for finishing the gang has passed."""
         return isinstance(self._rest, Left) or (self.deadline is not None and now >= self.deadline)
 
     def has_timed_out(self, now: float) -> bool:
@@ -174,11 +175,11 @@ class PartialBind:
         return self.is_releasing(now) or self.leaving.until > now
 
     def times(self) -> Sequence[float | None]:
-        """Return when the gang must be looked at for its own sake; None for times that aren't to come."""
+        """Return when the gang must be attempted for its own sake; None for a time that isn't set."""
         return self.deadline, self.restarts_at, self.expires
 
     def times_for_others(self) -> Sequence[float | None]:
-        """Return when a gang must be looked at that may wait for this one's capacity: it may be asked for then, or is late."""
+        """Return when a gang that waits for this one's capacity must be attempted: a release is possible then, or is late."""
         releasing = self.state.until if isinstance(self.state, Releasing) else None
         expires = self.expires if self.is_kept_open or self.deadline is not None or isinstance(self._rest, Left) else None
         return self.unasked_until, releasing, self.leaving.until, expires

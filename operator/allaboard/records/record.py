@@ -1,7 +1,7 @@
 """One ``GangRecord`` holds all that is remembered of a gang, and one call of ``forget`` deletes it.
 
 Nothing is decided here. Each part of a record has one writer: the queue writes ``queue``, ``scheduling.partial_binds`` writes
-``partial_bind``, and ``report`` writes ``report``. What the cluster itself says of a gang is a ``model.gang.Gang``, made anew each time.
+``partial_bind``, and ``report`` writes ``report``. What the cluster itself says of a gang is a ``model.gang.Gang``, built anew each time.
 """
 
 import asyncio
@@ -24,8 +24,8 @@ _MOST_WHOLE_RUNS = 64
 class LastBind:
     """The last bind of one controller's pods in a gang.
 
-    ``at`` is its time on the clock. ``living`` is how many of the controller's pods had a node then and were alive, ``succeeded`` and
-    ``failed`` how many had ended so. ``losses`` is how often in a row members were lost soon after they were bound.
+    ``at`` is its time on the clock. ``living`` is how many of the controller's pods had a node then and were alive. ``succeeded`` and
+    ``failed`` are how many had ended so. ``losses`` is how often in a row members were lost soon after their bind.
     """
 
     at: float
@@ -37,7 +37,7 @@ class LastBind:
 
 @dataclass(slots=True)
 class QueueState:
-    """A gang's state in the queue: its failures, its backoff, what wakes it, and which gangs went before it. Times are on the clock."""
+    """A gang's state in the queue: its failures, its backoff, what wakes it, and how often gangs overtook it. Times are on the clock."""
 
     attempts: int = 0
     """Failed attempts in a row."""
@@ -48,20 +48,20 @@ class QueueState:
     wake_on: WakeUpOn | None = None
     """The changes that wake the gang while it is unschedulable; None while it isn't."""
     need: CapacityNeed | None = None
-    """The capacity that the gang needs, while it is on the capacity waitlist: it becomes due when there is so much."""
+    """The capacity that the gang needs while it is on the capacity waitlist: the gang becomes due when that much is free."""
     due_at: float | None = None
     """When the gang's timer makes it due; None without a timer."""
     has_looked_again: bool = False
     """Whether the gang was retried once because capacity was freed during its last attempt."""
     tentative: tuple[int, float] | None = None
-    """Set when the gang was refused while capacity was assumed for others: the failures before that, and when it was.
+    """Set when the gang was refused while capacity was assumed for others: the failures before that, and the time.
 
     The failures are restored if that capacity is returned.
     """
     looked: tuple[float, int] | None = None
-    """When the last attempt began, and how many changes of the cluster had been counted by then."""
+    """When the last attempt began, and how many changes of the cluster had been counted then."""
     message_from: float | None = None
-    """The beginning of the attempt that the gang's message is from, if that was a refusal, which other gangs can make out of date."""
+    """When the attempt began that the gang's message is from; None if that wasn't a refusal. Other gangs can make a refusal out of date."""
     overtaken: tuple[int, float] = (0, 0.0)
     """How often gangs that were placed together with this one were preferred to it, and since when."""
     passed: int = 0
@@ -73,21 +73,21 @@ class Wait:
     """A wait for capacity, or for pods that don't exist yet."""
 
     since: float
-    """When it began, on the clock."""
+    """When the wait began, on the clock."""
     started: float
-    """The same in seconds since the epoch."""
+    """When the wait began, in seconds since the epoch."""
     is_for_pods: bool = False
     has_timed_out: bool = False
-    """Whether it was told that it takes longer than the gang's time-out."""
+    """Whether it was reported that the wait exceeds the gang's time-out."""
     pods_told: str = ""
-    """What the gang's pods were told last of a wait for others; empty before that."""
+    """What was last reported to the gang's pods about a wait for other pods; empty before that."""
     pods_told_at: float = 0.0
-    """When that was, on the clock."""
+    """When that was reported, on the clock."""
 
 
 @dataclass(slots=True)
 class Advice:
-    """A sentence on how a refused gang would fit, with the refusal it is known for, and the refusal it is wanted for."""
+    """A sentence on how a refused gang would fit, the refusal it is known for, and the refusal that advice is wanted for."""
 
     known_for: str = ""
     text: str = ""
@@ -112,13 +112,13 @@ class GangRecord:
     was_undone: bool = False
     """Whether bound members were released before, so that each member is dry-run at the next bind."""
     whole_runs: set[str] = field(default_factory=set)
-    """The ids of the runs that have been whole, or of which that can't be told."""
+    """The ids of the runs that have been whole, or may have been."""
     wakes_deferred_runs: WakeUpOn | None = None
-    """The changes that wake the runs that were refused and passed over, before the run that is planned now."""
+    """The changes that wake the runs that were refused and deferred, before the run that is planned now."""
     held: Mapping[str, int] | None = None
-    """The requests of all members when the gang was whole last, by resource."""
+    """The requests of all members when the gang was last whole, by resource."""
     is_inherited: bool = False
-    """Whether the gang was there before this scheduler started, and hasn't been attempted yet."""
+    """Whether the gang existed before this scheduler started, and hasn't been attempted yet."""
     short_since: float | None = None
     """Since when fewer replacements exist than members were lost, on the clock; None while there are enough."""
     had_grace: bool = False
@@ -131,7 +131,7 @@ class GangRecord:
     """The gang's place in the queue when it began to wait for a long search; None if it doesn't wait for one."""
     advice: Advice = field(default_factory=Advice)
     wait: Wait | None = None
-    """What the gang waits for, and since when; None while it is whole, or nothing is known of it."""
+    """What the gang waits for, and since when; None while the gang is whole or unknown."""
     report: ReportState = field(default_factory=ReportState)
     history: History = field(default_factory=History)
 
@@ -148,7 +148,7 @@ class GangRecord:
 
 
 class GangRecords:
-    """The records of all gangs, by key. Partial binds are indexed by themselves, since there are few of them."""
+    """The records of all gangs, by key. Partial binds have an index of their own, since there are few of them."""
 
     def __init__(self) -> None:
         self._records: dict[GangKey, GangRecord] = {}
@@ -207,7 +207,7 @@ class GangRecords:
         return partial_bind is not None and partial_bind.is_finishing
 
     def partial_binds(self) -> Collection[tuple[GangKey, PartialBind]]:
-        """Return each gang that has a partial bind, with it."""
+        """Return each gang that has a partial bind, with its partial bind."""
         return self._partial_binds.items()
 
     def forget(self, key: GangKey) -> None:

@@ -1,4 +1,4 @@
-"""What was told of one gang, so that it is told again only when it has changed, and what is told next agrees with it."""
+"""What was reported of one gang, so that only changes are reported, and later reports agree with earlier ones."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,12 +9,12 @@ from allaboard.model.reasons import Code
 
 @dataclass(frozen=True, slots=True)
 class GangStatus:
-    """The scheduler's last word on a gang: what PodGroup conditions are made of.
+    """The scheduler's current report on a gang, from which PodGroup conditions are made.
 
-    ``short`` is the ``message`` for a table, which may be cut. ``started`` is RFC 3339, when the quorum was first there; ``whole_since``
-    when the gang was last found whole, which is still to be told when it isn't any more; ``has_timed_out`` once it waited longer than it
-    asked for; ``is_being_bound`` from when its first members are bound until it is seen whole, or more is said of it: that some are bound
-    before others doesn't make it half bound.
+    ``short`` is the ``message`` for a table, which may be cut. ``started`` is when the quorum first existed, RFC 3339. ``whole_since`` is
+    when the gang was last found whole; it is still to be reported when the gang isn't whole any more. ``has_timed_out`` is set once the
+    gang waits longer than its time-out. ``is_being_bound`` is set while the gang's first members are bound, until it is seen whole or
+    something else is reported: such a gang isn't called partially bound.
     """
 
     code: Code
@@ -28,7 +28,7 @@ class GangStatus:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a PodGroup was given as its status, and what it had then: not all of it with upstream's CRD."""
+    """The status that a PodGroup was given, and the status that it kept: not all of it with upstream's CRD."""
 
     uid: str
     status: dict[str, Any]
@@ -37,24 +37,24 @@ class Written:
 
 @dataclass(slots=True)
 class Change:
-    """What events were last made of: why a gang waits, and the UID of the object that the event was about."""
+    """What the last events were about: why a gang waits, and the UID of the object that the event was about."""
 
     topic: str = ""
     about: str = ""
     members: dict[str, str] = field(default_factory=dict)
-    """The topic that members were told last, by UID; only members that wait and are told by events."""
+    """The topic last reported to members, by UID; only members that wait and get events."""
 
 
 @dataclass(slots=True)
 class ReportState:
-    """The last words on one gang."""
+    """What was last reported of one gang."""
 
     opinion: GangStatus | None = None
     written: Written | None = None
     strategy: tuple[str, float] | None = None
-    """What was said of its strategy when it failed, and when, on the clock."""
+    """What was reported of its strategy when that failed, and when, on the clock."""
     change: Change = field(default_factory=Change)
     logged: str = ""
     """The outcome and the reason of the last attempt that was logged."""
     is_unwritten: bool = False
-    """Whether its PodGroup doesn't show the opinion yet."""
+    """Whether the gang's PodGroup doesn't show ``opinion`` yet."""

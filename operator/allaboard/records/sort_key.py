@@ -9,7 +9,7 @@ HEALS, OVERTAKEN, PLAIN = range(3)
 
 
 class Group(NamedTuple):
-    """Gangs of one namespace that its debts and urgencies move together: among themselves they stand by ``Order.own`` only."""
+    """Gangs of one namespace that search-time usage and priority move together: among themselves only ``Order.own`` counts."""
 
     namespace: str
     depth: int
@@ -19,10 +19,10 @@ class Group(NamedTuple):
 
 
 class Own(NamedTuple):
-    """A gang's place in its group. What becomes of others doesn't change it."""
+    """A gang's place in its group. It doesn't change with what happens to other gangs."""
 
     namespace_priority: int
-    """Negative."""
+    """The priority within the namespace, negated."""
     created: float
     key: GangKey
 
@@ -31,47 +31,47 @@ class Order(NamedTuple):
     """A place in the queue: the lesser goes first. The fields up to ``key`` count in this order; several gangs may share the first few."""
 
     depth: int
-    """The priority, negative."""
+    """The priority, negated."""
     is_not_first: bool
-    """Whether it isn't one that we left half bound."""
+    """False for a gang that we left partially bound, which goes first."""
     standing: int
-    """Those that have lost a member go before those that must not be overtaken, and these before the others."""
+    """Gangs that have lost a member go first, then gangs that must not be overtaken, then the others."""
     usage: int
-    """How much search time its namespace has used, in levels (``SearchTime.level_key``)."""
+    """How much search time the gang's namespace has used, in levels (``SearchTime.level_key``)."""
     created: float
-    """When it counts as made."""
+    """The effective creation time."""
     key: GangKey
     stated: tuple[Group, Own] | None = None
-    """Its group and its place in that; ``None`` where the fields before say both."""
+    """The gang's group and its place in the group; None where the fields before say both."""
 
     @property
     def group(self) -> Group:
-        """The gangs among which it has its own place."""
+        """The gangs among which this gang has its own place."""
         if self.stated is not None:
             return self.stated[0]
         return Group(self.key.namespace, self.depth, self.is_not_first, self.standing == HEALS, self.standing == OVERTAKEN)
 
     @property
     def own(self) -> Own:
-        """The place in the group."""
+        """The gang's place in its group."""
         return self.stated[1] if self.stated is not None else Own(0, self.created, self.key)
 
     @property
     def level_key(self) -> tuple[int, bool]:
-        """Gangs of one level may overtake each other, for a while."""
+        """The level: gangs of one level may overtake each other, for a while."""
         return self[:2]
 
     @property
     def claim_key(self) -> tuple[int, bool, int]:
-        """What isn't given up for a pause."""
+        """The claim: what a gang keeps during a backoff."""
         return self[:3]
 
     @property
     def rank_key(self) -> tuple[int, bool, int, int]:
-        """All but age."""
+        """The rank: all but age."""
         return self[:4]
 
     @property
     def key_without_usage(self) -> tuple[int, bool, int, float, GangKey]:
-        """The place that it would have if its namespace owed nothing."""
+        """The place that the gang would have if its namespace had used no search time."""
         return (*self[:3], *self[4:6])

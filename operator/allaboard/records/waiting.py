@@ -1,4 +1,4 @@
-"""Since when a gang waits: for capacity, or for pods that don't exist yet. Its time-out runs from then."""
+"""Since when a gang waits, for capacity or for pods that don't exist yet. Its time-out runs from then."""
 
 import time
 from collections.abc import Callable
@@ -16,19 +16,19 @@ class WaitClock:
         self.now = now
 
     def of(self, gang: Gang, *, is_for_pods: bool = False) -> Wait:
-        """Return the wait that the gang is in. A new one begins if the gang waited for something else, or for nothing."""
+        """Return the gang's current wait. A new one begins if the gang waited for something else, or for nothing."""
         record = self._records.of(gang.key)
         if record.wait is None or record.wait.is_for_pods != is_for_pods:
             record.wait = Wait(self._clock(), self.now(), is_for_pods)
         return record.wait
 
     def find(self, key: GangKey) -> Wait | None:
-        """Return the wait that a gang is in, None if it is in none."""
+        """Return the gang's current wait; None if it doesn't wait."""
         record = self._records.find(key)
         return record.wait if record else None
 
     def end(self, key: GangKey) -> None:
-        """End the gang's wait: it is whole, lacks members or is gone. A later wait has a beginning of its own."""
+        """End the gang's wait: the gang is whole, lacks pods or is gone. A later wait has a beginning of its own."""
         if (record := self._records.find(key)) is not None:
             record.wait = None
 

@@ -1,4 +1,4 @@
-"""What a gang that was refused waits for: what may wake it."""
+"""The changes that wake a refused gang."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from allaboard.model.constraints import SchedulingSpec
 
 GPU_CHANGES = "cards"
-"""Wake-up key of gangs that GPU model, health or free memory keep off, instead of a countable resource. No resource is called so."""
+"""Wake-up key of gangs blocked by GPU model, health or free memory instead of a countable resource. No resource is called so."""
 
 
 @dataclass(frozen=True, slots=True)
 class WakeUpOn:
-    """What a refusal was for: resources that were short. ``anything`` when a change of any kind could help."""
+    """The changes that wake a refused gang: the resources that were short. ``anything``: a change of any kind could help."""
 
     resources: frozenset[str] = frozenset()
     anything: bool = False
@@ -27,7 +27,7 @@ class WakeUpOn:
 
 
 CapacityNeed = tuple[tuple[SchedulingSpec, int], ...]
-"""Kinds of pods, and how many of each must be seated."""
+"""Kinds of pods, and how many of each must be assigned."""
 
 NOTHING = WakeUpOn()
 ANYTHING = WakeUpOn(anything=True)

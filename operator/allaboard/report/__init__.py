@@ -1,1 +1,1 @@
-"""What users are told: conditions, events, status, metrics, log lines."""
+"""Reports what was decided about gangs: in PodGroups, pods, events, metrics and the log."""

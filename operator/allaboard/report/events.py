@@ -1,4 +1,4 @@
-"""Events on users' objects, in kube-scheduler's words. The same words about the same object become one event with a count."""
+"""Events on users' objects, in kube-scheduler's words. Equal messages about the same object become one event with a count."""
 
 import time
 from collections import OrderedDict
@@ -22,7 +22,7 @@ _REPEAT_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class ObjectReference:
-    """The object an event is about."""
+    """The object of an event."""
 
     api_version: str
     kind: str
@@ -32,7 +32,7 @@ class ObjectReference:
 
     @classmethod
     def of_pod(cls, pod: Pod) -> "ObjectReference":
-        """The reference of a pod."""
+        """Return the reference of a pod."""
         return cls("v1", "Pod", pod.namespace, pod.name, pod.uid)
 
 
@@ -65,11 +65,11 @@ class EventRecorder:
         self._series: OrderedDict[_Key, _Series] = OrderedDict()
 
     def normal(self, about: ObjectReference, reason: str, action: str, note: str) -> None:
-        """Something went as it should."""
+        """Record that something succeeded."""
         self._record("Normal", about, reason, action, note)
 
     def warning(self, about: ObjectReference, reason: str, action: str, note: str, *, is_low: bool = False) -> None:
-        """Record something the user should know or mend; behind all else that is told, if it ``is_low``."""
+        """Record something that the user should know or fix; written after everything else if it ``is_low``."""
         self._record("Warning", about, reason, action, note, is_low=is_low)
 
     def _record(self, kind: str, about: ObjectReference, reason: str, action: str, note: str, *, is_low: bool = False) -> None:
@@ -122,7 +122,7 @@ class EventRecorder:
             raise
 
     async def _repeat(self, key: _Key, namespace: str, name: str, body: dict[str, object]) -> None:
-        """Count a repeat; when the event isn't there (never created, or expired), the next repeat makes a new one."""
+        """Count a repeat. If the event doesn't exist (never created, or expired), the next repeat creates a new one."""
         try:
             await self._server.patch(EVENTS.named(namespace, name), body)
         except ApiError as error:

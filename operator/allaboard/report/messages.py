@@ -1,4 +1,4 @@
-"""Facts into sentences, in kube-scheduler's words: people grep for them, and tools were built on them.
+"""Turns facts into sentences, in kube-scheduler's words: people grep for them, and tools were built on them.
 
 Formats: kube-scheduler framework/types.go (FitError), 1.37. A gang's own sentence comes first.
 """
@@ -50,19 +50,20 @@ _REASONS = {
     Kind.INSUFFICIENT: "Insufficient {subject}",
     Kind.MIN_RESOURCES: "node(s) had less {subject} free together than minResources asks for",
 }
-"""kube-scheduler's, where it has words for it (plugins/nodeunschedulable, tainttoleration, nodeaffinity,
-volumebinding, nodeports, nodevolumelimits)."""
+"""kube-scheduler's words where it has any (plugins/nodeunschedulable, tainttoleration, nodeaffinity, volumebinding, nodeports,
+nodevolumelimits).
+"""
 
 _RULES = {Kind.TOPOLOGY: "one {subject} for all", Kind.PORTS: "host ports", Kind.ATTACHMENTS: "volumes"}
 """Rules between members, as what a gang would fit without."""
 
 _BROKEN = {Kind.TOPOLOGY: "members would not share one {subject}: {value}"}
-"""The same when a plan doesn't keep to them."""
+"""Rules between members, as what a plan breaks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a gang has no room: in one word, in a sentence, in a few words for a table, and for each of its pods, by UID."""
+    """Why a gang has no capacity: a code, a sentence, a few words for a table, and a message for each of its pods, by UID."""
 
     code: Code
     message: str
@@ -71,18 +72,18 @@ class Refusal:
 
 
 def reason(why: Reason) -> str:
-    """One reason, as it is told."""
+    """Return the text of one reason."""
     if why == (Kind.INSUFFICIENT, "pods", ""):
         return "Too many pods"
-    return _said(_REASONS, why)
+    return _text_of(_REASONS, why)
 
 
-def _said(words: Mapping[Kind, str], why: Reason) -> str:
+def _text_of(words: Mapping[Kind, str], why: Reason) -> str:
     return words[why.kind].format(subject=why.subject, value=why.value)
 
 
 def violation(found: Violation) -> str:
-    """What is wrong with a plan."""
+    """Return what is wrong with a plan."""
     where = f"{found.pod} on {found.node}"
     match found.wrong:
         case Wrong.STRANGER:
@@ -94,7 +95,7 @@ def violation(found: Violation) -> str:
         case Wrong.PORT:
             return f"{where}: host port {found.subject} is taken"
         case Wrong.BROKEN if found.reason:
-            return _said(_BROKEN, found.reason)
+            return _text_of(_BROKEN, found.reason)
         case Wrong.DEVICES:
             return f"{found.node}: {found.pods} members ask for parts of GPUs that don't fit on its devices together"
         case Wrong.TAKEN:
@@ -106,7 +107,7 @@ def violation(found: Violation) -> str:
 
 
 def not_bound(outcome: Refused | Committed) -> str:
-    """Why nobody, or not everybody, of a gang was bound for which there were seats."""
+    """Return why no member, or not every member, of a placed gang was bound."""
     if isinstance(outcome, Committed):
         return "; ".join(f"pod{'s' if len(names) > 1 else ''} {_some(names)}: {why}" for why, names in _by_reason(outcome.failed)[:3])
     match outcome.because:
@@ -114,8 +115,8 @@ def not_bound(outcome: Refused | Committed) -> str:
             return f"members changed while the gang was being placed: {there} of {missing} missing ones are still there"
         case Violation() as found:
             return f"the cluster changed while the gang was being placed: {violation(found)}"
-        case NotAdmitted(seat, reply):
-            return f"pod {seat.pod.name} {seat_not_taken(seat, reply)}"
+        case NotAdmitted(assignment, reply):
+            return f"pod {assignment.pod.name} {seat_not_taken(assignment, reply)}"
         case Hold() as hold:
             return hold.message
         case gone:
@@ -123,17 +124,18 @@ def not_bound(outcome: Refused | Committed) -> str:
 
 
 def _by_reason(failed: Sequence[tuple[Assignment, BindReply]]) -> list[tuple[str, list[str]]]:
-    """Return each reason for which binds failed, with the names of the pods; what differs by the pod's own name is one reason."""
+    """Return each reason for failed binds, with the names of its pods; reasons that differ by the pod's own name only are one."""
     found: dict[str, tuple[str, list[str]]] = {}
-    for seat, reply in failed:
-        why, name = _why_not(reply), seat.pod.name
+    for assignment, reply in failed:
+        why, name = _why_not(reply), assignment.pod.name
         found.setdefault(why.replace(f'"{name}"', ""), (why, []))[1].append(name)
     return list(found.values())
 
 
-def seat_not_taken(seat: Assignment, reply: BindReply) -> str:
+def seat_not_taken(assignment: Assignment, reply: BindReply) -> str:
     """Return why a member was not bound, for a sentence about the member."""
-    return f"can't be bound to {seat.node_name}: {_why_not(reply).removeprefix(f'{seat.pod.key} on {seat.node_name}: ')}"
+    prefix = f"{assignment.pod.key} on {assignment.node_name}: "
+    return f"can't be bound to {assignment.node_name}: {_why_not(reply).removeprefix(prefix)}"
 
 
 def _why_not(reply: BindReply) -> str:
@@ -141,7 +143,7 @@ def _why_not(reply: BindReply) -> str:
 
 
 def fit_error(total_nodes: int, reasons: Counted) -> str:
-    """``0/4 nodes are available: 3 Insufficient cpu, 4 Too many pods.``; sorted as text, as kube-scheduler does."""
+    """Return e.g. ``0/4 nodes are available: 3 Insufficient cpu, 4 Too many pods.``; reasons are sorted as text, as in kube-scheduler."""
     if not total_nodes:
         return NO_NODES
     counted = ", ".join(sorted(f"{count} {reason(each)}" for each, count in reasons))
@@ -149,7 +151,7 @@ def fit_error(total_nodes: int, reasons: Counted) -> str:
 
 
 def refusal(gang: Gang, plan: Plan, why: Cause | None = None) -> str:
-    """Why ``gang`` was not placed, for its PodGroup: how many would fit, ``why``, and what keeps the first one that doesn't."""
+    """Return why ``gang`` was not placed, for its PodGroup: how many would fit, ``why``, and what blocks the first member that doesn't."""
     return _Refusal(gang, plan, why).of_gang()
 
 
@@ -162,7 +164,7 @@ def refused(gang: Gang, plan: Plan, why: Cause, times_overtaken: int = 0) -> Ref
 
 
 def cause(why: Cause, plan: Plan, who: str = "a member") -> str:
-    """Why a gang has no room, in a few words; ``who`` is too large if one is."""
+    """Return why a gang has no capacity, in a few words; ``who`` names a member that is too large."""
     amounts = [format_amount(why.resource, amount) for amount in (why.requested, why.there)] if why.resource else []
     match why.code:
         case Code.INSUFFICIENT if why.rule:
@@ -184,7 +186,7 @@ def cause(why: Cause, plan: Plan, who: str = "a member") -> str:
         case Code.NEVER_FITS:
             return "too large for the nodes it may use, even when they are empty"
         case Code.CONSTRAINTS if why.rule:
-            return f"would fit but for its {_said(_RULES, why.rule)}"
+            return f"would fit but for its {_text_of(_RULES, why.rule)}"
     role = _hardest_role(plan.explanation, why)
     kept = [(nodes, reason(each)) for each, nodes in role.reasons if each.kind is not Kind.INSUFFICIENT] if role else []
     nodes, text = max(kept, default=(0, ""))
@@ -196,12 +198,12 @@ def _free(amount: str) -> str:
 
 
 def members_bound(number: int) -> str:
-    """What is told of a gang that is whole."""
+    """Return the message of a whole gang."""
     return f"{number} {'member' if number == 1 else 'members'} bound"
 
 
 def ended(ending: Ending) -> str:
-    """Return what is told of a gang of which no member lives any more."""
+    """Return the message of a gang without living members."""
     return f"ended: {ending.succeeded} {'member' if ending.succeeded == 1 else 'members'} succeeded, {ending.failed} failed"
 
 
@@ -212,9 +214,9 @@ def summary(text: str) -> str:
 
 
 def advice(gang: Gang, relief: Relief, leaver: Gang | None) -> str:
-    """What would let ``gang`` in, for the end of its refusal; empty when nothing is known to.
+    """Return what would let ``gang`` fit, for the end of its refusal; empty if nothing is known to.
 
-    A gang of another namespace is not named: who else runs there is none of a tenant's business.
+    A gang of another namespace is not named: a tenant must not learn who else runs there.
     """
     ways = []
     if relief.more is not None:
@@ -229,12 +231,12 @@ def advice(gang: Gang, relief: Relief, leaver: Gang | None) -> str:
 
 
 def with_advice(message: str, advice: str) -> str:
-    """A refusal and what would help."""
+    """Return a refusal with advice."""
     return f"{message.removesuffix('.')}. {advice}" if advice else message
 
 
 def selector_text(spec: SchedulingSpec) -> str:
-    """The nodes a spec is for, as ``kubectl get nodes -l`` takes it where that has words for it; empty when it is for all."""
+    """Return the nodes that a spec is for, as ``kubectl get nodes -l`` takes them if it can; empty for all nodes."""
     selector = ",".join(f"{key}={value}" for key, value in spec.node_selector)
     terms = [_term_text(term) for term in spec.affinity or ()]
     affinity = " or ".join(term for term in terms if term)
@@ -242,32 +244,32 @@ def selector_text(spec: SchedulingSpec) -> str:
 
 
 def pod_refusals(gang: Gang, plan: Plan, why: Cause | None = None) -> dict[str, str]:
-    """Why each candidate was not placed, by UID: the gang's sentence, and what keeps the pods of that one's own role."""
+    """Return why each candidate was not placed, by UID: the gang's sentence, and what blocks the pods of the candidate's role."""
     return _Refusal(gang, plan, why).of_pods()
 
 
 def surplus_refusals(plan: Plan) -> dict[str, str]:
-    """Why members beyond the minimum were left out, by UID."""
+    """Return why members beyond the minimum were left out, by UID."""
     unplaced = set(plan.unplaced)
-    told: dict[str, str] = {}
+    messages: dict[str, str] = {}
     for role in plan.explanation.roles:
         left_out = [uid for uid in role.pods if uid in unplaced]
         if left_out:
-            told.update(dict.fromkeys(left_out, fit_error(plan.explanation.total_nodes, role.reasons)))
-    return told
+            messages.update(dict.fromkeys(left_out, fit_error(plan.explanation.total_nodes, role.reasons)))
+    return messages
 
 
 def members_missing_in_short(gang: Gang) -> str:
-    """The same as ``members_missing``, for a table."""
+    """Return what ``members_missing`` does, for a table."""
     return f"{_there(gang)} of {gang.required} members exist"
 
 
 def _there(gang: Gang) -> int:
-    return len(gang.alive) + (gang.succeeded if gang.missing else 0)  # a next wave needs its own
+    return len(gang.alive) + (gang.succeeded if gang.missing else 0)  # a next wave needs members of its own
 
 
 def members_missing(gang: Gang, *, was_whole: bool = False) -> str:
-    """Return that a gang waits for pods that don't exist yet; ``was_whole`` if the run that goes on has been whole."""
+    """Return that a gang waits for pods that don't exist yet; ``was_whole`` if the current run has been whole."""
     gated = sum(1 for pod in gang.members if pod.is_gated and not pod.is_terminating)
     tail = f", {gated} of them gated" if gated else ""
     # The counts in the PodGroup's status are those of all runs.
@@ -279,15 +281,15 @@ def members_missing(gang: Gang, *, was_whole: bool = False) -> str:
 
 
 def backs_off(gang: Gang, losses: int, seconds: float) -> str:
-    """Return why nobody of a gang is bound just now whose members were lost ``losses`` times in a row soon after they were bound."""
+    """Return why no member is bound now: members were lost ``losses`` times in a row soon after they were bound."""
     number = {1: "once", 2: "twice"}.get(losses, f"{losses} times in a row")
     return f"podgroup {gang.key}: members were lost soon after they were bound, {number}: the next are bound {seconds:g} s after the last"
 
 
 def kept_open(gang: Gang, bound: Sequence[Pod], message: str, problem: str = "") -> str:
-    """Why a gang that is half bound keeps its seats, what it lacks, and what its owner could say so that they may be released.
+    """Return why a partially bound gang is kept, what it lacks, and which setting would let its members be released.
 
-    ``problem`` is why Jobs that should be were not suspended.
+    ``problem`` is why Jobs weren't suspended that should be.
     """
     running = [pod.name for pod in bound if pod.phase == "Running"]
     bare = [pod.name for pod in bound if pod.owner is None and pod.option("recreate") != "true"]
@@ -353,7 +355,7 @@ def event_note(text: str) -> str:
 
 
 def _more(gang: Gang, more: More) -> str:
-    """``2 more nvidia.com/gpu on nodes matching pool=train (1 on a, 1 on b)``."""
+    """Return e.g. ``2 more nvidia.com/gpu on nodes matching pool=train (1 on a, 1 on b)``."""
     spec = next((pod.spec for pod in gang.members if pod.uid == more.pod), None)
     selector = ",".join(filter(None, (selector_text(spec) if spec else "", more.domain)))
     what = f"{format_amount(more.resource, more.amount)} more {more.resource}"
@@ -379,8 +381,10 @@ def _requirement_text(requirement: Requirement) -> str:
 
 
 def _hardest_role(explanation: Explanation, why: Cause | None) -> RoleExplanation | None:
-    """The role to name: the one that ``why`` is about, then one that fits nowhere at all, before one that the others have left no room
-    for; unless nobody needs it.
+    """Return the role to name; None if none was left out.
+
+    That is the role that ``why`` is about. Otherwise it is one that fits on no node, before one for which the others left no capacity.
+    Roles of spare members come last.
     """
     left_out = [role for role in explanation.roles if role.unplaced]
     named = why.member if why else ""
@@ -388,7 +392,7 @@ def _hardest_role(explanation: Explanation, why: Cause | None) -> RoleExplanatio
 
 
 class _Refusal:
-    """Why a gang was not placed. What is the gang's is found out once: it may have thousands of members, and hundreds of roles."""
+    """Why a gang was not placed. The gang's own part is computed once: a gang may have thousands of members, and hundreds of roles."""
 
     def __init__(self, gang: Gang, plan: Plan, why: Cause | None) -> None:
         self._explanation = plan.explanation
@@ -402,18 +406,18 @@ class _Refusal:
         self._names = {pod.uid: pod.name for pod in gang.members} if self._head and len(plan.explanation.roles) > 1 else {}
 
     def of_gang(self) -> str:
-        """The gang's sentence, and what keeps the role that is hardest to place."""
+        """Return the gang's sentence, and what blocks the role that is hardest to place."""
         return self._because_of(self._hardest)
 
     def of_pods(self) -> dict[str, str]:
-        """The same for each candidate, by UID, with what keeps the pods of its own role if they are left out."""
-        told: dict[str, str] = {}
+        """Return the gang's sentence for each candidate, by UID, with what blocks the candidate's role if it was left out."""
+        messages: dict[str, str] = {}
         for role in self._explanation.roles:
-            told.update(dict.fromkeys(role.pods, self._because_of(role if role.unplaced or self._hardest is None else self._hardest)))
-        return told
+            messages.update(dict.fromkeys(role.pods, self._because_of(role if role.unplaced or self._hardest is None else self._hardest)))
+        return messages
 
     def _because_of(self, role: RoleExplanation | None) -> str:
-        """The gang's sentence, and what keeps the pods of one role."""
+        """Return the gang's sentence, and what blocks the pods of one role."""
         reasons = fit_error(self._explanation.total_nodes, role.reasons if role else ())
         if not self._head:
             return reasons + self._tail
@@ -428,7 +432,9 @@ def _with_errors(why: Cause) -> str:
 def _head(gang: Gang, plan: Plan, why: Cause | None) -> str:
     explanation = plan.explanation
     already = len(gang.bound) + (gang.succeeded if gang.missing else 0)
-    needed = min(already + explanation.placeable, gang.min_member - explanation.lacking)  # a role may lack some where others have surplus
+    needed = min(
+        already + explanation.placeable, gang.min_member - explanation.lacking
+    )  # a role may lack members while others have surplus
     placeable = f"{needed} of {gang.min_member} members placeable"
     head = f"podgroup {gang.key}: {placeable}"
     if why is not None and (why.resource or why.rule or why.code is Code.NEVER_FITS):
@@ -438,20 +444,23 @@ def _head(gang: Gang, plan: Plan, why: Cause | None) -> str:
 
 
 def overtaken(message: str, times: int) -> str:
-    """A refusal of a gang that others were preferred to where it would have fitted."""
+    """Return a refusal, with how often other gangs were preferred where this gang would have fitted."""
     number = {1: "once", 2: "twice"}.get(times, f"{times} times")
     return f"{message}; left out {number} for gangs that put more GPUs to work"
 
 
 def steps(report: SearchReport) -> str:
-    """What each step of a search reached: ``greedy 20@88.871, polish 20@89.803, evolution(9) 20@91.821``, members placed and score."""
+    """Return what each step of a search reached, as members placed and score.
+
+    Example: ``greedy 20@88.871, polish 20@89.803, evolution(9) 20@91.821``.
+    """
     return ", ".join(
         f"{step.name}{f'({step.generations})' if step.generations else ''} {step.placed}@{step.score:.3f}" for step in report.steps
     )
 
 
 def generations(number: int, stopped_by: str = "", wanted: int = 0) -> str:
-    """How many generations there were, of how many that were wanted if there were fewer; and, where there was no need of any, why."""
+    """Return the number of generations, of how many wanted if fewer; without any, why none was needed."""
     known = {"exact": "known to be best by an exact method", "optimal": "known to be best by a bound"}
     text = f"{number} of {wanted} generations" if wanted else f"{number} generation{'' if number == 1 else 's'}"
     return f"{text}: {known[stopped_by]}" if not number and stopped_by in known else text

@@ -78,11 +78,11 @@ class Metrics:
         self.searches.labels(report.stopped_by).inc()
 
     def gauge(self, name: str, text: str, read: Callable[[], float]) -> None:
-        """A gauge that is read when it is scraped."""
+        """Add a gauge that is read when it is scraped."""
         Gauge(f"allaboard_{name}", text, registry=self.registry).set_function(read)
 
     def gauges(self, name: str, text: str, label: str, reads: Mapping[str, Callable[[], float]]) -> None:
-        """Gauges of one name that differ in one label, read when they are scraped."""
+        """Add gauges of one name that differ in one label, read when they are scraped."""
         gauge = Gauge(f"allaboard_{name}", text, [label], registry=self.registry)
         for value, read in reads.items():
             gauge.labels(value).set_function(read)
@@ -97,7 +97,7 @@ async def serve(metrics: Metrics, port: int, is_ready: Callable[[], bool]) -> As
     if not port:
         yield
         return
-    from aiohttp import web  # only here: who plans counts searches, and serves nothing
+    from aiohttp import web  # only here: ``allaboard plan`` counts searches, and serves nothing
 
     async def scrape(_: web.Request) -> web.Response:
         return web.Response(body=generate_latest(metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})

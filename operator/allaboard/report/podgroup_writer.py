@@ -1,7 +1,7 @@
-"""Keeps PodGroup objects in step with their gangs: makes those that exist by labels only, and writes status.
+"""Keeps PodGroup objects in step with their gangs: creates those of gangs that only have labels, and writes status.
 
-Nothing is decided here, and nothing depends on what is written: with upstream's CRD our extra status fields are pruned, and
-without any CRD gangs that are made by labels are scheduled all the same.
+Nothing is decided here, and nothing depends on what is written. With upstream's CRD our extra status fields are pruned. Without any CRD
+gangs that only have labels are scheduled all the same.
 """
 
 import asyncio
@@ -26,12 +26,12 @@ from allaboard.report.writer import Writer
 
 
 def utc_now() -> str:
-    """The time as the Kubernetes API writes it."""
+    """Return the current time as the Kubernetes API writes it."""
     return api_time(time.time())
 
 
 class PodGroupWriter:
-    """Creates, mends and updates PodGroups through a ``Writer``; the ``reader`` takes what the API server answers."""
+    """Creates, fixes and updates PodGroups through a ``Writer``; the ``reader`` takes the API server's answers."""
 
     def __init__(self, reader: PodGroupReader, records: GangRecords, writer: Writer, now: Callable[[], str] = utc_now) -> None:
         self._reader = reader
@@ -43,20 +43,20 @@ class PodGroupWriter:
         self._endings = Endings(registry)
 
     def observe_pod(self, old: Pod | None, new: Pod | None) -> None:
-        """Take a change of a pod: how members end outlives their pods."""
+        """Record how a changed pod has ended: that outlives the pod."""
         self._endings.observe_pod(old, new)
 
     def write_missing(self) -> None:
         """Write the status of PodGroups that don't show it.
 
-        The CRD may have been installed, or a PodGroup of ours deleted, since the gang was reported last; or the API server refused a write.
+        The CRD may have been installed, or a PodGroup of ours deleted, since the gang's last report; or the API server refused a write.
         """
-        for key, told in self._records.report_states():
-            if told.opinion and (told.is_unwritten or self._registry.needs_group(key) or self._is_overwritten(key, told)):
+        for key, state in self._records.report_states():
+            if state.opinion and (state.is_unwritten or self._registry.needs_group(key) or self._is_overwritten(key, state)):
                 self._write(key)
 
     def tell(self, gang: Gang, opinion: GangStatus | None = None) -> None:
-        """Have the PodGroup of ``gang`` show how it stands; without an ``opinion`` the last one still holds."""
+        """Have the PodGroup of ``gang`` show its status; without an ``opinion`` the last one still holds."""
         if gang.is_single or self._is_foreign(gang):
             return
         if opinion is not None:
@@ -65,14 +65,14 @@ class PodGroupWriter:
             self._write(gang.key)
 
     def begin_bind(self, gang: Gang) -> None:
-        """Members of ``gang`` are about to be bound. If nobody of it is yet, it isn't called half bound before that has ended."""
+        """Mark the gang as being bound, so that PartiallyBound isn't set during its first binds. No effect if a member is bound."""
         if (opinion := self.opinion(gang.key)) is not None and not gang.bound:
             self._records.report_state(gang.key).opinion = replace(opinion, is_being_bound=True)
 
     def opinion(self, key: GangKey) -> GangStatus | None:
-        """What was last said of a gang."""
-        told = self._records.find_report_state(key)
-        return told.opinion if told else None
+        """Return what was last reported of a gang."""
+        state = self._records.find_report_state(key)
+        return state.opinion if state else None
 
     def ending(self, gang: Gang) -> Ending | None:
         """Return how a gang has ended; None while a member lives, and when its members were deleted before they ended."""
@@ -97,32 +97,32 @@ class PodGroupWriter:
         self._writer.put(f"podgroup {key}", partial(self._bring_up_to_date, key), key.namespace)
 
     async def _bring_up_to_date(self, key: GangKey) -> None:
-        if (told := self._records.find_report_state(key)) is None:
+        if (state := self._records.find_report_state(key)) is None:
             return
-        told.is_unwritten = True  # until it is
-        gang, opinion = self._registry.gang(key), told.opinion
+        state.is_unwritten = True  # until the write succeeds
+        gang, opinion = self._registry.gang(key), state.opinion
         if gang is not None and opinion is not None and opinion.is_being_bound and gang.is_whole:
-            told.opinion = opinion = replace(opinion, is_being_bound=False)
-        await asyncio.sleep(0)  # it may have thousands of members, and has been put together just now
+            state.opinion = opinion = replace(opinion, is_being_bound=False)
+        await asyncio.sleep(0)  # a gang of thousands of members was assembled just now
         group = await self._group_of(gang) if gang is not None and opinion is not None else None
         if gang is not None and opinion is not None and group is not None:
             stated, ends = group.status or {}, self._endings.find(key)
             status = pod_group_status(gang, phase_of(gang, ends, stated), opinion, stated, self._now(), ending_of(gang, ends, stated))
             if status == group.status:
-                told.written = Written(group.uid, status, status)
-            elif told.written != Written(group.uid, status, group.status):
+                state.written = Written(group.uid, status, status)
+            elif state.written != Written(group.uid, status, group.status):
                 raw = await self._server.patch(_path(key, "status"), {"status": status})
-                told.written = Written(group.uid, status, pod_group_from(raw).status)
+                state.written = Written(group.uid, status, pod_group_from(raw).status)
                 self._reader.observe(raw)
-        told.is_unwritten = False
+        state.is_unwritten = False
 
-    def _is_overwritten(self, key: GangKey, told: ReportState) -> bool:
-        """Whether somebody, such as an earlier leader whose request came late, has changed what we had written."""
-        group, written = self._registry.group(key), told.written
+    def _is_overwritten(self, key: GangKey, state: ReportState) -> bool:
+        """Return whether the status that we wrote was changed, e.g. by a late request of an earlier leader."""
+        group, written = self._registry.group(key), state.written
         return group is not None and written is not None and group.uid == written.uid and group.status != written.kept
 
     async def _group_of(self, gang: Gang) -> PodGroup | None:
-        """The PodGroup of a gang, made or mended when it is ours to make; ``None`` when there is none."""
+        """Return the PodGroup of a gang, created or fixed if it is ours; None if there is none."""
         group = self._registry.group(gang.key)
         if group is None:
             if not self._registry.needs_group(gang.key) or not gang.alive:
@@ -130,7 +130,7 @@ class PodGroupWriter:
             await self._create(gang)
             return self._registry.group(gang.key)
         if group.is_ours and gang.alive:
-            await self._mend(gang, group)
+            await self._fix(gang, group)
         return group
 
     async def _create(self, gang: Gang) -> None:
@@ -145,8 +145,8 @@ class PodGroupWriter:
                 raise
             self._reader.observe(await self._server.get(_path(gang.key)))
 
-    async def _mend(self, gang: Gang, group: PodGroup) -> None:
-        """Follow the labels and owners of a gang whose PodGroup we made."""
+    async def _fix(self, gang: Gang, group: PodGroup) -> None:
+        """Update a PodGroup that we created to the labels and owners of its gang."""
         references = owner_references(gang.alive_in_all_runs)
         patch: dict[str, Any] = {}
         if not {str(reference["uid"]) for reference in references} <= group.owner_uids:

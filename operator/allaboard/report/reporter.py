@@ -1,4 +1,4 @@
-"""Tells everybody what came of an attempt: pods by events and conditions, the PodGroup by its status, operators by log and metrics."""
+"""Reports the result of each attempt: pods by events and conditions, the PodGroup by its status, operators by log and metrics."""
 
 import json
 import logging
@@ -28,9 +28,9 @@ from allaboard.report.waiting import Waiting, waiting_of
 logger = logging.getLogger(__name__)
 decisions = logging.getLogger("allaboard.decisions")
 
-_NEW_WORDS_SECONDS = 60.0
-_AWAITED_SECONDS = 2.0  # in which the pods of a gang are made, as a rule: those that are there aren't told that they wait for the others
-_AWAITED_AGAIN_SECONDS = 10.0  # how often they are told that others have come, or gone
+_NEW_MESSAGE_SECONDS = 60.0
+_AWAITED_SECONDS = 2.0  # in which a gang's pods are usually created: until then no pod is reported to wait for the others
+_AWAITED_AGAIN_SECONDS = 10.0  # how often a changed number of pods is reported to them
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Told:
 
 
 class Reporter:
-    """One place for all that is said, so that its parts agree."""
+    """The one place for all reports, so that they agree with each other."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Reporter:
         self._now = now
 
     def repeat(self) -> None:
-        """Say again of each pod why it waits, at its gang's next attempt: an earlier leader's words may have come late, over ours."""
+        """Report again on each pod at its gang's next attempt: a late report of an earlier leader may have replaced ours."""
         self._pods.repeat()
 
     def report_wait(self, gang: Gang, because: Reason, seconds: float) -> Told:
@@ -84,15 +84,15 @@ class Reporter:
         record = self._records.of(gang.key)
         waiting = waiting_of(gang, because, times_overtaken=record.queue.overtaken[0], advice=record.advice)
         is_for_pods = waiting.code is Code.WAITING
-        if is_for_pods and not self._tells_pods(gang, waiting.message):
+        if is_for_pods and not self._reports_to_pods(gang, waiting.message):
             waiting = replace(waiting, of_pods={}, has_event=False)
         self._publish(gang, waiting, seconds)
         return Told(waiting.message, waiting.to_advise, self._next_seconds(gang) if is_for_pods else None)
 
-    def _tells_pods(self, gang: Gang, message: str) -> bool:
-        """Return whether pods are told now that others don't exist yet, and record that.
+    def _reports_to_pods(self, gang: Gang, message: str) -> bool:
+        """Return whether it is reported to the gang's pods now that others don't exist yet, and record that.
 
-        The PodGroup is told at once, pods and events only when that lasts: most gangs' pods are made within a moment.
+        The PodGroup shows it at once, pods and events only when it lasts: the pods of most gangs are created within a moment.
         """
         wait, now = self._waits.of(gang, is_for_pods=True), self._clock()
         if now < wait.since + _AWAITED_SECONDS:
@@ -104,17 +104,17 @@ class Reporter:
         return True
 
     def _next_seconds(self, gang: Gang) -> float | None:
-        """Return in how many seconds there is more to report of a gang that waits for pods; None if there isn't."""
+        """Return the seconds until there is more to report of a gang that waits for pods; None if there isn't."""
         wait, now = self._waits.of(gang, is_for_pods=True), self._clock()
         times = [] if wait.has_timed_out else [wait.since + gang.timeout_seconds]
         if now < wait.since + _AWAITED_SECONDS:
             times.append(wait.since + _AWAITED_SECONDS)
-        elif self._is_untold(gang, wait):
+        elif self._is_unreported(gang, wait):
             times.append(wait.pods_told_at + _AWAITED_AGAIN_SECONDS)
         return min(times) - now if times else None
 
-    def _is_untold(self, gang: Gang, wait: Wait) -> bool:
-        """Return whether the gang's pods were told of other numbers than its PodGroup."""
+    def _is_unreported(self, gang: Gang, wait: Wait) -> bool:
+        """Return whether the last numbers reported to the gang's pods differ from those in its PodGroup."""
         opinion = self._records.report_state(gang.key).opinion
         return opinion is not None and wait.pods_told != opinion.message
 
@@ -139,38 +139,38 @@ class Reporter:
             self._log(gang, waiting.outcome, waiting.search, seconds if waiting.result else 0.0, waiting.message)
 
     def _tell(self, gang: Gang, code: Code, message: str, short: str = "", *, waiting: Waiting | None = None) -> None:
-        """Report to the gang's PodGroup why it waits, and by events if that is news; to its members as ``waiting`` says, if it is there."""
+        """Report to the gang's PodGroup why it waits, and by events if that is news; to its members as ``waiting`` says, if given."""
         self._say(gang, code, message, short)
         if waiting is None:
             self._changes.waits(gang, code, message)
         elif waiting.has_event:
-            told = {pod.uid: waiting.of_pods.get(pod.uid, message) for pod in gang.candidates}
+            of_pods = {pod.uid: waiting.of_pods.get(pod.uid, message) for pod in gang.candidates}
             topic = f"{code}: {waiting.topic}" if code is Code.HELD else waiting.topic
-            self._changes.waits(gang, topic, message, gang.candidates, lambda pod: told[pod.uid], beside=waiting.about)
+            self._changes.waits(gang, topic, message, gang.candidates, lambda pod: of_pods[pod.uid], beside=waiting.about)
 
     def waits_behind(self, gang: Gang) -> None:
-        """Tell pods of later runs of the gang that the run whose turn it is goes first."""
-        # A run that was passed over is told why it can't start, and not that it waits for one that came after it.
+        """Report to pods of later runs of the gang that the current run goes first."""
+        # A deferred run shows why it can't start, and not that it waits for a younger run.
         first = min(map(by_age, gang.members))
         later = [pod for pod in gang.others if pod.is_candidate and by_age(pod) > first]
         message = f"podgroup {gang.key}: waiting for an earlier run of this gang, that of pod {gang.members[0].name}"
         self._pods.wait(later, lambda pod: message, Code.WAITING, is_event=False, is_low=True)
 
     def advised(self, gang: Gang, message: str, advised: str) -> None:
-        """What would help a gang that was refused with ``message``, if that is still the last that was said of it."""
+        """Report advice for a gang that was refused with ``message``, if ``message`` is still its last report."""
         opinion = self._podgroups.opinion(gang.key)
         if opinion is not None and opinion.message == message:
             self._podgroups.tell(gang, replace(opinion, message=advised))
 
     def strategy_failed(self, gang: Gang, message: str) -> None:
-        """The strategy that the gang has chosen has failed, and another decided. Words that change each time are told once a minute."""
-        told, about = self._records.report_state(gang.key), reference_of(gang)
-        before = told.strategy
-        if before is not None and before[0] != message and self._clock() - before[1] < _NEW_WORDS_SECONDS:
+        """Report that the strategy of the gang has failed, and another decided. A message that keeps changing is reported once a minute."""
+        state, about = self._records.report_state(gang.key), reference_of(gang)
+        before = state.strategy
+        if before is not None and before[0] != message and self._clock() - before[1] < _NEW_MESSAGE_SECONDS:
             return
         if before is None or before[0] != message:
             logger.warning("gang %s: %s", gang.key, message)
-        told.strategy = (message, self._clock())
+        state.strategy = (message, self._clock())
         if about is not None:
             self._events.warning(about, "StrategyFailed", "Scheduling", message)
 
@@ -181,7 +181,7 @@ class Reporter:
         self._metrics.pods_scheduled.labels("unschedulable").inc(len(messages))
 
     def binds(self, gang: Gang) -> None:
-        """Members are about to be bound, one before the other."""
+        """Record that members are about to be bound, one after another."""
         self._podgroups.begin_bind(gang)
 
     def report_bound(
@@ -189,13 +189,13 @@ class Reporter:
     ) -> None:
         """Report that members were bound; the gang is whole unless some are missing.
 
-        ``surplus`` tells, by UID, why members beyond the minimum found no capacity.
+        ``surplus`` has, by UID, why members beyond the minimum found no capacity.
         """
-        nodes = {seat.pod.uid: seat.node_name for seat in outcome.bound}
-        self._pods.scheduled([seat.pod for seat in outcome.bound], lambda pod: nodes[pod.uid])
-        problems = {seat.pod.uid: messages.seat_not_taken(seat, reply) for seat, reply in (*outcome.failed, *outcome.dropped)}
-        losers = [seat.pod for seat, _ in (*outcome.failed, *outcome.dropped)]
-        self._pods.wait(losers, lambda pod: problems[pod.uid], "SchedulerError", is_event=True)
+        nodes = {each.pod.uid: each.node_name for each in outcome.bound}
+        self._pods.scheduled([each.pod for each in outcome.bound], lambda pod: nodes[pod.uid])
+        problems = {each.pod.uid: messages.seat_not_taken(each, reply) for each, reply in (*outcome.failed, *outcome.dropped)}
+        not_bound = [each.pod for each, _ in (*outcome.failed, *outcome.dropped)]
+        self._pods.wait(not_bound, lambda pod: problems[pod.uid], "SchedulerError", is_event=True)
         self._count("error" if outcome.missing else "scheduled", len(outcome.bound), seconds)
         total = len(gang.bound) + len(outcome.bound)
         if outcome.missing:
@@ -213,7 +213,7 @@ class Reporter:
             self._report_surplus(gang, surplus)
 
     def committed(self, outcome: Committed | Refused, result: str) -> None:
-        """Count a transaction by its ``result``, and its binds by theirs."""
+        """Count a transaction by its ``result``, and its binds by their results."""
         if isinstance(outcome, Committed):
             for _, each in outcome.failed:
                 self._metrics.binds.labels(each.result).inc()
@@ -240,7 +240,7 @@ class Reporter:
         self._tell(gang, code, message, waiting=Waiting(code, message, {}, code, ""))
 
     def unchanged(self, gang: Gang) -> None:
-        """Nothing to decide; the PodGroup's counts, or what was last said, may not be so any more."""
+        """Update the report of a gang without a decision: its counts, or its last message, may be out of date."""
         before = self._podgroups.opinion(gang.key)
         if gang.is_whole and gang.bound:
             message = messages.members_bound(len(gang.bound))
@@ -250,12 +250,12 @@ class Reporter:
                 self._waits.end(gang.key)
                 return
         elif not gang.alive_in_all_runs and not gang.is_single:
-            self._none_lives(gang)
+            self._report_ended(gang)
             return
         self._podgroups.tell(gang)
 
-    def _none_lives(self, gang: Gang) -> None:
-        """Say how a gang has ended; or, if its members were deleted before they ended, that it waits for pods again."""
+    def _report_ended(self, gang: Gang) -> None:
+        """Report how a gang has ended; or that it waits for pods again, if its members were deleted before they ended."""
         if not self._podgroups.is_known(gang):
             return
         ending = self._podgroups.ending(gang)
@@ -267,14 +267,14 @@ class Reporter:
             self._say(gang, Code.WAITING, messages.members_missing(gang), messages.members_missing_in_short(gang))
 
     def observe_pod(self, old: Pod | None, new: Pod | None) -> None:
-        """Take a change of a pod: how it has ended is told of its gang, and nothing more is told of one that is gone."""
+        """Record how a changed pod has ended, for its gang, and drop the reports of a pod that is gone."""
         self._podgroups.observe_pod(old, new)
         if new is None and old is not None:
             self._pods.forget(old.uid)
 
     def _say(self, gang: Gang, code: Code, message: str, short: str = "", *, is_being_bound: bool = False) -> None:
-        told = self._records.report_state(gang.key)
-        wait, before = self._waits.find(gang.key), told.opinion
+        state = self._records.report_state(gang.key)
+        wait, before = self._waits.find(gang.key), state.opinion
         opinion = GangStatus(
             code,
             message,
@@ -287,7 +287,7 @@ class Reporter:
         self._podgroups.tell(gang, opinion)
 
     def _time_out_if_due(self, gang: Gang, wait: Wait, message: str) -> None:
-        """Tell, once, that a gang has waited for longer than it asked to."""
+        """Report, once, that a gang has waited longer than its time-out."""
         if wait.has_timed_out or self._clock() < wait.since + gang.timeout_seconds:
             return
         wait.has_timed_out = True
@@ -300,7 +300,7 @@ class Reporter:
         self._metrics.attempt_seconds.labels(result).observe(seconds)
 
     def _log(self, gang: Gang, outcome: str, report: SearchReport | None, seconds: float, reason: str, missing: int | None = None) -> None:
-        """Log the one line per gang and attempt; a refusal that was logged last, word for word, is for debugging only."""
+        """Log one line for the gang and attempt; a refusal that repeats the last logged line is logged for debugging only."""
         facts: dict[str, object] = {
             "gang": str(gang.key),
             "outcome": outcome,
@@ -321,9 +321,9 @@ class Reporter:
         facts["durationMs"] = round(seconds * 1000, 1)
         if reason:
             facts["reason"] = reason
-        told, entry = self._records.report_state(gang.key), f"{outcome} {reason}"
-        level = logging.DEBUG if reason and told.logged == entry else logging.INFO
-        told.logged = entry
+        state, entry = self._records.report_state(gang.key), f"{outcome} {reason}"
+        level = logging.DEBUG if reason and state.logged == entry else logging.INFO
+        state.logged = entry
         if not decisions.isEnabledFor(level):
             return
         line = " ".join(f"{name}={_quoted(value)}" for name, value in facts.items())
@@ -331,6 +331,6 @@ class Reporter:
 
 
 def _quoted(value: object) -> str:
-    """``value`` on one line, in quotes when it isn't one word: parts of it may be a tenant's or a webhook's."""
+    """Return ``value`` on one line, in quotes unless it is one word: parts of it may come from a tenant or a webhook."""
     text = str(value)
     return text if text.isprintable() and not set(text) & {" ", '"'} else json.dumps(text, ensure_ascii=False)

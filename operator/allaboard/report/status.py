@@ -1,4 +1,4 @@
-"""The status of a PodGroup and the PodScheduled condition of a pod, as values: computed here, written by ``report.writer``."""
+"""Computes the status of a PodGroup and the PodScheduled condition of a pod, as values; ``report.writer`` writes them."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -16,7 +16,7 @@ Condition = dict[str, Any]
 
 
 def api_time(seconds: float) -> str:
-    """Seconds since the epoch as the Kubernetes API writes a time (RFC 3339)."""
+    """Return seconds since the epoch as the Kubernetes API writes a time (RFC 3339)."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -25,7 +25,7 @@ def pod_group_status(
 ) -> dict[str, Any]:
     """Return the whole status of a PodGroup. Conditions keep their ``lastTransitionTime`` unless their status flips.
 
-    The ``ending`` of a gang that has ended counts members whose pods are deleted by then.
+    The ``ending`` of a gang that has ended counts members whose pods are already deleted.
     """
     living = gang.alive_in_all_runs
     owners = sorted({f"{pod.namespace}/{pod.owner.name if pod.owner else pod.name}" for pod in living})
@@ -52,13 +52,13 @@ def pod_group_status(
 
 
 def pod_unscheduled(message: str, now: str, reason: str = "Unschedulable") -> Condition:
-    """The condition that autoscalers react to."""
+    """Return the condition that autoscalers react to."""
     return {"type": "PodScheduled", "status": "False", "reason": reason, "message": one_line(message), "lastTransitionTime": now}
 
 
 def _conditions(opinion: GangStatus, gang: Gang, current: Sequence[Mapping[str, Any]], now: str) -> list[Condition]:
-    """``PodGroupInitiallyScheduled`` stays True once it was, as upstream's does; the others say what is so now."""
-    # Where no schema says what they are, anybody may write anything.
+    """Return the conditions. ``PodGroupInitiallyScheduled`` stays True once it was, as upstream's; the others show the current state."""
+    # Without a schema the stored conditions may be anything.
     stated = current if isinstance(current, Sequence) else ()
     before = {str(condition.get("type")): condition for condition in stated if isinstance(condition, Mapping)}
     was_scheduled = before.get(INITIALLY_SCHEDULED, {}).get("status") == "True"

@@ -1,4 +1,4 @@
-"""What is reported of a gang that waits, as one value: ``reporter`` publishes it to pods, the PodGroup, events, metrics and the log."""
+"""What is reported of a waiting gang, as one value: ``reporter`` publishes it to pods, the PodGroup, events, metrics and the log."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from allaboard.report.messages import Refusal
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Why a gang waits. ``of_pods`` has the messages for its candidates, by UID; ``topic`` is what makes the reason news.
+    """Why a gang waits. ``of_pods`` has the messages of its candidates, by UID; ``topic`` is what makes the reason news.
 
     ``outcome`` is the word of the log, ``result`` that of the metrics, empty if nothing is counted; ``pods`` are counted with it.
     """
@@ -34,20 +34,20 @@ class Waiting:
     pod_reason: str = "SchedulerError"
     is_pod_event: bool = False
     is_of_gang: bool = True
-    """Whether the gang's PodGroup is told."""
+    """Whether the gang's PodGroup shows the reason."""
     about: ObjectReference | None = None
     """The object to fix, which has an event of its own, with ``topic``; None without one."""
     has_event: bool = True
-    """Whether the reason is told by events, if it is news."""
+    """Whether the reason is reported by events, if it is news."""
     over_limit: str = ""
-    """The limit that the gang goes beyond, if it is held for that."""
+    """The limit that the gang exceeds, if it is held for that."""
     to_advise: str = ""
     """The message without advice, if advice is wanted for it."""
     search: SearchReport | None = None
 
 
 def waiting_of(gang: Gang, because: Reason, *, times_overtaken: int = 0, advice: Advice | None = None) -> Waiting:
-    """Return what is reported of a gang that waits; for capacity with the ``advice`` for its refusal, if that is known.
+    """Return what is reported of a waiting gang; for capacity with the ``advice`` for its refusal, if known.
 
     ``times_overtaken`` is how often other gangs were placed before it.
     """
@@ -65,7 +65,7 @@ def waiting_of(gang: Gang, because: Reason, *, times_overtaken: int = 0, advice:
         case reasons.MembersMissing():
             short = messages.members_missing_in_short(gang)
             return Waiting(Code.WAITING, message, of_pods, Code.WAITING, "", short=short, pod_reason=Code.WAITING)
-    is_told_of_gang = bool(gang.missing) and not gang.is_single
+    is_about_gang = bool(gang.missing) and not gang.is_single
     has_failed = not isinstance(because, reasons.LostSoon)
     return Waiting(
         Code.RETRYING,
@@ -75,7 +75,7 @@ def waiting_of(gang: Gang, because: Reason, *, times_overtaken: int = 0, advice:
         "failed" if has_failed else "backs off",
         result="error" if has_failed else "",
         pods=len(of_pods),
-        is_pod_event=not is_told_of_gang,
+        is_pod_event=not is_about_gang,
         is_of_gang=bool(gang.missing),
     )
 

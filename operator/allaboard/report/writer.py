@@ -1,9 +1,9 @@
-"""Writes what users are told, beside the scheduling path: a slow or failing API server costs words, never decisions, and words wait
-while there is something to do.
+"""Writes reports beside the scheduling path: a slow or failing API server costs reports, never decisions.
 
-Each tenant has a line of its own, so that one's words keep nobody else's waiting. Jobs are keyed: a newer one replaces an older one of
-the same key that hasn't begun, so a status that changes ten times while the API server is busy is written once. Jobs of low priority
-(what many pods are told alike) have lines, workers and a pace of their own, so that they cost the others next to nothing.
+Writes wait while there is anything else to do. Each tenant has a queue of its own, so that one tenant's writes don't delay another's. Jobs
+are keyed: a newer job replaces an older one of the same key that hasn't begun. So a status that changes ten times while the API server is
+busy is written once. Jobs of low priority (equal reports to many pods) have queues, workers and a rate of their own, so that they hardly
+delay the others.
 """
 
 import asyncio
@@ -27,21 +27,21 @@ _WORKERS_FOR_ONE = 3
 _LOW_LIMIT = 10_000
 _LOW_LIMIT_OF_ONE = 5_000
 _LOW_WORKERS = 2
-_LOW_PAUSE_SECONDS = 0.02  # of each worker after each job: a hundred a second take some per cent of the event loop
+_LOW_PAUSE_SECONDS = 0.02  # of each worker after each job: a hundred jobs a second take some per cent of the event loop
 _ATTEMPTS = 4
 _PATIENCE_SECONDS = 3.0
 
 
 @dataclass(slots=True)
 class _Line:
-    """The jobs of one tenant: what waits, and how many workers are at them or called to."""
+    """The queued jobs of one tenant, and the number of workers that do them or are called to."""
 
     keys: deque[str] = field(default_factory=deque)
     workers: int = 0
 
 
 class _Lines:
-    """The lines of all tenants for jobs of one priority, and the calls for workers; each call is a tenant whose turn it is."""
+    """The queues of all tenants for jobs of one priority, and the calls for workers; each call is the name of a tenant."""
 
     def __init__(self, *, limit: int, limit_of_one: int, workers_for_one: int) -> None:
         self.calls: asyncio.Queue[str] = asyncio.Queue()
@@ -53,7 +53,7 @@ class _Lines:
         self._workers_for_one = workers_for_one
 
     def put(self, key: str, job: Job, tenant: str) -> bool:
-        """Take a job, in place of one of its key that hasn't begun; returns False when too many wait already."""
+        """Take a job, in place of one of its key that hasn't begun. Return False if too many wait already."""
         if key not in self.jobs:
             line = self.by_tenant.get(tenant)
             if len(self.jobs) >= self._limit or (line is not None and len(line.keys) >= self._limit_of_one):
@@ -64,7 +64,7 @@ class _Lines:
         return True
 
     def queue(self, key: str, tenant: str) -> None:
-        """Add a key to the end of its tenant's line, and call a worker unless enough are there."""
+        """Add a key to the end of its tenant's queue, and call a worker unless enough are there."""
         line = self.by_tenant.setdefault(tenant, _Line())
         line.keys.append(key)
         if line.workers < self._workers_for_one:
@@ -72,7 +72,7 @@ class _Lines:
             self.calls.put_nowait(tenant)
 
     def release(self, tenant: str) -> None:
-        """Have the tenant's next job done when the others have had their turns."""
+        """Call a worker for the tenant's next job, after the calls of other tenants."""
         line = self.by_tenant[tenant]
         if line.keys:
             self.calls.put_nowait(tenant)
@@ -83,9 +83,9 @@ class _Lines:
 
 
 class Writer:
-    """Bounded queues of writes, one for each tenant, and the workers that do them, a job of each tenant in turn.
+    """Bounded queues of writes, one for each tenant, and the workers that do them, one job of each tenant in turn.
 
-    One tenant's jobs, however many and however slow its webhooks make them, occupy no more than ``_WORKERS_FOR_ONE`` workers.
+    One tenant's jobs occupy no more than ``_WORKERS_FOR_ONE`` workers, however many they are and however slow its webhooks make them.
     """
 
     def __init__(self, sleep: Sleep = asyncio.sleep) -> None:
@@ -95,16 +95,16 @@ class Writer:
         self.dropped = 0
 
     def put(self, key: str, job: Job, tenant: str = "", *, is_low: bool = False) -> bool:
-        """Have ``job`` done soon, or, if it ``is_low``, behind all others, at a slow pace. Returns whether it was taken.
+        """Queue ``job``; if it ``is_low``, after all others, at a low rate. Return whether it was taken.
 
-        When too much is waiting already, of all or of its ``tenant``, it is dropped, and counted unless it ``is_low``.
+        A job is dropped if too much is waiting already, of all or of its ``tenant``. Dropped jobs are counted unless they are low.
         """
         is_taken = self._lines_for(key, is_low=is_low).put(key, job, tenant)
         self.dropped += not (is_taken or is_low)
         return is_taken
 
     def _lines_for(self, key: str, *, is_low: bool) -> _Lines:
-        """Return where a job goes: two of one key never run at once, and the more urgent place counts for one that hasn't begun."""
+        """Return the queues for a job: two of one key never run at once, and a job that hasn't begun takes the more urgent queue."""
         if is_low:
             return self._ordinary if key in self._ordinary.jobs or key in self._ordinary.running else self._low
         if key in self._low.running:
@@ -114,11 +114,11 @@ class Writer:
 
     @property
     def waiting(self) -> int:
-        """Jobs that have not begun."""
+        """The number of jobs that have not begun."""
         return len(self._ordinary.jobs) + len(self._low.jobs)
 
     async def run(self, lull: Lull) -> None:
-        """Do jobs until cancelled. ``lull(seconds)`` returns when there is nothing more urgent, after ``seconds`` of that at most."""
+        """Do jobs until cancelled. ``lull(seconds)`` returns when there is nothing more urgent, or after ``seconds``."""
         async with asyncio.TaskGroup() as workers:
             for _ in range(_WORKERS):
                 workers.create_task(self._work(self._ordinary, lull))
@@ -126,7 +126,7 @@ class Writer:
                 workers.create_task(self._work(self._low, lull, _LOW_PAUSE_SECONDS))
 
     async def drain(self, *, with_low: bool = False) -> None:
-        """Wait until everything put so far has been done or given up; jobs of low priority only if asked to."""
+        """Wait until all queued jobs are done or given up; jobs of low priority only ``with_low``."""
         await self._ordinary.calls.join()
         if with_low:
             await self._low.calls.join()
@@ -146,7 +146,7 @@ class Writer:
 
     async def _do_next(self, lines: _Lines, key: str, tenant: str) -> None:
         if (job := lines.jobs.pop(key, None)) is None:
-            return  # one of ordinary priority has taken its place
+            return  # a job of ordinary priority has replaced this one
         lines.running.add(key)
         try:
             await self._do(key, job)
@@ -159,7 +159,7 @@ class Writer:
         try:
             await retried(job, _ATTEMPTS, self._sleep)
         except ApiError as error:
-            # What is gone needs no words any more.
+            # An object that is gone needs no report.
             if error.status != 404:
                 self.dropped += 1
                 logger.warning("%s was not written: %s", key, error)

@@ -1,1 +1,1 @@
-"""Which gang is next, what is decided about it, and what is remembered of it."""
+"""Decides about one gang after another, carries the decisions out, and finishes or releases partially bound gangs."""

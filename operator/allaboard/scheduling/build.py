@@ -1,4 +1,4 @@
-"""Puts the scheduler's parts together."""
+"""Builds the scheduling cycle from its parts."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,7 +29,10 @@ from allaboard.scheduling.victims import Victims
 
 @dataclass(frozen=True, slots=True)
 class Writers:
-    """What writes to the API server: binds and releases, suspensions of Jobs, and fences; and which members are dry-run."""
+    """The objects that write to the API server:
+
+    binds, releases, suspensions of Jobs and fences. ``dry_run`` says which members are dry-run.
+    """
 
     binder: Binder
     restarter: JobRestarter
@@ -46,7 +49,7 @@ def cycle_of(
     writers: Writers,
     is_fresh: Callable[[], bool] = lambda: True,
 ) -> Cycle:
-    """Return a scheduling cycle of these parts. ``is_fresh`` tells whether the cached cluster state is recent enough to decide by."""
+    """Return a scheduling cycle of these parts. ``is_fresh`` returns whether the cached cluster state is recent enough to decide by."""
     records, clock = gangs.records, gangs.clock
     long = LongSearches(records, clock, SearchTime(clock))
     planner.costs.metrics.gauge("long_searches_waiting", "Gangs that wait for a long search.", lambda: len(long))

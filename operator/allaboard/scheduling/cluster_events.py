@@ -1,4 +1,4 @@
-"""Changes of the cluster that may help waiting gangs, or make their messages untrue."""
+"""Passes changes of the cluster to the queue: changes that may help waiting gangs, or make their messages untrue."""
 
 from dataclasses import dataclass, field
 
@@ -13,14 +13,14 @@ from allaboard.report.reporter import Reporter
 
 @dataclass(frozen=True, slots=True)
 class ClusterEvents:
-    """Passes changes of the cluster to the queue; the view calls it."""
+    """Passes changes of the cluster to the queue. The view calls it."""
 
     queue: GangQueue
     reporter: Reporter
     _gpus: GpuChanges = field(default_factory=GpuChanges)
 
     def observe_pod(self, old: Pod | None, new: Pod | None) -> None:
-        """Take a change of a pod: capacity that it no longer takes may be what gangs wait for, and messages may tell of what it takes."""
+        """Pass a changed pod on. Gangs may wait for the capacity that the pod frees, and messages may name what it takes."""
         self.reporter.observe_pod(old, new)
         if old is not None and (freed := old.freed(new)):
             self.queue.observe(Freed(freed))
@@ -28,16 +28,16 @@ class ClusterEvents:
             self.queue.observe(Taken())
 
     def observe_node(self, old: Node | None, new: Node | None) -> None:
-        """Take a node that has come, gone or changed."""
+        """Pass on a node that was added, deleted or changed."""
         self.queue.observe(Freed())
 
     def observe_cards(self, old: GpuInventory | None, new: GpuInventory | None) -> None:
-        """Take what exporters tell of GPUs: gangs that lacked what has come free are due."""
+        """Pass on a change in the GPU metrics: gangs that lacked what became free are woken."""
         if freed := self._gpus.gained(old, new):
             self.queue.observe(Freed(freed, is_only=True))
         elif has_lost(old, new):
             self.queue.observe(Taken())
 
     def observe_volumes(self) -> None:
-        """Take a claim or a volume that has changed."""
+        """Pass on a claim or a volume that has changed."""
         self.queue.observe(Freed())

@@ -1,9 +1,9 @@
 """The scheduling cycle: planning rounds, one after another, until no gang is due.
 
-Read ``Cycle.run`` first, and the steps of an attempt in ``due``. Searches run one after another, each on a snapshot that contains the
-capacity assumed before it; transactions run beside them, so the API server works on one gang while the next is searched for. These
-searches are short. A gang for which a short one finds neither a placement nor a proof that there is none is searched for at length
-(``longer``).
+Read ``Cycle.run`` first, and the steps of an attempt in ``due``. Searches run one after another. Each searches a snapshot that contains the
+capacity assumed before it. Transactions run beside the searches, so the API server works on one gang while the next is searched for. These
+searches are short. A gang is searched for at length (``longer``) if a short search finds neither a placement nor a proof that there is
+none.
 """
 
 import asyncio
@@ -25,12 +25,12 @@ from allaboard.scheduling.execute import Executor
 from allaboard.scheduling.freshness import until_fresh
 from allaboard.scheduling.longer import LongerSearches
 
-_VICTIM_SECONDS = 0.5  # in which the victims of a gang are found in its turn: that takes a search for each of them
+_VICTIM_SECONDS = 0.5  # the most that finding a gang's victims may take within the cycle: each victim costs a search
 
 
 @dataclass(frozen=True, slots=True)
 class Cycle:
-    """Brings due gangs to decisions. Belongs to the event loop."""
+    """Brings each due gang to a decision. Belongs to the event loop."""
 
     queue: GangQueue
     ranks: Ranks
@@ -42,7 +42,7 @@ class Cycle:
     is_fresh: Callable[[], bool]
 
     async def run(self) -> None:
-        """Bring every gang that is due to a decision, the first in queue order first; gangs that contend are placed together."""
+        """Bring every due gang to a decision, in queue order; gangs that contend are placed together."""
         self.due.begin_cycle()
         while self.queue.peek() is not None:
             await until_fresh(self.is_fresh)
@@ -58,7 +58,7 @@ class Cycle:
         self.advisor.work()
 
     async def _carry_out(self, attempt: Attempt, answer: Answer) -> None:
-        """Do what the round has answered about one gang."""
+        """Decide about one gang from the answer of the planning round, and carry the decision out."""
         key = attempt.gang.key
         with self.ranks.charged(attempt.gang, attempt.started, attempt.searched_seconds):
             try:

@@ -1,7 +1,7 @@
-"""Decides what is done about a gang, from what is known of it. Values go in and a decision comes out: no clock, no loop, no server.
+"""Decides what is done about a gang, from values alone: no clock, no loop, no server.
 
-Three questions are asked in an attempt: before a search (``before_search``), with the answer of the planning round (``after_search``), and
-when the binds have been answered (``after_bind``). ``execute.Executor`` carries out the decisions.
+An attempt has three decisions: before a search (``before_search``), after the planning round has answered (``after_search``), and after the
+binds were answered (``after_bind``). ``execute.Executor`` carries out the decisions.
 """
 
 from collections.abc import Sequence
@@ -19,33 +19,33 @@ from allaboard.records.partial_bind import FORWARD_SECONDS, PartialBind
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """A placement is to be found."""
+    """Search for a placement."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """Members are bound as they were placed."""
+    """Bind members to the nodes of their placement."""
 
     placed: planned.Placed
 
 
 @dataclass(frozen=True, slots=True)
 class SearchLonger:
-    """The gang is searched for beside the others: neither a placement nor a proof that there is none was found in short."""
+    """Search for the gang beside the cycle: a short search found neither a placement nor a proof that there is none."""
 
     plan: Plan | None
 
 
 @dataclass(frozen=True, slots=True)
 class FenceOff:
-    """Pods are written to, so that an earlier leader's binds and releases of them fail. The gang is due when the watch tells of that."""
+    """Write to pods, so that an earlier leader's binds and releases of them fail. The gang is due when the watch delivers the writes."""
 
     pods: Sequence[Pod]
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Bound members are released, so that their controllers make them anew; ``force`` evicts members that run.
+    """Release bound members, so that their controllers recreate them; ``force`` evicts running members.
 
     ``for_gang`` is the gang that needs their capacity, None if the gang is released for its own sake. ``pause``: the least backoff, in
     seconds.
@@ -60,47 +60,47 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class SuspendJobs:
-    """The Jobs are suspended that keep the gang open, which releases all members, and resumed."""
+    """Suspend and resume the Jobs that keep the gang open, which releases all members."""
 
     because: Reason
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing is done now; the gang goes back to the queue, and is told ``because``."""
+    """Do nothing now: the gang goes back to the queue, and ``because`` is reported."""
 
     because: Reason
 
 
 @dataclass(frozen=True, slots=True)
 class LookAgain:
-    """The plan doesn't hold any more: the gang is looked at again in a moment."""
+    """Attempt the gang again in a moment: its plan doesn't hold any more."""
 
     unfit: Refused
 
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """The gang is partially bound: the missing members are placed around the bound ones, before any other gang."""
+    """Place the missing members of a partially bound gang around the bound ones, before any other gang."""
 
     because: reasons.NotBound
 
 
 @dataclass(frozen=True, slots=True)
 class StayOpen:
-    """The gang was partially bound before, and not by a transaction that is to be finished: it was whole once, or may not be released."""
+    """Leave the gang partially bound, as it was before: it was whole once, or may not be released."""
 
     because: reasons.NotBound
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The gang is whole and no candidate waits, or all of it has ended."""
+    """Do nothing: the gang is whole without waiting candidates, or all members have ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """The gang is whole since its members were bound. Surplus members may have failed, or found no capacity."""
+    """Record that the gang became whole by this bind. Surplus members may have failed, or found no capacity."""
 
     outcome: Committed
 
@@ -109,10 +109,10 @@ Decision = Search | Bind | SearchLonger | FenceOff | Release | SuspendJobs | Wai
 
 
 def before_search(gang: Gang, partial: PartialBind | None, now: float, lost: reasons.LostSoon | None = None) -> Decision:
-    """Decide what is done about a gang that is due. What was left partially bound is released before anything else.
+    """Decide what is done about a due gang. A gang that was left partially bound is released before anything else.
 
-    A gang whose own time is over is searched for once more before it is released: capacity may have come free just now. While ``lost``
-    is there, no member is bound, unless the gang was left partially bound.
+    A gang whose time-out is over is searched for once more before its release: capacity may have come free just now. While ``lost`` is set,
+    no member is bound, unless the gang was left partially bound.
     """
     if partial is not None and gang.is_open and partial.is_overdue(now):
         return Release(gang.bound, reasons.NotFinished(gang.missing, FORWARD_SECONDS))
@@ -133,7 +133,7 @@ def _before_search(gang: Gang) -> Decision:
 
 
 def _ending(gang: Gang, partial: PartialBind, now: float) -> Release | SuspendJobs | None:
-    """Return how a partially bound gang is released whose own time is over; None if it isn't."""
+    """Return how to release a partially bound gang whose time-out is over; None if the time-out isn't over."""
     if not (partial.has_timed_out(now) and now >= partial.restarts_at):
         return None
     if not partial.is_finishing and gang.on_member_lost is OnMemberLost.RELEASE:
@@ -149,7 +149,7 @@ def after_search(
     """Decide what is done with the answer of the planning round.
 
     ``is_settled``: it is known whether partially bound gangs can be released for this gang, which takes a search for each of them.
-    ``is_served``: some are being released for it now.
+    ``is_served``: partially bound gangs are being released for this gang now.
     """
     match answer:
         case planned.Placed():
@@ -170,7 +170,7 @@ def after_search(
 
 
 def after_bind(gang: Gang, outcome: Committed | Refused, partial: PartialBind | None) -> Decision:
-    """Decide what is done about a gang, which was ``gang`` before, once its binds are answered."""
+    """Decide what is done about ``gang``, the gang before its binds, once the binds are answered."""
     because = reasons.NotBound(outcome)
     if isinstance(outcome, Refused):
         return Wait(because)

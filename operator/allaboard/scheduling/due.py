@@ -1,14 +1,14 @@
-"""The gangs that are due in the cluster, for the planning round: each is taken from the queue and looked at before it is searched for.
+"""Hands due gangs to the planning round: takes each from the queue, and decides whether a search is needed.
 
 The steps of an attempt, from the queue to the report:
 
-1. The gang is taken from the queue, and looked at as it is now (``DueGangs.prepared``).
+1. The gang is taken from the queue, and its current state is read (``DueGangs.prepared``).
 2. ``decide.before_search``: it waits, is released, or is to be searched for.
 3. The planning round searches (``planning.round``), with the gangs that it contends with.
-4. ``decide.after_search``: its members are bound, it is searched for longer, is released, or waits.
+4. ``decide.after_search``: the members are bound, or the gang is searched for longer, is released, or waits.
 5. The transaction binds all members or none (``binding.transaction``), beside the next search.
 6. ``decide.after_bind``: the gang is whole, is finished, or its members are released.
-7. What has come of it is reported, and the gang goes back to the queue (``execute.Executor``).
+7. The result is reported, and the gang goes back to the queue (``execute.Executor``).
 """
 
 import asyncio
@@ -33,7 +33,7 @@ from allaboard.scheduling.unresolved_binds import UnresolvedBinds
 
 @dataclass(slots=True)
 class DueGangs:
-    """The gangs that are due: the ``planning.round.Due`` of the cluster. ``attempts`` are those of the gangs in the current round."""
+    """The gangs that are due: the ``planning.round.Due`` of the cluster. ``attempts`` has those of the current round's gangs."""
 
     gangs: KnownGangs
     queue: GangQueue
@@ -44,7 +44,7 @@ class DueGangs:
     executor: Executor
     attempts: dict[GangKey, Attempt] = field(default_factory=dict)
     _ended_for: set[GangKey] = field(default_factory=set)
-    """Gangs for which a round has ended, since another gang had a turn."""
+    """Gangs for which a round has ended early, since the last attempt at any other gang."""
     _slices: Slices = field(init=False)
 
     def __post_init__(self) -> None:
@@ -56,16 +56,16 @@ class DueGangs:
         self._slices = Slices(self.gangs.clock)
 
     def begin_cycle(self) -> None:
-        """Forget for which gangs a round has ended."""
+        """Forget the gangs for which a round has ended."""
         self._ended_for.clear()
 
     async def next(self) -> GangKey | None:
-        """As ``planning.round.Due``. A gang that a task acts on is due again when the task ends."""
+        """As ``planning.round.Due``. A gang with a running task is due again when the task ends."""
         while (key := self.queue.pop()) is not None:
             if key not in self.tasks:
                 await self._slices.give_way()
                 return key
-            self.attempt(key)  # which passes it over
+            self.attempt(key)  # which defers the gang
             await asyncio.sleep(0)
         return None
 
@@ -74,7 +74,7 @@ class DueGangs:
         return self.gangs.registry.gang(key)
 
     def prepared(self, key: GangKey) -> PreparedGang | None:
-        """As ``planning.round.Due``. What is to be done without a search is done here."""
+        """As ``planning.round.Due``. What needs no search is done here."""
         attempt = self.attempt(key)
         if attempt is None:
             self.attempts.pop(key, None)
@@ -83,7 +83,7 @@ class DueGangs:
         return prepared(attempt.gang)
 
     def current(self, gang: PreparedGang) -> PreparedGang | None:
-        """As ``planning.round.Due``. A gang that needs something else than its plan is due again."""
+        """As ``planning.round.Due``. A gang that needs something other than its plan is due again."""
         if gang.key in self.tasks:
             self.tasks.defer(gang.key)
             return None
@@ -110,10 +110,10 @@ class DueGangs:
         return self.ranks.shares.level(namespace)
 
     def is_preceded(self, key: GangKey) -> bool:
-        """As ``planning.round.Due``. Gangs that go before ``key`` and need no search are seen to here.
+        """As ``planning.round.Due``. Gangs that rank before ``key`` and need no search are handled here.
 
-        The round ends once for each gang that goes before the others, until another gang has had a turn: the plans of a round aren't
-        thrown away for the same gang again and again.
+        The round ends once for each gang that ranks before the others, until another gang was attempted. So the plans of a round aren't
+        discarded for the same gang again and again.
         """
         while self.queue.outranks(key) and (first := self.queue.pop(beside=key)):
             if self.attempt(first) is not None:
@@ -127,12 +127,12 @@ class DueGangs:
         return False
 
     def is_outranked(self, key: GangKey) -> bool:
-        """Return whether a gang is due, or in the current round, that goes before ``key`` by more than age."""
+        """Return whether a gang that is due, or in the current round, ranks before ``key`` by more than age."""
         mine = self.ranks.place(key).rank_key
         return any(self.ranks.place(other).rank_key < mine for other in self.attempts) or self.queue.outranks(key)
 
     def attempt(self, key: GangKey) -> Attempt | None:
-        """Begin an attempt at a gang. Return None if it isn't to be searched for: then what is to be done instead is done."""
+        """Begin an attempt at a gang. Return None if no search is needed; what is needed instead is done."""
         self.long.leave(key)
         if key in self.tasks:
             if self.long.is_searching(key) and not self._is_wanted(key):
@@ -152,7 +152,7 @@ class DueGangs:
             self.executor.forget(key)
             return None
         if self.unresolved.is_behind(gang):
-            return None  # the watch makes it due again
+            return None  # the watch makes the gang due again
         attempt = Attempt(gang, self.gangs.clock(), self.queue.changes, self.ranks.shares.used(key.namespace))
         if older := self.unresolved.older(gang):
             self.executor.carry_out(attempt, FenceOff(older))
@@ -165,12 +165,12 @@ class DueGangs:
         return attempt if decision == Search() else None
 
     def _lost(self, gang: Gang) -> LostSoon | None:
-        """Return that members were lost soon after they were bound, while that keeps the next from being bound."""
+        """Return that members were lost soon after they were bound, while the backoff for such losses lasts; else None."""
         until, losses = self.gangs.losses.back_off(gang)
         return LostSoon(losses, self.gangs.losses.backoff.after(losses), until) if self.gangs.clock() < until else None
 
     def _is_wanted(self, key: GangKey) -> bool:
-        """Return whether a gang is still to be searched for, and nothing is to be done before."""
+        """Return whether a gang still needs a search, and nothing else first."""
         gang = self.gangs.registry.gang(key)
         if gang is None or not gang.candidates:
             return False

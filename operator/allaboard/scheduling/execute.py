@@ -1,6 +1,6 @@
-"""Carries out decisions: the only place that changes the queue, the records, the cluster and what is reported of a gang.
+"""Carries out decisions: the only place that changes the queue, the records, the cluster and the reported state of a gang.
 
-``Executor.carry_out`` has a case for each decision of ``decide``. What takes requests runs in a task of the gang, beside the cycle.
+``Executor.carry_out`` has a case for each decision of ``decide``. Work that takes requests runs in a task of the gang, beside the cycle.
 """
 
 import asyncio
@@ -39,14 +39,14 @@ from allaboard.scheduling.unresolved_binds import UnresolvedBinds
 
 logger = logging.getLogger(__name__)
 
-_LOOK_AGAIN_SECONDS = 0.02  # after which the watch has told what had changed
-_FENCED_SECONDS = 1.0  # the watch tells of fenced pods long before
+_LOOK_AGAIN_SECONDS = 0.02  # after which the watch has delivered what had changed
+_FENCED_SECONDS = 1.0  # the watch delivers fenced pods long before
 
 _EXPECTED = reasons.Held | reasons.MembersMissing | reasons.LostSoon | reasons.NoCapacity
 """Reasons to wait that aren't failures of the attempt."""
 
 _COUNTED = {decide.Wait: "refused", decide.Whole: "whole"}
-"""Transactions by what is decided after them; those of all other decisions are open."""
+"""The metrics' word for a transaction, by the decision after it; all other decisions count as open."""
 
 
 @dataclass(slots=True)
@@ -64,7 +64,7 @@ class Executor:
     _resolving: set[asyncio.Task[None]] = field(default_factory=set)
 
     def carry_out(self, attempt: Attempt, decision: Decision) -> None:
-        """Do what was decided about a gang: at once, or in a task of the gang."""
+        """Carry out a decision about a gang: at once, or in a task of the gang."""
         key = attempt.gang.key
         if (work := self.begin(attempt, decision)) is not None:
             self.tasks.start(key, self.surviving(key, work))
@@ -94,16 +94,16 @@ class Executor:
         return None
 
     async def surviving(self, key: GangKey, work: Coroutine[None, None, None]) -> None:
-        """Do ``work`` for a gang; an error of ours in it concerns this gang alone."""
+        """Do ``work`` for a gang. A defect in it affects this gang alone."""
         try:
             await work
         except Exception as error:
             self.defect(key, error)
 
     def observe(self, gang: Gang) -> bool:
-        """Record what a look at a gang shows. Return whether the gang is looked at once more, since another of its runs may go first."""
+        """Record what the gang's current state shows. Return whether the gang is attempted again, since another run may go first."""
         if self.partial_binds.observe(gang) and gang.others:
-            self.gangs.registry.choose_again(gang.key)  # a run that was whole, and waits for pods, keeps no other waiting
+            self.gangs.registry.choose_again(gang.key)  # a run that was whole, and waits for pods, doesn't hold up the other runs
             self.queue.mark(gang.key)
             return True
         if gang.others:
@@ -113,7 +113,7 @@ class Executor:
         return False
 
     def pause_for_search(self, attempt: Attempt, plan: Plan | None, because: reasons.NoCapacity | None) -> None:
-        """Put a gang back that is to be searched for at length, and report what the short search has found, if there is a reason to."""
+        """Put a gang back that needs a long search. Report what the short search found, if there is a reason to."""
         self._record(attempt.gang, decide.SearchLonger(plan))
         if because is not None:
             self._report_wait(attempt, because)
@@ -133,7 +133,7 @@ class Executor:
         self.gangs.records.forget(key)
 
     def defect(self, key: GangKey, error: BaseException) -> None:
-        """Handle an error of ours that concerns one gang: it is reported and retried, and the other gangs go on."""
+        """Handle a defect that concerns one gang: report it and retry the gang. Other gangs go on."""
         logger.error("gang %s: the attempt failed by a defect; other gangs go on", key, exc_info=error)
         gang = self.gangs.registry.gang(key)
         if gang is not None:
@@ -143,12 +143,12 @@ class Executor:
         self.queue.requeue(key, Requeue.failed(retry_by=self.gangs.clock()))
 
     async def inherit(self) -> None:
-        """Make every gang due, those first that an earlier leader left partially bound."""
+        """Make every gang due; gangs that an earlier leader left partially bound go first."""
         async for key in self.partial_binds.inherited():
             self.queue.mark(key)
 
     async def stop(self, seconds: float) -> None:
-        """Wait for the tasks of gangs for so many seconds, then end what is still running."""
+        """Wait at most ``seconds`` for the tasks of gangs, then cancel those that still run."""
         try:
             async with asyncio.timeout(seconds):
                 await self.tasks.settled()
@@ -165,7 +165,7 @@ class Executor:
         self.reporter.binds(placed.gang)
         if placed.is_turn or placed.overtaken:
             self.queue.placed(key if placed.is_turn else None, placed.overtaken)
-        # After a rollback each member is dry-run: one pod that is refused would undo the gang for ever.
+        # After a rollback each member is dry-run: otherwise one refused pod would roll the gang back again and again.
         was_whole = run_was_whole(placed.gang, self.gangs.records.find(key))
         look, tries_all = partial(self.gangs.current, key), self.partial_binds.was_undone(key)
         return self.transactions.begin(placed.gang, placed.assignments, look, tries_all=tries_all, was_whole=was_whole)
@@ -179,7 +179,7 @@ class Executor:
         await self.after_bind(attempt, plan, outcome)
 
     async def after_bind(self, attempt: Attempt, plan: Plan, outcome: Committed | Refused) -> None:
-        """Do what the answers to its binds make of a gang."""
+        """Carry out what follows from the answers to a gang's binds."""
         gang, now = attempt.gang, self.gangs.clock()
         decision = decide.after_bind(gang, outcome, self.partial_binds.find(gang.key))
         self.reporter.committed(outcome, _COUNTED.get(type(decision), "open"))
@@ -187,7 +187,7 @@ class Executor:
             self.queue.observe(Returned())
         if isinstance(outcome, Refused) or isinstance(decision, decide.Wait):
             if isinstance(outcome, Committed) and outcome.in_doubt:
-                self.partial_binds.suspect(gang.key)  # the watch may tell that it is partially bound after all
+                self.partial_binds.suspect(gang.key)  # the watch may show that the gang is partially bound after all
             self._wait(attempt, reasons.NotBound(outcome), outcome.retry_after)
             return
         self._record(gang, decision)
@@ -218,7 +218,7 @@ class Executor:
         task.add_done_callback(self._resolving.discard)
 
     async def _resolved(self, key: GangKey, outcome: Committed) -> None:
-        """Look at the gang again once it is known what became of its unanswered binds."""
+        """Attempt the gang again once its unanswered binds are resolved."""
         await self.unresolved.resolve(outcome.in_doubt)
         self.partial_binds.renew(key)
         self.queue.observe(Returned())
@@ -234,9 +234,10 @@ class Executor:
     # Release
 
     async def _release(self, attempt: Attempt, release: decide.Release, *, is_paced: bool = False) -> None:
-        """Release bound members; the gang is placed anew after a backoff.
+        """Release bound members; the gang is placed again after a backoff.
 
-        A gang whose own time is over is released at most once in each time-out (``is_paced``). In between it is searched for as others are.
+        A gang whose time-out is over is released at most once in each time-out (``is_paced``). In between the gang is searched for like
+        others.
         """
         gang, other = attempt.gang, release.for_gang
         is_paced |= release.force and other is None
@@ -257,9 +258,9 @@ class Executor:
     # Wait
 
     def _wait(self, attempt: Attempt, because: Reason, retry_after: float = 0.0) -> None:
-        """Report why a gang waits, and requeue it; or give its turn to another of its runs, which may act.
+        """Report why a gang waits, and requeue it; or defer this run for another run of the gang.
 
-        ``retry_after`` is how many seconds the API server wants to be left alone.
+        ``retry_after`` is how many seconds the API server asks to be left alone.
         """
         gang, key, has_failed = attempt.gang, attempt.gang.key, not isinstance(because, _EXPECTED)
         record = self.gangs.records.of(key)
@@ -268,7 +269,7 @@ class Executor:
         if has_failed:
             self.partial_binds.failed(key)
         settles_at = self._settles_at(gang) if isinstance(because, reasons.MembersMissing) else None
-        # A gang that has held capacity in vain leaves it to others for as long.
+        # A gang that has held capacity in vain leaves the capacity to other gangs for as long.
         pause = max(retry_after, 0.0 if attempt.was_brief else attempt.held_seconds)
         told = Told() if in_grace else self._report_wait(attempt, because)
         self._record(gang, decide.Wait(because), told.message)
@@ -301,7 +302,7 @@ class Executor:
         return told
 
     def _settles_at(self, gang: Gang) -> float | None:
-        """Return when a gang is content with the replacements that exist; None if it isn't.
+        """Return when a gang goes on with the replacements that exist; None if it doesn't.
 
         A run that is known to have been whole needs only its lost members.
         """
@@ -331,9 +332,9 @@ class Executor:
         self.reporter.unchanged(gang)
 
     def _passes_over(self, gang: Gang, wake_on: WakeUpOn) -> bool:
-        """Give the next run of the gang its turn that can act, if this one hasn't begun; return whether there is one.
+        """Defer this run of the gang, if it hasn't begun, for the next run that can act. Return whether there is one.
 
-        Each run that can't be bound is passed over once. The gang counts as refused when no run is left, and then the first goes first.
+        Each run that can't be bound is deferred once. The gang counts as refused when no run is left; then the first run goes first again.
         """
         if gang.bound or not self.gangs.registry.defer_run(gang):
             return False
@@ -342,7 +343,7 @@ class Executor:
         return True
 
     def _begin_sweep(self, key: GangKey) -> WakeUpOn | None:
-        """Let the first run go first again of those that can act; return what those lack that were passed over."""
+        """Let the first run that can act go first again. Return what the deferred runs lack."""
         self.gangs.registry.defer_no_run(key)
         record = self.gangs.records.find(key)
         if record is None:
@@ -351,7 +352,7 @@ class Executor:
         return passed
 
     def _close(self, key: GangKey) -> None:
-        """Forget what it took to get a gang whole, or absent."""
+        """Forget the state that a gang needed until it became whole or absent."""
         self.partial_binds.close(key)
         self.advisor.forget(key)
         if (record := self.gangs.records.find(key)) is not None:
@@ -378,7 +379,7 @@ def summary_of(now: float, plan: Plan) -> PlanSummary:
 
 
 def plan_of(decision: Decision) -> Plan | None:
-    """Return the plan that a decision goes by, None without one."""
+    """Return the plan that a decision is based on; None without one."""
     match decision:
         case decide.Bind(placed):
             return placed.plan

@@ -10,7 +10,7 @@ _POLL_SECONDS = 0.2
 
 
 async def until_fresh(is_fresh: Callable[[], bool]) -> None:
-    """Wait while what is known of the cluster is too old to decide by; the watches mend themselves."""
+    """Wait while the cached cluster state is too old to decide by. The watches reconnect by themselves."""
     if is_fresh():
         return
     logger.warning("the API server has been silent for too long: nothing is decided until it speaks again")

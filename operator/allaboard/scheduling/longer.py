@@ -1,4 +1,4 @@
-"""Searches for gangs at length, beside the cycle: one after another, and what is found is checked on the cluster as it is then."""
+"""Runs long searches beside the cycle, one after another. Each plan is checked against the cluster as it is at the end of its search."""
 
 import asyncio
 import math
@@ -28,7 +28,7 @@ _LET_PASS_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class LongerSearches:
-    """Runs the long searches of ``LongSearches``, which says whose turn it is."""
+    """Runs the long searches. ``LongSearches`` decides which gang is next."""
 
     gangs: KnownGangs
     round: Round
@@ -39,7 +39,7 @@ class LongerSearches:
     is_fresh: Callable[[], bool]
 
     async def add(self, attempt: Attempt, plan: Plan | None) -> None:
-        """Search for a gang when its turn comes. A gang that has to wait for that is told what the short search has found."""
+        """Queue a gang for a long search. What the short search found is reported if the gang has to wait for that."""
         gang, because = attempt.gang, None
         if plan and gang.missing and not self.long.is_idle:
             because = NoCapacity(plan, await self.round.planner.cause(prepared(gang)))
@@ -48,7 +48,7 @@ class LongerSearches:
         self.start()
 
     def start(self) -> None:
-        """Begin the long search whose turn it is, unless one is running."""
+        """Begin the next long search, unless one is running."""
         while (key := self.long.next()) is not None:
             if (attempt := self.due.attempt(key)) is not None:
                 self.executor.tasks.start(key, self.executor.surviving(key, self._run(attempt)))
@@ -56,7 +56,7 @@ class LongerSearches:
             self.long.done(key)
 
     async def release_victims(self, gang: PreparedGang, seconds: float = math.inf) -> bool:
-        """Release partially bound gangs for a gang that was refused. Return whether it is known, in so many seconds, which to release."""
+        """Release partially bound gangs for a refused gang. Return whether the victims are known within ``seconds``."""
         victims = await self.victims.find(gang, seconds)
         if victims is None:
             return False
@@ -67,7 +67,7 @@ class LongerSearches:
         return True
 
     async def _run(self, attempt: Attempt) -> None:
-        """Search for one gang on what is free now, and check its plan on what is free then."""
+        """Search for one gang in the capacity that is free now, and check the plan against what is free after the search."""
         gang = prepared(attempt.gang)
         try:
             plan = await self.long.search(gang.key, partial(self.round.planner.plan_at_length, gang), partial(self._release_victims, gang))
@@ -90,13 +90,13 @@ class LongerSearches:
             await work
 
     async def _let_pass(self, key: GangKey) -> None:
-        """Let the cycle see to gangs that go before, which may want the same capacity; no longer than it takes to search for one."""
+        """Let the cycle handle gangs that rank before ``key`` and may want the same capacity; two seconds at most."""
         ends = self.gangs.clock() + _LET_PASS_SECONDS
-        while self.due.is_outranked(key) and self.gangs.clock() < ends:  # noqa: ASYNC110  # a decision, a departure or a change of rank ends it
+        while self.due.is_outranked(key) and self.gangs.clock() < ends:  # noqa: ASYNC110  # a decision, a departure or a rank ends it
             await asyncio.sleep(_LOOK_AGAIN_SECONDS)
 
     async def _release_victims(self, gang: PreparedGang, plan: Plan) -> None:
-        """Release victims in the turn of a long search, since finding them takes many short ones."""
+        """Release victims within a long search, since finding them takes many short searches."""
         if not (plan.feasible and plan.assignments):
             await until_fresh(self.is_fresh)
             await self.release_victims(gang)

@@ -1,7 +1,8 @@
-"""Gangs that are partially bound: finished forward while there is hope, released when there is none, healed when they were whole before.
+"""Partially bound gangs: finished forward while there is hope, released when there is none, healed when they were whole before.
 
-Only gangs that a transaction of ours left partially bound are released, whichever leader that was: the pods say so. One that was whole and
-has lost a member since is healed, however long that takes, unless it has asked for less. ``records.partial_bind`` has the states.
+Only a gang that a transaction of ours left partially bound is released, whichever leader that was: annotations of the pods say so. A gang
+that was whole and lost a member since is healed, however long that takes, unless it asks for a release. ``records.partial_bind`` has the
+states.
 """
 
 import asyncio
@@ -24,14 +25,14 @@ from allaboard.scheduling.victims import UNASKED_SECONDS, leaving_of, may_suspen
 
 logger = logging.getLogger(__name__)
 
-_SLICE = 100  # gangs that are looked at in a row: some milliseconds
+_SLICE = 100  # gangs checked without a break: some milliseconds
 _LEAVING_SECONDS = 40.0
 """How long the capacity of released members may take to be free, before other gangs' members are released instead."""
 
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """What a release has come to. ``is_kept_open``: some members stay bound; ``problem`` is why their Jobs weren't suspended, if any."""
+    """The result of a release. ``is_kept_open``: some members stay bound; ``problem`` is why their Jobs weren't suspended, if any."""
 
     undone: Undone
     is_kept_open: bool = False
@@ -40,7 +41,7 @@ class Released:
 
 @dataclass(frozen=True, slots=True)
 class PartialBinds:
-    """Keeps the partial binds in the records, and releases the members of gangs that are partially bound."""
+    """Keeps the partial binds in the records, and releases members of partially bound gangs."""
 
     gangs: KnownGangs
     binder: Binder
@@ -55,7 +56,7 @@ class PartialBinds:
         return self.gangs.records.find_partial_bind(key)
 
     async def inherited(self) -> AsyncGenerator[GangKey, None]:
-        """Find the gangs that an earlier leader left partially bound: they go first. Yield every gang; other work goes on in between."""
+        """Yield every gang, and record those that an earlier leader left partially bound: they go first. Other work runs in between."""
         registry, records = self.gangs.registry, self.gangs.records
         for number, gang in enumerate(registry.gangs()):
             if number % _SLICE == _SLICE - 1:
@@ -71,12 +72,12 @@ class PartialBinds:
         return record is not None and record.was_undone
 
     def add(self, gang: Gang) -> None:
-        """Record that the gang was left partially bound just now; its time-out runs from the first time that this is recorded."""
+        """Record that the gang was left partially bound just now; its time-out runs from the first such record."""
         self.suspect(gang.key)
         self._start_timeout(gang)
 
     def suspect(self, key: GangKey) -> None:
-        """Record that members of a gang may turn out to be bound: then it is finished. Until then its time-out doesn't run."""
+        """Record that members of a gang may turn out to be bound, and then are finished. Until then the gang's time-out doesn't run."""
         self.of(key).move(Event.LEFT_IN_PART, self.gangs.clock())
 
     def _start_timeout(self, gang: Gang) -> None:
@@ -98,9 +99,9 @@ class PartialBinds:
             partial.close(self.gangs.clock())
 
     def observe(self, gang: Gang) -> bool:
-        """Record what a look at the gang shows: whether it was left partially bound, since when it is, and which run has been whole.
+        """Record what the gang's state shows: whether and since when it is partially bound, and which run has been whole.
 
-        Return whether the run is known only now to have been whole.
+        Return whether it is news that the run has been whole.
         """
         record, now = self.gangs.records.of(gang.key), self.gangs.clock()
         if record.is_inherited:  # no earlier leader can bind its members any more
@@ -108,13 +109,13 @@ class PartialBinds:
             if was_cut_off(gang, self.gangs.registry.group(gang.key)):
                 logger.info("gang %s: a transaction was cut off, %d members are missing", gang.key, gang.missing_of_stamped)
                 self.add(gang)
-                self.of(gang.key).move(Event.INHERITED, now)  # until now it could not be looked at
+                self.of(gang.key).move(Event.INHERITED, now)  # the deadline runs from now: the gang could not be attempted before
         partial = record.partial_bind
         if partial is not None and not gang.is_open:
             partial.move(Event.SEEN_CLOSED, now)
         is_news = False
         if gang.run and not (partial and (partial.is_finishing or partial.is_kept_open)):
-            is_news = record.note_whole(gang)  # or it can't be told, and must not be by a later leader either
+            is_news = record.note_whole(gang)  # also if that can't be known: no leader may release the run then
         if gang.is_open and gang.missing_of_stamped:
             self._start_timeout(gang)
         elif partial is not None:
@@ -122,27 +123,27 @@ class PartialBinds:
         return is_news
 
     def failed(self, key: GangKey) -> None:
-        """Record that an attempt has failed: a partially bound gang whose time is over isn't searched for before it is released."""
+        """Record that an attempt has failed: a gang whose time-out is over is released before another search."""
         if (partial := self.find(key)) is not None:
             partial.was_tried = partial.has_timed_out(self.gangs.clock())
 
     def pace(self, gang: Gang) -> None:
-        """Record that the gang is released for its own sake: the next time is a time-out later, after another search."""
+        """Record that the gang is released for its own sake: the next such release is a time-out later, after another search."""
         partial = self.of(gang.key)
         partial.restarts_at, partial.was_tried = self.gangs.clock() + gang.timeout_seconds, False
 
     def is_waiting(self, key: GangKey) -> bool:
-        """Return whether a gang still lacks capacity, and isn't being released for another one."""
+        """Return whether a gang still lacks capacity, and isn't being released for another gang."""
         gang, partial = self.gangs.registry.gang(key), self.find(key)
         return gang is not None and bool(gang.missing) and not (partial is not None and partial.is_going(self.gangs.clock()))
 
     async def release(
         self, gang: Gang, pods: Sequence[Pod], *, force: bool = False, other: GangKey | None = None, is_paced: bool = False
     ) -> Released:
-        """Release bound ``pods``, and record what became of them; ``force`` evicts those that run.
+        """Release bound ``pods``, and record the result; ``force`` evicts running pods.
 
-        ``other`` is the gang that needs their capacity, None if they are released for the gang's own sake. Jobs that would count a lost pod
-        as a failure are suspended if they may be, and if ``other`` still needs the capacity by then.
+        ``other`` is the gang that needs their capacity, None if they are released for the gang's own sake. A Job that would count a lost
+        pod as a failure is suspended if it may be, and if ``other`` still needs the capacity then.
         """
         partial, clock = self.of(gang.key), self.gangs.clock
         if is_paced:
@@ -155,7 +156,7 @@ class PartialBinds:
         try:
             undone, problem = await undo(pods, self.binder, even_running=force), ""
             if not undone.is_unfinished and may_suspend(gang, partial, clock()):
-                # A pod that was released may be seen for a while yet: its Job isn't suspended for it.
+                # A released pod may stay visible for a while: its Job isn't suspended for it.
                 leaves = {pod.uid for pod in (*before, *undone.released)}
                 kept = [pod for pod in pods if pod.uid not in leaves]
                 undone, problem = await self._suspended(gang, kept, undone, force, lambda: other is None or self.is_waiting(other))
@@ -165,7 +166,7 @@ class PartialBinds:
         if undone.released:
             self.gangs.records.of(gang.key).was_undone = True
         elif other is not None:
-            # A gang that is kept open all the same is looked at when it would have been: the gang that asks must not delay that.
+            # A gang that stays open all the same is attempted when it would have been: ``other`` must not delay that.
             partial.released_for, partial.unasked_until = None, clock() + UNASKED_SECONDS
         if undone.is_unfinished and not force:
             partial.move(Event.RELEASE_UNFINISHED, clock())
@@ -179,7 +180,7 @@ class PartialBinds:
     async def _suspended(
         self, gang: Gang, kept: Sequence[Pod], undone: Undone, force: bool, is_wanted: Callable[[], bool]
     ) -> tuple[Undone, str]:
-        """Return what is released once the Jobs of the ``kept`` were suspended and resumed, if all are Jobs' pods; else why not."""
+        """Suspend and resume the Jobs of the ``kept`` pods, if all are Jobs' pods. Return what was released, and why not all was."""
         if not kept or not all(pod.is_of_job for pod in kept):
             return undone, ""
         partial = self.of(gang.key)
@@ -188,7 +189,7 @@ class PartialBinds:
             await self.restarter.restart(kept, even_running=force, is_wanted=lambda: bool(undone.released) or is_wanted())
         except JobKeptError as error:
             if not is_wanted():
-                partial.restarts_at = before  # its own time isn't put off by other gangs'
+                partial.restarts_at = before  # a release for another gang doesn't delay one for the gang's own sake
             return undone, str(error)
         except (ApiError, LeaseLostError) as error:
             logger.warning("gang %s: its jobs could not be suspended: %s; trying again", gang.key, error)

@@ -1,4 +1,4 @@
-"""How a gang goes back to the queue after what was decided about it, from values alone."""
+"""How a gang goes back to the queue after a decision, from values alone."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ from allaboard.queueing.requeue import Requeue
 from allaboard.records.partial_bind import FORWARD_SECONDS
 from allaboard.records.wake_up import ANYTHING, NOTHING, CapacityNeed, WakeUpOn
 
-_ENDING_SECONDS = 0.5  # after which the watch has told which members are bound
-_PODGROUP_GRACE_SECONDS = 1.0  # a PodGroup is often made just after its pods
+_ENDING_SECONDS = 0.5  # after which the watch has delivered which members are bound
+_PODGROUP_GRACE_SECONDS = 1.0  # a PodGroup is often created just after its pods
 RETRY_SECONDS = 0.5
-"""After this long work is tried again that was not finished."""
+"""After so many seconds unfinished work is tried again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,25 +25,25 @@ class Facts:
 
     now: float
     next_look: float | None = None
-    """When the gang must be looked at even if nothing happens; None if it needn't be."""
+    """When the gang must be attempted even if nothing changes; None if it needn't be."""
     retry_by: float | None = None
     """When a gang without capacity must be attempted again at the latest; None for the queue's own limit."""
     in_grace: bool = False
-    """Whether the gang's PodGroup may be about to come."""
+    """Whether the gang's PodGroup may still be created."""
     settles_at: float | None = None
-    """When a gang that waits for replacements is content with those that exist; None if it isn't."""
+    """When a gang that waits for replacements goes on with those that exist; None if it doesn't."""
     next_report: float | None = None
-    """In how many seconds there is more to report; None if there isn't."""
+    """Seconds until there is more to report; None if there isn't."""
     wakes_deferred_runs: WakeUpOn | None = None
-    """What wakes the runs of the gang that were passed over; None if none was."""
+    """What wakes the gang's deferred runs; None if no run was deferred."""
     need: CapacityNeed | None = None
     is_capacity_assumed: bool = False
     pause: float = 0.0
-    """The least backoff that the API server wants, or for as long as the gang has held capacity in vain."""
+    """The least backoff: what the API server wants, or as long as the gang has held capacity in vain."""
 
 
 def of_wait(gang: Gang, because: Reason, facts: Facts) -> Sequence[Requeue]:
-    """Return how a gang goes back that waits."""
+    """Return how a waiting gang goes back."""
     look = () if facts.next_look is None else (Requeue.again(facts.next_look - facts.now),)
     match because:
         case reasons.Held() if facts.in_grace:
@@ -66,12 +66,12 @@ def of_wait(gang: Gang, because: Reason, facts: Facts) -> Sequence[Requeue]:
 
 
 def wakes_of(gang: Gang, because: Reason) -> WakeUpOn:
-    """Return what wakes a run of a gang that is passed over."""
+    """Return what wakes a deferred run of a gang."""
     return wakes_up_on(because.plan.explanation, gang.candidates) if isinstance(because, reasons.NoCapacity) else ANYTHING
 
 
 def of_search(gang: Gang, plan: Plan | None, facts: Facts) -> Sequence[Requeue]:
-    """Return how a gang goes back that is to be searched for at length; ``plan`` is the short search's, None if that took too long."""
+    """Return how a gang goes back that needs a long search; ``plan`` is the short search's, None if the short search took too long."""
     wake_on = wakes_up_on(plan.explanation, gang.candidates) if plan else ANYTHING
     return (Requeue.searching(wake_on, retry_by=facts.retry_by),)
 
@@ -93,19 +93,19 @@ def of_whole(gang: Gang, plan: Plan, outcome: Committed, now: float, *, has_surp
 
 
 def of_open(outcome: Committed, now: float, *, is_due: bool) -> Sequence[Requeue]:
-    """Return how a gang goes back that stays partially bound. ``is_due``: its time is over, and no backoff delays what follows."""
+    """Return how a gang goes back that stays partially bound. ``is_due``: its time-out is over, and no backoff delays what follows."""
     failed = Requeue.failed(retry_by=now, at_least=outcome.retry_after)
     return (failed, Requeue.again(_ENDING_SECONDS)) if is_due else (failed,)
 
 
 def of_finish(outcome: Committed) -> Sequence[Requeue]:
-    """Return how a gang goes back whose missing members are bound around the others."""
+    """Return how a gang goes back whose missing members are bound around the bound ones."""
     pause = min(max(RETRY_SECONDS, outcome.retry_after), FORWARD_SECONDS)
     return (Requeue.again(pause, is_hard=outcome.retry_after > 0),)
 
 
 def of_release(facts: Facts, *, has_released: bool, is_unfinished: bool, is_paced: bool) -> Sequence[Requeue]:
-    """Return how a gang goes back of which members were released. ``is_paced``: for its own sake, at most once in each time-out.
+    """Return how a gang goes back after a release. ``is_paced``: released for its own sake, at most once in each time-out.
 
     No failure is counted if no member may be released.
     """

@@ -17,7 +17,7 @@ _STOP_SECONDS = 10.0  # how long transactions may take to end when the scheduler
 
 @dataclass(frozen=True, slots=True)
 class Scheduler:
-    """The cycle, and what begins and ends with it."""
+    """The scheduling cycle, and the work that begins and ends with it."""
 
     cycle: Cycle
     window: BatchWindow
@@ -25,11 +25,11 @@ class Scheduler:
     restarter: JobRestarter
 
     def apply(self, packings: Packings) -> None:
-        """Score nodes in another way from now on."""
+        """Score nodes by these packings from now on."""
         self.cycle.round.planner.packings = packings
 
     async def run(self) -> None:
-        """Schedule until cancelled. An error in one gang's handling is that gang's alone."""
+        """Schedule until cancelled. An error in one gang's handling affects that gang alone."""
         cycle = self.cycle
         await cycle.executor.inherit()
         takeover = asyncio.create_task(self.takeover.run(), name="takeover reservation")

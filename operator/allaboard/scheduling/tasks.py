@@ -1,4 +1,4 @@
-"""The tasks that act on gangs beside the cycle: transactions, releases and long searches, at most one of them for each gang."""
+"""The tasks that act on gangs beside the cycle: transactions, releases and long searches, at most one for each gang."""
 
 import asyncio
 from collections.abc import Collection, Coroutine
@@ -11,7 +11,7 @@ from allaboard.records.record import GangRecord, GangRecords
 
 @dataclass(frozen=True, slots=True)
 class GangTasks:
-    """The tasks of gangs. A gang that became due meanwhile is due again when its task ends."""
+    """The tasks of gangs. A gang that becomes due while its task runs is due again when the task ends."""
 
     records: GangRecords
     queue: GangQueue
@@ -21,7 +21,7 @@ class GangTasks:
         return record is not None and record.task is not None
 
     def tasks(self) -> Collection[asyncio.Task[None]]:
-        """Return all tasks that are running."""
+        """Return all running tasks."""
         return [record.task for record in self.records if record.task is not None]
 
     def start(self, key: GangKey, work: Coroutine[None, None, None]) -> None:

@@ -1,4 +1,4 @@
-"""Finds the partially bound gangs that are released for a gang that needs their capacity: no more than it takes, and none in vain."""
+"""Finds the partially bound gangs to release for a gang that needs their capacity: as few as possible, and none in vain."""
 
 import math
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -22,16 +22,16 @@ from allaboard.records.partial_bind import PartialBind, State
 from allaboard.scheduling.unresolved_binds import UnresolvedBinds
 
 UNASKED_SECONDS = 10.0
-"""How long a partially bound gang that can't be released isn't asked again: others are."""
+"""How long a partially bound gang that couldn't be released isn't considered again."""
 _BUSY_SECONDS = 1.0
-"""How long a partially bound gang isn't asked while something is being done about it."""
+"""How long a partially bound gang isn't considered while a task acts on it."""
 _MOST_ASKED = 32
-"""Of so many partially bound gangs at most it is found out whether their seats would help: each costs a search."""
+"""The most partially bound gangs that are considered for one gang: each costs a search."""
 
 
 @dataclass(frozen=True, slots=True)
 class Victims:
-    """Finds the partially bound gangs that give their capacity to another; the executor releases them."""
+    """Finds the partially bound gangs whose capacity another gang needs; the executor releases them."""
 
     gangs: KnownGangs
     binder: Binder
@@ -39,9 +39,9 @@ class Victims:
     unresolved: UnresolvedBinds
 
     async def find(self, gang: PreparedGang, seconds: float = math.inf) -> Sequence[Gang] | None:
-        """Return the gangs to release for ``gang``, which was refused; None if that isn't known within so many ``seconds``.
+        """Return the gangs to release for ``gang``, which was refused; None if they aren't known within ``seconds``.
 
-        Each of them takes searches. A whole gang's surplus members have no victims.
+        Each victim takes searches. A whole gang's surplus members have no victims.
         """
         if not gang.missing:
             return ()
@@ -60,21 +60,21 @@ class Victims:
             return None
 
     async def of(self, gang: Gang, would_fit: Callable[[Sequence[Pod]], Awaitable[bool]]) -> Sequence[Gang]:
-        """Return the victims of ``gang``, as few as it takes; none unless it ``would_fit`` without their bound pods.
+        """Return the victims of ``gang``, as few as possible; none unless ``gang`` ``would_fit`` without their bound pods.
 
-        Victims have never been whole, and their time-out has passed: a partially bound gang that blocks others is the deadlock that gang
-        scheduling is there to prevent. The rules:
+        A victim has never been whole, and its time-out has passed: a partially bound gang that blocks others is the deadlock that gang
+        scheduling prevents. The rules:
 
-        - A gang of which no member is bound has victims of no higher priority; of two partially bound gangs the later in the queue is
+        - A gang without bound members has victims of no higher priority; of two partially bound gangs the later in the queue is
           the victim.
-        - No gang is released in vain: not if ``gang`` fits meanwhile, or once members that are leaving have gone, or if unanswered binds
-          come to nothing; nor beside a gang that its Job or disruption budget doesn't let go.
-        - A gang that has just been released for another has no victims, nor has a gang for which another has just been released.
-        - A gang that was released for another isn't a reason to release that one.
+        - No gang is released in vain: not if ``gang`` fits by then, or once leaving members have gone, or if unanswered binds
+          come to nothing; nor together with a gang that its Job or disruption budget keeps.
+        - A gang that was just released for another has no victims, nor has a gang for which another was just released.
+        - A gang isn't released for a gang that was released for it.
         """
 
         async def fits_without(pods: Sequence[Pod]) -> bool:
-            # Some of them may be leaving already.
+            # Some of these pods may be leaving already.
             gone = {pod.uid: pod for pod in chain(self._leaving(), pods)}
             return await would_fit(list(gone.values()))
 
@@ -87,36 +87,36 @@ class Victims:
             for key in staying:
                 self.gangs.records.partial_bind(key).unasked_until = self.gangs.clock() + UNASKED_SECONDS
             if not staying and going == self._going():
-                # The looks and the answers took a while, in which seats may have come free that others hold or were promised.
+                # The searches and requests took a while, in which bound or assumed capacity may have come free.
                 if needed and await fits_without(()):
                     return ()
-                # One that has become whole meanwhile is no partially bound gang any more.
+                # A gang that became whole meanwhile is not partially bound any more.
                 still = {other.key: other for other in self._in_the_way(gang)}
                 return [still[other.key] for other in needed] if all(other.key in still for other in needed) else ()
         return ()
 
     async def _needed_by(self, gang: Gang, fits_without: Callable[[Sequence[Pod]], Awaitable[bool]]) -> Sequence[Gang]:
-        """The partially bound gangs without which ``gang`` would fit, as few of the last in the queue as it takes."""
+        """Return the partially bound gangs without which ``gang`` would fit, as few as possible of the last in the queue."""
         blocking = self._in_the_way(gang)
         if not blocking or self._is_released_for_another(gang) or await fits_without(()):
             return ()
         if not await fits_without(_bound_of(blocking)):
             return ()
-        # Nobody goes for what may be free soon.
+        # No gang is released for capacity that may be free soon.
         if (doubtful := self.unresolved.pods()) and await fits_without(doubtful):
             return ()
-        # 1. The last few of the queue that are enough: with more of them it fits as well.
+        # 1. The last few of the queue that are enough: with more of them ``gang`` fits as well.
         too_few, enough = 0, len(blocking)
         while enough - too_few > 1:
             count = (too_few + enough) // 2
             too_few, enough = (too_few, count) if await fits_without(_bound_of(blocking[:count])) else (count, enough)
-        # 2. Without those of them that aren't needed.
+        # 2. Leave out those that aren't needed.
         needed = blocking[:enough]
         for other in blocking[: enough - 1]:
             rest = [each for each in needed if each is not other]
             if await fits_without(_bound_of(rest)):
                 needed = rest
-        # 3. Who is being asked just now may go, and then fewer are enough.
+        # 3. A gang that is being released now may be gone soon, and then fewer are enough.
         asked = self._asked_now()
         for other in needed if asked else ():
             if await fits_without(_bound_of([*asked, *(each for each in needed if each is not other)])):
@@ -124,7 +124,7 @@ class Victims:
         return needed
 
     async def _may_go(self, gang: Gang) -> bool:
-        """Whether the bound members of a partially bound gang can be released: one of each owner is asked for, without effect."""
+        """Return whether the bound members of a partially bound gang can be released: a dry run of one release for each owner."""
         is_suspended = may_suspend(gang, self.gangs.records.find_partial_bind(gang.key), self.gangs.clock())
         asked = {pod.owner: pod for pod in gang.bound}.values()
         try:
@@ -133,7 +133,7 @@ class Victims:
             return False
 
     def _in_the_way(self, gang: Gang) -> Sequence[Gang]:
-        """The partially bound gangs that may have to yield to ``gang``, the last in the queue first; no more than may be asked."""
+        """Return the partially bound gangs that may be released for ``gang``, the last in the queue first; 32 at most."""
         now, mine = self.gangs.clock(), self.gangs.records.find_partial_bind(gang.key)
         served = {partial.released_for for _, partial in self.gangs.records.partial_binds() if partial.is_going(now)}
         keys = [
@@ -161,22 +161,22 @@ class Victims:
         return asked[:_MOST_ASKED]
 
     def put_off(self, keys: Iterable[GangKey]) -> None:
-        """Something is being done about gangs: they aren't asked for a moment, nor is anybody beside them."""
+        """Don't consider gangs for a moment, since a task acts on them, nor gangs that would be released together with them."""
         for key in keys:
             self.gangs.records.partial_bind(key).unasked_until = self.gangs.clock() + _BUSY_SECONDS
 
     def is_served(self, key: GangKey) -> bool:
-        """Whether partially bound gangs make way for a gang just now."""
+        """Return whether partially bound gangs are being released for a gang now."""
         now = self.gangs.clock()
         return any(partial.released_for == key and partial.is_going(now) for _, partial in self.gangs.records.partial_binds())
 
     def _is_released_for_another(self, gang: Gang) -> bool:
-        """Whether the seats that the gang has given up are still to be taken by the other, and not to be added to by a third one's."""
+        """Return whether the gang was just released for another, which is still to take the capacity: no third gang is to add to it."""
         partial = self.gangs.records.find_partial_bind(gang.key)
         return partial is not None and partial.released_for is not None and partial.is_going(self.gangs.clock())
 
     def _going(self) -> dict[GangKey, tuple[State, float]]:
-        """Return the gangs that are being released or were, and until when that counts."""
+        """Return the gangs that are being or were just released, each with its state and until when that counts."""
         now = self.gangs.clock()
         return {key: (partial.state, partial.leaving.until) for key, partial in self.gangs.records.partial_binds() if partial.is_going(now)}
 
@@ -185,7 +185,7 @@ class Victims:
         return list(filter(None, map(self.gangs.registry.gang, asked)))
 
     def _leaving(self) -> Sequence[Pod]:
-        """Who was released and is there still, for no longer than may be waited for."""
+        """Return the released members that still exist, for no longer than they may be waited for."""
         now, released = (
             self.gangs.clock(),
             [(key, partial) for key, partial in self.gangs.records.partial_binds() if partial.leaving.members],
@@ -194,17 +194,17 @@ class Victims:
 
 
 def _bound_of(gangs: Iterable[Gang]) -> list[Pod]:
-    """All their bound pods."""
+    """Return all bound pods of ``gangs``."""
     return [pod for gang in gangs for pod in gang.bound]
 
 
 def may_suspend(gang: Gang, partial: PartialBind | None, now: float) -> bool:
-    """Whether the Jobs of a partially bound gang may be suspended by now."""
+    """Return whether the Jobs of a partially bound gang may be suspended now."""
     return gang.undo is Undo.SUSPEND and partial is not None and partial.has_timed_out(now)
 
 
 def leaving_of(gang: Gang, partial: PartialBind, now: float) -> Sequence[Pod]:
-    """Who of a gang was released and is there still, for no longer than may be waited for."""
+    """Return the gang's released members that still exist; none once they are overdue."""
     leaving = partial.leaving
     here = {pod.uid for pod in gang.everybody} if leaving.members and leaving.until > now else set()
     return [pod for pod in leaving.members if pod.uid in here]

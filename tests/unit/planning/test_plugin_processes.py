@@ -143,7 +143,7 @@ async def test_a_plug_in_places_a_gang_in_a_process_of_its_own(plugin_processes:
 @pytest.mark.parametrize("name", SHIPPED_STRATEGIES)
 async def test_a_shipped_one_places_it_where_searches_are_made(plugin_processes: PluginProcesses, name: str) -> None:
     assert await placed(plugin_processes, name) == SEATS
-    assert not plugin_processes._rooms
+    assert not plugin_processes._processes
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ async def test_one_that_does_not_answer_is_ended_and_nobody_waits_while_it_is_lo
         await plugin_processes.place(name, PROBLEM, searcher)
     with pytest.raises(SearchError, match=r"^it is being loaded$"):
         await plugin_processes.place(name, PROBLEM, searcher)
-    loading = plugin_processes._rooms[name]._loading
+    loading = plugin_processes._processes[name]._loading
     assert loading is not None
     async with asyncio.timeout(50):
         await loading

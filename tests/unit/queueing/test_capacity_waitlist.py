@@ -122,7 +122,7 @@ async def drained(queue: GangQueue) -> list[GangKey]:
 
 
 def a_queue(free: Free, clock: Clock) -> GangQueue:
-    return GangQueue(by_name, seats=free, clock=clock)
+    return GangQueue(by_name, slots=free, clock=clock)
 
 
 def refuse(queue: GangQueue, key: GangKey, need: CapacityNeed) -> None:
@@ -180,7 +180,7 @@ async def test_whoever_is_let_in_and_takes_no_seats_leaves_them_to_the_next() ->
 async def test_room_that_comes_while_one_is_looked_at_is_a_higher_priority_s_first() -> None:
     free, clock = Free(), Clock(1000.0)
     high, low = KEYS[:2]
-    queue = GangQueue(lambda key: by_name(key)._replace(depth=-1 if key == high else 0), seats=free, clock=clock)
+    queue = GangQueue(lambda key: by_name(key)._replace(depth=-1 if key == high else 0), slots=free, clock=clock)
     refuse(queue, high, ((ONE, 4),))
     queue.mark(low)
     await queue.drain()

@@ -258,7 +258,7 @@ async def test_however_many_gangs_there_is_room_for_they_come_a_few_at_a_stretch
         return Order(0, True, 2, 0, float(key.name), key)
 
     free = 0
-    queue = GangQueue(order, seats=lambda specs: [free] * len(specs))
+    queue = GangQueue(order, slots=lambda specs: [free] * len(specs))
     keys, need = [GangKey("default", str(number)) for number in range(3000)], ((SchedulingSpec((("pods", 1),)), 1),)
     for key in keys:
         queue.requeue(key, Requeue.refused(WakeUpOn(frozenset({"pods"})), need=need, is_capacity_assumed=True), seen=queue.changes)

@@ -173,7 +173,7 @@ class World:
         self.registry.knows_whole = self.records.knows_whole
         self.shares, self.metrics = SearchTime(self.clock), Metrics()
         ranks = Ranks(self.registry, self.records, self.shares, OVERTAKING, self.clock)
-        self.queue = GangQueue(ranks.place, self.registry.knows, self.records, seats=Capacity(self.view), clock=self.clock)
+        self.queue = GangQueue(ranks.place, self.registry.knows, self.records, slots=Capacity(self.view), clock=self.clock)
         server, self.writer = cast("ApiServer", self.api), Writer()
         self.keeper = PodGroupWriter(PodGroupReader(server, self.registry), self.records, self.writer)
         waits = WaitClock(self.records, self.clock, self.clock)
