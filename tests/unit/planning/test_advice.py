@@ -53,7 +53,7 @@ def a_gang(name: str, bound: int, priority: int = 0, kind: str = "PodGroup") -> 
     return Gang(GangKey("ns", name, kind), bound, members, priority, 0.0, Objective.BINPACK, 60)
 
 
-async def test_a_refusal_is_told_at_once_and_its_advice_later() -> None:
+async def test_a_refusal_is_reported_at_once_and_its_advice_later() -> None:
     desk = Desk()
     assert desk.refused(A, "no room.") == "no room."
     assert desk.asked == []
@@ -61,7 +61,7 @@ async def test_a_refusal_is_told_at_once_and_its_advice_later() -> None:
     assert desk.told == [(A, "no room.", "no room. Would fit with luck.")]
 
 
-async def test_the_same_refusal_keeps_its_advice_and_another_is_looked_into_again() -> None:
+async def test_an_equal_refusal_keeps_its_advice_and_another_gets_new_advice() -> None:
     desk = Desk()
     desk.refused(A, "no room.")
     await desk.idle()
@@ -73,7 +73,7 @@ async def test_the_same_refusal_keeps_its_advice_and_another_is_looked_into_agai
     assert desk.asked == [A, A]
 
 
-async def test_a_gang_that_is_not_refused_any_more_needs_no_advice() -> None:
+async def test_a_gang_that_is_not_refused_any_more_gets_no_advice() -> None:
     desk = Desk()
     desk.refused(A, "no room.")
     desk.advisor.forget(A)
@@ -81,7 +81,7 @@ async def test_a_gang_that_is_not_refused_any_more_needs_no_advice() -> None:
     assert desk.asked == []
 
 
-async def test_advice_that_can_not_be_found_is_not_looked_for_again() -> None:
+async def test_advice_that_can_not_be_found_is_not_searched_for_again() -> None:
     desk = Desk(advice="")
     desk.refused(A, "no room.")
     desk.refused(B, "no room.")
@@ -91,7 +91,7 @@ async def test_advice_that_can_not_be_found_is_not_looked_for_again() -> None:
     assert desk.refused(A, "no room.") == "no room."
 
 
-async def test_a_search_process_that_dies_while_it_looks_for_advice_is_told_in_a_line(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_search_process_that_dies_while_it_finds_advice_is_logged_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
     """A service manager's SIGTERM ends the search processes, too."""
 
     async def dies(key: GangKey) -> str:
@@ -105,7 +105,7 @@ async def test_a_search_process_that_dies_while_it_looks_for_advice_is_told_in_a
     assert (record.getMessage(), record.exc_info) == ("gang ns/a: what would help can't be told: the search process died", None)
 
 
-async def test_an_advisor_that_is_stopped_looks_no_further() -> None:
+async def test_an_advisor_that_is_stopped_finds_no_more_advice() -> None:
     desk = Desk()
     desk.refused(A, "no room.")
     desk.advisor.work()
@@ -113,12 +113,12 @@ async def test_an_advisor_that_is_stopped_looks_no_further() -> None:
     assert desk.told == []
 
 
-def test_gangs_of_low_priority_and_few_members_leave_first() -> None:
+def test_advice_names_gangs_of_low_priority_and_few_members_first() -> None:
     gangs = [a_gang("large", 5), a_gang("vip", 1, priority=9), a_gang("small", 2), a_gang("waiting", 0), a_gang("lone", 1, kind="Pod")]
     assert list(leavers(a_gang("a", 1), [*gangs, a_gang("a", 1)])) == ["ns/small", "ns/large", "ns/vip"]
 
 
-async def test_a_gang_that_goes_while_its_advice_is_looked_for_leaves_nothing_behind() -> None:
+async def test_a_gang_that_goes_while_its_advice_is_found_leaves_no_record() -> None:
     desk = Desk()
     desk.refused(A, "no room.")
     desk.advisor.work()
@@ -129,7 +129,7 @@ async def test_a_gang_that_goes_while_its_advice_is_looked_for_leaves_nothing_be
     assert desk.records.of(A).advice == Advice()
 
 
-async def test_advice_that_can_not_be_told_is_nobody_elses_trouble() -> None:
+async def test_advice_that_can_not_be_reported_affects_no_other_gang() -> None:
     desk = Desk()
 
     def tell(*_: object) -> None:
@@ -141,7 +141,7 @@ async def test_advice_that_can_not_be_told_is_nobody_elses_trouble() -> None:
     await desk.advisor.stop()
 
 
-async def test_known_advice_is_found_again_after_a_while_and_replaced_if_it_is_another() -> None:
+async def test_known_advice_is_renewed_after_a_while_and_replaced_if_it_differs() -> None:
     desk, clock = Desk(), Clock(1000.0)
     desk.advisor = Advisor(desk.records, desk._find, lambda *told: desk.told.append(told), clock)
     desk.refused(A, "no room.")
@@ -159,7 +159,7 @@ async def test_known_advice_is_found_again_after_a_while_and_replaced_if_it_is_a
     assert (len(desk.asked), len(desk.told)) == (3, 2)
 
 
-async def test_finding_known_advice_again_takes_a_quarter_of_the_time_at_most() -> None:
+async def test_renewing_advice_takes_a_quarter_of_the_time_at_most() -> None:
     desk, clock = Desk(), Clock(1000.0)
 
     async def find(key: GangKey) -> str:

@@ -43,7 +43,7 @@ async def turns(line: LongSearches, clock: Clock, seconds: float) -> list[GangKe
     return order
 
 
-async def test_of_one_namespace_the_first_in_queue_order_is_next() -> None:
+async def test_within_a_namespace_the_first_gang_in_queue_order_is_next() -> None:
     clock = Clock()
     line = a_line(clock)
     for name, created in (("c", 3.0), ("a", 1.0), ("b", 2.0)):
@@ -51,7 +51,7 @@ async def test_of_one_namespace_the_first_in_queue_order_is_next() -> None:
     assert [key.name for key in await turns(line, clock, 1.0)] == ["a", "b", "c"]
 
 
-async def test_namespaces_that_both_have_long_searches_take_turns_however_many_one_has() -> None:
+async def test_namespaces_with_long_searches_take_turns_however_many_gangs_one_has() -> None:
     clock = Clock()
     line = a_line(clock)
     for number in range(12):
@@ -63,7 +63,7 @@ async def test_namespaces_that_both_have_long_searches_take_turns_however_many_o
     assert order[6:] == ["many"] * 9
 
 
-async def test_one_long_search_counts_as_many_shorter_ones() -> None:
+async def test_a_namespaces_turns_are_counted_by_time_and_not_by_number() -> None:
     clock = Clock()
     line = a_line(clock)
     await searched(line, clock, key_of("long", 0), 30.0)
@@ -73,7 +73,7 @@ async def test_one_long_search_counts_as_many_shorter_ones() -> None:
     assert [key.namespace for key in await turns(line, clock, 1.0)] == ["short"] * 3 + ["long"] * 3
 
 
-async def test_one_search_at_a_time() -> None:
+async def test_one_long_search_runs_at_a_time() -> None:
     clock, go = Clock(), asyncio.Event()
     line = a_line(clock)
     line.join(key_of("team", "a"), place(key_of("team", "a")))
@@ -95,7 +95,7 @@ async def test_one_search_at_a_time() -> None:
     assert line.next() == key_of("team", "b")
 
 
-async def test_a_turn_has_begun_before_its_search_has_and_may_end_without_one() -> None:
+async def test_a_turn_begins_before_its_search_and_may_end_without_one() -> None:
     line = a_line(Clock())
     for name in "ab":
         line.join(key_of("team", name), place(key_of("team", name)))
@@ -107,7 +107,7 @@ async def test_a_turn_has_begun_before_its_search_has_and_may_end_without_one() 
     assert line.next() == key_of("team", "b")
 
 
-async def test_who_has_left_has_no_turn_and_leaves_nothing_behind() -> None:
+async def test_a_gang_that_has_left_gets_no_turn_and_leaves_no_entry() -> None:
     line = a_line(Clock())
     line.join(key_of("team", "a"), place(key_of("team", "a")))
     line.leave(key_of("team", "a"))
@@ -145,13 +145,13 @@ async def abandoned(line: LongSearches, key: GangKey, end: str) -> bool:
 
 
 @pytest.mark.parametrize("end", ["abandon", "stop", "cancel"])
-async def test_a_search_that_nobody_waits_for_any_more_is_ended(end: str) -> None:
+async def test_a_search_that_is_not_wanted_any_more_is_ended(end: str) -> None:
     line = a_line(Clock())
     assert await abandoned(line, key_of("team", "a"), end)
     assert line.is_idle
 
 
-async def test_the_search_for_another_goes_on() -> None:
+async def test_abandoning_another_gang_does_not_end_the_running_search() -> None:
     line = a_line(Clock())
     go = asyncio.Event()
 
@@ -166,7 +166,7 @@ async def test_the_search_for_another_goes_on() -> None:
     assert await task is PLAN
 
 
-async def test_what_ends_by_an_error_is_charged_too() -> None:
+async def test_a_search_that_ends_by_an_error_is_charged_too() -> None:
     clock = Clock()
     line = a_line(clock)
 
@@ -179,7 +179,7 @@ async def test_what_ends_by_an_error_is_charged_too() -> None:
     assert line.shares.used("team") == pytest.approx(60.0)
 
 
-async def test_nobody_has_a_turn_after_the_end() -> None:
+async def test_no_search_begins_after_stop() -> None:
     line = a_line(Clock())
     line.join(key_of("team", "a"), place(key_of("team", "a")))
     line.stop()
@@ -187,7 +187,7 @@ async def test_nobody_has_a_turn_after_the_end() -> None:
     assert line.next() is None
 
 
-async def test_what_is_done_after_a_search_is_of_its_turn_and_is_not_abandoned() -> None:
+async def test_work_after_a_search_belongs_to_its_turn_and_is_not_abandoned() -> None:
     """It asks the processes that others wait for, which nobody may end."""
     line = a_line(Clock())
     key, other, goes_on = key_of("a", 0), key_of("b", 0), asyncio.Event()
@@ -208,7 +208,7 @@ async def test_what_is_done_after_a_search_is_of_its_turn_and_is_not_abandoned()
     assert line.next() == other
 
 
-async def test_the_next_is_found_without_looking_at_all_who_wait() -> None:
+async def test_the_next_gang_is_found_without_visiting_all_that_wait() -> None:
     class Counted(SearchTime):
         asked = 0
 

@@ -105,7 +105,7 @@ def told(answers: list[Answer]) -> list[tuple[str, str]]:
     return [(type(answer).__name__, answer.gang.key.name) for answer in answers]
 
 
-async def test_gangs_of_one_priority_are_planned_in_one_round_and_each_around_those_before() -> None:
+async def test_gangs_of_one_priority_are_planned_in_one_round_each_around_the_ones_before() -> None:
     scene = Scene(a_gang("a", 3), a_gang("b", 3, created=1.0), a_gang("low", priority=-1), cpus=5)
     assert told(await scene.answers()) == [("Placed", "a"), ("Refused", "b")]
     assert told(await scene.answers()) == [("Placed", "low")]
@@ -119,7 +119,7 @@ async def test_a_gang_without_candidates_needs_no_answer() -> None:
     assert told(await scene.answers()) == [("Placed", "b")]
 
 
-async def test_a_round_ends_when_a_gang_comes_that_goes_before_and_the_others_are_due_again() -> None:
+async def test_a_round_ends_when_a_gang_that_ranks_before_becomes_due() -> None:
     scene = Scene(*(a_gang(name, created=float(age)) for age, name in enumerate("abc")))
     scene.due.preceded.add(GangKey("default", "b"))
     assert told(await scene.answers()) == [("Placed", "a")]
@@ -127,14 +127,14 @@ async def test_a_round_ends_when_a_gang_comes_that_goes_before_and_the_others_ar
 
 
 @pytest.mark.parametrize("limit", ["MOST_TOGETHER", "MOST_PODS"])
-async def test_no_more_than_so_many_are_planned_together(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_gangs_and_pods_planned_together_is_limited(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning_round, limit, {"MOST_TOGETHER": 2, "MOST_PODS": 5}[limit])
     scene = Scene(*(a_gang(name, created=float(age)) for age, name in enumerate("abc")))
     assert told(await scene.answers()) == [("Placed", "a"), ("Placed", "b")]
     assert [key.name for key in scene.due.due] == ["c"]
 
 
-async def test_gangs_that_contend_take_one_turn_and_the_overtaken_are_named() -> None:
+async def test_gangs_that_contend_are_placed_in_one_turn_and_the_overtaken_gangs_are_named() -> None:
     large = a_gang("large", 3, cpus=1)
     others = [a_gang(name, 2, created=1.0 + age) for age, name in enumerate("bc")]
     answers = await Scene(large, *others, cpus=4).answers()
@@ -145,7 +145,7 @@ async def test_gangs_that_contend_take_one_turn_and_the_overtaken_are_named() ->
     assert told(answers)[-1] == ("Refused", "large")
 
 
-async def test_a_namespace_that_runs_into_debt_meanwhile_goes_behind_the_others() -> None:
+async def test_a_namespace_that_uses_much_search_time_during_a_round_goes_behind_the_others() -> None:
     first, second = a_gang("a"), a_gang("b", created=1.0)
     third = replace(a_gang("c", created=2.0), key=GangKey("other", "c"))
     scene = Scene(first, second, third)
@@ -180,7 +180,7 @@ async def test_without_placement_or_proof_a_gang_is_searched_for_longer_unless_i
         (LookupError("a defect"), False, Failed),
     ],
 )
-async def test_an_error_concerns_the_gang_alone_whose_search_it_met(
+async def test_an_error_in_a_search_affects_its_gang_alone(
     error: Exception, is_finishing: bool, kind: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gang = a_gang("a")
@@ -200,7 +200,7 @@ async def test_an_error_concerns_the_gang_alone_whose_search_it_met(
     assert isinstance(second, Placed)
 
 
-async def test_a_plan_that_does_not_hold_any_more_places_nobody() -> None:
+async def test_an_outdated_plan_places_no_member() -> None:
     scene = Scene(a_gang("a"))
     key = GangKey("default", "a")
     gang = prepared(scene.due.gangs[key])
