@@ -1,4 +1,4 @@
-"""Advice is looked for once for the same words, when nothing else is due, and a failure to find it is nobody's."""
+"""Advice is searched for once for an equal refusal, when no gang is due, and a failure to find it affects no gang."""
 
 import asyncio
 
@@ -16,18 +16,18 @@ from tests.unit.scheduling.clocks import Clock
 A, B = GangKey("ns", "a"), GangKey("ns", "b")
 
 
-class Desk:
-    """An advisor, how often it was asked, and what it told."""
+class Advised:
+    """An advisor, the gangs that it searched advice for, and what it reported."""
 
     def __init__(self, advice: str = "Would fit with luck.") -> None:
         self.asked: list[GangKey] = []
-        self.told: list[tuple[GangKey, str, str]] = []
+        self.reported: list[tuple[GangKey, str, str]] = []
         self._advice = advice
         self.records = GangRecords()
-        self.advisor = Advisor(self.records, self._find, lambda *told: self.told.append(told))
+        self.advisor = Advisor(self.records, self._find, lambda *reported: self.reported.append(reported))
 
     def refused(self, key: GangKey, message: str) -> str:
-        """The refusal as it is told, with its advice if that is known."""
+        """Return the refusal as it is reported, with its advice if that is known."""
         advice = self.records.of(key).advice.of(message)
         self.advisor.want(key, message)
         return with_advice(message, advice)
@@ -54,41 +54,41 @@ def a_gang(name: str, bound: int, priority: int = 0, kind: str = "PodGroup") -> 
 
 
 async def test_a_refusal_is_reported_at_once_and_its_advice_later() -> None:
-    desk = Desk()
-    assert desk.refused(A, "no room.") == "no room."
-    assert desk.asked == []
-    await desk.idle()
-    assert desk.told == [(A, "no room.", "no room. Would fit with luck.")]
+    advised = Advised()
+    assert advised.refused(A, "no room.") == "no room."
+    assert advised.asked == []
+    await advised.idle()
+    assert advised.reported == [(A, "no room.", "no room. Would fit with luck.")]
 
 
 async def test_an_equal_refusal_keeps_its_advice_and_another_gets_new_advice() -> None:
-    desk = Desk()
-    desk.refused(A, "no room.")
-    await desk.idle()
-    assert desk.refused(A, "no room.") == "no room. Would fit with luck."
-    await desk.idle()
-    assert desk.asked == [A]
-    assert desk.refused(A, "less room.") == "less room."
-    await desk.idle()
-    assert desk.asked == [A, A]
+    advised = Advised()
+    advised.refused(A, "no room.")
+    await advised.idle()
+    assert advised.refused(A, "no room.") == "no room. Would fit with luck."
+    await advised.idle()
+    assert advised.asked == [A]
+    assert advised.refused(A, "less room.") == "less room."
+    await advised.idle()
+    assert advised.asked == [A, A]
 
 
 async def test_a_gang_that_is_not_refused_any_more_gets_no_advice() -> None:
-    desk = Desk()
-    desk.refused(A, "no room.")
-    desk.advisor.forget(A)
-    await desk.idle()
-    assert desk.asked == []
+    advised = Advised()
+    advised.refused(A, "no room.")
+    advised.advisor.forget(A)
+    await advised.idle()
+    assert advised.asked == []
 
 
 async def test_advice_that_can_not_be_found_is_not_searched_for_again() -> None:
-    desk = Desk(advice="")
-    desk.refused(A, "no room.")
-    desk.refused(B, "no room.")
-    await desk.idle()
-    assert sorted(desk.asked) == [A, B]
-    assert desk.told == []
-    assert desk.refused(A, "no room.") == "no room."
+    advised = Advised(advice="")
+    advised.refused(A, "no room.")
+    advised.refused(B, "no room.")
+    await advised.idle()
+    assert sorted(advised.asked) == [A, B]
+    assert advised.reported == []
+    assert advised.refused(A, "no room.") == "no room."
 
 
 async def test_a_search_process_that_dies_while_it_finds_advice_is_logged_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
@@ -97,20 +97,20 @@ async def test_a_search_process_that_dies_while_it_finds_advice_is_logged_in_one
     async def dies(key: GangKey) -> str:
         raise SearchError("the search process died")
 
-    desk = Desk()
-    desk.advisor = Advisor(GangRecords(), dies, lambda *_: None)
-    desk.refused(A, "no room.")
-    await desk.idle()
+    advised = Advised()
+    advised.advisor = Advisor(GangRecords(), dies, lambda *_: None)
+    advised.refused(A, "no room.")
+    await advised.idle()
     (record,) = caplog.records
     assert (record.getMessage(), record.exc_info) == ("gang ns/a: what would help can't be told: the search process died", None)
 
 
 async def test_an_advisor_that_is_stopped_finds_no_more_advice() -> None:
-    desk = Desk()
-    desk.refused(A, "no room.")
-    desk.advisor.work()
-    await desk.advisor.stop()
-    assert desk.told == []
+    advised = Advised()
+    advised.refused(A, "no room.")
+    advised.advisor.work()
+    await advised.advisor.stop()
+    assert advised.reported == []
 
 
 def test_advice_names_gangs_of_low_priority_and_few_members_first() -> None:
@@ -119,64 +119,64 @@ def test_advice_names_gangs_of_low_priority_and_few_members_first() -> None:
 
 
 async def test_a_gang_that_goes_while_its_advice_is_found_leaves_no_record() -> None:
-    desk = Desk()
-    desk.refused(A, "no room.")
-    desk.advisor.work()
+    advised = Advised()
+    advised.refused(A, "no room.")
+    advised.advisor.work()
     await asyncio.sleep(0)
-    desk.advisor.forget(A)
-    await desk.idle()
-    assert desk.told == []
-    assert desk.records.of(A).advice == Advice()
+    advised.advisor.forget(A)
+    await advised.idle()
+    assert advised.reported == []
+    assert advised.records.of(A).advice == Advice()
 
 
 async def test_advice_that_can_not_be_reported_affects_no_other_gang() -> None:
-    desk = Desk()
+    advised = Advised()
 
     def tell(*_: object) -> None:
         raise RuntimeError("no paper")
 
-    desk.advisor = Advisor(GangRecords(), desk._find, tell)
-    desk.refused(A, "no room.")
-    await desk.idle()
-    await desk.advisor.stop()
+    advised.advisor = Advisor(GangRecords(), advised._find, tell)
+    advised.refused(A, "no room.")
+    await advised.idle()
+    await advised.advisor.stop()
 
 
 async def test_known_advice_is_renewed_after_a_while_and_replaced_if_it_differs() -> None:
-    desk, clock = Desk(), Clock(1000.0)
-    desk.advisor = Advisor(desk.records, desk._find, lambda *told: desk.told.append(told), clock)
-    desk.refused(A, "no room.")
-    await desk.idle()
-    desk._advice = "Would fit without b."
+    advised, clock = Advised(), Clock(1000.0)
+    advised.advisor = Advisor(advised.records, advised._find, lambda *reported: advised.reported.append(reported), clock)
+    advised.refused(A, "no room.")
+    await advised.idle()
+    advised._advice = "Would fit without b."
     for _ in range(3):
         clock.now += 1.0
-        assert desk.refused(A, "no room.") == "no room. Would fit with luck."
-    await desk.idle()
-    assert desk.asked == [A, A]
-    assert desk.told[1:] == [(A, "no room. Would fit with luck.", "no room. Would fit without b.")]
+        assert advised.refused(A, "no room.") == "no room. Would fit with luck."
+    await advised.idle()
+    assert advised.asked == [A, A]
+    assert advised.reported[1:] == [(A, "no room. Would fit with luck.", "no room. Would fit without b.")]
     clock.now += 2.0
-    desk.refused(A, "no room.")
-    await desk.idle()
-    assert (len(desk.asked), len(desk.told)) == (3, 2)
+    advised.refused(A, "no room.")
+    await advised.idle()
+    assert (len(advised.asked), len(advised.reported)) == (3, 2)
 
 
 async def test_renewing_advice_takes_a_quarter_of_the_time_at_most() -> None:
-    desk, clock = Desk(), Clock(1000.0)
+    advised, clock = Advised(), Clock(1000.0)
 
     async def find(key: GangKey) -> str:
-        desk.asked.append(key)
+        advised.asked.append(key)
         clock.now += 1.0
         return "Would fit with luck."
 
-    desk.advisor = Advisor(desk.records, find, lambda *_: None, clock)
+    advised.advisor = Advisor(advised.records, find, lambda *_: None, clock)
     keys = [GangKey("ns", str(number)) for number in range(30)]
     for key in keys:
-        desk.refused(key, "no room.")
-    await desk.idle()
-    desk.asked.clear()
+        advised.refused(key, "no room.")
+    await advised.idle()
+    advised.asked.clear()
     began = clock.now
     while clock.now < began + 40.0:
         for key in keys:
-            desk.refused(key, "no room.")
-            await desk.idle()
+            advised.refused(key, "no room.")
+            await advised.idle()
         clock.now += 0.5
-    assert 5 <= len(desk.asked) <= 11
+    assert 5 <= len(advised.asked) <= 11

@@ -1,4 +1,4 @@
-"""A gang that is to be placed, as a problem for the search."""
+"""The search problem of placing a gang."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ ZONES = snapshot([node(name, {"cpu": 2000}, labels={"zone": zone}) for name, zon
 
 
 def of_role(role: str, number: int, cpu: int = 1000, *, bound: int = 0) -> list[Pod]:
-    """Members of a role, the first of them bound."""
+    """Return members of a role, the first of them bound."""
     members = [replace(pod, options=(("role", role),)) for pod in pods(role, number, {"cpu": cpu})]
     return [
         replace(pod, node_name="a1", stamped_min_member=1, transaction="a") if index < bound else pod for index, pod in enumerate(members)
@@ -29,7 +29,7 @@ def a_gang(*members: Pod, minimum: int, **fields: object) -> Gang:
 
 
 def plans(gang: Gang, minimum: int) -> tuple[Plan, Plan]:
-    """What is found for the problem of a gang that is built here, and for the one that is built elsewhere."""
+    """Return the plan of a gang's problem that is built here, and of the one that is built as a draft."""
     here = problem_of(gang, minimum, ZONES, NodeFilters(), PACKING)
     there = draft_of(gang, minimum, ZONES, Packer(), PACKING).built()
     return search(here, SearchSettings(), 0), search(there, SearchSettings(), 0)

@@ -1,4 +1,4 @@
-"""A PodGroup's minResources must be free before its gang starts, and nothing else comes of them."""
+"""A PodGroup's minResources must be free before its gang starts, and have no other effect."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ CLUSTER = [node("a", {"cpu": 4000}), node("b", {"cpu": 4000})]
 
 
 def a_gang(*roles: tuple[int, int], minimum: int = 0, asked: Requests = (("cpu", 4000),), bound: int = 0) -> Gang:
-    """Roles of so many pods that ask for so many millicores, of which the first ``bound`` have a node."""
+    """Return a gang with roles of so many pods that request so many millicores; the first ``bound`` pods have a node."""
     members = [pod for number, (count, cpu) in enumerate(roles) for pod in pods(f"r{number}", count, {"cpu": cpu})]
     members = [replace(pod, node_name="a") if place < bound else pod for place, pod in enumerate(members)]
     return Gang(GangKey("default", "g"), minimum or len(members), tuple(members), 0, 0.0, Objective.SPREAD, 60, min_resources=asked)
@@ -136,7 +136,7 @@ async def test_a_gang_that_waits_for_min_resources_starts_when_a_pod_frees_them(
         world.registry.observe_group(pod_group_from(group("spark", "4", 2)))
         await world.cycle()
         assert "minResources asks for 4 cpu where 3 are free" in world.said(key)
-        world.now += 2.0  # its pause is over
+        world.now += 2.0  # its backoff is over
         world.remove(busy)
         await world.cycle()
         assert world.counted("transactions", outcome="whole") == 1

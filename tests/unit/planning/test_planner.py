@@ -1,4 +1,4 @@
-"""What a search needs is gathered on the event loop only as far as that takes no time."""
+"""The planner does on the event loop only what takes no time."""
 
 import zlib
 from collections.abc import Callable
@@ -30,7 +30,7 @@ from tests.unit.placement.clusters import node, pods
 
 
 class Searched(Searcher):
-    """Searches on the spot, and remembers what for."""
+    """Searches in this process, and records its searches."""
 
     def __init__(self) -> None:
         self.asked: list[Problem | Draft] = []
@@ -70,7 +70,7 @@ async def test_the_rule_between_members_that_prevents_a_placement_is_named(taken
     port = HostPort("", "TCP", 80)
     planner = a_planner(Searched())
     view = planner.cluster
-    # One zone of two nodes, whose port may be taken on one of them; without that, two zones of one node each.
+    # One zone of two nodes, whose port may be taken on one node; without that, two zones of one node each.
     for name in "abc":
         view.remove_node(name)
     for name in "ab":
@@ -163,4 +163,4 @@ async def test_only_gangs_whose_nodes_are_scored_alike_are_placed_together() -> 
 
     [contest] = searcher.contests
     assert contest.problem.scoring.packing == fit
-    assert [key.name for key in plans] == ["a"]  # there is room for one of the two
+    assert [key.name for key in plans] == ["a"]  # one of the two fits

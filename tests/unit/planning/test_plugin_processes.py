@@ -1,4 +1,4 @@
-"""Strategies of other packages in processes of their own: whatever one does, its gang is placed in the same cycle, and told."""
+"""Strategies of other packages in processes of their own: whatever one does, its gang is placed in the same cycle, with a warning."""
 
 import asyncio
 import re
@@ -116,7 +116,7 @@ SEATS = (("a-0", "n"), ("a-1", "n"))
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a busy machine a process starts, imports and answers as late as it may; tests say how soon one that never answers is ended."""
+    """Allow slow starts, imports and answers on a busy machine; tests set the limit for a strategy that never answers."""
     monkeypatch.setattr(module, "_WARM_UP_SECONDS", 100.0)
     monkeypatch.setattr(module, "_IMPORT_SECONDS", 100.0)
     monkeypatch.setattr(module, "ANSWER_SECONDS", 100.0)
@@ -225,14 +225,14 @@ async def test_a_gang_whose_strategy_fails_is_placed_by_the_default_in_the_same_
         assert world.has_said(key, "4 members")
         assert ("wrong", "StrategyFailed") in world.events.reported
         assert world.counted("strategy_failures", strategy=name) == 1
-        [told] = [record.getMessage() for record in caplog.records if "genetic decides instead" in record.getMessage()]
-        assert re.fullmatch(f"gang default/wrong: strategy {name}: {cause}; genetic decides instead", told)
+        [warning] = [record.getMessage() for record in caplog.records if "genetic decides instead" in record.getMessage()]
+        assert re.fullmatch(f"gang default/wrong: strategy {name}: {cause}; genetic decides instead", warning)
 
 
 async def test_a_plan_of_a_plug_in_is_checked_again_in_the_operator(
     plugin_processes: PluginProcesses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever came out of a strategy's process, be it one that has taken the trial itself apart."""
+    """Whatever comes from a strategy's process, even one that has broken the trial's modules."""
     async with a_world(plugin_processes) as world:
         key = world.add("wrong", 6, minimum=3, cpus=1, options={"strategy": "good"})
         gang = world.registry.gang(key)

@@ -1,4 +1,4 @@
-"""What a gang's members ask of nodes besides what they say, and what is too much of it."""
+"""The requirements of a gang's members beyond their own specs, and their limits."""
 
 from dataclasses import replace
 
@@ -27,7 +27,7 @@ def a_gang(*members: Pod) -> Gang:
 
 
 def a_view(*terms: PodTerm) -> ClusterView:
-    """Two zones, and a foreign pod with ``terms`` in the first."""
+    """Return two zones, and a foreign pod with ``terms`` in the first."""
     view = ClusterView()
     for name, zone in (("n1", "a"), ("n2", "b")):
         view.upsert_node(Node(name, name, (("cpu", 8000), ("pods", 110)), {"zone": zone, "rack": f"r-{name}"}))
@@ -127,7 +127,7 @@ def test_a_volume_that_does_not_exist_yet_holds_the_gang() -> None:
 
 
 def a_view_of_disks(*claims: str) -> ClusterView:
-    """Zones a and b, whose nodes attach ten disks each, and claims bound to a disk each."""
+    """Return zones a and b, whose nodes attach ten disks each, and claims bound to a disk each."""
     view = a_view()
     for name in ("n1", "n2"):
         view.volumes.limits.upsert(name, {"disk": 10})

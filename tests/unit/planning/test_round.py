@@ -75,7 +75,7 @@ class Waiting:
 
 
 class Scene:
-    """A round over ``gangs`` that are due; what it answers is carried out in the view."""
+    """A round over ``gangs`` that are due; its answers are carried out in the view."""
 
     def __init__(self, *gangs: Gang, cpus: int = 8) -> None:
         self.view, self.records, self.searcher = ClusterView(), GangRecords(), Searcher(SearchSettings(), workers=0)
@@ -90,7 +90,7 @@ class Scene:
         self.round = Round(self.planner, self.records)
 
     async def answers(self) -> list[Answer]:
-        """Those of one round."""
+        """Return the answers of one round."""
         found = []
         async with aclosing(self.round.answers(self.due)) as answers:
             async for answer in answers:
@@ -101,14 +101,14 @@ class Scene:
         return found
 
 
-def told(answers: list[Answer]) -> list[tuple[str, str]]:
+def kinds_of(answers: list[Answer]) -> list[tuple[str, str]]:
     return [(type(answer).__name__, answer.gang.key.name) for answer in answers]
 
 
 async def test_gangs_of_one_priority_are_planned_in_one_round_each_around_the_ones_before() -> None:
     scene = Scene(a_gang("a", 3), a_gang("b", 3, created=1.0), a_gang("low", priority=-1), cpus=5)
-    assert told(await scene.answers()) == [("Placed", "a"), ("Refused", "b")]
-    assert told(await scene.answers()) == [("Placed", "low")]
+    assert kinds_of(await scene.answers()) == [("Placed", "a"), ("Refused", "b")]
+    assert kinds_of(await scene.answers()) == [("Placed", "low")]
     assert await scene.answers() == []
 
 
@@ -116,13 +116,13 @@ async def test_a_gang_without_candidates_needs_no_answer() -> None:
     gone = a_gang("gone")
     scene = Scene(gone, a_gang("b", created=1.0))
     scene.due.gone.add(gone.key)
-    assert told(await scene.answers()) == [("Placed", "b")]
+    assert kinds_of(await scene.answers()) == [("Placed", "b")]
 
 
 async def test_a_round_ends_when_a_gang_that_ranks_before_becomes_due() -> None:
     scene = Scene(*(a_gang(name, created=float(age)) for age, name in enumerate("abc")))
     scene.due.preceded.add(GangKey("default", "b"))
-    assert told(await scene.answers()) == [("Placed", "a")]
+    assert kinds_of(await scene.answers()) == [("Placed", "a")]
     assert [key.name for key in scene.due.due] == ["b", "c"]
 
 
@@ -130,7 +130,7 @@ async def test_a_round_ends_when_a_gang_that_ranks_before_becomes_due() -> None:
 async def test_the_number_of_gangs_and_pods_planned_together_is_limited(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning_round, limit, {"MOST_TOGETHER": 2, "MOST_PODS": 5}[limit])
     scene = Scene(*(a_gang(name, created=float(age)) for age, name in enumerate("abc")))
-    assert told(await scene.answers()) == [("Placed", "a"), ("Placed", "b")]
+    assert kinds_of(await scene.answers()) == [("Placed", "a"), ("Placed", "b")]
     assert [key.name for key in scene.due.due] == ["c"]
 
 
@@ -142,7 +142,7 @@ async def test_gangs_that_contend_are_placed_in_one_turn_and_the_overtaken_gangs
     assert {answer.gang.key.name for answer in placed} == {"b", "c"}
     assert [answer.is_turn for answer in placed] == [True, False]
     assert [list(answer.overtaken) for answer in placed] == [[large.key], []]
-    assert told(answers)[-1] == ("Refused", "large")
+    assert kinds_of(answers)[-1] == ("Refused", "large")
 
 
 async def test_a_namespace_that_uses_much_search_time_during_a_round_goes_behind_the_others() -> None:
@@ -150,7 +150,7 @@ async def test_a_namespace_that_uses_much_search_time_during_a_round_goes_behind
     third = replace(a_gang("c", created=2.0), key=GangKey("other", "c"))
     scene = Scene(first, second, third)
     scene.due.meanwhile = lambda key: scene.due.usages.update(default=1) if key == third.key else None
-    assert [name for _, name in told(await scene.answers())] == ["c", "a", "b"]
+    assert [name for _, name in kinds_of(await scene.answers())] == ["c", "a", "b"]
 
 
 @pytest.mark.parametrize("is_finishing", [False, True])

@@ -1,4 +1,4 @@
-"""A search process that dies costs its own search only, whatever it was doing; and nobody who searches briefly waits for a long search."""
+"""A search process that dies costs its own search only, and no short search waits for a long one."""
 
 import asyncio
 import os
@@ -81,7 +81,7 @@ async def test_a_search_that_takes_too_much_processor_time_is_ended_and_the_next
         with pytest.raises(SearchOverrunError, match="of a processor"):
             await own.run(toil)
         pid = await own.run(os.getpid)
-        await own.run(time.sleep, 0.3)  # takes nothing of it
+        await own.run(time.sleep, 0.3)  # takes no processor time
         assert await own.run(os.getpid) == pid
     finally:
         own.end()
@@ -101,7 +101,7 @@ async def test_a_search_that_overruns_is_ended_and_the_next_is_answered() -> Non
 
 
 def say_and_sleep(path: Path) -> None:
-    path.write_text("begun")  # whoever writes to a pipe waits for a reader
+    path.write_text("begun")  # writing to a pipe waits for a reader
     time.sleep(60)
 
 
@@ -125,7 +125,7 @@ async def test_a_short_search_does_not_wait_for_a_long_one() -> None:
     with Searcher(SearchSettings(generations=10_000, patience=10_000)) as searcher:
         await searcher.warm_up()
         long = asyncio.create_task(searcher.search(a_hard_problem(10), 1))
-        advice = asyncio.create_task(searcher.relieve(None))  # type: ignore[arg-type]  # it waits for its turn
+        advice = asyncio.create_task(searcher.relieve(None))  # type: ignore[arg-type]  # the advice waits for its turn
         plan = await searcher.search_briefly(a_hard_problem(10), 1)
         assert plan.feasible is None
         assert not long.done()
@@ -147,7 +147,7 @@ async def test_without_workers_a_search_in_this_process_finds_the_same() -> None
 async def test_a_search_ends_before_its_process_is_ended_a_short_one_by_processor_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """On a busy machine a short search takes longer, and is none the worse for that."""
+    """On a busy machine a short search takes longer without being worse."""
     asked: list[SearchSettings] = []
 
     def answer(problem: Problem, settings: SearchSettings, seed: int) -> Plan:

@@ -40,7 +40,7 @@ def a_gang(**options: str) -> Gang:
 
 
 def placed(gang: Gang, view: ClusterView, levels: dict[str, tuple[str, ...]] | None = None) -> set[str]:
-    """The domains of its members."""
+    """Return the domains of the gang's members."""
     known = in_surroundings(gang, VolumeView(), view, {**LEVELS, **(levels or {})})
     assert known.hold is None
     snapshot = view.snapshot()
