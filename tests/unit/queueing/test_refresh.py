@@ -84,12 +84,12 @@ async def test_the_message_of_a_waiting_gang_is_up_to_date_within_five_seconds(
         await pass_time(world, 2.0)
         change(world)
         await pass_time(world, 5.0)
-        refused = world.said(key)
+        message = world.said(key)
         world.queue.mark(key)
         world.now += 60.0
         await pass_time(world, 0.1)
         assert before
-        assert refused == world.said(key)
+        assert message == world.said(key)
 
 
 async def test_without_changes_no_gang_is_refreshed() -> None:
