@@ -294,10 +294,10 @@ class Executor:
         gang = attempt.gang
         if isinstance(because, reasons.MembersMissing):
             because = reasons.MembersMissing(run_was_whole(gang, self.gangs.records.find(gang.key)))
-        told = self.reporter.report_wait(gang, because, self.gangs.clock() - attempt.started)
-        if told.to_advise:
-            self.advisor.want(gang.key, told.to_advise)
-        return told.next_seconds
+        report = self.reporter.report_wait(gang, because, self.gangs.clock() - attempt.started)
+        if report.to_advise:
+            self.advisor.want(gang.key, report.to_advise)
+        return report.next_seconds
 
     def _settles_at(self, gang: Gang) -> float | None:
         """Return when a gang goes on with the replacements that exist; None if it doesn't.
