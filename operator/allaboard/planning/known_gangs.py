@@ -36,7 +36,7 @@ class KnownGangs:
     def next_look(self, gang: Gang) -> float | None:
         """Return when the gang must be attempted even if nothing changes, on the clock; None if it needn't be.
 
-        That is when a deadline of its own partial bind ends, or of one of a gang whose capacity it may wait for.
+        That is when a deadline of its own partial bind passes, or a deadline of a gang whose capacity it may wait for.
         """
         now, mine = self.clock(), self.records.find_partial_bind(gang.key)
         times = list(mine.times()) if mine else []

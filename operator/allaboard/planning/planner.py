@@ -179,10 +179,9 @@ class Planner:
         if len(gangs) < 2:
             return {}, []
         started = self.costs.clock()
-        packing = self.packings.of(gangs[0])
-        alike = [gang for gang in gangs if self.packings.of(gang) == packing]
-        gangs = self._preparable(alike)
         try:
+            packing = self.packings.of(gangs[0])
+            gangs = self._preparable([gang for gang in gangs if self.packings.of(gang) == packing])
             joint = await self._together(gangs, packing)
         except SearchError as error:
             logger.warning("%d gangs can't be placed together: %s; each is placed by itself", len(gangs), error)

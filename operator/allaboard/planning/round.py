@@ -48,6 +48,9 @@ class Due(Protocol):
     def current(self, gang: PreparedGang) -> PreparedGang | None:
         """Return the gang's current state after its search; None if it needs no plan any more."""
 
+    def failed(self, key: GangKey, error: Exception) -> None:
+        """Handle an error of ours about one gang, so that the others go on; or raise it."""
+
     def put_back(self, keys: Iterable[GangKey]) -> None:
         """Make gangs due again that were not planned."""
 
@@ -85,27 +88,33 @@ class Round:
         Carry out each answer before asking for the next: the next gang is planned around the gangs that were placed.
         """
         # 1. Which gangs are planned together?
-        batch = await self._batch(due)
+        batch, places = await self._batch(due)
         # 2. Those that contend for capacity are; the plans are in the order in which they take it.
         plans, overtaken = await self.planner.plan_together(list(batch.values()))
         # 3. The others are planned one by one, unless a gang becomes due that ranks before them.
-        order, standings = list(plans), {key: due.place(key).standing for key in batch}
-        is_known, is_turn = not plans, True
-        while batch:
-            key = order.pop(0) if order else min(batch, key=lambda key: (standings[key], due.usage(key.namespace)))
-            if due.is_preceded(key):
-                break
-            gang: PreparedGang | None = batch.pop(key)
-            if key not in plans and not is_known:
-                gang = due.prepared(key)
-            is_known = False
-            answer = await self._answer(due, gang, plans.get(key)) if gang is not None else None
-            if isinstance(answer, Placed):
-                answer = replace(answer, is_turn=is_turn or key not in plans, overtaken=overtaken)
-                is_turn, overtaken = False, []
-            if answer is not None:
-                yield answer
-        due.put_back(batch)
+        order, is_known, is_turn = list(plans), not plans, True
+        try:
+            while batch:
+                key = order.pop(0) if order else min(batch, key=lambda key: (places[key].standing, due.usage(key.namespace)))
+                gang: PreparedGang | None = batch[key]
+                try:
+                    if due.is_preceded(key):
+                        break
+                    if key not in plans and not is_known:
+                        gang = due.prepared(key)
+                except Exception as error:
+                    due.failed(key, error)
+                    gang = None
+                del batch[key]
+                is_known = False
+                answer = await self._answer(due, gang, plans.get(key)) if gang is not None else None
+                if isinstance(answer, Placed):
+                    answer = replace(answer, is_turn=is_turn or key not in plans, overtaken=overtaken)
+                    is_turn, overtaken = False, []
+                if answer is not None:
+                    yield answer
+        finally:
+            due.put_back(batch)
 
     async def conclude(self, current: Current, gang: PreparedGang, plan: Plan, *, may_search_longer: bool = False) -> Answer | None:
         """Return the answer that a plan leads to now; None if the gang needs no plan any more."""
@@ -119,27 +128,32 @@ class Round:
             return SearchLonger(gang, plan)
         return Refused(gang, plan, None if gang.is_whole else await self.planner.cause(gang))
 
-    async def _batch(self, due: Due) -> dict[GangKey, PreparedGang]:
+    async def _batch(self, due: Due) -> tuple[dict[GangKey, PreparedGang], dict[GangKey, Order]]:
         """Return the first gang that is due and needs a plan, with the gangs behind it that compete on equal terms; remove them.
 
-        These have the same priority, and their namespaces have used about as much search time.
+        These have the same priority, and their namespaces have used about as much search time. Return their places, too.
         """
         batch: dict[GangKey, PreparedGang] = {}
+        places: dict[GangKey, Order] = {}
         pods = 0
         while len(batch) < MOST_TOGETHER and (key := await due.next()) is not None:
-            gang = due.gang(key)
-            is_alone = goes_alone(gang)
-            pods += len(gang.candidates) if gang else 0
             batch.pop(key, None)  # a gang that has changed since it was removed is due again
-            if batch and (is_alone or pods > MOST_PODS or not _are_equal(due, key, next(iter(batch)))):
-                due.put_back([key])
-                break
-            prepared = due.prepared(key)
+            try:
+                gang, places[key] = due.gang(key), due.place(key)
+                is_alone = goes_alone(gang)
+                pods += len(gang.candidates) if gang else 0
+                if batch and (is_alone or pods > MOST_PODS or not _are_equal(places[key], places[next(iter(batch))])):
+                    due.put_back([key])
+                    break
+                prepared = due.prepared(key)
+            except Exception as error:
+                due.failed(key, error)
+                continue
             if prepared is not None:
                 batch[key] = prepared
                 if is_alone:
                     break
-        return {key: batch[key] for key in sorted(batch, key=due.place)}
+        return {key: batch[key] for key in sorted(batch, key=places.__getitem__)}, places
 
     async def _answer(self, due: Due, gang: PreparedGang, joint: Plan | None) -> Answer | None:
         """Plan one gang; ``joint`` is its plan if it was planned with others."""
@@ -158,6 +172,5 @@ class Round:
             return Failed(gang, error)
 
 
-def _are_equal(due: Due, one: GangKey, other: GangKey) -> bool:
-    first, second = due.place(one), due.place(other)
-    return (first.level_key, first.usage) == (second.level_key, second.usage)
+def _are_equal(one: Order, other: Order) -> bool:
+    return (one.level_key, one.usage) == (other.level_key, other.usage)

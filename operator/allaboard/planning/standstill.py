@@ -80,6 +80,10 @@ class Standstill(ABC):
         """As ``planning.round.Due``."""
         return self.prepared(gang.key)
 
+    def failed(self, key: GangKey, error: Exception) -> None:
+        """As ``planning.round.Due``: raise the error."""
+        raise error
+
     def put_back(self, keys: Iterable[GangKey]) -> None:
         """As ``planning.round.Due``."""
         self._waiting.extendleft(reversed(list(keys)))

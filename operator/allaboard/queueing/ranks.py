@@ -85,7 +85,7 @@ class Ranks:
         since, namespace_priority = self.registry.namespace_priority.since(gang), self.registry.namespace_priority.of(key)
         if record is None:
             return order_of(gang, usage=usage, since=since, namespace_priority=namespace_priority)
-        is_first = record.partial_bind is not None and record.partial_bind.deadline is not None and gang.is_open
+        is_first = record.partial_bind is not None and record.partial_bind.is_finishing and gang.is_open
         is_protected = self.overtaking.is_over(record.queue, self.clock())
         is_grown = isinstance(gang, Gang) and gang.is_open and has_grown(gang, record)
         return order_of(

@@ -79,9 +79,9 @@ class Wait:
     is_for_pods: bool = False
     has_timed_out: bool = False
     """Whether it was reported that the wait exceeds the gang's time-out."""
-    pods_told: str = ""
+    pods_report: str = ""
     """What was last reported to the gang's pods about a wait for other pods; empty before that."""
-    pods_told_at: float = 0.0
+    pods_reported_at: float = 0.0
     """When that was reported, on the clock."""
 
 

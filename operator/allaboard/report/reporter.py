@@ -97,10 +97,10 @@ class Reporter:
         wait, now = self._waits.of(gang, is_for_pods=True), self._clock()
         if now < wait.since + _AWAITED_SECONDS:
             return False
-        if wait.pods_told not in ("", message) and now < wait.pods_told_at + _AWAITED_AGAIN_SECONDS:
+        if wait.pods_report not in ("", message) and now < wait.pods_reported_at + _AWAITED_AGAIN_SECONDS:
             return False
-        if wait.pods_told != message:
-            wait.pods_told, wait.pods_told_at = message, now
+        if wait.pods_report != message:
+            wait.pods_report, wait.pods_reported_at = message, now
         return True
 
     def _next_seconds(self, gang: Gang) -> float | None:
@@ -110,13 +110,13 @@ class Reporter:
         if now < wait.since + _AWAITED_SECONDS:
             times.append(wait.since + _AWAITED_SECONDS)
         elif self._is_unreported(gang, wait):
-            times.append(wait.pods_told_at + _AWAITED_AGAIN_SECONDS)
+            times.append(wait.pods_reported_at + _AWAITED_AGAIN_SECONDS)
         return min(times) - now if times else None
 
     def _is_unreported(self, gang: Gang, wait: Wait) -> bool:
         """Return whether the last numbers reported to the gang's pods differ from those in its PodGroup."""
         opinion = self._records.report_state(gang.key).opinion
-        return opinion is not None and wait.pods_told != opinion.message
+        return opinion is not None and wait.pods_report != opinion.message
 
     def _publish(self, gang: Gang, waiting: Waiting, seconds: float) -> None:
         """Report one reason to wait everywhere: to the pods, the PodGroup, by events and metrics, and in the log."""

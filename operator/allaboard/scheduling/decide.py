@@ -111,7 +111,7 @@ Decision = Search | Bind | SearchLonger | FenceOff | Release | SuspendJobs | Wai
 def before_search(gang: Gang, partial: PartialBind | None, now: float, lost: reasons.LostSoon | None = None) -> Decision:
     """Decide what is done about a due gang. A gang that was left partially bound is released before anything else.
 
-    A gang whose time-out is over is searched for once more before its release: capacity may have come free just now. While ``lost`` is set,
+    A gang whose time-out is over is searched for once more before its release: some capacity may be free now. While ``lost`` is set,
     no member is bound, unless the gang was left partially bound.
     """
     if partial is not None and gang.is_open and partial.is_overdue(now):

@@ -22,6 +22,7 @@ from allaboard.planning.long_searches import LongSearches
 from allaboard.planning.prepared import PreparedGang, prepared
 from allaboard.queueing.queue import GangQueue
 from allaboard.queueing.ranks import Ranks
+from allaboard.queueing.requeue import Requeue
 from allaboard.records.sort_key import Order
 from allaboard.runtime.slices import Slices
 from allaboard.scheduling.attempt import Attempt
@@ -29,6 +30,8 @@ from allaboard.scheduling.decide import FenceOff, Search, Wait, before_search
 from allaboard.scheduling.execute import Executor
 from allaboard.scheduling.tasks import GangTasks
 from allaboard.scheduling.unresolved_binds import UnresolvedBinds
+
+_BEHIND_SECONDS = 30.0
 
 
 @dataclass(slots=True)
@@ -97,6 +100,11 @@ class DueGangs:
             return None
         return prepared(now)
 
+    def failed(self, key: GangKey, error: Exception) -> None:
+        """As ``planning.round.Due``."""
+        self.attempts.pop(key, None)
+        self.executor.defect(key, error)
+
     def put_back(self, keys: Iterable[GangKey]) -> None:
         """As ``planning.round.Due``."""
         self.queue.put_back(keys)
@@ -152,7 +160,8 @@ class DueGangs:
             self.executor.forget(key)
             return None
         if self.unresolved.is_behind(gang):
-            return None  # the watch makes the gang due again
+            self.queue.requeue(key, Requeue.again(_BEHIND_SECONDS))  # mostly the watch makes it due long before
+            return None
         attempt = Attempt(gang, self.gangs.clock(), self.queue.changes, self.ranks.shares.used(key.namespace))
         if older := self.unresolved.older(gang):
             self.executor.carry_out(attempt, FenceOff(older))

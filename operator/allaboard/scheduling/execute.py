@@ -135,12 +135,15 @@ class Executor:
     def defect(self, key: GangKey, error: BaseException) -> None:
         """Handle a defect that concerns one gang: report it and retry the gang. Other gangs go on."""
         logger.error("gang %s: the attempt failed by a defect; other gangs go on", key, exc_info=error)
-        gang = self.gangs.registry.gang(key)
-        if gang is not None:
-            if was_cut_off(gang, self.gangs.registry.group(key)):
-                self.partial_binds.add(gang)
-            self.reporter.report_wait(gang, reasons.Defect(), 0.0)
         self.queue.requeue(key, Requeue.failed(retry_by=self.gangs.clock()))
+        try:
+            gang = self.gangs.registry.gang(key)
+            if gang is not None:
+                if was_cut_off(gang, self.gangs.registry.group(key)):
+                    self.partial_binds.add(gang)
+                self.reporter.report_wait(gang, reasons.Defect(), 0.0)
+        except Exception:
+            logger.exception("gang %s: the defect can't be reported", key)
 
     async def inherit(self) -> None:
         """Make every gang due; gangs that an earlier leader left partially bound go first."""

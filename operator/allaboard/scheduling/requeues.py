@@ -52,8 +52,8 @@ def of_wait(gang: Gang, because: Reason, facts: Facts) -> Sequence[Requeue]:
             return (Requeue.waiting(NOTHING), *look)
         case reasons.MembersMissing():
             settles = () if facts.settles_at is None else (Requeue.again(max(0.0, facts.settles_at - facts.now)),)
-            told = () if facts.next_report is None else (Requeue.again(facts.next_report),)
-            return (*look, *settles, *told)
+            report = () if facts.next_report is None else (Requeue.again(facts.next_report),)
+            return (*look, *settles, *report)
         case reasons.LostSoon(until=until):
             return (Requeue.waiting(NOTHING, retry_by=until), *look)
         case reasons.NoCapacity(plan=plan):

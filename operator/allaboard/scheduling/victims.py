@@ -78,26 +78,26 @@ class Victims:
             gone = {pod.uid: pod for pod in chain(self._leaving(), pods)}
             return await would_fit(list(gone.values()))
 
-        if not self._in_the_way(gang):
+        if not self._blocking(gang):
             return ()
         for _ in range(_MOST_ASKED):
             going = self._going()
             needed = await self._needed_by(gang, fits_without)
-            staying = [other.key for other in needed if not await self._may_go(other)]
+            staying = [other.key for other in needed if not await self._is_releasable(other)]
             for key in staying:
                 self.gangs.records.partial_bind(key).unasked_until = self.gangs.clock() + UNASKED_SECONDS
             if not staying and going == self._going():
-                # The searches and requests took a while, in which bound or assumed capacity may have come free.
+                # The searches and requests took a while, in which bound or assumed capacity may have been freed.
                 if needed and await fits_without(()):
                     return ()
                 # A gang that became whole meanwhile is not partially bound any more.
-                still = {other.key: other for other in self._in_the_way(gang)}
+                still = {other.key: other for other in self._blocking(gang)}
                 return [still[other.key] for other in needed] if all(other.key in still for other in needed) else ()
         return ()
 
     async def _needed_by(self, gang: Gang, fits_without: Callable[[Sequence[Pod]], Awaitable[bool]]) -> Sequence[Gang]:
         """Return the partially bound gangs without which ``gang`` would fit, as few as possible of the last in the queue."""
-        blocking = self._in_the_way(gang)
+        blocking = self._blocking(gang)
         if not blocking or self._is_released_for_another(gang) or await fits_without(()):
             return ()
         if not await fits_without(_bound_of(blocking)):
@@ -123,7 +123,7 @@ class Victims:
                 return ()
         return needed
 
-    async def _may_go(self, gang: Gang) -> bool:
+    async def _is_releasable(self, gang: Gang) -> bool:
         """Return whether the bound members of a partially bound gang can be released: a dry run of one release for each owner."""
         is_suspended = may_suspend(gang, self.gangs.records.find_partial_bind(gang.key), self.gangs.clock())
         asked = {pod.owner: pod for pod in gang.bound}.values()
@@ -132,7 +132,7 @@ class Victims:
         except (ApiError, LeaseLostError):
             return False
 
-    def _in_the_way(self, gang: Gang) -> Sequence[Gang]:
+    def _blocking(self, gang: Gang) -> Sequence[Gang]:
         """Return the partially bound gangs that may be released for ``gang``, the last in the queue first; 32 at most."""
         now, mine = self.gangs.clock(), self.gangs.records.find_partial_bind(gang.key)
         served = {partial.released_for for _, partial in self.gangs.records.partial_binds() if partial.is_going(now)}

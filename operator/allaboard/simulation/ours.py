@@ -3,7 +3,8 @@
 Nodes and specs are made once. What is taken is an array, of which only the rows that have changed are written again.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -120,7 +121,7 @@ class _Pending(Standstill):
         """Return the seats of each of ``pending``, None for a gang that isn't placed; what is placed is taken from the cluster."""
         self._mirror.see(pending)
         self._worth = gap_worth(prices_of(self._mirror.mix), WEIGHTS[self._setup.objective])
-        self._arrivals = {_key_of(arrival): arrival for arrival in pending}
+        self._arrivals = dict(zip(_keys_of(pending), pending, strict=True))
         self._positions = {key: position for position, key in enumerate(self._arrivals)}
         self._gangs = {key: self._gang(key, arrival) for key, arrival in self._arrivals.items()}
         self._seats = {}
@@ -146,7 +147,7 @@ class _Pending(Standstill):
         match answer:
             case Placed(assignments=assignments):
                 nodes = {each.pod.uid: each.node_name for each in assignments}
-                found, known = self._mirror.seated(self._arrivals[key], nodes, self._worth), self._seats.get(key)
+                found, known = self._mirror.seated(self._arrivals[key], nodes, self._worth, key.name), self._seats.get(key)
                 self._seats[key] = [new or old for new, old in zip(found, known, strict=True)] if known else list(found)
                 gang = self._gangs[key]
                 members = tuple(replace(pod, node_name=nodes.get(pod.uid, pod.node_name)) for pod in gang.members)
@@ -161,7 +162,7 @@ class _Pending(Standstill):
         return Gang(
             key=key,
             min_member=arrival.minimum,
-            members=self._mirror.pods(arrival),
+            members=self._mirror.pods(arrival, key.name),
             priority=arrival.priority,
             created=arrival.at_seconds,
             objective=self._setup.objective,
@@ -169,8 +170,13 @@ class _Pending(Standstill):
         )
 
 
-def _key_of(arrival: Arrival) -> GangKey:
-    return GangKey(_NAMESPACE, arrival.name, "PodGroup" if len(arrival.members) > 1 else "Pod")
+def _keys_of(pending: Sequence[Arrival]) -> Iterator[GangKey]:
+    """Yield a key of its own for each gang: tasks of a trace may share a name."""
+    seen: Counter[str] = Counter()
+    for arrival in pending:
+        seen[arrival.name] += 1
+        name = arrival.name if seen[arrival.name] == 1 else f"{arrival.name}~{seen[arrival.name]}"
+        yield GangKey(_NAMESPACE, name, "PodGroup" if len(arrival.members) > 1 else "Pod")
 
 
 def _no_time() -> float:
@@ -238,9 +244,9 @@ class _Mirror:
         devices = self.state.devices[self._order] if self._is_shared else None
         return Snapshot(self._nodes, RESOURCES, self._allocatable, used, devices=devices, mix=self.mix).with_gpus(self._gpus)
 
-    def pods(self, arrival: Arrival) -> tuple[Pod, ...]:
+    def pods(self, arrival: Arrival, name: str = "") -> tuple[Pod, ...]:
         """The members of a gang as pending pods."""
-        return tuple(self._pod(arrival.name, index, member, arrival) for index, member in enumerate(arrival.members))
+        return tuple(self._pod(name or arrival.name, index, member, arrival) for index, member in enumerate(arrival.members))
 
     def _pod(self, gang: str, index: int, position: int, arrival: Arrival | None = None) -> Pod:
         return Pod(
@@ -256,12 +262,12 @@ class _Mirror:
             spec=self._specs[position],
         )
 
-    def seated(self, arrival: Arrival, nodes: Mapping[str, str], worth: Floats | None) -> Seats:
+    def seated(self, arrival: Arrival, nodes: Mapping[str, str], worth: Floats | None, gang: str = "") -> Seats:
         """Take the seats of one gang, as ``placement.rules.devices`` counts: whole devices first, then the large shares."""
         seats: list[Seat | None] = [None] * len(arrival.members)
         demands = [self.state.classes[member] for member in arrival.members]
         for index in sorted(range(len(demands)), key=lambda index: -demands[index].gpu_milli):
-            name = nodes.get(f"{arrival.name}/{index}")
+            name = nodes.get(f"{gang or arrival.name}/{index}")
             if name is None:
                 continue
             member, row = arrival.members[index], self._rows[name]

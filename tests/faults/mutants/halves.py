@@ -44,13 +44,13 @@ MUTANTS = (
         "one that others have just made way for makes way itself",
         "served_half_gang",
         "release",
-        (Edit("Victims._in_the_way", "key not in served", "True"),),
+        (Edit("Victims._blocking", "key not in served", "True"),),
     ),
     Mutant(
         "half gangs yield to whoever is below them",
         "half_above_another",
         "release",
-        (Edit("Victims._in_the_way", "other.priority <= gang.priority", "True"),),
+        (Edit("Victims._blocking", "other.priority <= gang.priority", "True"),),
     ),
     Mutant(
         "who has just made way has others make way",
@@ -77,7 +77,7 @@ MUTANTS = (
         "half gangs make way beside a Job that keeps its pods",
         "half_gang_beside_a_job",
         "release",
-        (Edit("Victims.of", "not await self._may_go(other)", "False"),),
+        (Edit("Victims.of", "not await self._is_releasable(other)", "False"),),
     ),
     Mutant(
         "half gangs make way beside one that a budget keeps",

@@ -185,7 +185,7 @@ MUTANTS = (
         "half gangs never yield",
         "half_gangs",
         "unresolved",
-        (Edit("Victims._needed_by", "blocking = self._in_the_way(gang)", "blocking: Sequence[Gang] = ()"),),
+        (Edit("Victims._needed_by", "blocking = self._blocking(gang)", "blocking: Sequence[Gang] = ()"),),
     ),
     Mutant(
         "who may be suspended isn't looked for seats any more",

@@ -1,4 +1,4 @@
-"""Advice is looked for once for the same words, when nothing else is due, and a failure to find it is nobody's."""
+"""Advice is searched for once for an equal refusal, when no gang is due, and a failure to find it affects no gang."""
 
 import asyncio
 
@@ -16,18 +16,18 @@ from tests.unit.scheduling.clocks import Clock
 A, B = GangKey("ns", "a"), GangKey("ns", "b")
 
 
-class Desk:
-    """An advisor, how often it was asked, and what it told."""
+class Advised:
+    """An advisor, the gangs that it searched advice for, and what it reported."""
 
     def __init__(self, advice: str = "Would fit with luck.") -> None:
         self.asked: list[GangKey] = []
-        self.told: list[tuple[GangKey, str, str]] = []
+        self.reported: list[tuple[GangKey, str, str]] = []
         self._advice = advice
         self.records = GangRecords()
-        self.advisor = Advisor(self.records, self._find, lambda *told: self.told.append(told))
+        self.advisor = Advisor(self.records, self._find, lambda *reported: self.reported.append(reported))
 
     def refused(self, key: GangKey, message: str) -> str:
-        """The refusal as it is told, with its advice if that is known."""
+        """Return the refusal as it is reported, with its advice if that is known."""
         advice = self.records.of(key).advice.of(message)
         self.advisor.want(key, message)
         return with_advice(message, advice)
@@ -53,130 +53,130 @@ def a_gang(name: str, bound: int, priority: int = 0, kind: str = "PodGroup") -> 
     return Gang(GangKey("ns", name, kind), bound, members, priority, 0.0, Objective.BINPACK, 60)
 
 
-async def test_a_refusal_is_told_at_once_and_its_advice_later() -> None:
-    desk = Desk()
-    assert desk.refused(A, "no room.") == "no room."
-    assert desk.asked == []
-    await desk.idle()
-    assert desk.told == [(A, "no room.", "no room. Would fit with luck.")]
+async def test_a_refusal_is_reported_at_once_and_its_advice_later() -> None:
+    advised = Advised()
+    assert advised.refused(A, "no room.") == "no room."
+    assert advised.asked == []
+    await advised.idle()
+    assert advised.reported == [(A, "no room.", "no room. Would fit with luck.")]
 
 
-async def test_the_same_refusal_keeps_its_advice_and_another_is_looked_into_again() -> None:
-    desk = Desk()
-    desk.refused(A, "no room.")
-    await desk.idle()
-    assert desk.refused(A, "no room.") == "no room. Would fit with luck."
-    await desk.idle()
-    assert desk.asked == [A]
-    assert desk.refused(A, "less room.") == "less room."
-    await desk.idle()
-    assert desk.asked == [A, A]
+async def test_an_equal_refusal_keeps_its_advice_and_another_gets_new_advice() -> None:
+    advised = Advised()
+    advised.refused(A, "no room.")
+    await advised.idle()
+    assert advised.refused(A, "no room.") == "no room. Would fit with luck."
+    await advised.idle()
+    assert advised.asked == [A]
+    assert advised.refused(A, "less room.") == "less room."
+    await advised.idle()
+    assert advised.asked == [A, A]
 
 
-async def test_a_gang_that_is_not_refused_any_more_needs_no_advice() -> None:
-    desk = Desk()
-    desk.refused(A, "no room.")
-    desk.advisor.forget(A)
-    await desk.idle()
-    assert desk.asked == []
+async def test_a_gang_that_is_not_refused_any_more_gets_no_advice() -> None:
+    advised = Advised()
+    advised.refused(A, "no room.")
+    advised.advisor.forget(A)
+    await advised.idle()
+    assert advised.asked == []
 
 
-async def test_advice_that_can_not_be_found_is_not_looked_for_again() -> None:
-    desk = Desk(advice="")
-    desk.refused(A, "no room.")
-    desk.refused(B, "no room.")
-    await desk.idle()
-    assert sorted(desk.asked) == [A, B]
-    assert desk.told == []
-    assert desk.refused(A, "no room.") == "no room."
+async def test_advice_that_can_not_be_found_is_not_searched_for_again() -> None:
+    advised = Advised(advice="")
+    advised.refused(A, "no room.")
+    advised.refused(B, "no room.")
+    await advised.idle()
+    assert sorted(advised.asked) == [A, B]
+    assert advised.reported == []
+    assert advised.refused(A, "no room.") == "no room."
 
 
-async def test_a_search_process_that_dies_while_it_looks_for_advice_is_told_in_a_line(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_search_process_that_dies_while_it_finds_advice_is_logged_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
     """A service manager's SIGTERM ends the search processes, too."""
 
     async def dies(key: GangKey) -> str:
         raise SearchError("the search process died")
 
-    desk = Desk()
-    desk.advisor = Advisor(GangRecords(), dies, lambda *_: None)
-    desk.refused(A, "no room.")
-    await desk.idle()
+    advised = Advised()
+    advised.advisor = Advisor(GangRecords(), dies, lambda *_: None)
+    advised.refused(A, "no room.")
+    await advised.idle()
     (record,) = caplog.records
     assert (record.getMessage(), record.exc_info) == ("gang ns/a: what would help can't be told: the search process died", None)
 
 
-async def test_an_advisor_that_is_stopped_looks_no_further() -> None:
-    desk = Desk()
-    desk.refused(A, "no room.")
-    desk.advisor.work()
-    await desk.advisor.stop()
-    assert desk.told == []
+async def test_an_advisor_that_is_stopped_finds_no_more_advice() -> None:
+    advised = Advised()
+    advised.refused(A, "no room.")
+    advised.advisor.work()
+    await advised.advisor.stop()
+    assert advised.reported == []
 
 
-def test_gangs_of_low_priority_and_few_members_leave_first() -> None:
+def test_advice_names_gangs_of_low_priority_and_few_members_first() -> None:
     gangs = [a_gang("large", 5), a_gang("vip", 1, priority=9), a_gang("small", 2), a_gang("waiting", 0), a_gang("lone", 1, kind="Pod")]
     assert list(leavers(a_gang("a", 1), [*gangs, a_gang("a", 1)])) == ["ns/small", "ns/large", "ns/vip"]
 
 
-async def test_a_gang_that_goes_while_its_advice_is_looked_for_leaves_nothing_behind() -> None:
-    desk = Desk()
-    desk.refused(A, "no room.")
-    desk.advisor.work()
+async def test_a_gang_that_goes_while_its_advice_is_found_leaves_no_record() -> None:
+    advised = Advised()
+    advised.refused(A, "no room.")
+    advised.advisor.work()
     await asyncio.sleep(0)
-    desk.advisor.forget(A)
-    await desk.idle()
-    assert desk.told == []
-    assert desk.records.of(A).advice == Advice()
+    advised.advisor.forget(A)
+    await advised.idle()
+    assert advised.reported == []
+    assert advised.records.of(A).advice == Advice()
 
 
-async def test_advice_that_can_not_be_told_is_nobody_elses_trouble() -> None:
-    desk = Desk()
+async def test_advice_that_can_not_be_reported_affects_no_other_gang() -> None:
+    advised = Advised()
 
     def tell(*_: object) -> None:
         raise RuntimeError("no paper")
 
-    desk.advisor = Advisor(GangRecords(), desk._find, tell)
-    desk.refused(A, "no room.")
-    await desk.idle()
-    await desk.advisor.stop()
+    advised.advisor = Advisor(GangRecords(), advised._find, tell)
+    advised.refused(A, "no room.")
+    await advised.idle()
+    await advised.advisor.stop()
 
 
-async def test_known_advice_is_found_again_after_a_while_and_replaced_if_it_is_another() -> None:
-    desk, clock = Desk(), Clock(1000.0)
-    desk.advisor = Advisor(desk.records, desk._find, lambda *told: desk.told.append(told), clock)
-    desk.refused(A, "no room.")
-    await desk.idle()
-    desk._advice = "Would fit without b."
+async def test_known_advice_is_renewed_after_a_while_and_replaced_if_it_differs() -> None:
+    advised, clock = Advised(), Clock(1000.0)
+    advised.advisor = Advisor(advised.records, advised._find, lambda *reported: advised.reported.append(reported), clock)
+    advised.refused(A, "no room.")
+    await advised.idle()
+    advised._advice = "Would fit without b."
     for _ in range(3):
         clock.now += 1.0
-        assert desk.refused(A, "no room.") == "no room. Would fit with luck."
-    await desk.idle()
-    assert desk.asked == [A, A]
-    assert desk.told[1:] == [(A, "no room. Would fit with luck.", "no room. Would fit without b.")]
+        assert advised.refused(A, "no room.") == "no room. Would fit with luck."
+    await advised.idle()
+    assert advised.asked == [A, A]
+    assert advised.reported[1:] == [(A, "no room. Would fit with luck.", "no room. Would fit without b.")]
     clock.now += 2.0
-    desk.refused(A, "no room.")
-    await desk.idle()
-    assert (len(desk.asked), len(desk.told)) == (3, 2)
+    advised.refused(A, "no room.")
+    await advised.idle()
+    assert (len(advised.asked), len(advised.reported)) == (3, 2)
 
 
-async def test_finding_known_advice_again_takes_a_quarter_of_the_time_at_most() -> None:
-    desk, clock = Desk(), Clock(1000.0)
+async def test_renewing_advice_takes_a_quarter_of_the_time_at_most() -> None:
+    advised, clock = Advised(), Clock(1000.0)
 
     async def find(key: GangKey) -> str:
-        desk.asked.append(key)
+        advised.asked.append(key)
         clock.now += 1.0
         return "Would fit with luck."
 
-    desk.advisor = Advisor(desk.records, find, lambda *_: None, clock)
+    advised.advisor = Advisor(advised.records, find, lambda *_: None, clock)
     keys = [GangKey("ns", str(number)) for number in range(30)]
     for key in keys:
-        desk.refused(key, "no room.")
-    await desk.idle()
-    desk.asked.clear()
+        advised.refused(key, "no room.")
+    await advised.idle()
+    advised.asked.clear()
     began = clock.now
     while clock.now < began + 40.0:
         for key in keys:
-            desk.refused(key, "no room.")
-            await desk.idle()
+            advised.refused(key, "no room.")
+            await advised.idle()
         clock.now += 0.5
-    assert 5 <= len(desk.asked) <= 11
+    assert 5 <= len(advised.asked) <= 11

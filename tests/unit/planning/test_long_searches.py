@@ -1,4 +1,4 @@
-"""Long searches: one at a time, the namespaces in turn."""
+"""Long searches run one at a time, and namespaces take turns."""
 
 import asyncio
 
@@ -15,7 +15,7 @@ from tests.unit.scheduling.clocks import Clock
 PLAN = Plan(None, (), (), Explanation(0, 0, 0, (), None), SearchReport(0.0, 0.0, 0, "", (), ""))
 
 
-def a_line(clock: Clock) -> LongSearches:
+def long_searches(clock: Clock) -> LongSearches:
     return LongSearches(GangRecords(), clock, SearchTime(clock))
 
 
@@ -27,97 +27,97 @@ def key_of(namespace: str, name: object) -> GangKey:
     return GangKey(namespace, str(name))
 
 
-async def searched(line: LongSearches, clock: Clock, key: GangKey, seconds: float) -> None:
+async def searched(searches: LongSearches, clock: Clock, key: GangKey, seconds: float) -> None:
     async def work() -> Plan:
         clock.now += seconds
         return PLAN
 
-    assert await line.search(key, work) is PLAN
+    assert await searches.search(key, work) is PLAN
 
 
-async def turns(line: LongSearches, clock: Clock, seconds: float) -> list[GangKey]:
+async def turns(searches: LongSearches, clock: Clock, seconds: float) -> list[GangKey]:
     order = []
-    while (key := line.next()) is not None:
+    while (key := searches.next()) is not None:
         order.append(key)
-        await searched(line, clock, key, seconds)
+        await searched(searches, clock, key, seconds)
     return order
 
 
-async def test_of_one_namespace_the_first_in_queue_order_is_next() -> None:
+async def test_within_a_namespace_the_first_gang_in_queue_order_is_next() -> None:
     clock = Clock()
-    line = a_line(clock)
+    searches = long_searches(clock)
     for name, created in (("c", 3.0), ("a", 1.0), ("b", 2.0)):
-        line.join(key_of("team", name), place(key_of("team", name), created))
-    assert [key.name for key in await turns(line, clock, 1.0)] == ["a", "b", "c"]
+        searches.join(key_of("team", name), place(key_of("team", name), created))
+    assert [key.name for key in await turns(searches, clock, 1.0)] == ["a", "b", "c"]
 
 
-async def test_namespaces_that_both_have_long_searches_take_turns_however_many_one_has() -> None:
+async def test_namespaces_with_long_searches_take_turns_however_many_gangs_one_has() -> None:
     clock = Clock()
-    line = a_line(clock)
+    searches = long_searches(clock)
     for number in range(12):
-        line.join(key_of("many", number), place(key_of("many", number)))
+        searches.join(key_of("many", number), place(key_of("many", number)))
     for number in range(3):
-        line.join(key_of("few", number), place(key_of("few", number), created=100.0))  # all of them younger
-    order = [key.namespace for key in await turns(line, clock, 12.0)]
+        searches.join(key_of("few", number), place(key_of("few", number), created=100.0))  # all of them younger
+    order = [key.namespace for key in await turns(searches, clock, 12.0)]
     assert order[:6] == ["many", "few"] * 3
     assert order[6:] == ["many"] * 9
 
 
-async def test_one_long_search_counts_as_many_shorter_ones() -> None:
+async def test_a_namespaces_turns_are_counted_by_time_and_not_by_number() -> None:
     clock = Clock()
-    line = a_line(clock)
-    await searched(line, clock, key_of("long", 0), 30.0)
+    searches = long_searches(clock)
+    await searched(searches, clock, key_of("long", 0), 30.0)
     for number in range(3):
-        line.join(key_of("long", number), place(key_of("long", number)))
-        line.join(key_of("short", number), place(key_of("short", number)))
-    assert [key.namespace for key in await turns(line, clock, 1.0)] == ["short"] * 3 + ["long"] * 3
+        searches.join(key_of("long", number), place(key_of("long", number)))
+        searches.join(key_of("short", number), place(key_of("short", number)))
+    assert [key.namespace for key in await turns(searches, clock, 1.0)] == ["short"] * 3 + ["long"] * 3
 
 
-async def test_one_search_at_a_time() -> None:
+async def test_one_long_search_runs_at_a_time() -> None:
     clock, go = Clock(), asyncio.Event()
-    line = a_line(clock)
-    line.join(key_of("team", "a"), place(key_of("team", "a")))
-    line.join(key_of("team", "b"), place(key_of("team", "b")))
-    first = line.next()
+    searches = long_searches(clock)
+    searches.join(key_of("team", "a"), place(key_of("team", "a")))
+    searches.join(key_of("team", "b"), place(key_of("team", "b")))
+    first = searches.next()
     assert first is not None
 
     async def work() -> Plan:
         await go.wait()
         return PLAN
 
-    task = asyncio.create_task(line.search(first, work))
+    task = asyncio.create_task(searches.search(first, work))
     await asyncio.sleep(0)
-    assert line.next() is None
-    assert not line.is_idle
+    assert searches.next() is None
+    assert not searches.is_idle
     go.set()
     await task
-    assert line.is_idle is False
-    assert line.next() == key_of("team", "b")
+    assert searches.is_idle is False
+    assert searches.next() == key_of("team", "b")
 
 
-async def test_a_turn_has_begun_before_its_search_has_and_may_end_without_one() -> None:
-    line = a_line(Clock())
+async def test_a_turn_begins_before_its_search_and_may_end_without_one() -> None:
+    searches = long_searches(Clock())
     for name in "ab":
-        line.join(key_of("team", name), place(key_of("team", name)))
-    assert line.next() == key_of("team", "a")
-    assert line.next() is None
-    line.done(key_of("team", "b"))
-    assert line.next() is None
-    line.done(key_of("team", "a"))
-    assert line.next() == key_of("team", "b")
+        searches.join(key_of("team", name), place(key_of("team", name)))
+    assert searches.next() == key_of("team", "a")
+    assert searches.next() is None
+    searches.done(key_of("team", "b"))
+    assert searches.next() is None
+    searches.done(key_of("team", "a"))
+    assert searches.next() == key_of("team", "b")
 
 
-async def test_who_has_left_has_no_turn_and_leaves_nothing_behind() -> None:
-    line = a_line(Clock())
-    line.join(key_of("team", "a"), place(key_of("team", "a")))
-    line.leave(key_of("team", "a"))
-    line.leave(key_of("team", "a"))
-    assert len(line) == 0
-    assert line.next() is None
+async def test_a_gang_that_has_left_gets_no_turn_and_leaves_no_entry() -> None:
+    searches = long_searches(Clock())
+    searches.join(key_of("team", "a"), place(key_of("team", "a")))
+    searches.leave(key_of("team", "a"))
+    searches.leave(key_of("team", "a"))
+    assert len(searches) == 0
+    assert searches.next() is None
 
 
-async def abandoned(line: LongSearches, key: GangKey, end: str) -> bool:
-    """Whether the work is cancelled when ``end`` happens to it."""
+async def abandoned(searches: LongSearches, key: GangKey, end: str) -> bool:
+    """Return whether the work is cancelled when ``end`` happens to it."""
     is_cancelled = False
 
     async def work() -> Plan:
@@ -129,13 +129,13 @@ async def abandoned(line: LongSearches, key: GangKey, end: str) -> bool:
             raise
         return PLAN
 
-    task = asyncio.create_task(line.search(key, work))
+    task = asyncio.create_task(searches.search(key, work))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     if end == "stop":
-        line.stop()
+        searches.stop()
     elif end == "abandon":
-        line.abandon(key)
+        searches.abandon(key)
     else:
         task.cancel()
     with pytest.raises(asyncio.CancelledError if end == "cancel" else SearchAbandonedError):
@@ -145,70 +145,70 @@ async def abandoned(line: LongSearches, key: GangKey, end: str) -> bool:
 
 
 @pytest.mark.parametrize("end", ["abandon", "stop", "cancel"])
-async def test_a_search_that_nobody_waits_for_any_more_is_ended(end: str) -> None:
-    line = a_line(Clock())
-    assert await abandoned(line, key_of("team", "a"), end)
-    assert line.is_idle
+async def test_a_search_that_is_not_wanted_any_more_is_ended(end: str) -> None:
+    searches = long_searches(Clock())
+    assert await abandoned(searches, key_of("team", "a"), end)
+    assert searches.is_idle
 
 
-async def test_the_search_for_another_goes_on() -> None:
-    line = a_line(Clock())
+async def test_abandoning_another_gang_does_not_end_the_running_search() -> None:
+    searches = long_searches(Clock())
     go = asyncio.Event()
 
     async def work() -> Plan:
         await go.wait()
         return PLAN
 
-    task = asyncio.create_task(line.search(key_of("team", "a"), work))
+    task = asyncio.create_task(searches.search(key_of("team", "a"), work))
     await asyncio.sleep(0)
-    line.abandon(key_of("team", "b"))
+    searches.abandon(key_of("team", "b"))
     go.set()
     assert await task is PLAN
 
 
-async def test_what_ends_by_an_error_is_charged_too() -> None:
+async def test_a_search_that_ends_by_an_error_is_charged_too() -> None:
     clock = Clock()
-    line = a_line(clock)
+    searches = long_searches(clock)
 
     async def work() -> Plan:
         clock.now += 60.0
         raise ValueError("of the search itself")
 
     with pytest.raises(ValueError, match="itself"):
-        await line.search(key_of("team", "a"), work)
-    assert line.shares.used("team") == pytest.approx(60.0)
+        await searches.search(key_of("team", "a"), work)
+    assert searches.shares.used("team") == pytest.approx(60.0)
 
 
-async def test_nobody_has_a_turn_after_the_end() -> None:
-    line = a_line(Clock())
-    line.join(key_of("team", "a"), place(key_of("team", "a")))
-    line.stop()
-    line.join(key_of("team", "b"), place(key_of("team", "b")))
-    assert line.next() is None
+async def test_no_search_begins_after_stop() -> None:
+    searches = long_searches(Clock())
+    searches.join(key_of("team", "a"), place(key_of("team", "a")))
+    searches.stop()
+    searches.join(key_of("team", "b"), place(key_of("team", "b")))
+    assert searches.next() is None
 
 
-async def test_what_is_done_after_a_search_is_of_its_turn_and_is_not_abandoned() -> None:
-    """It asks the processes that others wait for, which nobody may end."""
-    line = a_line(Clock())
+async def test_work_after_a_search_belongs_to_its_turn_and_is_not_abandoned() -> None:
+    """It uses the processes of short searches, which must not be ended."""
+    searches = long_searches(Clock())
     key, other, goes_on = key_of("a", 0), key_of("b", 0), asyncio.Event()
 
     async def work() -> Plan:
         return PLAN
 
     async def afterwards(plan: Plan) -> None:
-        line.join(other, place(other))
+        searches.join(other, place(other))
         assert plan is PLAN
-        assert line.next() is None
-        assert not line.is_searching(key)
-        line.abandon(key)
+        assert searches.next() is None
+        assert not searches.is_searching(key)
+        searches.abandon(key)
         goes_on.set()
 
-    assert await line.search(key, work, afterwards) is PLAN
+    assert await searches.search(key, work, afterwards) is PLAN
     assert goes_on.is_set()
-    assert line.next() == other
+    assert searches.next() == other
 
 
-async def test_the_next_is_found_without_looking_at_all_who_wait() -> None:
+async def test_the_next_gang_is_found_without_visiting_all_that_wait() -> None:
     class Counted(SearchTime):
         asked = 0
 
@@ -218,14 +218,14 @@ async def test_the_next_is_found_without_looking_at_all_who_wait() -> None:
 
     clock = Clock()
     shares = Counted(clock)
-    line, keys = LongSearches(GangRecords(), clock, shares), [key_of("team", number) for number in range(1000)]
+    searches, keys = LongSearches(GangRecords(), clock, shares), [key_of("team", number) for number in range(1000)]
     for number, key in enumerate(keys):
-        line.join(key, place(key, float(number)))
+        searches.join(key, place(key, float(number)))
     for key in keys[500:]:
-        line.leave(key)
-    assert len(line) == 500
+        searches.leave(key)
+    assert len(searches) == 500
     for number in range(500):
-        assert line.next() == keys[number]
-        line.done(keys[number])
+        assert searches.next() == keys[number]
+        searches.done(keys[number])
     assert shares.asked <= 500
-    assert line.next() is None
+    assert searches.next() is None

@@ -1,4 +1,4 @@
-"""A PodGroup's minResources must be free before its gang starts, and nothing else comes of them."""
+"""A PodGroup's minResources must be free before its gang starts, and have no other effect."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ CLUSTER = [node("a", {"cpu": 4000}), node("b", {"cpu": 4000})]
 
 
 def a_gang(*roles: tuple[int, int], minimum: int = 0, asked: Requests = (("cpu", 4000),), bound: int = 0) -> Gang:
-    """Roles of so many pods that ask for so many millicores, of which the first ``bound`` have a node."""
+    """Return a gang with roles of so many pods that request so many millicores; the first ``bound`` pods have a node."""
     members = [pod for number, (count, cpu) in enumerate(roles) for pod in pods(f"r{number}", count, {"cpu": cpu})]
     members = [replace(pod, node_name="a") if place < bound else pod for place, pod in enumerate(members)]
     return Gang(GangKey("default", "g"), minimum or len(members), tuple(members), 0, 0.0, Objective.SPREAD, 60, min_resources=asked)
@@ -38,7 +38,7 @@ def a_gang(*roles: tuple[int, int], minimum: int = 0, asked: Requests = (("cpu",
     ],
     ids=["a driver", "all members", "unlike members", "a part", "the least part", "another resource", "begun", "nothing"],
 )
-def test_what_members_ask_for_themselves_is_not_asked_about_again(gang: Gang, beyond: dict[str, int]) -> None:
+def test_min_resources_that_the_members_request_themselves_are_not_checked(gang: Gang, beyond: dict[str, int]) -> None:
     assert beyond_members(gang) == beyond
     assert goes_alone(gang) is bool(beyond or gang.bound)
 
@@ -47,7 +47,7 @@ def test_what_members_ask_for_themselves_is_not_asked_about_again(gang: Gang, be
     ("used", "free"),
     [({}, None), ({"a": 4000}, None), ({"a": 3000, "b": 1000}, None), ({"a": 3000, "b": 1001}, 3999), ({"a": 9000, "b": 1}, 3999)],
 )
-def test_what_is_free_counts_in_sum_over_the_nodes(used: dict[str, int], free: int | None) -> None:
+def test_free_resources_count_in_sum_over_the_nodes(used: dict[str, int], free: int | None) -> None:
     found = shortage_of(a_gang((1, 1000)), snapshot(CLUSTER, {name: {"cpu": amount} for name, amount in used.items()}))
     assert found == (None if free is None else Shortage("cpu", 4000, free))
 
@@ -58,14 +58,14 @@ def test_a_node_that_takes_no_pods_counts_as_full(closed: dict[str, bool]) -> No
     assert shortage_of(a_gang((1, 1000)), snapshot(cluster)) == Shortage("cpu", 4000, 1000)
 
 
-def test_members_that_are_terminating_give_back_what_they_hold() -> None:
+def test_resources_of_terminating_members_count_as_free() -> None:
     gang = a_gang((1, 1000))
     [old] = pods("old", 1, {"cpu": 2000})
     gang = replace(gang, members=(*gang.members, replace(old, node_name="a", is_terminating=True)))
     assert shortage_of(gang, snapshot([node("a", {"cpu": 4000})], {"a": {"cpu": 2000}})) is None
 
 
-def test_the_resource_that_is_shortest_is_told_and_one_that_no_node_has_is_never_free() -> None:
+def test_the_scarcest_resource_is_reported_and_one_that_no_node_has_is_never_free() -> None:
     gang, there = a_gang((1, 1000), asked=(("cpu", 9000), ("requests.cpu", 4))), snapshot(CLUSTER)
     short = shortage_of(gang, there)
     assert short == Shortage("requests.cpu", 4, 0)
@@ -73,7 +73,7 @@ def test_the_resource_that_is_shortest_is_told_and_one_that_no_node_has_is_never
 
 
 @pytest.mark.parametrize(("asked", "code", "there"), [(6000, Code.INSUFFICIENT, 5000), (8001, Code.NEVER_FITS, 8000)])
-def test_a_gang_is_told_whether_as_much_can_ever_be_free(asked: int, code: Code, there: int) -> None:
+def test_a_refusal_for_min_resources_says_whether_that_much_can_ever_be_free(asked: int, code: Code, there: int) -> None:
     now = snapshot(CLUSTER, {"a": {"cpu": 3000}})
     gang = a_gang((1, 1000), asked=(("cpu", asked),))
     short = shortage_of(gang, now)
@@ -91,7 +91,7 @@ def group(name: str, cpu: str, version: int) -> dict[str, object]:
     return {"metadata": metadata, "spec": {"minMember": 1, "minResources": {"cpu": cpu}}}
 
 
-async def test_drivers_start_as_long_as_their_min_resources_are_free_and_the_others_wait_for_that() -> None:
+async def test_drivers_start_while_their_min_resources_are_free_and_the_others_wait() -> None:
     async with World(cpus=6) as world:
         drivers = [world.add(f"spark-{number}", 1, created=float(number)) for number in range(6)]
         for key in drivers:
@@ -108,7 +108,7 @@ async def test_drivers_start_as_long_as_their_min_resources_are_free_and_the_oth
         assert world.counted("transactions", outcome="whole") == 4
 
 
-async def test_min_resources_that_no_cluster_has_are_told_and_end_when_they_are_changed() -> None:
+async def test_impossible_min_resources_are_reported_until_they_are_changed() -> None:
     async with World(cpus=6) as world:
         key = world.add("spark", 1)
         world.registry.observe_group(pod_group_from(group("spark", "400", 2)))
@@ -120,7 +120,7 @@ async def test_min_resources_that_no_cluster_has_are_told_and_end_when_they_are_
         assert world.counted("transactions", outcome="whole") == 1
 
 
-async def test_a_gang_that_has_started_is_not_asked_for_its_min_resources_again() -> None:
+async def test_min_resources_of_a_gang_that_has_started_are_not_checked_again() -> None:
     async with World(cpus=4) as world:
         world.add("spark", 2, minimum=1, bound=1)
         world.registry.observe_group(pod_group_from(group("spark", "4", 2)))
@@ -128,7 +128,7 @@ async def test_a_gang_that_has_started_is_not_asked_for_its_min_resources_again(
         assert world.counted("transactions", outcome="whole") == 1
 
 
-async def test_a_gang_that_waits_for_min_resources_starts_when_a_pod_that_holds_them_ends() -> None:
+async def test_a_gang_that_waits_for_min_resources_starts_when_a_pod_frees_them() -> None:
     async with World(cpus=6) as world:
         busy = world.add("busy", 1, bound=1, cpus=3)
         await world.cycle()
@@ -136,7 +136,7 @@ async def test_a_gang_that_waits_for_min_resources_starts_when_a_pod_that_holds_
         world.registry.observe_group(pod_group_from(group("spark", "4", 2)))
         await world.cycle()
         assert "minResources asks for 4 cpu where 3 are free" in world.said(key)
-        world.now += 2.0  # its pause is over
+        world.now += 2.0  # its backoff is over
         world.remove(busy)
         await world.cycle()
         assert world.counted("transactions", outcome="whole") == 1

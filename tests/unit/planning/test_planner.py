@@ -1,4 +1,4 @@
-"""What a search needs is gathered on the event loop only as far as that takes no time."""
+"""The planner does on the event loop only what takes no time."""
 
 import zlib
 from collections.abc import Callable
@@ -30,7 +30,7 @@ from tests.unit.placement.clusters import node, pods
 
 
 class Searched(Searcher):
-    """Searches on the spot, and remembers what for."""
+    """Searches in this process, and records its searches."""
 
     def __init__(self) -> None:
         self.asked: list[Problem | Draft] = []
@@ -60,17 +60,17 @@ async def test_a_problem_that_takes_long_to_build_is_built_where_it_is_searched(
     assert here.feasible
 
 
-async def test_for_such_a_gang_nobody_looks_what_would_help(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_advice_is_searched_for_a_gang_whose_problem_takes_long_to_build(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planner, "_MOST_CELLS", 5)
     assert await a_planner(Searched()).advice(GANG, []) == ""
 
 
 @pytest.mark.parametrize(("taken", "expected"), [("a", Reason(Kind.PORTS)), ("", Reason(Kind.TOPOLOGY, "zone"))])
-async def test_of_two_rules_that_members_have_the_one_that_is_in_the_way_is_named(taken: str, expected: Reason) -> None:
+async def test_the_rule_between_members_that_prevents_a_placement_is_named(taken: str, expected: Reason) -> None:
     port = HostPort("", "TCP", 80)
     planner = a_planner(Searched())
     view = planner.cluster
-    # One zone of two nodes, whose port may be taken on one of them; without that, two zones of one node each.
+    # One zone of two nodes, whose port may be taken on one node; without that, two zones of one node each.
     for name in "abc":
         view.remove_node(name)
     for name in "ab":
@@ -84,7 +84,7 @@ async def test_of_two_rules_that_members_have_the_one_that_is_in_the_way_is_name
     assert (cause.code, cause.rule) == (Code.CONSTRAINTS, expected)
 
 
-async def test_the_time_that_gangs_are_placed_together_in_is_charged_by_how_many_kinds_of_pods_each_has() -> None:
+async def test_the_time_of_a_joint_search_is_charged_by_each_gangs_number_of_kinds_of_pods() -> None:
     now = 0.0
 
     class Slow(Searched):
@@ -101,7 +101,7 @@ async def test_the_time_that_gangs_are_placed_together_in_is_charged_by_how_many
     assert (planner.costs.by_namespace.used("plain"), planner.costs.by_namespace.used("mixed")) == (3.0, 9.0)
 
 
-async def test_a_search_is_repeated_by_the_gang_and_the_attempt_whatever_process_it_is_in() -> None:
+async def test_a_search_has_the_same_result_for_the_same_gang_and_attempt_in_any_process() -> None:
     class Seeds(Searched):
         def __init__(self) -> None:
             super().__init__()
@@ -123,7 +123,7 @@ async def test_a_search_is_repeated_by_the_gang_and_the_attempt_whatever_process
     assert searcher.seeds == [zlib.crc32(name) for name in names]
 
 
-async def test_whoever_must_not_be_overtaken_is_placed_with_the_others_as_such() -> None:
+async def test_a_gang_that_must_not_be_overtaken_is_marked_so_in_a_joint_search() -> None:
     class Contests(Searched):
         async def place_together(self, contest: Contest, *, is_easy: bool = False) -> Joint:
             self.contest = contest
@@ -138,7 +138,7 @@ async def test_whoever_must_not_be_overtaken_is_placed_with_the_others_as_such()
     assert [gang.is_protected for gang in searcher.contest.gangs] == [True, False]
 
 
-async def test_only_those_are_placed_together_for_whom_nodes_are_scored_alike() -> None:
+async def test_only_gangs_whose_nodes_are_scored_alike_are_placed_together() -> None:
     class Together(Searched):
         async def place_together(self, contest: Contest, *, is_easy: bool = False) -> Joint:
             self.contests.append(contest)
@@ -163,4 +163,4 @@ async def test_only_those_are_placed_together_for_whom_nodes_are_scored_alike() 
 
     [contest] = searcher.contests
     assert contest.problem.scoring.packing == fit
-    assert [key.name for key in plans] == ["a"]  # there is room for one of the two
+    assert [key.name for key in plans] == ["a"]  # one of the two fits

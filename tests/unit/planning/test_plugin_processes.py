@@ -1,4 +1,4 @@
-"""Strategies of other packages in processes of their own: whatever one does, its gang is placed in the same cycle, and told."""
+"""Strategies of other packages in processes of their own: whatever one does, its gang is placed in the same cycle, with a warning."""
 
 import asyncio
 import re
@@ -116,7 +116,7 @@ SEATS = (("a-0", "n"), ("a-1", "n"))
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a busy machine a process starts, imports and answers as late as it may; tests say how soon one that never answers is ended."""
+    """Allow slow starts, imports and answers on a busy machine; tests set the limit for a strategy that never answers."""
     monkeypatch.setattr(module, "_WARM_UP_SECONDS", 100.0)
     monkeypatch.setattr(module, "_IMPORT_SECONDS", 100.0)
     monkeypatch.setattr(module, "ANSWER_SECONDS", 100.0)
@@ -141,7 +141,7 @@ async def test_a_plug_in_places_a_gang_in_a_process_of_its_own(plugin_processes:
 
 
 @pytest.mark.parametrize("name", SHIPPED_STRATEGIES)
-async def test_a_shipped_one_places_it_where_searches_are_made(plugin_processes: PluginProcesses, name: str) -> None:
+async def test_a_shipped_strategy_places_a_gang_in_the_search_processes(plugin_processes: PluginProcesses, name: str) -> None:
     assert await placed(plugin_processes, name) == SEATS
     assert not plugin_processes._processes
 
@@ -157,14 +157,14 @@ async def test_a_shipped_one_places_it_where_searches_are_made(plugin_processes:
         ("uninstalled", "it raised UnknownStrategyError: there is no strategy 'uninstalled'"),
     ],
 )
-async def test_what_is_wrong_with_one_is_told_and_its_process_lives_on(plugin_processes: PluginProcesses, name: str, words: str) -> None:
+async def test_an_error_of_a_plug_in_is_reported_and_its_process_lives_on(plugin_processes: PluginProcesses, name: str, words: str) -> None:
     for _ in range(2):
         with pytest.raises(StrategyError, match=words):
             await placed(plugin_processes, name)
 
 
 @pytest.mark.parametrize("name", ["hangs", "toils"])
-async def test_one_that_does_not_answer_is_ended_and_nobody_waits_while_it_is_loaded_anew(
+async def test_a_plug_in_that_does_not_answer_is_ended_and_no_gang_waits_while_it_is_loaded_again(
     plugin_processes: PluginProcesses, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await plugin_processes.warm_up([name, "pid"])
@@ -182,7 +182,7 @@ async def test_one_that_does_not_answer_is_ended_and_nobody_waits_while_it_is_lo
         await plugin_processes.place(name, PROBLEM, searcher)
 
 
-async def test_one_that_dies_takes_nobody_with_it(plugin_processes: PluginProcesses) -> None:
+async def test_a_plug_in_that_dies_affects_no_other(plugin_processes: PluginProcesses) -> None:
     with pytest.raises(StrategyError) as before:
         await placed(plugin_processes, "pid")
     for _ in range(2):
@@ -211,7 +211,7 @@ def a_world(plugin_processes: PluginProcesses) -> World:
         ("rubbish", "it answered Unpicklable, which is neither a plan nor an explanation"),
     ],
 )
-async def test_the_default_places_a_gang_in_the_same_cycle_whose_strategy_fails(
+async def test_a_gang_whose_strategy_fails_is_placed_by_the_default_in_the_same_cycle(
     plugin_processes: PluginProcesses, name: str, cause: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     await plugin_processes.warm_up([name])
@@ -223,14 +223,16 @@ async def test_the_default_places_a_gang_in_the_same_cycle_whose_strategy_fails(
         await world.cycle()
         assert len([asked for asked in world.api.asked if asked.startswith("bind wrong")]) == 4
         assert world.has_said(key, "4 members")
-        assert ("wrong", "StrategyFailed") in world.events.told
+        assert ("wrong", "StrategyFailed") in world.events.reported
         assert world.counted("strategy_failures", strategy=name) == 1
-        [told] = [record.getMessage() for record in caplog.records if "genetic decides instead" in record.getMessage()]
-        assert re.fullmatch(f"gang default/wrong: strategy {name}: {cause}; genetic decides instead", told)
+        [warning] = [record.getMessage() for record in caplog.records if "genetic decides instead" in record.getMessage()]
+        assert re.fullmatch(f"gang default/wrong: strategy {name}: {cause}; genetic decides instead", warning)
 
 
-async def test_a_plan_is_checked_once_more_where_it_comes_back(plugin_processes: PluginProcesses, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever came out of a strategy's process, be it one that has taken the trial itself apart."""
+async def test_a_plan_of_a_plug_in_is_checked_again_in_the_operator(
+    plugin_processes: PluginProcesses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever comes from a strategy's process, even one that has broken the trial's modules."""
     async with a_world(plugin_processes) as world:
         key = world.add("wrong", 6, minimum=3, cpus=1, options={"strategy": "good"})
         gang = world.registry.gang(key)
@@ -243,10 +245,10 @@ async def test_a_plan_is_checked_once_more_where_it_comes_back(plugin_processes:
         monkeypatch.setattr(plugin_processes, "place", forged)
         await world.cycle()
         assert len([asked for asked in world.api.asked if asked.startswith("bind wrong")]) == 4
-        assert ("wrong", "StrategyFailed") in world.events.told
+        assert ("wrong", "StrategyFailed") in world.events.reported
 
 
-async def test_a_gang_is_placed_by_the_strategy_that_it_has_chosen_and_told_nothing(plugin_processes: PluginProcesses) -> None:
+async def test_a_gang_is_placed_by_the_strategy_that_it_has_chosen_without_a_warning(plugin_processes: PluginProcesses) -> None:
     await plugin_processes.warm_up(["good"])
     async with a_world(plugin_processes) as world:
         world.resize(8)
@@ -256,19 +258,21 @@ async def test_a_gang_is_placed_by_the_strategy_that_it_has_chosen_and_told_noth
         await world.cycle()
         assert sorted(world.api.asked) == ["bind chosen-0", "bind chosen-1", "bind plain-0", "bind plain-1", "bind shipped-0"]
         assert world.searched.asked == ["briefly plain"]
-        assert "StrategyFailed" not in {reason for _, reason in world.events.told}
+        assert "StrategyFailed" not in {reason for _, reason in world.events.reported}
 
 
-async def test_that_there_is_no_room_is_found_out_by_the_default(plugin_processes: PluginProcesses) -> None:
+async def test_only_the_default_strategy_decides_that_there_is_no_capacity(plugin_processes: PluginProcesses) -> None:
     async with a_world(plugin_processes) as world:
         key = world.add("large", 5, options={"strategy": "firstfit"})
         await world.cycle()
         assert world.searched.asked == ["briefly large"]
         assert "cpu" in world.said(key)
-        assert "StrategyFailed" not in {reason for _, reason in world.events.told}
+        assert "StrategyFailed" not in {reason for _, reason in world.events.reported}
 
 
-async def test_one_that_did_not_answer_rests_for_that_namespace(plugin_processes: PluginProcesses, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_strategy_that_did_not_answer_is_not_used_for_that_namespace_for_a_while(
+    plugin_processes: PluginProcesses, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await plugin_processes.warm_up(["hangs"])
     monkeypatch.setattr(module, "ANSWER_SECONDS", 0.2)
     asked: list[str] = []
@@ -291,13 +295,13 @@ async def test_one_that_did_not_answer_rests_for_that_namespace(plugin_processes
         assert asked == ["a-0", "c-0", "d-0"]
 
 
-async def test_words_that_are_new_each_time_are_told_once_a_minute(plugin_processes: PluginProcesses) -> None:
+async def test_a_strategy_warning_that_keeps_changing_is_reported_once_a_minute(plugin_processes: PluginProcesses) -> None:
     async with a_world(plugin_processes) as world:
         gang, tell = world.gang(world.add("g")), world.reporter.strategy_failed
         for number, seconds in enumerate((0, 1, 58, 1)):
             world.now += seconds
             tell(gang, f"failed {number}")
-        assert [reason for _, reason in world.events.told] == ["StrategyFailed"] * 2
+        assert [reason for _, reason in world.events.reported] == ["StrategyFailed"] * 2
 
 
 async def test_a_strategy_that_is_not_allowed_holds_its_gang() -> None:
@@ -308,7 +312,7 @@ async def test_a_strategy_that_is_not_allowed_holds_its_gang() -> None:
             "podgroup default/g: annotation allaboard.dev/strategy: 'raises' is not one of genetic, exact, bestfit, firstfit, random, "
             "which the setting strategies lists"
         )
-        assert ("g", "InvalidAnnotation") in world.events.told
+        assert ("g", "InvalidAnnotation") in world.events.reported
         assert world.api.asked == world.searched.asked == []
 
 

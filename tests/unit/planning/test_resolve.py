@@ -1,4 +1,4 @@
-"""What a gang's members ask of nodes besides what they say, and what is too much of it."""
+"""The requirements of a gang's members beyond their own specs, and their limits."""
 
 from dataclasses import replace
 
@@ -27,7 +27,7 @@ def a_gang(*members: Pod) -> Gang:
 
 
 def a_view(*terms: PodTerm) -> ClusterView:
-    """Two zones, and a foreign pod with ``terms`` in the first."""
+    """Return two zones, and a foreign pod with ``terms`` in the first."""
     view = ClusterView()
     for name, zone in (("n1", "a"), ("n2", "b")):
         view.upsert_node(Node(name, name, (("cpu", 8000), ("pods", 110)), {"zone": zone, "rack": f"r-{name}"}))
@@ -43,13 +43,13 @@ def out_of(*zones: str) -> tuple[tuple[NodeSelectorTerm, ...], ...]:
     return ((NodeSelectorTerm((Requirement("zone", "NotIn", zones),)),),)
 
 
-def test_each_member_keeps_out_of_the_domains_of_those_that_its_own_labels_bother() -> None:
+def test_each_member_avoids_the_domains_of_pods_whose_anti_affinity_selects_its_labels() -> None:
     view = a_view(keeping_away(LabelExpression("app", "In", ("web",))))
     placed = in_surroundings(a_gang(a_pod("a", app="web"), a_pod("b", app="ps")), VolumeView(), view)
     assert [pod.spec.forbidden_domains for pod in placed.members] == [out_of("a"), ()]
 
 
-def test_members_that_ask_the_same_share_one_spec() -> None:
+def test_members_with_equal_requirements_share_one_spec() -> None:
     view = a_view(keeping_away(LabelExpression("app", "Exists")))
     gang = a_gang(*(a_pod(f"m{index}", app="web", index=str(index)) for index in range(100)))
     placed = in_surroundings(gang, VolumeView(), view)
@@ -57,21 +57,21 @@ def test_members_that_ask_the_same_share_one_spec() -> None:
     assert placed.members[0].spec.forbidden_domains == out_of("a")
 
 
-def test_members_with_all_too_different_labels_keep_out_of_whatever_any_of_them_must() -> None:
+def test_members_with_too_many_different_labels_avoid_each_domain_that_any_of_them_must() -> None:
     members = [a_pod(f"m{index}", app="web", index=str(index)) for index in range(LABEL_SETS.most + 1)]
     view = a_view(keeping_away(LabelExpression("index", "In", ("3",))))
     assert {pod.spec.forbidden_domains for pod in in_surroundings(a_gang(*members[:-1]), VolumeView(), view).members} == {(), out_of("a")}
     assert {pod.spec.forbidden_domains for pod in in_surroundings(a_gang(*members), VolumeView(), view).members} == {out_of("a")}
 
 
-def test_what_all_members_have_in_common_is_told_apart_however_different_they_are() -> None:
+def test_labels_that_all_members_share_count_even_if_the_others_are_too_diverse() -> None:
     members = [a_pod(f"m{index}", app="web", index=str(index)) for index in range(LABEL_SETS.most + 1)]
     view = a_view(keeping_away(LabelExpression("app", "In", ("db",)), LabelExpression("index", "Exists")))
     gang = a_gang(*members)
     assert in_surroundings(gang, VolumeView(), view) is gang
 
 
-def test_others_make_no_gang_have_more_kinds_than_are_taken_in() -> None:
+def test_other_pods_give_no_gang_more_kinds_of_members_than_the_limit() -> None:
     specs = [SchedulingSpec((("cpu", number + 1), ("pods", 1))) for number in range(KINDS.most)]
     members = [a_pod(f"m{number}", spec=spec, index=str(number % 2)) for number, spec in enumerate(specs * 2)]
     members = [replace(pod, labels=(("index", str(number // KINDS.most)),)) for number, pod in enumerate(members)]
@@ -80,7 +80,7 @@ def test_others_make_no_gang_have_more_kinds_than_are_taken_in() -> None:
     assert len({pod.spec for pod in placed.members}) == KINDS.most
 
 
-def test_a_gang_of_too_many_kinds_is_held_and_told_so() -> None:
+def test_a_gang_with_too_many_kinds_of_members_is_held_with_a_message() -> None:
     members = [a_pod(f"m{number}", spec=SchedulingSpec((("cpu", number + 1),))) for number in range(KINDS.most + 1)]
     hold = in_surroundings(a_gang(*members), VolumeView(), ClusterView()).hold
     assert hold is not None
@@ -108,7 +108,7 @@ def test_a_gang_with_too_many_groups_that_share_a_domain_is_held() -> None:
     assert hold.field == "topologies"
 
 
-def test_members_that_differ_only_in_which_claims_they_have_are_of_one_kind() -> None:
+def test_members_that_differ_only_in_their_claims_are_of_one_kind() -> None:
     volumes = VolumeView()
     volumes.volumes.upsert("pv", StoredVolume((out_of("b")[0],)))
     members = []
@@ -120,14 +120,14 @@ def test_members_that_differ_only_in_which_claims_they_have_are_of_one_kind() ->
     assert {pod.spec for pod in placed.members} == {replace(SPEC, volumes=(out_of("b")[0],))}
 
 
-def test_a_volume_that_is_not_there_yet_holds_the_gang() -> None:
+def test_a_volume_that_does_not_exist_yet_holds_the_gang() -> None:
     hold = in_surroundings(a_gang(a_pod("a", spec=replace(SPEC, claims=("data",)))), VolumeView(), ClusterView()).hold
     assert hold is not None
     assert hold.message == 'pod a: persistentvolumeclaim "data" not found'
 
 
 def a_view_of_disks(*claims: str) -> ClusterView:
-    """Zones a and b, whose nodes attach ten disks each, and claims bound to a disk each."""
+    """Return zones a and b, whose nodes attach ten disks each, and claims bound to a disk each."""
     view = a_view()
     for name in ("n1", "n2"):
         view.volumes.limits.upsert(name, {"disk": 10})
@@ -137,7 +137,7 @@ def a_view_of_disks(*claims: str) -> ClusterView:
     return view
 
 
-def test_members_with_as_many_volumes_of_their_own_are_of_one_kind() -> None:
+def test_members_with_equally_many_volumes_are_of_one_kind() -> None:
     claims = [f"data-{number}" for number in range(KINDS.most + 1)]
     view = a_view_of_disks("shared", *claims)
     members = [a_pod(claim, spec=replace(SPEC, claims=(claim, "shared"))) for claim in claims]
@@ -147,7 +147,7 @@ def test_members_with_as_many_volumes_of_their_own_are_of_one_kind() -> None:
     assert len({id(pod.spec) for pod in placed.members}) == 1
 
 
-def test_a_volume_that_others_have_attached_is_free_where_they_have() -> None:
+def test_a_volume_that_is_already_attached_to_a_node_costs_nothing_there() -> None:
     view = a_view_of_disks("data")
     view.upsert_pod(a_pod("stranger", node="n2", spec=replace(SPEC, claims=("data",))))
     placed = in_surroundings(a_gang(a_pod("a", spec=replace(SPEC, claims=("data",)))), view.volumes, view)
@@ -162,7 +162,7 @@ def test_volumes_of_a_driver_without_a_limit_do_not_matter() -> None:
     assert placed.members[0].spec == SPEC
 
 
-def test_a_gang_with_all_too_many_volumes_is_held() -> None:
+def test_a_gang_with_too_many_volumes_is_held() -> None:
     number = GANG_CLAIMS.most // 64 + 1
     members = [a_pod(f"m{each}", spec=replace(SPEC, claims=tuple(f"c{each}-{claim}" for claim in range(64)))) for each in range(number)]
     hold = in_surroundings(a_gang(*members), VolumeView(), ClusterView()).hold

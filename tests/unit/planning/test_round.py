@@ -43,6 +43,7 @@ class Waiting:
     prepared_: list[str] = field(default_factory=list)
     preceded: set[GangKey] = field(default_factory=set)
     gone: set[GangKey] = field(default_factory=set)
+    failures: list[str] = field(default_factory=list)
     usages: dict[str, int] = field(default_factory=dict)
     meanwhile: Callable[[GangKey], None] = lambda key: None
 
@@ -61,6 +62,9 @@ class Waiting:
     def current(self, gang: PreparedGang) -> PreparedGang | None:
         return None if gang.key in self.gone else prepared(self.gangs[gang.key])
 
+    def failed(self, key: GangKey, error: Exception) -> None:
+        self.failures.append(key.name)
+
     def put_back(self, keys: Iterable[GangKey]) -> None:
         self.due.extendleft(reversed(list(keys)))
 
@@ -75,7 +79,7 @@ class Waiting:
 
 
 class Scene:
-    """A round over ``gangs`` that are due; what it answers is carried out in the view."""
+    """A round over ``gangs`` that are due; its answers are carried out in the view."""
 
     def __init__(self, *gangs: Gang, cpus: int = 8) -> None:
         self.view, self.records, self.searcher = ClusterView(), GangRecords(), Searcher(SearchSettings(), workers=0)
@@ -90,7 +94,7 @@ class Scene:
         self.round = Round(self.planner, self.records)
 
     async def answers(self) -> list[Answer]:
-        """Those of one round."""
+        """Return the answers of one round."""
         found = []
         async with aclosing(self.round.answers(self.due)) as answers:
             async for answer in answers:
@@ -101,14 +105,14 @@ class Scene:
         return found
 
 
-def told(answers: list[Answer]) -> list[tuple[str, str]]:
+def kinds_of(answers: list[Answer]) -> list[tuple[str, str]]:
     return [(type(answer).__name__, answer.gang.key.name) for answer in answers]
 
 
-async def test_gangs_of_one_priority_are_planned_in_one_round_and_each_around_those_before() -> None:
+async def test_gangs_of_one_priority_are_planned_in_one_round_each_around_the_ones_before() -> None:
     scene = Scene(a_gang("a", 3), a_gang("b", 3, created=1.0), a_gang("low", priority=-1), cpus=5)
-    assert told(await scene.answers()) == [("Placed", "a"), ("Refused", "b")]
-    assert told(await scene.answers()) == [("Placed", "low")]
+    assert kinds_of(await scene.answers()) == [("Placed", "a"), ("Refused", "b")]
+    assert kinds_of(await scene.answers()) == [("Placed", "low")]
     assert await scene.answers() == []
 
 
@@ -116,25 +120,25 @@ async def test_a_gang_without_candidates_needs_no_answer() -> None:
     gone = a_gang("gone")
     scene = Scene(gone, a_gang("b", created=1.0))
     scene.due.gone.add(gone.key)
-    assert told(await scene.answers()) == [("Placed", "b")]
+    assert kinds_of(await scene.answers()) == [("Placed", "b")]
 
 
-async def test_a_round_ends_when_a_gang_comes_that_goes_before_and_the_others_are_due_again() -> None:
+async def test_a_round_ends_when_a_gang_that_ranks_before_becomes_due() -> None:
     scene = Scene(*(a_gang(name, created=float(age)) for age, name in enumerate("abc")))
     scene.due.preceded.add(GangKey("default", "b"))
-    assert told(await scene.answers()) == [("Placed", "a")]
+    assert kinds_of(await scene.answers()) == [("Placed", "a")]
     assert [key.name for key in scene.due.due] == ["b", "c"]
 
 
 @pytest.mark.parametrize("limit", ["MOST_TOGETHER", "MOST_PODS"])
-async def test_no_more_than_so_many_are_planned_together(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_gangs_and_pods_planned_together_is_limited(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning_round, limit, {"MOST_TOGETHER": 2, "MOST_PODS": 5}[limit])
     scene = Scene(*(a_gang(name, created=float(age)) for age, name in enumerate("abc")))
-    assert told(await scene.answers()) == [("Placed", "a"), ("Placed", "b")]
+    assert kinds_of(await scene.answers()) == [("Placed", "a"), ("Placed", "b")]
     assert [key.name for key in scene.due.due] == ["c"]
 
 
-async def test_gangs_that_contend_take_one_turn_and_the_overtaken_are_named() -> None:
+async def test_gangs_that_contend_are_placed_in_one_turn_and_the_overtaken_gangs_are_named() -> None:
     large = a_gang("large", 3, cpus=1)
     others = [a_gang(name, 2, created=1.0 + age) for age, name in enumerate("bc")]
     answers = await Scene(large, *others, cpus=4).answers()
@@ -142,15 +146,15 @@ async def test_gangs_that_contend_take_one_turn_and_the_overtaken_are_named() ->
     assert {answer.gang.key.name for answer in placed} == {"b", "c"}
     assert [answer.is_turn for answer in placed] == [True, False]
     assert [list(answer.overtaken) for answer in placed] == [[large.key], []]
-    assert told(answers)[-1] == ("Refused", "large")
+    assert kinds_of(answers)[-1] == ("Refused", "large")
 
 
-async def test_a_namespace_that_runs_into_debt_meanwhile_goes_behind_the_others() -> None:
+async def test_a_namespace_that_uses_much_search_time_during_a_round_goes_behind_the_others() -> None:
     first, second = a_gang("a"), a_gang("b", created=1.0)
     third = replace(a_gang("c", created=2.0), key=GangKey("other", "c"))
     scene = Scene(first, second, third)
     scene.due.meanwhile = lambda key: scene.due.usages.update(default=1) if key == third.key else None
-    assert [name for _, name in told(await scene.answers())] == ["c", "a", "b"]
+    assert [name for _, name in kinds_of(await scene.answers())] == ["c", "a", "b"]
 
 
 @pytest.mark.parametrize("is_finishing", [False, True])
@@ -180,7 +184,7 @@ async def test_without_placement_or_proof_a_gang_is_searched_for_longer_unless_i
         (LookupError("a defect"), False, Failed),
     ],
 )
-async def test_an_error_concerns_the_gang_alone_whose_search_it_met(
+async def test_an_error_in_a_search_affects_its_gang_alone(
     error: Exception, is_finishing: bool, kind: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gang = a_gang("a")
@@ -200,7 +204,7 @@ async def test_an_error_concerns_the_gang_alone_whose_search_it_met(
     assert isinstance(second, Placed)
 
 
-async def test_a_plan_that_does_not_hold_any_more_places_nobody() -> None:
+async def test_an_outdated_plan_places_no_member() -> None:
     scene = Scene(a_gang("a"))
     key = GangKey("default", "a")
     gang = prepared(scene.due.gangs[key])
@@ -219,3 +223,25 @@ def test_a_gang_that_is_held_or_waits_for_pods_cannot_be_planned() -> None:
 def test_a_gang_that_is_gone_goes_alone() -> None:
     assert goes_alone(None)
     assert not goes_alone(a_gang("a"))
+
+
+@pytest.mark.parametrize("method", ["gang", "place", "prepared", "is_preceded"])
+async def test_an_error_in_the_look_at_one_gang_ends_no_round(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(*(a_gang(name, created=float(age)) for age, name in enumerate("abc")))
+    real = getattr(scene.due, method)
+
+    def fails(key: GangKey) -> object:
+        if key.name == "b":
+            raise LookupError("a defect")
+        return real(key)
+
+    monkeypatch.setattr(scene.due, method, fails)
+    assert [(type(each).__name__, each.gang.key.name) for each in await scene.answers()] == [("Placed", "a"), ("Placed", "c")]
+    assert scene.due.failures == ["b"]
+
+
+async def test_a_round_that_is_cut_off_puts_back_the_gangs_that_had_no_turn() -> None:
+    scene = Scene(*(a_gang(name, created=float(age)) for age, name in enumerate("abc")))
+    async with aclosing(scene.round.answers(scene.due)) as answers:
+        await anext(answers)
+    assert [key.name for key in scene.due.due] == ["b", "c"]

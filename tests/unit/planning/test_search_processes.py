@@ -1,4 +1,4 @@
-"""A search process that dies costs its own search only, whatever it was doing; and nobody who searches briefly waits for a long search."""
+"""A search process that dies costs its own search only, and no short search waits for a long one."""
 
 import asyncio
 import os
@@ -51,7 +51,7 @@ async def test_a_process_that_dies_at_work_costs_that_search_only(workers: Worke
     await workers.run(os.getpid)
 
 
-async def test_all_that_wait_when_the_processes_die_are_told(workers: Workers) -> None:
+async def test_all_searches_that_wait_when_the_processes_die_raise_an_error(workers: Workers) -> None:
     pid = await workers.run(os.getpid)
     os.kill(pid, signal.SIGKILL)
     ends = await asyncio.gather(*(workers.run(os.getpid) for _ in range(3)), return_exceptions=True)
@@ -59,14 +59,14 @@ async def test_all_that_wait_when_the_processes_die_are_told(workers: Workers) -
     await workers.run(os.getpid)
 
 
-async def test_an_error_of_the_search_is_no_death_of_its_process(workers: Workers) -> None:
+async def test_an_error_of_a_search_does_not_end_its_process(workers: Workers) -> None:
     pid = await workers.run(os.getpid)
     with pytest.raises(RuntimeError, match="of the search itself"):
         await workers.run(fail)
     assert await workers.run(os.getpid) == pid
 
 
-async def test_an_interrupt_of_the_terminal_is_not_for_the_processes(workers: Workers) -> None:
+async def test_an_interrupt_of_the_terminal_does_not_end_the_search_processes(workers: Workers) -> None:
     assert await workers.run(pid_and_end, signal.SIGINT)
 
 
@@ -75,19 +75,19 @@ def toil() -> None:
         pass
 
 
-async def test_what_takes_too_much_of_a_processor_is_ended_and_the_next_is_answered() -> None:
+async def test_a_search_that_takes_too_much_processor_time_is_ended_and_the_next_is_answered() -> None:
     own = Workers(1, timeout_seconds=60, cpu_seconds=0.2)
     try:
         with pytest.raises(SearchOverrunError, match="of a processor"):
             await own.run(toil)
         pid = await own.run(os.getpid)
-        await own.run(time.sleep, 0.3)  # takes nothing of it
+        await own.run(time.sleep, 0.3)  # takes no processor time
         assert await own.run(os.getpid) == pid
     finally:
         own.end()
 
 
-async def test_what_overruns_is_ended_and_the_next_is_answered() -> None:
+async def test_a_search_that_overruns_is_ended_and_the_next_is_answered() -> None:
     own = Workers(1, timeout_seconds=100)
     try:
         await own.run(os.getpid)
@@ -101,11 +101,11 @@ async def test_what_overruns_is_ended_and_the_next_is_answered() -> None:
 
 
 def say_and_sleep(path: Path) -> None:
-    path.write_text("begun")  # whoever writes to a pipe waits for a reader
+    path.write_text("begun")  # writing to a pipe waits for a reader
     time.sleep(60)
 
 
-async def test_the_process_of_a_question_that_is_withdrawn_is_ended(workers: Workers, tmp_path: Path) -> None:
+async def test_the_process_of_a_cancelled_search_is_ended(workers: Workers, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     question = asyncio.create_task(workers.run(say_and_sleep, tmp_path / "pipe"))
     assert await asyncio.to_thread((tmp_path / "pipe").read_text) == "begun"
@@ -125,7 +125,7 @@ async def test_a_short_search_does_not_wait_for_a_long_one() -> None:
     with Searcher(SearchSettings(generations=10_000, patience=10_000)) as searcher:
         await searcher.warm_up()
         long = asyncio.create_task(searcher.search(a_hard_problem(10), 1))
-        advice = asyncio.create_task(searcher.relieve(None))  # type: ignore[arg-type]  # it waits for its turn
+        advice = asyncio.create_task(searcher.relieve(None))  # type: ignore[arg-type]  # the advice waits for its turn
         plan = await searcher.search_briefly(a_hard_problem(10), 1)
         assert plan.feasible is None
         assert not long.done()
@@ -134,7 +134,7 @@ async def test_a_short_search_does_not_wait_for_a_long_one() -> None:
         await asyncio.gather(long, advice, return_exceptions=True)
 
 
-async def test_without_workers_the_same_is_found_on_the_spot() -> None:
+async def test_without_workers_a_search_in_this_process_finds_the_same() -> None:
     problem = build_problem(
         pods("a", 6, {"cpu": 1000}), 6, snapshot([node(name, {"cpu": 4000}) for name in "ab"]), objective=Objective.SPREAD
     )
@@ -144,10 +144,10 @@ async def test_without_workers_the_same_is_found_on_the_spot() -> None:
     assert await here.search(problem, 1) == search(problem, SearchSettings(), 1)
 
 
-async def test_a_search_ends_before_its_process_is_ended_a_short_one_by_the_time_that_it_had_of_the_processor(
+async def test_a_search_ends_before_its_process_is_ended_a_short_one_by_processor_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """On a busy machine a short search takes longer, and is none the worse for that."""
+    """On a busy machine a short search takes longer without being worse."""
     asked: list[SearchSettings] = []
 
     def answer(problem: Problem, settings: SearchSettings, seed: int) -> Plan:
@@ -165,7 +165,7 @@ async def test_a_search_ends_before_its_process_is_ended_a_short_one_by_the_time
     assert long.seconds == 30.0
 
 
-async def test_short_searches_are_timed_by_their_process_and_others_solvers_by_the_wall(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_short_searches_are_limited_by_processor_time_and_their_solvers_by_wall_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers_module, "place_together", lambda contest, settings: settings)
     monkeypatch.setattr(workers_module, "_search", lambda problem, settings, seed: settings)
     here = Searcher(SearchSettings(), workers=0)

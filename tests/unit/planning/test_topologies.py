@@ -40,7 +40,7 @@ def a_gang(**options: str) -> Gang:
 
 
 def placed(gang: Gang, view: ClusterView, levels: dict[str, tuple[str, ...]] | None = None) -> set[str]:
-    """The domains of its members."""
+    """Return the domains of the gang's members."""
     known = in_surroundings(gang, VolumeView(), view, {**LEVELS, **(levels or {})})
     assert known.hold is None
     snapshot = view.snapshot()
@@ -51,7 +51,7 @@ def placed(gang: Gang, view: ClusterView, levels: dict[str, tuple[str, ...]] | N
 
 
 @pytest.mark.parametrize(("level", "label"), [(level, label) for level, labels in LEVELS.items() for label in labels])
-def test_a_level_is_whatever_label_the_nodes_have_for_it(level: str, label: str) -> None:
+def test_a_level_means_the_label_that_the_nodes_have_for_it(level: str, label: str) -> None:
     assert len(placed(a_gang(required_topology=level), a_view(label))) == 1
     assert len(placed(a_gang(own_required_topology=level), a_view(label))) == 1
 
@@ -61,18 +61,18 @@ def test_a_preferred_level_is_used_sparingly() -> None:
     assert len(placed(gang, a_view("nvidia.com/gpu.clique", "abab"))) == 1
 
 
-def test_a_label_that_is_called_like_a_level_and_one_that_the_settings_name_are_meant() -> None:
+def test_a_level_may_be_a_label_of_its_name_or_one_that_the_settings_name() -> None:
     assert len(placed(a_gang(required_topology="rack"), a_view("rack"))) == 1
     assert len(placed(a_gang(required_topology="row"), a_view("example.com/row"), {"row": ("example.com/row",)})) == 1
 
 
-def test_a_gang_that_asks_for_no_level_is_left_as_it_is() -> None:
+def test_a_gang_without_topology_rules_is_returned_unchanged() -> None:
     gang = a_gang()
     assert in_surroundings(gang, VolumeView(), a_view("rack")) is gang
     named = a_gang(topology="rack")
     assert in_surroundings(named, VolumeView(), a_view("rack")) is named
 
 
-def test_a_level_of_which_no_node_has_a_label_is_told_by_its_name() -> None:
+def test_a_level_without_a_label_on_any_node_is_reported_by_its_name() -> None:
     known = in_surroundings(a_gang(required_topology="rack"), VolumeView(), a_view("host"))
     assert reason(Reason(Kind.UNLABELLED, rules_of(known).together[0][0])) == "node(s) had no label of level rack"

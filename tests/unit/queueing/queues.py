@@ -1,4 +1,4 @@
-"""Queues whose order is given, and what they hand out."""
+"""Queues with a given order, and helpers to empty them."""
 
 from allaboard.model.gang import GangKey
 from allaboard.queueing.queue import GangQueue
@@ -11,7 +11,7 @@ CPU = WakeUpOn(frozenset({"cpu"}))
 
 
 def a_queue_by_usage(clock: Clock, usages: dict[str, int], protected: set[GangKey] | None = None) -> GangQueue:
-    """A queue that orders by debts of namespaces, then by name."""
+    """Return a queue that orders by the usage of namespaces, then by name."""
 
     def order(key: GangKey) -> Order:
         is_protected = must_not_be_overtaken(queue, key) or key in (protected or ())
@@ -25,9 +25,9 @@ def gang_of(namespace: str, name: int) -> GangKey:
     return GangKey(namespace, str(name))
 
 
-def a_queue(clock: Clock, priorities: dict[GangKey, int] | None = None, half_bound: GangKey | None = None) -> GangQueue:
+def a_queue(clock: Clock, priorities: dict[GangKey, int] | None = None, partially_bound: GangKey | None = None) -> GangQueue:
     def order(key: GangKey) -> Order:
-        return Order(-(priorities or {}).get(key, 0), True, int(key != half_bound), 0, 0.0, key)
+        return Order(-(priorities or {}).get(key, 0), True, int(key != partially_bound), 0, 0.0, key)
 
     return GangQueue(order, clock=clock)
 
@@ -40,7 +40,7 @@ def drain(queue: GangQueue) -> list[GangKey]:
 
 
 def failures_of(queue: GangQueue, key: GangKey) -> int:
-    """Failed attempts in a row."""
+    """Return the failed attempts in a row."""
     return queue._known(key).attempts
 
 

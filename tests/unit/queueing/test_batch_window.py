@@ -1,4 +1,4 @@
-"""How long pods are gathered before somebody is placed."""
+"""How long pods are gathered before a cycle."""
 
 import pytest
 
@@ -19,37 +19,37 @@ class Arrivals:
         self.now += seconds
 
     async def gathered(self) -> float:
-        """When a window that opens now closes."""
+        """Return when a window that opens now closes."""
         await BatchWindow(self.count, 0.04, 1.0, lambda: self.now, self.sleep).gather()
         return self.now
 
 
-async def test_a_pod_that_comes_alone_waits_for_a_moment_only() -> None:
+async def test_a_single_pod_waits_for_the_idle_time_only() -> None:
     assert await Arrivals(0.0).gathered() == pytest.approx(0.04)
 
 
-async def test_pods_that_follow_each_other_are_waited_for() -> None:
+async def test_the_window_waits_for_pods_that_follow_each_other() -> None:
     arrivals = Arrivals(*(number * 0.035 for number in range(20)))
     closed = await arrivals.gathered()
     assert arrivals.count() == 20
     assert closed < 20 * 0.035 + 0.3
 
 
-async def test_slower_ones_are_waited_for_once_one_has_followed() -> None:
+async def test_the_window_waits_longer_once_a_pod_has_followed() -> None:
     arrivals = Arrivals(0.0, 0.03, 0.14, 0.25)
     await arrivals.gathered()
     assert arrivals.count() == 4
 
 
-async def test_it_is_not_open_for_ever() -> None:
+async def test_the_window_closes_after_its_longest_time() -> None:
     assert await Arrivals(*(number * 0.03 for number in range(60))).gathered() == pytest.approx(1.0)
 
 
-async def test_enough_is_enough() -> None:
+async def test_the_window_closes_when_enough_pods_have_come() -> None:
     assert await Arrivals(*(number * 0.001 for number in range(1000))).gathered() < 0.2
 
 
-async def test_without_a_window_nobody_waits() -> None:
+async def test_a_window_of_no_length_closes_at_once() -> None:
     arrivals = Arrivals(0.0)
     await BatchWindow(arrivals.count, 0.0, 0.0, lambda: arrivals.now, arrivals.sleep).gather()
     assert arrivals.now == 0.0

@@ -1,4 +1,4 @@
-"""Refused gangs whose room can be counted: as many are let in as there is room for."""
+"""Refused gangs whose capacity can be counted: as many are admitted as fit."""
 
 import asyncio
 from collections.abc import Sequence
@@ -38,45 +38,45 @@ def by_name(key: GangKey) -> Order:
     return Order(0, True, 2, 0, float(key.name), key)
 
 
-def a_lobby(free: Free, *needs: CapacityNeed) -> CapacityWaitlist:
-    lobby = CapacityWaitlist(by_name, free)
+def a_waitlist(free: Free, *needs: CapacityNeed) -> CapacityWaitlist:
+    waitlist = CapacityWaitlist(by_name, free)
     for key, need in zip(KEYS, needs, strict=False):
-        lobby.add(key, need)
-    return lobby
+        waitlist.add(key, need)
+    return waitlist
 
 
-def test_as_many_are_let_in_as_there_is_room_for_the_first_first() -> None:
-    lobby = a_lobby(Free(16), *([((ONE, 8),)] * 9))
-    assert list(lobby.admit()) == KEYS[:2]
-    assert list(lobby.admit()) == KEYS[2:4]  # those that were let in wait here no longer
+def test_as_many_gangs_are_admitted_as_fit_in_queue_order() -> None:
+    waitlist = a_waitlist(Free(16), *([((ONE, 8),)] * 9))
+    assert list(waitlist.admit()) == KEYS[:2]
+    assert list(waitlist.admit()) == KEYS[2:4]  # admitted gangs are removed
 
 
-def test_kinds_are_counted_as_if_each_were_alone() -> None:
-    lobby = a_lobby(Free(8), ((ONE, 8),), ((TWO, 4),), ((TWO, 5),))
-    assert list(lobby.admit()) == KEYS[:2]
+def test_each_need_is_counted_as_if_it_were_alone() -> None:
+    waitlist = a_waitlist(Free(8), ((ONE, 8),), ((TWO, 4),), ((TWO, 5),))
+    assert list(waitlist.admit()) == KEYS[:2]
 
 
-def test_several_kinds_of_one_gang_must_each_have_room() -> None:
-    lobby = a_lobby(Free(8), ((ONE, 1), (TWO, 4)), ((ONE, 9), (TWO, 1)))
-    assert list(lobby.admit()) == KEYS[:1]
+def test_each_kind_of_pods_of_a_gang_must_fit() -> None:
+    waitlist = a_waitlist(Free(8), ((ONE, 1), (TWO, 4)), ((ONE, 9), (TWO, 1)))
+    assert list(waitlist.admit()) == KEYS[:1]
 
 
-def test_there_is_a_bound_for_kinds_of_needs() -> None:
-    lobby = CapacityWaitlist(by_name, Free())
+def test_the_number_of_different_needs_is_limited() -> None:
+    waitlist = CapacityWaitlist(by_name, Free())
     for number in range(1000):
-        if lobby.has_place(((ONE, number + 1),)):
-            lobby.add(GangKey("default", str(number)), ((ONE, number + 1),))
-    assert not lobby.has_place(((ONE, 5000),))
-    assert lobby.has_place(((ONE, 1),))
-    lobby.discard(GangKey("default", "0"), ((ONE, 1),))
-    assert lobby.has_place(((ONE, 5000),))
+        if waitlist.has_place(((ONE, number + 1),)):
+            waitlist.add(GangKey("default", str(number)), ((ONE, number + 1),))
+    assert not waitlist.has_place(((ONE, 5000),))
+    assert waitlist.has_place(((ONE, 1),))
+    waitlist.discard(GangKey("default", "0"), ((ONE, 1),))
+    assert waitlist.has_place(((ONE, 5000),))
 
 
 def a_gang(*members: object, minimum: int, **fields: object) -> Gang:
     return Gang(GangKey("default", "g"), minimum, tuple(members), 0, 0.0, Objective.BINPACK, 60, **fields)  # type: ignore[arg-type]
 
 
-def test_what_a_gang_needs_is_counted_where_that_tells_enough() -> None:
+def test_the_need_of_a_gang_with_one_kind_of_pods_is_counted() -> None:
     workers, servers = pods("w", 3, {GPU: 1}), pods("s", 1, {"cpu": 1000})
     assert need_of(a_gang(*workers, minimum=2)) == ((workers[0].spec, 2),)
     assert need_of(a_gang(*workers, *servers, minimum=4)) == ((workers[0].spec, 3), (servers[0].spec, 1))
@@ -92,13 +92,13 @@ def test_what_a_gang_needs_is_counted_where_that_tells_enough() -> None:
         a_gang(*pods("w", 2, {GPU: 1}), minimum=2, role_minimums=(("", 1),)),
     ],
 )
-def test_where_rules_or_choices_matter_it_takes_a_search(gang: Gang) -> None:
+def test_the_need_of_a_gang_with_rules_or_choices_is_not_counted(gang: Gang) -> None:
     assert need_of(gang) is None
 
 
 @settings(max_examples=80)
 @given(cases(most_roles=1, most_pods=6))
-def test_counting_is_what_a_search_finds_for_one_kind(record: Case) -> None:
+def test_counting_agrees_with_a_search_for_one_kind_of_pods(record: Case) -> None:
     gang = [replace(pod, spec=replace(pod.spec, host_ports=())) for pod in record.gang]
     view = ClusterView()
     for each in record.cluster.nodes:
@@ -129,19 +129,19 @@ def refuse(queue: GangQueue, key: GangKey, need: CapacityNeed) -> None:
     queue.requeue(key, Requeue.refused(GPUS, need=need, is_capacity_assumed=False), seen=queue.changes)
 
 
-async def test_whoever_has_been_refused_many_times_is_due_at_once_when_there_is_room() -> None:
+async def test_a_gang_that_was_refused_many_times_is_due_at_once_when_it_fits() -> None:
     free, clock = Free(), Clock(1000.0)
     queue = a_queue(free, clock)
     for _ in range(8):
         refuse(queue, KEYS[0], ((ONE, 4),))
     queue.observe(Freed(["gpu"]))
-    assert await drained(queue) == []  # not even looked at
+    assert await drained(queue) == []  # not even attempted
     free.gpus = 4
     queue.observe(Freed(["gpu"]))
     assert await drained(queue) == [KEYS[0]]
 
 
-async def test_of_ten_thousand_that_wait_those_are_due_for_whom_there_is_room() -> None:
+async def test_of_ten_thousand_waiting_gangs_only_those_that_fit_are_due() -> None:
     free, clock = Free(), Clock(1000.0)
     queue = a_queue(free, clock)
     keys = [GangKey("default", str(number)) for number in range(10_000)]
@@ -152,7 +152,7 @@ async def test_of_ten_thousand_that_wait_those_are_due_for_whom_there_is_room() 
     assert await drained(queue) == keys[:2]
 
 
-async def test_whoever_is_refused_though_there_is_room_by_count_sits_out_its_pause() -> None:
+async def test_a_gang_that_is_refused_although_it_fits_by_count_stays_in_backoff() -> None:
     free, clock = Free(8), Clock(1000.0)
     queue = a_queue(free, clock)
     refuse(queue, KEYS[0], ((ONE, 4),))
@@ -164,7 +164,7 @@ async def test_whoever_is_refused_though_there_is_room_by_count_sits_out_its_pau
     assert queue.pop() == KEYS[0]
 
 
-async def test_whoever_is_let_in_and_takes_no_seats_leaves_them_to_the_next() -> None:
+async def test_an_admitted_gang_that_is_not_placed_leaves_its_capacity_to_the_next() -> None:
     free, clock = Free(), Clock(1000.0)
     queue = a_queue(free, clock)
     for key in KEYS[:2]:
@@ -177,7 +177,7 @@ async def test_whoever_is_let_in_and_takes_no_seats_leaves_them_to_the_next() ->
     assert await drained(queue) == KEYS[1:2]
 
 
-async def test_room_that_comes_while_one_is_looked_at_is_a_higher_priority_s_first() -> None:
+async def test_capacity_that_is_freed_during_an_attempt_goes_to_a_higher_priority_first() -> None:
     free, clock = Free(), Clock(1000.0)
     high, low = KEYS[:2]
     queue = GangQueue(lambda key: by_name(key)._replace(depth=-1 if key == high else 0), slots=free, clock=clock)
@@ -192,7 +192,7 @@ async def test_room_that_comes_while_one_is_looked_at_is_a_higher_priority_s_fir
     assert queue.pop(beside=low) == high
 
 
-async def test_whoever_changes_while_it_pauses_is_still_due_when_there_is_room() -> None:
+async def test_a_gang_that_changes_during_its_backoff_is_still_due_when_it_fits() -> None:
     free, clock = Free(), Clock(1000.0)
     queue = a_queue(free, clock)
     refuse(queue, KEYS[0], ((ONE, 4),))
@@ -203,7 +203,7 @@ async def test_whoever_changes_while_it_pauses_is_still_due_when_there_is_room()
     assert await drained(queue) == [KEYS[0]]
 
 
-async def test_whoever_is_gone_is_not_let_in() -> None:
+async def test_a_gang_that_is_gone_is_not_admitted() -> None:
     free, clock = Free(), Clock(1000.0)
     queue = a_queue(free, clock)
     refuse(queue, KEYS[0], ((ONE, 4),))

@@ -1,4 +1,4 @@
-"""What is measured of GPUs wakes those who lacked it, and nobody else."""
+"""Changes of GPU metrics wake gangs that lacked the GPUs, and no other gang."""
 
 from collections.abc import Mapping
 from itertools import pairwise
@@ -41,12 +41,12 @@ def table(*measured: Mapping[Measure, float], model: int = 0) -> GpuInventory | 
         (table({}), None, set()),
     ],
 )
-def test_what_may_help_is_what_there_is_more_of(old: GpuInventory | None, new: GpuInventory | None, expected: set[str]) -> None:
+def test_gpu_changes_return_the_keys_of_what_increased(old: GpuInventory | None, new: GpuInventory | None, expected: set[str]) -> None:
     found = GpuChanges().gained(old, new)
     assert {GPU_CHANGES, GPU} & found == expected
 
 
-def test_memory_that_comes_free_little_by_little_wakes_and_so_does_what_had_been_taken_meanwhile() -> None:
+def test_memory_that_is_freed_in_small_steps_wakes_gangs_also_after_it_was_taken() -> None:
     watch, woken = GpuChanges(), []
     free = [1000, 1060, 1063, 1120, 1180, 1184, 600, 640, 664, 680, 700, 728]
     tables = [table({Measure.FREE: each}) for each in free]
@@ -56,7 +56,7 @@ def test_memory_that_comes_free_little_by_little_wakes_and_so_does_what_had_been
     assert woken == [1120, 1184, 664, 728]
 
 
-def test_a_gang_that_gpus_kept_out_waits_for_them_alone() -> None:
+def test_a_gang_blocked_by_gpus_waits_for_gpu_changes_alone() -> None:
     def wake_on(*kinds: Kind) -> WakeUpOn:
         role = RoleExplanation(("p",), 1, 0, tuple((Reason(kind, GPU if kind is Kind.INSUFFICIENT else ""), 1) for kind in kinds))
         return wakes_up_on(Explanation(1, 1, 0, (role,), None, 1), ())
@@ -65,7 +65,7 @@ def test_a_gang_that_gpus_kept_out_waits_for_them_alone() -> None:
     assert wake_on(Kind.GPU_MEMORY_EACH, Kind.INSUFFICIENT) == WakeUpOn(frozenset({GPU_CHANGES, GPU}))
 
 
-def test_measurements_wake_those_who_lack_them_and_not_who_would_take_anything() -> None:
+def test_gpu_changes_wake_gangs_that_lack_gpus_and_not_gangs_that_any_change_may_help() -> None:
     queue = a_queue(Clock())
     for key, wake_on in ((A, WakeUpOn(frozenset({GPU_CHANGES}))), (B, CPU), (C, ANYTHING)):
         queue.mark(key)

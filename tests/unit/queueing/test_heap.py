@@ -1,4 +1,4 @@
-"""A line whose members' places change while they are in it."""
+"""A heap of gangs whose places change while they are in it."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +19,7 @@ class Crowd:
         return Order(self.depths[key], True, 2, 0, 0.0, key)
 
 
-def test_who_is_further_behind_than_when_it_came_goes_there() -> None:
+def test_a_gang_that_has_moved_back_since_its_push_is_moved_at_the_top() -> None:
     crowd = Crowd()
     for key in KEYS[:2]:
         crowd.heap.push(key)
@@ -27,7 +27,7 @@ def test_who_is_further_behind_than_when_it_came_goes_there() -> None:
     assert [crowd.heap.pop(), crowd.heap.pop()] == [KEYS[1], KEYS[0]]
 
 
-def test_who_is_further_to_the_front_is_put_in_again() -> None:
+def test_a_gang_that_has_moved_to_the_front_is_pushed_again() -> None:
     crowd = Crowd()
     for key in KEYS[:2]:
         crowd.heap.push(key)
@@ -47,12 +47,12 @@ STEPS = st.one_of(
 
 
 def entries(heap: LazyHeap) -> int:
-    """How many entries a line keeps."""
+    """Return how many entries a heap keeps."""
     return len(heap._fronts) + sum(len(members.heap) for groups in heap._groups.values() for members in groups.values())
 
 
 @given(st.lists(STEPS, max_size=300))
-def test_the_first_is_always_the_one_with_the_least_place(steps: list[tuple[str, GangKey, int]]) -> None:
+def test_the_first_gang_always_has_the_least_place(steps: list[tuple[str, GangKey, int]]) -> None:
     crowd, members = Crowd(), set[GangKey]()
     for what, key, amount in steps:
         if what == "push":
@@ -73,7 +73,7 @@ def test_the_first_is_always_the_one_with_the_least_place(steps: list[tuple[str,
 
 
 class Tenants:
-    """Gangs of several namespaces with urgencies and ages; a namespace has a debt."""
+    """Gangs of several namespaces with priorities and ages; each namespace has a usage."""
 
     def __init__(self, gangs: list[tuple[str, int, int]]) -> None:
         self.gangs = {GangKey(namespace, str(number)): (priority, created) for number, (namespace, priority, created) in enumerate(gangs)}
@@ -82,7 +82,7 @@ class Tenants:
         self.asked = 0
 
     def place(self, key: GangKey) -> Order:
-        """Gangs stand behind the more urgent ones of their namespace that wait."""
+        """Return a gang's place, behind the waiting gangs of higher priority in its namespace."""
         self.asked += 1
         namespace_priority, created = self.gangs[key]
         others = [self.gangs[other] for other in self.waiting if other.namespace == key.namespace]
@@ -97,7 +97,7 @@ EVENTS = st.lists(st.tuples(st.sampled_from(["come", "go", "owe", "pop"]), st.in
 
 
 @given(GANGS, EVENTS)
-def test_all_gangs_of_a_namespace_move_when_its_debt_or_a_more_urgent_gang_comes_or_goes(
+def test_all_gangs_of_a_namespace_move_when_its_usage_or_a_higher_priority_changes(
     gangs: list[tuple[str, int, int]], events: list[tuple[str, int, int]]
 ) -> None:
     tenants = Tenants(gangs)
@@ -129,8 +129,8 @@ def test_all_gangs_of_a_namespace_move_when_its_debt_or_a_more_urgent_gang_comes
 @given(
     st.lists(st.tuples(st.sampled_from(["push", "discard", "first", "ease", "move"]), st.integers(0, 5), st.integers(0, 5)), max_size=60)
 )
-def test_no_gang_is_lost_also_when_its_place_changes_and_nobody_says_so(steps: list[tuple[str, int, int]]) -> None:
-    """A pod of a gang may be older than those that are known: then the gang stands further to the front of its group."""
+def test_no_gang_is_lost_when_its_place_changes_without_notice(steps: list[tuple[str, int, int]]) -> None:
+    """A new pod of a gang may be older than the known ones: then the gang moves to the front of its group."""
     tenants = Tenants([("x", 0, 3)] * 6)
     heap, keys = LazyHeap(tenants.place), list(tenants.gangs)
     members = set[GangKey]()
@@ -153,7 +153,7 @@ def test_no_gang_is_lost_also_when_its_place_changes_and_nobody_says_so(steps: l
     assert not heap
 
 
-def test_a_change_of_a_namespace_asks_for_the_place_of_its_first_gang_only() -> None:
+def test_promoting_a_namespace_computes_the_place_of_its_first_gang_only() -> None:
     number = 2000
     tenants = Tenants([("x", 0, created) for created in range(number)])
     heap = LazyHeap(tenants.place)

@@ -1,4 +1,4 @@
-"""The place of a gang in the queue, and what a refused one waits for."""
+"""The place of a gang in the queue, and what wakes a refused gang."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -35,19 +35,19 @@ ORDERS = PLACED.map(lambda placed: order_of(placed[0], **placed[1]))
 
 
 def plainly(gang: Outline, standing: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What tells a gang's place, the most important first."""
+    """Return what decides a gang's place, the most important first."""
     heals = gang.is_open and gang.on_member_lost is not OnMemberLost.IGNORE and standing["usage"] == 0
     is_plain = not (heals or standing["is_protected"])
     return -gang.priority, not standing["is_first"], not heals, is_plain, standing["usage"], gang.created, gang.key
 
 
 @given(st.lists(PLACED, max_size=12))
-def test_gangs_stand_by_priority_then_by_what_they_are_owed_then_by_debt_and_age(placed: list[tuple[Outline, Any]]) -> None:
+def test_gangs_rank_by_priority_then_standing_then_usage_then_age(placed: list[tuple[Outline, Any]]) -> None:
     assert sorted(placed, key=lambda each: order_of(each[0], **each[1])[:6]) == sorted(placed, key=lambda each: plainly(*each))
 
 
 @given(ORDERS, ORDERS)
-def test_whoever_goes_first_is_behind_in_no_part_of_the_order(one: Order, other: Order) -> None:
+def test_a_gang_that_ranks_before_another_also_has_the_lesser_keys(one: Order, other: Order) -> None:
     first, second = sorted((one, other))
     for part in ("level_key", "claim_key", "rank_key"):
         assert getattr(first, part) <= getattr(second, part)
@@ -55,7 +55,7 @@ def test_whoever_goes_first_is_behind_in_no_part_of_the_order(one: Order, other:
 
 
 @pytest.mark.parametrize(("promise", "has_lost_one"), [(3, True), (2, False)])
-def test_a_gang_whose_minimum_was_raised_goes_before_nobody_for_that(promise: int, has_lost_one: bool) -> None:
+def test_raising_its_minimum_moves_no_gang_to_the_front(promise: int, has_lost_one: bool) -> None:
     seated = [replace(pod, node_name="node-1", transaction="a", stamped_min_member=promise) for pod in WORKERS[:2]]
     gang = Gang(GangKey("default", "g"), 3, (*seated, WORKERS[2]), 0, 5.0, Objective.BINPACK, 60)
     older = Outline(GangKey("default", "older"), 0, 1.0)
@@ -73,15 +73,15 @@ def an_explanation(*roles: tuple[Reason, ...], shortage: Shortage | None = None)
         (an_explanation((NO_GPU, TAINTED)), {GPU}),
         (an_explanation((TAINTED,)), {None}),
         (an_explanation((TAINTED,), shortage=Shortage("cpu", 4, 2)), {"cpu"}),
-        (an_explanation((NO_GPU,), ()), {GPU, "cpu", "memory"}),  # room for one role may let another move
+        (an_explanation((NO_GPU,), ()), {GPU, "cpu", "memory"}),  # capacity for one role may let another move
         *((an_explanation((NO_GPU, Reason(kind))), {None}) for kind in (Kind.TOPOLOGY, Kind.PORTS, Kind.AVOIDED)),
     ],
 )
-def test_a_refused_gang_awaits_what_could_help(explanation: Explanation, awaited: set[str | None]) -> None:
+def test_a_refused_gang_is_woken_by_what_could_help(explanation: Explanation, awaited: set[str | None]) -> None:
     assert set(wakes_up_on(explanation, [*WORKERS, *SERVERS]).awaited) == awaited
 
 
-def test_a_gang_for_which_a_search_finds_too_few_gpus_waits_for_gpus() -> None:
+def test_a_gang_for_which_a_search_finds_too_few_gpus_is_woken_by_gpus() -> None:
     cluster = snapshot([node("a", {GPU: 2, "cpu": 9000}), node("b", {"cpu": 9000})])
     plan = search(build_problem(WORKERS, 3, cluster, objective=Objective.BINPACK), SearchSettings(), 0)
     assert set(wakes_up_on(plan.explanation, WORKERS).awaited) == {GPU}

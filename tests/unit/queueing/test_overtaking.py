@@ -35,7 +35,7 @@ def a_queue(clock: Clock, *, times: int = 3, seconds: float = 300.0) -> GangQueu
     return queue
 
 
-def test_a_gang_may_be_overtaken_as_often_as_is_set() -> None:
+def test_a_gang_may_be_overtaken_as_often_as_set() -> None:
     queue, key = a_queue(Clock(), times=2), key_of(1)
 
     assert not must_not_be_overtaken(queue, key)
@@ -45,7 +45,7 @@ def test_a_gang_may_be_overtaken_as_often_as_is_set() -> None:
     assert must_not_be_overtaken(queue, key)
 
 
-def test_a_gang_may_be_overtaken_for_as_long_as_is_set() -> None:
+def test_a_gang_may_be_overtaken_for_as_long_as_set() -> None:
     clock = Clock()
     queue, key = a_queue(clock, seconds=300), key_of(1)
     queue.placed(None, [key])
@@ -55,7 +55,7 @@ def test_a_gang_may_be_overtaken_for_as_long_as_is_set() -> None:
     assert must_not_be_overtaken(queue, key)
 
 
-def test_a_gang_that_has_been_placed_may_be_overtaken_anew() -> None:
+def test_a_gang_that_has_been_placed_may_be_overtaken_again() -> None:
     queue, key = a_queue(Clock(), times=1), key_of(1)
     queue.placed(None, [key])
     queue.requeue(key, Requeue.settled())
@@ -63,24 +63,24 @@ def test_a_gang_that_has_been_placed_may_be_overtaken_anew() -> None:
     assert not must_not_be_overtaken(queue, key)
 
 
-def test_a_gang_that_must_not_be_overtaken_comes_before_older_ones_and_in_spite_of_its_pause() -> None:
+def test_a_gang_that_must_not_be_overtaken_goes_first_even_in_backoff() -> None:
     queue = a_queue(Clock(), times=1)
     queue.placed(None, [key_of(2)])
     queue.requeue(key_of(2), Requeue.failed(ANYTHING), seen=queue.changes)
     queue.mark(key_of(1))
     assert queue.peek() == key_of(1)
 
-    queue.observe(Freed())  # something came free for both
+    queue.observe(Freed())  # capacity was freed for both
 
     assert [queue.pop(), queue.pop(), queue.pop()] == [key_of(2), key_of(1), None]
 
 
-@pytest.mark.parametrize("is_pausing", [False, True])
-def test_who_goes_before_is_yielded_to_pause_or_not(is_pausing: bool) -> None:
+@pytest.mark.parametrize("is_in_backoff", [False, True])
+def test_a_gang_that_ranks_before_the_popped_one_outranks_it_even_in_backoff(is_in_backoff: bool) -> None:
     clock = Clock()
     queue = GangQueue(lambda key: Order(-int(key.name[-1]), True, 2, 0, 0.0, key), clock=clock)
     queue.mark(key_of(9))
-    if is_pausing:
+    if is_in_backoff:
         queue.requeue(queue.pop() or key_of(0), Requeue.failed(ANYTHING), seen=queue.changes)
         queue.mark(key_of(9))
     queue.mark(key_of(1))
@@ -93,11 +93,11 @@ ranks = st.lists(st.tuples(st.booleans(), st.integers(-1, 1), st.integers(0, 2),
 
 
 @given(ranks, ranks)
-def test_who_yields_is_not_found_first_again(at_first: list[Rank], later: list[Rank]) -> None:
+def test_a_gang_that_was_put_back_is_not_popped_before_the_gang_that_outranks_it(at_first: list[Rank], later: list[Rank]) -> None:
     # Gangs change while they wait: one that has lost a member goes before others, though it was queued as if it went behind.
     now = at_first
 
-    keys = [GangKey(f"namespace-{number}", "gang") for number in range(4)]  # each with a debt of its own
+    keys = [GangKey(f"namespace-{number}", "gang") for number in range(4)]  # each with a usage of its own
 
     def order(key: GangKey) -> Order:
         return Order(*now[keys.index(key)], 0.0, key)
@@ -113,7 +113,7 @@ def test_who_yields_is_not_found_first_again(at_first: list[Rank], later: list[R
         assert queue.peek() != taken
 
 
-def test_what_is_put_back_is_due_again() -> None:
+def test_a_gang_that_is_put_back_is_due_again() -> None:
     queue = a_queue(Clock())
     for number in (1, 2, 3):
         queue.mark(key_of(number))
@@ -126,7 +126,7 @@ def test_what_is_put_back_is_due_again() -> None:
 
 @given(st.lists(st.lists(st.integers(1, GPUS), max_size=3), min_size=1, max_size=10), st.integers(1, 3))
 @settings(max_examples=40, deadline=None)
-def test_nobody_is_overtaken_more_often_than_is_set_whatever_comes(arrivals: list[list[int]], times: int) -> None:
+def test_no_gang_is_overtaken_more_often_than_set(arrivals: list[list[int]], times: int) -> None:
     queue = a_queue(Clock(), times=times)
     cluster = snapshot([node("node", {"cpu": 64_000, GPU: GPUS})])
     size: dict[GangKey, int] = {}
@@ -139,7 +139,7 @@ def test_nobody_is_overtaken_more_often_than_is_set_whatever_comes(arrivals: lis
             size[key] = gpus
             waiting.append(key)
         waiting.sort(key=lambda key: (not must_not_be_overtaken(queue, key), key))
-        # Everybody who was placed has gone by the next round.
+        # All placed gangs are gone by the next round.
         gangs = [
             Waiting(
                 pods(key.name, size[key], {GPU: 1}),
@@ -161,14 +161,14 @@ def test_nobody_is_overtaken_more_often_than_is_set_whatever_comes(arrivals: lis
     assert not waiting
 
 
-def test_a_gang_in_a_pause_is_overtaken_no_more_often_than_is_set() -> None:
+def test_a_gang_in_backoff_is_passed_no_more_often_than_set() -> None:
     clock = Clock()
     queue, old = a_queue(clock), key_of(1)
     for _ in range(4):
         queue.requeue(old, Requeue.refused(ANYTHING, is_capacity_assumed=False), seen=queue.changes)
     young = []
     for number in range(2, 9):
-        queue.observe(Freed())  # something came free for both, and the old one sits out its pause
+        queue.observe(Freed())  # capacity was freed for both, and the old one sits out its pause
         queue.mark(key_of(number))
         taken = queue.pop()
         if taken is None or taken == old:
@@ -179,7 +179,7 @@ def test_a_gang_in_a_pause_is_overtaken_no_more_often_than_is_set() -> None:
     assert young == [key_of(2), key_of(3), key_of(4)]
 
 
-def test_of_many_in_a_pause_the_oldest_that_may_be_overtaken_is() -> None:
+def test_of_many_gangs_in_backoff_the_oldest_that_may_be_passed_is() -> None:
     queue = a_queue(Clock(), times=1)
     for number in (2, 3, 9):
         queue.requeue(key_of(number), Requeue.failed(ANYTHING), seen=queue.changes)
@@ -189,7 +189,7 @@ def test_of_many_in_a_pause_the_oldest_that_may_be_overtaken_is() -> None:
     assert [number for number in (2, 3, 9) if must_not_be_overtaken(queue, key_of(number))] == [2, 3]
 
 
-def test_a_gang_that_went_first_after_its_pause_and_did_not_fit_is_one_of_many_again() -> None:
+def test_a_passed_gang_that_went_first_and_did_not_fit_may_be_passed_again() -> None:
     queue, old = a_queue(Clock(), times=1), key_of(1)
     queue.requeue(old, Requeue.failed(ANYTHING), seen=queue.changes)
     queue.observe(Freed())
@@ -199,7 +199,7 @@ def test_a_gang_that_went_first_after_its_pause_and_did_not_fit_is_one_of_many_a
     assert not must_not_be_overtaken(queue, old)
 
 
-def test_a_gang_that_was_overtaken_where_it_would_have_fitted_stays_first_until_it_is_placed() -> None:
+def test_an_overtaken_gang_that_would_have_fitted_stays_first_until_it_is_placed() -> None:
     queue, old = a_queue(Clock(), times=1), key_of(1)
     queue.placed(None, [old])
     queue.requeue(old, Requeue.failed(ANYTHING), seen=queue.changes)

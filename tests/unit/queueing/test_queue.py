@@ -1,4 +1,4 @@
-"""Who is due, and when a refused one is worth another look."""
+"""Which gangs are due, and when a refused gang is worth another attempt."""
 
 import asyncio
 from typing import Any
@@ -28,7 +28,7 @@ def test_a_gang_marked_often_is_due_once() -> None:
     assert drain(queue) == [A]
 
 
-async def test_a_gang_of_which_an_older_member_comes_moves_to_the_front() -> None:
+async def test_a_gang_that_gets_an_older_member_moves_to_the_front() -> None:
     created = {A: 2.0, B: 1.0}
     queue = GangQueue(lambda key: Order(0, True, 2, 0, created[key], key))
     for key in created:
@@ -39,7 +39,7 @@ async def test_a_gang_of_which_an_older_member_comes_moves_to_the_front() -> Non
     assert drain(queue) == [A, B]
 
 
-async def test_whoever_waits_for_gangs_that_move_does_not_wait_for_those_that_move_meanwhile() -> None:
+async def test_draining_moved_gangs_does_not_wait_for_gangs_that_move_meanwhile() -> None:
     queue = GangQueue(lambda key: Order(0, True, 2, 0, 0.0, key))
     queue.mark(A)
     marks = 0
@@ -58,7 +58,7 @@ async def test_whoever_waits_for_gangs_that_move_does_not_wait_for_those_that_mo
     await marking
 
 
-def test_a_gang_that_has_gone_while_it_was_attempted_is_due_to_be_forgotten() -> None:
+def test_a_gang_that_went_during_its_attempt_is_due_to_be_forgotten() -> None:
     queue = GangQueue(lambda key: Order(0, True, 2, 0, 0.0, key), exists=lambda key: False)
     seen = queue.changes
     queue.observe(Freed())
@@ -77,7 +77,7 @@ def test_a_refused_gang_waits_for_the_resource_it_lacked() -> None:
     assert drain(queue) == [A]
 
 
-def test_a_change_of_a_node_wakes_everybody() -> None:
+def test_a_change_of_a_node_wakes_all_gangs() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock)
     queue.requeue(A, Requeue.failed(WakeUpOn(frozenset({"cpu"}))), seen=queue.changes)
@@ -87,7 +87,7 @@ def test_a_change_of_a_node_wakes_everybody() -> None:
     assert drain(queue) == [A, B]
 
 
-def test_capacity_that_came_free_during_the_attempt_is_not_slept_over() -> None:
+def test_capacity_that_is_freed_during_an_attempt_wakes_the_gang() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock)
     seen = queue.changes
@@ -97,7 +97,7 @@ def test_capacity_that_came_free_during_the_attempt_is_not_slept_over() -> None:
     assert drain(queue) == [A]
 
 
-def test_a_forgotten_event_is_made_up_for_by_a_slow_flush() -> None:
+def test_a_missed_event_is_made_up_for_by_a_slow_flush() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock)
     queue.requeue(A, Requeue.failed(WakeUpOn(frozenset({"cpu"}))), seen=queue.changes)
@@ -107,7 +107,7 @@ def test_a_forgotten_event_is_made_up_for_by_a_slow_flush() -> None:
     assert drain(queue) == [A]
 
 
-def test_sizes_tell_where_gangs_wait() -> None:
+def test_sizes_count_active_backoff_and_unschedulable_gangs() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock)
     queue.mark(A)
@@ -127,7 +127,7 @@ async def test_waiting_ends_when_a_gang_is_marked() -> None:
         await waiting
 
 
-def test_what_comes_free_during_each_attempt_keeps_the_others_waiting_once_only() -> None:
+def test_capacity_that_is_freed_during_each_attempt_delays_other_gangs_once_only() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock, {A: 10})
     for key in (A, B):
@@ -136,14 +136,14 @@ def test_what_comes_free_during_each_attempt_keeps_the_others_waiting_once_only(
     for _ in range(3):
         turns.append(queue.pop())
         seen = queue.changes
-        queue.observe(Freed(["cpu"]))  # somebody else's pod ends while A is searched for
+        queue.observe(Freed(["cpu"]))  # a pod of another gang ends while A is searched for
         queue.requeue(A, Requeue.failed(WakeUpOn(frozenset({"cpu"}))), seen=seen)
     assert turns == [A, A, B]
     clock.now += 60
     assert queue.pop() == A
 
 
-def test_who_must_share_a_rack_may_be_helped_by_anything_that_comes_free_in_another() -> None:
+def test_a_gang_that_must_share_a_rack_is_woken_by_any_freed_resource() -> None:
     racks = [node(name, {"cpu": 12, "memory": memory}, labels={"rack": name}) for name, memory in (("a", 64), ("b", 12), ("c", 64))]
     used = {"a": {"cpu": 6}, "b": {"memory": 12}, "c": {"cpu": 6}}
     gang = pods("worker", 2, {"cpu": 6, "memory": 6})
@@ -158,7 +158,7 @@ def test_who_must_share_a_rack_may_be_helped_by_anything_that_comes_free_in_anot
         assert wake_on.anything or wake_on.resources & used[emptied].keys()
 
 
-async def test_of_thousands_that_are_woken_at_once_the_first_are_due_and_soon_all() -> None:
+async def test_of_thousands_of_woken_gangs_the_first_are_due_at_once_and_the_others_soon() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock)
     keys = [GangKey("default", f"g{number:05d}") for number in range(5000)]
@@ -171,7 +171,7 @@ async def test_of_thousands_that_are_woken_at_once_the_first_are_due_and_soon_al
     assert queue.sizes() == {"active": 0, "backoff": 0, "unschedulable": 0}
 
 
-async def test_whoever_waits_for_a_gang_finds_all_that_were_woken() -> None:
+async def test_wait_returns_when_all_woken_gangs_are_due() -> None:
     queue = a_queue(Clock(1000.0))
     keys = [GangKey("default", f"g{number:05d}") for number in range(2500)]
     for key in keys:
@@ -181,7 +181,7 @@ async def test_whoever_waits_for_a_gang_finds_all_that_were_woken() -> None:
     assert drain(queue) == keys
 
 
-def test_who_lacks_something_else_is_not_even_looked_at() -> None:
+def test_freeing_a_resource_does_not_visit_gangs_that_lack_another() -> None:
     asked = []
 
     def exists(key: GangKey) -> bool:
@@ -209,7 +209,7 @@ def test_who_lacks_something_else_is_not_even_looked_at() -> None:
         max_size=20,
     )
 )
-def test_what_is_known_of_those_that_are_parked_goes_with_them(history: list[tuple[object, ...]]) -> None:
+def test_the_index_of_unschedulable_gangs_has_no_entry_of_gangs_that_left(history: list[tuple[object, ...]]) -> None:
     queue = a_queue(Clock(1000.0))
     for event in history:
         match event:
@@ -231,7 +231,7 @@ def test_what_is_known_of_those_that_are_parked_goes_with_them(history: list[tup
 
 
 @pytest.mark.parametrize("need", [None, (("pod", 1),)])
-def test_room_that_comes_while_a_gang_is_searched_for_is_not_slept_over_whatever_its_pauses(need: Any) -> None:
+def test_capacity_that_is_freed_during_a_search_makes_the_gang_due_whatever_its_backoff(need: Any) -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock)
     for _ in range(6):
@@ -242,13 +242,13 @@ def test_room_that_comes_while_a_gang_is_searched_for_is_not_slept_over_whatever
     clock.now += 0.1
     queue.requeue(A, Requeue.refused(CPU, need=need, is_capacity_assumed=False), seen=seen)
     assert drain(queue) == [A]
-    assert failures_of(queue, A) == attempts  # on what is there now it hasn't failed
+    assert failures_of(queue, A) == attempts  # the gang hasn't failed on the current cluster
     queue.observe(Freed({"cpu"}))
     queue.requeue(A, Requeue.refused(CPU, need=need, is_capacity_assumed=False), seen=seen)
-    assert drain(queue) == []  # or it would keep others waiting on a busy cluster
+    assert drain(queue) == []  # else the gang would delay others on a busy cluster
 
 
-async def test_however_many_gangs_there_is_room_for_they_come_a_few_at_a_stretch() -> None:
+async def test_admitting_many_gangs_does_not_block_the_event_loop() -> None:
     """So that the event loop is never held up by all of them."""
     places = 0
 
@@ -274,7 +274,7 @@ async def test_however_many_gangs_there_is_room_for_they_come_a_few_at_a_stretch
     assert [queue.pop() for _ in keys] == keys
 
 
-async def test_however_many_gangs_were_refused_by_what_is_given_back_they_are_looked_at_a_few_at_a_stretch() -> None:
+async def test_returning_assumed_capacity_to_many_refused_gangs_does_not_block_the_event_loop() -> None:
     clock = Clock(1000.0)
     queue = GangQueue(lambda key: Order(0, True, 2, 0, float(key.name), key), clock=clock)
     keys = [GangKey("default", str(number)) for number in range(3000)]

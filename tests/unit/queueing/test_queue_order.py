@@ -1,4 +1,4 @@
-"""Which gang is next: priorities, debts, and who may be passed."""
+"""Which gang is next: priorities, usage, and which gangs may be passed."""
 
 import pytest
 
@@ -12,7 +12,7 @@ from tests.unit.queueing.queues import CPU, A, B, C, a_queue, a_queue_by_usage, 
 from tests.unit.scheduling.clocks import Clock
 
 
-def test_whoever_was_taken_out_passes_nobody_of_a_higher_priority_who_sits_out_a_pause() -> None:
+def test_a_popped_gang_does_not_pass_a_higher_priority_in_backoff() -> None:
     queue = a_queue(Clock(1000.0), {C: 10})
     for key in (B, C):
         queue.mark(key)
@@ -34,12 +34,10 @@ def test_higher_priority_comes_first_then_name() -> None:
     assert drain(queue) == [C, A, B]
 
 
-@pytest.mark.parametrize(("high", "half_bound"), [(10, None), (0, B), (0, None)])
-def test_a_pause_lets_pass_nobody_of_lower_priority_nor_without_a_seat_when_something_came_free_for_both(
-    high: int, half_bound: GangKey | None
-) -> None:
+@pytest.mark.parametrize(("high", "partially_bound"), [(10, None), (0, B), (0, None)])
+def test_a_woken_gang_in_backoff_is_not_passed_by_lower_priorities_nor_by_unbound_gangs(high: int, partially_bound: GangKey | None) -> None:
     clock = Clock(1000.0)
-    queue = a_queue(clock, {B: high}, half_bound)
+    queue = a_queue(clock, {B: high}, partially_bound)
     for _ in range(3):
         queue.requeue(B, Requeue.failed(WakeUpOn(frozenset({"cpu"}))), seen=queue.changes)
     queue.requeue(A, Requeue.failed(WakeUpOn(frozenset({"cpu"}))), seen=queue.changes)
@@ -50,12 +48,12 @@ def test_a_pause_lets_pass_nobody_of_lower_priority_nor_without_a_seat_when_some
     queue.observe(Freed(["cpu"]))
     assert drain(queue) == []
     clock.now += 2
-    assert drain(queue) == ([B, A] if high or half_bound else [A])
+    assert drain(queue) == ([B, A] if high or partially_bound else [A])
     clock.now += 2
-    assert drain(queue) == ([] if high or half_bound else [B])
+    assert drain(queue) == ([] if high or partially_bound else [B])
 
 
-def test_a_gang_whose_place_is_further_behind_than_when_it_was_marked_goes_there() -> None:
+def test_a_gang_that_has_moved_back_since_it_was_marked_goes_there() -> None:
     priorities = {A: 10}
     queue = a_queue(Clock(1000.0), priorities)
     for key in (A, B, C):
@@ -65,14 +63,14 @@ def test_a_gang_whose_place_is_further_behind_than_when_it_was_marked_goes_there
     assert drain(queue) == [B, C, A]
 
 
-def test_those_in_debt_go_behind_younger_ones_of_their_priority() -> None:
+def test_gangs_of_a_namespace_with_much_usage_go_behind_younger_ones_of_their_priority() -> None:
     queue = a_queue_by_usage(Clock(1000.0), {"evil": 2})
     for key in (gang_of("evil", 1), gang_of("evil", 2), gang_of("team", 3)):
         queue.mark(key)
     assert drain(queue) == [gang_of("team", 3), gang_of("evil", 1), gang_of("evil", 2)]
 
 
-def test_a_debt_that_is_run_into_while_they_wait_counts_and_so_does_one_that_is_gone() -> None:
+def test_usage_that_rises_or_fades_while_gangs_wait_counts() -> None:
     usages: dict[str, int] = {}
     queue = a_queue_by_usage(Clock(1000.0), usages)
     for key in (gang_of("evil", 1), gang_of("team", 3), gang_of("evil", 2), gang_of("team", 4)):
@@ -86,7 +84,7 @@ def test_a_debt_that_is_run_into_while_they_wait_counts_and_so_does_one_that_is_
     assert drain(queue) == [gang_of("evil", 1), gang_of("evil", 2), gang_of("team", 4)]
 
 
-def test_one_in_debt_is_passed_as_often_as_gangs_may_be_overtaken_and_then_goes_first_once() -> None:
+def test_a_gang_with_usage_is_passed_as_often_as_set_and_then_goes_first_once() -> None:
     queue = a_queue_by_usage(Clock(1000.0), {"evil": 1})
     old = gang_of("evil", 1)
     queue.mark(old)
@@ -105,14 +103,14 @@ def test_one_in_debt_is_passed_as_often_as_gangs_may_be_overtaken_and_then_goes_
     assert not must_not_be_overtaken(queue, old)
 
 
-def test_a_debt_never_puts_anybody_behind_a_lower_priority_nor_behind_those_that_may_be_overtaken_still() -> None:
+def test_usage_puts_no_gang_behind_a_lower_priority_nor_a_protected_gang_behind_others() -> None:
     queue = a_queue_by_usage(Clock(1000.0), {"evil": 6}, protected={gang_of("evil", 9)})
     for key in (gang_of("team", 1), gang_of("evil", 9)):
         queue.mark(key)
     assert queue.pop() == gang_of("evil", 9)
 
 
-def test_debts_that_come_and_go_leave_no_entries_behind() -> None:
+def test_usage_that_changes_leaves_no_outdated_entries() -> None:
     usages: dict[str, int] = {}
     queue = a_queue_by_usage(Clock(1000.0), usages)
     for number in range(20):
@@ -128,7 +126,7 @@ def test_debts_that_come_and_go_leave_no_entries_behind() -> None:
     assert drain(queue) == [*(gang_of("evil", number) for number in range(20)), gang_of("team", 99)]
 
 
-def test_who_fails_again_and_again_though_there_is_room_lets_lower_priorities_pass() -> None:
+def test_a_gang_that_fails_again_and_again_despite_capacity_is_passed_by_lower_priorities() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock, {A: 10})
     for times in range(1, 5):
@@ -138,7 +136,7 @@ def test_who_fails_again_and_again_though_there_is_room_lets_lower_priorities_pa
         assert drain(queue) == ([A, B] if times <= 3 else [B])
 
 
-def test_a_gang_is_looked_at_when_it_is_wanted_first() -> None:
+def test_a_gang_is_due_at_the_earliest_time_set() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock, {A: 10})
     queue.requeue(A, Requeue.again(2))
@@ -147,7 +145,7 @@ def test_a_gang_is_looked_at_when_it_is_wanted_first() -> None:
     assert drain(queue) == [A]
 
 
-async def test_what_comes_free_before_a_gang_is_looked_at_again_is_not_left_to_lower_ones() -> None:
+async def test_capacity_that_is_freed_before_a_retry_is_not_left_to_lower_priorities() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock, {A: 10})
     queue.mark(A)
@@ -161,7 +159,7 @@ async def test_what_comes_free_before_a_gang_is_looked_at_again_is_not_left_to_l
     assert drain(queue) == [A, B]
 
 
-def test_whoever_is_seated_passes_only_gangs_of_its_own_priority() -> None:
+def test_a_placed_gang_passes_only_gangs_of_its_own_priority() -> None:
     clock = Clock(1000.0)
     queue = GangQueue(lambda key: Order(0 if key in (A, C) else -10, True, 2, 0, float(ord(key.name)), key), clock=clock)
     for key in (A, B):
@@ -173,7 +171,7 @@ def test_whoever_is_seated_passes_only_gangs_of_its_own_priority() -> None:
     assert [queue._known(key).passed > 0 for key in (A, B)] == [True, False]
 
 
-def test_how_long_a_gang_has_been_overtaken_is_counted_from_the_first_time() -> None:
+def test_the_time_of_overtaking_is_counted_from_the_first_time() -> None:
     clock = Clock(1000.0)
     queue = GangQueue(lambda key: Order(0, True, 2, 0, 0.0, key), overtaking=Overtaking(100, 50.0), clock=clock)
     for _ in range(3):
@@ -182,13 +180,13 @@ def test_how_long_a_gang_has_been_overtaken_is_counted_from_the_first_time() -> 
     assert must_not_be_overtaken(queue, A)
 
 
-async def test_a_gang_that_moves_to_the_front_in_its_pause_goes_first() -> None:
+async def test_a_gang_that_moves_to_the_front_in_backoff_goes_first() -> None:
     made = {A: 2.0, B: 3.0}
     queue = GangQueue(lambda key: Order(0 if key == C else -10, True, 0, 0, made.get(key, 0.0), key), clock=Clock(1000.0))
     for key in (A, B):
         queue.requeue(key, Requeue.refused(CPU, is_capacity_assumed=False), seen=queue.changes)
     queue.observe(Freed({"cpu"}))
-    queue.mark(C)  # of a lower priority: A and B go before it, pause or not
+    queue.mark(C)  # of a lower priority: A and B go before it, in backoff or not
     made[B] = 1.0
     queue.promote({"default": [B]})
     await queue.drain()

@@ -1,4 +1,4 @@
-"""Where gangs stand: by what is remembered of them, and what their namespaces owe."""
+"""The places of gangs: by their records, and the search time that their namespaces have used."""
 
 import asyncio
 from dataclasses import replace
@@ -46,7 +46,7 @@ class Scene:
         return min(A, B, key=self.ranks.place)
 
 
-def test_the_older_goes_first_unless_the_other_is_half_bound_by_us() -> None:
+def test_the_older_gang_goes_first_unless_we_left_the_other_partially_bound() -> None:
     scene = Scene()
     assert scene.first() == B
     scene.records.partial_bind(A).state = KeptOpen()
@@ -55,7 +55,7 @@ def test_the_older_goes_first_unless_the_other_is_half_bound_by_us() -> None:
     assert scene.first() == A
 
 
-def test_whoever_was_overtaken_often_enough_goes_first_and_whoever_owes_search_time_last() -> None:
+def test_a_gang_overtaken_often_enough_goes_first_and_one_with_search_time_usage_last() -> None:
     scene = Scene()
     scene.records.of(A).queue.passed = 3
     assert scene.first() == A
@@ -64,7 +64,7 @@ def test_whoever_was_overtaken_often_enough_goes_first_and_whoever_owes_search_t
     assert scene.first() == A
 
 
-def test_a_gang_that_is_gone_is_due_at_once_and_one_under_way_is_not_looked_up() -> None:
+def test_a_gang_that_is_gone_is_due_at_once_and_one_with_a_task_is_not_read() -> None:
     scene = Scene()
     gone = GangKey("default", "gone")
     assert scene.ranks.place(gone) == order_of_gone(gone)
@@ -77,7 +77,7 @@ def test_partially_bound_gangs_go_first_until_their_namespace_has_kept_others_wa
     scene = Scene()
     scene.records.partial_bind(A).state = Finishing(5.0)
     scene.shares.charge("default", 10.0)
-    assert scene.first() == A  # whatever its namespace has used of the searches
+    assert scene.first() == A  # whatever search time its namespace has used
     scene.ranks.firsts.charge("default", 1.5 * MUCH_SECONDS)
     assert scene.first() == B
     scene.clock.now += 60.0
@@ -85,7 +85,7 @@ def test_partially_bound_gangs_go_first_until_their_namespace_has_kept_others_wa
     assert scene.ranks.promote() == {"default"}
 
 
-async def test_gangs_that_say_they_were_cut_off_keep_another_namespaces_gang_waiting_for_two_seconds_at_most() -> None:
+async def test_gangs_with_forged_stamps_delay_another_namespaces_gang_by_two_seconds_at_most() -> None:
     """However many there are, and though they are older; each takes a tenth of a second here."""
     async with World(cpus=500) as world:
         names = [f"evil-{number}" for number in range(60)]

@@ -1,4 +1,4 @@
-"""What a waiting gang was told is true a few seconds after others took or freed capacity, and telling it costs little."""
+"""The message of a waiting gang is up to date a few seconds after capacity was taken or freed, at a low cost."""
 
 import asyncio
 from collections.abc import Callable
@@ -21,12 +21,12 @@ from tests.unit.scheduling.schedulers import World
 
 
 def a_foreign_pod(name: str, cpus: int, on: str = "n") -> Pod:
-    """A pod that another scheduler has bound."""
+    """Return a pod that another scheduler has bound."""
     return replace(pods(name, 1, {"cpu": cpus * 1000})[0], scheduler_name="default-scheduler", node_name=on, phase="Running")
 
 
 async def pass_time(world: World, seconds: float) -> None:
-    """Let the scheduler run for so long."""
+    """Run the scheduler for so many seconds."""
     ends = world.now + seconds
     while world.now < ends - 1e-6:
         with suppress(TimeoutError):
@@ -68,7 +68,7 @@ COUNTED, WITH_PORTS = {}, {"host_ports": (HostPort("", "TCP", 80),)}
 @pytest.mark.parametrize("asks", [COUNTED, WITH_PORTS], ids=["counted", "with_ports"])
 @pytest.mark.parametrize("failures", [1, 8])
 @pytest.mark.parametrize("change", [bind_another, bind_a_foreign_pod, free_some, free_and_take, shrink, grow])
-async def test_a_waiting_gang_is_told_within_five_seconds_what_others_left_of_capacity(
+async def test_the_message_of_a_waiting_gang_is_up_to_date_within_five_seconds(
     change: Callable[[World], None], failures: int, asks: dict[str, object]
 ) -> None:
     async with World(cpus=8) as world:
@@ -84,15 +84,15 @@ async def test_a_waiting_gang_is_told_within_five_seconds_what_others_left_of_ca
         await pass_time(world, 2.0)
         change(world)
         await pass_time(world, 5.0)
-        told = world.said(key)
+        message = world.said(key)
         world.queue.mark(key)
         world.now += 60.0
         await pass_time(world, 0.1)
         assert before
-        assert told == world.said(key)
+        assert message == world.said(key)
 
 
-async def test_while_nothing_changes_nobody_is_looked_at() -> None:
+async def test_without_changes_no_gang_is_refreshed() -> None:
     async with World(cpus=1) as world:
         world.add("g", 2)
         await pass_time(world, 5.0)
@@ -101,7 +101,7 @@ async def test_while_nothing_changes_nobody_is_looked_at() -> None:
         assert len(world.searched.asked) == asked
 
 
-async def test_a_cluster_that_changes_all_the_time_has_a_gang_looked_at_once_a_second_and_its_pause_goes_on() -> None:
+async def test_on_a_busy_cluster_a_gang_is_refreshed_once_a_second_and_its_backoff_goes_on() -> None:
     async with World(cpus=1) as world:
         key = world.add("g", 2)
         await pass_time(world, 0.1)
@@ -119,14 +119,14 @@ def refuse(queue: GangQueue, key: GangKey) -> None:
 
 
 async def due(queue: GangQueue) -> GangKey | None:
-    """The first gang that is due without any time passing."""
+    """Return the first gang that is due without any time passing."""
     with suppress(TimeoutError):
         async with asyncio.timeout(0):
             await queue.wait()
     return queue.peek()
 
 
-async def test_the_oldest_message_is_looked_into_first_and_one_after_another() -> None:
+async def test_messages_are_refreshed_one_after_another_the_oldest_first() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock)
     for key in (B, C, A):
@@ -148,7 +148,7 @@ async def test_the_oldest_message_is_looked_into_first_and_one_after_another() -
     assert failures_of(queue, A) == 1
 
 
-async def test_gangs_that_are_due_go_before_those_that_are_only_told() -> None:
+async def test_due_gangs_go_before_gangs_that_are_only_refreshed() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock)
     queue.mark(A)
@@ -161,7 +161,7 @@ async def test_gangs_that_are_due_go_before_those_that_are_only_told() -> None:
     assert await due(queue) == A
 
 
-async def test_a_gang_that_was_refused_while_others_took_capacity_is_looked_at_again() -> None:
+async def test_a_gang_that_was_refused_while_others_took_capacity_is_refreshed() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock)
     queue.mark(A)
@@ -173,7 +173,7 @@ async def test_a_gang_that_was_refused_while_others_took_capacity_is_looked_at_a
     assert await due(queue) == A
 
 
-async def test_a_pause_after_failures_is_not_cut_short_by_looks_that_are_for_the_message() -> None:
+async def test_a_backoff_after_failures_is_not_shortened_by_refreshes() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock)
     for _ in range(5):
@@ -192,7 +192,7 @@ async def test_a_pause_after_failures_is_not_cut_short_by_looks_that_are_for_the
 
 
 @pytest.mark.parametrize("ending", ["fail", "settle", "forget"])
-async def test_a_gang_whose_message_tells_of_no_capacity_is_not_looked_at(ending: str) -> None:
+async def test_a_gang_whose_message_is_not_about_capacity_is_not_refreshed(ending: str) -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock)
     queue.mark(A)
@@ -209,82 +209,82 @@ async def test_a_gang_whose_message_tells_of_no_capacity_is_not_looked_at(ending
     assert await due(queue) is None
 
 
-class Told:
-    """Gangs that were refused after looks of so many seconds."""
+class Refused:
+    """Gangs that were refused after attempts of so many seconds."""
 
     def __init__(self) -> None:
         self.clock, self.records = Clock(1000.0), GangRecords()
-        self.retelling = MessageRefresh(lambda key: self.records.of(key).queue, self.clock)
+        self.refresh = MessageRefresh(lambda key: self.records.of(key).queue, self.clock)
 
     def state(self, key: GangKey) -> QueueState:
         return self.records.of(key).queue
 
     def look(self, key: GangKey, seconds: float = 0.0) -> None:
-        self.retelling.looks(self.state(key))
+        self.refresh.looks(self.state(key))
         self.clock.now += seconds
-        self.retelling.refused(key, self.state(key))
+        self.refresh.refused(key, self.state(key))
 
 
-def test_looks_for_messages_take_a_quarter_of_the_time_at_most() -> None:
-    told, keys = Told(), [GangKey("default", str(number)) for number in range(1000)]
+def test_refreshes_take_a_quarter_of_the_time_at_most() -> None:
+    refused, keys = Refused(), [GangKey("default", str(number)) for number in range(1000)]
     for key in keys:
-        told.look(key)
-    began, looked = told.clock.now, 0.0
-    while told.clock.now < began + 30.0:
-        told.retelling.changed()
-        key = told.retelling.take()
+        refused.look(key)
+    began, looked = refused.clock.now, 0.0
+    while refused.clock.now < began + 30.0:
+        refused.refresh.changed()
+        key = refused.refresh.take()
         if key is None:
-            told.clock.now += 0.01
+            refused.clock.now += 0.01
         else:
-            told.look(key, 0.1)
+            refused.look(key, 0.1)
             looked += 0.1
     assert 6.0 < looked <= 8.0
 
 
-def test_a_gang_whose_look_takes_long_keeps_no_others_from_being_told() -> None:
-    told, small = Told(), [GangKey("default", str(number)) for number in range(20)]
+def test_a_gang_whose_attempt_takes_long_does_not_delay_other_refreshes() -> None:
+    refused, small = Refused(), [GangKey("default", str(number)) for number in range(20)]
     for number in range(50):
-        told.look(GangKey("default", f"hard-{number}"), 1.0)
+        refused.look(GangKey("default", f"hard-{number}"), 1.0)
     for key in small:
-        told.look(key)
-    told.clock.now += 5.0
-    told.retelling.changed()
-    began, taken = told.clock.now, []
-    while told.clock.now < began + 2.0:
-        if (key := told.retelling.take()) is not None:
+        refused.look(key)
+    refused.clock.now += 5.0
+    refused.refresh.changed()
+    began, taken = refused.clock.now, []
+    while refused.clock.now < began + 2.0:
+        if (key := refused.refresh.take()) is not None:
             taken.append(key)
-            told.look(key, 0.001)
-        told.clock.now += 0.01
+            refused.look(key, 0.001)
+        refused.clock.now += 0.01
     assert sorted(taken) == sorted(small)
 
 
-def test_a_gang_whose_look_takes_long_is_looked_at_once_a_minute() -> None:
-    told = Told()
-    told.look(A, 1.0)
-    told.retelling.changed()
-    told.clock.now += 58.0
-    assert told.retelling.take() is None
-    told.clock.now += 1.0
-    assert told.retelling.take() == A
+def test_a_gang_whose_attempt_takes_long_is_refreshed_once_a_minute() -> None:
+    refused = Refused()
+    refused.look(A, 1.0)
+    refused.refresh.changed()
+    refused.clock.now += 58.0
+    assert refused.refresh.take() is None
+    refused.clock.now += 1.0
+    assert refused.refresh.take() == A
 
 
-def test_changes_cost_the_same_however_many_gangs_wait_and_what_is_over_leaves_nothing_behind() -> None:
-    told = Told()
+def test_changes_cost_the_same_however_many_gangs_wait_and_leave_no_outdated_entries() -> None:
+    refused = Refused()
     for number in range(1000):
-        told.look(GangKey("default", str(number)))
+        refused.look(GangKey("default", str(number)))
     asked = 0
 
     def state_of(key: GangKey) -> QueueState:
         nonlocal asked
         asked += 1
-        return told.state(key)
+        return refused.state(key)
 
-    told.retelling._state_of = state_of
+    refused.refresh._state_of = state_of
     for _ in range(1000):
-        told.retelling.changed()
-        assert told.retelling.seconds is not None
+        refused.refresh.changed()
+        assert refused.refresh.seconds is not None
     assert asked <= 3000
     for _ in range(100):
         for number in range(100):
-            told.look(GangKey("default", str(number)))
-    assert sum(map(len, told.retelling._looks.values())) < 3000
+            refused.look(GangKey("default", str(number)))
+    assert sum(map(len, refused.refresh._looks.values())) < 3000

@@ -1,4 +1,4 @@
-"""Search time that was used lately is remembered, and no name for longer than that."""
+"""Search time of the last minutes is kept, and no namespace for longer than that."""
 
 import pytest
 from hypothesis import given
@@ -8,7 +8,7 @@ from allaboard.queueing.search_time import MUCH_SECONDS, SearchTime
 from tests.unit.scheduling.clocks import Clock
 
 
-def test_what_was_used_fades_within_minutes() -> None:
+def test_used_search_time_fades_within_minutes() -> None:
     clock = Clock()
     shares = SearchTime(clock)
     shares.charge("team", 10.0)
@@ -18,7 +18,7 @@ def test_what_was_used_fades_within_minutes() -> None:
     assert shares.used("team") < 0.001
 
 
-def test_little_is_no_debt_and_each_doubling_of_much_is_one_more() -> None:
+def test_ordinary_use_is_level_zero_and_each_doubling_of_much_use_is_one_level_more() -> None:
     shares = SearchTime(Clock())
     shares.charge("team", 0.9 * MUCH_SECONDS)
     assert shares.level("team") == 0
@@ -29,7 +29,7 @@ def test_little_is_no_debt_and_each_doubling_of_much_is_one_more() -> None:
     assert shares.level("other") == 0
 
 
-def test_those_whose_debt_is_less_are_told_once() -> None:
+def test_a_namespace_whose_level_falls_is_promoted_once() -> None:
     clock = Clock()
     shares = SearchTime(clock)
     shares.charge("team", 5.0)
@@ -44,7 +44,7 @@ def test_those_whose_debt_is_less_are_told_once() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0.0, 60.0), st.floats(0.0, 2.0)), max_size=40))
-def test_more_use_never_means_less_debt_and_time_never_means_more(charges: list[tuple[float, float]]) -> None:
+def test_use_never_lowers_a_level_and_time_never_raises_one(charges: list[tuple[float, float]]) -> None:
     clock = Clock()
     shares = SearchTime(clock)
     for pause, seconds in charges:
@@ -57,7 +57,7 @@ def test_more_use_never_means_less_debt_and_time_never_means_more(charges: list[
 
 
 @pytest.mark.parametrize("seconds", [0.1, 2.0])
-def test_names_that_come_and_go_are_forgotten(seconds: float) -> None:
+def test_namespaces_that_come_and_go_are_forgotten(seconds: float) -> None:
     clock = Clock()
     shares = SearchTime(clock)
     most = 0
@@ -65,5 +65,5 @@ def test_names_that_come_and_go_are_forgotten(seconds: float) -> None:
         clock.now += seconds
         shares.charge(f"made-up-{number}", seconds)
         most = max(most, len(shares), len(shares._levels))
-    # 0.1 s fades to what makes no difference within 140 s: some 1,400 names, and as many again before they are cleared away.
+    # 0.1 s fades to nothing within 140 s: some 1,400 names, and as many again before they are deleted.
     assert most < 4_000

@@ -1,4 +1,4 @@
-"""When gangs are looked at again whatever happens."""
+"""Timers of gangs, which ring whatever else happens."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +11,7 @@ KEYS = A, B, C = [GangKey("default", name) for name in "abc"]
 
 
 class Bells:
-    """Timers of gang records, whose rings are taken as the queue takes them: whoever has rung is due, and has no moment any more."""
+    """Timers of gang records, used as the queue does: a gang that was yielded is due, and has no time any more."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -33,7 +33,7 @@ class Bells:
         return rung
 
 
-def test_those_whose_moment_has_come_ring_the_earliest_first() -> None:
+def test_gangs_whose_time_has_come_are_yielded_the_earliest_first() -> None:
     bells = Bells()
     for key, seconds in ((A, 2.0), (B, 1.0), (C, 2.5)):
         bells.set(key, seconds)
@@ -43,7 +43,7 @@ def test_those_whose_moment_has_come_ring_the_earliest_first() -> None:
     assert len(bells.timers) == 0
 
 
-def test_a_gang_that_is_put_off_does_not_ring_at_its_earlier_moment() -> None:
+def test_a_gang_whose_timer_is_moved_back_is_not_yielded_at_the_earlier_time() -> None:
     bells = Bells()
     bells.set(A, 1.0)
     bells.set(A, 3.0)
@@ -53,7 +53,7 @@ def test_a_gang_that_is_put_off_does_not_ring_at_its_earlier_moment() -> None:
     assert bells.rung(after=1.0) == [A]
 
 
-def test_a_gang_that_is_put_off_and_back_rings_once() -> None:
+def test_a_gang_whose_timer_is_moved_back_and_forth_is_yielded_once() -> None:
     bells = Bells()
     for seconds in (1.0, 3.0, 1.0):
         bells.set(A, seconds)
@@ -66,7 +66,7 @@ STEPS = st.tuples(st.sampled_from(["set", "stop", "ring"]), st.sampled_from(KEYS
 
 
 @given(st.lists(STEPS, max_size=60))
-def test_each_gang_rings_at_the_last_moment_that_it_was_set_to(steps: list[tuple[str, GangKey, int]]) -> None:
+def test_each_gang_is_yielded_at_the_last_time_that_was_set(steps: list[tuple[str, GangKey, int]]) -> None:
     bells, moments = Bells(), dict[GangKey, float]()
     for what, key, seconds in steps:
         if what == "set":

@@ -1,4 +1,4 @@
-"""Members that are lost again and again soon after they were bound: whose next pods wait, and for how long."""
+"""Members that are lost again and again soon after they were bound: which pods are delayed, and for how long."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -33,13 +33,13 @@ class World:
         return made
 
     def gang(self, candidates: Sequence[Pod] = ()) -> Gang:
-        """The run of the candidates; whoever has ended is of an earlier one."""
+        """Return the run of the candidates; members that have ended belong to an earlier run."""
         living = tuple(pod for pod in self.pods if pod.is_alive)
         ended = tuple(pod for pod in self.pods if not pod.is_alive)
         return Gang(KEY, self.minimum, (*living, *candidates), 0, 0.0, Objective.BINPACK, 60, others=ended)
 
     def seconds(self, candidates: Sequence[Pod]) -> float:
-        """For how long nobody of them is bound."""
+        """Return for how many seconds none of the candidates is bound."""
         return max(0.0, self.losses.back_off(self.gang(candidates))[0] - self.now)
 
     def bind(self, candidates: Sequence[Pod]) -> None:
@@ -48,14 +48,14 @@ class World:
         self.pods += [replace(pod, node_name="n", transaction="run", stamped_min_member=self.minimum) for pod in candidates]
 
     def lose(self, *lost: Pod, phase: str | None = "Failed") -> None:
-        """Let some end in a phase, or be deleted."""
+        """End pods in a phase, or delete them."""
         names = {pod.uid for pod in lost} or {pod.uid for pod in self.pods if pod.is_alive}
         kept = [replace(pod, phase=phase) if phase and pod.uid in names else pod for pod in self.pods]
         self.pods = [pod for pod in kept if phase or pod.uid not in names]
         self.lost_at = self.now
 
     def pauses(self, times: int, phase: str | None = "Failed", owner: Owner | None = SET) -> list[float]:
-        """The back-offs when all members are lost so often, each time half a second after they were bound."""
+        """Return the backoffs after so many losses of all members, each half a second after their bind."""
         found = []
         for _ in range(times):
             candidates = self.make(2, owner)
@@ -105,7 +105,7 @@ def test_losses_are_forgiven_only_after_twice_the_last_back_off() -> None:
     assert world.seconds(world.make(1)) == 0
 
 
-def test_a_run_that_starts_beside_others_has_lost_nobody() -> None:
+def test_a_run_that_starts_beside_others_has_lost_no_member() -> None:
     world = World()
     for number in range(8):
         candidates = world.make(2, Owner("batch/v1", "Job", f"j{number}", f"j{number}"))
@@ -113,7 +113,7 @@ def test_a_run_that_starts_beside_others_has_lost_nobody() -> None:
         world.bind(candidates)
 
 
-def test_the_losses_of_one_job_keep_no_other_waiting() -> None:
+def test_the_losses_of_one_job_delay_no_other_job() -> None:
     world = World()
     world.pauses(4, owner=JOB)
     assert world.seconds(world.make(2, JOB)) > 0
@@ -121,7 +121,7 @@ def test_the_losses_of_one_job_keep_no_other_waiting() -> None:
 
 
 @pytest.mark.parametrize("owner", [SET, STATEFUL])
-def test_a_rolling_update_that_takes_one_member_after_the_other_loses_nobody(owner: Owner) -> None:
+def test_a_member_that_a_rolling_update_replaces_is_not_lost(owner: Owner) -> None:
     world = World(minimum=4)
     older = OLDER_SET if owner is SET else STATEFUL
     world.bind(world.make(4, older, labels=(("controller-revision-hash", "1"),)))
@@ -133,7 +133,7 @@ def test_a_rolling_update_that_takes_one_member_after_the_other_loses_nobody(own
         world.now += 1
 
 
-def test_surplus_is_lost_if_it_has_failed_and_not_if_it_was_taken_away() -> None:
+def test_a_surplus_member_is_lost_if_it_failed_and_not_if_it_was_deleted() -> None:
     world = World()
     world.bind(world.make(2))
     for phase, expected in (None, [0.0, 0.0, 0.0]), ("Failed", [0.0, 1.0, 2.0]):
@@ -147,7 +147,7 @@ def test_surplus_is_lost_if_it_has_failed_and_not_if_it_was_taken_away() -> None
         assert pauses == expected, phase
 
 
-def test_of_many_controllers_the_last_are_remembered() -> None:
+def test_only_the_last_controllers_are_remembered() -> None:
     world = World()
     for number in range(100):
         world.bind(world.make(2, Owner("batch/v1", "Job", f"j{number}", f"j{number}")))

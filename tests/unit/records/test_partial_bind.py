@@ -1,4 +1,4 @@
-"""The state of a partially bound gang changes by the table of its transitions, and in no other way."""
+"""The state of a partially bound gang changes by its table of transitions only."""
 
 import math
 
@@ -38,7 +38,7 @@ def releasing(before: Finishing | KeptOpen | Left | None) -> Releasing:
         (Left(), Event.LEFT_IN_PART, Left()),
         (FINISHING, Event.INHERITED, Finishing(FORWARD)),
         (FINISHING, Event.ANSWERED, Finishing(FORWARD, is_renewed=True)),
-        (RENEWED, Event.ANSWERED, RENEWED),  # once
+        (RENEWED, Event.ANSWERED, RENEWED),  # extended once only
         (Left(), Event.ANSWERED, Finishing(FORWARD, is_renewed=True)),
         (KeptOpen(), Event.ANSWERED, KeptOpen()),
         (None, Event.ANSWERED, None),
@@ -63,7 +63,7 @@ STATES = RESTS | st.builds(Releasing, RESTS, st.sampled_from([NOW - 1, NOW + 1])
 
 
 @given(STATES, st.lists(st.sampled_from(Event), max_size=20))
-def test_whatever_happens_the_finish_deadline_is_put_off_once_and_a_closed_gang_is_in_no_state(state: State, events: list[Event]) -> None:
+def test_the_finish_deadline_is_extended_once_at_most_and_a_closed_gang_has_no_state(state: State, events: list[Event]) -> None:
     renewals, was_renewed = 0, True
     for event in events:
         before, state = state, transition(state, event, NOW)
@@ -79,7 +79,7 @@ def test_whatever_happens_the_finish_deadline_is_put_off_once_and_a_closed_gang_
             assert state == before
 
 
-def test_a_release_that_takes_too_long_does_not_count_as_one_any_more() -> None:
+def test_a_release_that_takes_too_long_counts_no_longer() -> None:
     partial_bind = PartialBind(KeptOpen())
     partial_bind.move(Event.RELEASE_BEGAN, NOW)
     assert partial_bind.is_kept_open
@@ -94,7 +94,7 @@ def test_a_gang_whose_members_were_released_is_released_again_if_one_turns_out_t
     assert partial_bind.is_finishing
 
 
-def test_of_a_closed_gang_only_members_that_leave_are_remembered() -> None:
+def test_only_leaving_members_are_remembered_of_a_closed_gang() -> None:
     leaving = Leaving((), NOW + 9)
     partial_bind = PartialBind(KeptOpen(), NOW, was_tried=True, restarts_at=NOW, leaving=leaving, unasked_until=NOW + 1)
     partial_bind.close(NOW)

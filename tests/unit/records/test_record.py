@@ -10,7 +10,7 @@ from tests.unit.placement.clusters import pods
 A, B = GangKey("default", "a"), GangKey("default", "b")
 
 
-def test_a_case_begins_when_there_is_something_to_remember() -> None:
+def test_a_record_is_added_when_there_is_something_to_remember() -> None:
     records = GangRecords()
     assert records.find(A) is None
     assert records.of(A) is records.of(A) is records.find(A)
@@ -18,7 +18,7 @@ def test_a_case_begins_when_there_is_something_to_remember() -> None:
     assert len(records) == 1
 
 
-def test_half_gangs_are_found_among_thousands() -> None:
+def test_partially_bound_gangs_are_found_among_thousands() -> None:
     records = GangRecords()
     records.of(A)
     half = records.partial_bind(B)
@@ -27,7 +27,7 @@ def test_half_gangs_are_found_among_thousands() -> None:
     assert records.of(B).partial_bind is records.partial_bind(B) is half
 
 
-def test_one_forget_forgets_all() -> None:
+def test_forget_deletes_the_whole_record() -> None:
     records = GangRecords()
     records.partial_bind(A).state = KeptOpen()
     record = records.of(A)
@@ -39,7 +39,7 @@ def test_one_forget_forgets_all() -> None:
     assert records.of(A).queue == QueueState()
 
 
-def test_the_time_of_a_half_gang_is_over_when_it_expires() -> None:
+def test_a_partially_bound_gang_has_timed_out_when_it_expires() -> None:
     half = GangRecords().partial_bind(A)
     assert not half.has_timed_out(1e9)
     half.expires = 10.0
@@ -55,7 +55,7 @@ def a_run(name: str, *others: str) -> Gang:
     return Gang(A, 1, members[name], 0, 0.0, Objective.BINPACK, 60, others=rest)
 
 
-def test_of_the_runs_that_were_whole_those_are_remembered_that_can_still_be_seen() -> None:
+def test_whole_runs_are_remembered_while_their_pods_are_visible() -> None:
     record = GangRecord(A)
     for number in range(64):
         assert record.note_whole(a_run(f"run-{number}"))

@@ -1,4 +1,4 @@
-"""Since when a gang waits, and when it is to be attempted again."""
+"""Since when a gang waits, and when it is attempted again."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Events are their namespace's words, and repeated ones are counted now and then."""
+"""Events are written in their namespace's queue, and repeats are counted now and then."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from allaboard.report.writer import Writer
 
 
 class Noted(Writer):
-    """Keeps for whom there was something to write."""
+    """Records the tenants of queued writes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -18,7 +18,7 @@ class Noted(Writer):
         return True
 
 
-def test_an_event_is_in_its_namespaces_line_and_is_counted_once_a_minute_at_most() -> None:
+def test_an_event_is_queued_for_its_namespace_and_counted_once_a_minute_at_most() -> None:
     clock, writer = [0.0], Noted()
     events = EventRecorder(None, writer, "c", "i", clock=lambda: clock[0])  # type: ignore[arg-type]
     about = ObjectReference("v1", "Pod", "team", "a", "u")

@@ -1,4 +1,4 @@
-"""Sentences that people grep for."""
+"""Messages that people grep for."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -38,7 +38,7 @@ def test_reasons_are_sorted_as_text_like_kube_scheduler_does() -> None:
     assert messages.fit_error(12, reasons) == "0/12 nodes are available: 10 Too many pods, 2 Insufficient cpu."
 
 
-def test_a_cluster_without_nodes_is_told_as_kube_scheduler_tells_it() -> None:
+def test_a_cluster_without_nodes_is_reported_in_kube_schedulers_words() -> None:
     assert messages.fit_error(0, {}) == "no nodes available to schedule pods"
 
 
@@ -49,14 +49,14 @@ def test_a_gangs_refusal_counts_members_and_names_the_pod_that_does_not_fit() ->
     )
 
 
-def test_a_member_that_would_fit_is_told_who_does_not() -> None:
+def test_the_message_of_a_member_that_would_fit_names_one_that_does_not() -> None:
     gang, plan = a_gang("ps", "w0", "w1", minimum=3), a_plan(SERVER, WORKERS, placeable=1, minimum=3)
     assert "pod w0:" in messages.pod_refusals(gang, plan)["uid-ps"]
     assert "Insufficient nvidia.com/gpu" in messages.pod_refusals(gang, plan)["uid-w1"]
 
 
 class Walked(tuple[Pod, ...]):
-    """Members that count how often one of them is looked at."""
+    """Members that count how often they are iterated over."""
 
     looks = 0
 
@@ -68,7 +68,7 @@ class Walked(tuple[Pod, ...]):
 
 @pytest.mark.parametrize("of_a_role", [1, 4, 10_000])
 @pytest.mark.parametrize("unplaced", [0, 1])
-def test_what_is_said_of_a_gang_takes_as_many_looks_at_each_member_however_many_there_are(of_a_role: int, unplaced: int) -> None:
+def test_the_messages_of_a_gang_take_time_in_proportion_to_its_members(of_a_role: int, unplaced: int) -> None:
     def looks(number: int) -> int:
         members = Walked(a_pod(f"w{each}") for each in range(number))
         uids = [f"uid-w{each}" for each in range(number)]
@@ -84,39 +84,39 @@ def test_what_is_said_of_a_gang_takes_as_many_looks_at_each_member_however_many_
     assert looks(16) == looks(400)
 
 
-def test_the_role_that_fits_nowhere_is_named_before_one_that_lacks_room_only() -> None:
+def test_a_role_that_fits_on_no_node_is_named_before_one_that_lacks_capacity() -> None:
     crowded = RoleExplanation(("uid-a", "uid-b", "uid-c"), unplaced=1, most=2, reasons=((Reason(Kind.INSUFFICIENT, "cpu"), 3),))
     gang, plan = a_gang("a", "b", "c", "w0", "w1", minimum=5), a_plan(crowded, WORKERS, placeable=2, minimum=5)
     assert "pod w0:" in messages.refusal(gang, plan)
 
 
-def test_the_member_that_is_too_large_for_every_node_is_named_before_one_that_lacks_room_just_now() -> None:
+def test_a_member_too_large_for_every_node_is_named_before_one_that_lacks_capacity_now() -> None:
     crowded = RoleExplanation(("uid-a", "uid-b"), unplaced=1, most=1, reasons=((Reason(Kind.INSUFFICIENT, "cpu"), 3),))
     gang, plan = a_gang("a", "b", "w0", "w1", minimum=4), a_plan(WORKERS, crowded, placeable=1, minimum=4)
     assert "pod w0:" in messages.refusal(gang, plan, Cause(Code.NEVER_FITS))
     assert "pod a:" in messages.refusal(gang, plan, Cause(Code.NEVER_FITS, "gpu", 64, 4, member="uid-b"))
 
 
-def test_a_role_that_fits_nowhere_isnt_named_where_the_minimum_does_without_it() -> None:
+def test_a_role_that_fits_on_no_node_is_not_named_if_the_minimum_does_not_need_it() -> None:
     crowded = RoleExplanation(("uid-a", "uid-b", "uid-c"), unplaced=1, most=2, reasons=((Reason(Kind.INSUFFICIENT, "cpu"), 3),))
     gang = a_gang("a", "b", "c", "w0", "w1", minimum=3)
     plan = a_plan(crowded, replace(WORKERS, is_spare=True), placeable=2, minimum=3)
     assert "pod a:" in messages.refusal(gang, plan)
 
 
-def test_a_gang_of_one_is_told_in_kube_schedulers_words_alone() -> None:
+def test_a_gang_of_one_is_refused_in_kube_schedulers_words_alone() -> None:
     gang, plan = a_gang("w0", minimum=1, kind="Pod"), a_plan(WORKERS, placeable=0, minimum=1)
     assert messages.refusal(gang, plan) == "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
 
 
-def test_a_shortage_in_all_is_told_with_amounts() -> None:
+def test_a_shortage_over_all_nodes_is_reported_with_amounts() -> None:
     gang = a_gang("w0", "w1", minimum=2)
     plan = a_plan(WORKERS, placeable=0, minimum=2)
     assert "needs 9 cpu where 2500m are free" in messages.refusal(gang, plan, Cause(Code.INSUFFICIENT, "cpu", 9000, 2500))
 
 
 @pytest.mark.parametrize(
-    ("why", "told"),
+    ("why", "short"),
     [
         (Cause(Code.INSUFFICIENT, "gpu", 16, 12), "needs 16 gpu where 12 are free"),
         (Cause(Code.FRAGMENTED, "gpu", 8, 12), "needs 8 gpu; 12 are free, but in pieces"),
@@ -131,19 +131,19 @@ def test_a_shortage_in_all_is_told_with_amounts() -> None:
         (Cause(Code.CONSTRAINTS, rule=Reason(Kind.TOPOLOGY, "rack")), "would fit but for its one rack for all"),
     ],
 )
-def test_each_cause_is_told_in_a_few_words(why: Cause, told: str) -> None:
+def test_each_cause_is_reported_in_a_few_words(why: Cause, short: str) -> None:
     gang, plan = a_gang("w0", "w1", minimum=2), a_plan(WORKERS, placeable=0, minimum=2)
     refusal = messages.refused(gang, plan, why)
-    assert (refusal.code, refusal.short) == (why.code, told)
-    assert told in refusal.message
-    assert len(told) <= 80
+    assert (refusal.code, refusal.short) == (why.code, short)
+    assert short in refusal.message
+    assert len(short) <= 80
 
 
 def an_assignment(name: str) -> Assignment:
     return Assignment(a_pod(name), "n1")
 
 
-def test_binds_that_fail_for_one_reason_are_told_in_one_clause() -> None:
+def test_binds_that_fail_for_one_reason_are_reported_in_one_clause() -> None:
     denied = {name: BindReply(Result.REFUSED, f'pods "{name}" is forbidden: exceeded quota') for name in ("a", "b", "c", "d", "e")}
     failed = tuple((an_assignment(name), reply) for name, reply in denied.items())
     other = (an_assignment("x"), BindReply(Result.UNANSWERED, "no answer"))
@@ -151,18 +151,18 @@ def test_binds_that_fail_for_one_reason_are_told_in_one_clause() -> None:
     assert text == 'pods a, b, c and 2 more: pods "a" is forbidden: exceeded quota; pod x: no answer'
 
 
-def test_a_seat_that_was_taken_is_named_once() -> None:
+def test_a_failed_assignment_is_named_once_in_the_message() -> None:
     reply = BindReply(Result.REFUSED, violation=Violation(Wrong.PORT, "ns/a", "n1", subject="80"))
     assert messages.seat_not_taken(an_assignment("a"), reply) == "can't be bound to n1: host port 80 is taken"
 
 
-def test_where_no_node_admits_a_gang_the_commonest_rule_is_told() -> None:
+def test_the_rule_that_excludes_most_nodes_is_reported_if_no_node_admits_a_gang() -> None:
     kept = RoleExplanation(("w0",), unplaced=1, most=0, reasons=((Reason(Kind.AFFINITY), 2), (Reason(Kind.UNSCHEDULABLE), 1)))
     refusal = messages.refused(a_gang("w0", "w1", minimum=2), a_plan(kept, placeable=0, minimum=2), Cause(Code.CONSTRAINTS))
     assert refusal.short == "2 of 3 node(s) didn't match Pod's node affinity/selector"
 
 
-def test_not_found_is_not_sold_as_impossible() -> None:
+def test_a_refusal_without_proof_says_that_no_placement_was_found() -> None:
     gang, plan = a_gang("w0", "w1", minimum=2), a_plan(WORKERS, placeable=1, minimum=2, feasible=None)
     assert "no placement found" in messages.refusal(gang, plan)
 
@@ -195,7 +195,7 @@ GPU = "nvidia.com/gpu"
         (Relief(leaver="ns/b"), "Would fit if gang b (priority 0) left."),
     ],
 )
-def test_what_would_help_is_said_in_one_sentence(relief: Relief, expected: str) -> None:
+def test_advice_is_one_sentence(relief: Relief, expected: str) -> None:
     gang = a_gang("w0", "w1", minimum=2)
     gang = replace(gang, members=(replace(gang.members[0], spec=SELECTED), gang.members[1]))
     leaver = replace(gang, key=GangKey("ns", "b")) if relief.leaver else None
@@ -203,7 +203,7 @@ def test_what_would_help_is_said_in_one_sentence(relief: Relief, expected: str) 
     assert messages.with_advice("0/3 nodes are available: 3 Insufficient cpu.", expected).startswith("0/3 nodes")
 
 
-def test_a_gang_of_another_namespace_is_not_named() -> None:
+def test_advice_does_not_name_a_gang_of_another_namespace() -> None:
     gang = a_gang("w0", minimum=1)
     advice = messages.advice(gang, Relief(leaver="secret/project"), replace(gang, key=GangKey("secret", "project"), priority=5))
     assert advice == "Would fit if a gang of another namespace (priority 5) left."
@@ -237,17 +237,17 @@ def test_missing_members_are_counted() -> None:
 
 
 @pytest.mark.parametrize("text", ["x" * 5000, "é" * 5000, "日本" * 2000])
-def test_a_note_is_cut_to_what_an_event_may_hold(text: str) -> None:
+def test_an_event_note_is_cut_to_what_an_event_may_hold(text: str) -> None:
     note = messages.event_note(text)
     assert len(note.encode()) <= 1024
     assert note.endswith(" ...")
 
 
-def test_a_short_note_is_left_alone() -> None:
+def test_a_short_event_note_is_not_cut() -> None:
     assert messages.event_note("short") == "short"
 
 
-def test_a_note_with_line_ends_stands_on_one_line() -> None:
+def test_an_event_note_with_line_ends_is_put_on_one_line() -> None:
     assert messages.event_note("denied\nall is well") == "denied\\nall is well"
 
 
@@ -259,7 +259,7 @@ def test_a_note_with_line_ends_stands_on_one_line() -> None:
         (Undo.SUSPEND, "job train was suspended by somebody else", "; job train was suspended by somebody else; "),
     ],
 )
-def test_a_job_that_keeps_its_gang_open_says_what_its_suspension_would_do_or_why_there_is_none(
+def test_the_message_of_a_gang_kept_open_by_a_job_says_when_or_why_not_it_is_suspended(
     undo: Undo | None, problem: str, expected: str
 ) -> None:
     spec, owner = SchedulingSpec((("pods", 1),)), Owner("batch/v1", "Job", "train", "u")
@@ -276,7 +276,7 @@ def test_a_job_that_keeps_its_gang_open_says_what_its_suspension_would_do_or_why
         ({"owner": Owner("batch/v1", "Job", "train", "u")}, "job train counts a lost pod as a failure (unless it has a podFailurePolicy"),
     ],
 )
-def test_a_gang_that_is_kept_open_says_why_and_what_would_help(pod: dict[str, object], advice: str) -> None:
+def test_the_message_of_a_gang_that_is_kept_open_says_why_and_what_would_help(pod: dict[str, object], advice: str) -> None:
     spec = SchedulingSpec((("pods", 1),))
     a = replace(Pod("default", "a", "uid-a", "1", 0.0, "allaboard", "node-1", "Pending", 0, spec), **pod)  # type: ignore[arg-type]
     gang = Gang(GangKey("default", "train"), 3, (a,), 0, 0.0, Objective.BINPACK, 60)
@@ -287,18 +287,18 @@ def test_a_gang_that_is_kept_open_says_why_and_what_would_help(pod: dict[str, ob
 
 
 @pytest.mark.parametrize("kind", Kind)
-def test_every_kind_of_reason_has_words(kind: Kind) -> None:
+def test_every_kind_of_reason_has_a_text(kind: Kind) -> None:
     text = messages.reason(Reason(kind, "subject", "value"))
     assert text
     assert "{subject}" not in text
 
 
-def test_a_taint_is_told_as_kube_scheduler_does() -> None:
+def test_a_taint_is_reported_in_kube_schedulers_words() -> None:
     assert messages.reason(Reason(Kind.TAINT, "gpu", "only")) == "node(s) had untolerated taint {gpu: only}"
 
 
 @pytest.mark.parametrize("wrong", Wrong)
-def test_every_violation_has_words(wrong: Wrong) -> None:
+def test_every_violation_has_a_text(wrong: Wrong) -> None:
     assert len(messages.violation(Violation(wrong, "ns/pod", "node", subject="cpu"))) > len(wrong)
 
 

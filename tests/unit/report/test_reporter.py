@@ -1,4 +1,4 @@
-"""What is said of a gang of thousands, and that nobody waits for it."""
+"""Reports on gangs of thousands, which delay no other gang."""
 
 import asyncio
 import logging
@@ -45,7 +45,7 @@ def a_gang(members: int) -> Gang:
 
 
 class Server(ApiServer):
-    """Notes the pods whose condition was written, and the last reason of each."""
+    """Records the pods whose condition was written, and the last reason of each."""
 
     def __init__(self) -> None:
         self.conditions: list[str] = []
@@ -60,22 +60,22 @@ class Server(ApiServer):
 
 
 class Recorder(EventRecorder):
-    """Notes events instead of posting them."""
+    """Records events instead of posting them."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, str]] = []
+        self.reported: list[tuple[str, str]] = []
         self.low: list[str] = []
 
     def _record(self, kind: str, about: ObjectReference, reason: str, action: str, note: str, *, is_low: bool = False) -> None:
-        self.told.append((about.uid, reason))
+        self.reported.append((about.uid, reason))
         self.low += [about.uid] if is_low else []
 
     def of(self, reason: str) -> Counter[str]:
-        return Counter(uid for uid, told in self.told if told == reason)
+        return Counter(uid for uid, reported in self.reported if reported == reason)
 
 
 class Stage:
-    """A reporter, and what comes of what it says."""
+    """A reporter, and what it has written."""
 
     def __init__(self) -> None:
         self.server, self.recorder, self.writer = Server(), Recorder(), Writer(sleep=instantly)
@@ -111,7 +111,7 @@ async def never_busy(patience: float) -> None:
 
 @asynccontextmanager
 async def a_stage() -> AsyncIterator[Stage]:
-    """With a writer that begins to write at the end, and has written all of it then."""
+    """Yield a stage whose writer begins to write at the end."""
     stage = Stage()
     yield stage
     await stage.write_all()
@@ -126,7 +126,7 @@ def once_each(gang: Gang) -> Mapping[str, int]:
     return Counter(pod.uid for pod in gang.members)
 
 
-async def test_every_member_of_a_gang_of_thousands_is_told_once_what_has_become_of_it() -> None:
+async def test_every_member_of_a_gang_of_thousands_gets_its_result_once() -> None:
     gang = a_gang(MANY)
     async with a_stage() as refused:
         refused.refuse(gang)
@@ -139,29 +139,29 @@ async def test_every_member_of_a_gang_of_thousands_is_told_once_what_has_become_
     assert undone.recorder.of("GangUndone") == once_each(gang)
 
 
-async def test_few_members_are_told_at_a_stretch_however_many_there_are() -> None:
-    """Others have their turns in between."""
+async def test_reporting_to_many_members_does_not_block_the_event_loop() -> None:
+    """Other tasks run in between."""
     stretches = []
     async with a_stage() as stage:
         gang = a_gang(MANY)
         stage.bind(gang, gang.members)
-        telling, told = asyncio.create_task(stage.pods.tell_rest()), 0
+        telling, reported = asyncio.create_task(stage.pods.tell_rest()), 0
         while not telling.done():
-            stretches.append(len(stage.recorder.told) - told)
-            told = len(stage.recorder.told)
+            stretches.append(len(stage.recorder.reported) - reported)
+            reported = len(stage.recorder.reported)
             await asyncio.sleep(0)
-    assert max(stretches) <= MANY // 5 + 1  # that of the gang
+    assert max(stretches) <= MANY // 5 + 1  # the longest is that of the gang
     assert sum(stretches) == MANY + 1
 
 
-async def test_a_small_gang_is_told_at_once() -> None:
+async def test_members_of_a_small_gang_get_their_result_at_once() -> None:
     async with a_stage() as stage:
         gang = a_gang(64)
         stage.bind(gang, gang.members)
-        assert len(stage.recorder.told) == 64 + 1
+        assert len(stage.recorder.reported) == 64 + 1
 
 
-async def test_who_was_bound_or_is_gone_before_it_was_told_of_a_refusal_never_is() -> None:
+async def test_a_queued_refusal_is_dropped_when_its_pod_is_bound_or_gone() -> None:
     gang = a_gang(MANY)
     *others, last_but_one, last = gang.members
     async with a_stage() as stage:
@@ -172,7 +172,7 @@ async def test_who_was_bound_or_is_gone_before_it_was_told_of_a_refusal_never_is
     assert set(stage.recorder.of("Scheduled")) == {last.uid, "group"}
 
 
-async def test_who_was_refused_twice_before_it_was_told_hears_of_the_second_time_alone() -> None:
+async def test_a_newer_refusal_replaces_a_queued_one() -> None:
     gang = a_gang(MANY)
     async with a_stage() as stage:
         stage.refuse(gang)
@@ -180,7 +180,7 @@ async def test_who_was_refused_twice_before_it_was_told_hears_of_the_second_time
     assert Counter(stage.server.conditions)[gang.members[-1].uid] == 1
 
 
-async def test_words_that_were_lost_are_said_again_at_the_next_attempt() -> None:
+async def test_a_condition_that_could_not_be_written_is_written_at_the_next_attempt() -> None:
     gang = a_gang(2)
     async with a_stage() as stage:
         stage.refuse(gang)
@@ -192,7 +192,7 @@ async def test_words_that_were_lost_are_said_again_at_the_next_attempt() -> None
     assert Counter(stage.server.conditions) == once_each(gang)
 
 
-async def test_everything_is_said_once_more_when_an_earlier_leader_can_say_nothing_any_more() -> None:
+async def test_conditions_are_written_again_once_no_earlier_leader_can_write_any_more() -> None:
     gang = a_gang(2)
     async with a_stage() as stage:
         stage.refuse(gang)
@@ -206,8 +206,8 @@ async def test_everything_is_said_once_more_when_an_earlier_leader_can_say_nothi
     assert Counter(stage.server.conditions) == once_each(gang) + once_each(gang)
 
 
-async def test_that_a_gang_was_whole_is_not_forgotten_when_something_else_is_said_of_it() -> None:
-    """It may have lost members before its PodGroup was written."""
+async def test_a_later_report_keeps_since_when_a_gang_was_whole() -> None:
+    """The gang may have lost members before its PodGroup was written."""
     gang = a_gang(2)
     async with a_stage() as stage:
         stage.bind(gang, gang.members)
@@ -218,7 +218,7 @@ async def test_that_a_gang_was_whole_is_not_forgotten_when_something_else_is_sai
     assert opinion.whole_since
 
 
-async def test_a_gang_and_its_members_have_one_event_for_each_change_of_its_reason_and_one_when_it_is_bound() -> None:
+async def test_a_gang_and_its_members_get_one_event_for_each_change_of_reason_and_one_when_bound() -> None:
     gang = a_gang(13)
     async with a_stage() as stage:
         for code in (Code.INSUFFICIENT, Code.INSUFFICIENT, Code.FRAGMENTED, Code.FRAGMENTED, Code.INSUFFICIENT):
@@ -230,7 +230,7 @@ async def test_a_gang_and_its_members_have_one_event_for_each_change_of_its_reas
 
 
 @pytest.mark.parametrize("ends", [True, False])
-async def test_a_gang_has_a_second_event_scheduled_only_if_it_has_ended_before(*, ends: bool) -> None:
+async def test_a_gang_gets_a_second_event_scheduled_only_after_it_has_ended(*, ends: bool) -> None:
     gang = a_gang(2)
     done = tuple(replace(pod, node_name="n1", phase="Succeeded") for pod in gang.members)
     async with a_stage() as stage:
@@ -241,14 +241,14 @@ async def test_a_gang_has_a_second_event_scheduled_only_if_it_has_ended_before(*
     assert stage.recorder.of("Scheduled")["group"] == 1 + ends
 
 
-async def test_of_a_large_gang_the_first_members_have_events() -> None:
+async def test_only_the_first_members_of_a_large_gang_get_events() -> None:
     gang = a_gang(MANY)
     async with a_stage() as stage:
         stage.refuse(gang)
     assert stage.recorder.of("FailedScheduling") == Counter(["group", *(f"u{each}" for each in range(MEMBERS_TOLD))])
 
 
-async def test_a_member_that_comes_later_is_told_why_its_gang_waits() -> None:
+async def test_a_later_member_gets_an_event_why_its_gang_waits() -> None:
     gang = a_gang(3)
     async with a_stage() as stage:
         for number in (2, 3):
@@ -256,7 +256,7 @@ async def test_a_member_that_comes_later_is_told_why_its_gang_waits() -> None:
     assert stage.recorder.of("FailedScheduling") == Counter(["group", "u0", "u1", "u2"])
 
 
-async def test_a_podgroup_that_is_made_for_labels_is_told_what_its_first_pod_was_told() -> None:
+async def test_a_podgroup_created_for_labels_gets_the_event_that_its_first_pod_got() -> None:
     gang = a_gang(2)
     async with a_stage() as stage:
         stage.refuse(replace(gang, uid=""))
@@ -267,7 +267,7 @@ async def test_a_podgroup_that_is_made_for_labels_is_told_what_its_first_pod_was
 
 
 @pytest.mark.parametrize("has_group", [True, False])
-async def test_each_member_of_a_held_gang_is_told_and_its_podgroup_if_there_is_one(has_group: bool) -> None:
+async def test_each_member_of_a_held_gang_gets_an_event_and_its_podgroup_if_it_exists(has_group: bool) -> None:
     gang = a_gang(3) if has_group else replace(a_gang(3), uid="")
     async with a_stage() as stage:
         for _ in range(2):
@@ -277,11 +277,11 @@ async def test_each_member_of_a_held_gang_is_told_and_its_podgroup_if_there_is_o
     assert set(stage.server.reasons.values()) == {"SchedulerError"}
 
 
-async def test_members_are_told_after_a_moment_that_others_are_awaited_by_a_reason_that_autoscalers_leave_alone() -> None:
+async def test_missing_members_are_reported_after_a_moment_with_a_reason_that_autoscalers_ignore() -> None:
     gang = a_gang(2)
     async with a_stage() as stage:
         assert awaits(stage, gang) == 2.0
-        assert not stage.recorder.told
+        assert not stage.recorder.reported
         stage.now = 2.0
         assert awaits(stage, gang) == 58.0
         awaits(stage, gang)
@@ -290,7 +290,7 @@ async def test_members_are_told_after_a_moment_that_others_are_awaited_by_a_reas
     assert set(stage.server.reasons.values()) == {"WaitingForMembers"}
 
 
-async def test_members_are_told_seldom_while_others_come_one_after_another() -> None:
+async def test_members_get_few_updates_while_others_are_created_one_after_another() -> None:
     gang = a_gang(2)
     async with a_stage() as stage:
         for second in range(32):
@@ -302,7 +302,7 @@ async def test_members_are_told_seldom_while_others_come_one_after_another() -> 
     assert stage.recorder.of("FailedScheduling") == Counter(["group", "u0", "u1"])
 
 
-async def test_that_members_are_awaited_for_too_long_is_told_once_and_shown_by_the_podgroup() -> None:
+async def test_a_time_out_while_waiting_for_members_is_reported_once_and_shown_by_the_podgroup() -> None:
     gang = a_gang(2)
     async with a_stage() as stage:
         for stage.now in (0.0, 2.0, 60.0, 61.0):
@@ -315,14 +315,14 @@ async def test_that_members_are_awaited_for_too_long_is_told_once_and_shown_by_t
     assert not opinion.started
 
 
-async def test_a_single_pod_has_its_events_itself() -> None:
+async def test_a_single_pod_gets_the_events_itself() -> None:
     gang = replace(a_gang(1), key=GangKey("ns", "w0", "Pod"), uid="u0")
     async with a_stage() as stage:
         stage.refuse(gang)
     assert stage.recorder.of("FailedScheduling") == Counter({"u0": 1})
 
 
-async def test_what_would_help_is_not_told_over_newer_words() -> None:
+async def test_advice_does_not_replace_a_newer_message() -> None:
     gang = a_gang(2)
     async with a_stage() as stage:
         stage.refuse(gang)
@@ -337,7 +337,7 @@ async def test_what_would_help_is_not_told_over_newer_words() -> None:
     assert (late.message, in_time.message) == ("a webhook said no", "no room. Would fit with more.")
 
 
-async def test_who_is_kept_open_waits_for_the_reason_that_it_waited_for() -> None:
+async def test_a_gang_that_is_kept_open_keeps_its_reason_to_wait() -> None:
     gang = a_gang(2)
     async with a_stage() as stage:
         stage.refuse(gang, Code.FRAGMENTED)
@@ -351,7 +351,7 @@ async def test_who_is_kept_open_waits_for_the_reason_that_it_waited_for() -> Non
     assert (refused.code, whole_before.code) == (Code.FRAGMENTED, Code.RETRYING)
 
 
-async def test_that_a_gang_has_waited_too_long_is_told_once_and_counted_anew_when_it_has_lacked_members() -> None:
+async def test_a_time_out_is_reported_once_and_runs_anew_after_members_were_missing() -> None:
     gang = a_gang(2)
     async with a_stage() as stage:
         for stage.now in (0.0, 61.0, 62.0, 63.0):
@@ -363,13 +363,13 @@ async def test_that_a_gang_has_waited_too_long_is_told_once_and_counted_anew_whe
         assert stage.waits.of(gang).since == 70.0
 
 
-async def test_of_series_of_events_the_last_are_remembered() -> None:
+async def test_only_the_last_series_of_events_are_remembered() -> None:
     writer = Mock(spec=Writer)
     recorder = EventRecorder(Mock(spec=ApiServer), writer, "allaboard", "allaboard-1")
     for number in range(10_001):
         recorder.normal(ObjectReference("v1", "Pod", "ns", "p", f"u{number}"), "Scheduled", "Binding", "bound")
     begun = writer.put.call_count
-    for uid in ("u10000", "u0"):  # the one is known, and just now; the other is forgotten
+    for uid in ("u10000", "u0"):  # the first is known, with a recent event; the second is forgotten
         recorder.normal(ObjectReference("v1", "Pod", "ns", "p", uid), "Scheduled", "Binding", "bound")
     assert writer.put.call_count == begun + 1
 

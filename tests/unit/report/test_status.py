@@ -1,4 +1,4 @@
-"""What a PodGroup's status is made of."""
+"""The status of a PodGroup."""
 
 from typing import Any
 
@@ -14,15 +14,15 @@ from allaboard.report.status import pod_group_status, pod_unscheduled
 
 
 @pytest.mark.parametrize("stated", ["x", 7, ["x", None, 3], {"type": "Timeout"}, [{"type": ["Timeout"]}]])
-def test_whatever_stands_where_conditions_are_expected_a_status_is_made(stated: Any) -> None:
-    """Where no schema says what a PodGroup's status is, anybody may write anything."""
+def test_a_status_is_computed_whatever_the_stored_conditions_are(stated: Any) -> None:
+    """Without a schema the stored status of a PodGroup may be anything."""
     gang = Gang(GangKey("ml", "g"), 1, (), 0, 0.0, Objective.BINPACK, 60)
     status = pod_group_status(gang, "Pending", GangStatus(Code.WAITING, "waits"), {"conditions": stated}, "2026-01-01T00:00:00Z")
     assert [condition["type"] for condition in status["conditions"]] == ["PodGroupInitiallyScheduled"]
 
 
-def test_a_gang_that_was_whole_says_since_when_though_it_was_not_written_while_it_was() -> None:
-    """Whoever is the scheduler next must not hold it for one that has never been."""
+def test_the_status_says_since_when_a_gang_was_whole_even_if_it_lost_members_since() -> None:
+    """The next leader must not take the gang for one that has never been whole."""
     gang = Gang(GangKey("ml", "g"), 3, (), 0, 0.0, Objective.BINPACK, 60)
     whole_since = "2026-01-01T00:00:02Z"
     status = pod_group_status(gang, "Scheduling", GangStatus(Code.RETRYING, "1 of 3", whole_since=whole_since), {}, "2026-01-01T00:00:09Z")
@@ -30,7 +30,7 @@ def test_a_gang_that_was_whole_says_since_when_though_it_was_not_written_while_i
 
 
 @pytest.mark.parametrize(("is_being_bound", "said"), [(True, []), (False, ["True"])])
-def test_a_gang_is_half_bound_when_some_of_it_are_bound_and_nobody_else_is_about_to_be(is_being_bound: bool, said: list[str]) -> None:
+def test_a_gang_is_partially_bound_if_some_members_are_bound_and_no_bind_is_in_flight(is_being_bound: bool, said: list[str]) -> None:
     pods = [Pod("ml", name, name, "1", 0.0, "allaboard", node, "Pending", 0, SchedulingSpec(())) for name, node in (("a", "n1"), ("b", ""))]
     gang = Gang(GangKey("ml", "g"), 2, tuple(pods), 0, 0.0, Objective.BINPACK, 60)
     opinion = GangStatus(Code.WAITING, "waits", is_being_bound=is_being_bound)
@@ -38,7 +38,7 @@ def test_a_gang_is_half_bound_when_some_of_it_are_bound_and_nobody_else_is_about
     assert [condition["status"] for condition in status["conditions"] if condition["type"] == "PartiallyBound"] == said
 
 
-def test_that_a_gang_is_no_longer_half_bound_is_said_if_it_was_said_to_be() -> None:
+def test_the_condition_partially_bound_turns_false_if_it_was_set() -> None:
     gang = Gang(GangKey("ml", "g"), 1, (), 0, 0.0, Objective.BINPACK, 60)
     before = {"conditions": [{"type": "PartiallyBound", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}
     status = pod_group_status(gang, "Running", GangStatus(Code.SCHEDULED, "1 member bound"), before, "2026-01-01T00:00:09Z")
@@ -46,7 +46,7 @@ def test_that_a_gang_is_no_longer_half_bound_is_said_if_it_was_said_to_be() -> N
     assert (condition["status"], condition["message"], condition["lastTransitionTime"]) == ("False", "no longer", "2026-01-01T00:00:09Z")
 
 
-def test_a_table_has_the_reason_in_a_word_and_eighty_characters_and_the_status_all_of_it() -> None:
+def test_the_summary_has_eighty_characters_and_the_message_is_complete() -> None:
     gang = Gang(GangKey("ml", "g"), 1, (), 0, 0.0, Objective.BINPACK, 60)
     long = " ".join(["needs much"] * 20)
     status = pod_group_status(
@@ -60,8 +60,8 @@ def test_a_table_has_the_reason_in_a_word_and_eighty_characters_and_the_status_a
     assert (condition["status"], condition["reason"]) == ("False", "Insufficient")
 
 
-def test_a_gang_was_scheduled_initially_for_ever_once_it_was() -> None:
-    """Also in the words of a scheduler that has never seen it whole."""
+def test_initially_scheduled_stays_true_once_it_was() -> None:
+    """Also for a scheduler that has never seen the gang whole."""
     gang = Gang(GangKey("ml", "g"), 1, (), 0, 0.0, Objective.BINPACK, 60)
     before = {"conditions": [{"type": "PodGroupInitiallyScheduled", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}
     status = pod_group_status(gang, "Scheduling", GangStatus(Code.RETRYING, "lost a member"), before, "2026-01-01T00:00:09Z")
@@ -69,7 +69,7 @@ def test_a_gang_was_scheduled_initially_for_ever_once_it_was() -> None:
     assert (condition["status"], condition["lastTransitionTime"]) == ("True", "2026-01-01T00:00:00Z")
 
 
-def test_what_a_webhook_wrote_with_line_ends_stands_on_one_line_of_a_status() -> None:
+def test_a_webhooks_message_with_line_ends_is_put_on_one_line_of_a_status() -> None:
     gang = Gang(GangKey("ml", "g"), 1, (), 0, 0.0, Objective.BINPACK, 60)
     status = pod_group_status(gang, "Pending", GangStatus(Code.RETRYING, "denied\nall is well"), {}, "2026-01-01T00:00:00Z")
     messages = [status["summary"], status["message"], *(condition["message"] for condition in status["conditions"])]
@@ -80,7 +80,7 @@ def test_what_a_webhook_wrote_with_line_ends_stands_on_one_line_of_a_status() ->
 @pytest.mark.parametrize(
     "message", ["1 of 2 members bound, 1 missing: pod b: no", "kept open with 1 of 2 members bound: a already running; no room", "no room"]
 )
-def test_how_many_members_are_bound_is_said_once_in_a_message(message: str) -> None:
+def test_the_number_of_bound_members_is_in_a_message_once(message: str) -> None:
     pods = [Pod("ml", name, name, "1", 0.0, "allaboard", node, "Pending", 0, SchedulingSpec(())) for name, node in (("a", "n1"), ("b", ""))]
     gang = Gang(GangKey("ml", "g"), 2, tuple(pods), 0, 0.0, Objective.BINPACK, 60)
     status = pod_group_status(gang, "Scheduling", GangStatus(Code.RETRYING, message), {}, "2026-01-01T00:00:00Z")

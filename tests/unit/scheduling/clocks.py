@@ -1,8 +1,8 @@
-"""A clock that stands until a test sets it."""
+"""A clock that a test sets."""
 
 
 class Clock:
-    """Tells the time that it has been given last, in seconds: ``now``."""
+    """Returns the time that a test has set: ``now``, in seconds."""
 
     def __init__(self, now: float = 0.0) -> None:
         self.now = now

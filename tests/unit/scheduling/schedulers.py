@@ -1,4 +1,4 @@
-"""A whole scheduler on a made-up cluster: it does what a test asks of it and nothing else, and what it asks of others is written down."""
+"""A whole scheduler on a made-up cluster. It does only what a test asks for, and records its requests."""
 
 import asyncio
 import math
@@ -56,13 +56,13 @@ from allaboard.scheduling.scheduler import Scheduler
 from tests.unit.placement.clusters import node, pods
 
 SET, JOB = Owner("apps/v1", "ReplicaSet", "r", "u"), Owner("batch/v1", "Job", "j", "v")
-HALF: dict[str, Any] = {"size": 4, "bound": 2}
-OF_A_JOB: dict[str, Any] = {**HALF, "owner": JOB, "options": {"undo": "suspend"}}
-"""What ``World.add`` takes for a gang of which two of four members are bound, and for one that is a Job's, which may be suspended."""
+PARTIAL: dict[str, Any] = {"size": 4, "bound": 2}
+OF_A_JOB: dict[str, Any] = {**PARTIAL, "owner": JOB, "options": {"undo": "suspend"}}
+"""Arguments of ``World.add`` for a partially bound gang, two of four members, and for one of a Job that may be suspended."""
 
 
 class Searched(Searcher):
-    """Searches on the spot; ``asked`` is for whom. Searches can be told what comes of them by what they are called there."""
+    """Searches in this process; ``asked`` lists the searches. A test can set the result of a search by its name in that list."""
 
     def __init__(self) -> None:
         super().__init__(SearchSettings(generations=6, min_generations=2, patience=3, population_size=8), workers=0)
@@ -74,11 +74,11 @@ class Searched(Searcher):
         self.goes_on.set()
 
     async def search_briefly(self, problem: Problem | Draft, seed: int) -> Plan:
-        return self._told(f"briefly {_gang_of(problem)}", await super().search_briefly(problem, seed))
+        return self._result_of(f"briefly {_gang_of(problem)}", await super().search_briefly(problem, seed))
 
     async def search(self, problem: Problem | Draft, seed: int) -> Plan:
-        """Ends when it ``goes_on``."""
-        plan = self._told(f"at length {_gang_of(problem)}", await super().search(problem, seed))
+        """Return once ``goes_on`` is set."""
+        plan = self._result_of(f"at length {_gang_of(problem)}", await super().search(problem, seed))
         await self.goes_on.wait()
         return plan
 
@@ -90,7 +90,7 @@ class Searched(Searcher):
         self.asked.append(search)
         self.meanwhile.pop(search, lambda: None)()
 
-    def _told(self, search: str, plan: Plan) -> Plan:
+    def _result_of(self, search: str, plan: Plan) -> Plan:
         self._note(search)
         if search in self.fails:
             raise self.fails[search]
@@ -103,10 +103,10 @@ def _gang_of(problem: Problem | Draft) -> str:
 
 
 class Api:
-    """Binds and releases whoever it is asked for, but those of a Job, and suspends Jobs; ``asked`` is whom, ``tried`` whom without effect.
+    """Carries out all binds and releases but those of a Job's pods, and suspends Jobs. ``asked`` lists requests, ``tried`` the dry runs.
 
-    The ``replies`` for some pods, by name, are other ones; binds are answered while it ``answers``, pods are sealed while it ``seals``,
-    and Jobs go on while it ``resumes``, or when it is to ``hurry``. What users are told is ``written``. No watch tells of anything.
+    ``replies`` has other answers, by pod name. Binds are answered while ``answers`` is set, pods are fenced off while ``seals`` is set, and
+    Jobs are resumed while ``resumes`` is set, or after ``hurry``. Reports to users are in ``written``. No watch delivers anything.
     """
 
     def __init__(self) -> None:
@@ -118,7 +118,7 @@ class Api:
         for event in (self.answers, self.seals, self.resumes):
             event.set()
 
-    async def bind(self, pod: Pod, node_name: str, stamp: str, *, dry_run: bool = False, look: Look, **told: object) -> BindReply:
+    async def bind(self, pod: Pod, node_name: str, stamp: str, *, dry_run: bool = False, look: Look, **options: object) -> BindReply:
         if dry_run:
             self.tried.append(pod.name)
             return BindReply(Result.BOUND)
@@ -142,22 +142,22 @@ class Api:
         self.resumes.set()
 
     async def patch(self, path: object, body: object) -> None:
-        """Seals a pod."""
+        """Fence off a pod."""
         await self.seals.wait()
 
     async def write(self, path: str, body: object, content_type: str = "") -> None:
-        """Takes what users are told."""
+        """Record what is reported to users."""
         self.written.append(path)
 
 
 class Recorder(EventRecorder):
-    """Notes events instead of posting them."""
+    """Records events instead of posting them."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, str]] = []
+        self.reported: list[tuple[str, str]] = []
 
     def _record(self, kind: str, about: ObjectReference, reason: str, action: str, note: str, *, is_low: bool = False) -> None:
-        self.told.append((about.name, reason))
+        self.reported.append((about.name, reason))
 
 
 class World:
@@ -200,7 +200,7 @@ class World:
         return self.now
 
     def resize(self, cpus: int) -> None:
-        """Let the node have so many processors."""
+        """Set the node's number of processors."""
         self.view.upsert_node(node("n", {"cpu": cpus * 1000}))
 
     def add(
@@ -215,7 +215,7 @@ class World:
         options: dict[str, str] | None = None,
         **fields: Any,
     ) -> GangKey:
-        """A gang of ``size`` pods, all of which it needs unless there is a ``minimum``; ``fields`` are its pods'. It is due."""
+        """Add a gang of ``size`` pods, all of which it needs unless there is a ``minimum``; ``fields`` are its pods'. The gang is due."""
         key, minimum = GangKey(namespace, name), minimum or size
         self.registry.observe_group(PodGroup(key, f"uid-{name}", 1, minimum, 60, fields.get("created", 0.0), options or {}))
         made = {"owner": SET, "namespace": namespace, "labels": ((POD_GROUP_LABEL, name),), **fields}
@@ -224,8 +224,8 @@ class World:
             self.view.upsert_pod(replace(pod, **made, **seat))
         return key
 
-    def add_half(self, name: str, size: int = 2, **fields: Any) -> GangKey:
-        """A gang of which nobody could be released, and whose time is over; it isn't due, and is the first."""
+    def add_partially_bound(self, name: str, size: int = 2, **fields: Any) -> GangKey:
+        """Add a partially bound gang that could not be released and is past its time-out; it isn't due, and is the first in the queue."""
         key = self.add(name, size, **fields)
         partial_bind = self.records.partial_bind(key)
         partial_bind.state, partial_bind.expires = KeptOpen(), self.now
@@ -233,7 +233,7 @@ class World:
         return key
 
     def remove(self, key: GangKey) -> None:
-        """Let a gang be gone."""
+        """Delete a gang."""
         for pod in self.gang(key).members:
             self.view.remove_pod(pod.key)
         self.registry.forget_group(key, 1)
@@ -244,22 +244,22 @@ class World:
         return gang
 
     def begin(self, key: GangKey) -> Attempt:
-        """Take a gang out of the queue, if it is in: it is the first there."""
+        """Take a gang out of the queue, if it is in; it must be the first."""
         assert self.queue.pop() in (key, None)
         return Attempt(self.gang(key), self.now, self.queue.changes)
 
     async def settle(self) -> None:
-        """Wait until nothing is done beside the cycle."""
+        """Wait until no task runs beside the cycle."""
         async with asyncio.timeout(50):
             await self.tasks.settled()
 
     async def breathe(self) -> None:
-        """Let those who can go on do so until they wait."""
+        """Run all other tasks until they wait."""
         for _ in range(20):
             await asyncio.sleep(0)
 
     async def write(self) -> None:
-        """Have written what users are to be told."""
+        """Write the queued reports."""
         writing = asyncio.create_task(self.writer.run(lambda seconds: asyncio.sleep(0)))
         async with asyncio.timeout(50):
             await self.writer.drain()
@@ -277,12 +277,12 @@ class World:
         await self.executor.advisor.stop()
 
     async def cycle(self) -> None:
-        """One cycle, and what it has begun."""
+        """Run one cycle, and the tasks that it starts."""
         await self.cycle_.run()
         await self.settle()
 
     async def plan(self, attempt: Attempt) -> Plan:
-        """A plan for what is free now."""
+        """Return a plan for the capacity that is free now."""
         return await self.planner.plan(prepared(attempt.gang))
 
     def decide(self, attempt: Attempt, decision: Decision) -> None:
@@ -290,7 +290,7 @@ class World:
         self.executor.carry_out(attempt, decision)
 
     def refused(self, attempt: Attempt, plan: Plan, cause: Cause | None) -> None:
-        """Let there be no capacity for a gang."""
+        """Refuse a gang for lack of capacity."""
         self.decide(attempt, Wait(NoCapacity(plan, cause)))
 
     def failed(self, gang: Gang, error: str) -> None:
@@ -298,26 +298,26 @@ class World:
         self.decide(Attempt(gang, self.now, self.queue.changes), Wait(SearchFailed(error)))
 
     def rest(self, gang: Gang) -> None:
-        """Let nothing be to do about a gang."""
+        """Decide that nothing is to be done about a gang."""
         self.decide(Attempt(gang, self.now, self.queue.changes), Done())
 
     def back_off(self, attempt: Attempt) -> None:
-        """Let a gang back off whose members were lost soon after they were bound."""
+        """Delay a gang whose members were lost soon after they were bound."""
         lost = self.due._lost(attempt.gang)
         assert lost is not None
         self.decide(attempt, Wait(lost))
 
     def said(self, key: GangKey) -> str:
-        """The last words on a gang; empty without any."""
+        """Return the last message of a gang; empty without any."""
         opinion = self.keeper.opinion(key)
         return opinion.message if opinion else ""
 
     def has_said(self, key: GangKey, beginning: str) -> bool:
-        """Whether the last words on a gang begin so; or, if that is empty, whether there are none."""
+        """Return whether the last message of a gang begins so; or, if that is empty, whether there is none."""
         return self.said(key).startswith(beginning) if beginning else not self.said(key)
 
     def seconds_until_due(self, key: GangKey) -> float:
-        """When a gang is looked at if nothing happens."""
+        """Return in how many seconds a gang is due if nothing changes."""
         if self.queue.peek() == key:
             return 0.0
         record = self.records.find(key)

@@ -1,4 +1,4 @@
-"""Every gang that is due is brought to a decision, the first in queue order first, and none keeps the others from theirs."""
+"""A cycle decides about every due gang, in queue order, and no gang delays the others' decisions."""
 
 import asyncio
 from contextlib import suppress
@@ -9,6 +9,7 @@ import pytest
 
 from allaboard.cluster.volumes import VolumeView
 from allaboard.model.pod import Pod
+from allaboard.planning.prepared import prepared
 from allaboard.planning.search_processes import SearchError
 from tests.unit.scheduling.schedulers import OF_A_JOB, World
 
@@ -23,7 +24,7 @@ async def test_gangs_are_decided_about_in_queue_order() -> None:
         assert world.queue.peek() is None
 
 
-async def test_whoever_comes_meanwhile_and_goes_before_the_others_has_the_next_turn() -> None:
+async def test_a_gang_that_becomes_due_during_a_cycle_and_ranks_before_the_others_is_next() -> None:
     async with World() as world:
         for number, name in enumerate("abc"):
             world.add(name, created=float(number))
@@ -32,8 +33,8 @@ async def test_whoever_comes_meanwhile_and_goes_before_the_others_has_the_next_t
         assert world.searched.asked == ["briefly a", "briefly urgent", "briefly b", "briefly c"]
 
 
-async def test_who_goes_before_the_others_and_is_due_again_and_again_is_yielded_to_once() -> None:
-    """Plans aren't thrown away for it until one of the others has had a turn."""
+async def test_a_gang_that_is_due_again_and_again_ends_the_round_of_the_others_once() -> None:
+    """Plans are discarded for such a gang only once, until another gang had an attempt."""
     async with World(cpus=2) as world:
         urgent = world.add("urgent", 3, priority=5)
         for name in "ab":
@@ -50,7 +51,7 @@ async def test_who_goes_before_the_others_and_is_due_again_and_again_is_yielded_
         assert world.searched.asked.count("2 together") == 2
 
 
-async def test_a_namespace_that_has_used_much_search_time_meanwhile_goes_behind_the_others() -> None:
+async def test_a_namespace_that_uses_much_search_time_during_a_cycle_goes_behind_the_others() -> None:
     async with World() as world:
         for created, (namespace, name) in enumerate((("slow", "a"), ("slow", "b"), ("quick", "c"))):
             world.add(name, namespace=namespace, created=float(created))
@@ -60,7 +61,7 @@ async def test_a_namespace_that_has_used_much_search_time_meanwhile_goes_behind_
 
 
 class Torn(VolumeView):
-    """A defect meets the gang ``bad`` at its look."""
+    """Fails by a defect at each attempt at the gang ``bad``."""
 
     def resolve(self, pod: Pod) -> Pod:
         if pod.name.startswith("bad"):
@@ -69,7 +70,7 @@ class Torn(VolumeView):
 
 
 @pytest.mark.parametrize("where", ["look", "search"])
-async def test_a_gang_whose_handling_fails_is_told_and_tried_again_and_the_others_go_on(where: str) -> None:
+async def test_a_defect_in_one_gangs_handling_is_reported_and_retried_and_other_gangs_go_on(where: str) -> None:
     async with World() as world:
         if where == "look":
             world.view.volumes = Torn()
@@ -82,7 +83,7 @@ async def test_a_gang_whose_handling_fails_is_told_and_tried_again_and_the_other
         assert world.seconds_until_due(keys[1]) == 1.0
 
 
-async def test_a_search_that_fails_is_its_own_gang_s_failure() -> None:
+async def test_a_search_that_fails_counts_as_a_failure_of_its_gang_alone() -> None:
     async with World() as world:
         keys = [world.add(name) for name in "ab"]
         world.searched.fails["briefly a"] = SearchError("the process died")
@@ -100,7 +101,7 @@ async def test_a_gang_that_is_gone_is_forgotten() -> None:
         assert world.records.find(key) is None
 
 
-async def test_a_gang_under_way_is_passed_over_and_looked_at_when_that_has_ended() -> None:
+async def test_a_gang_with_a_running_task_is_deferred_until_the_task_ends() -> None:
     async with World() as world:
         key = world.add("g")
         world.api.answers.clear()
@@ -117,7 +118,7 @@ async def test_a_gang_under_way_is_passed_over_and_looked_at_when_that_has_ended
 
 
 @pytest.mark.parametrize("is_gone", [True, False])
-async def test_a_long_search_is_ended_when_nobody_is_to_be_searched_for_any_more(is_gone: bool) -> None:
+async def test_a_long_search_is_ended_when_its_gang_needs_no_search_any_more(is_gone: bool) -> None:
     async with World() as world:
         world.searched.goes_on.clear()
         world.searched.finds_nothing.add("briefly g")
@@ -128,7 +129,7 @@ async def test_a_long_search_is_ended_when_nobody_is_to_be_searched_for_any_more
         if is_gone:
             world.remove(key)
         world.queue.mark(key)
-        world.now += 1.0  # its pause is over
+        world.now += 1.0  # its backoff is over
         await world.cycle_.run()
         await world.breathe()
         assert world.long.is_searching(key) is not is_gone
@@ -138,7 +139,7 @@ async def test_a_long_search_is_ended_when_nobody_is_to_be_searched_for_any_more
     ("cpus", "second", "asked"),
     [
         (2, {}, ["2 together", "briefly b"]),
-        (8, {}, ["briefly a", "briefly b"]),  # there is room for both whatever the order
+        (8, {}, ["briefly a", "briefly b"]),  # both fit in any order
         (2, {"priority": 1}, ["briefly b", "briefly a"]),
         (2, {"namespace": "owes"}, ["briefly a", "briefly b"]),
         (3, {"bound": 1}, ["briefly b", "briefly a"]),  # it has lost a member
@@ -154,7 +155,7 @@ async def test_equal_gangs_that_contend_are_placed_together(cpus: int, second: d
         assert world.searched.asked == asked
 
 
-async def test_whoever_is_overtaken_by_gangs_that_are_placed_together_has_that_counted() -> None:
+async def test_a_gang_that_is_overtaken_by_gangs_placed_together_has_that_counted() -> None:
     async with World(cpus=4) as world:
         large, small = world.add("large", 3, created=1.0), [world.add(name, created=2.0) for name in ("a", "b")]
         await world.cycle()
@@ -164,7 +165,7 @@ async def test_whoever_is_overtaken_by_gangs_that_are_placed_together_has_that_c
 
 
 @pytest.mark.parametrize("is_node", [True, False])
-async def test_who_lacked_room_is_due_when_somebody_goes_and_when_a_node_grows(is_node: bool) -> None:
+async def test_a_gang_without_capacity_is_due_when_a_pod_goes_and_when_a_node_grows(is_node: bool) -> None:
     async with World(cpus=2) as world:
         sitting, waiting = world.add("sitting", bound=2), world.add("waiting", created=1.0)
         await world.cycle()
@@ -178,7 +179,7 @@ async def test_who_lacked_room_is_due_when_somebody_goes_and_when_a_node_grows(i
 
 
 @pytest.mark.parametrize("is_gone", [False, True])
-async def test_a_pod_that_is_gone_is_not_told_any_more_why_it_waits(is_gone: bool) -> None:
+async def test_no_condition_is_written_to_a_pod_that_is_gone(is_gone: bool) -> None:
     async with World(cpus=1) as world:
         key = world.add("g")
         await world.cycle()
@@ -190,8 +191,8 @@ async def test_a_pod_that_is_gone_is_not_told_any_more_why_it_waits(is_gone: boo
         ]
 
 
-async def test_a_scheduler_that_stops_ends_the_transactions_that_are_under_way() -> None:
-    """Cut off in the middle, one would leave its gang half bound."""
+async def test_a_scheduler_that_stops_waits_for_running_transactions() -> None:
+    """A transaction that is cut off would leave its gang partially bound."""
     async with World() as world:
         key = world.add("g")
         world.api.answers.clear()
@@ -207,10 +208,10 @@ async def test_a_scheduler_that_stops_ends_the_transactions_that_are_under_way()
         assert world.said(key) == "2 members bound"
 
 
-async def test_a_scheduler_that_stops_waits_for_no_pods_of_the_jobs_that_it_has_suspended() -> None:
-    """Their going takes as long as they please; the Jobs are resumed before."""
+async def test_a_scheduler_that_stops_does_not_wait_for_pods_of_the_jobs_that_it_suspended() -> None:
+    """Pods may take any time to terminate; the Jobs are resumed before."""
     async with World(cpus=2) as world:
-        key = world.add_half("g", **OF_A_JOB)
+        key = world.add_partially_bound("g", **OF_A_JOB)
         world.queue.mark(key)
         world.api.resumes.clear()
         running = asyncio.create_task(world.scheduler.run())
@@ -232,3 +233,32 @@ async def test_a_defect_before_the_first_bind_keeps_no_capacity(monkeypatch: pyt
         world.now += world.seconds_until_due(key)
         await world.cycle()
         assert world.said(key) == "2 members bound"
+
+
+async def test_a_gang_whose_defect_cannot_even_be_reported_keeps_no_other_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with World() as world:
+        keys = [world.add(name, created=float(number)) for number, name in enumerate(("bad", "good"))]
+        world.searched.fails["briefly bad"] = RuntimeError("a defect")
+        monkeypatch.setattr(world.reporter, "report_wait", Mock(side_effect=RuntimeError("another defect")))
+        await world.cycle()
+        assert world.api.asked == ["bind good-0", "bind good-1"]
+        assert world.seconds_until_due(keys[0]) == 1.0
+
+
+async def test_a_defect_in_a_long_search_is_reported_and_the_gang_is_tried_again() -> None:
+    async with World() as world:
+        key = world.add("g")
+        world.searched.finds_nothing.add("briefly g")
+        world.searched.fails["at length g"] = RuntimeError("a defect")
+        await world.cycle()
+        assert world.said(key) == "the scheduler failed on this gang; its log says how"
+        assert world.seconds_until_due(key) == 1.0
+
+
+async def test_a_gang_on_which_a_task_acts_is_not_bound_by_a_plan_that_was_made_before() -> None:
+    async with World() as world:
+        gang = prepared(world.gang(world.add("g")))
+        world.tasks.start(gang.key, asyncio.sleep(0))
+        assert world.due.current(gang) is None
+        await world.settle()
+        assert world.due.current(gang) is not None

@@ -1,4 +1,4 @@
-"""What is decided about a gang, by what is known of it: the specification of the scheduler, as a table."""
+"""The decision about a gang, by what is known of it: the specification of the scheduler, as tables."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -40,7 +40,7 @@ def a_gang(*, bound: int = 0, waiting: int = 0, ended: int = 0, minimum: int = 4
     return Gang(GangKey("default", "gang"), minimum, tuple(pods), 0, 0.0, Objective.BINPACK, 60, **fields)
 
 
-ABSENT, HALF, WHOLE, LONELY = a_gang(waiting=4), a_gang(bound=2, waiting=2), a_gang(bound=4), a_gang(bound=2)
+ABSENT, PARTIAL, WHOLE, LONELY = a_gang(waiting=4), a_gang(bound=2, waiting=2), a_gang(bound=4), a_gang(bound=2)
 MENDED = Hold("BadLabel", "a label is wrong", "labels", None)
 FINISHING, OVERDUE = PartialBind(Finishing(NOW + 1), expires=NOW + 60), PartialBind(Finishing(NOW), expires=NOW + 60)
 LEFT = PartialBind(Left(), expires=NOW + 60)
@@ -49,7 +49,7 @@ LOST = reasons.LostSoon(4, 8.0, NOW + 1)
 
 
 def name_of(decision: Decision) -> str:
-    """The kind of a decision and of its reason, with an exclamation mark if running members are evicted."""
+    """Return the kind of a decision and of its reason, with an exclamation mark if running members are evicted."""
     because = getattr(decision, "because", None)
     force = "!" if isinstance(decision, Release) and decision.force else ""
     return type(decision).__name__ + force + (f" {type(because).__name__}" if because else "")
@@ -59,11 +59,11 @@ SEARCH, MEMBERS, HELD, DONE = "Search", "Wait MembersMissing", "Wait Held", "Don
 UNDO, GIVE_UP, SUSPEND = "Release NotFinished", "Release! NotReplaced", "SuspendJobs NotFinished"
 TRIED = replace(TIMED_OUT, was_tried=True)
 ASKED_ONCE = replace(TIMED_OUT, restarts_at=NOW + 1)
-GIVES_UP, SUSPENDS = replace(HALF, on_member_lost=OnMemberLost.RELEASE), replace(HALF, undo=Undo.SUSPEND)
+GIVES_UP, SUSPENDS = replace(PARTIAL, on_member_lost=OnMemberLost.RELEASE), replace(PARTIAL, undo=Undo.SUSPEND)
 
 
 @pytest.mark.parametrize(
-    ("gang", "half", "look"),
+    ("gang", "partial", "look"),
     [
         # absent
         (ABSENT, None, SEARCH),
@@ -73,27 +73,27 @@ GIVES_UP, SUSPENDS = replace(HALF, on_member_lost=OnMemberLost.RELEASE), replace
         (a_gang(ended=4), None, DONE),
         (replace(a_gang(), hold=MENDED), None, DONE),
         (ABSENT, OVERDUE, SEARCH),
-        # half bound, and finished forward while there is time
-        (HALF, FINISHING, SEARCH),
+        # partially bound, and finished forward until the deadline
+        (PARTIAL, FINISHING, SEARCH),
         (LONELY, FINISHING, MEMBERS),
-        (HALF, OVERDUE, UNDO),
-        (HALF, LEFT, UNDO),  # it was said to be released
+        (PARTIAL, OVERDUE, UNDO),
+        (PARTIAL, LEFT, UNDO),  # all members were released
         (ABSENT, LEFT, SEARCH),
         (LONELY, OVERDUE, UNDO),
-        (replace(HALF, hold=MENDED), OVERDUE, UNDO),
-        (replace(HALF, hold=MENDED), FINISHING, HELD),
-        # half bound, and kept open
-        (HALF, OPEN, SEARCH),
-        (HALF, TIMED_OUT, SEARCH),
+        (replace(PARTIAL, hold=MENDED), OVERDUE, UNDO),
+        (replace(PARTIAL, hold=MENDED), FINISHING, HELD),
+        # partially bound, and kept open
+        (PARTIAL, OPEN, SEARCH),
+        (PARTIAL, TIMED_OUT, SEARCH),
         (SUSPENDS, OPEN, SEARCH),
-        (SUSPENDS, TIMED_OUT, SEARCH),  # seats may have come free
+        (SUSPENDS, TIMED_OUT, SEARCH),  # capacity may have been freed
         (SUSPENDS, TRIED, SUSPEND),
         (replace(LONELY, undo=Undo.SUSPEND), TIMED_OUT, SUSPEND),
         (replace(SUSPENDS, hold=MENDED), TIMED_OUT, SUSPEND),
         (SUSPENDS, replace(ASKED_ONCE, was_tried=True), SEARCH),
         (SUSPENDS, PartialBind(expires=NOW), SEARCH),  # whole before: it is healed
         # whole before, and has lost members
-        (HALF, PartialBind(expires=NOW), SEARCH),
+        (PARTIAL, PartialBind(expires=NOW), SEARCH),
         (GIVES_UP, PartialBind(expires=NOW + 1), SEARCH),
         (GIVES_UP, PartialBind(expires=NOW), SEARCH),
         (GIVES_UP, PartialBind(expires=NOW, was_tried=True), GIVE_UP),
@@ -108,8 +108,8 @@ GIVES_UP, SUSPENDS = replace(HALF, on_member_lost=OnMemberLost.RELEASE), replace
         (replace(a_gang(bound=4, waiting=1), hold=MENDED), None, HELD),
     ],
 )
-def test_what_is_done_before_a_search(gang: Gang, half: PartialBind | None, look: str) -> None:
-    assert name_of(before_search(gang, half, NOW)) == look
+def test_the_decision_before_a_search(gang: Gang, partial: PartialBind | None, look: str) -> None:
+    assert name_of(before_search(gang, partial, NOW)) == look
 
 
 PLAN, UNKNOWN = (cast(Plan, SimpleNamespace(feasible=feasible)) for feasible in (False, None))
@@ -121,32 +121,32 @@ def refused(gang: Gang, plan: Plan = PLAN) -> NoRoom:
 
 
 @pytest.mark.parametrize(
-    ("gang", "half", "is_settled", "found"),
+    ("gang", "partial", "is_settled", "found"),
     [
         (ABSENT, None, True, REFUSE),
         (ABSENT, None, False, SEARCH_LONGER),
-        (HALF, FINISHING, True, ROLL_BACK),
-        (HALF, FINISHING, False, ROLL_BACK),
-        (HALF, OPEN, True, REFUSE),
-        (HALF, OPEN, False, SEARCH_LONGER),
+        (PARTIAL, FINISHING, True, ROLL_BACK),
+        (PARTIAL, FINISHING, False, ROLL_BACK),
+        (PARTIAL, OPEN, True, REFUSE),
+        (PARTIAL, OPEN, False, SEARCH_LONGER),
         (a_gang(bound=4, waiting=1), FINISHING, True, REFUSE),
         (SUSPENDS, TIMED_OUT, True, SUSPEND),
         (SUSPENDS, TIMED_OUT, False, SEARCH_LONGER),
         (SUSPENDS, ASKED_ONCE, True, REFUSE),
-        (HALF, TIMED_OUT, True, REFUSE),
+        (PARTIAL, TIMED_OUT, True, REFUSE),
         (GIVES_UP, PartialBind(expires=NOW), True, GIVE_UP),
         (GIVES_UP, replace(FINISHING, expires=NOW), True, ROLL_BACK),
     ],
 )
-def test_what_is_done_with_a_gang_without_capacity(gang: Gang, half: PartialBind | None, is_settled: bool, found: str) -> None:
-    assert name_of(after_search(gang, refused(gang), half, NOW, is_settled=is_settled)) == found
+def test_the_decision_after_a_search_that_found_no_capacity(gang: Gang, partial: PartialBind | None, is_settled: bool, found: str) -> None:
+    assert name_of(after_search(gang, refused(gang), partial, NOW, is_settled=is_settled)) == found
 
 
-def test_no_gang_is_released_for_which_another_is_being_released() -> None:
+def test_a_gang_is_not_released_while_victims_are_being_released_for_it() -> None:
     assert name_of(after_search(SUSPENDS, refused(SUSPENDS), TIMED_OUT, NOW, is_served=True)) == REFUSE
 
 
-def test_other_answers_are_decided_by_what_they_are() -> None:
+def test_the_decision_after_every_other_answer() -> None:
     gang = PreparedGang(ABSENT)
     answers = {
         "Bind": Placed(gang, PLAN, ()),
@@ -158,14 +158,14 @@ def test_other_answers_are_decided_by_what_they_are() -> None:
 
 
 def outcome_of(gang: Gang, *, bound: int, result: Result | None = None, in_doubt: str = "") -> Committed:
-    """So many of the candidates were bound, and of the others the bind came to ``result``."""
-    seats = [Assignment(pod, "node-1") for pod in gang.candidates]
-    failed = tuple((seat, BindReply(result, "", in_doubt)) for seat in seats[bound:]) if result else ()
-    return Committed(tuple(seats[:bound]), failed, missing=max(0, gang.missing - bound))
+    """Return an outcome with so many candidates bound, and ``result`` for the binds of the others."""
+    assignments = [Assignment(pod, "node-1") for pod in gang.candidates]
+    failed = tuple((each, BindReply(result, "", in_doubt)) for each in assignments[bound:]) if result else ()
+    return Committed(tuple(assignments[:bound]), failed, missing=max(0, gang.missing - bound))
 
 
 @pytest.mark.parametrize(
-    ("gang", "half", "bound", "result", "in_doubt", "reply"),
+    ("gang", "partial", "bound", "result", "in_doubt", "reply"),
     [
         (ABSENT, None, 4, None, "", "Whole"),
         (ABSENT, None, 0, Result.UNANSWERED, "", "Wait NotBound"),
@@ -174,31 +174,31 @@ def outcome_of(gang: Gang, *, bound: int, result: Result | None = None, in_doubt
         (ABSENT, None, 2, Result.GONE, "", "Finish NotBound"),
         (ABSENT, None, 2, Result.REFUSED, "", "Release NotBound"),
         (ABSENT, None, 2, Result.GATED, "", "Release NotBound"),
-        (ABSENT, None, 2, Result.REFUSED, "7", "Finish NotBound"),  # it may be bound all the same
+        (ABSENT, None, 2, Result.REFUSED, "7", "Finish NotBound"),  # the member may be bound all the same
         (ABSENT, OPEN, 2, Result.UNANSWERED, "", "StayOpen NotBound"),
-        (HALF, FINISHING, 2, None, "", "Whole"),
-        (HALF, FINISHING, 1, Result.UNANSWERED, "", "Finish NotBound"),
-        (HALF, FINISHING, 1, Result.REFUSED, "", "Release NotBound"),
-        (HALF, FINISHING, 0, Result.UNANSWERED, "", "Finish NotBound"),
-        (HALF, OPEN, 1, Result.REFUSED, "", "StayOpen NotBound"),
-        (HALF, None, 1, Result.REFUSED, "", "StayOpen NotBound"),
-        (HALF, None, 0, Result.UNANSWERED, "7", "StayOpen NotBound"),
+        (PARTIAL, FINISHING, 2, None, "", "Whole"),
+        (PARTIAL, FINISHING, 1, Result.UNANSWERED, "", "Finish NotBound"),
+        (PARTIAL, FINISHING, 1, Result.REFUSED, "", "Release NotBound"),
+        (PARTIAL, FINISHING, 0, Result.UNANSWERED, "", "Finish NotBound"),
+        (PARTIAL, OPEN, 1, Result.REFUSED, "", "StayOpen NotBound"),
+        (PARTIAL, None, 1, Result.REFUSED, "", "StayOpen NotBound"),
+        (PARTIAL, None, 0, Result.UNANSWERED, "7", "StayOpen NotBound"),
         (a_gang(bound=4, waiting=1), None, 0, Result.REFUSED, "", "Whole"),
     ],
 )
-def test_what_the_answers_make_of_a_gang(
-    gang: Gang, half: PartialBind | None, bound: int, result: Result | None, in_doubt: str, reply: str
+def test_the_decision_after_the_binds_are_answered(
+    gang: Gang, partial: PartialBind | None, bound: int, result: Result | None, in_doubt: str, reply: str
 ) -> None:
-    assert name_of(after_bind(gang, outcome_of(gang, bound=bound, result=result, in_doubt=in_doubt), half)) == reply
+    assert name_of(after_bind(gang, outcome_of(gang, bound=bound, result=result, in_doubt=in_doubt), partial)) == reply
 
 
-def test_what_was_refused_before_any_bind_has_failed() -> None:
+def test_a_transaction_that_is_refused_before_any_bind_has_failed() -> None:
     assert name_of(after_bind(ABSENT, Refused(MembersChanged(0, 2)), None)) == "Wait NotBound"
 
 
 TIMES = st.sampled_from([NOW - 1, NOW, NOW + 1])
 RESTS = st.none() | st.builds(Finishing, TIMES, st.booleans()) | st.just(KeptOpen()) | st.builds(Left, st.booleans())
-HALVES = st.none() | st.builds(
+PARTIALS = st.none() | st.builds(
     PartialBind,
     RESTS | st.builds(Releasing, RESTS, TIMES),
     expires=st.none() | TIMES,
@@ -216,34 +216,34 @@ GANGS = st.builds(
 )
 
 
-@given(GANGS, HALVES)
-def test_no_look_takes_seats_from_a_gang_that_must_keep_them(gang: Gang, half: PartialBind | None) -> None:
-    look = name_of(before_search(gang, half, NOW))
+@given(GANGS, PARTIALS)
+def test_no_decision_before_a_search_releases_a_gang_that_must_be_kept(gang: Gang, partial: PartialBind | None) -> None:
+    look = name_of(before_search(gang, partial, NOW))
     if look in (UNDO, GIVE_UP, SUSPEND):
-        assert half is not None
+        assert partial is not None
     if look == UNDO:
         assert gang.is_open
     if look == GIVE_UP:
         assert gang.on_member_lost is OnMemberLost.RELEASE
     if look == SUSPEND:
         assert gang.undo is Undo.SUSPEND
-        assert half is not None
-        assert half.is_kept_open
+        assert partial is not None
+        assert partial.is_kept_open
 
 
-@given(GANGS, HALVES)
-def test_only_seats_are_sought_later_in_a_back_off_and_never_those_of_a_gang_that_is_being_finished(
-    gang: Gang, half: PartialBind | None
+@given(GANGS, PARTIALS)
+def test_a_backoff_after_losses_delays_only_searches_and_none_of_a_gang_that_is_being_finished(
+    gang: Gang, partial: PartialBind | None
 ) -> None:
-    look, later = (name_of(before_search(gang, half, NOW, lost)) for lost in (None, LOST))
-    is_finishing = half is not None and half.is_finishing
+    look, later = (name_of(before_search(gang, partial, NOW, lost)) for lost in (None, LOST))
+    is_finishing = partial is not None and partial.is_finishing
     assert later == ("Wait LostSoon" if look == SEARCH and not is_finishing else look)
 
 
-@given(GANGS, HALVES)
-def test_every_gang_that_waits_has_a_way_out(gang: Gang, half: PartialBind | None) -> None:
-    """Nobody who could be placed rests; whoever is told to wait for somebody lacks somebody; and only who must be mended is held."""
-    look = name_of(before_search(gang, half, NOW))
+@given(GANGS, PARTIALS)
+def test_every_waiting_gang_lacks_something_that_can_still_change(gang: Gang, partial: PartialBind | None) -> None:
+    """A gang with candidates is never done, a gang that waits for members lacks pods, and only an invalid gang is held."""
+    look = name_of(before_search(gang, partial, NOW))
     if look == DONE:
         assert not gang.candidates
     if look == MEMBERS:
@@ -253,15 +253,15 @@ def test_every_gang_that_waits_has_a_way_out(gang: Gang, half: PartialBind | Non
         assert gang.candidates or gang.missing
 
 
-@given(GANGS, HALVES, st.integers(0, 5), st.sampled_from([None, *Result]), st.sampled_from(["", "7"]))
-def test_a_half_bound_gang_is_never_called_whole_and_never_left(
-    gang: Gang, half: PartialBind | None, bound: int, result: Result | None, in_doubt: str
+@given(GANGS, PARTIALS, st.integers(0, 5), st.sampled_from([None, *Result]), st.sampled_from(["", "7"]))
+def test_a_partially_bound_gang_is_never_called_whole_and_never_abandoned(
+    gang: Gang, partial: PartialBind | None, bound: int, result: Result | None, in_doubt: str
 ) -> None:
     outcome = outcome_of(gang, bound=min(bound, len(gang.candidates)), result=result, in_doubt=in_doubt)
-    reply = name_of(after_bind(gang, outcome, half))
+    reply = name_of(after_bind(gang, outcome, partial))
     assert (reply == "Whole") is (outcome.missing == 0)
     if reply == "Wait NotBound":
         assert not outcome.bound
         assert not gang.bound
     if reply == "Release NotBound":
-        assert half is None or not half.is_kept_open
+        assert partial is None or not partial.is_kept_open

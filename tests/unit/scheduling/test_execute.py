@@ -1,4 +1,4 @@
-"""What was decided is done, and nothing else."""
+"""Decisions are carried out, and nothing else."""
 
 import math
 from dataclasses import replace
@@ -16,7 +16,7 @@ from allaboard.records.partial_bind import Finishing, KeptOpen
 from allaboard.records.record import LastBind
 from allaboard.scheduling.attempt import Attempt
 from allaboard.scheduling.decide import before_search
-from tests.unit.scheduling.schedulers import HALF, OF_A_JOB, World
+from tests.unit.scheduling.schedulers import OF_A_JOB, PARTIAL, World
 from tests.unit.scheduling.test_decide import name_of
 
 BOUND, DELETED, EVICTED = ([f"{what} g-0", f"{what} g-1"] for what in ("bind", "delete", "evict"))
@@ -28,7 +28,7 @@ NEVER = math.inf
 
 
 class Done(NamedTuple):
-    """Of a gang that is made by ``fields``: what the API server is asked, what is told of it, and in how many seconds it is due again."""
+    """The result for a gang with ``fields``: the requests, what is reported, and in how many seconds the gang is due again."""
 
     fields: dict[str, Any]
     asked: list[str]
@@ -37,8 +37,8 @@ class Done(NamedTuple):
 
 
 LOOKS = {
-    "Release": Done({**HALF, "state": Finishing(0.0)}, DELETED, f"{MISSING} 5 s", 1.0),
-    "Release!": Done({**HALF, "options": {"on-member-lost": "release"}, "state": None}, EVICTED, LOST, 1.0),
+    "Release": Done({**PARTIAL, "state": Finishing(0.0)}, DELETED, f"{MISSING} 5 s", 1.0),
+    "Release!": Done({**PARTIAL, "options": {"on-member-lost": "release"}, "state": None}, EVICTED, LOST, 1.0),
     "SuspendJobs": Done({**OF_A_JOB, "state": KeptOpen()}, SUSPENDED, f"{MISSING} 60 s", 1.0),
     "Wait Held": Done({}, [], "a label is wrong", 300.0),
     "Done": Done({"bound": 2}, [], "2 members bound", NEVER),
@@ -49,16 +49,16 @@ LOOKS = {
 FOUND = {
     "Bind": Done({}, BOUND, "2 members bound", NEVER),
     "SearchLonger": Done({}, [], "", 60.0),
-    "of victims": Done({}, ["evict half-0"], "podgroup default/g: 1 of 2 members placeable", 10.0),
-    "Release": Done({**HALF, "state": Finishing(2000.0)}, DELETED, f"{UNDONE}{NO_ROOM}", 1.0),
-    "Release!": Done({**HALF, "options": {"on-member-lost": "release"}, "state": None}, EVICTED, LOST, 1.0),
+    "of victims": Done({}, ["evict victim-0"], "podgroup default/g: 1 of 2 members placeable", 10.0),
+    "Release": Done({**PARTIAL, "state": Finishing(2000.0)}, DELETED, f"{UNDONE}{NO_ROOM}", 1.0),
+    "Release!": Done({**PARTIAL, "options": {"on-member-lost": "release"}, "state": None}, EVICTED, LOST, 1.0),
     "SuspendJobs": Done({**OF_A_JOB, "state": KeptOpen()}, SUSPENDED, f"{MISSING} 60 s", 1.0),
-    "Wait": Done(HALF, [], NO_ROOM, 60.0),
+    "Wait": Done(PARTIAL, [], NO_ROOM, 60.0),
 }
 
 
 def made(world: World, fields: dict[str, Any]) -> GangKey:
-    """A gang, and the state of its partial bind if that is among the ``fields``: then its time is over."""
+    """Add a gang, with the state of its partial bind if that is among the ``fields``: then its time-out is over."""
     fields = dict(fields)
     state = fields.pop("state", NEVER)
     key = world.add("g", **fields)
@@ -69,7 +69,7 @@ def made(world: World, fields: dict[str, Any]) -> GangKey:
 
 
 async def carry_out(world: World, attempt: Attempt, *, plan: Plan | None = None, is_turn: bool = True) -> None:
-    """As the cycle does it, with the plan for what is free now, unless there is another."""
+    """Bind as the cycle does, with ``plan`` or a plan for what is free now."""
     gang = prepared(attempt.gang)
     plan = plan or await world.planner.plan(gang)
     answer = await world.cycle_.round.conclude(world.due.current, gang, plan, may_search_longer=plan.feasible is None)
@@ -80,12 +80,12 @@ async def carry_out(world: World, attempt: Attempt, *, plan: Plan | None = None,
 
 
 async def search_longer(world: World, attempt: Attempt) -> None:
-    """Let a short search have found neither a placement nor a proof."""
+    """Pretend that a short search has found neither a placement nor a proof."""
     await carry_out(world, attempt, plan=replace(await world.plan(attempt), feasible=None))
 
 
 @pytest.mark.parametrize("look", LOOKS)
-async def test_what_is_decided_before_a_search_is_done(look: str) -> None:
+async def test_decisions_before_a_search_are_carried_out(look: str) -> None:
     done = LOOKS[look]
     async with World() as world:
         key = made(world, done.fields)
@@ -104,12 +104,12 @@ async def test_what_is_decided_before_a_search_is_done(look: str) -> None:
 
 
 @pytest.mark.parametrize("found", FOUND)
-async def test_what_is_decided_after_a_search_is_done(found: str) -> None:
+async def test_decisions_after_a_search_are_carried_out(found: str) -> None:
     done = FOUND[found]
     async with World(cpus=2) as world:
         world.searched.goes_on.clear()
         if found == "of victims":
-            world.add_half("half", bound=1)
+            world.add_partially_bound("victim", bound=1)
         attempt = world.begin(key := made(world, done.fields))
         if found == "SearchLonger":
             await search_longer(world, attempt)
@@ -122,7 +122,7 @@ async def test_what_is_decided_after_a_search_is_done(found: str) -> None:
 
 
 @pytest.mark.parametrize(("change", "seconds"), [("full", 0.02), ("held", 0.0), ("gone", 0.0)])
-async def test_a_plan_that_does_not_hold_any_more_binds_nobody_and_the_gang_is_looked_at_again(change: str, seconds: float) -> None:
+async def test_an_outdated_plan_binds_no_member_and_the_gang_is_attempted_again(change: str, seconds: float) -> None:
     async with World() as world:
         attempt = world.begin(world.add("g"))
         plan = await world.plan(attempt)
@@ -132,7 +132,7 @@ async def test_a_plan_that_does_not_hold_any_more_binds_nobody_and_the_gang_is_l
             world.view.upsert_pod(replace(attempt.gang.members[0], priority=1))
         else:
             world.remove(attempt.gang.key)
-        world.queue.pop()  # the watch has rung for it
+        world.queue.pop()  # the watch has made the gang due
         await carry_out(world, attempt, plan=plan)
         await world.settle()
         assert (world.api.asked, world.view.counts["assumed_pods"]) == ([], 0)
@@ -140,7 +140,7 @@ async def test_a_plan_that_does_not_hold_any_more_binds_nobody_and_the_gang_is_l
 
 
 @pytest.mark.parametrize(("was_undone", "tried"), [(False, ["g-1"]), (True, ["g-0", "g-1"])])
-async def test_after_an_undo_every_member_is_tried_beforehand(was_undone: bool, tried: list[str]) -> None:
+async def test_after_a_rollback_every_member_is_dry_run(was_undone: bool, tried: list[str]) -> None:
     async with World() as world:
         attempt = world.begin(world.add("g"))
         world.records.of(attempt.gang.key).was_undone = was_undone
@@ -150,8 +150,8 @@ async def test_after_an_undo_every_member_is_tried_beforehand(was_undone: bool, 
 
 
 @pytest.mark.parametrize("is_turn", [True, False])
-async def test_who_is_placed_by_itself_passes_an_older_one_that_sits_out_a_pause(is_turn: bool) -> None:
-    """Of those that were placed together the cycle counts that once."""
+async def test_a_gang_that_is_placed_by_itself_passes_an_older_one_in_backoff(is_turn: bool) -> None:
+    """For gangs that are placed together the cycle counts one pass."""
     async with World() as world:
         old = world.begin(world.add("old")).gang
         world.failed(old, "no answer")
@@ -160,14 +160,14 @@ async def test_who_is_placed_by_itself_passes_an_older_one_that_sits_out_a_pause
         assert world.records.of(old.key).queue.passed == (1 if is_turn else 0)
 
 
-async def test_a_seat_that_an_unanswered_bind_may_still_take_is_kept_until_it_comes_too_late() -> None:
+async def test_capacity_stays_assumed_while_an_unanswered_bind_may_still_be_carried_out() -> None:
     async with World() as world:
         world.api.seals.clear()
         world.api.replies["g-1"] = BindReply(Result.UNANSWERED, "no answer", in_doubt="1")
         attempt = world.begin(world.add("g"))
         await carry_out(world, attempt)
         await world.breathe()
-        assert [world.view.is_assumed(pod) for pod in attempt.gang.members] == [True, True]  # no watch has told of the first
+        assert [world.view.is_assumed(pod) for pod in attempt.gang.members] == [True, True]  # no watch has delivered the first
         world.api.seals.set()
         await world.breathe()
         assert [world.view.is_assumed(pod) for pod in attempt.gang.members] == [True, False]
@@ -179,13 +179,13 @@ TOO_LONG, DIED = SearchOverrunError("it took too long"), SearchError("the proces
 @pytest.mark.parametrize(
     ("error", "is_finishing", "is_begun_anew"), [(TOO_LONG, False, True), (TOO_LONG, True, False), (DIED, False, False)]
 )
-async def test_a_search_that_took_too_long_is_begun_anew_at_length_and_one_that_failed_after_a_pause(
+async def test_a_search_that_overran_is_repeated_at_length_and_one_that_failed_after_a_backoff(
     error: SearchError, is_finishing: bool, is_begun_anew: bool
 ) -> None:
-    """But a gang that is half bound has no time for that."""
+    """A partially bound gang has no time for a long search."""
     async with World() as world:
         world.searched.goes_on.clear()
-        attempt = world.begin(world.add("g", **HALF))
+        attempt = world.begin(world.add("g", **PARTIAL))
         if is_finishing:
             world.partial_binds.add(attempt.gang)
         world.searched.fails["briefly g"] = error
@@ -200,14 +200,16 @@ async def test_a_search_that_took_too_long_is_begun_anew_at_length_and_one_that_
 @pytest.mark.parametrize(
     ("meanwhile", "bound", "said", "seconds"),
     [
-        ("seats are found", BOUND, "2 members bound", NEVER),
+        ("a placement is found", BOUND, "2 members bound", NEVER),
         ("the node shrinks", [], "", 0.02),
         ("none are found", [], "podgroup default/g: 2 of 2 members placeable", 60.0),
         ("the process dies", [], "the process died", 1.0),
         ("it is abandoned", [], "", 60.0),
     ],
 )
-async def test_what_comes_of_a_long_search_is_done_and_the_next_begins(meanwhile: str, bound: list[str], said: str, seconds: float) -> None:
+async def test_the_decision_after_a_long_search_is_carried_out_and_the_next_search_begins(
+    meanwhile: str, bound: list[str], said: str, seconds: float
+) -> None:
     async with World() as world:
         world.searched.goes_on.clear()
         world.searched.finds_nothing |= {"at length g"} if meanwhile == "none are found" else set()
@@ -216,7 +218,7 @@ async def test_what_comes_of_a_long_search_is_done_and_the_next_begins(meanwhile
         for each in (key, after):
             await search_longer(world, world.begin(each))
         assert world.has_said(key, "")
-        assert "no placement found" in world.said(after)  # who has to wait is told what is known
+        assert "no placement found" in world.said(after)  # a waiting gang reports what is known
         await world.breathe()
         if meanwhile == "the node shrinks":
             world.resize(1)
@@ -231,9 +233,7 @@ async def test_what_comes_of_a_long_search_is_done_and_the_next_begins(meanwhile
 
 
 @pytest.mark.parametrize(("has_turn", "bound"), [(True, ["bind first-0", "bind first-1"]), (False, BOUND)])
-async def test_seats_found_at_length_are_left_to_one_that_goes_before_while_the_cycle_sees_to_it_but_not_for_long(
-    has_turn: bool, bound: list[str]
-) -> None:
+async def test_a_plan_of_a_long_search_waits_two_seconds_at_most_for_gangs_that_rank_before(has_turn: bool, bound: list[str]) -> None:
     async with World(cpus=2) as world:
         world.searched.goes_on.clear()
         key = world.add("g")
@@ -254,18 +254,18 @@ async def test_seats_found_at_length_are_left_to_one_that_goes_before_while_the_
         assert world.due.is_outranked(key) is not has_turn
 
 
-async def test_whether_half_gangs_make_way_is_found_out_beside_when_that_takes_longer_than_there_is() -> None:
+async def test_victims_that_take_long_to_find_are_found_beside_the_cycle() -> None:
     async with World(cpus=2) as world:
-        world.add_half("half", bound=1)
+        world.add_partially_bound("victim", bound=1)
         attempt = world.begin(world.add("g"))
         assert not await world.longer.release_victims(prepared(attempt.gang), 0.0)
         assert world.api.asked == []
         await search_longer(world, attempt)
         await world.settle()
-        assert world.api.asked == ["evict half-0"]
+        assert world.api.asked == ["evict victim-0"]
 
 
-async def test_while_its_members_are_being_bound_nobody_calls_a_gang_half_bound() -> None:
+async def test_a_gang_is_not_called_partially_bound_while_its_first_binds_are_in_flight() -> None:
     async with World() as world:
         attempt = world.begin(world.add("g"))
         world.failed(attempt.gang, "a webhook said no")

@@ -1,4 +1,4 @@
-"""How attempts end: who is counted, what is told, and when the gang is looked at again."""
+"""How attempts end: what is counted and reported, and when the gang is due again."""
 
 import math
 from dataclasses import replace
@@ -20,7 +20,7 @@ from allaboard.records.record import LastBind
 from allaboard.records.wake_up import ANYTHING, WakeUpOn
 from allaboard.scheduling.decide import SuspendJobs, Wait, after_bind
 from tests.unit.placement.clusters import pods
-from tests.unit.scheduling.schedulers import HALF, JOB, OF_A_JOB, World
+from tests.unit.scheduling.schedulers import JOB, OF_A_JOB, PARTIAL, World
 
 GONE = Refused(MembersChanged(1, 2))
 NEVER = math.inf
@@ -28,10 +28,10 @@ FIRST_JOB, SECOND_JOB = Owner("batch/v1", "Job", "one", "one"), Owner("batch/v1"
 
 
 def answers(gang: Gang, bound: int, result: Result = Result.UNANSWERED, **fields: Any) -> Committed:
-    """So many of the candidates were bound, and of the others the bind came to ``result``."""
-    seats = [Assignment(pod, "n") for pod in gang.candidates]
-    failed = tuple((seat, BindReply(result, "no", **fields)) for seat in seats[bound:])
-    return Committed(tuple(seats[:bound]), failed, missing=max(0, gang.missing - bound))
+    """Return an outcome with so many candidates bound, and ``result`` for the binds of the others."""
+    assignments = [Assignment(pod, "n") for pod in gang.candidates]
+    failed = tuple((each, BindReply(result, "no", **fields)) for each in assignments[bound:])
+    return Committed(tuple(assignments[:bound]), failed, missing=max(0, gang.missing - bound))
 
 
 class Ending(NamedTuple):
@@ -56,7 +56,7 @@ RELEASED = ["delete g-0", "delete g-1"]
 ENDINGS = {
     "Wait": Ending({}, 0, {}, ["refused"], "pods g-0, g-1: no", 1.0),
     "Wait, in doubt": Ending({}, 0, DOUBT, ["refused"], "pods g-0, g-1: no", 1.0, is_finishing=True),
-    "StayOpen": Ending(HALF, 1, DENIED, ["open"], "3 of 4 members bound, 1 missing: pod g-3: no", 1.0),
+    "StayOpen": Ending(PARTIAL, 1, DENIED, ["open"], "3 of 4 members bound, 1 missing: pod g-3: no", 1.0),
     "Finish": Ending({"size": 3}, 2, {}, ["open"], "2 of 3 members bound, 1 missing: pod g-2: no", 0.5, 5.0, is_finishing=True),
     "Release": Ending({"size": 3}, 2, DENIED, ["open", "undone"], "undone, released g-0, g-1: pod g-2: no", 1.0, 8.0, RELEASED, True),
     "Whole": Ending({"size": 3, "minimum": 2}, 2, DENIED, ["whole"], "2 members bound", 1.0),
@@ -65,7 +65,7 @@ ENDINGS = {
 
 @pytest.mark.parametrize("retry_after", [0.0, 8.0])
 @pytest.mark.parametrize("decision", ENDINGS)
-async def test_what_the_answers_make_of_a_gang_is_counted_and_told_and_it_is_looked_at_in_time(decision: str, retry_after: float) -> None:
+async def test_the_result_of_the_binds_is_counted_and_reported_and_the_gang_is_requeued(decision: str, retry_after: float) -> None:
     ending = ENDINGS[decision]
     async with World() as world:
         attempt = world.begin(world.add("g", **ending.fields))
@@ -79,7 +79,7 @@ async def test_what_the_answers_make_of_a_gang_is_counted_and_told_and_it_is_loo
         assert (world.counted("binds", result="bound"), world.api.asked) == (ending.bound, ending.asked)
         assert (world.said(key), world.records.is_finishing(key)) == (ending.said, ending.is_finishing)
         assert world.seconds_until_due(key) == (ending.seconds_asked if retry_after else ending.seconds)
-        if retry_after:  # and nothing cuts that short
+        if retry_after:  # and nothing shortens that
             world.queue.mark(key)
             assert world.seconds_until_due(key) == ending.seconds_asked
 
@@ -92,7 +92,7 @@ async def test_each_bind_is_counted_by_its_result() -> None:
 
 
 @pytest.mark.parametrize(("held_seconds", "seconds"), [(0.5, 1.0), (3.0, 3.0)])
-async def test_whoever_has_held_seats_in_vain_leaves_them_to_others_for_as_long(held_seconds: float, seconds: float) -> None:
+async def test_a_gang_that_held_capacity_in_vain_backs_off_for_as_long(held_seconds: float, seconds: float) -> None:
     async with World() as world:
         attempt = world.begin(world.add("g"))
         attempt.held_seconds = held_seconds
@@ -103,7 +103,7 @@ async def test_whoever_has_held_seats_in_vain_leaves_them_to_others_for_as_long(
 
 
 @pytest.mark.parametrize(("is_refused", "attempts"), [(True, 0), (False, 1)])
-async def test_who_was_refused_beside_seats_that_nobody_took_has_not_failed(is_refused: bool, attempts: int) -> None:
+async def test_a_refusal_beside_assumed_capacity_that_is_returned_is_no_failure(is_refused: bool, attempts: int) -> None:
     async with World(cpus=2) as world:
         attempt = world.begin(world.add("g"))
         plan = await world.plan(attempt)
@@ -115,7 +115,7 @@ async def test_who_was_refused_beside_seats_that_nobody_took_has_not_failed(is_r
         assert world.records.of(other.gang.key).queue.attempts == attempts
 
 
-async def test_seats_that_late_binds_leave_are_for_those_who_were_refused_meanwhile() -> None:
+async def test_capacity_that_resolved_binds_leave_wakes_gangs_that_were_refused_meanwhile() -> None:
     async with World(cpus=2) as world:
         attempt = world.begin(world.add("g"))
         for pod in attempt.gang.candidates:
@@ -128,7 +128,7 @@ async def test_seats_that_late_binds_leave_are_for_those_who_were_refused_meanwh
         assert world.records.of(other.gang.key).queue.attempts == 0
 
 
-async def test_whoever_was_left_out_for_gangs_that_use_more_is_told_so_and_how_often() -> None:
+async def test_the_refusal_of_an_overtaken_gang_says_how_often_it_was_overtaken() -> None:
     async with World(cpus=1) as world:
         attempt = world.begin(world.add("g"))
         for _ in range(2):
@@ -137,9 +137,9 @@ async def test_whoever_was_left_out_for_gangs_that_use_more_is_told_so_and_how_o
         assert "left out twice for gangs that put more GPUs to work" in world.said(attempt.gang.key)
 
 
-@pytest.mark.parametrize(("held_seconds", "seconds", "is_told"), [(0.5, 300.0, True), (3.0, 0.0, False)])
-async def test_surplus_that_found_no_room_waits_for_it_if_what_was_known_of_that_is_still_so(
-    held_seconds: float, seconds: float, is_told: bool
+@pytest.mark.parametrize(("held_seconds", "seconds", "is_reported"), [(0.5, 300.0, True), (3.0, 0.0, False)])
+async def test_surplus_without_capacity_waits_for_it_unless_the_plan_may_be_outdated(
+    held_seconds: float, seconds: float, is_reported: bool
 ) -> None:
     async with World(cpus=2) as world:
         attempt = world.begin(world.add("g", 3, minimum=2))
@@ -147,12 +147,12 @@ async def test_surplus_that_found_no_room_waits_for_it_if_what_was_known_of_that
         plan = await world.plan(attempt)
         await world.executor.after_bind(attempt, plan, replace(answers(attempt.gang, 2), failed=()))
         assert world.seconds_until_due(attempt.gang.key) == seconds
-        assert (("g-2", "FailedScheduling") in world.events.told) is is_told
+        assert (("g-2", "FailedScheduling") in world.events.reported) is is_reported
 
 
-async def test_a_whole_gang_is_not_looked_at_again_and_nothing_of_its_way_there_is_remembered() -> None:
+async def test_a_whole_gang_is_not_attempted_again_and_its_earlier_failures_are_forgotten() -> None:
     async with World() as world:
-        key = world.add_half("g", 2, bound=1)
+        key = world.add_partially_bound("g", 2, bound=1)
         world.failed(world.begin(key).gang, "no")
         world.records.of(key).had_grace = True
         attempt = world.begin(key)
@@ -166,14 +166,14 @@ async def test_a_whole_gang_is_not_looked_at_again_and_nothing_of_its_way_there_
         assert world.seconds_until_due(key) == NEVER
 
 
-async def test_a_half_gang_whose_time_is_over_sits_out_no_pause_once_seats_were_looked_for_in_vain() -> None:
+async def test_a_partially_bound_gang_past_its_time_out_is_released_after_one_more_search() -> None:
     async with World() as world:
-        attempt = world.begin(world.add_half("g", **OF_A_JOB))
+        attempt = world.begin(world.add_partially_bound("g", **OF_A_JOB))
         await world.executor.after_bind(attempt, await world.plan(attempt), answers(attempt.gang, 1))
         assert world.seconds_until_due(attempt.gang.key) == 0.5
 
 
-async def test_a_gang_without_room_is_told_why_and_is_due_when_there_is_room() -> None:
+async def test_a_gang_without_capacity_reports_why_and_is_due_when_capacity_is_freed() -> None:
     async with World(cpus=1) as world:
         attempt = world.begin(world.add("g"))
         key, plan = attempt.gang.key, await world.plan(attempt)
@@ -182,19 +182,19 @@ async def test_a_gang_without_room_is_told_why_and_is_due_when_there_is_room() -
         assert opinion is not None
         assert (opinion.code, opinion.short) == (Code.NEVER_FITS, "needs 2 cpu; the nodes it may use have 1 in all")
         assert world.records.of(key).advice.wanted_for == opinion.message
-        assert world.seconds_until_due(key) == 60.0  # when it has waited for long
+        assert world.seconds_until_due(key) == 60.0  # at its time-out
         for cpus, seconds in ((1, 60.0), (2, 0.0)):
             world.resize(cpus)
             await world.queue.drain()
             assert world.seconds_until_due(key) == seconds
 
 
-async def test_of_a_whole_gang_only_those_without_room_are_told() -> None:
+async def test_only_surplus_members_of_a_whole_gang_are_reported_as_unschedulable() -> None:
     async with World(cpus=2) as world:
         attempt = world.begin(world.add("g", 3, minimum=2, bound=2))
         world.refused(attempt, await world.plan(attempt), None)
         assert world.said(attempt.gang.key) == "2 members bound"
-        assert world.events.told == [("g-2", "FailedScheduling"), ("g", "Scheduled")]
+        assert world.events.reported == [("g-2", "FailedScheduling"), ("g", "Scheduled")]
 
 
 @pytest.mark.parametrize(
@@ -202,10 +202,10 @@ async def test_of_a_whole_gang_only_those_without_room_are_told() -> None:
     [
         (Hold("BadLabel", "wrong"), [300.0, 300.0]),
         (Hold(OVER_LIMIT, "wrong", field="members"), [300.0, 300.0]),
-        (Hold("PodGroupNotFound", "wrong"), [1.0, 300.0]),  # it may be made just after its pods
+        (Hold("PodGroupNotFound", "wrong"), [1.0, 300.0]),  # a PodGroup may be created just after its pods
     ],
 )
-async def test_a_gang_that_must_be_mended_is_told_so_and_left_alone(hold: Hold, seconds: list[float]) -> None:
+async def test_a_held_gang_is_reported_and_not_attempted(hold: Hold, seconds: list[float]) -> None:
     async with World() as world:
         key = world.add("g")
         for until_due in seconds:
@@ -215,20 +215,20 @@ async def test_a_gang_that_must_be_mended_is_told_so_and_left_alone(hold: Hold, 
         assert world.counted("over_limit", what="members") == (2 if hold.reason == OVER_LIMIT else 0)
 
 
-async def test_a_gang_that_waits_for_members_is_looked_at_when_its_time_is_over() -> None:
+async def test_a_gang_that_waits_for_members_is_attempted_at_its_time_out() -> None:
     async with World() as world:
-        key = world.add_half("g", 2, bound=1, minimum=3)
+        key = world.add_partially_bound("g", 2, bound=1, minimum=3)
         world.records.partial_bind(key).expires = world.now + 20.0
-        for seconds in (2.0, 18.0):  # its pods are told first
+        for seconds in (2.0, 18.0):  # first its pods get the report
             world.decide(world.begin(key), Wait(MembersMissing()))
             assert world.seconds_until_due(key) == seconds
             world.now += 2.0
         assert world.said(key) == "podgroup default/g: waiting for members: 2 of 3 exist"
 
 
-async def test_once_it_is_known_what_has_become_of_its_binds_a_gang_is_due_and_has_its_whole_time_once() -> None:
+async def test_once_its_binds_are_resolved_a_gang_is_due_and_its_deadline_restarts_once() -> None:
     async with World() as world:
-        key = world.add("g", **HALF)
+        key = world.add("g", **PARTIAL)
         world.partial_binds.add(world.begin(key).gang)
         deadlines = []
         for _ in range(2):
@@ -240,7 +240,7 @@ async def test_once_it_is_known_what_has_become_of_its_binds_a_gang_is_due_and_h
 
 
 @pytest.mark.parametrize("bound", [0, 2])
-async def test_a_defect_is_told_and_the_gang_is_tried_again_and_finished_if_it_was_cut_off(bound: int) -> None:
+async def test_a_defect_is_reported_and_the_gang_is_retried_and_finished_if_it_was_cut_off(bound: int) -> None:
     async with World() as world:
         key = world.add("g", 4, bound=bound)
         for seconds in (1.0, 2.0, 4.0):
@@ -251,9 +251,9 @@ async def test_a_defect_is_told_and_the_gang_is_tried_again_and_finished_if_it_w
         assert world.records.is_finishing(key) is bool(bound)
 
 
-async def test_nothing_is_remembered_of_a_gang_that_is_gone() -> None:
+async def test_the_record_of_a_gang_that_is_gone_is_deleted() -> None:
     async with World() as world:
-        key, other = world.add_half("g", bound=1), world.add_half("other", bound=1)
+        key, other = world.add_partially_bound("g", bound=1), world.add_partially_bound("other", bound=1)
         world.records.partial_bind(other).released_for = key
         world.failed(world.gang(key), "no")
         world.executor.forget(key)
@@ -263,7 +263,7 @@ async def test_nothing_is_remembered_of_a_gang_that_is_gone() -> None:
 
 
 @pytest.mark.parametrize("is_dropped", [False, True])
-async def test_surplus_of_which_a_bind_or_a_rehearsal_was_refused_waits_as_long_as_the_api_server_wants(is_dropped: bool) -> None:
+async def test_surplus_whose_bind_or_dry_run_was_refused_waits_as_long_as_the_api_server_asks(is_dropped: bool) -> None:
     async with World() as world:
         attempt = world.begin(world.add("g", 3, minimum=2))
         outcome = answers(attempt.gang, 2, Result.REFUSED, retry_after=8.0)
@@ -274,7 +274,7 @@ async def test_surplus_of_which_a_bind_or_a_rehearsal_was_refused_waits_as_long_
 
 
 @pytest.mark.parametrize(("cpus", "is_first"), [(1, True), (2, False)])
-async def test_a_gang_is_healed_before_older_ones_for_what_it_held_and_not_for_more(cpus: int, is_first: bool) -> None:
+async def test_a_gang_that_lost_members_is_healed_before_older_gangs_but_not_for_more_than_it_held(cpus: int, is_first: bool) -> None:
     async with World() as world:
         healed, older = world.add("healed", 2, bound=2, created=9.0), world.add("older", 1, created=1.0)
         world.rest(world.gang(healed))
@@ -318,7 +318,7 @@ async def test_a_gang_whose_pods_were_deleted_says_how_it_ended_or_that_it_waits
             "ended: 1 member succeeded, 1 failed",
         ),
         ({"phase": "Running", "schedulerName": "allaboard"}, "podgroup default/g: waiting for members: 0 of 2 exist"),
-        ({"phase": "Finished"}, ""),  # another scheduler's, or of upstream's CRD: it stays as it is
+        ({"phase": "Finished"}, ""),  # another scheduler's, or of upstream's CRD: not changed
         ({"phase": "Running", "reason": "Scheduled", "schedulerName": "second"}, ""),
         ({"phase": "Finished", "reason": "Ended", "succeeded": 2, "schedulerName": "second"}, ""),
         ({"phase": "Running", "schedulerName": ["allaboard"]}, ""),
@@ -331,11 +331,11 @@ async def test_after_a_restart_a_podgroups_own_status_says_how_its_gang_ended(st
         world.registry.observe_group(PodGroup(key, "uid", 1, 2, 60, 0.0, {}, status=status))
         world.rest(world.gang(key))
         assert world.said(key) == said
-        assert said or not world.events.told
+        assert said or not world.events.reported
 
 
 def two_jobs(world: World, cpus: int = 1, bound: int = 0, **later_amounts: int) -> GangKey:
-    """A gang of two Jobs of two pods each, of which the first's ask for so many processors, and the second's for one and other amounts."""
+    """Add a gang of two Jobs with two pods each. Pods of the first request so many cpus, those of the second one cpu and other amounts."""
     key = world.add("g", minimum=2, cpus=cpus, owner=FIRST_JOB, bound=bound)
     later = pods("later", 2, {"cpu": 1000, **later_amounts})
     for pod in later:
@@ -343,7 +343,7 @@ def two_jobs(world: World, cpus: int = 1, bound: int = 0, **later_amounts: int) 
     return key
 
 
-async def test_a_run_that_does_not_fit_keeps_no_later_one_waiting_and_is_looked_at_again() -> None:
+async def test_a_run_that_does_not_fit_delays_no_later_run_and_is_attempted_again() -> None:
     async with World(cpus=4) as world:
         key = two_jobs(world, cpus=100)
         first = world.begin(key)
@@ -356,7 +356,7 @@ async def test_a_run_that_does_not_fit_keeps_no_later_one_waiting_and_is_looked_
         assert world.gang(key).candidates == first.gang.candidates
 
 
-async def test_when_no_run_of_a_gang_fits_it_waits_for_what_any_of_them_lacks() -> None:
+async def test_a_gang_of_which_no_run_fits_is_woken_by_what_any_run_lacks() -> None:
     async with World(cpus=2) as world:
         key = two_jobs(world, cpus=100, memory=1)
         for wait in (0.0, 60.0):
@@ -368,7 +368,7 @@ async def test_when_no_run_of_a_gang_fits_it_waits_for_what_any_of_them_lacks() 
         assert world.gang(key).candidates[0].owner == FIRST_JOB
 
 
-async def test_a_run_whose_binds_are_refused_keeps_no_later_one_waiting() -> None:
+async def test_a_run_whose_binds_are_refused_delays_no_later_run() -> None:
     async with World() as world:
         key = two_jobs(world, cpus=1)
         first = world.begin(key)
@@ -377,7 +377,7 @@ async def test_a_run_whose_binds_are_refused_keeps_no_later_one_waiting() -> Non
         assert {pod.owner for pod in world.begin(key).gang.candidates} == {SECOND_JOB}
 
 
-async def test_a_run_whose_members_were_lost_again_and_again_keeps_no_later_one_waiting() -> None:
+async def test_a_run_whose_members_were_lost_again_and_again_delays_no_later_run() -> None:
     async with World() as world:
         key = two_jobs(world, cpus=1)
         world.records.of(key).last_binds["one/"] = LastBind(world.now, 2, 0, 0, losses=4)
@@ -386,7 +386,7 @@ async def test_a_run_whose_members_were_lost_again_and_again_keeps_no_later_one_
         assert {pod.owner for pod in world.begin(key).gang.candidates} == {SECOND_JOB}
 
 
-async def test_a_run_that_is_partially_bound_is_not_passed_over() -> None:
+async def test_a_partially_bound_run_is_not_deferred() -> None:
     async with World(cpus=2) as world:
         key = two_jobs(world, cpus=2, bound=1)
         world.records.of(key).whole_runs = {"run"}
@@ -395,7 +395,7 @@ async def test_a_run_that_is_partially_bound_is_not_passed_over() -> None:
         assert (world.seconds_until_due(key), world.gang(key).run) == (60.0, "run")
 
 
-async def test_a_run_that_the_api_server_wants_to_wait_is_not_passed_over_and_goes_first_again() -> None:
+async def test_a_run_that_the_api_server_delays_is_not_deferred_and_goes_first_again() -> None:
     async with World() as world:
         key = two_jobs(world)
         first = world.begin(key)
@@ -410,7 +410,7 @@ async def test_a_run_that_the_api_server_wants_to_wait_is_not_passed_over_and_go
         assert world.gang(key).candidates == first.gang.candidates
 
 
-async def test_a_gang_that_backs_off_is_looked_at_when_its_time_is_over() -> None:
+async def test_a_gang_in_backoff_after_losses_is_attempted_at_its_time_out() -> None:
     async with World() as world:
         attempt = world.begin(world.add("g", 4, bound=2))
         key = attempt.gang.key
@@ -420,12 +420,12 @@ async def test_a_gang_that_backs_off_is_looked_at_when_its_time_is_over() -> Non
         assert world.seconds_until_due(key) == 3.0
 
 
-async def test_jobs_that_could_not_be_suspended_do_not_cut_short_what_the_api_server_wants_their_binds_to_wait() -> None:
+async def test_jobs_that_could_not_be_suspended_do_not_shorten_a_delay_that_the_api_server_asked_for() -> None:
     async with World() as world:
         attempt = world.begin(world.add("g", 2, bound=1, owner=JOB))
         key = attempt.gang.key
         world.queue.requeue(key, Requeue.failed(ANYTHING, retry_by=world.now, at_least=10.0), seen=world.queue.changes)
-        world.queue.requeue(key, Requeue.again(0.0))  # its time is over
+        world.queue.requeue(key, Requeue.again(0.0))  # its time-out is over
         assert world.queue.pop() == key
         world.decide(attempt, SuspendJobs(NotFinished(1, 60.0)))
         await world.settle()
@@ -438,7 +438,7 @@ async def test_jobs_that_could_not_be_suspended_do_not_cut_short_what_the_api_se
 @pytest.mark.parametrize(("namespace", "named"), [("default", True), ("team", False)])
 async def test_the_gang_that_needs_the_capacity_is_named_within_its_namespace_only(namespace: str, named: bool) -> None:
     async with World() as world:
-        victim = world.begin(world.add("g", **HALF)).gang
+        victim = world.begin(world.add("g", **PARTIAL)).gang
         world.executor.release_for(replace(victim, key=GangKey(namespace, "secret")), [victim])
         await world.settle()
         assert world.said(victim.key).startswith("undone, released g-0, g-1: not whole within 60 s, and")
@@ -459,3 +459,13 @@ async def test_decisions_are_kept_for_each_gang_and_for_all() -> None:
         assert history.plan is not None
         assert (history.plan.feasible, history.plan.placed, history.plan.unplaced) == (False, 1, 1)
         assert [each for each, _ in world.records.decisions.last()] == [key] * 30
+
+
+async def test_a_run_that_is_being_finished_is_not_passed_over() -> None:
+    async with World() as world:
+        key = two_jobs(world)
+        attempt = world.begin(key)
+        world.partial_binds.suspect(key)
+        world.failed(attempt.gang, "no answer")
+        assert world.gang(key).candidates == attempt.gang.candidates
+        assert world.seconds_until_due(key) == 1.0

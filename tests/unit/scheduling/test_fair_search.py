@@ -1,4 +1,4 @@
-"""Whoever has gangs that take long to search for keeps nobody waiting but himself: the whole scheduler, in virtual time."""
+"""Gangs that take long to search for delay only their own namespace: the whole scheduler, in virtual time."""
 
 import asyncio
 import random
@@ -29,7 +29,7 @@ BAR_SECONDS = 2.0
 
 
 class SlowSearcher(InlineSearcher):
-    """Gangs of five take long, and may be found seats at length only, unless a short search ``answers``."""
+    """Searches slowly for gangs of five: only a long search finds a placement, unless a short search ``answers``."""
 
     answers = False
     finds = False
@@ -87,7 +87,7 @@ class SlowSearcher(InlineSearcher):
 
 
 class Scene:
-    """A cluster with room for everybody, a scheduler, and what happens to them."""
+    """A cluster with capacity for all gangs, a scheduler, and the events in it."""
 
     def __init__(self, world: Simulation, searcher: SlowSearcher) -> None:
         self.world, self.searcher = world, searcher
@@ -111,18 +111,18 @@ class Scene:
         return sum(1 for pod in pods if pod["metadata"]["name"].startswith(f"{gang.name}-") and pod["spec"].get("nodeName"))
 
     async def seconds_until(self, gang: GangSpec, most: float = 60.0) -> float:
-        """How long it takes until the gang is bound."""
+        """Return how many seconds it takes until the gang is bound."""
         started = self.world.loop.time()
         while self.bound(gang) < gang.size and self.world.loop.time() - started < most:  # noqa: ASYNC110  # virtual time
             await asyncio.sleep(0.01)
         return self.world.loop.time() - started
 
     def name_of(self, uid: str) -> str:
-        """The pod's."""
+        """Return the pod's name."""
         return next(str(pod["metadata"]["name"]) for pod in self.world.sandbox.list("pods") if pod["metadata"]["uid"] == uid)
 
     def namespaces(self) -> list[str]:
-        """Whose long searches there were, in order."""
+        """Return the namespaces of the long searches, in order."""
         of = {pod["metadata"]["uid"]: pod["metadata"]["namespace"] for pod in self.world.sandbox.list("pods")}
         return [of[uid] for uid in self.searcher.searched]
 
@@ -152,7 +152,7 @@ def small(name: str = "small") -> GangSpec:
 HOSTILE = [hard(number) for number in range(12)]
 
 
-def test_a_small_gang_that_comes_with_twelve_long_ones_is_not_kept_waiting(scene: Scene) -> None:
+def test_a_small_gang_created_with_twelve_hard_gangs_is_not_delayed(scene: Scene) -> None:
     async def story() -> float:
         scene.create(*HOSTILE, small())
         return await scene.seconds_until(small())
@@ -161,7 +161,7 @@ def test_a_small_gang_that_comes_with_twelve_long_ones_is_not_kept_waiting(scene
 
 
 @pytest.mark.parametrize("seconds", [0.5, 3.0, 40.0, 200.0])
-def test_nor_is_one_that_comes_when_they_are_there(scene: Scene, seconds: float) -> None:
+def test_a_small_gang_created_after_twelve_hard_gangs_is_not_delayed(scene: Scene, seconds: float) -> None:
     async def story() -> float:
         scene.create(*HOSTILE)
         await asyncio.sleep(seconds)
@@ -171,7 +171,7 @@ def test_nor_is_one_that_comes_when_they_are_there(scene: Scene, seconds: float)
     assert scene.world.run(story()) <= BAR_SECONDS
 
 
-def test_nor_are_those_that_come_while_ever_new_ones_do(scene: Scene) -> None:
+def test_small_gangs_are_not_delayed_while_hard_gangs_keep_coming(scene: Scene) -> None:
     async def story() -> list[float]:
         waits = []
         for number in range(60):
@@ -185,7 +185,7 @@ def test_nor_are_those_that_come_while_ever_new_ones_do(scene: Scene) -> None:
     assert max(scene.world.run(story())) <= BAR_SECONDS
 
 
-def test_nor_is_one_that_finds_them_waiting_for_seats_that_come_free_all_the_time(scene: Scene) -> None:
+def test_a_small_gang_is_not_delayed_by_hard_gangs_that_freed_capacity_keeps_waking(scene: Scene) -> None:
     async def story() -> float:
         scene.create(*HOSTILE)
         for number in range(30):
@@ -200,7 +200,7 @@ def test_nor_is_one_that_finds_them_waiting_for_seats_that_come_free_all_the_tim
     assert scene.searcher.most_at_once == 1
 
 
-def test_nor_by_short_searches_that_take_longer_than_they_should(scene: Scene) -> None:
+def test_a_small_gang_is_not_delayed_by_short_searches_that_overrun(scene: Scene) -> None:
     scene.searcher.overruns = True
 
     async def story() -> float:
@@ -213,7 +213,7 @@ def test_nor_by_short_searches_that_take_longer_than_they_should(scene: Scene) -
     assert len(scene.searcher.searched) > 1
 
 
-def test_seats_that_only_a_long_search_finds_are_taken_one_step_later(scene: Scene) -> None:
+def test_a_placement_that_only_a_long_search_finds_is_bound_after_that_search(scene: Scene) -> None:
     scene.searcher.finds = True
 
     async def story() -> float:
@@ -224,7 +224,7 @@ def test_seats_that_only_a_long_search_finds_are_taken_one_step_later(scene: Sce
     assert len(scene.searcher.searched) == 1
 
 
-def test_of_two_namespaces_that_both_have_long_searches_none_waits_for_all_of_the_other(scene: Scene) -> None:
+def test_two_namespaces_with_long_searches_take_turns(scene: Scene) -> None:
     async def story() -> list[str]:
         scene.create(*HOSTILE)
         await asyncio.sleep(5.0)
@@ -235,7 +235,7 @@ def test_of_two_namespaces_that_both_have_long_searches_none_waits_for_all_of_th
     assert scene.world.run(story())[:5] == ["elsewhere", "team", "elsewhere", "team", "elsewhere"]
 
 
-def test_a_plan_that_does_not_hold_any_more_is_dropped_and_the_gang_looked_at_again(scene: Scene) -> None:
+def test_an_outdated_plan_of_a_long_search_is_dropped_and_the_gang_attempted_again(scene: Scene) -> None:
     scene.searcher.finds = True
 
     async def story() -> tuple[int, int]:
@@ -268,7 +268,7 @@ def test_the_long_search_for_a_gang_that_is_deleted_is_abandoned_and_the_next_be
     assert scene.searcher.going_on == 1
 
 
-def test_nothing_is_left_of_gangs_that_are_gone(scene: Scene) -> None:
+def test_gangs_that_are_gone_leave_no_records(scene: Scene) -> None:
     async def story() -> None:
         scene.create(*HOSTILE)
         await asyncio.sleep(20.0)
@@ -286,7 +286,7 @@ def test_nothing_is_left_of_gangs_that_are_gone(scene: Scene) -> None:
     assert set(scene.app.queue.sizes().values()) == {0}
     assert all(
         record.queue == QueueState() and not record.advice.wanted_for for record in scene.app.records
-    )  # of those whose PodGroup is there still
+    )  # only of gangs whose PodGroup exists
     assert scene.searcher.going_on == 0
 
 
@@ -304,7 +304,7 @@ def test_the_end_of_the_scheduler_ends_the_long_search(scene: Scene) -> None:
     assert len(scene.searcher.searched) == 1
 
 
-def test_those_who_wait_for_a_long_search_are_told_what_is_known(scene: Scene) -> None:
+def test_gangs_that_wait_for_a_long_search_report_what_the_short_search_found(scene: Scene) -> None:
     async def story() -> list[str]:
         scene.create(hard(0), hard(1))
         await asyncio.sleep(6.0)
@@ -315,20 +315,20 @@ def test_those_who_wait_for_a_long_search_are_told_what_is_known(scene: Scene) -
             if condition["type"] == "PodScheduled"
         ]
 
-    assert scene.world.run(story()) == ["Unschedulable"] * HARD  # of the one that isn't being searched for
+    assert scene.world.run(story()) == ["Unschedulable"] * HARD  # of the gang that isn't being searched for
 
 
-def test_nor_is_one_that_finds_somebody_asking_for_the_seats_of_many_half_gangs(scene: Scene) -> None:
-    """Whose seats they need takes a search for each of the half gangs."""
-    halves = [GangSpec(f"half{number:02}", "recreated", size=4, minimum=4, namespace="elsewhere", pool=POOLS[0]) for number in range(12)]
+def test_a_small_gang_is_not_delayed_by_the_search_for_victims_among_many_gangs(scene: Scene) -> None:
+    """Finding the victims takes a search for each partially bound gang."""
+    victims = [GangSpec(f"half{number:02}", "recreated", size=4, minimum=4, namespace="elsewhere", pool=POOLS[0]) for number in range(12)]
     scene.searcher.answers = True
     scene.world.sandbox.faults.add(Fault("bind", "pods", "half*-[23]", times=FOR_EVER, status=403, dry_run=False))
     scene.world.sandbox.faults.add(Fault("evict", "pods", "half*", times=FOR_EVER, status=429))
 
     async def story() -> float:
-        scene.create(*halves)
-        await asyncio.sleep(60.0)  # until their time is over
-        assert sum(scene.bound(half) > 0 for half in halves) >= 10
+        scene.create(*victims)
+        await asyncio.sleep(60.0)  # until their time-out is over
+        assert sum(scene.bound(victim) > 0 for victim in victims) >= 10
         scene.create(replace(hard(0), pool=POOLS[0], cpu=4))
         await asyncio.sleep(0.5)
         scene.create(replace(small(), pool=POOLS[1]))

@@ -1,4 +1,4 @@
-"""The place in the queue of gangs that have lost a member, and what is remembered of them."""
+"""Gangs that are partially bound or have lost a member: their place in the queue, and their record."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -15,7 +15,7 @@ from allaboard.model.gang import Gang, GangKey, Objective, OnMemberLost, Outline
 from allaboard.model.pod import Owner, Pod
 from allaboard.planning.known_gangs import KnownGangs
 from allaboard.queueing.order import order_of, order_of_gone
-from allaboard.records.partial_bind import Finishing, Leaving
+from allaboard.records.partial_bind import Finishing, KeptOpen, Leaving
 from allaboard.records.record import GangRecords
 from allaboard.scheduling.partial_binds import PartialBinds
 from allaboard.scheduling.victims import leaving_of
@@ -44,17 +44,17 @@ def a_gang(*pods: Pod, minimum: int = 3, created: float = 0.0) -> Gang:
     return Gang(KEY, minimum, pods, 0, created, Objective.BINPACK, 60)
 
 
-HALF = (a_pod("a", stamped=3), a_pod("b", stamped=3), a_pod("c"))
+PARTIAL = (a_pod("a", stamped=3), a_pod("b", stamped=3), a_pod("c"))
 SET, JOB = Owner("apps/v1", "ReplicaSet", "r", "u"), Owner("batch/v1", "Job", "j", "u")
 
 
-def a_half_of(owner: Owner, **changes: Any) -> Gang:
-    """A half gang of which all members are of one owner."""
-    return replace(a_gang(*(replace(pod, owner=owner) for pod in HALF)), **changes)
+def a_partial_bind_of(owner: Owner, **changes: Any) -> Gang:
+    """Return a partially bound gang whose members all have one owner."""
+    return replace(a_gang(*(replace(pod, owner=owner) for pod in PARTIAL)), **changes)
 
 
 def known(records: GangRecords, clock: Callable[[], float], gang: Gang | None = None) -> KnownGangs:
-    """What is known of one gang."""
+    """Return the gangs and records of one gang."""
     registry = Mock()
     registry.gang.return_value, registry.gangs.return_value, registry.group.return_value = gang, [gang] if gang else [], None
     return KnownGangs(registry, records, Mock(), Mock(), Mock(), clock)
@@ -63,56 +63,56 @@ def known(records: GangRecords, clock: Callable[[], float], gang: Gang | None = 
 def partial_binds_of(
     gang: Gang, records: GangRecords, *, goes: Iterable[bool] = repeat(True), restarter: Any = None, clock: Callable[[], float]
 ) -> PartialBinds:
-    """The partial bind of one gang; ``goes`` tells of each pod that is released whether it does."""
+    """Return the partial binds of one gang; ``goes`` returns for each released pod whether the release succeeds."""
     return PartialBinds(known(records, clock, gang), Mock(release=AsyncMock(side_effect=goes)), restarter or Mock())
 
 
-def test_healing_goes_before_others_of_its_priority_and_passes_no_higher_one() -> None:
-    healing, older = a_gang(*HALF, created=10.0), a_gang(a_pod("x"), created=1.0)
+def test_a_healing_gang_goes_before_others_of_its_priority_and_no_higher_one() -> None:
+    healing, older = a_gang(*PARTIAL, created=10.0), a_gang(a_pod("x"), created=1.0)
     assert order_of(healing) < order_of(older) < order_of(a_gang(a_pod("y"), created=2.0))
     assert order_of(replace(older, priority=1)) < order_of(healing)
 
 
-def test_healing_goes_before_nobody_whose_namespace_owes_less_search_time() -> None:
-    healing, other = a_gang(*HALF, created=1.0), a_gang(a_pod("x"), created=10.0)
+def test_a_healing_gang_goes_before_no_namespace_that_has_used_less_search_time() -> None:
+    healing, other = a_gang(*PARTIAL, created=1.0), a_gang(a_pod("x"), created=10.0)
     assert order_of(other) < order_of(healing, usage=1) < order_of(other, usage=2)
 
 
-def test_no_gang_that_we_left_half_bound_passes_a_higher_priority() -> None:
-    half, plain = a_gang(*HALF, created=10.0), a_gang(a_pod("x"), created=1.0)
-    assert order_of(half, is_first=True) < order_of(plain)
-    assert order_of(replace(plain, priority=1)) < order_of(half, is_first=True)
+def test_a_partially_bound_gang_does_not_pass_a_higher_priority() -> None:
+    partial, plain = a_gang(*PARTIAL, created=10.0), a_gang(a_pod("x"), created=1.0)
+    assert order_of(partial, is_first=True) < order_of(plain)
+    assert order_of(replace(plain, priority=1)) < order_of(partial, is_first=True)
 
 
-def test_whoever_is_gone_is_forgotten_at_once() -> None:
-    assert order_of_gone(KEY) < order_of(replace(a_gang(*HALF), priority=2_147_483_647), is_first=True)
+def test_a_gang_that_is_gone_is_first_in_the_queue_to_be_forgotten() -> None:
+    assert order_of_gone(KEY) < order_of(replace(a_gang(*PARTIAL), priority=2_147_483_647), is_first=True)
 
 
-def test_the_outline_of_a_gang_is_never_further_behind_than_the_gang() -> None:
-    """Whoever is kept too far in front is looked at again there; nobody looks at who is kept too far behind."""
-    waiting, whole = a_gang(a_pod("x"), a_pod("y")), a_gang(*HALF, minimum=2)
-    for gang in (waiting, a_gang(*HALF), whole, replace(a_gang(*HALF), on_member_lost=OnMemberLost.IGNORE)):
+def test_the_outline_of_a_gang_never_ranks_behind_the_gang() -> None:
+    """A gang that ranks too far ahead is compared again at the top; one too far behind isn't."""
+    waiting, whole = a_gang(a_pod("x"), a_pod("y")), a_gang(*PARTIAL, minimum=2)
+    for gang in (waiting, a_gang(*PARTIAL), whole, replace(a_gang(*PARTIAL), on_member_lost=OnMemberLost.IGNORE)):
         outline = Outline(gang.key, gang.priority, gang.created, is_open=bool(gang.bound))
         assert order_of(outline) <= order_of(gang)
     assert order_of(Outline(KEY, waiting.priority, waiting.created)) == order_of(waiting)
 
 
-def test_that_one_run_was_whole_says_nothing_of_the_next() -> None:
+def test_a_whole_run_does_not_make_the_next_run_whole() -> None:
     records = GangRecords()
     partial_binds = PartialBinds(known(records, lambda: 0.0), Mock(), Mock())
-    whole, half = (
-        a_gang(*(replace(pod, transaction=run if pod.stamped_min_member else "") for pod in HALF)) for run in ("first", "second")
+    whole, partial = (
+        a_gang(*(replace(pod, transaction=run if pod.stamped_min_member else "") for pod in PARTIAL)) for run in ("first", "second")
     )
     partial_binds.observe(whole)
     assert run_was_whole(whole, records.find(KEY))
-    partial_binds.add(half)
-    partial_binds.observe(half)
-    assert not run_was_whole(half, records.find(KEY))
+    partial_binds.add(partial)
+    partial_binds.observe(partial)
+    assert not run_was_whole(partial, records.find(KEY))
 
 
-async def test_pods_that_were_released_are_leaving_also_when_the_gang_is_looked_at_before_all_of_that_is_heard() -> None:
-    """Their seats are about to be free: nobody else makes way for who waits for them."""
-    first, second, waiting = (replace(pod, owner=SET, phase="Running" if pod.stamped_min_member else "Pending") for pod in HALF)
+async def test_released_pods_count_as_leaving_before_the_watch_shows_their_deletion() -> None:
+    """Their capacity is about to be free: no other gang is released for a gang that waits for it."""
+    first, second, waiting = (replace(pod, owner=SET, phase="Running" if pod.stamped_min_member else "Pending") for pod in PARTIAL)
     gang, records = a_gang(first, second, waiting), GangRecords()
     partial_binds = partial_binds_of(gang, records, clock=lambda: 0.0)
     await partial_binds.release(gang, [first, second], force=True)
@@ -120,9 +120,9 @@ async def test_pods_that_were_released_are_leaving_also_when_the_gang_is_looked_
     assert {pod.name for pod in leaving_of(gang, records.partial_bind(KEY), 0.0)} == {"a", "b"}
 
 
-async def test_when_seats_need_no_longer_be_waited_for_whoever_was_refused_looks_again() -> None:
-    """A half gang for which another has made way isn't asked for its own seats until then, and nothing else may ever happen."""
-    gang, refused = a_gang(*HALF), replace(a_gang(a_pod("x"), minimum=1), key=GangKey("default", "refused"))
+async def test_a_refused_gang_is_attempted_again_when_leaving_members_are_overdue() -> None:
+    """A gang for which another was released has no part in releases until then, and no other event may ever come."""
+    gang, refused = a_gang(*PARTIAL), replace(a_gang(a_pod("x"), minimum=1), key=GangKey("default", "refused"))
     now = 100.0
     records = GangRecords()
     gangs = known(records, lambda: now)
@@ -138,16 +138,16 @@ async def test_when_seats_need_no_longer_be_waited_for_whoever_was_refused_looks
 
 
 @pytest.mark.parametrize(("timeout", "seconds"), [(10, 10.0), (3600, 40.0)])
-async def test_who_was_released_is_waited_for_forty_seconds_at_most(timeout: int, seconds: float) -> None:
-    gang, records = a_half_of(SET, timeout_seconds=timeout), GangRecords()
+async def test_released_members_are_waited_for_forty_seconds_at_most(timeout: int, seconds: float) -> None:
+    gang, records = a_partial_bind_of(SET, timeout_seconds=timeout), GangRecords()
     partial_binds = partial_binds_of(gang, records, clock=lambda: 100.0)
     await partial_binds.release(gang, gang.bound, force=True)
     assert records.partial_bind(gang.key).leaving.until == 100.0 + seconds
 
 
 @pytest.mark.parametrize("what", ["waits", "is gone", "is whole", "has made way", "some have gone"])
-async def test_jobs_are_suspended_for_another_gang_only_while_it_waits_or_once_some_have_gone(what: str) -> None:
-    gang = a_half_of(JOB, undo=Undo.SUSPEND, timeout_seconds=50)
+async def test_jobs_are_suspended_for_another_gang_only_while_it_waits_or_after_a_first_release(what: str) -> None:
+    gang = a_partial_bind_of(JOB, undo=Undo.SUSPEND, timeout_seconds=50)
     other = replace(gang, key=GangKey("default", "other"))
     records, seen = GangRecords(), list[bool]()
     records.partial_bind(KEY).expires = 0.0
@@ -166,19 +166,19 @@ async def test_jobs_are_suspended_for_another_gang_only_while_it_waits_or_once_s
     registry = cast("Mock", partial_binds.gangs.registry)
     await partial_binds.release(gang, gang.bound, force=True, other=other.key)
     assert seen == [what in ("waits", "some have gone")]
-    assert records.partial_bind(KEY).restarts_at == (150.0 if what == "waits" else 7.0)  # its own time isn't put off by others'
+    assert records.partial_bind(KEY).restarts_at == (150.0 if what == "waits" else 7.0)  # not delayed by another gang
 
 
-async def test_jobs_are_suspended_for_the_gangs_own_sake_whoever_waits() -> None:
-    gang, records, restarter = a_half_of(JOB, undo=Undo.SUSPEND), GangRecords(), Mock(restart=AsyncMock())
+async def test_jobs_are_suspended_for_the_gangs_own_sake_whether_or_not_a_gang_waits() -> None:
+    gang, records, restarter = a_partial_bind_of(JOB, undo=Undo.SUSPEND), GangRecords(), Mock(restart=AsyncMock())
     records.partial_bind(KEY).expires = 0.0
     partial_binds = partial_binds_of(gang, records, goes=repeat(False), restarter=restarter, clock=lambda: 100.0)
     await partial_binds.release(gang, gang.bound)
     assert restarter.restart.await_args.kwargs["is_wanted"]()
 
 
-async def test_no_job_is_suspended_for_pods_that_were_released_and_are_seen_for_a_while_yet() -> None:
-    gang, records, restarter = a_half_of(JOB, undo=Undo.SUSPEND), GangRecords(), Mock(restart=AsyncMock())
+async def test_no_job_is_suspended_for_released_pods_that_are_still_visible() -> None:
+    gang, records, restarter = a_partial_bind_of(JOB, undo=Undo.SUSPEND), GangRecords(), Mock(restart=AsyncMock())
     records.partial_bind(KEY).expires = 0.0
     clock = Clock(100.0)
     partial_binds = partial_binds_of(gang, records, goes=[True, True, False, False, False, False], restarter=restarter, clock=clock)
@@ -191,15 +191,15 @@ async def test_no_job_is_suspended_for_pods_that_were_released_and_are_seen_for_
     assert restarter.restart.await_count == 1
 
 
-async def test_whoever_was_refused_looks_again_when_the_time_of_a_gang_that_is_being_finished_is_over() -> None:
+async def test_a_refused_gang_is_attempted_again_at_the_time_out_of_a_gang_that_is_being_finished() -> None:
     records = GangRecords()
-    half = records.partial_bind(KEY)
-    half.state, half.expires = Finishing(5.0), 30.0
+    partial = records.partial_bind(KEY)
+    partial.state, partial.expires = Finishing(5.0), 30.0
     assert known(records, lambda: 0.0).next_look(replace(a_gang(a_pod("x")), key=GangKey("default", "refused"))) == 30.0
 
 
-async def test_jobs_are_not_asked_again_before_the_time_is_over_once_more() -> None:
-    gang, records = a_half_of(JOB, undo=Undo.SUSPEND), GangRecords()
+async def test_jobs_are_suspended_at_most_once_in_each_time_out() -> None:
+    gang, records = a_partial_bind_of(JOB, undo=Undo.SUSPEND), GangRecords()
     restarter = Mock(restart=AsyncMock(side_effect=JobKeptError("j", "it isn't ours")))
     records.partial_bind(KEY).expires = 0.0
     partial_binds = partial_binds_of(gang, records, goes=repeat(False), restarter=restarter, clock=lambda: 100.0)
@@ -208,8 +208,8 @@ async def test_jobs_are_not_asked_again_before_the_time_is_over_once_more() -> N
     assert records.partial_bind(KEY).restarts_at == 100.0 + gang.timeout_seconds
 
 
-async def test_the_time_of_a_gang_that_was_cut_off_runs_from_when_nothing_of_an_earlier_leader_can_come_any_more() -> None:
-    gang, records, clock = a_gang(*HALF), GangRecords(), Clock()
+async def test_the_deadline_of_a_cut_off_gang_runs_from_when_no_earlier_leader_can_bind_any_more() -> None:
+    gang, records, clock = a_gang(*PARTIAL), GangRecords(), Clock()
     partial_binds = PartialBinds(known(records, clock, gang), Mock(), Mock())
     assert [key async for key in partial_binds.inherited()] == [KEY]
     clock.now = 6.0
@@ -218,5 +218,14 @@ async def test_the_time_of_a_gang_that_was_cut_off_runs_from_when_nothing_of_an_
     clock.now = 7.0
     partial_binds.observe(gang)
     assert records.partial_bind(KEY).deadline == 11.0
-    partial_binds.renew(KEY)  # binds of ours may be unanswered, too
+    partial_binds.renew(KEY)  # our own binds may be unanswered, too
     assert records.partial_bind(KEY).deadline == 12.0
+
+
+async def test_a_release_that_fails_leaves_the_state_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    gang, records = a_gang(*PARTIAL), GangRecords()
+    records.partial_bind(KEY).state = KeptOpen()
+    monkeypatch.setattr("allaboard.scheduling.partial_binds.undo", AsyncMock(side_effect=RuntimeError("a defect")))
+    with pytest.raises(RuntimeError):
+        await partial_binds_of(gang, records, clock=lambda: 0.0).release(gang, gang.bound, force=True)
+    assert records.partial_bind(KEY).state == KeptOpen()

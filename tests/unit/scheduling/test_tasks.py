@@ -1,4 +1,4 @@
-"""What is done beside the cycle: one thing at a time for each gang."""
+"""Tasks beside the cycle: at most one for each gang."""
 
 import asyncio
 
@@ -14,7 +14,7 @@ A, B = GangKey("default", "a"), GangKey("default", "b")
 
 
 class Scene:
-    """Work that goes on until ``is_over`` is set, and what becomes of its gangs."""
+    """A task that runs until ``is_over`` is set, and its gangs."""
 
     def __init__(self) -> None:
         self.records, self.is_over = GangRecords(), asyncio.Event()
@@ -30,7 +30,7 @@ class Scene:
             await self.tasks.settled()
 
 
-async def test_a_gang_is_under_way_until_its_work_is_done() -> None:
+async def test_a_gang_has_a_task_until_its_work_is_done() -> None:
     scene = Scene()
     scene.tasks.start(A, scene.work())
     assert [key in scene.tasks for key in (A, B)] == [True, False]
@@ -38,7 +38,7 @@ async def test_a_gang_is_under_way_until_its_work_is_done() -> None:
     assert A not in scene.tasks
 
 
-async def test_a_gang_that_was_passed_over_is_due_when_its_work_ends_and_not_before() -> None:
+async def test_a_deferred_gang_is_due_when_its_task_ends_and_not_before() -> None:
     scene = Scene()
     scene.tasks.start(A, scene.work())
     scene.tasks.start(B, scene.work())
@@ -48,13 +48,13 @@ async def test_a_gang_that_was_passed_over_is_due_when_its_work_ends_and_not_bef
     assert [scene.queue.pop(), scene.queue.pop()] == [A, None]
     scene.tasks.start(A, scene.work())
     await scene.end()
-    assert scene.queue.pop() is None  # nobody has passed it over since
+    assert scene.queue.pop() is None  # the gang wasn't deferred since
 
 
-async def test_work_that_is_cut_off_is_no_defect_and_leaves_its_gang_free() -> None:
+async def test_a_cancelled_task_is_no_defect_and_its_gang_may_have_another() -> None:
     scene = Scene()
     scene.tasks.start(A, scene.work())
-    await asyncio.sleep(0)  # it begins
+    await asyncio.sleep(0)  # the task begins
     (task,) = scene.tasks.tasks()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -62,7 +62,7 @@ async def test_work_that_is_cut_off_is_no_defect_and_leaves_its_gang_free() -> N
     assert A not in scene.tasks
 
 
-async def test_all_is_settled_when_what_was_started_meanwhile_is_done_too() -> None:
+async def test_settled_waits_also_for_tasks_that_are_started_meanwhile() -> None:
     scene = Scene()
 
     async def later() -> None:

@@ -1,4 +1,4 @@
-"""Seats of unanswered binds are given back when it is certain that nobody takes them, and not before."""
+"""Capacity of unanswered binds is returned when no pod can take it any more, and not before."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -19,7 +19,7 @@ BROKEN, CHANGED, GONE = (ApiError(status, "", "no") for status in (500, 409, 404
 
 
 class World:
-    """A pod that is promised a seat, and an API server that answers seals as it is told; after each pause comes an event."""
+    """A pod with an assumed node, and an API server with set answers to fences; after each pause comes an event."""
 
     def __init__(self, *answers: ApiError | None, events: tuple[Callable[["World"], None], ...] = ()) -> None:
         self.now = 0.0
@@ -46,7 +46,7 @@ class World:
         async with asyncio.timeout(50):
             await self.late.resolve([(self.pod, "7")])
         assert not self.view.is_assumed(self.pod)
-        assert not self.late._awaited  # or it would grow for ever
+        assert not self.late._awaited  # else the index would grow for ever
 
 
 def is_bound(world: World) -> None:
@@ -72,20 +72,20 @@ def is_gone(world: World) -> None:
         (World(BROKEN, events=(lambda _: None, is_newer)), 0.3),
     ],
 )
-async def test_a_seat_is_kept_until_its_pod_is_sealed_bound_newer_or_gone(world: World, seconds: float) -> None:
+async def test_capacity_stays_assumed_until_the_pod_is_fenced_off_bound_newer_or_gone(world: World, seconds: float) -> None:
     await world.play()
     assert world.now == pytest.approx(seconds)
     assert set(world.sealed) == {"7"}
 
 
-async def test_a_pod_that_can_t_be_sealed_keeps_its_seat_for_as_long_as_anything_can_be_carried_out() -> None:
+async def test_the_capacity_of_a_pod_that_cannot_be_fenced_off_stays_assumed_for_ninety_seconds() -> None:
     world = World(BROKEN)
     await world.play()
     assert CARRIED_OUT_SECONDS <= world.now < CARRIED_OUT_SECONDS + 5
 
 
 class Seals(NamedTuple):
-    """Calls everybody older, and writes down who is sealed."""
+    """Says that every pod is older, and records the pods that are fenced off."""
 
     sealed: list[str]
 
@@ -101,11 +101,11 @@ class Seals(NamedTuple):
     ("bound", "phase", "sealed"),
     [
         (0, "Pending", ["g-0", "g-1", "g-2"]),
-        (1, "Pending", ["g-1", "g-2", "g-0"]),  # an undo would delete it, and an earlier leader's late start of it with it
+        (1, "Pending", ["g-1", "g-2", "g-0"]),  # a release would delete a pod that an earlier leader may still start
         (1, "Running", ["g-1", "g-2"]),
     ],
 )
-async def test_who_may_be_bound_or_released_is_sealed_first(bound: int, phase: str, sealed: list[str]) -> None:
+async def test_pods_that_may_be_bound_or_released_are_fenced_off_first(bound: int, phase: str, sealed: list[str]) -> None:
     async with Scheduler() as world:
         gang = world.gang(world.add("g", 3, bound=bound))
         gang = replace(gang, members=tuple(replace(pod, phase=phase if pod.node_name else "Pending") for pod in gang.members))

@@ -1,4 +1,4 @@
-"""Who gives seats up for whom: as few half gangs as it takes, and none in vain."""
+"""Victims: as few partially bound gangs as possible, and none in vain."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,27 +24,27 @@ def a_pod(name: str, owner: Owner, *, is_bound: bool = True) -> Pod:
 
 
 def a_gang(name: str, *, bound: int = 0, owner: Owner = CONTROLLER, created: float = 0.0, priority: int = 0) -> Gang:
-    """Of four, of which so many are bound."""
+    """Return a gang of four, of which so many are bound."""
     pods = [a_pod(f"{name}-{number}", owner, is_bound=number < bound) for number in range(4)]
     return Gang(GangKey("default", name), 4, tuple(pods), priority, created, Objective.BINPACK, 60)
 
 
 class Scene:
-    """Half gangs that are kept open and whose time is over, and one that asks for their seats."""
+    """Partially bound gangs that are kept open and past their time-out, and a gang that needs their capacity."""
 
-    def __init__(self, *halves: Gang) -> None:
-        gangs = {gang.key: gang for gang in halves}
+    def __init__(self, *blocking: Gang) -> None:
+        gangs = {gang.key: gang for gang in blocking}
         self.records = GangRecords()
         for key in gangs:
-            half = self.records.partial_bind(key)
-            half.state, half.expires = KeptOpen(), 0.0
+            partial = self.records.partial_bind(key)
+            partial.state, partial.expires = KeptOpen(), 0.0
         binder = Mock(would_go=AsyncMock(side_effect=lambda pod, *, is_suspended: is_suspended or not pod.is_of_job))
         self.in_doubt: Sequence[Pod] = ()
         known = Mock(registry=Mock(gang=gangs.get), records=self.records, clock=lambda: NOW)
         self.victims = Victims(known, binder, Mock(), Mock(pods=lambda: self.in_doubt))
 
     async def asked_by(self, gang: Gang, needs: int) -> list[str]:
-        """Who yields to a gang that needs so many seats."""
+        """Return the victims of a gang that needs so many processors."""
 
         async def would_fit(without: Sequence[Pod]) -> bool:
             return len(without) >= needs
@@ -57,76 +57,74 @@ LATE = a_gang("late", created=100.0)
 
 
 @pytest.mark.parametrize(("doubtful", "who"), [(1, ["third"]), (2, [])])
-async def test_nobody_yields_for_seats_that_may_be_free_as_soon_as_unanswered_binds_are_known_of(doubtful: int, who: list[str]) -> None:
+async def test_no_gang_is_released_for_capacity_that_resolved_binds_may_free(doubtful: int, who: list[str]) -> None:
     scene = Scene(FIRST, SECOND, THIRD)
     scene.in_doubt = FIRST.bound[:doubtful]
     assert await scene.asked_by(LATE, 2) == who
 
 
 @pytest.mark.parametrize(("needs", "who"), [(0, []), (1, ["third"]), (2, ["third"]), (3, ["third", "second"]), (7, [])])
-async def test_as_few_as_it_takes_yield_the_last_in_the_queue_first(needs: int, who: list[str]) -> None:
+async def test_as_few_gangs_as_possible_are_victims_the_last_in_the_queue_first(needs: int, who: list[str]) -> None:
     assert await Scene(FIRST, SECOND, THIRD).asked_by(LATE, needs) == who
 
 
-async def test_a_half_gang_asks_only_those_behind_it() -> None:
+async def test_a_partially_bound_gang_has_victims_behind_it_in_the_queue_only() -> None:
     scene = Scene(FIRST, SECOND, THIRD)
     assert await scene.asked_by(SECOND, 2) == ["third"]
     assert await scene.asked_by(THIRD, 2) == []
 
 
-async def test_nobody_yields_to_a_lower_priority() -> None:
+async def test_a_gang_has_no_victims_of_a_higher_priority() -> None:
     assert await Scene(a_gang("high", bound=2, priority=1)).asked_by(LATE, 2) == []
 
 
-async def test_nobody_makes_way_beside_a_job_that_keeps_its_pods() -> None:
-    """Two half gangs would have to go: the one would be evicted for nothing."""
+async def test_no_gang_is_released_together_with_a_job_that_keeps_its_pods() -> None:
+    """Two partially bound gangs would have to be released: one of them in vain."""
     scene = Scene(a_gang("job", bound=2, owner=JOB), SECOND)
     assert await scene.asked_by(LATE, 4) == []
     assert await scene.asked_by(LATE, 2) == ["second"]
 
 
-async def test_who_is_asked_counts_as_leaving_only_when_it_goes() -> None:
-    """Else another would be evicted beside one that stays, or beside one whose seats are enough."""
+async def test_a_gang_that_is_being_released_counts_as_leaving_only_once_it_is_released() -> None:
+    """Otherwise another gang would be released beside one that stays, or beside one whose capacity is enough."""
     scene = Scene(FIRST, SECOND)
-    half = scene.records.partial_bind(FIRST.key)
-    half.state = Releasing(KeptOpen(), NOW + 10)
+    partial = scene.records.partial_bind(FIRST.key)
+    partial.state = Releasing(KeptOpen(), NOW + 10)
     assert await scene.asked_by(LATE, 4) == []
     assert await scene.asked_by(LATE, 2) == []
-    half.state, half.unasked_until = KeptOpen(), NOW + UNASKED_SECONDS  # it stays
+    partial.state, partial.unasked_until = KeptOpen(), NOW + UNASKED_SECONDS  # it was not released
     assert await scene.asked_by(LATE, 4) == []
     assert await scene.asked_by(LATE, 2) == ["second"]
-    half.leaving = Leaving(FIRST.bound, NOW + 40)  # it goes
+    partial.leaving = Leaving(FIRST.bound, NOW + 40)  # it is released
     assert await scene.asked_by(LATE, 4) == ["second"]
     assert await scene.asked_by(LATE, 2) == []
 
 
-async def test_who_has_just_made_way_asks_nobody_and_who_was_made_way_for_is_not_asked() -> None:
+async def test_a_gang_that_was_just_released_or_released_for_has_no_part_in_another_release() -> None:
     scene = Scene(FIRST, SECOND, THIRD)
-    half = scene.records.partial_bind(THIRD.key)
-    half.released_for, half.leaving = SECOND.key, Leaving(THIRD.bound, NOW + 40)
+    partial = scene.records.partial_bind(THIRD.key)
+    partial.released_for, partial.leaving = SECOND.key, Leaving(THIRD.bound, NOW + 40)
     assert await scene.asked_by(THIRD, 5) == []
     assert await scene.asked_by(LATE, 4) == ["first"]
 
 
-async def test_one_that_has_been_whole_is_not_asked() -> None:
+async def test_a_gang_that_has_been_whole_is_no_victim() -> None:
     scene = Scene(SECOND)
     scene.records.of(SECOND.key).whole_runs = {"run"}
     assert await scene.asked_by(LATE, 2) == []
 
 
-async def test_who_has_made_way_for_a_gang_never_has_that_one_make_way_for_it() -> None:
+async def test_a_gang_is_not_released_for_a_gang_that_was_released_for_it() -> None:
     scene = Scene(FIRST, SECOND)
     scene.records.partial_bind(FIRST.key).released_for = SECOND.key
     assert await scene.asked_by(FIRST, 2) == []
 
 
-async def test_one_member_of_each_owner_is_asked_whether_it_may_go() -> None:
+async def test_the_release_of_one_member_of_each_owner_is_dry_run() -> None:
     mixed = replace(THIRD, members=(*THIRD.members[:1], a_pod("third-1", JOB), *THIRD.members[2:]))
     assert await Scene(SECOND, mixed).asked_by(LATE, 2) == ["second"]
 
 
 @pytest.mark.parametrize(("undo", "expires", "may"), [(Undo.SUSPEND, NOW, True), (Undo.SUSPEND, NOW + 1, False), (None, NOW, False)])
-def test_jobs_are_suspended_only_where_that_is_asked_for_and_when_the_gang_s_time_is_over(
-    undo: Undo | None, expires: float, may: bool
-) -> None:
+def test_jobs_are_suspended_only_with_the_option_and_past_the_gangs_time_out(undo: Undo | None, expires: float, may: bool) -> None:
     assert may_suspend(replace(FIRST, undo=undo), PartialBind(expires=expires), NOW) is may

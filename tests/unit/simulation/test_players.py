@@ -22,7 +22,7 @@ from allaboard.simulation.player import Seats, Setup
 from allaboard.simulation.players import make_player, player_names
 from allaboard.simulation.replay import replay
 from allaboard.simulation.state import BadSeatError, ClusterState, Seat
-from allaboard.simulation.workload import Arrival, SimNode, TaskClass, Workload, workload_of
+from allaboard.simulation.workload import MIB, Arrival, SimNode, TaskClass, Workload, workload_of
 from tests.unit.simulation.making import gangs, mix_of, node, played, setup_of, state_of, task
 
 BASELINES = ("fgd", "fgd-bestfit", "fgd-firstfit", "fgd-random")
@@ -224,3 +224,12 @@ def test_a_shipped_strategy_places_whole_gangs_and_shares_of_gpus(name: str) -> 
     workload = gangs([node("a", 2), node("b", 2)], classes, gang, replace(gang, name="h"))
     found = played(workload, name)
     assert (found.gangs_placed, found.pods_failed) == (1, 5)
+
+
+def test_tasks_that_share_a_name_are_placed_each_for_itself() -> None:
+    tasks = (TaskClass(1000, MIB),)
+    state = ClusterState((SimNode("n", 2000, 10 * MIB),), tasks)
+    twins = [Arrival("t", (0,), 1), Arrival("t", (0,), 1), Arrival("u", (0,), 1)]
+    workload = Workload(state.nodes, tasks, tuple(twins), waits=False)
+    placed = make_player("genetic", setup_of(workload)).place(state, twins)
+    assert [seats is not None for seats in placed] == [True, True, False]

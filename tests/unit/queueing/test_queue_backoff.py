@@ -1,4 +1,4 @@
-"""How long a gang that failed, or lost members, is left alone."""
+"""How long a gang that failed, or lost members, is in backoff."""
 
 import asyncio
 
@@ -14,7 +14,7 @@ from tests.unit.queueing.queues import CPU, A, B, a_queue, drain, failures_of
 from tests.unit.scheduling.clocks import Clock
 
 
-def test_each_failure_doubles_the_pause_up_to_a_bound() -> None:
+def test_each_failure_doubles_the_backoff_up_to_a_bound() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock)
     pauses = []
@@ -28,7 +28,7 @@ def test_each_failure_doubles_the_pause_up_to_a_bound() -> None:
     assert pauses == [1, 2, 4, 8, 16, 32, 60, 60, 60]
 
 
-def test_success_forgets_the_failures() -> None:
+def test_success_resets_the_failures() -> None:
     queue = a_queue(Clock(1000.0))
     queue.requeue(A, Requeue.failed(ANYTHING), seen=queue.changes)
     queue.requeue(A, Requeue.settled())
@@ -38,7 +38,7 @@ def test_success_forgets_the_failures() -> None:
 
 
 @pytest.mark.parametrize("first", [0.01, 0.02])
-async def test_waiting_ends_when_a_pause_does(first: float) -> None:
+async def test_wait_returns_when_a_backoff_ends(first: float) -> None:
     queue = GangQueue(lambda key: Order(0, True, 2, 0, 0.0, key))
     queue.requeue(A, Requeue.again(first))
     async with asyncio.timeout(50):
@@ -46,7 +46,7 @@ async def test_waiting_ends_when_a_pause_does(first: float) -> None:
     assert queue.pop() == A
 
 
-def test_pauses_that_have_ended_leave_nothing_behind() -> None:
+def test_backoffs_that_have_ended_leave_no_entries() -> None:
     clock = Clock(1000.0)
     keys = [GangKey("default", f"gang-{number:02}") for number in range(50)]
     queue = GangQueue(lambda key: Order(-10 if key == A else 0, True, 2, 0, 0.0, key), backoff=Backoff(60.0, 60.0), clock=clock)
@@ -54,7 +54,7 @@ def test_pauses_that_have_ended_leave_nothing_behind() -> None:
     for _ in range(100):
         for key in keys:
             queue.requeue(key, Requeue.failed(ANYTHING), seen=queue.changes)
-        queue.mark(A)  # one that pauses for longer stays at the top
+        queue.mark(A)  # a gang with a longer backoff stays at the top
         queue.observe(Freed())
         clock.now += 60
         drain(queue)
@@ -63,20 +63,20 @@ def test_pauses_that_have_ended_leave_nothing_behind() -> None:
     assert sum(len(members.heap) for groups in queue._in_backoff._groups.values() for members in groups.values()) < 300
 
 
-def test_a_change_of_a_gang_that_is_tried_in_its_pause_is_not_slept_over() -> None:
+def test_a_gang_that_changes_during_an_attempt_in_backoff_is_due_again() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock, {A: 10})
     queue.requeue(A, Requeue.failed(WakeUpOn(frozenset({"cpu"}))), seen=queue.changes)
     queue.observe(Freed(["cpu"]))
     queue.mark(B)
-    assert drain(queue) == [A, B]  # in spite of its pause
+    assert drain(queue) == [A, B]  # in spite of its backoff
     queue.mark(A)  # one of its pods changes while it is searched for
     queue.requeue(A, Requeue.failed(WakeUpOn(frozenset({"cpu"}))), seen=queue.changes)
     clock.now += 2
     assert drain(queue) == [A]
 
 
-def test_a_pause_without_a_failure_is_as_long_as_after_the_last_one() -> None:
+def test_a_backoff_without_a_failure_is_as_long_as_after_the_last_one() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock)
     for _ in range(3):
@@ -90,7 +90,7 @@ def test_a_pause_without_a_failure_is_as_long_as_after_the_last_one() -> None:
     assert drain(queue) == [A]
 
 
-def test_a_pause_is_no_shorter_than_what_is_asked_for_nor_longer_than_the_longest() -> None:
+def test_a_backoff_lasts_at_least_as_long_as_requested_and_at_most_the_longest() -> None:
     clock = Clock(1000.0)
     for asked, pause in ((0.0, 1), (7.0, 7), (86_400.0, 60)):
         queue = a_queue(clock)
@@ -101,7 +101,7 @@ def test_a_pause_is_no_shorter_than_what_is_asked_for_nor_longer_than_the_longes
         assert queue.pop() == A
 
 
-def test_whoever_was_refused_while_seats_were_promised_pauses_for_a_moment_when_they_are_given_back() -> None:
+def test_a_refusal_beside_assumed_capacity_is_forgiven_when_the_capacity_is_returned() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock)
     for _ in range(5):
@@ -114,7 +114,7 @@ def test_whoever_was_refused_while_seats_were_promised_pauses_for_a_moment_when_
     assert drain(queue) == [A]
 
 
-def test_so_does_whoever_pauses_already_since_something_came_free() -> None:
+def test_a_refusal_is_forgiven_also_for_a_woken_gang_in_backoff() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock)
     for _ in range(5):
@@ -126,7 +126,7 @@ def test_so_does_whoever_pauses_already_since_something_came_free() -> None:
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_so_does_whoever_is_refused_by_promises_that_are_none_any_more(times: int) -> None:
+def test_a_refusal_is_forgiven_if_the_capacity_was_returned_during_the_attempt(times: int) -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock)
     for _ in range(5):
@@ -141,7 +141,7 @@ def test_so_does_whoever_is_refused_by_promises_that_are_none_any_more(times: in
     assert drain(queue) == [A]
 
 
-def test_a_refusal_beside_which_nothing_was_assumed_counts_whatever_is_given_back() -> None:
+def test_a_refusal_without_assumed_capacity_counts_whatever_is_returned() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock)
     for is_promised in (True, True, False):
@@ -153,7 +153,7 @@ def test_a_refusal_beside_which_nothing_was_assumed_counts_whatever_is_given_bac
     assert drain(queue) == [A]
 
 
-def test_a_pause_that_the_api_server_wants_is_cut_short_for_nobody() -> None:
+def test_a_backoff_that_the_api_server_asks_for_is_not_shortened() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock, {A: 10})
     queue.requeue(A, Requeue.failed(ANYTHING, retry_by=clock.now, at_least=5), seen=queue.changes)
@@ -164,11 +164,11 @@ def test_a_pause_that_the_api_server_wants_is_cut_short_for_nobody() -> None:
     assert drain(queue) == [A]
 
 
-@pytest.mark.parametrize("is_pausing", [False, True])
-def test_a_firm_pause_of_a_gang_that_is_looked_at_again_is_not_ended_by_events(is_pausing: bool) -> None:
+@pytest.mark.parametrize("is_in_backoff", [False, True])
+def test_a_hard_backoff_of_a_retried_gang_is_not_ended_by_events(is_in_backoff: bool) -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock, {A: 10})
-    if is_pausing:
+    if is_in_backoff:
         queue.requeue(A, Requeue.refused(CPU, is_capacity_assumed=False), seen=queue.changes)
     queue.mark(A)
     queue.requeue(A, Requeue.again(4, is_hard=True))
@@ -182,23 +182,23 @@ def test_a_firm_pause_of_a_gang_that_is_looked_at_again_is_not_ended_by_events(i
     assert drain(queue) == [A]
 
 
-def test_a_gang_that_is_placed_in_its_pause_and_has_lost_a_member_meanwhile_is_looked_at() -> None:
+def test_a_gang_that_is_placed_in_backoff_and_loses_a_member_meanwhile_is_due() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock, {A: 10})
     queue.requeue(A, Requeue.refused(CPU, is_capacity_assumed=False), seen=queue.changes)
     queue.observe(Freed())
     queue.mark(B)
-    assert queue.pop() == A  # before its pause is over, since nobody of a lower priority may pass it
+    assert queue.pop() == A  # before its backoff is over, since no lower priority may pass it
     queue.mark(A)
     queue.requeue(A, Requeue.settled())
     assert drain(queue) == [A, B]
 
 
-def test_what_the_api_server_wants_to_be_waited_for_is_waited_for_though_the_gang_is_looked_at_or_fails_otherwise_meanwhile() -> None:
+def test_a_backoff_that_the_api_server_asks_for_outlasts_retries_and_other_failures() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock)
     queue.requeue(A, Requeue.failed(ANYTHING, retry_by=clock.now, at_least=30), seen=queue.changes)
-    queue.requeue(A, Requeue.again(1))  # its time is over, say
+    queue.requeue(A, Requeue.again(1))  # e.g. its time-out is over
     clock.now += 1
     assert drain(queue) == [A]
     queue.requeue(A, Requeue.resumed(1))
@@ -217,12 +217,12 @@ def test_what_the_api_server_wants_to_be_waited_for_is_waited_for_though_the_gan
     assert drain(queue) == [A]
 
 
-def test_nothing_is_firm_of_a_pause_for_want_of_room() -> None:
+def test_a_backoff_for_lack_of_capacity_is_not_hard() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock, {A: 10})
     for _ in range(6):
-        queue.requeue(A, Requeue.failed(ANYTHING, retry_by=clock.now), seen=queue.changes)  # so often that the pause is firm
+        queue.requeue(A, Requeue.failed(ANYTHING, retry_by=clock.now), seen=queue.changes)  # so often that the backoff is hard
     queue.requeue(A, Requeue.refused(CPU, is_capacity_assumed=False), seen=queue.changes)
     queue.mark(B)
     queue.observe(Freed({"cpu"}))
-    assert drain(queue) == [A, B]  # it goes before a lower priority, pause or not
+    assert drain(queue) == [A, B]  # A goes before a lower priority, in backoff or not
