@@ -51,7 +51,8 @@ class Cycle:
             self.due.begin_round()
             async with aclosing(self.round.answers(self.due)) as answers:
                 async for answer in answers:
-                    await self._carry_out(self.due.attempts.pop(answer.gang.key), answer)
+                    await self._carry_out(self.due.attempts[answer.gang.key], answer)
+                    self.due.attempts.pop(answer.gang.key, None)
                     await asyncio.sleep(0)
             self.due.begin_round()
             await asyncio.sleep(0)

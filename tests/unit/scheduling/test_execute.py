@@ -254,6 +254,24 @@ async def test_a_plan_of_a_long_search_waits_two_seconds_at_most_for_gangs_that_
         assert world.due.is_outranked(key) is not has_turn
 
 
+async def test_a_gang_outranks_others_until_it_is_decided_about_also_while_its_victims_are_found() -> None:
+    async with World(cpus=2) as world:
+        world.add_partially_bound("victim", bound=1)
+        world.add("first", priority=1)
+        later = world.add("later")
+        outranked: list[bool] = []
+
+        def note() -> None:
+            outranked.append(world.due.is_outranked(later))
+            world.searched.meanwhile["briefly first"] = note
+
+        note()
+        await world.cycle()
+        assert world.searched.asked.count("briefly first") > 1  # the round's search, and those that find the victims
+        assert all(outranked)
+        assert not world.due.is_outranked(later)
+
+
 async def test_victims_that_take_long_to_find_are_found_beside_the_cycle() -> None:
     async with World(cpus=2) as world:
         world.add_partially_bound("victim", bound=1)
