@@ -63,3 +63,9 @@ class Failed:
 
 
 Answer = Placed | Refused | SearchLonger | Outdated | Failed
+
+
+def warning_of(answer: Answer) -> str:
+    """Return the warning of the answer's plan for the gang's user; empty if there is none."""
+    plan = answer.plan if isinstance(answer, Placed | Refused | SearchLonger) else None
+    return plan.warning if plan is not None else ""

@@ -118,7 +118,7 @@ class Round:
 
     async def conclude(self, current: Current, gang: PreparedGang, plan: Plan, *, may_search_longer: bool = False) -> Answer | None:
         """Return the answer that a plan leads to now; None if the gang needs no plan any more."""
-        if plan.feasible and plan.assignments:
+        if plan.is_bindable:
             now = current(gang)
             if now is None:
                 return None

@@ -12,14 +12,13 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 from allaboard.planning.advice import Advisor
-from allaboard.planning.answers import Answer, Failed, Placed, Refused, SearchLonger
+from allaboard.planning.answers import Answer, Failed, Refused, warning_of
 from allaboard.planning.round import Round
 from allaboard.planning.search_processes import SearchError
 from allaboard.queueing.queue import GangQueue
 from allaboard.queueing.ranks import Ranks
 from allaboard.scheduling import decide
 from allaboard.scheduling.attempt import Attempt
-from allaboard.scheduling.decide import after_search
 from allaboard.scheduling.due import DueGangs
 from allaboard.scheduling.execute import Executor
 from allaboard.scheduling.freshness import until_fresh
@@ -71,13 +70,10 @@ class Cycle:
         if isinstance(answer, Failed) and not isinstance(answer.error, SearchError):
             raise answer.error
         gang = attempt.gang
-        if isinstance(answer, Placed | Refused | SearchLonger) and answer.plan is not None and answer.plan.warning:
-            self.executor.reporter.strategy_failed(gang, answer.plan.warning)
-        gangs, is_settled = self.due.gangs, True
-        if isinstance(answer, Refused):
-            is_settled = await self.longer.release_victims(answer.gang, _VICTIM_SECONDS)
-        partial, is_served = gangs.records.find_partial_bind(gang.key), self.longer.victims.is_served(gang.key)
-        decision = after_search(gang, answer, partial, gangs.clock(), is_settled=is_settled, is_served=is_served)
+        if warning := warning_of(answer):
+            self.executor.reporter.strategy_failed(gang, warning)
+        is_settled = not isinstance(answer, Refused) or await self.longer.release_victims(answer.gang, _VICTIM_SECONDS)
+        decision = self.longer.decision(gang, answer, is_settled=is_settled)
         if isinstance(decision, decide.SearchLonger):
             await self.longer.add(attempt, decision.plan)
         else:

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from functools import partial
 
 from allaboard.binding.reasons import NoCapacity
-from allaboard.model.gang import GangKey
+from allaboard.model.gang import Gang, GangKey
 from allaboard.placement import Plan
-from allaboard.planning.answers import Failed
+from allaboard.planning.answers import Answer, Failed
 from allaboard.planning.known_gangs import KnownGangs
 from allaboard.planning.long_searches import LongSearches, SearchAbandonedError
 from allaboard.planning.prepared import PreparedGang, prepared
 from allaboard.planning.round import Round
 from allaboard.planning.search_processes import SearchError
 from allaboard.scheduling.attempt import Attempt
-from allaboard.scheduling.decide import after_search
+from allaboard.scheduling.decide import Decision, after_search
 from allaboard.scheduling.due import DueGangs
 from allaboard.scheduling.execute import Executor
 from allaboard.scheduling.freshness import until_fresh
@@ -66,6 +66,11 @@ class LongerSearches:
         await asyncio.sleep(0)  # the releases have begun then
         return True
 
+    def decision(self, gang: Gang, answer: Answer, *, is_settled: bool = True) -> Decision:
+        """Return what is done with an answer of the planning round, as ``decide.after_search``."""
+        partial_bind, is_served = self.gangs.records.find_partial_bind(gang.key), self.victims.is_served(gang.key)
+        return after_search(gang, answer, partial_bind, self.gangs.clock(), is_settled=is_settled, is_served=is_served)
+
     async def _run(self, attempt: Attempt) -> None:
         """Search for one gang in the capacity that is free now, and check the plan against what is free after the search."""
         gang = prepared(attempt.gang)
@@ -74,19 +79,17 @@ class LongerSearches:
         except SearchAbandonedError:
             return
         except SearchError as error:
-            self.executor.begin(attempt, after_search(gang, Failed(gang, error), None, self.gangs.clock()))
+            self.executor.begin(attempt, self.decision(gang, Failed(gang, error)))
             return
         finally:
             self.start()
         await until_fresh(self.is_fresh)
-        if plan.feasible and plan.assignments:
+        if plan.is_bindable:
             await self._let_pass(gang.key)
         answer = await self.round.conclude(self.due.current_for_task, gang, plan)
         if answer is None:
             return
-        partial_bind, is_served = self.gangs.records.find_partial_bind(gang.key), self.victims.is_served(gang.key)
-        decision = after_search(gang, answer, partial_bind, self.gangs.clock(), is_served=is_served)
-        if (work := self.executor.begin(attempt, decision)) is not None:
+        if (work := self.executor.begin(attempt, self.decision(gang, answer))) is not None:
             await work
 
     async def _let_pass(self, key: GangKey) -> None:
@@ -97,6 +100,6 @@ class LongerSearches:
 
     async def _release_victims(self, gang: PreparedGang, plan: Plan) -> None:
         """Release victims within a long search, since finding them takes many short searches."""
-        if not (plan.feasible and plan.assignments):
+        if not plan.is_bindable:
             await until_fresh(self.is_fresh)
             await self.release_victims(gang)

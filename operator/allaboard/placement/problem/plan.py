@@ -104,3 +104,8 @@ class Plan:
     explanation: Explanation
     search: SearchReport
     warning: str = ""
+
+    @property
+    def is_bindable(self) -> bool:
+        """Whether there are members to bind: the minimum is placed, or bound already, and at least one member is placed."""
+        return bool(self.feasible and self.assignments)
