@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from allaboard.binding import precheck
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.fit import FitScoring
 from allaboard.model.gang import Gang, GangKey
@@ -52,11 +53,8 @@ _REST_SECONDS = 60.0  # how long a strategy that didn't answer isn't used for th
 _MANY = 8  # single pods, which take less time together than one after another
 
 
-class Cluster(Protocol):
-    """The cluster whose capacity is searched: the view's, or a simulated one's."""
-
-    def snapshot(self, priority: int | None = None) -> Snapshot:
-        """Return the current cluster; with a ``priority``, as it is for a gang of that priority."""
+class Cluster(precheck.Cluster, Protocol):
+    """The cluster whose capacity is searched, and that plans are checked against."""
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -99,7 +97,7 @@ class Planner:
             plan, warning = (None, "") if without else await self._by_its_strategy(gang, problem, snapshot)
             if plan is None:
                 plan = await self.searcher.search_briefly(problem, self._seed(gang))
-        self.costs.searched(plan.search, seconds())
+        self.costs.metrics.searched(plan.search, seconds())
         return replace(plan, warning=warning) if warning else plan
 
     async def cause(self, gang: PreparedGang) -> Cause:
@@ -137,7 +135,7 @@ class Planner:
         problem = self._problem(gang, self.cluster.snapshot(gang.priority))
         with self.costs.long() as seconds:
             plan = await self.searcher.search(problem, self._seed(gang))
-        self.costs.searched(plan.search, seconds())
+        self.costs.metrics.searched(plan.search, seconds())
         # Other gangs were placed during the search.
         snapshot = self.cluster.snapshot(gang.priority)
         short = min_resources.shortage_of(gang, snapshot)
@@ -193,7 +191,7 @@ class Planner:
             return {}, []
         plans = {gangs[position].key: plan for position in joint.taken if (plan := joint.plans[position])}
         for plan in plans.values():
-            self.costs.searched(plan.search, (self.costs.clock() - started) / len(plans))
+            self.costs.metrics.searched(plan.search, (self.costs.clock() - started) / len(plans))
         return plans, [gangs[position].key for position in joint.overtaken]
 
     async def _together(self, gangs: Sequence[Gang], packing: Packing | FitScoring) -> Joint | None:

@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from allaboard.model.gang import Gang
-from allaboard.placement import SearchReport
 from allaboard.queueing.search_time import SearchTime
 from allaboard.report.metrics import Metrics
 
@@ -39,7 +38,3 @@ class SearchCosts:
             yield lambda: self.clock() - started
         finally:
             self.metrics.search_seconds.labels("long").inc(self.clock() - started)
-
-    def searched(self, report: SearchReport, seconds: float) -> None:
-        """Count one search and its result."""
-        self.metrics.searched(report, seconds)

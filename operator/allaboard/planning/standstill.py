@@ -10,20 +10,36 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import aclosing
 
 from allaboard.model.gang import Gang, GangKey
+from allaboard.placement import SearchSettings
 from allaboard.planning.answers import Answer, Placed, SearchLonger
-from allaboard.planning.planner import Planner
+from allaboard.planning.gang_problem import Packings
+from allaboard.planning.planner import SEED, Cluster, Planner
+from allaboard.planning.plugin_processes import Arguments, PluginProcesses
 from allaboard.planning.prepared import PreparedGang
 from allaboard.planning.round import Round
+from allaboard.planning.search_costs import SearchCosts
+from allaboard.planning.search_processes import Searcher
+from allaboard.queueing.ranks import OVERTAKING
+from allaboard.queueing.search_time import SearchTime
 from allaboard.records.record import GangRecords
 from allaboard.records.sort_key import Order
+from allaboard.report.metrics import Metrics
 
 
 class Standstill(ABC):
-    """Gangs that are all due at one moment; a ``planning.round.Due``. No namespace has used search time, and no gang is added meanwhile."""
+    """Gangs that are all due at one moment; a ``planning.round.Due``. No namespace has used search time, and no gang is added meanwhile.
 
-    def __init__(self, planner: Planner, records: GangRecords) -> None:
-        self._planner = planner
-        self._round = Round(planner, records)
+    Searches and plug-ins run in this process. ``arguments`` are those of the plug-ins.
+    """
+
+    def __init__(
+        self, cluster: Cluster, search: SearchSettings, packings: Packings, arguments: Arguments | None = None, seed: int = SEED
+    ) -> None:
+        self._records = GangRecords()
+        costs, plugin_processes = SearchCosts(Metrics(), SearchTime(_no_time), _no_time), PluginProcesses(arguments, has_processes=False)
+        searcher = Searcher(search, workers=0)
+        self._planner = Planner(cluster, self._records, searcher, costs, packings, OVERTAKING, plugin_processes, seed)
+        self._round = Round(self._planner, self._records)
         self._waiting: deque[GangKey] = deque()
 
     @abstractmethod
@@ -62,7 +78,7 @@ class Standstill(ABC):
         while self._waiting:
             async with aclosing(self._round.answers(self)) as answers:
                 async for answer in answers:
-                    if isinstance(answer, SearchLonger) and not is_again:
+                    if isinstance(answer, SearchLonger):
                         left.append(answer.gang.key)
                     self._take(answer, surplus, is_again=is_again)
 
@@ -95,6 +111,10 @@ class Standstill(ABC):
     def is_preceded(self, key: GangKey) -> bool:
         """As ``planning.round.Due``."""
         return False
+
+
+def _no_time() -> float:
+    return 0.0
 
 
 def _in_turn(keys: Sequence[GangKey]) -> Iterator[GangKey]:

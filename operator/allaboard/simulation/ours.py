@@ -26,17 +26,10 @@ from allaboard.placement.rules.devices import best_device, whole_devices
 from allaboard.placement.strategies.trial import StrategyError, tried
 from allaboard.planning.answers import Answer, Failed, Outdated, Placed, Refused
 from allaboard.planning.gang_problem import Packings
-from allaboard.planning.planner import Planner
 from allaboard.planning.prepared import PreparedGang, prepared
-from allaboard.planning.search_costs import SearchCosts
-from allaboard.planning.search_processes import Searcher
 from allaboard.planning.standstill import Standstill
 from allaboard.queueing.order import order_of
-from allaboard.queueing.ranks import OVERTAKING
-from allaboard.queueing.search_time import SearchTime
-from allaboard.records.record import GangRecords
 from allaboard.records.sort_key import Order
-from allaboard.report.metrics import Metrics
 from allaboard.runtime.inline import finished
 from allaboard.simulation.baselines import fullest_devices
 from allaboard.simulation.player import Seats, Setup
@@ -105,10 +98,7 @@ class _Pending(Standstill):
     """The gangs that are pending in a replay at one moment."""
 
     def __init__(self, mirror: "_Mirror", setup: Setup) -> None:
-        self._records = GangRecords()
-        costs = SearchCosts(Metrics(), SearchTime(_no_time), _no_time)
-        searcher = Searcher(setup.search, workers=0)
-        super().__init__(Planner(mirror, self._records, searcher, costs, Packings(), OVERTAKING, seed=setup.seed), self._records)
+        super().__init__(mirror, setup.search, Packings(), seed=setup.seed)
         self._mirror = mirror
         self._setup = setup
         self._arrivals: dict[GangKey, Arrival] = {}
@@ -177,10 +167,6 @@ def _keys_of(pending: Sequence[Arrival]) -> Iterator[GangKey]:
         seen[arrival.name] += 1
         name = arrival.name if seen[arrival.name] == 1 else f"{arrival.name}~{seen[arrival.name]}"
         yield GangKey(_NAMESPACE, name, "PodGroup" if len(arrival.members) > 1 else "Pod")
-
-
-def _no_time() -> float:
-    return 0.0
 
 
 class _Mirror:

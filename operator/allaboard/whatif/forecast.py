@@ -14,22 +14,14 @@ from allaboard.model.gang import Gang, GangKey
 from allaboard.model.pod import Pod
 from allaboard.model.reasons import Cause, Code
 from allaboard.placement import Plan, SearchSettings
-from allaboard.planning.answers import Answer, Failed, Outdated, Placed, Refused, SearchLonger
+from allaboard.planning.answers import Answer, Failed, Outdated, Placed, Refused, warning_of
 from allaboard.planning.gang_problem import Packings
-from allaboard.planning.planner import Planner
-from allaboard.planning.plugin_processes import PluginProcesses
 from allaboard.planning.prepared import PreparedGang, prepared
 from allaboard.planning.resolve import in_surroundings
-from allaboard.planning.search_costs import SearchCosts
-from allaboard.planning.search_processes import Searcher
 from allaboard.planning.standstill import Standstill
 from allaboard.queueing.order import order_of
-from allaboard.queueing.ranks import OVERTAKING
-from allaboard.queueing.search_time import SearchTime
-from allaboard.records.record import GangRecords
 from allaboard.records.sort_key import Order
 from allaboard.report import messages
-from allaboard.report.metrics import Metrics
 from allaboard.settings.options import Settings
 
 
@@ -58,10 +50,8 @@ class Forecast(Standstill):
         self._registry = registry
         self._levels = settings.levels
         self._warn = warn
-        searcher = Searcher(SearchSettings(**settings.search.model_dump()), workers=0)
-        plugin_processes = PluginProcesses(settings.strategy_options.by_name, has_processes=False)
-        costs, records = SearchCosts(Metrics(), SearchTime(_no_time), _no_time), GangRecords()
-        super().__init__(Planner(view, records, searcher, costs, Packings.by(settings), OVERTAKING, plugin_processes), records)
+        search = SearchSettings(**settings.search.model_dump())
+        super().__init__(view, search, Packings.by(settings), settings.strategy_options.by_name)
         self._asked: dict[GangKey, Gang] = {}
         self._decisions: dict[GangKey, Decision] = {}
         self._refused: dict[Pod, Decision] = {}  # by what a pod that is a gang of its own is like, since the last gang was placed
@@ -152,8 +142,8 @@ class Forecast(Standstill):
                 self._decisions[key] = Decision(None, messages.not_bound(unfit), Code.RETRYING)
             case Failed(error=error):
                 raise error
-        if isinstance(answer, Placed | Refused | SearchLonger) and answer.plan is not None and answer.plan.warning:
-            self._warn(gang, answer.plan.warning)
+        if warning := warning_of(answer):
+            self._warn(gang, warning)
 
     def _placed(self, gang: Gang, assigned: int, plan: Plan) -> str:
         """Return how many members have a node, and why the first surplus member that has none hasn't."""
@@ -168,10 +158,6 @@ def _likeness(gang: Gang) -> Pod | None:
     Of a workload's thousand pods that don't fit, one search tells about all.
     """
     return replace(gang.members[0], name="", uid="", created=0.0) if gang.is_single and len(gang.members) == 1 else None
-
-
-def _no_time() -> float:
-    return 0.0
 
 
 def _left_out(gang: Gang, plan: Plan) -> str:
