@@ -30,7 +30,9 @@ DryRun = Literal["role", "all", "none"]
 
 @dataclass(slots=True)
 class Transaction:
-    """The assignments of a gang, assumed in the view until they are bound or given back. Made by ``begin``, which explains the parts."""
+    """The assignments of a gang, assumed in the view until they are bound or given back. Made by
+    ``Transactions.begin``, which explains the parts.
+    """
 
     gang: Gang
     assignments: Sequence[Assignment]
@@ -158,25 +160,6 @@ class Transaction:
         return annotations_of(node.shared, spec.share, spec.device_container, assignment.devices, node.name, self.now())
 
 
-def begin(
-    gang: Gang,
-    assignments: Sequence[Assignment],
-    view: ClusterView,
-    binder: Binder,
-    look: Callable[[], Gang | None],
-    dry_run: DryRun = "role",
-    *,
-    was_whole: bool = False,
-) -> Transaction:
-    """Assume the capacity of ``assignments``, which ``precheck.checked`` has just found to be good.
-
-    Await nothing between that check and this call: then no other gang is given the capacity in between. ``look`` returns the gang as
-    it is later on, and ``was_whole`` is what the binds say of the run.
-    """
-    assume(assignments, view)
-    return Transaction(gang, assignments, view, binder, look, dry_run, was_whole)
-
-
 @dataclass(frozen=True, slots=True)
 class Transactions:
     """Begins transactions. ``dry_run``: which members are tried without effect first, unless all are to be."""
@@ -193,8 +176,14 @@ class Transactions:
     def begin(
         self, gang: Gang, assignments: Sequence[Assignment], look: Callable[[], Gang | None], *, tries_all: bool, was_whole: bool
     ) -> Transaction:
-        """Return the transaction that binds ``gang``; as ``begin``."""
-        return begin(gang, assignments, self.view, self.binder, look, "all" if tries_all else self.dry_run, was_whole=was_whole)
+        """Assume the capacity of ``assignments``, which ``precheck.checked`` has just found valid; return the transaction that binds them.
+
+        Await nothing between that check and this call: then no other gang is given the capacity in between. ``look`` returns the gang as
+        it is later on. ``tries_all``: every bind is dry-run. ``was_whole``: the binds record that the run was whole before.
+        """
+        assume(assignments, self.view)
+        dry_run: DryRun = "all" if tries_all else self.dry_run
+        return Transaction(gang, assignments, self.view, self.binder, look, dry_run, was_whole)
 
 
 def assume(assignments: Sequence[Assignment], view: ClusterView) -> None:

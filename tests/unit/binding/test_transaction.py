@@ -9,7 +9,7 @@ import pytest
 from allaboard.binding.bind import Binder, Look
 from allaboard.binding.outcomes import BindReply, Committed, Refused, Result
 from allaboard.binding.precheck import checked
-from allaboard.binding.transaction import Transaction, begin
+from allaboard.binding.transaction import Transaction, Transactions
 from allaboard.cluster.view import ClusterView
 from allaboard.model.gang import Gang, GangKey, Objective
 from allaboard.model.pod import Owner, Pod
@@ -58,7 +58,8 @@ def world(members: Sequence[Pod], api: Api, minimum: int = 4) -> tuple[ClusterVi
         view.upsert_pod(pod)
     seats = checked(gang, {pod.uid: "a" for pod in members}, view)
     assert not isinstance(seats, Refused)
-    return view, begin(gang, seats, view, cast("Binder", api), lambda: gang)
+    transactions = Transactions(view, cast("Binder", api), "role")
+    return view, transactions.begin(gang, seats, lambda: gang, tries_all=False, was_whole=False)
 
 
 JOB, SET = Owner("batch/v1", "Job", "j", "u"), Owner("apps/v1", "ReplicaSet", "r", "u")
