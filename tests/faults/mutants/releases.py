@@ -58,39 +58,18 @@ MUTANTS = (
             Edit(
                 "Executor.after_bind",
                 """
-    match decision:
-        case decide.Release():
-            self.partial_binds.add(gang)
-            await self._release(attempt, decision)
-        case decide.Finish():
-            self.partial_binds.add(gang)
-            self._requeue(attempt, requeues.of_finish(outcome))
-        case decide.StayOpen():
-            self.partial_binds.failed(gang.key)
-            is_due = decide.before_search(gang, self.partial_binds.find(gang.key), now) != decide.Search()
-            self._requeue(attempt, requeues.of_open(outcome, now, is_due=is_due))
-        case decide.Whole():
-            self._close(gang.key)
-            self._begin_sweep(gang.key)
-            self.gangs.losses.observe_bind(gang, [seat.pod for seat in outcome.bound], waiting_since)
-            whole = requeues.of_whole(gang, plan, outcome, now, has_surplus=bool(surplus), was_brief=attempt.was_brief)
-            self._requeue(attempt, whole)
+    self.partial_binds.add(gang)
+    await self._release(attempt, decision)
 """,
+                "self._requeue(attempt, [Requeue.settled()])",
+            ),
+            Edit(
+                "Executor.after_bind",
                 """
-    match decision:
-        case decide.Finish() | decide.Release():
-            self._requeue(attempt, [Requeue.settled()])
-        case decide.StayOpen():
-            self.partial_binds.failed(gang.key)
-            is_due = decide.before_search(gang, self.partial_binds.find(gang.key), now) != decide.Search()
-            self._requeue(attempt, requeues.of_open(outcome, now, is_due=is_due))
-        case decide.Whole():
-            self._close(gang.key)
-            self._begin_sweep(gang.key)
-            self.gangs.losses.observe_bind(gang, [seat.pod for seat in outcome.bound], waiting_since)
-            whole = requeues.of_whole(gang, plan, outcome, now, has_surplus=bool(surplus), was_brief=attempt.was_brief)
-            self._requeue(attempt, whole)
+    self.partial_binds.add(gang)
+    self._requeue(attempt, requeues.of_finish(outcome))
 """,
+                "self._requeue(attempt, [Requeue.settled()])",
             ),
         ),
     ),
