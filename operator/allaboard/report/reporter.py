@@ -34,8 +34,8 @@ _AWAITED_AGAIN_SECONDS = 10.0  # how often a changed number of pods is reported 
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What a report of a gang that waits has come to: the ``message``, empty for a whole gang's surplus.
+class ReportedWait:
+    """What was reported of a gang that waits: the ``message``, empty for a whole gang's surplus.
 
     ``to_advise``: the message for which advice is wanted, empty if none is. ``next_seconds``: when there is more to report; None if
     there isn't.
@@ -75,19 +75,19 @@ class Reporter:
         """Report again on each pod at its gang's next attempt: a late report of an earlier leader may have replaced ours."""
         self._pods.repeat()
 
-    def report_wait(self, gang: Gang, because: Reason, seconds: float) -> Told:
+    def report_wait(self, gang: Gang, because: Reason, seconds: float) -> ReportedWait:
         """Report why a gang waits, after an attempt of so many seconds."""
         if isinstance(because, reasons.NoCapacity) and because.cause is None:
             self._report_surplus(gang, messages.surplus_refusals(because.plan))
             self.unchanged(gang)
-            return Told()
+            return ReportedWait()
         record = self._records.of(gang.key)
         waiting = waiting_of(gang, because, times_overtaken=record.queue.overtaken[0], advice=record.advice)
         is_for_pods = waiting.code is Code.WAITING
         if is_for_pods and not self._reports_to_pods(gang, waiting.message):
             waiting = replace(waiting, of_pods={}, has_event=False)
         self._publish(gang, waiting, seconds)
-        return Told(waiting.message, waiting.to_advise, self._next_seconds(gang) if is_for_pods else None)
+        return ReportedWait(waiting.message, waiting.to_advise, self._next_seconds(gang, waiting.message) if is_for_pods else None)
 
     def _reports_to_pods(self, gang: Gang, message: str) -> bool:
         """Return whether it is reported to the gang's pods now that others don't exist yet, and record that.
@@ -103,20 +103,18 @@ class Reporter:
             wait.pods_report, wait.pods_reported_at = message, now
         return True
 
-    def _next_seconds(self, gang: Gang) -> float | None:
-        """Return the seconds until there is more to report of a gang that waits for pods; None if there isn't."""
+    def _next_seconds(self, gang: Gang, message: str) -> float | None:
+        """Return the seconds until there is more to report of a gang that waits for pods; None if there isn't.
+
+        There is if the last message reported to the gang's pods differs from ``message``, which its PodGroup shows.
+        """
         wait, now = self._waits.of(gang, is_for_pods=True), self._clock()
         times = [] if wait.has_timed_out else [wait.since + gang.timeout_seconds]
         if now < wait.since + _AWAITED_SECONDS:
             times.append(wait.since + _AWAITED_SECONDS)
-        elif self._is_unreported(gang, wait):
+        elif wait.pods_report != message:
             times.append(wait.pods_reported_at + _AWAITED_AGAIN_SECONDS)
         return min(times) - now if times else None
-
-    def _is_unreported(self, gang: Gang, wait: Wait) -> bool:
-        """Return whether the last numbers reported to the gang's pods differ from those in its PodGroup."""
-        opinion = self._records.report_state(gang.key).opinion
-        return opinion is not None and wait.pods_report != opinion.message
 
     def _publish(self, gang: Gang, waiting: Waiting, seconds: float) -> None:
         """Report one reason to wait everywhere: to the pods, the PodGroup, by events and metrics, and in the log."""
@@ -144,9 +142,9 @@ class Reporter:
         if waiting is None:
             self._changes.waits(gang, code, message)
         elif waiting.has_event:
-            of_pods = {pod.uid: waiting.of_pods.get(pod.uid, message) for pod in gang.candidates}
+            of_pods = waiting.of_pods
             topic = f"{code}: {waiting.topic}" if code is Code.HELD else waiting.topic
-            self._changes.waits(gang, topic, message, gang.candidates, lambda pod: of_pods[pod.uid], beside=waiting.about)
+            self._changes.waits(gang, topic, message, gang.candidates, lambda pod: of_pods.get(pod.uid, message), beside=waiting.about)
 
     def waits_behind(self, gang: Gang) -> None:
         """Report to pods of later runs of the gang that the current run goes first."""

@@ -28,7 +28,7 @@ from allaboard.records.history import PlanSummary, Transition
 from allaboard.records.partial_bind import FORWARD_SECONDS
 from allaboard.records.wake_up import WakeUpOn
 from allaboard.report import messages
-from allaboard.report.reporter import Reporter, Told
+from allaboard.report.reporter import ReportedWait, Reporter
 from allaboard.scheduling import decide, requeues
 from allaboard.scheduling.attempt import Attempt
 from allaboard.scheduling.decide import Decision
@@ -274,12 +274,12 @@ class Executor:
         settles_at = self._settles_at(gang) if isinstance(because, reasons.MembersMissing) else None
         # A gang that has held capacity in vain leaves the capacity to other gangs for as long.
         pause = max(retry_after, 0.0 if attempt.was_brief else attempt.held_seconds)
-        told = Told() if in_grace else self._report_wait(attempt, because)
-        self._record(gang, decide.Wait(because), told.message)
+        reported = ReportedWait() if in_grace else self._report_wait(attempt, because)
+        self._record(gang, decide.Wait(because), reported.message)
         wakes_deferred_runs = None
         if not isinstance(because, reasons.Held | reasons.MembersMissing):
             is_bound_to_wait = has_failed and (pause > 0 or self.gangs.records.is_finishing(key))
-            if not is_bound_to_wait and self._passes_over(gang, requeues.wakes_of(gang, because)):
+            if not is_bound_to_wait and self._passes_over(gang, because):
                 self._requeue(attempt, [Requeue.now()])
                 return
             wakes_deferred_runs = self._begin_sweep(key)
@@ -287,22 +287,22 @@ class Executor:
             self._facts(gang, lacks_capacity=isinstance(because, reasons.NoCapacity)),
             in_grace=in_grace,
             settles_at=settles_at,
-            next_report=told.next_seconds,
+            next_report=reported.next_seconds,
             wakes_deferred_runs=wakes_deferred_runs,
             need=need_of(gang) if isinstance(because, reasons.NoCapacity) else None,
             pause=pause,
         )
         self._requeue(attempt, requeues.of_wait(gang, because, facts))
 
-    def _report_wait(self, attempt: Attempt, because: Reason) -> Told:
+    def _report_wait(self, attempt: Attempt, because: Reason) -> ReportedWait:
         """Report why a gang waits, and have advice looked for if that may help."""
         gang = attempt.gang
         if isinstance(because, reasons.MembersMissing):
             because = reasons.MembersMissing(run_was_whole(gang, self.gangs.records.find(gang.key)))
-        told = self.reporter.report_wait(gang, because, self.gangs.clock() - attempt.started)
-        if told.to_advise:
-            self.advisor.want(gang.key, told.to_advise)
-        return told
+        reported = self.reporter.report_wait(gang, because, self.gangs.clock() - attempt.started)
+        if reported.to_advise:
+            self.advisor.want(gang.key, reported.to_advise)
+        return reported
 
     def _settles_at(self, gang: Gang) -> float | None:
         """Return when a gang goes on with the replacements that exist; None if it doesn't.
@@ -334,14 +334,14 @@ class Executor:
         self._requeue(attempt, [Requeue.settled()])
         self.reporter.unchanged(gang)
 
-    def _passes_over(self, gang: Gang, wake_on: WakeUpOn) -> bool:
+    def _passes_over(self, gang: Gang, because: Reason) -> bool:
         """Defer this run of the gang, if it hasn't begun, for the next run that can act. Return whether there is one.
 
         Each run that can't be bound is deferred once. The gang counts as refused when no run is left; then the first run goes first again.
         """
         if gang.bound or not self.gangs.registry.defer_run(gang):
             return False
-        record = self.gangs.records.of(gang.key)
+        record, wake_on = self.gangs.records.of(gang.key), requeues.wakes_of(gang, because)
         record.wakes_deferred_runs = wake_on.joined(record.wakes_deferred_runs) if record.wakes_deferred_runs else wake_on
         return True
 
