@@ -1,4 +1,4 @@
-"""What is taken of each GPU of the nodes that share theirs: one row a node, changed by each event.
+"""Charges pods to each GPU, on nodes whose GPUs are shared: one row a node, changed by each event.
 
 A pod is charged to the devices that the pod says it has, or that were assumed for it. A pod whose devices aren't known is charged once, on
 the device where that leaves least (``model.gpu_sharing.charge_unnamed``). That depends on all other pods of the node, so it is computed
@@ -35,7 +35,7 @@ class _Row:
 
 
 class SharedDevices:
-    """What is free of each GPU of the nodes that share theirs.
+    """Keeps the free amount of each GPU, on nodes whose GPUs are shared.
 
     ``are_any`` tells whether any node shares its GPUs; otherwise changes of pods need not be passed here.
     """

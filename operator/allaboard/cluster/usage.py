@@ -1,4 +1,4 @@
-"""What nodes offer and what pods use of it, in arrays; each event changes one row."""
+"""Keeps the allocatable and the used amounts of all nodes in arrays; each event changes one row."""
 
 from collections import Counter
 from collections.abc import Iterable

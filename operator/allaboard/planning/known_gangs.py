@@ -1,4 +1,4 @@
-"""What the scheduler knows of each gang: its state in the cluster, and its record."""
+"""Gives the current state of each gang in the cluster, and the times at which the gang must be attempted again."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

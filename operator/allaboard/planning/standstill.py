@@ -44,15 +44,15 @@ class Standstill(ABC):
 
     @abstractmethod
     def gang(self, key: GangKey) -> Gang | None:
-        """As ``planning.round.Due``."""
+        """Implement ``planning.round.Due``."""
 
     @abstractmethod
     def prepared(self, key: GangKey) -> PreparedGang | None:
-        """As ``planning.round.Due``."""
+        """Implement ``planning.round.Due``."""
 
     @abstractmethod
     def place(self, key: GangKey) -> Order:
-        """As ``planning.round.Due``."""
+        """Implement ``planning.round.Due``."""
 
     @abstractmethod
     def answered(self, answer: Answer, *, is_again: bool) -> None:
@@ -89,27 +89,27 @@ class Standstill(ABC):
             surplus.append(answer.gang.key)
 
     async def next(self) -> GangKey | None:
-        """As ``planning.round.Due``."""
+        """Implement ``planning.round.Due``."""
         return self._waiting.popleft() if self._waiting else None
 
     def current(self, gang: PreparedGang) -> PreparedGang | None:
-        """As ``planning.round.Due``."""
+        """Implement ``planning.round.Due``."""
         return self.prepared(gang.key)
 
     def failed(self, key: GangKey, error: Exception) -> None:
-        """As ``planning.round.Due``: raise the error."""
+        """Implement ``planning.round.Due``: raise the error."""
         raise error
 
     def put_back(self, keys: Iterable[GangKey]) -> None:
-        """As ``planning.round.Due``."""
+        """Implement ``planning.round.Due``."""
         self._waiting.extendleft(reversed(list(keys)))
 
     def usage(self, namespace: str) -> int:
-        """As ``planning.round.Due``."""
+        """Implement ``planning.round.Due``."""
         return 0
 
     def is_preceded(self, key: GangKey) -> bool:
-        """As ``planning.round.Due``."""
+        """Implement ``planning.round.Due``."""
         return False
 
 

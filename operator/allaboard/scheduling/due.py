@@ -31,7 +31,7 @@ from allaboard.scheduling.execute import Executor
 from allaboard.scheduling.tasks import GangTasks
 from allaboard.scheduling.unresolved_binds import UnresolvedBinds
 
-_BEHIND_SECONDS = 30.0
+_BEHIND_SECONDS = 30.0  # when a gang is attempted again if the watch has not delivered the members that were just bound
 
 
 @dataclass(slots=True)
@@ -63,7 +63,7 @@ class DueGangs:
         self._ended_for.clear()
 
     async def next(self) -> GangKey | None:
-        """As ``planning.round.Due``. A gang with a running task is due again when the task ends."""
+        """Implement ``planning.round.Due``. A gang with a running task is due again when the task ends."""
         while (key := self.queue.pop()) is not None:
             if key not in self.tasks:
                 await self._slices.give_way()
@@ -73,11 +73,11 @@ class DueGangs:
         return None
 
     def gang(self, key: GangKey) -> Gang | None:
-        """As ``planning.round.Due``."""
+        """Implement ``planning.round.Due``."""
         return self.gangs.registry.gang(key)
 
     def prepared(self, key: GangKey) -> PreparedGang | None:
-        """As ``planning.round.Due``. What needs no search is done here."""
+        """Implement ``planning.round.Due``. What needs no search is done here."""
         attempt = self.attempt(key)
         if attempt is None:
             self.attempts.pop(key, None)
@@ -86,7 +86,7 @@ class DueGangs:
         return prepared(attempt.gang)
 
     def current(self, gang: PreparedGang) -> PreparedGang | None:
-        """As ``planning.round.Due``. A gang that needs something other than its plan is due again."""
+        """Implement ``planning.round.Due``. A gang that needs something other than its plan is due again."""
         if gang.key in self.tasks:
             self.tasks.defer(gang.key)
             return None
@@ -101,24 +101,24 @@ class DueGangs:
         return prepared(now)
 
     def failed(self, key: GangKey, error: Exception) -> None:
-        """As ``planning.round.Due``."""
+        """Implement ``planning.round.Due``."""
         self.attempts.pop(key, None)
         self.executor.defect(key, error)
 
     def put_back(self, keys: Iterable[GangKey]) -> None:
-        """As ``planning.round.Due``."""
+        """Implement ``planning.round.Due``."""
         self.queue.put_back(keys)
 
     def place(self, key: GangKey) -> Order:
-        """As ``planning.round.Due``."""
+        """Implement ``planning.round.Due``."""
         return self.ranks.place(key)
 
     def usage(self, namespace: str) -> int:
-        """As ``planning.round.Due``."""
+        """Implement ``planning.round.Due``."""
         return self.ranks.shares.level(namespace)
 
     def is_preceded(self, key: GangKey) -> bool:
-        """As ``planning.round.Due``. Gangs that rank before ``key`` and need no search are handled here.
+        """Implement ``planning.round.Due``. Gangs that rank before ``key`` and need no search are handled here.
 
         The round ends once for each gang that ranks before the others, until another gang was attempted. So the plans of a round aren't
         discarded for the same gang again and again.

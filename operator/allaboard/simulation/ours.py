@@ -119,16 +119,16 @@ class _Pending(Standstill):
         return [tuple(self._seats[key]) if key in self._seats else None for key in self._arrivals]
 
     def gang(self, key: GangKey) -> Gang | None:
-        """As ``planning.round.Due``."""
+        """Implement ``planning.round.Due``."""
         return self._gangs[key]
 
     def prepared(self, key: GangKey) -> PreparedGang | None:
-        """As ``planning.round.Due``."""
+        """Implement ``planning.round.Due``."""
         gang = self._gangs[key]
         return prepared(gang) if gang.can_act else None
 
     def place(self, key: GangKey) -> Order:
-        """As ``planning.round.Due``: by priority, then as they came."""
+        """Implement ``planning.round.Due``: by priority, then as they came."""
         return order_of(self._gangs[key], since=float(self._positions[key]))
 
     def answered(self, answer: Answer, *, is_again: bool) -> None:

@@ -65,11 +65,11 @@ class Forecast(Standstill):
         return self._decisions
 
     def gang(self, key: GangKey) -> Gang | None:
-        """As ``planning.round.Due``."""
+        """Implement ``planning.round.Due``."""
         return self._registry.gang(key) or self._asked.get(key)
 
     def prepared(self, key: GangKey) -> PreparedGang | None:
-        """As ``planning.round.Due``."""
+        """Implement ``planning.round.Due``."""
         known = self._prepared(self._asked[key])
         if isinstance(known, Decision):
             self._decisions[key] = known
@@ -80,7 +80,7 @@ class Forecast(Standstill):
         return known
 
     def place(self, key: GangKey) -> Order:
-        """As ``planning.round.Due``."""
+        """Implement ``planning.round.Due``."""
         gang = self._asked[key]
         return order_of(gang, since=self._registry.since(gang))
 
