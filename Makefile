@@ -46,7 +46,7 @@ demo: $(RUNS) ## Watch real manifests being scheduled whole or not at all (under
 # anew each time where no bytecode is kept.
 PYTEST = PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(abspath $(VENV))/bytecode $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
-test: $(READY) ## Run every test, in parallel; five to ten minutes on two cores
+test: $(READY) ## Run every test that needs only the sandbox, in parallel; five to ten minutes on two cores
 	$(PYTEST)
 
 # The unit tests without those that start processes of their own.
@@ -54,7 +54,7 @@ test-fast: $(READY) ## Run the tests that a change should pass first: the unit t
 	$(PYTEST) tests/unit -m 'not processes'
 
 # A test that fails here and not in `make test` depends on speed: it should wait for what it asks about.
-test-busy: $(READY) ## Run every test beside two busy loops for each processor, as on a machine that others use, too; half an hour
+test-busy: $(READY) ## Run the tests of `make test` beside two busy loops for each processor, as on a machine that others use, too; half an hour
 	@loops=; trap 'kill $$loops' EXIT INT TERM; \
 	for loop in $$(seq $$((2 * $$(getconf _NPROCESSORS_ONLN)))); do $(BIN)/python -c 'while True: pass' & loops="$$loops $$!"; done; \
 	$(PYTEST) --timeout=900
