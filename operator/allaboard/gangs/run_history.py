@@ -1,6 +1,6 @@
-"""Was a half bound gang ever whole? That decides whether it is healed for ever, or undone and made to yield.
+"""Tells whether a run was ever whole. A partially bound gang that was is healed; one that never was may be released for other gangs.
 
-It has never been only when that is certain from what can be seen; when it can't be told, it was. And has it grown since?
+A gang counts as never whole only if its pods and its PodGroup prove it.
 """
 
 from dataclasses import replace
@@ -14,26 +14,26 @@ SETTLE_SECONDS = 5.0
 
 
 def may_settle(gang: Gang, record: GangRecord | None) -> bool:
-    """Return whether a gang that waits for pods may do with those that exist, since they replace members of a run that has been whole.
+    """Return whether a gang may be placed with fewer pods than its minimum, since they replace members of a run that was whole.
 
-    Its controller may have fewer to make than the minimum says: it was scaled down, or members that have succeeded were deleted.
+    The controller may create fewer pods than the minimum: it was scaled down, or members that had succeeded were deleted.
     """
     return bool(gang.candidates) and (gang.may_replace or (gang.is_open and run_was_whole(gang, record)))
 
 
 def settled(gang: Gang, record: GangRecord | None, now: float) -> Gang:
-    """Return the gang, content with the replacements that exist if it has waited long enough for more."""
+    """Return the gang; if it has waited long enough for replacements, its ``settles`` is set, and it takes those that exist."""
     if record is None or record.short_since is None or now < record.short_since + SETTLE_SECONDS or not may_settle(gang, record):
         return gang
     return replace(gang, settles=True)
 
 
 def was_cut_off(gang: Gang, group: PodGroup | None) -> bool:
-    """Whether a transaction of ours was left half done, by whoever was the scheduler then: nothing but the pods is needed to tell.
+    """Return whether a transaction of this or an earlier leader left the gang partially bound, and the gang was never whole.
 
-    Two of four are bound, and two are waiting. If the first two had been whole with two others, these would have been replaced, by pods
-    that were made after the last bind: so when at most one of the waiting is younger than that bind, the gang has never been whole.
-    When both are, or when one of them is missing, it may have been.
+    Example: of four members two are bound and two wait. If the bound two had been whole with two others, controllers would have replaced
+    the others after the last bind. So the gang was never whole if at most one waiting pod is younger than the last bind. If both are
+    younger, or one of them is missing, the gang may have been whole.
     """
     if not (gang.is_open and gang.missing_of_stamped) or was_whole(gang):
         return False
@@ -45,17 +45,17 @@ def was_cut_off(gang: Gang, group: PodGroup | None) -> bool:
 
 
 def was_whole(gang: Gang) -> bool:
-    """Whether the pods themselves say that the run has been whole: a later bind did, or as many as were promised have been bound."""
+    """Return whether the pods show that the run was whole: a later bind says so, or as many were bound as their stamps ask for."""
     members = gang.of_this_run()
     return any(pod.was_whole or len(members) >= pod.stamped_min_member for pod in members)
 
 
 def run_was_whole(gang: Gang, record: GangRecord | None) -> bool:
-    """Whether the run that is going on has been whole, as far as it is known or told, so that all later binds are to say so."""
+    """Return whether the gang's current run was whole, as far as its record or its pods show. Later binds are stamped with that."""
     return bool(gang.run) and ((record is not None and gang.run in record.whole_runs) or was_whole(gang))
 
 
 def _says_whole(gang: Gang, group: PodGroup | None) -> bool:
-    """Whether its PodGroup says that it was whole, and not of an earlier run."""
+    """Return whether the status of the PodGroup says that the current run was whole."""
     whole_since = scheduled_since(group.status or {}) if group else None
     return whole_since is not None and min(pod.created for pod in gang.bound) <= whole_since

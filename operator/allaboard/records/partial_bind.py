@@ -79,7 +79,7 @@ class Event(Enum):
 
 def transition(state: State, event: Event, now: float) -> State:
     """Return the state that follows from ``state`` when ``event`` happens at ``now``, on the clock."""
-    rest = state.before if isinstance(state, Releasing) else state
+    rest = _rest_of(state)
     is_renewed = isinstance(rest, Finishing | Left) and rest.is_renewed
     match event:
         case Event.LEFT_IN_PART:
@@ -103,6 +103,11 @@ def transition(state: State, event: Event, now: float) -> State:
             return Left(is_renewed)
         case Event.SOME_KEPT:
             return KeptOpen()
+
+
+def _rest_of(state: State) -> Rest:
+    """Return the state, or the one at the beginning of the release that is in progress."""
+    return state.before if isinstance(state, Releasing) else state
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +146,7 @@ class PartialBind:
 
     @property
     def _rest(self) -> Rest:
-        return self.state.before if isinstance(self.state, Releasing) else self.state
+        return _rest_of(self.state)
 
     @property
     def is_finishing(self) -> bool:
