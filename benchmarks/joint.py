@@ -29,7 +29,7 @@ from allaboard.placement import NodeFilters, SearchSettings, verify
 from allaboard.placement.contest.contest import Contest, Waiting, contest_of
 from allaboard.placement.contest.decoder import Decoder
 from allaboard.placement.contest.joint import Joint, place_together
-from allaboard.placement.solvers.program import Rows, add_capacity, contended, seating
+from allaboard.placement.solvers.milp_model import Rows, add_capacity, contended, seating
 from allaboard.planning.search_processes import JOINT_EFFORT
 from joint_cases import LOADS, queue
 from openb import ALL_NODES, openb
@@ -107,9 +107,9 @@ def one_by_one(contest: Contest, order: Sequence[int], *, is_strict: bool) -> li
     decoder, placed = Decoder(contest), []
     table = decoder.start.copy()
     for position in order:
-        seats = decoder.find(table, position)
-        if seats is not None:
-            decoder.take(table, contest.gangs[position], seats)
+        slots = decoder.find(table, position)
+        if slots is not None:
+            decoder.take(table, contest.gangs[position], slots)
             placed.append(position)
         elif is_strict:
             break
@@ -127,9 +127,9 @@ def check(joint: Joint, gangs: Sequence[Waiting], cluster: Snapshot) -> None:
 def exact(contest: Contest) -> tuple[float, float]:
     """GPUs at work by the best choice found in ``SECONDS``, and those that no choice exceeds."""
     problem, gangs = contest.problem, contest.gangs
-    seats = np.minimum(problem.seats, problem.count[:, None])
-    where = contended(problem.demand, seats, problem.free)
-    variables = seating(problem, seats, np.asarray(where.any(axis=0)))
+    slots = np.minimum(problem.slots, problem.count[:, None])
+    where = contended(problem.demand, slots, problem.free)
+    variables = seating(problem, slots, np.asarray(where.any(axis=0)))
     rows, pods = Rows(), len(variables.role)
     add_capacity(rows, problem, where, variables)
     role = np.concatenate([gang.roles for gang in gangs])

@@ -18,7 +18,7 @@ from allaboard.model.requests import as_requests
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement import build_problem
 from allaboard.placement.contest.contest import Waiting
-from allaboard.placement.solvers.feasibility import Finding, ask
+from allaboard.placement.solvers.milp import Finding, solve
 from tight_cases import FILLS, GI, GPU, drawn_shapes, read_shapes, state_of
 
 LOADS = (0.9, 1.3)
@@ -105,7 +105,7 @@ def _gang(index: int, roles: Kind, units: int, model: str) -> Waiting:
 
 
 def _fits(cluster: Snapshot, gang: Waiting) -> bool:
-    return ask(build_problem(gang.pods, gang.minimum, cluster, objective=gang.objective)).finding is Finding.FITS
+    return solve(build_problem(gang.pods, gang.minimum, cluster, objective=gang.objective)).finding is Finding.FITS
 
 
 def _pods(name: str, number: int, amounts: Mapping[str, int], selector: tuple[tuple[str, str], ...]) -> list[Pod]:

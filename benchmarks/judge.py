@@ -21,19 +21,19 @@ def fits(problem: Problem, seconds: float = SECONDS) -> bool | None:
     if problem.together or problem.sums or problem.devices is not None:
         raise ValueError("the judge knows of no rules between members, and of no shared GPUs")
     model = cp_model.CpModel()
-    seats = {
-        (role, node): model.new_int_var(0, int(min(problem.seats[role, node], problem.count[role])), "")
-        for role, node in np.argwhere(problem.seats > 0).tolist()
+    slots = {
+        (role, node): model.new_int_var(0, int(min(problem.slots[role, node], problem.count[role])), "")
+        for role, node in np.argwhere(problem.slots > 0).tolist()
     }
     for role, count in enumerate(problem.count.tolist()):
-        model.add(sum(seat for (who, _), seat in seats.items() if who == role) == count)
+        model.add(sum(seat for (who, _), seat in slots.items() if who == role) == count)
     for column in range(len(problem.columns)):
         demand = problem.demand[:, column]
         if not demand.any():
             continue
         common = int(np.gcd.reduce(demand[demand > 0]))
         for node in range(len(problem.nodes)):
-            asked = [(int(demand[role]) // common, seats[role, node]) for role in np.flatnonzero(demand).tolist() if (role, node) in seats]
+            asked = [(int(demand[role]) // common, slots[role, node]) for role in np.flatnonzero(demand).tolist() if (role, node) in slots]
             if len(asked) > 1:  # of one role alone the seats are the bound
                 model.add(sum(amount * seat for amount, seat in asked) <= int(problem.free[column, node]) // common)
     solver = cp_model.CpSolver()

@@ -32,7 +32,7 @@ from allaboard.model.snapshot import Snapshot, workload_of
 from allaboard.placement import Problem, SearchSettings, build_problem, search
 from allaboard.placement.problem.points import Scale
 from allaboard.placement.problem.valuation import Valuation
-from allaboard.placement.solvers.pursuit import EVOLUTION, POLISH, SOLVER, STEPS
+from allaboard.placement.solvers.improve import EVOLUTION, POLISH, SOLVER, STEPS
 from judge import fits
 from openb import GPU_NODES, openb
 from tight_cases import CPU_PODS, FILLS, GI, GPU, GPU_PODS, Shape, drawn_shapes, read_shapes, state_of
@@ -195,8 +195,8 @@ def all_patterns(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
     """Who can sit on each node together: node by node, and int64[k, roles]."""
     rows, patterns = [], []
     for node in range(len(problem.nodes)):
-        most = np.minimum(problem.seats[:, node], problem.count)
-        for counts in itertools.product(*(range(int(seats) + 1) for seats in most)):
+        most = np.minimum(problem.slots[:, node], problem.count)
+        for counts in itertools.product(*(range(int(slots) + 1) for slots in most)):
             if any(counts) and (np.array(counts) @ problem.demand <= problem.free[:, node]).all():
                 rows.append(node)
                 patterns.append(counts)

@@ -26,7 +26,7 @@ from allaboard.model.pod import Pod
 from allaboard.model.requests import as_requests
 from allaboard.model.snapshot import Snapshot, workload_of
 from allaboard.placement import NodeFilters, Plan, SearchSettings, build_problem, search, verify
-from allaboard.placement.solvers.pursuit import STEPS
+from allaboard.placement.solvers.improve import STEPS
 
 GI = 1024**3
 GPU = "nvidia.com/gpu"

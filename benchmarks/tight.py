@@ -22,8 +22,8 @@ from rich.progress import track
 from rich.table import Table
 
 from allaboard.placement import Plan, Problem, SearchSettings, greedy_seeds, search
-from allaboard.placement.solvers.feasibility import satisfies
-from allaboard.placement.solvers.pursuit import STEPS
+from allaboard.placement.solvers.improve import STEPS
+from allaboard.placement.solvers.milp import satisfies
 from judge import SECONDS
 from openb import ALL_NODES, existing, openb
 from tight_cases import FAMILIES, Case, cases

@@ -38,8 +38,8 @@ from allaboard.model.node import node_from
 from allaboard.model.pod import Pod, pod_from, tells_end
 from allaboard.model.reasons import Code
 from allaboard.model.volumes import attach_limits_from
-from allaboard.pipelines.keeper import PipelineKeeper
 from allaboard.pipelines.objects import MLFLOWS
+from allaboard.pipelines.reconciler import PipelineReconciler
 from allaboard.pipelines.stages import Policy, pipeline_from
 from allaboard.pipelines.undeployed import UndeployedPipelines, undeployed_from, until_readable
 from allaboard.placement import SearchSettings
@@ -72,7 +72,7 @@ from allaboard.scheduling.scheduler import Scheduler
 from allaboard.settings.options import CONFIG_VARIABLE, Settings, SettingsError
 
 if TYPE_CHECKING:
-    from allaboard.admission.desk import Desk
+    from allaboard.admission.webhook_process import WebhookProcess
 
 logger = logging.getLogger(__name__)
 
@@ -150,10 +150,10 @@ class App:
         server = await self._stack.enter_async_context(connection)
         if reach_seconds is not None:
             await reach(server, reach_seconds)
-        desk: Desk | None = None
+        webhook_process: WebhookProcess | None = None
         if settings.admission_port:
             namespace = settings.lease_namespace or own_namespace()
-            desk = await self._stack.enter_async_context(_admission()(settings, server, namespace, lambda: self.leads))
+            webhook_process = await self._stack.enter_async_context(_admission()(settings, server, namespace, lambda: self.leads))
         searcher = self._searcher or self._stack.enter_context(_searcher(settings))
         plugin_processes = self._stack.enter_context(PluginProcesses(settings.strategy_options.by_name))
         writer = self._writer
@@ -222,8 +222,8 @@ class App:
             self._spawn("read GPU metrics", self._watch_gpus(), on_death)
         if lease is not None:
             self._spawn("lead", self._lead(lease), on_death)
-        if desk is not None:
-            self._spawn("admission", desk.run(), on_death)
+        if webhook_process is not None:
+            self._spawn("admission", webhook_process.run(), on_death)
 
     def apply(self, settings: Settings) -> None:
         """Have other settings hold from now on, as far as they can be had while it runs (``reloading``)."""
@@ -306,7 +306,7 @@ class App:
             await self._lease.acquired.wait()
             await term.begin(self._lease.transitions)
             not_fenced_off = await term.fence_off_all(
-                lambda: (pod for gang in self.registry.gangs() for pod in gang.everybody if pod.is_candidate)
+                lambda: (pod for gang in self.registry.gangs() for pod in gang.all_pods if pod.is_candidate)
             )
             await scheduler.takeover.begin(not_fenced_off)
         with suppress(TimeoutError):
@@ -329,14 +329,14 @@ class App:
         """Deploy pipelines. Nothing else waits for them: their kind needn't even be known."""
         settings = self.settings
         policy = Policy(settings.scheduler_names, settings.pipeline_namespaces, settings.namespaces)
-        keeper = PipelineKeeper(server, self._writer, events, policy, leads=lambda: self.leads, why=self._why)
-        self.view.listen(keeper.observe_pod)
+        certificate_secret = PipelineReconciler(server, self._writer, events, policy, leads=lambda: self.leads, why=self._why)
+        self.view.listen(certificate_secret.observe_pod)
 
         async def keep() -> None:
             await self.scheduling.wait()
-            await keeper.run(settings.resync_seconds)
+            await certificate_secret.run(settings.resync_seconds)
 
-        self._spawn("reflect pipelines", Reflector(server, MLFLOWS.everywhere, pipeline_from, keeper).run(), on_death)
+        self._spawn("reflect pipelines", Reflector(server, MLFLOWS.everywhere, pipeline_from, certificate_secret).run(), on_death)
         self._spawn("keep pipelines", keep(), on_death)
 
     def _refuse_pipelines(self, server: ApiServer, events: EventRecorder, on_death: Callable[[], None]) -> None:
@@ -451,10 +451,10 @@ def _searcher(settings: Settings) -> Searcher:
     return Searcher(options, workers=settings.workers, timeout_seconds=settings.search_timeout_seconds)
 
 
-def _admission() -> "Callable[[Settings, ApiServer, str, Callable[[], bool]], AbstractAsyncContextManager[Desk]]":
+def _admission() -> "Callable[[Settings, ApiServer, str, Callable[[], bool]], AbstractAsyncContextManager[WebhookProcess]]":
     """What serves webhooks, which needs a package more than the rest. Raises ``SettingsError`` without it."""
     try:
-        from allaboard.admission.desk import opened
+        from allaboard.admission.webhook_process import opened
     except ModuleNotFoundError as error:
         words = f"it needs the package {error.name}: pip install 'allaboard[admission]'"
         raise SettingsError(f"admission_port: {words}, or set it to 0") from error

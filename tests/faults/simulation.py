@@ -24,8 +24,8 @@ from allaboard.cli import bundled
 from allaboard.placement import Plan, Problem, SearchSettings, search
 from allaboard.placement.contest.contest import Contest
 from allaboard.placement.contest.joint import Joint, place_together
-from allaboard.placement.relief.reach import Reach
-from allaboard.placement.relief.relief import Relief
+from allaboard.placement.remedies.emptied_problem import EmptiedProblem
+from allaboard.placement.remedies.remedies import Remedies
 from allaboard.planning.search_processes import SearchOverrunError
 from allaboard.settings.options import load_settings
 from allaboard_sandbox import ApiError, Fault, Sandbox
@@ -106,9 +106,9 @@ class InlineSearcher:
             await asyncio.sleep(self._chance.uniform(0.001, 0.05))
         return place_together(contest, SEARCH)
 
-    async def relieve(self, within: Reach) -> Relief:
+    async def find_remedies(self, within: EmptiedProblem) -> Remedies:
         """Nobody reads what would help here."""
-        return Relief()
+        return Remedies()
 
 
 @dataclass(eq=False, slots=True)

@@ -93,7 +93,10 @@ class Soak:
         """Soak for as long, in rounds that each end when all gangs have; the first is warm-up."""
         answer, judge = Server._answer, Judge(self._specs, time.monotonic)
         judge.books.horizon = HORIZON_SECONDS
-        judge.commits.lull, judge.commits.fresh = 1.0, 10.0  # the judge shares the processors with what it judges: some binds come late
+        judge.commits.wait_until_idle, judge.commits.fresh = (
+            1.0,
+            10.0,
+        )  # the judge shares the processors with what it judges: some binds come late
 
         async def as_operator(server: Server, request: web.Request) -> web.StreamResponse:
             # Whatever comes over HTTP is the operator's.

@@ -192,7 +192,7 @@ async def test_answers_that_are_lost_or_refused_once_keep_no_pipeline_from_becom
 async def test_of_one_namespace_as_many_pipelines_are_deployed_as_are_supported(
     cluster: Cluster, start_app: StartApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("allaboard.pipelines.keeper.PIPELINES", Limit("pipelines", 1, "pipelines of a namespace"))
+    monkeypatch.setattr("allaboard.pipelines.reconciler.PIPELINES", Limit("pipelines", 1, "pipelines of a namespace"))
     cluster.add_node("node-1")
     await start_app(pipelines=True)
     cluster.create(mlflow(stage1=stage("a")))

@@ -23,7 +23,7 @@ class Learned:
 
     def place(self, problem: Problem, budget: Budget) -> Plan | Explanation:
         """Whoever has no seat when no node is left for him, or no time, is left out."""
-        counts = np.zeros_like(problem.seats)  # pods of each role on each node
+        counts = np.zeros_like(problem.slots)  # pods of each role on each node
         left = problem.free.copy()
         for role, pods in enumerate(problem.count.tolist()):
             for _ in range(pods):

@@ -10,8 +10,8 @@ from allaboard.kube.client import ApiServer, RawObject
 from allaboard.kube.errors import ApiError, InvalidNameError
 from allaboard.kube.paths import JOBS, ApiPath
 from allaboard.model.errors import MalformedError
-from allaboard.model.fields import items, mapping
 from allaboard.model.pod import OPTION_PREFIX, Pod
+from allaboard.model.raw_fields import items, mapping
 
 SUSPENDED = f"{OPTION_PREFIX}suspended"
 """Label of a Job that this scheduler has suspended; a Job without it is never resumed.

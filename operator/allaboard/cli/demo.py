@@ -19,7 +19,7 @@ from allaboard.cli.embedded import OperatorEndedError, OperatorStoppedError, ope
 from allaboard.cli.inputs import BadInputError
 from allaboard.cli.screen import Scene, Screen
 from allaboard.cli.stories import STORIES, Objects, Stage, Story, StoryError
-from allaboard.placement.solvers.pursuit import STEPS
+from allaboard.placement.solvers.improve import STEPS
 from allaboard.settings.options import SettingsError, load_settings
 from allaboard_sandbox import Sandbox
 

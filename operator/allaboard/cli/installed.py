@@ -19,7 +19,7 @@ from allaboard.kube.client import ApiError, ApiServer, CredentialsError
 from allaboard.kube.lists import pages
 from allaboard.kube.paths import PODS, Resource
 from allaboard.model.errors import MalformedError
-from allaboard.model.fields import items, labels, mapping, sequence, text
+from allaboard.model.raw_fields import items, labels, mapping, sequence, text
 from allaboard.model.requests import RawObject
 from allaboard.settings.options import CONFIG_VARIABLE, Settings, SettingsError, load_settings
 

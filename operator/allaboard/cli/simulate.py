@@ -29,7 +29,7 @@ from allaboard.settings.options import SettingsError, load_settings
 from allaboard.simulation.charts import ChartError, check_chart, draw_chart
 from allaboard.simulation.players import ONE_BY_ONE, player_names
 from allaboard.simulation.scenario import ScenarioError, read_scenario
-from allaboard.simulation.state import BadSeatError
+from allaboard.simulation.state import BadAssignmentError
 from allaboard.simulation.sweep import Job, Run, SweepError, run_here, run_on_dask
 from allaboard.simulation.trace import TraceError, read_nodes, read_tasks
 from allaboard.simulation.workload import Workload, WorkloadError, workload_of
@@ -101,7 +101,16 @@ def simulate(
             draw_chart({outcome.strategy: outcome.runs for outcome in outcomes}, plot, waits=workload.waits)
     except WorkloadError as error:
         raise BadInputError(f"{pods_file}: {error}") from error
-    except (TraceError, ScenarioError, SettingsError, UnknownStrategyError, ChartError, SweepError, BadSeatError, StrategyError) as error:
+    except (
+        TraceError,
+        ScenarioError,
+        SettingsError,
+        UnknownStrategyError,
+        ChartError,
+        SweepError,
+        BadAssignmentError,
+        StrategyError,
+    ) as error:
         raise BadInputError(str(error)) from error
     if output == "json":
         documents = [as_json(outcome, waits=workload.waits) for outcome in outcomes]

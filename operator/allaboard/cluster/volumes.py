@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from allaboard.model.constraints import NodeSelectorTerm, Requirement, node_selector_terms
-from allaboard.model.fields import labels, mapping, text, texts
 from allaboard.model.limits import ENTRIES
 from allaboard.model.pod import Pod
+from allaboard.model.raw_fields import labels, mapping, text, texts
 from allaboard.model.volumes import Volume, volume_of
 
 Record = TypeVar("Record")

@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
-from allaboard.model.fields import integer, mapping, text
 from allaboard.model.pod import controller_of
+from allaboard.model.raw_fields import integer, mapping, text
 
 _CRON_JOB = "CronJob"
 _INDEXES = 16_384

@@ -11,11 +11,11 @@ from typing import TypeVar
 from allaboard.gangs.podgroup import PodGroup
 from allaboard.model.constraints import GpuRequest
 from allaboard.model.errors import MalformedError
-from allaboard.model.fields import LABEL_KEY
 from allaboard.model.gang import Hold, RoleMinimums
 from allaboard.model.gpu_request import GPU_OPTIONS, asked_by_group
 from allaboard.model.options import KNOWN, OPTION_PREFIX, OURS
 from allaboard.model.pod import Pod
+from allaboard.model.raw_fields import LABEL_KEY
 
 _Choice = TypeVar("_Choice", bound=StrEnum)
 _Default = TypeVar("_Default", bound=StrEnum | None)

@@ -8,12 +8,12 @@ import orjson
 
 from allaboard.kube.paths import POD_GROUPS
 from allaboard.model.errors import MalformedError
-from allaboard.model.fields import integer, mapping, text, version_of
 from allaboard.model.foreign_gang_labels import SPEC_FIELDS, foreign_gang_labels_in, foreign_label_of, sentence
 from allaboard.model.gang import GangKey
 from allaboard.model.limits import MIN_RESOURCES, POD_GROUP_OWNERS, STATUS_BYTES, OverLimitError
 from allaboard.model.options import options_in
 from allaboard.model.pod import Pod, parse_time
+from allaboard.model.raw_fields import integer, mapping, text, version_of
 from allaboard.model.requests import RawObject, Requests, stated_amounts
 
 MANAGED_BY = "app.kubernetes.io/managed-by"

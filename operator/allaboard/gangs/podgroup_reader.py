@@ -10,8 +10,8 @@ from allaboard.kube.client import ApiError, ApiServer
 from allaboard.kube.lists import pages
 from allaboard.kube.paths import POD_GROUPS
 from allaboard.model.errors import MalformedError
-from allaboard.model.fields import version_number, version_of
 from allaboard.model.gang import GangKey
+from allaboard.model.raw_fields import version_number, version_of
 
 logger = logging.getLogger(__name__)
 

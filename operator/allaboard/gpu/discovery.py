@@ -14,7 +14,7 @@ from allaboard.kube.errors import ApiError
 from allaboard.kube.lists import pages
 from allaboard.kube.paths import SERVICES
 from allaboard.model.errors import MalformedError
-from allaboard.model.fields import OBJECT_NAME, integer, items, labels, mapping, text
+from allaboard.model.raw_fields import OBJECT_NAME, integer, items, labels, mapping, text
 
 _MOST_SERVICES = 2_000
 """Of one namespace; those beyond aren't looked at."""

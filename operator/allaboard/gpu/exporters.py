@@ -15,7 +15,7 @@ from allaboard.kube.client import ApiServer, RawObject
 from allaboard.kube.lists import pages
 from allaboard.kube.paths import PODS
 from allaboard.model.errors import MalformedError
-from allaboard.model.fields import labels, mapping, text
+from allaboard.model.raw_fields import labels, mapping, text
 
 _AT_ONCE = 16
 _MOST_BYTES = 8 * 2**20

@@ -15,8 +15,8 @@ import orjson
 from numpy.typing import NDArray
 
 from allaboard.gpu.dialects import QUANTITIES, RESERVED, USED, Dialect, Metric
-from allaboard.model.fields import OBJECT_NAME
 from allaboard.model.gpus import Measure
+from allaboard.model.raw_fields import OBJECT_NAME
 
 MOST_NODES = 10_000
 """Twice as many as Kubernetes supports."""

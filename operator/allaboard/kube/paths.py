@@ -11,7 +11,7 @@ from typing import Self
 from urllib.parse import quote
 
 from allaboard.kube.errors import InvalidNameError
-from allaboard.model.fields import NAMESPACE, OBJECT_NAME
+from allaboard.model.raw_fields import NAMESPACE, OBJECT_NAME
 
 _is_namespace = re.compile(NAMESPACE, re.ASCII).fullmatch
 _is_name = re.compile(OBJECT_NAME, re.ASCII).fullmatch

@@ -18,7 +18,7 @@ from allaboard.kube.errors import ApiError, WrongAnswerError
 from allaboard.kube.lists import pages
 from allaboard.kube.paths import ApiPath
 from allaboard.model.errors import MalformedError, shown
-from allaboard.model.fields import version_number, version_of
+from allaboard.model.raw_fields import version_number, version_of
 from allaboard.runtime.slices import SLICE_SECONDS, Slices
 
 logger = logging.getLogger(__name__)

@@ -9,7 +9,6 @@ from itertools import chain, islice
 from typing import TypeVar
 
 from allaboard.model.errors import MalformedError, shown
-from allaboard.model.fields import boolean, integer, items, labels, mapping, sequence, text, texts
 from allaboard.model.gpu_sharing import GPU, SHARES, Share
 from allaboard.model.gpushares import asks_of, at_worst, without_words
 from allaboard.model.limits import (
@@ -27,6 +26,7 @@ from allaboard.model.limits import (
     Tally,
 )
 from allaboard.model.podterms import PodTerm, anti_affinity_terms
+from allaboard.model.raw_fields import boolean, integer, items, labels, mapping, sequence, text, texts
 from allaboard.model.requests import RawObject, Requests, pod_requests, unstated_requests
 from allaboard.model.volumes import Attaches, Volume, migrated_volume
 

@@ -137,7 +137,7 @@ class Gang:
     settles: bool = False
 
     @property
-    def everybody(self) -> tuple[Pod, ...]:
+    def all_pods(self) -> tuple[Pod, ...]:
         """The pods of all runs."""
         return (*self.members, *self.others) if self.others else self.members
 
@@ -188,7 +188,7 @@ class Gang:
 
     def in_phase(self, phase: str) -> int:
         """How many pods are in ``phase``, in whatever run."""
-        return sum(pod.phase == phase for pod in self.everybody)
+        return sum(pod.phase == phase for pod in self.all_pods)
 
     @cached_property
     def _successes(self) -> tuple[Pod, ...]:

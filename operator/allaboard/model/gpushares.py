@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from allaboard.model.errors import MalformedError, shown
-from allaboard.model.fields import items, mapping, sequence, text
 from allaboard.model.gpu_sharing import BY_COUNT, DRIVERS, GPU, WHOLE, Driver, Share
 from allaboard.model.limits import CONTAINERS
+from allaboard.model.raw_fields import items, mapping, sequence, text
 from allaboard.model.requests import RawObject, Requests
 
 FRACTION, MEMORY, NUMBER = "gpu-fraction", "gpu-memory", "gpu-fraction-num-devices"

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from allaboard.model.errors import MalformedError
-from allaboard.model.fields import boolean, integer, items, labels, mapping, text, texts
 from allaboard.model.gpu_sharing import Shared, shared_by
+from allaboard.model.raw_fields import boolean, integer, items, labels, mapping, text, texts
 from allaboard.model.requests import RawObject, Requests, node_allocatable
 
 _SMALL_IMAGE = 23  # MiB; kube-scheduler counts none that is smaller (imagelocality.go, minThreshold)

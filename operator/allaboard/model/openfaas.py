@@ -13,9 +13,9 @@ import orjson
 
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.errors import MalformedError, shown
-from allaboard.model.fields import items, mapping
 from allaboard.model.limits import CONTAINERS, FUNCTION_CHARACTERS, OverLimitError
 from allaboard.model.quantities import LARGEST_AMOUNT, resource_amount
+from allaboard.model.raw_fields import items, mapping
 from allaboard.model.requests import RawObject, Requests, as_requests
 
 FUNCTION_SPEC = "com.openfaas.function.spec"

@@ -6,8 +6,8 @@ Of names that aren't known the first is kept, without its value: enough to say w
 from collections.abc import Mapping
 
 from allaboard.model.errors import MalformedError, shown
-from allaboard.model.fields import mapping
 from allaboard.model.limits import CHARACTERS, OPTION_CHARACTERS, OverLimitError
+from allaboard.model.raw_fields import mapping
 
 OPTION_PREFIX = "allaboard.dev/"
 """Annotations under this prefix are options of ours; others are not kept."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from allaboard.model.arrays import Floats
-from allaboard.model.fields import LABEL_KEY
+from allaboard.model.raw_fields import LABEL_KEY
 
 _MOST_WEIGHT = 100
 _LARGEST_SCORE = 10

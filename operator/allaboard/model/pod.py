@@ -10,7 +10,6 @@ from typing import Any
 
 from allaboard.model.constraints import GpuRequest, SchedulingSpec, readable_spec_from
 from allaboard.model.errors import MalformedError
-from allaboard.model.fields import integer, items, labels, mapping, sequence, text
 from allaboard.model.foreign_gang_labels import NONE, ForeignGangLabels, foreign_gang_labels_in
 from allaboard.model.gpu_request import gpu_request_in, with_gpus
 from allaboard.model.gpu_sharing import Taken, taken_by
@@ -19,6 +18,7 @@ from allaboard.model.limits import CHARACTERS, ENTRIES, LABELS, OWNERS, OverLimi
 from allaboard.model.openfaas import with_function_demand
 from allaboard.model.options import OPTION_PREFIX as OPTION_PREFIX
 from allaboard.model.options import Options, options_in
+from allaboard.model.raw_fields import integer, items, labels, mapping, sequence, text
 from allaboard.model.requests import RawObject
 
 STAMP = f"{OPTION_PREFIX}transaction"

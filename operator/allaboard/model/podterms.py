@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from allaboard.model.errors import MalformedError, shown
-from allaboard.model.fields import items, labels, mapping, sequence, text, texts
 from allaboard.model.limits import POD_EXPRESSIONS, POD_NAMESPACES, POD_TERMS, POD_VALUES, OverLimitError, Tally
+from allaboard.model.raw_fields import items, labels, mapping, sequence, text, texts
 
 NO_LABELS: Mapping[str, frozenset[str | None]] = MappingProxyType({})
 _OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})

@@ -10,9 +10,9 @@ from enum import Enum, auto
 from itertools import chain
 
 from allaboard.model.errors import MalformedError, shown
-from allaboard.model.fields import items, mapping, text
 from allaboard.model.limits import CHARACTERS, CONTAINERS, ENTRIES, Limit, Tally
 from allaboard.model.quantities import LARGEST_AMOUNT, milli_amount, whole_amount
+from allaboard.model.raw_fields import items, mapping, text
 
 Requests = tuple[tuple[str, int], ...]
 """Amount by resource name, sorted by name, without zeros."""

@@ -1,7 +1,7 @@
 """The rules between the members of a gang, as one value: made of a gang here, and passed whole wherever a place for it is looked for.
 
 What each rule means is written down here, and counted in plain Python for the last check before anybody is bound; for the search
-``placement.problem.bonds`` has it in arrays.
+``placement.problem.rule_arrays`` has it in arrays.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -20,17 +20,17 @@ class Rules:
     together: Sequence[tuple[str, Collection[str]]] = ()
 
     @property
-    def ties(self) -> Sequence[Reason]:
+    def couplings(self) -> Sequence[Reason]:
         """What keeps members from where they would fit because of where the others are; the first is the one to name."""
         return [Reason(Kind.TOPOLOGY, label) for label, _ in self.together]
 
     @property
     def is_plain(self) -> bool:
         """Whether any members will do, wherever the others are."""
-        return not (self.parts or self.ties)
+        return not (self.parts or self.couplings)
 
     @property
-    def untied(self) -> "Rules":
+    def without_couplings(self) -> "Rules":
         """Those that don't ask where the others are."""
         return Rules(self.parts)
 

@@ -30,7 +30,7 @@ LEVELS: Levels = {
 }
 
 
-def label_of_nobody(name: str, levels: Levels) -> str:
+def placeholder_label(name: str, levels: Levels) -> str:
     """What stands for the label that is meant by ``name`` where no node has one: of a level it says in words which, as no label can."""
     return f"of level {name}" if name in levels else name
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from allaboard.model.fields import integer, items, mapping, text
 from allaboard.model.limits import ATTACH_DRIVERS
+from allaboard.model.raw_fields import integer, items, mapping, text
 from allaboard.model.requests import RawObject
 
 

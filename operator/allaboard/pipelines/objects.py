@@ -10,7 +10,7 @@ from typing import Any
 
 from allaboard.gangs.membership import GANG_NAME_LABEL, MIN_AVAILABLE_LABEL
 from allaboard.kube.paths import Resource
-from allaboard.model.fields import integer, mapping
+from allaboard.model.raw_fields import integer, mapping
 from allaboard.pipelines.stages import Pipeline, Policy, Stage, Step, digest
 
 MLFLOWS = Resource("kopf.dev/v1", "MLFlow", "mlflows")

@@ -53,7 +53,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class StageState:
     """How a stage stands: ``ready`` of ``total`` steps."""
 
     stage: Stage
@@ -67,7 +67,7 @@ class Standing:
 class Plan:
     """What is to be done: objects to ``create``, others to ``mend``, each with its stage, and places to ``remove``."""
 
-    standings: tuple[Standing, ...] = ()
+    states: tuple[StageState, ...] = ()
     create: tuple[tuple[str, Place, Body], ...] = ()
     mend: tuple[tuple[str, Place, Body], ...] = ()
     remove: tuple[Place, ...] = ()
@@ -75,14 +75,14 @@ class Plan:
 
 def plan_of(pipeline: Pipeline, found: Found, policy: Policy, why: Callable[[GangKey], str] = lambda gang: "") -> Plan:
     """What to do for a pipeline. ``why`` says what a gang waits for; nothing, when it doesn't."""
-    standings: list[Standing] = []
+    states: list[StageState] = []
     create, mend = list[tuple[str, Place, Body]](), list[tuple[str, Place, Body]]()
     kept: set[Place] = set()
     awaited = ""
     for stage in pipeline.stages:
         problem = stage.problem or policy.refusal(pipeline, stage)
         if problem:
-            standings.append(Standing(stage, Phase.FAILED, 0, len(stage.steps), problem))
+            states.append(StageState(stage, Phase.FAILED, 0, len(stage.steps), problem))
             awaited = awaited or stage.key
             continue
         wanted = {}
@@ -93,7 +93,7 @@ def plan_of(pipeline: Pipeline, found: Found, policy: Policy, why: Callable[[Gan
         kept |= wanted.keys()
         has_begun = any(place in found.own for place in wanted)
         if awaited and not has_begun:
-            standings.append(Standing(stage, Phase.WAITING, 0, len(wanted), f"waits for {awaited}"))
+            states.append(StageState(stage, Phase.WAITING, 0, len(wanted), f"waits for {awaited}"))
             continue
         missing = [(stage.key, place, body) for place, body in wanted.items() if place not in found.own]
         changed = [
@@ -103,35 +103,35 @@ def plan_of(pipeline: Pipeline, found: Found, policy: Policy, why: Callable[[Gan
         ]
         create += missing
         mend += changed
-        standing = _standing(stage, [found.deployment(place) for place in wanted], why(pipeline.gang_of(stage)))
+        state = _state(stage, [found.deployment(place) for place in wanted], why(pipeline.gang_of(stage)))
         if missing or changed:
-            standing = replace(standing, phase=Phase.DEPLOYING)
-        standings.append(standing)
-        if standing.phase is not Phase.READY:
+            state = replace(state, phase=Phase.DEPLOYING)
+        states.append(state)
+        if state.phase is not Phase.READY:
             awaited = awaited or stage.key
     # What can't be read may be what an object belongs to.
-    is_readable = not pipeline.problem and not any(standing.phase is Phase.FAILED for standing in standings)
-    return Plan(tuple(standings), tuple(create), tuple(mend), tuple(found.own.keys() - kept) if is_readable else ())
+    is_readable = not pipeline.problem and not any(state.phase is Phase.FAILED for state in states)
+    return Plan(tuple(states), tuple(create), tuple(mend), tuple(found.own.keys() - kept) if is_readable else ())
 
 
-def _standing(stage: Stage, deployments: list[Body | None], why: str) -> Standing:
+def _state(stage: Stage, deployments: list[Body | None], why: str) -> StageState:
     try:
         ready = sum(1 for each in deployments if each is not None and is_ready(each))
         complaint = next((words for each in deployments if each is not None and (words := complaint_of(each))), "")
     except (MalformedError, AttributeError, TypeError) as error:
-        return Standing(stage, Phase.DEPLOYING, 0, len(deployments), f"a Deployment can't be understood: {error}")
+        return StageState(stage, Phase.DEPLOYING, 0, len(deployments), f"a Deployment can't be understood: {error}")
     if ready == len(deployments):
-        return Standing(stage, Phase.READY, ready, ready, "all steps are ready")
+        return StageState(stage, Phase.READY, ready, ready, "all steps are ready")
     message = f"{ready} of {len(deployments)} steps are ready"
     if reason := why or complaint:
         message = f"{message}: {reason}"
-    return Standing(stage, Phase.DEPLOYING, ready, len(deployments), message)
+    return StageState(stage, Phase.DEPLOYING, ready, len(deployments), message)
 
 
-def failed(standings: tuple[Standing, ...], problems: Mapping[str, str]) -> tuple[Standing, ...]:
-    """``standings`` with stages that the API server has refused something of, by key and in its words."""
+def failed(states: tuple[StageState, ...], problems: Mapping[str, str]) -> tuple[StageState, ...]:
+    """``states`` with stages that the API server has refused something of, by key and in its words."""
     return tuple(
-        replace(each, phase=Phase.FAILED, message=problems[each.stage.key]) if each.stage.key in problems else each for each in standings
+        replace(each, phase=Phase.FAILED, message=problems[each.stage.key]) if each.stage.key in problems else each for each in states
     )
 
 
@@ -143,18 +143,18 @@ class Failure:
     message: str
 
 
-def failures_of(pipeline: Pipeline, standings: tuple[Standing, ...], problem: str) -> tuple[Failure, ...]:
+def failures_of(pipeline: Pipeline, states: tuple[StageState, ...], problem: str) -> tuple[Failure, ...]:
     """All that is wrong with a pipeline; ``problem`` is of all of it."""
     whole = pipeline.problem or problem
-    stages = [Failure("StageFailed", _cut(f"{each.stage.key}: {each.message}")) for each in standings if each.phase is Phase.FAILED]
+    stages = [Failure("StageFailed", _cut(f"{each.stage.key}: {each.message}")) for each in states if each.phase is Phase.FAILED]
     return (*((Failure("PipelineFailed", _cut(whole)),) if whole else ()), *stages)
 
 
-def status_of(pipeline: Pipeline, standings: tuple[Standing, ...], problem: str, now: str) -> dict[str, Any]:
+def status_of(pipeline: Pipeline, states: tuple[StageState, ...], problem: str, now: str) -> dict[str, Any]:
     """The whole status of an MLFlow. Its condition keeps ``lastTransitionTime`` unless its status flips."""
     problem = pipeline.problem or problem
-    done = sum(1 for each in standings if each.phase is Phase.READY)
-    current = next((each for each in standings if each.phase is not Phase.READY), None)
+    done = sum(1 for each in states if each.phase is Phase.READY)
+    current = next((each for each in states if each.phase is not Phase.READY), None)
     is_ready = not problem and current is None
     if problem:
         reason, message = "Failed", problem
@@ -169,24 +169,24 @@ def status_of(pipeline: Pipeline, standings: tuple[Standing, ...], problem: str,
         "observedGeneration": pipeline.generation,
         "phase": reason,
         "stage": current.stage.key if current else "",
-        "ready": f"{done}/{len(standings)}",
+        "ready": f"{done}/{len(states)}",
         "message": _cut(message),
-        "stages": [_told(pipeline, each) for each in standings],
+        "stages": [_told(pipeline, each) for each in states],
         "conditions": [{**condition, "observedGeneration": pipeline.generation}],
     }
 
 
-def _told(pipeline: Pipeline, standing: Standing) -> dict[str, Any]:
-    stage = standing.stage
+def _told(pipeline: Pipeline, state: StageState) -> dict[str, Any]:
+    stage = state.stage
     return {
         "name": stage.key,
         "title": stage.title,
         "namespace": stage.namespace,
         "podGroup": "" if stage.problem else pipeline.gang_of(stage).name,
-        "phase": str(standing.phase),
-        "ready": standing.ready,
-        "total": standing.total,
-        "message": _cut(standing.message),
+        "phase": str(state.phase),
+        "ready": state.ready,
+        "total": state.total,
+        "message": _cut(state.message),
     }
 
 

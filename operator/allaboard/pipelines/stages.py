@@ -12,10 +12,10 @@ from hashlib import sha256
 import orjson
 
 from allaboard.model.errors import MalformedError, shown
-from allaboard.model.fields import LABEL_KEY, NAMESPACE, integer, items, labels, mapping, text, texts
 from allaboard.model.gang import GangKey
 from allaboard.model.limits import AMOUNTS, RULES, STAGES, STEPS, Tally
 from allaboard.model.quantities import parse_quantity
+from allaboard.model.raw_fields import LABEL_KEY, NAMESPACE, integer, items, labels, mapping, text, texts
 from allaboard.model.requests import RawObject
 
 DEFAULT_SCHEDULER = "default-scheduler"

@@ -15,7 +15,7 @@ from itertools import islice
 from allaboard.kube.client import ApiError, ApiServer
 from allaboard.kube.paths import ApiPath
 from allaboard.kube.retry import Sleep
-from allaboard.model.fields import integer, mapping
+from allaboard.model.raw_fields import integer, mapping
 from allaboard.model.requests import RawObject
 from allaboard.pipelines.objects import MLFLOWS
 from allaboard.pipelines.plan import status_of

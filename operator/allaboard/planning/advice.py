@@ -16,8 +16,8 @@ from allaboard.model.gang import Gang, GangKey
 from allaboard.model.rules import rules_of
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement import NodeFilters, Problem
-from allaboard.placement.relief.reach import Reach, reach_of
-from allaboard.placement.relief.relief import Relief
+from allaboard.placement.remedies.emptied_problem import EmptiedProblem, emptied_problem_of
+from allaboard.placement.remedies.remedies import Remedies
 from allaboard.planning.search_processes import SearchError
 from allaboard.records.record import Advice, GangRecords
 from allaboard.report import messages
@@ -29,22 +29,22 @@ _FRESH_SECONDS = 2.0  # advice is taken to be true for so long
 _REST_SHARE = 3.0  # after renewed advice no other is renewed for so many times as long as the search took
 
 
-def leavers(gang: Gang, gangs: Iterable[Gang]) -> dict[str, Gang]:
+def blockers(gang: Gang, gangs: Iterable[Gang]) -> dict[str, Gang]:
     """Return the gangs with bound members, by key: those of the lowest priority first, then those with the fewest bound."""
     others = [other for other in gangs if other.key != gang.key and not other.is_single and other.bound_in_all_runs]
     others.sort(key=lambda other: (other.priority, len(other.bound_in_all_runs), other.key))
     return {str(other.key): other for other in others[:_MOST_LEAVERS]}
 
 
-def reach(gang: Gang, problem: Problem, snapshot: Snapshot, others: Mapping[str, Gang], filters: NodeFilters) -> Reach:
+def reach(gang: Gang, problem: Problem, snapshot: Snapshot, others: Mapping[str, Gang], filters: NodeFilters) -> EmptiedProblem:
     """Return what advice for ``gang`` is computed from, if any of ``others`` might leave; ``problem`` is that of placing ``gang``."""
     bound = [(key, other.bound_in_all_runs) for key, other in others.items()]
-    return reach_of(problem, gang.candidates, snapshot, bound, rules_of(gang), filters)
+    return emptied_problem_of(problem, gang.candidates, snapshot, bound, rules_of(gang), filters)
 
 
-def sentence(gang: Gang, relief: Relief, others: Mapping[str, Gang]) -> str:
+def sentence(gang: Gang, remedies: Remedies, others: Mapping[str, Gang]) -> str:
     """Return the advice as a sentence; empty if there is none."""
-    return messages.advice(gang, relief, others.get(relief.leaver) if relief.leaver else None)
+    return messages.advice(gang, remedies, others.get(remedies.blocker) if remedies.blocker else None)
 
 
 class Advisor:

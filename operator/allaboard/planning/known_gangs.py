@@ -8,7 +8,7 @@ from allaboard.gangs.registry import GangRegistry
 from allaboard.gangs.run_history import settled
 from allaboard.model.gang import Gang, GangKey
 from allaboard.model.topologies import LEVELS, Levels
-from allaboard.planning.resolve import in_surroundings
+from allaboard.planning.resolve import resolve
 from allaboard.records.losses import Losses
 from allaboard.records.record import GangRecords
 from allaboard.records.waiting import WaitClock
@@ -31,7 +31,7 @@ class KnownGangs:
         gang = self.registry.gang(key)
         if gang is None:
             return None
-        return in_surroundings(settled(gang, self.records.find(key), self.clock()), self.view.volumes, self.view, self.levels)
+        return resolve(settled(gang, self.records.find(key), self.clock()), self.view.volumes, self.view, self.levels)
 
     def next_look(self, gang: Gang) -> float | None:
         """Return when the gang must be attempted even if nothing changes, on the clock; None if it needn't be.

@@ -15,7 +15,7 @@ from allaboard.model.reasons import Cause, Code, Kind, Reason
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement import Explanation, Plan, RoleExplanation, SearchReport
 from allaboard.placement.problem.plan import Shortage
-from allaboard.placement.relief.causes import whole_amounts
+from allaboard.placement.remedies.causes import whole_amounts
 
 
 def beyond_members(gang: Gang) -> dict[str, int]:

@@ -29,10 +29,10 @@ from allaboard.placement.contest.contest import contest_of, may_contend
 from allaboard.placement.contest.joint import Joint
 from allaboard.placement.problem.draft import Draft, Packer
 from allaboard.placement.problem.problem import Candidate
-from allaboard.placement.relief.causes import Repaired, amounts_alone, cause_of
+from allaboard.placement.remedies.causes import Repaired, amounts_alone, cause_of
 from allaboard.placement.strategies.trial import StrategyError
 from allaboard.planning import min_resources
-from allaboard.planning.advice import leavers, reach, sentence
+from allaboard.planning.advice import blockers, reach, sentence
 from allaboard.planning.gang_problem import Packings, draft_of, problem_of, size_of, waiting_of
 from allaboard.planning.plugin_processes import PluginProcesses
 from allaboard.planning.prepared import PreparedGang
@@ -114,13 +114,13 @@ class Planner:
         has_ports = any(pod.spec.host_ports for pod in gang.candidates)
         attaches = any(pod.spec.attaches for pod in gang.candidates)
         without: list[tuple[Sequence[Candidate], Rules, Reason | None]] = []
-        if rules.ties:
-            without.append((gang.candidates, rules.untied, rules.ties[0]))
+        if rules.couplings:
+            without.append((gang.candidates, rules.without_couplings, rules.couplings[0]))
         if has_ports or attaches:
             rule = Reason(Kind.PORTS if has_ports else Kind.ATTACHMENTS) if has_ports != attaches else None
             without.append((amounts_alone(gang.candidates), rules, rule))
-        if rules.ties and (has_ports or attaches):
-            without.append((amounts_alone(gang.candidates), rules.untied, None))
+        if rules.couplings and (has_ports or attaches):
+            without.append((amounts_alone(gang.candidates), rules.without_couplings, None))
         with suppress(SearchError), self.costs.brief([gang]):
             for pods, left, rule in without:
                 problem = build_problem(
@@ -228,9 +228,9 @@ class Planner:
         if size_of(gang, len(snapshot.nodes)) > _MOST_CELLS // 2:
             return ""  # it takes twice as long as to build the problem
         problem = problem_of(gang, gang.missing, snapshot, self._filters, self.packings.of(gang))
-        others = leavers(gang, gangs)
+        others = blockers(gang, gangs)
         within = reach(gang, problem, snapshot, others, self._filters)
-        return sentence(gang, await self.searcher.relieve(within), others)
+        return sentence(gang, await self.searcher.find_remedies(within), others)
 
     def _must_not_be_overtaken(self, key: GangKey) -> bool:
         record = self.records.find(key)

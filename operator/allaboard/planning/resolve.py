@@ -19,7 +19,7 @@ from allaboard.model.gang import Gang, Hold
 from allaboard.model.gpu_request import with_group
 from allaboard.model.limits import GANG_CLAIMS, GANG_REQUIREMENTS, KINDS, LABEL_SETS, TOPOLOGIES
 from allaboard.model.pod import Pod
-from allaboard.model.topologies import LEVELS, Levels, label_of_nobody, labels_of
+from allaboard.model.topologies import LEVELS, Levels, labels_of, placeholder_label
 from allaboard.model.volumes import Attaches, Volume
 
 Terms = tuple[NodeSelectorTerm, ...]
@@ -29,7 +29,7 @@ _Known = tuple[Labels, Several]
 _NOTHING: _Known = ((), frozenset())
 
 
-def in_surroundings(gang: Gang, volumes: VolumeView, view: ClusterView, levels: Levels = LEVELS) -> Gang:
+def resolve(gang: Gang, volumes: VolumeView, view: ClusterView, levels: Levels = LEVELS) -> Gang:
     """Return ``gang`` with all current requirements of its candidates.
 
     The gang is held if a candidate's volume can't be located yet, or if a limit is exceeded. ``levels`` are the names of topology levels.
@@ -81,7 +81,7 @@ def _with_labels(gang: Gang, view: ClusterView, levels: Levels) -> Gang:
     stated = {gang.topology, gang.required_topology, *(pod.option("required-topology") or "" for pod in gang.alive if pod.options)} - {""}
     if not stated:
         return gang  # the usual case
-    labels = {name: view.label_of(labels_of(name, levels)) or label_of_nobody(name, levels) for name in sorted(stated)}
+    labels = {name: view.label_of(labels_of(name, levels)) or placeholder_label(name, levels) for name in sorted(stated)}
     meant = {name: label for name, label in labels.items() if label != name}
     topology, required = (meant.get(name, name) for name in (gang.topology, gang.required_topology))
     return replace(gang, topology=topology, required_topology=required, levels=tuple(meant.items())) if meant else gang

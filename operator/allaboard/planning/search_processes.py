@@ -22,8 +22,8 @@ from allaboard.placement import Plan, Problem, SearchSettings, search
 from allaboard.placement.contest.contest import Contest
 from allaboard.placement.contest.joint import Joint, place_together
 from allaboard.placement.problem.draft import Draft
-from allaboard.placement.relief.reach import Reach
-from allaboard.placement.relief.relief import Relief, relieve
+from allaboard.placement.remedies.emptied_problem import EmptiedProblem
+from allaboard.placement.remedies.remedies import Remedies, find_remedies
 from allaboard.placement.solvers.budget import Budget
 from allaboard.placement.strategies.shipped import Genetic
 from allaboard.runtime.processes import spawned
@@ -157,13 +157,13 @@ class Searcher:
         Raises ``SearchError``.
         """
         places = len(contest.gangs) * len(contest.problem.nodes)
-        if is_easy and places <= _INLINE_PLACES and contest.problem.seats.size <= _INLINE_CELLS:
+        if is_easy and places <= _INLINE_PLACES and contest.problem.slots.size <= _INLINE_CELLS:
             return place_together(contest, self._joint)
         return await self._first.run(place_together, contest, self._joint)
 
-    async def relieve(self, within: Reach) -> Relief:
-        """Return ``placement.relief``, run beside the cycle since no gang waits for it. Raises ``SearchError``."""
-        return await self._beside.run(relieve, within)
+    async def find_remedies(self, within: EmptiedProblem) -> Remedies:
+        """Return ``placement.remedies``, run beside the cycle since no gang waits for it. Raises ``SearchError``."""
+        return await self._beside.run(find_remedies, within)
 
 
 def _within(cpu_seconds: float, work: Callable[..., Answer], *arguments: object) -> Answer:

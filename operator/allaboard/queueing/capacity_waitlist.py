@@ -14,7 +14,7 @@ from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Gang, GangKey
 from allaboard.model.rules import rules_of
 from allaboard.placement import NodeFilters
-from allaboard.placement.rules.room import MOST_SEATS, seats_for
+from allaboard.placement.rules.capacity import MOST_SLOTS, slots_for
 from allaboard.queueing.heap import LazyHeap
 from allaboard.records.sort_key import Order
 from allaboard.records.wake_up import CapacityNeed
@@ -43,7 +43,7 @@ def _is_plain(spec: SchedulingSpec) -> bool:
 
 def no_seats_known(specs: Sequence[SchedulingSpec]) -> Sequence[int]:
     """Return the answer of a queue that doesn't count: any number of pods may fit."""
-    return [MOST_SEATS] * len(specs)
+    return [MOST_SLOTS] * len(specs)
 
 
 class Capacity:
@@ -62,7 +62,7 @@ class Capacity:
         for spec in specs:
             requests = dict(spec.requests)
             demand = np.array([requests.get(resource, 0) for resource in snapshot.resources], dtype=np.int64)
-            fitting = seats_for(demand, free, self._filters.usable(spec, snapshot.nodes, snapshot.gpus).admitted)
+            fitting = slots_for(demand, free, self._filters.usable(spec, snapshot.nodes, snapshot.gpus).admitted)
             counts.append(int(fitting.sum()) if requests.keys() <= offered else 0)
         return counts
 

@@ -488,7 +488,7 @@ class GangQueue:
         self._timers.stop(self._known(key))
 
     def _ring_timers(self) -> None:
-        for key in self._timers.rung():
+        for key in self._timers.expired():
             self._unpark(key)
             self._make_due(key)
 

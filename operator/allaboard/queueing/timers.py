@@ -36,7 +36,7 @@ class Timers:
         """Seconds until the first timer; None without one."""
         return self._heap[0][0] - self._clock() if self._heap else None
 
-    def rung(self) -> Iterator[GangKey]:
+    def expired(self) -> Iterator[GangKey]:
         """Yield the gangs whose time has come."""
         now = self._clock()
         while self._heap and (self._heap[0][0] <= now or self._state_of(self._heap[0][1]).due_at != self._heap[0][0]):

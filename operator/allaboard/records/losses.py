@@ -41,7 +41,7 @@ class Losses:
         """
         now, last_binds = self.clock(), self.records.of(gang.key).last_binds
         living, succeeded, failed = Counter[str](), Counter[str](), Counter[str]()
-        for pod in gang.everybody:
+        for pod in gang.all_pods:
             if pod.node_name:
                 name = self._controller_of(pod)
                 living[name] += pod.is_alive

@@ -140,7 +140,7 @@ class GangRecord:
         if gang.run in self.whole_runs:
             return False
         if len(self.whole_runs) >= _MOST_WHOLE_RUNS:
-            self.whole_runs &= {pod.transaction for pod in gang.everybody}
+            self.whole_runs &= {pod.transaction for pod in gang.all_pods}
         is_new = len(self.whole_runs) < _MOST_WHOLE_RUNS
         if is_new:
             self.whole_runs.add(gang.run)

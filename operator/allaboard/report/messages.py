@@ -17,7 +17,7 @@ from allaboard.model.pod import Pod
 from allaboard.model.quantities import format_amount
 from allaboard.model.reasons import Cause, Code, Counted, Kind, Reason
 from allaboard.placement import Explanation, Plan, RoleExplanation, SearchReport, Violation, Wrong
-from allaboard.placement.relief.relief import More, Relief
+from allaboard.placement.remedies.remedies import More, Remedies
 
 NO_NODES = "no nodes available to schedule pods"
 _JOB_POLICY = "a podFailurePolicy rule with action Ignore on the condition DisruptionTarget"
@@ -213,20 +213,22 @@ def summary(text: str) -> str:
     return text if len(text) <= _SUMMARY_LIMIT else f"{text[: _SUMMARY_LIMIT - 1].rstrip()}…"
 
 
-def advice(gang: Gang, relief: Relief, leaver: Gang | None) -> str:
+def advice(gang: Gang, remedies: Remedies, blocker: Gang | None) -> str:
     """Return what would let ``gang`` fit, for the end of its refusal; empty if nothing is known to.
 
     A gang of another namespace is not named: a tenant must not learn who else runs there.
     """
     ways = []
-    if relief.more is not None:
-        ways.append(f"with {_more(gang, relief.more)}")
-    if relief.nodes is not None:
-        there = f" in {relief.nodes.domain}" if relief.nodes.domain else ""
-        ways.append(f"with {relief.nodes.number} more {'node' if relief.nodes.number == 1 else 'nodes'} like {relief.nodes.like}{there}")
-    if leaver is not None:
-        who = f"gang {leaver.key.name}" if leaver.key.namespace == gang.key.namespace else "a gang of another namespace"
-        ways.append(f"if {who} (priority {leaver.priority}) left")
+    if remedies.more is not None:
+        ways.append(f"with {_more(gang, remedies.more)}")
+    if remedies.nodes is not None:
+        there = f" in {remedies.nodes.domain}" if remedies.nodes.domain else ""
+        ways.append(
+            f"with {remedies.nodes.number} more {'node' if remedies.nodes.number == 1 else 'nodes'} like {remedies.nodes.like}{there}"
+        )
+    if blocker is not None:
+        who = f"gang {blocker.key.name}" if blocker.key.namespace == gang.key.namespace else "a gang of another namespace"
+        ways.append(f"if {who} (priority {blocker.priority}) left")
     return f"Would fit {', or '.join(ways)}." if ways else ""
 
 

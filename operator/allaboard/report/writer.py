@@ -18,7 +18,7 @@ from allaboard.kube.retry import Sleep, retried
 logger = logging.getLogger(__name__)
 
 Job = Callable[[], Awaitable[object]]
-Lull = Callable[[float], Awaitable[None]]
+WaitUntilIdle = Callable[[float], Awaitable[None]]
 
 _LIMIT = 20_000
 _LIMIT_OF_ONE = 10_000
@@ -117,13 +117,13 @@ class Writer:
         """The number of jobs that have not begun."""
         return len(self._ordinary.jobs) + len(self._low.jobs)
 
-    async def run(self, lull: Lull) -> None:
-        """Do jobs until cancelled. ``lull(seconds)`` returns when there is nothing more urgent, or after ``seconds``."""
+    async def run(self, wait_until_idle: WaitUntilIdle) -> None:
+        """Do jobs until cancelled. ``wait_until_idle(seconds)`` returns when there is nothing more urgent, or after ``seconds``."""
         async with asyncio.TaskGroup() as workers:
             for _ in range(_WORKERS):
-                workers.create_task(self._work(self._ordinary, lull))
+                workers.create_task(self._work(self._ordinary, wait_until_idle))
             for _ in range(_LOW_WORKERS):
-                workers.create_task(self._work(self._low, lull, _LOW_PAUSE_SECONDS))
+                workers.create_task(self._work(self._low, wait_until_idle, _LOW_PAUSE_SECONDS))
 
     async def drain(self, *, with_low: bool = False) -> None:
         """Wait until all queued jobs are done or given up; jobs of low priority only ``with_low``."""
@@ -131,11 +131,11 @@ class Writer:
         if with_low:
             await self._low.calls.join()
 
-    async def _work(self, lines: _Lines, lull: Lull, pause_seconds: float = 0.0) -> None:
+    async def _work(self, lines: _Lines, wait_until_idle: WaitUntilIdle, pause_seconds: float = 0.0) -> None:
         while True:
             tenant = await lines.calls.get()
             try:
-                await lull(_PATIENCE_SECONDS)
+                await wait_until_idle(_PATIENCE_SECONDS)
                 if (line := lines.by_tenant[tenant]).keys:
                     await self._do_next(lines, line.keys.popleft(), tenant)
             finally:

@@ -206,5 +206,5 @@ def may_suspend(gang: Gang, partial: PartialBind | None, now: float) -> bool:
 def leaving_of(gang: Gang, partial: PartialBind, now: float) -> Sequence[Pod]:
     """Return the gang's released members that still exist; none once they are overdue."""
     leaving = partial.leaving
-    here = {pod.uid for pod in gang.everybody} if leaving.members and leaving.until > now else set()
+    here = {pod.uid for pod in gang.all_pods} if leaving.members and leaving.until > now else set()
     return [pod for pod in leaving.members if pod.uid in here]

@@ -11,9 +11,9 @@ from pydantic.alias_generators import to_camel
 from pydantic_settings import NoDecode
 
 from allaboard.model.errors import shown
-from allaboard.model.fields import NAMESPACE
 from allaboard.model.gpus import Measure
 from allaboard.model.pairs import pairs_in
+from allaboard.model.raw_fields import NAMESPACE
 from allaboard.settings.pairs import Pairs
 
 USED = "used"

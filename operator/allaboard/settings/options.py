@@ -17,11 +17,11 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, Pydanti
 from pydantic_settings import SettingsError as DecodingError
 
 from allaboard.model.errors import shown
-from allaboard.model.fields import LABEL_KEY, NAMESPACE, OBJECT_NAME
 from allaboard.model.gang import Objective
 from allaboard.model.headroom import headroom_from
 from allaboard.model.pairs import pairs_in
 from allaboard.model.pod import Reading
+from allaboard.model.raw_fields import LABEL_KEY, NAMESPACE, OBJECT_NAME
 from allaboard.model.topologies import LEVELS, Levels
 from allaboard.plugins import DEFAULT_STRATEGY, SHIPPED_STRATEGIES, STRATEGY_NAME, strategy_names
 from allaboard.settings.files import MOST_BYTES, Stated, stated_in

@@ -10,7 +10,7 @@ from math import inf
 
 from allaboard.simulation.fragmentation import Fragmentation, TargetMix
 from allaboard.simulation.player import Player, Seats
-from allaboard.simulation.state import BadSeatError, ClusterState, Seat
+from allaboard.simulation.state import BadAssignmentError, ClusterState, Seat
 from allaboard.simulation.workload import WHOLE_GPU_MILLI, Arrival, Workload
 
 SAMPLES = 200
@@ -55,7 +55,7 @@ class Replay:
 
 
 def replay(workload: Workload, strategy: Player, mix: TargetMix, *, batch: int = 1, samples: int = SAMPLES) -> Replay:
-    """Replay ``workload``. Raises ``BadSeatError``.
+    """Replay ``workload``. Raises ``BadAssignmentError``.
 
     Where gangs don't wait, ``batch`` of them arrive at a time. Where they do, all that are due are offered to ``strategy`` at once.
     """
@@ -145,7 +145,7 @@ class _Run:
         """Those of ``pending`` that were not placed."""
         found = self.strategy.place(self.state, pending) if pending else []
         if len(found) != len(pending):
-            raise BadSeatError(f"the strategy has answered for {len(found)} of {len(pending)} gangs")
+            raise BadAssignmentError(f"the strategy has answered for {len(found)} of {len(pending)} gangs")
         left = []
         for arrival, seats in zip(pending, found, strict=True):
             if seats is None:
@@ -156,10 +156,10 @@ class _Run:
 
     def _start(self, arrival: Arrival, seats: Seats) -> None:
         if len(seats) != len(arrival.members):
-            raise BadSeatError(f"the strategy has {len(seats)} seats for the {len(arrival.members)} members of {arrival.name}")
+            raise BadAssignmentError(f"the strategy has {len(seats)} seats for the {len(arrival.members)} members of {arrival.name}")
         taken = tuple((member, seat) for member, seat in zip(arrival.members, seats, strict=True) if seat is not None)
         if len(taken) < arrival.minimum:
-            raise BadSeatError(f"the strategy seats {len(taken)} members of {arrival.name}, which needs {arrival.minimum}")
+            raise BadAssignmentError(f"the strategy seats {len(taken)} members of {arrival.name}, which needs {arrival.minimum}")
         for member, seat in taken:
             self.state.take(member, seat)
         self.gangs_placed += 1

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from allaboard.model.errors import MalformedError, shown
-from allaboard.model.fields import integer, items, text, texts
 from allaboard.model.quantities import milli_amount, resource_amount
+from allaboard.model.raw_fields import integer, items, text, texts
 from allaboard.model.yamltext import TextError, decoded, yaml_value
 from allaboard.simulation.trace import MOST_GPUS
 from allaboard.simulation.workload import WHOLE_GPU_MILLI, Arrival, SimNode, TaskClass, Workload

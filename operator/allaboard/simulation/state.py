@@ -22,7 +22,7 @@ class Seat:
     devices: tuple[int, ...] = ()
 
 
-class BadSeatError(ValueError):
+class BadAssignmentError(ValueError):
     """A strategy has chosen a seat that isn't there or isn't free."""
 
 
@@ -64,7 +64,7 @@ class ClusterState:
         self.free_cpu_milli = self.cpu_milli
 
     def take(self, position: int, seat: Seat) -> None:
-        """Seat one pod of a class. Raises ``BadSeatError`` when it doesn't fit there."""
+        """Seat one pod of a class. Raises ``BadAssignmentError`` when it doesn't fit there."""
         self._check(position, seat)
         self._add(position, seat, -1)
         if self._journal is not None:
@@ -94,14 +94,14 @@ class ClusterState:
     def _check(self, position: int, seat: Seat) -> None:
         task = self.classes[position]
         if not 0 <= seat.node < len(self.nodes):
-            raise BadSeatError(f"there is no node {seat.node}")
+            raise BadAssignmentError(f"there is no node {seat.node}")
         name = self.nodes[seat.node].name
         if not self.fits[position, seat.node]:
-            raise BadSeatError(f"{task} doesn't fit on node {name}")
+            raise BadAssignmentError(f"{task} doesn't fit on node {name}")
         if len(set(seat.devices)) != task.gpus or not all(0 <= device < self.devices.shape[1] for device in seat.devices):
-            raise BadSeatError(f"devices {seat.devices} of node {name} aren't the {task.gpus} that {task} needs")
+            raise BadAssignmentError(f"devices {seat.devices} of node {name} aren't the {task.gpus} that {task} needs")
         if any(self.devices[seat.node, device] < task.gpu_milli for device in seat.devices):
-            raise BadSeatError(f"devices {seat.devices} of node {name} have too little free for {task}")
+            raise BadAssignmentError(f"devices {seat.devices} of node {name} have too little free for {task}")
 
     def _add(self, position: int, seat: Seat, sign: int) -> None:
         task = self.classes[position]

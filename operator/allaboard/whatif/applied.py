@@ -17,9 +17,9 @@ from allaboard.gangs.podgroup import PodGroup, pod_group_from
 from allaboard.gangs.registry import OVER_LIMIT
 from allaboard.model.constraints import NodeSelectorTerm, Requirement
 from allaboard.model.errors import MalformedError
-from allaboard.model.fields import mapping
 from allaboard.model.gang import Gang, GangKey, Hold
 from allaboard.model.pod import Pod
+from allaboard.model.raw_fields import mapping
 from allaboard.model.requests import RawObject
 from allaboard.whatif.creation import Awaited
 from allaboard.whatif.documents import ManifestError, Origin

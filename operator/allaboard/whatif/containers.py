@@ -9,8 +9,8 @@ from fractions import Fraction
 from math import inf
 
 from allaboard.model.errors import MalformedError, shown
-from allaboard.model.fields import items, mapping, text
 from allaboard.model.quantities import format_amount, parse_quantity
+from allaboard.model.raw_fields import items, mapping, text
 from allaboard.model.requests import RawObject, default_requests, pod_requests
 
 _KEYS = ("containers", "initContainers")

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from allaboard.model.errors import MalformedError, shown
-from allaboard.model.fields import items, text
+from allaboard.model.raw_fields import items, text
 from allaboard.model.yamltext import TextError, decoded, yaml_values
 
 STDIN = "-"

@@ -17,7 +17,7 @@ from allaboard.placement import Plan, SearchSettings
 from allaboard.planning.answers import Answer, Failed, Outdated, Placed, Refused, warning_of
 from allaboard.planning.gang_problem import Packings
 from allaboard.planning.prepared import PreparedGang, prepared
-from allaboard.planning.resolve import in_surroundings
+from allaboard.planning.resolve import resolve
 from allaboard.planning.standstill import Standstill
 from allaboard.queueing.order import order_of
 from allaboard.records.sort_key import Order
@@ -118,7 +118,7 @@ class Forecast(Standstill):
                 return Decision(None, f"pod {pod.name}: a plan can't know which nodes {claim} allows", Code.HELD)
         if gang.awaits_pods:
             return Decision(False, messages.members_missing(gang), Code.WAITING)
-        placed = in_surroundings(gang, VolumeView(), self._view, self._levels)
+        placed = resolve(gang, VolumeView(), self._view, self._levels)
         return Decision(None, placed.hold.message, Code.HELD) if placed.hold else prepared(placed)
 
     def answered(self, answer: Answer, *, is_again: bool) -> None:

@@ -13,8 +13,8 @@ from typing import Any
 
 from allaboard.gangs.membership import POD_GROUP_LABEL
 from allaboard.model.errors import MalformedError
-from allaboard.model.fields import integer, items, labels, mapping, sequence
 from allaboard.model.gang import Gang
+from allaboard.model.raw_fields import integer, items, labels, mapping, sequence
 from allaboard.model.requests import RawObject
 from allaboard.whatif.manifests import Expanded, Manifests
 from allaboard.whatif.workloads import Workload, count_of, made_up_uid

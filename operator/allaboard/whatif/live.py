@@ -12,10 +12,10 @@ from allaboard.kube.client import ApiError, ApiServer, RawObject
 from allaboard.kube.lists import pages
 from allaboard.kube.paths import JOBS, NODES, POD_GROUPS, PODS, PRIORITY_CLASSES, ApiPath, Resource
 from allaboard.model.errors import MalformedError
-from allaboard.model.fields import mapping, text
 from allaboard.model.gpus import NO_CARDS, Cards
 from allaboard.model.node import node_from
 from allaboard.model.pod import Pod, Reading
+from allaboard.model.raw_fields import mapping, text
 from allaboard.settings.options import Settings
 from allaboard.whatif.documents import Origin
 from allaboard.whatif.manifests import Expanded

@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from allaboard.model.errors import MalformedError, shown
-from allaboard.model.fields import mapping, text
 from allaboard.model.pod import Pod, pod_from
+from allaboard.model.raw_fields import mapping, text
 from allaboard.model.requests import RawObject
 from allaboard.whatif.documents import Document, ManifestError, Origin, read_documents
 from allaboard.whatif.kinds import creates_no_pods, is_cluster_scoped, why_not_expanded

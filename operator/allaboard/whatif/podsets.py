@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from allaboard.model.errors import MalformedError, shown
-from allaboard.model.fields import LABEL_KEY, integer, items, labels, mapping, sequence, text
 from allaboard.model.limits import MEMBERS
+from allaboard.model.raw_fields import LABEL_KEY, integer, items, labels, mapping, sequence, text
 from allaboard.model.requests import default_requests
 from allaboard.whatif.containers import refuse_containers
 from allaboard.whatif.documents import Document

@@ -7,7 +7,7 @@ been admitted with them.
 from dataclasses import dataclass, field
 from typing import Any
 
-from allaboard.model.fields import boolean, integer, mapping, text
+from allaboard.model.raw_fields import boolean, integer, mapping, text
 from allaboard.model.requests import RawObject
 from allaboard.whatif.runtimeclasses import NotAdmittedError
 

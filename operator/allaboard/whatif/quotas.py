@@ -11,8 +11,8 @@ from fractions import Fraction
 from itertools import chain
 from typing import Any
 
-from allaboard.model.fields import items, mapping, text
 from allaboard.model.quantities import parse_quantity
+from allaboard.model.raw_fields import items, mapping, text
 from allaboard.model.requests import RawObject, pod_requests
 from allaboard.whatif.runtimeclasses import NotAdmittedError
 

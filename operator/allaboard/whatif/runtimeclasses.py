@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from allaboard.model.errors import MalformedError, shown
-from allaboard.model.fields import labels, mapping, sequence, text
 from allaboard.model.quantities import parse_quantity
+from allaboard.model.raw_fields import labels, mapping, sequence, text
 from allaboard.model.requests import RawObject
 
 RUNTIME_CLASS = ("node.k8s.io", "RuntimeClass")

@@ -12,7 +12,7 @@ from importlib.resources import files
 from typing import Any
 
 from allaboard.model.errors import MalformedError, shown
-from allaboard.model.fields import items, mapping, text
+from allaboard.model.raw_fields import items, mapping, text
 from allaboard.model.requests import RawObject
 from allaboard.whatif.documents import Document
 from allaboard.whatif.kinds import is_cluster_scoped

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 
 from allaboard.gangs.job_counts import JobCounts, job_counts_from
 from allaboard.model.errors import MalformedError
-from allaboard.model.fields import items, mapping, text
 from allaboard.model.gpus import NO_CARDS, Cards
 from allaboard.model.interner import Interner
 from allaboard.model.node import Node, node_from
 from allaboard.model.pod import Pod, Reading, pod_from
+from allaboard.model.raw_fields import items, mapping, text
 from allaboard.model.requests import RawObject, default_requests
 from allaboard.whatif.documents import ManifestError, read_documents
 from allaboard.whatif.jobgroups import flags_of

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from allaboard.model.errors import MalformedError
-from allaboard.model.fields import mapping
+from allaboard.model.raw_fields import mapping
 from allaboard.pipelines.objects import DEPLOYMENTS, object_of
 from allaboard.pipelines.stages import Policy, pipeline_from
 from allaboard.whatif.documents import Document

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from allaboard.model.errors import MalformedError, shown
-from allaboard.model.fields import boolean, integer, items, mapping, text
+from allaboard.model.raw_fields import boolean, integer, items, mapping, text
 from allaboard.whatif.documents import Document
 from allaboard.whatif.podsets import MAX_PODS, Labels, PodSet, RawPod, at_once, count_of, made_up_uid, owner_of, pod_set, refuse_other
 from allaboard.whatif.schedules import refuse_schedule

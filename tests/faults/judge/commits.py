@@ -12,7 +12,7 @@ from .entries import Request
 from .facts import Amounts, Body, demand_of, free_room, name_of, node_of, phase_of, uid_of, with_seats
 from .lives import Lives
 
-LULL_SECONDS = 0.3
+IDLE_SECONDS = 0.3
 """All binds of one commit are sent at once: after so long without one, the next begins another."""
 _AT_ONCE_SECONDS = 0.005
 _TOGETHER_SECONDS = 0.05
@@ -65,7 +65,7 @@ class Commits:
     accuse: Accuse
     leads: Callable[[], float | None]
     patience: float = 1.0
-    lull: float = LULL_SECONDS
+    wait_until_idle: float = IDLE_SECONDS
     fresh: float = FRESH_SECONDS
     _bursts: dict[GangSpec, Burst] = field(default_factory=dict)
     _in_vain: dict[tuple[GangSpec, str], list[float]] = field(default_factory=dict)  # when commits bound nobody
@@ -79,7 +79,7 @@ class Commits:
 
     def look(self) -> None:
         """Judge the commits that have come to their end."""
-        for burst in [burst for burst in self._bursts.values() if self.books.clock() - burst.last > self.lull]:
+        for burst in [burst for burst in self._bursts.values() if self.books.clock() - burst.last > self.wait_until_idle]:
             self._close(burst)
 
     def answered(self, request: Request) -> None:
@@ -173,7 +173,7 @@ class Commits:
 
     def _note_in_vain(self, spec: GangSpec, who: str, sent: float) -> None:
         times = self._in_vain.setdefault((spec, who), [])
-        if times and sent - times[-1] < LULL_SECONDS:
+        if times and sent - times[-1] < IDLE_SECONDS:
             return  # others of the same attempt
         times.append(sent)
         while times[0] < sent - _VAIN_SECONDS:
@@ -195,9 +195,9 @@ class Commits:
 
     def _join(self, request: Request, spec: GangSpec, pod: Body) -> None:
         burst, now = self._bursts.get(spec), self.books.clock()
-        if (burst is None or now - burst.last > self.lull) and self.books.is_retry(request):
+        if (burst is None or now - burst.last > self.wait_until_idle) and self.books.is_retry(request):
             return  # of a commit that was judged already
-        if burst is not None and (now - burst.last > self.lull or burst.who != request.who or self._is_later(request, burst)):
+        if burst is not None and (now - burst.last > self.wait_until_idle or burst.who != request.who or self._is_later(request, burst)):
             self._close(burst)
             burst = None
         if burst is None:
@@ -289,7 +289,7 @@ class Commits:
             str(deed)
             for deed in self.books.deeds
             if deed.until >= burst.sent - told
-            and deed.at <= burst.last + self.lull
+            and deed.at <= burst.last + self.wait_until_idle
             and ((deed.gang == name and deed.what not in _HARMLESS) or deed.who == burst.who)
         ]
 

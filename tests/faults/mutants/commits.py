@@ -227,7 +227,7 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "seats leak when a commit is refused",
+        "slots leak when a commit is refused",
         "asked_to_wait",
         "idle",
         (
@@ -445,7 +445,7 @@ MUTANTS = (
     ),
     Mutant(
         "the role with a minimum is bound a moment after the others",
-        "roles_with_room",
+        "roles_with_capacity",
         "quorum",
         (
             PAUSES,

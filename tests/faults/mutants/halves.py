@@ -20,7 +20,7 @@ MUTANTS = (
         (Edit("Victims._needed_by", "needed = blocking[:enough]", "return blocking"),),
     ),
     Mutant(
-        "others yield although seats are about to be free",
+        "others yield although slots are about to be free",
         "leaving_half_gang",
         "release",
         (Edit("Victims.of", "chain(self._leaving(), pods)", "pods"),),

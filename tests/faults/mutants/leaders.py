@@ -89,7 +89,7 @@ MUTANTS = (
         (Edit("Lease.release", "not self._has_tried", "True"),),
     ),
     Mutant(
-        "nobody is sealed at first, and no seats are kept",
+        "nobody is sealed at first, and no slots are kept",
         "seats_of_the_dead",
         "over-commit",
         (
@@ -133,7 +133,7 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "no seats are kept for whoever can't be sealed",
+        "no slots are kept for whoever can't be sealed",
         "seats_of_the_dead",
         "over-commit",
         (Edit("App._schedule", "await scheduler.takeover.begin(not_fenced_off)", "pass"),),

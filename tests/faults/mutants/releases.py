@@ -113,7 +113,7 @@ MUTANTS = (
         (Edit("Losses.observe_bind", "min(lost, failed[name] - last.failed)", "0"),),
     ),
     Mutant(
-        "asking for the seats of a half gang costs it its turn",
+        "asking for the slots of a half gang costs it its turn",
         "asked_for_its_seats_in_vain",
         "unresolved",
         (
@@ -167,7 +167,7 @@ MUTANTS = (
         (Edit("Victims._needed_by", "blocking = self._blocking(gang)", "blocking: Sequence[Gang] = ()"),),
     ),
     Mutant(
-        "who may be suspended isn't looked for seats any more",
+        "who may be suspended isn't looked for slots any more",
         "would_be_suspended",
         "unresolved",
         (

@@ -69,7 +69,7 @@ MUTANTS = (
         "device",
         (
             Edit(
-                "_seats_on_devices",
+                "_slots_on_devices",
                 """
     places = iter(found)
     return [tuple((next(places) for _ in parts)) for _, parts in asked]

@@ -95,7 +95,7 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "seats that are given back let nobody look again soon",
+        "slots that are given back let nobody look again soon",
         "refused_beside_another",
         "idle",
         (

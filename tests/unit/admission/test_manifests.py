@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import yaml
 
-from allaboard.admission.keeper import NAME
+from allaboard.admission.certificate_secret import NAME
 from allaboard.admission.review import FUNCTION_LABEL, Rules, answer
 from allaboard.admission.server import PATH
 from allaboard.admission.templates import PATHS

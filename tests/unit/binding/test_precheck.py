@@ -18,7 +18,7 @@ from allaboard.model.node import Node
 from allaboard.model.pod import Pod
 from allaboard.model.podterms import LabelExpression, PodTerm
 from allaboard.model.volumes import Volume
-from allaboard.planning.resolve import in_surroundings
+from allaboard.planning.resolve import resolve
 from allaboard.report import messages
 
 PORT = HostPort("0.0.0.0", "TCP", 80)  # noqa: S104
@@ -46,7 +46,7 @@ def an_assignment(spec: SchedulingSpec = SPEC, **of_gang: object) -> tuple[Clust
         a_claim(view, name)
     view.upsert_pod(pod := a_pod("mine", spec))
     gang = Gang(GangKey("ns", "g"), 1, (pod,), 0, 0.0, Objective.BINPACK, 60, **of_gang)  # type: ignore[arg-type]
-    gang = in_surroundings(gang, view.volumes, view)
+    gang = resolve(gang, view.volumes, view)
     assignments = checked(gang, {pod.uid: "a"}, view)
     assert not isinstance(assignments, Refused)
     assume(assignments, view)

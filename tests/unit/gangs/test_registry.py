@@ -81,10 +81,10 @@ def test_pods_of_other_schedulers_and_namespaces_are_not_ours() -> None:
 
 def test_a_change_that_does_not_matter_for_scheduling_calls_no_listener() -> None:
     registry = a_registry(a_pod("a"))
-    rung: list[GangKey] = []
-    registry.listen(rung.append)
+    expired: list[GangKey] = []
+    registry.listen(expired.append)
     registry.observe_pod(a_pod("a"), a_pod("a", resource_version="2"))
-    assert rung == []
+    assert expired == []
     gang = registry.gang(KEY)
     assert gang is not None
     assert gang.members[0].resource_version == "2"
@@ -431,7 +431,7 @@ def test_of_members_that_have_ended_the_youngest_are_counted() -> None:
     assert gang is not None
     assert gang.hold is None
     assert [pod.name for pod in gang.alive] == ["a", "b"]
-    assert {pod.name for pod in gang.everybody} == {"a", "b"} | {f"e{number}" for number in range(3, ENDED.most + 3)}
+    assert {pod.name for pod in gang.all_pods} == {"a", "b"} | {f"e{number}" for number in range(3, ENDED.most + 3)}
 
 
 def test_a_namespace_has_so_many_pod_groups_and_others_have_theirs(monkeypatch: pytest.MonkeyPatch) -> None:

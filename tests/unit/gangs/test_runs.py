@@ -282,7 +282,7 @@ def test_no_run_is_passed_over_for_one_that_can_not_act(second: str) -> None:
 def test_runs_whose_pods_are_gone_are_forgotten() -> None:
     registry = two_jobs("4 wait", "4 wait")
     assert registry.defer_run(next_gang(registry))
-    for pod in next_gang(registry).everybody:
+    for pod in next_gang(registry).all_pods:
         registry.observe_pod(pod, None)
     assert not registry._deferred
 

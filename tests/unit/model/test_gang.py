@@ -99,7 +99,7 @@ def test_pods_of_other_runs_are_counted_where_all_are_asked_for() -> None:
     others = (member("a", node="n1", run="b"), member("b", phase="Succeeded", node="n1", run="b"), member("c", node="n1", terminating=True))
     found = replace(gang(2, member("d"), member("e")), others=others)
     assert (len(found.bound), len(found.bound_in_all_runs), len(found.alive_in_all_runs), found.in_phase("Succeeded")) == (0, 1, 3, 1)
-    assert len(found.everybody) == 5
+    assert len(found.all_pods) == 5
 
 
 @pytest.mark.parametrize(

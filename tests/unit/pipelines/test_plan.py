@@ -21,21 +21,21 @@ def names(plan: Plan) -> list[str]:
 
 
 def phases(plan: Plan) -> list[str]:
-    return [str(standing.phase) for standing in plan.standings]
+    return [str(state.phase) for state in plan.states]
 
 
 def test_the_first_stage_is_made_and_the_next_waits_for_it() -> None:
     plan = plan_of(pipeline(), found(), Policy())
     assert names(plan) == ["lstm-load", "lstm-clean"]
     assert phases(plan) == ["Deploying", "Waiting"]
-    assert plan.standings[1].message == "waits for stage1"
+    assert plan.states[1].message == "waits for stage1"
 
 
 def test_a_stage_of_which_one_step_is_not_ready_keeps_the_next_waiting() -> None:
     flow = pipeline()
     plan = plan_of(flow, found(there(flow, "load"), there(flow, "clean", ready=False)), Policy())
     assert (names(plan), phases(plan)) == ([], ["Deploying", "Waiting"])
-    assert plan.standings[0].message == "1 of 2 steps are ready"
+    assert plan.states[0].message == "1 of 2 steps are ready"
 
 
 def test_the_next_stage_is_made_when_the_one_before_is_ready() -> None:
@@ -82,7 +82,7 @@ def test_a_stage_that_may_not_be_deployed_keeps_later_ones_waiting_and_makes_not
 def test_a_stage_says_what_its_gang_waits_for() -> None:
     flow = pipeline()
     plan = plan_of(flow, found(there(flow, "load", "clean", ready=False)), Policy(), lambda gang: f"{gang}: Insufficient cpu")
-    assert plan.standings[0].message == "0 of 2 steps are ready: ml/lstm.stage1: Insufficient cpu"
+    assert plan.states[0].message == "0 of 2 steps are ready: ml/lstm.stage1: Insufficient cpu"
 
 
 def test_a_stage_says_why_its_pods_are_not_made() -> None:
@@ -90,7 +90,7 @@ def test_a_stage_says_why_its_pods_are_not_made() -> None:
     deployments = there(flow, "load", "clean", ready=False)
     failure = {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota"}
     next(iter(deployments.values()))["status"]["conditions"] = [failure]
-    assert plan_of(flow, found(deployments), Policy()).standings[0].message == "0 of 2 steps are ready: exceeded quota"
+    assert plan_of(flow, found(deployments), Policy()).states[0].message == "0 of 2 steps are ready: exceeded quota"
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_a_step_is_ready_when_all_pods_of_its_newest_template_are(deployment: Bo
     flow = pipeline(stage1=stage("a"))
     (place, body), *_ = there(flow, "a").items()
     merged = {key: {**(body.get(key) or {}), **part} if isinstance(part, dict) else part for key, part in deployment.items()}
-    assert plan_of(flow, found({place: body | merged}), Policy()).standings[0].phase is phase
+    assert plan_of(flow, found({place: body | merged}), Policy()).states[0].phase is phase
 
 
 def test_the_pods_of_a_stage_are_one_gang_of_ours() -> None:
@@ -185,7 +185,7 @@ def test_a_function_that_asks_for_less_has_the_rest_taken_away() -> None:
 
 def test_the_status_tells_the_first_stage_that_is_not_ready() -> None:
     flow = pipeline()
-    told = status_of(flow, plan_of(flow, found(there(flow, "load", "clean")), Policy()).standings, "", NOW)
+    told = status_of(flow, plan_of(flow, found(there(flow, "load", "clean")), Policy()).states, "", NOW)
     assert (told["observedGeneration"], told["phase"], told["stage"], told["ready"]) == (3, "Deploying", "stage2", "1/2")
     assert [(each["name"], each["phase"], each["ready"], each["total"], each["podGroup"]) for each in told["stages"]] == [
         ("stage1", "Ready", 2, 2, "lstm.stage1"),
@@ -198,8 +198,8 @@ def test_the_status_tells_the_first_stage_that_is_not_ready() -> None:
 def test_a_condition_is_as_old_as_its_last_flip() -> None:
     raw = mlflow() | {"status": {"conditions": [{"type": "Ready", "status": "False", "lastTransitionTime": "2025-01-01T00:00:00Z"}]}}
     flow = pipeline_from(raw)
-    deploying = status_of(flow, plan_of(flow, found(), Policy()).standings, "", NOW)
-    ready = status_of(flow, plan_of(flow, found(there(flow, "load", "clean", "train")), Policy()).standings, "", NOW)
+    deploying = status_of(flow, plan_of(flow, found(), Policy()).states, "", NOW)
+    ready = status_of(flow, plan_of(flow, found(there(flow, "load", "clean", "train")), Policy()).states, "", NOW)
     assert [told["conditions"][0]["lastTransitionTime"] for told in (deploying, ready)] == ["2025-01-01T00:00:00Z", NOW]
 
 
@@ -219,7 +219,7 @@ def test_no_stage_begins_before_all_before_it_are_ready(states: list[str]) -> No
             before = [each.name for earlier in _FLOW.stages[:index] for each in earlier.steps]
             assert all(state[name] == "ready" for name in before)
             assert made >= own
-    assert json.dumps(status_of(_FLOW, plan.standings, "", NOW))
+    assert json.dumps(status_of(_FLOW, plan.states, "", NOW))
 
 
 @given(st.lists(st.sampled_from(_STEPS), max_size=4))

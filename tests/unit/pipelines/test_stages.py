@@ -149,7 +149,7 @@ _JSON = st.recursive(
 @given(_JSON, _JSON)
 def test_whatever_a_pipeline_says_it_is_read_and_its_status_can_be_told(spec: object, status: object) -> None:
     flow = pipeline_from({**mlflow(), "spec": spec, "status": status})
-    told = status_of(flow, plan_of(flow, Found(), Policy()).standings, "", "2026-01-02T03:04:05Z")
+    told = status_of(flow, plan_of(flow, Found(), Policy()).states, "", "2026-01-02T03:04:05Z")
     assert (told["conditions"][0]["status"] == "True") is (bool(flow.stages) and told["ready"] == f"{len(flow.stages)}/{len(flow.stages)}")
 
 

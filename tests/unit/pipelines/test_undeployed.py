@@ -10,7 +10,7 @@ from allaboard.pipelines.undeployed import GRACE_SECONDS, PIPELINES_ARE_OFF, Und
 from allaboard.report.events import EventRecorder
 from allaboard.report.writer import Writer
 from tests.unit.pipelines.mlflows import mlflow
-from tests.unit.pipelines.test_keeper import Line, Server
+from tests.unit.pipelines.test_reconciler import Line, Server
 
 
 class Cluster:

@@ -133,7 +133,7 @@ def cases(draw: st.DrawFn, *, most_nodes: int = 6, most_roles: int = 4, most_pod
 def random_counts(problem: Problem, seed: int) -> np.ndarray:
     """Some placement that holds: int64[roles, nodes]."""
     rng = np.random.default_rng(seed)
-    counts = np.zeros_like(problem.seats)
+    counts = np.zeros_like(problem.slots)
     free = problem.free.copy()
     for role in rng.permutation(len(problem.roles)).tolist():
         for row in rng.permutation(len(problem.nodes)).tolist():

@@ -15,7 +15,7 @@ from allaboard.model.node import Node, Taint
 from allaboard.model.reasons import Cause, Code, Kind, Reason
 from allaboard.model.rules import Rules
 from allaboard.placement import NodeFilters, SearchSettings, build_problem, search
-from allaboard.placement.relief.causes import Repaired, amounts_alone, cause_of
+from allaboard.placement.remedies.causes import Repaired, amounts_alone, cause_of
 
 from .clusters import GI, GPU, Case, cases, node, pods, snapshot
 

@@ -20,7 +20,7 @@ from allaboard.placement import NodeFilters, Plan, SearchSettings, build_problem
 from allaboard.placement.contest.contest import Waiting, contest_of
 from allaboard.placement.contest.joint import place_together
 from allaboard.placement.problem.draft import Asking, Draft, Packer
-from allaboard.placement.relief.causes import Repaired, cause_of
+from allaboard.placement.remedies.causes import Repaired, cause_of
 from allaboard.placement.rules.verify import chosen_devices
 from allaboard.report import messages
 from tests.unit.placement.clusters import GI, GPU, node, pods
@@ -56,7 +56,7 @@ def planned(gang: Sequence[Pod], minimum: int, view: ClusterView, objective: Obj
 def test_a_share_by_memory_is_another_part_of_each_node_s_cards() -> None:
     view = cluster(sharing("large", "HAMi", [80]), sharing("small", "HAMi", [16]), sharing("tiny", "HAMi", [8]))
     problem = build_problem(part("p", 9, Share("HAMi", memory=10 * 1024)), 9, view.snapshot(), objective=Objective.BINPACK)
-    assert dict(zip(problem.nodes, problem.seats[0].tolist(), strict=True)) == {"large": 8, "small": 1}
+    assert dict(zip(problem.nodes, problem.slots[0].tolist(), strict=True)) == {"large": 8, "small": 1}
     plan = search(problem, QUICK, 1)
     assert plan.feasible
     assert verify(dict(plan.assignments), part("p", 9, Share("HAMi", memory=10 * 1024)), view.snapshot()) == ()
@@ -192,5 +192,5 @@ def test_a_problem_that_is_built_elsewhere_is_the_same() -> None:
     asking = [Asking(pod.uid, pod.spec) for pod in gang]
     packed = Packer().packed(snapshot.nodes)
     there = Draft(asking, 2, replace(snapshot, nodes=()), packed, Objective.BINPACK, PACKING, "", NO_RULES).built()
-    assert (here.nodes, here.shares.tolist(), here.seats.tolist()) == (there.nodes, there.shares.tolist(), there.seats.tolist())
+    assert (here.nodes, here.shares.tolist(), here.slots.tolist()) == (there.nodes, there.shares.tolist(), there.slots.tolist())
     assert here.roles[0].refusals == there.roles[0].refusals

@@ -23,7 +23,7 @@ ROLES = (
     ("replay", 9, 2, 24),
     ("learner", 18, 4, 16),
 )
-MOST_GREEDY_SEATS = 44
+MOST_GREEDY_SLOTS = 44
 
 
 def tight_cluster() -> Snapshot:

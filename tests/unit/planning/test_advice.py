@@ -7,7 +7,7 @@ import pytest
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Gang, GangKey, Objective
 from allaboard.model.pod import Pod
-from allaboard.planning.advice import Advisor, leavers
+from allaboard.planning.advice import Advisor, blockers
 from allaboard.planning.search_processes import SearchError
 from allaboard.records.record import Advice, GangRecords
 from allaboard.report.messages import with_advice
@@ -115,7 +115,7 @@ async def test_an_advisor_that_is_stopped_finds_no_more_advice() -> None:
 
 def test_advice_names_gangs_of_low_priority_and_few_members_first() -> None:
     gangs = [a_gang("large", 5), a_gang("vip", 1, priority=9), a_gang("small", 2), a_gang("waiting", 0), a_gang("lone", 1, kind="Pod")]
-    assert list(leavers(a_gang("a", 1), [*gangs, a_gang("a", 1)])) == ["ns/small", "ns/large", "ns/vip"]
+    assert list(blockers(a_gang("a", 1), [*gangs, a_gang("a", 1)])) == ["ns/small", "ns/large", "ns/vip"]
 
 
 async def test_a_gang_that_goes_while_its_advice_is_found_leaves_no_record() -> None:

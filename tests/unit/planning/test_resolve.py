@@ -12,7 +12,7 @@ from allaboard.model.node import Node
 from allaboard.model.pod import Pod
 from allaboard.model.podterms import LabelExpression, PodTerm
 from allaboard.model.volumes import Attaches, Volume
-from allaboard.planning.resolve import in_surroundings
+from allaboard.planning.resolve import resolve
 
 SPEC = SchedulingSpec((("cpu", 1000), ("pods", 1)))
 
@@ -45,14 +45,14 @@ def out_of(*zones: str) -> tuple[tuple[NodeSelectorTerm, ...], ...]:
 
 def test_each_member_avoids_the_domains_of_pods_whose_anti_affinity_selects_its_labels() -> None:
     view = a_view(keeping_away(LabelExpression("app", "In", ("web",))))
-    placed = in_surroundings(a_gang(a_pod("a", app="web"), a_pod("b", app="ps")), VolumeView(), view)
+    placed = resolve(a_gang(a_pod("a", app="web"), a_pod("b", app="ps")), VolumeView(), view)
     assert [pod.spec.forbidden_domains for pod in placed.members] == [out_of("a"), ()]
 
 
 def test_members_with_equal_requirements_share_one_spec() -> None:
     view = a_view(keeping_away(LabelExpression("app", "Exists")))
     gang = a_gang(*(a_pod(f"m{index}", app="web", index=str(index)) for index in range(100)))
-    placed = in_surroundings(gang, VolumeView(), view)
+    placed = resolve(gang, VolumeView(), view)
     assert len({id(pod.spec) for pod in placed.members}) == 1
     assert placed.members[0].spec.forbidden_domains == out_of("a")
 
@@ -60,33 +60,33 @@ def test_members_with_equal_requirements_share_one_spec() -> None:
 def test_members_with_too_many_different_labels_avoid_each_domain_that_any_of_them_must() -> None:
     members = [a_pod(f"m{index}", app="web", index=str(index)) for index in range(LABEL_SETS.most + 1)]
     view = a_view(keeping_away(LabelExpression("index", "In", ("3",))))
-    assert {pod.spec.forbidden_domains for pod in in_surroundings(a_gang(*members[:-1]), VolumeView(), view).members} == {(), out_of("a")}
-    assert {pod.spec.forbidden_domains for pod in in_surroundings(a_gang(*members), VolumeView(), view).members} == {out_of("a")}
+    assert {pod.spec.forbidden_domains for pod in resolve(a_gang(*members[:-1]), VolumeView(), view).members} == {(), out_of("a")}
+    assert {pod.spec.forbidden_domains for pod in resolve(a_gang(*members), VolumeView(), view).members} == {out_of("a")}
 
 
 def test_labels_that_all_members_share_count_even_if_the_others_are_too_diverse() -> None:
     members = [a_pod(f"m{index}", app="web", index=str(index)) for index in range(LABEL_SETS.most + 1)]
     view = a_view(keeping_away(LabelExpression("app", "In", ("db",)), LabelExpression("index", "Exists")))
     gang = a_gang(*members)
-    assert in_surroundings(gang, VolumeView(), view) is gang
+    assert resolve(gang, VolumeView(), view) is gang
 
 
 def test_other_pods_give_no_gang_more_kinds_of_members_than_the_limit() -> None:
     specs = [SchedulingSpec((("cpu", number + 1), ("pods", 1))) for number in range(KINDS.most)]
     members = [a_pod(f"m{number}", spec=spec, index=str(number % 2)) for number, spec in enumerate(specs * 2)]
     members = [replace(pod, labels=(("index", str(number // KINDS.most)),)) for number, pod in enumerate(members)]
-    placed = in_surroundings(a_gang(*members), VolumeView(), a_view(keeping_away(LabelExpression("index", "In", ("0",)))))
+    placed = resolve(a_gang(*members), VolumeView(), a_view(keeping_away(LabelExpression("index", "In", ("0",)))))
     assert placed.hold is None
     assert len({pod.spec for pod in placed.members}) == KINDS.most
 
 
 def test_a_gang_with_too_many_kinds_of_members_is_held_with_a_message() -> None:
     members = [a_pod(f"m{number}", spec=SchedulingSpec((("cpu", number + 1),))) for number in range(KINDS.most + 1)]
-    hold = in_surroundings(a_gang(*members), VolumeView(), ClusterView()).hold
+    hold = resolve(a_gang(*members), VolumeView(), ClusterView()).hold
     assert hold is not None
     assert (hold.reason, hold.field) == (OVER_LIMIT, "kinds")
     assert hold.message == "podgroup team/g: 257 kinds of members are more than the 256 that are supported"
-    assert in_surroundings(a_gang(*members[1:]), VolumeView(), ClusterView()).hold is None
+    assert resolve(a_gang(*members[1:]), VolumeView(), ClusterView()).hold is None
 
 
 def test_a_gang_whose_kinds_have_too_many_rules_together_is_held() -> None:
@@ -95,15 +95,15 @@ def test_a_gang_whose_kinds_have_too_many_rules_together_is_held() -> None:
     for number in range(GANG_REQUIREMENTS.most // each + 1):
         selector = tuple((f"k{rule}", str(number)) for rule in range(each))
         members.append(a_pod(f"m{number}", spec=replace(SPEC, node_selector=selector)))
-    hold = in_surroundings(a_gang(*members), VolumeView(), ClusterView()).hold
+    hold = resolve(a_gang(*members), VolumeView(), ClusterView()).hold
     assert hold is not None
     assert hold.field == "gang_requirements"
-    assert in_surroundings(a_gang(*members[1:]), VolumeView(), ClusterView()).hold is None
+    assert resolve(a_gang(*members[1:]), VolumeView(), ClusterView()).hold is None
 
 
 def test_a_gang_with_too_many_groups_that_share_a_domain_is_held() -> None:
     members = [replace(a_pod(f"m{number}"), options=(("required-topology", f"rack{number}"),)) for number in range(TOPOLOGIES.most + 1)]
-    hold = in_surroundings(a_gang(*members), VolumeView(), ClusterView()).hold
+    hold = resolve(a_gang(*members), VolumeView(), ClusterView()).hold
     assert hold is not None
     assert hold.field == "topologies"
 
@@ -115,13 +115,13 @@ def test_members_that_differ_only_in_their_claims_are_of_one_kind() -> None:
     for number in range(KINDS.most + 1):
         volumes.claims.upsert(f"team/data-{number}", Claim("pv"))
         members.append(a_pod(f"m{number}", spec=replace(SPEC, claims=(f"data-{number}",))))
-    placed = in_surroundings(a_gang(*members), volumes, ClusterView())
+    placed = resolve(a_gang(*members), volumes, ClusterView())
     assert placed.hold is None
     assert {pod.spec for pod in placed.members} == {replace(SPEC, volumes=(out_of("b")[0],))}
 
 
 def test_a_volume_that_does_not_exist_yet_holds_the_gang() -> None:
-    hold = in_surroundings(a_gang(a_pod("a", spec=replace(SPEC, claims=("data",)))), VolumeView(), ClusterView()).hold
+    hold = resolve(a_gang(a_pod("a", spec=replace(SPEC, claims=("data",)))), VolumeView(), ClusterView()).hold
     assert hold is not None
     assert hold.message == 'pod a: persistentvolumeclaim "data" not found'
 
@@ -141,7 +141,7 @@ def test_members_with_equally_many_volumes_are_of_one_kind() -> None:
     claims = [f"data-{number}" for number in range(KINDS.most + 1)]
     view = a_view_of_disks("shared", *claims)
     members = [a_pod(claim, spec=replace(SPEC, claims=(claim, "shared"))) for claim in claims]
-    placed = in_surroundings(a_gang(*members), view.volumes, view)
+    placed = resolve(a_gang(*members), view.volumes, view)
     assert placed.hold is None
     assert {pod.spec for pod in placed.members} == {replace(SPEC, attaches=(Attaches("disk", 1, (("shared", ()),)),))}
     assert len({id(pod.spec) for pod in placed.members}) == 1
@@ -150,7 +150,7 @@ def test_members_with_equally_many_volumes_are_of_one_kind() -> None:
 def test_a_volume_that_is_already_attached_to_a_node_costs_nothing_there() -> None:
     view = a_view_of_disks("data")
     view.upsert_pod(a_pod("stranger", node="n2", spec=replace(SPEC, claims=("data",))))
-    placed = in_surroundings(a_gang(a_pod("a", spec=replace(SPEC, claims=("data",)))), view.volumes, view)
+    placed = resolve(a_gang(a_pod("a", spec=replace(SPEC, claims=("data",)))), view.volumes, view)
     assert placed.members[0].spec.attaches == (Attaches("disk", 0, (("data", ("n2",)),)),)
 
 
@@ -158,13 +158,13 @@ def test_volumes_of_a_driver_without_a_limit_do_not_matter() -> None:
     view = a_view_of_disks("data")
     for name in ("n1", "n2"):
         view.volumes.limits.upsert(name, {"another": 1})
-    placed = in_surroundings(a_gang(a_pod("a", spec=replace(SPEC, claims=("data",)))), view.volumes, view)
+    placed = resolve(a_gang(a_pod("a", spec=replace(SPEC, claims=("data",)))), view.volumes, view)
     assert placed.members[0].spec == SPEC
 
 
 def test_a_gang_with_too_many_volumes_is_held() -> None:
     number = GANG_CLAIMS.most // 64 + 1
     members = [a_pod(f"m{each}", spec=replace(SPEC, claims=tuple(f"c{each}-{claim}" for claim in range(64)))) for each in range(number)]
-    hold = in_surroundings(a_gang(*members), VolumeView(), ClusterView()).hold
+    hold = resolve(a_gang(*members), VolumeView(), ClusterView()).hold
     assert hold is not None
     assert (hold.reason, hold.field) == (OVER_LIMIT, "gang_claims")

@@ -125,7 +125,7 @@ async def test_a_short_search_does_not_wait_for_a_long_one() -> None:
     with Searcher(SearchSettings(generations=10_000, patience=10_000)) as searcher:
         await searcher.warm_up()
         long = asyncio.create_task(searcher.search(a_hard_problem(10), 1))
-        advice = asyncio.create_task(searcher.relieve(None))  # type: ignore[arg-type]  # the advice waits for its turn
+        advice = asyncio.create_task(searcher.find_remedies(None))  # type: ignore[arg-type]  # the advice waits for its turn
         plan = await searcher.search_briefly(a_hard_problem(10), 1)
         assert plan.feasible is None
         assert not long.done()

@@ -16,7 +16,7 @@ from allaboard.model.rules import rules_of
 from allaboard.model.topologies import LEVELS
 from allaboard.placement import NodeFilters, SearchSettings, search
 from allaboard.planning.gang_problem import problem_of
-from allaboard.planning.resolve import in_surroundings
+from allaboard.planning.resolve import resolve
 from allaboard.report.messages import reason
 
 SPEC = SchedulingSpec((("cpu", 1000), ("pods", 1)))
@@ -41,7 +41,7 @@ def a_gang(**options: str) -> Gang:
 
 def placed(gang: Gang, view: ClusterView, levels: dict[str, tuple[str, ...]] | None = None) -> set[str]:
     """Return the domains of the gang's members."""
-    known = in_surroundings(gang, VolumeView(), view, {**LEVELS, **(levels or {})})
+    known = resolve(gang, VolumeView(), view, {**LEVELS, **(levels or {})})
     assert known.hold is None
     snapshot = view.snapshot()
     plan = search(problem_of(known, 4, snapshot, NodeFilters(), PACKING), SearchSettings(), seed=1)
@@ -68,11 +68,11 @@ def test_a_level_may_be_a_label_of_its_name_or_one_that_the_settings_name() -> N
 
 def test_a_gang_without_topology_rules_is_returned_unchanged() -> None:
     gang = a_gang()
-    assert in_surroundings(gang, VolumeView(), a_view("rack")) is gang
+    assert resolve(gang, VolumeView(), a_view("rack")) is gang
     named = a_gang(topology="rack")
-    assert in_surroundings(named, VolumeView(), a_view("rack")) is named
+    assert resolve(named, VolumeView(), a_view("rack")) is named
 
 
 def test_a_level_without_a_label_on_any_node_is_reported_by_its_name() -> None:
-    known = in_surroundings(a_gang(required_topology="rack"), VolumeView(), a_view("host"))
+    known = resolve(a_gang(required_topology="rack"), VolumeView(), a_view("host"))
     assert reason(Reason(Kind.UNLABELLED, rules_of(known).together[0][0])) == "node(s) had no label of level rack"

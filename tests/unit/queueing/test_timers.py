@@ -24,22 +24,22 @@ class Bells:
     def stop(self, key: GangKey) -> None:
         self.timers.stop(self.records.of(key).queue)
 
-    def rung(self, *, after: float = 0.0) -> list[GangKey]:
+    def expired(self, *, after: float = 0.0) -> list[GangKey]:
         self.now += after
-        rung = []
-        for key in self.timers.rung():
+        expired = []
+        for key in self.timers.expired():
             self.stop(key)
-            rung.append(key)
-        return rung
+            expired.append(key)
+        return expired
 
 
 def test_gangs_whose_time_has_come_are_yielded_the_earliest_first() -> None:
     bells = Bells()
     for key, seconds in ((A, 2.0), (B, 1.0), (C, 2.5)):
         bells.set(key, seconds)
-    assert bells.rung(after=0.5) == []
-    assert bells.rung(after=1.5) == [B, A]
-    assert bells.rung(after=0.5) == [C]
+    assert bells.expired(after=0.5) == []
+    assert bells.expired(after=1.5) == [B, A]
+    assert bells.expired(after=0.5) == [C]
     assert len(bells.timers) == 0
 
 
@@ -48,16 +48,16 @@ def test_a_gang_whose_timer_is_moved_back_is_not_yielded_at_the_earlier_time() -
     bells.set(A, 1.0)
     bells.set(A, 3.0)
     assert len(bells.timers) == 1
-    assert bells.rung(after=2.0) == []
+    assert bells.expired(after=2.0) == []
     assert bells.timers.seconds == 1.0
-    assert bells.rung(after=1.0) == [A]
+    assert bells.expired(after=1.0) == [A]
 
 
 def test_a_gang_whose_timer_is_moved_back_and_forth_is_yielded_once() -> None:
     bells = Bells()
     for seconds in (1.0, 3.0, 1.0):
         bells.set(A, seconds)
-    assert bells.rung(after=5.0) == [A]
+    assert bells.expired(after=5.0) == [A]
     assert bells.timers.seconds is None
 
 
@@ -76,8 +76,8 @@ def test_each_gang_is_yielded_at_the_last_time_that_was_set(steps: list[tuple[st
             bells.stop(key)
             moments.pop(key, None)
         else:
-            rung = bells.rung(after=seconds)
-            assert rung == sorted((key for key in moments if moments[key] <= bells.now), key=lambda key: (moments[key], key))
+            expired = bells.expired(after=seconds)
+            assert expired == sorted((key for key in moments if moments[key] <= bells.now), key=lambda key: (moments[key], key))
             moments = {key: when for key, when in moments.items() if when > bells.now}
             assert bells.timers.seconds == min((when - bells.now for when in moments.values()), default=None)
         assert len(bells.timers) == len(moments)

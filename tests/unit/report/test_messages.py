@@ -11,7 +11,7 @@ from allaboard.model.gang import Gang, GangKey, Objective, Undo
 from allaboard.model.pod import Owner, Pod
 from allaboard.model.reasons import Cause, Code, Kind, Reason
 from allaboard.placement import Explanation, Plan, RoleExplanation, SearchReport, Violation, Wrong
-from allaboard.placement.relief.relief import More, MoreNodes, Relief
+from allaboard.placement.remedies.remedies import More, MoreNodes, Remedies
 from allaboard.report import messages
 
 
@@ -173,39 +173,39 @@ GPU = "nvidia.com/gpu"
 
 
 @pytest.mark.parametrize(
-    ("relief", "expected"),
+    ("remedies", "expected"),
     [
-        (Relief(), ""),
+        (Remedies(), ""),
         (
-            Relief(More(GPU, 2, (("n1", 1), ("n2", 1)), "uid-w0", is_least=True)),
+            Remedies(More(GPU, 2, (("n1", 1), ("n2", 1)), "uid-w0", is_least=True)),
             "Would fit with 2 more nvidia.com/gpu on nodes matching pool=train (1 on n1, 1 on n2).",
         ),
         (
-            Relief(More("cpu", 8000, tuple((f"n{number}", 2000) for number in range(4)), "uid-w0", is_least=True)),
+            Remedies(More("cpu", 8000, tuple((f"n{number}", 2000) for number in range(4)), "uid-w0", is_least=True)),
             "Would fit with 8 more cpu on nodes matching pool=train (on 4 of them).",
         ),
-        (Relief(More("memory", 2**30, (("n1", 2**30),), "uid-w1", is_least=True)), "Would fit with 1Gi more memory (1Gi on n1)."),
+        (Remedies(More("memory", 2**30, (("n1", 2**30),), "uid-w1", is_least=True)), "Would fit with 1Gi more memory (1Gi on n1)."),
         (
-            Relief(More(GPU, 2, (("n1", 1), ("n2", 1)), "uid-w0", is_least=True, domain="rack=b")),
+            Remedies(More(GPU, 2, (("n1", 1), ("n2", 1)), "uid-w0", is_least=True, domain="rack=b")),
             "Would fit with 2 more nvidia.com/gpu on nodes matching pool=train,rack=b (1 on n1, 1 on n2).",
         ),
-        (Relief(nodes=MoreNodes(2, "n1", "rack=b")), "Would fit with 2 more nodes like n1 in rack=b."),
-        (Relief(nodes=MoreNodes(1, "n1")), "Would fit with 1 more node like n1."),
-        (Relief(nodes=MoreNodes(3, "n1"), leaver="ns/b"), "Would fit with 3 more nodes like n1, or if gang b (priority 0) left."),
-        (Relief(leaver="ns/b"), "Would fit if gang b (priority 0) left."),
+        (Remedies(nodes=MoreNodes(2, "n1", "rack=b")), "Would fit with 2 more nodes like n1 in rack=b."),
+        (Remedies(nodes=MoreNodes(1, "n1")), "Would fit with 1 more node like n1."),
+        (Remedies(nodes=MoreNodes(3, "n1"), blocker="ns/b"), "Would fit with 3 more nodes like n1, or if gang b (priority 0) left."),
+        (Remedies(blocker="ns/b"), "Would fit if gang b (priority 0) left."),
     ],
 )
-def test_advice_is_one_sentence(relief: Relief, expected: str) -> None:
+def test_advice_is_one_sentence(remedies: Remedies, expected: str) -> None:
     gang = a_gang("w0", "w1", minimum=2)
     gang = replace(gang, members=(replace(gang.members[0], spec=SELECTED), gang.members[1]))
-    leaver = replace(gang, key=GangKey("ns", "b")) if relief.leaver else None
-    assert messages.advice(gang, relief, leaver) == expected
+    blocker = replace(gang, key=GangKey("ns", "b")) if remedies.blocker else None
+    assert messages.advice(gang, remedies, blocker) == expected
     assert messages.with_advice("0/3 nodes are available: 3 Insufficient cpu.", expected).startswith("0/3 nodes")
 
 
 def test_advice_does_not_name_a_gang_of_another_namespace() -> None:
     gang = a_gang("w0", minimum=1)
-    advice = messages.advice(gang, Relief(leaver="secret/project"), replace(gang, key=GangKey("secret", "project"), priority=5))
+    advice = messages.advice(gang, Remedies(blocker="secret/project"), replace(gang, key=GangKey("secret", "project"), priority=5))
     assert advice == "Would fit if a gang of another namespace (priority 5) left."
 
 

@@ -12,7 +12,7 @@ from allaboard.binding.bind import Binder
 from allaboard.kube.client import ApiServer
 from allaboard.model.pod import Pod, pod_from
 from allaboard.report import writer as module
-from allaboard.report.writer import Lull, Writer
+from allaboard.report.writer import WaitUntilIdle, Writer
 
 
 class SlowServer(ApiServer):
@@ -31,8 +31,8 @@ def a_pod() -> Pod:
 
 
 @asynccontextmanager
-async def running(writer: Writer, lull: Lull) -> AsyncIterator[None]:
-    task = asyncio.create_task(writer.run(lull))
+async def running(writer: Writer, wait_until_idle: WaitUntilIdle) -> AsyncIterator[None]:
+    task = asyncio.create_task(writer.run(wait_until_idle))
     try:
         yield
     finally:
@@ -89,13 +89,13 @@ async def test_a_newer_job_replaces_one_of_its_key_that_has_not_begun() -> None:
     writer, done = Writer(), list[int]()
     may_go = asyncio.Event()
 
-    async def lull(_: float) -> None:
+    async def wait_until_idle(_: float) -> None:
         await may_go.wait()
 
     async def job(number: int) -> None:
         done.append(number)
 
-    async with running(writer, lull):
+    async with running(writer, wait_until_idle):
         for number in range(3):
             writer.put("status", lambda number=number: job(number))  # type: ignore[misc]
             await settle()

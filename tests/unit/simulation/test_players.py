@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from allaboard import plugins
 from allaboard.placement import Budget, Explanation, Plan, Problem, answer_of
-from allaboard.placement.rules.room import fill, seats_for
+from allaboard.placement.rules.capacity import fill, slots_for
 from allaboard.placement.strategies.named import UnknownStrategyError
 from allaboard.placement.strategies.trial import StrategyError
 from allaboard.plugins import SHIPPED_STRATEGIES
@@ -21,7 +21,7 @@ from allaboard.simulation.fragmentation import TargetMix
 from allaboard.simulation.player import Seats, Setup
 from allaboard.simulation.players import make_player, player_names
 from allaboard.simulation.replay import replay
-from allaboard.simulation.state import BadSeatError, ClusterState, Seat
+from allaboard.simulation.state import BadAssignmentError, ClusterState, Seat
 from allaboard.simulation.workload import MIB, Arrival, SimNode, TaskClass, Workload, workload_of
 from tests.unit.simulation.making import gangs, mix_of, node, played, setup_of, state_of, task
 
@@ -168,7 +168,7 @@ class _Careless:
 
 def test_a_seat_that_is_not_free_is_refused() -> None:
     tasks = workload_of([node("a", 2)], [("x", WHOLE), ("y", WHOLE)])
-    with pytest.raises(BadSeatError, match=r"devices \(0,\) of node a have too little free"):
+    with pytest.raises(BadAssignmentError, match=r"devices \(0,\) of node a have too little free"):
         replay(tasks, _Careless(setup_of(tasks)), mix_of(tasks))
 
 
@@ -179,10 +179,10 @@ class Backwards:
         return True
 
     def place(self, problem: Problem, budget: Budget) -> Plan | Explanation:
-        counts = np.zeros_like(problem.seats)
+        counts = np.zeros_like(problem.slots)
         for role, wanted in enumerate(problem.count):
             left = problem.free - np.einsum("rc,rn->cn", problem.demand, counts)
-            room = seats_for(problem.demand[role], left, problem.admits[role])
+            room = slots_for(problem.demand[role], left, problem.admits[role])
             counts[role] = fill(room, int(wanted), np.arange(len(room))[::-1])
         return answer_of(problem, counts)
 

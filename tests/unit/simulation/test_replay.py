@@ -4,7 +4,7 @@ import pytest
 
 from allaboard.simulation.players import make_player
 from allaboard.simulation.replay import replay
-from allaboard.simulation.state import BadSeatError
+from allaboard.simulation.state import BadAssignmentError
 from allaboard.simulation.workload import Arrival, inflated, workload_of
 from tests.unit.simulation.making import gangs, mix_of, node, played, setup_of, task
 
@@ -83,7 +83,7 @@ def test_a_strategy_that_seats_a_part_of_a_gang_is_refused() -> None:
             assert seats
             return [(seats[0], None)]
 
-    with pytest.raises(BadSeatError, match="seats 1 members of g, which needs 2"):
+    with pytest.raises(BadAssignmentError, match="seats 1 members of g, which needs 2"):
         replay(workload, Partial(), mix_of(workload))  # type: ignore[arg-type]
 
 

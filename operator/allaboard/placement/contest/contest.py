@@ -1,7 +1,7 @@
 """Several gangs that wait for the same seats, as one problem: all their pods are its roles, whoever's they are.
 
 A role is one scheduling spec, so that pods of two gangs may be of the same role. What is free changes with every gang that is seated:
-``Standing`` is the cluster at one moment of that, and ``alone`` gives one gang the cluster as it stands then.
+``ContestState`` is the cluster at one moment of that, and ``alone`` gives one gang the cluster as it stands then.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,11 +18,11 @@ from allaboard.model.pod import Pod
 from allaboard.model.quantities import LARGEST_AMOUNT
 from allaboard.model.rules import NO_RULES, Rules
 from allaboard.model.snapshot import Snapshot
-from allaboard.placement.problem.bonds import Bonds, bonds_of, bound, party_of
 from allaboard.placement.problem.build import build_problem
 from allaboard.placement.problem.fragmentation import Fragmentation
 from allaboard.placement.problem.objectives import Weights
 from allaboard.placement.problem.problem import Problem, Role, numbered
+from allaboard.placement.problem.rule_arrays import RuleArrays, bound, class_of, rule_arrays_of
 from allaboard.placement.rules.devices import GPU, WHOLE
 from allaboard.placement.rules.filters import NodeFilters
 
@@ -58,7 +58,7 @@ class Contender:
     roles: Integers
     pods: tuple[tuple[str, ...], ...]
     count: Integers
-    bonds: Bonds
+    rule_arrays: RuleArrays
     minimum: int
     gpus: Integers
     share: float
@@ -68,19 +68,19 @@ class Contender:
     is_protected: bool
 
     @property
-    def is_bound_up(self) -> bool:
+    def is_coupled(self) -> bool:
         """Whether there is more to it than how many of each role sit: then seats are found by the whole search only."""
-        return not self.bonds.is_plain
+        return not self.rule_arrays.is_plain
 
     @property
     def needs_search(self) -> bool:
         """Whether filling nodes one after another may miss seats that there are."""
-        return self.is_bound_up or len(self.roles) > 1
+        return self.is_coupled or len(self.roles) > 1
 
     @property
     def is_single(self) -> bool:
         """Whether it is one pod that goes where it costs least."""
-        return self.total == 1 and self.minimum <= 1 and not self.is_bound_up
+        return self.total == 1 and self.minimum <= 1 and not self.is_coupled
 
     @property
     def total(self) -> int:
@@ -108,24 +108,24 @@ class Contest:
 
 
 @dataclass(slots=True)
-class Standing:
-    """The cluster while gangs are being seated; fields as in ``Problem`` and ``Scoring``. ``seats``: int64[roles, nodes]."""
+class ContestState:
+    """The cluster while gangs are being seated; fields as in ``Problem`` and ``Scoring``. ``slots``: int64[roles, nodes]."""
 
     free: Integers
     used: Floats
     devices: Integers | None
-    seats: Integers
+    slots: Integers
 
     @classmethod
-    def of(cls, problem: Problem) -> "Standing":
+    def of(cls, problem: Problem) -> "ContestState":
         """Before anybody is seated."""
         devices = None if problem.devices is None else problem.devices.copy()
-        return cls(problem.free.copy(), problem.scoring.used.copy(), devices, problem.seats.copy())
+        return cls(problem.free.copy(), problem.scoring.used.copy(), devices, problem.slots.copy())
 
-    def copy(self) -> "Standing":
+    def copy(self) -> "ContestState":
         """The same, to be changed apart."""
         devices = None if self.devices is None else self.devices.copy()
-        return Standing(self.free.copy(), self.used.copy(), devices, self.seats.copy())
+        return ContestState(self.free.copy(), self.used.copy(), devices, self.slots.copy())
 
 
 def contest_of(
@@ -155,7 +155,7 @@ def contest_of(
 def _contender(gang: Waiting, problem: Problem, role_of: Mapping[str, int], domains: Callable[..., Integers]) -> Contender:
     own: dict[tuple[int, tuple[bool, ...]], list[Pod]] = {}
     for pod in gang.pods:
-        own.setdefault((role_of[pod.uid], party_of(pod, gang.rules)), []).append(pod)
+        own.setdefault((role_of[pod.uid], class_of(pod, gang.rules)), []).append(pod)
     specs = [members[0].spec for members in own.values()]
     whole = [0 if spec.share else WHOLE * sum(amount for name, amount in spec.requests if is_gpu(name)) for spec in specs]
     gpus = [min(spec.gpu_share + amount, LARGEST_AMOUNT) for spec, amount in zip(specs, whole, strict=True)]
@@ -166,7 +166,7 @@ def _contender(gang: Waiting, problem: Problem, role_of: Mapping[str, int], doma
         roles=np.array([role for role, _ in own], dtype=np.int64),
         pods=tuple(tuple(pod.uid for pod in members) for members in own.values()),
         count=np.array([len(members) for members in own.values()], dtype=np.int64),
-        bonds=bonds_of(gang.rules, [members[0].uid for members in own.values()], lambda label: domains(label, -1)),
+        rule_arrays=rule_arrays_of(gang.rules, [members[0].uid for members in own.values()], lambda label: domains(label, -1)),
         minimum=gang.minimum,
         gpus=np.array(gpus, dtype=np.int64),
         share=0.0 if any(gpus) else part * max((asked[name] / max(1, free[name]) for name in free), default=0.0),
@@ -177,7 +177,7 @@ def _contender(gang: Waiting, problem: Problem, role_of: Mapping[str, int], doma
     )
 
 
-def alone(contest: Contest, gang: Contender, standing: Standing) -> Problem:
+def alone(contest: Contest, gang: Contender, standing: ContestState) -> Problem:
     """The problem of one gang with all others where they sit."""
     problem = contest.problems[gang.objective]
     found = as_it_stands(problem, standing, gang.roles, np.arange(len(problem.nodes)))
@@ -185,10 +185,10 @@ def alone(contest: Contest, gang: Contender, standing: Standing) -> Problem:
         Role(pods, problem.roles[role].requests, problem.roles[role].refusals)
         for pods, role in zip(gang.pods, gang.roles.tolist(), strict=True)
     )
-    return bound(replace(found, roles=roles, count=gang.count, minimum=gang.minimum, domains=gang.domains), gang.bonds)
+    return bound(replace(found, roles=roles, count=gang.count, minimum=gang.minimum, domains=gang.domains), gang.rule_arrays)
 
 
-def as_it_stands(problem: Problem, standing: Standing, roles: Integers, rows: Integers, *, is_relative: bool = False) -> Problem:
+def as_it_stands(problem: Problem, standing: ContestState, roles: Integers, rows: Integers, *, is_relative: bool = False) -> Problem:
     """Some of the roles on some of the nodes, given by positions, as the cluster stands.
 
     With ``is_relative`` costs are those of a node with everybody on it, so that only differences between them say anything.
@@ -205,7 +205,7 @@ def as_it_stands(problem: Problem, standing: Standing, roles: Integers, rows: In
         demand=part.demand[roles],
         free=standing.free[:, rows],
         admits=part.admits[roles],
-        seats=standing.seats[np.ix_(roles, rows)],
+        slots=standing.slots[np.ix_(roles, rows)],
         devices=devices,
         shares=part.shares[roles],
         scoring=replace(scoring.of_roles(roles), used=standing.used[:, rows]),
@@ -249,8 +249,8 @@ def may_contend(contest: Contest) -> bool:
     of which least is free, until all demands are used up.
     """
     problem = contest.problem
-    nodes = np.count_nonzero(problem.seats, axis=1)
-    if problem.devices is not None or not nodes.all() or any(gang.bonds.has_ties for gang in contest.gangs):
+    nodes = np.count_nonzero(problem.slots, axis=1)
+    if problem.devices is not None or not nodes.all() or any(gang.rule_arrays.has_couplings for gang in contest.gangs):
         return True
     demand = problem.demand.astype(np.float64)
     everybody = problem.count @ demand

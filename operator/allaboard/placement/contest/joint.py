@@ -10,7 +10,7 @@ what they come to, one figure after the other:
 5. what the seats of single pods cost.
 
 Gangs that must not be overtaken are seated before all others, in queue order, and stay. The first order tried is the queue's, so no
-answer is worse than that. Then come sorted orders, a genetic search (``lineup``), and the solver (``choice``), until everybody sits, or
+answer is worse than that. Then come sorted orders, a genetic search (``permutations``), and the solver (``choice``), until all sit, or
 it is known that no more GPUs can be at work, nor as many for more gangs. Last, each larger gang is searched for once more among the others'
 seats, which stay as they are: the first few genetically, for whoever comes meanwhile waits, and the others by what the search starts from.
 
@@ -24,21 +24,21 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from allaboard.model.arrays import Integers
-from allaboard.placement.contest.choice import Choice
-from allaboard.placement.contest.contest import Contender, Contest, Standing, alone
-from allaboard.placement.contest.decoder import Decoder, Seats, Table
-from allaboard.placement.contest.lineup import Lineup, Outcome, outcome_of
+from allaboard.placement.contest.contest import Contender, Contest, ContestState, alone
+from allaboard.placement.contest.decoder import Decoder, Slots, Table
+from allaboard.placement.contest.permutation_search import Outcome, PermutationSearch, outcome_of
+from allaboard.placement.contest.selection import Selection
 from allaboard.placement.problem.plan import Explanation, Plan, RoleExplanation, SearchReport, Step
 from allaboard.placement.problem.points import Scale
 from allaboard.placement.problem.problem import Problem
 from allaboard.placement.problem.valuation import Valuation
+from allaboard.placement.rules.capacity import first_slots
 from allaboard.placement.rules.devices import WHOLE
-from allaboard.placement.rules.room import first_seats
 from allaboard.placement.solvers.bounds import bounds_of
 from allaboard.placement.solvers.budget import Budget
 from allaboard.placement.solvers.explain import explain
 from allaboard.placement.solvers.genetic import SearchSettings
-from allaboard.placement.solvers.pursuit import EVOLUTION, STEPS
+from allaboard.placement.solvers.improve import EVOLUTION, STEPS
 from allaboard.placement.solvers.search import brief_cost, by_pod, search
 
 _EPSILON = 1e-6
@@ -74,42 +74,42 @@ def place_together(contest: Contest, settings: SearchSettings, *, use_genetic: b
     # 1. Those that must not be overtaken, each as if it were alone.
     decoder = Decoder(contest)
     share, budget = -(-settings.effort // 3), Budget(0.0, settings.seconds, settings.clock, settings.wall)
-    seating = _Seating(contest, decoder, replace(settings, effort=share), budget, _Purse(share or np.inf))
-    table, seats = decoder.start.copy(), []
+    seating = _Seating(contest, decoder, replace(settings, effort=share), budget, _EffortBudget(share or np.inf))
+    table, slots = decoder.start.copy(), []
     for position, gang in enumerate(contest.gangs):
         if gang.is_protected and (found := seating.find(table, position)) is not None:
             decoder.take(table, gang, found)
-            seats.append((position, found))
-    protected = Outcome((0, 0, 0, 0, 0, 0.0), seats, table)
+            slots.append((position, found))
+    protected = Outcome((0, 0, 0, 0, 0, 0.0), slots, table)
     others = [
         position for position, gang in enumerate(contest.gangs) if not gang.is_protected and seating.find(table, position) is not None
     ]
     # 2. The queue's own order.
-    lineup = Lineup(contest, decoder, others, protected, share)
-    first = best = lineup.start(seating.find)
+    permutations = PermutationSearch(contest, decoder, others, protected, share)
+    first = best = permutations.start(seating.find)
     most = np.inf
-    if not _is_best(best, lineup, most):
+    if not _is_best(best, permutations, most):
         # 3. What can be reached at most, and orders that anybody would try.
-        choice = _choice(lineup, share) if use_solver else None
-        most = _most(lineup, choice)
-        best = max((first, *lineup.sorted()), key=_fitness)
+        choice = _choice(permutations, share) if use_solver else None
+        most = _most(permutations, choice)
+        best = max((first, *permutations.sorted()), key=_fitness)
         # 4. Orders that evolve from these.
-        if use_genetic and not _is_best(best, lineup, most):
+        if use_genetic and not _is_best(best, permutations, most):
             seed = int(np.random.default_rng([gang.seed for gang in contest.gangs]).integers(2**32))
-            best = lineup.evolved(seed, lambda outcome: _is_best(outcome, lineup, most), settings.generations)
+            best = permutations.evolved(seed, lambda outcome: _is_best(outcome, permutations, most), settings.generations)
         # 5. What the solver would do.
-        if choice is not None and settings.branches and not _is_best(best, lineup, most):
-            best = max(best, seating.solved(lineup, choice, _SOLVER * budget.wall_seconds), key=_fitness)
+        if choice is not None and settings.branches and not _is_best(best, permutations, most):
+            best = max(best, seating.solved(permutations, choice, _SOLVER * budget.wall_seconds), key=_fitness)
         best = seating.with_missed(best, others)
     # 6. Larger gangs once more, among the others.
-    return seating.joint(best, first, lineup)
+    return seating.joint(best, first, permutations)
 
 
 def _only(contest: Contest, settings: SearchSettings) -> Joint:
     gang = contest.gangs[0]
-    problem = alone(contest, gang, Standing.of(contest.problem))
+    problem = alone(contest, gang, ContestState.of(contest.problem))
     plan = search(problem, settings, gang.seed)
-    gpus = int(gang.gpus @ _seats_of(plan, gang, problem.nodes).taken.sum(axis=1)) if plan.feasible else 0
+    gpus = int(gang.gpus @ _slots_of(plan, gang, problem.nodes).taken.sum(axis=1)) if plan.feasible else 0
     return Joint((plan if plan.feasible else None,), (0,) if plan.feasible else (), (), (gpus, gpus), 1, plan.search.generations)
 
 
@@ -117,10 +117,10 @@ def _fitness(outcome: Outcome) -> tuple[float, ...]:
     return (*outcome.worth[:-1], -outcome.worth[-1])
 
 
-def _is_best(outcome: Outcome, lineup: Lineup, most: float) -> bool:
+def _is_best(outcome: Outcome, permutations: PermutationSearch, most: float) -> bool:
     """Everybody sits who could, or nothing that comes to more is possible."""
     gpus, _, gangs, *_ = outcome.worth
-    return _value(lineup.contest, gpus, gangs) >= most - _EPSILON or outcome.placed >= set(lineup.gangs)
+    return _value(permutations.contest, gpus, gangs) >= most - _EPSILON or outcome.placed >= set(permutations.gangs)
 
 
 def _value(contest: Contest, gpus: int, gangs: int = 1) -> float:
@@ -128,28 +128,28 @@ def _value(contest: Contest, gpus: int, gangs: int = 1) -> float:
     return gpus / WHOLE + gangs / (1 + len(contest.gangs))
 
 
-def _choice(lineup: Lineup, effort: int) -> Choice:
+def _choice(permutations: PermutationSearch, effort: int) -> Selection:
     """Gangs by their GPUs, and then by their number; where nobody asks for any by their share, a member weighing as much as a percent."""
-    positions = [position for position in lineup.gangs if not lineup.contest.gangs[position].is_bound_up]
-    gangs = [lineup.contest.gangs[position] for position in positions]
+    positions = [position for position in permutations.gangs if not permutations.contest.gangs[position].is_coupled]
+    gangs = [permutations.contest.gangs[position] for position in positions]
     if any(gang.most_gpus for gang in gangs):
-        worth = [_value(lineup.contest, gang.most_gpus) for gang in gangs]
+        worth = [_value(permutations.contest, gang.most_gpus) for gang in gangs]
     else:
         worth = [100.0 * gang.share + gang.minimum for gang in gangs]
-    return Choice(lineup.contest, positions, lineup.first.table.standing, np.array(worth), effort)
+    return Selection(permutations.contest, positions, permutations.first.table.standing, np.array(worth), effort)
 
 
-def _most(lineup: Lineup, choice: Choice | None) -> float:
+def _most(permutations: PermutationSearch, choice: Selection | None) -> float:
     """GPUs at work at most and gangs among equal ones, with those that aren't in the choice; infinite when that isn't all that counts."""
-    gangs = lineup.contest.gangs
+    gangs = permutations.contest.gangs
     if choice is None or any(gang.share for gang in gangs):
         return np.inf
-    given = {position for position in lineup.gangs if gangs[position].is_bound_up} | lineup.first.placed
-    return choice.bound() + sum(_value(lineup.contest, gangs[position].most_gpus) for position in given)
+    given = {position for position in permutations.gangs if gangs[position].is_coupled} | permutations.first.placed
+    return choice.bound() + sum(_value(permutations.contest, gangs[position].most_gpus) for position in given)
 
 
 @dataclass(slots=True)
-class _Purse:
+class _EffortBudget:
     """What a step may take still, in microseconds."""
 
     left: float
@@ -169,44 +169,44 @@ class _Seating:
     decoder: Decoder
     settings: SearchSettings
     budget: Budget
-    purse: _Purse = field(default_factory=lambda: _Purse(np.inf))
+    purse: _EffortBudget = field(default_factory=lambda: _EffortBudget(np.inf))
 
-    def find(self, table: Table, position: int) -> Seats | None:
+    def find(self, table: Table, position: int) -> Slots | None:
         """Seats for a gang as if no other waited, searched for where the decoder finds none."""
         gang = self.contest.gangs[position]
-        seats = self.decoder.find(table, position)
-        if seats is None and gang.needs_search:
-            seats = self._searched(table, gang)
-            if seats is not None:
-                self.decoder.learn(position, seats)
-        return seats
+        slots = self.decoder.find(table, position)
+        if slots is None and gang.needs_search:
+            slots = self._searched(table, gang)
+            if slots is not None:
+                self.decoder.learn(position, slots)
+        return slots
 
-    def _searched(self, table: Table, gang: Contender) -> Seats | None:
+    def _searched(self, table: Table, gang: Contender) -> Slots | None:
         problem = alone(self.contest, gang, table.standing)
         if problem.devices is not None or bounds_of(problem).placeable < problem.minimum or not self._pays(self.purse, problem):
             return None
         plan = search(problem, self.settings.within(self.budget), gang.seed)
-        return _seats_of(plan, gang, problem.nodes) if plan.feasible else None
+        return _slots_of(plan, gang, problem.nodes) if plan.feasible else None
 
-    def _pays(self, purse: _Purse, problem: Problem) -> bool:
+    def _pays(self, purse: _EffortBudget, problem: Problem) -> bool:
         """Whether there are effort and time for another search."""
         return not self.budget.is_over and purse.pays(brief_cost(problem))
 
-    def solved(self, lineup: Lineup, choice: Choice, seconds: float) -> Outcome:
+    def solved(self, permutations: PermutationSearch, choice: Selection, seconds: float) -> Outcome:
         """Those seated whom the solver would place: by the decoder if it can, else where the solver has put them."""
         wanted = choice.best(self.settings.branches, seconds)
         if wanted is None:
-            return lineup.first
+            return permutations.first
         chosen = set(wanted.placed)
-        others = [position for position in lineup.gangs if position not in chosen]
-        orders = [[*(position for position in order if position in chosen), *others] for order, _ in list(lineup.tried)[:_RESEATED]]
-        best = max((lineup.outcome(order) for order in orders), key=_fitness)
+        others = [position for position in permutations.gangs if position not in chosen]
+        orders = [[*(position for position in order if position in chosen), *others] for order, _ in list(permutations.tried)[:_RESEATED]]
+        best = max((permutations.outcome(order) for order in orders), key=_fitness)
         if best.placed >= chosen:
             return best
-        table, seats, left = lineup.first.table.copy(), list(lineup.first.seats), wanted.counts.copy()
+        table, slots, left = permutations.first.table.copy(), list(permutations.first.slots), wanted.counts.copy()
         for position, members in zip(wanted.placed, wanted.members, strict=True):
             gang = self.contest.gangs[position]
-            taken = np.stack([first_seats(left[role], int(pods)) for role, pods in zip(gang.roles.tolist(), members, strict=True)])
+            taken = np.stack([first_slots(left[role], int(pods)) for role, pods in zip(gang.roles.tolist(), members, strict=True)])
             np.subtract.at(left, gang.roles, taken)
             found = _without_idle(np.arange(taken.shape[1]), taken)
             if (
@@ -216,90 +216,90 @@ class _Seating:
             ):
                 return best
             self.decoder.take(table, gang, found)
-            seats.append((position, found))
+            slots.append((position, found))
         for position in others:
             if (more := self.decoder.find(table, position)) is not None:
                 self.decoder.take(table, self.contest.gangs[position], more)
-                seats.append((position, more))
-        return max(best, outcome_of(self.contest, self.decoder, table, seats), key=_fitness)
+                slots.append((position, more))
+        return max(best, outcome_of(self.contest, self.decoder, table, slots), key=_fitness)
 
     def with_missed(self, best: Outcome, gangs: Sequence[int]) -> Outcome:
         """Those searched for that the decoder has found no seats for, among the others' seats."""
         missed = [position for position in gangs if position not in best.placed and self.contest.gangs[position].needs_search]
         if not missed or self.contest.problem.devices is not None:
             return best
-        table, seats = self.decoder.start.copy(), list(best.minima)
-        for position, found in seats:
+        table, slots = self.decoder.start.copy(), list(best.minima)
+        for position, found in slots:
             self.decoder.take(table, self.contest.gangs[position], found)
         for position in missed[:_MOST_MISSED]:
             gang = self.contest.gangs[position]
             if (more := self._searched(table, gang)) is not None:
                 self.decoder.take(table, gang, more)
-                seats.append((position, more))
-        return outcome_of(self.contest, self.decoder, table, seats) if len(seats) > len(best.minima) else best
+                slots.append((position, more))
+        return outcome_of(self.contest, self.decoder, table, slots) if len(slots) > len(best.minima) else best
 
-    def joint(self, best: Outcome, first: Outcome, lineup: Lineup) -> Joint:
+    def joint(self, best: Outcome, first: Outcome, permutations: PermutationSearch) -> Joint:
         """The plans of an outcome, the seats of larger gangs searched for once more."""
         gangs = self.contest.gangs
-        seats: dict[int, Seats] = {}
-        for position, found in best.seats:
-            seats[position] = _together(seats[position], found) if position in seats else found
+        slots: dict[int, Slots] = {}
+        for position, found in best.slots:
+            slots[position] = _together(slots[position], found) if position in slots else found
         plans: list[Plan | None] = [None] * len(gangs)
         work, most = 0, min(_WORK, self.settings.effort // _MICROSECONDS or _WORK)
-        purse = _Purse(self.settings.effort or np.inf)
+        purse = _EffortBudget(self.settings.effort or np.inf)
         scale = Scale.of(self.contest.problem)
-        for position in sorted(seats):
-            gang, found = gangs[position], seats[position]
+        for position in sorted(slots):
+            gang, found = gangs[position], slots[position]
             if gang.is_single:
                 plan = self._single(gang, found, scale)
             else:
                 work += _EACH + len(gang.roles) * len(self.contest.problem.nodes)
-                plan, seats[position] = self._polished(best.table, gang, found, purse, use_genetic=work <= most)
-            plans[position] = _of_joint(plan, lineup.generations)
+                plan, slots[position] = self._polished(best.table, gang, found, purse, use_genetic=work <= most)
+            plans[position] = _of_joint(plan, permutations.generations)
         return Joint(
             plans=tuple(plans),
             taken=tuple(position for position, _ in best.minima),
-            overtaken=tuple(position for position in lineup.gangs if position in first.placed and position not in seats),
+            overtaken=tuple(position for position in permutations.gangs if position in first.placed and position not in slots),
             gpus=(first.worth[0], best.worth[0]),
-            orders=len(lineup.tried),
-            generations=lineup.generations,
+            orders=len(permutations.tried),
+            generations=permutations.generations,
         )
 
-    def _single(self, gang: Contender, seats: Seats, scale: Scale) -> Plan:
+    def _single(self, gang: Contender, slots: Slots, scale: Scale) -> Plan:
         ((uid,),) = gang.pods
         problem = self.contest.problems[gang.objective]
-        score = scale.points(100.0 * (1.0 - seats.cost), 1)
+        score = scale.points(100.0 * (1.0 - slots.cost), 1)
         return Plan(
             feasible=True,
-            assignments=((uid, problem.nodes[int(seats.rows[0])]),),
+            assignments=((uid, problem.nodes[int(slots.rows[0])]),),
             unplaced=(),
             explanation=Explanation(problem.total_nodes, gang.minimum, 1, (RoleExplanation((uid,), 0, 1, ()),), None),
             search=_report(score, 1),
         )
 
-    def _polished(self, table: Table, gang: Contender, seats: Seats, purse: _Purse, *, use_genetic: bool) -> tuple[Plan, Seats]:
+    def _polished(self, table: Table, gang: Contender, slots: Slots, purse: _EffortBudget, *, use_genetic: bool) -> tuple[Plan, Slots]:
         """The plan of a gang among the others' seats, and the seats it takes now."""
         if self.contest.problem.devices is not None:
             # Seats on devices hold in the order they were taken only.
-            return _plan(alone(self.contest, gang, table.standing), gang, seats), seats
-        self.decoder.take(table, gang, Seats(seats.rows, -seats.taken))
+            return _plan(alone(self.contest, gang, table.standing), gang, slots), slots
+        self.decoder.take(table, gang, Slots(slots.rows, -slots.taken))
         problem = alone(self.contest, gang, table.standing)
         steps = STEPS if use_genetic else tuple(step for step in STEPS if step != EVOLUTION)
         plan = search(problem, self.settings.within(self.budget), gang.seed, steps=steps) if self._pays(purse, problem) else None
-        better = _seats_of(plan, gang, problem.nodes) if plan is not None and plan.feasible else None
+        better = _slots_of(plan, gang, problem.nodes) if plan is not None and plan.feasible else None
         # More members may be seated in other ways: of each role no fewer, or GPUs are idle that were to be at work.
-        if plan is not None and better is not None and (better.taken.sum(axis=1) >= seats.taken.sum(axis=1)).all():
-            joint = Step(_JOINT, int(seats.taken.sum()), _score(problem, _counts_of(problem, gang, seats)))
-            plan, seats = replace(plan, search=replace(plan.search, steps=(joint, *plan.search.steps))), better
+        if plan is not None and better is not None and (better.taken.sum(axis=1) >= slots.taken.sum(axis=1)).all():
+            joint = Step(_JOINT, int(slots.taken.sum()), _score(problem, _counts_of(problem, gang, slots)))
+            plan, slots = replace(plan, search=replace(plan.search, steps=(joint, *plan.search.steps))), better
         else:
-            plan = _plan(problem, gang, seats)
-        self.decoder.take(table, gang, seats)
-        return plan, seats
+            plan = _plan(problem, gang, slots)
+        self.decoder.take(table, gang, slots)
+        return plan, slots
 
 
-def _plan(problem: Problem, gang: Contender, seats: Seats) -> Plan:
+def _plan(problem: Problem, gang: Contender, slots: Slots) -> Plan:
     """Seats as a plan."""
-    counts = _counts_of(problem, gang, seats)
+    counts = _counts_of(problem, gang, slots)
     assignments, unplaced = by_pod(problem, counts)
     return Plan(
         feasible=True,
@@ -310,10 +310,10 @@ def _plan(problem: Problem, gang: Contender, seats: Seats) -> Plan:
     )
 
 
-def _counts_of(problem: Problem, gang: Contender, seats: Seats) -> Integers:
+def _counts_of(problem: Problem, gang: Contender, slots: Slots) -> Integers:
     """Return how many pods of each role sit on each node: int64[roles, nodes]."""
     counts = np.zeros((len(gang.roles), len(problem.nodes)), dtype=np.int64)
-    counts[:, seats.rows] = seats.taken
+    counts[:, slots.rows] = slots.taken
     return counts
 
 
@@ -337,7 +337,7 @@ def _of_joint(plan: Plan, generations: int) -> Plan:
     return replace(plan, search=replace(plan.search, generations=plan.search.generations + generations, steps=steps))
 
 
-def _seats_of(plan: Plan, gang: Contender, nodes: Sequence[str]) -> Seats:
+def _slots_of(plan: Plan, gang: Contender, nodes: Sequence[str]) -> Slots:
     """A plan as seats."""
     row_of = {name: row for row, name in enumerate(nodes)}
     own_of = {uid: own for own, pods in enumerate(gang.pods) for uid in pods}
@@ -347,15 +347,15 @@ def _seats_of(plan: Plan, gang: Contender, nodes: Sequence[str]) -> Seats:
     return _without_idle(np.arange(len(nodes)), taken)
 
 
-def _together(one: Seats, other: Seats) -> Seats:
+def _together(one: Slots, other: Slots) -> Slots:
     """All of the seats of a gang."""
     rows = np.union1d(one.rows, other.rows)
     taken = np.zeros((len(one.taken), len(rows)), dtype=np.int64)
     for part in (one, other):
         taken[:, np.searchsorted(rows, part.rows)] += part.taken
-    return Seats(rows, taken, one.cost)
+    return Slots(rows, taken, one.cost)
 
 
-def _without_idle(rows: Integers, taken: Integers) -> Seats:
+def _without_idle(rows: Integers, taken: Integers) -> Slots:
     is_used = taken.any(axis=0)
-    return Seats(rows[is_used], taken[:, is_used])
+    return Slots(rows[is_used], taken[:, is_used])

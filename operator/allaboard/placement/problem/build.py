@@ -19,15 +19,15 @@ from allaboard.model.packing import BEST_FIT, PACKING, Packing
 from allaboard.model.reasons import Counted, Kind, Reason
 from allaboard.model.rules import NO_RULES, Rules
 from allaboard.model.snapshot import Snapshot
-from allaboard.placement.problem.bonds import bonds_of, bound, roles_of, without_label
 from allaboard.placement.problem.fragmentation import fragmentation_of
 from allaboard.placement.problem.objectives import Weights, scoring_of, weights_of
 from allaboard.placement.problem.problem import Candidate, Problem, Role, capacity_refusals, numbered
+from allaboard.placement.problem.rule_arrays import bound, roles_of, rule_arrays_of, without_label
 from allaboard.placement.rules.attachments import attachment_columns
-from allaboard.placement.rules.devices import GPU, WHOLE, counts_devices, parts_on, seats_on_devices, whole_devices
+from allaboard.placement.rules.capacity import slots_for
+from allaboard.placement.rules.devices import GPU, WHOLE, counts_devices, parts_on, slots_on_devices, whole_devices
 from allaboard.placement.rules.filters import NodeFilters, Usable
 from allaboard.placement.rules.ports import free_ports, port_columns, port_demand
-from allaboard.placement.rules.room import seats_for
 
 # Nobody can ask for more than this and be placed; it keeps products of demands and counts inside 64 bits.
 _LARGEST_DEMAND = 2**62
@@ -83,15 +83,15 @@ def build_problem(
         demand = np.concatenate([demand, attachments.demand], axis=1)
     usable = [filters.usable(spec, snapshot.nodes, snapshot.gpus) for spec in specs]
     admits = np.array([each.admitted for each in usable], dtype=np.bool_).reshape(len(specs), len(snapshot.nodes))
-    bonds = bonds_of(rules, [uids[0] for _, uids in members], lambda label: filters.domains(label, snapshot.nodes, -1))
-    unlabelled = without_label(bonds, admits)
-    seats = np.stack([seats_for(row, free, admits[role]) for role, row in enumerate(demand)]) if specs else admits.astype(np.int64)
+    rule_arrays = rule_arrays_of(rules, [uids[0] for _, uids in members], lambda label: filters.domains(label, snapshot.nodes, -1))
+    unlabelled = without_label(rule_arrays, admits)
+    slots = np.stack([slots_for(row, free, admits[role]) for role, row in enumerate(demand)]) if specs else admits.astype(np.int64)
     of_parts: dict[int, Integers] = {}
     if devices is not None:
-        of_parts = {role: seats_on_devices(devices, shares[role]) for role in np.flatnonzero(shares.any(axis=1)).tolist()}
+        of_parts = {role: slots_on_devices(devices, shares[role]) for role in np.flatnonzero(shares.any(axis=1)).tolist()}
         for role, on_devices in of_parts.items():
-            seats[role] = np.minimum(seats[role], on_devices)
-    is_kept = seats.any(axis=0)
+            slots[role] = np.minimum(slots[role], on_devices)
+    is_kept = slots.any(axis=0)
     rows = np.flatnonzero(is_kept)
     weights = weights_of(objective, packing)
     columns = (
@@ -131,7 +131,7 @@ def build_problem(
         free=free.take(rows, axis=1),
         taken=_taken(snapshot, columns, rows),
         admits=admits.take(rows, axis=1),
-        seats=seats.take(rows, axis=1),
+        slots=slots.take(rows, axis=1),
         devices=None if devices is None else devices[rows],
         shares=shares if devices is None else shares.take(rows, axis=1),
         weights=weights,
@@ -140,7 +140,7 @@ def build_problem(
         fragmentation=fragmentation_of(specs, snapshot, rows, filters) if weights.fragmentation or weights.worth else None,
         domains=numbered(filters.domains(topology, snapshot.nodes)[rows]) if topology else None,
     )
-    return bound(problem, bonds.on(rows))
+    return bound(problem, rule_arrays.on(rows))
 
 
 def _merged(*reasons: Counted) -> Counted:

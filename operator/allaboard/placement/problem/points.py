@@ -30,7 +30,7 @@ class Scale:
         weights = problem.weights
         worst = weights.packing + weights.spreading + (weights.domains if problem.domains is not None else 0.0)
         if problem.dislike is not None:
-            worst += float(problem.dislike.max(initial=0.0, where=problem.seats > 0))
+            worst += float(problem.dislike.max(initial=0.0, where=problem.slots > 0))
         if (found := problem.fragmentation) is not None:
             gpus = found.gpus_free if found.devices is None else found.devices.sum(axis=1) / WHOLE
             worst += (weights.fragmentation + weights.worth) * float(np.max(gpus, initial=0.0))

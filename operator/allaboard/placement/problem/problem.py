@@ -17,7 +17,7 @@ from allaboard.model.reasons import Counted, Kind, Reason
 from allaboard.model.requests import Requests
 from allaboard.placement.problem.fragmentation import Fragmentation
 from allaboard.placement.problem.objectives import Scoring, Weights
-from allaboard.placement.rules.devices import GPU, seated, seats_on_devices
+from allaboard.placement.rules.devices import GPU, seated, slots_on_devices
 
 
 class Candidate(Protocol):
@@ -63,7 +63,7 @@ class Problem:
     volumes that nodes can attach. ``reasons`` are told where a node has too little of a column.
     ``count``: int64[roles], pods of each. ``demand``: int64[roles, columns], of one pod. ``free``: int64[columns, nodes], never
     negative. ``taken``: int64[columns, nodes], what others have of each resource there; no search looks at it, so it tells no nodes apart.
-    ``admits``: bool[roles, nodes], the filters that don't depend on what is free. ``seats``: int64[roles, nodes], pods of
+    ``admits``: bool[roles, nodes], the filters that don't depend on what is free. ``slots``: int64[roles, nodes], pods of
     one role that a node could take alone.
     Where a role asks for a part of a GPU, ``devices``: int64[nodes, devices] are the thousandths that are free, and ``shares``:
     int64[roles, nodes] what one pod asks of a device there; without nodes where nobody does. The columns then allow more than the devices
@@ -85,7 +85,7 @@ class Problem:
     free: Integers
     taken: Integers
     admits: Mask
-    seats: Integers
+    slots: Integers
     devices: Integers | None
     shares: Integers
     weights: Weights
@@ -120,7 +120,7 @@ class Problem:
                 elsewhere = int(np.count_nonzero(self.admits[role] & ~here))
                 outside[role] = ((Reason(Kind.TOPOLOGY), elsewhere),) if elsewhere else ()
                 admits[role] &= here
-        return replace(self, admits=admits, seats=np.where(admits, self.seats, 0), outside=tuple(outside), together=())
+        return replace(self, admits=admits, slots=np.where(admits, self.slots, 0), outside=tuple(outside), together=())
 
     @property
     def of_nodes(self) -> tuple[Integers | Floats, ...]:
@@ -134,7 +134,7 @@ class Problem:
         optional = (self.domains, *shared)
         return (
             self.free,
-            self.seats,
+            self.slots,
             *self.scoring.of_nodes,
             *(self.fragmentation.of_nodes if self.fragmentation else ()),
             *(group.domains for group in self.together),
@@ -151,7 +151,7 @@ class Problem:
             free=self.free.take(rows, axis=1),
             taken=self.taken.take(rows, axis=1),
             admits=self.admits.take(rows, axis=1),
-            seats=self.seats.take(rows, axis=1),
+            slots=self.slots.take(rows, axis=1),
             shares=self.shares if self.devices is None else self.shares.take(rows, axis=1),
             devices=None if self.devices is None else self.devices[rows],
             scoring=self.scoring.restricted_to(rows),
@@ -168,9 +168,9 @@ class Problem:
         shared = np.flatnonzero(self.shares.any(axis=1))
         whole = counts.T @ self.demand[:, self.columns.index(GPU)] if GPU in self.columns else np.zeros(len(self.nodes), dtype=np.int64)
         left, _ = seated(self.devices, whole, counts[shared].T, self.shares[shared].T)
-        seats = np.full(counts.shape, np.iinfo(np.int64).max)
-        seats[shared] = seats_on_devices(left, self.shares[shared])
-        return seats
+        slots = np.full(counts.shape, np.iinfo(np.int64).max)
+        slots[shared] = slots_on_devices(left, self.shares[shared])
+        return slots
 
     def trimmed(self, counts: Integers) -> Integers:
         """``counts``: int64[plans, roles, nodes] without the pods that no single device takes although all together could."""

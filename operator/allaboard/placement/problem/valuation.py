@@ -17,7 +17,7 @@ _TURNS = 8  # of a role on a node that are looked at one by one by a profile of 
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Worth:
+class ObjectiveValue:
     """How good a placement is, compared field by field: members that lack, surplus left out, and the score, negated."""
 
     missing: int
@@ -62,14 +62,14 @@ class Valuation:
         scores: Floats = 100.0 * (1.0 - mean)
         return scores
 
-    def worths(self, counts: Integers) -> list[Worth]:
+    def worths(self, counts: Integers) -> list[ObjectiveValue]:
         """Of plans, int64[plans, roles, nodes]; the least is the best."""
         placed = counts.sum(axis=2)
         missing = np.maximum(self._problem.lacking(placed), 0)
         surplus = self._problem.total - placed.sum(axis=1) - missing
-        return [Worth(*each) for each in zip(missing.tolist(), surplus.tolist(), (-self.scores(counts)).tolist(), strict=True)]
+        return [ObjectiveValue(*each) for each in zip(missing.tolist(), surplus.tolist(), (-self.scores(counts)).tolist(), strict=True)]
 
-    def worth(self, counts: Integers) -> Worth:
+    def worth(self, counts: Integers) -> ObjectiveValue:
         """Of one plan, int64[roles, nodes]."""
         return self.worths(counts[None])[0]
 

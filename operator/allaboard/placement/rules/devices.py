@@ -42,10 +42,10 @@ def counts_devices(snapshot: Snapshot) -> Mask:
     return np.isin(snapshot.sharing.driver, of_gpu)
 
 
-def seats_on_devices(devices: Integers, parts: Integers) -> Integers:
+def slots_on_devices(devices: Integers, parts: Integers) -> Integers:
     """Pods that ask for ``parts``: int64[...] thousandths of a device which ``devices``: int64[..., devices] take: int64[...]."""
-    seats: Integers = (devices // parts[..., None]).sum(axis=-1)
-    return seats
+    slots: Integers = (devices // parts[..., None]).sum(axis=-1)
+    return slots
 
 
 def whole_devices(devices: Integers) -> Integers:

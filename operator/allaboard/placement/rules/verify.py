@@ -83,8 +83,8 @@ def verify(assignments: Mapping[str, str], pods: Sequence[Pod], snapshot: Snapsh
         asked = [(specs[kind], pods) for kind, pods in counted.items()]
         violations.extend(_overloads(node_name, asked, row, snapshot))
         violations.extend(_device_violations(node_name, members, row, snapshot))
-    seats = {uid: snapshot.nodes[rows[name]] for uid, name in assignments.items() if name in rows}
-    violations.extend(Violation(Wrong.BROKEN, reason=reason) for reason in rules.broken(seats))
+    slots = {uid: snapshot.nodes[rows[name]] for uid, name in assignments.items() if name in rows}
+    violations.extend(Violation(Wrong.BROKEN, reason=reason) for reason in rules.broken(slots))
     return tuple(violations)
 
 
@@ -150,7 +150,7 @@ def _overloads(node_name: str, asked: Sequence[tuple[SchedulingSpec, int]], row:
 def _device_violations(node_name: str, members: Sequence[Pod], row: int, snapshot: Snapshot) -> Iterator[Violation]:
     """Who asks for a part of a GPU sits on one device; who asks for whole ones takes devices that are free altogether."""
     asked = _asked_of_devices(members, snapshot.nodes[row], snapshot)
-    if asked and snapshot.devices is not None and _seats_on_devices(asked, row, snapshot) is None:
+    if asked and snapshot.devices is not None and _slots_on_devices(asked, row, snapshot) is None:
         parts = [part for _, parts in asked for part in parts]
         free = sum(max(0, each) for each in snapshot.devices[row].tolist())
         yield Violation(Wrong.DEVICES, node=node_name, pods=len(asked), requested=sum(parts), free=free)
@@ -174,7 +174,7 @@ def chosen_devices(assignments: Mapping[str, str], pods: Sequence[Pod], snapshot
         asked = _asked_of_devices(members, node, snapshot)
         if node.shared is None or not asked:
             continue
-        for (pod, _), places in zip(asked, _seats_on_devices(asked, rows[node_name], snapshot) or (), strict=False):
+        for (pod, _), places in zip(asked, _slots_on_devices(asked, rows[node_name], snapshot) or (), strict=False):
             chosen[pod.uid] = tuple(node.shared.devices[place].uuid for place in places)
     return chosen
 
@@ -201,7 +201,7 @@ def _asked_of_devices(members: Sequence[Pod], node: Node, snapshot: Snapshot) ->
     return found
 
 
-def _seats_on_devices(asked: _Asked, row: int, snapshot: Snapshot) -> list[tuple[int, ...]] | None:
+def _slots_on_devices(asked: _Asked, row: int, snapshot: Snapshot) -> list[tuple[int, ...]] | None:
     """The places of the devices that each is given; ``None`` where they don't all fit."""
     if snapshot.devices is None:
         return None

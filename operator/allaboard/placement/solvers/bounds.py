@@ -12,7 +12,7 @@ import numpy as np
 from allaboard.model.arrays import Floats
 from allaboard.placement.problem.plan import Shortage
 from allaboard.placement.problem.problem import Problem
-from allaboard.placement.rules.room import fill
+from allaboard.placement.rules.capacity import fill
 
 # Above this many seats the spread bound takes the best one for all of them.
 _TABLE_LIMIT = 200_000
@@ -36,13 +36,13 @@ def bounds_of(problem: Problem) -> Bounds:
     """The exact checks before any search."""
     if problem.total == 1 and problem.minimum <= 1 and problem.nodes:
         return Bounds((1,), 1, None)  # a node that can't take the pod is no part of the problem
-    most = tuple(min(int(count), int(seats)) for count, seats in zip(problem.count, problem.seats.sum(axis=1), strict=True))
+    most = tuple(min(int(count), int(slots)) for count, slots in zip(problem.count, problem.slots.sum(axis=1), strict=True))
     placeable = sum(most)
     for column in range(len(problem.columns)):
         placeable = min(placeable, _fits_in_total(problem, most, column), _fits_node_by_node(problem, most, column))
     for roles in _exclusive(problem):
         others = sum(most) - sum(most[role] for role in roles)
-        placeable = min(placeable, others + int(np.minimum(problem.seats[roles], problem.count[roles, None]).max(axis=0).sum()))
+        placeable = min(placeable, others + int(np.minimum(problem.slots[roles], problem.count[roles, None]).max(axis=0).sum()))
     return Bounds(most, placeable, _worst_shortage(problem))
 
 
@@ -85,7 +85,7 @@ def _ascending(problem: Problem, column: int) -> list[int]:
 def _usable(problem: Problem, column: int) -> int:
     """What is free of one column on the nodes where a role that asks for it fits."""
     wants = problem.demand[:, column] > 0
-    nodes = (problem.seats[wants] > 0).any(axis=0)
+    nodes = (problem.slots[wants] > 0).any(axis=0)
     return sum(problem.free[column, nodes].tolist())
 
 
@@ -109,9 +109,9 @@ def _fits_node_by_node(problem: Problem, most: tuple[int, ...], column: int) -> 
         if demand == 0:
             placed += most[role]
             continue
-        seats = np.minimum(np.minimum(problem.seats[role], free // demand), most[role])
-        free -= seats * demand
-        placed += int(seats.sum())
+        slots = np.minimum(np.minimum(problem.slots[role], free // demand), most[role])
+        free -= slots * demand
+        placed += int(slots.sum())
     return placed
 
 
@@ -142,15 +142,15 @@ def _fullest(problem: Problem) -> float:
     if not scoring.packing.is_plain:
         return problem.total * scoring.packing.best
     # A node takes no more of a role than its seats, nor more than there are pods.
-    seats = np.minimum(problem.seats, problem.count[:, None])
-    load = np.einsum("rn,rsn->sn", seats, scoring.step)
+    slots = np.minimum(problem.slots, problem.count[:, None])
+    load = np.einsum("rn,rsn->sn", slots, scoring.step)
 
     def reached(utilization: Floats) -> float:
         best = (scoring.weight * np.minimum(utilization, 1.0)).sum(axis=1)
         total = 0.0
         for role, count in enumerate(problem.count.tolist()):
             order = np.argsort(-best[role], kind="stable")
-            total += float((fill(seats[role], count, order) * best[role]).sum())
+            total += float((fill(slots[role], count, order) * best[role]).sum())
         return total
 
     if not all(dict(role.requests).get(resource) for role in problem.roles for resource in ("cpu", "memory")):
@@ -172,7 +172,7 @@ def _emptiest(problem: Problem) -> float:
     scoring = problem.scoring
     total = 0.0
     for role, count in enumerate(problem.count.tolist()):
-        room = np.minimum(problem.seats[role], count)
+        room = np.minimum(problem.slots[role], count)
         if not room.any():
             continue
         full = (scoring.used + room * scoring.step[role] > 1.0).any(axis=0)
@@ -182,7 +182,7 @@ def _emptiest(problem: Problem) -> float:
         if depth * len(first) > _TABLE_LIMIT:
             total += float(first[room > 0].min()) * count
             continue
-        seats = np.arange(depth)[:, None]
-        additions = (first + growth * seats)[seats < room]
+        slots = np.arange(depth)[:, None]
+        additions = (first + growth * slots)[slots < room]
         total += float(np.sort(additions)[:count].sum())
     return total

@@ -19,7 +19,7 @@ _PER_POD = 3
 
 def needed_rows(problem: Problem) -> Integers:
     """Ascending positions of nodes of which the others are copies, or worse than copies, or have no seat for anybody."""
-    has_seats = np.asarray(problem.seats.any(axis=0))
+    has_seats = np.asarray(problem.slots.any(axis=0))
     if len(has_seats) <= problem.total or not has_seats.any():
         return np.arange(len(has_seats))
     table = np.concatenate([np.ascontiguousarray(values).view(np.uint64).reshape(-1, len(has_seats)) for values in problem.but_for_dislike])
@@ -69,10 +69,10 @@ def _limit(problem: Problem, placed: int) -> int:
 
 def _orders(problem: Problem, others: list[Integers]) -> list[Integers]:
     used = problem.scoring.used.mean(axis=0)
-    seats = problem.seats
+    slots = problem.slots
     orders = [np.argsort(-used, kind="stable"), np.argsort(used, kind="stable")]
-    for role in range(min(len(seats), 8)):
-        possible = np.where(seats[role] > 0, seats[role], np.iinfo(np.int64).max)
-        orders += [np.argsort(-seats[role], kind="stable"), np.argsort(possible, kind="stable")]
+    for role in range(min(len(slots), 8)):
+        possible = np.where(slots[role] > 0, slots[role], np.iinfo(np.int64).max)
+        orders += [np.argsort(-slots[role], kind="stable"), np.argsort(possible, kind="stable")]
     orders += [np.argsort(-counts.sum(axis=0), kind="stable") for counts in others]
     return orders

@@ -25,12 +25,12 @@ def in_best_domains(problem: Problem, counts: Integers | None, budget: Budget) -
     """
     is_known = counts is not None
     if counts is None:
-        counts = np.zeros_like(problem.seats)
+        counts = np.zeros_like(problem.slots)
     chosen = [_domain_of(group, counts) for group in problem.together]
     best = problem.confined(chosen)
     least = Valuation(best).worth(counts)
     rules = ("spread", "thrifty") if problem.weights.spreading else ("thrifty",)
-    most = min(_MOST, max(2, _CELLS // max(1, problem.seats.size * len(problem.together) * len(rules))))
+    most = min(_MOST, max(2, _CELLS // max(1, problem.slots.size * len(problem.together) * len(rules))))
     for position, group in enumerate(problem.together):
         if budget.is_over:
             if not is_known:
@@ -39,9 +39,9 @@ def in_best_domains(problem: Problem, counts: Integers | None, budget: Budget) -
         for domain in _promising(problem, group)[:most]:
             trial = problem.confined([*chosen[:position], domain, *chosen[position + 1 :]])
             valuation = Valuation(trial)
-            for _, seats in greedy_seeds(trial, valuation, rules):
-                if (worth := valuation.worth(seats)) < least:
-                    best, least, counts, chosen[position] = trial, worth, seats, domain
+            for _, slots in greedy_seeds(trial, valuation, rules):
+                if (worth := valuation.worth(slots)) < least:
+                    best, least, counts, chosen[position] = trial, worth, slots, domain
     return best, counts if is_known else None
 
 
@@ -50,15 +50,15 @@ def _roomiest(problem: Problem, groups: Sequence[Together]) -> list[int]:
     taken: Counter[int] = Counter()
     found = []
     for group in groups:
-        known, _, room = room_in_domains(problem, group)
-        left = {domain: seats - taken[domain] for domain, seats in zip(known.tolist(), room.tolist(), strict=True) if domain >= 0}
+        known, _, room = capacity_in_domains(problem, group)
+        left = {domain: slots - taken[domain] for domain, slots in zip(known.tolist(), room.tolist(), strict=True) if domain >= 0}
         domain = max(left, key=left.__getitem__, default=NOWHERE)
         taken[domain] += int(problem.count[list(group.roles)].sum())
         found.append(domain)
     return found
 
 
-def room_in_domains(problem: Problem, group: Together) -> tuple[Integers, Integers, Integers]:
+def capacity_in_domains(problem: Problem, group: Together) -> tuple[Integers, Integers, Integers]:
     """The domains of a group: int64[domains]; which of these each node is in: int64[nodes]; and how many of the group each seats.
 
     The last, int64[domains], counts each role as if it were alone.
@@ -67,8 +67,8 @@ def room_in_domains(problem: Problem, group: Together) -> tuple[Integers, Intege
     place = place.ravel()
     room = np.zeros(len(known), dtype=np.int64)
     for role in group.roles:
-        seats = np.bincount(place, weights=np.minimum(problem.seats[role], problem.count[role]), minlength=len(known))
-        room += np.minimum(seats.astype(np.int64), problem.count[role])
+        slots = np.bincount(place, weights=np.minimum(problem.slots[role], problem.count[role]), minlength=len(known))
+        room += np.minimum(slots.astype(np.int64), problem.count[role])
     return known, place, room
 
 
@@ -79,13 +79,13 @@ def _domain_of(group: Together, counts: Integers) -> int:
 
 def _promising(problem: Problem, group: Together) -> list[int]:
     """The domains that seat most of the group when its roles are alone, and of those first where single pods cost least."""
-    known, place, room = room_in_domains(problem, group)
+    known, place, room = capacity_in_domains(problem, group)
     costs = np.zeros(len(known))
     everywhere, valuation = np.arange(len(place)), Valuation(problem)
     for role in group.roles:
         alone = valuation.node_costs(everywhere, one_each(len(problem.roles), role, everywhere))
         least = np.full(len(known), np.inf)
-        np.minimum.at(least, place, np.where(problem.seats[role] > 0, alone, np.inf))
+        np.minimum.at(least, place, np.where(problem.slots[role] > 0, alone, np.inf))
         costs += least
     order = np.lexsort((costs, -room))
     return [int(known[row]) for row in order if known[row] >= 0 and room[row] > 0]

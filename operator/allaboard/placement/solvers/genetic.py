@@ -22,11 +22,11 @@ from deap import base, creator, tools
 from allaboard.model.arrays import Floats, Integers
 from allaboard.placement.problem.problem import Problem
 from allaboard.placement.problem.valuation import Valuation
-from allaboard.placement.rules.room import seats_for
+from allaboard.placement.rules.capacity import slots_for
 from allaboard.placement.solvers.budget import Budget, Clock, no_clock
-from allaboard.placement.solvers.insertion import with_more_seated
-from allaboard.placement.solvers.orders import FEW_ROLES, NodeOrders
-from allaboard.placement.solvers.polish import polished
+from allaboard.placement.solvers.ejection_chains import assign_more
+from allaboard.placement.solvers.local_search import search_locally
+from allaboard.placement.solvers.repair_orders import FEW_ROLES, RepairOrders
 
 creator.create("GangFitness", base.Fitness, weights=(-1.0, -1.0, 1.0))
 
@@ -165,7 +165,7 @@ class _Search:
         self._valuation = Valuation(problem)
         most = math.factorial(min(self._roles, _ROLE_ORDERS))
         self._role_orders = max(1, min(_ROLE_ORDERS, most, settings.population_size, _ROLE_ORDERS * FEW_ROLES // max(1, self._roles)))
-        self._orders = NodeOrders(problem, self._valuation, rng)
+        self._orders = RepairOrders(problem, self._valuation, rng)
         # Where nodes cost together what they don't cost alone, small steps lead nowhere near the best.
         self._is_rugged = problem.devices is not None or (problem.domains is not None and bool(problem.weights.domains))
         self._toolbox = base.Toolbox()
@@ -244,7 +244,7 @@ class _Search:
             if limits.is_over():
                 break
             one.is_polished = True
-            plans.append(polished(self._problem, self._valuation, with_more_seated(self._problem, one.counts), _STEPS))
+            plans.append(search_locally(self._problem, self._valuation, assign_more(self._problem, one.counts), _STEPS))
         return self._individuals(np.stack(plans)) if plans else []
 
     def _crossed(self, mothers: Integers, fathers: Integers) -> Integers:
@@ -298,7 +298,7 @@ class _Search:
             for role in role_order:
                 who = np.flatnonzero(lacking[:, role])
                 if len(who):
-                    taken = self._seats(left[:, who], lacking[who, role], orders[who, role], role, share[who])
+                    taken = self._slots(left[:, who], lacking[who, role], orders[who, role], role, share[who])
                     plans[who, role] += taken
                     lacking[who, role] -= taken.sum(axis=1)
                     for column in np.flatnonzero(problem.demand[role]).tolist():
@@ -313,9 +313,9 @@ class _Search:
             left[column] -= plans[:, role] * problem.demand[role, column]
         return left
 
-    def _seats(self, left: Integers, wanted: Integers, orders: Integers, role: int, share: Floats) -> Integers:
+    def _slots(self, left: Integers, wanted: Integers, orders: Integers, role: int, share: Floats) -> Integers:
         """Seats for ``wanted`` pods of ``role``, of each node at most ``share`` of its room, and at least one seat of that."""
-        room = seats_for(self._problem.demand[role], left, self._problem.admits[role])
+        room = slots_for(self._problem.demand[role], left, self._problem.admits[role])
         np.minimum(room, wanted[:, None], out=room)
         if (share < 1.0).any():
             room = np.ceil(room * share[:, None]).astype(np.int64)

@@ -18,7 +18,7 @@ from allaboard.model.arrays import Floats, Integers
 from allaboard.placement.problem.objectives import fullness_with_one
 from allaboard.placement.problem.problem import Problem
 from allaboard.placement.problem.valuation import Valuation
-from allaboard.placement.rules.room import fill, seats_for
+from allaboard.placement.rules.capacity import fill, slots_for
 
 Seed = tuple[str, Integers]
 
@@ -76,7 +76,7 @@ def _role_orders(problem: Problem) -> dict[str, tuple[int, ...]]:
 
 def scarce_first(problem: Problem, roles: Integers) -> tuple[int, ...]:
     """Positions in ``roles``: int64[k]. Few seats for its pods make a role scarce, be it by size or by constraint; then size counts."""
-    room = problem.seats[roles].sum(axis=1).tolist()
+    room = problem.slots[roles].sum(axis=1).tolist()
     size = (problem.demand[roles] / np.maximum(problem.free.sum(axis=1, dtype=np.float64), 1.0)).max(axis=1, initial=0.0).tolist()
     return tuple(sorted(range(len(roles)), key=lambda own: (room[own], -size[own])))
 
@@ -89,7 +89,7 @@ def _place(problem: Problem, valuation: Valuation, order: tuple[int, ...], rule:
     for role in order:
         wanted = int(problem.count[role])
         demand = problem.demand[role]
-        room = np.minimum(seats_for(demand, cluster.free, problem.admits[role]), wanted)
+        room = np.minimum(slots_for(demand, cluster.free, problem.admits[role]), wanted)
         counts[role] = rule(problem, role, cluster, room, wanted)
         if problem.devices is not None:
             # Whom no single device takes isn't seated, be it of this role or of one before.
@@ -183,21 +183,21 @@ def _level(room: Integers, wanted: int, first: Floats, loss: Floats, cluster: _C
     low, high = float((first - step * (room - 1))[has_room].min()), float(first[has_room].max())
 
     def seats_worth(value: float) -> Integers:
-        seats: Floats = np.clip(np.floor((first - value) / step) + 1, 0, room)
-        return seats.astype(np.int64)
+        slots: Floats = np.clip(np.floor((first - value) / step) + 1, 0, room)
+        return slots.astype(np.int64)
 
     # What the last seat is worth lies between the two, each of which is what some seat is worth.
     for _ in range(_BISECTIONS):
         if high - low <= _margin(high):
             break
-        seats = seats_worth((low + high) / 2)
-        number = int(seats.sum())
+        slots = seats_worth((low + high) / 2)
+        number = int(slots.sum())
         if number == wanted:
-            return seats
+            return slots
         if number > wanted:
-            low = float((first - step * (seats - 1))[seats > 0].min())
+            low = float((first - step * (slots - 1))[slots > 0].min())
         else:
-            high = float((first - step * seats)[seats < room].max())
+            high = float((first - step * slots)[slots < room].max())
     certain = seats_worth(high + _margin(high))
     spare = np.maximum(seats_worth(low - _margin(low)) - certain, 0)
     return certain + fill(spare, wanted - int(certain.sum()), best_first(np.zeros(len(room)), cluster.used))

@@ -45,17 +45,17 @@ def best_of_one_role(problem: Problem, valuation: Valuation) -> Integers | None:
 
     ``None`` when the problem, of those that are accepted, is too large.
     """
-    seats = np.minimum(problem.seats[0], problem.count[0])
-    pods = int(min(problem.count[0], seats.sum()))
-    if int(seats.sum()) > _MOST_COSTS or len(seats) * (int(seats.max(initial=0)) + 1) > _MOST_CELLS:
+    slots = np.minimum(problem.slots[0], problem.count[0])
+    pods = int(min(problem.count[0], slots.sum()))
+    if int(slots.sum()) > _MOST_COSTS or len(slots) * (int(slots.max(initial=0)) + 1) > _MOST_CELLS:
         return None
     # The fullest first, so that ties go to nodes that are in use.
     order = np.argsort(-problem.scoring.used.sum(axis=0).round(9), kind="stable")
-    kinds, first, kind_of = np.unique(_costs(valuation, seats)[order], axis=0, return_index=True, return_inverse=True)
+    kinds, first, kind_of = np.unique(_costs(valuation, slots)[order], axis=0, return_index=True, return_inverse=True)
     members = [order[kind_of.ravel() == kind] for kind in range(len(kinds))]
     kept = _undominated(kinds, np.array([len(rows) for rows in members]), pods)
     kinds, first, members = kinds[kept], first[kept], [members[kind] for kind in kept.tolist()]
-    steps = sum(_steps(len(rows), int(seats[rows[0]]), pods) for rows in members)
+    steps = sum(_steps(len(rows), int(slots[rows[0]]), pods) for rows in members)
     if steps > _MOST_STEPS or steps * pods > _MOST_WORK:
         return None
     counts = np.zeros((1, len(problem.nodes)), dtype=np.int64)
@@ -73,12 +73,12 @@ def best_of_one_role(problem: Problem, valuation: Valuation) -> Integers | None:
     return counts
 
 
-def _costs(valuation: Valuation, seats: Integers) -> Floats:
+def _costs(valuation: Valuation, slots: Integers) -> Floats:
     """float64[nodes, most + 1]: what each node costs with so many pods."""
-    most = int(seats.max(initial=0))
-    costs = np.full((len(seats), most + 1), np.inf)
+    most = int(slots.max(initial=0))
+    costs = np.full((len(slots), most + 1), np.inf)
     costs[:, 0] = 0.0
-    rows, taken = np.nonzero(np.arange(1, most + 1) <= seats[:, None])
+    rows, taken = np.nonzero(np.arange(1, most + 1) <= slots[:, None])
     costs[rows, taken + 1] = valuation.node_costs(rows, taken[:, None] + 1)
     return costs.round(_DIGITS)
 
@@ -94,11 +94,11 @@ def _undominated(kinds: Floats, sizes: Integers, pods: int) -> Integers:
     return np.flatnonzero(sizes @ is_no_dearer - sizes < pods)  # two kinds are never equal
 
 
-def _steps(nodes: int, seats: int, pods: int) -> int:
+def _steps(nodes: int, slots: int, pods: int) -> int:
     """How many operations on whole arrays a class of equal nodes takes."""
-    total, together = min(nodes * seats, pods), 1
+    total, together = min(nodes * slots, pods), 1
     while together < min(nodes, pods):
-        total += 2 * min(together * seats, pods)
+        total += 2 * min(together * slots, pods)
         together *= 2
     return total
 

@@ -18,14 +18,14 @@ from allaboard.placement.solvers import one_role
 from allaboard.placement.solvers.bounds import bounds_of, score_bound
 from allaboard.placement.solvers.budget import Budget
 from allaboard.placement.solvers.candidates import needed_rows
-from allaboard.placement.solvers.course import Course
 from allaboard.placement.solvers.domains import in_best_domains
 from allaboard.placement.solvers.explain import explain
-from allaboard.placement.solvers.feasibility import Finding, ask
 from allaboard.placement.solvers.genetic import SearchSettings, Target
 from allaboard.placement.solvers.greedy import best_first, greedy_seeds
+from allaboard.placement.solvers.improve import STEPS, Improvement
+from allaboard.placement.solvers.milp import Finding, solve
 from allaboard.placement.solvers.one_role import best_of_one_role
-from allaboard.placement.solvers.pursuit import STEPS, Pursuit
+from allaboard.placement.solvers.progress import Progress
 
 
 def search(problem: Problem, settings: SearchSettings, seed: int, *, steps: Collection[str] = STEPS) -> Plan:
@@ -35,47 +35,47 @@ def search(problem: Problem, settings: SearchSettings, seed: int, *, steps: Coll
     bounds = bounds_of(problem)
     is_impossible = bounds.placeable < problem.minimum or bool(problem.lacking(np.array(bounds.most)) > 0)
     # 2. Choose domains for roles that must sit within one: the solver knows which will do. The rest is done inside the best of them.
-    finding, seats = None, None
+    finding, slots = None, None
     is_confined = bool(problem.together)
     if is_confined:
         if not is_impossible and settings.branches:
-            answer = ask(problem, settings.branches, problem.together, is_patient=True, budget=budget)
-            finding, seats = answer.finding, answer.counts
-        problem, seats = in_best_domains(problem, seats, budget)
+            answer = solve(problem, settings.branches, problem.together, is_patient=True, budget=budget)
+            finding, slots = answer.finding, answer.counts
+        problem, slots = in_best_domains(problem, slots, budget)
     # 3. Leave out what nobody can need. Do what a scheduler does that places one role after another; of interchangeable pods the best is
     # known.
     whole, rows = problem, needed_rows(problem)
-    if seats is not None:
-        rows = np.union1d(rows, np.flatnonzero(seats.any(axis=0)))
+    if slots is not None:
+        rows = np.union1d(rows, np.flatnonzero(slots.any(axis=0)))
     problem = whole.restricted_to(rows)
-    course = Course(problem, Valuation(problem))
-    if seats is not None:
-        course.add("solver", [("solver", seats[:, rows])])
-    best = _best_known(problem, course.valuation)
+    progress = Progress(problem, Valuation(problem))
+    if slots is not None:
+        progress.add("solver", [("solver", slots[:, rows])])
+    best = _best_known(problem, progress.valuation)
     if best is not None:
-        course.add("exact", [("exact", best)])
+        progress.add("exact", [("exact", best)])
     else:
-        course.add("greedy", greedy_seeds(problem, course.valuation, goes_on=lambda: not budget.is_over))
-    greedy = next(found for found in course.found if found.name != "solver")
+        progress.add("greedy", greedy_seeds(problem, progress.valuation, goes_on=lambda: not budget.is_over))
+    greedy = next(found for found in progress.found if found.name != "solver")
     # 4. Do better, unless there is nothing to find or to gain.
     stopped_by = "exact"
     if is_impossible:
         stopped_by = "bound" if problem.total_nodes else "no-nodes"
     elif finding is Finding.CANNOT_FIT:
         stopped_by = "proof"
-        course.add("solver", [])
+        progress.add("solver", [])
     elif best is None:
         target = Target(bounds.placeable, score_bound(problem))
         is_proof = finding is not Finding.NOT_FOUND  # what doesn't fit in the domains that greed chose may fit in others
-        stopped_by = Pursuit(course, settings, seed, target, budget, steps, is_proof=is_proof).run()
+        stopped_by = Improvement(progress, settings, seed, target, budget, steps, is_proof=is_proof).run()
     if is_confined and stopped_by in ("exact", "optimal"):
         stopped_by = "domain"
     # 5. Tell.
-    chosen = course.best
-    feasible = None if course.lacks else True
+    chosen = progress.best
+    feasible = None if progress.lacks else True
     if is_impossible or stopped_by == "proof":
         feasible = False
-    counts = np.zeros_like(whole.seats)
+    counts = np.zeros_like(whole.slots)
     counts[:, rows] = chosen.counts
     assignments, unplaced = by_pod(whole, counts)
     return Plan(
@@ -86,13 +86,13 @@ def search(problem: Problem, settings: SearchSettings, seed: int, *, steps: Coll
         search=SearchReport(
             seed_score=scale.points(greedy.worth.score, int(greedy.counts.sum())),
             score=scale.points(chosen.worth.score, len(assignments)),
-            generations=len(course.history),
+            generations=len(progress.history),
             stopped_by=stopped_by,
-            history=tuple((placed, scale.points(score, placed)) for placed, score in course.history),
+            history=tuple((placed, scale.points(score, placed)) for placed, score in progress.history),
             best_seed=greedy.name,
-            steps=tuple(replace(step, score=scale.points(step.score, step.placed)) for step in course.steps),
-            found_by=course.found_by,
-            wanted=settings.min_generations if stopped_by in ("effort", "time") and len(course.history) < settings.min_generations else 0,
+            steps=tuple(replace(step, score=scale.points(step.score, step.placed)) for step in progress.steps),
+            found_by=progress.found_by,
+            wanted=settings.min_generations if stopped_by in ("effort", "time") and len(progress.history) < settings.min_generations else 0,
         ),
     )
 
@@ -113,7 +113,7 @@ def _best_known(problem: Problem, valuation: Valuation) -> Integers | None:
 def _only_pod(problem: Problem, valuation: Valuation) -> Integers:
     """One pod: look at every node. Ties go to the fuller node, then by name."""
     counts = np.zeros((1, len(problem.nodes)), dtype=np.int64)
-    rows = np.flatnonzero(problem.seats[0])
+    rows = np.flatnonzero(problem.slots[0])
     if len(rows):
         costs = valuation.node_costs(rows, one_each(1, 0, rows))
         counts[0, rows[best_first(-costs, problem.scoring.used[:, rows])[0]]] = 1
@@ -124,8 +124,8 @@ def by_pod(problem: Problem, counts: Integers) -> tuple[tuple[tuple[str, str], .
     """Pods of a role take its seats in the order given, nodes by name."""
     assignments: list[tuple[str, str]] = []
     unplaced: list[str] = []
-    for role, seats in zip(problem.roles, counts, strict=True):
-        rows = np.repeat(np.arange(len(problem.nodes)), seats).tolist()
+    for role, slots in zip(problem.roles, counts, strict=True):
+        rows = np.repeat(np.arange(len(problem.nodes)), slots).tolist()
         assignments += [(uid, problem.nodes[row]) for uid, row in zip(role.pods, rows, strict=False)]
         unplaced += role.pods[len(rows) :]
     return tuple(assignments), tuple(unplaced)

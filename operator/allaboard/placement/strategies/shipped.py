@@ -14,14 +14,14 @@ from allaboard.model.gpus import is_gpu
 from allaboard.placement.problem.plan import Explanation, Plan
 from allaboard.placement.problem.problem import Problem
 from allaboard.placement.problem.valuation import Valuation
-from allaboard.placement.rules.room import fill, seats_for
+from allaboard.placement.rules.capacity import fill, slots_for
 from allaboard.placement.solvers import one_role
 from allaboard.placement.solvers.budget import Budget
 from allaboard.placement.solvers.domains import in_best_domains
-from allaboard.placement.solvers.feasibility import NODE_LIMIT, ask
 from allaboard.placement.solvers.genetic import SearchSettings
+from allaboard.placement.solvers.local_search import search_locally
+from allaboard.placement.solvers.milp import NODE_LIMIT, solve
 from allaboard.placement.solvers.one_role import best_of_one_role
-from allaboard.placement.solvers.polish import polished
 from allaboard.placement.solvers.search import search
 from allaboard.placement.strategies.strategy import answer_of, within_domains
 
@@ -63,11 +63,11 @@ class Exact:
         is_known = one_role.accepts(problem) and not problem.together
         counts = best_of_one_role(problem, Valuation(problem)) if is_known else None
         if counts is None:
-            counts = ask(problem, self.branches, problem.together, is_patient=True, budget=budget).counts
+            counts = solve(problem, self.branches, problem.together, is_patient=True, budget=budget).counts
             if counts is None:
-                return answer_of(problem, np.zeros_like(problem.seats), "exact")
+                return answer_of(problem, np.zeros_like(problem.slots), "exact")
             confined = within_domains(problem, counts)
-            counts = polished(confined, Valuation(confined), counts, _ROUNDS, budget)
+            counts = search_locally(confined, Valuation(confined), counts, _ROUNDS, budget)
         return answer_of(problem, counts, "exact")
 
 
@@ -139,11 +139,11 @@ def _seated(problem: Problem, budget: Budget, take: Take) -> Integers:
     """
     if problem.together:
         problem, _ = in_best_domains(problem, None, budget)
-    counts, left = np.zeros_like(problem.seats), problem.free.copy()
+    counts, left = np.zeros_like(problem.slots), problem.free.copy()
     for role, wanted in enumerate(problem.count.tolist()):
         if budget.is_over:
             break
-        room = np.minimum(seats_for(problem.demand[role], left, problem.admits[role]), wanted)
+        room = np.minimum(slots_for(problem.demand[role], left, problem.admits[role]), wanted)
         while True:
             counts[role] = take(role, room, wanted, left)
             lost = (counts - problem.trimmed(counts[None])[0]).sum(axis=0)

@@ -15,7 +15,7 @@ from allaboard.placement.problem.valuation import Valuation
 from allaboard.placement.solvers.bounds import bounds_of
 from allaboard.placement.solvers.budget import Budget
 from allaboard.placement.solvers.explain import explain
-from allaboard.placement.solvers.feasibility import satisfies
+from allaboard.placement.solvers.milp import satisfies
 from allaboard.placement.solvers.search import by_pod
 
 

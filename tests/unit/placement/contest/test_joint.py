@@ -322,8 +322,8 @@ def test_all_plans_hold_together(drawn: tuple[list[Waiting], Snapshot]) -> None:
             assert sorted([*dict(plan.assignments), *plan.unplaced]) == sorted(pod.uid for pod in gang.pods)
             assert all(sum(pod.uid in part for pod in seated) >= least for part, least in gang.rules.parts)
             zones = {one.name: one.labels["zone"] for one in cluster.nodes}
-            seats = dict(plan.assignments)
-            assert all(len({zones[seats[uid]] for uid in group if uid in seats}) <= 1 for _, group in gang.rules.together)
+            slots = dict(plan.assignments)
+            assert all(len({zones[slots[uid]] for uid in group if uid in slots}) <= 1 for _, group in gang.rules.together)
 
 
 @given(queues())

@@ -49,7 +49,7 @@ def test_a_draft_becomes_the_problem_that_it_was_drawn_up_for(objective: Objecti
     here, there = problem_of(gang, 5, CLUSTER, NodeFilters(), PACKING), drafted(gang).built()
     for name in ("minimum", "roles", "nodes", "total_nodes", "columns", "sums", "weights"):
         assert getattr(here, name) == getattr(there, name)
-    for name in ("least", "count", "demand", "free", "admits", "seats", "shares", "dislike", "domains"):
+    for name in ("least", "count", "demand", "free", "admits", "slots", "shares", "dislike", "domains"):
         assert np.array_equal(getattr(here, name), getattr(there, name)), name
 
 

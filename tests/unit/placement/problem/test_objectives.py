@@ -44,8 +44,8 @@ def test_the_score_of_a_plan_is_the_mean_of_what_the_formula_gives_each_member(c
     def mean(before_and_own: Callable[[int], Floats]) -> float:
         members = [
             value
-            for role, seats in enumerate(counts)
-            for value in np.repeat(requested_to_capacity_ratio(scoring.used + before_and_own(role), scoring.weight[role]), seats).tolist()
+            for role, slots in enumerate(counts)
+            for value in np.repeat(requested_to_capacity_ratio(scoring.used + before_and_own(role), scoring.weight[role]), slots).tolist()
         ]
         return sum(members) / len(members) if members else 0.0
 

@@ -41,7 +41,7 @@ def test_an_over_committed_node_has_nothing_free_but_still_takes_what_asks_for_n
 
     problem = build_problem([*pods("cpu", 1, {"cpu": 1}), *pods("memory", 1, {"memory": GI})], 1, cluster, objective=BINPACK)
 
-    assert problem.seats.tolist() == [[0], [1]]
+    assert problem.slots.tolist() == [[0], [1]]
 
 
 def test_a_resource_no_node_has_fits_nowhere() -> None:
@@ -57,7 +57,7 @@ def test_absurd_amounts_do_not_overflow() -> None:
 
     problem = build_problem(gang, 1, cluster, objective=BINPACK)
 
-    assert problem.seats.tolist() == [[0, 0], [110, 110]]
+    assert problem.slots.tolist() == [[0, 0], [110, 110]]
 
 
 def test_a_problem_travels_light() -> None:
@@ -81,7 +81,7 @@ def test_a_placement_holds_in_integers_exactly_when_every_filter_allows_it(case:
         for uid in role.pods
         if problem.nodes and rng.random() < 0.5
     }
-    counts = np.zeros_like(problem.seats)
+    counts = np.zeros_like(problem.slots)
     for position, role in enumerate(problem.roles):
         for uid in role.pods:
             if uid in names:
@@ -98,8 +98,8 @@ def test_whatever_holds_in_integers_is_allowed(case: Case) -> None:
     problem = case.problem()
     counts = random_counts(problem, case.seed)
     names = {}
-    for role, seats in zip(problem.roles, counts, strict=True):
-        names.update(zip(role.pods, np.repeat(problem.nodes, seats).tolist(), strict=False))
+    for role, slots in zip(problem.roles, counts, strict=True):
+        names.update(zip(role.pods, np.repeat(problem.nodes, slots).tolist(), strict=False))
 
     assert verify(names, case.gang, case.cluster) == ()
 
@@ -107,12 +107,12 @@ def test_whatever_holds_in_integers_is_allowed(case: Case) -> None:
 def test_a_wildcard_port_conflicts_with_addresses_that_the_gang_does_not_ask_for() -> None:
     cluster = snapshot([node("n", {"cpu": 1000})], host_ports={"n": [HostPort("10.0.0.9", "TCP", 80)]})
 
-    def seats(*ports: HostPort) -> list[list[int]]:
-        return build_problem(pods("w", 2, {}, host_ports=ports), 1, cluster, objective=BINPACK).seats.tolist()
+    def slots(*ports: HostPort) -> list[list[int]]:
+        return build_problem(pods("w", 2, {}, host_ports=ports), 1, cluster, objective=BINPACK).slots.tolist()
 
-    assert seats(HostPort(ANY, "TCP", 80)) == [[]]
-    assert seats(HostPort("10.0.0.1", "TCP", 80)) == [[1]]
-    assert seats(HostPort("10.0.0.1", "TCP", 80), HostPort(ANY, "UDP", 80)) == [[1]]
+    assert slots(HostPort(ANY, "TCP", 80)) == [[]]
+    assert slots(HostPort("10.0.0.1", "TCP", 80)) == [[1]]
+    assert slots(HostPort("10.0.0.1", "TCP", 80), HostPort(ANY, "UDP", 80)) == [[1]]
 
 
 def test_a_wildcard_port_excludes_every_address_of_it_within_the_gang() -> None:

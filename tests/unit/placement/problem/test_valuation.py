@@ -86,15 +86,15 @@ def test_fragmentation_counts_the_free_parts_of_devices(devices: list[list[int]]
     nodes = [node(f"n{row}", {"cpu": 8000, GPU: 4}) for row in range(len(devices))]
     cluster = replace(snapshot(nodes), devices=np.array(devices, dtype=np.int64), mix=mix)
     problem = build_problem(pods("w", count, {"cpu": 1000}, gpu_share=part), 1, cluster, objective=Objective.FRAGMENTATION)
-    counts = problem.trimmed(np.minimum(problem.seats, problem.count[:, None])[None])
+    counts = problem.trimmed(np.minimum(problem.slots, problem.count[:, None])[None])
     expected = 0.0
     for position, name in enumerate(problem.nodes):
-        free, seats = sorted(devices[int(name[1:])]), int(counts[0, 0, position])
+        free, slots = sorted(devices[int(name[1:])]), int(counts[0, 0, position])
         before = fragmentation(8000, free, mix)
-        for _ in range(seats):
+        for _ in range(slots):
             best = min(device for device in free if device >= part)
             free[free.index(best)] -= part
-        expected += fragmentation(8000 - 1000 * seats, free, mix) - before
+        expected += fragmentation(8000 - 1000 * slots, free, mix) - before
     problem = replace(problem, weights=Weights(fragmentation=1.0))
     assert Valuation(problem).costs(counts)[0] == pytest.approx(expected if problem.fragmentation else 0.0)
 

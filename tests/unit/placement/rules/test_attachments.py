@@ -75,9 +75,9 @@ def test_the_refusal_is_kube_schedulers() -> None:
 
 def test_the_last_look_counts_for_itself() -> None:
     members = using("w", 1, "data", number=3)
-    seats = {pod.uid: "a" for pod in members}
-    assert verify(seats, members, a_cluster(4)) == ()
-    found = verify(seats, members, a_cluster(3))
+    slots = {pod.uid: "a" for pod in members}
+    assert verify(slots, members, a_cluster(4)) == ()
+    found = verify(slots, members, a_cluster(3))
     assert [messages.violation(each) for each in found] == ["default/w-2 on a: node(s) exceed max volume count"]
 
 

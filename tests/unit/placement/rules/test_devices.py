@@ -26,11 +26,11 @@ def test_parts_are_seated_on_devices_when_some_way_is_found_by_trying_all(device
     ways = {tuple(devices)}
     for part in parts:
         ways = {(*left[:place], free - part, *left[place + 1 :]) for left in ways for place, free in enumerate(left) if free >= part}
-    seats = seated_exactly(devices, parts)
-    assert (seats is not None) is bool(ways)
+    slots = seated_exactly(devices, parts)
+    assert (slots is not None) is bool(ways)
     assert (
-        seats is None
-        or tuple(free - sum(part for part, seat in zip(parts, seats, strict=True) if seat == place) for place, free in enumerate(devices))
+        slots is None
+        or tuple(free - sum(part for part, seat in zip(parts, slots, strict=True) if seat == place) for place, free in enumerate(devices))
         in ways
     )
 

@@ -23,7 +23,7 @@ def every_placement(problem: Problem) -> np.ndarray:
     patterns = []
     for row in range(len(problem.nodes)):
         choices = product(
-            *(range(min(int(seats), int(count)) + 1) for seats, count in zip(problem.seats[:, row], problem.count, strict=True))
+            *(range(min(int(slots), int(count)) + 1) for slots, count in zip(problem.slots[:, row], problem.count, strict=True))
         )
         patterns.append([c for c in choices if (np.array(c) @ problem.demand <= problem.free[:, row]).all()])
     chosen = list(product(*patterns))
@@ -63,12 +63,12 @@ def test_an_infeasible_verdict_agrees_with_brute_force(case: Case) -> None:
 @given(cases(most_roles=1, most_pods=8))
 def test_a_gang_of_one_role_is_placed_exactly_when_the_nodes_have_enough_seats_in_all(case: Case) -> None:
     problem = case.problem()
-    seats = int(problem.seats.sum())
+    slots = int(problem.slots.sum())
 
     plan = search(problem, QUICK, case.seed)
 
-    assert plan.feasible is (seats >= case.minimum)
-    assert len(plan.assignments) == min(seats, len(case.gang))
+    assert plan.feasible is (slots >= case.minimum)
+    assert len(plan.assignments) == min(slots, len(case.gang))
 
 
 def test_the_shortage_names_the_resource_that_lacks_most() -> None:

@@ -38,7 +38,7 @@ def test_whoever_is_left_out_is_like_as_many_as_there_are_pods_or_has_no_seat(ca
     kept = [problem.nodes[row] for row in needed_rows(problem)]
     for row, name in enumerate(problem.nodes):
         like_it = [other for other in kept if other.rpartition(".")[0] == name.rpartition(".")[0]]
-        assert name in kept or not problem.seats[:, row].any() or len(like_it) >= problem.total
+        assert name in kept or not problem.slots[:, row].any() or len(like_it) >= problem.total
 
 
 def test_of_nodes_that_are_equal_there_are_as_many_as_pods() -> None:
@@ -98,7 +98,7 @@ def test_whatever_is_left_out_would_cost_no_less_than_as_many_as_there_are_pods(
     problem = replace(problem, dislike=dislike, fragmentation=None)
     rows = set(needed_rows(problem).tolist())
     for row, name in enumerate(problem.nodes):
-        if row not in rows and problem.seats[:, row].any():
+        if row not in rows and problem.slots[:, row].any():
             like_it = [other for other in rows if problem.nodes[other].rpartition(".")[0] == name.rpartition(".")[0]]
             no_worse = [other for other in like_it if (dislike[:, other] <= dislike[:, row]).all()]
             assert len(no_worse) >= problem.total

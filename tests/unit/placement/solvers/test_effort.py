@@ -9,14 +9,14 @@ import pytest
 from allaboard.model.gang import Objective
 from allaboard.model.rules import Rules
 from allaboard.placement import Problem, SearchSettings, build_problem, search, verify
-from allaboard.placement.contest import choice
 from allaboard.placement.contest import joint as joint_module
+from allaboard.placement.contest import selection
 from allaboard.placement.contest.contest import Waiting, contest_of
 from allaboard.placement.contest.joint import place_together
 from allaboard.placement.problem.valuation import Valuation
-from allaboard.placement.solvers import feasibility, genetic
+from allaboard.placement.solvers import genetic, milp
 from allaboard.placement.solvers.budget import Budget
-from allaboard.placement.solvers.polish import polished
+from allaboard.placement.solvers.local_search import search_locally
 from allaboard.planning.search_processes import JOINT_EFFORT
 from tests.unit.placement.clusters import GPU, node, pods, random_counts, snapshot
 from tests.unit.placement.three_partition import three_partition
@@ -31,7 +31,7 @@ def test_a_three_partition_is_given_up_at_once_and_nothing_is_claimed_about_it(n
     def never(*_: object, **__: object) -> None:
         raise AssertionError("this takes seconds")
 
-    monkeypatch.setattr(feasibility, "solve", never)
+    monkeypatch.setattr(milp, "optimize", never)
     monkeypatch.setattr(genetic, "_Search", never)
     gang, cluster = three_partition(nodes)
     plan = search(build_problem(gang, len(gang), cluster, objective=Objective.BINPACK), SHORT, 1)
@@ -104,13 +104,13 @@ def test_gangs_placed_together_take_their_seats_whoever_else_is_hard_to_place(mo
 
 def test_a_choice_that_takes_the_solver_longer_than_there_is_time_is_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    solve = choice.solve
+    optimize = selection.optimize
 
     def counted(*arguments: object, seconds: float = float("inf"), **options: object) -> object:
         asked.append(seconds)
-        return solve(*arguments, seconds=seconds, **options)  # type: ignore[arg-type]
+        return optimize(*arguments, seconds=seconds, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(choice, "solve", counted)
+    monkeypatch.setattr(selection, "optimize", counted)
     cluster = snapshot([node(f"node-{number}", {"cpu": 64_000, GPU: 8}) for number in range(3)])
     gangs = [
         Waiting(pods(f"gang-{number}", size, {GPU: each}), size, number, Objective.BINPACK)
@@ -164,15 +164,15 @@ def test_a_round_of_polishing_ends_when_the_end_has_come() -> None:
         return int(np.count_nonzero((after != counts).any(axis=1)))
 
     valuation = Valuation(problem)
-    cut = polished(problem, valuation, counts, 100, Budget(seconds=0.8, clock=clock))
-    assert 0 < moved(cut) < moved(polished(problem, valuation, counts, 1))
+    cut = search_locally(problem, valuation, counts, 100, Budget(seconds=0.8, clock=clock))
+    assert 0 < moved(cut) < moved(search_locally(problem, valuation, counts, 1))
 
 
 def test_without_branches_the_solver_is_not_asked_for_a_rack_either(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: object, **__: object) -> None:
         raise AssertionError("the solver is asked")
 
-    monkeypatch.setattr(feasibility, "solve", never)
+    monkeypatch.setattr(milp, "optimize", never)
     cluster = snapshot([node(f"n{number}", {"cpu": 8000}, labels={"rack": str(number // 2)}) for number in range(6)])
     gang = pods("worker", 3, {"cpu": 4000})
     rules = Rules(together=[("rack", {pod.uid for pod in gang})])

@@ -8,8 +8,8 @@ import pytest
 from allaboard.model.gang import Objective
 from allaboard.model.rules import Rules
 from allaboard.placement import Problem, SearchSettings, build_problem
-from allaboard.placement.solvers.feasibility import holds
 from allaboard.placement.solvers.genetic import Limits, Target, evolve
+from allaboard.placement.solvers.milp import holds
 from tests.unit.placement.clusters import GPU, node, pods, snapshot
 
 OUT_OF_REACH = float("inf")
@@ -45,7 +45,7 @@ def test_no_plan_puts_more_on_a_device_than_it_has(seed: int) -> None:
     cluster = replace(snapshot([node("n", {"cpu": 64_000})]), devices=np.array([[800, 750]], dtype=np.int64))
     gang = [*pods("a", 2, {"cpu": 1000}, gpu_share=500), *pods("b", 2, {"cpu": 2000}, gpu_share=275)]
     problem = build_problem(gang, 1, cluster, objective=Objective.BINPACK)
-    evolution = evolve(problem, [np.zeros_like(problem.seats)], SearchSettings(), seed, Target(4, OUT_OF_REACH))
+    evolution = evolve(problem, [np.zeros_like(problem.slots)], SearchSettings(), seed, Target(4, OUT_OF_REACH))
     assert holds(problem, evolution.counts)
     assert evolution.counts.sum() == 3
 
@@ -56,6 +56,6 @@ def test_when_its_end_has_come_it_stops_after_a_generation_without_going_downhil
     problem = build_problem(gang, 12, cluster, objective=Objective.SPREAD)
     asked = []
     limits = Limits(50, 50, lambda: bool(asked.append(1)) or True)
-    evolution = evolve(problem, [np.zeros_like(problem.seats)], SearchSettings(), 1, Target(12, OUT_OF_REACH), limits)
+    evolution = evolve(problem, [np.zeros_like(problem.slots)], SearchSettings(), 1, Target(12, OUT_OF_REACH), limits)
     assert (evolution.stopped_by, evolution.generations) == ("time", 1)
     assert len(asked) == 2  # before the first of the population goes downhill, and after the generation

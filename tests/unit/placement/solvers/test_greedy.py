@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from allaboard.model.gang import Objective
 from allaboard.placement import Problem, build_problem, greedy_seeds
 from allaboard.placement.problem.objectives import fullness_with_one
-from allaboard.placement.solvers.feasibility import holds
+from allaboard.placement.solvers.milp import holds
 from tests.unit.placement.clusters import GI, GPU, Case, cases, node, pods, snapshot
 
 
@@ -46,7 +46,7 @@ def most_aligned(problem: Problem, role: int, free: np.ndarray, used: np.ndarray
 
 def one_by_one(problem: Problem, prefer: Preference) -> np.ndarray:
     """Pods in the order of their roles, each on the node preferred at that moment."""
-    counts = np.zeros_like(problem.seats)
+    counts = np.zeros_like(problem.slots)
     free, used = problem.free.copy(), problem.scoring.used.copy()
     for role, count in enumerate(problem.count.tolist()):
         for _ in range(count):
@@ -64,7 +64,7 @@ def one_by_one(problem: Problem, prefer: Preference) -> np.ndarray:
 def quality(problem: Problem, counts: np.ndarray) -> list[tuple[float, int]]:
     """How full each node gets: equal for placements that differ by a tie only."""
     used = problem.scoring.used + np.einsum("rn,rsn->sn", counts, problem.scoring.step)
-    return sorted((float(row.sum().round(6)), int(seats)) for row, seats in zip(used.T, counts.sum(axis=0), strict=True))
+    return sorted((float(row.sum().round(6)), int(slots)) for row, slots in zip(used.T, counts.sum(axis=0), strict=True))
 
 
 @settings(max_examples=50)
@@ -110,4 +110,4 @@ def test_once_there_is_no_time_for_another_rule_the_first_is_all_there_is() -> N
 def test_as_many_are_seated_as_there_are_whatever_seats_are_worth(memory: int) -> None:
     cluster = snapshot([node(f"n{number}", {"cpu": 64_000, "memory": memory}) for number in range(7)])
     problem = build_problem(pods("worker", 30, {"cpu": 100}), 30, cluster, objective=Objective.SPREAD)
-    assert {int(seats.sum()) for _, seats in greedy_seeds(problem)} == {30}
+    assert {int(slots.sum()) for _, slots in greedy_seeds(problem)} == {30}

@@ -44,8 +44,8 @@ def a_mix(*tasks: tuple[int, int, int]) -> Workload:
 
 def best_of_all(problem: Problem) -> float:
     """The best score of any placement of as many pods as there are seats, by trying each."""
-    pods_ = int(min(problem.count[0], problem.seats[0].sum()))
-    ranges = [range(int(seats) + 1) for seats in np.minimum(problem.seats[0], pods_)]
+    pods_ = int(min(problem.count[0], problem.slots[0].sum()))
+    ranges = [range(int(slots) + 1) for slots in np.minimum(problem.slots[0], pods_)]
     placements = [counts for counts in itertools.product(*ranges) if sum(counts) == pods_]
     return float(Valuation(problem).scores(np.array(placements, dtype=np.int64)[:, None, :]).max())
 
@@ -69,8 +69,8 @@ def test_nothing_beats_the_best_of_one_role(
     assume(problem.nodes)
     counts = best_of_one_role(problem, Valuation(problem))
     assert counts is not None
-    assert (counts <= problem.seats).all()
-    assert counts.sum() == min(count, problem.seats.sum())
+    assert (counts <= problem.slots).all()
+    assert counts.sum() == min(count, problem.slots.sum())
     assert Valuation(problem).scores(counts[None])[0] == pytest.approx(best_of_all(problem))
 
 
@@ -110,7 +110,7 @@ def test_hundreds_of_equal_nodes_cost_no_more_than_a_few() -> None:
     counts = best_of_one_role(problem, valuation)
     assert counts is not None
     assert counts.sum() == 1500
-    assert ((counts > 0) & (counts < problem.seats)).sum() == 1  # the rest are full or left alone
+    assert ((counts > 0) & (counts < problem.slots)).sum() == 1  # the rest are full or left alone
     # Nodes in use are filled first, but for one: it takes the last four, which would be twelve on an idle one.
     assert Counter(counts[counts > 0].tolist()) == {8: 99, 16: 44, 4: 1}
     assert valuation.scores(counts[None])[0] >= max(valuation.scores(seed[None])[0] for _, seed in greedy_seeds(problem))

@@ -29,7 +29,7 @@ def fits(problem: Problem) -> bool:
     nowhere = (-1,) * len(problem.together)
     reached = {((0,) * len(problem.roles), nowhere)}
     for row in range(len(problem.nodes)):
-        ranges = [range(int(min(seats, count)) + 1) for seats, count in zip(problem.seats[:, row], problem.count, strict=True)]
+        ranges = [range(int(min(slots, count)) + 1) for slots, count in zip(problem.slots[:, row], problem.count, strict=True)]
         patterns = [pattern for pattern in itertools.product(*ranges) if (np.array(pattern) @ problem.demand <= problem.free[:, row]).all()]
         reached = {
             (seated, domains)
@@ -86,13 +86,13 @@ def test_a_gang_is_placed_exactly_when_there_is_a_way(
     assert bool(plan.feasible) is fits(problem)
     if not plan.feasible:
         assert plan.feasible is False
-    seats = dict(plan.assignments)
+    slots = dict(plan.assignments)
     if plan.feasible:
         for uids, number in parts:
-            assert len(uids & seats.keys()) >= number
+            assert len(uids & slots.keys()) >= number
         rack_of = {f"n{row}": rack for row, (rack, _) in enumerate(cpus)}
         for _, uids in together:
-            used = {rack_of[seats[uid]] for uid in uids & seats.keys()}
+            used = {rack_of[slots[uid]] for uid in uids & slots.keys()}
             assert len(used) <= 1
             assert "" not in used
 

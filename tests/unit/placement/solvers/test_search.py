@@ -19,7 +19,7 @@ from allaboard.placement import Plan, SearchSettings, build_problem, greedy_seed
 from allaboard.placement.problem.points import Scale
 from allaboard.placement.problem.problem import Problem
 from allaboard.placement.problem.valuation import Valuation
-from allaboard.placement.solvers.feasibility import holds
+from allaboard.placement.solvers.milp import holds
 from allaboard.settings.placement import SearchOptions
 from tests.unit.placement.clusters import GI, GPU, Case, cases, in_words, node, pods, snapshot
 from tests.unit.placement.tight_gang import tight_cluster, tight_gang
@@ -275,7 +275,7 @@ def test_the_score_reported_is_that_of_the_plan_returned(case: Case) -> None:
 
     plan = search(problem, QUICK, case.seed)
 
-    counts = np.zeros_like(problem.seats)
+    counts = np.zeros_like(problem.slots)
     role_of = {uid: position for position, role in enumerate(problem.roles) for uid in role.pods}
     for uid, name in plan.assignments:
         counts[role_of[uid], problem.nodes.index(name)] += 1
@@ -362,9 +362,9 @@ def test_the_global_randomness_is_left_as_it_was() -> None:
 
 @pytest.mark.parametrize("factor", [50, 0], ids=["too many", "nobody"])
 def test_a_search_that_breaks_a_rule_or_is_worse_than_greedy_is_not_believed(monkeypatch: pytest.MonkeyPatch, factor: int) -> None:
-    module = import_module("allaboard.placement.solvers.pursuit")
+    module = import_module("allaboard.placement.solvers.improve")
     honest = module.evolve
-    monkeypatch.setattr(module, "evolve", lambda problem, *rest: replace(honest(problem, *rest), counts=problem.seats * factor))
+    monkeypatch.setattr(module, "evolve", lambda problem, *rest: replace(honest(problem, *rest), counts=problem.slots * factor))
     gang, cluster = tight_problem()
 
     plan = place(gang, cluster, settings=QUICK)

@@ -7,7 +7,7 @@ import pytest
 from allaboard.model.gang import Objective
 from allaboard.placement import SearchSettings, build_problem, greedy_seeds, search, verify
 from tests.unit.placement.clusters import GI, pods
-from tests.unit.placement.tight_gang import MOST_GREEDY_SEATS, ROLES, tight_cluster, tight_gang
+from tests.unit.placement.tight_gang import MOST_GREEDY_SLOTS, ROLES, tight_cluster, tight_gang
 
 ALONE = SearchSettings(branches=0)
 """Without the solver."""
@@ -21,7 +21,7 @@ def test_no_greedy_rule_seats_the_tight_gang(roles: tuple[tuple[str, int, int, i
     seated = {name: int(counts.sum()) for name, counts in greedy_seeds(problem)}
 
     assert len(seated) >= 10
-    assert max(seated.values()) <= MOST_GREEDY_SEATS < len(gang)
+    assert max(seated.values()) <= MOST_GREEDY_SLOTS < len(gang)
 
 
 @pytest.mark.parametrize("objective", list(Objective))
@@ -76,5 +76,5 @@ def test_without_the_genetic_search_the_tight_gang_is_not_placed_and_nothing_is_
     plan = search(build_problem(gang, len(gang), tight_cluster(), objective=Objective.BINPACK), ALONE, 0, steps=[])
 
     assert (plan.feasible, plan.search.stopped_by) == (None, "greedy-only")
-    assert plan.explanation.placeable == len(plan.assignments) <= MOST_GREEDY_SEATS
+    assert plan.explanation.placeable == len(plan.assignments) <= MOST_GREEDY_SLOTS
     assert len(plan.assignments) + len(plan.unplaced) == len(gang)

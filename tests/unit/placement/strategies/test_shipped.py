@@ -19,7 +19,7 @@ from allaboard.plugins import DEFAULT_STRATEGY, SHIPPED_STRATEGIES, plugged_in, 
 from tests.unit.placement.clusters import GPU, Case, cases, node, pods, snapshot
 
 
-def seats(
+def slots(
     name: str, cluster: Snapshot, gang: list, *, minimum: int = 0, objective: Objective = Objective.BINPACK, **arguments: object
 ) -> dict:
     """Where a strategy seats a gang, node by pod; nobody if it finds no seats."""
@@ -45,58 +45,58 @@ USED = snapshot(gpus(a=8, b=4), {"a": {GPU: 5}, "b": {GPU: 2}})
 @pytest.mark.parametrize("objective", Objective)
 def test_best_fit_leaves_least_over_and_not_most_in_use(objective: Objective) -> None:
     worker = pods("worker", 1, {GPU: 1})
-    assert seats("bestfit", USED, worker, objective=objective) == {"worker-0": "b"}
-    assert seats("bestfit", USED, worker, objective=objective, most_used=True) == {"worker-0": "a"}
+    assert slots("bestfit", USED, worker, objective=objective) == {"worker-0": "b"}
+    assert slots("bestfit", USED, worker, objective=objective, most_used=True) == {"worker-0": "a"}
 
 
 def test_best_fit_takes_the_first_by_name_among_equals_whatever_is_in_use() -> None:
     equals = snapshot(gpus(c=6, b=2, a=4), {"c": {GPU: 4}, "a": {GPU: 2}})
-    assert seats("bestfit", equals, pods("worker", 1, {GPU: 1})) == {"worker-0": "a"}
-    assert seats("bestfit", equals, pods("worker", 1, {GPU: 1}), most_used=True) == {"worker-0": "c"}
+    assert slots("bestfit", equals, pods("worker", 1, {GPU: 1})) == {"worker-0": "a"}
+    assert slots("bestfit", equals, pods("worker", 1, {GPU: 1}), most_used=True) == {"worker-0": "c"}
     unused = snapshot(gpus(b=2, a=2))
-    assert seats("bestfit", unused, pods("worker", 1, {GPU: 1}), most_used=True) == {"worker-0": "a"}
+    assert slots("bestfit", unused, pods("worker", 1, {GPU: 1}), most_used=True) == {"worker-0": "a"}
 
 
 def test_best_fit_fills_a_node_before_it_opens_another() -> None:
-    found = seats("bestfit", snapshot(gpus(a=4, b=3)), pods("worker", 6, {GPU: 1}))
+    found = slots("bestfit", snapshot(gpus(a=4, b=3)), pods("worker", 6, {GPU: 1}))
     assert Counter(found.values()) == {"b": 3, "a": 3}
 
 
 def test_best_fit_counts_every_resource_that_is_asked_for() -> None:
     nodes = snapshot([node("a", {"cpu": 4000, GPU: 4}), node("b", {"cpu": 8000, GPU: 1}), node("c", {"cpu": 8000, GPU: 4})])
-    assert seats("bestfit", nodes, pods("worker", 1, {"cpu": 1000, GPU: 1})) == {"worker-0": "b"}
-    assert seats("bestfit", nodes, pods("server", 1, {"cpu": 1000})) == {"server-0": "a"}
+    assert slots("bestfit", nodes, pods("worker", 1, {"cpu": 1000, GPU: 1})) == {"worker-0": "b"}
+    assert slots("bestfit", nodes, pods("server", 1, {"cpu": 1000})) == {"server-0": "a"}
 
 
 def test_most_used_goes_by_the_gpus_that_a_pod_asks_for() -> None:
     nodes = snapshot(gpus(a=4, b=4), {"a": {"cpu": 60_000}, "b": {GPU: 1}})
-    assert seats("bestfit", nodes, pods("worker", 1, {"cpu": 1000, GPU: 1}), most_used=True) == {"worker-0": "b"}
-    assert seats("bestfit", nodes, pods("server", 1, {"cpu": 1000}), most_used=True) == {"server-0": "a"}
+    assert slots("bestfit", nodes, pods("worker", 1, {"cpu": 1000, GPU: 1}), most_used=True) == {"worker-0": "b"}
+    assert slots("bestfit", nodes, pods("server", 1, {"cpu": 1000}), most_used=True) == {"server-0": "a"}
 
 
 def test_first_fit_takes_the_first_by_name_with_room() -> None:
-    found = seats("firstfit", snapshot(gpus(b=2, a=1, c=8)), pods("worker", 4, {GPU: 1}))
+    found = slots("firstfit", snapshot(gpus(b=2, a=1, c=8)), pods("worker", 4, {GPU: 1}))
     assert Counter(found.values()) == {"a": 1, "b": 2, "c": 1}
 
 
 def test_random_draws_by_its_seed_and_by_who_is_to_be_seated() -> None:
     cluster = snapshot(gpus(**{f"n{number}": 1 for number in range(50)}))
     worker, other = pods("worker", 4, {GPU: 1}), pods("other", 4, {GPU: 1})
-    first = seats("random", cluster, worker, seed=1)
-    assert first == seats("random", cluster, worker, seed=1)
-    assert first != seats("random", cluster, worker, seed=2)
-    assert sorted(first.values()) != sorted(seats("random", cluster, other, seed=1).values())
+    first = slots("random", cluster, worker, seed=1)
+    assert first == slots("random", cluster, worker, seed=1)
+    assert first != slots("random", cluster, worker, seed=2)
+    assert sorted(first.values()) != sorted(slots("random", cluster, other, seed=1).values())
 
 
 @pytest.mark.parametrize("name", SHIPPED_STRATEGIES)
 def test_whom_no_node_fits_is_not_seated_at_all(name: str) -> None:
-    assert seats(name, snapshot(gpus(a=1, b=1)), pods("worker", 3, {GPU: 1})) == {}
-    assert seats(name, snapshot([]), pods("worker", 1, {GPU: 1})) == {}
+    assert slots(name, snapshot(gpus(a=1, b=1)), pods("worker", 3, {GPU: 1})) == {}
+    assert slots(name, snapshot([]), pods("worker", 1, {GPU: 1})) == {}
 
 
 @pytest.mark.parametrize("name", SHIPPED_STRATEGIES)
 def test_surplus_members_ride_along_when_they_fit(name: str) -> None:
-    assert len(seats(name, snapshot(gpus(a=1, b=2)), pods("worker", 5, {GPU: 1}), minimum=2)) == 3
+    assert len(slots(name, snapshot(gpus(a=1, b=2)), pods("worker", 5, {GPU: 1}), minimum=2)) == 3
 
 
 @pytest.mark.parametrize("name", SHIPPED_STRATEGIES)
@@ -113,8 +113,8 @@ def test_the_exact_strategy_seats_a_gang_that_rules_do_not() -> None:
     # 4+3 and 4+3 are the only way; whoever fits the smaller first, or the larger by name, leaves one out.
     nodes = snapshot([node("a", {"cpu": 7000}), node("b", {"cpu": 7000})])
     gang = [*pods("small", 2, {"cpu": 3000}), *pods("large", 2, {"cpu": 4000})]
-    assert len(seats("exact", nodes, gang)) == 4
-    assert seats("firstfit", nodes, gang) == seats("bestfit", nodes, gang) == {}
+    assert len(slots("exact", nodes, gang)) == 4
+    assert slots("firstfit", nodes, gang) == slots("bestfit", nodes, gang) == {}
 
 
 @pytest.mark.parametrize("name", SHIPPED_STRATEGIES)
@@ -147,7 +147,7 @@ def test_parts_of_gpus_sit_on_devices_that_have_room(
     gang += pods("whole", whole, {"cpu": 1000, GPU: 1})
     problem = build_problem(gang, 1, cluster, objective=Objective.FRAGMENTATION)
     plan = tried(name, {}, problem, Budget())
-    fits = bool(problem.seats.any())
+    fits = bool(problem.slots.any())
     assert fits or plan is None
     if name != "exact" and fits:  # the solver counts the sum of devices, and gives up where that isn't enough
         assert plan is not None

@@ -167,7 +167,7 @@ def test_parts_of_gpus_fit_on_devices_and_not_on_their_sum() -> None:
 
 def test_that_there_is_no_room_is_no_failure_and_no_proof() -> None:
     def explaining(problem: Problem) -> Explanation:
-        answer = answer_of(problem, np.zeros_like(problem.seats))
+        answer = answer_of(problem, np.zeros_like(problem.slots))
         assert isinstance(answer, Explanation)
         return answer
 

@@ -16,11 +16,11 @@ import orjson
 import pytest
 
 from allaboard import app
-from allaboard.admission import desk as desks
+from allaboard.admission import webhook_process as webhook_processes
 from allaboard.admission.certificates import Pair, made
-from allaboard.admission.desk import Desk
 from allaboard.admission.review import Rules
 from allaboard.admission.server import BODY_BYTES, bound, serve
+from allaboard.admission.webhook_process import WebhookProcess
 from allaboard.kube.errors import ApiError
 from allaboard.runtime.processes import spawned
 from allaboard.settings.options import SettingsError
@@ -57,15 +57,15 @@ def port() -> int:
 
 
 @pytest.fixture
-def keeper() -> FakeKeeper:
+def certificate_secret() -> FakeKeeper:
     return FakeKeeper()
 
 
 @pytest.fixture
-async def desk(keeper: FakeKeeper, port: int, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Desk]:
+async def webhook_process(certificate_secret: FakeKeeper, port: int, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[WebhookProcess]:
     """A desk that looks ten times a second."""
-    monkeypatch.setattr(desks, "_SOON_SECONDS", 0.1)
-    made = Desk(keeper, port, Rules(("allaboard",)), 0.1)  # type: ignore[arg-type]
+    monkeypatch.setattr(webhook_processes, "_SOON_SECONDS", 0.1)
+    made = WebhookProcess(certificate_secret, port, Rules(("allaboard",)), 0.1)  # type: ignore[arg-type]
     running = asyncio.create_task(made.run())
     yield made
     assert not running.done()
@@ -93,49 +93,51 @@ async def call(port: int) -> Call:
     return send
 
 
-async def test_a_review_is_answered_over_tls(desk: Desk, keeper: FakeKeeper, call: Call) -> None:
-    keeper.pair = new_pair()
-    status, answer = await call(keeper.pair)
+async def test_a_review_is_answered_over_tls(webhook_process: WebhookProcess, certificate_secret: FakeKeeper, call: Call) -> None:
+    certificate_secret.pair = new_pair()
+    status, answer = await call(certificate_secret.pair)
     assert status == 200
     assert answer["response"]["uid"] == "1"
     assert answer["response"]["patchType"] == "JSONPatch"
 
 
-async def test_who_comes_while_there_is_no_certificate_is_refused_at_once(desk: Desk, port: int) -> None:
+async def test_who_comes_while_there_is_no_certificate_is_refused_at_once(webhook_process: WebhookProcess, port: int) -> None:
     await asyncio.sleep(0)
     with pytest.raises(ConnectionRefusedError):
         await asyncio.open_connection("127.0.0.1", port)
 
 
-async def test_a_renewed_certificate_is_served_by_the_same_process(desk: Desk, keeper: FakeKeeper, call: Call) -> None:
-    keeper.pair = new_pair()
-    await call(keeper.pair)
-    process = desk._process
-    keeper.pair = new = new_pair()  # whom nobody trusts who trusts the one before only
+async def test_a_renewed_certificate_is_served_by_the_same_process(
+    webhook_process: WebhookProcess, certificate_secret: FakeKeeper, call: Call
+) -> None:
+    certificate_secret.pair = new_pair()
+    await call(certificate_secret.pair)
+    process = webhook_process._process
+    certificate_secret.pair = new = new_pair()  # whom nobody trusts who trusts the one before only
     assert (await call(new))[0] == 200
-    assert desk._process is process
+    assert webhook_process._process is process
 
 
 async def test_it_is_said_once_that_and_where_the_webhooks_are_served(
-    desk: Desk, keeper: FakeKeeper, call: Call, port: int, caplog: pytest.LogCaptureFixture
+    webhook_process: WebhookProcess, certificate_secret: FakeKeeper, call: Call, port: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", desks.logger.name)
+    caplog.set_level("INFO", webhook_processes.logger.name)
     for _ in range(2):
-        keeper.pair = new_pair()
-        await call(keeper.pair)
+        certificate_secret.pair = new_pair()
+        await call(certificate_secret.pair)
     assert [record.getMessage() for record in caplog.records] == [f"the webhooks are served on port {port}"]
 
 
-async def test_a_process_that_dies_is_replaced(desk: Desk, keeper: FakeKeeper, call: Call) -> None:
-    keeper.pair = new_pair()
-    await call(keeper.pair)
-    first = desk._process
+async def test_a_process_that_dies_is_replaced(webhook_process: WebhookProcess, certificate_secret: FakeKeeper, call: Call) -> None:
+    certificate_secret.pair = new_pair()
+    await call(certificate_secret.pair)
+    first = webhook_process._process
     assert first is not None
     assert first.pid is not None
     os.kill(first.pid, signal.SIGKILL)
-    keeper.pair = new = new_pair()  # which the one that is dead can't have served
+    certificate_secret.pair = new = new_pair()  # which the one that is dead can't have served
     assert (await call(new))[0] == 200
-    assert desk._process is not first
+    assert webhook_process._process is not first
 
 
 async def test_the_process_ends_by_itself_when_whoever_started_it_is_gone(port: int, call: Call) -> None:
@@ -153,15 +155,17 @@ async def test_the_process_ends_by_itself_when_whoever_started_it_is_gone(port: 
     assert process.exitcode == 0
 
 
-async def test_what_is_larger_than_an_object_is_not_read(desk: Desk, keeper: FakeKeeper, call: Call) -> None:
-    keeper.pair = new_pair()
-    assert (await call(keeper.pair, b" " * (BODY_BYTES + 1)))[0] == 413
-    assert (await call(keeper.pair))[0] == 200
+async def test_what_is_larger_than_an_object_is_not_read(
+    webhook_process: WebhookProcess, certificate_secret: FakeKeeper, call: Call
+) -> None:
+    certificate_secret.pair = new_pair()
+    assert (await call(certificate_secret.pair, b" " * (BODY_BYTES + 1)))[0] == 413
+    assert (await call(certificate_secret.pair))[0] == 200
 
 
-async def test_nonsense_is_let_through(desk: Desk, keeper: FakeKeeper, call: Call) -> None:
-    keeper.pair = new_pair()
-    status, answer = await call(keeper.pair, b"\0" * 1000)
+async def test_nonsense_is_let_through(webhook_process: WebhookProcess, certificate_secret: FakeKeeper, call: Call) -> None:
+    certificate_secret.pair = new_pair()
+    status, answer = await call(certificate_secret.pair, b"\0" * 1000)
     assert (status, answer["response"]) == (200, {"uid": "", "allowed": True})
 
 

@@ -9,9 +9,9 @@ from allaboard.model.gang import Objective
 from allaboard.placement import Problem, build_problem
 from allaboard.placement.problem.valuation import Valuation
 from allaboard.placement.solvers.budget import Budget
-from allaboard.placement.solvers.feasibility import holds
-from allaboard.placement.solvers.polish import polished
-from allaboard.placement.solvers.regions import in_better_region
+from allaboard.placement.solvers.domain_subsets import in_better_region
+from allaboard.placement.solvers.local_search import search_locally
+from allaboard.placement.solvers.milp import holds
 from tests.unit.placement.clusters import GPU, Case, cases, node, pods, random_counts, snapshot
 
 
@@ -43,7 +43,7 @@ def test_a_gang_leaves_two_racks_for_one_that_takes_all_of_it() -> None:
     problem = racked("aabbcc", "111122")
     counts = np.array([[1, 1, 1, 1, 0, 0]])
     valuation = Valuation(problem)
-    small = polished(problem, valuation, counts, 100)
+    small = search_locally(problem, valuation, counts, 100)
     best = in_better_region(problem, valuation, counts, Budget())
     assert len(racks_of(problem, small)) == 2
     assert best.tolist() == [[0, 0, 0, 0, 2, 2]]

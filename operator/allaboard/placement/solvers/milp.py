@@ -17,9 +17,9 @@ import numpy as np
 
 from allaboard.model.arrays import Floats, Integers, Mask
 from allaboard.placement.problem.problem import Problem, Together
-from allaboard.placement.rules.room import first_seats, seats_for
+from allaboard.placement.rules.capacity import first_slots, slots_for
 from allaboard.placement.solvers.budget import Budget
-from allaboard.placement.solvers.program import INFEASIBLE, Rows, Seating, add_capacity, add_members, contended, seating, solve
+from allaboard.placement.solvers.milp_model import INFEASIBLE, Rows, Seating, add_capacity, add_members, contended, optimize, seating
 
 NODE_LIMIT = 200
 """Branches after which a question is given up: enough for gangs as they are, and seldom a second."""
@@ -50,7 +50,7 @@ class Answer:
     counts: Integers | None = None
 
 
-def ask(
+def solve(
     problem: Problem,
     branches: int = NODE_LIMIT,
     together: Sequence[Together] = (),
@@ -67,19 +67,19 @@ def ask(
     if problem.minimum > problem.total or (problem.least > problem.count).any():
         return Answer(Finding.CANNOT_FIT)
     # 1. The program, unless it is plain that nothing can come of it.
-    domains = np.zeros_like(problem.seats)
+    domains = np.zeros_like(problem.slots)
     for group in together:
         domains[list(group.roles)] = group.domains
-    seats = np.where(domains >= 0, np.minimum(problem.seats, problem.count[:, None]), 0)
-    alone = np.minimum(seats.sum(axis=1), problem.count)
+    slots = np.where(domains >= 0, np.minimum(problem.slots, problem.count[:, None]), 0)
+    alone = np.minimum(slots.sum(axis=1), problem.count)
     if (alone < _needed(problem)).any() or problem.lacking(alone) > 0:
         return Answer(Finding.CANNOT_FIT)
-    where = contended(problem.demand, seats, problem.free)
-    variables = seating(problem, seats, np.asarray(where.any(axis=0)), domains)
-    if len(variables.role) > _MOST_VARIABLES or is_long(len(seats), len(variables.role), budget.left):
+    where = contended(problem.demand, slots, problem.free)
+    variables = seating(problem, slots, np.asarray(where.any(axis=0)), domains)
+    if len(variables.role) > _MOST_VARIABLES or is_long(len(slots), len(variables.role), budget.left):
         return Answer(Finding.NOT_FOUND)
     if not len(variables.role):
-        return Answer(Finding.FITS, np.zeros_like(seats))
+        return Answer(Finding.FITS, np.zeros_like(slots))
     rows = Rows()
     add_capacity(rows, problem, where, variables)
     add_members(rows, problem, variables)
@@ -95,13 +95,13 @@ def ask(
     for limit, cost in _tries(branches, len(upper)) if is_patient else [(branches, None)]:
         refuted = 0
         for presolve in (not is_large, is_large):
-            status, values = solve(rows, upper, limit, cost=cost, presolve=presolve, seconds=budget.wall_seconds, is_any=True)
+            status, values = optimize(rows, upper, limit, cost=cost, presolve=presolve, seconds=budget.wall_seconds, is_any=True)
             if values is None and status != INFEASIBLE:
                 break
             if values is None:
                 refuted += 1
                 continue
-            counts = variables.counts(seats, np.rint(values[: len(variables.role)]).astype(np.int64))
+            counts = variables.counts(slots, np.rint(values[: len(variables.role)]).astype(np.int64))
             if satisfies(problem, counts, together):
                 return Answer(Finding.FITS, _completed(problem, counts, together))
             # By its tolerance too much; the other way may find one that holds.
@@ -207,8 +207,8 @@ def _completed(problem: Problem, counts: Integers, together: Sequence[Together])
     left = problem.free - np.einsum("rc,rn->cn", problem.demand, counts)
     for role in range(len(counts)):
         wanted = int(problem.count[role] - counts[role].sum())
-        room = np.minimum(seats_for(problem.demand[role], left, problem.admits[role] & _allowed(counts, role, together)), wanted)
-        taken = first_seats(room, wanted)
+        room = np.minimum(slots_for(problem.demand[role], left, problem.admits[role] & _allowed(counts, role, together)), wanted)
+        taken = first_slots(room, wanted)
         counts[role] += taken
         left -= problem.demand[role][:, None] * taken
     return counts

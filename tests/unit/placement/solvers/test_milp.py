@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from allaboard.model.gang import Objective
 from allaboard.placement import Problem, SearchSettings, build_problem, search
-from allaboard.placement.solvers import feasibility
+from allaboard.placement.solvers import milp
 from allaboard.placement.solvers.budget import Budget
-from allaboard.placement.solvers.feasibility import Finding, Together, ask, satisfies
-from allaboard.placement.solvers.program import INFEASIBLE
+from allaboard.placement.solvers.milp import Finding, Together, satisfies, solve
+from allaboard.placement.solvers.milp_model import INFEASIBLE
 from tests.unit.placement.clusters import GI, GPU, cases, node, pods, snapshot
 from tests.unit.placement.tight_gang import tight_cluster, tight_gang
 
@@ -60,7 +60,7 @@ def truly_fits(problem: Problem, together: Sequence[Together] = ()) -> bool:
 
 def check(problem: Problem, together: Sequence[Together] = ()) -> None:
     """That the solver says what is true."""
-    answer = ask(problem, together=together)
+    answer = solve(problem, together=together)
     expected = Finding.FITS if truly_fits(problem, together) else Finding.CANNOT_FIT
     event(expected)
     assert answer.finding is expected
@@ -113,7 +113,7 @@ def test_amounts_that_share_no_unit_make_no_difference(nodes, roles, odd, unit) 
         (count, (cpu * 997, max(1, memory * unit + odd[number + 4]), gpus)) for number, (count, (cpu, memory, gpus)) in enumerate(roles)
     ]
     problem = a_problem(awkward, wanted)
-    answer = ask(problem)
+    answer = solve(problem)
     fits = truly_fits(problem)
     event(answer.finding)
     # A byte in 3 Ti is beyond any tolerance: then it may be that nothing is known, but never is the wrong thing said.
@@ -148,19 +148,19 @@ def test_roles_sit_in_one_rack_each_whenever_they_can(nodes, roles, racks, share
 def test_the_small_pod_leaves_the_large_node_to_the_large_pod(roles, sizes) -> None:
     """volcano#1297."""
     problem = a_problem(sizes, roles)
-    assert ask(problem).finding is Finding.FITS
+    assert solve(problem).finding is Finding.FITS
     assert search(problem, SearchSettings(), 0).feasible is True
 
 
 def test_the_gang_that_no_greedy_rule_seats_is_placed_and_one_pod_more_is_impossible() -> None:
     gang = tight_gang()
-    assert ask(build_problem(gang, len(gang), tight_cluster(), objective=Objective.BINPACK)).finding is Finding.FITS
+    assert solve(build_problem(gang, len(gang), tight_cluster(), objective=Objective.BINPACK)).finding is Finding.FITS
     gang += pods("one-more", 1, {"cpu": 1000, "memory": GI})
-    assert ask(build_problem(gang, len(gang), tight_cluster(), objective=Objective.BINPACK)).finding is Finding.CANNOT_FIT
+    assert solve(build_problem(gang, len(gang), tight_cluster(), objective=Objective.BINPACK)).finding is Finding.CANNOT_FIT
 
 
 def test_pods_beyond_the_minimum_take_the_room_that_is_left() -> None:
-    answer = ask(a_problem([(4, 4, 0), (4, 4, 0)], [(3, (2, 2, 0)), (3, (1, 1, 0))], 2))
+    answer = solve(a_problem([(4, 4, 0), (4, 4, 0)], [(3, (2, 2, 0)), (3, (1, 1, 0))], 2))
     assert answer.counts is not None
     assert answer.counts.sum() >= 4
 
@@ -172,20 +172,20 @@ def test_shared_gpus_are_counted_device_by_device(devices, expected) -> None:
     """Two parts of 550 on devices that have as much in all, or not, on one device each, or not."""
     cluster = replace(snapshot([node("n", {"cpu": 8000})]), devices=np.array([devices], dtype=np.int64))
     gang = [*pods("a", 1, {"cpu": 1000}, gpu_share=550), *pods("b", 1, {"cpu": 2000}, gpu_share=550)]
-    assert ask(build_problem(gang, 2, cluster, objective=Objective.BINPACK)).finding is expected
+    assert solve(build_problem(gang, 2, cluster, objective=Objective.BINPACK)).finding is expected
 
 
 def test_the_same_question_has_the_same_answer() -> None:
     gang = tight_gang()
     problem = build_problem(gang, len(gang), tight_cluster(), objective=Objective.BINPACK)
-    first, second = ask(problem), ask(problem)
+    first, second = solve(problem), solve(problem)
     assert first.counts is not None
     assert second.counts is not None
     assert (first.counts == second.counts).all()
 
 
 def test_a_question_that_is_given_up_claims_nothing() -> None:
-    answer = ask(hard_problem(), 0)
+    answer = solve(hard_problem(), 0)
     assert answer.finding is Finding.NOT_FOUND
     assert answer.counts is None
 
@@ -198,10 +198,10 @@ def hard_problem() -> Problem:
 def test_nothing_is_written_to_stdout_and_stdout_still_works() -> None:
     code = (
         "import sys; sys.path.insert(0, '.')\n"
-        "from tests.unit.placement.solvers.test_feasibility import a_problem, ask\n"
+        "from tests.unit.placement.solvers.test_milp import a_problem, solve\n"
         "print('before', flush=True)\n"
-        "ask(a_problem([(4, 4, 0)], [(1, (2, 2, 0)), (1, (1, 1, 0))]))\n"
-        "ask(a_problem([(4, 4, 0)], [(1, (3, 2, 0)), (1, (2, 1, 0))]))\n"
+        "solve(a_problem([(4, 4, 0)], [(1, (2, 2, 0)), (1, (1, 1, 0))]))\n"
+        "solve(a_problem([(4, 4, 0)], [(1, (3, 2, 0)), (1, (2, 1, 0))]))\n"
         "print('after')\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ})
@@ -215,9 +215,9 @@ def test_nothing_is_written_to_stdout_and_stdout_still_works() -> None:
 def test_that_there_is_no_placement_is_believed_only_when_it_is_found_twice(second, expected, monkeypatch: pytest.MonkeyPatch) -> None:
     """The solver is wrong at first; what it says then, or what is true, decides."""
     told = iter([(INFEASIBLE, None), second])
-    solve = feasibility.solve
-    monkeypatch.setattr(feasibility, "solve", lambda *args, **options: next(told) or solve(*args, **options))
-    answer = ask(a_problem([(4, 4, 0), (4, 4, 0)], [(2, (2, 2, 0)), (2, (2, 2, 0))]))
+    optimize = milp.optimize
+    monkeypatch.setattr(milp, "optimize", lambda *args, **options: next(told) or optimize(*args, **options))
+    answer = solve(a_problem([(4, 4, 0), (4, 4, 0)], [(2, (2, 2, 0)), (2, (2, 2, 0))]))
     assert answer.finding is expected
     assert (answer.counts is not None) == (expected is Finding.FITS)
 
@@ -229,7 +229,7 @@ def test_the_solver_has_no_longer_than_the_search(monkeypatch: pytest.MonkeyPatc
         given.append(seconds)
         return OUT_OF_WORK, None
 
-    monkeypatch.setattr(feasibility, "solve", noted)
+    monkeypatch.setattr(milp, "optimize", noted)
     problem = a_problem([(8000, 8 * GI, 1)] * 2, [(3, (4000, GI, 0)), (1, (3000, GI, 1))])
-    ask(problem, is_patient=True, budget=Budget(seconds=7.0, clock=lambda: 5.0))
+    solve(problem, is_patient=True, budget=Budget(seconds=7.0, clock=lambda: 5.0))
     assert set(given) == {7.0}

@@ -15,12 +15,12 @@ from allaboard.model.rules import NO_RULES, Rules
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement import build_problem
 from allaboard.placement.problem.problem import Problem
-from allaboard.placement.relief import relief as relief_module
-from allaboard.placement.relief.reach import Reach, reach_of
-from allaboard.placement.relief.relief import More, MoreNodes, Relief, relieve
-from allaboard.placement.solvers import program
+from allaboard.placement.remedies import remedies as remedies_module
+from allaboard.placement.remedies.emptied_problem import EmptiedProblem, emptied_problem_of
+from allaboard.placement.remedies.remedies import More, MoreNodes, Remedies, find_remedies
+from allaboard.placement.solvers import milp_model
 from allaboard.placement.solvers.domains import NOWHERE
-from allaboard.placement.solvers.feasibility import Finding, ask
+from allaboard.placement.solvers.milp import Finding, solve
 from tests.unit.placement.clusters import GI, GPU, node, pods, snapshot
 
 TRAIN = {"labels": {"pool": "train"}}
@@ -35,14 +35,14 @@ def around(
 ):
     minimum = len(gang) if minimum is None else minimum
     problem = build_problem(gang, minimum, cluster, objective=Objective.BINPACK, rules=rules)
-    return reach_of(problem, gang, cluster, others, rules)
+    return emptied_problem_of(problem, gang, cluster, others, rules)
 
 
 def bound(name: str, node_name: str, number: int, amounts: dict[str, int]) -> list[Pod]:
     return [replace(pod, node_name=node_name) for pod in pods(name, number, amounts)]
 
 
-def least_added(reach: Reach, column: int) -> int | None:
+def least_added(reach: EmptiedProblem, column: int) -> int | None:
     """The least of one column that must be added over all nodes, by trying every way to seat the gang in every choice of domains."""
     problem = reach.problem
     choices = itertools.product(*({*group.domains.tolist(), NOWHERE} - {-1} for group in problem.together))
@@ -50,7 +50,7 @@ def least_added(reach: Reach, column: int) -> int | None:
     return min((amount for amount in found if amount is not None), default=None)
 
 
-def least_added_within(reach: Reach, problem: Problem, column: int) -> int | None:
+def least_added_within(reach: EmptiedProblem, problem: Problem, column: int) -> int | None:
     demand, count = problem.demand.tolist(), problem.count.tolist()
     roles = range(len(count))
     costs = {(0,) * len(count): 0}
@@ -70,22 +70,22 @@ def least_added_within(reach: Reach, problem: Problem, column: int) -> int | Non
     return min((cost for placed, cost in costs.items() if problem.lacking(np.array(placed)) <= 0), default=None)
 
 
-def fits_with(reach: Reach, more: More) -> bool:
+def fits_with(reach: EmptiedProblem, more: More) -> bool:
     """Whether the gang fits on a cluster that has what is named."""
     problem = reach.problem
     used = reach.slack.copy()
     for name, amount in more.where:
         used[problem.columns.index(more.resource), problem.nodes.index(name)] += amount
     free = np.maximum(used, 0)
-    seats = np.where(problem.admits, 2**20, 0)
-    return ask(replace(problem, free=free, seats=_seats(problem, free, seats))).finding is Finding.FITS
+    slots = np.where(problem.admits, 2**20, 0)
+    return solve(replace(problem, free=free, slots=_slots(problem, free, slots))).finding is Finding.FITS
 
 
-def _seats(problem, free, seats):
+def _slots(problem, free, slots):
     for role, demand in enumerate(problem.demand):
         for column in np.flatnonzero(demand):
-            seats[role] = np.minimum(seats[role], free[column] // demand[column])
-    return seats
+            slots[role] = np.minimum(slots[role], free[column] // demand[column])
+    return slots
 
 
 _AMOUNTS = st.tuples(st.integers(2, 8), st.integers(2, 8), st.integers(0, 4))  # cpu, GiB, GPUs
@@ -94,7 +94,7 @@ _ASKED = st.tuples(st.integers(1, 4), st.integers(1, 3), st.integers(0, 2))
 
 
 @st.composite
-def crowded(draw: st.DrawFn, most_roles: int = 3) -> Reach:
+def crowded(draw: st.DrawFn, most_roles: int = 3) -> EmptiedProblem:
     """A few nodes that are partly or wholly taken, some of them over-committed, and a gang that wants in."""
     nodes, used = [], {}
     for number in range(draw(st.integers(1, 4))):
@@ -122,16 +122,16 @@ def amounts(of: tuple[int, int, int]) -> dict[str, int]:
 @settings(max_examples=400, deadline=None)
 @given(reach=st.one_of(crowded(most_roles=2), crowded(most_roles=1), crowded()))
 def test_what_is_named_is_enough_and_one_less_is_not(reach) -> None:
-    if not reach.problem.nodes or ask(reach.problem).finding is not Finding.CANNOT_FIT:
+    if not reach.problem.nodes or solve(reach.problem).finding is not Finding.CANNOT_FIT:
         return
-    relief = relieve(reach)
+    remedies = find_remedies(reach)
     problem = reach.problem
     least = {column: least_added(reach, column) for column in range(problem.resources)}
-    event(("more" if relief.more else "nodes" if relief.nodes else "nothing") + f", {len(problem.together)} domains")
-    if relief.more is None:
+    event(("more" if remedies.more else "nodes" if remedies.nodes else "nothing") + f", {len(problem.together)} domains")
+    if remedies.more is None:
         assert all(amount is None for amount in least.values())
         return
-    more = relief.more
+    more = remedies.more
     assert more.is_least
     assert more.amount == sum(amount for _, amount in more.where) == least[problem.columns.index(more.resource)]
     assert fits_with(reach, more)
@@ -143,45 +143,45 @@ def test_full_nodes_are_where_the_lack_is() -> None:
         {"a": {GPU: 8}, "b": {GPU: 7}},
     )
     gang = pods("worker", 3, {GPU: 1}, node_selector=(("pool", "train"),))
-    assert relieve(around(gang, cluster)) == Relief(More(GPU, 2, (("a", 1), ("b", 1)), "worker-0", is_least=True))
+    assert find_remedies(around(gang, cluster)) == Remedies(More(GPU, 2, (("a", 1), ("b", 1)), "worker-0", is_least=True))
 
 
 def test_a_seat_that_is_nearly_there_is_asked_for_before_a_whole_one() -> None:
     cluster = snapshot([node("a", {"cpu": 4000}), node("b", {"cpu": 4000})], {"a": {"cpu": 3000}, "b": {"cpu": 2500}})
-    relief = relieve(around(pods("worker", 1, {"cpu": 2000}), cluster))
-    assert relief == Relief(More("cpu", 500, (("b", 500),), "worker-0", is_least=True))
+    remedies = find_remedies(around(pods("worker", 1, {"cpu": 2000}), cluster))
+    assert remedies == Remedies(More("cpu", 500, (("b", 500),), "worker-0", is_least=True))
 
 
 def test_the_resource_that_lacks_least_is_named() -> None:
     cluster = snapshot([node("a", {"cpu": 16_000, "memory": 16 * GI})], {"a": {"cpu": 8000, "memory": 2 * GI}})
     gang = pods("worker", 1, {"cpu": 4000, "memory": 15 * GI})
-    assert relieve(around(gang, cluster)) == Relief(More("memory", GI, (("a", GI),), "worker-0", is_least=True))
+    assert find_remedies(around(gang, cluster)) == Remedies(More("memory", GI, (("a", GI),), "worker-0", is_least=True))
 
 
 def test_when_even_the_empty_cluster_is_too_small_nodes_are_counted() -> None:
     cluster = snapshot([node("a", {"cpu": 4000}), node("b", {"cpu": 8000})])
-    assert relieve(around(pods("worker", 10, {"cpu": 2000}), cluster)).nodes == MoreNodes(1, "b")
+    assert find_remedies(around(pods("worker", 10, {"cpu": 2000}), cluster)).nodes == MoreNodes(1, "b")
     two_roles = [*pods("worker", 9, {"cpu": 2000}), *pods("server", 3, {"cpu": 3000})]
-    assert relieve(around(two_roles, cluster)).nodes == MoreNodes(2, "b")
+    assert find_remedies(around(two_roles, cluster)).nodes == MoreNodes(2, "b")
 
 
 def test_nothing_is_named_when_no_node_would_do() -> None:
-    assert relieve(around(pods("worker", 1, {"cpu": 9000}), snapshot([node("a", {"cpu": 4000})]))) == Relief()
-    assert relieve(around(pods("worker", 1, {"cpu": 1000}), snapshot([]))) == Relief()
+    assert find_remedies(around(pods("worker", 1, {"cpu": 9000}), snapshot([node("a", {"cpu": 4000})]))) == Remedies()
+    assert find_remedies(around(pods("worker", 1, {"cpu": 1000}), snapshot([]))) == Remedies()
 
 
 def test_the_first_gang_whose_leaving_is_enough_is_named() -> None:
     cluster = snapshot([node("a", {GPU: 8}), node("b", {GPU: 4})], {"a": {GPU: 8}, "b": {GPU: 2}})
     others = [("small", bound("small", "b", 2, {GPU: 1})), ("large", bound("large", "a", 2, {GPU: 4}))]
     gang = pods("worker", 2, {GPU: 4})
-    assert relieve(around(gang, cluster, others=others)).leaver == "large"
-    assert relieve(around(gang, cluster, others=others[:1])).leaver is None
+    assert find_remedies(around(gang, cluster, others=others)).blocker == "large"
+    assert find_remedies(around(gang, cluster, others=others[:1])).blocker is None
 
 
 def test_a_gang_on_an_over_committed_node_frees_what_is_above_its_ceiling_only() -> None:
     cluster = snapshot([node("a", {GPU: 4})], {"a": {GPU: 6}})
     others = [("b", bound("b", "a", 2, {GPU: 1})), ("c", bound("c", "a", 4, {GPU: 1}))]
-    assert relieve(around(pods("worker", 1, {GPU: 2}), cluster, others=others)).leaver == "c"
+    assert find_remedies(around(pods("worker", 1, {GPU: 2}), cluster, others=others)).blocker == "c"
 
 
 RACKS = {GPU: 8}
@@ -195,16 +195,16 @@ def test_of_several_racks_the_one_is_named_that_needs_least() -> None:
     gang = pods("worker", 2, {GPU: 4})
     shared = [("rack", {pod.uid for pod in gang})]
     others = [("first", bound("first", "a0", 1, {GPU: 4})), ("second", bound("second", "b1", 2, {GPU: 1}))]
-    relief = relieve(around(gang, cluster, others=others, rules=Rules(together=shared)))
-    assert relief == Relief(More(GPU, 2, (("b1", 2),), "worker-0", is_least=True, domain="rack=b"), leaver="second")
-    assert relieve(around(gang, cluster, others=others[:1], rules=Rules(together=shared))).leaver is None
+    remedies = find_remedies(around(gang, cluster, others=others, rules=Rules(together=shared)))
+    assert remedies == Remedies(More(GPU, 2, (("b1", 2),), "worker-0", is_least=True, domain="rack=b"), blocker="second")
+    assert find_remedies(around(gang, cluster, others=others[:1], rules=Rules(together=shared))).blocker is None
 
 
 def test_racks_that_are_too_small_when_empty_are_asked_to_grow() -> None:
     cluster = snapshot([node(f"{rack}0", RACKS, labels={"rack": rack}) for rack in "ab"], {"a0": {GPU: 3}})
     gang = pods("worker", 4, {GPU: 4})
-    relief = relieve(around(gang, cluster, rules=Rules(together=[("rack", {pod.uid for pod in gang})])))
-    assert relief == Relief(nodes=MoreNodes(1, "b0", "rack=b"))
+    remedies = find_remedies(around(gang, cluster, rules=Rules(together=[("rack", {pod.uid for pod in gang})])))
+    assert remedies == Remedies(nodes=MoreNodes(1, "b0", "rack=b"))
 
 
 def test_what_was_not_asked_of_every_rack_is_not_said_to_be_the_least() -> None:
@@ -212,7 +212,7 @@ def test_what_was_not_asked_of_every_rack_is_not_said_to_be_the_least() -> None:
         [node(f"n{number}", RACKS, labels={"rack": str(number)}) for number in range(9)], {f"n{n}": {GPU: 8} for n in range(9)}
     )
     gang = pods("worker", 1, {GPU: 1})
-    more = relieve(around(gang, cluster, rules=Rules(together=[("rack", {pod.uid for pod in gang})]))).more
+    more = find_remedies(around(gang, cluster, rules=Rules(together=[("rack", {pod.uid for pod in gang})]))).more
     assert more is not None
     assert (more.amount, more.is_least) == (1, False)
 
@@ -220,21 +220,23 @@ def test_what_was_not_asked_of_every_rack_is_not_said_to_be_the_least() -> None:
 def test_where_no_node_is_in_a_rack_nothing_helps() -> None:
     cluster = snapshot([node("a", RACKS)], {"a": RACKS})
     gang = pods("worker", 1, {GPU: 1})
-    assert relieve(around(gang, cluster, rules=Rules(together=[("rack", {pod.uid for pod in gang})]))) == Relief()
+    assert find_remedies(around(gang, cluster, rules=Rules(together=[("rack", {pod.uid for pod in gang})]))) == Remedies()
 
 
 def test_a_new_node_like_one_that_is_over_committed_would_be_empty() -> None:
     cluster = snapshot([node("a", {GPU: 8, "pods": 9}), node("b", {GPU: 1, "pods": 9})], {"a": {GPU: 8, "pods": 10}, "b": {GPU: 1}})
-    assert relieve(around(pods("worker", 4, {GPU: 1, "pods": 1}), cluster)) == Relief(nodes=MoreNodes(1, "a"))
+    assert find_remedies(around(pods("worker", 4, {GPU: 1, "pods": 1}), cluster)) == Remedies(nodes=MoreNodes(1, "a"))
 
 
 def test_what_the_solver_hasnt_finished_looking_at_is_not_said_to_be_the_least(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = snapshot([node("a", {GPU: 8})], {"a": {GPU: 8}})
     gang = [*pods("worker", 1, {GPU: 1}), *pods("other", 1, {GPU: 2})]
     found = []
-    for status in (program.OPTIMAL, 1):
-        monkeypatch.setattr(relief_module, "solve", lambda *args, given=status, **options: (given, program.solve(*args, **options)[1]))
-        more = relieve(around(gang, cluster)).more
+    for status in (milp_model.OPTIMAL, 1):
+        monkeypatch.setattr(
+            remedies_module, "optimize", lambda *args, given=status, **options: (given, milp_model.optimize(*args, **options)[1])
+        )
+        more = find_remedies(around(gang, cluster)).more
         assert more is not None
         found.append((more.amount, more.is_least))
     assert found == [(3, True), (3, False)]

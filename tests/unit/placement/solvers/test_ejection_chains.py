@@ -5,8 +5,8 @@ from hypothesis import given
 
 from allaboard.model.gang import Objective
 from allaboard.placement import build_problem
-from allaboard.placement.solvers.feasibility import holds
-from allaboard.placement.solvers.insertion import with_more_seated
+from allaboard.placement.solvers.ejection_chains import assign_more
+from allaboard.placement.solvers.milp import holds
 from tests.unit.placement.clusters import Case, cases, node, pods, random_counts, snapshot
 
 
@@ -14,7 +14,7 @@ from tests.unit.placement.clusters import Case, cases, node, pods, random_counts
 def test_more_are_seated_and_nobody_loses_a_seat(case: Case) -> None:
     problem = case.problem()
     counts = random_counts(problem, case.seed)
-    after = with_more_seated(problem, counts)
+    after = assign_more(problem, counts)
     assert holds(problem, after)
     assert (after.sum(axis=1) >= counts.sum(axis=1)).all()
 
@@ -24,11 +24,11 @@ def test_whoever_can_sit_elsewhere_makes_room() -> None:
     cluster = snapshot([node("large", {"cpu": 4000}), node("small-1", {"cpu": 1000}), node("small-2", {"cpu": 1000})])
     problem = build_problem([*pods("s", 2, {"cpu": 1000}), *pods("l", 1, {"cpu": 4000})], 3, cluster, objective=Objective.BINPACK)
     counts = np.array([[2, 0, 0], [0, 0, 0]], dtype=np.int64)
-    assert with_more_seated(problem, counts).tolist() == [[0, 1, 1], [1, 0, 0]]
+    assert assign_more(problem, counts).tolist() == [[0, 1, 1], [1, 0, 0]]
 
 
 def test_where_nobody_can_move_nothing_is_changed() -> None:
     cluster = snapshot([node("only", {"cpu": 4000})])
     problem = build_problem([*pods("s", 2, {"cpu": 1000}), *pods("l", 1, {"cpu": 4000})], 3, cluster, objective=Objective.BINPACK)
     counts = np.array([[2], [0]], dtype=np.int64)
-    assert with_more_seated(problem, counts) is counts
+    assert assign_more(problem, counts) is counts

@@ -19,7 +19,7 @@ _BY_DOMAIN = 8
 _FROM_BEST = 0.7
 
 
-class NodeOrders:
+class RepairOrders:
     """Orders in which repair fills nodes. Good orders matter more than any rate of the search.
 
     By name, at random, fullest or emptiest first, most alike to what the role asks first, fewest or most seats first, cheapest first, and
@@ -36,8 +36,8 @@ class NodeOrders:
         chance = np.zeros(self._shape[1])
         keys = [np.linspace(0.0, 1.0, self._shape[1]), chance, chance, -used, used]
         if self._shape[0] <= FEW_ROLES:
-            seats = problem.seats / np.maximum(problem.seats.max(axis=1, initial=1), 1)[:, None]
-            keys += [-_likeness(problem), seats, -seats, *([_prices(problem, valuation)] * 2)]
+            slots = problem.slots / np.maximum(problem.slots.max(axis=1, initial=1), 1)[:, None]
+            keys += [-_likeness(problem), slots, -slots, *([_prices(problem, valuation)] * 2)]
         self._keys = [np.atleast_2d(key) for key in keys]
         self._domains = problem.domains if problem.weights.domains else None
         self._by_domain = 0 if self._domains is None else _BY_DOMAIN
@@ -62,10 +62,10 @@ class NodeOrders:
 
     def _ranks(self, domains: Integers, best: Integers) -> Floats:
         """Twice the rank of each node's domain: float64[nodes], at random, but often those first that ``best`` uses, save one."""
-        seats = np.bincount(domains, weights=best.sum(axis=0))
-        key = self._rng.random(len(seats))
+        slots = np.bincount(domains, weights=best.sum(axis=0))
+        key = self._rng.random(len(slots))
         if self._rng.random() < _FROM_BEST:
-            used = np.flatnonzero(seats)
+            used = np.flatnonzero(slots)
             key[used] -= 1.0
             if len(used):
                 key[self._rng.choice(used)] += 2.0
@@ -82,12 +82,12 @@ class NodeOrders:
 
 def _prices(problem: Problem, valuation: Valuation) -> Floats:
     """What one pod of each role costs on each node when as many sit there as can: float64[roles, nodes]."""
-    prices = np.zeros(problem.seats.shape)
-    for role, seats in enumerate(np.minimum(problem.seats, problem.count[:, None])):
-        rows = np.flatnonzero(seats)
+    prices = np.zeros(problem.slots.shape)
+    for role, slots in enumerate(np.minimum(problem.slots, problem.count[:, None])):
+        rows = np.flatnonzero(slots)
         patterns = np.zeros((len(rows), len(prices)), dtype=np.int64)
-        patterns[:, role] = seats[rows]
-        prices[role, rows] = valuation.node_costs(rows, patterns) / seats[rows]
+        patterns[:, role] = slots[rows]
+        prices[role, rows] = valuation.node_costs(rows, patterns) / slots[rows]
     return prices
 
 

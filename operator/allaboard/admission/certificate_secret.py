@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from allaboard.admission.certificates import Pair, made, read
 from allaboard.kube.client import STRATEGIC_PATCH, ApiError
 from allaboard.kube.paths import MUTATING_WEBHOOKS, SECRETS, VALIDATING_WEBHOOKS, ApiPath, Resource
-from allaboard.model.fields import items, mapping, text
+from allaboard.model.raw_fields import items, mapping, text
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class Server(Protocol):
         """One request and its JSON answer. Raises ``ApiError``."""
 
 
-class Keeper:
+class CertificateSecret:
     """``look`` again and again. ``hosts`` are the names by which the API server reaches the webhooks, ``leads`` tells whether we lead."""
 
     def __init__(

@@ -9,8 +9,8 @@ import pytest
 from allaboard.kube.client import ApiError, ApiServer
 from allaboard.kube.paths import ApiPath
 from allaboard.model.limits import Limit
-from allaboard.pipelines.keeper import PipelineKeeper
 from allaboard.pipelines.objects import DEPLOYMENTS, FUNCTIONS, MLFLOWS, Body
+from allaboard.pipelines.reconciler import PipelineReconciler
 from allaboard.pipelines.stages import Policy, pipeline_from
 from allaboard.report.events import EventRecorder
 from allaboard.report.writer import Job, Writer
@@ -108,7 +108,7 @@ class Cluster:
         self.server, self.line = Server(), Line()
         server, writer = cast(ApiServer, self.server), cast(Writer, self.line)
         events = EventRecorder(server, writer, "allaboard", "allaboard-1")
-        self.keeper = PipelineKeeper(server, writer, events, Policy(namespaces=namespaces), leads=lambda: True, why=lambda gang: "")
+        self.reconciler = PipelineReconciler(server, writer, events, Policy(namespaces=namespaces), leads=lambda: True, why=lambda gang: "")
 
     def store(self, raw: Body, generation: int = 3, uid: str = "") -> Body:
         """Have a pipeline on the server, of which nobody hears yet."""
@@ -118,7 +118,7 @@ class Cluster:
 
     def hear(self, name: str = "lstm") -> None:
         """The watch event of its newest state."""
-        self.keeper.upsert(f"ml/{name}", pipeline_from(self.server.objects[MLFLOWS.kind, "ml", name]))
+        self.reconciler.upsert(f"ml/{name}", pipeline_from(self.server.objects[MLFLOWS.kind, "ml", name]))
 
     async def apply(self, raw: Body, generation: int = 3, uid: str = "") -> None:
         self.store(raw, generation, uid)
@@ -137,7 +137,7 @@ class Cluster:
 async def cluster() -> AsyncIterator[Cluster]:
     made = Cluster(("fn",))
     yield made
-    for timer in made.keeper._timers.values():
+    for timer in made.reconciler._timers.values():
         timer.cancel()
 
 
@@ -157,7 +157,7 @@ async def test_a_deployment_that_took_the_name_of_ours_while_we_looked_is_not_ch
     await cluster.apply(of_image("new"), 4)
     assert cluster.server.deployments() == {"ml/lstm-a": "theirs"}
     assert cluster.told()["phase"] == "Deploying"
-    assert cluster.keeper._timers.keys() == {"ml/lstm"}, "it is looked at again"
+    assert cluster.reconciler._timers.keys() == {"ml/lstm"}, "it is looked at again"
 
 
 async def test_what_was_changed_while_we_looked_is_mended_at_the_next_look(cluster: Cluster) -> None:
@@ -166,7 +166,7 @@ async def test_what_was_changed_while_we_looked_is_mended_at_the_next_look(clust
     cluster.server.then["patch", "Deployment"] = lambda: cluster.server.put("Deployment", cluster.server.objects[key])
     await cluster.apply(of_image("new"), 4)
     assert cluster.server.deployments() == {"ml/lstm-a": "old"}
-    cluster.keeper._look("ml/lstm")
+    cluster.reconciler._look("ml/lstm")
     await cluster.line.drain()
     assert cluster.server.deployments() == {"ml/lstm-a": "new"}
 
@@ -190,7 +190,7 @@ async def test_a_change_that_only_the_reply_to_a_status_tells_of_is_carried_out(
     found = cluster.server.objects["Deployment", "ml", "lstm-a"]
     cluster.server.put("Deployment", found | status(ready=True))
     cluster.server.then["patch", "MLFlow"] = lambda: cluster.store(of_image("new"), 4)
-    cluster.keeper._look("ml/lstm")
+    cluster.reconciler._look("ml/lstm")
     await cluster.line.once()
     cluster.hear()  # one event for both changes, which tells nothing that the reply hasn't told
     await cluster.line.drain()
@@ -211,10 +211,10 @@ async def test_a_pipeline_made_anew_while_a_status_was_written_is_told_of_its_ow
 async def test_a_pipeline_beyond_the_limit_stays_undeployed_however_often_it_is_looked_at(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("allaboard.pipelines.keeper.PIPELINES", Limit("pipelines", 1, "pipelines of a namespace"))
+    monkeypatch.setattr("allaboard.pipelines.reconciler.PIPELINES", Limit("pipelines", 1, "pipelines of a namespace"))
     await cluster.apply(mlflow("first", stage1=stage("a")))
     await cluster.apply(mlflow("second", stage1=stage("a")))
-    cluster.keeper._look("ml/second")  # its status has been written, and the event of that hasn't come
+    cluster.reconciler._look("ml/second")  # its status has been written, and the event of that hasn't come
     await cluster.line.drain()
     assert cluster.server.deployments() == {"ml/first-a": "example/a:1"}
     assert "more than 1 pipelines of a namespace" in cluster.told("second")["message"]
@@ -234,7 +234,7 @@ async def test_what_fails_is_told_by_an_event_and_in_the_log_once_until_it_chang
     stages = {"stage1": stage("Not_A_Name"), "stage2": stage("b")}
     await cluster.apply(mlflow(**stages))
     cluster.hear()
-    cluster.keeper._look("ml/lstm")
+    cluster.reconciler._look("ml/lstm")
     await cluster.line.drain()
     ((kind, reason, note),) = cluster.events()
     assert (kind, reason) == ("Warning", "StageFailed")

@@ -9,8 +9,8 @@ from hypothesis import given
 from allaboard.model.gang import Objective
 from allaboard.placement import Problem, build_problem
 from allaboard.placement.problem.valuation import Valuation
-from allaboard.placement.solvers.feasibility import holds
-from allaboard.placement.solvers.polish import polished
+from allaboard.placement.solvers.local_search import search_locally
+from allaboard.placement.solvers.milp import holds
 from tests.unit.placement.clusters import GPU, Case, cases, node, pods, random_counts, snapshot
 
 
@@ -34,7 +34,7 @@ def test_no_move_is_left_that_makes_it_cheaper(case: Case) -> None:
     problem = case.problem()
     valuation = Valuation(problem)
     counts = random_counts(problem, case.seed)
-    best = polished(problem, valuation, counts, 100)
+    best = search_locally(problem, valuation, counts, 100)
     assert holds(problem, best)
     assert best.sum(axis=1).tolist() == counts.sum(axis=1).tolist()
     cost = valuation.costs(best[None])[0]
@@ -49,9 +49,9 @@ def test_a_gang_leaves_a_domain_that_it_need_not_use(zones: str) -> None:
     gang = [*pods("ps", 1, {"cpu": 1000}), *pods("worker", 2, {"cpu": 1000, GPU: 1})]
     problem = build_problem(gang, 3, snapshot(nodes), objective=Objective.SPREAD, topology="zone")
     problem = replace(problem, weights=replace(problem.weights, domains=2.0))
-    counts = np.zeros_like(problem.seats)
+    counts = np.zeros_like(problem.slots)
     counts[0, 0], counts[1, 1], counts[1, -1] = 1, 1, 1
-    best = polished(problem, Valuation(problem), counts, 100)
+    best = search_locally(problem, Valuation(problem), counts, 100)
     assert len({zones[row] for row in np.flatnonzero(best.any(axis=0)).tolist()}) == 1
 
 
@@ -60,4 +60,4 @@ def test_a_step_that_gains_nothing_is_not_taken(topology: str) -> None:
     cluster = snapshot([node(name, {"cpu": 4000}, labels={"rack": "r"}) for name in "ab"])
     problem = build_problem(pods("w", 1, {"cpu": 1000}), 1, cluster, objective=Objective.FRAGMENTATION, topology=topology)
     counts = np.array([[0, 1]])
-    assert polished(problem, Valuation(problem), counts, 3) is counts
+    assert search_locally(problem, Valuation(problem), counts, 3) is counts

@@ -8,7 +8,7 @@ import numpy as np
 from allaboard.model.arrays import Integers
 from allaboard.placement.problem.plan import Step
 from allaboard.placement.problem.problem import Problem
-from allaboard.placement.problem.valuation import Valuation, Worth
+from allaboard.placement.problem.valuation import ObjectiveValue, Valuation
 from allaboard.placement.solvers.greedy import Seed
 
 _KEPT = 32
@@ -20,11 +20,11 @@ class Found:
 
     name: str
     counts: Integers
-    worth: Worth
+    worth: ObjectiveValue
 
 
 @dataclass(slots=True)
-class Course:
+class Progress:
     """``found`` is sorted, best first; among equals the one that was found first.
 
     ``history`` is (placed, best score) by generation. ``found_by`` is the first step after which all that are

@@ -31,7 +31,7 @@ _SOON_SECONDS = 0.5  # after a pod has changed its Deployment does
 _FIRST_PAUSE_SECONDS = 1.0
 
 
-class PipelineKeeper:
+class PipelineReconciler:
     """Keeps the objects of every pipeline as it asks for. It is the ``Store`` of the reflector of MLFlows.
 
     ``leads`` tells whether this replica may write, ``why`` what a gang waits for.
@@ -175,10 +175,10 @@ class PipelineKeeper:
             if error.is_transient:
                 raise
             problem = str(error)
-        standings = failed(plan.standings, problems)
-        status = status_of(pipeline, standings, problem, api_time(self._now()))
+        states = failed(plan.states, problems)
+        status = status_of(pipeline, states, problem, api_time(self._now()))
         if self._pipelines.get(key) == pipeline:
-            self._tell(key, pipeline, failures_of(pipeline, standings, problem))
+            self._tell(key, pipeline, failures_of(pipeline, states, problem))
         if not is_told(pipeline, status) and self._pipelines.get(key) == pipeline:
             raw = await self._server.patch(MLFLOWS.named(pipeline.namespace, pipeline.name, "status"), {"status": status})
             if self._pipelines.get(key) == pipeline:
@@ -187,7 +187,7 @@ class PipelineKeeper:
                     self._pipelines[key] = self._within_limit(key, newest)
                 else:  # its event may come too late to bring news
                     self.upsert(key, newest)
-        if problem or any(each.phase in (Phase.DEPLOYING, Phase.FAILED) and not each.stage.problem for each in standings):
+        if problem or any(each.phase in (Phase.DEPLOYING, Phase.FAILED) and not each.stage.problem for each in states):
             pause = self._pauses.get(key, _FIRST_PAUSE_SECONDS)
             self._pauses[key] = min(2 * pause, self._longest_pause)
             self._look_in(pause, key)

@@ -15,12 +15,12 @@ from allaboard.placement.problem.problem import Problem
 from allaboard.placement.solvers import genetic
 from allaboard.placement.solvers.budget import Budget
 from allaboard.placement.solvers.candidates import candidate_rows
-from allaboard.placement.solvers.course import Course, Found
-from allaboard.placement.solvers.feasibility import Finding, ask, holds
+from allaboard.placement.solvers.domain_subsets import in_better_region
+from allaboard.placement.solvers.ejection_chains import assign_more
 from allaboard.placement.solvers.genetic import Limits, SearchSettings, Target, evolve, generation_cost
-from allaboard.placement.solvers.insertion import with_more_seated
-from allaboard.placement.solvers.polish import polished, round_cost
-from allaboard.placement.solvers.regions import in_better_region
+from allaboard.placement.solvers.local_search import round_cost, search_locally
+from allaboard.placement.solvers.milp import Finding, holds, solve
+from allaboard.placement.solvers.progress import Found, Progress
 
 POLISH, EVOLUTION, SOLVER = "polish", "evolution", "solver"
 STEPS = (POLISH, EVOLUTION, SOLVER)
@@ -35,10 +35,10 @@ _SHARE = 0.5  # of what is left may go to polishing
 
 
 @dataclass(slots=True)
-class Pursuit:
-    """What is done about ``course`` within a budget, by some of ``STEPS``. ``is_proof``: whether what the solver refutes can't be."""
+class Improvement:
+    """What is done about ``progress`` within a budget, by some of ``STEPS``. ``is_proof``: whether what the solver refutes can't be."""
 
-    course: Course
+    progress: Progress
     settings: SearchSettings
     seed: int
     target: Target
@@ -48,7 +48,7 @@ class Pursuit:
     _problem: Problem = field(init=False)
 
     def __post_init__(self) -> None:
-        self._problem = self.course.problem
+        self._problem = self.progress.problem
 
     def run(self) -> str:
         """Until nothing is to be gained; tells what it was stopped by, as ``SearchReport``."""
@@ -58,7 +58,7 @@ class Pursuit:
         if self._is_best():
             return "optimal"
         stopped_by = self._evolve(_FEW if SOLVER in self.steps and self.settings.branches else _LONGER * self.settings.generations)
-        if not self.course.lacks or stopped_by == "time":
+        if not self.progress.lacks or stopped_by == "time":
             return stopped_by
         # Somebody who is needed has no seat.
         finding = self._ask()
@@ -71,53 +71,53 @@ class Pursuit:
 
     def _is_best(self) -> bool:
         """Everybody sits, and there is no other way or no better one."""
-        worth = self.course.best.worth
+        worth = self.progress.best.worth
         return worth.missing == worth.surplus == 0 and (len(self._problem.nodes) == 1 or worth.score >= self.target.score - _EPSILON)
 
     def _polish(self) -> None:
         """Seats for those who need them, if others can make room; then downhill from the best."""
         if POLISH not in self.steps:
             return
-        course, found = self.course, []
+        progress, found = self.progress, []
         rounds = int(min(_ROUNDS, _SHARE * self.budget.left / (_POLISHED * round_cost(self._problem))))
         best: dict[bytes, Found] = {}
-        for seed in course.found[:_POLISHED]:
+        for seed in progress.found[:_POLISHED]:
             best.setdefault(seed.counts.tobytes(), seed)  # several rules may come to the same
         for seed in best.values():
-            counts = with_more_seated(self._problem, seed.counts) if seed.worth.missing else seed.counts
-            if not seed.worth.missing or not course.valuation.worth(counts).missing:
-                counts = polished(self._problem, course.valuation, counts, rounds, self.budget)
+            counts = assign_more(self._problem, seed.counts) if seed.worth.missing else seed.counts
+            if not seed.worth.missing or not progress.valuation.worth(counts).missing:
+                counts = search_locally(self._problem, progress.valuation, counts, rounds, self.budget)
             if counts is not seed.counts:
                 found.append((seed.name, counts))
         if found:
-            course.add(POLISH, found)
-        if not course.lacks:
-            counts = in_better_region(self._problem, course.valuation, course.best.counts, self.budget)
-            if counts is not course.best.counts:
-                course.add(POLISH, [(course.best.name, counts)])
+            progress.add(POLISH, found)
+        if not progress.lacks:
+            counts = in_better_region(self._problem, progress.valuation, progress.best.counts, self.budget)
+            if counts is not progress.best.counts:
+                progress.add(POLISH, [(progress.best.name, counts)])
 
     def _evolve(self, unseated: int) -> str:
         """The genetic search on the nodes that matter, its answer spread over all nodes again; tells what it was stopped by."""
-        problem, best = self._problem, self.course.best.counts
+        problem, best = self._problem, self.progress.best.counts
         if EVOLUTION not in self.steps or not genetic.accepts(problem):
             return "greedy-only"
-        seeds = [found.counts for found in self.course.found]
+        seeds = [found.counts for found in self.progress.found]
         rows = candidate_rows(problem, best, seeds[1:], np.random.default_rng(self.seed))
         smaller = problem.restricted_to(rows)
         cost = generation_cost(smaller, self.settings)
         affordable = self.budget.left / cost - 1  # the first population takes as long as a generation
-        if affordable < (_LACKING * min(unseated, _FEW) if self.course.lacks else 1):
+        if affordable < (_LACKING * min(unseated, _FEW) if self.progress.lacks else 1):
             return "effort"
-        if self.course.lacks:
+        if self.progress.lacks:
             unseated = int(min(unseated, affordable / _LACKING))
         limits = Limits(int(min(affordable, _LONGER * self.settings.generations)), unseated, lambda: self.budget.is_over)
         inside = [counts[:, rows] for counts in seeds if counts[:, rows].sum() == counts.sum()]
         evolution = evolve(smaller, inside, self.settings, self.seed, self.target, limits)
-        self.budget.spend(cost * (1 + evolution.generations) * (_LACKING if self.course.lacks else 1))
+        self.budget.spend(cost * (1 + evolution.generations) * (_LACKING if self.progress.lacks else 1))
         counts = np.zeros_like(best)
         counts[:, rows] = evolution.counts
-        self.course.history += evolution.history
-        self.course.add(EVOLUTION, [(EVOLUTION, counts)] if holds(problem, counts) else [], evolution.generations)
+        self.progress.history += evolution.history
+        self.progress.add(EVOLUTION, [(EVOLUTION, counts)] if holds(problem, counts) else [], evolution.generations)
         is_cut = evolution.stopped_by == "generations" and evolution.generations + 1 > affordable
         return "effort" if is_cut else evolution.stopped_by
 
@@ -125,6 +125,6 @@ class Pursuit:
         """The solver, unless that may take longer than there is time; what it finds is added."""
         if SOLVER not in self.steps or not self.settings.branches:
             return Finding.NOT_FOUND
-        answer = ask(self._problem, self.settings.branches, is_patient=True, budget=self.budget)
-        self.course.add(SOLVER, [(SOLVER, answer.counts)] if answer.counts is not None else [])
+        answer = solve(self._problem, self.settings.branches, is_patient=True, budget=self.budget)
+        self.progress.add(SOLVER, [(SOLVER, answer.counts)] if answer.counts is not None else [])
         return Finding.NOT_FOUND if answer.finding is Finding.CANNOT_FIT and not self.is_proof else answer.finding

@@ -27,11 +27,11 @@ from allaboard.model.node import Node
 from allaboard.model.reasons import Cause, Code, Kind, Reason
 from allaboard.model.rules import NO_RULES, Rules
 from allaboard.model.snapshot import Snapshot
-from allaboard.placement.problem.bonds import bonds_of, roles_of
 from allaboard.placement.problem.problem import Candidate
+from allaboard.placement.problem.rule_arrays import roles_of, rule_arrays_of
+from allaboard.placement.rules.capacity import slots_for
 from allaboard.placement.rules.devices import GPU, counts_devices, whole_devices
 from allaboard.placement.rules.filters import NodeFilters, refusal_to_share
-from allaboard.placement.rules.room import seats_for
 
 _PASSING = "node.kubernetes.io/"  # taints that say how a node is just now
 _LARGEST = 2**62
@@ -89,12 +89,12 @@ def _cause_of(
 ) -> Cause:
     members = roles_of(pods, rules)
     specs = tuple(spec for spec, _ in members)
-    bonds = bonds_of(rules, [uids[0] for _, uids in members], lambda label: filters.domains(label, snapshot.nodes, -1))
-    ask = _Ask(minimum, np.array([len(uids) for _, uids in members], dtype=np.int64), bonds.least, bonds.sums)
-    groups = [(group.roles, group.domains) for group in bonds.together]
+    rule_arrays = rule_arrays_of(rules, [uids[0] for _, uids in members], lambda label: filters.domains(label, snapshot.nodes, -1))
+    solve = _Ask(minimum, np.array([len(uids) for _, uids in members], dtype=np.int64), rule_arrays.least, rule_arrays.sums)
+    groups = [(group.roles, group.domains) for group in rule_arrays.together]
     labelled = _labelled(len(specs), len(snapshot.nodes), groups)
     admits = _admitted(specs, snapshot, snapshot.nodes, filters) & labelled
-    if ask.lacks(np.where(admits.any(axis=1), ask.count, 0)):
+    if solve.lacks(np.where(admits.any(axis=1), solve.count, 0)):
         return Cause(Code.CONSTRAINTS)
     names = tuple(sorted({resource for spec in specs for resource, amount in spec.requests if amount > 0}))
     demand = np.array([[min(dict(spec.requests).get(name, 0), _LARGEST) for name in names] for spec in specs], dtype=np.int64)
@@ -104,19 +104,19 @@ def _cause_of(
     offered, left = _offered(specs, snapshot)
     has = _amounts(snapshot, _as_if_well(snapshot, offered), names)
     could = _admitted(anywhere, snapshot, nodes, repaired.filters) & labelled
-    room = np.stack([seats_for(row, has, could[role]) for role, row in enumerate(demand)])
-    at_best = _tightest(ask, names, demand, has, could)
-    most = partial(_most_in_domains, ask.count, room)
-    if at_best.requested > at_best.there or ask.lacks(most(())):
+    room = np.stack([slots_for(row, has, could[role]) for role, row in enumerate(demand)])
+    at_best = _tightest(solve, names, demand, has, could)
+    most = partial(_most_in_domains, solve.count, room)
+    if at_best.requested > at_best.there or solve.lacks(most(())):
         fits = room.any(axis=1)
-        misfits = np.flatnonzero(~fits).tolist() if ask.lacks(np.where(fits, ask.count, 0)) else []
+        misfits = np.flatnonzero(~fits).tolist() if solve.lacks(np.where(fits, solve.count, 0)) else []
         return _never(at_best, names, demand, has, could, {role: members[role][1][0] for role in misfits})
-    if ask.lacks(most(groups)):
-        alone = (each for each, group in zip(bonds.together, groups, strict=True) if ask.lacks(most([group])))
-        return Cause(Code.NEVER_FITS, rule=Reason(Kind.TOPOLOGY, next(alone, bonds.together[0]).label))
+    if solve.lacks(most(groups)):
+        alone = (each for each, group in zip(rule_arrays.together, groups, strict=True) if solve.lacks(most([group])))
+        return Cause(Code.NEVER_FITS, rule=Reason(Kind.TOPOLOGY, next(alone, rule_arrays.together[0]).label))
     free = _amounts(snapshot, left, names)
-    now = _tightest(ask, names, demand, free, admits)
-    now = now if now.requested > now.there else _in_pieces(ask, names, demand, free, admits)
+    now = _tightest(solve, names, demand, free, admits)
+    now = now if now.requested > now.there else _in_pieces(solve, names, demand, free, admits)
     if snapshot.gpus is not None and now.resource in WHOLE_GPUS:
         now = now._replace(unwell=int(np.count_nonzero((snapshot.gpus.unwell > 0) & admits.any(axis=0))))
     return now
@@ -213,8 +213,8 @@ def _most_in_domains(count: Integers, room: Integers, groups: Sequence[tuple[tup
     for roles, domains in groups:
         known, place = np.unique(domains, return_inverse=True)
         for role in roles:
-            seats = np.bincount(place.ravel(), weights=np.minimum(room[role], count[role]), minlength=len(known))
-            most[role] = min(int(most[role]), int(seats[known >= 0].max(initial=0)))
+            slots = np.bincount(place.ravel(), weights=np.minimum(room[role], count[role]), minlength=len(known))
+            most[role] = min(int(most[role]), int(slots[known >= 0].max(initial=0)))
     return most
 
 
@@ -229,44 +229,44 @@ def _never(in_all: Cause, names: Sequence[str], demand: Integers, has: Integers,
     return in_all._replace(code=Code.NEVER_FITS) if in_all.requested > in_all.there else Cause(Code.NEVER_FITS)
 
 
-def _tightest(ask: _Ask, names: Sequence[str], demand: Integers, free: Integers, admits: Mask) -> Cause:
+def _tightest(solve: _Ask, names: Sequence[str], demand: Integers, free: Integers, admits: Mask) -> Cause:
     """The resource of which most is asked beside what is free: by all who are needed, or by those of a role that it can't do without."""
     found = []
     for column, name in enumerate(names):
-        found.append(_of_resource(ask, name, demand[:, column], free[column], admits))
-        for role in np.flatnonzero((ask.least > 0) & (demand[:, column] > 0)).tolist():
-            least = int(ask.least[role]) * int(demand[role, column])
+        found.append(_of_resource(solve, name, demand[:, column], free[column], admits))
+        for role in np.flatnonzero((solve.least > 0) & (demand[:, column] > 0)).tolist():
+            least = int(solve.least[role]) * int(demand[role, column])
             found.append(Cause(Code.INSUFFICIENT, name, least, sum(free[column, admits[role]].tolist())))
     return _most_asked(found)
 
 
-def _of_resource(ask: _Ask, name: str, demand: Integers, free: Integers, admits: Mask) -> Cause:
+def _of_resource(solve: _Ask, name: str, demand: Integers, free: Integers, admits: Mask) -> Cause:
     """What is asked at least of one resource, and what of it is free where any who ask for it may go."""
     there = sum(free[admits[demand > 0].any(axis=0)].tolist())
-    return Cause(Code.INSUFFICIENT, name, _least_asked(ask, demand.tolist()), there)
+    return Cause(Code.INSUFFICIENT, name, _least_asked(solve, demand.tolist()), there)
 
 
 def _most_asked(causes: Sequence[Cause]) -> Cause:
     return max(causes, key=lambda cause: (cause.requested > cause.there, Fraction(cause.requested, max(1, cause.there))))
 
 
-def _in_pieces(ask: _Ask, names: Sequence[str], demand: Integers, free: Integers, admits: Mask) -> Cause:
+def _in_pieces(solve: _Ask, names: Sequence[str], demand: Integers, free: Integers, admits: Mask) -> Cause:
     """Which resource is in pieces too small, the one of which most is asked first; none is named if it takes several to tell."""
     found = []
     for column, name in enumerate(names):
-        seats = np.stack([seats_for(row[[column]], free[[column]], admits[role]) for role, row in enumerate(demand)])
+        slots = np.stack([slots_for(row[[column]], free[[column]], admits[role]) for role, row in enumerate(demand)])
         # Who asks for none of it sits anywhere, as far as that goes.
-        if ask.lacks(np.where(demand[:, column] > 0, np.minimum(seats.sum(axis=1), ask.count), ask.count)):
-            found.append(_of_resource(ask, name, demand[:, column], free[column], admits))
+        if solve.lacks(np.where(demand[:, column] > 0, np.minimum(slots.sum(axis=1), solve.count), solve.count)):
+            found.append(_of_resource(solve, name, demand[:, column], free[column], admits))
     return _most_asked(found)._replace(code=Code.FRAGMENTED) if found else Cause(Code.FRAGMENTED)
 
 
-def _least_asked(ask: _Ask, amounts: Sequence[int]) -> int:
+def _least_asked(solve: _Ask, amounts: Sequence[int]) -> int:
     """What the minimum asks for at least: what roles need by themselves, and the least demanding of the others up to the minimum."""
-    least: list[int] = ask.least.tolist()
-    count: list[int] = ask.count.tolist()
+    least: list[int] = solve.least.tolist()
+    count: list[int] = solve.count.tolist()
     asked = sum(number * amount for number, amount in zip(least, amounts, strict=True))
-    wanted = max(0, ask.minimum - sum(least))
+    wanted = max(0, solve.minimum - sum(least))
     for amount, left in sorted(zip(amounts, (there - number for there, number in zip(count, least, strict=True)), strict=True)):
         taken = min(left, wanted)
         asked += taken * amount

@@ -10,7 +10,7 @@ import numpy as np
 from allaboard.model.arrays import Floats, Integers
 from allaboard.placement.problem.problem import Problem
 from allaboard.placement.problem.valuation import Valuation
-from allaboard.placement.rules.room import seats_for
+from allaboard.placement.rules.capacity import slots_for
 from allaboard.placement.solvers.budget import Budget
 
 _EPSILON = 1e-9
@@ -26,7 +26,7 @@ def round_cost(problem: Problem) -> int:
     return len(problem.roles) * (_COST_OF_ROLE + len(problem.nodes) * len(problem.columns) // _CELLS_PER_MICROSECOND)
 
 
-def polished(problem: Problem, valuation: Valuation, counts: Integers, rounds: int, budget: Budget | None = None) -> Integers:
+def search_locally(problem: Problem, valuation: Valuation, counts: Integers, rounds: int, budget: Budget | None = None) -> Integers:
     """``counts``: int64[roles, nodes] after up to ``rounds`` in which each role moves once; itself if no move lowers the cost.
 
     What that takes is spent from the ``budget``.
@@ -66,7 +66,7 @@ class _Step:
         """The best move of one pod of ``role``: what it adds to the cost, and the placement after it."""
         counts = self._counts
         sources = np.flatnonzero(counts[role])
-        targets = np.flatnonzero(seats_for(self._problem.demand[role], self._left, self._problem.admits[role]))
+        targets = np.flatnonzero(slots_for(self._problem.demand[role], self._left, self._problem.admits[role]))
         if not len(sources) or not len(targets):
             return 0.0, counts
         one = np.zeros(len(counts), dtype=np.int64)

@@ -8,13 +8,13 @@ import numpy as np
 
 from allaboard.model.arrays import Integers
 from allaboard.placement.problem.problem import Problem
-from allaboard.placement.rules.room import fill, seats_for
+from allaboard.placement.rules.capacity import fill, slots_for
 
 _MOST = 64  # pods for which a seat is made: each takes a look at all nodes
 _NEVER = np.iinfo(np.int64).max
 
 
-def with_more_seated(problem: Problem, counts: Integers) -> Integers:
+def assign_more(problem: Problem, counts: Integers) -> Integers:
     """``counts``: int64[roles, nodes] with as many more pods as can be seated this way; the same array when there is none.
 
     Where very many have no seat it isn't tried.
@@ -36,7 +36,7 @@ def with_more_seated(problem: Problem, counts: Integers) -> Integers:
 def _one_more(problem: Problem, counts: Integers, role: int) -> Integers | None:
     """The placement with one more pod of ``role``."""
     left = problem.free - np.einsum("rc,rn->cn", problem.demand, counts)
-    rows = np.flatnonzero(seats_for(problem.demand[role], left, problem.admits[role]))
+    rows = np.flatnonzero(slots_for(problem.demand[role], left, problem.admits[role]))
     after = counts.copy()
     if len(rows):
         after[role, rows[0]] += 1
@@ -48,7 +48,7 @@ def _one_more(problem: Problem, counts: Integers, role: int) -> Integers | None:
         if other == role:
             continue
         leaving = _that_must_leave(problem.demand[other], lacks)
-        room = rooms[other] = seats_for(problem.demand[other], left, problem.admits[other])
+        room = rooms[other] = slots_for(problem.demand[other], left, problem.admits[other])
         possible = problem.admits[role] & (leaving <= np.minimum(counts[other], room.sum() - room))
         if possible.any():
             node = int(np.where(possible, leaving, _NEVER).argmin())

@@ -13,29 +13,29 @@ from allaboard.model.rules import Rules
 from allaboard.placement.problem.problem import Candidate, Problem, Together
 
 
-class Bonds(NamedTuple):
+class RuleArrays(NamedTuple):
     """The rules by role; fields as in ``Problem``."""
 
     least: Integers
     sums: tuple[tuple[tuple[int, ...], int], ...]
     together: tuple[Together, ...]
 
-    def on(self, rows: Integers) -> "Bonds":
+    def on(self, rows: Integers) -> "RuleArrays":
         """The same on some of the nodes, given by position."""
         return self._replace(together=tuple(replace(group, domains=group.domains[rows]) for group in self.together))
 
     @property
-    def has_ties(self) -> bool:
+    def has_couplings(self) -> bool:
         """Whether it matters to a member where the others are."""
         return bool(self.together)
 
     @property
     def is_plain(self) -> bool:
         """Whether there is no more to it than how many of each role sit."""
-        return not (self.sums or self.has_ties)
+        return not (self.sums or self.has_couplings)
 
 
-def bonds_of(rules: Rules, members: Sequence[str], domains: Callable[[str], Integers]) -> Bonds:
+def rule_arrays_of(rules: Rules, members: Sequence[str], domains: Callable[[str], Integers]) -> RuleArrays:
     """``members`` are one pod of each role, by uid. ``domains`` gives int64[nodes] of a label, -1 without it."""
 
     def roles(uids: Collection[str]) -> tuple[int, ...]:
@@ -46,17 +46,17 @@ def bonds_of(rules: Rules, members: Sequence[str], domains: Callable[[str], Inte
     for of_part, number in needs:
         if len(of_part) == 1:
             least[of_part[0]] = number
-    return Bonds(
+    return RuleArrays(
         least=least,
         sums=tuple(need for need in needs if len(need[0]) != 1),
         together=tuple(Together(label, of_group, domains(label)) for label, uids in rules.together if (of_group := roles(uids))),
     )
 
 
-def without_label(bonds: Bonds, admits: Mask) -> list[Counted]:
+def without_label(rule_arrays: RuleArrays, admits: Mask) -> list[Counted]:
     """Take the nodes from ``admits``: bool[roles, nodes] that have no domain for a role which must share one; how many, by role."""
     refusals: list[Counted] = [()] * len(admits)
-    for group in bonds.together:
+    for group in rule_arrays.together:
         has_none = group.domains < 0
         for role in group.roles:
             if nodes := int(np.count_nonzero(admits[role] & has_none)):
@@ -65,26 +65,26 @@ def without_label(bonds: Bonds, admits: Mask) -> list[Counted]:
     return refusals
 
 
-def bound(problem: Problem, bonds: Bonds) -> Problem:
+def bound(problem: Problem, rule_arrays: RuleArrays) -> Problem:
     """``problem`` with the rules between its members."""
-    problem = replace(problem, least=bonds.least, sums=bonds.sums, together=bonds.together)
-    if not bonds.together:
+    problem = replace(problem, least=rule_arrays.least, sums=rule_arrays.sums, together=rule_arrays.together)
+    if not rule_arrays.together:
         return problem
     admits = problem.admits.copy()
-    unlabelled = without_label(bonds, admits)
+    unlabelled = without_label(rule_arrays, admits)
     roles = tuple(
         replace(role, refusals=tuple(sorted((*role.refusals, *more)))) if more else role
         for role, more in zip(problem.roles, unlabelled, strict=True)
     )
-    return replace(problem, roles=roles, admits=admits, seats=np.where(admits, problem.seats, 0))
+    return replace(problem, roles=roles, admits=admits, slots=np.where(admits, problem.slots, 0))
 
 
 def roles_of(pods: Sequence[Candidate], rules: Rules) -> list[tuple[SchedulingSpec, list[str]]]:
     """The pods that are interchangeable, by uid, and what they ask for."""
-    return _by_spec(pods) if rules.is_plain else _by_spec_and_party(pods, rules)
+    return _by_spec(pods) if rules.is_plain else _by_spec_and_class(pods, rules)
 
 
-def party_of(pod: Candidate, rules: Rules) -> tuple[bool, ...]:
+def class_of(pod: Candidate, rules: Rules) -> tuple[bool, ...]:
     """To which parts and then to which groups a pod belongs: only pods alike in this are interchangeable."""
     return (*(pod.uid in part for part, _ in rules.parts), *(pod.uid in group for _, group in rules.together))
 
@@ -101,9 +101,9 @@ def _by_spec(pods: Sequence[Candidate]) -> list[tuple[SchedulingSpec, list[str]]
     return list(members.items())
 
 
-def _by_spec_and_party(pods: Sequence[Candidate], rules: Rules) -> list[tuple[SchedulingSpec, list[str]]]:
+def _by_spec_and_class(pods: Sequence[Candidate], rules: Rules) -> list[tuple[SchedulingSpec, list[str]]]:
     """Uids by spec and by what the pod counts for."""
     members: dict[tuple[SchedulingSpec, tuple[bool, ...]], list[str]] = {}
     for pod in pods:
-        members.setdefault((pod.spec, party_of(pod, rules)), []).append(pod.uid)
+        members.setdefault((pod.spec, class_of(pod, rules)), []).append(pod.uid)
     return [(spec, uids) for (spec, _), uids in members.items()]

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from allaboard.model.arrays import Floats, Integers
-from allaboard.placement.contest.contest import Contest, Standing, as_it_stands
-from allaboard.placement.solvers.program import OPTIMAL, Rows, Seating, add_capacity, contended, seating, solve
+from allaboard.placement.contest.contest import Contest, ContestState, as_it_stands
+from allaboard.placement.solvers.milp_model import OPTIMAL, Rows, Seating, add_capacity, contended, optimize, seating
 
 _MOST_VARIABLES = 8000  # the relaxation of more would take longer than the search
 _BOUND = 100  # microseconds of one variable, about
@@ -20,7 +20,7 @@ _EPSILON = 1e-6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Chosen:
+class Selected:
     """``placed`` are positions of gangs; ``counts``: int64[roles, nodes], pods of all of them together, as many of each gang's roles as
     ``members``: int64[own roles] says.
     """
@@ -30,23 +30,23 @@ class Chosen:
     counts: Integers
 
 
-class Choice:
+class Selection:
     """The choice among ``gangs``, positions in ``contest``, once others sit as in ``standing``; by ``worth``: float64[gangs], not negative.
 
     The worth of a gang is that of all its members that must be placed, whichever these are. With ``effort`` it isn't asked for what may
     take more microseconds than that.
     """
 
-    def __init__(self, contest: Contest, gangs: Sequence[int], standing: Standing, worth: Floats, effort: int = 0) -> None:
+    def __init__(self, contest: Contest, gangs: Sequence[int], standing: ContestState, worth: Floats, effort: int = 0) -> None:
         self._contest, self._gangs, self._worth = contest, gangs, worth
         problem = contest.problem
         now = as_it_stands(problem, standing, np.arange(len(problem.roles)), np.arange(len(problem.nodes)), is_relative=True)
         self._count = np.zeros(len(problem.roles), dtype=np.int64)
         for position in gangs:
             np.add.at(self._count, contest.gangs[position].roles, contest.gangs[position].count)
-        self._seats = np.minimum(standing.seats, self._count[:, None])
-        where = contended(problem.demand, self._seats, now.free)
-        self._variables = seating(now, self._seats, np.asarray(where.any(axis=0)))
+        self._slots = np.minimum(standing.slots, self._count[:, None])
+        where = contended(problem.demand, self._slots, now.free)
+        self._variables = seating(now, self._slots, np.asarray(where.any(axis=0)))
         self._rows = Rows()
         self._upper = np.zeros(0)
         self._members: list[slice] = []
@@ -74,7 +74,7 @@ class Choice:
             column.append(own)
             value.append(-np.ones(len(own)))
             placed, each, ones = np.full(len(own), first + number), np.arange(len(own)), np.ones(len(own))
-            for bound, low, high in ((gang.bonds.least, 0.0, np.inf), (gang.count, -np.inf, 0.0)):
+            for bound, low, high in ((gang.rule_arrays.least, 0.0, np.inf), (gang.count, -np.inf, 0.0)):
                 # No fewer of each role than there must be, no more than there are, and nobody unless the gang is placed.
                 entries = np.concatenate([ones, -bound.astype(np.float64)])
                 limits = (np.full(len(own), low), np.full(len(own), high))
@@ -92,21 +92,21 @@ class Choice:
         total = float(self._worth.sum())
         if not self.is_usable:
             return total
-        status, values = solve(self._rows, self._upper, 1, cost=self._cost, whole=np.zeros(len(self._upper)))
+        status, values = optimize(self._rows, self._upper, 1, cost=self._cost, whole=np.zeros(len(self._upper)))
         return min(total, -float(self._cost @ values) + _EPSILON) if status == OPTIMAL and values is not None else total
 
-    def best(self, branches: int, seconds: float = np.inf) -> Chosen | None:
+    def best(self, branches: int, seconds: float = np.inf) -> Selected | None:
         """The best choice found within so many branches, and in so much time, which is to be counted again in integers."""
         if not (self.is_usable and self._is_choosable):
             return None
-        _, values = solve(self._rows, self._upper, branches, cost=self._cost, seconds=seconds)
+        _, values = optimize(self._rows, self._upper, branches, cost=self._cost, seconds=seconds)
         if values is None:
             return None
         whole = np.rint(values).astype(np.int64)
         first = len(self._variables.role)
         placed = [number for number in range(len(self._gangs)) if whole[first + number]]
-        return Chosen(
+        return Selected(
             placed=tuple(self._gangs[number] for number in placed),
             members=tuple(whole[self._members[number]] for number in placed),
-            counts=self._variables.counts(self._seats, whole[:first]),
+            counts=self._variables.counts(self._slots, whole[:first]),
         )

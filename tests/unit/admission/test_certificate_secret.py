@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from allaboard.admission.certificate_secret import HEARD_SECONDS, NAME, CertificateSecret
 from allaboard.admission.certificates import Pair
-from allaboard.admission.keeper import HEARD_SECONDS, NAME, Keeper
 from allaboard.kube.errors import ApiError
 from allaboard.kube.paths import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, ApiPath
 
@@ -86,14 +86,14 @@ def server() -> FakeServer:
     return FakeServer()
 
 
-def keeper(
+def certificate_secret(
     server: FakeServer, clock: Clock, leads: Callable[[], bool] = lambda: True, sleep: Callable[[float], Awaitable[None]] | None = None
-) -> Keeper:
-    return Keeper(server, namespace=NAMESPACE, hosts=HOSTS, life=LIFE, leads=leads, now=clock, sleep=sleep or clock.sleep)
+) -> CertificateSecret:
+    return CertificateSecret(server, namespace=NAMESPACE, hosts=HOSTS, life=LIFE, leads=leads, now=clock, sleep=sleep or clock.sleep)
 
 
 async def test_who_comes_first_makes_it_and_tells_the_api_server(server: FakeServer, clock: Clock) -> None:
-    ours = keeper(server, clock)
+    ours = certificate_secret(server, clock)
     pair = await ours.look()
     assert server.bundles == [pair.authorities] * 2
     assert ours.is_settled
@@ -103,11 +103,11 @@ async def test_who_comes_first_makes_it_and_tells_the_api_server(server: FakeSer
 async def test_a_secret_of_another_type_is_to_be_deleted_by_whoever_made_it(server: FakeServer, clock: Clock) -> None:
     server.objects[SECRET] = {"type": "Opaque", "metadata": {"resourceVersion": "1"}, "data": {}}
     with pytest.raises(ApiError, match="is of type Opaque, which can't be changed: delete it"):
-        await keeper(server, clock).look()
+        await certificate_secret(server, clock).look()
     assert server.log == []
 
     del server.objects[SECRET]
-    await keeper(server, clock).look()
+    await certificate_secret(server, clock).look()
     assert server.objects[SECRET]["type"] == "kubernetes.io/tls"
 
 
@@ -116,7 +116,7 @@ async def test_webhooks_of_another_installation_are_left_to_it_and_that_is_told_
 ) -> None:
     for path in CONFIGURATIONS:
         server.objects[path]["webhooks"][0]["clientConfig"]["service"]["namespace"] = "somebody-elses"
-    ours = keeper(server, clock)
+    ours = certificate_secret(server, clock)
     for _ in range(3):
         await ours.look()
     assert server.bundles == ["", ""]
@@ -124,13 +124,13 @@ async def test_webhooks_of_another_installation_are_left_to_it_and_that_is_told_
 
 
 async def test_of_two_that_come_at_once_both_serve_the_same(server: FakeServer, clock: Clock) -> None:
-    one, two = await asyncio.gather(keeper(server, clock).look(), keeper(server, clock, lambda: False).look())
+    one, two = await asyncio.gather(certificate_secret(server, clock).look(), certificate_secret(server, clock, lambda: False).look())
     assert one == two
     assert server.log.count("POST secrets") == 1
 
 
 async def test_a_second_look_changes_nothing(server: FakeServer, clock: Clock) -> None:
-    ours = keeper(server, clock)
+    ours = certificate_secret(server, clock)
     pair = await ours.look()
     before = list(server.log)
     assert await ours.look() == pair
@@ -138,23 +138,23 @@ async def test_a_second_look_changes_nothing(server: FakeServer, clock: Clock) -
 
 
 async def test_a_follower_serves_what_is_stored_and_waits_for_the_leader_to_have_it_trusted(server: FakeServer, clock: Clock) -> None:
-    follower = keeper(server, clock, lambda: False)
+    follower = certificate_secret(server, clock, lambda: False)
     pair = await follower.look()
     assert not follower.is_settled
-    assert await keeper(server, clock).look() == pair
+    assert await certificate_secret(server, clock).look() == pair
     assert await follower.look() == pair
     assert follower.is_settled
 
 
 async def test_the_leader_renews_it_and_has_the_next_trusted_before_it_is_stored(server: FakeServer, clock: Clock) -> None:
-    follower = keeper(server, clock, lambda: False)
+    follower = certificate_secret(server, clock, lambda: False)
 
     async def heard(seconds: float) -> None:
         clock.slept.append(seconds)
         assert all(old.authorities in bundle and len(bundle) > len(old.authorities) for bundle in server.bundles)
         assert await follower.look() == old
 
-    leader = keeper(server, clock, sleep=heard)
+    leader = certificate_secret(server, clock, sleep=heard)
     old = await leader.look()
     clock.now += timedelta(days=61)
     del server.log[:]
@@ -172,7 +172,7 @@ async def test_a_renewal_that_fails_half_way_is_made_anew_and_nobody_is_cut_off(
     async def die(_: float) -> None:
         raise ApiError(0, "Unreachable", "gone")
 
-    leader = keeper(server, clock, sleep=die)
+    leader = certificate_secret(server, clock, sleep=die)
     old = await leader.look()
     clock.now += timedelta(days=61)
 
@@ -180,13 +180,13 @@ async def test_a_renewal_that_fails_half_way_is_made_anew_and_nobody_is_cut_off(
         await leader.look()
     assert all(old.authorities in bundle for bundle in server.bundles)
 
-    new = await keeper(server, clock).look()
+    new = await certificate_secret(server, clock).look()
     assert server.bundles == [new.authorities] * 2
     assert old.authorities in new.authorities
 
 
 async def test_a_secret_that_is_deleted_is_made_anew_by_the_leader_without_a_gap(server: FakeServer, clock: Clock) -> None:
-    leader, follower = keeper(server, clock), keeper(server, clock, lambda: False)
+    leader, follower = certificate_secret(server, clock), certificate_secret(server, clock, lambda: False)
     old = await leader.look()
     assert await follower.look() == old
     del server.objects[SECRET]
@@ -202,19 +202,19 @@ async def test_a_secret_that_is_deleted_is_made_anew_by_the_leader_without_a_gap
 @pytest.mark.parametrize("data", [None, {}, {"tls.crt": "!"}, {"ca.crt": "eA==", "tls.crt": "eA==", "tls.key": "eA=="}, 5])
 async def test_a_secret_that_cant_be_used_is_replaced(data: object, server: FakeServer, clock: Clock) -> None:
     server.objects[SECRET] = {"type": "kubernetes.io/tls", "metadata": {"resourceVersion": "7"}, "data": data}
-    pair = await keeper(server, clock).look()
+    pair = await certificate_secret(server, clock).look()
     assert isinstance(pair, Pair)
-    assert await keeper(server, clock).look() == pair
+    assert await certificate_secret(server, clock).look() == pair
 
 
 async def test_one_that_has_expired_while_nobody_ran_is_replaced(server: FakeServer, clock: Clock) -> None:
-    old = await keeper(server, clock).look()
+    old = await certificate_secret(server, clock).look()
     clock.now += timedelta(days=100)
-    new = await keeper(server, clock).look()
+    new = await certificate_secret(server, clock).look()
     assert (new.is_good(clock()), old.is_good(clock())) == (True, False)
 
 
 async def test_where_no_webhooks_are_installed_nobody_need_be_told(clock: Clock) -> None:
-    ours = keeper(FakeServer(is_installed=False), clock)
+    ours = certificate_secret(FakeServer(is_installed=False), clock)
     await ours.look()
     assert ours.is_settled

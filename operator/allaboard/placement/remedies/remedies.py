@@ -13,11 +13,11 @@ import numpy as np
 
 from allaboard.model.arrays import Integers
 from allaboard.placement.problem.problem import Problem
-from allaboard.placement.relief.reach import Reach, freed, with_domains
-from allaboard.placement.rules.room import fill
+from allaboard.placement.remedies.emptied_problem import EmptiedProblem, freed, with_domains
+from allaboard.placement.rules.capacity import fill
 from allaboard.placement.solvers.bounds import bounds_of
-from allaboard.placement.solvers.feasibility import Finding, ask, satisfies
-from allaboard.placement.solvers.program import OPTIMAL, Rows, add_capacity, add_members, contended, power_of_two, seating, solve
+from allaboard.placement.solvers.milp import Finding, satisfies, solve
+from allaboard.placement.solvers.milp_model import OPTIMAL, Rows, add_capacity, add_members, contended, optimize, power_of_two, seating
 
 _NODE_LIMIT = 30
 _MOST_VARIABLES = 3_000  # of a program with a cost; more would take longer than an answer is worth
@@ -53,37 +53,37 @@ class MoreNodes:
 
 
 @dataclass(frozen=True, slots=True)
-class Relief:
-    """What would help, each by itself: at most one of ``more`` and ``nodes``; ``leaver`` is a gang, by the key it was given with."""
+class Remedies:
+    """What would help, each by itself: at most one of ``more`` and ``nodes``; ``blocker`` is a gang, by the key it was given with."""
 
     more: More | None = None
     nodes: MoreNodes | None = None
-    leaver: str | None = None
+    blocker: str | None = None
 
 
-def relieve(around: Reach) -> Relief:
+def find_remedies(around: EmptiedProblem) -> Remedies:
     """What would make the minimum fit, of each kind the least; nothing when nothing would, or it wasn't found."""
     if not around.problem.nodes or not around.problem.total:
-        return Relief()
+        return Remedies()
     within, are_all = with_domains(around, _MOST_DOMAINS)
     amounts = [least for each in within if (least := _least_more(each))]
     more = min(amounts, key=lambda one: one[:2])[2] if amounts else None
     if more and not are_all:
         more = replace(more, is_least=False)
     nodes = [] if more else [number for each in within if (number := _more_nodes(each))]
-    leavers = [leaver for each in within if (leaver := _first_leaver(each))]
-    return Relief(
+    blockers = [blocker for each in within if (blocker := _first_blocker(each))]
+    return Remedies(
         more,
         min(nodes, key=lambda one: one.number, default=None),
-        min(leavers, key=[leaver.key for leaver in around.leavers].index, default=None),
+        min(blockers, key=[blocker.key for blocker in around.blockers].index, default=None),
     )
 
 
-def _first_leaver(around: Reach) -> str | None:
+def _first_blocker(around: EmptiedProblem) -> str | None:
     asked, most = 0, _questions(around.problem)
-    for leaver in around.leavers:
+    for blocker in around.blockers:
         slack = around.slack.copy()
-        slack[:, leaver.rows] += leaver.frees
+        slack[:, blocker.rows] += blocker.frees
         problem = freed(around.problem, slack)
         if not _may_fit(problem):
             continue
@@ -91,16 +91,16 @@ def _first_leaver(around: Reach) -> str | None:
             return None
         asked += 1
         if _fits(problem):
-            return leaver.key
+            return blocker.key
     return None
 
 
 def _questions(problem: Problem) -> int:
-    return max(1, min(_MOST_ASKED, _CELLS // max(1, problem.seats.size)))
+    return max(1, min(_MOST_ASKED, _CELLS // max(1, problem.slots.size)))
 
 
 def _may_fit(problem: Problem) -> bool:
-    if not problem.seats.any():
+    if not problem.slots.any():
         return bool(problem.lacking(np.zeros_like(problem.count)) <= 0)
     most = bounds_of(problem)
     return most.placeable >= problem.minimum and bool(problem.lacking(np.array(most.most)) <= 0)
@@ -110,10 +110,10 @@ def _fits(problem: Problem) -> bool:
     """Of what may fit, whether it is known to: of one role it is, of several the solver must say so."""
     if len(problem.roles) == 1:
         return True
-    return problem.seats.size <= _MOST_CELLS and ask(problem, _NODE_LIMIT).finding is Finding.FITS
+    return problem.slots.size <= _MOST_CELLS and solve(problem, _NODE_LIMIT).finding is Finding.FITS
 
 
-def _least_more(around: Reach) -> tuple[Fraction, int, More] | None:
+def _least_more(around: EmptiedProblem) -> tuple[Fraction, int, More] | None:
     """The resource of which the least is lacking, measured by what the gang asks of it in all: that part of it, and its column."""
     problem = around.problem
     found = []
@@ -132,16 +132,16 @@ def _least_more(around: Reach) -> tuple[Fraction, int, More] | None:
     return min(found, key=lambda one: one[:2], default=None)
 
 
-def _counted_out(around: Reach, roomy: Problem, column: int) -> More | None:
+def _counted_out(around: EmptiedProblem, roomy: Problem, column: int) -> More | None:
     """For one role: a node's next seat costs what is lacking of one pod there, each further one a whole pod's worth.
 
     The next seat of a node never costs more than its further ones, so taking the cheapest seats first is the least there is.
     """
     problem = around.problem
     demand = int(problem.demand[0, column])
-    now = problem.seats[0]
+    now = problem.slots[0]
     lacking = max(problem.minimum, int(problem.least[0])) - int(now.sum())
-    room = np.minimum(roomy.seats[0] - now, lacking)
+    room = np.minimum(roomy.slots[0] - now, lacking)
     first = demand * (now + 1) - around.slack[column]
     order = np.argsort(np.where(room > 0, first, np.iinfo(np.int64).max), kind="stable")
     taken = np.zeros_like(now)
@@ -150,13 +150,13 @@ def _counted_out(around: Reach, roomy: Problem, column: int) -> More | None:
     return _more(around, (now + taken)[None], column, is_least=True)
 
 
-def _solved(around: Reach, roomy: Problem, column: int) -> More | None:
+def _solved(around: EmptiedProblem, roomy: Problem, column: int) -> More | None:
     """By the solver: the least that must be added of one column, summed over the nodes."""
     problem = around.problem
-    seats = np.minimum(roomy.seats, problem.count[:, None])
+    slots = np.minimum(roomy.slots, problem.count[:, None])
     free = problem.free[column]
-    where = contended(problem.demand, seats, problem.free)
-    variables = seating(problem, seats, np.asarray(where.any(axis=0)))
+    where = contended(problem.demand, slots, problem.free)
+    variables = seating(problem, slots, np.asarray(where.any(axis=0)))
     if len(variables.role) > _MOST_VARIABLES:
         return None
     rows = Rows()
@@ -181,14 +181,14 @@ def _solved(around: Reach, roomy: Problem, column: int) -> More | None:
     )
     upper = np.concatenate([variables.most.astype(np.float64), (ceiling - free[nodes]) / scale])
     added = np.concatenate([np.zeros(count), np.ones(len(nodes))])
-    status, values = solve(rows, upper, _NODE_LIMIT, cost=added, whole=1.0 - added)
+    status, values = optimize(rows, upper, _NODE_LIMIT, cost=added, whole=1.0 - added)
     if values is None:
         return None
-    counts = variables.counts(seats, np.rint(values[:count]).astype(np.int64))
+    counts = variables.counts(slots, np.rint(values[:count]).astype(np.int64))
     return _more(around, counts, column, is_least=status == OPTIMAL)
 
 
-def _more(around: Reach, counts: Integers, column: int, *, is_least: bool) -> More | None:
+def _more(around: EmptiedProblem, counts: Integers, column: int, *, is_least: bool) -> More | None:
     """What ``counts``: int64[roles, nodes] needs more of a column, if that is all it needs."""
     problem = around.problem
     added = np.maximum(np.einsum("r,rn->n", problem.demand[:, column], counts) - problem.free[column], 0)
@@ -204,12 +204,12 @@ def _more(around: Reach, counts: Integers, column: int, *, is_least: bool) -> Mo
     return More(problem.columns[column], int(added.sum()), where, problem.roles[needing].pods[0], is_least, around.where)
 
 
-def _more_nodes(around: Reach) -> MoreNodes | None:
+def _more_nodes(around: EmptiedProblem) -> MoreNodes | None:
     """The fewest nodes of one kind that, added empty, are found to be enough. Kinds that take most pods come first."""
     problem = around.problem
     empty = freed(problem, around.empty)
     kinds = np.unique(np.concatenate([around.empty, problem.admits]), axis=1, return_index=True)[1]
-    taking = np.minimum(empty.seats[:, kinds], problem.count[:, None]).sum(axis=0)
+    taking = np.minimum(empty.slots[:, kinds], problem.count[:, None]).sum(axis=0)
     found = [
         MoreNodes(number, problem.nodes[row], around.where)
         for row in kinds[np.argsort(-taking, kind="stable")][:_MOST_KINDS].tolist()
@@ -218,7 +218,7 @@ def _more_nodes(around: Reach) -> MoreNodes | None:
     return min(found, key=lambda one: one.number, default=None)
 
 
-def _nodes_needed(around: Reach, row: int) -> int | None:
+def _nodes_needed(around: EmptiedProblem, row: int) -> int | None:
     """How many more of the node at ``row``: the fewest that the bounds allow, or not many more."""
 
     low, high, most = 0, 1, around.problem.total
@@ -235,7 +235,7 @@ def _nodes_needed(around: Reach, row: int) -> int | None:
     return None
 
 
-def _extended(around: Reach, row: int, number: int) -> Problem:
+def _extended(around: EmptiedProblem, row: int, number: int) -> Problem:
     """The problem with more nodes like that at ``row``; only what says whether it fits."""
     problem = around.problem
 

@@ -12,13 +12,13 @@ import numpy as np
 from deap import base, creator, tools
 
 from allaboard.placement.contest.contest import Contest
-from allaboard.placement.contest.decoder import RULES, Decoder, Seats, Table
+from allaboard.placement.contest.decoder import RULES, Decoder, Slots, Table
 from allaboard.placement.rules.devices import WHOLE
 from allaboard.placement.solvers.genetic import seeded
 
 creator.create("QueueFitness", base.Fitness, weights=(1.0, 1.0, 1.0, 1.0, 1.0, -1.0))
 
-Worth = tuple[int, int, int, int, int, float]
+ObjectiveValue = tuple[int, int, int, int, int, float]
 """Thousandths of GPUs, percent of cpu or memory, gangs, members, members beyond the minimum, cost: what an order comes to."""
 
 _POPULATION = 24
@@ -36,21 +36,21 @@ _DIGITS = 9
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcome:
-    """What an order comes to: ``seats`` by position, in the order they are taken; beyond the minimum in later entries of their own."""
+    """What an order comes to: ``slots`` by position, in the order they are taken; beyond the minimum in later entries of their own."""
 
-    worth: Worth
-    seats: Sequence[tuple[int, Seats]]
+    worth: ObjectiveValue
+    slots: Sequence[tuple[int, Slots]]
     table: Table
 
     @property
     def placed(self) -> frozenset[int]:
         """Positions of the gangs that sit."""
-        return frozenset(position for position, _ in self.seats)
+        return frozenset(position for position, _ in self.slots)
 
     @property
-    def minima(self) -> Sequence[tuple[int, Seats]]:
+    def minima(self) -> Sequence[tuple[int, Slots]]:
         """The seats without those of members beyond the minimum."""
-        return self.seats[: len(self.placed)]
+        return self.slots[: len(self.placed)]
 
 
 class _Individual:
@@ -66,7 +66,7 @@ class _Individual:
 
 
 @dataclass(slots=True)
-class Lineup:
+class PermutationSearch:
     """Orders of ``gangs``, positions in queue order, after those of ``first`` have been seated. It remembers what it has tried.
 
     ``effort`` is about how many microseconds all orders may take; 0 for as long as it pays.
@@ -90,20 +90,20 @@ class Lineup:
             self.tried[key] = known
         return known
 
-    def start(self, find: Callable[[Table, int], Seats | None]) -> Outcome:
+    def start(self, find: Callable[[Table, int], Slots | None]) -> Outcome:
         """Seat the gangs in queue order, wherever ``find`` has it."""
         seated = self._seated(self.gangs, find)
         self.tried[tuple(self.gangs), (0,) * len(self.contest.gangs)] = seated
         return seated
 
-    def _seated(self, order: Sequence[int], find: Callable[[Table, int], Seats | None]) -> Outcome:
-        table, seats = self.first.table.copy(), list(self.first.seats)
+    def _seated(self, order: Sequence[int], find: Callable[[Table, int], Slots | None]) -> Outcome:
+        table, slots = self.first.table.copy(), list(self.first.slots)
         for position in order:
             found = find(table, position)
             if found is not None:
                 self.decoder.take(table, self.contest.gangs[position], found)
-                seats.append((position, found))
-        return outcome_of(self.contest, self.decoder, table, seats)
+                slots.append((position, found))
+        return outcome_of(self.contest, self.decoder, table, slots)
 
     def sorted(self) -> Iterator[Outcome]:
         """What orders come to that anybody would try: by size, by what gangs ask of which resource, by how scarce their seats are."""
@@ -149,7 +149,7 @@ class Lineup:
         free = np.maximum(problem.free.sum(axis=1, dtype=np.float64), 1.0)
         gpus = {position: gangs[position].most_gpus for position in self.gangs}
         load = {position: gangs[position].count @ problem.demand[gangs[position].roles] / free for position in self.gangs}
-        room = problem.seats.sum(axis=1)
+        room = problem.slots.sum(axis=1)
         scarcity = {position: float((gangs[position].count / np.maximum(room[gangs[position].roles], 1)).max()) for position in self.gangs}
         pod = {position: int(gangs[position].gpus.max()) for position in self.gangs}
         keys: tuple[Callable[[int], object], ...] = (
@@ -177,20 +177,20 @@ class Lineup:
         return 1000 + 3 * nodes if gang.is_single else len(gang.roles) * (1500 + 3 * nodes)
 
 
-def outcome_of(contest: Contest, decoder: Decoder, table: Table, seats: list[tuple[int, Seats]]) -> Outcome:
-    """What ``seats`` come to once members beyond the minimum sit on what ``table`` has left, which they take."""
+def outcome_of(contest: Contest, decoder: Decoder, table: Table, slots: list[tuple[int, Slots]]) -> Outcome:
+    """What ``slots`` come to once members beyond the minimum sit on what ``table`` has left, which they take."""
     gangs = contest.gangs
-    gpus = sum(int(gangs[position].gpus @ found.taken.sum(axis=1)) for position, found in seats)
-    members = sum(int(found.taken.sum()) for _, found in seats)
-    share = round(100 * sum(gangs[position].share for position, _ in seats))
-    cost = round(sum(found.cost for _, found in seats), _DIGITS)
-    surplus, number = 0, len(seats)
-    for position, found in sorted(seats, key=lambda seat: seat[0]):
+    gpus = sum(int(gangs[position].gpus @ found.taken.sum(axis=1)) for position, found in slots)
+    members = sum(int(found.taken.sum()) for _, found in slots)
+    share = round(100 * sum(gangs[position].share for position, _ in slots))
+    cost = round(sum(found.cost for _, found in slots), _DIGITS)
+    surplus, number = 0, len(slots)
+    for position, found in sorted(slots, key=lambda seat: seat[0]):
         if gangs[position].minimum < gangs[position].total:
             more = decoder.more(table, position, found.taken.sum(axis=1))
-            seats += [(position, part) for part in more]
+            slots += [(position, part) for part in more]
             surplus += sum(int(part.taken.sum()) for part in more)
-    return Outcome((gpus, share, number, members, surplus, cost), seats, table)
+    return Outcome((gpus, share, number, members, surplus, cost), slots, table)
 
 
 def _fitness(one: _Individual) -> base.Fitness:

@@ -10,10 +10,10 @@ import numpy as np
 
 from allaboard.model.arrays import Integers
 from allaboard.placement.problem.problem import Problem
-from allaboard.placement.problem.valuation import Valuation, Worth
+from allaboard.placement.problem.valuation import ObjectiveValue, Valuation
 from allaboard.placement.solvers.budget import Budget
 from allaboard.placement.solvers.greedy import greedy_seeds
-from allaboard.placement.solvers.polish import polished, round_cost
+from allaboard.placement.solvers.local_search import round_cost, search_locally
 
 _ROUNDS = 8
 _DOWNHILL = 30  # rounds of polishing
@@ -40,16 +40,16 @@ def in_better_region(problem: Problem, valuation: Valuation, counts: Integers, b
     tried: set[Region] = set()
     for _ in range(_ROUNDS):
         before = best
-        trials: list[tuple[Worth, int, _Trial]] = []
+        trials: list[tuple[ObjectiveValue, int, _Trial]] = []
         for region in _beside(problem.domains, best, room):
-            if region not in tried and _seats(problem, room, region) >= best.sum():
+            if region not in tried and _slots(problem, room, region) >= best.sum():
                 tried.add(region)
                 trial = _Trial(problem, np.flatnonzero(np.isin(problem.domains, list(region))))
                 if not effort.pays(_COST * round_cost(trial.problem)) or budget.is_over:
                     break
                 trials.append((trial.filled(), len(trials), trial))
         for _, _, trial in sorted(trials)[:_POLISHED]:
-            if (worth := trial.polished(effort)) < least:
+            if (worth := trial.search_locally(effort)) < least:
                 best, least = trial.everywhere(counts), worth
         if best is before:
             break
@@ -59,12 +59,12 @@ def in_better_region(problem: Problem, valuation: Valuation, counts: Integers, b
 
 def _room(problem: Problem, domains: Integers) -> Integers:
     """How many of each role each domain seats as if they were alone: int64[roles, domains]."""
-    seats = np.minimum(problem.seats, problem.count[:, None])
-    room = np.stack([np.bincount(domains, weights=row) for row in seats]).astype(np.int64)
+    slots = np.minimum(problem.slots, problem.count[:, None])
+    room = np.stack([np.bincount(domains, weights=row) for row in slots]).astype(np.int64)
     return np.minimum(room, problem.count[:, None])
 
 
-def _seats(problem: Problem, room: Integers, region: Region) -> int:
+def _slots(problem: Problem, room: Integers, region: Region) -> int:
     """No more than so many sit in ``region``."""
     return int(np.minimum(room[:, list(region)].sum(axis=1), problem.count).sum())
 
@@ -87,17 +87,17 @@ class _Trial:
     def __init__(self, problem: Problem, rows: Integers) -> None:
         self.problem, self._rows = problem.restricted_to(rows), rows
         self._valuation = Valuation(self.problem)
-        self._counts = np.zeros_like(self.problem.seats)
+        self._counts = np.zeros_like(self.problem.slots)
 
-    def filled(self) -> Worth:
+    def filled(self) -> ObjectiveValue:
         """What it is worth, greedily."""
         seeds = [counts for _, counts in greedy_seeds(self.problem, self._valuation, ("thrifty",))]
         self._counts = min(seeds, key=self._valuation.worth)
         return self._valuation.worth(self._counts)
 
-    def polished(self, budget: Budget) -> Worth:
+    def search_locally(self, budget: Budget) -> ObjectiveValue:
         """What it is worth after some steps downhill."""
-        self._counts = polished(self.problem, self._valuation, self._counts, _DOWNHILL, budget)
+        self._counts = search_locally(self.problem, self._valuation, self._counts, _DOWNHILL, budget)
         return self._valuation.worth(self._counts)
 
     def everywhere(self, like: Integers) -> Integers:

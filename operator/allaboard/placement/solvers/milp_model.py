@@ -17,10 +17,10 @@ from scipy.sparse import csr_array
 
 from allaboard.model.arrays import Floats, Integers, Mask
 from allaboard.placement.problem.problem import Problem
-from allaboard.placement.rules.room import first_seats
+from allaboard.placement.rules.capacity import first_slots
 
 OPTIMAL, INFEASIBLE = 0, 2
-"""What ``solve`` says when it is certain (``scipy.optimize.milp``)."""
+"""What ``optimize`` says when it is certain (``scipy.optimize.milp``)."""
 
 _ANY_GAP = 1e9
 _LARGEST = 1024  # coefficients of larger rows are divided by powers of two
@@ -72,30 +72,30 @@ class Seating:
         """How many variables are of one node."""
         return len(self.role) - len(self.pools)
 
-    def counts(self, seats: Integers, taken: Integers) -> Integers:
-        """What values of the variables mean: int64[roles, nodes]. ``seats``: int64[roles, nodes], those there were."""
-        counts = np.zeros_like(seats)
+    def counts(self, slots: Integers, taken: Integers) -> Integers:
+        """What values of the variables mean: int64[roles, nodes]. ``slots``: int64[roles, nodes], those there were."""
+        counts = np.zeros_like(slots)
         counts[self.role[: self.single], self.node[: self.single]] = taken[: self.single]
         for rows, role, wanted in zip(self.pools, self.role[self.single :], taken[self.single :], strict=True):
-            room = seats[role, rows]
-            counts[role, rows] = first_seats(room, wanted)
+            room = slots[role, rows]
+            counts[role, rows] = first_slots(room, wanted)
         return counts
 
 
-def contended(demand: Integers, seats: Integers, free: Integers) -> Mask:
+def contended(demand: Integers, slots: Integers, free: Integers) -> Mask:
     """Where all who could sit on a node would take more of a column than is free: bool[columns, nodes]."""
-    wanted: Integers = np.einsum("rc,rn->cn", demand, seats)
+    wanted: Integers = np.einsum("rc,rn->cn", demand, slots)
     return wanted > free
 
 
-def seating(problem: Problem, seats: Integers, where: Mask, domains: Integers | None = None) -> Seating:
-    """The variables for ``seats``: int64[roles, nodes], single ones ``where``: bool[nodes]; ``domains``: int64[roles, nodes]."""
-    domains = np.zeros_like(seats) if domains is None else domains
-    role, node = np.nonzero((seats > 0) & where)
+def seating(problem: Problem, slots: Integers, where: Mask, domains: Integers | None = None) -> Seating:
+    """The variables for ``slots``: int64[roles, nodes], single ones ``where``: bool[nodes]; ``domains``: int64[roles, nodes]."""
+    domains = np.zeros_like(slots) if domains is None else domains
+    role, node = np.nonzero((slots > 0) & where)
     pools = [
         (other, rows[domains[other, rows] == domain])
-        for other in range(len(seats))
-        for rows in (np.flatnonzero((seats[other] > 0) & ~where),)
+        for other in range(len(slots))
+        for rows in (np.flatnonzero((slots[other] > 0) & ~where),)
         for domain in np.unique(domains[other, rows]).tolist()
     ]
 
@@ -106,7 +106,7 @@ def seating(problem: Problem, seats: Integers, where: Mask, domains: Integers | 
         role=joined(role, [other for other, _ in pools]),
         node=joined(node, [-1] * len(pools)),
         domain=joined(domains[role, node], [int(domains[other, rows[0]]) for other, rows in pools]),
-        most=joined(seats[role, node], [int(min(seats[other, rows].sum(), problem.count[other])) for other, rows in pools]),
+        most=joined(slots[role, node], [int(min(slots[other, rows].sum(), problem.count[other])) for other, rows in pools]),
         pools=tuple(rows for _, rows in pools),
     )
 
@@ -114,7 +114,7 @@ def seating(problem: Problem, seats: Integers, where: Mask, domains: Integers | 
 def add_capacity(rows: Rows, problem: Problem, where: Mask, variables: Seating) -> None:
     """What sits on a node takes no more of it than is free, ``where``: bool[columns, nodes] that isn't so anyhow."""
     role, node = variables.role[: variables.single], variables.node[: variables.single]
-    place = np.full(problem.seats.shape, -1)
+    place = np.full(problem.slots.shape, -1)
     place[role, node] = np.arange(len(role))
     for column in np.flatnonzero(where.any(axis=1)).tolist():
         nodes = np.flatnonzero(where[column])
@@ -145,7 +145,7 @@ def power_of_two(largest: Integers) -> Floats:
     return powers
 
 
-def solve(
+def optimize(
     rows: Rows,
     upper: Floats,
     node_limit: int,

@@ -1,6 +1,6 @@
 """Every node that could take a member of a gang if it were empty, and what would have to come free there.
 
-What a search works on leaves such nodes out; what would help a gang is found from them (``relief``).
+What a search works on leaves such nodes out; what would help a gang is found from them (``remedies``).
 """
 
 import itertools
@@ -18,13 +18,13 @@ from allaboard.model.rules import NO_RULES, Rules
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement.problem.build import build_problem
 from allaboard.placement.problem.problem import Problem, Together
+from allaboard.placement.rules.capacity import slots_for
 from allaboard.placement.rules.filters import NodeFilters
-from allaboard.placement.rules.room import seats_for
-from allaboard.placement.solvers.domains import NOWHERE, room_in_domains
+from allaboard.placement.solvers.domains import NOWHERE, capacity_in_domains
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Leaver:
+class Blocker:
     """A gang that could leave: ``rows``: int64[some nodes] within reach, and ``frees``: int64[columns, some nodes] there."""
 
     key: str
@@ -33,7 +33,7 @@ class Leaver:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Reach:
+class EmptiedProblem:
     """A problem on every node that could take a member if it were empty.
 
     ``slack``: int64[columns, nodes] is what is free, negative where a node is over-committed; ``empty`` what is when the node is
@@ -45,26 +45,26 @@ class Reach:
     slack: Integers
     empty: Integers
     ceiling: Integers
-    leavers: tuple[Leaver, ...]
+    blockers: tuple[Blocker, ...]
     names: tuple[Mapping[int, str], ...] = ()
     where: str = ""
 
 
-def reach_of(
+def emptied_problem_of(
     problem: Problem,
     pods: Sequence[Pod],
     snapshot: Snapshot,
     others: Sequence[tuple[str, Sequence[Pod]]] = (),
     rules: Rules = NO_RULES,
     filters: NodeFilters | None = None,
-) -> Reach:
+) -> EmptiedProblem:
     """What is within reach of ``problem``, which was built of ``pods`` and ``rules`` on ``snapshot``.
 
     ``others`` are bound gangs by any key, the one that should leave first comes first.
     """
     if snapshot.devices is not None:  # what would help where GPUs are shared is more than an amount
         nothing = problem.free[:, :0]
-        return Reach(problem.restricted_to(np.arange(0)), nothing, nothing, nothing, ())
+        return EmptiedProblem(problem.restricted_to(np.arange(0)), nothing, nothing, nothing, ())
     empty = replace(snapshot, used=np.zeros_like(snapshot.used))
     roomy = build_problem(pods, problem.minimum, empty, objective=problem.objective, rules=rules, filters=filters)
     row_of = {node.name: row for row, node in enumerate(snapshot.nodes)}
@@ -75,14 +75,14 @@ def reach_of(
             slack[column] -= snapshot.used[kept, source]
     now = freed(roomy, slack)
     place = {name: row for row, name in enumerate(roomy.nodes)}
-    leavers = tuple(_leaver(roomy, key, bound, place) for key, bound in others)
+    blockers = tuple(_blocker(roomy, key, bound, place) for key, bound in others)
     ceiling = np.where(slack < 0, slack, roomy.free)
     nodes = [snapshot.nodes[row] for row in kept.tolist()] if roomy.together else []
     names = tuple(_names(group, nodes) for group in roomy.together)
-    return Reach(now, slack, roomy.free, ceiling, tuple(leaver for leaver in leavers if len(leaver.rows)), names)
+    return EmptiedProblem(now, slack, roomy.free, ceiling, tuple(blocker for blocker in blockers if len(blocker.rows)), names)
 
 
-def with_domains(around: Reach, most: int) -> tuple[Sequence[Reach], bool]:
+def with_domains(around: EmptiedProblem, most: int) -> tuple[Sequence[EmptiedProblem], bool]:
     """The same with a domain chosen for each group of roles that must share one, in up to ``most`` ways, and whether these are all.
 
     What is outside of the domains is out of reach. Those that need least to take the gang come first.
@@ -95,14 +95,14 @@ def with_domains(around: Reach, most: int) -> tuple[Sequence[Reach], bool]:
     return found, math.prod(map(len, choices)) <= most
 
 
-def _choices(around: Reach) -> list[list[int]]:
+def _choices(around: EmptiedProblem) -> list[list[int]]:
     """The domains that each group of roles could share, those first that take it when they are empty, and of these the roomiest."""
     problem = around.problem
     empty = freed(problem, around.ceiling)
 
     def ordered(group: Together) -> list[int]:
-        known, _, now = room_in_domains(problem, group)
-        _, _, most = room_in_domains(empty, group)
+        known, _, now = capacity_in_domains(problem, group)
+        _, _, most = capacity_in_domains(empty, group)
         takes_all = most >= problem.count[list(group.roles)].sum()
         order = np.lexsort((-most, -now, ~takes_all))
         return [int(known[row]) for row in order if known[row] >= 0 and most[row] > 0] or [NOWHERE]
@@ -110,19 +110,19 @@ def _choices(around: Reach) -> list[list[int]]:
     return [ordered(group) for group in problem.together]
 
 
-def _confined(around: Reach, domains: Sequence[int]) -> Reach:
+def _confined(around: EmptiedProblem, domains: Sequence[int]) -> EmptiedProblem:
     problem = around.problem.confined(domains)
     rows = np.flatnonzero(problem.admits.any(axis=0))
     place = np.full(len(problem.nodes), -1, dtype=np.int64)
     place[rows] = np.arange(len(rows))
-    leavers = []
-    for leaver in around.leavers:
-        there = place[leaver.rows] >= 0
+    blockers = []
+    for blocker in around.blockers:
+        there = place[blocker.rows] >= 0
         if there.any():
-            leavers.append(Leaver(leaver.key, place[leaver.rows[there]], leaver.frees[:, there]))
+            blockers.append(Blocker(blocker.key, place[blocker.rows[there]], blocker.frees[:, there]))
     where = ",".join(dict.fromkeys(names[domain] for names, domain in zip(around.names, domains, strict=True) if domain in names))
     slack, empty, ceiling = (each[:, rows] for each in (around.slack, around.empty, around.ceiling))
-    return Reach(problem.restricted_to(rows), slack, empty, ceiling, tuple(leavers), where=where)
+    return EmptiedProblem(problem.restricted_to(rows), slack, empty, ceiling, tuple(blockers), where=where)
 
 
 def _names(group: Together, nodes: Sequence[Node]) -> dict[int, str]:
@@ -134,11 +134,11 @@ def _names(group: Together, nodes: Sequence[Node]) -> dict[int, str]:
 def freed(problem: Problem, slack: Integers) -> Problem:
     """``problem`` with so much free: int64[columns, nodes]."""
     free = np.maximum(slack, 0)
-    seats = np.stack([seats_for(demand, free, problem.admits[role]) for role, demand in enumerate(problem.demand)])
-    return replace(problem, free=free, seats=seats)
+    slots = np.stack([slots_for(demand, free, problem.admits[role]) for role, demand in enumerate(problem.demand)])
+    return replace(problem, free=free, slots=slots)
 
 
-def _leaver(problem: Problem, key: str, bound: Sequence[Pod], place: dict[str, int]) -> Leaver:
+def _blocker(problem: Problem, key: str, bound: Sequence[Pod], place: dict[str, int]) -> Blocker:
     # Pods of one gang share a few specs, which mostly are one object each.
     specs = {id(pod.spec): pod.spec for pod in bound}
     alike = Counter((place[pod.node_name], id(pod.spec)) for pod in bound if pod.node_name in place)
@@ -147,4 +147,4 @@ def _leaver(problem: Problem, key: str, bound: Sequence[Pod], place: dict[str, i
     for ((_, spec), number), position in zip(alike.items(), at.ravel().tolist(), strict=True):
         requests = dict(specs[spec].requests)
         frees[: problem.resources, position] += [number * requests.get(resource, 0) for resource in problem.columns[: problem.resources]]
-    return Leaver(key, rows, frees)
+    return Blocker(key, rows, frees)

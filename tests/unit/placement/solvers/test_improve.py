@@ -14,11 +14,11 @@ from allaboard.model.rules import Rules
 from allaboard.placement import Plan, Problem, SearchSettings, build_problem, search
 from allaboard.placement.problem.valuation import Valuation
 from allaboard.placement.solvers.budget import Budget
-from allaboard.placement.solvers.course import Course
-from allaboard.placement.solvers.feasibility import Answer, Finding, satisfies
 from allaboard.placement.solvers.genetic import Target, generation_cost
 from allaboard.placement.solvers.greedy import greedy_seeds
-from allaboard.placement.solvers.pursuit import EVOLUTION, STEPS, Pursuit
+from allaboard.placement.solvers.improve import EVOLUTION, STEPS, Improvement
+from allaboard.placement.solvers.milp import Answer, Finding, satisfies
+from allaboard.placement.solvers.progress import Progress
 from tests.unit.placement.clusters import GPU, Case, cases, node, pods, snapshot
 from tests.unit.placement.three_partition import three_partition
 from tests.unit.placement.tight_gang import tight_cluster, tight_gang
@@ -99,15 +99,15 @@ def test_a_step_that_is_left_out_is_not_taken(missing: str) -> None:
     assert missing not in names(search(problem, SearchSettings(), 1, steps=[step for step in STEPS if step != missing]))
 
 
-def a_course(problem: Problem, *found: np.ndarray) -> Course:
+def a_course(problem: Problem, *found: np.ndarray) -> Progress:
     """A search that has found these, and nothing else, by greed."""
-    course = Course(problem, Valuation(problem))
-    course.add("greedy", [("greedy", counts) for counts in found])
-    return course
+    progress = Progress(problem, Valuation(problem))
+    progress.add("greedy", [("greedy", counts) for counts in found])
+    return progress
 
 
-def pursued(course: Course, budget: Budget, steps: Collection[str], target: Target) -> str:
-    return Pursuit(course, SearchSettings(), 1, target, budget, steps).run()
+def pursued(progress: Progress, budget: Budget, steps: Collection[str], target: Target) -> str:
+    return Improvement(progress, SearchSettings(), 1, target, budget, steps).run()
 
 
 def test_what_has_no_room_in_the_rack_that_greed_chose_may_have_it_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +119,7 @@ def test_what_has_no_room_in_the_rack_that_greed_chose_may_have_it_elsewhere(mon
     assert search(problem, SearchSettings(), 1).search.stopped_by == "proof"
     # The function of the package's name hides the module.
     module = importlib.import_module("allaboard.placement.solvers.search")
-    monkeypatch.setattr(module, "ask", lambda *_, **__: Answer(Finding.NOT_FOUND))
+    monkeypatch.setattr(module, "solve", lambda *_, **__: Answer(Finding.NOT_FOUND))
     plan = search(problem, SearchSettings(), 1)
     assert (plan.feasible, plan.search.found_by) == (None, "")
     assert plan.search.stopped_by != "proof"
@@ -138,9 +138,9 @@ def test_members_beyond_the_minimum_who_are_left_out_are_worth_another_look() ->
 def test_generations_and_the_first_population_are_spent_from_the_effort(is_seated: bool) -> None:
     gang = [*pods("a", 2, {"cpu": 3000}), *pods("b", 2, {"cpu": 2000 if is_seated else 2500})]
     problem = build_problem(gang, 4, snapshot([node(name, {"cpu": 5000}) for name in "xy"]), objective=Objective.BINPACK)
-    course, budget = a_course(problem, np.array([[1, 1], [1, 1]] if is_seated else [[1, 1], [0, 0]])), Budget(9_000_000)
-    pursued(course, budget, (EVOLUTION,), Target(4, float("inf")))
-    generations = len(course.history)
+    progress, budget = a_course(problem, np.array([[1, 1], [1, 1]] if is_seated else [[1, 1], [0, 0]])), Budget(9_000_000)
+    pursued(progress, budget, (EVOLUTION,), Target(4, float("inf")))
+    generations = len(progress.history)
     assert generations
     each = generation_cost(problem, SearchSettings()) * (1 if is_seated else 4)
     assert 9_000_000 - budget.left == pytest.approx(each * (generations + 1))
@@ -151,5 +151,5 @@ def test_a_generation_that_is_not_affordable_with_its_first_population_is_none()
     problem = build_problem(gang, 4, snapshot([node(name, {"cpu": 5000}) for name in "xy"]), objective=Objective.BINPACK)
     cost = generation_cost(problem, SearchSettings())
     for effort, *expected in ((2 * cost - 1, "effort", 0), (2 * cost, "patience", 1)):
-        course = a_course(problem, np.array([[1, 1], [1, 1]]))
-        assert [pursued(course, Budget(effort), (EVOLUTION,), Target(4, float("inf"))), len(course.history)] == expected
+        progress = a_course(problem, np.array([[1, 1], [1, 1]]))
+        assert [pursued(progress, Budget(effort), (EVOLUTION,), Target(4, float("inf"))), len(progress.history)] == expected

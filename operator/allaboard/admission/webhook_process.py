@@ -12,8 +12,8 @@ from datetime import timedelta
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 
+from allaboard.admission.certificate_secret import NAME, CertificateSecret
 from allaboard.admission.certificates import Pair
-from allaboard.admission.keeper import NAME, Keeper
 from allaboard.admission.review import Rules
 from allaboard.admission.server import bound, serve
 from allaboard.kube.client import ApiError, ApiServer
@@ -26,11 +26,11 @@ _SOON_SECONDS = 2.0
 _END_SECONDS = 3.0
 
 
-class Desk:
+class WebhookProcess:
     """``run`` it, then ``close`` it. Raises ``OSError`` when the port is taken."""
 
-    def __init__(self, keeper: Keeper, port: int, rules: Rules, resync_seconds: float) -> None:
-        self._keeper, self._port, self._rules, self._resync_seconds = keeper, port, rules, resync_seconds
+    def __init__(self, certificate_secret: CertificateSecret, port: int, rules: Rules, resync_seconds: float) -> None:
+        self._keeper, self._port, self._rules, self._resync_seconds = certificate_secret, port, rules, resync_seconds
         self._listening: socket.socket | None = bound(port)
         self._process: SpawnProcess | None = None
         self._orders: Connection | None = None
@@ -103,14 +103,14 @@ class Desk:
 
 
 @asynccontextmanager
-async def opened(settings: Settings, server: ApiServer, namespace: str, leads: Callable[[], bool]) -> AsyncIterator[Desk]:
+async def opened(settings: Settings, server: ApiServer, namespace: str, leads: Callable[[], bool]) -> AsyncIterator[WebhookProcess]:
     """The desk that the settings ask for, closed at the end. Raises ``OSError`` when the port is taken."""
     hosts = settings.admission_hosts or (f"{NAME}.{namespace}.svc",)
     life = timedelta(days=settings.admission_certificate_days)
-    keeper = Keeper(server, namespace=namespace, hosts=hosts, life=life, leads=leads)
+    certificate_secret = CertificateSecret(server, namespace=namespace, hosts=hosts, life=life, leads=leads)
     rules = Rules(settings.scheduler_names, settings.namespaces, settings.openfaas)
-    desk = Desk(keeper, settings.admission_port, rules, settings.resync_seconds)
+    webhook_process = WebhookProcess(certificate_secret, settings.admission_port, rules, settings.resync_seconds)
     try:
-        yield desk
+        yield webhook_process
     finally:
-        await desk.close()
+        await webhook_process.close()

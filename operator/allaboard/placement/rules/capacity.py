@@ -4,23 +4,23 @@ import numpy as np
 
 from allaboard.model.arrays import Integers, Mask
 
-MOST_SEATS = 2**31
+MOST_SLOTS = 2**31
 """No node ever takes more; the sum over all nodes stays small."""
 
 
-def seats_for(demand: Integers, free: Integers, admits: Mask) -> Integers:
+def slots_for(demand: Integers, free: Integers, admits: Mask) -> Integers:
     """How many pods of one ``demand``, int64[columns], each node takes: int64[..., nodes] of ``free``, int64[columns, ..., nodes]."""
-    seats = np.where(admits, np.int64(MOST_SEATS), np.int64(0))
+    slots = np.where(admits, np.int64(MOST_SLOTS), np.int64(0))
     is_unlimited = True
     for column in np.flatnonzero(demand).tolist():
         is_unlimited = False
         # A scalar divisor: numpy then divides with SIMD multiplications.
-        seats = np.minimum(seats, free[column] // int(demand[column]))
+        slots = np.minimum(slots, free[column] // int(demand[column]))
     # Every pod takes one of a node's pods, so this is for made-up specs only.
-    return np.minimum(seats, 1) if is_unlimited else seats
+    return np.minimum(slots, 1) if is_unlimited else slots
 
 
-def first_seats(room: Integers, wanted: int) -> Integers:
+def first_slots(room: Integers, wanted: int) -> Integers:
     """Take ``wanted`` pods from ``room``: int64[nodes], the first nodes to the full."""
     taken: Integers = np.clip(wanted - (np.cumsum(room) - room), 0, room)
     return taken
@@ -29,5 +29,5 @@ def first_seats(room: Integers, wanted: int) -> Integers:
 def fill(room: Integers, wanted: int, order: Integers) -> Integers:
     """Take ``wanted`` pods from ``room``: int64[nodes], along ``order``, each node to the full."""
     taken = np.zeros_like(room)
-    taken[order] = first_seats(room[order], wanted)
+    taken[order] = first_slots(room[order], wanted)
     return taken
