@@ -20,7 +20,7 @@ PLANES ?= $(JOBS)
 SEARCHES := fgd tight quality joint scale fragmentation fair_search gpu_planning
 RELEASES := $(notdir $(wildcard tests/e2e/controlplane/kubernetes/*))
 
-.PHONY: help demo test test-fast test-busy faults e2e judged e2e-kind nightly $(RELEASES:%=e2e-%) lint typecheck run sandbox cluster cluster-down image lock clean bench bench-quick
+.PHONY: help demo test test-fast test-busy faults e2e judged e2e-kind nightly $(RELEASES:%=e2e-%) lint typecheck docs picture run sandbox cluster cluster-down image lock clean bench bench-quick
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -92,6 +92,13 @@ lint: $(READY) ## Check style (ruff) and the layers of the architecture (import-
 
 typecheck: $(READY) ## Check types (mypy, strict)
 	$(BIN)/mypy
+
+docs: $(READY) ## Build the documentation site into build/site; a broken link fails
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "The site is in build/site: open build/site/index.html"
+
+picture: $(RUNS) ## Render the picture of the demo, docs/demo.svg
+	$(BIN)/allaboard demo --picture docs/demo.svg
 
 run: $(RUNS) ## Run the operator on the cluster that KUBECONFIG names
 	$(BIN)/kopf run operator/main.py -A

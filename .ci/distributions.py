@@ -57,17 +57,20 @@ def main(folder: Path, repository: str) -> None:
 
 
 def with_absolute_links(text: str, base: str) -> str:
-    """A Markdown page of the project's root whose links lead to its files under ``base``, also those to its own sections."""
+    """Return a Markdown page of the project's root with links to the files under ``base``, also those to its own sections.
+
+    GitHub answers with the picture itself, and not with a page about it, where the link of a picture ends in ``?raw=true``.
+    """
 
     def absolute(found: re.Match[str]) -> str:
         target = found[1]
-        return f"]({base}/{'README.md' if target.startswith('#') else ''}{target})"
+        return f"]({base}/{'README.md' if target.startswith('#') else ''}{target}{'?raw=true' if target.endswith('.svg') else ''})"
 
     return re.sub(r"\]\((?!https?:)([^)\s]+)\)", absolute, text)
 
 
 def _setup() -> ConfigParser:
-    """What setup.cfg says of packages."""
+    """Return the sections of setup.cfg that describe packages."""
     setup = ConfigParser(interpolation=None)
     setup.read(ROOT / "setup.cfg", encoding="utf-8")
     for section in setup.sections():
@@ -84,7 +87,7 @@ def _write(folder: Path, setup: ConfigParser, readme: str, *parts: str) -> None:
     (folder / "README.md").write_text(readme, encoding="utf-8")
     with (folder / "setup.cfg").open("w", encoding="utf-8") as file:
         setup.write(file)
-    for each in folder.rglob("*"):  # whoever has checked it out, and with whatever umask
+    for each in folder.rglob("*"):  # the same modes, whatever the umask of the checkout was
         each.chmod(0o755 if each.is_dir() else 0o644)
 
 

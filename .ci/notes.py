@@ -1,8 +1,8 @@
-"""Prints what CHANGELOG.md says of a version that is being released, for the page of the release.
+"""Print the section of CHANGELOG.md about a version that is being released, for the page of the release.
 
     python .ci/notes.py VERSION REPOSITORY
 
-The section's title is the version and a date, `## 1.2.3 - 2026-12-31`: a version that is not said to be released isn't.
+The section's title is the version and a date, `## [1.2.3] - 2026-12-31`. A version without a date isn't released.
 """
 
 import re
@@ -13,11 +13,11 @@ from distributions import ROOT, with_absolute_links
 
 
 def main(version: str, repository: str) -> str:
-    """The section of ``version``, whose links lead to the project at its tag. Exits with a sentence where there is none with a date."""
+    """Return the section of ``version``, with links to the project at its tag. Exits with a message if no section has a date."""
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    found = re.search(rf"^## {re.escape(version)} - ([^\n]*)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    found = re.search(rf"^## \[{re.escape(version)}\] - ([^\n]*)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
     if not found:
-        sys.exit(f"notes: CHANGELOG.md has no section `## {version} - DATE`")
+        sys.exit(f"notes: CHANGELOG.md has no section `## [{version}] - DATE`")
     try:
         date.fromisoformat(found[1].strip())
     except ValueError:

@@ -226,7 +226,7 @@ def test_another_version_than_the_projects_is_refused(arguments: list[str], told
     [
         ("charts/allaboard/Chart.yaml", f"\nversion: {__version__}", "\nversion: 9.9.9", "Chart.yaml: version isn't"),
         ("charts/allaboard/Chart.yaml", f"\nappVersion: {__version__}", "\nappVersion: 9.9.9", "Chart.yaml: appVersion isn't"),
-        ("CHANGELOG.md", f"\n## {__version__} - ", "\n## 9.9.9 - ", "CHANGELOG.md has no section"),
+        ("CHANGELOG.md", f"\n## [{__version__}] - ", "\n## [9.9.9] - ", "CHANGELOG.md has no section"),
     ],
 )
 def test_nothing_is_made_while_the_project_states_different_versions(
@@ -279,11 +279,16 @@ def test_what_is_pushed_is_what_was_built_and_is_named_by_digests(source: Path, 
 
 @pytest.mark.parametrize(
     ("title", "told"),
-    [("1.2.3 - 2026-12-31", ""), ("1.2.3 - unreleased", "is no date"), ("1.2.3", "no section"), ("11.2.3 - 2026-12-31", "no section")],
+    [
+        ("[1.2.3] - 2026-12-31", ""),
+        ("[1.2.3] - unreleased", "is no date"),
+        ("[1.2.3]", "no section"),
+        ("[11.2.3] - 2026-12-31", "no section"),
+    ],
 )
 def test_the_page_of_a_release_is_its_section_of_the_changelog_which_has_a_date(title: str, told: str, tmp_path: Path) -> None:
     shutil.copytree(ROOT / ".ci", tmp_path / ".ci")
-    (tmp_path / "CHANGELOG.md").write_text(f"# Changelog\n\n## {title}\n\n- [New](docs/new.md).\n\n## 1.2.2 - 2026-11-30\n\n- Old.\n")
+    (tmp_path / "CHANGELOG.md").write_text(f"# Changelog\n\n## {title}\n\n- [New](docs/new.md).\n\n## [1.2.2] - 2026-11-30\n\n- Old.\n")
     done = subprocess.run([sys.executable, tmp_path / ".ci" / "notes.py", "1.2.3", REPOSITORY], capture_output=True, text=True, check=False)
     assert told in done.stderr
     assert done.stdout == ("" if told else f"- [New]({REPOSITORY}/blob/v1.2.3/docs/new.md).\n")

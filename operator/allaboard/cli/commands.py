@@ -280,6 +280,7 @@ def sandbox(**stated: Any) -> None:
 @click.option("--keep", is_flag=True, help="Leave the sandbox and the scheduler up afterwards, for kubectl, until interrupted.")
 @click.option("--story", "names", multiple=True, type=click.Choice(STORIES), help="Play this one only (repeatable).")
 @click.option("--pace", type=FiniteRange(0.0, 60.0), help="Pause after each story, in seconds [1 on a terminal, else 0].")
+@click.option("--picture", metavar="FILE", type=click.Path(dir_okay=False, writable=True), help="Save the last screen as an SVG picture.")
 def demo(**stated: Any) -> None:
     """Watch real manifests being scheduled whole or not at all.
 

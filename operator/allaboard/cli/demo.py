@@ -38,8 +38,11 @@ class _Listener(logging.Handler):
         self._screen.history = getattr(record, "history", ())
 
 
-def demo(keep: bool, names: tuple[str, ...], pace: float | None) -> None:
-    """Play the stories. Exits 1 when a story ends otherwise than told, 130 when interrupted."""
+def demo(keep: bool, names: tuple[str, ...], pace: float | None, picture: str | None) -> None:
+    """Play the stories, and save the last screen as ``picture`` if a path is given.
+
+    Exits 1 when a story doesn't end as it should, 130 when interrupted.
+    """
     stories = [story for story in STORIES if not names or story.name in names]
     console = Console()
     if pace is None:
@@ -49,7 +52,7 @@ def demo(keep: bool, names: tuple[str, ...], pace: float | None) -> None:
     except SettingsError as error:
         raise BadInputError(str(error)) from error
     try:
-        failed = asyncio.run(_perform(console, stories, keep, pace))
+        failed = asyncio.run(_perform(console, stories, keep, pace, picture))
     except (KeyboardInterrupt, OperatorStoppedError):
         console.print("interrupted")
         sys.exit(130)
@@ -58,7 +61,7 @@ def demo(keep: bool, names: tuple[str, ...], pace: float | None) -> None:
     sys.exit(1 if failed else 0)
 
 
-async def _perform(console: Console, stories: Sequence[Story], keep: bool, pace: float) -> int:
+async def _perform(console: Console, stories: Sequence[Story], keep: bool, pace: float, picture: str | None) -> int:
     """Play the stories; returns how many did not end as told."""
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="allaboard-") as folder:
@@ -82,6 +85,8 @@ async def _perform(console: Console, stories: Sequence[Story], keep: bool, pace:
                     console.print(f"{len(stories)} {'story' if len(stories) == 1 else 'stories'} in {took:.1f} s: {verdict}")
                     for failure in failures:
                         console.print(f"[red]✗[/] {failure}", soft_wrap=True)
+                    if picture:
+                        _save(screen.picture(), picture)
                     if keep:
                         with suppress(OperatorEndedError):
                             await _keep(console, sandbox, kubeconfig)
@@ -143,6 +148,13 @@ async def _shown(console: Console, screen: Screen) -> AsyncIterator[None]:
         finally:
             frames.cancel()
             await asyncio.gather(frames, return_exceptions=True)
+
+
+def _save(picture: str, path: str) -> None:
+    try:
+        Path(path).write_text(picture, encoding="utf-8")
+    except OSError as error:
+        raise click.ClickException(f"the picture can't be written: {error}") from error
 
 
 async def _keep(console: Console, sandbox: Sandbox, kubeconfig: Path) -> None:

@@ -4,6 +4,8 @@ A terminal has a height. The nodes, the queue and the decision are always shown;
 one that plays.
 """
 
+import io
+import re
 import textwrap
 from collections import Counter
 from collections.abc import Sequence
@@ -24,6 +26,7 @@ _COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red")
 _TITLE = "All aboard, or the train stays in the station"
 _REASON_LINES = 2
 _SECONDS_WIDTH = len("20.0 s")
+_PICTURE_COLUMNS, _PICTURE_LINES = 100, 34
 
 
 @dataclass(slots=True)
@@ -59,6 +62,12 @@ class Screen:
     def programme(self) -> RenderableType:
         """Return all stories, with what came of them."""
         return Group(Text(_TITLE, style="bold"), self._stories(self.scenes, with_notes=True))
+
+    def picture(self) -> str:
+        """Return the screen as an SVG picture that loads nothing from elsewhere."""
+        console = Console(record=True, width=_PICTURE_COLUMNS, height=_PICTURE_LINES, file=io.StringIO(), force_terminal=True)
+        console.print(self.frame(console))
+        return re.sub(r"@font-face {.*?}", "", console.export_svg(title="allaboard demo"), flags=re.DOTALL)
 
     def _title(self) -> RenderableType:
         done = sum(scene.seconds is not None for scene in self.scenes)

@@ -2,6 +2,7 @@
 
 import io
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from rich.console import Console, RenderableType
@@ -79,3 +80,10 @@ def test_all_stories_are_listed_in_the_end_with_what_is_to_be_noted() -> None:
     told = "\n".join(lines_of(screen.programme(), a_terminal()))
     assert all(f" {story.name} " in told for story in STORIES)
     assert "seats found by evolution" in told
+
+
+def test_picture_shows_every_story_and_node_and_loads_nothing_from_elsewhere() -> None:
+    picture = ElementTree.fromstring(a_screen().picture())
+    shown = " ".join(picture.itertext())
+    assert [name for name in (*(story.name for story in STORIES), "node-1", "default/learners") if name not in shown] == []
+    assert "url(http" not in shown and "href" not in ElementTree.tostring(picture, encoding="unicode")

@@ -1,0 +1,74 @@
+"""Tests of the documentation site: what is rendered from the code, and the links that leave the site."""
+
+import importlib.util
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from mkdocs.exceptions import PluginError
+
+from allaboard.settings.options import Settings
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def site() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("site_hooks", ROOT / "docs" / "site.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def leaves(values: Mapping[str, object], prefix: str = "") -> set[str]:
+    """Return the dotted names of the options in a dump of the settings; an empty or free mapping is one option."""
+    names = set()
+    for name, value in values.items():
+        names |= leaves(value, f"{prefix}{name}.") if isinstance(value, Mapping) and value else {prefix + name}
+    return names
+
+
+def test_table_of_settings_has_every_option_with_a_description(site: ModuleType) -> None:
+    rows = [line.split(" | ") for line in site.settings().splitlines()[2:]]
+    assert {row[0].strip("| `") for row in rows} == leaves(Settings().model_dump()) | {"search.preset"}  # which stands for other options
+    assert [row[0] for row in rows if not row[2].strip(" |")] == []
+
+
+def test_every_command_is_rendered_with_its_help(site: ModuleType) -> None:
+    rendered = site.commands()
+    for command in ("run", "plan", "gpus", "config", "config check", "simulate", "sandbox", "demo"):
+        assert f"## allaboard {command}\n\n```text\nUsage: allaboard {command} " in rendered
+
+
+def test_every_page_is_rendered_once() -> None:
+    pages = [path.read_text(encoding="utf-8") for path in (ROOT / "docs").glob("*.md")]
+    for part in ("commands", "settings"):
+        assert sum(page.count(f"<!-- rendered: {part} -->") for page in pages) == 1
+
+
+@pytest.mark.parametrize(
+    ("repository", "expected"),
+    [
+        ("someone/allaboard", "see [an example](https://github.com/someone/allaboard/blob/main/examples/two-jobs.yaml#jobs)"),
+        ("", "see an example (`examples/two-jobs.yaml`)"),
+    ],
+)
+def test_link_out_of_the_site_names_the_repository(
+    site: ModuleType, monkeypatch: pytest.MonkeyPatch, repository: str, expected: str
+) -> None:
+    monkeypatch.setenv("GITHUB_REPOSITORY", repository)
+    assert site.with_repository_links("see [an example](../examples/two-jobs.yaml#jobs)", "index.md") == expected
+
+
+def test_link_within_the_site_stays(site: ModuleType) -> None:
+    assert (
+        site.with_repository_links("[a](gangs.md#options) [b](https://example.com)", "index.md")
+        == "[a](gangs.md#options) [b](https://example.com)"
+    )
+
+
+def test_link_to_a_missing_file_fails(site: ModuleType) -> None:
+    with pytest.raises(PluginError, match=r"docs/index\.md links to \.\./examples/none\.yaml, which doesn't exist"):
+        site.with_repository_links("[none](../examples/none.yaml)", "index.md")
