@@ -139,7 +139,7 @@ def test_what_an_index_shows_of_a_package_links_to_the_released_version(name: st
     assert links
     assert [link for link in links if not link.startswith("https://")] == []
     released = f"{REPOSITORY}/(?:blob|tree)/v{re.escape(__version__)}/"
-    leads = [found[1] for link in (*links, *urls.values()) if (found := re.fullmatch(rf"{released}([^#]+)(?:#.*)?", link))]
+    leads = [found[1] for link in (*links, *urls.values()) if (found := re.fullmatch(rf"{released}([^#?]+)(?:[#?].*)?", link))]
     assert "CHANGELOG.md" in leads
     assert [path for path in leads if not (ROOT / path).exists()] == []
 

@@ -16,7 +16,7 @@ from allaboard.settings.options import Settings, SettingsError, load_settings
 from tests.plugged import install
 
 ROOT = Path(__file__).parents[3]
-PAGE = ROOT / "docs" / "settings.md"
+PAGE = ROOT / "docs" / "gangs.md"
 
 
 def test_flags_win_over_the_environment_which_wins_over_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
