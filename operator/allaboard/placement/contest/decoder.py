@@ -211,7 +211,7 @@ class Decoder:
         return next((slots for slots in known if self.are_free(table.state, gang, slots)), None)
 
     def _may_fit(self, state: ContestState, gang: Contender, available_slots: Integers) -> bool:
-        """Return False if one role alone, or one resource alone, proves that the gang doesn't fit."""
+        """Return whether the gang may fit, as far as each role alone and each resource alone can show."""
         most = np.minimum(available_slots.sum(axis=1), gang.count)
         if (most < gang.rule_arrays.least).any() or most.sum() < gang.minimum:
             return False

@@ -119,7 +119,7 @@ class PermutationSearch:
             yield self.outcome(order)
 
     def evolve(self, seed: int, is_best: Callable[[Outcome], bool], generations: int) -> Outcome:
-        """Return the best outcome of a genetic search that starts with all orders tried so far, and ends once one ``is_best``."""
+        """Return the best outcome of a genetic search that starts with all orders tried so far. It ends once ``is_best`` holds."""
         most_orders = self._most_orders()
         population = [_Individual(order, rules, outcome) for (order, rules), outcome in self.tried.items()]
         best, stale = max(population, key=_fitness), 0

@@ -71,7 +71,7 @@ class Remedies:
 
 
 def find_remedies(emptied: EmptiedProblem) -> Remedies:
-    """Return the smallest remedy of each kind that lets the minimum fit; None for a kind if no remedy exists or was found."""
+    """Return the smallest remedy of each kind that lets the minimum fit; None for a kind if none is found."""
     if not emptied.problem.nodes or not emptied.problem.total:
         return Remedies()
     by_domain, are_all = with_chosen_domains(emptied, _MOST_DOMAINS)
