@@ -36,7 +36,7 @@ def blockers(gang: Gang, gangs: Iterable[Gang]) -> dict[str, Gang]:
     return {str(other.key): other for other in others[:_MOST_LEAVERS]}
 
 
-def reach(gang: Gang, problem: Problem, snapshot: Snapshot, others: Mapping[str, Gang], filters: NodeFilters) -> EmptiedProblem:
+def emptied_problem(gang: Gang, problem: Problem, snapshot: Snapshot, others: Mapping[str, Gang], filters: NodeFilters) -> EmptiedProblem:
     """Return what advice for ``gang`` is computed from, if any of ``others`` might leave; ``problem`` is that of placing ``gang``."""
     bound = [(key, other.bound_in_all_runs) for key, other in others.items()]
     return emptied_problem_of(problem, gang.candidates, snapshot, bound, rules_of(gang), filters)

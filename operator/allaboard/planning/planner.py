@@ -32,7 +32,7 @@ from allaboard.placement.problem.problem import Candidate
 from allaboard.placement.remedies.causes import Repaired, amounts_alone, cause_of
 from allaboard.placement.strategies.trial import StrategyError
 from allaboard.planning import min_resources
-from allaboard.planning.advice import blockers, reach, sentence
+from allaboard.planning.advice import blockers, emptied_problem, sentence
 from allaboard.planning.gang_problem import Packings, draft_of, problem_of, size_of, waiting_of
 from allaboard.planning.plugin_processes import PluginProcesses
 from allaboard.planning.prepared import PreparedGang
@@ -229,8 +229,8 @@ class Planner:
             return ""  # it takes twice as long as to build the problem
         problem = problem_of(gang, gang.missing, snapshot, self._filters, self.packings.of(gang))
         others = blockers(gang, gangs)
-        within = reach(gang, problem, snapshot, others, self._filters)
-        return sentence(gang, await self.searcher.find_remedies(within), others)
+        emptied = emptied_problem(gang, problem, snapshot, others, self._filters)
+        return sentence(gang, await self.searcher.find_remedies(emptied), others)
 
     def _must_not_be_overtaken(self, key: GangKey) -> bool:
         record = self.records.find(key)

@@ -1,4 +1,4 @@
-"""Small clusters and gangs, written as numbers or drawn at random."""
+"""Builders of small clusters and gangs: from numbers, or drawn at random by Hypothesis."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ GPU = "nvidia.com/gpu"
 
 
 def in_words(reasons: Counted) -> tuple[tuple[str, int], ...]:
-    """Reasons as they are told, and of how many nodes; sorted."""
+    """Return (message, number of nodes) of each reason, sorted."""
     return tuple(sorted((messages.reason(reason), nodes) for reason, nodes in reasons))
 
 
@@ -29,12 +29,12 @@ GI = 1024**3
 
 
 def node(name: str, amounts: Amounts, **fields: object) -> Node:
-    """A ready node with room for 110 pods."""
+    """Return a ready node that can take 110 pods."""
     return Node(name=name, uid=f"uid-{name}", allocatable=as_requests({"pods": 110, **amounts}), **fields)  # type: ignore[arg-type]
 
 
 def pods(role: str, number: int, amounts: Amounts, **fields: object) -> list[Pod]:
-    """Pending pods with equal specs, uid ``<role>-<index>``."""
+    """Return pending pods with equal specs and uids ``<role>-<index>``."""
     spec = SchedulingSpec(requests=as_requests({"pods": 1, **amounts}), **fields)  # type: ignore[arg-type]
     return [
         Pod(
@@ -56,7 +56,7 @@ def pods(role: str, number: int, amounts: Amounts, **fields: object) -> list[Pod
 def snapshot(
     nodes: Sequence[Node], used: Mapping[str, Amounts] | None = None, host_ports: Mapping[str, Sequence[HostPort]] | None = None
 ) -> Snapshot:
-    """A cluster of ``nodes``, with what is ``used`` and which ports are taken by node name."""
+    """Return a cluster of ``nodes``. ``used``: amounts in use, and ``host_ports``: host ports in use, both by node name."""
     ordered = tuple(sorted(nodes, key=lambda one: one.name))
     used = used or {}
     names = tuple(sorted({name for one in ordered for name, _ in one.allocatable} | {name for taken in used.values() for name in taken}))
@@ -84,7 +84,7 @@ class Case:
     seed: int
 
     def problem(self) -> Problem:
-        """The same as a problem."""
+        """Return the problem of placing the gang on the cluster."""
         return build_problem(self.gang, self.minimum, self.cluster, objective=self.objective)
 
 
@@ -97,7 +97,7 @@ _IN_ZONE_A = (NodeSelectorTerm((Requirement("zone", "In", ("a",)),)),)
 
 @st.composite
 def cases(draw: st.DrawFn, *, most_nodes: int = 6, most_roles: int = 4, most_pods: int = 5, plain: bool = False) -> Case:
-    """Small clusters and gangs with every kind of constraint, over-committed nodes included; ``plain``: resources only."""
+    """Draw a gang and a cluster with constraints of all kinds and over-committed nodes. With ``plain``, only resources are constrained."""
     few = st.integers(0, 6)
     nodes = []
     used: dict[str, Amounts] = {}
@@ -131,7 +131,7 @@ def cases(draw: st.DrawFn, *, most_nodes: int = 6, most_roles: int = 4, most_pod
 
 
 def random_counts(problem: Problem, seed: int) -> np.ndarray:
-    """Some placement that holds: int64[roles, nodes]."""
+    """Return a random placement that exceeds no capacity: int64[roles, nodes]."""
     rng = np.random.default_rng(seed)
     counts = np.zeros_like(problem.slots)
     free = problem.free.copy()

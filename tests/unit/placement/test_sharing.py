@@ -1,4 +1,4 @@
-"""Gangs that share GPUs: what is planned can be handed out, whichever nodes share theirs, by whom, and how large their cards are."""
+"""Tests that drivers can hand out the GPU parts of every plan, for nodes with different drivers and GPUs of different sizes."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -30,11 +30,11 @@ NUMBER = "volcano.sh/vgpu-number"
 OF_ALL = (GPU, NUMBER)
 
 
-def sharing(name: str, driver: str, cards: Sequence[int]) -> Node:
-    """A node with cards of so many GiB."""
-    devices = tuple(Device(f"GPU-{name}-{place}", gib * 1024, 10, True) for place, gib in enumerate(cards))
+def sharing(name: str, driver: str, memory_gib: Sequence[int]) -> Node:
+    """Return a node whose GPUs are shared by ``driver``. ``memory_gib``: memory of each GPU."""
+    devices = tuple(Device(f"GPU-{name}-{place}", gib * 1024, 10, True) for place, gib in enumerate(memory_gib))
     count = GPU if driver == "HAMi" else NUMBER
-    return node(name, {"cpu": 64_000, "memory": 64 * GI, count: 10 * len(cards)}, shared=Shared(driver, devices))
+    return node(name, {"cpu": 64_000, "memory": 64 * GI, count: 10 * len(memory_gib)}, shared=Shared(driver, devices))
 
 
 def part(name: str, number: int, share: Share) -> list[Pod]:
@@ -53,7 +53,7 @@ def planned(gang: Sequence[Pod], minimum: int, view: ClusterView, objective: Obj
     return search(build_problem(gang, minimum, view.snapshot(), objective=objective), QUICK, 1)
 
 
-def test_a_share_by_memory_is_another_part_of_each_node_s_cards() -> None:
+def test_share_by_memory_is_a_different_part_of_each_nodes_gpus() -> None:
     view = cluster(sharing("large", "HAMi", [80]), sharing("small", "HAMi", [16]), sharing("tiny", "HAMi", [8]))
     problem = build_problem(part("p", 9, Share("HAMi", memory=10 * 1024)), 9, view.snapshot(), objective=Objective.BINPACK)
     assert dict(zip(problem.nodes, problem.slots[0].tolist(), strict=True)) == {"large": 8, "small": 1}
@@ -63,7 +63,7 @@ def test_a_share_by_memory_is_another_part_of_each_node_s_cards() -> None:
     assert planned(part("p", 10, Share("HAMi", memory=10 * 1024)), 10, view).feasible is not True
 
 
-def test_a_node_is_refused_that_has_another_driver_or_none_and_one_without_room_is_told_apart() -> None:
+def test_node_without_the_driver_and_node_without_free_parts_are_refused_for_different_reasons() -> None:
     view = cluster(sharing("full", "HAMi", [16]), sharing("other", "Volcano", [16]), node("plain", {"cpu": 8000, GPU: 8}))
     half = Share("HAMi", thousandths=600)
     (one, two) = part("p", 2, half)
@@ -75,7 +75,7 @@ def test_a_node_is_refused_that_has_another_driver_or_none_and_one_without_room_
     assert messages.reason(Reason(Kind.INSUFFICIENT, SHARES)) == "Insufficient parts of nvidia.com/gpu"
 
 
-def test_cards_that_are_too_small_are_told_apart_from_a_driver_that_is_missing() -> None:
+def test_gpus_that_are_too_small_and_a_missing_driver_are_different_reasons() -> None:
     view = cluster(sharing("small", "HAMi", [16]), sharing("other", "Volcano", [80]), node("plain", {"cpu": 8000, GPU: 8}))
     (pod,) = part("p", 1, Share("HAMi", memory=20 * 1024))
     (role,) = planned([pod], 1, view).explanation.roles
@@ -84,7 +84,7 @@ def test_cards_that_are_too_small_are_told_apart_from_a_driver_that_is_missing()
     assert Reason(Kind.GPU_TOO_SMALL) in [found.reason for found in verify({pod.uid: "small"}, [pod], view.snapshot())]
 
 
-def test_a_node_whose_kubelet_has_no_gpu_left_to_give_is_told_once_in_plain_words() -> None:
+def test_node_whose_kubelet_has_no_gpu_left_gives_one_reason_insufficient_gpus() -> None:
     devices = (Device("GPU-a", 16 * 1024, 10, True), Device("GPU-b", 16 * 1024, 10, True))
     view = cluster(node("full", {"cpu": 8000, GPU: 1}, shared=Shared("HAMi", devices)))
     one, two = part("p", 2, Share("HAMi", thousandths=100))
@@ -95,14 +95,14 @@ def test_a_node_whose_kubelet_has_no_gpu_left_to_give_is_told_once_in_plain_word
 
 
 @pytest.mark.parametrize("shared", [Shared("HAMi"), Shared("HAMi", (Device("GPU-a", 0, 10, False),))])
-def test_nobody_is_seated_where_a_driver_lists_nothing_that_is_usable(shared: Shared) -> None:
+def test_no_pod_is_placed_where_the_driver_lists_no_usable_gpu(shared: Shared) -> None:
     view = cluster(node("a", {"cpu": 8000, GPU: 10}, shared=shared))
     for gang in (part("p", 1, Share("HAMi", thousandths=100)), pods("w", 1, {GPU: 1})):
         assert planned(gang, 1, view).feasible is False
         assert verify({gang[0].uid: "a"}, gang, view.snapshot())
 
 
-def test_whole_gpus_of_two_containers_are_kept_from_nodes_whose_driver_must_be_told_for_which() -> None:
+def test_pod_with_whole_gpus_in_two_containers_is_kept_off_nodes_that_share_gpus() -> None:
     view = cluster(sharing("a", "HAMi", [16]), node("plain", {"cpu": 8000, GPU: 1}))
     gang = pods("w", 1, {GPU: 1}, device_container=-1)
     assert dict(planned(gang, 1, view).assignments) == {"w-0": "plain"}
@@ -110,9 +110,7 @@ def test_whole_gpus_of_two_containers_are_kept_from_nodes_whose_driver_must_be_t
 
 
 @pytest.mark.parametrize(("container", "most"), [(0, ("shared", 2)), (-1, ("plain", 1))])
-def test_who_asks_for_too_many_by_number_is_told_where_there_are_most_also_beside_gpus_that_are_shared(
-    container: int, most: tuple[str, int]
-) -> None:
+def test_cause_names_the_node_with_the_most_free_gpus_also_among_nodes_that_share_gpus(container: int, most: tuple[str, int]) -> None:
     view = cluster(sharing("shared", "HAMi", [16, 16, 16]), node("plain", {"cpu": 8000, GPU: 1}))
     (one,) = part("p", 1, Share("HAMi", thousandths=100))
     view.upsert_pod(one)
@@ -135,8 +133,8 @@ nodes = st.one_of(
 
 def drawn(kinds: Sequence[tuple[str, Sequence[int]]]) -> ClusterView:
     made = (
-        sharing(f"n{index}", driver, cards) if driver else node(f"n{index}", {"cpu": 8000, GPU: len(cards)})
-        for index, (driver, cards) in enumerate(kinds)
+        sharing(f"n{index}", driver, memory_gib) if driver else node(f"n{index}", {"cpu": 8000, GPU: len(memory_gib)})
+        for index, (driver, memory_gib) in enumerate(kinds)
     )
     return cluster(*made)
 
@@ -149,7 +147,7 @@ def drawn(kinds: Sequence[tuple[str, Sequence[int]]]) -> ClusterView:
     st.integers(0, 12),
     st.sampled_from(list(Objective)),
 )
-def test_what_is_planned_can_be_handed_out(
+def test_gpu_parts_of_a_plan_can_be_handed_out(
     kinds: list[tuple[str, list[int]]], parts: list[tuple[Share, int]], whole: int, minimum: int, objective: Objective
 ) -> None:
     view = drawn(kinds)
@@ -168,7 +166,7 @@ def test_what_is_planned_can_be_handed_out(
     st.lists(st.lists(st.tuples(shares, st.integers(1, 3)), min_size=1, max_size=2), min_size=2, max_size=3),
     st.integers(0, 2),
 )
-def test_what_is_planned_of_several_gangs_can_be_handed_out_to_each(
+def test_gpu_parts_of_several_gangs_placed_together_can_be_handed_out(
     kinds: list[tuple[str, list[int]]], gangs: list[list[tuple[Share, int]]], whole: int
 ) -> None:
     view = drawn(kinds)
@@ -184,7 +182,7 @@ def test_what_is_planned_of_several_gangs_can_be_handed_out_to_each(
         assert plan is None or verify(dict(plan.assignments), gang, view.snapshot()) == ()
 
 
-def test_a_problem_that_is_built_elsewhere_is_the_same() -> None:
+def test_problem_built_from_a_draft_equals_the_problem_built_directly() -> None:
     view = cluster(sharing("a", "HAMi", [16, 80]), sharing("b", "Volcano", [16]), node("c", {"cpu": 8000, GPU: 2}))
     gang = part("p", 2, Share("HAMi", memory=9000))
     snapshot = view.snapshot()

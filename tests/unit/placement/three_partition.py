@@ -1,6 +1,7 @@
-"""Gangs that nothing proves impossible: triples that would have to fill each node to the last thousandth (3-PARTITION).
+"""Builds gangs that hardly any search can place or prove impossible (3-PARTITION).
 
-Each member asks for another amount between a quarter and a half of a node, and together they ask for what there is, but for one thousandth.
+Each member requests between a quarter and a half of a node's cpu, and the members' amounts differ. Together the members request all cpu of
+the nodes except one thousandth of a core. So every node has to take three members that fill it almost exactly.
 """
 
 import random
@@ -14,13 +15,13 @@ NODE_CPU = 16_000
 
 
 def three_partition(nodes: int, seed: int = 1) -> tuple[list[Pod], Snapshot]:
-    """Three members for each of ``nodes``, and those."""
+    """Return a gang of three members per node, and a cluster of ``nodes`` nodes."""
     gang = [pod for number, cpu in enumerate(sizes(nodes, seed)) for pod in pods(f"member-{number}", 1, {"cpu": cpu})]
     return gang, snapshot([node(f"node-{number}", {"cpu": NODE_CPU}) for number in range(nodes)])
 
 
 def sizes(nodes: int, seed: int) -> list[int]:
-    """What the members of a gang ask for: all there is but a thousandth."""
+    """Return the cpu in thousandths that each member requests. The sum is one less than that of all nodes."""
     rng = random.Random(seed)
     asked = [4800 + rng.randrange(1060) for _ in range(3 * nodes)]
     over, step = sum(asked) - (nodes * NODE_CPU - 1), 0

@@ -1,7 +1,7 @@
-"""A gang that fits in few ways only, and that no greedy rule places in any order of its roles.
+"""Builds a gang that has few placements, and that no greedy rule places in any order of its roles.
 
-Three kinds of node, three roles that want them in different proportions: one for cpu, one for memory, one for both. All cpu and all
-memory is taken once everybody sits, so a node filled with one role wastes what the others need. Greedy seats 44 of the 48 at best.
+There are three kinds of nodes and three roles, which request cpu and memory in different proportions. All 48 pods together take all cpu and
+all memory. So filling a node with one role wastes capacity that other roles need. Greedy rules place at most 44 of the 48 pods.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ MOST_GREEDY_SLOTS = 44
 
 
 def tight_cluster() -> Snapshot:
-    """The nine nodes, empty."""
+    """Return the nine nodes, empty."""
     return snapshot(
         [
             node(f"{kind}-{index}", {"cpu": cpu * 1000, "memory": memory * GI})
@@ -38,5 +38,5 @@ def tight_cluster() -> Snapshot:
 
 
 def tight_gang(roles: Sequence[tuple[str, int, int, int]] = ROLES) -> list[Pod]:
-    """The 48 pods, with ``roles`` in the order given."""
+    """Return the 48 pods, role after role in the order of ``roles``."""
     return [pod for role, number, cpu, memory in roles for pod in pods(role, number, {"cpu": cpu * 1000, "memory": memory * GI})]

@@ -1,1 +1,1 @@
-"""Several gangs that wait for the same seats, placed together."""
+"""Places gangs together that contend for the same slots."""

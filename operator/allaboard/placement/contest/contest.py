@@ -1,7 +1,7 @@
-"""Several gangs that wait for the same seats, as one problem: all their pods are its roles, whoever's they are.
+"""States a contest: several gangs that contend for the same slots, as one problem with the pods of all gangs.
 
-A role is one scheduling spec, so that pods of two gangs may be of the same role. What is free changes with every gang that is seated:
-``ContestState`` is the cluster at one moment of that, and ``alone`` gives one gang the cluster as it stands then.
+A role is one scheduling spec, so pods of two gangs may have the same role. Free capacity changes with every gang that is placed.
+``ContestState`` holds what is free after some gangs are placed; ``problem_among_others`` returns the problem of one gang in that state.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,9 +31,9 @@ _MEASURES = ("cpu", "memory")
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A gang that waits, as ``build_problem`` takes it.
+    """A gang that waits for capacity, with the arguments of ``build_problem``.
 
-    One that ``must_not_be_overtaken`` is placed before all others that wait.
+    A gang that ``must_not_be_overtaken`` is placed before all gangs that may be overtaken.
     """
 
     pods: Sequence[Pod]
@@ -47,12 +47,13 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Contender:
-    """One gang of a contest.
+    """One gang of a contest, as arrays.
 
-    ``roles``: int64[own roles], their positions in the contest's problem, where two may be one; of each ``pods``, and int64[own roles]
-    ``count``, and its rules.
-    ``gpus``: int64[own roles], thousandths of GPUs that one pod asks for. ``share`` is for a gang that asks for none: what its minimum
-    takes of the cpu or the memory that is free, whichever is more. ``domains``: int64[nodes].
+    ``roles``: int64[own roles], positions of the gang's roles in the contest's problem. Two own roles have the same position if only
+    the gang's rules distinguish their pods. ``pods``: uids of each own role's pods. ``count``: int64[own roles], number of these pods.
+    ``gpus``: int64[own roles], thousandths of a GPU that one pod requests.
+    ``share``: part of the free cpu or of the free memory that the minimum requests, whichever part is larger; 0 if any pod requests GPUs.
+    ``domains``: int64[nodes], topology domain of each node; None if the gang has no topology.
     """
 
     roles: Integers
@@ -69,47 +70,53 @@ class Contender:
 
     @property
     def is_coupled(self) -> bool:
-        """Whether there is more to it than how many of each role sit: then seats are found by the whole search only."""
+        """True if rules between members ask for more than a number of pods of each role. Only a whole search obeys such rules."""
         return not self.rule_arrays.is_plain
 
     @property
     def needs_search(self) -> bool:
-        """Whether filling nodes one after another may miss seats that there are."""
+        """True if the gang may fit although filling one node after another finds no slots for it."""
         return self.is_coupled or len(self.roles) > 1
 
     @property
     def is_single(self) -> bool:
-        """Whether it is one pod that goes where it costs least."""
+        """True if the gang is one pod without couplings, which goes to the node where it costs least."""
         return self.total == 1 and self.minimum <= 1 and not self.is_coupled
 
     @property
     def total(self) -> int:
-        """Pods in all."""
+        """Number of pods."""
         return int(self.count.sum())
 
     @property
     def most_gpus(self) -> int:
-        """Thousandths of GPUs that its minimum may ask for."""
+        """Thousandths of GPUs that the minimum requests if it consists of the pods that request most."""
         each = np.sort(np.repeat(self.gpus, self.count))
         return int(each[max(0, len(each) - self.minimum) :].sum())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Contest:
-    """``gangs`` in queue order, and all their pods on one cluster: a problem for each objective, alike but for what is wanted."""
+    """Gangs that contend, in queue order, and the problem of placing all their pods on one cluster.
+
+    ``problems`` has one problem for each objective of a gang. These problems differ only in what a placement costs.
+    """
 
     problems: Mapping[Objective, Problem]
     gangs: tuple[Contender, ...]
 
     @property
     def problem(self) -> Problem:
-        """The problem with the objective of most pods."""
+        """The problem with the objective that most pods have."""
         return next(iter(self.problems.values()))
 
 
 @dataclass(slots=True)
 class ContestState:
-    """The cluster while gangs are being seated; fields as in ``Problem`` and ``Scoring``. ``slots``: int64[roles, nodes]."""
+    """Capacity of the nodes that is free after some gangs of a contest are placed.
+
+    The fields are those of ``Problem`` and ``Scoring``. ``slots``: int64[roles, nodes], how many pods of one role a node can take.
+    """
 
     free: Integers
     used: Floats
@@ -118,12 +125,12 @@ class ContestState:
 
     @classmethod
     def of(cls, problem: Problem) -> "ContestState":
-        """Before anybody is seated."""
+        """Return the state of ``problem`` before any gang is placed."""
         devices = None if problem.devices is None else problem.devices.copy()
         return cls(problem.free.copy(), problem.scoring.used.copy(), devices, problem.slots.copy())
 
     def copy(self) -> "ContestState":
-        """The same, to be changed apart."""
+        """Return a copy that shares no arrays with this state."""
         devices = None if self.devices is None else self.devices.copy()
         return ContestState(self.free.copy(), self.used.copy(), devices, self.slots.copy())
 
@@ -131,7 +138,7 @@ class ContestState:
 def contest_of(
     gangs: Sequence[Waiting], snapshot: Snapshot, filters: NodeFilters | None = None, packing: Packing | FitScoring = PACKING
 ) -> Contest:
-    """The contest of ``gangs``, in queue order, for the nodes of ``snapshot``."""
+    """Return the contest of ``gangs``, which are in queue order, for the nodes of ``snapshot``."""
     filters = filters or NodeFilters()
     pods = [pod for gang in gangs for pod in gang.pods]
     weight: dict[Objective, int] = {}
@@ -145,8 +152,8 @@ def contest_of(
     role_of = {uid: position for position, role in enumerate(problem.roles) for uid in role.pods}
     rows = np.flatnonzero(np.isin([node.name for node in snapshot.nodes], problem.nodes))
 
-    def domains(label: str, alone: int | None = None) -> Integers:
-        codes: Integers = filters.domains(label, snapshot.nodes, alone)[rows]
+    def domains(label: str, unlabelled: int | None = None) -> Integers:
+        codes: Integers = filters.domains(label, snapshot.nodes, unlabelled)[rows]
         return codes
 
     return Contest(problems, tuple(_contender(gang, problem, role_of, domains) for gang in gangs))
@@ -177,10 +184,10 @@ def _contender(gang: Waiting, problem: Problem, role_of: Mapping[str, int], doma
     )
 
 
-def alone(contest: Contest, gang: Contender, standing: ContestState) -> Problem:
-    """The problem of one gang with all others where they sit."""
+def problem_among_others(contest: Contest, gang: Contender, state: ContestState) -> Problem:
+    """Return the problem of placing ``gang`` while the gangs placed in ``state`` keep their assignments."""
     problem = contest.problems[gang.objective]
-    found = as_it_stands(problem, standing, gang.roles, np.arange(len(problem.nodes)))
+    found = problem_in_state(problem, state, gang.roles, np.arange(len(problem.nodes)))
     roles = tuple(
         Role(pods, problem.roles[role].requests, problem.roles[role].refusals)
         for pods, role in zip(gang.pods, gang.roles.tolist(), strict=True)
@@ -188,27 +195,28 @@ def alone(contest: Contest, gang: Contender, standing: ContestState) -> Problem:
     return bound(replace(found, roles=roles, count=gang.count, minimum=gang.minimum, domains=gang.domains), gang.rule_arrays)
 
 
-def as_it_stands(problem: Problem, standing: ContestState, roles: Integers, rows: Integers, *, is_relative: bool = False) -> Problem:
-    """Some of the roles on some of the nodes, given by positions, as the cluster stands.
+def problem_in_state(problem: Problem, state: ContestState, roles: Integers, rows: Integers, *, is_relative: bool = False) -> Problem:
+    """Return ``problem`` for some roles and some nodes, given by position, with the capacity that is free in ``state``.
 
-    With ``is_relative`` costs are those of a node with everybody on it, so that only differences between them say anything.
+    With ``is_relative``, fragmentation is that of the whole node instead of what a placement adds to it. This is quicker to compute, but
+    then only the difference between two costs of one node has a meaning.
     """
     part = problem.restricted_to(rows)
     scoring = part.scoring
-    taken = part.free - standing.free[:, rows]
-    devices = None if standing.devices is None else standing.devices[rows]
+    taken = part.free - state.free[:, rows]
+    devices = None if state.devices is None else state.devices[rows]
     return replace(
         part,
         roles=tuple(part.roles[role] for role in roles.tolist()),
         count=part.count[roles],
         least=part.least[roles],
         demand=part.demand[roles],
-        free=standing.free[:, rows],
+        free=state.free[:, rows],
         admits=part.admits[roles],
-        slots=standing.slots[np.ix_(roles, rows)],
+        slots=state.slots[np.ix_(roles, rows)],
         devices=devices,
         shares=part.shares[roles],
-        scoring=replace(scoring.of_roles(roles), used=standing.used[:, rows]),
+        scoring=replace(scoring.of_roles(roles), used=state.used[:, rows]),
         dislike=None if part.dislike is None else part.dislike[roles],
         fragmentation=_fragmentation(part.fragmentation, dict(zip(part.columns, taken, strict=True)), devices, roles, is_relative),
     )
@@ -217,7 +225,7 @@ def as_it_stands(problem: Problem, standing: ContestState, roles: Integers, rows
 def _fragmentation(
     before: Fragmentation | None, taken: Mapping[str, Integers], devices: Integers | None, roles: Integers, is_relative: bool
 ) -> Fragmentation | None:
-    """That of the nodes once ``taken`` is taken of them, for some of the roles."""
+    """Return the fragmentation of the nodes once the amounts ``taken`` are in use, for the roles ``roles``."""
     if before is None:
         return None
     nodes = len(before.before)
@@ -234,31 +242,31 @@ def _fragmentation(
     )
     if is_relative:
         return now
-    rows, nobody = np.arange(nodes), np.zeros((nodes, len(roles)), dtype=np.int64)
+    rows, no_pods = np.arange(nodes), np.zeros((nodes, len(roles)), dtype=np.int64)
     return replace(
         now,
-        before=now.costs(rows, nobody, Weights(fragmentation=1.0)),
-        worth=-now.costs(rows, nobody, Weights(worth=1.0)),
+        before=now.costs(rows, no_pods, Weights(fragmentation=1.0)),
+        worth=-now.costs(rows, no_pods, Weights(worth=1.0)),
     )
 
 
 def may_contend(contest: Contest) -> bool:
-    """Whether some order of the gangs may leave somebody out. ``False`` is certain; found out without seating anybody.
+    """Return whether some order of the gangs may leave a gang out. ``False`` is certain. No gang is placed to find out.
 
-    A pod finds a seat whatever the others do, when they can't fill all nodes it may use: for each resource, those nodes are filled first
-    of which least is free, until all demands are used up.
+    A pod always finds a slot if the other pods can't fill all nodes that the pod may use. For each resource, this counts how many of
+    these nodes the demand of all other pods can fill, the nodes with the least free first.
     """
     problem = contest.problem
     nodes = np.count_nonzero(problem.slots, axis=1)
     if problem.devices is not None or not nodes.all() or any(gang.rule_arrays.has_couplings for gang in contest.gangs):
         return True
     demand = problem.demand.astype(np.float64)
-    everybody = problem.count @ demand
+    total_demand = problem.count @ demand
     free = np.sort(problem.free.astype(np.float64), axis=1)
     filled = np.zeros(len(nodes), dtype=np.int64)
     for column, amounts in enumerate(free):
-        for role in np.flatnonzero((demand[:, column] > 0) & (everybody[column] > demand[:, column])).tolist():
+        for role in np.flatnonzero((demand[:, column] > 0) & (total_demand[column] > demand[:, column])).tolist():
             own = demand[role, column]
             usable = amounts[np.searchsorted(amounts, own) :]
-            filled[role] += np.searchsorted(np.cumsum(usable - own + 1), everybody[column] - own, side="right")
+            filled[role] += np.searchsorted(np.cumsum(usable - own + 1), total_demand[column] - own, side="right")
     return bool((filled >= nodes).any())

@@ -1,9 +1,10 @@
-"""Seats one gang after another, fast: what an order of gangs comes to. The joint search tries hundreds of orders.
+"""Assigns gangs to nodes one after another, fast, because the joint search tries hundreds of orders of the gangs.
 
-What each node could take is kept for all roles, and reckoned anew only for the nodes that a gang has touched. A single pod goes where it
-costs least; what pods cost on a node depends on who was seated there since the start, and is remembered by that from order to order.
-A larger gang fills nodes along one of a few rules, with its scarce or its plentiful roles first, and where none of them seats it, takes the
-seats that were found for it beforehand, if they are still free.
+The decoder keeps the slots of all roles on all nodes, and recomputes them only on nodes to which it has assigned pods. A single pod goes
+to the node where it costs least. The cost of a pod on a node depends on the pods assigned to that node since the start. Costs are cached
+by these pods, so that other orders of the gangs use them again.
+A larger gang fills nodes by one of a few rules, with either its scarce or its plentiful roles first. If no rule places the gang, it gets
+slots that a search has found before (``learn``), provided that they are free.
 """
 
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ import numpy as np
 
 from allaboard.model.arrays import Floats, Integers
 from allaboard.model.gpu_sharing import SHARES
-from allaboard.placement.contest.contest import Contender, Contest, ContestState, as_it_stands
+from allaboard.placement.contest.contest import Contender, Contest, ContestState, problem_in_state
 from allaboard.placement.problem.objectives import requested_to_capacity_ratio
 from allaboard.placement.problem.prices import gap_worth
 from allaboard.placement.problem.valuation import Valuation
@@ -22,15 +23,19 @@ from allaboard.placement.rules.devices import GPU, seated, slots_on_devices, who
 from allaboard.placement.solvers.greedy import best_first, scarce_first
 
 RULES = 6
-"""Ways to seat a larger gang: three rules, each with the scarce and with the plentiful roles first."""
+"""Number of rules for a larger gang: three orders of the nodes, each with the scarce roles first or with the plentiful roles first."""
 
 _PACKED, _BEST_FIT, _SPREAD = range(3)
-_EQUAL = 1e-9
+_TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Slots:
-    """Where a gang sits: ``taken``: int64[own roles, k] pods on the nodes ``rows``: int64[k]. ``cost`` is known of single pods."""
+    """Slots that one gang takes.
+
+    ``rows``: int64[k], positions of the nodes. ``taken``: int64[own roles, k], pods on each of these nodes. ``cost``: cost of a single pod;
+    0 for larger gangs.
+    """
 
     rows: Integers
     taken: Integers
@@ -39,23 +44,27 @@ class Slots:
 
 @dataclass(slots=True)
 class Table:
-    """A standing with what single pods cost there: float64[single roles, nodes]. ``stale`` are nodes to look up anew.
+    """A state of the contest, and what single pods cost in it.
 
-    ``past`` says who was seated on a node since the start.
+    ``costs``: float64[single roles, nodes], infinite where the pod doesn't fit. ``stale``: nodes whose costs are out of date.
+    ``history``: by node, the pods assigned since the start, as role, number, role, number and so on.
     """
 
-    standing: ContestState
+    state: ContestState
     costs: Floats
-    past: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    history: dict[int, tuple[int, ...]] = field(default_factory=dict)
     stale: set[int] = field(default_factory=set)
 
     def copy(self) -> "Table":
-        """The same, to be changed apart."""
-        return Table(self.standing.copy(), self.costs.copy(), dict(self.past), set(self.stale))
+        """Return a copy that can be changed independently."""
+        return Table(self.state.copy(), self.costs.copy(), dict(self.history), set(self.stale))
 
 
 class Decoder:
-    """Seats the gangs of one contest. It remembers what pods cost, so keep it as long as the search."""
+    """A fast way to place the gangs of one contest, one gang after another.
+
+    It caches what pods cost, so one decoder serves a whole joint search.
+    """
 
     def __init__(self, contest: Contest) -> None:
         self._contest = contest
@@ -63,7 +72,7 @@ class Decoder:
         singles = sorted({int(gang.roles[0]) for gang in contest.gangs if gang.is_single})
         self._singles = np.array(singles, dtype=np.int64)
         self._single_of = {role: position for position, role in enumerate(singles)}
-        self._known: dict[tuple[int, tuple[int, ...]], Floats] = {}
+        self._known_costs: dict[tuple[int, tuple[int, ...]], Floats] = {}
         self._demands = [(column, np.flatnonzero(problem.demand[:, column])) for column in range(len(problem.columns))]
         self._is_unlimited = ~problem.demand.any(axis=1)
         self._shared = np.flatnonzero(problem.shares.any(axis=1))
@@ -73,111 +82,114 @@ class Decoder:
         self._scale = 1.0 / np.maximum(problem.free.max(axis=1, initial=0), 1)
         self._orders = [self._role_orders(gang) for gang in contest.gangs]
         self._found: dict[int, list[Slots]] = {}
-        standing = ContestState.of(problem)
-        self.start = Table(standing, np.full((len(singles), len(problem.nodes)), np.inf))
+        state = ContestState.of(problem)
+        self.start = Table(state, np.full((len(singles), len(problem.nodes)), np.inf))
         if singles:
             every = np.arange(len(problem.nodes))
-            self.start.costs[:] = self._costs(standing, every)
+            self.start.costs[:] = self._costs(state, every)
 
     def learn(self, position: int, slots: Slots) -> None:
-        """Seats to fall back on for a gang."""
+        """Remember ``slots`` for the gang at ``position``; ``find`` uses them if no rule places the gang."""
         self._found.setdefault(position, []).append(slots)
 
     def find(self, table: Table, position: int, rule: int = 0) -> Slots | None:
-        """Seats for the minimum of a gang; ``None`` when none are found."""
+        """Return slots for the minimum of the gang at ``position``, trying ``rule`` first; None if no slots are found."""
         gang = self._contest.gangs[position]
         return self._single(table, gang) if gang.is_single else self._larger(table, gang, position, rule)
 
-    def more(self, table: Table, position: int, sitting: Integers) -> list[Slots]:
-        """Seat members beyond the minimum, and change ``table`` so. ``sitting``: int64[own roles], members that have seats."""
+    def take_surplus(self, table: Table, position: int, assigned: Integers) -> list[Slots]:
+        """Take slots for members beyond the minimum from what is free in ``table``, and return these slots.
+
+        ``assigned``: int64[own roles], members that have slots already.
+        """
         gang, parts = self._contest.gangs[position], list[Slots]()
         if gang.rule_arrays.has_couplings:
-            return parts  # who knows where they may
+            return parts  # rules may forbid these nodes to further members
         for own in self._orders[position][0]:
             role = int(gang.roles[own])
-            rows = np.flatnonzero(table.standing.slots[role])
-            room = table.standing.slots[role, rows]
-            wanted = min(int(gang.count[own] - sitting[own]), int(room.sum()))
+            rows = np.flatnonzero(table.state.slots[role])
+            available = table.state.slots[role, rows]
+            wanted = min(int(gang.count[own] - assigned[own]), int(available.sum()))
             if wanted > 0:
-                order = self._node_order(role, _PACKED, table.standing.free[:, rows], table.standing.used[:, rows], rows, None)
+                order = self._node_order(role, _PACKED, table.state.free[:, rows], table.state.used[:, rows], rows, None)
                 taken = np.zeros((len(gang.roles), len(rows)), dtype=np.int64)
-                taken[own] = fill(np.minimum(room, wanted), wanted, order)
+                taken[own] = fill(np.minimum(available, wanted), wanted, order)
                 is_used = taken[own] > 0
                 parts.append(Slots(rows[is_used], taken[:, is_used]))
                 self.take(table, gang, parts[-1])
         return parts
 
-    def are_free(self, standing: ContestState, gang: Contender, slots: Slots) -> bool:
-        """Whether nothing is taken twice; of GPUs that are shared that isn't known."""
+    def are_free(self, state: ContestState, gang: Contender, slots: Slots) -> bool:
+        """Return whether all of ``slots`` are free in ``state``. Always False with shared GPUs, where sums of amounts don't decide that."""
         load = np.einsum("rc,rk->ck", self._problem.demand[gang.roles], slots.taken)
-        return standing.devices is None and bool((load <= standing.free[:, slots.rows]).all())
+        return state.devices is None and bool((load <= state.free[:, slots.rows]).all())
 
     def take(self, table: Table, gang: Contender, slots: Slots) -> None:
-        """Take seats, which must be free."""
-        standing, problem, rows = table.standing, self._problem, slots.rows
+        """Take ``slots``, which must be free, from ``table``. Without shared GPUs, negative numbers of pods give slots back."""
+        state, problem, rows = table.state, self._problem, slots.rows
         demand = problem.demand[gang.roles]
-        standing.free[:, rows] -= np.einsum("rc,rk->ck", demand, slots.taken)
+        state.free[:, rows] -= np.einsum("rc,rk->ck", demand, slots.taken)
         step = problem.scoring.step[gang.roles[:, None], :, rows[None, :]]
-        standing.used[:, rows] += np.einsum("rks,rk->sk", step, slots.taken)
-        if standing.devices is not None:
+        state.used[:, rows] += np.einsum("rks,rk->sk", step, slots.taken)
+        if state.devices is not None:
             shares = problem.shares[gang.roles][:, rows]
             shared = np.flatnonzero(problem.shares[gang.roles].any(axis=1))
             whole = demand[:, self._whole] @ slots.taken if self._whole >= 0 else np.zeros(len(rows), dtype=np.int64)
-            left, _ = seated(standing.devices[rows], whole, slots.taken[shared].T, shares[shared].T, self._gaps)
-            standing.devices[rows] = left
+            left, _ = seated(state.devices[rows], whole, slots.taken[shared].T, shares[shared].T, self._gaps)
+            state.devices[rows] = left
             if self._whole >= 0:
-                standing.free[self._whole, rows] = np.minimum(standing.free[self._whole, rows], whole_devices(left))
-            standing.free[self._sum, rows] = left.sum(axis=1)
-        standing.slots[:, rows] = self._slots(standing, rows)
+                state.free[self._whole, rows] = np.minimum(state.free[self._whole, rows], whole_devices(left))
+            state.free[self._sum, rows] = left.sum(axis=1)
+        state.slots[:, rows] = self._slots(state, rows)
         if len(self._singles):
             roles, places = np.nonzero(slots.taken)
             for role, place in zip(roles.tolist(), places.tolist(), strict=True):
                 row, kind, pods = int(rows[place]), int(gang.roles[role]), int(slots.taken[role, place])
-                table.past[row] = (*table.past.get(row, ()), kind, pods)
+                table.history[row] = (*table.history.get(row, ()), kind, pods)
                 table.stale.add(row)
 
-    def _slots(self, standing: ContestState, rows: Integers) -> Integers:
-        """What each of ``rows`` takes of every role alone: int64[roles, k]."""
+    def _slots(self, state: ContestState, rows: Integers) -> Integers:
+        """Return how many pods of each role alone the nodes ``rows`` can take: int64[roles, k]."""
         problem = self._problem
         slots = np.where(problem.admits[:, rows], np.int64(MOST_SLOTS), np.int64(0))
         for column, roles in self._demands:
             if len(roles):
-                slots[roles] = np.minimum(slots[roles], standing.free[column, rows] // problem.demand[roles, column, None])
+                slots[roles] = np.minimum(slots[roles], state.free[column, rows] // problem.demand[roles, column, None])
         slots[self._is_unlimited] = np.minimum(slots[self._is_unlimited], 1)
-        if standing.devices is not None:
+        if state.devices is not None:
             for role in self._shared.tolist():
-                slots[role] = np.minimum(slots[role], slots_on_devices(standing.devices[rows], problem.shares[role, rows]))
+                slots[role] = np.minimum(slots[role], slots_on_devices(state.devices[rows], problem.shares[role, rows]))
         return slots
 
     def _single(self, table: Table, gang: Contender) -> Slots | None:
-        """The cheapest node; ties go to the fuller one, then by name."""
+        """Return a slot on the cheapest node; among equals the fullest node, then the first by name."""
         if table.stale:
-            self._look_up(table)
+            self._update_costs(table)
         costs = table.costs[self._single_of[int(gang.roles[0])]]
         least = costs.min(initial=np.inf)
         if least == np.inf:
             return None
-        near = np.flatnonzero(costs <= least + _EQUAL)
-        row = near[np.argmax(table.standing.used[:, near].sum(axis=0).round(9))] if len(near) > 1 else near[0]
+        cheapest = np.flatnonzero(costs <= least + _TOLERANCE)
+        row = cheapest[np.argmax(table.state.used[:, cheapest].sum(axis=0).round(9))] if len(cheapest) > 1 else cheapest[0]
         return Slots(np.array([row]), np.ones((1, 1), dtype=np.int64), float(costs[row]))
 
-    def _look_up(self, table: Table) -> None:
+    def _update_costs(self, table: Table) -> None:
         rows = sorted(table.stale)
-        new = [row for row in rows if (row, table.past[row]) not in self._known]
+        new = [row for row in rows if (row, table.history[row]) not in self._known_costs]
         if new:
-            costs = self._costs(table.standing, np.array(new, dtype=np.int64))
+            costs = self._costs(table.state, np.array(new, dtype=np.int64))
             for place, row in enumerate(new):
-                self._known[row, table.past[row]] = costs[:, place]
+                self._known_costs[row, table.history[row]] = costs[:, place]
         for row in rows:
-            table.costs[:, row] = self._known[row, table.past[row]]
+            table.costs[:, row] = self._known_costs[row, table.history[row]]
         table.stale.clear()
 
-    def _costs(self, standing: ContestState, rows: Integers) -> Floats:
-        """What one more pod of each single role costs on each of ``rows``: float64[single roles, k], inf where it doesn't fit."""
+    def _costs(self, state: ContestState, rows: Integers) -> Floats:
+        """Return the cost of one more pod of each single role on the nodes ``rows``: float64[single roles, k], inf where it doesn't fit."""
         costs = np.full((len(self._singles), len(rows)), np.inf)
-        roles, places = np.nonzero(standing.slots[np.ix_(self._singles, rows)] > 0)
+        roles, places = np.nonzero(state.slots[np.ix_(self._singles, rows)] > 0)
         if len(roles):
-            now = as_it_stands(self._problem, standing, self._singles, rows, is_relative=True)
+            now = problem_in_state(self._problem, state, self._singles, rows, is_relative=True)
             patterns = np.zeros((len(roles) + len(rows), len(self._singles)), dtype=np.int64)
             patterns[np.arange(len(roles)), roles] = 1
             found = Valuation(now).node_costs(np.concatenate([places, np.arange(len(rows))]), patterns)
@@ -185,39 +197,44 @@ class Decoder:
         return costs
 
     def _larger(self, table: Table, gang: Contender, position: int, rule: int) -> Slots | None:
-        rooms = table.standing.slots[gang.roles]
-        if not self._may_fit(table.standing, gang, rooms):
+        available_slots = table.state.slots[gang.roles]
+        if not self._may_fit(table.state, gang, available_slots):
             return None
         if not gang.is_coupled:
             orders = self._orders[position]
-            tries = list(dict.fromkeys((choice % 3, orders[choice // 3 % len(orders)]) for choice in (rule, *range(RULES))))
-            for way, order in tries if len(orders) > 1 or gang.domains is not None else tries[:1]:
-                slots = self._along(table.standing, gang, way, order, rooms)
+            tries = list(dict.fromkeys((number % 3, orders[number // 3 % len(orders)]) for number in (rule, *range(RULES))))
+            for node_rule, order in tries if len(orders) > 1 or gang.domains is not None else tries[:1]:
+                slots = self._filled(table.state, gang, node_rule, order, available_slots)
                 if slots is not None:
                     return slots
         known = self._found.get(position, ())
-        return next((slots for slots in known if self.are_free(table.standing, gang, slots)), None)
+        return next((slots for slots in known if self.are_free(table.state, gang, slots)), None)
 
-    def _may_fit(self, standing: ContestState, gang: Contender, rooms: Integers) -> bool:
-        """Whether it isn't plain that the gang doesn't fit, from each role alone and each resource alone."""
-        most = np.minimum(rooms.sum(axis=1), gang.count)
+    def _may_fit(self, state: ContestState, gang: Contender, available_slots: Integers) -> bool:
+        """Return whether the gang may fit, as far as each role alone and each resource alone can show."""
+        most = np.minimum(available_slots.sum(axis=1), gang.count)
         if (most < gang.rule_arrays.least).any() or most.sum() < gang.minimum:
             return False
         if gang.minimum < gang.total or len(gang.roles) == 1:
             return True
-        usable = rooms.any(axis=0)
+        usable = available_slots.any(axis=0)
         asked = gang.count @ self._problem.demand[gang.roles]
-        return bool((asked <= standing.free[:, usable].sum(axis=1)).all())
+        return bool((asked <= state.free[:, usable].sum(axis=1)).all())
 
-    def _along(self, standing: ContestState, gang: Contender, way: int, order: Sequence[int], rooms: Integers) -> Slots | None:
-        """Fill nodes role by role. As many of each as there must be, then of each as many as there are, up to the minimum."""
+    def _filled(
+        self, state: ContestState, gang: Contender, node_rule: int, order: Sequence[int], available_slots: Integers
+    ) -> Slots | None:
+        """Return slots found by filling nodes role by role, in ``order``; None if a role doesn't fit.
+
+        Each role gets the pods that the rules require of it. The first roles in ``order`` add what the minimum needs beyond these.
+        """
         problem = self._problem
-        rows = np.flatnonzero(rooms.any(axis=0))
-        free = standing.free[:, rows]
-        used = standing.used[:, rows]
-        devices = None if standing.devices is None else standing.devices[rows]
+        rows = np.flatnonzero(available_slots.any(axis=0))
+        free = state.free[:, rows]
+        used = state.used[:, rows]
+        devices = None if state.devices is None else state.devices[rows]
         taken = np.zeros((len(gang.roles), len(rows)), dtype=np.int64)
-        ranks = None if gang.domains is None else _by_domain(gang.domains[rows], rooms[:, rows])
+        domain_ranks = None if gang.domains is None else _domain_ranks(gang.domains[rows], available_slots[:, rows])
         rest = gang.minimum - int(gang.rule_arrays.least.sum())
         is_first = True
         for own in order:
@@ -227,15 +244,15 @@ class Decoder:
                 continue
             role = int(gang.roles[own])
             demand = problem.demand[role]
-            room = rooms[own, rows] if is_first else slots_for(demand, free, problem.admits[role, rows])
+            available = available_slots[own, rows] if is_first else slots_for(demand, free, problem.admits[role, rows])
             is_part = devices is not None and bool(problem.shares[role].any())
             if devices is not None and is_part and not is_first:
-                room = np.minimum(room, slots_on_devices(devices, problem.shares[role, rows]))
+                available = np.minimum(available, slots_on_devices(devices, problem.shares[role, rows]))
             is_first = False
-            room = np.minimum(room, wanted)
-            if room.sum() < wanted:
+            available = np.minimum(available, wanted)
+            if available.sum() < wanted:
                 return None
-            slots = fill(room, wanted, self._node_order(role, way, free, used, rows, ranks))
+            slots = fill(available, wanted, self._node_order(role, node_rule, free, used, rows, domain_ranks))
             taken[own] = slots
             free = free - demand[:, None] * slots
             used = used + problem.scoring.step[role][:, rows] * slots
@@ -251,26 +268,28 @@ class Decoder:
         is_used = taken.any(axis=0)
         return Slots(rows[is_used], taken[:, is_used])
 
-    def _node_order(self, role: int, way: int, free: Integers, used: Floats, rows: Integers, ranks: Integers | None) -> Integers:
-        if way == _BEST_FIT:
+    def _node_order(
+        self, role: int, node_rule: int, free: Integers, used: Floats, rows: Integers, domain_ranks: Integers | None
+    ) -> Integers:
+        if node_rule == _BEST_FIT:
             score = -(self._scale @ free)
         else:
             scoring = self._problem.scoring
             step, weight = scoring.step[role][:, rows], scoring.weight[role][:, rows]
-            score = requested_to_capacity_ratio(used + step, weight) * (1.0 if way == _PACKED else -1.0)
+            score = requested_to_capacity_ratio(used + step, weight) * (1.0 if node_rule == _PACKED else -1.0)
         order = best_first(score, used)
-        return order if ranks is None else order[np.argsort(ranks[order], kind="stable")]
+        return order if domain_ranks is None else order[np.argsort(domain_ranks[order], kind="stable")]
 
     def _role_orders(self, gang: Contender) -> list[tuple[int, ...]]:
-        """The scarce roles first, and last."""
+        """Return the orders in which the roles of ``gang`` are placed: scarce roles first, and scarce roles last."""
         scarce = scarce_first(self._problem, gang.roles)
         return [scarce, scarce[::-1]] if len(scarce) > 1 else [scarce]
 
 
-def _by_domain(domains: Integers, rooms: Integers) -> Integers:
-    """The rank of each node's domain, those with the most room first: int64[k]."""
-    room = np.bincount(domains, weights=rooms.sum(axis=0))
-    rank = np.empty(len(room), dtype=np.int64)
-    rank[np.argsort(-room, kind="stable")] = np.arange(len(room))
-    ranks: Integers = rank[domains]
-    return ranks
+def _domain_ranks(domains: Integers, slots: Integers) -> Integers:
+    """Return the rank of each node's domain, 0 for the domain with the most slots: int64[k]."""
+    in_domain = np.bincount(domains, weights=slots.sum(axis=0))
+    rank = np.empty(len(in_domain), dtype=np.int64)
+    rank[np.argsort(-in_domain, kind="stable")] = np.arange(len(in_domain))
+    domain_ranks: Integers = rank[domains]
+    return domain_ranks

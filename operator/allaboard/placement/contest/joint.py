@@ -1,21 +1,23 @@
-"""Places gangs that contend for the same seats together: which of them, in which order, and by which rule.
+"""Places gangs together that contend for the same slots: selects the gangs, their order, and the decoder's rule for each gang.
 
-One after another, each gang that is placed may keep out what would have used the cluster better. So orders of the gangs are compared by
-what they come to, one figure after the other:
+If gangs were placed one after another, a placed gang might keep out gangs that would use the cluster better. So orders of the gangs are
+compared by these numbers, the first difference deciding:
 
-1. thousandths of GPUs that the members ask for who must sit;
-2. of gangs that ask for no GPUs, what they take of the free cpu or memory, whichever is more, in whole percent;
-3. how many gangs these are;
-4. how many members, then how many beyond the minimum;
-5. what the seats of single pods cost.
+1. thousandths of GPUs that the placed members request, without members beyond the minimum;
+2. for gangs that request no GPUs, the part of the free cpu or memory that they request, whichever is larger, in whole percent;
+3. number of placed gangs;
+4. number of their members, then number of members beyond the minimum;
+5. cost of the slots of single pods.
 
-Gangs that must not be overtaken are seated before all others, in queue order, and stay. The first order tried is the queue's, so no
-answer is worse than that. Then come sorted orders, a genetic search (``permutations``), and the solver (``choice``), until all sit, or
-it is known that no more GPUs can be at work, nor as many for more gangs. Last, each larger gang is searched for once more among the others'
-seats, which stay as they are: the first few genetically, for whoever comes meanwhile waits, and the others by what the search starts from.
+Gangs that must not be overtaken are placed before all other gangs, in queue order, and remain placed. The first order tried is the queue's
+own, so no answer is worse than the queue's order. Then sorted orders, a genetic search (``permutation_search``) and the solver
+(``selection``) are tried. These steps end early once all gangs are placed, or once a bound shows that no order can use more GPUs, or as
+many GPUs for more gangs.
+Last, each larger gang is searched for once more, while all other gangs keep their slots. Only the first few get a genetic search, because
+gangs that become due have to wait for the answer. The other larger gangs get the steps before the genetic search.
 
-With an ``effort`` in the settings each of these steps has a share of it, reckoned from sizes. A gang that is still to be searched for when
-the first share is spent isn't placed here: it is left to a search of its own.
+With an ``effort`` in the settings, each step has a share of it, estimated from sizes. A gang that needs a search when the first share is
+spent isn't placed here, and gets a search of its own.
 """
 
 from collections.abc import Sequence
@@ -24,7 +26,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from allaboard.model.arrays import Integers
-from allaboard.placement.contest.contest import Contender, Contest, ContestState, alone
+from allaboard.placement.contest.contest import Contender, Contest, ContestState, problem_among_others
 from allaboard.placement.contest.decoder import Decoder, Slots, Table
 from allaboard.placement.contest.permutation_search import Outcome, PermutationSearch, outcome_of
 from allaboard.placement.contest.selection import Selection
@@ -43,20 +45,22 @@ from allaboard.placement.solvers.search import brief_cost, by_pod, search
 
 _EPSILON = 1e-6
 _JOINT = "joint"
-_RESEATED = 10  # orders in which the solver's choice is seated
+_MOST_SELECTION_ORDERS = 10  # in which the decoder tries to place the solver's selection
 _MOST_MISSED = 4
-_SOLVER = 0.5  # of the time that is left may go to its choice: branches alone don't bound it
-_WORK = 40_000  # of searches for larger gangs once more, in roles times nodes: three seconds
-_EACH = 2_000  # what a search takes however small it is
-_MICROSECONDS = 75  # of one unit of these
+_SOLVER_SHARE = 0.5  # of the remaining time, for the solver's selection. A number of branches doesn't bound that time.
+_MOST_WORK = 40_000  # of the last searches for larger gangs, in roles times nodes: three seconds.
+_LEAST_WORK = 2_000  # of one search, however small.
+_WORK_MICROSECONDS = 75  # of one unit of work.
 
 
 @dataclass(frozen=True, slots=True)
 class Joint:
-    """``plans`` by gang, ``None`` for one that isn't placed now; seats are taken in the order ``taken``, positions of gangs.
+    """Plans of gangs that were placed together.
 
-    ``overtaken`` would sit if gangs were seated one after another, and don't. ``gpus`` are thousandths that would be at work in the queue's
-    order, and that are.
+    ``plans``: one for each gang; None if the gang isn't placed now. ``taken``: positions of the placed gangs, in the order in which they
+    take their slots. ``overtaken``: positions of the gangs that would be placed in queue order and aren't placed now.
+    ``gpus``: thousandths of GPUs that are in use if gangs are placed in queue order, and thousandths that are in use with these plans.
+    ``orders`` is the number of orders tried, ``generations`` those of the genetic search.
     """
 
     plans: tuple[Plan | None, ...]
@@ -68,111 +72,118 @@ class Joint:
 
 
 def place_together(contest: Contest, settings: SearchSettings, *, use_genetic: bool = True, use_solver: bool = True) -> Joint:
-    """Plans for the gangs of ``contest`` that hold all together. Deterministic by the gangs' seeds."""
+    """Return plans for the gangs of ``contest`` that can all be carried out together. The gangs' seeds determine the result."""
     if len(contest.gangs) == 1:
-        return _only(contest, settings)
-    # 1. Those that must not be overtaken, each as if it were alone.
+        return _place_only_gang(contest, settings)
+    # 1. Gangs that must not be overtaken, each as if no younger gang waited.
     decoder = Decoder(contest)
     share, budget = -(-settings.effort // 3), Budget(0.0, settings.seconds, settings.clock, settings.wall)
-    seating = _Seating(contest, decoder, replace(settings, effort=share), budget, _EffortBudget(share or np.inf))
+    slow_steps = _SlowSteps(contest, decoder, replace(settings, effort=share), budget, _EffortBudget(share or np.inf))
     table, slots = decoder.start.copy(), []
     for position, gang in enumerate(contest.gangs):
-        if gang.is_protected and (found := seating.find(table, position)) is not None:
+        if gang.is_protected and (found := slow_steps.find(table, position)) is not None:
             decoder.take(table, gang, found)
             slots.append((position, found))
     protected = Outcome((0, 0, 0, 0, 0, 0.0), slots, table)
     others = [
-        position for position, gang in enumerate(contest.gangs) if not gang.is_protected and seating.find(table, position) is not None
+        position for position, gang in enumerate(contest.gangs) if not gang.is_protected and slow_steps.find(table, position) is not None
     ]
     # 2. The queue's own order.
     permutations = PermutationSearch(contest, decoder, others, protected, share)
-    first = best = permutations.start(seating.find)
+    in_queue_order = best = permutations.start(slow_steps.find)
     most = np.inf
     if not _is_best(best, permutations, most):
-        # 3. What can be reached at most, and orders that anybody would try.
-        choice = _choice(permutations, share) if use_solver else None
-        most = _most(permutations, choice)
-        best = max((first, *permutations.sorted()), key=_fitness)
+        # 3. An upper bound, and sorted orders.
+        selection = _selection(permutations, share) if use_solver else None
+        most = _most_value(permutations, selection)
+        best = max((in_queue_order, *permutations.try_sorted_orders()), key=_fitness)
         # 4. Orders that evolve from these.
         if use_genetic and not _is_best(best, permutations, most):
             seed = int(np.random.default_rng([gang.seed for gang in contest.gangs]).integers(2**32))
-            best = permutations.evolved(seed, lambda outcome: _is_best(outcome, permutations, most), settings.generations)
-        # 5. What the solver would do.
-        if choice is not None and settings.branches and not _is_best(best, permutations, most):
-            best = max(best, seating.solved(permutations, choice, _SOLVER * budget.wall_seconds), key=_fitness)
-        best = seating.with_missed(best, others)
-    # 6. Larger gangs once more, among the others.
-    return seating.joint(best, first, permutations)
+            best = permutations.evolve(seed, lambda outcome: _is_best(outcome, permutations, most), settings.generations)
+        # 5. The solver's selection.
+        if selection is not None and settings.branches and not _is_best(best, permutations, most):
+            best = max(best, slow_steps.place_selection(permutations, selection, _SOLVER_SHARE * budget.wall_seconds), key=_fitness)
+        best = slow_steps.place_missed(best, others)
+    # 6. Larger gangs once more, while other gangs keep their slots.
+    return slow_steps.joint(best, in_queue_order, permutations)
 
 
-def _only(contest: Contest, settings: SearchSettings) -> Joint:
+def _place_only_gang(contest: Contest, settings: SearchSettings) -> Joint:
     gang = contest.gangs[0]
-    problem = alone(contest, gang, ContestState.of(contest.problem))
+    problem = problem_among_others(contest, gang, ContestState.of(contest.problem))
     plan = search(problem, settings, gang.seed)
     gpus = int(gang.gpus @ _slots_of(plan, gang, problem.nodes).taken.sum(axis=1)) if plan.feasible else 0
     return Joint((plan if plan.feasible else None,), (0,) if plan.feasible else (), (), (gpus, gpus), 1, plan.search.generations)
 
 
 def _fitness(outcome: Outcome) -> tuple[float, ...]:
-    return (*outcome.worth[:-1], -outcome.worth[-1])
+    return (*outcome.value[:-1], -outcome.value[-1])
 
 
 def _is_best(outcome: Outcome, permutations: PermutationSearch, most: float) -> bool:
-    """Everybody sits who could, or nothing that comes to more is possible."""
-    gpus, _, gangs, *_ = outcome.worth
+    """Return whether all gangs of the search are placed, or the value has reached ``most``, an upper bound."""
+    gpus, _, gangs, *_ = outcome.value
     return _value(permutations.contest, gpus, gangs) >= most - _EPSILON or outcome.placed >= set(permutations.gangs)
 
 
 def _value(contest: Contest, gpus: int, gangs: int = 1) -> float:
-    """What ``gpus`` thousandths at work are worth, and among equal ones more ``gangs``: all there are weigh less than a GPU."""
+    """Return one number for ``gpus`` thousandths in use and ``gangs`` placed. All gangs together weigh less than one GPU."""
     return gpus / WHOLE + gangs / (1 + len(contest.gangs))
 
 
-def _choice(permutations: PermutationSearch, effort: int) -> Selection:
-    """Gangs by their GPUs, and then by their number; where nobody asks for any by their share, a member weighing as much as a percent."""
+def _selection(permutations: PermutationSearch, effort: int) -> Selection:
+    """Return the program that selects among the gangs without couplings.
+
+    The value of a gang is its GPUs, and a small amount for the gang itself. If no gang requests GPUs, the value is the gang's share, where
+    one member of the minimum weighs as much as one percent.
+    """
     positions = [position for position in permutations.gangs if not permutations.contest.gangs[position].is_coupled]
     gangs = [permutations.contest.gangs[position] for position in positions]
     if any(gang.most_gpus for gang in gangs):
-        worth = [_value(permutations.contest, gang.most_gpus) for gang in gangs]
+        values = [_value(permutations.contest, gang.most_gpus) for gang in gangs]
     else:
-        worth = [100.0 * gang.share + gang.minimum for gang in gangs]
-    return Selection(permutations.contest, positions, permutations.first.table.standing, np.array(worth), effort)
+        values = [100.0 * gang.share + gang.minimum for gang in gangs]
+    return Selection(permutations.contest, positions, permutations.protected.table.state, np.array(values), effort)
 
 
-def _most(permutations: PermutationSearch, choice: Selection | None) -> float:
-    """GPUs at work at most and gangs among equal ones, with those that aren't in the choice; infinite when that isn't all that counts."""
+def _most_value(permutations: PermutationSearch, selection: Selection | None) -> float:
+    """Return an upper bound of ``_value``; infinite if shares of cpu or memory count as well, or without ``selection``.
+
+    Gangs that the program doesn't select among, because they are coupled or protected, count as placed.
+    """
     gangs = permutations.contest.gangs
-    if choice is None or any(gang.share for gang in gangs):
+    if selection is None or any(gang.share for gang in gangs):
         return np.inf
-    given = {position for position in permutations.gangs if gangs[position].is_coupled} | permutations.first.placed
-    return choice.bound() + sum(_value(permutations.contest, gangs[position].most_gpus) for position in given)
+    counted_as_placed = {position for position in permutations.gangs if gangs[position].is_coupled} | permutations.protected.placed
+    return selection.bound() + sum(_value(permutations.contest, gangs[position].most_gpus) for position in counted_as_placed)
 
 
 @dataclass(slots=True)
 class _EffortBudget:
-    """What a step may take still, in microseconds."""
+    """Estimated effort that is left for a step, in microseconds."""
 
     left: float
 
     def pays(self, cost: float) -> bool:
-        """Whether there was enough; then it is spent."""
+        """Return whether ``cost`` is left. If so, spend it."""
         is_enough = cost <= self.left
         self.left -= cost if is_enough else 0.0
         return is_enough
 
 
 @dataclass(frozen=True, slots=True)
-class _Seating:
-    """What takes more than the decoder."""
+class _SlowSteps:
+    """Steps that take longer than the decoder: search, MILP, local search."""
 
     contest: Contest
     decoder: Decoder
     settings: SearchSettings
     budget: Budget
-    purse: _EffortBudget = field(default_factory=lambda: _EffortBudget(np.inf))
+    effort_budget: _EffortBudget = field(default_factory=lambda: _EffortBudget(np.inf))
 
     def find(self, table: Table, position: int) -> Slots | None:
-        """Seats for a gang as if no other waited, searched for where the decoder finds none."""
+        """Return slots for a gang as if no other gang waited. If the decoder finds none, they are searched for."""
         gang = self.contest.gangs[position]
         slots = self.decoder.find(table, position)
         if slots is None and gang.needs_search:
@@ -182,38 +193,37 @@ class _Seating:
         return slots
 
     def _searched(self, table: Table, gang: Contender) -> Slots | None:
-        problem = alone(self.contest, gang, table.standing)
-        if problem.devices is not None or bounds_of(problem).placeable < problem.minimum or not self._pays(self.purse, problem):
+        problem = problem_among_others(self.contest, gang, table.state)
+        if problem.devices is not None or bounds_of(problem).placeable < problem.minimum or not self._pays(self.effort_budget, problem):
             return None
         plan = search(problem, self.settings.within(self.budget), gang.seed)
         return _slots_of(plan, gang, problem.nodes) if plan.feasible else None
 
-    def _pays(self, purse: _EffortBudget, problem: Problem) -> bool:
-        """Whether there are effort and time for another search."""
-        return not self.budget.is_over and purse.pays(brief_cost(problem))
+    def _pays(self, effort_budget: _EffortBudget, problem: Problem) -> bool:
+        """Return whether effort and time are left for a search on ``problem``. If so, spend the effort."""
+        return not self.budget.is_over and effort_budget.pays(brief_cost(problem))
 
-    def solved(self, permutations: PermutationSearch, choice: Selection, seconds: float) -> Outcome:
-        """Those seated whom the solver would place: by the decoder if it can, else where the solver has put them."""
-        wanted = choice.best(self.settings.branches, seconds)
-        if wanted is None:
-            return permutations.first
-        chosen = set(wanted.placed)
+    def place_selection(self, permutations: PermutationSearch, selection: Selection, seconds: float) -> Outcome:
+        """Return the outcome of placing the gangs that the solver selects: by the decoder, or else on the nodes that the solver names."""
+        selected = selection.best(self.settings.branches, seconds)
+        if selected is None:
+            return permutations.protected
+        chosen = set(selected.placed)
         others = [position for position in permutations.gangs if position not in chosen]
-        orders = [[*(position for position in order if position in chosen), *others] for order, _ in list(permutations.tried)[:_RESEATED]]
+        orders = [
+            [*(position for position in order if position in chosen), *others]
+            for order, _ in list(permutations.tried)[:_MOST_SELECTION_ORDERS]
+        ]
         best = max((permutations.outcome(order) for order in orders), key=_fitness)
         if best.placed >= chosen:
             return best
-        table, slots, left = permutations.first.table.copy(), list(permutations.first.slots), wanted.counts.copy()
-        for position, members in zip(wanted.placed, wanted.members, strict=True):
+        table, slots, left = permutations.protected.table.copy(), list(permutations.protected.slots), selected.counts.copy()
+        for position, members in zip(selected.placed, selected.members, strict=True):
             gang = self.contest.gangs[position]
             taken = np.stack([first_slots(left[role], int(pods)) for role, pods in zip(gang.roles.tolist(), members, strict=True)])
             np.subtract.at(left, gang.roles, taken)
-            found = _without_idle(np.arange(taken.shape[1]), taken)
-            if (
-                (taken.sum(axis=1) != members).any()
-                or members.sum() < gang.minimum
-                or not self.decoder.are_free(table.standing, gang, found)
-            ):
+            found = _on_used_nodes(np.arange(taken.shape[1]), taken)
+            if (taken.sum(axis=1) != members).any() or members.sum() < gang.minimum or not self.decoder.are_free(table.state, gang, found):
                 return best
             self.decoder.take(table, gang, found)
             slots.append((position, found))
@@ -223,8 +233,8 @@ class _Seating:
                 slots.append((position, more))
         return max(best, outcome_of(self.contest, self.decoder, table, slots), key=_fitness)
 
-    def with_missed(self, best: Outcome, gangs: Sequence[int]) -> Outcome:
-        """Those searched for that the decoder has found no seats for, among the others' seats."""
+    def place_missed(self, best: Outcome, gangs: Sequence[int]) -> Outcome:
+        """Return ``best`` with gangs added that the decoder left out and that a search places while other gangs keep their slots."""
         missed = [position for position in gangs if position not in best.placed and self.contest.gangs[position].needs_search]
         if not missed or self.contest.problem.devices is not None:
             return best
@@ -238,29 +248,29 @@ class _Seating:
                 slots.append((position, more))
         return outcome_of(self.contest, self.decoder, table, slots) if len(slots) > len(best.minima) else best
 
-    def joint(self, best: Outcome, first: Outcome, permutations: PermutationSearch) -> Joint:
-        """The plans of an outcome, the seats of larger gangs searched for once more."""
+    def joint(self, best: Outcome, in_queue_order: Outcome, permutations: PermutationSearch) -> Joint:
+        """Return the plans of ``best``, once larger gangs were searched for again while other gangs keep their slots."""
         gangs = self.contest.gangs
         slots: dict[int, Slots] = {}
         for position, found in best.slots:
-            slots[position] = _together(slots[position], found) if position in slots else found
+            slots[position] = _merged(slots[position], found) if position in slots else found
         plans: list[Plan | None] = [None] * len(gangs)
-        work, most = 0, min(_WORK, self.settings.effort // _MICROSECONDS or _WORK)
-        purse = _EffortBudget(self.settings.effort or np.inf)
+        work, most_work = 0, min(_MOST_WORK, self.settings.effort // _WORK_MICROSECONDS or _MOST_WORK)
+        effort_budget = _EffortBudget(self.settings.effort or np.inf)
         scale = Scale.of(self.contest.problem)
         for position in sorted(slots):
             gang, found = gangs[position], slots[position]
             if gang.is_single:
                 plan = self._single(gang, found, scale)
             else:
-                work += _EACH + len(gang.roles) * len(self.contest.problem.nodes)
-                plan, slots[position] = self._polished(best.table, gang, found, purse, use_genetic=work <= most)
-            plans[position] = _of_joint(plan, permutations.generations)
+                work += _LEAST_WORK + len(gang.roles) * len(self.contest.problem.nodes)
+                plan, slots[position] = self._improved(best.table, gang, found, effort_budget, use_genetic=work <= most_work)
+            plans[position] = _with_search_generations(plan, permutations.generations)
         return Joint(
             plans=tuple(plans),
             taken=tuple(position for position, _ in best.minima),
-            overtaken=tuple(position for position in permutations.gangs if position in first.placed and position not in slots),
-            gpus=(first.worth[0], best.worth[0]),
+            overtaken=tuple(position for position in permutations.gangs if position in in_queue_order.placed and position not in slots),
+            gpus=(in_queue_order.value[0], best.value[0]),
             orders=len(permutations.tried),
             generations=permutations.generations,
         )
@@ -277,28 +287,30 @@ class _Seating:
             search=_report(score, 1),
         )
 
-    def _polished(self, table: Table, gang: Contender, slots: Slots, purse: _EffortBudget, *, use_genetic: bool) -> tuple[Plan, Slots]:
-        """The plan of a gang among the others' seats, and the seats it takes now."""
+    def _improved(
+        self, table: Table, gang: Contender, slots: Slots, effort_budget: _EffortBudget, *, use_genetic: bool
+    ) -> tuple[Plan, Slots]:
+        """Return the plan of a gang while other gangs keep their slots, and the slots that the gang takes now."""
         if self.contest.problem.devices is not None:
-            # Seats on devices hold in the order they were taken only.
-            return _plan(alone(self.contest, gang, table.standing), gang, slots), slots
+            # Slots on shared devices are valid only in the order in which they were taken.
+            return _plan_of(problem_among_others(self.contest, gang, table.state), gang, slots), slots
         self.decoder.take(table, gang, Slots(slots.rows, -slots.taken))
-        problem = alone(self.contest, gang, table.standing)
+        problem = problem_among_others(self.contest, gang, table.state)
         steps = STEPS if use_genetic else tuple(step for step in STEPS if step != EVOLUTION)
-        plan = search(problem, self.settings.within(self.budget), gang.seed, steps=steps) if self._pays(purse, problem) else None
+        plan = search(problem, self.settings.within(self.budget), gang.seed, steps=steps) if self._pays(effort_budget, problem) else None
         better = _slots_of(plan, gang, problem.nodes) if plan is not None and plan.feasible else None
-        # More members may be seated in other ways: of each role no fewer, or GPUs are idle that were to be at work.
+        # The search may place more members, but other ones. No role may lose pods, or GPUs that the order counts on would be idle.
         if plan is not None and better is not None and (better.taken.sum(axis=1) >= slots.taken.sum(axis=1)).all():
             joint = Step(_JOINT, int(slots.taken.sum()), _score(problem, _counts_of(problem, gang, slots)))
             plan, slots = replace(plan, search=replace(plan.search, steps=(joint, *plan.search.steps))), better
         else:
-            plan = _plan(problem, gang, slots)
+            plan = _plan_of(problem, gang, slots)
         self.decoder.take(table, gang, slots)
         return plan, slots
 
 
-def _plan(problem: Problem, gang: Contender, slots: Slots) -> Plan:
-    """Seats as a plan."""
+def _plan_of(problem: Problem, gang: Contender, slots: Slots) -> Plan:
+    """Return ``slots`` as the plan of ``gang``."""
     counts = _counts_of(problem, gang, slots)
     assignments, unplaced = by_pod(problem, counts)
     return Plan(
@@ -311,7 +323,7 @@ def _plan(problem: Problem, gang: Contender, slots: Slots) -> Plan:
 
 
 def _counts_of(problem: Problem, gang: Contender, slots: Slots) -> Integers:
-    """Return how many pods of each role sit on each node: int64[roles, nodes]."""
+    """Return how many pods of each role are on each node: int64[roles, nodes]."""
     counts = np.zeros((len(gang.roles), len(problem.nodes)), dtype=np.int64)
     counts[:, slots.rows] = slots.taken
     return counts
@@ -323,14 +335,14 @@ def _score(problem: Problem, counts: Integers) -> float:
 
 
 def _report(score: float, placed: int) -> SearchReport:
-    """Return the report on a placement that is the joint search's own. ``score`` is in points."""
+    """Return the report on a placement found by the joint search itself. ``score`` is in points."""
     return SearchReport(score, score, 0, _JOINT, (), _JOINT, steps=(Step(_JOINT, placed, score),), found_by=_JOINT)
 
 
-def _of_joint(plan: Plan, generations: int) -> Plan:
-    """Add ``generations`` to the plan of one gang: those of the order in which all gangs of the contest are placed.
+def _with_search_generations(plan: Plan, generations: int) -> Plan:
+    """Add ``generations``, those of the search for the order of all gangs, to the plan of one gang.
 
-    They belong to the first step, which is the joint search's.
+    These generations belong to the plan's first step, the joint search.
     """
     first, *others = plan.search.steps
     steps = (replace(first, generations=first.generations + generations), *others)
@@ -338,17 +350,17 @@ def _of_joint(plan: Plan, generations: int) -> Plan:
 
 
 def _slots_of(plan: Plan, gang: Contender, nodes: Sequence[str]) -> Slots:
-    """A plan as seats."""
+    """Return the assignments of ``plan`` as slots."""
     row_of = {name: row for row, name in enumerate(nodes)}
     own_of = {uid: own for own, pods in enumerate(gang.pods) for uid in pods}
     taken = np.zeros((len(gang.pods), len(nodes)), dtype=np.int64)
     for uid, node in plan.assignments:
         taken[own_of[uid], row_of[node]] += 1
-    return _without_idle(np.arange(len(nodes)), taken)
+    return _on_used_nodes(np.arange(len(nodes)), taken)
 
 
-def _together(one: Slots, other: Slots) -> Slots:
-    """All of the seats of a gang."""
+def _merged(one: Slots, other: Slots) -> Slots:
+    """Return the slots of both ``one`` and ``other``, which belong to one gang."""
     rows = np.union1d(one.rows, other.rows)
     taken = np.zeros((len(one.taken), len(rows)), dtype=np.int64)
     for part in (one, other):
@@ -356,6 +368,6 @@ def _together(one: Slots, other: Slots) -> Slots:
     return Slots(rows, taken, one.cost)
 
 
-def _without_idle(rows: Integers, taken: Integers) -> Slots:
+def _on_used_nodes(rows: Integers, taken: Integers) -> Slots:
     is_used = taken.any(axis=0)
     return Slots(rows[is_used], taken[:, is_used])

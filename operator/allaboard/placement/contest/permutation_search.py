@@ -1,7 +1,8 @@
-"""The order in which gangs are seated, and by which rule each: what the joint search searches.
+"""Searches for the order in which the gangs of a contest are placed, and for the decoder's rule for each gang.
 
-An order is worth what seating the gangs one after another comes to; whoever finds no seat is passed over. Sorted orders first, then a
-genetic search on DEAP: order crossover (Davis 1985), gangs that were left out moved forward, rules changed.
+The objective value of an order is that of placing its gangs one after another. A gang that finds no slots is left out. Sorted orders are
+tried first, then a genetic search on DEAP. The genetic search uses order crossover (Davis 1985), moves gangs in the order (most often gangs
+that were left out), and changes their rules.
 """
 
 import random
@@ -19,7 +20,7 @@ from allaboard.placement.solvers.genetic import seeded
 creator.create("QueueFitness", base.Fitness, weights=(1.0, 1.0, 1.0, 1.0, 1.0, -1.0))
 
 ObjectiveValue = tuple[int, int, int, int, int, float]
-"""Thousandths of GPUs, percent of cpu or memory, gangs, members, members beyond the minimum, cost: what an order comes to."""
+"""Objective value of an order: thousandths of GPUs, percent of cpu or memory, gangs, members, members beyond the minimum, cost."""
 
 _POPULATION = 24
 _CHILDREN = 12
@@ -29,32 +30,36 @@ _MOST_MOVES = 3
 _CROSSOVER = 0.4
 _GUIDED = 0.5
 _CHANGED_RULE = 0.15
-_WORK = 10_000_000  # of all orders, in tenths of a microsecond about
+_WORK = 10_000_000  # of all orders together, in tenths of a microsecond, as ``_work`` estimates
 _LEAST_ORDERS = 24
 _DIGITS = 9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcome:
-    """What an order comes to: ``slots`` by position, in the order they are taken; beyond the minimum in later entries of their own."""
+    """The result of placing gangs in one order.
 
-    worth: ObjectiveValue
+    ``slots``: (position of a gang, its slots), in the order in which the slots are taken. Members beyond the minimum have entries of their
+    own, after those of all minima. ``table`` is the state with all of ``slots`` taken.
+    """
+
+    value: ObjectiveValue
     slots: Sequence[tuple[int, Slots]]
     table: Table
 
     @property
     def placed(self) -> frozenset[int]:
-        """Positions of the gangs that sit."""
+        """Positions of the gangs that are placed."""
         return frozenset(position for position, _ in self.slots)
 
     @property
     def minima(self) -> Sequence[tuple[int, Slots]]:
-        """The seats without those of members beyond the minimum."""
+        """Entries of ``slots`` without those of members beyond the minimum."""
         return self.slots[: len(self.placed)]
 
 
 class _Individual:
-    """An order of gangs, and a rule for each gang of the contest."""
+    """One individual of the genetic search: an order of the gangs, and a rule for each gang of the contest."""
 
     __slots__ = ("fitness", "order", "outcome", "rules")
 
@@ -62,42 +67,43 @@ class _Individual:
         self.order = order
         self.rules = rules
         self.outcome = outcome
-        self.fitness = creator.QueueFitness(outcome.worth)
+        self.fitness = creator.QueueFitness(outcome.value)
 
 
 @dataclass(slots=True)
 class PermutationSearch:
-    """Orders of ``gangs``, positions in queue order, after those of ``first`` have been seated. It remembers what it has tried.
+    """A search over orders of ``gangs``, which are placed after the gangs of ``protected``.
 
-    ``effort`` is about how many microseconds all orders may take; 0 for as long as it pays.
+    ``gangs``: positions in queue order. ``effort``: microseconds that all orders together may take, as estimated from sizes; 0 for about
+    a second, and at least 24 orders. ``tried`` caches the outcome of each (order, rules).
     """
 
     contest: Contest
     decoder: Decoder
     gangs: Sequence[int]
-    first: Outcome
+    protected: Outcome
     effort: int = 0
     tried: dict[tuple[tuple[int, ...], tuple[int, ...]], Outcome] = field(default_factory=dict)
     generations: int = 0
 
     def outcome(self, order: Sequence[int], rules: Sequence[int] | None = None) -> Outcome:
-        """Seat the gangs one after another, and then members beyond their minimum, in queue order."""
+        """Return the outcome of placing the gangs in ``order``, and then members beyond the minimum in queue order."""
         key = (tuple(order), tuple(rules or [0] * len(self.contest.gangs)))
-        known = self.tried.get(key)
-        if known is None:
-            chosen = key[1]
-            known = self._seated(order, lambda table, position: self.decoder.find(table, position, chosen[position]))
-            self.tried[key] = known
-        return known
+        outcome = self.tried.get(key)
+        if outcome is None:
+            rule_of = key[1]
+            outcome = self._placed(order, lambda table, position: self.decoder.find(table, position, rule_of[position]))
+            self.tried[key] = outcome
+        return outcome
 
     def start(self, find: Callable[[Table, int], Slots | None]) -> Outcome:
-        """Seat the gangs in queue order, wherever ``find`` has it."""
-        seated = self._seated(self.gangs, find)
-        self.tried[tuple(self.gangs), (0,) * len(self.contest.gangs)] = seated
-        return seated
+        """Return the outcome of placing the gangs in queue order on the slots that ``find`` returns."""
+        outcome = self._placed(self.gangs, find)
+        self.tried[tuple(self.gangs), (0,) * len(self.contest.gangs)] = outcome
+        return outcome
 
-    def _seated(self, order: Sequence[int], find: Callable[[Table, int], Slots | None]) -> Outcome:
-        table, slots = self.first.table.copy(), list(self.first.slots)
+    def _placed(self, order: Sequence[int], find: Callable[[Table, int], Slots | None]) -> Outcome:
+        table, slots = self.protected.table.copy(), list(self.protected.slots)
         for position in order:
             found = find(table, position)
             if found is not None:
@@ -105,26 +111,26 @@ class PermutationSearch:
                 slots.append((position, found))
         return outcome_of(self.contest, self.decoder, table, slots)
 
-    def sorted(self) -> Iterator[Outcome]:
-        """What orders come to that anybody would try: by size, by what gangs ask of which resource, by how scarce their seats are."""
+    def try_sorted_orders(self) -> Iterator[Outcome]:
+        """Yield the outcomes of sorted orders: by GPUs, by share of the free capacity, by scarcity of slots, by the size of pods."""
         for order in self._sorted_orders():
-            if len(self.tried) >= self._affordable():
+            if len(self.tried) >= self._most_orders():
                 return
             yield self.outcome(order)
 
-    def evolved(self, seed: int, is_best: Callable[[Outcome], bool], generations: int) -> Outcome:
-        """The best that evolves from all orders tried so far."""
-        budget = self._affordable()
+    def evolve(self, seed: int, is_best: Callable[[Outcome], bool], generations: int) -> Outcome:
+        """Return the best outcome of a genetic search that starts with all orders tried so far. It ends once ``is_best`` holds."""
+        most_orders = self._most_orders()
         population = [_Individual(order, rules, outcome) for (order, rules), outcome in self.tried.items()]
         best, stale = max(population, key=_fitness), 0
         with seeded(seed):
-            while self.generations < generations and stale < _PATIENCE and len(self.tried) < budget and not is_best(best.outcome):
+            while self.generations < generations and stale < _PATIENCE and len(self.tried) < most_orders and not is_best(best.outcome):
                 self.generations += 1
                 children = [self._child(population) for _ in range(_CHILDREN)]
-                distinct = {(one.fitness.values, one.outcome.placed): one for one in [*children, *population]}
+                distinct = {(individual.fitness.values, individual.outcome.placed): individual for individual in [*children, *population]}
                 population = tools.selBest(list(distinct.values()), _POPULATION)
                 stale = 0 if population[0].fitness > best.fitness else stale + 1
-                best = max(best, population[0], key=_fitness)  # of what is as good, what came first: the queue's own order
+                best = max(best, population[0], key=_fitness)  # the earlier of two equals: the queue's own order came first
         return best.outcome
 
     def _child(self, population: Sequence[_Individual]) -> _Individual:
@@ -135,7 +141,7 @@ class PermutationSearch:
             rules = [random.choice(pair) for pair in zip(rules, father.rules, strict=True)]
         missed = [position for position in order if position not in mother.outcome.placed]
         for _ in range(random.randint(1, _MOST_MOVES)):
-            # One that was left out goes before others, or anybody goes anywhere.
+            # Most often a gang that was left out moves: it may then be placed before others.
             moved = random.choice(missed) if missed and random.random() < _GUIDED else random.choice(order)
             order.remove(moved)
             order.insert(random.randint(0, len(order)), moved)
@@ -149,8 +155,8 @@ class PermutationSearch:
         free = np.maximum(problem.free.sum(axis=1, dtype=np.float64), 1.0)
         gpus = {position: gangs[position].most_gpus for position in self.gangs}
         load = {position: gangs[position].count @ problem.demand[gangs[position].roles] / free for position in self.gangs}
-        room = problem.slots.sum(axis=1)
-        scarcity = {position: float((gangs[position].count / np.maximum(room[gangs[position].roles], 1)).max()) for position in self.gangs}
+        slots = problem.slots.sum(axis=1)
+        scarcity = {position: float((gangs[position].count / np.maximum(slots[gangs[position].roles], 1)).max()) for position in self.gangs}
         pod = {position: int(gangs[position].gpus.max()) for position in self.gangs}
         keys: tuple[Callable[[int], object], ...] = (
             lambda position: -gpus[position],
@@ -166,39 +172,39 @@ class PermutationSearch:
         for key in keys:
             yield sorted(self.gangs, key=key)  # type: ignore[arg-type]  # numbers, or pairs of them
 
-    def _affordable(self) -> int:
-        """How many orders may be tried."""
+    def _most_orders(self) -> int:
+        """Return how many orders may be tried."""
         each = max(1, sum(map(self._work, self.gangs)))
         return 10 * self.effort // each if self.effort else max(_LEAST_ORDERS, _WORK // each)
 
     def _work(self, position: int) -> int:
-        """About what it takes to seat a gang, in tenths of a microsecond."""
+        """Return the estimated time to place a gang once, in tenths of a microsecond."""
         gang, nodes = self.contest.gangs[position], len(self.contest.problem.nodes)
         return 1000 + 3 * nodes if gang.is_single else len(gang.roles) * (1500 + 3 * nodes)
 
 
 def outcome_of(contest: Contest, decoder: Decoder, table: Table, slots: list[tuple[int, Slots]]) -> Outcome:
-    """What ``slots`` come to once members beyond the minimum sit on what ``table`` has left, which they take."""
+    """Return the outcome of ``slots``. Adds slots for members beyond the minimum to ``slots``, and takes them from ``table``."""
     gangs = contest.gangs
     gpus = sum(int(gangs[position].gpus @ found.taken.sum(axis=1)) for position, found in slots)
     members = sum(int(found.taken.sum()) for _, found in slots)
     share = round(100 * sum(gangs[position].share for position, _ in slots))
     cost = round(sum(found.cost for _, found in slots), _DIGITS)
     surplus, number = 0, len(slots)
-    for position, found in sorted(slots, key=lambda seat: seat[0]):
+    for position, found in sorted(slots, key=lambda entry: entry[0]):
         if gangs[position].minimum < gangs[position].total:
-            more = decoder.more(table, position, found.taken.sum(axis=1))
-            slots += [(position, part) for part in more]
-            surplus += sum(int(part.taken.sum()) for part in more)
+            surplus_slots = decoder.take_surplus(table, position, found.taken.sum(axis=1))
+            slots += [(position, part) for part in surplus_slots]
+            surplus += sum(int(part.taken.sum()) for part in surplus_slots)
     return Outcome((gpus, share, number, members, surplus, cost), slots, table)
 
 
-def _fitness(one: _Individual) -> base.Fitness:
-    return one.fitness
+def _fitness(individual: _Individual) -> base.Fitness:
+    return individual.fitness
 
 
 def _crossed(mother: Sequence[int], father: Sequence[int]) -> list[int]:
-    """Order crossover: a stretch of the one, the others in the order of the other."""
+    """Return the order crossover of two orders: a stretch of ``mother``, and around it the other gangs in the order of ``father``."""
     first, last = sorted(random.sample(range(len(mother) + 1), 2))
     stretch = mother[first:last]
     kept = set(stretch)

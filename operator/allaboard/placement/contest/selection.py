@@ -1,7 +1,9 @@
-"""Which gangs of a contest could be placed together at best: a bound by linear relaxation, and the solver's own choice.
+"""Selects the gangs of a contest that are best placed together, by a mixed-integer linear program (MILP).
 
-Pods of one role are alike, whoever's they are. So the program has one variable for the pods of a role on a node, one for whether a gang is
-placed, and nothing for which of them sits where: it is hardly larger than that of a single gang (``program``).
+The relaxation of the program bounds the value of every selection; the solver finds one. Pods of one role are interchangeable, even if they
+belong to different gangs. So the program has a variable for the pods of each role on each node, as the program of a single gang has
+(``milp_model``). It adds variables for whether each gang is placed and for how many pods of each of its roles are. Which gang's pods are on
+a node needs no variables.
 """
 
 from collections.abc import Sequence
@@ -10,19 +12,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from allaboard.model.arrays import Floats, Integers
-from allaboard.placement.contest.contest import Contest, ContestState, as_it_stands
+from allaboard.placement.contest.contest import Contest, ContestState, problem_in_state
 from allaboard.placement.solvers.milp_model import OPTIMAL, Rows, Seating, add_capacity, contended, optimize, seating
 
-_MOST_VARIABLES = 8000  # the relaxation of more would take longer than the search
-_BOUND = 100  # microseconds of one variable, about
-_CHOICE = 4  # and of one variable and role
+_MOST_VARIABLES = 8000  # with more, the relaxation would take longer than the search
+_BOUND_MICROSECONDS = 100  # of the relaxation, estimated for one variable
+_SELECTION_MICROSECONDS = 4  # of the program, estimated for one variable and one role
 _EPSILON = 1e-6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Selected:
-    """``placed`` are positions of gangs; ``counts``: int64[roles, nodes], pods of all of them together, as many of each gang's roles as
-    ``members``: int64[own roles] says.
+    """Gangs that the solver has selected, and the nodes of their pods.
+
+    ``placed``: positions of these gangs. ``members``: for each of them int64[own roles], how many pods of each role are placed.
+    ``counts``: int64[roles, nodes], the pods of all these gangs together.
     """
 
     placed: tuple[int, ...]
@@ -31,35 +35,35 @@ class Selected:
 
 
 class Selection:
-    """The choice among ``gangs``, positions in ``contest``, once others sit as in ``standing``; by ``worth``: float64[gangs], not negative.
+    """The program that selects among ``gangs``, positions in ``contest``, for the capacity that is free in ``state``.
 
-    The worth of a gang is that of all its members that must be placed, whichever these are. With ``effort`` it isn't asked for what may
-    take more microseconds than that.
+    ``gang_values``: float64[gangs], the value of placing each gang, not negative. It doesn't depend on which members make up the minimum.
+    With ``effort``, in microseconds, a question isn't put to the solver if its estimated time is longer.
     """
 
-    def __init__(self, contest: Contest, gangs: Sequence[int], standing: ContestState, worth: Floats, effort: int = 0) -> None:
-        self._contest, self._gangs, self._worth = contest, gangs, worth
+    def __init__(self, contest: Contest, gangs: Sequence[int], state: ContestState, gang_values: Floats, effort: int = 0) -> None:
+        self._contest, self._gangs, self._gang_values = contest, gangs, gang_values
         problem = contest.problem
-        now = as_it_stands(problem, standing, np.arange(len(problem.roles)), np.arange(len(problem.nodes)), is_relative=True)
+        now = problem_in_state(problem, state, np.arange(len(problem.roles)), np.arange(len(problem.nodes)), is_relative=True)
         self._count = np.zeros(len(problem.roles), dtype=np.int64)
         for position in gangs:
             np.add.at(self._count, contest.gangs[position].roles, contest.gangs[position].count)
-        self._slots = np.minimum(standing.slots, self._count[:, None])
+        self._slots = np.minimum(state.slots, self._count[:, None])
         where = contended(problem.demand, self._slots, now.free)
         self._variables = seating(now, self._slots, np.asarray(where.any(axis=0)))
         self._rows = Rows()
         self._upper = np.zeros(0)
         self._members: list[slice] = []
         variables = len(self._variables.role)
-        most = min(_MOST_VARIABLES, effort // _BOUND) if effort else _MOST_VARIABLES
+        most = min(_MOST_VARIABLES, effort // _BOUND_MICROSECONDS) if effort else _MOST_VARIABLES
         self.is_usable = problem.devices is None and 0 < variables <= most
-        self._is_choosable = not effort or variables * len(problem.roles) * _CHOICE <= effort
+        self._can_select = not effort or variables * len(problem.roles) * _SELECTION_MICROSECONDS <= effort
         if self.is_usable:
             add_capacity(self._rows, now, where, self._variables)
             self._add_gangs(self._variables)
 
     def _add_gangs(self, variables: Seating) -> None:
-        """Variables for whether gangs are placed, then for how many of each of their roles are; their pods are those that sit."""
+        """Add variables for whether each gang is placed, and for how many pods of each of its roles; these are the pods on the nodes."""
         gangs = [self._contest.gangs[position] for position in self._gangs]
         first = len(variables.role)
         after = first + len(gangs)
@@ -75,7 +79,7 @@ class Selection:
             value.append(-np.ones(len(own)))
             placed, each, ones = np.full(len(own), first + number), np.arange(len(own)), np.ones(len(own))
             for bound, low, high in ((gang.rule_arrays.least, 0.0, np.inf), (gang.count, -np.inf, 0.0)):
-                # No fewer of each role than there must be, no more than there are, and nobody unless the gang is placed.
+                # Each role has at least the pods that rules require and at most its pods, and no pods unless the gang is placed.
                 entries = np.concatenate([ones, -bound.astype(np.float64)])
                 limits = (np.full(len(own), low), np.full(len(own), high))
                 self._rows.add(np.concatenate([each, each]), np.concatenate([own, placed]), entries, *limits)
@@ -85,19 +89,22 @@ class Selection:
         self._rows.add(np.concatenate(row), np.concatenate(column), np.concatenate(value), np.zeros(roles), np.zeros(roles))
         self._upper = np.concatenate(upper)
         self._cost = np.zeros(len(self._upper))
-        self._cost[first : first + len(gangs)] = -self._worth
+        self._cost[first : first + len(gangs)] = -self._gang_values
 
     def bound(self) -> float:
-        """The worth that no choice exceeds."""
-        total = float(self._worth.sum())
+        """Return a value that no selection exceeds."""
+        total = float(self._gang_values.sum())
         if not self.is_usable:
             return total
         status, values = optimize(self._rows, self._upper, 1, cost=self._cost, whole=np.zeros(len(self._upper)))
         return min(total, -float(self._cost @ values) + _EPSILON) if status == OPTIMAL and values is not None else total
 
     def best(self, branches: int, seconds: float = np.inf) -> Selected | None:
-        """The best choice found within so many branches, and in so much time, which is to be counted again in integers."""
-        if not (self.is_usable and self._is_choosable):
+        """Return the best selection found within ``branches`` and ``seconds``; None if there is none.
+
+        The caller counts it again in integers, since the solver has tolerances.
+        """
+        if not (self.is_usable and self._can_select):
             return None
         _, values = optimize(self._rows, self._upper, branches, cost=self._cost, seconds=seconds)
         if values is None:

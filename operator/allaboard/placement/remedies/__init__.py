@@ -1,1 +1,1 @@
-"""What would make room for a gang that can't be placed."""
+"""Finds why a gang was refused, and what would let it fit."""

@@ -1,15 +1,14 @@
-"""Why a gang was refused, in one word: what is asked in sum, what the nodes are when they are empty, and what rules leave.
+"""Finds the cause of a gang's refusal by comparing what the gang requests with what the nodes have and what is free on them.
 
-Each cause is told by counting on the nodes that the filters admit:
+Only nodes that the filters admit are counted. The first of these causes that holds is reported:
 
-=============  ===========================================================================================================
-Constraints    too few members are admitted by any node, or amounts alone would fit and a rule between members or pods doesn't
-NeverFits      it wouldn't fit on these nodes if they were empty, ready and schedulable (by a bound that no placement exceeds)
-Insufficient   of one resource less is free there in sum than the minimum asks for
-Fragmented     enough of each is free in sum, and it can't be put together, or wasn't
-=============  ===========================================================================================================
+- ``Constraints``: too few members are admitted by any node.
+- ``NeverFits``: the gang wouldn't fit on these nodes if they were empty, ready and schedulable, as an upper bound proves.
+- ``Insufficient``: for one resource, less is free in total than the minimum requests.
+- ``Fragmented``: enough of each resource is free in total, but the free pieces are too small, or no placement was found.
 
-The first that holds is told. That a rule is in the way takes a search without it, which is left to the caller: ``amounts_alone``.
+The caller reports ``Constraints`` instead of ``Fragmented`` if only a rule between members or pods prevents the placement. To find that
+out, the caller searches again without such rules; ``amounts_alone`` returns the pods without rules of their own.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,20 +32,20 @@ from allaboard.placement.rules.capacity import slots_for
 from allaboard.placement.rules.devices import GPU, counts_devices, whole_devices
 from allaboard.placement.rules.filters import NodeFilters, refusal_to_share
 
-_PASSING = "node.kubernetes.io/"  # taints that say how a node is just now
+_TEMPORARY = "node.kubernetes.io/"  # prefix of taints that Kubernetes sets for the present condition of a node
 _LARGEST = 2**62
 
 
 @dataclass(slots=True)
 class Repaired:
-    """Nodes as they would be if they were ready and schedulable; the last are remembered."""
+    """Nodes as they would be if they were ready and schedulable. The last result is cached."""
 
     filters: NodeFilters = field(default_factory=NodeFilters)
     _nodes: tuple[Node, ...] = ()
     _repaired: tuple[Node, ...] = ()
 
     def of(self, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-        """The same nodes in the same order."""
+        """Return ``nodes``, in their order, each as if it were ready and schedulable and had no temporary taints."""
         if nodes is not self._nodes:
             self._nodes, self._repaired = nodes, tuple(map(_repaired, nodes))
         return self._repaired
@@ -61,19 +60,19 @@ def cause_of(
     filters: NodeFilters,
     repaired: Repaired,
 ) -> Cause:
-    """Why ``pods``, of which ``minimum`` are needed, have no room on ``snapshot``.
+    """Return why ``pods``, of which ``minimum`` are needed, don't fit on ``snapshot``.
 
-    ``FRAGMENTED`` is only told if no rule is in the way: see ``amounts_alone``.
+    ``FRAGMENTED`` is true only if no rule between pods prevents the placement; ``amounts_alone`` is for finding that out.
     """
     found = _cause_of(pods, minimum, snapshot, rules=rules, filters=filters, repaired=repaired)
-    asked = pods[0].spec.gpus if len(pods) == 1 else None
-    if asked is None or not asked.number or not is_gpu(found.resource) or found.requested != asked.number:
+    requested = pods[0].spec.gpus if len(pods) == 1 else None
+    if requested is None or not requested.number or not is_gpu(found.resource) or found.requested != requested.number:
         return found
     spec, nodes = pods[0].spec, snapshot.nodes
     free = _amounts(snapshot, _offered([spec], snapshot)[1], [found.resource])[0]
     if snapshot.sharing is not None:
         free[[refusal_to_share(spec, node) is not None for node in nodes]] = 0
-    if not len(nodes) or free.max() >= asked.number:
+    if not len(nodes) or free.max() >= requested.number:
         return found
     return found._replace(node=nodes[int(free.argmax())].name, most=int(free.max()))
 
@@ -90,40 +89,40 @@ def _cause_of(
     members = roles_of(pods, rules)
     specs = tuple(spec for spec, _ in members)
     rule_arrays = rule_arrays_of(rules, [uids[0] for _, uids in members], lambda label: filters.domains(label, snapshot.nodes, -1))
-    solve = _Ask(minimum, np.array([len(uids) for _, uids in members], dtype=np.int64), rule_arrays.least, rule_arrays.sums)
+    need = _Need(minimum, np.array([len(uids) for _, uids in members], dtype=np.int64), rule_arrays.least, rule_arrays.sums)
     groups = [(group.roles, group.domains) for group in rule_arrays.together]
     labelled = _labelled(len(specs), len(snapshot.nodes), groups)
     admits = _admitted(specs, snapshot, snapshot.nodes, filters) & labelled
-    if solve.lacks(np.where(admits.any(axis=1), solve.count, 0)):
+    if need.lacks(np.where(admits.any(axis=1), need.count, 0)):
         return Cause(Code.CONSTRAINTS)
     names = tuple(sorted({resource for spec in specs for resource, amount in spec.requests if amount > 0}))
     demand = np.array([[min(dict(spec.requests).get(name, 0), _LARGEST) for name in names] for spec in specs], dtype=np.int64)
     demand = demand.reshape(len(specs), len(names))
     nodes = repaired.of(snapshot.nodes)
-    anywhere = [replace(spec, forbidden_domains=()) for spec in specs]  # whoever keeps them away there may end, too
+    anywhere = [replace(spec, forbidden_domains=()) for spec in specs]  # the pods that forbid a domain may end, too
     offered, left = _offered(specs, snapshot)
-    has = _amounts(snapshot, _as_if_well(snapshot, offered), names)
-    could = _admitted(anywhere, snapshot, nodes, repaired.filters) & labelled
-    room = np.stack([slots_for(row, has, could[role]) for role, row in enumerate(demand)])
-    at_best = _tightest(solve, names, demand, has, could)
-    most = partial(_most_in_domains, solve.count, room)
-    if at_best.requested > at_best.there or solve.lacks(most(())):
-        fits = room.any(axis=1)
-        misfits = np.flatnonzero(~fits).tolist() if solve.lacks(np.where(fits, solve.count, 0)) else []
-        return _never(at_best, names, demand, has, could, {role: members[role][1][0] for role in misfits})
-    if solve.lacks(most(groups)):
-        alone = (each for each, group in zip(rule_arrays.together, groups, strict=True) if solve.lacks(most([group])))
+    allocatable = _amounts(snapshot, _without_gpu_errors(snapshot, offered), names)
+    admits_repaired = _admitted(anywhere, snapshot, nodes, repaired.filters) & labelled
+    slots = np.stack([slots_for(row, allocatable, admits_repaired[role]) for role, row in enumerate(demand)])
+    at_best = _tightest(need, names, demand, allocatable, admits_repaired)
+    most = partial(_most_in_domains, need.count, slots)
+    if at_best.requested > at_best.there or need.lacks(most(())):
+        fits = slots.any(axis=1)
+        misfits = np.flatnonzero(~fits).tolist() if need.lacks(np.where(fits, need.count, 0)) else []
+        return _never(at_best, names, demand, allocatable, admits_repaired, {role: members[role][1][0] for role in misfits})
+    if need.lacks(most(groups)):
+        alone = (each for each, group in zip(rule_arrays.together, groups, strict=True) if need.lacks(most([group])))
         return Cause(Code.NEVER_FITS, rule=Reason(Kind.TOPOLOGY, next(alone, rule_arrays.together[0]).label))
     free = _amounts(snapshot, left, names)
-    now = _tightest(solve, names, demand, free, admits)
-    now = now if now.requested > now.there else _in_pieces(solve, names, demand, free, admits)
+    now = _tightest(need, names, demand, free, admits)
+    now = now if now.requested > now.there else _fragmented(need, names, demand, free, admits)
     if snapshot.gpus is not None and now.resource in WHOLE_GPUS:
         now = now._replace(unwell=int(np.count_nonzero((snapshot.gpus.unwell > 0) & admits.any(axis=0))))
     return now
 
 
-def _as_if_well(snapshot: Snapshot, offered: Integers) -> Integers:
-    """``offered`` by nodes if no GPU had an error: such a one is replaced or restarted, so nobody never fits because of it."""
+def _without_gpu_errors(snapshot: Snapshot, offered: Integers) -> Integers:
+    """Return ``offered`` as if no GPU had an error. Such GPUs are replaced or restarted, so they are no reason for ``NEVER_FITS``."""
     if snapshot.gpus is None or not snapshot.gpus.unwell.any():
         return offered
     columns = [column for column, name in enumerate(snapshot.resources) if name in WHOLE_GPUS]
@@ -135,14 +134,14 @@ def _as_if_well(snapshot: Snapshot, offered: Integers) -> Integers:
 def whole_amounts(snapshot: Snapshot, names: Sequence[str]) -> tuple[Integers, Integers]:
     """Return what nodes have of the resources ``names``, and what of it is free, for pods that ask for whole GPUs.
 
-    Each is int64[resources, nodes], and nothing where there is less than that.
+    Each is int64[resources, nodes]. Negative amounts, on over-committed nodes, count as 0.
     """
-    has, free = _offered((), snapshot)
-    return _amounts(snapshot, has, names), _amounts(snapshot, free, names)
+    allocatable, free = _offered((), snapshot)
+    return _amounts(snapshot, allocatable, names), _amounts(snapshot, free, names)
 
 
 def amounts_alone(pods: Sequence[Candidate]) -> list[Candidate]:
-    """``pods`` without the rules that keep them from each other: what has no room then lacks nothing but amounts."""
+    """Return ``pods`` without the rules that keep them apart, so that only amounts decide whether they fit."""
     specs = {spec: replace(spec, host_ports=(), attaches=()) for spec in {pod.spec for pod in pods}}
     return [_Bare(pod.uid, specs[pod.spec]) for pod in pods]
 
@@ -154,8 +153,8 @@ class _Bare:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Ask:
-    """How many are needed: in all, of each role, and of some roles together."""
+class _Need:
+    """Numbers of pods that are needed: in total, of each role, and of some roles together."""
 
     minimum: int
     count: Integers
@@ -163,7 +162,7 @@ class _Ask:
     sums: tuple[tuple[tuple[int, ...], int], ...]
 
     def lacks(self, most: Integers) -> bool:
-        """Whether ``most``: int64[roles] are too few."""
+        """Return whether ``most``: int64[roles] pods are fewer than are needed."""
         enough = bool(most.sum() >= self.minimum and (most >= self.least).all())
         return not (enough and all(most[list(roles)].sum() >= least for roles, least in self.sums))
 
@@ -174,7 +173,7 @@ def _admitted(specs: Sequence[SchedulingSpec], snapshot: Snapshot, nodes: tuple[
 
 
 def _labelled(roles: int, nodes: int, groups: Sequence[tuple[tuple[int, ...], Integers]]) -> Mask:
-    """bool[roles, nodes]: those of a group may only go where there is a domain at all."""
+    """Return bool[roles, nodes]: False if the role must share a domain and the node belongs to none."""
     mask = np.ones((roles, nodes), dtype=np.bool_)
     for grouped, domains in groups:
         mask[list(grouped)] &= domains >= 0
@@ -182,24 +181,26 @@ def _labelled(roles: int, nodes: int, groups: Sequence[tuple[tuple[int, ...], In
 
 
 def _offered(specs: Sequence[SchedulingSpec], snapshot: Snapshot) -> tuple[Integers, Integers]:
-    """What nodes have, and what of it is free: int64[nodes, resources]. Of GPUs that a driver hands out a node offers as many as pods may
-    share them; to those who ask for whole ones alone that is no more than there are.
+    """Return what nodes have, and what of it is free: int64[nodes, resources].
+
+    A node whose GPUs are shared by a driver has one GPU in its allocatable for each pod that may share them. For pods that request
+    whole GPUs only, such a node has no more GPUs than usable devices.
     """
-    has, free = snapshot.allocatable, snapshot.allocatable - snapshot.used
+    allocatable, free = snapshot.allocatable, snapshot.allocatable - snapshot.used
     column = snapshot.column_of(GPU)
     if column is None or snapshot.devices is None or snapshot.sharing is None or any(spec.share for spec in specs):
-        return has, free
+        return allocatable, free
     rows = np.flatnonzero(counts_devices(snapshot))
     shared = [snapshot.nodes[row].shared for row in rows.tolist()]
     usable = np.array([sum(device.is_usable for device in each.devices) if each else 0 for each in shared], dtype=np.int64)
-    has = has.copy()
-    has[rows, column] = np.minimum(has[rows, column], usable)
+    allocatable = allocatable.copy()
+    allocatable[rows, column] = np.minimum(allocatable[rows, column], usable)
     free[rows, column] = np.minimum(free[rows, column], whole_devices(snapshot.devices[rows]))
-    return has, free
+    return allocatable, free
 
 
 def _amounts(snapshot: Snapshot, table: Integers, names: Sequence[str]) -> Integers:
-    """int64[resources, nodes] of ``table``: int64[nodes, resources of the snapshot], nothing where there is less."""
+    """Return the resources ``names`` of ``table``: int64[nodes, resources of the snapshot], as int64[resources, nodes], none negative."""
     amounts = np.zeros((len(names), len(snapshot.nodes)), dtype=np.int64)
     for row, name in enumerate(names):
         if (column := snapshot.column_of(name)) is not None:
@@ -207,21 +208,29 @@ def _amounts(snapshot: Snapshot, table: Integers, names: Sequence[str]) -> Integ
     return amounts
 
 
-def _most_in_domains(count: Integers, room: Integers, groups: Sequence[tuple[tuple[int, ...], Integers]]) -> Integers:
-    """int64[roles], what no placement exceeds when each group sits within one domain: of its roles each in the best for that one."""
-    most: Integers = np.minimum(room.sum(axis=1), count)
+def _most_in_domains(count: Integers, slots: Integers, groups: Sequence[tuple[tuple[int, ...], Integers]]) -> Integers:
+    """Return a bound on the placed pods of each role if each group must share a domain: int64[roles].
+
+    Each role is counted in the domain with the most slots for that role alone.
+    """
+    most: Integers = np.minimum(slots.sum(axis=1), count)
     for roles, domains in groups:
         known, place = np.unique(domains, return_inverse=True)
         for role in roles:
-            slots = np.bincount(place.ravel(), weights=np.minimum(room[role], count[role]), minlength=len(known))
-            most[role] = min(int(most[role]), int(slots[known >= 0].max(initial=0)))
+            in_domain = np.bincount(place.ravel(), weights=np.minimum(slots[role], count[role]), minlength=len(known))
+            most[role] = min(int(most[role]), int(in_domain[known >= 0].max(initial=0)))
     return most
 
 
-def _never(in_all: Cause, names: Sequence[str], demand: Integers, has: Integers, could: Mask, misfits: Mapping[int, str]) -> Cause:
-    """What the nodes lack when they are empty: for a member of a role of ``misfits``, which can't be done without, or for all together."""
+def _never(
+    in_all: Cause, names: Sequence[str], demand: Integers, allocatable: Integers, admits_repaired: Mask, misfits: Mapping[int, str]
+) -> Cause:
+    """Return the cause for a gang that wouldn't fit on empty nodes, with the resource that empty nodes have too little of.
+
+    ``misfits``: needed roles whose pods fit on no node, each with the uid of a member. Such a member is named rather than the whole gang.
+    """
     for role, member in misfits.items():
-        largest = has[:, could[role]].max(axis=1, initial=0)
+        largest = allocatable[:, admits_repaired[role]].max(axis=1, initial=0)
         short = np.flatnonzero(demand[role] > largest)
         if len(short):
             column = max(short.tolist(), key=lambda each: Fraction(int(demand[role, each]), max(1, int(largest[each]))))
@@ -229,53 +238,56 @@ def _never(in_all: Cause, names: Sequence[str], demand: Integers, has: Integers,
     return in_all._replace(code=Code.NEVER_FITS) if in_all.requested > in_all.there else Cause(Code.NEVER_FITS)
 
 
-def _tightest(solve: _Ask, names: Sequence[str], demand: Integers, free: Integers, admits: Mask) -> Cause:
-    """The resource of which most is asked beside what is free: by all who are needed, or by those of a role that it can't do without."""
+def _tightest(need: _Need, names: Sequence[str], demand: Integers, free: Integers, admits: Mask) -> Cause:
+    """Return the resource with the highest ratio of requested to free, for all needed pods or for the needed pods of one role."""
     found = []
     for column, name in enumerate(names):
-        found.append(_of_resource(solve, name, demand[:, column], free[column], admits))
-        for role in np.flatnonzero((solve.least > 0) & (demand[:, column] > 0)).tolist():
-            least = int(solve.least[role]) * int(demand[role, column])
+        found.append(_of_resource(need, name, demand[:, column], free[column], admits))
+        for role in np.flatnonzero((need.least > 0) & (demand[:, column] > 0)).tolist():
+            least = int(need.least[role]) * int(demand[role, column])
             found.append(Cause(Code.INSUFFICIENT, name, least, sum(free[column, admits[role]].tolist())))
     return _most_asked(found)
 
 
-def _of_resource(solve: _Ask, name: str, demand: Integers, free: Integers, admits: Mask) -> Cause:
-    """What is asked at least of one resource, and what of it is free where any who ask for it may go."""
+def _of_resource(need: _Need, name: str, demand: Integers, free: Integers, admits: Mask) -> Cause:
+    """Return the least that the minimum requests of one resource, and what is free on nodes that admit any pod requesting it."""
     there = sum(free[admits[demand > 0].any(axis=0)].tolist())
-    return Cause(Code.INSUFFICIENT, name, _least_asked(solve, demand.tolist()), there)
+    return Cause(Code.INSUFFICIENT, name, _least_asked(need, demand.tolist()), there)
 
 
 def _most_asked(causes: Sequence[Cause]) -> Cause:
     return max(causes, key=lambda cause: (cause.requested > cause.there, Fraction(cause.requested, max(1, cause.there))))
 
 
-def _in_pieces(solve: _Ask, names: Sequence[str], demand: Integers, free: Integers, admits: Mask) -> Cause:
-    """Which resource is in pieces too small, the one of which most is asked first; none is named if it takes several to tell."""
+def _fragmented(need: _Need, names: Sequence[str], demand: Integers, free: Integers, admits: Mask) -> Cause:
+    """Return the resource that is free in pieces too small; among several, the one with the highest ratio of requested to free.
+
+    No resource is named if only several resources together make the pieces too small.
+    """
     found = []
     for column, name in enumerate(names):
         slots = np.stack([slots_for(row[[column]], free[[column]], admits[role]) for role, row in enumerate(demand)])
-        # Who asks for none of it sits anywhere, as far as that goes.
-        if solve.lacks(np.where(demand[:, column] > 0, np.minimum(slots.sum(axis=1), solve.count), solve.count)):
-            found.append(_of_resource(solve, name, demand[:, column], free[column], admits))
+        # Roles that request none of the resource are not limited by it.
+        if need.lacks(np.where(demand[:, column] > 0, np.minimum(slots.sum(axis=1), need.count), need.count)):
+            found.append(_of_resource(need, name, demand[:, column], free[column], admits))
     return _most_asked(found)._replace(code=Code.FRAGMENTED) if found else Cause(Code.FRAGMENTED)
 
 
-def _least_asked(solve: _Ask, amounts: Sequence[int]) -> int:
-    """What the minimum asks for at least: what roles need by themselves, and the least demanding of the others up to the minimum."""
-    least: list[int] = solve.least.tolist()
-    count: list[int] = solve.count.tolist()
-    asked = sum(number * amount for number, amount in zip(least, amounts, strict=True))
-    wanted = max(0, solve.minimum - sum(least))
+def _least_asked(need: _Need, amounts: Sequence[int]) -> int:
+    """Return the least that the minimum requests: the needed pods of each role, then the pods that request least, up to the minimum."""
+    least: list[int] = need.least.tolist()
+    count: list[int] = need.count.tolist()
+    requested = sum(number * amount for number, amount in zip(least, amounts, strict=True))
+    remaining = max(0, need.minimum - sum(least))
     for amount, left in sorted(zip(amounts, (there - number for there, number in zip(count, least, strict=True)), strict=True)):
-        taken = min(left, wanted)
-        asked += taken * amount
-        wanted -= taken
-    return asked
+        taken = min(left, remaining)
+        requested += taken * amount
+        remaining -= taken
+    return requested
 
 
 def _repaired(node: Node) -> Node:
-    taints = tuple(taint for taint in node.taints if not taint.key.startswith(_PASSING))
+    taints = tuple(taint for taint in node.taints if not taint.key.startswith(_TEMPORARY))
     if node.is_ready and not node.is_unschedulable and len(taints) == len(node.taints):
         return node
     return replace(node, is_ready=True, is_unschedulable=False, taints=taints)

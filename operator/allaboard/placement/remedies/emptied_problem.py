@@ -1,6 +1,7 @@
-"""Every node that could take a member of a gang if it were empty, and what would have to come free there.
+"""States the problem of a refused gang on every node that could take a member if the node were empty.
 
-What a search works on leaves such nodes out; what would help a gang is found from them (``remedies``).
+The problem that a search works on leaves out nodes that can take no member now. Remedies are found on just these nodes, by freeing capacity
+on them (``remedies``).
 """
 
 import itertools
@@ -25,7 +26,10 @@ from allaboard.placement.solvers.domains import NOWHERE, capacity_in_domains
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Blocker:
-    """A gang that could leave: ``rows``: int64[some nodes] within reach, and ``frees``: int64[columns, some nodes] there."""
+    """A bound gang whose release might let the refused gang fit.
+
+    ``rows``: int64[k], positions of its nodes in the problem. ``frees``: int64[columns, k], amounts that its release frees there.
+    """
 
     key: str
     rows: Integers
@@ -34,11 +38,13 @@ class Blocker:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EmptiedProblem:
-    """A problem on every node that could take a member if it were empty.
+    """A problem on every node that could take a member if the node were empty.
 
-    ``slack``: int64[columns, nodes] is what is free, negative where a node is over-committed; ``empty`` what is when the node is
-    empty; ``ceiling`` what may be asked to be free: the same, but of an over-committed node nothing is asked. ``names`` are those of the
-    domains, as ``label=value``, for each group of roles that must share one; ``where`` those of the ones that were chosen.
+    ``slack``: int64[columns, nodes], what is free now, negative where a node is over-committed.
+    ``empty``: int64[columns, nodes], what is free if the node is empty.
+    ``ceiling``: int64[columns, nodes], the most that a remedy may ask to be free: ``empty``, or ``slack`` where a node is over-committed.
+    ``names``: for each group of roles that must share a domain, the name of each domain, as ``label=value``.
+    ``where``: names of the domains that were chosen, separated by commas; empty if none were.
     """
 
     problem: Problem
@@ -58,47 +64,50 @@ def emptied_problem_of(
     rules: Rules = NO_RULES,
     filters: NodeFilters | None = None,
 ) -> EmptiedProblem:
-    """What is within reach of ``problem``, which was built of ``pods`` and ``rules`` on ``snapshot``.
+    """Return the emptied problem for ``problem``, which was built from ``pods`` and ``rules`` on ``snapshot``.
 
-    ``others`` are bound gangs by any key, the one that should leave first comes first.
+    ``others``: (key, pods) of bound gangs, in the order in which they should be released.
     """
-    if snapshot.devices is not None:  # what would help where GPUs are shared is more than an amount
+    if snapshot.devices is not None:  # with shared GPUs, an amount of a resource doesn't decide whether a pod fits
         nothing = problem.free[:, :0]
         return EmptiedProblem(problem.restricted_to(np.arange(0)), nothing, nothing, nothing, ())
     empty = replace(snapshot, used=np.zeros_like(snapshot.used))
-    roomy = build_problem(pods, problem.minimum, empty, objective=problem.objective, rules=rules, filters=filters)
+    on_empty_nodes = build_problem(pods, problem.minimum, empty, objective=problem.objective, rules=rules, filters=filters)
     row_of = {node.name: row for row, node in enumerate(snapshot.nodes)}
-    kept = np.array([row_of[name] for name in roomy.nodes], dtype=np.int64)
-    slack = roomy.free.copy()  # what rules leave is what it is now
-    for column, resource in enumerate(roomy.columns[: roomy.resources]):
+    kept = np.array([row_of[name] for name in on_empty_nodes.nodes], dtype=np.int64)
+    slack = on_empty_nodes.free.copy()  # columns of rules, such as host ports, count bound pods already
+    for column, resource in enumerate(on_empty_nodes.columns[: on_empty_nodes.resources]):
         if (source := snapshot.column_of(resource)) is not None:
             slack[column] -= snapshot.used[kept, source]
-    now = freed(roomy, slack)
-    place = {name: row for row, name in enumerate(roomy.nodes)}
-    blockers = tuple(_blocker(roomy, key, bound, place) for key, bound in others)
-    ceiling = np.where(slack < 0, slack, roomy.free)
-    nodes = [snapshot.nodes[row] for row in kept.tolist()] if roomy.together else []
-    names = tuple(_names(group, nodes) for group in roomy.together)
-    return EmptiedProblem(now, slack, roomy.free, ceiling, tuple(blocker for blocker in blockers if len(blocker.rows)), names)
+    now = with_free(on_empty_nodes, slack)
+    place = {name: row for row, name in enumerate(on_empty_nodes.nodes)}
+    blockers = tuple(_blocker(on_empty_nodes, key, bound, place) for key, bound in others)
+    ceiling = np.where(slack < 0, slack, on_empty_nodes.free)
+    nodes = [snapshot.nodes[row] for row in kept.tolist()] if on_empty_nodes.together else []
+    names = tuple(_names(group, nodes) for group in on_empty_nodes.together)
+    return EmptiedProblem(now, slack, on_empty_nodes.free, ceiling, tuple(blocker for blocker in blockers if len(blocker.rows)), names)
 
 
-def with_domains(around: EmptiedProblem, most: int) -> tuple[Sequence[EmptiedProblem], bool]:
-    """The same with a domain chosen for each group of roles that must share one, in up to ``most`` ways, and whether these are all.
+def with_chosen_domains(emptied: EmptiedProblem, most: int) -> tuple[Sequence[EmptiedProblem], bool]:
+    """Return problems with one domain chosen for each group of roles that must share one, and whether these are all choices.
 
-    What is outside of the domains is out of reach. Those that need least to take the gang come first.
+    There are up to ``most`` of them. Nodes outside the chosen domains are left out. Domains that need least to take the gang come first.
     """
-    if not around.problem.together:
-        return (around,), True
-    choices = _choices(around)
-    tried = itertools.islice(itertools.product(*choices), most)
-    found = [each for choice in tried if (each := _confined(around, choice)).problem.nodes]
-    return found, math.prod(map(len, choices)) <= most
+    if not emptied.problem.together:
+        return (emptied,), True
+    domain_choices = _domain_choices(emptied)
+    tried = itertools.islice(itertools.product(*domain_choices), most)
+    found = [each for domains in tried if (each := _confined(emptied, domains)).problem.nodes]
+    return found, math.prod(map(len, domain_choices)) <= most
 
 
-def _choices(around: EmptiedProblem) -> list[list[int]]:
-    """The domains that each group of roles could share, those first that take it when they are empty, and of these the roomiest."""
-    problem = around.problem
-    empty = freed(problem, around.ceiling)
+def _domain_choices(emptied: EmptiedProblem) -> list[list[int]]:
+    """Return the domains that each group of roles could share.
+
+    Domains that could take the whole group when empty come first, and among equals those with the most free slots.
+    """
+    problem = emptied.problem
+    empty = with_free(problem, emptied.ceiling)
 
     def ordered(group: Together) -> list[int]:
         known, _, now = capacity_in_domains(problem, group)
@@ -110,18 +119,18 @@ def _choices(around: EmptiedProblem) -> list[list[int]]:
     return [ordered(group) for group in problem.together]
 
 
-def _confined(around: EmptiedProblem, domains: Sequence[int]) -> EmptiedProblem:
-    problem = around.problem.confined(domains)
+def _confined(emptied: EmptiedProblem, domains: Sequence[int]) -> EmptiedProblem:
+    problem = emptied.problem.confined(domains)
     rows = np.flatnonzero(problem.admits.any(axis=0))
     place = np.full(len(problem.nodes), -1, dtype=np.int64)
     place[rows] = np.arange(len(rows))
     blockers = []
-    for blocker in around.blockers:
+    for blocker in emptied.blockers:
         there = place[blocker.rows] >= 0
         if there.any():
             blockers.append(Blocker(blocker.key, place[blocker.rows[there]], blocker.frees[:, there]))
-    where = ",".join(dict.fromkeys(names[domain] for names, domain in zip(around.names, domains, strict=True) if domain in names))
-    slack, empty, ceiling = (each[:, rows] for each in (around.slack, around.empty, around.ceiling))
+    where = ",".join(dict.fromkeys(names[domain] for names, domain in zip(emptied.names, domains, strict=True) if domain in names))
+    slack, empty, ceiling = (each[:, rows] for each in (emptied.slack, emptied.empty, emptied.ceiling))
     return EmptiedProblem(problem.restricted_to(rows), slack, empty, ceiling, tuple(blockers), where=where)
 
 
@@ -131,15 +140,15 @@ def _names(group: Together, nodes: Sequence[Node]) -> dict[int, str]:
     return {domain: f"{group.label}={nodes[row].labels[group.label]}" for domain, row in of_domains if domain >= 0}
 
 
-def freed(problem: Problem, slack: Integers) -> Problem:
-    """``problem`` with so much free: int64[columns, nodes]."""
+def with_free(problem: Problem, slack: Integers) -> Problem:
+    """Return ``problem`` with ``slack``: int64[columns, nodes] free. Negative amounts count as 0."""
     free = np.maximum(slack, 0)
     slots = np.stack([slots_for(demand, free, problem.admits[role]) for role, demand in enumerate(problem.demand)])
     return replace(problem, free=free, slots=slots)
 
 
 def _blocker(problem: Problem, key: str, bound: Sequence[Pod], place: dict[str, int]) -> Blocker:
-    # Pods of one gang share a few specs, which mostly are one object each.
+    # Pods of one gang have few different specs, and equal specs are mostly one object.
     specs = {id(pod.spec): pod.spec for pod in bound}
     alike = Counter((place[pod.node_name], id(pod.spec)) for pod in bound if pod.node_name in place)
     rows, at = np.unique(np.array([row for row, _ in alike], dtype=np.int64), return_inverse=True)

@@ -1,9 +1,10 @@
-"""What would make room for a gang that can't be placed: a little more of one resource, more nodes, or the leaving of another gang.
+"""Finds what would let a gang fit that can't be placed: more of one resource, more nodes, or the release of another gang.
 
-A search leaves out nodes that can take nobody now, and here they matter most: so this works on every node that could take a member if
-it were empty (``reach``). More of a resource means freed or added on such nodes, up to what each has when it is empty.
-For a gang of one role the answer is counted out exactly; otherwise the solver finds it, to its tolerance (a millionth of what one
-node has), within bounded work. What is named has been counted in integers to be enough, whoever found it.
+All nodes are considered that could take a member if they were empty (``emptied_problem``). A search leaves out nodes that can take no
+member now, but capacity freed on those nodes may help most. An amount of a resource is freed or added on such nodes, and a node never gets
+more than it has when empty.
+For a gang of one role, the amount is computed exactly. For other gangs, the solver finds it within bounded work and to its tolerance (a
+millionth of what one node has). In both cases, counting in integers proves that the named amount suffices.
 """
 
 from dataclasses import dataclass, replace
@@ -13,26 +14,28 @@ import numpy as np
 
 from allaboard.model.arrays import Integers
 from allaboard.placement.problem.problem import Problem
-from allaboard.placement.remedies.emptied_problem import EmptiedProblem, freed, with_domains
+from allaboard.placement.remedies.emptied_problem import EmptiedProblem, with_chosen_domains, with_free
 from allaboard.placement.rules.capacity import fill
 from allaboard.placement.solvers.bounds import bounds_of
 from allaboard.placement.solvers.milp import Finding, satisfies, solve
 from allaboard.placement.solvers.milp_model import OPTIMAL, Rows, add_capacity, add_members, contended, optimize, power_of_two, seating
 
 _NODE_LIMIT = 30
-_MOST_VARIABLES = 3_000  # of a program with a cost; more would take longer than an answer is worth
-_MOST_ASKED = 20  # questions to the solver of a kind; the bounds rule most out
-_CELLS = 40_000  # roles times nodes of all questions of a kind together
-_MOST_CELLS = 10_000  # of one question
-_MOST_KINDS = 3
-_MOST_DOMAINS = 8  # for which it is asked what would help there
+_MOST_VARIABLES = 3_000  # of a MILP with a cost. A larger one would take longer than advice is worth.
+_MOST_QUESTIONS = 20  # to the solver, for one kind of remedy. The bounds rule out most others.
+_CELLS = 40_000  # roles times nodes, of all questions for one kind of remedy together.
+_MOST_CELLS = 10_000  # roles times nodes, of one question.
+_MOST_KINDS = 3  # of nodes that may be added.
+_MOST_DOMAINS = 8  # in which remedies are looked for.
 
 
 @dataclass(frozen=True, slots=True)
 class More:
-    """``amount`` more of ``resource``, in the units of ``model.requests``: ``where`` has (node, amount). ``pod`` is one that needs it.
+    """An amount of one resource that would let the gang fit.
 
-    ``is_least``: less of this resource would not do. ``domain`` is the one that roles would share then, as ``label=value``.
+    ``amount``: total, in the units of ``model.requests``. ``where``: (node, amount) of each node that needs more. ``pod``: uid of a pod
+    that needs it. ``is_least``: no smaller amount of this resource suffices. ``domain``: the domain that roles would share, as
+    ``label=value``; empty if none must.
     """
 
     resource: str
@@ -45,7 +48,10 @@ class More:
 
 @dataclass(frozen=True, slots=True)
 class MoreNodes:
-    """So many more nodes like the one that is named, empty, in the ``domain`` that roles would share then, as ``label=value``."""
+    """A number of new nodes that would let the gang fit, empty and of the kind of the node ``like``.
+
+    ``domain``: the domain of the new nodes, which roles would share, as ``label=value``; empty if roles needn't share one.
+    """
 
     number: int
     like: str
@@ -54,37 +60,40 @@ class MoreNodes:
 
 @dataclass(frozen=True, slots=True)
 class Remedies:
-    """What would help, each by itself: at most one of ``more`` and ``nodes``; ``blocker`` is a gang, by the key it was given with."""
+    """Remedies that were found, each of which would let the gang fit by itself; None for kinds without one.
+
+    At most one of ``more`` and ``nodes`` is set. ``blocker``: key of a bound gang whose release would suffice.
+    """
 
     more: More | None = None
     nodes: MoreNodes | None = None
     blocker: str | None = None
 
 
-def find_remedies(around: EmptiedProblem) -> Remedies:
-    """What would make the minimum fit, of each kind the least; nothing when nothing would, or it wasn't found."""
-    if not around.problem.nodes or not around.problem.total:
+def find_remedies(emptied: EmptiedProblem) -> Remedies:
+    """Return the smallest remedy of each kind that lets the minimum fit; None for a kind if none is found."""
+    if not emptied.problem.nodes or not emptied.problem.total:
         return Remedies()
-    within, are_all = with_domains(around, _MOST_DOMAINS)
-    amounts = [least for each in within if (least := _least_more(each))]
+    by_domain, are_all = with_chosen_domains(emptied, _MOST_DOMAINS)
+    amounts = [least for each in by_domain if (least := _least_more(each))]
     more = min(amounts, key=lambda one: one[:2])[2] if amounts else None
     if more and not are_all:
         more = replace(more, is_least=False)
-    nodes = [] if more else [number for each in within if (number := _more_nodes(each))]
-    blockers = [blocker for each in within if (blocker := _first_blocker(each))]
+    nodes = [] if more else [number for each in by_domain if (number := _more_nodes(each))]
+    blockers = [blocker for each in by_domain if (blocker := _first_blocker(each))]
     return Remedies(
         more,
         min(nodes, key=lambda one: one.number, default=None),
-        min(blockers, key=[blocker.key for blocker in around.blockers].index, default=None),
+        min(blockers, key=[blocker.key for blocker in emptied.blockers].index, default=None),
     )
 
 
-def _first_blocker(around: EmptiedProblem) -> str | None:
-    asked, most = 0, _questions(around.problem)
-    for blocker in around.blockers:
-        slack = around.slack.copy()
+def _first_blocker(emptied: EmptiedProblem) -> str | None:
+    asked, most = 0, _questions(emptied.problem)
+    for blocker in emptied.blockers:
+        slack = emptied.slack.copy()
         slack[:, blocker.rows] += blocker.frees
-        problem = freed(around.problem, slack)
+        problem = with_free(emptied.problem, slack)
         if not _may_fit(problem):
             continue
         if asked == most:
@@ -96,7 +105,7 @@ def _first_blocker(around: EmptiedProblem) -> str | None:
 
 
 def _questions(problem: Problem) -> int:
-    return max(1, min(_MOST_ASKED, _CELLS // max(1, problem.slots.size)))
+    return max(1, min(_MOST_QUESTIONS, _CELLS // max(1, problem.slots.size)))
 
 
 def _may_fit(problem: Problem) -> bool:
@@ -107,53 +116,57 @@ def _may_fit(problem: Problem) -> bool:
 
 
 def _fits(problem: Problem) -> bool:
-    """Of what may fit, whether it is known to: of one role it is, of several the solver must say so."""
+    """Return whether a gang that the bounds allow surely fits.
+
+    For a gang of one role the bounds are exact. For several roles the solver must find a placement.
+    """
     if len(problem.roles) == 1:
         return True
     return problem.slots.size <= _MOST_CELLS and solve(problem, _NODE_LIMIT).finding is Finding.FITS
 
 
-def _least_more(around: EmptiedProblem) -> tuple[Fraction, int, More] | None:
-    """The resource of which the least is lacking, measured by what the gang asks of it in all: that part of it, and its column."""
-    problem = around.problem
+def _least_more(emptied: EmptiedProblem) -> tuple[Fraction, int, More] | None:
+    """Return the resource with the smallest shortage relative to all that the gang requests of it: (that ratio, its column, the remedy)."""
+    problem = emptied.problem
     found = []
     for column in range(problem.resources):
-        wanted = int((problem.count * problem.demand[:, column]).sum())
-        if not wanted:
+        requested = int((problem.count * problem.demand[:, column]).sum())
+        if not requested:
             continue
-        raised = around.slack.copy()
-        raised[column] = around.ceiling[column]
-        roomy = freed(problem, raised)
-        if not _may_fit(roomy):
+        slack = emptied.slack.copy()
+        slack[column] = emptied.ceiling[column]
+        raised = with_free(problem, slack)
+        if not _may_fit(raised):
             continue
-        more = _counted_out(around, roomy, column) if len(problem.roles) == 1 else _solved(around, roomy, column)
+        more = _computed(emptied, raised, column) if len(problem.roles) == 1 else _solved(emptied, raised, column)
         if more is not None:
-            found.append((Fraction(more.amount, wanted), column, more))
+            found.append((Fraction(more.amount, requested), column, more))
     return min(found, key=lambda one: one[:2], default=None)
 
 
-def _counted_out(around: EmptiedProblem, roomy: Problem, column: int) -> More | None:
-    """For one role: a node's next seat costs what is lacking of one pod there, each further one a whole pod's worth.
+def _computed(emptied: EmptiedProblem, raised: Problem, column: int) -> More | None:
+    """Return the least amount of one column that lets a gang of one role fit.
 
-    The next seat of a node never costs more than its further ones, so taking the cheapest seats first is the least there is.
+    The next slot of a node costs what one pod lacks there; each further slot costs the request of a whole pod. The next slot never costs
+    more than further slots, so taking the cheapest slots first gives the least amount.
     """
-    problem = around.problem
+    problem = emptied.problem
     demand = int(problem.demand[0, column])
     now = problem.slots[0]
     lacking = max(problem.minimum, int(problem.least[0])) - int(now.sum())
-    room = np.minimum(roomy.slots[0] - now, lacking)
-    first = demand * (now + 1) - around.slack[column]
-    order = np.argsort(np.where(room > 0, first, np.iinfo(np.int64).max), kind="stable")
+    extra = np.minimum(raised.slots[0] - now, lacking)
+    first = demand * (now + 1) - emptied.slack[column]
+    order = np.argsort(np.where(extra > 0, first, np.iinfo(np.int64).max), kind="stable")
     taken = np.zeros_like(now)
-    taken[order[: min(lacking, np.count_nonzero(room))]] = 1
-    taken += fill(room - taken, lacking - int(taken.sum()), order)
-    return _more(around, (now + taken)[None], column, is_least=True)
+    taken[order[: min(lacking, np.count_nonzero(extra))]] = 1
+    taken += fill(extra - taken, lacking - int(taken.sum()), order)
+    return _more_for(emptied, (now + taken)[None], column, is_least=True)
 
 
-def _solved(around: EmptiedProblem, roomy: Problem, column: int) -> More | None:
-    """By the solver: the least that must be added of one column, summed over the nodes."""
-    problem = around.problem
-    slots = np.minimum(roomy.slots, problem.count[:, None])
+def _solved(emptied: EmptiedProblem, raised: Problem, column: int) -> More | None:
+    """Return the least amount of one column, summed over the nodes, that lets the gang fit, as the solver finds it."""
+    problem = emptied.problem
+    slots = np.minimum(raised.slots, problem.count[:, None])
     free = problem.free[column]
     where = contended(problem.demand, slots, problem.free)
     variables = seating(problem, slots, np.asarray(where.any(axis=0)))
@@ -164,10 +177,10 @@ def _solved(around: EmptiedProblem, roomy: Problem, column: int) -> More | None:
     others[column] = False
     add_capacity(rows, problem, others, variables)
     add_members(rows, problem, variables)
-    # What is added, one variable for each node that could run out of the column, and no more than the node has when it is empty.
+    # One variable for the amount added on each node that could run out of the column, at most what the node has when empty.
     nodes = np.flatnonzero(where[column])
     count = len(variables.role)
-    ceiling = np.maximum(around.ceiling[column, nodes], 0)
+    ceiling = np.maximum(emptied.ceiling[column, nodes], 0)
     common = int(np.gcd.reduce(np.concatenate([problem.demand[:, column], free[nodes], ceiling])))
     scale = common * float(power_of_two(np.array([int(ceiling.max(initial=1)) // common]))[0])
     role, node = variables.role[: variables.single], variables.node[: variables.single]
@@ -185,68 +198,67 @@ def _solved(around: EmptiedProblem, roomy: Problem, column: int) -> More | None:
     if values is None:
         return None
     counts = variables.counts(slots, np.rint(values[:count]).astype(np.int64))
-    return _more(around, counts, column, is_least=status == OPTIMAL)
+    return _more_for(emptied, counts, column, is_least=status == OPTIMAL)
 
 
-def _more(around: EmptiedProblem, counts: Integers, column: int, *, is_least: bool) -> More | None:
-    """What ``counts``: int64[roles, nodes] needs more of a column, if that is all it needs."""
-    problem = around.problem
+def _more_for(emptied: EmptiedProblem, counts: Integers, column: int, *, is_least: bool) -> More | None:
+    """Return what the placement ``counts``: int64[roles, nodes] needs more of a column; None if more isn't needed or doesn't suffice."""
+    problem = emptied.problem
     added = np.maximum(np.einsum("r,rn->n", problem.demand[:, column], counts) - problem.free[column], 0)
     enough = problem.free.copy()
     enough[column] += added
-    if not added.any() or (enough[column] > np.maximum(around.ceiling[column], 0)).any():
+    if not added.any() or (enough[column] > np.maximum(emptied.ceiling[column], 0)).any():
         return None
     if not satisfies(replace(problem, free=enough), counts):
         return None
     rows = np.flatnonzero(added)
     needing = int(np.argmax((counts[:, rows] * problem.demand[:, column, None]).sum(axis=1)))
     where = tuple((problem.nodes[row], int(added[row])) for row in rows.tolist())
-    return More(problem.columns[column], int(added.sum()), where, problem.roles[needing].pods[0], is_least, around.where)
+    return More(problem.columns[column], int(added.sum()), where, problem.roles[needing].pods[0], is_least, emptied.where)
 
 
-def _more_nodes(around: EmptiedProblem) -> MoreNodes | None:
-    """The fewest nodes of one kind that, added empty, are found to be enough. Kinds that take most pods come first."""
-    problem = around.problem
-    empty = freed(problem, around.empty)
-    kinds = np.unique(np.concatenate([around.empty, problem.admits]), axis=1, return_index=True)[1]
+def _more_nodes(emptied: EmptiedProblem) -> MoreNodes | None:
+    """Return the fewest empty nodes of one kind that are known to suffice. Only the kinds of nodes that take most pods are tried."""
+    problem = emptied.problem
+    empty = with_free(problem, emptied.empty)
+    kinds = np.unique(np.concatenate([emptied.empty, problem.admits]), axis=1, return_index=True)[1]
     taking = np.minimum(empty.slots[:, kinds], problem.count[:, None]).sum(axis=0)
     found = [
-        MoreNodes(number, problem.nodes[row], around.where)
+        MoreNodes(number, problem.nodes[row], emptied.where)
         for row in kinds[np.argsort(-taking, kind="stable")][:_MOST_KINDS].tolist()
-        if (number := _nodes_needed(around, row)) is not None
+        if (number := _nodes_needed(emptied, row)) is not None
     ]
     return min(found, key=lambda one: one.number, default=None)
 
 
-def _nodes_needed(around: EmptiedProblem, row: int) -> int | None:
-    """How many more of the node at ``row``: the fewest that the bounds allow, or not many more."""
-
-    low, high, most = 0, 1, around.problem.total
-    while high < most and not _may_fit(_extended(around, row, high)):
+def _nodes_needed(emptied: EmptiedProblem, row: int) -> int | None:
+    """Return how many nodes like the one at ``row`` suffice: the fewest that the bounds allow, or up to 8 more; None if not found."""
+    low, high, most = 0, 1, emptied.problem.total
+    while high < most and not _may_fit(_extended(emptied, row, high)):
         low, high = high, 2 * high
-    if not _may_fit(_extended(around, row, high := min(high, most))):
+    if not _may_fit(_extended(emptied, row, high := min(high, most))):
         return None
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if _may_fit(_extended(around, row, middle)) else (middle, high)
-    for extra in (0, 1, 2, 4, 8)[: max(1, _questions(around.problem) // _MOST_KINDS)]:
-        if _fits(_extended(around, row, high + extra)):
+        low, high = (low, middle) if _may_fit(_extended(emptied, row, middle)) else (middle, high)
+    for extra in (0, 1, 2, 4, 8)[: max(1, _questions(emptied.problem) // _MOST_KINDS)]:
+        if _fits(_extended(emptied, row, high + extra)):
             return high + extra
     return None
 
 
-def _extended(around: EmptiedProblem, row: int, number: int) -> Problem:
-    """The problem with more nodes like that at ``row``; only what says whether it fits."""
-    problem = around.problem
+def _extended(emptied: EmptiedProblem, row: int, number: int) -> Problem:
+    """Return the problem with ``number`` more nodes like the one at ``row``. Only the fields that decide whether it fits are extended."""
+    problem = emptied.problem
 
     def joined(old: np.ndarray, new: np.ndarray) -> np.ndarray:
         return np.concatenate([old, np.repeat(new[:, None], number, axis=1)], axis=1)
 
-    return freed(
+    return with_free(
         replace(
             problem,
             nodes=problem.nodes + (problem.nodes[row],) * number,
             admits=joined(problem.admits, problem.admits[:, row]),
         ),
-        joined(np.maximum(around.slack, 0), around.empty[:, row]),
+        joined(np.maximum(emptied.slack, 0), emptied.empty[:, row]),
     )

@@ -1,4 +1,4 @@
-"""Gangs that contend for the same seats, placed together."""
+"""Tests that gangs which contend for the same slots are placed together."""
 
 import itertools
 import random
@@ -31,7 +31,7 @@ HOST_PORT = (HostPort("", "TCP", 80),)
 
 
 def waiting(gang: Sequence[Pod], minimum: int | None = None, *, seed: int = 0, is_protected: bool = False, **fields: object) -> Waiting:
-    """A gang of which all must sit unless a minimum is given."""
+    """Return a gang that waits, all of whose members are needed unless ``minimum`` is given."""
     return Waiting(
         gang, len(gang) if minimum is None else minimum, seed, must_not_be_overtaken=is_protected, **{"objective": BINPACK, **fields}
     )  # type: ignore[arg-type]
@@ -53,10 +53,10 @@ def gpus(name: str, number: int, each: int = 1) -> list[Pod]:
     return pods(name, number, {"cpu": 1000, GPU: each})
 
 
-# What is wanted
+# Which gangs are placed
 
 
-def test_a_gang_that_would_keep_out_two_larger_ones_waits() -> None:
+def test_gang_that_would_keep_out_two_larger_gangs_waits() -> None:
     queue = [waiting(gpus("small", 2)), waiting(gpus("a", 1, 8)), waiting(gpus("b", 1, 8))]
 
     joint = together(queue, snapshot(gpu_nodes(2)))
@@ -66,13 +66,13 @@ def test_a_gang_that_would_keep_out_two_larger_ones_waits() -> None:
     assert joint.overtaken == (0,)
 
 
-def test_when_everybody_fits_in_queue_order_no_other_order_is_tried() -> None:
+def test_no_other_order_is_tried_when_all_gangs_fit_in_queue_order() -> None:
     joint = together([waiting(gpus(f"gang-{index}", 4)) for index in range(4)], snapshot(gpu_nodes(2)))
 
     assert (placed(joint), joint.orders, joint.overtaken) == ([0, 1, 2, 3], 1, ())
 
 
-def test_the_generations_of_the_order_are_reported_with_each_plan() -> None:
+def test_each_plan_reports_the_generations_of_the_search_for_the_order() -> None:
     queue = [waiting(gpus("pair", 2, 3)), waiting(gpus("trio", 3, 3)), *(waiting(gpus(f"one-{index}", 1, 4)) for index in range(6))]
 
     joint = place_together(contest_of(queue, snapshot(gpu_nodes(3))), QUICK, use_solver=False)
@@ -86,7 +86,7 @@ def test_the_generations_of_the_order_are_reported_with_each_plan() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_sixteen_of_the_twenty_demo_pods_are_placed_when_they_are_no_gang(seed: int) -> None:
+def test_sixteen_of_the_twenty_demo_pods_are_placed_as_single_pods(seed: int) -> None:
     gang, cluster = demo()
     gang = random.Random(seed).sample(gang, len(gang))
 
@@ -95,19 +95,19 @@ def test_sixteen_of_the_twenty_demo_pods_are_placed_when_they_are_no_gang(seed: 
     assert len(placed(joint)) == 16
 
 
-def test_among_gangs_without_gpus_those_are_placed_that_use_more_of_what_is_free() -> None:
+def test_gang_that_uses_more_free_cpu_is_placed_when_no_gang_requests_gpus() -> None:
     queue = [waiting(pods("small", 1, {"cpu": 2000})), waiting(pods("large", 1, {"cpu": 8000}))]
 
     assert placed(together(queue, snapshot([node("node", {"cpu": 8000, "memory": 8 * GI})]))) == [1]
 
 
-def test_of_two_that_use_the_gpus_alike_the_one_with_more_members_is_placed() -> None:
+def test_gang_with_more_members_is_placed_when_two_gangs_request_the_same_gpus() -> None:
     queue = [waiting(gpus("one", 1, 8)), waiting(gpus("eight", 8, 1))]
 
     assert placed(together(queue, snapshot(gpu_nodes(1)))) == [1]
 
 
-def test_members_beyond_the_minimum_sit_only_on_what_the_minimum_of_all_leaves() -> None:
+def test_members_beyond_the_minimum_get_only_capacity_that_all_minima_leave() -> None:
     queue = [waiting(gpus("first", 8), 2), waiting(gpus("second", 4))]
 
     joint = together(queue, snapshot(gpu_nodes(1)))
@@ -117,7 +117,7 @@ def test_members_beyond_the_minimum_sit_only_on_what_the_minimum_of_all_leaves()
     assert joint.plans[0].unplaced == ("first-4", "first-5", "first-6", "first-7")
 
 
-def test_so_many_of_each_role_are_placed_as_there_must_be() -> None:
+def test_each_role_gets_the_members_that_it_requires() -> None:
     server, workers = pods("ps", 2, {"cpu": 1000}), gpus("worker", 6)
     parts = [({pod.uid for pod in server}, 2), ({pod.uid for pod in workers}, 1)]
     queue = [waiting([*workers, *server], 3, rules=Rules(parts)), waiting(gpus("other", 7))]
@@ -129,10 +129,10 @@ def test_so_many_of_each_role_are_placed_as_there_must_be() -> None:
     assert sorted(uid.split("-")[0] for uid, _ in joint.plans[0].assignments) == ["ps", "ps", "worker"]
 
 
-# Who comes first
+# Gangs that may or must not be overtaken
 
 
-def test_a_gang_that_must_not_be_overtaken_is_placed_before_better_ones() -> None:
+def test_gang_that_must_not_be_overtaken_is_placed_before_gangs_that_use_more_gpus() -> None:
     queue = [waiting(gpus("small", 2), is_protected=True), waiting(gpus("a", 1, 8)), waiting(gpus("b", 1, 8))]
 
     joint = together(queue, snapshot(gpu_nodes(2)))
@@ -141,7 +141,7 @@ def test_a_gang_that_must_not_be_overtaken_is_placed_before_better_ones() -> Non
     assert joint.overtaken == ()
 
 
-def test_a_gang_that_fits_nowhere_keeps_nobody_out_though_it_must_not_be_overtaken() -> None:
+def test_gang_that_must_not_be_overtaken_but_fits_nowhere_keeps_no_gang_out() -> None:
     queue = [waiting(gpus("huge", 3, 8), is_protected=True), waiting(gpus("a", 1, 8)), waiting(gpus("b", 1, 8))]
 
     joint = together(queue, snapshot(gpu_nodes(2)))
@@ -149,7 +149,7 @@ def test_a_gang_that_fits_nowhere_keeps_nobody_out_though_it_must_not_be_overtak
     assert (placed(joint), joint.overtaken) == ([1, 2], ())
 
 
-def test_seats_that_no_rule_finds_are_searched_for_where_a_gang_must_not_be_overtaken() -> None:
+def test_gang_that_must_not_be_overtaken_is_searched_for_when_no_rule_places_it() -> None:
     cluster, gang = tight_cluster(), tight_gang()
     queue = [waiting(pods("young", 1, {"cpu": 1000})), waiting(gang, seed=1, is_protected=True)]
 
@@ -158,7 +158,7 @@ def test_seats_that_no_rule_finds_are_searched_for_where_a_gang_must_not_be_over
     assert 1 in placed(joint)
 
 
-def test_a_gang_is_overtaken_only_by_a_younger_one() -> None:
+def test_gang_left_out_in_favor_of_older_gangs_is_not_overtaken() -> None:
     queue = [waiting(gpus("a", 1, 8)), waiting(gpus("b", 1, 8)), waiting(gpus("small", 2))]
 
     joint = together(queue, snapshot(gpu_nodes(2)))
@@ -166,7 +166,7 @@ def test_a_gang_is_overtaken_only_by_a_younger_one() -> None:
     assert (placed(joint), joint.overtaken) == ([0, 1], ())
 
 
-def test_whoever_would_sit_in_queue_order_and_is_left_out_counts_as_overtaken_whoever_takes_the_seats() -> None:
+def test_gangs_left_out_that_fit_in_queue_order_count_as_overtaken() -> None:
     queue = [waiting(gpus("small", 2)), waiting(gpus("large", 16)), waiting(gpus("young", 8))]
 
     joint = together(queue, snapshot(gpu_nodes(2)))
@@ -175,7 +175,7 @@ def test_whoever_would_sit_in_queue_order_and_is_left_out_counts_as_overtaken_wh
     assert (placed(joint), joint.overtaken) == ([1], (0, 2))
 
 
-def test_among_equal_gpus_more_gangs_are_placed() -> None:
+def test_more_gangs_are_placed_among_orders_that_use_equally_many_gpus() -> None:
     queue = [waiting(gpus("large", 8)), waiting(gpus("a", 4)), waiting(gpus("b", 4))]
 
     joint = together(queue, snapshot(gpu_nodes(1)))
@@ -184,14 +184,14 @@ def test_among_equal_gpus_more_gangs_are_placed() -> None:
     assert (placed(joint), joint.overtaken) == ([1, 2], (0,))
 
 
-def test_when_all_gpus_are_at_work_gangs_without_any_are_still_chosen_by_what_they_use() -> None:
+def test_gangs_without_gpus_are_selected_by_their_cpu_when_all_gpus_are_in_use() -> None:
     queue = [waiting(gpus("gpu", 1)), waiting(pods("small", 1, {"cpu": 2000})), waiting(pods("large", 1, {"cpu": 7000}))]
 
     assert placed(together(queue, snapshot([node("n", {"cpu": 8000, "memory": 8 * GI, GPU: 1})]))) == [0, 2]
 
 
 @pytest.mark.parametrize("objective", list(Objective))
-def test_the_members_who_put_gpus_to_work_are_not_exchanged_for_as_many_who_do_not(objective: Objective) -> None:
+def test_member_that_uses_a_gpu_is_not_replaced_by_a_member_that_uses_none(objective: Objective) -> None:
     gang = [*pods("gpu", 1, {"cpu": 2000, GPU: 1}), *pods("cpu", 2, {"cpu": 1000})]
     queue = [waiting(gang, 1, objective=objective), waiting(pods("other", 1, {"cpu": 2000}), objective=objective)]
 
@@ -203,20 +203,20 @@ def test_the_members_who_put_gpus_to_work_are_not_exchanged_for_as_many_who_do_n
 
 @given(st.lists(st.integers(1, 8), min_size=2, max_size=9), st.integers(4, 20))
 @settings(max_examples=60, deadline=None)
-def test_no_choice_puts_more_gpus_to_work_nor_as_many_for_more_gangs(sizes: list[int], room: int) -> None:
-    """Of gangs on one node every choice can be tried."""
+def test_no_selection_of_gangs_uses_more_gpus_or_as_many_for_more_gangs(sizes: list[int], free: int) -> None:
+    """On one node, all selections of the gangs can be tried."""
     queue = [waiting(gpus(f"g{number}", 1, each=size), seed=number) for number, size in enumerate(sizes)]
     every = itertools.chain.from_iterable(itertools.combinations(sizes, number) for number in range(len(sizes) + 1))
-    best = max((sum(chosen), len(chosen)) for chosen in every if sum(chosen) <= room)
+    best = max((sum(chosen), len(chosen)) for chosen in every if sum(chosen) <= free)
     for single in (True, False):
         if not single:
             queue = [waiting(gpus(f"g{number}", size), seed=number) for number, size in enumerate(sizes)]
-        joint = together(queue, snapshot(gpu_nodes(1, room)))
+        joint = together(queue, snapshot(gpu_nodes(1, free)))
         assert (joint.gpus[1] // WHOLE, len(joint.taken)) == best
 
 
-def test_of_nodes_that_cost_the_same_single_pods_take_the_fuller() -> None:
-    """How full a node is makes no difference to what it costs where the shape of the packing is flat."""
+def test_single_pods_take_the_fuller_of_two_nodes_that_cost_the_same() -> None:
+    """With a flat packing shape, the cost of a node doesn't depend on how full the node is."""
     cluster = snapshot([node(name, {"cpu": 8000}) for name in "ab"], {"b": {"cpu": 4000}})
     queue = [waiting(pods(f"g{number}", 1, {"cpu": 1000})) for number in range(2)]
     flat = replace(PACKING, shape=((0, 5), (100, 5)))
@@ -224,11 +224,11 @@ def test_of_nodes_that_cost_the_same_single_pods_take_the_fuller() -> None:
     assert [plan.assignments[0][1] for plan in joint.plans if plan] == ["b", "b"]
 
 
-# Nothing that one after another finds is lost
+# Placements that gangs would get one after another
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_a_tight_gang_that_only_a_search_can_seat_is_not_lost_in_a_queue(first: bool) -> None:
+def test_tight_gang_that_only_a_search_places_is_placed_beside_another_gang(first: bool) -> None:
     cluster, gang = tight_cluster(), list(tight_gang())
     hopeless = waiting(pods("hopeless", 1, {"cpu": 10**9}), seed=1)
     queue = [waiting(gang), hopeless] if first else [hopeless, waiting(gang)]
@@ -236,7 +236,7 @@ def test_a_tight_gang_that_only_a_search_can_seat_is_not_lost_in_a_queue(first: 
     assert placed(together(queue, cluster, SearchSettings())) == [0 if first else 1]
 
 
-def test_one_gang_alone_is_searched_for_as_ever() -> None:
+def test_contest_of_one_gang_gives_the_plan_of_a_plain_search() -> None:
     gang = [*pods("ps", 1, {"cpu": 1000}), *gpus("worker", 4)]
     cluster = snapshot(gpu_nodes(2))
 
@@ -245,7 +245,7 @@ def test_one_gang_alone_is_searched_for_as_ever() -> None:
     assert joint.plans == (search(build_problem(gang, 5, cluster, objective=BINPACK), QUICK, 7),)
 
 
-def test_host_ports_are_given_once() -> None:
+def test_host_port_of_a_node_is_given_to_one_gang_only() -> None:
     queue = [waiting(pods(f"web-{index}", 1, {"cpu": 1000}, host_ports=HOST_PORT)) for index in range(3)]
 
     joint = together(queue, snapshot(gpu_nodes(2)))
@@ -253,7 +253,7 @@ def test_host_ports_are_given_once() -> None:
     assert len({plan.assignments[0][1] for plan in joint.plans if plan}) == 2
 
 
-def test_a_gang_with_a_topology_sits_in_one_domain_where_it_can() -> None:
+def test_gang_with_a_topology_is_placed_in_one_domain_if_possible() -> None:
     nodes = [replace(one, labels={"rack": "ab"[index % 2]}) for index, one in enumerate(gpu_nodes(4, gpus=4))]
     queue = [waiting(gpus("gang", 8), topology="rack", objective=Objective.FRAGMENTATION), waiting(gpus("x", 9)), waiting(gpus("y", 8))]
 
@@ -275,17 +275,17 @@ def with_devices(devices: Sequence[Sequence[int]]) -> Snapshot:
     return replace(cluster, devices=np.array(devices, dtype=np.int64), mix=())
 
 
-def test_parts_of_gpus_are_counted_device_by_device() -> None:
+def test_parts_of_gpus_are_counted_on_each_device() -> None:
     queue = [waiting(shared("a", 600)), waiting(shared("b", 600)), waiting(shared("c", 400)), waiting(gpus("whole", 1))]
 
     joint = together(queue, with_devices([[1000, 1000]]))
 
-    # 600 + 400 on one, a whole one on the other; the second 600 would keep the whole one out.
+    # 600 and 400 thousandths share one GPU, the whole GPU is the other. The second 600 would keep the whole GPU out.
     assert joint.gpus[1] == 2000
     assert len(placed(joint)) == 3
 
 
-# For any queue
+# Properties of any queue
 
 
 @st.composite
@@ -306,29 +306,29 @@ def queues(draw: st.DrawFn) -> tuple[list[Waiting], Snapshot]:
 
 @given(queues())
 @settings(max_examples=60, deadline=None)
-def test_all_plans_hold_together(drawn: tuple[list[Waiting], Snapshot]) -> None:
+def test_all_plans_of_a_queue_fit_on_the_cluster_together(drawn: tuple[list[Waiting], Snapshot]) -> None:
     queue, cluster = drawn
 
     joint = together(queue, cluster)
 
-    everybody = [pod for gang in queue for pod in gang.pods]
+    all_pods = [pod for gang in queue for pod in gang.pods]
     assignments = dict(pair for plan in joint.plans if plan for pair in plan.assignments)
-    assert verify(assignments, everybody, cluster) == ()
+    assert verify(assignments, all_pods, cluster) == ()
     assert sorted(joint.taken) == placed(joint)
     for gang, plan in zip(queue, joint.plans, strict=True):
         if plan:
-            seated = [pod for pod in gang.pods if pod.uid in dict(plan.assignments)]
-            assert len(seated) >= gang.minimum
+            placed_pods = [pod for pod in gang.pods if pod.uid in dict(plan.assignments)]
+            assert len(placed_pods) >= gang.minimum
             assert sorted([*dict(plan.assignments), *plan.unplaced]) == sorted(pod.uid for pod in gang.pods)
-            assert all(sum(pod.uid in part for pod in seated) >= least for part, least in gang.rules.parts)
+            assert all(sum(pod.uid in part for pod in placed_pods) >= least for part, least in gang.rules.parts)
             zones = {one.name: one.labels["zone"] for one in cluster.nodes}
-            slots = dict(plan.assignments)
-            assert all(len({zones[slots[uid]] for uid in group if uid in slots}) <= 1 for _, group in gang.rules.together)
+            node_of = dict(plan.assignments)
+            assert all(len({zones[node_of[uid]] for uid in group if uid in node_of}) <= 1 for _, group in gang.rules.together)
 
 
 @given(queues())
 @settings(max_examples=40, deadline=None)
-def test_the_same_queue_has_the_same_plans(drawn: tuple[list[Waiting], Snapshot]) -> None:
+def test_same_queue_always_gets_the_same_plans(drawn: tuple[list[Waiting], Snapshot]) -> None:
     queue, cluster = drawn
     before = random.getstate()
 
@@ -338,7 +338,7 @@ def test_the_same_queue_has_the_same_plans(drawn: tuple[list[Waiting], Snapshot]
 
 @given(queues())
 @settings(max_examples=60, deadline=None)
-def test_no_fewer_gpus_are_at_work_than_in_queue_order_and_none_is_overtaken_who_must_not_be(
+def test_plans_use_no_fewer_gpus_than_queue_order_and_never_overtake_protected_gangs(
     drawn: tuple[list[Waiting], Snapshot],
 ) -> None:
     queue, cluster = drawn
@@ -348,7 +348,7 @@ def test_no_fewer_gpus_are_at_work_than_in_queue_order_and_none_is_overtaken_who
     assert joint.gpus[1] >= joint.gpus[0]
     asked = {pod.uid: pod.spec.amount(GPU) * WHOLE + pod.spec.gpu_share for gang in queue for pod in gang.pods}
     assert sum(asked[uid] for plan in joint.plans if plan for uid, _ in plan.assignments) >= joint.gpus[1]
-    # Protected gangs sit exactly when they do without all the others.
+    # Protected gangs are placed exactly when they are without all other gangs.
     protected = [position for position, gang in enumerate(queue) if gang.must_not_be_overtaken]
     if protected:
         alone = together([queue[position] for position in protected], cluster)
@@ -366,20 +366,20 @@ def test_gangs_that_cannot_contend_are_all_placed(drawn: tuple[list[Waiting], Sn
         assert all(place_together(contest, QUICK).plans)
 
 
-def test_a_cluster_with_plenty_of_room_shows_no_contention() -> None:
+def test_gangs_cannot_contend_on_a_cluster_with_plenty_of_capacity() -> None:
     contest = contest_of([waiting(gpus(f"pod-{index}", 1)) for index in range(64)], snapshot(gpu_nodes(20)), NodeFilters())
 
     assert not may_contend(contest)
     assert may_contend(contest_of([waiting(gpus("a", 8)), waiting(gpus("b", 9))], snapshot(gpu_nodes(2))))
 
 
-def test_a_gang_that_would_not_sit_without_the_younger_ones_is_not_overtaken() -> None:
+def test_gang_that_would_not_fit_without_the_younger_gang_is_not_overtaken() -> None:
     gangs = [waiting(gpus("old", 1, 3)), waiting(gpus("next", 1, 3)), waiting(pods("young", 1, {"cpu": 1}))]
     joint = together(gangs, snapshot([node("node", {"cpu": 64_000, GPU: 3})]))
     assert (placed(joint), joint.overtaken) == ([0, 2], ())
 
 
-def test_a_gang_that_must_share_a_rack_contends_for_it() -> None:
+def test_gang_whose_members_must_share_a_rack_may_contend() -> None:
     racks = [node(f"n{row}", {"cpu": 8000, GPU: 1}, labels={"rack": rack}) for row, rack in enumerate("aabc")]
     pair = gpus("pair", 2)
     gangs = [waiting(gpus("one", 1)), waiting(pair, rules=Rules(together=[("rack", {pod.uid for pod in pair})]))]
@@ -387,7 +387,7 @@ def test_a_gang_that_must_share_a_rack_contends_for_it() -> None:
     assert placed(together(gangs, snapshot(racks))) == [0, 1]
 
 
-def test_a_pod_that_asks_for_more_than_can_be_counted_keeps_nobody_from_being_placed() -> None:
+def test_pod_that_requests_more_than_can_be_counted_keeps_no_gang_out() -> None:
     greedy = pods("greedy", 1, {f"nvidia.com/mig-{part}g": 2**50 for part in range(9)})
     joint = together([waiting(greedy), waiting(gpus("one", 1))], snapshot(gpu_nodes(1)))
     assert placed(joint) == [1]

@@ -1,4 +1,4 @@
-"""What is said to make room does, and less of it doesn't."""
+"""Tests that a remedy lets the refused gang fit, and that a smaller remedy doesn't."""
 
 import itertools
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ from tests.unit.placement.clusters import GI, GPU, node, pods, snapshot
 TRAIN = {"labels": {"pool": "train"}}
 
 
-def around(
+def emptied_for(
     gang: Sequence[Pod],
     cluster: Snapshot,
     minimum: int | None = None,
@@ -42,20 +42,20 @@ def bound(name: str, node_name: str, number: int, amounts: dict[str, int]) -> li
     return [replace(pod, node_name=node_name) for pod in pods(name, number, amounts)]
 
 
-def least_added(reach: EmptiedProblem, column: int) -> int | None:
-    """The least of one column that must be added over all nodes, by trying every way to seat the gang in every choice of domains."""
-    problem = reach.problem
+def least_added(emptied: EmptiedProblem, column: int) -> int | None:
+    """Return the least total amount of one column that must be added, by trying all placements in all choices of domains."""
+    problem = emptied.problem
     choices = itertools.product(*({*group.domains.tolist(), NOWHERE} - {-1} for group in problem.together))
-    found = [least_added_within(reach, problem.confined(domains), column) for domains in choices]
+    found = [least_added_within(emptied, problem.confined(domains), column) for domains in choices]
     return min((amount for amount in found if amount is not None), default=None)
 
 
-def least_added_within(reach: EmptiedProblem, problem: Problem, column: int) -> int | None:
+def least_added_within(emptied: EmptiedProblem, problem: Problem, column: int) -> int | None:
     demand, count = problem.demand.tolist(), problem.count.tolist()
     roles = range(len(count))
     costs = {(0,) * len(count): 0}
     for row in range(len(problem.nodes)):
-        free, ceiling = problem.free[:, row].tolist(), reach.ceiling[column, row]
+        free, ceiling = problem.free[:, row].tolist(), emptied.ceiling[column, row]
         ways = []
         for taken in itertools.product(*(range((count[role] if problem.admits[role, row] else 0) + 1) for role in roles)):
             load = [sum(taken[role] * demand[role][each] for role in roles) for each in range(len(free))]
@@ -70,10 +70,10 @@ def least_added_within(reach: EmptiedProblem, problem: Problem, column: int) -> 
     return min((cost for placed, cost in costs.items() if problem.lacking(np.array(placed)) <= 0), default=None)
 
 
-def fits_with(reach: EmptiedProblem, more: More) -> bool:
-    """Whether the gang fits on a cluster that has what is named."""
-    problem = reach.problem
-    used = reach.slack.copy()
+def fits_with(emptied: EmptiedProblem, more: More) -> bool:
+    """Return whether the gang fits once the amounts that ``more`` names are free."""
+    problem = emptied.problem
+    used = emptied.slack.copy()
     for name, amount in more.where:
         used[problem.columns.index(more.resource), problem.nodes.index(name)] += amount
     free = np.maximum(used, 0)
@@ -95,7 +95,7 @@ _ASKED = st.tuples(st.integers(1, 4), st.integers(1, 3), st.integers(0, 2))
 
 @st.composite
 def crowded(draw: st.DrawFn, most_roles: int = 3) -> EmptiedProblem:
-    """A few nodes that are partly or wholly taken, some of them over-committed, and a gang that wants in."""
+    """A few nodes that are partly or fully in use, some of them over-committed, and a gang to be placed on them."""
     nodes, used = [], {}
     for number in range(draw(st.integers(1, 4))):
         zone = draw(st.sampled_from(({"zone": "a"}, {"zone": "b"}, {"zone": "a"}, {"zone": "b"}, {})))
@@ -106,12 +106,12 @@ def crowded(draw: st.DrawFn, most_roles: int = 3) -> EmptiedProblem:
         selector = draw(st.sampled_from(((), (), (("zone", "a"),))))
         gang += pods(f"r{number}", draw(st.integers(1, 3)), amounts(draw(_ASKED)), node_selector=selector)
     minimum = max(1, len(gang) - draw(st.integers(0, 1)))
-    # Of some of the pods, of one spec or of several, so many must sit, whatever the minimum of all is.
+    # A number of some pods, of one spec or of several, is needed besides the minimum of all pods.
     some = {pod.uid for pod in gang[: draw(st.integers(0, len(gang)))]}
     parts = [(some, draw(st.integers(1, len(some))))] if some else []
     groups = [{pod.uid for pod in gang[share - 1 :: share]} for share in draw(st.sampled_from(((), (), (1,), (2,), (1, 2))))]
     together = [("zone", members) for members in groups if members]
-    return around(gang, snapshot(nodes, used), draw(st.sampled_from((minimum, 1))) if parts else minimum, rules=Rules(parts, together))
+    return emptied_for(gang, snapshot(nodes, used), draw(st.sampled_from((minimum, 1))) if parts else minimum, rules=Rules(parts, together))
 
 
 def amounts(of: tuple[int, int, int]) -> dict[str, int]:
@@ -120,13 +120,13 @@ def amounts(of: tuple[int, int, int]) -> dict[str, int]:
 
 
 @settings(max_examples=400, deadline=None)
-@given(reach=st.one_of(crowded(most_roles=2), crowded(most_roles=1), crowded()))
-def test_what_is_named_is_enough_and_one_less_is_not(reach) -> None:
-    if not reach.problem.nodes or solve(reach.problem).finding is not Finding.CANNOT_FIT:
+@given(emptied=st.one_of(crowded(most_roles=2), crowded(most_roles=1), crowded()))
+def test_named_amount_suffices_and_no_smaller_amount_does(emptied) -> None:
+    if not emptied.problem.nodes or solve(emptied.problem).finding is not Finding.CANNOT_FIT:
         return
-    remedies = find_remedies(reach)
-    problem = reach.problem
-    least = {column: least_added(reach, column) for column in range(problem.resources)}
+    remedies = find_remedies(emptied)
+    problem = emptied.problem
+    least = {column: least_added(emptied, column) for column in range(problem.resources)}
     event(("more" if remedies.more else "nodes" if remedies.nodes else "nothing") + f", {len(problem.together)} domains")
     if remedies.more is None:
         assert all(amount is None for amount in least.values())
@@ -134,60 +134,60 @@ def test_what_is_named_is_enough_and_one_less_is_not(reach) -> None:
     more = remedies.more
     assert more.is_least
     assert more.amount == sum(amount for _, amount in more.where) == least[problem.columns.index(more.resource)]
-    assert fits_with(reach, more)
+    assert fits_with(emptied, more)
 
 
-def test_full_nodes_are_where_the_lack_is() -> None:
+def test_missing_amounts_are_named_on_full_nodes() -> None:
     cluster = snapshot(
         [node("a", {GPU: 8, "cpu": 9000}, **TRAIN), node("b", {GPU: 8, "cpu": 9000}, **TRAIN), node("c", {GPU: 8, "cpu": 9000})],
         {"a": {GPU: 8}, "b": {GPU: 7}},
     )
     gang = pods("worker", 3, {GPU: 1}, node_selector=(("pool", "train"),))
-    assert find_remedies(around(gang, cluster)) == Remedies(More(GPU, 2, (("a", 1), ("b", 1)), "worker-0", is_least=True))
+    assert find_remedies(emptied_for(gang, cluster)) == Remedies(More(GPU, 2, (("a", 1), ("b", 1)), "worker-0", is_least=True))
 
 
-def test_a_seat_that_is_nearly_there_is_asked_for_before_a_whole_one() -> None:
+def test_node_that_lacks_least_for_one_more_pod_is_named() -> None:
     cluster = snapshot([node("a", {"cpu": 4000}), node("b", {"cpu": 4000})], {"a": {"cpu": 3000}, "b": {"cpu": 2500}})
-    remedies = find_remedies(around(pods("worker", 1, {"cpu": 2000}), cluster))
+    remedies = find_remedies(emptied_for(pods("worker", 1, {"cpu": 2000}), cluster))
     assert remedies == Remedies(More("cpu", 500, (("b", 500),), "worker-0", is_least=True))
 
 
-def test_the_resource_that_lacks_least_is_named() -> None:
+def test_resource_with_the_smallest_shortage_is_named() -> None:
     cluster = snapshot([node("a", {"cpu": 16_000, "memory": 16 * GI})], {"a": {"cpu": 8000, "memory": 2 * GI}})
     gang = pods("worker", 1, {"cpu": 4000, "memory": 15 * GI})
-    assert find_remedies(around(gang, cluster)) == Remedies(More("memory", GI, (("a", GI),), "worker-0", is_least=True))
+    assert find_remedies(emptied_for(gang, cluster)) == Remedies(More("memory", GI, (("a", GI),), "worker-0", is_least=True))
 
 
-def test_when_even_the_empty_cluster_is_too_small_nodes_are_counted() -> None:
+def test_number_of_new_nodes_is_named_when_the_empty_cluster_is_too_small() -> None:
     cluster = snapshot([node("a", {"cpu": 4000}), node("b", {"cpu": 8000})])
-    assert find_remedies(around(pods("worker", 10, {"cpu": 2000}), cluster)).nodes == MoreNodes(1, "b")
+    assert find_remedies(emptied_for(pods("worker", 10, {"cpu": 2000}), cluster)).nodes == MoreNodes(1, "b")
     two_roles = [*pods("worker", 9, {"cpu": 2000}), *pods("server", 3, {"cpu": 3000})]
-    assert find_remedies(around(two_roles, cluster)).nodes == MoreNodes(2, "b")
+    assert find_remedies(emptied_for(two_roles, cluster)).nodes == MoreNodes(2, "b")
 
 
-def test_nothing_is_named_when_no_node_would_do() -> None:
-    assert find_remedies(around(pods("worker", 1, {"cpu": 9000}), snapshot([node("a", {"cpu": 4000})]))) == Remedies()
-    assert find_remedies(around(pods("worker", 1, {"cpu": 1000}), snapshot([]))) == Remedies()
+def test_no_remedy_is_named_when_no_node_is_large_enough() -> None:
+    assert find_remedies(emptied_for(pods("worker", 1, {"cpu": 9000}), snapshot([node("a", {"cpu": 4000})]))) == Remedies()
+    assert find_remedies(emptied_for(pods("worker", 1, {"cpu": 1000}), snapshot([]))) == Remedies()
 
 
-def test_the_first_gang_whose_leaving_is_enough_is_named() -> None:
+def test_first_gang_whose_release_suffices_is_named() -> None:
     cluster = snapshot([node("a", {GPU: 8}), node("b", {GPU: 4})], {"a": {GPU: 8}, "b": {GPU: 2}})
     others = [("small", bound("small", "b", 2, {GPU: 1})), ("large", bound("large", "a", 2, {GPU: 4}))]
     gang = pods("worker", 2, {GPU: 4})
-    assert find_remedies(around(gang, cluster, others=others)).blocker == "large"
-    assert find_remedies(around(gang, cluster, others=others[:1])).blocker is None
+    assert find_remedies(emptied_for(gang, cluster, others=others)).blocker == "large"
+    assert find_remedies(emptied_for(gang, cluster, others=others[:1])).blocker is None
 
 
-def test_a_gang_on_an_over_committed_node_frees_what_is_above_its_ceiling_only() -> None:
+def test_release_on_an_over_committed_node_must_first_make_up_for_the_excess() -> None:
     cluster = snapshot([node("a", {GPU: 4})], {"a": {GPU: 6}})
     others = [("b", bound("b", "a", 2, {GPU: 1})), ("c", bound("c", "a", 4, {GPU: 1}))]
-    assert find_remedies(around(pods("worker", 1, {GPU: 2}), cluster, others=others)).blocker == "c"
+    assert find_remedies(emptied_for(pods("worker", 1, {GPU: 2}), cluster, others=others)).blocker == "c"
 
 
 RACKS = {GPU: 8}
 
 
-def test_of_several_racks_the_one_is_named_that_needs_least() -> None:
+def test_rack_that_needs_least_is_named() -> None:
     cluster = snapshot(
         [node(f"{rack}{number}", RACKS, labels={"rack": rack}) for rack in "abc" for number in range(2)],
         {"a0": {GPU: 8}, "a1": {GPU: 8}, "b0": {GPU: 8}, "b1": {GPU: 2}, "c0": {GPU: 7}, "c1": {GPU: 7}},
@@ -195,40 +195,40 @@ def test_of_several_racks_the_one_is_named_that_needs_least() -> None:
     gang = pods("worker", 2, {GPU: 4})
     shared = [("rack", {pod.uid for pod in gang})]
     others = [("first", bound("first", "a0", 1, {GPU: 4})), ("second", bound("second", "b1", 2, {GPU: 1}))]
-    remedies = find_remedies(around(gang, cluster, others=others, rules=Rules(together=shared)))
+    remedies = find_remedies(emptied_for(gang, cluster, others=others, rules=Rules(together=shared)))
     assert remedies == Remedies(More(GPU, 2, (("b1", 2),), "worker-0", is_least=True, domain="rack=b"), blocker="second")
-    assert find_remedies(around(gang, cluster, others=others[:1], rules=Rules(together=shared))).blocker is None
+    assert find_remedies(emptied_for(gang, cluster, others=others[:1], rules=Rules(together=shared))).blocker is None
 
 
-def test_racks_that_are_too_small_when_empty_are_asked_to_grow() -> None:
+def test_new_nodes_are_named_when_all_racks_are_too_small_even_when_empty() -> None:
     cluster = snapshot([node(f"{rack}0", RACKS, labels={"rack": rack}) for rack in "ab"], {"a0": {GPU: 3}})
     gang = pods("worker", 4, {GPU: 4})
-    remedies = find_remedies(around(gang, cluster, rules=Rules(together=[("rack", {pod.uid for pod in gang})])))
+    remedies = find_remedies(emptied_for(gang, cluster, rules=Rules(together=[("rack", {pod.uid for pod in gang})])))
     assert remedies == Remedies(nodes=MoreNodes(1, "b0", "rack=b"))
 
 
-def test_what_was_not_asked_of_every_rack_is_not_said_to_be_the_least() -> None:
+def test_amount_is_not_called_the_least_when_some_racks_were_not_tried() -> None:
     cluster = snapshot(
         [node(f"n{number}", RACKS, labels={"rack": str(number)}) for number in range(9)], {f"n{n}": {GPU: 8} for n in range(9)}
     )
     gang = pods("worker", 1, {GPU: 1})
-    more = find_remedies(around(gang, cluster, rules=Rules(together=[("rack", {pod.uid for pod in gang})]))).more
+    more = find_remedies(emptied_for(gang, cluster, rules=Rules(together=[("rack", {pod.uid for pod in gang})]))).more
     assert more is not None
     assert (more.amount, more.is_least) == (1, False)
 
 
-def test_where_no_node_is_in_a_rack_nothing_helps() -> None:
+def test_no_remedy_is_named_when_no_node_is_in_a_rack() -> None:
     cluster = snapshot([node("a", RACKS)], {"a": RACKS})
     gang = pods("worker", 1, {GPU: 1})
-    assert find_remedies(around(gang, cluster, rules=Rules(together=[("rack", {pod.uid for pod in gang})]))) == Remedies()
+    assert find_remedies(emptied_for(gang, cluster, rules=Rules(together=[("rack", {pod.uid for pod in gang})]))) == Remedies()
 
 
-def test_a_new_node_like_one_that_is_over_committed_would_be_empty() -> None:
+def test_new_node_like_an_over_committed_node_counts_as_empty() -> None:
     cluster = snapshot([node("a", {GPU: 8, "pods": 9}), node("b", {GPU: 1, "pods": 9})], {"a": {GPU: 8, "pods": 10}, "b": {GPU: 1}})
-    assert find_remedies(around(pods("worker", 4, {GPU: 1, "pods": 1}), cluster)) == Remedies(nodes=MoreNodes(1, "a"))
+    assert find_remedies(emptied_for(pods("worker", 4, {GPU: 1, "pods": 1}), cluster)) == Remedies(nodes=MoreNodes(1, "a"))
 
 
-def test_what_the_solver_hasnt_finished_looking_at_is_not_said_to_be_the_least(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_amount_is_not_called_the_least_when_the_solver_stops_early(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = snapshot([node("a", {GPU: 8})], {"a": {GPU: 8}})
     gang = [*pods("worker", 1, {GPU: 1}), *pods("other", 1, {GPU: 2})]
     found = []
@@ -236,7 +236,7 @@ def test_what_the_solver_hasnt_finished_looking_at_is_not_said_to_be_the_least(m
         monkeypatch.setattr(
             remedies_module, "optimize", lambda *args, given=status, **options: (given, milp_model.optimize(*args, **options)[1])
         )
-        more = find_remedies(around(gang, cluster)).more
+        more = find_remedies(emptied_for(gang, cluster)).more
         assert more is not None
         found.append((more.amount, more.is_least))
     assert found == [(3, True), (3, False)]
