@@ -11,7 +11,15 @@ import numpy as np
 
 from allaboard.model.arrays import Floats, Integers
 from allaboard.placement.contest.contest import Contest, ContestState, as_it_stands
-from allaboard.placement.solvers.milp_model import OPTIMAL, Rows, Seating, add_capacity, contended, optimize, seating
+from allaboard.placement.solvers.milp_model import (
+    OPTIMAL,
+    AssignmentVariables,
+    Rows,
+    add_capacity,
+    assignment_variables,
+    contended,
+    optimize,
+)
 
 _MOST_VARIABLES = 8000  # the relaxation of more would take longer than the search
 _BOUND = 100  # microseconds of one variable, about
@@ -46,7 +54,7 @@ class Selection:
             np.add.at(self._count, contest.gangs[position].roles, contest.gangs[position].count)
         self._slots = np.minimum(standing.slots, self._count[:, None])
         where = contended(problem.demand, self._slots, now.free)
-        self._variables = seating(now, self._slots, np.asarray(where.any(axis=0)))
+        self._variables = assignment_variables(now, self._slots, np.asarray(where.any(axis=0)))
         self._rows = Rows()
         self._upper = np.zeros(0)
         self._members: list[slice] = []
@@ -58,7 +66,7 @@ class Selection:
             add_capacity(self._rows, now, where, self._variables)
             self._add_gangs(self._variables)
 
-    def _add_gangs(self, variables: Seating) -> None:
+    def _add_gangs(self, variables: AssignmentVariables) -> None:
         """Variables for whether gangs are placed, then for how many of each of their roles are; their pods are those that sit."""
         gangs = [self._contest.gangs[position] for position in self._gangs]
         first = len(variables.role)

@@ -19,7 +19,16 @@ from allaboard.model.arrays import Floats, Integers, Mask
 from allaboard.placement.problem.problem import Problem, Together
 from allaboard.placement.rules.capacity import first_slots, slots_for
 from allaboard.placement.solvers.budget import Budget
-from allaboard.placement.solvers.milp_model import INFEASIBLE, Rows, Seating, add_capacity, add_members, contended, optimize, seating
+from allaboard.placement.solvers.milp_model import (
+    INFEASIBLE,
+    AssignmentVariables,
+    Rows,
+    add_capacity,
+    add_members,
+    assignment_variables,
+    contended,
+    optimize,
+)
 
 NODE_LIMIT = 200
 """Branches after which a question is given up: enough for gangs as they are, and seldom a second."""
@@ -75,7 +84,7 @@ def solve(
     if (alone < _needed(problem)).any() or problem.lacking(alone) > 0:
         return Answer(Finding.CANNOT_FIT)
     where = contended(problem.demand, slots, problem.free)
-    variables = seating(problem, slots, np.asarray(where.any(axis=0)), domains)
+    variables = assignment_variables(problem, slots, np.asarray(where.any(axis=0)), domains)
     if len(variables.role) > _MOST_VARIABLES or is_long(len(slots), len(variables.role), budget.left):
         return Answer(Finding.NOT_FOUND)
     if not len(variables.role):
@@ -158,7 +167,7 @@ def _needed(problem: Problem) -> Integers:
     return needed
 
 
-def _add_domains(rows: Rows, problem: Problem, group: Together, variables: Seating, first: int) -> int | None:
+def _add_domains(rows: Rows, problem: Problem, group: Together, variables: AssignmentVariables, first: int) -> int | None:
     """One variable from ``first`` on for each domain that could take the group; how many, ``None`` when none could but one must.
 
     Only in the domain chosen may its roles sit, and what must be placed of each is placed there; the second follows from the first,

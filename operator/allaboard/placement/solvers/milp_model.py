@@ -54,7 +54,7 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Seating:
+class AssignmentVariables:
     """The first variables of a program: pods of a ``role`` on a ``node``, at most ``most``; all int64[variables].
 
     From ``single`` on, a variable stands for all nodes of a role (and domain) that nobody contends for: ``node`` is -1, and ``pools``
@@ -88,7 +88,7 @@ def contended(demand: Integers, slots: Integers, free: Integers) -> Mask:
     return wanted > free
 
 
-def seating(problem: Problem, slots: Integers, where: Mask, domains: Integers | None = None) -> Seating:
+def assignment_variables(problem: Problem, slots: Integers, where: Mask, domains: Integers | None = None) -> AssignmentVariables:
     """The variables for ``slots``: int64[roles, nodes], single ones ``where``: bool[nodes]; ``domains``: int64[roles, nodes]."""
     domains = np.zeros_like(slots) if domains is None else domains
     role, node = np.nonzero((slots > 0) & where)
@@ -102,7 +102,7 @@ def seating(problem: Problem, slots: Integers, where: Mask, domains: Integers | 
     def joined(single: Integers, pooled: list[int]) -> Integers:
         return np.concatenate([single, np.array(pooled, dtype=np.int64)])
 
-    return Seating(
+    return AssignmentVariables(
         role=joined(role, [other for other, _ in pools]),
         node=joined(node, [-1] * len(pools)),
         domain=joined(domains[role, node], [int(domains[other, rows[0]]) for other, rows in pools]),
@@ -111,7 +111,7 @@ def seating(problem: Problem, slots: Integers, where: Mask, domains: Integers | 
     )
 
 
-def add_capacity(rows: Rows, problem: Problem, where: Mask, variables: Seating) -> None:
+def add_capacity(rows: Rows, problem: Problem, where: Mask, variables: AssignmentVariables) -> None:
     """What sits on a node takes no more of it than is free, ``where``: bool[columns, nodes] that isn't so anyhow."""
     role, node = variables.role[: variables.single], variables.node[: variables.single]
     place = np.full(problem.slots.shape, -1)
@@ -126,7 +126,7 @@ def add_capacity(rows: Rows, problem: Problem, where: Mask, variables: Seating) 
         rows.add(at, place[who, nodes[at]], asked[who, at] / scale[at], np.full(len(nodes), -np.inf), free / scale)
 
 
-def add_members(rows: Rows, problem: Problem, variables: Seating) -> None:
+def add_members(rows: Rows, problem: Problem, variables: AssignmentVariables) -> None:
     """As many of each role as there must be and no more than there are, and the minimum in all."""
     role = variables.role
     everybody, ones = np.arange(len(role)), np.ones(len(role))
