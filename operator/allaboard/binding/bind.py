@@ -57,9 +57,9 @@ class Binder:
         self._server = server
         self._fence = fence or Unfenced()
         each = max(1, concurrency * 3 // 4)  # one namespace leaves some to the others
-        self._dry_run_turns = RequestLimits(concurrency, each)
-        self._turns = RequestLimits(concurrency, each, self._dry_run_turns)
-        self._release_turns = RequestLimits(_RELEASES, _RELEASES_EACH)
+        self._dry_run_limits = RequestLimits(concurrency, each)
+        self._bind_limits = RequestLimits(concurrency, each, self._dry_run_limits)
+        self._release_limits = RequestLimits(_RELEASES, _RELEASES_EACH)
         self._attempts = attempts
         self._read_pod = read
         self._sleep = sleep
@@ -105,7 +105,7 @@ class Binder:
     async def _bind(self, bind: "_Bind") -> BindReply:
         patience = _DRY_RUN_PATIENCE if bind.dry_run else _BIND_PATIENCE
         attempts = min(2, self._attempts) if bind.dry_run else self._attempts
-        turn = partial((self._dry_run_turns if bind.dry_run else self._turns).of, bind.pod.namespace)
+        turn = partial((self._dry_run_limits if bind.dry_run else self._bind_limits).turn, bind.pod.namespace)
         for _ in range(_STALE_TRIES):
             try:
                 await retried(partial(self._post, bind), attempts, self._sleep, patience=patience, turn=turn)
@@ -141,7 +141,7 @@ class Binder:
             preconditions = {"uid": pod.uid, "resourceVersion": current["metadata"]["resourceVersion"]}
             try:
                 send_it = partial(self._change, partial(send, pod, preconditions))
-                await self._retried(send_it, partial(self._release_turns.of, pod.namespace))
+                await self._retried(send_it, partial(self._release_limits.turn, pod.namespace))
                 return True
             except ApiError as error:
                 if error.status == 404:
@@ -164,7 +164,7 @@ class Binder:
             return False
         try:
             send_it = partial(self._change, partial(evict, self._server, pod, {"uid": pod.uid}, dry_run=True))
-            await self._retried(send_it, partial(self._release_turns.of, pod.namespace))
+            await self._retried(send_it, partial(self._release_limits.turn, pod.namespace))
         except ApiError as error:
             if error.status in (403, 429):
                 return False

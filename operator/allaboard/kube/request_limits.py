@@ -64,13 +64,13 @@ class RequestLimits:
         self._arrivals = count()
 
     @asynccontextmanager
-    async def of(self, namespace: str) -> AsyncIterator[None]:
+    async def turn(self, namespace: str) -> AsyncIterator[None]:
         """Hold a turn for one request about ``namespace`` within the block."""
         loop = asyncio.get_running_loop()
         if namespace not in self._waiting and self._may_begin(namespace, self._free_for()):
             self._tasks[namespace] += 1
         else:
-            await self._turn(namespace, loop)
+            await self._wait_for_turn(namespace, loop)
         began = loop.time()
         slowness = loop.call_later(_SLOW_SECONDS, self._note_slow, namespace)
         try:
@@ -81,7 +81,7 @@ class RequestLimits:
                 self._learn(namespace, Speed.QUICK)
             self._end(namespace)
 
-    async def _turn(self, namespace: str, loop: asyncio.AbstractEventLoop) -> None:
+    async def _wait_for_turn(self, namespace: str, loop: asyncio.AbstractEventLoop) -> None:
         begins = loop.create_future()
         self._waiting.setdefault(namespace, deque()).append((next(self._arrivals), begins))
         try:

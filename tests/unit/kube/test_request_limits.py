@@ -10,7 +10,7 @@ from tests.unit.leadership.elections import now, virtually
 
 async def a_request(turns: RequestLimits, seconds: float) -> float:
     """Of one namespace, answered after ``seconds``; returns when it began."""
-    async with turns.of("one"):
+    async with turns.turn("one"):
         began = now()
         await asyncio.sleep(seconds)
     return began
@@ -30,7 +30,7 @@ async def test_no_namespace_has_more_than_its_own_turns_and_all_have_no_more_tha
 
     async def request(namespace: str) -> None:
         nonlocal together
-        async with turns.of(namespace):
+        async with turns.turn(namespace):
             now[namespace] = now.get(namespace, 0) + 1
             most[namespace] = max(most.get(namespace, 0), now[namespace])
             together = max(together, sum(now.values()))
@@ -46,7 +46,7 @@ async def test_no_namespace_has_more_than_its_own_turns_and_all_have_no_more_tha
 async def test_a_namespace_without_waiting_requests_is_forgotten() -> None:
     turns = RequestLimits(5, 2)
     for number in range(100):
-        async with turns.of(f"ns-{number}"):
+        async with turns.turn(f"ns-{number}"):
             assert len(turns._tasks) == 1
     assert not turns._tasks
     assert not turns._waiting
@@ -57,7 +57,7 @@ def test_slow_namespaces_leave_turns_to_quick_ones_however_many_they_are() -> No
 
     async def request(turns: RequestLimits, namespace: str, seconds: float) -> None:
         asked = now()
-        async with turns.of(namespace):
+        async with turns.turn(namespace):
             if namespace == "quick":
                 waits.append(now() - asked)
             await asyncio.sleep(seconds)
@@ -80,7 +80,7 @@ def test_a_gang_whose_first_answers_are_out_begins_with_the_others_as_soon_as_it
     begun: list[float] = []
 
     async def request(turns: RequestLimits) -> None:
-        async with turns.of("new"):
+        async with turns.turn("new"):
             begun.append(now())
             await asyncio.sleep(15.0)
 
@@ -111,10 +111,10 @@ async def test_a_cancelled_request_leaves_its_turn() -> None:
     begun: list[str] = []
 
     async def request(name: str) -> None:
-        async with turns.of(name):
+        async with turns.turn(name):
             begun.append(name)
 
-    async with turns.of("first"):
+    async with turns.turn("first"):
         second, third = (asyncio.create_task(request(name)) for name in ("second", "third"))
         await asyncio.sleep(0)
     second.cancel()  # its turn has come, and it hasn't begun
@@ -183,7 +183,7 @@ def test_namespaces_whose_dry_runs_alone_were_quick_leave_a_fourth_of_the_turns(
     begun: list[str] = []
 
     async def request(turns: RequestLimits, namespace: str, seconds: float) -> None:
-        async with turns.of(namespace):
+        async with turns.turn(namespace):
             begun.append(namespace)
             await asyncio.sleep(seconds)
 
