@@ -27,8 +27,8 @@ from allaboard.placement import Violation
 
 _STALE_TRIES = 3
 _ANSWER_SECONDS = 5.0
-# The capacity that stays assumed could serve other gangs. So a dry run isn't awaited for longer than that. A single bind is, since it may
-# still be carried out.
+# Capacity stays assumed while answers are awaited, and other gangs need it. So a dry run is awaited for 5 s at most, and a bind isn't tried
+# again after 5 s of waiting. A request of a bind is awaited to its time limit, since it may still be carried out.
 _DRY_RUN_PATIENCE, _BIND_PATIENCE = Patience(0.3, _ANSWER_SECONDS), Patience(1.0, _ANSWER_SECONDS)
 _RELEASES, _RELEASES_EACH = 32, 4
 
@@ -39,8 +39,8 @@ AssignmentCheck = Callable[[], Violation | None]
 class Binder:
     """Binds and releases pods: at most ``concurrency`` binds at once over all transactions, and three quarters of that in one namespace.
 
-    Each request that changes something passes ``fence``, also each retry, after the pod's version that it names was read. ``read`` makes
-    a record of a raw pod, as for planning.
+    Each request that changes something, also each retry, passes ``fence``. The pod's version that the request names was read before that.
+    ``read`` makes a record of a raw pod, as for planning.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class Binder:
         return BindReply(Result.UNANSWERED, f"pod {bind.pod.key} changes faster than it can be bound")
 
     async def release(self, pod: Pod, *, even_running: bool = False) -> bool:
-        """Delete or evict a bound ``pod``, so that its controller recreates it; return whether the pod is deleted.
+        """Delete or evict a bound ``pod``, so that its controller recreates it; return whether the pod is gone or being deleted.
 
         A running pod is kept, unless ``even_running``: then it is evicted, which respects its grace period and disruption budgets. The pod
         of a batch Job is always evicted, and only if the Job doesn't count that as a failure. UID and resourceVersion are preconditions:

@@ -102,7 +102,7 @@ class JobRestarter:
                 raise outcome
 
     def hurry(self) -> None:
-        """Stop waiting for pods to terminate and resume the suspended Jobs: the process is shutting down."""
+        """Stop waiting for pods to terminate, and resume the suspended Jobs: the process is shutting down."""
         self._is_hurried = True
         for event in self._awaited.values():
             event.set()

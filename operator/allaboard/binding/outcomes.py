@@ -16,7 +16,7 @@ class Result(StrEnum):
     ELSEWHERE = "elsewhere"  # Another scheduler or another transaction has bound the pod.
     GATED = "gated"  # The pod has scheduling gates.
     REFUSED = "refused"  # Admission or RBAC forbids the bind.
-    UNANSWERED = "unanswered"  # Every try ended with a transient error.
+    UNANSWERED = "unanswered"  # No definite answer: the last try ended with a transient error.
     SPOILT = "spoilt"  # The assignment is no longer valid. No request was sent, or none after one that failed.
     DEPOSED = "deposed"  # Another replica leads, or soon may lead. No request was sent, or none after one without an answer.
 

@@ -64,8 +64,8 @@ class _Event:
 class Reflector:
     """Mirrors one collection into a ``Store``; ``project`` makes a record of a raw object.
 
-    A newer event of an object replaces its queued event, which is then not applied. An exception are states for which ``must_be_taken`` is
-    true, and that the newer event doesn't show. Example: the end of a pod, if the next event is the pod's deletion.
+    A newer event of an object replaces its queued event, which is then not applied. States for which ``must_be_taken`` is true are applied
+    before they are replaced, unless the newer event has such a state, too. Example: the end of a pod, if the newer event is its deletion.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Reflector:
 
     @property
     def silence_seconds(self) -> float:
-        """Seconds since the last sign of life of this collection's watch or list, which may be without a change."""
+        """Seconds since the API server last began a list, sent an event or bookmark, or ended a watch of this collection in time."""
         return self._clock() - self._last_heard
 
     @property
@@ -121,7 +121,7 @@ class Reflector:
     def is_news(self, raw: dict[str, Any]) -> bool:
         """Return whether ``raw``, which another watch reported, is new.
 
-        It is newer than all that this watch has reported, and than the object's state that was applied early.
+        A new state is newer than all that this watch has reported, and newer than a state of the object that was applied early.
         """
         version, reached = version_of(raw), version_number(self._version)
         return 0 < reached < version and version > self._ahead.get(object_key(raw), 0)
