@@ -23,7 +23,7 @@ from allaboard.gangs.registry import GangDefaults, GangRegistry
 from allaboard.gpu.scraper import Scraper, keep_cards
 from allaboard.kube.client import ApiError, ApiServer
 from allaboard.kube.paths import CLAIMS, CSI_NODES, JOBS, NODES, PODS, VOLUMES
-from allaboard.kube.rate_limit import Pace
+from allaboard.kube.rate_limit import RateLimit
 from allaboard.kube.reachable import reach
 from allaboard.kube.reflector import Reflector
 from allaboard.leadership.fencing import CARRIED_OUT_SECONDS, Term
@@ -144,9 +144,9 @@ class App:
         for warning in settings.warnings:
             logger.warning("configuration: %s", warning)
         await self._stack.enter_async_context(serve(self.metrics, settings.metrics_port, lambda: self.is_ready))
-        pace = Pace(settings.client_qps, settings.client_burst)
+        rate_limit = RateLimit(settings.client_qps, settings.client_burst)
         place = settings.in_force.kubeconfig_place
-        connection = ApiServer.connect(settings.request_timeout_seconds, kubeconfig=settings.kubeconfig, place=place, pace=pace)
+        connection = ApiServer.connect(settings.request_timeout_seconds, kubeconfig=settings.kubeconfig, place=place, rate_limit=rate_limit)
         server = await self._stack.enter_async_context(connection)
         if reach_seconds is not None:
             await reach(server, reach_seconds)

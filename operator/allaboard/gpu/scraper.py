@@ -18,7 +18,7 @@ from allaboard.gpu.web import Web
 from allaboard.kube.client import ApiServer, CredentialsError
 from allaboard.kube.errors import ApiError
 from allaboard.model.gpus import Cards
-from allaboard.runtime.threads import own_loop, there
+from allaboard.runtime.threads import own_loop, run_on
 from allaboard.settings.gpu_metrics import GpuMetricsOptions
 
 logger = logging.getLogger(__name__)
@@ -159,4 +159,4 @@ async def keep_cards(scraper: Scraper, kubeconfig: str, synced: asyncio.Event) -
 async def in_own_thread(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Do ``work`` on a loop of its own in a thread of its own. When this is cancelled, that is, and waited for."""
     async with own_loop("gpu metrics") as loop:
-        await there(loop, work())
+        await run_on(loop, work())

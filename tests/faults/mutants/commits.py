@@ -66,7 +66,7 @@ MUTANTS = (
         return Refused(violations[0])
 """,
             ),
-            Edit("Binder._post", "bind.look()", "None"),
+            Edit("Binder._post", "bind.check()", "None"),
         ),
     ),
     Mutant(
@@ -83,7 +83,7 @@ MUTANTS = (
         "refused_after_a_lost_answer",
         "release",
         (
-            Edit("Binder._look_up", "otherwise.result is Result.SPOILT and (not bind.is_in_doubt)", "True"),
+            Edit("Binder._after_failure", "otherwise.result is Result.SPOILT and (not bind.is_in_doubt)", "True"),
             Edit("Binder.bind", "bind.is_in_doubt and (not certain)", "False"),
         ),
     ),
@@ -114,7 +114,7 @@ MUTANTS = (
             Edit(
                 "Transaction._for_dry_run",
                 "self.dry_run == 'none' or len(self.assignments) == 1",
-                "self.dry_run == 'none' or len(self.assignments) == 1 or (self._tries_all and self.gang.bound)",
+                "self.dry_run == 'none' or len(self.assignments) == 1 or (self._dry_runs_all and self.gang.bound)",
             ),
         ),
     ),
@@ -128,7 +128,7 @@ MUTANTS = (
         "a gang that is held since the rehearsal is bound",
         "group_gone_in_the_rehearsal",
         "journal",
-        (Edit("Transaction._still", "gang is None or gang.hold", "gang is None"),),
+        (Edit("Transaction._rechecked", "gang is None or gang.hold", "gang is None"),),
     ),
     Mutant(
         "no look after the rehearsal",
@@ -139,17 +139,17 @@ MUTANTS = (
                 "Transaction.commit",
                 """
     if sample:
-        still = self._still(assignments)
-        if isinstance(still, Refused):
-            return replace(still, retry_after=asked)
-        assignments = still
+        rechecked = self._rechecked(assignments)
+        if isinstance(rechecked, Refused):
+            return replace(rechecked, retry_after=retry_after)
+        assignments = rechecked
 """,
                 """
     if not assignments:
-        still = self._still(assignments)
-        if isinstance(still, Refused):
-            return replace(still, retry_after=asked)
-        assignments = still
+        rechecked = self._rechecked(assignments)
+        if isinstance(rechecked, Refused):
+            return replace(rechecked, retry_after=retry_after)
+        assignments = rechecked
 """,
             ),
         ),
@@ -158,7 +158,7 @@ MUTANTS = (
         "members that went in the rehearsal are bound with the others",
         "member_lost_in_rehearsal",
         "candidate",
-        (Edit("Transaction._still", "gang = self.look()", "gang: Gang | None = self.gang"),),
+        (Edit("Transaction._rechecked", "gang = self.current_gang()", "gang: Gang | None = self.gang"),),
     ),
     Mutant(
         "whoever is refused is tried again at once",
@@ -170,7 +170,7 @@ MUTANTS = (
         "no look before a bind is made again",
         "node_lost_meanwhile",
         "node",
-        (Edit("Binder._post", "bind.look()", "None"),),
+        (Edit("Binder._post", "bind.check()", "None"),),
     ),
     Mutant(
         "all go to one node",
@@ -234,7 +234,7 @@ MUTANTS = (
             Edit(
                 "Transaction.commit",
                 """
-    for assignment in free.values():
+    for assignment in to_forget.values():
         self.view.forget(assignment.pod)
 """,
                 "pass",
@@ -280,7 +280,7 @@ MUTANTS = (
         "rehearsal",
         (
             Edit(
-                "Transaction._tries_all",
+                "Transaction._dry_runs_all",
                 "self.dry_run == 'all' or not all((is_releasable(assignment.pod, at_no_cost=True) for assignment in self.assignments))",
                 "self.dry_run == 'all'",
             ),

@@ -65,13 +65,13 @@ MUTANTS = (
         "a Job is suspended for a gang that has long gone",
         "answered_too_late",
         "release",
-        (Edit("JobRestarter._suspend", "not asked.is_wanted()", "False"),),
+        (Edit("JobRestarter._suspend", "not conditions.is_wanted()", "False"),),
     ),
     Mutant(
         "whether a Job is to be suspended isn't asked again when that is tried again",
         "suspended_too_late",
         "release",
-        (Edit("JobRestarter._suspend", "asked.is_wanted()", "was_tried or asked.is_wanted()"),),
+        (Edit("JobRestarter._suspend", "conditions.is_wanted()", "was_tried or conditions.is_wanted()"),),
     ),
     Mutant(
         "half gangs make way beside a Job that keeps its pods",
@@ -204,14 +204,14 @@ MUTANTS = (
             Edit(
                 "Transaction._for_dry_run",
                 """
-    if self._tries_all:
+    if self._dry_runs_all:
         return self.assignments
     return list({_template(assignment.pod): assignment for assignment in self.assignments}.values())
 """,
                 """
     now = asyncio.get_running_loop().time()
     assignments = self.assignments
-    if not self._tries_all:
+    if not self._dry_runs_all:
         assignments = {_template(assignment.pod): assignment for assignment in self.assignments}.values()
     kinds = {(id(self.view), self.gang.key, _template(assignment.pod)): assignment for assignment in assignments}
     old = [kind for kind in kinds if now - _TRIED.get(kind, -60.0) < 60.0]

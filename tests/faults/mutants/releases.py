@@ -146,7 +146,7 @@ MUTANTS = (
         "guarded",
         "release",
         (
-            Edit("JobRestarter._examine", "await self._ask_budgets(owner, pod)", ""),
+            Edit("JobRestarter._examine", "await self._check_budgets(owner, pod)", ""),
             Edit(
                 "Binder.would_go",
                 """
@@ -201,7 +201,7 @@ MUTANTS = (
                 """
     if pod.uid not in losable:
         raise JobKeptError(owner.name, f"can't be suspended while its pod {pod.name} runs")
-    await self._ask_budgets(owner, pod)
+    await self._check_budgets(owner, pod)
 """,
                 "",
             ),

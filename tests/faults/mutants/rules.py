@@ -39,7 +39,7 @@ MUTANTS = (
         "device",
         (
             Edit(
-                "Transaction._told",
+                "Transaction._gpu_annotations",
                 "annotations_of(node.shared, spec.share, spec.device_container, assignment.devices, node.name, self.now())",
                 "{} and annotations_of(node.shared, spec.share, spec.device_container, assignment.devices, node.name, self.now())",
             ),

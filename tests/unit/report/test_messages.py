@@ -256,7 +256,7 @@ def test_an_event_note_with_line_ends_is_put_on_one_line() -> None:
     [
         (None, "", ", or its gang says allaboard.dev/undo: suspend)"),
         (Undo.SUSPEND, "", "; it is suspended, and resumed, once 60 s are over; "),
-        (Undo.SUSPEND, "job train was suspended by somebody else", "; job train was suspended by somebody else; "),
+        (Undo.SUSPEND, "job train was suspended by another client", "; job train was suspended by another client; "),
     ],
 )
 def test_the_message_of_a_gang_kept_open_by_a_job_says_when_or_why_not_it_is_suspended(
