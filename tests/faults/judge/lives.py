@@ -1,4 +1,4 @@
-"""What each gang has been through, told from its pods alone."""
+"""Derives the history of each gang from its pods alone: its runs, and when it was whole or partially bound."""
 
 import itertools
 import math
@@ -11,21 +11,21 @@ from .books import HEEDED_SECONDS, NEWS_SECONDS, Books
 from .facts import Amounts, Body, confined, is_alive, is_gated, most_placeable, node_of, phase_of, rack_of, role_of, uid_of
 
 MOMENT_SECONDS = 0.3
-"""A gang that is whole for no longer may never have been seen so: the last bind was on its way, or its kubelet rejected the pod."""
+"""A gang that is whole for less may never be seen whole: its last bind was in flight, or a kubelet rejected the pod at once."""
 
 
 def rack_group(spec: GangSpec, pod: Body) -> str:
-    """Return what those have in common who must share a rack: the gang if its PodGroup says so, else the role."""
+    """Return what the pods that must share a rack have in common: the gang if its PodGroup asks for the rack, else the role."""
     return "" if spec.has_group else role_of(pod)
 
 
 @dataclass(slots=True)
 class Life:
-    """One gang since somebody of it was first bound. A *run* ends when nobody of it is bound any more.
+    """One run of a gang, from its first bind until no member is bound.
 
-    ``promise`` is the minimum that was promised to those who are bound, each by its commit, in ``promises``; ``seated`` are all that were
-    bound in the run, those that are gone too, and ``size`` the most of them that were alive or had succeeded at once. ``following`` is a
-    Job's next wave, if it has begun while members of this one are alive.
+    ``promise`` is the stamped minimum: the largest minimum at whose commit a bound member was bound; ``promises`` has each pod's.
+    ``seated`` are all pods that were bound in the run, also those that are gone; ``size`` is the most of them that had succeeded or were
+    alive at once. ``following`` is a Job's next wave, if it has begun while members of this one are alive.
     """
 
     began: float = 0.0
@@ -37,23 +37,23 @@ class Life:
     whole_since: float = 0.0
     open_since: float | None = None
     was_open: tuple[float, float] = (0.0, -math.inf)
-    """When it was open before that, from and until."""
+    """When the gang was last partially bound before the present time: from and until."""
     cause: str = ""
     losses: list[float] = field(default_factory=list)
-    """When members have gone, taken by others than a scheduler."""
+    """When members have gone that no scheduler released."""
     last_bound: float = 0.0
     size: int = 0
     following: "Life | None" = None
 
     @property
     def waves(self) -> "tuple[Life, ...]":
-        """Return this run, and the one that follows it already."""
+        """This run, and the next wave if it has begun."""
         return (self,) if self.following is None else (self, self.following)
 
 
 @dataclass(slots=True)
 class Lives:
-    """The lives of all gangs, as the pods of ``books`` tell them."""
+    """The present and the last run of each gang, derived from the pods of ``books``."""
 
     books: Books
     clock: Callable[[], float]
@@ -62,54 +62,60 @@ class Lives:
     _losses: dict[GangSpec, list[float]] = field(default_factory=dict)
 
     def of(self, spec: GangSpec) -> Life:
-        """The life of a gang."""
+        """Return the present run of a gang."""
         return self._lives.setdefault(spec, Life())
 
     def promise(self, spec: GangSpec, who: str, decided: float) -> int:
-        """What was promised those of a gang that are bound, or were as far as ``who`` had been told that ``decided`` then."""
+        """Return the stamped minimum of a gang.
+
+        It counts members that are bound, or that were bound as far as ``who`` had received by ``decided``.
+        """
         lives = (self.of(spec), self._ended.get(spec, (Life(), 0.0))[0])
         known = [uid_of(pod) for pod in self.books.known_members(spec, who, decided)]
         return max(lives[0].promise, *(life.promises.get(uid, 0) for life in lives for uid in known), 0)
 
     def lose(self, spec: GangSpec) -> None:
-        """A member is about to go, taken by others than a scheduler."""
+        """Record that a member is about to go, and that no scheduler releases it."""
         if self.bound(spec):
             self.of(spec).losses.append(self.clock())
             self._losses.setdefault(spec, []).append(self.clock())
 
     def losses_since(self, spec: GangSpec, when: float) -> int:
-        """How many members have gone since ``when``, in whatever life."""
+        """Return how many members have gone since ``when``, of any run."""
         return sum(at >= when for at in self._losses.get(spec, ()))
 
     def alive(self, spec: GangSpec) -> list[Body]:
-        """The members that are here to stay."""
+        """Return the members that are neither terminating nor ended."""
         return [pod for pod in self.books.members(spec) if is_alive(pod)]
 
     def bound(self, spec: GangSpec) -> list[Body]:
-        """Those of them that have a node."""
+        """Return the living members that have a node."""
         return [pod for pod in self.alive(spec) if node_of(pod)]
 
     def candidates(self, spec: GangSpec) -> list[Body]:
-        """Those of them that may be bound."""
+        """Return the living members that may be bound."""
         return [pod for pod in self.alive(spec) if not node_of(pod) and not is_gated(pod)]
 
     def succeeded(self, spec: GangSpec, life: Life | None = None) -> int:
-        """Members that have succeeded in the run that is going on, or in ``life``."""
+        """Return how many members have succeeded in the present run, or in ``life``."""
         return len(self._succeeded(spec) & (life or self.of(spec)).seated.keys()) if self.bound(spec) else 0
 
     def _succeeded(self, spec: GangSpec) -> set[str]:
-        """Return the members that have succeeded, those among them that were deleted since."""
+        """Return the UIDs of members that have succeeded; those deleted since are among them."""
         ended = self._ended[spec][0].waves if spec in self._ended else ()
         seated = (pod for life in (*self.of(spec).waves, *ended) for pod in life.seated.values())
         return {uid_of(pod) for pod in (*self.books.members(spec), *seated) if phase_of(pod) == "Succeeded"}
 
     def lost(self, spec: GangSpec) -> int:
-        """Return how many members of the run that is going on are neither alive nor have succeeded, and haven't been replaced."""
+        """Return how many members of the present run are gone or have failed, and haven't been replaced."""
         life = self.of(spec)
         return life.size - self.succeeded(spec) - len(self._bound_with(spec, None).keys() & life.seated.keys())
 
     def replaceable(self, spec: GangSpec) -> int:
-        """Return how many members may be replaced of a run that was whole, of which some have succeeded and nobody is bound any more."""
+        """Return how many lost members of the last run may be replaced, while no member is bound.
+
+        Only a run of Jobs or of a job operator that was whole counts, if some of its members have succeeded.
+        """
         if spec.kind not in ("job", "operated") or self.of(spec).seated or spec not in self._ended:
             return 0
         ended, _ = self._ended[spec]
@@ -117,22 +123,25 @@ class Lives:
         return ended.size - succeeded if ended.was_whole and succeeded else 0
 
     def _bound_with(self, spec: GangSpec, back: Body | None) -> dict[str, Body]:
-        """The members that are bound, by UID; ``back`` is taken to be bound still."""
+        """Return the bound members by UID; ``back`` is taken to be bound still."""
         return {uid_of(pod): pod for pod in (*self.bound(spec), *([back] if back else ()))}
 
     def missing(self, spec: GangSpec, back: Body | None = None) -> int:
-        """Members missing of the present minimum, or of the role that has one of its own; ``back`` is taken to be bound still."""
+        """Return how many members are missing of the present minimum, or of the role that has a minimum of its own.
+
+        ``back`` is taken to be bound still.
+        """
         return max(self._short(spec, self.books.minimum(spec) or 0, life, back) for life in self.of(spec).waves) or self.lacking(spec, back)
 
     def _short(self, spec: GangSpec, minimum: int, life: Life, back: Body | None) -> int:
-        """Return how many members one run lacks of a minimum: never more than its Jobs will still make."""
+        """Return how many members one run lacks of a minimum, but never more than its Jobs will still make."""
         here = self._bound_with(spec, back)
         mine = here if life.following is None and life is self.of(spec) else {uid: pod for uid, pod in here.items() if uid in life.seated}
         asked = min(minimum - self.succeeded(spec, life), self.books.still_made(spec, len(here) - len(mine)))
         return max(0, asked - len(mine))
 
     def lacking(self, spec: GangSpec, back: Body | None = None) -> int:
-        """Members that the role with a minimum of its own lacks; ``back`` as above."""
+        """Return how many members the role with a minimum of its own lacks; ``back`` is taken to be bound still."""
         if not spec.least:
             return 0
         here = self._bound_with(spec, back)
@@ -142,17 +151,17 @@ class Lives:
         return max(0, spec.least - sum(role_of(pod) == spec.roles[-1].name for pod in here.values()))
 
     def has_pods(self, spec: GangSpec) -> bool:
-        """Whether there are pods for all that a gang is missing."""
+        """Return whether there are pods for all missing members."""
         waiting, role = self.candidates(spec), spec.roles[-1].name
         return len(waiting) >= self.missing(spec) and sum(role_of(pod) == role for pod in waiting) >= self.lacking(spec)
 
     def fits(self, spec: GangSpec, free: Mapping[str, Amounts], missing: int | None = None) -> bool:
-        """Whether what a gang is missing certainly fits: where a role has a minimum of its own, with everybody who waits."""
+        """Return whether the missing members certainly fit. Where a role has a minimum of its own, all waiting members must fit."""
         needed = len(self.candidates(spec)) if spec.least else self.missing(spec) if missing is None else missing
         return self.placeable(spec, free, needed) >= needed
 
     def placeable(self, spec: GangSpec, free: Mapping[str, Amounts], enough: int) -> int:
-        """Return how many of those who wait certainly fit at once, or ``enough``; those who must share a rack in one."""
+        """Return how many waiting members certainly fit at once, at most ``enough``. Members that must share a rack get one rack."""
         waiting, found = self.candidates(spec), 0
         racks = {group: self._racks_for(spec, group) for group in sorted({rack_group(spec, pod) for pod in waiting})}
         for chosen in itertools.product(*racks.values()):
@@ -164,14 +173,17 @@ class Lives:
         return found
 
     def _racks_for(self, spec: GangSpec, group: str) -> list[str]:
-        """Return the racks to which those may go who must share one."""
+        """Return the racks that are possible for the members of ``group``, which must share one."""
         nodes, life = self.books.nodes, self.of(spec)
         bound = [*self.bound(spec), *(life.seated[uid] for uid in life.released if uid in life.seated)]
         taken = {rack_of(nodes.get(node_of(pod))) for pod in bound if rack_group(spec, pod) == group} - {""}
         return sorted(taken or {rack_of(node) for node in nodes.values()})
 
     def owed(self, spec: GangSpec, back: Body | None = None) -> int:
-        """Members missing of what was promised those that are bound, or of the present minimum if that is less; ``back`` as above."""
+        """Return how many members are missing of the stamped minimum, or of the present minimum if that is less.
+
+        Returns 0 if no member is bound. ``back`` is taken to be bound still.
+        """
         bound = self._bound_with(spec, back)
         if not bound:
             return 0
@@ -182,12 +194,14 @@ class Lives:
         return max(owed, self.lacking(spec, back)) if spec.least <= self.of(spec).promise else owed
 
     def follow(self, spec: GangSpec, pod: Body, *, is_bound_now: bool, decided: float) -> None:
-        """A pod of a gang has changed, by what was so when it was ``decided``."""
+        """Update the run of a gang whose pod has changed. ``decided`` is when the writer's decision was made."""
         life, now = self.of(spec), self.clock()
         if is_bound_now:
             before, ended = self._ended.get(spec, (life, -1.0))
             if not life.seated and (ended >= decided - HEEDED_SECONDS or self.replaceable(spec) > 0):
-                life = self._lives[spec] = before  # it was sent when the run before went on, or replaces a member, and belongs to that
+                life = self._lives[spec] = (
+                    before  # the bind was sent while the last run went on, or replaces one of its members, and belongs to that run
+                )
             if self._follows(spec, life, pod):
                 life.following = life.following or Life()
                 life = life.following
@@ -198,7 +212,7 @@ class Lives:
             minima = self.books.minima_since(spec, decided - NEWS_SECONDS)
             stated = [minimum for minimum in minima if minimum is not None] or self.books.last_minimum(spec)
             if None in minima and life.promise:
-                stated.append(life.promise)  # nobody says any more how many they are, but what was promised to those who are there
+                stated.append(life.promise)  # no object states a minimum, so the stamped one goes on
             life.promises[uid_of(pod)] = max(spec.least, min(stated, default=0))
         for each in life.waves:
             if uid_of(pod) in each.seated:
@@ -206,12 +220,12 @@ class Lives:
         self.weigh(spec)
 
     def _follows(self, spec: GangSpec, life: Life, pod: Body) -> bool:
-        """Return whether a Job's pod that is bound now is of its next wave, and doesn't replace a member that was lost."""
+        """Return whether a Job's pod that is bound now belongs to the next wave, and doesn't replace a lost member."""
         is_later = bool(life.seated) and self.books.born.get(uid_of(pod), 0.0) > life.began
         return spec.kind == "job" and is_later and self.succeeded(spec) > 0 and self.lost(spec) <= 0
 
     def weigh(self, spec: GangSpec) -> None:
-        """See anew whether a gang is whole, open or absent."""
+        """Update whether a gang is whole, partially bound or absent."""
         life, bound = self.of(spec), {uid_of(pod) for pod in self.bound(spec)}
         if not bound:
             if life.seated:
@@ -226,7 +240,7 @@ class Lives:
             wave.promise = max((wave.promises.get(uid, 0) for uid in bound), default=0)
         owed = self.owed(spec)
         for wave in life.waves:
-            # Whom a kubelet rejected in the same moment was bound all the same.
+            # A pod that a kubelet rejected in the same moment was bound as well.
             if (not owed and not self.missing(spec)) or len(wave.seated.keys() - wave.released) >= wave.promise > 0:
                 if not wave.was_whole:
                     wave.whole_since = self.clock()
@@ -239,28 +253,28 @@ class Lives:
             life.open_since = since if now - until < MOMENT_SECONDS else now
 
     def undone_at(self, spec: GangSpec) -> float:
-        """When the last member was gone of a gang that was released, the last time; 0 if it never was."""
+        """Return when the last member of a released run was gone; 0 if the last run wasn't released."""
         life, at = self._ended.get(spec, (Life(), 0.0))
         return at if life.released else 0.0
 
     def empty_since(self, spec: GangSpec) -> float:
-        """Since when nobody of a gang is bound; for ever yet to come if somebody is."""
+        """Return when the last bound member was gone; infinity while a member is bound."""
         return math.inf if self.bound(spec) else self._ended.get(spec, (Life(), 0.0))[1]
 
     def goes_before(self, one: GangSpec, other: GangSpec) -> bool:
-        """Whether a gang is served before another: by priority, then by age in seconds, then by name."""
+        """Return whether gang ``one`` ranks before ``other``: by priority, then by age in whole seconds, then by name."""
         places = [(-spec.priority, self._began(spec), spec.base) for spec in (one, other)]
         return places[0] < places[1]
 
     def _began(self, spec: GangSpec) -> int:
-        """Since when there are pods of a gang, or its PodGroup, in seconds."""
+        """Return when the oldest pod of a gang, or its PodGroup, was created, in whole seconds."""
         group = self.books.get("podgroups", spec.namespace, spec.name)
         return min(int(self.books.born[uid_of(each)]) for each in (*self.alive(spec), *([group] if group else ())))
 
     def may_look_whole(self, spec: GangSpec, leading: float | None) -> bool:
-        """Whether who schedules, ``leading`` since then, can't tell any more that the gang was never whole.
+        """Return whether the present scheduler, which leads since ``leading``, can't know that the gang was never whole.
 
-        Members went before it was there to see it, and those made since may have replaced bound ones.
+        That is so if members went before that time, and pods created since may have replaced bound ones.
         """
         life = self.of(spec)
         if leading is not None and not any(at < leading for at in life.losses):

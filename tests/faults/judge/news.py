@@ -1,4 +1,4 @@
-"""What each scheduler had been told, and when: by the lines of its watches and the pages of its lists."""
+"""Records what each scheduler has received, and when: the lines of its watches and the pages of its lists."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,39 +7,42 @@ from typing import Any
 from .facts import Body, uid_of
 
 History = dict[tuple[str, str, str], list[tuple[float, Body | None]]]
-"""What was written of each object, by plural, namespace and name: when, and what; None when it was deleted."""
+"""The versions of each object, by plural, namespace and name: when each was written, and its body; None when it was deleted."""
 
 
 @dataclass(slots=True)
 class News:
-    """``who`` is one life of one process. Of whom nothing was seen being told, it is taken to know ``history``, ``lag`` seconds late."""
+    """What each process has received. A restarted process counts as another one.
+
+    A process of which no line was seen is taken to know ``history``, ``lag`` seconds late.
+    """
 
     clock: Callable[[], float]
     history: History
     lag: float = 1.0
     heard: dict[tuple[str, str], float] = field(default_factory=dict)
-    """When each scheduler has last heard anything from its watch of a kind."""
+    """When each process has last received anything from its watch of a kind."""
     _listed: dict[tuple[str, str], set[tuple[str, str]]] = field(default_factory=dict)
     told: dict[str, History] = field(default_factory=dict)
 
     def hear(self, who: str, plural: str) -> None:
-        """A scheduler's watch of a kind has begun, or has said anything."""
+        """Record that a scheduler's watch of a kind has begun, or has sent anything."""
         self.heard[who, plural] = self.clock()
 
     def tell(self, who: str, plural: str, body: Body, *, is_deleted: bool = False) -> None:
-        """A scheduler has been told of an object, by a line of a watch or an item of a list."""
+        """Record that a scheduler has received an object, by a line of a watch or an item of a list."""
         metadata = body["metadata"]
         history = self.told.setdefault(who, {}).setdefault((plural, metadata.get("namespace") or "", metadata["name"]), [])
         history.append((self.clock(), None if is_deleted else body))
 
     def tell_line(self, who: str, plural: str, event: Mapping[str, Any]) -> None:
-        """A scheduler has been told something by a line of a watch."""
+        """Record that a scheduler has received a line of a watch."""
         self.hear(who, plural)
         if event.get("type") in ("ADDED", "MODIFIED", "DELETED"):
             self.tell(who, plural, event["object"], is_deleted=event["type"] == "DELETED")
 
     def tell_page(self, who: str, plural: str, page: Mapping[str, Any], *, is_first: bool) -> None:
-        """A scheduler has been told of a page of a list; at the last one it knows that there is nothing else."""
+        """Record that a scheduler has received a page of a list. After the last page, objects that weren't listed count as gone."""
         self.hear(who, plural)
         listed = self._listed.setdefault((who, plural), set())
         if is_first:
@@ -54,7 +57,7 @@ class News:
                     history.append((self.clock(), None))
 
     def known(self, who: str, plural: str, when: float) -> dict[tuple[str, str], Body]:
-        """What a scheduler had been told, by ``when``, of all objects of a kind."""
+        """Return the objects of a kind that a scheduler had received by ``when``."""
         found = {}
         told, when = self._told_by(who, when)
         for (kind, namespace, name), history in told.items():
@@ -65,17 +68,17 @@ class News:
         return found
 
     def known_of(self, who: str, plural: str, place: tuple[str, str], when: float) -> Body | None:
-        """The same of one object, by its namespace and name; None when it is gone, or nothing was said of it."""
+        """Return one object as a scheduler had received it by ``when``; None if it was gone or never received."""
         told, when = self._told_by(who, when)
         return _last(told.get((plural, *place), ()), when)
 
     def has_told_of(self, pods: Iterable[Body], who: str, when: float) -> bool:
-        """Whether a scheduler had been told, by ``when``, that all ``pods`` are there."""
+        """Return whether a scheduler had received all ``pods`` by ``when``."""
         known = ((pod, self.known_of(who, "pods", (pod["metadata"]["namespace"], pod["metadata"]["name"]), when)) for pod in pods)
         return all(told is not None and uid_of(told) == uid_of(pod) for pod, told in known)
 
     def is_known_gone(self, who: str, pod: tuple[str, str], uid: str, when: float) -> bool:
-        """Whether a scheduler had been told, by ``when``, that the pod of that UID isn't there any more, of which it had heard before."""
+        """Return whether a scheduler had received, by ``when``, that the pod of that UID is gone, after having received the pod."""
         told, when = self._told_by(who, when)
         known = [body for at, body in told.get(("pods", *pod), ()) if at <= when]
         was_there = [body is not None and uid_of(body) == uid for body in known]
@@ -86,6 +89,6 @@ class News:
 
 
 def _last(history: Sequence[tuple[float, Body | None]], when: float) -> Body | None:
-    if history and history[-1][0] <= when:  # mostly, and asked of everybody at each bind
+    if history and history[-1][0] <= when:  # the usual case, and each bind asks it for every pod
         return history[-1][1]
     return next((body for at, body in reversed(history) if at <= when), None)

@@ -1,4 +1,4 @@
-"""What is asked of each deletion and eviction, in the moment it is carried out."""
+"""Checks each deletion, eviction and suspension at the moment it is carried out."""
 
 import itertools
 import math
@@ -16,43 +16,47 @@ from .standing import FORWARD_SECONDS
 
 EDIT_SECONDS = 3.0
 LEAVING_SECONDS = 60.0
-"""How long the pods of a suspended Job may take to go."""
+"""Seconds that the pods of a suspended Job may take to go."""
 HELD_SECONDS = 40.0
-"""How long after somebody's edit a request may arrive that was decided before it, if a fault has kept it: time-outs and retries."""
+"""Seconds after an edit in which a request may arrive that was decided before it, if a fault delayed the request by time-outs and retries.
+"""
 _AWAITED_SECONDS = 40.0
-"""For how long seats that were given up may be waited for, at least until the time of a gang is over."""
+"""Longest time in seconds for which a scheduler waits for released capacity; the gang's time-out may end it earlier."""
 _SETTLED_SECONDS = 0.5
 _AT_ONCE_SECONDS = 0.1
-"""Within so long those are asked to go who must make way together."""
+"""Seconds within which gangs are released together."""
 EDITS = ("the minimum is edited", "the PodGroup is deleted")
 _COMMIT_SECONDS = 20.0
-"""How long after one member was refused the last of its commit may be bound, whose answers were long in coming."""
+"""Seconds after the refusal of one member in which the last answers of its commit may come."""
 _STARTED_SECONDS = 1.0
-"""A pod that has run for so long did so when it was decided to suspend its Job."""
+"""Seconds a pod must have run to count as running when the suspension of its Job was decided."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """Whether a half gang was in somebody's way ``at`` a moment: it is answered when all have given their seats back who do so together."""
+    """Whether another gang needed the capacity of a partially bound gang that was released ``at`` a time.
+
+    It is answered a moment later, when all gangs that are released together have been.
+    """
 
     at: float
     spec: GangSpec
     what: str
     nodes: Mapping[str, Body]
     everybody: Sequence[Body]
-    """Who had seats."""
+    """Pods that held capacity."""
     known: Sequence[Body]
-    """The same for one who started anew, and can't tell what was on its way before."""
+    """Pods that held capacity as far as a restarted scheduler knows: it doesn't know of earlier binds in flight."""
     held: Sequence[Sequence[Body]]
-    """Who else may be taken to have seats: those of whom nobody knows where, on every node, and those who are tried just then."""
+    """Other sets of pods that may be taken to hold capacity: pods that couldn't be fenced, on every node, and pods in a dry run."""
     seated: Mapping[GangSpec, frozenset[str]]
     waiting: Mapping[GangSpec, tuple[Sequence[Body], int]]
-    """Whom it had to make way for, their candidates and how many they lacked."""
+    """The gangs that it may be released for, with their candidates and number of missing members."""
 
 
 @dataclass(slots=True)
 class Releases:
-    """Watches every release. ``timeout`` is how long a gang may be open before it must make way."""
+    """Checks every release. ``timeout`` is how many seconds a gang may be partially bound before it is released for others."""
 
     books: Books
     lives: Lives
@@ -61,25 +65,27 @@ class Releases:
     released: int = 0
     suspended: dict[str, str] = field(default_factory=dict)
     """The names of Jobs that schedulers have suspended and not resumed, by UID."""
-    _suspensions: dict[str, tuple[Request, set[str]]] = field(default_factory=dict)  # by whom, and the pods that had seats
-    _given_back: dict[str, tuple[GangSpec, float]] = field(default_factory=dict)  # whose pod was released, and when, by its UID
+    _suspensions: dict[str, tuple[Request, set[str]]] = field(default_factory=dict)  # the request, and the UIDs of the pods that were bound
+    _given_back: dict[str, tuple[GangSpec, float]] = field(
+        default_factory=dict
+    )  # gang of each released pod, and when it was released, by the pod's UID
     _refused: dict[GangSpec, float] = field(default_factory=dict)  # when a member was last refused for good
-    _made_way: dict[GangSpec, float] = field(default_factory=dict)  # when a half gang was last released for others
-    _kept: dict[GangSpec, float] = field(default_factory=dict)  # when the API server last failed to release one of a gang
+    _made_way: dict[GangSpec, float] = field(default_factory=dict)  # when a partially bound gang was last released for others
+    _kept: dict[GangSpec, float] = field(default_factory=dict)  # when the API server last failed to release a member
     _questions: list[_Question] = field(default_factory=list)
-    _served: dict[GangSpec, set[GangSpec]] = field(default_factory=dict)  # for whom each that made way may last have done so
+    _served: dict[GangSpec, set[GangSpec]] = field(default_factory=dict)  # the gangs that a released gang may have been released for
 
     def look(self) -> None:
-        """Answer what could not be told at once."""
+        """Answer the questions that a moment had to pass for."""
         now = self.books.clock()
         for question in [each for each in self._questions if now - each.at >= _SETTLED_SECONDS]:
             self._questions.remove(question)
             self._served[question.spec] = needed_by = self._needed_by(question)
             if not needed_by:
-                self.accuse("release", f"{question.what}, of {question.spec.name}, and nobody needed its seats")
+                self.accuse("release", f"{question.what}, of {question.spec.name}, and no other gang needed its capacity")
 
     def arrived(self, request: Request) -> None:
-        """Check what a release or a change of a Job names when it reaches the API server, each time it is sent, whatever becomes of it."""
+        """Check what a release or a change of a Job names, each time it reaches the API server, whatever the answer."""
         if request.is_dry_run:
             return
         about = f"{request.verb} of {request.plural} {request.name}"
@@ -92,13 +98,13 @@ class Releases:
             self.accuse("precondition", f"{about} names no version")
 
     def _began(self, request: Request) -> float:
-        """Return when a scheduler first looked at a pod that it releases: faults may have kept what it sent."""
+        """Return when a scheduler first read a pod that it releases: faults may have delayed the release."""
         about = self.books.requests_about("pods", request.name)
         mine = [each for each in about if (each.who, each.namespace) == (request.who, request.namespace)]
         return min(each.sent for each in (*mine, request) if each.verb in ("get", "delete", "evict") and each.sent > request.sent - 60)
 
     def answered(self, request: Request) -> None:
-        """A bind that is refused for good ends the hope for its gang; and a release may fail."""
+        """Record the final refusal of a bind, and the failure of a release."""
         is_kept = request.verb in ("evict", "delete") and request.plural == "pods" and request.is_struck and not request.is_carried_out
         if is_kept or (request.is_bind and request.status in REFUSALS):
             pod = self.books.get("pods", request.namespace, request.name)
@@ -107,11 +113,11 @@ class Releases:
                 (self._kept if is_kept else self._refused)[spec] = self.books.clock()
 
     def carried_out(self, request: Request, pod: Body) -> None:
-        """``pod``, as it was before, was deleted or evicted by a scheduler."""
+        """Check a release that was carried out. ``pod`` is the pod before it."""
         self.released += 1
         name, spec = name_of(pod), self.books.gang_of(pod)
         if pod["spec"].get("schedulerName") != OURS:
-            self.accuse("stranger", f"pod {name} was deleted, which is another scheduler's")
+            self.accuse("stranger", f"pod {name} was deleted, which belongs to another scheduler")
         if spec is None:
             return
         if not spec.may_be_undone:
@@ -132,12 +138,12 @@ class Releases:
             self._judge_waiting(spec, pod, request)
 
     def job_written(self, request: Request, job: Body, before: Body) -> None:
-        """A Job was written by a scheduler: to suspend one is to release all its pods, at no cost but that."""
+        """Check a scheduler's write to a Job: suspending a Job releases all its pods, without counting a failure."""
         name, was_suspended, is_suspended = name_of(job), before["spec"].get("suspend"), job["spec"].get("suspend")
         if was_suspended and not is_suspended:
             is_ours = self.suspended.pop(uid_of(job), None) is not None or _is_labelled(before)
             if not is_ours or is_managed(before):
-                self.accuse("stranger", f"job {name} was resumed, which is somebody else's to resume")
+                self.accuse("stranger", f"job {name} was resumed, which another controller may resume")
             self._check_resumed(request, job)
         if was_suspended or not is_suspended:
             return
@@ -149,20 +155,20 @@ class Releases:
             self.accuse("stranger", f"job {name} was suspended, which isn't ours to suspend")
             return
         if not _is_labelled(job):
-            self.accuse("journal", f"job {name} was suspended, and doesn't say by whom")
+            self.accuse("journal", f"job {name} was suspended without the label that says so")
         if not spec.suspends:
-            self.accuse("release", f"job {name} was suspended, and nobody has allowed it")
+            self.accuse("release", f"job {name} was suspended, and its gang doesn't allow it")
         life, now = self.lives.of(spec), self.books.clock()
         if not (self._owes(spec) or self._is_edited(spec, request)):
             self.accuse("release", f"job {name} was suspended, and nothing was missing of {spec.name}")
         elif excuses.is_forged(self.books, spec):
             return
         elif life.open_since is not None and request.sent - life.open_since < self.timeout - 1:
-            self.accuse("release", f"job {name} was suspended, whose time wasn't over")
+            self.accuse("release", f"job {name} was suspended before its gang's time-out")
         mine = [pod for pod in self.lives.alive(spec) if owner_of(pod) == uid_of(job)]
         running = [pod for pod in mine if now - (self.books.running_since(pod) or now) > _STARTED_SECONDS]
         if any(self.books.is_guarded(pod, request.sent) for pod in running):
-            self.accuse("release", f"job {name} was suspended, whose pods run, which a disruption budget forbids")
+            self.accuse("release", f"job {name} was suspended while its pods run, which a disruption budget forbids")
         self._given_back.update({uid_of(pod): (spec, now) for pod in mine if node_of(pod)})
         if running and not self._is_given_up(spec, request):
             self._judge_running(spec, request, f"job {name} was suspended while pods of it ran")
@@ -170,7 +176,7 @@ class Releases:
             self.accuse("release", f"job {name} was suspended, of {spec.name}, which was whole before")
 
     def _check_resumed(self, request: Request, job: Body) -> None:
-        """Whoever suspends a Job waits until its pods have given their seats back, unless it is stopped or they take too long."""
+        """Check that a Job is resumed only when its pods are gone, unless the scheduler was stopped or they take too long."""
         suspension, sitting = self._suspensions.pop(uid_of(job), (request, set()))
         if suspension.who != request.who or request.sent - suspension.sent > LEAVING_SECONDS - 1:
             return
@@ -180,11 +186,11 @@ class Releases:
             self.accuse("release", f"job {name_of(job)} was resumed before its pods had gone")
 
     def _check_manner(self, request: Request, spec: GangSpec, pod: Body) -> None:
-        """Whoever runs, or is counted by a Job, is asked to go, by an eviction that budgets may refuse, and has its time for that."""
+        """Check that a running pod, or one that its Job counts, is evicted, so that budgets hold, and keeps its grace period."""
         options = request.body.get("deleteOptions") if request.verb == "evict" else request.body
         if "gracePeriodSeconds" in (options or {}):
             self.accuse(
-                "release", f"pod {name_of(pod)} was given {(options or {})['gracePeriodSeconds']} s to end, and asked for another time"
+                "release", f"pod {name_of(pod)} was given {(options or {})['gracePeriodSeconds']} s to end, instead of its own grace period"
             )
         if request.verb != "evict" and (spec.kind == "job" or phase_of(pod) == "Running"):
             self.accuse("release", f"pod {name_of(pod)} of a {spec.kind} gang was deleted while it was {phase_of(pod)}, and not evicted")
@@ -194,14 +200,14 @@ class Releases:
         if self._was_whole(spec, request):
             self.accuse("release", f"{what}, of {spec.name}, which was whole before")
         elif life.open_since is None or self.books.clock() - life.open_since < self.timeout - 1:
-            self.accuse("release", f"{what}, of {spec.name}, whose time wasn't over")
+            self.accuse("release", f"{what}, of {spec.name}, before its time-out")
         elif self.books.clock() - self._decided_at(request) <= _SETTLED_SECONDS:
             self._ask_who_needs(spec, what, request.who)
-        else:  # it was on its way since, and makes way beside others all the same
+        else:  # it was in flight since, and is released beside others all the same
             self._made_way[spec] = self.books.clock()
 
     def _decided_at(self, request: Request) -> float:
-        """When it was decided that a pod must go: before it was looked up, which a fault may have kept."""
+        """Return when the release of a pod was decided: before the pod was read, which a fault may have delayed."""
         looks = (
             each.sent
             for each in self.books.struck
@@ -216,19 +222,19 @@ class Releases:
         now = self.books.clock()
         before, self._made_way[spec] = self._made_way.get(spec, -math.inf), now
         if now - before < _SETTLED_SECONDS:
-            return  # of the same gang, and some of its seats may be free by now
+            return  # another pod of the same gang; some of its capacity may be free already
         yielded = {each for each in self._ended_for(now) if not self._has_served(each)}  # by whoever releases this one too
         missing = {other: self._lacks(other) for other in self.books.gangs if other not in yielded}
         waiting = {other: (self.lives.candidates(other), lacks) for other, lacks in missing.items() if lacks and self.lives.has_pods(other)}
         if any(other.percent or other.shares_rack for other in waiting):
-            return  # whether these fit with so many seats more isn't known for certain
+            return  # whether these fit with more capacity isn't known for certain
         released = {each for each, when in self._given_back.values() if now - when < _SETTLED_SECONDS}
-        # Of whoever comes, has no seats, and is below this one, it makes no difference what a scheduler knows.
+        # Pods that come, hold no capacity, and rank below this gang make no difference, whatever a scheduler knows of them.
         below = [
             each for each in self.books.gangs if each.priority < spec.priority and self.lives.empty_since(each) < now - _SETTLED_SECONDS
         ]
         if waiting and (self.books.quiet_elsewhere(spec, *released, *below) < _SETTLED_SECONDS or excuses.is_told_late(self.books)):
-            return  # what it knows may be as old
+            return  # what the scheduler knows may be as old
         self._questions.append(
             _Question(
                 now,
@@ -248,25 +254,28 @@ class Releases:
         )
 
     def _owes(self, spec: GangSpec, pod: Body | None = None) -> bool:
-        """Whether something is missing that was promised; of a forged promise the scheduler believes as much as is asked for."""
+        """Return whether a member is missing of the stamped minimum.
+
+        If a tenant has forged the stamp, the present minimum counts: the scheduler believes the stamp up to that.
+        """
         if self.lives.owed(spec, pod):
             return True
         if not excuses.is_forged(self.books, spec):
             return False
-        # Where nobody says any more how many they are, what is forged is a promise to as many as are there.
+        # Without a stated minimum, a forged stamp counts for as many members as exist.
         is_promised_to_all = self.books.minimum(spec) is None and bool(self.lives.candidates(spec))
         return is_promised_to_all or bool(self.lives.missing(spec, pod))
 
     def _lacks(self, spec: GangSpec) -> int:
-        """How many members a gang waits for, as far as a scheduler knows."""
-        # Whose PodGroup has gone still waits for what was promised to those of it that are bound.
+        """Return how many members a gang waits for, as far as a scheduler knows."""
+        # A gang whose PodGroup is deleted still waits for the stamped minimum of its bound members.
         lacks = max(self.lives.owed(spec), self.lives.missing(spec))
         if self.books.minimum(spec) is None and any(self.books.minima_since(spec, self.books.clock() - DELETION_SECONDS)):
             lacks = max(lacks, *(last - len(self.lives.bound(spec)) - self.lives.succeeded(spec) for last in self.books.last_minimum(spec)))
         return lacks
 
     def _has_served(self, spec: GangSpec) -> bool:
-        """Whether somebody has become whole since a gang last made way."""
+        """Return whether another gang has become whole since a gang was last released for others."""
         return any(
             self.lives.of(other).whole_since >= self._made_way[spec]
             for other in self.books.gangs
@@ -274,14 +283,15 @@ class Releases:
         )
 
     def _ended_for(self, at: float, within: float = _SETTLED_SECONDS) -> set[GangSpec]:
-        """Who made way in the moment around ``at``."""
+        """Return the gangs that were released for others within ``within`` seconds of ``at``."""
         return {spec for spec, when in self._made_way.items() if abs(at - when) < within}
 
     def _needed_by(self, question: _Question) -> set[GangSpec]:
-        """Who waited and fits with the seats of all half gangs that were released together, and not without this one's."""
-        # Others may have made way a moment later, for somebody else.
+        """Return the waiting gangs that fit once all gangs released together are gone, and not without this one's capacity."""
+        # Other gangs may be released a moment later, for another gang.
         beside = [self._ended_for(question.at, within) for within in (_SETTLED_SECONDS, _AT_ONCE_SECONDS)]
-        # Of several who must make way together one may turn out not to be releasable; but none for whom others have just done so.
+        # One of several gangs that are released together may turn out not to be releasable. That doesn't excuse a release if another gang
+        # was just released for the same reason.
         before = [spec for spec, when in self._made_way.items() if _AT_ONCE_SECONDS <= question.at - when < _AWAITED_SECONDS]
         kept = {spec for spec, when in self._kept.items() if abs(question.at - when) < _SETTLED_SECONDS}
         if all(spec not in self._served or self._served[spec] - kept - {question.spec} for spec in before):
@@ -292,7 +302,7 @@ class Releases:
         victims = frozenset[str]().union(*(question.seated[spec] for spec in together))
         ago = {uid: (spec, question.at - at) for uid, (spec, at) in self._given_back.items()}
         leaving = []
-        # Whoever was released long ago and is there still may be waited for, or not any more: then it is as if it stayed.
+        # A pod that was released long ago and still exists may be waited for, or no longer: then it counts as if it stayed.
         for seconds in (math.inf, min(self.timeout, _AWAITED_SECONDS) - 1):
             overdue = {uid for uid, (_, since) in ago.items() if since >= seconds}
             going = {uid for uid, (spec, since) in ago.items() if spec is not question.spec and -_AT_ONCE_SECONDS < since < seconds}
@@ -306,9 +316,12 @@ class Releases:
     def _makes_the_difference(
         self, question: _Question, other: GangSpec, wanted: tuple[Sequence[Body], int], mine: frozenset[str], gone: frozenset[str]
     ) -> bool:
-        """Whether ``other`` fits when those who are ``gone`` go with ``mine``, of the gang in question, and not when without."""
+        """Return whether ``other`` fits once the pods ``gone`` and ``mine`` are gone, and not with ``gone`` alone.
+
+        ``mine`` are pods of the gang in question.
+        """
         candidates, missing = wanted
-        # Others were promised theirs before that was decided, or in the same moment.
+        # Capacity was assumed for other gangs before the decision, or in the same moment.
         promised = self._with_promises(question.everybody, question.at, other)
         for everybody in (question.everybody, question.known, promised, *([*question.everybody, *held] for held in question.held)):
             fits = [
@@ -320,16 +333,17 @@ class Releases:
         return False
 
     def _out_of_hand(self, who: str) -> list[Body]:
-        """Pending pods that ``who`` couldn't write, as if each sat on every node: where they may be bound still nobody knows."""
+        """Return the pending pods that ``who`` couldn't write to, as if each were bound on every node: where they may land isn't known."""
         written = [each for each in self.books.requests if each.who == who and each.plural == "pods" and each.verb == "patch"]
         failed = {(each.namespace, each.name) for each in written if each.is_struck and not each.is_carried_out}
         failed -= {(each.namespace, each.name) for each in written if each.is_carried_out}
         pods = [pod for pod in self.books.pods() if not node_of(pod) and (pod["metadata"]["namespace"], name_of(pod)) in failed]
-        return [seated for node in self.books.nodes for seated in with_seats(pods, dict.fromkeys(map(uid_of, pods), node))]
+        return [pod for node in self.books.nodes for pod in with_seats(pods, dict.fromkeys(map(uid_of, pods), node))]
 
     def _on_trial(self, who: str) -> list[Body]:
-        """Pending pods of gangs that wait for an answer to a bind that ``who`` has sent, as if each sat on that node: one may be tried for
-        all that are alike.
+        """Return pending pods of gangs for which ``who`` waits for the answer to a bind or dry run, as if bound on its node.
+
+        All pending members count, since one member may be dry-run for all that are alike.
         """
         now, pods = self.books.clock(), dict[str, Body]()
         for each in self.books.requests:
@@ -341,7 +355,9 @@ class Releases:
         return list(pods.values())
 
     def _with_promises(self, everybody: Sequence[Body], at: float, but: GangSpec) -> list[Body]:
-        """``everybody``, and of other gangs those who were tried or bound in the moments around: they had been promised their seats."""
+        """Return the pods ``everybody``; a pod of another gang that is dry-run or bound around ``at`` has its target: the capacity was
+        assumed.
+        """
         soon = {
             str(each.metadata.get("uid")): each.target
             for each in self.books.requests
@@ -350,12 +366,12 @@ class Releases:
         return with_seats(everybody, soon)
 
     def _is_given_up(self, spec: GangSpec, request: Request) -> bool:
-        """Whether a gang wants to be released by now, whole as it was."""
+        """Return whether a gang that was whole asks to be released, and its time-out has passed."""
         since = self.lives.of(spec).open_since
         return spec.gives_up and since is not None and request.sent - since >= self.timeout - 1
 
     def _was_whole(self, spec: GangSpec, request: Request) -> bool:
-        """Whether a gang was whole for longer than a moment, and not by an edit that whoever sent ``request`` can't have known of."""
+        """Return whether a gang was whole for longer than a moment, and not by an edit that the sender of ``request`` can't have known."""
         life = self.lives.of(spec)
         if not life.was_whole or (life.open_since or self.books.clock()) - life.whole_since < MOMENT_SECONDS:
             return False
@@ -365,14 +381,14 @@ class Releases:
             if each.is_bind and each.who == request.who and self.books.is_of(each, spec)
         ]
         if all(any(sent <= when <= until for sent, until in on_their_way) for when in (life.whole_since, life.open_since or request.sent)):
-            return False  # it was so while its binds weren't answered
+            return False  # it was whole only while its binds had no answer
         return not (self._is_edited(spec, request) and life.whole_since > request.sent - self._edit_window(spec))
 
     def _judge_waiting(self, spec: GangSpec, pod: Body, request: Request) -> None:
-        """A member that hasn't started is released when finishing is refused, has had its time, or has no room."""
+        """Check that a member that hasn't started is released only if a bind was refused, the time is over, or capacity lacks."""
         life = self.lives.of(spec)
         since = life.open_since if life.open_since is not None else request.sent
-        # Binds that nobody answered, and that land late, belong to a commit whose time has run all along.
+        # Binds that had no answer and land late belong to a commit whose time has run since they were sent.
         late = [
             each.sent
             for each in self.books.binds_since(request.sent - IN_FLIGHT_SECONDS)
@@ -382,16 +398,16 @@ class Releases:
         if self._refused.get(spec, 0.0) >= since - _COMMIT_SECONDS or request.sent - since >= FORWARD_SECONDS - 0.1:
             return
         if self.books.quiet_elsewhere(spec) < _SETTLED_SECONDS:
-            return  # what it knows of the room for the others may be as old
+            return  # what the scheduler knows of the free capacity may be as old
         everybody = {uid_of(each): each for each in self.books.taking_seats(spec)} | {uid_of(pod): pod}
         taken = self._with_promises(list(everybody.values()), request.sent, spec)
-        # A minimum that was raised is what the gang needs by now.
+        # If the minimum was raised, the gang needs the raised one.
         free, missing = free_room(self.books.nodes, taken), max(self.lives.owed(spec, pod), self.lives.missing(spec, pod))
         if self.lives.fits(spec, free, missing):
-            self.accuse("forward", f"pod {name_of(pod)} of {spec.name} was released, whose missing members had room and time")
+            self.accuse("forward", f"pod {name_of(pod)} of {spec.name} was released, although its missing members had capacity and time")
 
     def _is_edited(self, spec: GangSpec, request: Request) -> bool:
-        """Whether somebody has just changed what the gang asks for: the request may rest on what was so before."""
+        """Return whether the gang's minimum was just edited: the request may rest on the state before."""
         return self.books.was_done(spec, EDITS, request.sent - self._edit_window(spec))
 
     def _edit_window(self, spec: GangSpec) -> float:

@@ -109,7 +109,7 @@ MUTANTS = (
     Mutant(
         "whoever comes to bound members is bound without rehearsal",
         "denied_beside_bound",
-        "rehearsal",
+        "dry run",
         (
             Edit(
                 "Transaction._for_dry_run",
@@ -271,13 +271,13 @@ MUTANTS = (
     Mutant(
         "nothing is rehearsed",
         "bare_refused",
-        "rehearsal",
+        "dry run",
         (Edit("Transaction._for_dry_run", "self.dry_run == 'none' or len(self.assignments) == 1", "True"),),
     ),
     Mutant(
         "one is rehearsed for all where nothing can be undone",
         "bare_refused",
-        "rehearsal",
+        "dry run",
         (
             Edit(
                 "Transaction._dry_runs_all",
@@ -295,7 +295,7 @@ MUTANTS = (
     Mutant(
         "what the rehearsal says is ignored",
         "bare_refused",
-        "rehearsal",
+        "dry run",
         (
             Edit(
                 "Transaction.commit",
@@ -398,7 +398,7 @@ MUTANTS = (
     Mutant(
         "nobody is rehearsed where binds can be taken back",
         "no_faults",
-        "rehearsal",
+        "dry run",
         (
             Edit(
                 "Transaction._for_dry_run",

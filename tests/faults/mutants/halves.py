@@ -198,7 +198,7 @@ MUTANTS = (
     Mutant(
         "a rehearsal is good for a minute",
         "evicted_soon",
-        "rehearsal",
+        "dry run",
         (
             PAUSES,
             Edit(

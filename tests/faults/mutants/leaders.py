@@ -6,7 +6,7 @@ MUTANTS = (
     Mutant(
         "sealing removed",
         "killed_with_a_follower",
-        "seal",
+        "fence",
         (
             Edit(
                 "Term.older",
@@ -107,7 +107,7 @@ MUTANTS = (
     Mutant(
         "whoever can't be sealed is bound",
         "unsealable",
-        "seal",
+        "fence",
         (
             Edit(
                 "Term.__init__",

@@ -182,7 +182,7 @@ MUTANTS = (
     Mutant(
         "it isn't said that a gang is kept open",
         "kept_open",
-        "untold",
+        "unreported",
         (Edit("_conditions", "gang.is_open and (not opinion.is_being_bound)", "False"),),
     ),
     Mutant(
