@@ -1,6 +1,6 @@
-"""``make faults``: measures every promise of "all or none, under every fault" and prints which bars are held.
+"""``make faults``: measures every guarantee of "all or none, under every fault", and prints whether it holds.
 
-Each row says what is done, the bar, what was measured, and whether it is held; the exit status tells whether all are.
+Each row states the procedure, the bar, the measured value, and whether the bar is met. The exit status is 0 if all are.
 """
 
 import asyncio
@@ -40,12 +40,12 @@ STANDOFFS = 20
 SCHEDULES_AT_ONCE = SCHEDULES // 10
 
 Advance = Callable[[int, int], None]
-"""Takes how many steps are done, and of how many."""
+"""Takes the number of steps done, and the number of all steps."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What was measured, and whether that holds the bar; ``evidence`` is for whoever has to mend it. ``details`` are shown at the end."""
+    """What was measured, and whether that meets the bar. ``evidence`` helps to find the cause; ``details`` are shown at the end."""
 
     measured: str
     is_held: bool
@@ -75,7 +75,7 @@ async def killed_at_every_call(folder: Path, advance: Advance) -> Outcome:
                 for point in points:
                     await kills.kill_at(point, cluster, relay, toll, next(names))
                 advance(call, max(counted + 1, call))
-                # Words are put together or not, so commits differ by a call or two: the last call is the one that comes no more.
+                # Messages may be sent together or apart, so commits differ by a call or two: the end is the first call that never comes.
                 if all(point in toll.missed for point in points):
                     break
     return Outcome(str(toll), toll.is_clean, toll.complaints())
@@ -131,11 +131,11 @@ def _played(advance: Advance) -> Outcome:
 
 
 async def hunted(hunt: Sequence[Mutant], folder: Path, advance: Advance) -> Outcome:
-    """Is every scheduler that breaks a promise found out by random schedules?"""
+    """Measure whether random schedules convict every scheduler that breaks a guarantee."""
     done = itertools.count(1)
     seed = random.SystemRandom().randrange(1000)
     verdicts = await mutants.hunt_all(hunt, lambda _: advance(next(done), len(hunt)), seed=seed)
-    table = Table("mutant", "found after", "by the rule", title=f"Schedulers that break one promise each (hunt {seed})")
+    table = Table("mutant", "found after", "by the rule", title=f"Schedulers that break one guarantee each (hunt {seed})")
     for verdict in verdicts:
         table.add_row(verdict.mutant.name, str(verdict.played) if verdict.rule else "-", verdict.rule or "[red]not found")
     found = [verdict.played for verdict in verdicts if verdict.rule]
@@ -143,7 +143,7 @@ async def hunted(hunt: Sequence[Mutant], folder: Path, advance: Advance) -> Outc
     unsound = sorted({seed for verdict in verdicts for seed in verdict.unsound})
     text = f"{len(found)} of {len(verdicts)} found, the last after {max(found, default=0)} schedules"
     evidence = [f"not found: {', '.join(missed)}"] if missed else []
-    evidence += [f"the scheduler as it is is accused, too: make faults SEED={seed}" for seed in unsound]
+    evidence += [f"the unchanged scheduler is accused, too: make faults SEED={seed}" for seed in unsound]
     return Outcome(text, not evidence, "\n".join(evidence), table)
 
 
@@ -157,7 +157,7 @@ def _stood_off() -> Outcome:
         seconds, is_right = standoff.play(seed)
         waits.append(seconds if seconds is not None else float("inf"))
         wrong += not is_right
-    text = f"the older whole after {max(waits):.0f} s at most of {2 * standoff.TIMEOUT_SECONDS} s, the younger half bound in {wrong}"
+    text = f"the older whole after {max(waits):.0f} s at most of {2 * standoff.TIMEOUT_SECONDS} s, the younger partially bound in {wrong}"
     return Outcome(f"{text} of {STANDOFFS} runs", max(waits) <= 2 * standoff.TIMEOUT_SECONDS and not wrong)
 
 
@@ -179,8 +179,8 @@ async def half_bound(folder: Path, advance: Advance) -> Outcome:
 
 
 def promises(minutes: float, hunt: Sequence[Mutant] = mutants.MUTANTS) -> Sequence[Promise]:
-    """The rows, those that say most first."""
-    nothing = "every gang whole or none; 0 seats leaked; 0 pods lost"
+    """Return the rows, the most important first."""
+    nothing = "every gang whole or absent; no capacity leaked; 0 pods lost"
     return [
         Promise(
             "killed (SIGKILL) at every API call of committing 8 members, before and after it, and restarted", nothing, killed_at_every_call
@@ -193,16 +193,16 @@ def promises(minutes: float, hunt: Sequence[Mutant] = mutants.MUTANTS) -> Sequen
         Promise("leader killed under load", f"first decision of the other ≤ {TAKEOVER_SECONDS:g} s after lease expiry", killed_under_load),
         Promise("random schedules of faults", f"≥ {SCHEDULES:,} schedules, 0 violations", played),
         Promise(
-            f"{len(hunt)} schedulers that break one promise each, played random schedules",
-            f"each found out within {mutants.MOST} schedules",
+            f"{len(hunt)} schedulers that break one guarantee each, played random schedules",
+            f"each convicted within {mutants.MOST} schedules",
             partial(hunted, hunt),
         ),
         Promise(
-            "two half-started gangs that need each other's seats",
+            "two partially bound gangs that need each other's capacity",
             "the older whole within two time-outs, the younger absent or whole later",
             stood_off,
         ),
-        Promise("64 members bound without a fault", f"half bound for ≤ {1000 * PARTIAL_SECONDS:.0f} ms (p99 of 100)", half_bound),
+        Promise("64 members bound without a fault", f"partially bound for ≤ {1000 * PARTIAL_SECONDS:.0f} ms (p99 of 100)", half_bound),
         Promise(
             f"soak: {minutes:g} minutes of gangs with faults on", "0 violations; memory, tasks and handles don't grow", soaked(minutes)
         ),
@@ -210,22 +210,20 @@ def promises(minutes: float, hunt: Sequence[Mutant] = mutants.MUTANTS) -> Sequen
 
 
 def _rows() -> str:
-    """What is measured, for the help; ``\\b`` keeps the lines."""
+    r"""Return the list of measurements for the help; ``\\b`` keeps the lines."""
     rows = (f"  {promise.what}\n      bar: {promise.bar}" for promise in promises(SOAK_MINUTES))
     return "\b\nWhat is measured:\n" + "\n".join(rows)
 
 
 @click.command(epilog=_rows())
-@click.option("--seed", default="", help="Play the one random schedule that this seed stands for, and nothing else.")
+@click.option("--seed", default="", help="Play only the random schedule of this seed.")
 @click.option("--minutes", default=SOAK_MINUTES, show_default=True, help="How long to soak.")
 @click.option("--only", multiple=True, metavar="TEXT", help="Measure the rows whose name has this in it (repeatable).")
-@click.option(
-    "--mutant", default="", metavar="TEXT", help="Hunt the schedulers that break a promise whose name has this in it, and no others."
-)
+@click.option("--mutant", default="", metavar="TEXT", help="Hunt only the mutants whose name has this in it.")
 def main(seed: str, minutes: float, only: Sequence[str], mutant: str) -> None:
     """Measure what holds under faults.
 
-    The mutants, schedulers that break one promise each, are in tests/faults/mutants.
+    The mutants, schedulers that break one guarantee each, are in tests/faults/mutants.
     """
     console = Console()
     if seed:
@@ -235,7 +233,7 @@ def main(seed: str, minutes: float, only: Sequence[str], mutant: str) -> None:
     if not hunt:
         raise click.UsageError(f"no mutant has {mutant!r} in its name: see tests/faults/mutants")
     if mutant:
-        only = (*only, "break one promise")
+        only = (*only, "break one guarantee")
     table = Table("", "bar", "measured", "held", title="All or none, under every fault", show_lines=True)
     wanted = [promise for promise in promises(minutes, hunt) if not only or any(text in promise.what for text in only)]
     if not wanted:
@@ -260,7 +258,7 @@ def main(seed: str, minutes: float, only: Sequence[str], mutant: str) -> None:
 
 
 def _measured(promise: Promise, folder: Path, progress: Progress, task: TaskID) -> Outcome:
-    """One row; whatever goes wrong in measuring it is a bar that isn't held."""
+    """Return the outcome of one row; an error in measuring it counts as a bar that isn't met."""
     folder.mkdir()
     started = time.monotonic()
     try:
@@ -286,8 +284,8 @@ def _replay(console: Console, seed: str) -> None:
     except Exception as error:
         console.print("\n".join([str(error), *getattr(error, "__notes__", ())]), markup=False, highlight=False, soft_wrap=True)
         sys.exit(1)
-    cut = "" if is_whole else ", as far as it goes: the scheduler acts otherwise than then, or the schedules have changed since"
-    console.print(f"the schedule breaks no promise any more{cut}", soft_wrap=True)
+    cut = "" if is_whole else ", but ended early: the scheduler acts differently, or the schedules have changed"
+    console.print(f"the schedule no longer breaks a guarantee{cut}", soft_wrap=True)
 
 
 def _kubeconfig(cluster: Sandbox, folder: Path) -> Path:

@@ -1,7 +1,7 @@
-"""Random schedules on a cluster that is served over HTTP, a real control plane above all, before the same judge as in virtual time.
+"""Plays random schedules on a cluster that is served over HTTP, above all a real control plane, before the judge of virtual time.
 
-Real time is dear, so many schedules are played side by side: each has nodes and gangs of its own, which its pods select by a label. What
-is done to the scheduler itself is done to all of them.
+Real time is slow, so many schedules are played side by side. Each has its own nodes and gangs, which its pods select by a label; acts on
+the scheduler hit all of them.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from .operators import Operator
 NODES, NODE_CPU = 3, 4
 ACT_SECONDS = 30.0
 QUIET_SECONDS = 27.0
-"""What the judge waits for, and a little more."""
+"""Seconds that the judge waits for, and a little more."""
 _PATIENCE_SECONDS = 90.0
 _WATCHED = ("/api/v1/pods", "/api/v1/nodes", "/apis/scheduling.x-k8s.io/v1alpha1/podgroups", "/apis/batch/v1/jobs")
 _ATTRIBUTED_SECONDS = 100.0
@@ -41,7 +41,7 @@ _TICK_SECONDS, _STALL_SECONDS = 0.1, 0.5
 
 
 class Wire(Protocol):
-    """A way to the API server that lets itself be watched."""
+    """A connection to the API server that reports requests to an observer."""
 
     observer: Any
     who: str
@@ -49,16 +49,16 @@ class Wire(Protocol):
 
 @dataclass(slots=True)
 class Heard:
-    """What a schedule came to."""
+    """The result of a run of schedules."""
 
     played: int = 0
     stalls: int = 0
-    """How often the machine was too busy for a judgement by the clock."""
+    """How often the machine was too busy for judgements by the clock."""
     happenings: list[str] = field(default_factory=list)
 
 
 class Feed:
-    """Shows the judge every object as the API server has it, by watches of its own."""
+    """Feeds every object of the API server to the judge, by watches of its own."""
 
     def __init__(self, session: aiohttp.ClientSession, url: str, judge: Judge) -> None:
         self._session, self._url, self._judge = session, url, judge
@@ -75,7 +75,7 @@ class Feed:
         plural = path.rpartition("/")[2]
         page: Body = {}
         while "items" not in page:
-            # A kind that was installed a moment ago isn't served by all of the API server at once.
+            # A kind that was installed a moment ago isn't served by every API server process yet.
             async with self._session.get(f"{self._url}{path}") as answer:
                 page = await answer.json(content_type=None)
         for body in page["items"]:
@@ -100,13 +100,13 @@ class Feed:
         self._judge.changed(plural, is_deleted, body, before, self._cause(plural, is_deleted, body, before))
 
     def _note_lost_node(self, is_deleted: bool, body: Body, before: Body) -> None:
-        """Controllers of the cluster end the pods of a node that has gone, a minute later."""
+        """Note a loss when the cluster's controllers end the pods of a node that is gone, a minute later."""
         node, spec = before["spec"].get("nodeName"), self._judge.books.gang_of(before)
         if spec is not None and node and node not in self._judge.books.nodes and is_alive(before) and (is_deleted or not is_alive(body)):
             self._judge.note_loss("a member goes with its node", spec)
 
     def _cause(self, plural: str, is_deleted: bool, body: Body, before: Body | None) -> Request | None:
-        """The request of the scheduler by which an object was changed, as far as that can be told."""
+        """Return the scheduler's request by which an object was changed, as far as that can be known; None otherwise."""
         if plural != "pods":
             return None
         metadata, now = body["metadata"], self._judge.books.clock()
@@ -125,7 +125,7 @@ class Feed:
 
 
 class LiveSchedule:
-    """One schedule: its own nodes and gangs, and what happens to them, by chance."""
+    """One schedule: its own nodes and gangs, and random acts on them."""
 
     def __init__(self, number: int, seed: int, cluster: Cluster, judge: Judge) -> None:
         self.number, self._cluster, self._judge = number, cluster, judge
@@ -137,16 +137,16 @@ class LiveSchedule:
         self.story: list[str] = []
 
     async def furnish(self) -> None:
-        """Make its nodes."""
+        """Create its nodes."""
         for node in range(NODES):
             await self._do(partial(self._cluster.add_node, f"{self._pool}-{node}", cpu=str(NODE_CPU), labels={"pool": self._pool}))
 
     async def play(self) -> None:
-        """Gangs come, and things happen, for as long as that is to last."""
+        """Let gangs arrive and acts happen for ``ACT_SECONDS``."""
         ends = time.monotonic() + ACT_SECONDS
         await self._arrive()
         while time.monotonic() < ends:
-            await asyncio.sleep(self._chance.uniform(0.05, 6.0))  # the pace at which things happen
+            await asyncio.sleep(self._chance.uniform(0.05, 6.0))  # the pace of the acts
             act = self._chance.choice(
                 [
                     self._arrive,
@@ -166,16 +166,16 @@ class LiveSchedule:
             await act()
 
     async def calm(self) -> None:
-        """Let what isn't for good be over."""
+        """Undo what isn't meant to last."""
         for node in range(NODES):
             await self._patch_node(node, is_cordoned=False)
 
     async def make_room(self) -> None:
-        """Room for everybody."""
-        self._judge.note("there is room for everybody")
+        """Add a node with capacity for all gangs."""
+        self._judge.note("capacity for all gangs is added")
         await self._do(partial(self._cluster.add_node, f"{self._pool}-annex", cpu="256", labels={"pool": self._pool}))
 
-    # What happens.
+    # Acts.
 
     async def _arrive(self, faults: int = 0) -> None:
         if len(self._gangs) >= 3:
@@ -235,7 +235,7 @@ class LiveSchedule:
         self._foreign += 1
         self._note("another scheduler binds a pod", None)
         container = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": str(cpu)}}}
-        spec = {"schedulerName": "somebody", "nodeName": f"{self._pool}-{node}", "containers": [container]}
+        spec = {"schedulerName": "another", "nodeName": f"{self._pool}-{node}", "containers": [container]}
         metadata = {"name": f"foreign-{self.number}-{self._foreign}", "namespace": "default"}
         await self._do(partial(self._cluster.create, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}))
 
@@ -299,7 +299,7 @@ class LiveSchedule:
         self.story.append(f"{self._judge.books.clock():.2f} {text}")
 
     async def _do(self, act: Callable[[], object]) -> None:
-        """Do something at the API server; what is gone meanwhile, or there already, doesn't matter."""
+        """Call ``act`` in a thread; errors about objects that are gone, or exist already, don't matter."""
         with suppress(ApiError):
             await asyncio.to_thread(act)
 
@@ -310,7 +310,7 @@ async def play_live(
     """Play as many schedules side by side, with one scheduler that is killed now and then. Raises ``ViolationError``."""
     judge = Judge([], time.monotonic, patience=3.0)
     note_strikes(cluster.faults, judge.books)
-    judge.commits.wait_until_idle, judge.commits.fresh, judge.books.news.lag = 1.0, 10.0, 1.5  # processes share a machine
+    judge.commits.wait_until_idle, judge.commits.fresh, judge.books.news.lag = 1.0, 10.0, 1.5  # several processes share the machine
     await asyncio.to_thread(
         cluster.create, {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": HIGH}, "value": HIGH_PRIORITY}
     )
@@ -326,7 +326,7 @@ async def play_live(
         await relay.next()
         playing = asyncio.gather(*(each.play() for each in played))
         for _ in range(2):
-            await asyncio.sleep(chance.uniform(5, 12))  # it works for a while
+            await asyncio.sleep(chance.uniform(5, 12))  # the time in which the scheduler works
             if chance.random() < 0.4:
                 judge.note("watches break")
                 cluster.drop_watches()
@@ -351,17 +351,17 @@ async def play_live(
 
 
 async def _note_stalls(judge: Judge, wire: Wire) -> None:
-    """Write down when the machine is so busy that nobody comes to his turn: the scheduler doesn't either."""
+    """Note each time when the machine is so busy that no process runs in time, the scheduler neither."""
     while True:
         began = time.monotonic()
-        await asyncio.sleep(_TICK_SECONDS)  # the pace of the machine is what is measured
+        await asyncio.sleep(_TICK_SECONDS)  # measures the pace of the machine
         if (late := time.monotonic() - began - _TICK_SECONDS) > _STALL_SECONDS:
             judge.note(f"{_STALLS} for {late:.1f} s", who=wire.who)
 
 
 @asynccontextmanager
 async def _told(judge: Judge, played: list[LiveSchedule]) -> AsyncIterator[None]:
-    """What is found comes with the stories of the schedules it is about."""
+    """Add the stories of the accused schedules to a ``ViolationError``."""
     try:
         yield
     except ViolationError as error:
@@ -379,7 +379,7 @@ def _requests(judge: Judge, names: str) -> list[str]:
 
 
 async def _quiet(judge: Judge) -> None:
-    """Wait until nothing has happened for as long as the judge wants, looking all the time."""
+    """Wait until nothing has happened for as long as the judge needs, checking all the time."""
     ends = time.monotonic() + _PATIENCE_SECONDS
     while time.monotonic() < ends:
         judge.check()
@@ -389,7 +389,7 @@ async def _quiet(judge: Judge) -> None:
 
 
 class _Relay:
-    """One operator after the other; each is killed when the next is to follow."""
+    """Operators that follow one another: each is killed before the next begins."""
 
     def __init__(self, cluster: Cluster, wire: Wire, judge: Judge, kubeconfig: Path, folder: Path) -> None:
         self._cluster, self._wire, self._judge = cluster, wire, judge
@@ -407,7 +407,7 @@ class _Relay:
         await self._stack.aclose()
 
     async def next(self) -> None:
-        """Kill the one that works, and let the next one in."""
+        """Kill the present operator, and let the next one reach the cluster."""
         following = Operator(
             self._cluster.url,
             self._kubeconfig,

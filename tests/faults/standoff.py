@@ -1,4 +1,4 @@
-"""Two half-started gangs that need each other's seats, as a scheduler that died may leave them."""
+"""Plays two partially bound gangs that need each other's capacity, as a scheduler that died may leave them."""
 
 from .gangs import STAMP, GangSpec, manifests
 from .world import World
@@ -7,7 +7,7 @@ TIMEOUT_SECONDS = 30
 
 
 def halve(world: World, spec: GangSpec, node: str, count: int) -> None:
-    """Have a gang be half bound and running."""
+    """Create a gang of which ``count`` members are bound and run."""
     for manifest in manifests(spec):
         world.sandbox.create(manifest)
     world.gangs.append(spec)
@@ -18,7 +18,9 @@ def halve(world: World, spec: GangSpec, node: str, count: int) -> None:
 
 
 def play(seed: int = 0) -> tuple[float | None, bool]:
-    """The seconds until the older gang is whole, None when it isn't within two time-outs; and whether the younger ends whole or absent."""
+    """Return the seconds until the older gang is whole, None if it isn't within two time-outs; and whether the younger ends whole or
+    absent.
+    """
     with World(seed, nodes=2, cpu=4) as world:
         older, younger = GangSpec("older", size=6, minimum=6), GangSpec("younger", size=6, minimum=6)
         world.fell()

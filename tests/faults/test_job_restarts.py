@@ -1,4 +1,4 @@
-"""A Job that is suspended so that its gang gives its seats back goes on, whenever its scheduler dies meanwhile."""
+"""Tests that a Job that is suspended to release its gang goes on, whenever its scheduler dies."""
 
 import itertools
 from dataclasses import replace
@@ -14,17 +14,17 @@ from .world import World
 
 GANG = GangSpec("gang", "job", suspends=True)
 BEFORE_SECONDS, MEANWHILE_SECONDS = 35, 10
-"""The gang is half bound at once, and kept open after five seconds. After thirty it is looked for seats once more."""
+"""Seconds before and after the gang's time-out: partially bound at once, it is kept after 5 s, and attempted again after 30 s."""
 
 COUNTED = ("[!wb]*", "[!l]*")
 """Every request but watches, leases, and binds, which are refused."""
 
 REQUESTS = 7
-"""Looking at the Job, its pods and what is labelled, suspending it, looking again and resuming it take as many at least."""
+"""Requests, at least, to read the Job, its pods and the labelled Jobs, to suspend the Job, to read it again and to resume it."""
 
 
 def begin(world: World) -> None:
-    """A Job of three, of which two can be bound, comes shortly before its time is over."""
+    """Add a Job of three, of which two can be bound, and wait until shortly before its time-out."""
     world.fault(Fault("bind", "pods", nth=3, times=FOR_EVER, status=403))
     (job,) = manifests(GANG)
     job["spec"]["backoffLimit"] = 0
@@ -51,7 +51,7 @@ def test_a_job_whose_scheduler_is_killed_at_any_request_while_it_is_suspended_go
             world.advance(MEANWHILE_SECONDS)
             if not world.restarts:
                 assert was_suspended(world)
-                break  # so many requests don't come
+                break  # there are fewer requests
             world.settle()
             job = job_of(world)
             assert job["spec"]["suspend"] is False, number
@@ -62,7 +62,7 @@ def test_a_job_whose_scheduler_is_killed_at_any_request_while_it_is_suspended_go
 
 
 def hold_pods(world: World) -> None:
-    """The pods that are there now don't go when they are deleted."""
+    """Let the present pods stay when they are deleted."""
 
     async def hold() -> None:
         for pod in world.judge.members(GANG):

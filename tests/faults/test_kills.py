@@ -1,4 +1,4 @@
-"""A process that is killed in the middle of a commit leaves no gang in part, leaks no seat and loses no pod."""
+"""Tests that a process that is killed in a commit leaves no gang in part, leaks no capacity and loses no pod."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A leader that is stopped in the middle of a commit, and goes on when another leads, mixes no plans."""
+"""Tests that a leader that is stopped in a commit, and goes on when another leads, mixes no plans."""
 
 from pathlib import Path
 

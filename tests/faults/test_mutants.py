@@ -1,4 +1,4 @@
-"""The judge can convict: each scheduler that breaks a promise is found out by the schedule that aims at it, and nobody else is."""
+"""Tests that the judge convicts each mutant by its directed schedule, and acquits the unchanged scheduler."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

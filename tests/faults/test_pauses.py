@@ -1,4 +1,4 @@
-"""A request can be held at a chosen point, and a client that dies meanwhile takes it along."""
+"""Tests that a request can be held at a chosen point, and that it vanishes with a client that dies."""
 
 import asyncio
 

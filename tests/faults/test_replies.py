@@ -1,4 +1,4 @@
-"""Replies that mislead: what a pod is decides, not what was answered."""
+"""Tests that misleading replies don't count: the scheduler decides by the state of the pod."""
 
 import pytest
 
@@ -27,7 +27,7 @@ def test_a_gang_that_is_kept_open_says_so_although_its_status_was_refused_once()
         world.add(gang)
         world.advance(0.4)
         world.set_minimum(gang, 3)
-        # Every word that the edit gives reason to is refused; afterwards nothing more happens to the gang.
+        # Every report on the edit is refused; afterwards nothing more happens to the gang.
         world.fault(Fault("patch", "*", status=403, times=3))
         world.advance(0.5)
         world.settle()

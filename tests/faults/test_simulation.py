@@ -1,4 +1,4 @@
-"""The simulation that schedules run in is worth believing: time, crashes and judgements are what they should be."""
+"""Tests of the simulation that schedules run in: its time, crashes and judgements."""
 
 import asyncio
 from itertools import islice
@@ -19,7 +19,7 @@ from .world import World
 
 
 def history(seed: int) -> list[tuple[str, str, str]]:
-    """What happened in one schedule, in order."""
+    """Return the changes in one schedule, in order."""
     seen: list[tuple[str, str, str]] = []
     with World(seed) as world:
         world.sandbox.store.subscribe(lambda change: seen.append((change.type, change.table, str(change.record.body["metadata"]["uid"]))))
@@ -52,7 +52,7 @@ def test_a_crash_loses_what_has_not_been_carried_out_and_keeps_what_has() -> Non
 
 
 def rules_broken(world: World) -> set[str]:
-    """The rules that the judge says were broken."""
+    """Return the rules that the judge says were broken."""
     try:
         world.judge.check()
     except ViolationError as error:

@@ -1,4 +1,4 @@
-"""Gangs that come and go while requests fail: a short soak; `make faults` has the long one."""
+"""Tests that a short soak of gangs that come and go while requests fail violates nothing; `make faults` plays a long one."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Stamps and epochs that a tenant has written: hints at most, never a crash, never a deletion that the facts don't call for."""
+"""Tests that stamps and epochs forged by a tenant cause no crash, and no deletion that the facts don't call for."""
 
 import pytest
 from hypothesis import given, settings
@@ -32,7 +32,7 @@ stamps = st.one_of(st.sampled_from(FORGED), st.text(max_size=30), st.integers().
 
 
 def play(stamp: str, epoch: str, *, is_late: bool, startup_delay: float = 0.05) -> None:
-    """A tenant writes what it likes on its own pods, before or after they are bound; everybody is as well as without it."""
+    """Play a tenant that forges annotations on its own pods, before or after they are bound: no gang loses anything."""
     with World(startup_delay=startup_delay) as world:
         forged = {STAMP: stamp, EPOCH: epoch}
         victim = GangSpec("victim", size=4, minimum=4, namespace="team")

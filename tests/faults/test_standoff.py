@@ -1,4 +1,4 @@
-"""Half-started gangs: those that block others make way when their time is over, the others keep what they have."""
+"""Tests that partially bound gangs are released after their time-out if they block others, and otherwise kept."""
 
 import pytest
 

@@ -60,7 +60,7 @@ class Wire(Simulation):
 
     @happens
     def silence(self, plural: str) -> None:
-        """The connections of the open watches of a kind are dead, and nobody says so."""
+        """Let the open watches of a kind fall silent, without an error."""
         self.judge.note(f"watches of {plural} are silent", seconds=_SILENCE_SECONDS)
         for replica in self.replicas:
             replica.server.silence(plural)
