@@ -37,5 +37,5 @@ def test_there_are_mutants_of_every_promise() -> None:
 def test_a_patch_that_does_not_fit_any_more_is_said(tmp_path: Path) -> None:
     mutant = MUTANTS[0]
     edit = mutant.edits[0]
-    with pytest.raises(ValueError, match="stands 0 times"):
+    with pytest.raises(ValueError, match="occurs 0 times"):
         plant(Mutant("out of date", "", "", (type(edit)(edit.place, "no_such_name", ""),)), tmp_path / "copy")

@@ -1,10 +1,10 @@
-"""Mutants that break what is promised of a commit."""
+"""Mutants that break the guarantees of a commit."""
 
 from .mutant import PAUSES, Edit, Mutant
 
 MUTANTS = (
     Mutant(
-        "gang scheduling removed: whoever fits is bound",
+        "no gang scheduling: each pod that fits is bound",
         "no_room",
         "quorum",
         (
@@ -79,7 +79,7 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "lost answers are believed to be failures",
+        "a bind whose answer is lost counts as failed",
         "refused_after_a_lost_answer",
         "release",
         (
@@ -94,7 +94,7 @@ MUTANTS = (
         (Edit("_Census._assigned", "is_first or pod.created < run.began", "True"),),
     ),
     Mutant(
-        "Retry-After is obeyed for ever, with the capacity held",
+        "Retry-After is obeyed without a limit, with the capacity assumed",
         "asked_to_wait",
         "idle",
         (
@@ -107,7 +107,7 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "whoever comes to bound members is bound without rehearsal",
+        "members that join bound ones are bound without a dry run",
         "denied_beside_bound",
         "dry run",
         (
@@ -119,19 +119,19 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "a seat isn't looked at again before a bind is made again",
+        "a repeated bind isn't checked against current capacity",
         "filled_between_tries",
         "node",
         (Edit("spoilt", "found[0] if found else None", "None"),),
     ),
     Mutant(
-        "a gang that is held since the rehearsal is bound",
+        "a gang that is held since its dry run is bound",
         "group_gone_in_the_rehearsal",
         "journal",
         (Edit("Transaction._rechecked", "gang is None or gang.hold", "gang is None"),),
     ),
     Mutant(
-        "no look after the rehearsal",
+        "no check after the dry run",
         "node_lost_in_rehearsal",
         "quorum",
         (
@@ -155,19 +155,19 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "members that went in the rehearsal are bound with the others",
+        "members that are gone since the dry run are bound with the others",
         "member_lost_in_rehearsal",
         "candidate",
         (Edit("Transaction._rechecked", "gang = self.current_gang()", "gang: Gang | None = self.gang"),),
     ),
     Mutant(
-        "whoever is refused is tried again at once",
+        "a refused gang is attempted again at once",
         "refused_whenever_it_is_bound",
         "storm",
         (Edit("GangQueue._pause", "self._backoff.longest", "1.0"),),
     ),
     Mutant(
-        "no look before a bind is made again",
+        "no check before a bind is repeated",
         "node_lost_meanwhile",
         "node",
         (Edit("Binder._post", "bind.check()", "None"),),
@@ -191,19 +191,19 @@ MUTANTS = (
         (Edit("_node_selector", "tuple(sorted(labels(spec, 'nodeSelector', 'spec.', SELECTORS).items()))", "()"),),
     ),
     Mutant(
-        "double bind: an unanswered bind's capacity is free at once, and the pod sent elsewhere",
+        "the capacity of an unanswered bind is free at once, and the pod sent elsewhere",
         "unanswered",
         "double",
         (Edit("Binder.bind", "replace(reply, in_doubt=bind.version) if bind.is_in_doubt and (not certain) else reply", "reply"),),
     ),
     Mutant(
-        "stale view: nodes are seen once",
+        "stale view: later events of nodes are ignored",
         "node_cordoned_before",
         "node",
         (Edit("ClusterView.upsert_node", "old == node", "old is not None"),),
     ),
     Mutant(
-        "others' pods take no room",
+        "pods of other schedulers take no capacity",
         "foreign_room",
         "node",
         (
@@ -215,7 +215,7 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "pods that leave take no room",
+        "terminating pods take no capacity",
         "leaving",
         "node",
         (
@@ -242,13 +242,13 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "a seat is promised twice",
+        "capacity is assumed twice",
         "two_at_once",
         "over-commit",
         (Edit("ClusterView.assume_all", "self._note_assumed(pod.uid, node_name, devices.get(pod.uid, ()))", "continue"),),
     ),
     Mutant(
-        "success in an earlier run counts",
+        "successes of an earlier run count",
         "second_run",
         "quorum",
         (
@@ -263,19 +263,19 @@ MUTANTS = (
         (Edit("Binder._post", "{**bind.annotations, STAMP: bind.stamp}", "{**bind.annotations}"),),
     ),
     Mutant(
-        "the stamp promises too little",
+        "the stamp has too small a minimum",
         "no_faults",
         "journal",
         (Edit("Transaction.stamp", "self.gang.required", "1"),),
     ),
     Mutant(
-        "nothing is rehearsed",
+        "nothing is dry-run",
         "bare_refused",
         "dry run",
         (Edit("Transaction._for_dry_run", "self.dry_run == 'none' or len(self.assignments) == 1", "True"),),
     ),
     Mutant(
-        "one is rehearsed for all where nothing can be undone",
+        "one pod is dry-run for all where binds can't be undone",
         "bare_refused",
         "dry run",
         (
@@ -287,13 +287,13 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "who is gated is bound",
+        "gated pods are bound",
         "gated",
         "candidate",
         (Edit("Pod.is_candidate", "self.is_gated", "False"),),
     ),
     Mutant(
-        "what the rehearsal says is ignored",
+        "refusals of the dry run are ignored",
         "bare_refused",
         "dry run",
         (
@@ -308,7 +308,7 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "dead watches aren't noticed, and stale facts are good enough",
+        "dead watches aren't noticed, and decisions rest on stale state",
         "silent_watches",
         "stale",
         (
@@ -333,7 +333,7 @@ MUTANTS = (
         (Edit("GangRegistry._hold", "group is None and (not 0 < len(alive) - len(waiting) < minimum)", "False"),),
     ),
     Mutant(
-        "nobody hears that a PodGroup is deleted",
+        "the deletion of a PodGroup is ignored",
         "group_gone",
         "quorum",
         (Edit("GangRegistry.forget_group", "group is not None and group.version <= version", "False"),),
@@ -345,7 +345,7 @@ MUTANTS = (
         (Edit("retry:_seconds", "otherwise if asked is None else min(asked, LONGEST_SECONDS)", "otherwise"),),
     ),
     Mutant(
-        "Retry-After is forgotten when a gang is undone",
+        "Retry-After is forgotten when a gang is released",
         "undone_with_patience",
         "haste",
         (Edit("Executor._release", "Facts(self.gangs.clock(), pause=release.pause)", "Facts(self.gangs.clock())"),),
@@ -360,13 +360,13 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "whoever isn't admitted beyond the quorum isn't left alone when the others are finished",
+        "Retry-After of a refused surplus member is forgotten when the gang is finished",
         "finished_with_patience_for_the_surplus",
         "haste",
         (Edit("Committed.retry_after", "(*self.failed, *self.dropped)", "self.failed"),),
     ),
     Mutant(
-        "a PodGroup says for ever that it is half bound",
+        "a PodGroup stays PartiallyBound for ever",
         "groups",
         "status",
         (Edit("_conditions", "gang.is_open and (not opinion.is_being_bound)", "gang.is_open or bool(gang.bound)"),),
@@ -396,7 +396,7 @@ MUTANTS = (
         (Edit("node_from", "'taints'", "'none'"),),
     ),
     Mutant(
-        "nobody is rehearsed where binds can be taken back",
+        "nothing is dry-run where members can be released",
         "no_faults",
         "dry run",
         (
@@ -463,7 +463,7 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "late binds are forgotten after five seconds",
+        "unresolved binds are forgotten after five seconds",
         "unanswered",
         "double",
         (Edit("UnresolvedBinds._await", "CARRIED_OUT_SECONDS", "5"),),

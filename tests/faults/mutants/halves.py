@@ -1,4 +1,4 @@
-"""Mutants that break a promise in ways that a judge with a generous excuse would acquit."""
+"""Mutants that break guarantees of partially bound gangs, and that a judge with too generous excuses would acquit."""
 
 from .mutant import PAUSES, Edit, Mutant
 from .turns import PRIORITY_IGNORED
@@ -14,25 +14,25 @@ NO_LAST_LOOK = Edit(
 
 MUTANTS = (
     Mutant(
-        "all half gangs yield where one is enough",
+        "all partially bound gangs are released where one is enough",
         "three_half_gangs",
         "release",
         (Edit("Victims._needed_by", "needed = blocking[:enough]", "return blocking"),),
     ),
     Mutant(
-        "others yield although slots are about to be free",
+        "other gangs are released although capacity is about to be free",
         "leaving_half_gang",
         "release",
         (Edit("Victims.of", "chain(self._leaving(), pods)", "pods"),),
     ),
     Mutant(
-        "a half gang yields though there has been room since",
+        "a partially bound gang is released although capacity was freed since",
         "room_while_it_was_looked",
         "release",
         (NO_LAST_LOOK,),
     ),
     Mutant(
-        "a half gang yields though room has come while it was asked",
+        "a partially bound gang is released although capacity was freed during the check",
         "room_while_it_was_asked",
         "release",
         (
@@ -41,19 +41,19 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "one that others have just made way for makes way itself",
+        "a gang is released for which others have just been released",
         "served_half_gang",
         "release",
         (Edit("Victims._blocking", "key not in served", "True"),),
     ),
     Mutant(
-        "half gangs yield to whoever is below them",
+        "partially bound gangs are released for gangs of a lower priority",
         "half_above_another",
         "release",
         (Edit("Victims._blocking", "other.priority <= gang.priority", "True"),),
     ),
     Mutant(
-        "who has just made way has others make way",
+        "other gangs are released for a gang that has just been released",
         "leaving_half_gang",
         "release",
         (
@@ -62,25 +62,25 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "a Job is suspended for a gang that has long gone",
+        "a Job is suspended for a gang that no longer waits",
         "answered_too_late",
         "release",
         (Edit("JobRestarter._suspend", "not conditions.is_wanted()", "False"),),
     ),
     Mutant(
-        "whether a Job is to be suspended isn't asked again when that is tried again",
+        "a repeated suspension isn't checked again",
         "suspended_too_late",
         "release",
         (Edit("JobRestarter._suspend", "conditions.is_wanted()", "was_tried or conditions.is_wanted()"),),
     ),
     Mutant(
-        "half gangs make way beside a Job that keeps its pods",
+        "partially bound gangs are released together with a Job that keeps its pods",
         "half_gang_beside_a_job",
         "release",
         (Edit("Victims.of", "not await self._is_releasable(other)", "False"),),
     ),
     Mutant(
-        "half gangs make way beside one that a budget keeps",
+        "partially bound gangs are released together with one that a budget keeps",
         "half_gang_beside_a_guarded_one",
         "release",
         (
@@ -98,19 +98,19 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "whoever has only been asked to go counts as leaving",
+        "a gang whose release is in progress counts as released",
         "asked_at_the_same_time",
         "release",
         (Edit("Victims.of", "chain(self._leaving(), pods)", "chain(self._leaving(), pods, _bound_of(self._asked_now()))"),),
     ),
     Mutant(
-        "half gangs make way beside one about which something is being done",
+        "partially bound gangs are released beside one whose release is in progress",
         "asked_while_it_is_busy",
         "release",
         (Edit("LongerSearches.release_victims", "victims if not busy else ()", "[each for each in victims if each.key not in busy]"),),
     ),
     Mutant(
-        "who refused to yield isn't asked again",
+        "a gang that couldn't be released isn't tried again",
         "refused_to_yield",
         "unresolved",
         (
@@ -119,7 +119,7 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "the time of a half gang begins anew with each look at it",
+        "the time-out of a partially bound gang begins again with each attempt",
         "half_beside_a_small_one",
         "unresolved",
         (
@@ -131,25 +131,25 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "a gang's time begins while nobody of it is known to be bound",
+        "a gang's time-out begins before a bound member is known",
         "bound_late_in_doubt",
         "release",
         (Edit("Executor.after_bind", "self.partial_binds.suspect(gang.key)", "self.partial_binds.add(gang)"),),
     ),
     Mutant(
-        "a half gang's time is renewed by each attempt",
+        "the time for finishing a partially bound gang is extended by each attempt",
         "unanswered_for_long",
         "forward",
         (Edit("transition", "isinstance(state, Finishing | Left) and (not is_renewed)", "isinstance(state, Finishing | Left)"),),
     ),
     Mutant(
-        "an error that tells nothing is taken for a refusal",
+        "an error without a definite answer counts as a refusal",
         "errors_for_answers",
         "double",
         (Edit("_Bind.sending", "400 <= error.status < 500", "error.status >= 400"),),
     ),
     Mutant(
-        "a commit that fails as a whole is made again one by one",
+        "the binds of a commit that failed are repeated one by one",
         "too_many_requests",
         "quorum",
         (
@@ -169,13 +169,13 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "a half gang is left as it is when its PodGroup goes",
+        "a partially bound gang isn't finished when its PodGroup is deleted",
         "half_without_a_group",
         "unresolved",
         (Edit("GangRegistry._hold", "group is None and (not 0 < len(alive) - len(waiting) < minimum)", "group is None"),),
     ),
     Mutant(
-        "a promise that a tenant has forged is believed",
+        "a forged stamp counts",
         "forged_promise",
         "release",
         (
@@ -196,7 +196,7 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "a rehearsal is good for a minute",
+        "a dry run counts for a minute",
         "evicted_soon",
         "dry run",
         (
@@ -223,7 +223,7 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "priorities are ignored, and the rehearsal is long over when members are bound",
+        "priorities are ignored, and binds come long after the dry run",
         "priorities",
         "priority",
         (
@@ -241,7 +241,7 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "whoever comes to a whole gang is never bound",
+        "surplus members of a whole gang are never bound",
         "late_comers",
         "idle",
         (
