@@ -45,7 +45,7 @@ Advance = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What was measured, and whether that meets the bar. ``evidence`` helps to find the cause; ``details`` are shown at the end."""
+    """A measured value, and whether it meets the bar. ``evidence`` helps to find the cause; ``details`` are shown at the end."""
 
     measured: str
     is_held: bool

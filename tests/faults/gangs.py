@@ -7,7 +7,7 @@ from tests.stories import MINIMUM, NAME
 
 Body = dict[str, Any]
 Kind = Literal["controlled", "bare", "recreated", "job", "deployed", "operated"]
-"""What makes the pods: a ReplicaSet, nothing (``bare``), nothing but they are recreated, a batch Job, a Deployment, a job operator."""
+"""The creator of the pods: a ReplicaSet, nothing (``bare``), nothing but they are recreated, a batch Job, a Deployment, a job operator."""
 
 POD_GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
 POD_GROUP_API = "scheduling.x-k8s.io/v1alpha1"
@@ -120,22 +120,22 @@ class GangSpec:
 
     @property
     def is_bare(self) -> bool:
-        """Whether its pods have no controller."""
+        """True if its pods have no controller."""
         return self.kind in ("bare", "recreated")
 
     @property
     def is_named(self) -> bool:
-        """Whether its pods are created one by one, with names that are known beforehand."""
+        """True if its pods are created one by one, with names that are known beforehand."""
         return self.is_bare or self.kind == "operated"
 
     @property
     def is_releasable(self) -> bool:
-        """Whether its members may be deleted before they run."""
+        """True if its members may be deleted before they run."""
         return self.kind in ("controlled", "recreated", "deployed", "operated")
 
     @property
     def may_be_undone(self) -> bool:
-        """Whether members that haven't started may be released, at least by an eviction, so that their controller recreates them."""
+        """True if members that haven't started may be released, at least by an eviction, so that their controller recreates them."""
         return self.is_releasable or (self.kind == "job" and self.forgives)
 
 

@@ -51,7 +51,7 @@ class Toll:
 
     @property
     def is_clean(self) -> bool:
-        """Whether every guarantee was kept."""
+        """True if every guarantee was kept."""
         return bool(self.points) and not (self.in_part or self.leaked or self.lost)
 
     def __str__(self) -> str:

@@ -37,7 +37,7 @@ class Terms:
 
     @property
     def is_clean(self) -> bool:
-        """Whether every guarantee was kept."""
+        """True if every guarantee was kept."""
         return bool(self.points) and not (self.mixed or self.in_part or self.over_committed)
 
     def __str__(self) -> str:

@@ -53,7 +53,7 @@ class Heard:
 
     played: int = 0
     stalls: int = 0
-    """How often the machine was too busy for judgements by the clock."""
+    """Times that the machine was too busy for judgements by the clock."""
     happenings: list[str] = field(default_factory=list)
 
 

@@ -41,7 +41,7 @@ GROWTH_HANDLES = 64
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """What the process held at a moment without work."""
+    """The resources that the process held at a moment without work."""
 
     rss: int
     tasks: int

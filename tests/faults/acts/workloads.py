@@ -222,5 +222,5 @@ class Workloads(Simulation):
 
     @property
     def serves_groups(self) -> bool:
-        """Whether the cluster serves PodGroups."""
+        """True if the cluster serves PodGroups."""
         return self.crd != "none"

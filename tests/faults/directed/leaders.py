@@ -59,7 +59,7 @@ def leader_stands_still() -> None:
 
 
 def two_replicas() -> None:
-    """Of two replicas one decides."""
+    """Two replicas run, and only one decides."""
     with quiet_world(replicas=2) as world:
         for number in range(4):
             world.add(GangSpec(f"gang-{number}", size=3, minimum=3))

@@ -95,7 +95,7 @@ class Books:
     history: History = field(default_factory=dict)
     """The history of pods and nodes."""
     news: News = field(init=False)
-    """What schedulers have received of ``history``."""
+    """The part of ``history`` that schedulers have received."""
 
     def __post_init__(self) -> None:
         self.news = News(self.clock, self.history)

@@ -29,10 +29,10 @@ class Request:
     answered: float | None = None
     status: int = 0
     is_struck: bool = False
-    """Whether an injected fault hit the request."""
+    """True if an injected fault hit the request."""
     is_carried_out: bool = False
     is_seen_sent: bool = False
-    """Whether ``sent`` is the time of sending; otherwise it is the time when the request was first seen."""
+    """True if ``sent`` is the time of sending; otherwise it is the time when the request was first seen."""
     abandoned: float | None = None
     """When the sender stopped waiting for the answer; None if it didn't."""
     retry_after: float = 0.0
@@ -44,7 +44,7 @@ class Request:
     target: str = field(init=False)
     """The node of a bind, empty otherwise."""
     is_bind: bool = field(init=False)
-    """Whether the request binds a pod, and isn't a dry run."""
+    """True if the request binds a pod, and isn't a dry run."""
     what: tuple[object, ...] = field(init=False)
     """Equal for all tries of one request, whatever resourceVersion each names."""
 
@@ -64,7 +64,7 @@ class Request:
 
     @property
     def is_slow(self) -> bool:
-        """Whether the request wasn't answered within a second."""
+        """True if the request wasn't answered within a second."""
         return self.answered is None or self.answered - self.sent > 1
 
 

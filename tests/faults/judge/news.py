@@ -12,7 +12,7 @@ History = dict[tuple[str, str, str], list[tuple[float, Body | None]]]
 
 @dataclass(slots=True)
 class News:
-    """What each process has received. A restarted process counts as another one.
+    """The events that each process has received. A restarted process counts as another one.
 
     A process of which no line was seen is taken to know ``history``, ``lag`` seconds late.
     """

@@ -34,7 +34,7 @@ _STARTED_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """Whether another gang needed the capacity of a partially bound gang that was released ``at`` a time.
+    """The question whether another gang needed the capacity of a partially bound gang that was released ``at`` a time.
 
     It is answered a moment later, when all gangs that are released together have been.
     """
@@ -65,15 +65,19 @@ class Releases:
     released: int = 0
     suspended: dict[str, str] = field(default_factory=dict)
     """The names of Jobs that schedulers have suspended and not resumed, by UID."""
-    _suspensions: dict[str, tuple[Request, set[str]]] = field(default_factory=dict)  # the request, and the UIDs of the pods that were bound
-    _given_back: dict[str, tuple[GangSpec, float]] = field(
-        default_factory=dict
-    )  # gang of each released pod, and when it was released, by the pod's UID
-    _refused: dict[GangSpec, float] = field(default_factory=dict)  # when a member was last refused for good
-    _made_way: dict[GangSpec, float] = field(default_factory=dict)  # when a partially bound gang was last released for others
-    _kept: dict[GangSpec, float] = field(default_factory=dict)  # when the API server last failed to release a member
+    _suspensions: dict[str, tuple[Request, set[str]]] = field(default_factory=dict)
+    """The request, and the UIDs of the pods that were bound."""
+    _given_back: dict[str, tuple[GangSpec, float]] = field(default_factory=dict)
+    """The gang of each released pod, and when the pod was released, by the pod's UID."""
+    _refused: dict[GangSpec, float] = field(default_factory=dict)
+    """When a member was last refused for good."""
+    _made_way: dict[GangSpec, float] = field(default_factory=dict)
+    """When a partially bound gang was last released for others."""
+    _kept: dict[GangSpec, float] = field(default_factory=dict)
+    """When the API server last failed to release a member."""
     _questions: list[_Question] = field(default_factory=list)
-    _served: dict[GangSpec, set[GangSpec]] = field(default_factory=dict)  # the gangs that a released gang may have been released for
+    _served: dict[GangSpec, set[GangSpec]] = field(default_factory=dict)
+    """The gangs that a released gang may have been released for."""
 
     def look(self) -> None:
         """Answer the questions that a moment had to pass for."""
@@ -223,7 +227,7 @@ class Releases:
         before, self._made_way[spec] = self._made_way.get(spec, -math.inf), now
         if now - before < _SETTLED_SECONDS:
             return  # another pod of the same gang; some of its capacity may be free already
-        yielded = {each for each in self._ended_for(now) if not self._has_served(each)}  # by whoever releases this one too
+        yielded = {each for each in self._ended_for(now) if not self._has_served(each)}  # released for the same gang
         missing = {other: self._lacks(other) for other in self.books.gangs if other not in yielded}
         waiting = {other: (self.lives.candidates(other), lacks) for other, lacks in missing.items() if lacks and self.lives.has_pods(other)}
         if any(other.percent or other.shares_rack for other in waiting):
