@@ -29,7 +29,7 @@ VERSIONS = pytest.StashKey[str]()
 VERSIONS_OUTPUT = "ran_on"
 LOGS = pytest.StashKey[list[Path]]()
 """Folders with logs of the processes that tests have started."""
-_LINES_TOLD = 40
+_LINES_REPORTED = 40
 
 LogFolder = Callable[[str], Path]
 
@@ -80,7 +80,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         own = getattr(item, "funcargs", {}).get("tmp_path")
         folders = [*item.config.stash.get(LOGS, []), *([own] if own else [])]
         for log in (log for folder in folders for log in sorted(folder.rglob("*.log")) if log.stat().st_mtime >= call.start):
-            lines = log.read_text(errors="replace").splitlines()[-_LINES_TOLD:]
+            lines = log.read_text(errors="replace").splitlines()[-_LINES_REPORTED:]
             report.sections.append((f"the end of {log.parent.name}/{log.name}", "\n".join(lines)))
     return report
 

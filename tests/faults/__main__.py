@@ -54,7 +54,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
+class Guarantee:
     """One row of the table."""
 
     what: str
@@ -147,11 +147,11 @@ async def hunted(hunt: Sequence[Mutant], folder: Path, advance: Advance) -> Outc
     return Outcome(text, not evidence, "\n".join(evidence), table)
 
 
-async def stood_off(folder: Path, advance: Advance) -> Outcome:
-    return await asyncio.to_thread(_stood_off)
+async def measured_standoff(folder: Path, advance: Advance) -> Outcome:
+    return await asyncio.to_thread(_measured_standoff)
 
 
-def _stood_off() -> Outcome:
+def _measured_standoff() -> Outcome:
     waits, wrong = [], 0
     for seed in range(STANDOFFS):
         seconds, is_right = standoff.play(seed)
@@ -172,38 +172,42 @@ def soaked(minutes: float) -> Callable[[Path, Advance], Coroutine[None, None, Ou
     return soak
 
 
-async def half_bound(folder: Path, advance: Advance) -> Outcome:
-    spreads = await spread.half_bound_seconds(folder, 100, lambda number: advance(number, 100))
+async def partially_bound(folder: Path, advance: Advance) -> Outcome:
+    spreads = await spread.partially_bound_seconds(folder, 100, lambda number: advance(number, 100))
     value = spread.p99(spreads)
     return Outcome(f"{1000 * value:.0f} ms", value <= PARTIAL_SECONDS)
 
 
-def promises(minutes: float, hunt: Sequence[Mutant] = mutants.MUTANTS) -> Sequence[Promise]:
+def guarantees(minutes: float, hunt: Sequence[Mutant] = mutants.MUTANTS) -> Sequence[Guarantee]:
     """Return the rows, the most important first."""
     nothing = "every gang whole or absent; no capacity leaked; 0 pods lost"
     return [
-        Promise(
+        Guarantee(
             "killed (SIGKILL) at every API call of committing 8 members, before and after it, and restarted", nothing, killed_at_every_call
         ),
-        Promise(
+        Guarantee(
             "leader stopped (SIGSTOP) before each request of the commit, follower takes over, SIGCONT",
             "no attempt mixes two plans; no node over-committed",
             stopped_at_every_call,
         ),
-        Promise("leader killed under load", f"first decision of the other ≤ {TAKEOVER_SECONDS:g} s after lease expiry", killed_under_load),
-        Promise("random schedules of faults", f"≥ {SCHEDULES:,} schedules, 0 violations", played),
-        Promise(
+        Guarantee(
+            "leader killed under load", f"first decision of the other ≤ {TAKEOVER_SECONDS:g} s after lease expiry", killed_under_load
+        ),
+        Guarantee("random schedules of faults", f"≥ {SCHEDULES:,} schedules, 0 violations", played),
+        Guarantee(
             f"{len(hunt)} schedulers that break one guarantee each, played random schedules",
             f"each convicted within {mutants.MOST} schedules",
             partial(hunted, hunt),
         ),
-        Promise(
+        Guarantee(
             "two partially bound gangs that need each other's capacity",
             "the older whole within two time-outs, the younger absent or whole later",
-            stood_off,
+            measured_standoff,
         ),
-        Promise("64 members bound without a fault", f"partially bound for ≤ {1000 * PARTIAL_SECONDS:.0f} ms (p99 of 100)", half_bound),
-        Promise(
+        Guarantee(
+            "64 members bound without a fault", f"partially bound for ≤ {1000 * PARTIAL_SECONDS:.0f} ms (p99 of 100)", partially_bound
+        ),
+        Guarantee(
             f"soak: {minutes:g} minutes of gangs with faults on", "0 violations; memory, tasks and handles don't grow", soaked(minutes)
         ),
     ]
@@ -211,7 +215,7 @@ def promises(minutes: float, hunt: Sequence[Mutant] = mutants.MUTANTS) -> Sequen
 
 def _rows() -> str:
     r"""Return the list of measurements for the help; ``\\b`` keeps the lines."""
-    rows = (f"  {promise.what}\n      bar: {promise.bar}" for promise in promises(SOAK_MINUTES))
+    rows = (f"  {guarantee.what}\n      bar: {guarantee.bar}" for guarantee in guarantees(SOAK_MINUTES))
     return "\b\nWhat is measured:\n" + "\n".join(rows)
 
 
@@ -235,21 +239,21 @@ def main(seed: str, minutes: float, only: Sequence[str], mutant: str) -> None:
     if mutant:
         only = (*only, "break one guarantee")
     table = Table("", "bar", "measured", "held", title="All or none, under every fault", show_lines=True)
-    wanted = [promise for promise in promises(minutes, hunt) if not only or any(text in promise.what for text in only)]
+    wanted = [guarantee for guarantee in guarantees(minutes, hunt) if not only or any(text in guarantee.what for text in only)]
     if not wanted:
-        rows = "\n".join(f"  {promise.what}" for promise in promises(minutes))
+        rows = "\n".join(f"  {guarantee.what}" for guarantee in guarantees(minutes))
         raise click.UsageError(f"no row has {' or '.join(map(repr, only))} in its name; they are\n{rows}")
     is_held, evidence, details = True, [], []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress, tempfile.TemporaryDirectory(prefix="allaboard-faults-") as folder:
-        for number, promise in enumerate(wanted):
-            task = progress.add_task(promise.what[:60], total=None)
-            outcome = _measured(promise, Path(folder, str(number)), progress, task)
-            table.add_row(promise.what, promise.bar, outcome.measured, "[green]yes" if outcome.is_held else "[red]NO")
+        for number, guarantee in enumerate(wanted):
+            task = progress.add_task(guarantee.what[:60], total=None)
+            outcome = _measured(guarantee, Path(folder, str(number)), progress, task)
+            table.add_row(guarantee.what, guarantee.bar, outcome.measured, "[green]yes" if outcome.is_held else "[red]NO")
             is_held &= outcome.is_held
             details += [outcome.details] if outcome.details else []
             if outcome.evidence:
-                evidence.append(f"{promise.what}: {outcome.evidence}")
+                evidence.append(f"{guarantee.what}: {outcome.evidence}")
     for each in (*details, table):
         console.print(each)
     for text in evidence:
@@ -257,17 +261,17 @@ def main(seed: str, minutes: float, only: Sequence[str], mutant: str) -> None:
     sys.exit(0 if is_held else 1)
 
 
-def _measured(promise: Promise, folder: Path, progress: Progress, task: TaskID) -> Outcome:
+def _measured(guarantee: Guarantee, folder: Path, progress: Progress, task: TaskID) -> Outcome:
     """Return the outcome of one row; an error in measuring it counts as a bar that isn't met."""
     folder.mkdir()
     started = time.monotonic()
     try:
-        outcome = asyncio.run(promise.measure(folder, lambda done, total: progress.update(task, completed=done, total=total)))
+        outcome = asyncio.run(guarantee.measure(folder, lambda done, total: progress.update(task, completed=done, total=total)))
     except Exception as error:
         outcome = Outcome(f"failed: {type(error).__name__}", False, str(error))
     progress.update(task, total=1, completed=1)
     progress.console.print(
-        f"{'held' if outcome.is_held else 'NOT HELD'} in {time.monotonic() - started:.0f} s: {promise.what}: {outcome.measured}",
+        f"{'held' if outcome.is_held else 'NOT HELD'} in {time.monotonic() - started:.0f} s: {guarantee.what}: {outcome.measured}",
         markup=False,
         highlight=False,
         soft_wrap=True,

@@ -25,7 +25,7 @@ from .judge import Judge, Request, current
 from .judge.wire import seen_by_judge
 
 REQUEST_SECONDS = 15.0
-_WAYS = (0.000_5, 0.02)
+_DELAY_SECONDS = (0.000_5, 0.02)
 _LATE = 0.5
 """Probability that a server finishes a request whose client is gone."""
 
@@ -60,7 +60,7 @@ class _Message:
 
 
 @dataclass(slots=True)
-class Weather:
+class Network:
     """Delays of watches, ``lags`` in seconds by plural, and the largest ``page`` of a list, 0 for any."""
 
     lags: dict[str, float] = field(default_factory=dict)
@@ -79,20 +79,20 @@ class Weather:
 
 
 class DirectServer(ApiServer):
-    """One scheduler's connection to the sandbox; ``who`` is its process, and a restarted process counts as another one.
+    """One scheduler's connection to the sandbox; ``process`` is its process, and a restarted process counts as another one.
 
     ``sever`` acts as a SIGKILL: no further request arrives, and no answer. ``stall`` acts as a SIGSTOP or a stuck network: nothing arrives
     until ``go_on``. Then everything that was sent arrives, also what the scheduler has given up meanwhile. ``silence`` lets open watches
     deliver nothing, without an error.
     """
 
-    def __init__(self, sandbox: Sandbox, chance: random.Random, judge: Judge, who: str, weather: Weather) -> None:
-        self.who = who
+    def __init__(self, sandbox: Sandbox, chance: random.Random, judge: Judge, process: str, network: Network) -> None:
+        self.process = process
         self._sandbox = sandbox
         self._server = Server(sandbox.api, sandbox.faults)
         self._chance = chance
         self._judge = judge
-        self._weather = weather
+        self._network = network
         # In the order in which they began, so that a schedule is the same each time.
         self._tasks: dict[asyncio.Task[Any], None] = {}
         self._deliveries: dict[asyncio.Task[Any], None] = {}
@@ -134,21 +134,21 @@ class DirectServer(ApiServer):
     ) -> RawObject:
         payload = b"" if body is None else json.dumps(body).encode()
         query = dict(query or {})
-        if self._weather.page and query.get("limit", "0") != "0":
-            query["limit"] = str(min(int(query["limit"]), self._weather.page))  # a server may return less than was asked for
+        if self._network.page and query.get("limit", "0") != "0":
+            query["limit"] = str(min(int(query["limit"]), self._network.page))  # a server may return less than was asked for
         message: Any = _Message(method, unquote(path), query, content_type, payload)
-        response = await self._survived(self._exchange(message, body or {}))
+        response = await self._unless_severed(self._exchange(message, body or {}))
         if message.transport.is_aborted:
             raise ApiError(0, "Unreachable", "the API server can't be reached: connection reset by peer")
         content = bytes(response.body)
         if response.status >= 400:
             raise api_error(response, content)
         answer = _checked(decoded(content, path), method, path, body)
-        self._tell(message, answer)
+        self._report_list(message, answer)
         return answer
 
     async def _exchange(self, message: Any, body: Mapping[str, object]) -> Any:
-        seen = seen_by_judge(self.who, message, body, self._judge.books.clock())
+        seen = seen_by_judge(self.process, message, body, self._judge.books.clock())
         if seen is not None:
             seen.is_seen_sent = True
         delivery = asyncio.ensure_future(self._deliver(message, seen))
@@ -158,7 +158,7 @@ class DirectServer(ApiServer):
         try:
             async with asyncio.timeout(REQUEST_SECONDS):
                 response = await asyncio.shield(delivery)
-                await self._travel()
+                await self._delay()
                 return response
         except TimeoutError:
             raise ApiError(0, "Unreachable", "the API server can't be reached: TimeoutError") from None
@@ -171,7 +171,7 @@ class DirectServer(ApiServer):
                 delivery.cancel()
 
     async def _deliver(self, message: Any, seen: Request | None) -> Any:
-        await self._travel()
+        await self._delay()
         if seen is None:
             return await self._server._answer(message)
         self._judge.arrived(seen)
@@ -186,16 +186,16 @@ class DirectServer(ApiServer):
                 current.reset(token)
             self._judge.answered(seen)
 
-    def _tell(self, message: Any, answer: RawObject) -> None:
+    def _report_list(self, message: Any, answer: RawObject) -> None:
         """Report to the judge what the scheduler receives of pods and nodes by a list."""
         place = requests.place_of(message.path)
         if place is None or place.name or place.namespace or place.plural not in ("pods", "nodes") or message.method != "GET":
             return
         if "labelSelector" in message.query or message.query.get("limit") == "1":
             return  # such a list has only some of the objects
-        self._judge.books.news.tell_page(self.who, place.plural, answer, is_first="continue" not in message.query)
+        self._judge.books.news.note_page(self.process, place.plural, answer, is_first="continue" not in message.query)
 
-    async def _survived(self, work: Any) -> Any:
+    async def _unless_severed(self, work: Any) -> Any:
         """Return the result of ``work``; never return if the connection is severed."""
         if self._is_severed:
             work.close()
@@ -215,7 +215,7 @@ class DirectServer(ApiServer):
     @asynccontextmanager
     async def stream(self, path: ApiPath, query: Mapping[str, str], silence_seconds: float) -> AsyncIterator[AsyncIterator[bytes]]:
         message: Any = _Message("GET", unquote(path), query, "application/json", b"")
-        await self._survived(self._open_watch(message))
+        await self._unless_severed(self._open_watch(message))
         if message.transport.is_aborted:
             raise ApiError(0, "Unreachable", "the watch broke off: connection reset by peer")
         yield self._lines(message, silence_seconds)
@@ -230,18 +230,18 @@ class DirectServer(ApiServer):
         yield chunks()
 
     async def _open_watch(self, message: Any) -> None:
-        await self._travel()
+        await self._delay()
         place = requests.place_of(message.path)
         assert place is not None
-        seen = seen_by_judge(self.who, message, {}, self._judge.books.clock())
+        seen = seen_by_judge(self.process, message, {}, self._judge.books.clock())
         token = current.set(seen)
         try:
             fault = struck(self._sandbox.faults, place, message, {})
             if fault is None:
-                self._judge.books.news.hear(self.who, place.plural)
+                self._judge.books.news.hear(self.process, place.plural)
                 return
             if seen is not None:
-                self._judge.books.ask(seen)
+                self._judge.books.note_request(seen)
 
             async def accept() -> web.StreamResponse:
                 return web.Response()
@@ -276,19 +276,19 @@ class DirectServer(ApiServer):
                 raise ApiError(0, "Unreachable", "the watch broke off: timeout on reading data from socket") from None
             if not batch:
                 break
-            pause = self._weather.pause(plural, batch)
+            pause = self._network.pause(plural, batch)
             if asyncio.get_running_loop().time() + pause >= ends_at:
                 await asyncio.sleep(ends_at - asyncio.get_running_loop().time())
                 break  # the next watch continues where this one ended
             await asyncio.sleep(pause)
-            await self._survived(self._travel())
+            await self._unless_severed(self._delay())
             for line in batch.splitlines():
                 if plural in ("pods", "nodes"):
-                    self._judge.books.news.tell_line(self.who, plural, json.loads(line))
+                    self._judge.books.news.note_line(self.process, plural, json.loads(line))
                 yield line
         if self._is_severed:
             await asyncio.Future()
 
-    async def _travel(self) -> None:
-        await asyncio.sleep(self._chance.uniform(*_WAYS))
+    async def _delay(self) -> None:
+        await asyncio.sleep(self._chance.uniform(*_DELAY_SECONDS))
         await self._flow.wait()

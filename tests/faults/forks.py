@@ -52,11 +52,11 @@ class Forks:
     def __init__(self, door: Path) -> None:
         self._door = door
 
-    async def hunt(self, patches: Path, *how: str) -> str:
+    async def hunt(self, patches: Path, *arguments: str) -> str:
         """Run ``hunt`` with these arguments on the scheduler with the modules in ``patches``; return its output, or the traceback."""
         reader, writer = await asyncio.open_unix_connection(self._door)
         try:
-            writer.write(json.dumps({"patches": str(patches), "how": how}).encode() + b"\n")
+            writer.write(json.dumps({"patches": str(patches), "how": arguments}).encode() + b"\n")
             return (await reader.read()).decode(errors="replace")
         finally:
             writer.close()
@@ -97,16 +97,16 @@ def main(door: str) -> None:
         sys.stdout.write(f"{_READY}\n")
         sys.stdout.flush()
         while not (ready := select.select([listening, sys.stdin], [], [])[0]) or sys.stdin not in ready:
-            asking, _ = listening.accept()
+            connection, _ = listening.accept()
             if os.fork() == 0:
                 listening.close()
-                _hunt(asking)
-            asking.close()
-            _forget_the_dead()
+                _hunt_and_exit(connection)
+            connection.close()
+            _reap()
     os.killpg(0, 9)
 
 
-def _forget_the_dead() -> None:
+def _reap() -> None:
     """Reap the hunts that have ended, so that no zombies stay."""
     while True:
         try:
@@ -128,12 +128,12 @@ class Patches(MetaPathFinder):
         return spec_from_file_location(fullname, self._paths[fullname]) if fullname in self._paths else None
 
 
-def _hunt(asking: socket.socket) -> None:
+def _hunt_and_exit(connection: socket.socket) -> None:
     """Hunt, write the result to the connection, and exit."""
     try:
-        asked = json.loads(asking.makefile().readline())
+        asked = json.loads(connection.makefile().readline())
         for number in (1, 2):
-            os.dup2(asking.fileno(), number)
+            os.dup2(connection.fileno(), number)
         sys.dont_write_bytecode = True  # the modules of a mutant are deleted after the hunt
         patches = Patches(Path(asked["patches"]))
         sys.meta_path.insert(0, patches)

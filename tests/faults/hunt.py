@@ -80,16 +80,16 @@ def survey(most: int, seed: int, say: Callable[[str], object]) -> None:
 def main(say: Callable[[str], object] = print) -> None:
     """Run ``hunt directed NAME``, ``hunt random MOST SEED``, ``hunt again SEED`` or ``hunt survey MOST SEED``."""
     quiet()
-    how, *rest = sys.argv[1:]
-    if how == "survey":
+    kind, *rest = sys.argv[1:]
+    if kind == "survey":
         survey(int(rest[0]), int(rest[1]), say)
         return
     found: Exception | None
     played, seed = 1, ""
-    if how == "random":
+    if kind == "random":
         played, found, seed = at_random(int(rest[0]), int(rest[1]))
     else:
-        found = directly(rest[0]) if how == "directed" else again(rest[0])
+        found = directly(rest[0]) if kind == "directed" else again(rest[0])
     rules = found.rules if isinstance(found, ViolationError) else []
     rule = (rules[0] if rules else type(found).__name__) if found else ""
     say(json.dumps({"played": played, "rule": rule, "rules": rules, "found": str(found)[:2000] if found else "", "seed": seed}))

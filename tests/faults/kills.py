@@ -20,7 +20,7 @@ from .gangs import GangSpec, manifests
 from .operators import Operator
 
 MEMBERS = 8
-SEATS = 12
+CPUS = 12
 """Cpu for the gang and for a few pods more: a gang that needs exactly the rest shows whether capacity leaked."""
 
 COUNTED = ("[!w]*", "[!l]*")
@@ -120,14 +120,14 @@ def furnish(cluster: Cluster) -> None:
     """Install the CRDs, and add nodes with capacity for one gang and a few pods more."""
     install_crds(cluster)
     for number in (1, 2):
-        cluster.add_node(f"node-{number}", cpu=str(SEATS // 2))
+        cluster.add_node(f"node-{number}", cpu=str(CPUS // 2))
 
 
 async def count_calls(cluster: Cluster, kind: str = "controlled") -> list[Call]:
     """Return the requests of one commit without a fault, from the gang's arrival to its last report."""
     with cluster.faults.noting() as calls:
         async with arrival(cluster, kind, f"count-{kind}") as spec:
-            await cluster.wait_for(_is_told(spec), timeout=20, message="the gang runs and its PodGroup says so")
+            await cluster.wait_for(_is_reported(spec), timeout=20, message="the gang runs and its PodGroup says so")
             return [call for call in calls if call.verb != "watch" and call.resource != "leases"]
 
 
@@ -137,7 +137,7 @@ async def kill_at(point: Point, cluster: Cluster, relay: Relay, toll: Toll, name
     hold = faults.pause(*COUNTED, nth=point.call, after=point.is_after)
     rest = faults.pause(*COUNTED, nth=point.call + 1, times=FOR_EVER)
     async with arrival(cluster, point.kind, name) as spec:
-        if not await _comes_before(hold, cluster.wait_for(_is_told(spec), timeout=20)):
+        if not await _comes_before(hold, cluster.wait_for(_is_reported(spec), timeout=20)):
             toll.missed.append(point)
         await relay.kill()
         for each in (hold, rest):
@@ -152,16 +152,16 @@ async def kill_at(point: Point, cluster: Cluster, relay: Relay, toll: Toll, name
                 await cluster.wait_for(lambda s: running(s, name) == MEMBERS, timeout=15)
             except TimeoutError:
                 toll.in_part.append(f"{point}: {len(bound(cluster, name))} of {MEMBERS} members are bound")
-            await _try_seats(cluster, point, toll, f"fill-{name}")
+            await _check_leaks(cluster, point, toll, f"fill-{name}")
         deleted = [call.name for call in calls if call.verb in ("delete", "evict")]
         kept = {pod["metadata"]["uid"] for pod in pods(cluster, name)}
         if deleted or not uids <= kept or len(kept) != MEMBERS:
             toll.lost.append(f"{point}: {len(uids - kept)} pods are gone, {len(kept)} are there, {len(deleted)} were deleted")
 
 
-async def _try_seats(cluster: Cluster, point: Point, toll: Toll, name: str) -> None:
+async def _check_leaks(cluster: Cluster, point: Point, toll: Toll, name: str) -> None:
     """Record leaked capacity if a gang that needs all of the rest isn't bound."""
-    left = SEATS - len(bound(cluster))
+    left = CPUS - len(bound(cluster))
     if left < 1:
         return
     spec = GangSpec(name, "bare", left, left)
@@ -176,29 +176,29 @@ async def _try_seats(cluster: Cluster, point: Point, toll: Toll, name: str) -> N
 
 async def _comes_before(hold: Hold, other: object) -> bool:
     """Return whether a request came to ``hold`` before ``other`` was done."""
-    arrived, told = asyncio.ensure_future(hold.arrived()), asyncio.ensure_future(other)  # type: ignore[call-overload]  # a coroutine
-    await asyncio.wait([arrived, told], return_when=asyncio.FIRST_COMPLETED)
-    for task in (arrived, told):
+    arrived, done = asyncio.ensure_future(hold.arrived()), asyncio.ensure_future(other)  # type: ignore[call-overload]  # a coroutine
+    await asyncio.wait([arrived, done], return_when=asyncio.FIRST_COMPLETED)
+    for task in (arrived, done):
         task.cancel()
-    await asyncio.gather(arrived, told, return_exceptions=True)
+    await asyncio.gather(arrived, done, return_exceptions=True)
     return hold.has_arrived
 
 
-def _is_told(spec: GangSpec) -> Callable[[Cluster], bool]:
+def _is_reported(spec: GangSpec) -> Callable[[Cluster], bool]:
     """Return a predicate: whether the gang runs and all reports on it are written."""
 
-    def is_told(cluster: Cluster) -> bool:
+    def is_reported(cluster: Cluster) -> bool:
         if status_of(cluster, spec.name).get("running") != spec.size:
             return False
-        told = [event for event in cluster.list("events") if event.get("reason") == "Scheduled"]
+        scheduled = [event for event in cluster.list("events") if event.get("reason") == "Scheduled"]
         about = [
             event
-            for event in told
+            for event in scheduled
             if str((event.get("regarding") or event.get("involvedObject") or {}).get("name", "")).startswith(spec.name)
         ]
         return len(about) >= spec.size
 
-    return is_told
+    return is_reported
 
 
 async def remove(cluster: Cluster, spec: GangSpec) -> None:

@@ -44,11 +44,11 @@ class Wire(Protocol):
     """A connection to the API server that reports requests to an observer."""
 
     observer: Any
-    who: str
+    process: str
 
 
 @dataclass(slots=True)
-class Heard:
+class LiveResult:
     """The result of a run of schedules."""
 
     played: int = 0
@@ -160,7 +160,7 @@ class LiveSchedule:
                     self._remove_node,
                     self._edit,
                     self._succeed,
-                    self._sicken,
+                    self._refuse_for_good,
                 ]
             )
             await act()
@@ -170,7 +170,7 @@ class LiveSchedule:
         for node in range(NODES):
             await self._patch_node(node, is_cordoned=False)
 
-    async def make_room(self) -> None:
+    async def add_capacity(self) -> None:
         """Add a node with capacity for all gangs."""
         self._judge.note("capacity for all gangs is added")
         await self._do(partial(self._cluster.add_node, f"{self._pool}-annex", cpu="256", labels={"pool": self._pool}))
@@ -208,7 +208,7 @@ class LiveSchedule:
                 dry_run=chance.choice([False, False, None]),
             )
             self._cluster.faults.add(fault)
-        self._tell(f"{spec.name} arrives: {spec.kind}, {spec.minimum} of {spec.whole_size}, {spec.cpu} cpu, priority {spec.priority}")
+        self._log(f"{spec.name} arrives: {spec.kind}, {spec.minimum} of {spec.whole_size}, {spec.cpu} cpu, priority {spec.priority}")
         for manifest in manifests(spec):
             await self._do(partial(self._cluster.create, manifest))
 
@@ -218,7 +218,7 @@ class LiveSchedule:
     async def _fail(self) -> None:
         spec = self._gang()
         verb = self._chance.choice(["bind", "get", "patch", "delete"])
-        self._tell(f"a few {verb} of {spec.name} fail")
+        self._log(f"a few {verb} of {spec.name} fail")
         status, is_lost = self._chance.choice([429, 500, 503]), self._chance.random() < 0.4
         self._cluster.faults.add(Fault(verb, "pods", f"{spec.name}-*", times=3, status=status, drop=is_lost, after=is_lost))
 
@@ -227,7 +227,7 @@ class LiveSchedule:
         if members := self._judge.members(spec):
             name = self._chance.choice(members)["metadata"]["name"]
             self._judge.note_loss("a member is deleted", spec)
-            self._tell(f"a member is deleted of {spec.name}")
+            self._log(f"a member is deleted of {spec.name}")
             await self._do(partial(self._cluster.delete, "pods", name, grace=self._chance.choice([0, None])))
 
     async def _fill(self) -> None:
@@ -277,12 +277,12 @@ class LiveSchedule:
             self._note("a member ends", spec)
             await self._do(partial(self._cluster.finish_pod, pod["metadata"]["name"]))
 
-    async def _sicken(self) -> None:
+    async def _refuse_for_good(self) -> None:
         if self._chance.random() < 0.6:
             return
         spec = self._gang()
         status = self._chance.choice([403, 500, 429])
-        self._tell(f"binds of {spec.name} are refused for good ({status})")
+        self._log(f"binds of {spec.name} are refused for good ({status})")
         retry_after = 300 if status == 429 else None
         fault = Fault("bind", "pods", f"{spec.name}-*", times=FOR_EVER, status=status, retry_after=retry_after, dry_run=None)
         self.lasting.append(fault)
@@ -293,9 +293,9 @@ class LiveSchedule:
 
     def _note(self, what: str, spec: GangSpec | None) -> None:
         self._judge.note(what, gang=spec)
-        self._tell(f"{what}{f' of {spec.name}' if spec else ''}")
+        self._log(f"{what}{f' of {spec.name}' if spec else ''}")
 
-    def _tell(self, text: str) -> None:
+    def _log(self, text: str) -> None:
         self.story.append(f"{self._judge.books.clock():.2f} {text}")
 
     async def _do(self, act: Callable[[], object]) -> None:
@@ -306,7 +306,7 @@ class LiveSchedule:
 
 async def play_live(
     cluster: Cluster, wire: Wire, feed: Callable[[Judge], Feed], kubeconfig: Path, folder: Path, *, seed: int, schedules: int
-) -> Heard:
+) -> LiveResult:
     """Play as many schedules side by side, with one scheduler that is killed now and then. Raises ``ViolationError``."""
     judge = Judge([], time.monotonic, patience=3.0)
     note_strikes(cluster.faults, judge.books)
@@ -314,12 +314,12 @@ async def play_live(
     await asyncio.to_thread(
         cluster.create, {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": HIGH}, "value": HIGH_PRIORITY}
     )
-    chance, heard = random.Random(seed), Heard()
+    chance, result = random.Random(seed), LiveResult()
     played = [LiveSchedule(number, seed, cluster, judge) for number in range(schedules)]
     async with (
         beside(feed(judge).run),
         _Relay(cluster, wire, judge, kubeconfig, folder) as relay,
-        _told(judge, played),
+        _with_stories(judge, played),
         beside(partial(_note_stalls, judge, wire)),
     ):
         await asyncio.gather(*(each.furnish() for each in played))
@@ -340,14 +340,14 @@ async def play_live(
         await _quiet(judge)
         judge.check()
         for each in played:
-            await each.make_room()
+            await each.add_capacity()
         cluster.faults.clear()
         await _quiet(judge)
         judge.check()
-    heard.played = schedules
-    heard.stalls = sum(deed.what.startswith(_STALLS) for deed in judge.books.deeds)
-    heard.happenings = [line for each in played for line in each.story]
-    return heard
+    result.played = schedules
+    result.stalls = sum(deed.what.startswith(_STALLS) for deed in judge.books.deeds)
+    result.happenings = [line for each in played for line in each.story]
+    return result
 
 
 async def _note_stalls(judge: Judge, wire: Wire) -> None:
@@ -356,11 +356,11 @@ async def _note_stalls(judge: Judge, wire: Wire) -> None:
         began = time.monotonic()
         await asyncio.sleep(_TICK_SECONDS)  # measures the pace of the machine
         if (late := time.monotonic() - began - _TICK_SECONDS) > _STALL_SECONDS:
-            judge.note(f"{_STALLS} for {late:.1f} s", who=wire.who)
+            judge.note(f"{_STALLS} for {late:.1f} s", process=wire.process)
 
 
 @asynccontextmanager
-async def _told(judge: Judge, played: list[LiveSchedule]) -> AsyncIterator[None]:
+async def _with_stories(judge: Judge, played: list[LiveSchedule]) -> AsyncIterator[None]:
     """Add the stories of the accused schedules to a ``ViolationError``."""
     try:
         yield
@@ -372,7 +372,7 @@ async def _told(judge: Judge, played: list[LiveSchedule]) -> AsyncIterator[None]
 
 def _requests(judge: Judge, names: str) -> list[str]:
     return [
-        f"{each.sent:.2f} {each.who}: {each.verb} {each.name} {each.target}{' (dry run)' if each.is_dry_run else ''}: {each.status}"
+        f"{each.sent:.2f} {each.process}: {each.verb} {each.name} {each.target}{' (dry run)' if each.is_dry_run else ''}: {each.status}"
         for each in judge.books.requests
         if each.name.startswith(names) and each.verb in ("bind", "delete", "evict")
     ]
@@ -417,11 +417,11 @@ class _Relay:
         await self._stack.enter_async_context(following)
         deed = None
         if self._current is not None:
-            deed = self._judge.note("the scheduler is killed", who=self._wire.who, seconds=_PATIENCE_SECONDS)
+            deed = self._judge.note("the scheduler is killed", process=self._wire.process, seconds=_PATIENCE_SECONDS)
             self._judge.leading = None
             await self._current.kill()
         self._lives += 1
-        self._wire.who = f"life {self._lives}"
+        self._wire.process = f"life {self._lives}"
         self._current = following
         await following.let_in()
         self._judge.leading = time.monotonic()

@@ -169,15 +169,15 @@ class Schedules(RuleBasedStateMachine):
         self.after("rejection", pause)
 
     @rule(node=numbers, pause=pauses)
-    def a_kubelet_rejects_whoever_comes(self, node: int, pause: float) -> None:
-        self.w.sour(node)
+    def a_kubelet_rejects_every_pod(self, node: int, pause: float) -> None:
+        self.w.reject_every_pod(node)
         self.after("rejections", pause)
 
     @precondition(has_gangs)
-    @rule(gang=numbers, promise=st.integers(7, 99), pause=pauses)
-    def a_tenant_forges_what_was_promised(self, gang: int, promise: int, pause: float) -> None:
-        self.w.annotate(self.gang(gang), {STAMP: f"deadbeef/{promise}"})
-        self.after("forged promise", pause)
+    @rule(gang=numbers, minimum=st.integers(7, 99), pause=pauses)
+    def a_tenant_forges_stamps(self, gang: int, minimum: int, pause: float) -> None:
+        self.w.annotate(self.gang(gang), {STAMP: f"deadbeef/{minimum}"})
+        self.after("forged stamp", pause)
 
     @rule(node=numbers, cpu=st.integers(1, 6), pause=pauses)
     def another_scheduler_binds(self, node: int, cpu: int, pause: float) -> None:
@@ -192,7 +192,7 @@ class Schedules(RuleBasedStateMachine):
     @rule(pause=pauses)
     def what_another_scheduler_bound_ends(self, pause: float) -> None:
         self.w.remove_foreign()
-        self.after("room", pause)
+        self.after("freed capacity", pause)
 
     @precondition(has_gangs)
     @rule(gang=numbers, minimum=st.integers(1, 8), pause=pauses)
@@ -224,7 +224,7 @@ class Schedules(RuleBasedStateMachine):
         pause=pauses,
     )
     @precondition(has_place)
-    def something_happens_while_a_request_is_on_its_way(
+    def something_happens_while_a_request_is_in_flight(
         self, request: tuple[str, bool | None], nth: int, is_after: bool, act: str, number: int, member: int, gang: GangSpec, pause: float
     ) -> None:
         """Add a gang, and do an act at one step of its commit, dry runs included."""
@@ -316,7 +316,7 @@ class Schedules(RuleBasedStateMachine):
     @rule(gang=numbers, verb=st.sampled_from(["bind", "patch", "delete", "evict"]), status=st.sampled_from([500, 403, 429]), pause=pauses)
     def something_of_a_gang_is_refused_for_good(self, gang: int, verb: str, status: int, pause: float) -> None:
         """Refuse one verb for a gang's pods for good, as a webhook that is down or a quota does."""
-        self.w.sicken(self.gang(gang), verb, status, 300 if status == 429 else None)
+        self.w.refuse_for_good(self.gang(gang), verb, status, 300 if status == 429 else None)
         self.after("lasting refusal", pause)
 
     @precondition(has_gangs)
@@ -391,7 +391,7 @@ class Schedules(RuleBasedStateMachine):
                 TALLY.whole += 1
         for spec in judge.kept_open():
             TALLY.kept_open[judge.excuse(spec).partition(", since")[0]] += 1
-        world.make_room()
+        world.add_capacity()
         world.settle()
         demand(judge.incomplete(), judge.over_committed(), judge.suspended(), world.leaked())
 

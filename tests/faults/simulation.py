@@ -32,7 +32,7 @@ from allaboard_sandbox import ApiError, Fault, Sandbox
 from allaboard_sandbox.store import DELETED, Change
 from tests.stories import MINIMUM
 
-from .direct import DirectServer, Weather
+from .direct import DirectServer, Network
 from .gangs import DEVICES_OF_NODE, HIGH, HIGH_PRIORITY, LIVING, RACK, Body, GangSpec, pod_of
 from .judge import Deed, Judge
 from .judge.entries import current
@@ -60,10 +60,10 @@ _SETTINGS: dict[str, object] = {
 }
 _ELECTION: dict[str, object] = {"leader_elect": True, "lease_namespace": "elsewhere"}
 BRIEF_SECONDS = 3.0
-_REBIRTH_SECONDS = 1.0
+_RESTART_SECONDS = 1.0
 _REJECTION_SECONDS = 0.01
-_HEARD_SECONDS = (0.0, 0.001, 0.02, 0.5, 5.0)
-_UNHEARD = 0.2  # share of the changes
+_KOPF_DELAYS = (0.0, 0.001, 0.02, 0.5, 5.0)
+_KOPF_MISSES = 0.2  # share of the changes
 
 
 def happens(method: Callable[Concatenate[Simulated, Given], Answer]) -> Callable[Concatenate[Simulated, Given], Answer]:
@@ -174,7 +174,7 @@ class Simulation:
         self._stack.enter_context(mock.patch.object(app_module, "_spare_the_collector", lambda: None))
         self.sandbox = Sandbox(startup_delay=startup_delay, clock=self.loop.utc)
         self.sandbox.api._random = self.chance
-        self._hearing = random.Random(seed)  # drawn apart, so that Kopf's events don't change the other draws
+        self._kopf_chance = random.Random(seed)  # drawn apart, so that Kopf's events don't change the other draws
         self.gangs: list[GangSpec] = []
         self.ended: set[GangSpec] = set()
         """The gangs whose creator has deleted them."""
@@ -183,14 +183,14 @@ class Simulation:
         self.judge = Judge(self.gangs, self.loop.time)
         self.judge.standing.shows_conditions = crd == "ours"
         note_strikes(self.sandbox.faults, self.judge.books)
-        self.weather = Weather(page=page)
+        self.network = Network(page=page)
         self._lives = itertools.count(1)
         self.replicas = [Replica(self._new_server()) for _ in range(replicas)]
         self.crd = crd
         self.restarts = 0
         self.lasting: list[Fault] = []
         self._late: list[Deed] = []
-        self._sour: set[str] = set()
+        self._rejecting_nodes: set[str] = set()
         self._foreign = self._hostile = self._runs = 0
         self._background: set[asyncio.Task[Any]] = set()
         self.sandbox.store.subscribe(self._on_change)
@@ -275,7 +275,7 @@ class Simulation:
             self.sandbox.patch("nodes", name, {"status": {"capacity": offered, "allocatable": offered}}, "", "status")
 
     def _new_server(self) -> DirectServer:
-        return DirectServer(self.sandbox, self.chance, self.judge, f"life {next(self._lives)}", self.weather)
+        return DirectServer(self.sandbox, self.chance, self.judge, f"life {next(self._lives)}", self.network)
 
     @asynccontextmanager
     async def _connect(self, *_: object, **__: object) -> AsyncIterator[DirectServer]:
@@ -292,7 +292,7 @@ class Simulation:
         app = _Operator(settings, searcher, lambda make: nullcontext(make(server)))
 
         def on_death() -> None:
-            self._keep(asyncio.ensure_future(self._rebirth(replica, app)))
+            self._keep(asyncio.ensure_future(self._restart_ended(replica, app)))
 
         token = _connecting.set(replica.server)
         try:
@@ -300,7 +300,7 @@ class Simulation:
         finally:
             _connecting.reset(token)
         replica.app = app
-        self.judge.terms.alive[server.who] = self.loop.time()
+        self.judge.terms.alive[server.process] = self.loop.time()
         self._keep(asyncio.ensure_future(self._note_leading(app)))
 
     async def _note_leading(self, app: App) -> None:
@@ -310,18 +310,18 @@ class Simulation:
 
     def _note_end(self, what: str, replica: Replica, seconds: float = 0.0) -> None:
         """Report to the judge that a process has ended or stands still."""
-        self.judge.note(what, who=replica.server.who, seconds=seconds)
-        self.judge.terms.alive.pop(replica.server.who, None)
+        self.judge.note(what, process=replica.server.process, seconds=seconds)
+        self.judge.terms.alive.pop(replica.server.process, None)
         if len(self.replicas) == 1:
             self.judge.leading = None
 
-    async def _rebirth(self, replica: Replica, dead: App) -> None:
+    async def _restart_ended(self, replica: Replica, dead: App) -> None:
         """Restart a replica that has ended by itself."""
         self._note_end("a replica gives up", replica)
         await dead.stop()
         if replica.app is dead:
             replica.app = None
-            await asyncio.sleep(_REBIRTH_SECONDS)
+            await asyncio.sleep(_RESTART_SECONDS)
             await self._start(replica)
 
     async def _crash(self, down_seconds: float) -> None:
@@ -345,23 +345,23 @@ class Simulation:
     def _on_change(self, change: Change) -> None:
         """Report a change to the judge, and act as Kopf and as the controllers that recreate pods."""
         self.judge.on_change(change)
-        self.weather.written[str(change.revision)] = self.loop.time()
+        self.network.written[str(change.revision)] = self.loop.time()
         if change.table == "pods" and change.type != DELETED:
-            self._let_kopf_hear(change)
+            self._notify_kopf(change)
             self._note_rollout(change)
         if change.table.startswith("podgroups"):
             if change.type == DELETED and self.chance.random() < 0.25:
                 return  # Kopf misses a deletion now and then
             raw = self.sandbox.api.resource("podgroups").present(change.record.body)
-            self.loop.call_later(self.chance.uniform(0.001, 0.02), self._ring, change.type, raw)
-        elif change.table == "pods" and change.type != DELETED and change.record.body["spec"].get("nodeName") in self._sour:
+            self.loop.call_later(self.chance.uniform(0.001, 0.02), self._observe_pod_group, change.type, raw)
+        elif change.table == "pods" and change.type != DELETED and change.record.body["spec"].get("nodeName") in self._rejecting_nodes:
             spec = self.judge.books.gang_of(change.record.body)
             if spec is not None and change.previous is not None and not change.previous.body["spec"].get("nodeName"):
                 self.loop.call_later(_REJECTION_SECONDS, self._reject_newcomer, spec, change.record.body["metadata"]["uid"])
         elif change.table == "pods" and change.type == DELETED:
             spec = self.judge.books.gang_of(change.record.body)
             if spec is not None and spec.kind in ("recreated", "operated") and change.record.key[1] in spec.bare_names:
-                self.loop.call_later(0.2, self._remake, spec, change.record.key[1])
+                self.loop.call_later(0.2, self._recreate, spec, change.record.key[1])
 
     def _note_rollout(self, change: Change) -> None:
         """Note that a Deployment's controller deletes a pod."""
@@ -370,15 +370,15 @@ class Simulation:
         if spec is not None and spec.kind == "deployed" and was_here and LIVING in change.record.body["metadata"] and current.get() is None:
             self.judge.lives.lose(spec)
 
-    def _let_kopf_hear(self, change: Change) -> None:
+    def _notify_kopf(self, change: Change) -> None:
         """Report a pending pod with the min-available label as Kopf's watch does: sometimes late or out of date, sometimes never."""
         body = change.record.body
-        if MINIMUM not in body["metadata"].get("labels", {}) or body["spec"].get("nodeName") or self._hearing.random() < _UNHEARD:
+        if MINIMUM not in body["metadata"].get("labels", {}) or body["spec"].get("nodeName") or self._kopf_chance.random() < _KOPF_MISSES:
             return
         raw = self.sandbox.api.resource("pods").present(body)
-        self.loop.call_later(self._hearing.choice(_HEARD_SECONDS), self._tell_of_pending, raw)
+        self.loop.call_later(self._kopf_chance.choice(_KOPF_DELAYS), self._observe_pending_pod, raw)
 
-    def _tell_of_pending(self, raw: Body) -> None:
+    def _observe_pending_pod(self, raw: Body) -> None:
         for replica in self.replicas:
             if replica.app is not None:
                 replica.app.observe_pending_pod("MODIFIED", raw)
@@ -396,13 +396,13 @@ class Simulation:
         kubelet._cancel(key)
         kubelet._reject(key, "OutOfcpu", "Pod was rejected: Node didn't have enough resource: cpu")
 
-    def _ring(self, event: str, raw: Body) -> None:
+    def _observe_pod_group(self, event: str, raw: Body) -> None:
         for replica in self.replicas:
             if replica.app is not None:
                 replica.app.observe_pod_group(event, raw)
 
     @happens
-    def _remake(self, spec: GangSpec, name: str) -> None:
+    def _recreate(self, spec: GangSpec, name: str) -> None:
         if spec not in self.ended and self.judge.books.get("pods", spec.namespace, name) is None:
             with suppress(ApiError):
                 self.sandbox.create(pod_of(spec, name))

@@ -14,7 +14,7 @@ from .operators import started
 MEMBERS = 64
 
 
-async def half_bound_seconds(folder: Path, gangs: int, on_gang: Callable[[int], None] = lambda number: None) -> list[float]:
+async def partially_bound_seconds(folder: Path, gangs: int, on_gang: Callable[[int], None] = lambda number: None) -> list[float]:
     """Return for how many seconds each of ``gangs`` gangs was partially bound, one after the other."""
     spreads: list[float] = []
     binds: list[float] = []

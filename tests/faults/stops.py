@@ -56,15 +56,15 @@ class SchedulesWithRestarts(Scenes):
 
     @precondition(Schedules.has_gangs)
     @rule(gang=numbers, losses=st.integers(1, 2), is_full=st.booleans(), pause=pauses)
-    def members_are_lost_while_nobody_schedules(self, gang: int, losses: int, is_full: bool, pause: float) -> None:
+    def members_are_lost_while_no_scheduler_runs(self, gang: int, losses: int, is_full: bool, pause: float) -> None:
         spec = self.gang(gang)
-        self.w.fell()
+        self.w.kill_all()
         for member in range(losses):
             self.w.delete_member(spec, member, grace=0)
         if is_full:
             self.w.fill()
         self.w.advance(3.0)
-        self.w.rise()
+        self.w.start_all()
         self.after("losses unseen", 20.0)
         self.after("losses unseen", pause)
 
@@ -113,7 +113,7 @@ class SchedulesWithRestarts(Scenes):
         refusals=st.sampled_from([0, 0, 4]),
         pause=pauses,
     )
-    def gangs_are_cut_off_and_need_each_others_seats(
+    def gangs_are_cut_off_and_need_each_others_capacity(
         self, gang: GangSpec, sizes: tuple[int, ...], highest: int | None, is_held: bool, refusals: int, pause: float
     ) -> None:
         """Play partially bound gangs on full nodes, where the capacity of one would finish another.
@@ -130,22 +130,22 @@ class SchedulesWithRestarts(Scenes):
         if is_held:
             self.arrive(plain(gang, 2, cpu=1), [], 20.0)
             for half in halves:
-                self.w.let_go(f"{half.name}-")
+                self.w.remove_finalizers(f"{half.name}-")
         self.after("cut off", 40.0 if refusals else 0.0)
         self.after("cut off", pause)
 
     @precondition(Schedules.has_place)
     @rule(gang=gangs, size=st.sampled_from([2, 6, 6]), pause=pauses)
-    def one_makes_way_for_a_half_gang_that_can_not(self, gang: GangSpec, size: int, pause: float) -> None:
+    def one_gang_is_released_for_another_that_can_not_be(self, gang: GangSpec, size: int, pause: float) -> None:
         """Play three partially bound gangs of which the first can't be released, and a gang that needs more capacity."""
         first, *others = self.cut_off(gang, (4, 4, 4))
-        self.w.sicken(first, "evict", 500, None)
+        self.w.refuse_for_good(first, "evict", 500, None)
         for other in others:
             self.w.hold(other)
         self.arrive(plain(gang, size, cpu=1, priority=0), [], 50.0)
         for other in others:
-            self.w.let_go(f"{other.name}-")
-        self.after("make way", pause)
+            self.w.remove_finalizers(f"{other.name}-")
+        self.after("released for another", pause)
 
     @precondition(Schedules.has_place)
     @rule(
@@ -158,7 +158,7 @@ class SchedulesWithRestarts(Scenes):
         ends=st.booleans(),
         pause=pauses,
     )
-    def half_gangs_are_asked_for_their_seats_in_vain(
+    def gangs_that_are_cut_off_are_released_in_vain(
         self, gang: GangSpec, last: Kind, suspends: bool, highest: int | None, trouble: str, rival: int, ends: bool, pause: float
     ) -> None:
         """Play two partially bound gangs beside one that needs the capacity of one or both, where not all can be released."""
@@ -177,25 +177,25 @@ class SchedulesWithRestarts(Scenes):
         self.arrive(plain(gang, rival, cpu=1, kind="controlled", least=0, priority=0), [], 50.0)
         if ends:
             self.w.remove_foreign()
-        self.after("asked in vain", 60.0)
-        self.after("asked in vain", pause)
+        self.after("released in vain", 60.0)
+        self.after("released in vain", pause)
 
     @precondition(Schedules.has_place)
-    @rule(gang=gangs, promise=st.integers(7, 99), pause=pauses)
-    def a_tenant_forges_what_was_promised_before_a_restart(self, gang: GangSpec, promise: int, pause: float) -> None:
+    @rule(gang=gangs, minimum=st.integers(7, 99), pause=pauses)
+    def a_tenant_forges_stamps_before_a_restart(self, gang: GangSpec, minimum: int, pause: float) -> None:
         """Forge the stamp of a whole gang before a restart: without PodGroups only its pods state a minimum."""
         self.stage()
         self.arrive(plain(gang, 4, cpu=1, kind="controlled", least=0), [], 0.5)
-        self.w.annotate(self.w.gangs[-1], {STAMP: f"deadbeef/{promise}"})
+        self.w.annotate(self.w.gangs[-1], {STAMP: f"deadbeef/{minimum}"})
         self.w.crash(0.5)
-        self.after("forged promise", 40.0)
-        self.after("forged promise", pause)
+        self.after("forged stamp", 40.0)
+        self.after("forged stamp", pause)
 
     # These rules are listed several times, so that they are drawn more often than others.
     killed_in_another_commit = killed_in_a_third_commit = the_scheduler_is_killed_in_a_commit
-    others_are_lost_while_nobody_schedules = members_are_lost_while_nobody_schedules
-    others_are_asked_for_their_seats_in_vain = half_gangs_are_asked_for_their_seats_in_vain
-    others_are_cut_off = gangs_are_cut_off_and_need_each_others_seats
+    others_are_lost_while_no_scheduler_runs = members_are_lost_while_no_scheduler_runs
+    others_are_released_in_vain = gangs_that_are_cut_off_are_released_in_vain
+    others_are_cut_off = gangs_are_cut_off_and_need_each_others_capacity
     killed_while_another_heals = killed_while_a_third_heals = the_scheduler_is_killed_while_a_gang_heals
 
 
@@ -234,15 +234,15 @@ class SchedulesWithLeaders(SchedulesWithRestarts):
 
     @precondition(Schedules.has_place)
     @rule(
-        gang=gangs, nth=st.integers(5, 7), rival=gangs, is_sealed=st.booleans(), seconds=st.sampled_from([25.0, 40.0, 60.0]), pause=pauses
+        gang=gangs, nth=st.integers(5, 7), rival=gangs, is_fenced=st.booleans(), seconds=st.sampled_from([25.0, 40.0, 60.0]), pause=pauses
     )
-    def binds_of_a_leader_of_the_past_come_where_others_want_the_seats(
-        self, gang: GangSpec, nth: int, rival: GangSpec, is_sealed: bool, seconds: float, pause: float
+    def binds_of_an_earlier_leader_come_late(
+        self, gang: GangSpec, nth: int, rival: GangSpec, is_fenced: bool, seconds: float, pause: float
     ) -> None:
         """Stop the leader between its binds, where only one gang fits, until the next leader may have bound a rival."""
         self.stage()
         self.w.stall_at("bind", "pods", nth, after=False, seconds=seconds)
-        faults = [] if is_sealed else [Fault("patch", "pods", f"gang-{len(self.w.gangs)}-*", times=400, status=503)]
+        faults = [] if is_fenced else [Fault("patch", "pods", f"gang-{len(self.w.gangs)}-*", times=400, status=503)]
         self.arrive(plain(gang, 4, cpu=2, kind="bare", has_group=False), faults, 20.0)
         self.arrive(plain(rival, 2, cpu=2), [], seconds)
         self.after("late binds", pause)

@@ -43,7 +43,7 @@ def was_suspended(world: World) -> bool:
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_a_job_whose_scheduler_is_killed_at_any_request_while_it_is_suspended_goes_on_whole(after: bool) -> None:
+def test_suspended_job_is_whole_again_after_its_scheduler_is_killed_at_any_request(after: bool) -> None:
     for number in itertools.count(1):
         with World(startup_delay=3600) as world:
             begin(world)
@@ -71,7 +71,7 @@ def hold_pods(world: World) -> None:
     world.run(hold())
 
 
-def test_a_scheduler_that_is_stopped_while_a_job_is_suspended_resumes_it_first() -> None:
+def test_scheduler_that_shuts_down_resumes_a_suspended_job_first() -> None:
     with World(startup_delay=3600) as world:
         begin(world)
         hold_pods(world)
@@ -82,7 +82,7 @@ def test_a_scheduler_that_is_stopped_while_a_job_is_suspended_resumes_it_first()
         assert job_of(world)["spec"]["suspend"] is False
 
 
-def test_a_job_whose_pods_do_not_go_is_resumed_all_the_same() -> None:
+def test_suspended_job_whose_pods_do_not_terminate_is_resumed() -> None:
     with World(startup_delay=3600) as world:
         begin(world)
         hold_pods(world)
@@ -94,7 +94,7 @@ def test_a_job_whose_pods_do_not_go_is_resumed_all_the_same() -> None:
 
 
 @pytest.mark.parametrize("is_deleted", [False, True], ids=["resumed", "deleted"])
-def test_a_job_that_somebody_resumes_or_deletes_while_we_have_it_suspended_is_no_trouble(is_deleted: bool) -> None:
+def test_suspended_job_that_a_user_resumes_or_deletes_causes_no_error(is_deleted: bool) -> None:
     with World(startup_delay=3600) as world:
         begin(world)
         hold = world.sandbox.faults.pause("patch", "jobs", nth=2)
@@ -114,7 +114,7 @@ def test_a_job_that_somebody_resumes_or_deletes_while_we_have_it_suspended_is_no
             assert world.judge.missing(GANG) == 0
 
 
-def test_a_job_that_can_t_be_resumed_for_long_is_resumed_when_it_can() -> None:
+def test_suspended_job_is_resumed_when_the_api_server_accepts_writes_again() -> None:
     with World(startup_delay=3600) as world:
         begin(world)
         world.fault(Fault("patch", "jobs", nth=2, times=FOR_EVER, status=503))
@@ -125,7 +125,7 @@ def test_a_job_that_can_t_be_resumed_for_long_is_resumed_when_it_can() -> None:
         assert world.judge.missing(GANG) == 0
 
 
-def test_a_job_that_is_spared_when_its_time_is_over_is_looked_for_seats_at_once() -> None:
+def test_job_that_is_kept_at_its_time_out_is_placed_at_once_when_capacity_is_free() -> None:
     with World(nodes=1, cpu=4) as world:
         world.advance(6)
         cut_off(world, replace(GANG, size=4, minimum=4))

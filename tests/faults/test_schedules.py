@@ -10,7 +10,7 @@ pytestmark = pytest.mark.usefixtures("silence")
 
 
 @pytest.mark.parametrize(("machine", "share"), SHARES.items())
-def test_whatever_happens_every_gang_ends_whole_or_absent_or_is_kept_open_by_a_rule(machine: str, share: float) -> None:
+def test_every_gang_ends_whole_or_absent_or_is_kept_partially_bound_by_a_rule(machine: str, share: float) -> None:
     before, wanted = schedules.TALLY.schedules, round(share * SAMPLE)
     # The same schedules each time, so that a failure is due to the change; `make faults` plays others.
     play(machine, wanted, is_fixed=True)

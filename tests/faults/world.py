@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Sequence
 
 from .acts.processes import Processes
-from .acts.surroundings import Surroundings
+from .acts.surroundings import Environment
 from .acts.wire import Wire
 from .acts.workloads import Workloads
 from .gangs import RACK, manifests
@@ -21,7 +21,7 @@ SETTLING_SECONDS = 150
 _LANDING_SECONDS = 5
 
 
-class World(Workloads, Surroundings, Wire, Processes):
+class World(Workloads, Environment, Wire, Processes):
     """A simulation with all acts, and checks of what the scheduler left."""
 
     @happens
@@ -43,25 +43,25 @@ class World(Workloads, Surroundings, Wire, Processes):
         for fault in self.lasting:
             self.sandbox.faults.add(fault)
         for number in range(NODES):
-            self._mend(number)
+            self._repair_node(number)
         for _ in range(SETTLING_SECONDS // 10):
             self.advance(10)
 
     @happens
     def _clear_up(self) -> None:
         """Let watches be on time again, and remove budgets and rejecting kubelets."""
-        for plural in self.weather.lags:
-            self.judge.note(f"watches of {plural} come late", seconds=self.weather.lags[plural])
+        for plural in self.network.lags:
+            self.judge.note(f"watches of {plural} come late", seconds=self.network.lags[plural])
         for budget in self.sandbox.list("poddisruptionbudgets"):
             self.sandbox.delete("poddisruptionbudgets", budget["metadata"]["name"], budget["metadata"]["namespace"])
         self.slow_down(0)
         for deed in self._late:
             deed.until = self.loop.time()
-        self.weather.lags.clear()
+        self.network.lags.clear()
         self._late.clear()
-        self._sour.clear()
+        self._rejecting_nodes.clear()
 
-    def make_room(self) -> None:
+    def add_capacity(self) -> None:
         """Give all gangs what they wait for: capacity, lost members and PodGroups, without faults."""
         self.lasting.clear()
         self.sandbox.faults.clear()
@@ -92,7 +92,7 @@ class World(Workloads, Surroundings, Wire, Processes):
                 names = {pod["metadata"]["name"] for pod in here}
                 for name in (f"{spec.base}-{number}" for number in range(wanted)):
                     if name not in names and len(here) < wanted:
-                        self._remake(spec, name)
+                        self._recreate(spec, name)
             elif minimum > spec.whole_size and spec.kind == "job":
                 self.set_minimum(spec, spec.whole_size)  # the completions of a Job can't be raised
             elif spec.kind != "job":

@@ -11,8 +11,8 @@ _ON_ITS_WAY_SECONDS = 0.5
 class Processes(Simulation):
     """A simulation with acts on the scheduler's processes."""
 
-    def fell(self) -> None:
-        """Kill all replicas; ``rise`` starts them again."""
+    def kill_all(self) -> None:
+        """Kill all replicas; ``start_all`` starts them again."""
 
         async def die() -> None:
             for replica in self.replicas:
@@ -24,7 +24,7 @@ class Processes(Simulation):
 
         self.run(die())
 
-    def rise(self) -> None:
+    def start_all(self) -> None:
         """Start all replicas that were killed."""
 
         async def start() -> None:
@@ -44,7 +44,7 @@ class Processes(Simulation):
             self._note_end("the scheduler is stopped", replica, down_seconds)
             began = self.loop.time()
             await victim.stop()
-            self.judge.stopped(replica.server.who, began)
+            self.judge.stopped(replica.server.process, began)
             await asyncio.sleep(down_seconds)
             await self._start(replica)
 
@@ -107,7 +107,7 @@ class Processes(Simulation):
     async def _stall(self, seconds: float) -> None:
         if (leader := self.leader) is not None:
             server = leader.server
-            self.judge.note("the leader stands still", who=server.who, seconds=seconds)
+            self.judge.note("the leader stands still", process=server.process, seconds=seconds)
             server.stall()
             await asyncio.sleep(seconds)
             server.go_on()

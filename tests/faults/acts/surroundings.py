@@ -12,7 +12,7 @@ from ..gangs import Body, GangSpec
 from ..simulation import NODES, Simulation, happens
 
 
-class Surroundings(Simulation):
+class Environment(Simulation):
     """A simulation with acts on nodes and on pods of other schedulers."""
 
     @happens
@@ -97,18 +97,18 @@ class Surroundings(Simulation):
                 self.sandbox.delete("pods", pod["metadata"]["name"], "elsewhere", grace=0)
 
     @happens
-    def leave_room(self, count: int = 1) -> Sequence[int]:
+    def leave_capacity(self, count: int = 1) -> Sequence[int]:
         """Leave free capacity on the ``count`` nodes that have the most for gangs, and fill the others. Returns their numbers."""
         self.remove_foreign()
         for number in range(NODES):
-            self._mend(number)
+            self._repair_node(number)
         roomy = sorted(range(NODES), key=self._free_cpu, reverse=True)[:count]
         for number in set(range(NODES)) - set(roomy):
             if (free := self._free_cpu(number)) > 0:
                 self.bind_foreign(number, free)
         return roomy
 
-    def _mend(self, number: int) -> None:
+    def _repair_node(self, number: int) -> None:
         """Make an existing node ready, without taints, and schedulable."""
         node = self.sandbox.get("nodes", f"node-{number}") or {"spec": {}, "status": {"conditions": []}}
         if node["spec"].get("unschedulable"):
@@ -166,10 +166,10 @@ class Surroundings(Simulation):
         name = f"node-{node % NODES}"
         if self.sandbox.get("nodes", name):
             self.judge.note(f"a node is deleted: {name}")
-            self._note_guests(name)
+            self._note_members_on(name)
             self.sandbox.delete("nodes", name, "")
 
-    def _note_guests(self, name: str) -> None:
+    def _note_members_on(self, name: str) -> None:
         """Note that gangs lose their members on a node."""
         for pod in self.sandbox.list("pods"):
             spec = self.judge.books.gang_of(pod) if pod["spec"].get("nodeName") == name else None
@@ -182,7 +182,7 @@ class Surroundings(Simulation):
         number = node % NODES
         if self.sandbox.get("nodes", f"node-{number}"):
             self.judge.note(f"a node is re-created: node-{number}")
-            self._note_guests(f"node-{number}")
+            self._note_members_on(f"node-{number}")
             self.sandbox.delete("nodes", f"node-{number}", "")
         else:
             self.judge.note(f"a node is back: node-{number}")

@@ -24,7 +24,7 @@ class Wire(Simulation):
         self.sandbox.faults.pause("bind", "pods", name=name, nth=nth, times=2, dry_run=False)
 
     @happens
-    def sicken(self, spec: GangSpec, verb: str, status: int, retry_after: int | None) -> None:
+    def refuse_for_good(self, spec: GangSpec, verb: str, status: int, retry_after: int | None) -> None:
         """Refuse requests of one kind about one gang for good, as a webhook or a quota does."""
         self.lasting.append(Fault(verb, "pods", f"{spec.base}-*", times=FOR_EVER, status=status, retry_after=retry_after, dry_run=None))
         self.sandbox.faults.add(self.lasting[-1])
@@ -69,4 +69,4 @@ class Wire(Simulation):
     def lag(self, plural: str, seconds: float) -> None:
         """Delay the watches of a kind by ``seconds``, until the world settles."""
         self._late.append(self.judge.note(f"watches of {plural} come late", seconds=FOR_EVER))
-        self.weather.lags[plural] = seconds
+        self.network.lags[plural] = seconds

@@ -36,7 +36,7 @@ class Workloads(Simulation):
         for plural, name in (*workloads, *pods, *groups):
             with suppress(ApiError):  # not every gang has each of these objects
                 self.sandbox.delete(plural, name, spec.namespace, grace=0)
-        self.let_go(f"{spec.base}-")
+        self.remove_finalizers(f"{spec.base}-")
 
     @happens
     def delete_member(self, spec: GangSpec, number: int, *, grace: int | None = None) -> None:
@@ -73,7 +73,7 @@ class Workloads(Simulation):
             self.sandbox.patch("pods", pod["metadata"]["name"], {"metadata": {"finalizers": ["example.com/held"]}}, spec.namespace)
 
     @happens
-    def let_go(self, prefix: str) -> None:
+    def remove_finalizers(self, prefix: str) -> None:
         """Remove the finalizers of pods whose names begin with ``prefix``."""
         for pod in self.sandbox.list("pods", "default"):
             if pod["metadata"]["name"].startswith(prefix) and pod["metadata"].get("finalizers"):
@@ -150,9 +150,9 @@ class Workloads(Simulation):
             self._reject(spec, waiting[number % len(waiting)])
 
     @happens
-    def sour(self, node: int) -> None:
+    def reject_every_pod(self, node: int) -> None:
         """Let a kubelet reject every new pod until the world settles."""
-        self._sour.add(f"node-{node % NODES}")
+        self._rejecting_nodes.add(f"node-{node % NODES}")
 
     @happens
     def set_minimum(self, spec: GangSpec, minimum: int) -> None:

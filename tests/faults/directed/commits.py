@@ -38,7 +38,7 @@ def pools() -> None:
         end(world)
 
 
-def no_room() -> None:
+def no_capacity() -> None:
     """A gang of six pods with 3 cpu each arrives where four fit: no pod is bound."""
     with quiet_world(nodes=2) as world:
         world.add(GangSpec("gang", size=6, minimum=6, cpu=3))
@@ -66,7 +66,7 @@ def bare_refused() -> None:
             end(world)
 
 
-def changed_on_its_way() -> None:
+def member_replaced_in_a_commit() -> None:
     """One waiting member is replaced while the binds are in flight."""
     with quiet_world(startup_delay=NEVER) as world:
         gang = GangSpec("gang", "recreated", size=4, minimum=4)
@@ -85,7 +85,7 @@ def filled_while_searching() -> None:
         end(world)
 
 
-def node_lost_in_rehearsal() -> None:
+def node_lost_in_dry_run() -> None:
     """One of two nodes is deleted during the dry run."""
     with quiet_world(startup_delay=NEVER, nodes=2) as world:
         world.act_at("bind", 1, lambda: world.delete_node(0), after=False, is_dry_run=True)
@@ -94,7 +94,7 @@ def node_lost_in_rehearsal() -> None:
         end(world)
 
 
-def member_lost_in_rehearsal() -> None:
+def member_lost_in_dry_run() -> None:
     """A member of a bare gang is deleted during the dry run: no pod is bound, since too few are left."""
     with quiet_world(startup_delay=NEVER) as world:
         gang = GangSpec("gang", "bare", size=3, minimum=3)
@@ -104,7 +104,7 @@ def member_lost_in_rehearsal() -> None:
         end(world)
 
 
-def refused_whenever_it_is_bound() -> None:
+def refused_at_every_bind() -> None:
     """All binds of a gang are refused, but not the dry runs: the attempts become rarer."""
     with quiet_world(startup_delay=NEVER) as world:
         world.fault(Fault("bind", "pods", "gang-*", times=FOR_EVER, status=403, dry_run=False))
@@ -114,7 +114,7 @@ def refused_whenever_it_is_bound() -> None:
         end(world)
 
 
-def node_lost_meanwhile() -> None:
+def node_lost_between_tries() -> None:
     """A bind fails for a while, and its node is cordoned in between."""
     with quiet_world(startup_delay=NEVER, nodes=2) as world:
         world.fault(Fault("bind", "pods", "gang-*", nth=4, times=2, status=503, delay=0.3))
@@ -185,10 +185,10 @@ def taken_by_another() -> None:
         end(world)
 
 
-def asked_to_wait() -> None:
+def long_retry_after() -> None:
     """A webhook asks one gang to wait for five minutes; other gangs don't wait."""
     with quiet_world(nodes=1, cpu=4) as world:
-        world.sicken(GangSpec("gang"), "bind", 429, 300)
+        world.refuse_for_good(GangSpec("gang"), "bind", 429, 300)
         world.add(GangSpec("gang", size=4, minimum=4))
         world.advance(3)
         world.add(GangSpec("other", size=4, minimum=4))
@@ -197,7 +197,7 @@ def asked_to_wait() -> None:
         end(world)
 
 
-def group_gone() -> None:
+def group_deleted_while_waiting() -> None:
     """The PodGroup of a waiting gang is deleted: no pod of the gang is bound when capacity is freed."""
     with quiet_world(nodes=1) as world:
         world.fill()
@@ -230,12 +230,12 @@ def leaving() -> None:
         world.lose_all_bound(gang)
         world.advance(10)
         world.judge.check()
-        world.let_go("gang-")
+        world.remove_finalizers("gang-")
         world.advance(10)
         end(world)
 
 
-def foreign_room() -> None:
+def capacity_taken_by_another_scheduler() -> None:
     """Pods of another scheduler take capacity."""
     with quiet_world() as world:
         world.fill()
@@ -292,7 +292,7 @@ def roles() -> None:
         end(world)
 
 
-def roles_with_room() -> None:
+def roles_that_fit() -> None:
     """A role has a minimum of its own, and all its members fit."""
     with quiet_world(nodes=2) as world:
         world.add(GangSpec("gang", size=4, minimum=2, others=(Role("ps", 2),), least=1))
@@ -334,7 +334,7 @@ def silent_watches() -> None:
         end(world)
 
 
-def undone_with_patience() -> None:
+def released_before_retry_after_ends() -> None:
     """One member is bound, one is refused for good, and the other binds get a Retry-After.
 
     They are repeated only after that time, also when the gang was released before.
@@ -348,7 +348,7 @@ def undone_with_patience() -> None:
         end(world)
 
 
-def finished_with_patience() -> None:
+def finished_after_retry_after() -> None:
     """Binds that finish a partially bound gang, and binds of surplus members of a whole gang, get a Retry-After."""
     with quiet_world(startup_delay=NEVER) as world:
         world.fault(Fault("bind", "pods", "half-*", nth=3, times=20, status=429, retry_after=4))
@@ -360,7 +360,7 @@ def finished_with_patience() -> None:
         end(world)
 
 
-def finished_with_patience_for_the_surplus() -> None:
+def finished_with_a_refused_surplus_member() -> None:
     """The dry run of a surplus member fails with a Retry-After; other binds fail, and the partially bound gang is finished."""
     with quiet_world(startup_delay=NEVER) as world:
         world.fault(Fault("bind", "pods", "half-*", nth=5, status=500, retry_after=4, dry_run=True))
@@ -397,7 +397,7 @@ def filled_between_tries() -> None:
         end(world)
 
 
-def group_gone_in_the_rehearsal() -> None:
+def group_deleted_in_dry_run() -> None:
     """The PodGroup is deleted during the gang's dry run: no pod is bound."""
     with quiet_world(startup_delay=NEVER, nodes=2) as world:
         gang = GangSpec("gang", size=4, minimum=4, has_group=True)

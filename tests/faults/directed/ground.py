@@ -21,7 +21,7 @@ def quiet_world(**options: Any) -> Iterator[World]:
         yield world
 
 
-def uncounted(name: str, cpu: int, **fields: Any) -> GangSpec:
+def gang_needing_search(name: str, cpu: int, **fields: Any) -> GangSpec:
     """Return a gang of two members, one of each role; only a search can find out whether it fits."""
     return GangSpec(name, size=1, minimum=2, cpu=cpu, others=(Role("ps", 1, cpu),), least=1, **fields)
 
@@ -40,25 +40,25 @@ def end(world: World) -> None:
     world.settle()
     world.judge.check()
     demand(world.judge.over_committed(), world.judge.suspended(), world.leaked())
-    world.make_room()
+    world.add_capacity()
     world.settle()
     world.judge.check()
     demand(world.judge.incomplete(), world.judge.over_committed(), world.judge.suspended(), world.leaked())
 
 
-def ask(world: World, asking: GangSpec, slow: Sequence[GangSpec]) -> None:
+def add_beside_slow_gangs(world: World, added: GangSpec, slow: Sequence[GangSpec]) -> None:
     """Add a gang that needs capacity; members of the gangs ``slow`` terminate slowly when they are released."""
     for gang in slow:
         world.hold(gang)
-    world.add(asking)
+    world.add(added)
     world.advance(50)
     world.judge.check()
     for gang in slow:
-        world.let_go(f"{gang.name}-")
+        world.remove_finalizers(f"{gang.name}-")
     end(world)
 
 
-def ask_beside_a_job(large: GangSpec, after: float) -> None:
+def need_capacity_of_a_job(large: GangSpec, after: float) -> None:
     """Add ``large`` ``after`` seconds of waiting for a Job's release; it needs the capacity of the Job and of another gang."""
     with quiet_world(nodes=1, cpu=12) as world:
         job = GangSpec("job", "job", size=4, minimum=4, cpu=2, priority=HIGH_PRIORITY, suspends=True)
@@ -75,7 +75,7 @@ def ask_beside_a_job(large: GangSpec, after: float) -> None:
         end(world)
 
 
-def late_in_being_answered(trouble: Fault) -> None:
+def delay_release_of_a_job(trouble: Fault) -> None:
     """Play the slow release of a Job for a partially bound gang, which was released itself before the ``trouble`` is over."""
     with quiet_world(nodes=1, cpu=8) as world:
         cut_off(world, GangSpec("first", size=4, minimum=4), GangSpec("second", "job", size=4, minimum=4, suspends=True))

@@ -5,10 +5,10 @@ from allaboard_sandbox.faults import FOR_EVER
 from tests.faults.gangs import HIGH_PRIORITY, STAMP, GangSpec
 from tests.faults.world import demand
 
-from .ground import NEVER, ask, ask_beside_a_job, cut_off, end, late_in_being_answered, quiet_world
+from .ground import NEVER, add_beside_slow_gangs, cut_off, delay_release_of_a_job, end, need_capacity_of_a_job, quiet_world
 
 
-def three_half_gangs() -> None:
+def three_partially_bound_gangs() -> None:
     """Three gangs are partially bound and run; the capacity of one is enough to finish another."""
     with quiet_world(nodes=1, cpu=12) as world:
         cut_off(world, *(GangSpec(name, size=4, minimum=4) for name in ("first", "second", "third")))
@@ -18,16 +18,16 @@ def three_half_gangs() -> None:
         end(world)
 
 
-def leaving_half_gang() -> None:
+def released_gang_that_terminates_slowly() -> None:
     """Three gangs are partially bound and run; the members of the released one terminate slowly."""
     with quiet_world(nodes=1, cpu=12) as world:
         gangs = [GangSpec(name, size=4, minimum=4) for name in ("first", "second", "third")]
         cut_off(world, *gangs)
         world.fill()
-        ask(world, GangSpec("late", size=2, minimum=2), gangs)
+        add_beside_slow_gangs(world, GangSpec("late", size=2, minimum=2), gangs)
 
 
-def room_while_it_was_looked() -> None:
+def capacity_freed_while_victims_are_chosen() -> None:
     """Two dozen gangs are partially bound and wait for pods, and a gang needs the capacity of most.
 
     Capacity is freed elsewhere while the scheduler decides which gangs to release.
@@ -50,7 +50,7 @@ def room_while_it_was_looked() -> None:
         end(world)
 
 
-def room_while_it_was_asked() -> None:
+def capacity_freed_while_an_eviction_is_checked() -> None:
     """A gang is partially bound and runs.
 
     The check whether it can be evicted for another gang is answered late, when the other gang fits without it.
@@ -68,17 +68,17 @@ def room_while_it_was_asked() -> None:
         end(world)
 
 
-def served_half_gang() -> None:
+def released_for_one_that_can_not_be() -> None:
     """Three gangs are partially bound and run. The first can't be released, so another is released for it, and no third gang."""
     with quiet_world(nodes=1, cpu=12) as world:
         first, *others = (GangSpec(name, size=4, minimum=4) for name in ("first", "second", "third"))
         cut_off(world, first, *others)
         world.fill()
         world.fault(Fault("evict", "pods", f"{first.name}-*", times=FOR_EVER, status=500))  # the dry run of its eviction succeeds
-        ask(world, GangSpec("large", size=6, minimum=6), others)
+        add_beside_slow_gangs(world, GangSpec("large", size=6, minimum=6), others)
 
 
-def half_above_another() -> None:
+def partially_bound_gang_of_a_higher_priority() -> None:
     """A partially bound gang runs; a gang of a lower priority fits only with its capacity."""
     with quiet_world(nodes=1) as world:
         cut_off(world, GangSpec("first", size=4, minimum=4, priority=HIGH_PRIORITY))
@@ -90,7 +90,7 @@ def half_above_another() -> None:
         end(world)
 
 
-def half_gang_beside_a_job() -> None:
+def partially_bound_gang_beside_a_job() -> None:
     """Two gangs are partially bound and run, one of a Job that counts lost pods: neither is released for a gang that needs both."""
     with quiet_world(nodes=1, cpu=8) as world:
         cut_off(world, GangSpec("first", size=4, minimum=4), GangSpec("second", "job", size=4, minimum=4))
@@ -102,7 +102,7 @@ def half_gang_beside_a_job() -> None:
         end(world)
 
 
-def half_gang_beside_a_guarded_one() -> None:
+def partially_bound_gang_beside_a_guarded_one() -> None:
     """Two gangs are partially bound and run, one guarded by a disruption budget: neither is released for a gang that needs both."""
     with quiet_world(nodes=1, cpu=8) as world:
         guarded = GangSpec("second", size=4, minimum=4)
@@ -116,27 +116,27 @@ def half_gang_beside_a_guarded_one() -> None:
         end(world)
 
 
-def asked_at_the_same_time() -> None:
+def needed_while_a_job_is_released() -> None:
     """Two gangs are partially bound and run. While the release of one, a Job, is under way and fails, a gang comes that needs both."""
-    ask_beside_a_job(GangSpec("large", size=6, minimum=6), after=8)
+    need_capacity_of_a_job(GangSpec("large", size=6, minimum=6), after=8)
 
 
-def asked_while_it_is_busy() -> None:
+def needed_while_a_job_is_released_for_long() -> None:
     """Like ``needed_while_a_job_is_released``, but the Job's release takes longer than the scheduler waits for it."""
-    ask_beside_a_job(GangSpec("large", size=6, minimum=6, priority=HIGH_PRIORITY), after=16)
+    need_capacity_of_a_job(GangSpec("large", size=6, minimum=6, priority=HIGH_PRIORITY), after=16)
 
 
-def answered_too_late() -> None:
+def release_delayed_by_a_slow_read() -> None:
     """Two gangs are partially bound and run. The release of one, a Job, for the other is so slow that the other is released first."""
-    late_in_being_answered(Fault("get", "jobs", status=0, delay=12.0))
+    delay_release_of_a_job(Fault("get", "jobs", status=0, delay=12.0))
 
 
-def suspended_too_late() -> None:
+def release_delayed_by_a_failed_suspension() -> None:
     """Like ``release_delayed_by_a_slow_read``, but the suspension of the Job fails: it isn't repeated."""
-    late_in_being_answered(Fault("patch", "jobs", times=3, status=503, retry_after=10))
+    delay_release_of_a_job(Fault("patch", "jobs", times=3, status=503, retry_after=10))
 
 
-def refused_to_yield() -> None:
+def release_refused() -> None:
     """Two gangs are partially bound and run; the release of the second is refused, and nothing else happens."""
     with quiet_world(nodes=1, cpu=8) as world:
         cut_off(world, *(GangSpec(name, size=4, minimum=4) for name in ("first", "second")))
@@ -147,12 +147,12 @@ def refused_to_yield() -> None:
         end(world)
 
 
-def half_beside_a_small_one() -> None:
+def partially_bound_gang_beside_a_small_one() -> None:
     """A gang that was refused often is partially bound, for good. A smaller gang that has waited for long needs its capacity."""
     with quiet_world(nodes=1, cpu=4) as world:
         small = GangSpec("small", size=1, minimum=1)
         world.add(small)
-        world.sicken(small, "bind", 403, None)
+        world.refuse_for_good(small, "bind", 403, None)
         world.advance(40)
         world.fault(Fault("bind", "pods", "half-*", times=12, status=403, dry_run=False))
         world.fault(Fault("bind", "pods", "half-*", nth=14, times=FOR_EVER, status=403, dry_run=False))
@@ -228,7 +228,7 @@ def too_many_requests() -> None:
         end(world)
 
 
-def half_without_a_group() -> None:
+def partially_bound_gang_without_a_group() -> None:
     """A bare gang is partially bound when its PodGroup is deleted: it is finished, up to its stamped minimum."""
     with quiet_world(nodes=1, seed=3) as world:
         gang = GangSpec("gang", "bare", size=4, minimum=4, has_group=True)
@@ -242,7 +242,7 @@ def half_without_a_group() -> None:
         world.judge.check()
 
 
-def forged_promise() -> None:
+def forged_stamp() -> None:
     """A tenant writes a larger stamped minimum to its own bound pods, and the scheduler restarts: no pod is released."""
     with quiet_world(startup_delay=NEVER, crd="none") as world:
         gang = GangSpec("gang", size=4, minimum=4)
@@ -268,7 +268,7 @@ def evicted_soon() -> None:
         end(world)
 
 
-def late_comers() -> None:
+def surplus_bound_later() -> None:
     """The quorum of a gang, two of four members, fits; the other members are bound when capacity is freed."""
     with quiet_world(nodes=1) as world:
         world.bind_foreign(0, 4)

@@ -11,7 +11,7 @@ _LONG_SECONDS = 20.0
 """Seconds that a search takes. The short search is ended after 3 s, and the long one ends after 14 s without any event."""
 
 
-def _deafen(world: World) -> None:
+def _break_watches(world: World) -> None:
     """Break all watches of pods and nodes, and refuse new watches and lists."""
     for verb in ("watch", "list"):
         for plural in ("pods", "nodes"):
@@ -64,26 +64,26 @@ def taken_over_by_a_queue() -> None:
         world.advance(40)
         world.give_to_queue(gang)
         world.advance(3)
-        world.let_go("gang-")
+        world.remove_finalizers("gang-")
         world.advance(30)
         world.judge.check()
 
 
-def found_while_deaf() -> None:
+def placed_while_watches_are_broken() -> None:
     """A long search ends while the scheduler's watches are down, and the capacity is gone."""
     with quiet_world(nodes=2) as world:
         world.slow_down(_LONG_SECONDS)
         world.add(GangSpec("gang", size=4, minimum=4))
         world.advance(9)
         world.slow_down(0)
-        _deafen(world)
+        _break_watches(world)
         world.advance(2)
         world.fill()
         world.advance(14)
         end(world)
 
 
-def asked_while_deaf() -> None:
+def released_while_watches_are_broken() -> None:
     """A long search finds no capacity while the watches are down, and the partially bound gang that blocks it may be whole already."""
     with quiet_world(nodes=1) as world:
         cut_off(world, GangSpec("half", size=4, minimum=4))
@@ -93,6 +93,6 @@ def asked_while_deaf() -> None:
         world.add(GangSpec("gang", size=2, minimum=2))
         world.advance(9)
         world.slow_down(0)
-        _deafen(world)
+        _break_watches(world)
         world.advance(16)
         end(world)

@@ -102,7 +102,7 @@ def stopped_in_a_commit_with_a_follower() -> None:
         end(world)
 
 
-def seats_of_the_dead() -> None:
+def binds_of_a_killed_leader_come_late() -> None:
     """Binds of a killed leader are carried out later than the next leader's: their capacity must not have been assigned to another gang."""
     with quiet_world(startup_delay=NEVER, replicas=2, nodes=1, cpu=4) as world:
         world.advance(3)
@@ -117,7 +117,7 @@ def seats_of_the_dead() -> None:
         end(world)
 
 
-def unsealable() -> None:
+def pods_that_can_not_be_fenced() -> None:
     """A webhook refuses every write to the pods of a waiting gang when another replica takes over; then capacity is freed for them."""
     with quiet_world(replicas=2, nodes=1, cpu=4) as world:
         world.advance(3)
@@ -125,7 +125,7 @@ def unsealable() -> None:
         gang = GangSpec("gang", size=3, minimum=3)
         world.add(gang)
         world.advance(5)
-        world.sicken(gang, "patch", 403, None)
+        world.refuse_for_good(gang, "patch", 403, None)
         world.crash(60)
         world.advance(20)
         world.remove_foreign()
@@ -133,7 +133,7 @@ def unsealable() -> None:
         end(world)
 
 
-def looked_at_late() -> None:
+def fencing_received_late() -> None:
     """A gang is partially bound, and the next leader receives late that its pods are fenced; a gang of a lower priority waits."""
     with quiet_world(replicas=2, nodes=1, cpu=7) as world:
         world.hold_binds("high-*", nth=3)

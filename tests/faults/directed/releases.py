@@ -60,7 +60,7 @@ def job_lost() -> None:
         end(world)
 
 
-def half_gangs() -> None:
+def two_partially_bound_gangs() -> None:
     """Two gangs are partially bound and run; one of them is released for the other."""
     with quiet_world(nodes=1) as world:
         cut_off(world, GangSpec("first", size=4, minimum=4), GangSpec("second", size=4, minimum=4))
@@ -107,7 +107,7 @@ def surplus_rejected_again_and_again() -> None:
         end(world)
 
 
-def minimum_raised() -> None:
+def minimum_raised_and_group_deleted() -> None:
     """The minimum is raised, and the PodGroup deleted: no pod is released."""
     with quiet_world(startup_delay=NEVER) as world:
         gang = GangSpec("gang", size=3, minimum=2, has_group=True, cpu=3)
@@ -150,7 +150,7 @@ def suspended_by_another() -> None:
         end(world)
 
 
-def would_be_suspended() -> None:
+def suspendable_without_jobs() -> None:
     """A gang without Jobs says that it may be suspended, and a member is refused for long: capacity is still sought for the member."""
     with quiet_world() as world:
         world.fault(Fault("bind", "pods", "gang-*", nth=2, times=FOR_EVER, status=503))
@@ -215,7 +215,7 @@ def forgiving_job_lost() -> None:
         end(world)
 
 
-def job_half_runs() -> None:
+def job_that_runs_in_part() -> None:
     """Part of a Job runs, the Job may be suspended, and no gang waits for its capacity: no pod is lost."""
     with quiet_world() as world:
         world.fault(Fault("bind", "pods", "gang-*", nth=3, times=FOR_EVER, status=500))
@@ -275,12 +275,12 @@ def leaving_a_suspended_job() -> None:
         world.advance(20)
         world.hold(gang)
         world.advance(45)
-        world.let_go("gang")
+        world.remove_finalizers("gang")
         world.advance(40)
         end(world)
 
 
-def asked_for_its_seats_in_vain() -> None:
+def released_in_vain() -> None:
     """A partially bound gang that can't be evicted gets free capacity first, however often its release for another gang has failed."""
     with quiet_world(nodes=1, cpu=8) as world:
         gang = GangSpec("gang", size=4, minimum=4, cpu=2)
@@ -302,7 +302,7 @@ def asked_for_its_seats_in_vain() -> None:
         end(world)
 
 
-def too_large_to_yield_to() -> None:
+def too_large_to_release_others_for() -> None:
     """Part of a gang runs beyond its time-out, and a gang waits that doesn't fit even without it: no pod is released."""
     with quiet_world(nodes=1) as world:
         hold = world.sandbox.faults.pause("bind", "pods", name="half-*", nth=3, times=FOR_EVER, dry_run=False)
@@ -332,7 +332,7 @@ def leaving_members() -> None:
         world.bind_foreign(0, 2)
         world.advance(20)
         world.judge.check()
-        world.let_go("gang-")
+        world.remove_finalizers("gang-")
         world.advance(20)
         end(world)
 
@@ -349,7 +349,7 @@ def last_refused() -> None:
         end(world)
 
 
-def raised_minimum() -> None:
+def minimum_raised_beyond_the_capacity() -> None:
     """The minimum of a running gang is raised beyond its time-out; the gang asks to be released when it loses members."""
     with quiet_world(nodes=1, cpu=8) as world:
         gang = GangSpec("gang", size=3, minimum=2, cpu=3, has_group=True, gives_up=True)

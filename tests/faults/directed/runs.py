@@ -7,7 +7,7 @@ from tests.stories import MINIMUM
 from .ground import end, quiet_world
 
 
-def _take_seats(world: World, spec: GangSpec, number: int, cpu: int) -> None:
+def _take_capacity(world: World, spec: GangSpec, number: int, cpu: int) -> None:
     """Let all running members of a run succeed, and let another scheduler take ``cpu`` of the node ``number`` before other gangs can."""
     for node in range(4):
         world.cordon(node, is_cordoned=True)
@@ -28,7 +28,7 @@ def wave_beside_a_straggler() -> None:
         for _ in range(3):
             world.finish(gang, 0)
         world.advance(10)
-        _take_seats(world, gang, 0, 1)
+        _take_capacity(world, gang, 0, 1)
         world.advance(30)
         world.remove_foreign()
         end(world)
@@ -85,7 +85,7 @@ def submitted_again() -> None:
             world.advance(5)
             world.submit_again(gang)
             world.advance(20)
-            _take_seats(world, gang, 0, 3)
+            _take_capacity(world, gang, 0, 3)
             world.advance(30)
             world.remove_foreign()
             end(world)
@@ -139,9 +139,7 @@ def second_controller_of_a_small_gang() -> None:
 
 
 def bare_run_beside_a_straggler() -> None:
-    """Three of four bare pods have succeeded when the next four are created; when the fourth has ended, another scheduler takes its
-    capacity.
-    """
+    """Three of four bare pods have succeeded when the next four are created; another scheduler takes the freed capacity of the fourth."""
     with quiet_world(nodes=1, cpu=4) as world:
         gang = world.add(GangSpec("gang", "bare", size=4, minimum=4))
         world.advance(5)
@@ -150,7 +148,7 @@ def bare_run_beside_a_straggler() -> None:
         world.advance(2)
         world.submit_again(gang)
         world.advance(10)
-        _take_seats(world, gang, 0, 1)
+        _take_capacity(world, gang, 0, 1)
         world.advance(30)
         world.remove_foreign()
         end(world)
@@ -189,7 +187,7 @@ def replaced_at_another_priority() -> None:
         end(world)
 
 
-def lost_when_fewer_are_made() -> None:
+def lost_after_scaling_down() -> None:
     """A gang that was whole is scaled to half of its minimum, and then loses a member: the replacement is bound."""
     with quiet_world() as world:
         gang = GangSpec("gang", size=4, minimum=4)

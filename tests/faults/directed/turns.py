@@ -5,7 +5,7 @@ from allaboard_sandbox.faults import FOR_EVER
 from tests.faults.gangs import HIGH_PRIORITY, GangSpec, Role
 from tests.faults.world import demand
 
-from .ground import QUIET_SECONDS, end, quiet_world, uncounted
+from .ground import QUIET_SECONDS, end, gang_needing_search, quiet_world
 
 
 def priorities() -> None:
@@ -38,7 +38,7 @@ def healing_below_a_priority() -> None:
         end(world)
 
 
-def two_kinds_of_room() -> None:
+def two_roles_that_do_not_fit() -> None:
     """The message of a gang of two roles that doesn't fit names the reasons node by node."""
     with quiet_world() as world:
         world.cordon(3, is_cordoned=True)
@@ -49,7 +49,7 @@ def two_kinds_of_room() -> None:
         end(world)
 
 
-def room_comes_free() -> None:
+def capacity_is_freed() -> None:
     """A gang has waited longer than its time-out, and is placed when capacity is freed."""
     with quiet_world() as world:
         world.fill()
@@ -84,7 +84,7 @@ def refused_beside_another() -> None:
         with quiet_world(nodes=1, seed=seed) as world:
             world.fill()
             for name in ("gang-1", "gang-2", "other"):
-                world.add(uncounted(name, cpu=3))
+                world.add(gang_needing_search(name, cpu=3))
             world.fault(Fault("bind", "pods", "gang-*", times=FOR_EVER, status=403))
             world.advance(2)
             world.remove_foreign()
@@ -92,24 +92,24 @@ def refused_beside_another() -> None:
             demand([] if world.judge.bound(world.gangs[2]) else ["[idle] gang other waits beside gangs that are refused again and again"])
 
 
-def priority_in_its_pause() -> None:
+def priority_in_backoff() -> None:
     """A gang of a high priority is in backoff after refusals, when capacity is freed for it and for a gang that has just come."""
     with quiet_world(nodes=2) as world:
         world.fill()
-        world.add(uncounted("high", cpu=4, priority=HIGH_PRIORITY))
+        world.add(gang_needing_search("high", cpu=4, priority=HIGH_PRIORITY))
         world.advance(3)
         for number in range(5):
             world.empty(1)
             world.bind_foreign(1, 6 + number % 2)
             world.advance(3)
-        world.add(uncounted("low", cpu=4))
+        world.add(gang_needing_search("low", cpu=4))
         world.advance(2)
         world.empty(0)
         world.advance(30)
         end(world)
 
 
-def room_while_those_below_are_looked_at() -> None:
+def capacity_freed_during_a_search_below() -> None:
     """Two gangs of a low priority are due, and capacity is freed during the search for the first.
 
     A gang of a higher priority waits for enough capacity.
@@ -129,7 +129,7 @@ def room_while_those_below_are_looked_at() -> None:
         end(world)
 
 
-def others_end() -> None:
+def other_schedulers_pods_end() -> None:
     """Pods of another scheduler end, node by node, and the waiting gang is placed."""
     with quiet_world(nodes=2) as world:
         world.fill()

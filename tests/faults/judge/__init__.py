@@ -58,7 +58,7 @@ __all__ = ["TIMEOUT_SECONDS", "Deed", "Judge", "Request", "ViolationError", "cur
 
 TIMEOUT_SECONDS = 30.0
 """``schedule_timeout_seconds`` of the schedulers that are judged."""
-LOOK_SECONDS = 1.0
+CHECK_SECONDS = 1.0
 """Seconds between two checks of all gangs, while requests arrive."""
 
 
@@ -85,27 +85,27 @@ class Judge:
         self.terms = Terms(self.books, self.accuse)
         self.leading: float | None = None
         """When the present scheduler began to lead; None while no scheduler leads."""
-        self.standing = Standing(self.books, self.lives, self.accuse, timeout, lambda: self.leading, self._who_leads)
+        self.standing = Standing(self.books, self.lives, self.accuse, timeout, lambda: self.leading, self._leading_process)
         self.violations: list[str] = []
-        self._said: set[tuple[str, str]] = set()
-        self._looked = 0.0
+        self._accused: set[tuple[str, str]] = set()
+        self._checked = 0.0
 
-    def _who_leads(self) -> str:
+    def _leading_process(self) -> str:
         """Return the process that leads; without an election, the sender of the latest request."""
-        return self.terms.leader or (self.books.requests[-1].who if self.books.requests else "")
+        return self.terms.leader or (self.books.requests[-1].process if self.books.requests else "")
 
     def accuse(self, rule: str, text: str) -> None:
         """Record that a guarantee was broken; the same accusation is recorded once."""
-        if (rule, text) not in self._said:
-            self._said.add((rule, text))
+        if (rule, text) not in self._accused:
+            self._accused.add((rule, text))
             self.violations.append(f"at {self.books.clock():.3f} s: [{rule}] {text}")
 
     def check(self) -> None:
         """Check the state of every gang, and raise what was found."""
-        self.commits.look()
-        self.releases.look()
-        self.standing.look()
-        self.terms.look()
+        self.commits.check_now()
+        self.releases.check_now()
+        self.standing.check_now()
+        self.terms.check_now()
         if self.violations:
             raise ViolationError("; ".join(self.violations))
 
@@ -113,8 +113,8 @@ class Judge:
 
     def arrived(self, request: Request) -> None:
         """Record and check a scheduler's request that has reached the API server."""
-        self.books.ask(request)
-        self.commits.look()
+        self.books.note_request(request)
+        self.commits.check_now()
         self.terms.arrived(request)
         self.releases.arrived(request)
         if request.verb == "bind":
@@ -123,11 +123,11 @@ class Judge:
         if request.is_bind and (pod := self.books.get("pods", *place) or self.books.gone.get(place)) is not None:
             self.binds.arrived(request, pod)
             self.commits.arrived(request, pod)
-        if self.books.clock() - self._looked >= LOOK_SECONDS:
-            self._looked = self.books.clock()
-            self.releases.look()
-            self.standing.look()
-            self.terms.look()
+        if self.books.clock() - self._checked >= CHECK_SECONDS:
+            self._checked = self.books.clock()
+            self.releases.check_now()
+            self.standing.check_now()
+            self.terms.check_now()
 
     def answered(self, request: Request) -> None:
         """Record that ``request`` was answered, or its connection closed."""
@@ -151,7 +151,7 @@ class Judge:
         if plural == "podgroups":
             for each in self.books.gangs:
                 if (each.namespace, each.name) == (body["metadata"].get("namespace"), body["metadata"]["name"]):
-                    self.lives.weigh(each)
+                    self.lives.update(each)
         if plural == "jobs" and request is not None and before is not None and not is_deleted:
             self.releases.job_written(request, body, before)
         if plural != "pods":
@@ -169,22 +169,22 @@ class Judge:
             request.is_carried_out = True
             self.releases.carried_out(request, before)
             self.terms.carried_out(request, before)
-        if request is not None and body["spec"].get("schedulerName") != OURS and not _is_words(body, before):
+        if request is not None and body["spec"].get("schedulerName") != OURS and not _is_report(body, before):
             self.accuse("stranger", f"pod {name_of(body)} belongs to another scheduler and was written")
         if spec is not None:
             decided = self.books.first_sent(request) if request is not None else self.books.clock()
-            self.lives.follow(spec, body, is_bound_now=is_bound_now, decided=decided)
+            self.lives.note_change(spec, body, is_bound_now=is_bound_now, decided=decided)
 
     # What tests ask and note.
 
-    def note(self, what: str, *, gang: GangSpec | None = None, who: str = "", seconds: float = 0.0) -> Deed:
+    def note(self, what: str, *, gang: GangSpec | None = None, process: str = "", seconds: float = 0.0) -> Deed:
         """Record an action on the cluster or on a scheduler."""
-        return self.books.note(what, gang=gang, who=who, seconds=seconds)
+        return self.books.note(what, gang=gang, process=process, seconds=seconds)
 
-    def stopped(self, who: str, began: float) -> None:
+    def stopped(self, process: str, began: float) -> None:
         """Check a process that has shut down gracefully; ``began`` is when it was asked to."""
-        self.commits.stopped(who, began)
-        self.terms.stopped(who)
+        self.commits.stopped(process, began)
+        self.terms.stopped(process)
 
     def note_loss(self, what: str, spec: GangSpec) -> None:
         """Record what makes a member go, before the member goes."""
@@ -216,27 +216,27 @@ class Judge:
         """Return how many members are missing of the present minimum."""
         return self.lives.missing(spec)
 
-    def unseated(self) -> list[str]:
+    def unexcused(self) -> list[str]:
         """Return a text for each gang that is partially bound, and that no rule allows to be."""
-        self.standing.look()
+        self.standing.check_now()
         return [
             f"{spec.kind} gang {spec.name} is partially bound with {len(self.bound(spec))}"
             for spec in self.books.gangs
-            if self.lives.owed(spec) and not self.standing.excuses.get(spec)
+            if self.lives.missing_of_stamped(spec) and not self.standing.excuses.get(spec)
         ]
 
     def kept_open(self) -> list[GangSpec]:
         """Return the gangs that a rule keeps partially bound, or whose minimum was raised beyond their stamped one."""
-        self.standing.look()
+        self.standing.check_now()
         return [
             spec
             for spec in self.books.gangs
-            if self.bound(spec) and self.missing(spec) and (not self.lives.owed(spec) or self.excuse(spec))
+            if self.bound(spec) and self.missing(spec) and (not self.lives.missing_of_stamped(spec) or self.excuse(spec))
         ]
 
     def excuse(self, spec: GangSpec) -> str:
         """Return the rule that keeps a gang partially bound, and its cause, as of the last check; empty without one."""
-        if not self.lives.owed(spec):
+        if not self.lives.missing_of_stamped(spec):
             return "the minimum was raised"
         return self.standing.excuses.get(spec, "")
 
@@ -285,7 +285,7 @@ class Judge:
         return used
 
 
-def _is_words(body: Body, before: Body | None) -> bool:
+def _is_report(body: Body, before: Body | None) -> bool:
     """Return whether a write changes only what a scheduler reports: conditions, and annotations."""
 
     def other_fields(pod: Body | None) -> Mapping[str, Any]:

@@ -55,7 +55,7 @@ class Binds:
         self._check_candidate(request)
         if self.books.get("pods", request.namespace, request.name) is not None:  # otherwise the bind is refused, whatever it asks for
             self._check_doubt(request, pod)
-            self._check_seat(request, pod)
+            self._check_node(request, pod)
         if (spec := self.books.gang_of(pod)) is not None:
             self._check_form(request, spec)
             self._check_devices(request, pod)
@@ -67,12 +67,12 @@ class Binds:
         spec = self.books.gang_of(pod)
         if pod["spec"].get("schedulerName") != OURS:
             self.accuse("stranger", f"pod {name_of(pod)} was bound, which belongs to another scheduler")
-        self._check_room(request, pod)
+        self._check_capacity(request, pod)
         self._check_shared(request, pod)
         if spec is None:
             return
         now = self.books.clock()
-        landings = self._landings.setdefault((spec, request.who), [])
+        landings = self._landings.setdefault((spec, request.process), [])
         landings.append(now)
         while landings[0] < now - _ROUND_SECONDS:
             landings.pop(0)
@@ -87,13 +87,13 @@ class Binds:
                 and (other.status == 429 or other.status >= 500)
                 and other.answered is not None
                 and other.answered - other.sent < _HEARD_SECONDS
-                and (other.verb, other.who, other.plural) == (request.verb, request.who, request.plural)
+                and (other.verb, other.process, other.plural) == (request.verb, request.process, request.plural)
                 and (other.namespace, other.name, other.metadata.get("uid"))
                 == (request.namespace, request.name, request.metadata.get("uid"))
                 and other.answered < request.sent < other.answered + min(other.retry_after, LEFT_ALONE_SECONDS) - HEEDED_SECONDS
             ):
                 self.accuse("haste", f"a bind of pod {request.name} was sent again, {other.retry_after:g} s before it may be")
-        if request.is_bind and not self.books.is_retry(request) and self.books.is_deaf(request.who, request.sent):
+        if request.is_bind and not self.books.is_retry(request) and self.books.is_stale(request.process, request.sent):
             self.accuse(
                 "stale", f"pod {request.name} is bound, although its scheduler's watch of pods or nodes was silent for {STALE_SECONDS:g} s"
             )
@@ -107,21 +107,21 @@ class Binds:
         minima = self.books.minima_since(spec, request.sent - NEWS_SECONDS)
         stated = {max(minimum, spec.least) for minimum in minima if minimum is not None}
         if stated and None in minima:  # the stamped minimum goes on, but for no more members than exist
-            stated.add(len(self.books.known_members(spec, request.who, request.sent)))
+            stated.add(len(self.books.known_members(spec, request.process, request.sent)))
         if found is None:
             self.accuse("journal", f"a bind of pod {request.name} carries the stamp {stamp!r}")
-        elif stated and int(found[1]) not in stated and not self._is_promised(int(found[1]), request, spec):
+        elif stated and int(found[1]) not in stated and not self._is_stamped(int(found[1]), request, spec):
             self.accuse("journal", f"a bind of pod {request.name} carries the minimum {found[1]}, and {spec.name} stated {sorted(stated)}")
 
     def _check_rack(self, request: Request, spec: GangSpec, pod: Body) -> None:
         """Check that a pod goes to the rack of the members with which it must share one: those bound before, or sent with it."""
         group, rack = rack_group(spec, pod), rack_of(self.books.nodes.get(request.target))
-        known = map(uid_of, self.books.known_members(spec, request.who, request.sent - HEEDED_SECONDS))
+        known = map(uid_of, self.books.known_members(spec, request.process, request.sent - HEEDED_SECONDS))
         bound = {uid_of(each): each for each in self.lives.bound(spec)}
         there = {uid: node_of(bound[uid]) for uid in known if uid in bound and rack_group(spec, bound[uid]) == group}
         for other in self.books.binds_since(request.sent):
             beside = self.books.get("pods", other.namespace, other.name)
-            is_sent_with = other.who == request.who and abs(other.sent - request.sent) < AT_ONCE_SECONDS
+            is_sent_with = other.process == request.process and abs(other.sent - request.sent) < AT_ONCE_SECONDS
             if beside is not None and is_sent_with and self.books.gang_of(beside) is spec and rack_group(spec, beside) == group:
                 there[uid_of(beside)] = other.target
         others = {rack_of(node) for name in there.values() if (node := self.books.nodes.get(name)) is not None} - {rack}
@@ -149,11 +149,11 @@ class Binds:
             if sum(used.values()) > _WHOLE:
                 self.accuse("device", f"pod {name_of(pod)} is bound to {device}, which is given to {used}")
 
-    def _is_promised(self, number: int, request: Request, spec: GangSpec) -> bool:
+    def _is_stamped(self, number: int, request: Request, spec: GangSpec) -> bool:
         """Return whether the minimum in a stamp was stamped before, or is what the Jobs will still make, or the bind is repeated."""
         if spec.kind == "job" and self.books.still_made(spec, len(self.lives.bound(spec))) <= number <= (self.books.minimum(spec) or 0):
             return True
-        return self.books.is_retry(request) or number == self.lives.promise(spec, request.who, request.sent)
+        return self.books.is_retry(request) or number == self.lives.stamped_minimum(spec, request.process, request.sent)
 
     def _check_candidate(self, request: Request) -> None:
         """Check that the pod may be bound, as far as its scheduler knew."""
@@ -161,10 +161,10 @@ class Binds:
             return  # it may only fetch the answer of an earlier try
         uid, place = str(request.metadata.get("uid")), (request.namespace, request.name)
         times = (request.sent - HEEDED_SECONDS, self.books.clock() + self.books.news.lag)
-        versions = [self.books.news.known_of(request.who, "pods", place, when) for when in times]
+        versions = [self.books.news.known_of(request.process, "pods", place, when) for when in times]
         if all(pod is not None and (is_gated(pod) or not is_alive(pod)) for pod in versions):
             self.accuse("candidate", f"pod {request.name} is bound although it is gated, leaving or ended, as its scheduler knew")
-        if self.books.news.is_known_gone(request.who, place, uid, request.sent - HEEDED_SECONDS):
+        if self.books.news.is_known_gone(request.process, place, uid, request.sent - HEEDED_SECONDS):
             self.accuse("candidate", f"pod {request.name} is bound although it is gone, as its scheduler knew")
 
     def _check_doubt(self, request: Request, pod: Body) -> None:
@@ -173,7 +173,7 @@ class Binds:
             if (
                 other is not request
                 and other.is_bind
-                and other.who == request.who
+                and other.process == request.process
                 and (other.namespace, other.name, other.metadata.get("uid"))
                 == (request.namespace, request.name, request.metadata.get("uid"))
                 and other.metadata.get("uid") == uid_of(pod)
@@ -187,18 +187,18 @@ class Binds:
                     "double", f"pod {request.name} is sent to {request.target} while its bind to {other.target} may still be carried out"
                 )
 
-    def _check_seat(self, request: Request, pod: Body) -> None:
+    def _check_node(self, request: Request, pod: Body) -> None:
         """Check that the node admits the pod and has capacity for it, as far as the scheduler knew when it sent the bind."""
         if node_of(pod) or request.metadata.get("uid") not in (None, uid_of(pod)):
             return  # the pod was bound before and the answer lost, or its name belongs to another pod
         place = ("", request.target)
-        node = self.books.news.known_of(request.who, "nodes", place, request.sent - HEEDED_SECONDS)
-        later = self.books.news.known_of(request.who, "nodes", place, self.books.clock() + self.books.news.lag)
+        node = self.books.news.known_of(request.process, "nodes", place, request.sent - HEEDED_SECONDS)
+        later = self.books.news.known_of(request.process, "nodes", place, self.books.clock() + self.books.news.lag)
         why = refusal(node, pod)
         if why and refusal(later, pod):
             self.accuse("node", f"pod {name_of(pod)} is sent to node {request.target}, which {why}, as its scheduler knew")
         elif node is not None and not why:
-            pods = self.books.news.known(request.who, "pods", request.sent - HEEDED_SECONDS)
+            pods = self.books.news.known(request.process, "pods", request.sent - HEEDED_SECONDS)
             here = {uid_of(each): each for each in pods.values() if node_of(each) == request.target and phase_of(each) not in ENDED}
             still = {uid_of(each) for each in self.books.pods() if node_of(each) == request.target and phase_of(each) not in ENDED}
             others = [each for uid, each in here.items() if uid in still and uid != uid_of(pod)]
@@ -213,12 +213,12 @@ class Binds:
             for pod, other in self.books.in_doubt()
             if other.target == request.target
             and other.sent < request.sent - HEEDED_SECONDS
-            and (other.who == request.who or self.is_elected())
+            and (other.process == request.process or self.is_elected())
         ]
 
-    def _check_room(self, request: Request, pod: Body) -> None:
+    def _check_capacity(self, request: Request, pod: Body) -> None:
         """Check that our own pods on a node request no more than the scheduler knew the node to offer."""
-        node = self.books.news.known_of(request.who, "nodes", ("", request.target), request.sent - HEEDED_SECONDS)
+        node = self.books.news.known_of(request.process, "nodes", ("", request.target), request.sent - HEEDED_SECONDS)
         if node is None:
             return
         ours = [

@@ -14,7 +14,7 @@ from tests.faults.gangs import POD_GROUP_LABEL, GangSpec, workload_name
 from tests.stories import MINIMUM, NAME
 
 from .entries import Deed, GangName, Request
-from .facts import Body, capacity_of, is_alive, name_of, node_of, owner_of, phase_of, role_of, uid_of, with_seats
+from .facts import Body, capacity_of, is_alive, name_of, node_of, owner_of, phase_of, role_of, uid_of, with_assignments
 from .news import History, News
 
 IN_FLIGHT_SECONDS = 90.0
@@ -67,7 +67,7 @@ class Books:
     """The last deleted pod of each name."""
     gone_nodes: dict[str, Body] = field(default_factory=dict)
     """The last seen node of each name."""
-    born: dict[str, float] = field(default_factory=dict)
+    created_at: dict[str, float] = field(default_factory=dict)
     """When each pod, PodGroup and disruption budget was created, by its UID."""
     apps: dict[str, str] = field(default_factory=dict)
     """Namespace and ``app`` label of each pod, by its UID: pods of one controller and role share them."""
@@ -80,11 +80,11 @@ class Books:
     _pruned: float = 0.0
     moved: float = 0.0
     """When a pod or node last came, went, was bound or changed its requests or allocatable."""
-    resettled: float = 0.0
+    free_changed: float = 0.0
     """When free capacity last changed."""
-    widened: float = 0.0
+    freed: float = 0.0
     """When capacity was last freed."""
-    _widened: deque[tuple[float, str]] = field(default_factory=lambda: deque(maxlen=16))
+    _freed: deque[tuple[float, str]] = field(default_factory=lambda: deque(maxlen=16))
     _moves: dict[GangName | None, float] = field(default_factory=dict)
     _named: dict[tuple[str, str, str], dict[tuple[str, str], Body]] = field(default_factory=dict)
     """Pods by namespace, a label that names gangs, and its value; then as in ``objects``."""
@@ -168,9 +168,9 @@ class Books:
         group = self.get("podgroups", spec.namespace, spec.name)
         return int(group["spec"]["minMember"]) if group else None
 
-    def known_members(self, spec: GangSpec, who: str, when: float) -> list[Body]:
+    def known_members(self, spec: GangSpec, process: str, when: float) -> list[Body]:
         """Return the living members that a scheduler had received by ``when``."""
-        return [pod for pod in self.news.known(who, "pods", when).values() if self.gang_of(pod) is spec and is_alive(pod)]
+        return [pod for pod in self.news.known(process, "pods", when).values() if self.gang_of(pod) is spec and is_alive(pod)]
 
     def minima_since(self, spec: GangSpec, when: float) -> list[int | None]:
         """Return the minimum that was stated at ``when``, and all later ones."""
@@ -186,10 +186,10 @@ class Books:
 
     # Events.
 
-    def note(self, what: str, *, gang: GangSpec | None = None, who: str = "", seconds: float = 0.0) -> Deed:
+    def note(self, what: str, *, gang: GangSpec | None = None, process: str = "", seconds: float = 0.0) -> Deed:
         """Record that something is done, for ``seconds``."""
         now = self.clock()
-        deed = Deed(what, now, now + seconds, gang.key if gang else None, who)
+        deed = Deed(what, now, now + seconds, gang.key if gang else None, process)
         self.deeds.append(deed)
         return deed
 
@@ -215,7 +215,7 @@ class Books:
         if plural in ("pods", "nodes"):
             self.history.setdefault((plural, *key), []).append((self.clock(), None if is_deleted else body))
         if plural in ("pods", "podgroups", "poddisruptionbudgets"):
-            self.born.setdefault(uid_of(body), self.clock())
+            self.created_at.setdefault(uid_of(body), self.clock())
         if plural == "pods":
             self.roles[uid_of(body)] = role_of(body)
             self.apps[uid_of(body)] = f"{metadata.get('namespace')}/{(metadata.get('labels') or {}).get('app', '')}"
@@ -253,14 +253,14 @@ class Books:
         self.moved = self.clock()
         spec = self.gang_of(body) if plural == "pods" else None
         self._moves[spec.key if spec else None] = self.moved
-        is_seat_freed = plural == "pods" and before is not None and bool(node_of(before)) and (is_deleted or not is_alive(body))
+        is_capacity_freed = plural == "pods" and before is not None and bool(node_of(before)) and (is_deleted or not is_alive(body))
         if plural == "nodes":
             self._note_shrinking(body, before or self.gone_nodes.get(name_of(body)))
         if plural == "nodes" or node_of(body):
-            self.resettled = self.clock()
-        if plural == "nodes" or is_seat_freed:
-            self.widened = self.clock()
-            self._widened.append((self.widened, name_of(body) if plural == "nodes" else node_of(body)))
+            self.free_changed = self.clock()
+        if plural == "nodes" or is_capacity_freed:
+            self.freed = self.clock()
+            self._freed.append((self.freed, name_of(body) if plural == "nodes" else node_of(body)))
 
     def _note_shrinking(self, node: Body, before: Body | None) -> None:
         """Record nodes that offer less than before; the pods on them stay."""
@@ -268,7 +268,7 @@ class Books:
         if before is not None and any(capacity_of(node).get(resource, 0) < amount for resource, amount in capacity_of(before).items()):
             self.shrunk.add(name_of(node))
 
-    def ask(self, request: Request) -> None:
+    def note_request(self, request: Request) -> None:
         """Record that a scheduler's request has arrived, and forget what is older than ``horizon``."""
         now = request.arrived = self.clock()
         self.requests.append(request)
@@ -296,47 +296,47 @@ class Books:
         self.deeds[:] = [deed for deed in self.deeds if deed.until >= horizon]
         self._tries = {key: tries for key, tries in self._tries.items() if tries}
         self._about = {what: requests for what, requests in self._about.items() if requests}
-        for table in (self.history, *self.news.told.values()):
+        for table in (self.history, *self.news.received.values()):
             for key in [key for key, history in table.items() if history[-1][1] is None and history[-1][0] < horizon]:
                 del table[key]
         living = {uid_of(pod) for pod in self.pods()} | {uid_of(pod) for pod in self.gone.values()}
         for uid in [uid for uid, at in self.written.items() if uid not in living and at < horizon]:
             del self.written[uid]
-            self.born.pop(uid, None)
+            self.created_at.pop(uid, None)
             self.apps.pop(uid, None)
             self.roles.pop(uid, None)
 
-    def widenings(self, since: float) -> int:
+    def nodes_freed_since(self, since: float) -> int:
         """Return on how many nodes capacity was freed since ``since``."""
-        return len({node for at, node in self._widened if at >= since})
+        return len({node for at, node in self._freed if at >= since})
 
     def quiet_elsewhere(self, *gangs: GangSpec) -> float:
         """Return for how many seconds nothing has changed but pods of these gangs."""
         names = {spec.key for spec in gangs}
         return self.clock() - max((at for name, at in self._moves.items() if name not in names), default=0.0)
 
-    def is_deaf(self, who: str, when: float) -> bool:
+    def is_stale(self, process: str, when: float) -> bool:
         """Return whether the watch of pods or nodes had been silent for ``STALE_SECONDS`` at ``when``."""
-        return any(when - self.news.heard.get((who, plural), when) > STALE_SECONDS for plural in ("pods", "nodes"))
+        return any(when - self.news.last_contact.get((process, plural), when) > STALE_SECONDS for plural in ("pods", "nodes"))
 
     def is_retry(self, request: Request) -> bool:
         """Return whether ``request`` repeats a bind that met a fault, had no answer or met a conflict, and may be repeated."""
-        before = [other for other in self._alike(request) if other is not request]
+        before = [other for other in self._tries_of(request) if other is not request]
         recent = (other for other in before if request.sent - other.sent < 3 * RETRY_SECONDS)
-        return any(other.is_struck or other.status in (0, 409) for other in recent) and not self._are_all_tries(before)
+        return any(other.is_struck or other.status in (0, 409) for other in recent) and not self._is_exhausted(before)
 
     def is_given_up(self, request: Request, by: float) -> bool:
         """Return whether all tries of a bind had failed at the time ``by``."""
-        return self._are_all_tries([other for other in self._alike(request) if other.sent <= by])
+        return self._is_exhausted([other for other in self._tries_of(request) if other.sent <= by])
 
-    def _are_all_tries(self, tries: Sequence[Request]) -> bool:
+    def _is_exhausted(self, tries: Sequence[Request]) -> bool:
         """Return whether all tries, or a multiple of them, got transient answers, and nothing delayed or ended them early."""
         is_brisk = all(each.status in _TRANSIENT and not each.retry_after and not each.is_slow for each in tries)
         return is_brisk and self._moves.get(None, 0.0) < tries[0].sent - 1 and len(tries) % ATTEMPTS == 0
 
     def first_sent(self, request: Request) -> float:
         """Return when the first of the tries of a bind was sent; for other requests, when the request was sent."""
-        return min((other.sent for other in self._alike(request)), default=request.sent)
+        return min((other.sent for other in self._tries_of(request)), default=request.sent)
 
     def is_of(self, request: Request, gang: GangSpec) -> bool:
         """Return whether a request is about a pod of a gang."""
@@ -358,7 +358,7 @@ class Books:
             namespace == pod["metadata"]["namespace"]
             and budget["spec"].get("minAvailable") == "100%"
             and (budget["spec"].get("selector") or {}).get("matchLabels", {}).items() <= labels
-            and self.born[uid_of(budget)] < when - NEWS_SECONDS
+            and self.created_at[uid_of(budget)] < when - NEWS_SECONDS
             for (namespace, _), budget in self.objects.get("poddisruptionbudgets", {}).items()
         )
 
@@ -374,11 +374,11 @@ class Books:
         """Yield the binds that have arrived since ``when``, the latest first."""
         return (request for request in self.requests_since(when) if request.is_bind)
 
-    def rehearsals_of(self, request: Request) -> Sequence[Request]:
+    def dry_runs_of(self, request: Request) -> Sequence[Request]:
         """Return the dry runs that the sender of a bind has sent for its pod, the latest last."""
         return [other for other in self._tries.get(_try_key(request), ()) if other.is_dry_run]
 
-    def _alike(self, request: Request) -> Sequence[Request]:
+    def _tries_of(self, request: Request) -> Sequence[Request]:
         """Return all tries of the bind ``request``, itself included."""
         return [other for other in self._tries.get(_try_key(request), ()) if other.is_bind and other.what == request.what]
 
@@ -398,19 +398,21 @@ class Books:
                 seen.add(uid_of(pod))
                 yield pod, request
 
-    def taking_seats(self, *but: GangSpec, who: str = "") -> list[Body]:
+    def holding_capacity(self, *but: GangSpec, process: str = "") -> list[Body]:
         """Return all pods; a pod that an unresolved bind may still assign has that bind's node.
 
-        Pods of the gangs ``but`` keep no node unless they are bound. Only binds of the process ``who`` count, if one is given.
+        Pods of the gangs ``but`` keep no node unless they are bound. Only binds of the process ``process`` count, if one is given.
         """
         doubtful = {
-            uid_of(pod): request.target for pod, request in self.in_doubt() if who in ("", request.who) and self.gang_of(pod) not in but
+            uid_of(pod): request.target
+            for pod, request in self.in_doubt()
+            if process in ("", request.process) and self.gang_of(pod) not in but
         }
-        return with_seats(self.pods(), doubtful)
+        return with_assignments(self.pods(), doubtful)
 
 
 def _try_key(request: Request) -> tuple[str, str]:
-    return request.who, str(request.metadata.get("uid"))
+    return request.process, str(request.metadata.get("uid"))
 
 
 def _is_move(plural: str, body: Body, before: Body) -> bool:

@@ -9,7 +9,7 @@ from tests.faults.gangs import GangSpec
 from . import excuses
 from .books import DELETION_SECONDS, HEEDED_SECONDS, IN_FLIGHT_SECONDS, NEWS_SECONDS, REFUSALS, RETRY_SECONDS, STOP_SECONDS, Accuse, Books
 from .entries import Request
-from .facts import Amounts, Body, demand_of, free_room, name_of, node_of, phase_of, uid_of, with_seats
+from .facts import Amounts, Body, demand_of, free_capacity, name_of, node_of, phase_of, uid_of, with_assignments
 from .lives import Lives
 
 IDLE_SECONDS = 0.3
@@ -29,7 +29,7 @@ _PATIENCE_SECONDS = 11.0
 """Seconds after which a process may stop waiting for an answer: its lease ends 14 s after a renewal, and it renews every 2 s."""
 _REACH_SECONDS, _KEPT_SECONDS = 90.0, 1.5
 """Seconds in which an earlier leader's binds may still arrive, and seconds after which a fenced pod's capacity is no longer reserved."""
-_VAIN_SECONDS, _VAIN = 30.0, 12
+_VAIN_SECONDS, _MOST_IN_VAIN = 30.0, 12
 """The most attempts in vain at an absent gang within so many seconds: pauses grow from one second to ten."""
 
 
@@ -38,7 +38,7 @@ class Burst:
     """The binds of one gang that one scheduler sends together. ``base`` are the UIDs of members that were bound before."""
 
     spec: GangSpec
-    who: str
+    process: str
     sent: float
     last: float
     base: set[str]
@@ -48,7 +48,7 @@ class Burst:
     """Lost members of the run that hadn't been replaced when the commit began."""
     replaceable: int = 0
     """Members of the last run that may be replaced, while no member is bound."""
-    following: frozenset[str] = frozenset()
+    next_wave: frozenset[str] = frozenset()
     """Those of ``base`` that belong to a Job's next wave."""
     attempted: dict[str, Request] = field(default_factory=dict)
     demands: dict[str, Amounts] = field(default_factory=dict)
@@ -75,9 +75,9 @@ class Commits:
         if (spec := self.books.gang_of(pod)) is not None:
             self._join(request, spec, pod)
             if spec in self._bursts and not self.books.is_retry(request):
-                self._check_rehearsal(request, spec)
+                self._check_dry_run(request, spec)
 
-    def look(self) -> None:
+    def check_now(self) -> None:
         """Judge the commits that are complete."""
         for burst in [burst for burst in self._bursts.values() if self.books.clock() - burst.last > self.wait_until_idle]:
             self._close(burst)
@@ -88,46 +88,46 @@ class Commits:
             pod = self.books.get("pods", request.namespace, request.name)
             spec = self.books.gang_of(pod) if pod is not None else None
             if spec is not None and not self.lives.bound(spec):
-                self._note_in_vain(spec, request.who, request.sent)
+                self._note_in_vain(spec, request.process, request.sent)
 
-    def stopped(self, who: str, began: float) -> None:
+    def stopped(self, process: str, began: float) -> None:
         """Check that a process that has shut down gracefully waited for the answers to its binds."""
         if self.books.clock() - began > STOP_SECONDS:
             return
         for request in self.books.requests:
-            if request.is_bind and request.who == who and began <= (request.abandoned or 0.0) < request.sent + _PATIENCE_SECONDS:
+            if request.is_bind and request.process == process and began <= (request.abandoned or 0.0) < request.sent + _PATIENCE_SECONDS:
                 self.accuse("open", f"a scheduler has shut down and didn't wait for its bind of pod {request.name}")
 
-    def _check_rehearsal(self, request: Request, spec: GangSpec) -> None:
+    def _check_dry_run(self, request: Request, spec: GangSpec) -> None:
         """Check that a bind that can't be undone was dry-run before, unless a single bind makes the gang whole."""
         minima = [
             # A gang whose PodGroup is deleted goes on with the members that exist.
-            len(self.books.known_members(spec, request.who, request.sent - HEEDED_SECONDS)) if minimum is None else minimum
+            len(self.books.known_members(spec, request.process, request.sent - HEEDED_SECONDS)) if minimum is None else minimum
             for minimum in self.books.minima_since(spec, request.sent - NEWS_SECONDS)
         ]
         minima.append(self.books.still_made(spec))
         minima += [lost] if (lost := self._bursts[spec].replaceable) else []
-        bound = len(self._known_bound(spec, request.who, request.sent - HEEDED_SECONDS))
+        bound = len(self._known_bound(spec, request.process, request.sent - HEEDED_SECONDS))
         bound = max(bound, len(self.lives.bound(spec)) + self.lives.losses_since(spec, request.sent - HEEDED_SECONDS))
         if spec.is_releasable or self._bursts[spec].base or bound >= min(minima, default=1) - 1:
             return  # no partially bound gang would be left
-        tried = self.books.rehearsals_of(request)
+        tried = self.books.dry_runs_of(request)
         if not tried:
             self.accuse("dry run", f"pod {request.name} of a {spec.kind} gang is bound, and was never dry-run")
-        elif not self._is_fresh(request.who, spec, request.sent):
+        elif not self._is_fresh(request.process, spec, request.sent):
             self.accuse("dry run", f"pod {request.name} of a {spec.kind} gang is bound long after its dry run")
         elif not 200 <= tried[-1].status < 300 or tried[-1].target != request.target:
             result = f"{tried[-1].status or 'nothing'} on node {tried[-1].target}"
             self.accuse("dry run", f"pod {request.name} of a {spec.kind} gang is sent to {request.target}, and the dry run gave {result}")
 
-    def _is_fresh(self, who: str, spec: GangSpec, sent: float) -> bool:
+    def _is_fresh(self, process: str, spec: GangSpec, sent: float) -> bool:
         """Return whether the last answer to a dry run of a gang came shortly before ``sent``, when its binds begin."""
-        if any(deed.who == who and deed.until > sent - self.fresh and deed.at <= sent for deed in self.books.deeds):
+        if any(deed.process == process and deed.until > sent - self.fresh and deed.at <= sent for deed in self.books.deeds):
             return True  # the process was stopped in between
         return any(
             other.is_dry_run
             and other.verb == "bind"
-            and other.who == who
+            and other.process == process
             and sent - self.fresh < (other.answered or sent) <= sent + self.fresh
             and self.books.is_of(other, spec)
             for other in self.books.requests_since(sent - self.fresh - IN_FLIGHT_SECONDS)
@@ -138,7 +138,7 @@ class Commits:
         first = [request for request in burst.attempted.values() if request.sent - burst.sent < _AT_ONCE_SECONDS]
         if len(first) < 2 or not (burst.spec.is_releasable or burst.base):
             return  # a single bind needs no dry run, and binds of members that can't be released are checked one by one
-        if not self._is_fresh(burst.who, burst.spec, burst.sent):
+        if not self._is_fresh(burst.process, burst.spec, burst.sent):
             self.accuse("dry run", f"{len(first)} members of {burst.spec.name} are bound, and no member was dry-run just before")
         tried: dict[str, Request] = {}
         by_uid: dict[str, Request] = {}
@@ -146,7 +146,7 @@ class Commits:
             if (
                 other.verb == "bind"
                 and other.is_dry_run
-                and other.who == burst.who
+                and other.process == burst.process
                 and burst.sent - 3 * RETRY_SECONDS < other.sent < burst.sent
             ):
                 uid = str(other.metadata.get("uid"))
@@ -165,16 +165,16 @@ class Commits:
         """Count a commit that bound no pod of an absent gang."""
         if burst.base or any(request.is_carried_out for request in burst.attempted.values()):
             return
-        self._note_in_vain(burst.spec, burst.who, burst.sent)
+        self._note_in_vain(burst.spec, burst.process, burst.sent)
 
-    def _note_in_vain(self, spec: GangSpec, who: str, sent: float) -> None:
-        times = self._in_vain.setdefault((spec, who), [])
+    def _note_in_vain(self, spec: GangSpec, process: str, sent: float) -> None:
+        times = self._in_vain.setdefault((spec, process), [])
         if times and sent - times[-1] < IDLE_SECONDS:
             return  # other pods of the same attempt
         times.append(sent)
         while times[0] < sent - _VAIN_SECONDS:
             times.pop(0)
-        if len(times) > _VAIN:
+        if len(times) > _MOST_IN_VAIN:
             self.accuse("storm", f"{spec.name} was attempted in vain {len(times)} times within {_VAIN_SECONDS:g} s")
 
     def _check_pace(self, burst: Burst, needed: int) -> None:
@@ -193,15 +193,17 @@ class Commits:
         burst, now = self._bursts.get(spec), self.books.clock()
         if (burst is None or now - burst.last > self.wait_until_idle) and self.books.is_retry(request):
             return  # it belongs to a commit that was judged already
-        if burst is not None and (now - burst.last > self.wait_until_idle or burst.who != request.who or self._is_later(request, burst)):
+        if burst is not None and (
+            now - burst.last > self.wait_until_idle or burst.process != request.process or self._is_later(request, burst)
+        ):
             self._close(burst)
             burst = None
         if burst is None:
             base = {uid_of(each) for each in self.lives.bound(spec)}
             life = self.lives.of(spec)
-            burst = self._bursts[spec] = Burst(spec, request.who, request.sent, now, base, self.lives.succeeded(spec), life.began)
+            burst = self._bursts[spec] = Burst(spec, request.process, request.sent, now, base, self.lives.succeeded(spec), life.began)
             burst.replaceable = self.lives.replaceable(spec)
-            burst.lost, burst.following = self.lives.lost(spec), frozenset(life.following.seated if life.following else ()) & base
+            burst.lost, burst.next_wave = self.lives.lost(spec), frozenset(life.next_wave.ever_bound if life.next_wave else ()) & base
             burst.outranking = self._outranking(spec, request)
         # The pod that has the name now may be another one.
         uid = str(request.metadata.get("uid") or uid_of(pod))
@@ -223,20 +225,20 @@ class Commits:
         if not burst.base and not any(self.books.minima_since(spec, burst.sent - DELETION_SECONDS)):
             self.accuse("quorum", f"{spec.name} is begun, although its PodGroup has been gone for {DELETION_SECONDS:g} s")
         stated = self.books.minima_since(spec, burst.sent - NEWS_SECONDS)
-        promise = self.lives.promise(spec, burst.who, burst.sent) if None in stated or not stated else 0
-        quorum = min([minimum for minimum in stated if minimum is not None] or [promise])
+        stamped_minimum = self.lives.stamped_minimum(spec, burst.process, burst.sent) if None in stated or not stated else 0
+        quorum = min([minimum for minimum in stated if minimum is not None] or [stamped_minimum])
         if None in stated:
-            quorum = min(quorum, promise) if promise else quorum
+            quorum = min(quorum, stamped_minimum) if stamped_minimum else quorum
         pending = {
             str(request.metadata.get("uid"))
             for request in self.books.binds_since(burst.sent - RETRY_SECONDS)
-            if request.who == burst.who
+            if request.process == burst.process
             and (request.status not in REFUSALS or request.sent > burst.sent - _AT_ONCE_SECONDS)
             and burst.sent - RETRY_SECONDS < request.sent <= burst.last
             and (request.namespace, request.name) in self._unbound(spec)
             and not self.books.is_given_up(request, burst.last)
         }
-        together = burst.base | burst.attempted.keys() | pending | self._known_bound(spec, burst.who, burst.sent)
+        together = burst.base | burst.attempted.keys() | pending | self._known_bound(spec, burst.process, burst.sent)
         was_whole = len(burst.base) + burst.succeeded >= quorum
         needed = 0 if was_whole else min(quorum - burst.succeeded, self.books.still_made(spec))
         if burst.base and self.lives.of(spec).was_whole:  # a run that was whole may go on with the replacements that exist
@@ -244,7 +246,7 @@ class Commits:
         if len(burst.attempted) <= burst.replaceable:
             needed = 0
         if self._begins_wave(burst):
-            stragglers = burst.base - burst.following
+            stragglers = burst.base - burst.next_wave
             together, needed = together - stragglers, min(quorum, self.books.still_made(spec, len(stragglers)))
         self._check_pace(burst, needed)
         lacking = max(0, spec.least - self._of_role(spec, together))
@@ -252,7 +254,7 @@ class Commits:
             return
         if burst.base and None in stated and not {uid_of(pod) for pod in self.lives.candidates(spec)} - together:
             return  # no object states a minimum: all members that exist complete the run
-        if not self._happened(burst):
+        if not self._hindrances(burst):
             if lacking:
                 self.accuse("quorum", f"a commit of {spec.name} leaves {lacking} missing of the {spec.least} {spec.roles[-1].name}")
                 return
@@ -261,32 +263,32 @@ class Commits:
 
     def _begins_wave(self, burst: Burst) -> bool:
         """Return whether a commit begins or continues a Job's next wave: it has more new pods than lost members."""
-        later = [uid for uid in burst.attempted if self.books.born.get(uid, 0.0) > burst.began]
+        later = [uid for uid in burst.attempted if self.books.created_at.get(uid, 0.0) > burst.began]
         return bool(burst.base and burst.succeeded) and burst.spec.kind == "job" and len(later) > max(0, burst.lost)
 
-    def _known_bound(self, spec: GangSpec, who: str, when: float) -> set[str]:
+    def _known_bound(self, spec: GangSpec, process: str, when: float) -> set[str]:
         """Return the UIDs of members that were bound, as far as a scheduler had received by ``when``."""
-        return {uid_of(pod) for pod in self.books.known_members(spec, who, when) if node_of(pod)}
+        return {uid_of(pod) for pod in self.books.known_members(spec, process, when) if node_of(pod)}
 
     def _of_role(self, spec: GangSpec, uids: Collection[str]) -> int:
         """Return how many of ``uids``, and of the run's successes, belong to the role that has a minimum of its own."""
-        seated = self.lives.of(spec).seated
-        ended = {uid_of(pod) for pod in self.books.members(spec) if phase_of(pod) == "Succeeded" and uid_of(pod) in seated}
+        ever_bound = self.lives.of(spec).ever_bound
+        ended = {uid_of(pod) for pod in self.books.members(spec) if phase_of(pod) == "Succeeded" and uid_of(pod) in ever_bound}
         return sum(self.books.roles.get(uid) == spec.roles[-1].name for uid in {*uids, *ended})
 
     def _unbound(self, spec: GangSpec) -> set[tuple[str, str]]:
         return {(spec.namespace, name_of(pod)) for pod in self.lives.candidates(spec)}
 
-    def _happened(self, burst: Burst) -> list[str]:
+    def _hindrances(self, burst: Burst) -> list[str]:
         """Return what may have kept the scheduler from sending the other binds: its own end, or that of members."""
         name = burst.spec.key
-        told = _SETTLED_SECONDS if not excuses.is_told_late(self.books) else NEWS_SECONDS
+        delay = _SETTLED_SECONDS if not excuses.are_events_late(self.books) else NEWS_SECONDS
         return [
             str(deed)
             for deed in self.books.deeds
-            if deed.until >= burst.sent - told
+            if deed.until >= burst.sent - delay
             and deed.at <= burst.last + self.wait_until_idle
-            and ((deed.gang == name and deed.what not in _HARMLESS) or deed.who == burst.who)
+            and ((deed.gang == name and deed.what not in _HARMLESS) or deed.process == burst.process)
         ]
 
     def _outranking(self, spec: GangSpec, request: Request) -> list[tuple[GangSpec, dict[str, Amounts]]]:
@@ -301,12 +303,12 @@ class Commits:
             return []  # the commit was decided long ago
         if now - (self.leads() or now) < self.patience:
             return []  # the scheduler may not know yet which pods an earlier leader may still bind
-        if self.books.widenings(now - _SETTLED_SECONDS) > 1:
+        if self.books.nodes_freed_since(now - _SETTLED_SECONDS) > 1:
             return []  # capacity is freed bit by bit, and the other gang may have been searched for in between
-        if self._keeps_room(request.who) or excuses.is_searching_long(self.books):
+        if self._reserves_capacity(request.process) or excuses.is_searching_long(self.books):
             return []
-        youngest = max((self.books.born[uid_of(pod)] for pod in self.lives.candidates(spec)), default=0.0)
-        if now - self.books.widened < _SETTLED_SECONDS and now - youngest < self.patience:
+        youngest = max((self.books.created_at[uid_of(pod)] for pod in self.lives.candidates(spec)), default=0.0)
+        if now - self.books.freed < _SETTLED_SECONDS and now - youngest < self.patience:
             return []  # the other gang may have been searched for before there was capacity for it
         mine = {uid_of(pod) for pod in self.lives.candidates(spec)}
         tried = [each for each in self.books.requests if each.is_dry_run and each.metadata.get("uid") in mine]
@@ -320,48 +322,50 @@ class Commits:
             for each in self.books.requests
         ):
             return []  # capacity is assumed for other gangs, or was a moment ago
-        decided = min((each.sent for each in tried if each.who == request.who and each.sent > sent - _SETTLED_SECONDS), default=sent)
-        known = self._known_room(request.who, decided)
+        decided = min(
+            (each.sent for each in tried if each.process == request.process and each.sent > sent - _SETTLED_SECONDS), default=sent
+        )
+        known = self._known_free(request.process, decided)
         found = []
         for other in self.books.gangs:
             missing, waiting = self.lives.missing(other), self.lives.candidates(other)
             if other.priority <= spec.priority or not missing or not self.lives.has_pods(other) or self.books.minimum(other) is None:
                 continue
             if (
-                any(now - self.books.born[uid_of(pod)] < self.patience for pod in waiting)
-                or not self.books.news.has_told_of(waiting, request.who, decided - _SETTLED_SECONDS)
-                or now - max(excuses.struck_since(self.books, other), self.lives.undone_at(other)) < _PAUSE_SECONDS
-                or self._rests(other)
+                any(now - self.books.created_at[uid_of(pod)] < self.patience for pod in waiting)
+                or not self.books.news.has_received(waiting, request.process, decided - _SETTLED_SECONDS)
+                or now - max(excuses.struck_since(self.books, other), self.lives.released_at(other)) < _PAUSE_SECONDS
+                or self._is_backing_off(other)
             ):
                 continue
-            free = free_room(self.books.nodes, self.books.taking_seats(other, spec))
+            free = free_capacity(self.books.nodes, self.books.holding_capacity(other, spec))
             if self.lives.fits(other, free) and self.lives.fits(other, known):
                 found.append((other, free))
         return found
 
-    def _keeps_room(self, who: str) -> bool:
+    def _reserves_capacity(self, process: str) -> bool:
         """Return whether capacity may be reserved for pods that a new leader couldn't fence, because its writes met faults."""
         now, last, struck = self.books.clock(), dict[tuple[str, str], Request](), set[tuple[str, str]]()
         for each in self.books.requests_since(now - _REACH_SECONDS):
-            if each.who == who and each.verb == "patch" and each.plural == "pods":
+            if each.process == process and each.verb == "patch" and each.plural == "pods":
                 place = each.namespace, each.name
                 last[place] = each
                 if each.is_struck:
                     struck.add(place)
         return any(last[place].is_struck or (last[place].answered or now) > now - _KEPT_SECONDS for place in struck)
 
-    def _known_room(self, who: str, when: float) -> dict[str, Amounts]:
+    def _known_free(self, process: str, when: float) -> dict[str, Amounts]:
         """Return what was free as far as a scheduler had received by ``when``, less what it had bound itself."""
-        pods, nodes = (self.books.news.known(who, plural, when) for plural in ("pods", "nodes"))
+        pods, nodes = (self.books.news.known(process, plural, when) for plural in ("pods", "nodes"))
         mine = {
             str(request.metadata.get("uid")): request.target
             for request in self.books.requests
-            if request.is_bind and request.who == who and request.sent < when and request.status not in REFUSALS
+            if request.is_bind and request.process == process and request.sent < when and request.status not in REFUSALS
         }
         there = {name_of(node): node for node in nodes.values()}
-        return {name: {} for name in self.books.nodes} | free_room(there, with_seats(pods.values(), mine))
+        return {name: {} for name in self.books.nodes} | free_capacity(there, with_assignments(pods.values(), mine))
 
-    def _rests(self, spec: GangSpec) -> bool:
+    def _is_backing_off(self, spec: GangSpec) -> bool:
         """Return whether a gang pauses before its next bind, since it has lost members again a moment ago."""
         return self.lives.losses_since(spec, 0.0) > 1 and self.lives.losses_since(spec, self.books.clock() - _REST_SECONDS) > 0
 
@@ -373,7 +377,7 @@ class Commits:
                 each.is_bind and self.books.is_of(each, other) and abs(each.sent - first) < _SETTLED_SECONDS for each in self.books.requests
             ):
                 continue  # capacity was assumed for the other gang too, whatever has happened to it since
-            left = {name: dict(room) for name, room in free.items()}
+            left = {name: dict(amounts) for name, amounts in free.items()}
             for uid, request in burst.attempted.items():
                 for resource, amount in burst.demands[uid].items() if request.target in left else ():
                     left[request.target][resource] = left[request.target].get(resource, 0) - amount

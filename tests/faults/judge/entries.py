@@ -11,12 +11,12 @@ GangName = tuple[str, str]
 
 @dataclass(eq=False, slots=True)
 class Request:
-    """One request of a scheduler. ``who`` is its process: a restarted process counts as another one.
+    """One request of a scheduler. ``process`` is its process: a restarted process counts as another one.
 
     ``status`` is 0 when no answer was given.
     """
 
-    who: str
+    process: str
     sent: float
     verb: str
     plural: str
@@ -53,9 +53,16 @@ class Request:
         self.metadata = metadata if isinstance(metadata, Mapping) else {}
         self.target = str(target.get("name") or "") if isinstance(target, Mapping) else ""
         self.is_bind = self.verb == "bind" and not self.is_dry_run
-        self.what = (self.who, self.verb, self.is_dry_run, self.target, self.metadata.get("uid"), repr(self.metadata.get("annotations")))
+        self.what = (
+            self.process,
+            self.verb,
+            self.is_dry_run,
+            self.target,
+            self.metadata.get("uid"),
+            repr(self.metadata.get("annotations")),
+        )
 
-    def is_heard(self, since: float, until: float) -> bool:
+    def was_answered(self, since: float, until: float) -> bool:
         """Return whether the request was answered after ``since`` and by ``until``.
 
         A later answer counts for nothing once the request was sent again.
@@ -72,14 +79,15 @@ class Request:
 class Deed:
     """A fault or a foreign action: something that is done to the cluster or to a scheduler, but not by a scheduler.
 
-    ``gang`` is the gang that it concerns, None for all; ``who`` the process that it is done to, empty for none. It lasts until ``until``.
+    ``gang`` is the gang that it concerns, None for all; ``process`` is the process that it is done to, empty for none. It lasts until
+    ``until``.
     """
 
     what: str
     at: float
     until: float
     gang: GangName | None = None
-    who: str = ""
+    process: str = ""
 
     def __str__(self) -> str:
         about = f" of {self.gang[1]}" if self.gang else ""

@@ -18,11 +18,11 @@ _STALE_SECONDS = 10.0
 """Seconds in which a scheduler acts on old state after its watch was refused and not opened again."""
 
 
-def causes(books: Books, since: float, until: float, gang: GangSpec | None = None, who: str = "") -> Iterator[str]:
+def causes(books: Books, since: float, until: float, gang: GangSpec | None = None, process: str = "") -> Iterator[str]:
     """Yield the faults and foreign actions from ``since`` to ``until`` that concern a gang and a process, the latest first."""
     concerned = None if gang is None else gang.key
     for deed in reversed(books.deeds):
-        if deed.until >= since and deed.at <= until and deed.gang in (None, concerned) and deed.who in ("", who or deed.who):
+        if deed.until >= since and deed.at <= until and deed.gang in (None, concerned) and deed.process in ("", process or deed.process):
             yield str(deed)
     for request in reversed(books.struck):
         lasts = _STALE_SECONDS if request.verb in ("watch", "list") else 0.0
@@ -40,7 +40,7 @@ def is_disturbed(books: Books, since: float, gang: GangSpec) -> bool:
     if any(
         deed.until >= since and deed.gang in (None, concerned)
         for deed in books.deeds
-        if deed.gang is not None or deed.who or any(word in deed.what for word in ("watches", "history", "list", LONG_SEARCHES))
+        if deed.gang is not None or deed.process or any(word in deed.what for word in ("watches", "history", "list", LONG_SEARCHES))
     ):
         return True
     return any((request.answered or books.clock()) >= since and not request.is_bind for request in books.struck if _concerns(request, gang))
@@ -51,10 +51,10 @@ def is_forged(books: Books, gang: GangSpec) -> bool:
     return books.was_done(gang, ("pods are annotated",))
 
 
-def is_cut_off(books: Books, since: float, who: str) -> bool:
+def is_cut_off(books: Books, since: float, process: str) -> bool:
     """Return whether anything but a silent watch has kept a process from receiving events, from ``since`` on."""
     words = ("break", "come late", "history", "list")
-    if stood_still(books, who, since) or any(deed.until >= since and any(word in deed.what for word in words) for deed in books.deeds):
+    if was_still(books, process, since) or any(deed.until >= since and any(word in deed.what for word in words) for deed in books.deeds):
         return True
     return any(request.verb in ("watch", "list") and (request.answered or since) >= since for request in books.struck)
 
@@ -64,14 +64,14 @@ def is_searching_long(books: Books) -> bool:
     return any(deed.what == LONG_SEARCHES and deed.until > books.clock() - _SEARCH_SECONDS for deed in books.deeds)
 
 
-def is_told_late(books: Books) -> bool:
+def are_events_late(books: Books) -> bool:
     """Return whether watches were late recently, so that a scheduler may have an old state."""
     return any("watches" in deed.what and deed.until > books.clock() - _LATE_SECONDS for deed in books.deeds)
 
 
-def stood_still(books: Books, who: str, since: float) -> bool:
+def was_still(books: Books, process: str, since: float) -> bool:
     """Return whether a process stood still or couldn't be reached since ``since``: its reports may rest on an older state."""
-    return any(deed.who == who and deed.until >= since for deed in books.deeds)
+    return any(deed.process == process and deed.until >= since for deed in books.deeds)
 
 
 def struck_since(books: Books, gang: GangSpec) -> float:

@@ -150,7 +150,7 @@ def _tolerated(taint: Mapping[str, Any], tolerations: Sequence[Mapping[str, Any]
     return False
 
 
-def with_seats(pods: Iterable[Body], targets: Mapping[str, str]) -> list[Body]:
+def with_assignments(pods: Iterable[Body], targets: Mapping[str, str]) -> list[Body]:
     """Return ``pods``; a pod without a node gets the node that ``targets`` names for its UID, if any."""
     return [
         pod if node_of(pod) or uid_of(pod) not in targets else {**pod, "spec": {**pod["spec"], "nodeName": targets[uid_of(pod)]}}
@@ -158,7 +158,7 @@ def with_seats(pods: Iterable[Body], targets: Mapping[str, str]) -> list[Body]:
     ]
 
 
-def free_room(nodes: Mapping[str, Body], pods: Sequence[Body], without: Collection[str] = ()) -> dict[str, Amounts]:
+def free_capacity(nodes: Mapping[str, Body], pods: Sequence[Body], without: Collection[str] = ()) -> dict[str, Amounts]:
     """Return what is free on each node, as if the pods with the UIDs ``without`` were gone.
 
     Of GPUs that are counted one by one only unused ones are free, so a pod that fits by this count certainly fits.
@@ -175,8 +175,8 @@ def free_room(nodes: Mapping[str, Body], pods: Sequence[Body], without: Collecti
         if name in unused and (parts := parts_of(pod)):
             unused[name] -= (held := set(held_devices(pod)))
             elsewhere[name] += 0 if held else len(parts)
-    for name, room in free.items():
-        room[DEVICES] = len(unused[name]) - elsewhere[name] if name in unused else room.get(GPU, 0)
+    for name, capacity in free.items():
+        capacity[DEVICES] = len(unused[name]) - elsewhere[name] if name in unused else capacity.get(GPU, 0)
     return free
 
 
@@ -206,25 +206,25 @@ def most_placeable(pods: Sequence[Body], nodes: Mapping[str, Body], free: Mappin
     admitted = [tuple(index in admitting for _, admitting, _ in classes) for index in range(len(order))]
     seen: dict[tuple[int, int, tuple[tuple[int, ...], ...]], int] = {}
 
-    def best(kind: int, left: int, rooms: tuple[tuple[int, ...], ...]) -> int:
+    def best(kind: int, left: int, capacities: tuple[tuple[int, ...], ...]) -> int:
         if kind == len(classes):
             return 0
         demand, admitting, _ = classes[kind]
         following = classes[kind + 1][2] if kind + 1 < len(classes) else 0
         if not left:
-            return best(kind + 1, following, rooms)
-        state = (kind, left, rooms)
+            return best(kind + 1, following, capacities)
+        state = (kind, left, capacities)
         if state in seen:
             return seen[state]
-        found = best(kind + 1, following, rooms)  # the other pods of this kind stay unplaced
+        found = best(kind + 1, following, capacities)  # the other pods of this kind stay unplaced
         tried: set[tuple[tuple[int, ...], tuple[bool, ...]]] = set()
-        for index, room in enumerate(rooms):
-            mark = (room, admitted[index])
-            if index not in admitting or mark in tried or any(need > have for need, have in zip(demand, room, strict=True) if need):
+        for index, capacity in enumerate(capacities):
+            mark = (capacity, admitted[index])
+            if index not in admitting or mark in tried or any(need > have for need, have in zip(demand, capacity, strict=True) if need):
                 continue
             tried.add(mark)
-            after = tuple(have - need for need, have in zip(demand, room, strict=True))
-            found = max(found, 1 + best(kind, left - 1, (*rooms[:index], after, *rooms[index + 1 :])))
+            after = tuple(have - need for need, have in zip(demand, capacity, strict=True))
+            found = max(found, 1 + best(kind, left - 1, (*capacities[:index], after, *capacities[index + 1 :])))
             if found >= goal:
                 break
         seen[state] = found

@@ -23,15 +23,17 @@ def rack_group(spec: GangSpec, pod: Body) -> str:
 class Life:
     """One run of a gang, from its first bind until no member is bound.
 
-    ``promise`` is the stamped minimum: the largest minimum at whose commit a bound member was bound; ``promises`` has each pod's.
-    ``seated`` are all pods that were bound in the run, also those that are gone; ``size`` is the most of them that had succeeded or were
-    alive at once. ``following`` is a Job's next wave, if it has begun while members of this one are alive.
+    - ``stamped_minima`` has the minimum at whose commit each member was bound, by the member's UID.
+    - ``stamped_minimum`` is the largest of these minimums among the bound members.
+    - ``ever_bound`` are all pods that were bound in the run, by UID; pods that are gone are among them.
+    - ``size`` is the most members that were alive or had succeeded at once.
+    - ``next_wave`` is a Job's next wave, if it has begun while members of this wave are alive.
     """
 
     began: float = 0.0
-    promise: int = 0
-    promises: dict[str, int] = field(default_factory=dict)
-    seated: dict[str, Body] = field(default_factory=dict)
+    stamped_minimum: int = 0
+    stamped_minima: dict[str, int] = field(default_factory=dict)
+    ever_bound: dict[str, Body] = field(default_factory=dict)
     released: set[str] = field(default_factory=set)
     was_whole: bool = False
     whole_since: float = 0.0
@@ -43,12 +45,12 @@ class Life:
     """When members have gone that no scheduler released."""
     last_bound: float = 0.0
     size: int = 0
-    following: "Life | None" = None
+    next_wave: "Life | None" = None
 
     @property
     def waves(self) -> "tuple[Life, ...]":
         """This run, and the next wave if it has begun."""
-        return (self,) if self.following is None else (self, self.following)
+        return (self,) if self.next_wave is None else (self, self.next_wave)
 
 
 @dataclass(slots=True)
@@ -65,14 +67,14 @@ class Lives:
         """Return the present run of a gang."""
         return self._lives.setdefault(spec, Life())
 
-    def promise(self, spec: GangSpec, who: str, decided: float) -> int:
+    def stamped_minimum(self, spec: GangSpec, process: str, decided: float) -> int:
         """Return the stamped minimum of a gang.
 
-        It counts members that are bound, or that were bound as far as ``who`` had received by ``decided``.
+        It counts members that are bound, or that were bound as far as ``process`` had received by ``decided``.
         """
         lives = (self.of(spec), self._ended.get(spec, (Life(), 0.0))[0])
-        known = [uid_of(pod) for pod in self.books.known_members(spec, who, decided)]
-        return max(lives[0].promise, *(life.promises.get(uid, 0) for life in lives for uid in known), 0)
+        known = [uid_of(pod) for pod in self.books.known_members(spec, process, decided)]
+        return max(lives[0].stamped_minimum, *(life.stamped_minima.get(uid, 0) for life in lives for uid in known), 0)
 
     def lose(self, spec: GangSpec) -> None:
         """Record that a member is about to go, and that no scheduler releases it."""
@@ -98,28 +100,28 @@ class Lives:
 
     def succeeded(self, spec: GangSpec, life: Life | None = None) -> int:
         """Return how many members have succeeded in the present run, or in ``life``."""
-        return len(self._succeeded(spec) & (life or self.of(spec)).seated.keys()) if self.bound(spec) else 0
+        return len(self._succeeded(spec) & (life or self.of(spec)).ever_bound.keys()) if self.bound(spec) else 0
 
     def _succeeded(self, spec: GangSpec) -> set[str]:
         """Return the UIDs of members that have succeeded; those deleted since are among them."""
         ended = self._ended[spec][0].waves if spec in self._ended else ()
-        seated = (pod for life in (*self.of(spec).waves, *ended) for pod in life.seated.values())
-        return {uid_of(pod) for pod in (*self.books.members(spec), *seated) if phase_of(pod) == "Succeeded"}
+        ever_bound = (pod for life in (*self.of(spec).waves, *ended) for pod in life.ever_bound.values())
+        return {uid_of(pod) for pod in (*self.books.members(spec), *ever_bound) if phase_of(pod) == "Succeeded"}
 
     def lost(self, spec: GangSpec) -> int:
         """Return how many members of the present run are gone or have failed, and haven't been replaced."""
         life = self.of(spec)
-        return life.size - self.succeeded(spec) - len(self._bound_with(spec, None).keys() & life.seated.keys())
+        return life.size - self.succeeded(spec) - len(self._bound_with(spec, None).keys() & life.ever_bound.keys())
 
     def replaceable(self, spec: GangSpec) -> int:
         """Return how many lost members of the last run may be replaced, while no member is bound.
 
         Only a run of Jobs or of a job operator that was whole counts, if some of its members have succeeded.
         """
-        if spec.kind not in ("job", "operated") or self.of(spec).seated or spec not in self._ended:
+        if spec.kind not in ("job", "operated") or self.of(spec).ever_bound or spec not in self._ended:
             return 0
         ended, _ = self._ended[spec]
-        succeeded = len(self._succeeded(spec) & ended.seated.keys())
+        succeeded = len(self._succeeded(spec) & ended.ever_bound.keys())
         return ended.size - succeeded if ended.was_whole and succeeded else 0
 
     def _bound_with(self, spec: GangSpec, back: Body | None) -> dict[str, Body]:
@@ -136,7 +138,9 @@ class Lives:
     def _short(self, spec: GangSpec, minimum: int, life: Life, back: Body | None) -> int:
         """Return how many members one run lacks of a minimum, but never more than its Jobs will still make."""
         here = self._bound_with(spec, back)
-        mine = here if life.following is None and life is self.of(spec) else {uid: pod for uid, pod in here.items() if uid in life.seated}
+        mine = (
+            here if life.next_wave is None and life is self.of(spec) else {uid: pod for uid, pod in here.items() if uid in life.ever_bound}
+        )
         asked = min(minimum - self.succeeded(spec, life), self.books.still_made(spec, len(here) - len(mine)))
         return max(0, asked - len(mine))
 
@@ -146,8 +150,8 @@ class Lives:
             return 0
         here = self._bound_with(spec, back)
         if here:
-            seated = self.of(spec).seated.keys()
-            here |= {uid_of(pod): pod for pod in self.books.members(spec) if phase_of(pod) == "Succeeded" and uid_of(pod) in seated}
+            ever_bound = self.of(spec).ever_bound.keys()
+            here |= {uid_of(pod): pod for pod in self.books.members(spec) if phase_of(pod) == "Succeeded" and uid_of(pod) in ever_bound}
         return max(0, spec.least - sum(role_of(pod) == spec.roles[-1].name for pod in here.values()))
 
     def has_pods(self, spec: GangSpec) -> bool:
@@ -175,11 +179,11 @@ class Lives:
     def _racks_for(self, spec: GangSpec, group: str) -> list[str]:
         """Return the racks that are possible for the members of ``group``, which must share one."""
         nodes, life = self.books.nodes, self.of(spec)
-        bound = [*self.bound(spec), *(life.seated[uid] for uid in life.released if uid in life.seated)]
+        bound = [*self.bound(spec), *(life.ever_bound[uid] for uid in life.released if uid in life.ever_bound)]
         taken = {rack_of(nodes.get(node_of(pod))) for pod in bound if rack_group(spec, pod) == group} - {""}
         return sorted(taken or {rack_of(node) for node in nodes.values()})
 
-    def owed(self, spec: GangSpec, back: Body | None = None) -> int:
+    def missing_of_stamped(self, spec: GangSpec, back: Body | None = None) -> int:
         """Return how many members are missing of the stamped minimum, or of the present minimum if that is less.
 
         Returns 0 if no member is bound. ``back`` is taken to be bound still.
@@ -187,72 +191,74 @@ class Lives:
         bound = self._bound_with(spec, back)
         if not bound:
             return 0
-        minimum, owed = self.books.minimum(spec), 0
+        minimum, missing_of_stamped = self.books.minimum(spec), 0
         for life in self.of(spec).waves:
-            promise = life.promise if minimum is None else min(life.promise, max(minimum, spec.least))
-            owed = max(owed, self._short(spec, promise, life, back))
-        return max(owed, self.lacking(spec, back)) if spec.least <= self.of(spec).promise else owed
+            stamped_minimum = life.stamped_minimum if minimum is None else min(life.stamped_minimum, max(minimum, spec.least))
+            missing_of_stamped = max(missing_of_stamped, self._short(spec, stamped_minimum, life, back))
+        return max(missing_of_stamped, self.lacking(spec, back)) if spec.least <= self.of(spec).stamped_minimum else missing_of_stamped
 
-    def follow(self, spec: GangSpec, pod: Body, *, is_bound_now: bool, decided: float) -> None:
+    def note_change(self, spec: GangSpec, pod: Body, *, is_bound_now: bool, decided: float) -> None:
         """Update the run of a gang whose pod has changed. ``decided`` is when the writer's decision was made."""
         life, now = self.of(spec), self.clock()
         if is_bound_now:
             before, ended = self._ended.get(spec, (life, -1.0))
-            if not life.seated and (ended >= decided - HEEDED_SECONDS or self.replaceable(spec) > 0):
+            if not life.ever_bound and (ended >= decided - HEEDED_SECONDS or self.replaceable(spec) > 0):
                 life = self._lives[spec] = (
                     before  # the bind was sent while the last run went on, or replaces one of its members, and belongs to that run
                 )
-            if self._follows(spec, life, pod):
-                life.following = life.following or Life()
-                life = life.following
-            if not life.seated:
+            if self._is_next_wave(spec, life, pod):
+                life.next_wave = life.next_wave or Life()
+                life = life.next_wave
+            if not life.ever_bound:
                 life.began = now
-            life.seated[uid_of(pod)] = pod
+            life.ever_bound[uid_of(pod)] = pod
             life.last_bound = now
             minima = self.books.minima_since(spec, decided - NEWS_SECONDS)
             stated = [minimum for minimum in minima if minimum is not None] or self.books.last_minimum(spec)
-            if None in minima and life.promise:
-                stated.append(life.promise)  # no object states a minimum, so the stamped one goes on
-            life.promises[uid_of(pod)] = max(spec.least, min(stated, default=0))
+            if None in minima and life.stamped_minimum:
+                stated.append(life.stamped_minimum)  # no object states a minimum, so the stamped one goes on
+            life.stamped_minima[uid_of(pod)] = max(spec.least, min(stated, default=0))
         for each in life.waves:
-            if uid_of(pod) in each.seated:
-                each.seated[uid_of(pod)] = pod
-        self.weigh(spec)
+            if uid_of(pod) in each.ever_bound:
+                each.ever_bound[uid_of(pod)] = pod
+        self.update(spec)
 
-    def _follows(self, spec: GangSpec, life: Life, pod: Body) -> bool:
+    def _is_next_wave(self, spec: GangSpec, life: Life, pod: Body) -> bool:
         """Return whether a Job's pod that is bound now belongs to the next wave, and doesn't replace a lost member."""
-        is_later = bool(life.seated) and self.books.born.get(uid_of(pod), 0.0) > life.began
+        is_later = bool(life.ever_bound) and self.books.created_at.get(uid_of(pod), 0.0) > life.began
         return spec.kind == "job" and is_later and self.succeeded(spec) > 0 and self.lost(spec) <= 0
 
-    def weigh(self, spec: GangSpec) -> None:
+    def update(self, spec: GangSpec) -> None:
         """Update whether a gang is whole, partially bound or absent."""
         life, bound = self.of(spec), {uid_of(pod) for pod in self.bound(spec)}
         if not bound:
-            if life.seated:
+            if life.ever_bound:
                 self._ended[spec] = replace(life, open_since=None, cause=""), self.clock()
             self._lives[spec] = Life()
             return
-        if life.following is not None and not bound & life.seated.keys():
-            life = self._lives[spec] = replace(life.following, open_since=life.open_since, cause=life.cause, losses=life.losses)
+        if life.next_wave is not None and not bound & life.ever_bound.keys():
+            life = self._lives[spec] = replace(life.next_wave, open_since=life.open_since, cause=life.cause, losses=life.losses)
         succeeded = self._succeeded(spec)
         for wave in life.waves:
-            wave.size = max(wave.size, len((bound | succeeded) & wave.seated.keys()))
-            wave.promise = max((wave.promises.get(uid, 0) for uid in bound), default=0)
-        owed = self.owed(spec)
+            wave.size = max(wave.size, len((bound | succeeded) & wave.ever_bound.keys()))
+            wave.stamped_minimum = max((wave.stamped_minima.get(uid, 0) for uid in bound), default=0)
+        missing_of_stamped = self.missing_of_stamped(spec)
         for wave in life.waves:
             # A pod that a kubelet rejected in the same moment was bound as well.
-            if (not owed and not self.missing(spec)) or len(wave.seated.keys() - wave.released) >= wave.promise > 0:
+            if (not missing_of_stamped and not self.missing(spec)) or len(
+                wave.ever_bound.keys() - wave.released
+            ) >= wave.stamped_minimum > 0:
                 if not wave.was_whole:
                     wave.whole_since = self.clock()
                 wave.was_whole = True
         now, (since, until) = self.clock(), life.was_open
-        if not owed:
+        if not missing_of_stamped:
             life.was_open = life.was_open if life.open_since is None else (life.open_since, now)
             life.open_since, life.cause = None, ""
         elif life.open_since is None:
             life.open_since = since if now - until < MOMENT_SECONDS else now
 
-    def undone_at(self, spec: GangSpec) -> float:
+    def released_at(self, spec: GangSpec) -> float:
         """Return when the last member of a released run was gone; 0 if the last run wasn't released."""
         life, at = self._ended.get(spec, (Life(), 0.0))
         return at if life.released else 0.0
@@ -261,15 +267,15 @@ class Lives:
         """Return when the last bound member was gone; infinity while a member is bound."""
         return math.inf if self.bound(spec) else self._ended.get(spec, (Life(), 0.0))[1]
 
-    def goes_before(self, one: GangSpec, other: GangSpec) -> bool:
+    def ranks_before(self, one: GangSpec, other: GangSpec) -> bool:
         """Return whether gang ``one`` ranks before ``other``: by priority, then by age in whole seconds, then by name."""
-        places = [(-spec.priority, self._began(spec), spec.base) for spec in (one, other)]
+        places = [(-spec.priority, self._created(spec), spec.base) for spec in (one, other)]
         return places[0] < places[1]
 
-    def _began(self, spec: GangSpec) -> int:
+    def _created(self, spec: GangSpec) -> int:
         """Return when the oldest pod of a gang, or its PodGroup, was created, in whole seconds."""
         group = self.books.get("podgroups", spec.namespace, spec.name)
-        return min(int(self.books.born[uid_of(each)]) for each in (*self.alive(spec), *([group] if group else ())))
+        return min(int(self.books.created_at[uid_of(each)]) for each in (*self.alive(spec), *([group] if group else ())))
 
     def may_look_whole(self, spec: GangSpec, leading: float | None) -> bool:
         """Return whether the present scheduler, which leads since ``leading``, can't know that the gang was never whole.
@@ -279,5 +285,5 @@ class Lives:
         life = self.of(spec)
         if leading is not None and not any(at < leading for at in life.losses):
             return False
-        newer = sum(1 for pod in self.candidates(spec) if self.books.born[uid_of(pod)] > life.last_bound)
-        return len(life.seated) + newer >= life.promise or len(self.alive(spec)) < life.promise
+        newer = sum(1 for pod in self.candidates(spec) if self.books.created_at[uid_of(pod)] > life.last_bound)
+        return len(life.ever_bound) + newer >= life.stamped_minimum or len(self.alive(spec)) < life.stamped_minimum

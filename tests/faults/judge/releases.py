@@ -10,7 +10,7 @@ from tests.faults.gangs import SUSPENDED, GangSpec
 from . import excuses
 from .books import DELETION_SECONDS, IN_FLIGHT_SECONDS, OURS, REFUSALS, STALE_SECONDS, Books
 from .entries import Request
-from .facts import ENDED, Body, free_room, is_managed, most_placeable, name_of, node_of, owner_of, phase_of, uid_of, with_seats
+from .facts import ENDED, Body, free_capacity, is_managed, most_placeable, name_of, node_of, owner_of, phase_of, uid_of, with_assignments
 from .lives import MOMENT_SECONDS, Lives
 from .standing import FORWARD_SECONDS
 
@@ -43,13 +43,13 @@ class _Question:
     spec: GangSpec
     what: str
     nodes: Mapping[str, Body]
-    everybody: Sequence[Body]
+    assigned: Sequence[Body]
     """Pods that held capacity."""
     known: Sequence[Body]
     """Pods that held capacity as far as a restarted scheduler knows: it doesn't know of earlier binds in flight."""
     held: Sequence[Sequence[Body]]
     """Other sets of pods that may be taken to hold capacity: pods that couldn't be fenced, on every node, and pods in a dry run."""
-    seated: Mapping[GangSpec, frozenset[str]]
+    ever_bound: Mapping[GangSpec, frozenset[str]]
     waiting: Mapping[GangSpec, tuple[Sequence[Body], int]]
     """The gangs that it may be released for, with their candidates and number of missing members."""
 
@@ -67,24 +67,24 @@ class Releases:
     """The names of Jobs that schedulers have suspended and not resumed, by UID."""
     _suspensions: dict[str, tuple[Request, set[str]]] = field(default_factory=dict)
     """The request, and the UIDs of the pods that were bound."""
-    _given_back: dict[str, tuple[GangSpec, float]] = field(default_factory=dict)
+    _released_pods: dict[str, tuple[GangSpec, float]] = field(default_factory=dict)
     """The gang of each released pod, and when the pod was released, by the pod's UID."""
     _refused: dict[GangSpec, float] = field(default_factory=dict)
     """When a member was last refused for good."""
-    _made_way: dict[GangSpec, float] = field(default_factory=dict)
+    _released_at: dict[GangSpec, float] = field(default_factory=dict)
     """When a partially bound gang was last released for others."""
-    _kept: dict[GangSpec, float] = field(default_factory=dict)
+    _failed_at: dict[GangSpec, float] = field(default_factory=dict)
     """When the API server last failed to release a member."""
     _questions: list[_Question] = field(default_factory=list)
-    _served: dict[GangSpec, set[GangSpec]] = field(default_factory=dict)
+    _released_for: dict[GangSpec, set[GangSpec]] = field(default_factory=dict)
     """The gangs that a released gang may have been released for."""
 
-    def look(self) -> None:
+    def check_now(self) -> None:
         """Answer the questions that a moment had to pass for."""
         now = self.books.clock()
         for question in [each for each in self._questions if now - each.at >= _SETTLED_SECONDS]:
             self._questions.remove(question)
-            self._served[question.spec] = needed_by = self._needed_by(question)
+            self._released_for[question.spec] = needed_by = self._needed_by(question)
             if not needed_by:
                 self.accuse("release", f"{question.what}, of {question.spec.name}, and no other gang needed its capacity")
 
@@ -96,15 +96,15 @@ class Releases:
         if request.plural == "pods" and request.verb in ("delete", "evict"):
             if not _preconditions_of(request) >= {"uid", "resourceVersion"}:
                 self.accuse("precondition", f"{about} names no UID or no version")
-            if self.books.is_deaf(request.who, self._began(request)):
+            if self.books.is_stale(request.process, self._first_read(request)):
                 self.accuse("stale", f"{about} was sent, and its scheduler hasn't heard of pods or nodes for {STALE_SECONDS:g} s")
         elif request.plural == "jobs" and request.verb == "patch" and not request.metadata.get("resourceVersion"):
             self.accuse("precondition", f"{about} names no version")
 
-    def _began(self, request: Request) -> float:
+    def _first_read(self, request: Request) -> float:
         """Return when a scheduler first read a pod that it releases: faults may have delayed the release."""
         about = self.books.requests_about("pods", request.name)
-        mine = [each for each in about if (each.who, each.namespace) == (request.who, request.namespace)]
+        mine = [each for each in about if (each.process, each.namespace) == (request.process, request.namespace)]
         return min(each.sent for each in (*mine, request) if each.verb in ("get", "delete", "evict") and each.sent > request.sent - 60)
 
     def answered(self, request: Request) -> None:
@@ -114,7 +114,7 @@ class Releases:
             pod = self.books.get("pods", request.namespace, request.name)
             spec = self.books.gang_of(pod) if pod else None
             if spec is not None:
-                (self._kept if is_kept else self._refused)[spec] = self.books.clock()
+                (self._failed_at if is_kept else self._refused)[spec] = self.books.clock()
 
     def carried_out(self, request: Request, pod: Body) -> None:
         """Check a release that was carried out. ``pod`` is the pod before it."""
@@ -129,8 +129,8 @@ class Releases:
         self._check_manner(request, spec, pod)
         life = self.lives.of(spec)
         life.released.add(uid_of(pod))
-        self._given_back[uid_of(pod)] = spec, self.books.clock()
-        if not node_of(pod) or not (self._owes(spec, pod) or self._is_edited(spec, request)):
+        self._released_pods[uid_of(pod)] = spec, self.books.clock()
+        if not node_of(pod) or not (self._lacks_stamped(spec, pod) or self._is_edited(spec, request)):
             self.accuse("release", f"pod {name} was deleted, and nothing was missing of {spec.name}")
         elif excuses.is_forged(self.books, spec) or self._is_given_up(spec, request):
             return
@@ -152,8 +152,8 @@ class Releases:
         if was_suspended or not is_suspended:
             return
         self.suspended[uid_of(job)] = name
-        sitting = {uid_of(pod) for pod in self.books.pods() if owner_of(pod) == uid_of(job) and node_of(pod)}
-        self._suspensions[uid_of(job)] = request, sitting
+        bound_uids = {uid_of(pod) for pod in self.books.pods() if owner_of(pod) == uid_of(job) and node_of(pod)}
+        self._suspensions[uid_of(job)] = request, bound_uids
         spec = self.books.gang_of_job(job)
         if spec is None or is_managed(before):
             self.accuse("stranger", f"job {name} was suspended, which isn't ours to suspend")
@@ -163,7 +163,7 @@ class Releases:
         if not spec.suspends:
             self.accuse("release", f"job {name} was suspended, and its gang doesn't allow it")
         life, now = self.lives.of(spec), self.books.clock()
-        if not (self._owes(spec) or self._is_edited(spec, request)):
+        if not (self._lacks_stamped(spec) or self._is_edited(spec, request)):
             self.accuse("release", f"job {name} was suspended, and nothing was missing of {spec.name}")
         elif excuses.is_forged(self.books, spec):
             return
@@ -173,7 +173,7 @@ class Releases:
         running = [pod for pod in mine if now - (self.books.running_since(pod) or now) > _STARTED_SECONDS]
         if any(self.books.is_guarded(pod, request.sent) for pod in running):
             self.accuse("release", f"job {name} was suspended while its pods run, which a disruption budget forbids")
-        self._given_back.update({uid_of(pod): (spec, now) for pod in mine if node_of(pod)})
+        self._released_pods.update({uid_of(pod): (spec, now) for pod in mine if node_of(pod)})
         if running and not self._is_given_up(spec, request):
             self._judge_running(spec, request, f"job {name} was suspended while pods of it ran")
         elif not self._is_given_up(spec, request) and self._was_whole(spec, request):
@@ -181,12 +181,12 @@ class Releases:
 
     def _check_resumed(self, request: Request, job: Body) -> None:
         """Check that a Job is resumed only when its pods are gone, unless the scheduler was stopped or they take too long."""
-        suspension, sitting = self._suspensions.pop(uid_of(job), (request, set()))
-        if suspension.who != request.who or request.sent - suspension.sent > LEAVING_SECONDS - 1:
+        suspension, bound_uids = self._suspensions.pop(uid_of(job), (request, set()))
+        if suspension.process != request.process or request.sent - suspension.sent > LEAVING_SECONDS - 1:
             return
-        if any(deed.who == request.who and deed.at >= suspension.sent for deed in self.books.deeds):
+        if any(deed.process == request.process and deed.at >= suspension.sent for deed in self.books.deeds):
             return
-        if any(uid_of(pod) in sitting and phase_of(pod) not in ENDED for pod in self.books.pods()):
+        if any(uid_of(pod) in bound_uids and phase_of(pod) not in ENDED for pod in self.books.pods()):
             self.accuse("release", f"job {name_of(job)} was resumed before its pods had gone")
 
     def _check_manner(self, request: Request, spec: GangSpec, pod: Body) -> None:
@@ -206,38 +206,38 @@ class Releases:
         elif life.open_since is None or self.books.clock() - life.open_since < self.timeout - 1:
             self.accuse("release", f"{what}, of {spec.name}, before its time-out")
         elif self.books.clock() - self._decided_at(request) <= _SETTLED_SECONDS:
-            self._ask_who_needs(spec, what, request.who)
+            self._question_release(spec, what, request.process)
         else:  # it was in flight since, and is released beside others all the same
-            self._made_way[spec] = self.books.clock()
+            self._released_at[spec] = self.books.clock()
 
     def _decided_at(self, request: Request) -> float:
         """Return when the release of a pod was decided: before the pod was read, which a fault may have delayed."""
-        looks = (
+        reads = (
             each.sent
             for each in self.books.struck
-            if (each.verb, each.plural, each.who) == ("get", request.plural, request.who)
+            if (each.verb, each.plural, each.process) == ("get", request.plural, request.process)
             and (each.namespace, each.name) == (request.namespace, request.name)
             and each.answered is not None
             and 0 <= request.sent - each.answered < _AT_ONCE_SECONDS
         )
-        return min(looks, default=request.sent)
+        return min(reads, default=request.sent)
 
-    def _ask_who_needs(self, spec: GangSpec, what: str, who: str) -> None:
+    def _question_release(self, spec: GangSpec, what: str, process: str) -> None:
         now = self.books.clock()
-        before, self._made_way[spec] = self._made_way.get(spec, -math.inf), now
+        before, self._released_at[spec] = self._released_at.get(spec, -math.inf), now
         if now - before < _SETTLED_SECONDS:
             return  # another pod of the same gang; some of its capacity may be free already
-        yielded = {each for each in self._ended_for(now) if not self._has_served(each)}  # released for the same gang
-        missing = {other: self._lacks(other) for other in self.books.gangs if other not in yielded}
+        released_before = {each for each in self._released_around(now) if not self._has_helped(each)}  # released for the same gang
+        missing = {other: self._lacks(other) for other in self.books.gangs if other not in released_before}
         waiting = {other: (self.lives.candidates(other), lacks) for other, lacks in missing.items() if lacks and self.lives.has_pods(other)}
         if any(other.percent or other.shares_rack for other in waiting):
             return  # whether these fit with more capacity isn't known for certain
-        released = {each for each, when in self._given_back.values() if now - when < _SETTLED_SECONDS}
+        released = {each for each, when in self._released_pods.values() if now - when < _SETTLED_SECONDS}
         # Pods that come, hold no capacity, and rank below this gang make no difference, whatever a scheduler knows of them.
         below = [
             each for each in self.books.gangs if each.priority < spec.priority and self.lives.empty_since(each) < now - _SETTLED_SECONDS
         ]
-        if waiting and (self.books.quiet_elsewhere(spec, *released, *below) < _SETTLED_SECONDS or excuses.is_told_late(self.books)):
+        if waiting and (self.books.quiet_elsewhere(spec, *released, *below) < _SETTLED_SECONDS or excuses.are_events_late(self.books)):
             return  # what the scheduler knows may be as old
         self._questions.append(
             _Question(
@@ -245,72 +245,72 @@ class Releases:
                 spec,
                 what,
                 dict(self.books.nodes),
-                self.books.taking_seats(spec),
-                self.books.taking_seats(spec, who=who),
-                (self._out_of_hand(who), self._on_trial(who)),
-                {each: frozenset(self.lives.of(each).seated) for each in self.books.gangs},
+                self.books.holding_capacity(spec),
+                self.books.holding_capacity(spec, process=process),
+                (self._unfenced(process), self._in_dry_run(process)),
+                {each: frozenset(self.lives.of(each).ever_bound) for each in self.books.gangs},
                 {
                     other: wanted
                     for other, wanted in waiting.items()
-                    if (self.lives.goes_before(other, spec) if self.lives.bound(other) else other.priority >= spec.priority)
+                    if (self.lives.ranks_before(other, spec) if self.lives.bound(other) else other.priority >= spec.priority)
                 },
             )
         )
 
-    def _owes(self, spec: GangSpec, pod: Body | None = None) -> bool:
+    def _lacks_stamped(self, spec: GangSpec, pod: Body | None = None) -> bool:
         """Return whether a member is missing of the stamped minimum.
 
         If a tenant has forged the stamp, the present minimum counts: the scheduler believes the stamp up to that.
         """
-        if self.lives.owed(spec, pod):
+        if self.lives.missing_of_stamped(spec, pod):
             return True
         if not excuses.is_forged(self.books, spec):
             return False
         # Without a stated minimum, a forged stamp counts for as many members as exist.
-        is_promised_to_all = self.books.minimum(spec) is None and bool(self.lives.candidates(spec))
-        return is_promised_to_all or bool(self.lives.missing(spec, pod))
+        counts_for_all = self.books.minimum(spec) is None and bool(self.lives.candidates(spec))
+        return counts_for_all or bool(self.lives.missing(spec, pod))
 
     def _lacks(self, spec: GangSpec) -> int:
         """Return how many members a gang waits for, as far as a scheduler knows."""
         # A gang whose PodGroup is deleted still waits for the stamped minimum of its bound members.
-        lacks = max(self.lives.owed(spec), self.lives.missing(spec))
+        lacks = max(self.lives.missing_of_stamped(spec), self.lives.missing(spec))
         if self.books.minimum(spec) is None and any(self.books.minima_since(spec, self.books.clock() - DELETION_SECONDS)):
             lacks = max(lacks, *(last - len(self.lives.bound(spec)) - self.lives.succeeded(spec) for last in self.books.last_minimum(spec)))
         return lacks
 
-    def _has_served(self, spec: GangSpec) -> bool:
+    def _has_helped(self, spec: GangSpec) -> bool:
         """Return whether another gang has become whole since a gang was last released for others."""
         return any(
-            self.lives.of(other).whole_since >= self._made_way[spec]
+            self.lives.of(other).whole_since >= self._released_at[spec]
             for other in self.books.gangs
             if self.lives.bound(other) and not self.lives.missing(other)
         )
 
-    def _ended_for(self, at: float, within: float = _SETTLED_SECONDS) -> set[GangSpec]:
+    def _released_around(self, at: float, within: float = _SETTLED_SECONDS) -> set[GangSpec]:
         """Return the gangs that were released for others within ``within`` seconds of ``at``."""
-        return {spec for spec, when in self._made_way.items() if abs(at - when) < within}
+        return {spec for spec, when in self._released_at.items() if abs(at - when) < within}
 
     def _needed_by(self, question: _Question) -> set[GangSpec]:
         """Return the waiting gangs that fit once all gangs released together are gone, and not without this one's capacity."""
         # Other gangs may be released a moment later, for another gang.
-        beside = [self._ended_for(question.at, within) for within in (_SETTLED_SECONDS, _AT_ONCE_SECONDS)]
+        beside = [self._released_around(question.at, within) for within in (_SETTLED_SECONDS, _AT_ONCE_SECONDS)]
         # One of several gangs that are released together may turn out not to be releasable. That doesn't excuse a release if another gang
         # was just released for the same reason.
-        before = [spec for spec, when in self._made_way.items() if _AT_ONCE_SECONDS <= question.at - when < _AWAITED_SECONDS]
-        kept = {spec for spec, when in self._kept.items() if abs(question.at - when) < _SETTLED_SECONDS}
-        if all(spec not in self._served or self._served[spec] - kept - {question.spec} for spec in before):
+        before = [spec for spec, when in self._released_at.items() if _AT_ONCE_SECONDS <= question.at - when < _AWAITED_SECONDS]
+        kept = {spec for spec, when in self._failed_at.items() if abs(question.at - when) < _SETTLED_SECONDS}
+        if all(spec not in self._released_for or self._released_for[spec] - kept - {question.spec} for spec in before):
             beside.append(beside[-1] | kept)
         return set[GangSpec]().union(*(self._needed_beside(question, others - {question.spec}) for others in beside))
 
     def _needed_beside(self, question: _Question, together: set[GangSpec]) -> set[GangSpec]:
-        victims = frozenset[str]().union(*(question.seated[spec] for spec in together))
-        ago = {uid: (spec, question.at - at) for uid, (spec, at) in self._given_back.items()}
+        victims = frozenset[str]().union(*(question.ever_bound[spec] for spec in together))
+        ago = {uid: (spec, question.at - at) for uid, (spec, at) in self._released_pods.items()}
         leaving = []
         # A pod that was released long ago and still exists may be waited for, or no longer: then it counts as if it stayed.
         for seconds in (math.inf, min(self.timeout, _AWAITED_SECONDS) - 1):
             overdue = {uid for uid, (_, since) in ago.items() if since >= seconds}
             going = {uid for uid, (spec, since) in ago.items() if spec is not question.spec and -_AT_ONCE_SECONDS < since < seconds}
-            leaving.append((question.seated[question.spec] - overdue, (victims - overdue) | going))
+            leaving.append((question.ever_bound[question.spec] - overdue, (victims - overdue) | going))
         return {
             other
             for (other, wanted), (mine, gone) in itertools.product(question.waiting.items(), leaving)
@@ -326,48 +326,49 @@ class Releases:
         """
         candidates, missing = wanted
         # Capacity was assumed for other gangs before the decision, or in the same moment.
-        promised = self._with_promises(question.everybody, question.at, other)
-        for everybody in (question.everybody, question.known, promised, *([*question.everybody, *held] for held in question.held)):
+        assumed = self._with_assumed(question.assigned, question.at, other)
+        for assigned in (question.assigned, question.known, assumed, *([*question.assigned, *held] for held in question.held)):
             fits = [
-                most_placeable(candidates, question.nodes, free_room(question.nodes, everybody, without), missing) >= missing
+                most_placeable(candidates, question.nodes, free_capacity(question.nodes, assigned, without), missing) >= missing
                 for without in (mine | gone, gone)
             ]
             if fits == [True, False]:
                 return True
         return False
 
-    def _out_of_hand(self, who: str) -> list[Body]:
-        """Return the pending pods that ``who`` couldn't write to, as if each were bound on every node: where they may land isn't known."""
-        written = [each for each in self.books.requests if each.who == who and each.plural == "pods" and each.verb == "patch"]
+    def _unfenced(self, process: str) -> list[Body]:
+        """Return the pending pods that ``process`` couldn't write to, as if each were bound on every node: where they land isn't known."""
+        written = [each for each in self.books.requests if each.process == process and each.plural == "pods" and each.verb == "patch"]
         failed = {(each.namespace, each.name) for each in written if each.is_struck and not each.is_carried_out}
         failed -= {(each.namespace, each.name) for each in written if each.is_carried_out}
         pods = [pod for pod in self.books.pods() if not node_of(pod) and (pod["metadata"]["namespace"], name_of(pod)) in failed]
-        return [pod for node in self.books.nodes for pod in with_seats(pods, dict.fromkeys(map(uid_of, pods), node))]
+        return [pod for node in self.books.nodes for pod in with_assignments(pods, dict.fromkeys(map(uid_of, pods), node))]
 
-    def _on_trial(self, who: str) -> list[Body]:
-        """Return pending pods of gangs for which ``who`` waits for the answer to a bind or dry run, as if bound on its node.
+    def _in_dry_run(self, process: str) -> list[Body]:
+        """Return pending pods of gangs for which ``process`` waits for the answer to a bind or dry run, as if bound on its node.
 
         All pending members count, since one member may be dry-run for all that are alike.
         """
         now, pods = self.books.clock(), dict[str, Body]()
         for each in self.books.requests:
-            if each.verb == "bind" and each.who == who and each.sent < now <= min(each.answered or now, each.abandoned or now):
+            if each.verb == "bind" and each.process == process and each.sent < now <= min(each.answered or now, each.abandoned or now):
                 for gang in self.books.gangs:
                     if self.books.is_of(each, gang):
-                        seats = dict.fromkeys(map(uid_of, self.lives.candidates(gang)), each.target)
-                        pods |= {uid_of(pod): pod for pod in with_seats(self.lives.candidates(gang), seats)}
+                        targets = dict.fromkeys(map(uid_of, self.lives.candidates(gang)), each.target)
+                        pods |= {uid_of(pod): pod for pod in with_assignments(self.lives.candidates(gang), targets)}
         return list(pods.values())
 
-    def _with_promises(self, everybody: Sequence[Body], at: float, but: GangSpec) -> list[Body]:
-        """Return the pods ``everybody``; a pod of another gang that is dry-run or bound around ``at`` has its target: the capacity was
-        assumed.
+    def _with_assumed(self, assigned: Sequence[Body], at: float, but: GangSpec) -> list[Body]:
+        """Return the pods ``assigned``, as if pods of other gangs than ``but`` had the nodes to which they were sent around ``at``.
+
+        Dry runs count as well as binds: capacity was assumed for them.
         """
         soon = {
             str(each.metadata.get("uid")): each.target
             for each in self.books.requests
             if each.verb == "bind" and abs(each.sent - at) < 2 * _SETTLED_SECONDS and not self.books.is_of(each, but)
         }
-        return with_seats(everybody, soon)
+        return with_assignments(assigned, soon)
 
     def _is_given_up(self, spec: GangSpec, request: Request) -> bool:
         """Return whether a gang that was whole asks to be released, and its time-out has passed."""
@@ -382,7 +383,7 @@ class Releases:
         on_their_way = [
             (each.sent, each.answered or self.books.clock())
             for each in self.books.struck
-            if each.is_bind and each.who == request.who and self.books.is_of(each, spec)
+            if each.is_bind and each.process == request.process and self.books.is_of(each, spec)
         ]
         if all(any(sent <= when <= until for sent, until in on_their_way) for when in (life.whole_since, life.open_since or request.sent)):
             return False  # it was whole only while its binds had no answer
@@ -403,10 +404,10 @@ class Releases:
             return
         if self.books.quiet_elsewhere(spec) < _SETTLED_SECONDS:
             return  # what the scheduler knows of the free capacity may be as old
-        everybody = {uid_of(each): each for each in self.books.taking_seats(spec)} | {uid_of(pod): pod}
-        taken = self._with_promises(list(everybody.values()), request.sent, spec)
+        assigned = {uid_of(each): each for each in self.books.holding_capacity(spec)} | {uid_of(pod): pod}
+        taken = self._with_assumed(list(assigned.values()), request.sent, spec)
         # If the minimum was raised, the gang needs the raised one.
-        free, missing = free_room(self.books.nodes, taken), max(self.lives.owed(spec, pod), self.lives.missing(spec, pod))
+        free, missing = free_capacity(self.books.nodes, taken), max(self.lives.missing_of_stamped(spec, pod), self.lives.missing(spec, pod))
         if self.lives.fits(spec, free, missing):
             self.accuse("forward", f"pod {name_of(pod)} of {spec.name} was released, although its missing members had capacity and time")
 

@@ -9,7 +9,7 @@ from tests.faults.gangs import EPOCH, GangSpec
 from . import excuses
 from .books import IN_FLIGHT_SECONDS, Books
 from .entries import Request
-from .facts import Body, demand_of, free_room, most_placeable, name_of, phase_of, refusal, uid_of
+from .facts import Body, demand_of, free_capacity, most_placeable, name_of, phase_of, refusal, uid_of
 from .lives import Lives
 
 GRACE_SECONDS = 1.0
@@ -23,13 +23,13 @@ FORWARD_SECONDS = 5.0
 """Seconds for which capacity may be sought for the missing members of a partially bound gang."""
 _TRIES = 8
 """Tries of a bind that gets no answer: four in one attempt, and four in the next."""
-DEAF_SECONDS = 15.0
+DEAD_WATCH_SECONDS = 15.0
 """Seconds after which a dead watch is replaced. If watches were refused, four times as long at most, since pauses between tries grow."""
 _BEFORE_SECONDS = 0.5
 _RESYNC_SECONDS = 90.0
 _REPEATED_SECONDS = 90.0 + 300.0
 """Seconds after which a pod's message that an earlier leader overwrote is written again: at the next attempt after 90 s."""
-_TOLD_SECONDS = 5.0
+_MESSAGE_SECONDS = 5.0
 """Age in seconds that the facts of a message may have: messages wait while there is other work."""
 _FIT_ERROR = re.compile(r"(?:(\d+) of (\d+) members placeable.*?)?0/(\d+) nodes are available(?:: (.*?)\.)?(?: |$)", re.DOTALL)
 _COUNTED = re.compile(r"(\d+) (.+)")
@@ -44,12 +44,12 @@ class Standing:
     accuse: Callable[[str, str], None]
     timeout: float
     leads: Callable[[], float | None]
-    who_leads: Callable[[], str]
+    leading_process: Callable[[], str]
     shows_conditions: bool = True
     excuses: dict[GangSpec, str] = field(default_factory=dict)
     """The reasons why gangs may be partially bound, as of the last check."""
 
-    def look(self) -> None:
+    def check_now(self) -> None:
         """Judge the present state of every gang."""
         self.excuses.clear()
         now, leading = self.books.clock(), self.leads()
@@ -63,7 +63,7 @@ class Standing:
                 self._judge_idle(spec)
                 self._judge_surplus(spec)
                 self._judge_status(spec)
-        self._judge_deaf()
+        self._check_watches()
 
     def _judge_open(self, spec: GangSpec) -> None:
         """Check that a partially bound gang has a cause, and isn't partially bound for longer than it must be."""
@@ -71,8 +71,8 @@ class Standing:
         assert life.open_since is not None
         if not life.cause:
             life.cause = next(excuses.causes(self.books, life.open_since - _BEFORE_SECONDS, life.open_since + GRACE_SECONDS, spec), "")
-        bound, owed = self.lives.bound(spec), self.lives.owed(spec)
-        state = f"{spec.kind} gang {spec.name} is open with {len(bound)} of {len(bound) + owed}"
+        bound, missing_of_stamped = self.lives.bound(spec), self.lives.missing_of_stamped(spec)
+        state = f"{spec.kind} gang {spec.name} is open with {len(bound)} of {len(bound) + missing_of_stamped}"
         if not life.cause:
             self.accuse("open", f"{state}, and nothing was done to it")
             life.cause = "accused already"
@@ -87,10 +87,10 @@ class Standing:
         if rested < RESOLVE_SECONDS:
             self.excuses[spec] = f"since {life.cause}, a moment ago"
             return
-        self.excuses[spec] = self._excuse(spec, bound, owed)
+        self.excuses[spec] = self._excuse(spec, bound, missing_of_stamped)
         if not self.excuses[spec]:
             self.accuse("unresolved", f"{state} for {rested:.0f} s after all was quiet, since {life.cause}")
-        elif self.shows_conditions and not self._shows_open(spec) and not self._is_said_later(spec):
+        elif self.shows_conditions and not self._is_reported(spec) and not self._is_reported_later(spec):
             self.accuse("unreported", f"{state} and its status doesn't say so")
 
     def _judge_slow(self, spec: GangSpec, bound: list[Body], state: str) -> None:
@@ -127,21 +127,21 @@ class Standing:
             if not request.is_bind or not self.books.is_of(request, spec):
                 continue
             tries = series.setdefault((str(request.metadata.get("uid")), request.target), [])
-            is_made_again = 0 < len(tries) < _TRIES and not tries[-1].is_heard(since, request.sent)
+            is_made_again = 0 < len(tries) < _TRIES and not tries[-1].was_answered(since, request.sent)
             if is_made_again or request.sent < until:
                 tries.append(request)
                 answers.append(request.answered or self.books.clock())
         return max(answers)
 
-    def _excuse(self, spec: GangSpec, bound: list[Body], owed: int) -> str:
+    def _excuse(self, spec: GangSpec, bound: list[Body], missing_of_stamped: int) -> str:
         """Return the rule that keeps a gang partially bound when all has been quiet; empty without one."""
         life, waiting = self.lives.of(spec), self.lives.candidates(spec)
-        free = free_room(self.books.nodes, self.books.taking_seats(spec))
-        missing = max(owed, self.lives.missing(spec))
+        free = free_capacity(self.books.nodes, self.books.holding_capacity(spec))
+        missing = max(missing_of_stamped, self.lives.missing(spec))
         because = f", since {life.cause}"
-        if self._is_held(spec) and excuses.is_forged(self.books, spec):
+        if self._has_no_minimum(spec) and excuses.is_forged(self.books, spec):
             return f"only a forged stamp states its minimum{because}"
-        if self._are_seats_held(spec):
+        if self._may_be_assumed(spec):
             return f"capacity may be assumed for other gangs{because}"
         if len(waiting) >= missing and self.lives.has_pods(spec) and self.lives.fits(spec, free, missing):
             return ""  # the missing members could be bound
@@ -177,27 +177,39 @@ class Standing:
         mine = [uid_of(pod) for pod in self.lives.bound(spec)]
         for other in self.books.gangs:
             missing, waiting = self.lives.missing(other), self.lives.candidates(other)
-            if other is spec or not missing or not self.lives.has_pods(other) or self._is_held(other) or other.priority < spec.priority:
+            if (
+                other is spec
+                or not missing
+                or not self.lives.has_pods(other)
+                or self._has_no_minimum(other)
+                or other.priority < spec.priority
+            ):
                 continue
-            if max(self.books.born[uid_of(pod)] for pod in waiting) > since:
+            if max(self.books.created_at[uid_of(pod)] for pod in waiting) > since:
                 continue
-            if self.lives.bound(other) and not self.lives.goes_before(other, spec):
+            if self.lives.bound(other) and not self.lives.ranks_before(other, spec):
                 continue  # of two partially bound gangs the later one is released
-            everybody = self.books.taking_seats(other)
+            assigned = self.books.holding_capacity(other)
             # Capacity that is assumed for a third gang may be returned again and again. Then this gang doesn't block the other.
-            without = free_room(self.books.nodes, list(self.books.pods()))
+            without = free_capacity(self.books.nodes, list(self.books.pods()))
             if other.least or other.percent or most_placeable(waiting, self.books.nodes, without, missing) >= missing:
                 continue
-            if self.lives.fits(other, free_room(self.books.nodes, everybody, mine)):
+            if self.lives.fits(other, free_capacity(self.books.nodes, assigned, mine)):
                 return True
         return False
 
     def _judge_idle(self, spec: GangSpec) -> None:
         """Check that no gang waits that fits, and that the messages of waiting pods are true."""
         missing, waiting = self.lives.missing(spec), self.lives.candidates(spec)
-        if not missing or not self.lives.has_pods(spec) or self._is_held(spec) or self.lives.bound(spec) or self._are_seats_held(spec):
+        if (
+            not missing
+            or not self.lives.has_pods(spec)
+            or self._has_no_minimum(spec)
+            or self.lives.bound(spec)
+            or self._may_be_assumed(spec)
+        ):
             return
-        free = free_room(self.books.nodes, self.books.taking_seats(spec))
+        free = free_capacity(self.books.nodes, self.books.holding_capacity(spec))
         if self._waits_for_another_run(spec):
             return
         if self.lives.fits(spec, free):
@@ -230,15 +242,21 @@ class Standing:
     def _judge_surplus(self, spec: GangSpec) -> None:
         """Check that a pod that joins a whole gang is bound as soon as it fits."""
         waiting = self.lives.candidates(spec)
-        if not waiting or not self.lives.bound(spec) or self.lives.missing(spec) or self._is_held(spec) or self._are_seats_held(spec):
+        if (
+            not waiting
+            or not self.lives.bound(spec)
+            or self.lives.missing(spec)
+            or self._has_no_minimum(spec)
+            or self._may_be_assumed(spec)
+        ):
             return
         if self.lives.succeeded(spec) or self.lives.losses_since(spec, self.books.clock() - 4 * RESOLVE_SECONDS):
             return  # they are the next wave, of which all are bound or none, or the gang pauses after losses
-        free = free_room(self.books.nodes, self.books.taking_seats(spec))
+        free = free_capacity(self.books.nodes, self.books.holding_capacity(spec))
         if self.lives.placeable(spec, free, 1):
             self.accuse("idle", f"{len(waiting)} pods of {spec.name}, which is whole, wait although one fits and all has been quiet")
 
-    def _are_seats_held(self, spec: GangSpec) -> bool:
+    def _may_be_assumed(self, spec: GangSpec) -> bool:
         """Return whether capacity may be assumed for other gangs, because answers to their binds were slow or missing.
 
         Also true while an earlier leader's binds may land on unknown nodes, or while pods of other gangs can't be fenced.
@@ -266,7 +284,7 @@ class Standing:
         group = self.books.get("podgroups", spec.namespace, spec.name)
         if group is None or excuses.is_forged(self.books, spec) or self.books.is_shared(spec):
             return  # the status covers several submissions together
-        if any(each.verb != "create" for each in self._unsaid(spec)) or self._is_overwritten(spec):
+        if any(each.verb != "create" for each in self._failed_reports(spec)) or self._is_overwritten(spec):
             return
         status, alive = group.get("status") or {}, self.lives.alive(spec)
         if not self.books.members(spec):
@@ -283,42 +301,42 @@ class Standing:
             if status.get(field_name, 0) != count:
                 self.accuse("status", f"podgroup {spec.name} says {status.get(field_name, 0)} of its members are {field_name}: {count} are")
         is_open = bool(self.lives.bound(spec)) and self.lives.missing(spec) > 0
-        if self.shows_conditions and self._says_open(group) != is_open:
+        if self.shows_conditions and self._reports_partially_bound(group) != is_open:
             self.accuse(
                 "status",
                 f"podgroup {spec.name} says that it is {'not ' if is_open else ''}partially bound, which it is{'' if is_open else 'n’t'}",
             )
 
-    def _judge_deaf(self) -> None:
+    def _check_watches(self) -> None:
         """Check that a dead watch is replaced within seconds."""
-        now, leading, who = self.books.clock(), self.leads(), self.who_leads()
-        if leading is None or not who or excuses.is_cut_off(self.books, now - 4 * DEAF_SECONDS, who):
+        now, leading, process = self.books.clock(), self.leads(), self.leading_process()
+        if leading is None or not process or excuses.is_cut_off(self.books, now - 4 * DEAD_WATCH_SECONDS, process):
             return
         for plural in ("pods", "nodes"):
-            heard = self.books.news.heard.get((who, plural), now)
-            if now - max(heard, leading) > DEAF_SECONDS:
-                self.accuse("stale", f"the watch of {plural} has been silent for {now - heard:.0f} s, and wasn't replaced")
+            last_contact = self.books.news.last_contact.get((process, plural), now)
+            if now - max(last_contact, leading) > DEAD_WATCH_SECONDS:
+                self.accuse("stale", f"the watch of {plural} has been silent for {now - last_contact:.0f} s, and wasn't replaced")
 
     def check_message(self, pod: Body, before: Body | None, request: Request) -> None:
         """Check that a message to a pod is true of the state that lasted for a while before it was sent."""
         spec, message = self.books.gang_of(pod), message_of(pod)
         found = _FIT_ERROR.search(message)
         is_news = before is None or message_of(before) != message
-        if spec is None or spec.percent or found is None or not is_news or request.sent - self.books.resettled < _TOLD_SECONDS:
+        if spec is None or spec.percent or found is None or not is_news or request.sent - self.books.free_changed < _MESSAGE_SECONDS:
             return
-        if excuses.is_told_late(self.books) or excuses.stood_still(self.books, request.who, request.sent - _TOLD_SECONDS):
+        if excuses.are_events_late(self.books) or excuses.was_still(self.books, request.process, request.sent - _MESSAGE_SECONDS):
             return
         nodes, waiting, bound = self.books.nodes, self.lives.candidates(spec), self.lives.bound(spec)
         named = re.search(r"; pod (\S+): 0/", message)  # of several roles, the message names a pod of the one that is hardest to place
         about = self.books.get("pods", spec.namespace, named[1]) if named else pod
-        wrong = "" if spec.shares_rack else self._wrong_in(about or pod, found[4] or "", int(found[3]))
-        most = len(bound) + self.lives.succeeded(spec) + most_placeable(waiting, nodes, free_room(nodes, list(self.books.pods())))
+        wrong = "" if spec.shares_rack else self._error_in(about or pod, found[4] or "", int(found[3]))
+        most = len(bound) + self.lives.succeeded(spec) + most_placeable(waiting, nodes, free_capacity(nodes, list(self.books.pods())))
         if found[1] is not None and not 0 <= int(found[1]) <= most:
             wrong = wrong or f"at most {most} would be placed"
         if wrong:
             self.accuse("reason", f"pod {name_of(pod)} has the message {message!r}: {wrong}")
 
-    def _wrong_in(self, pod: Body, reasons: str, total: int) -> str:
+    def _error_in(self, pod: Body, reasons: str, total: int) -> str:
         """Return what is wrong with the counts of nodes by reason; empty if nothing is."""
         nodes = self.books.nodes
         if total != len(nodes):
@@ -341,22 +359,22 @@ class Standing:
                 return f"only {sum(not each for each in refusals)} nodes admit it at all"
         return "" if counted >= len(nodes) else f"{len(nodes) - counted} nodes aren't mentioned"
 
-    def _is_held(self, spec: GangSpec) -> bool:
+    def _has_no_minimum(self, spec: GangSpec) -> bool:
         """Return whether a gang may not be scheduled because no object states its minimum."""
         return self.books.minimum(spec) is None
 
-    def _shows_open(self, spec: GangSpec) -> bool:
+    def _is_reported(self, spec: GangSpec) -> bool:
         group = self.books.get("podgroups", spec.namespace, spec.name)
         if group is None:
             return spec.has_group  # the PodGroup is deleted, so there is no status to write
-        return self._says_open(group)
+        return self._reports_partially_bound(group)
 
-    def _is_said_later(self, spec: GangSpec) -> bool:
+    def _is_reported_later(self, spec: GangSpec) -> bool:
         """Return whether a fault has kept a scheduler from reporting the state of a gang; the next resync reports it."""
         since = self.books.clock() - _RESYNC_SECONDS
         if self.books.was_done(spec, ("the PodGroup is deleted",), since):
             return True  # the scheduler may not have received that
-        return any((each.answered or since) >= since for each in self._unsaid(spec))
+        return any((each.answered or since) >= since for each in self._failed_reports(spec))
 
     def _is_overwritten(self, spec: GangSpec) -> bool:
         """Return whether an earlier leader's status came late, and the present leader hasn't resynced since."""
@@ -366,14 +384,14 @@ class Standing:
     def _came_late(self, reports: Sequence[Request], seconds: float) -> bool:
         """Return whether an earlier leader sent the last report, less than ``seconds`` ago. After that time the leader repeats its own."""
         last = max(reports, key=lambda each: each.answered or 0.0, default=None)
-        return last is not None and last.who != self.who_leads() and self.books.clock() - (last.answered or 0.0) < seconds
+        return last is not None and last.process != self.leading_process() and self.books.clock() - (last.answered or 0.0) < seconds
 
-    def _unsaid(self, spec: GangSpec) -> Iterator[Request]:
+    def _failed_reports(self, spec: GangSpec) -> Iterator[Request]:
         """Yield the requests about a gang's PodGroup that a fault has hit."""
         return (each for each in self.books.struck if each.plural == "podgroups" and each.name == spec.name)
 
     @staticmethod
-    def _says_open(group: Body) -> bool:
+    def _reports_partially_bound(group: Body) -> bool:
         conditions = (group.get("status") or {}).get("conditions") or ()
         return any(each["type"] == "PartiallyBound" and each["status"] == "True" for each in conditions)
 

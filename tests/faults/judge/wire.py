@@ -30,13 +30,13 @@ class Message(Protocol):
     def query(self) -> Mapping[str, str]: ...
 
 
-def seen_by_judge(who: str, message: Message, body: Mapping[str, Any], now: float) -> Request | None:
+def seen_by_judge(process: str, message: Message, body: Mapping[str, Any], now: float) -> Request | None:
     """Return a request as the judge records it; None if it isn't about a resource."""
     place = requests.place_of(message.path)
     if place is None:
         return None
     return Request(
-        who=who,
+        process=process,
         sent=now,
         verb=place.verb(message.method, message.query),
         plural=place.plural,
@@ -59,11 +59,11 @@ def note_strikes(faults: Faults, books: Books) -> None:
 
 
 async def observed(
-    observer: Observer, who: str, request: web.Request, now: Callable[[], float], answer: Callable[[], Awaitable[web.StreamResponse]]
+    observer: Observer, process: str, request: web.Request, now: Callable[[], float], answer: Callable[[], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
     """Return what ``answer`` returns, and report the request to ``observer`` on arrival and at the end. Watches aren't reported."""
     payload = requests.decode(request.content_type, await request.read()) if "json" in request.content_type else {}
-    seen = seen_by_judge(who, request, payload if isinstance(payload, dict) else {}, now())
+    seen = seen_by_judge(process, request, payload if isinstance(payload, dict) else {}, now())
     if seen is None or seen.verb == "watch":
         return await answer()
     observer.arrived(seen)

@@ -49,12 +49,12 @@ class Verdict:
     unsound: tuple[str, ...] = ()
 
 
-async def hunt(forks: Forks, mutant: Mutant | None, *how: str) -> Verdict:
+async def hunt(forks: Forks, mutant: Mutant | None, *arguments: str) -> Verdict:
     """Play schedules with a mutant, or with the unchanged scheduler: ``directed NAME``, ``random MOST SEED`` or ``again SEED``."""
     with tempfile.TemporaryDirectory(prefix="allaboard-mutant-") as folder:
         subject = mutant or Mutant("unchanged", "", "", ())
         plant(subject, Path(folder))
-        output = await forks.hunt(Path(folder), *how)
+        output = await forks.hunt(Path(folder), *arguments)
     try:
         answer = json.loads(output.splitlines()[-1])
     except (IndexError, ValueError):

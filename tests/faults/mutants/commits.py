@@ -5,7 +5,7 @@ from .mutant import PAUSES, Edit, Mutant
 MUTANTS = (
     Mutant(
         "no gang scheduling: each pod that fits is bound",
-        "no_room",
+        "no_capacity",
         "quorum",
         (
             Edit(
@@ -95,7 +95,7 @@ MUTANTS = (
     ),
     Mutant(
         "Retry-After is obeyed without a limit, with the capacity assumed",
-        "asked_to_wait",
+        "long_retry_after",
         "idle",
         (
             Edit(
@@ -126,13 +126,13 @@ MUTANTS = (
     ),
     Mutant(
         "a gang that is held since its dry run is bound",
-        "group_gone_in_the_rehearsal",
+        "group_deleted_in_dry_run",
         "journal",
         (Edit("Transaction._rechecked", "gang is None or gang.hold", "gang is None"),),
     ),
     Mutant(
         "no check after the dry run",
-        "node_lost_in_rehearsal",
+        "node_lost_in_dry_run",
         "quorum",
         (
             Edit(
@@ -156,19 +156,19 @@ MUTANTS = (
     ),
     Mutant(
         "members that are gone since the dry run are bound with the others",
-        "member_lost_in_rehearsal",
+        "member_lost_in_dry_run",
         "candidate",
         (Edit("Transaction._rechecked", "gang = self.current_gang()", "gang: Gang | None = self.gang"),),
     ),
     Mutant(
         "a refused gang is attempted again at once",
-        "refused_whenever_it_is_bound",
+        "refused_at_every_bind",
         "storm",
         (Edit("GangQueue._pause", "self._backoff.longest", "1.0"),),
     ),
     Mutant(
         "no check before a bind is repeated",
-        "node_lost_meanwhile",
+        "node_lost_between_tries",
         "node",
         (Edit("Binder._post", "bind.check()", "None"),),
     ),
@@ -204,7 +204,7 @@ MUTANTS = (
     ),
     Mutant(
         "pods of other schedulers take no capacity",
-        "foreign_room",
+        "capacity_taken_by_another_scheduler",
         "node",
         (
             Edit(
@@ -228,7 +228,7 @@ MUTANTS = (
     ),
     Mutant(
         "slots leak when a commit is refused",
-        "asked_to_wait",
+        "long_retry_after",
         "idle",
         (
             Edit(
@@ -328,31 +328,31 @@ MUTANTS = (
     ),
     Mutant(
         "a gang without a PodGroup is scheduled",
-        "group_gone",
+        "group_deleted_while_waiting",
         "quorum",
         (Edit("GangRegistry._hold", "group is None and (not 0 < len(alive) - len(waiting) < minimum)", "False"),),
     ),
     Mutant(
         "the deletion of a PodGroup is ignored",
-        "group_gone",
+        "group_deleted_while_waiting",
         "quorum",
         (Edit("GangRegistry.forget_group", "group is not None and group.version <= version", "False"),),
     ),
     Mutant(
         "Retry-After is ignored",
-        "asked_to_wait",
+        "long_retry_after",
         "haste",
         (Edit("retry:_seconds", "otherwise if asked is None else min(asked, LONGEST_SECONDS)", "otherwise"),),
     ),
     Mutant(
         "Retry-After is forgotten when a gang is released",
-        "undone_with_patience",
+        "released_before_retry_after_ends",
         "haste",
         (Edit("Executor._release", "Facts(self.gangs.clock(), pause=release.pause)", "Facts(self.gangs.clock())"),),
     ),
     Mutant(
         "Retry-After is forgotten from one attempt to the next",
-        "finished_with_patience",
+        "finished_after_retry_after",
         "haste",
         (
             Edit("of_finish", "outcome.retry_after > 0", "False"),
@@ -361,7 +361,7 @@ MUTANTS = (
     ),
     Mutant(
         "Retry-After of a refused surplus member is forgotten when the gang is finished",
-        "finished_with_patience_for_the_surplus",
+        "finished_with_a_refused_surplus_member",
         "haste",
         (Edit("Committed.retry_after", "(*self.failed, *self.dropped)", "self.failed"),),
     ),
@@ -445,7 +445,7 @@ MUTANTS = (
     ),
     Mutant(
         "the role with a minimum is bound a moment after the others",
-        "roles_with_capacity",
+        "roles_that_fit",
         "quorum",
         (
             PAUSES,

@@ -15,25 +15,25 @@ NO_LAST_LOOK = Edit(
 MUTANTS = (
     Mutant(
         "all partially bound gangs are released where one is enough",
-        "three_half_gangs",
+        "three_partially_bound_gangs",
         "release",
         (Edit("Victims._needed_by", "needed = blocking[:enough]", "return blocking"),),
     ),
     Mutant(
         "other gangs are released although capacity is about to be free",
-        "leaving_half_gang",
+        "released_gang_that_terminates_slowly",
         "release",
         (Edit("Victims.of", "chain(self._leaving(), pods)", "pods"),),
     ),
     Mutant(
         "a partially bound gang is released although capacity was freed since",
-        "room_while_it_was_looked",
+        "capacity_freed_while_victims_are_chosen",
         "release",
         (NO_LAST_LOOK,),
     ),
     Mutant(
         "a partially bound gang is released although capacity was freed during the check",
-        "room_while_it_was_asked",
+        "capacity_freed_while_an_eviction_is_checked",
         "release",
         (
             NO_LAST_LOOK,
@@ -42,19 +42,19 @@ MUTANTS = (
     ),
     Mutant(
         "a gang is released for which others have just been released",
-        "served_half_gang",
+        "released_for_one_that_can_not_be",
         "release",
         (Edit("Victims._blocking", "key not in served", "True"),),
     ),
     Mutant(
         "partially bound gangs are released for gangs of a lower priority",
-        "half_above_another",
+        "partially_bound_gang_of_a_higher_priority",
         "release",
         (Edit("Victims._blocking", "other.priority <= gang.priority", "True"),),
     ),
     Mutant(
         "other gangs are released for a gang that has just been released",
-        "leaving_half_gang",
+        "released_gang_that_terminates_slowly",
         "release",
         (
             Edit("Victims._needed_by", "self._is_released_for_another(gang)", "False"),
@@ -63,25 +63,25 @@ MUTANTS = (
     ),
     Mutant(
         "a Job is suspended for a gang that no longer waits",
-        "answered_too_late",
+        "release_delayed_by_a_slow_read",
         "release",
         (Edit("JobRestarter._suspend", "not conditions.is_wanted()", "False"),),
     ),
     Mutant(
         "a repeated suspension isn't checked again",
-        "suspended_too_late",
+        "release_delayed_by_a_failed_suspension",
         "release",
         (Edit("JobRestarter._suspend", "conditions.is_wanted()", "was_tried or conditions.is_wanted()"),),
     ),
     Mutant(
         "partially bound gangs are released together with a Job that keeps its pods",
-        "half_gang_beside_a_job",
+        "partially_bound_gang_beside_a_job",
         "release",
         (Edit("Victims.of", "not await self._is_releasable(other)", "False"),),
     ),
     Mutant(
         "partially bound gangs are released together with one that a budget keeps",
-        "half_gang_beside_a_guarded_one",
+        "partially_bound_gang_beside_a_guarded_one",
         "release",
         (
             Edit(
@@ -99,19 +99,19 @@ MUTANTS = (
     ),
     Mutant(
         "a gang whose release is in progress counts as released",
-        "asked_at_the_same_time",
+        "needed_while_a_job_is_released",
         "release",
         (Edit("Victims.of", "chain(self._leaving(), pods)", "chain(self._leaving(), pods, _bound_of(self._asked_now()))"),),
     ),
     Mutant(
         "partially bound gangs are released beside one whose release is in progress",
-        "asked_while_it_is_busy",
+        "needed_while_a_job_is_released_for_long",
         "release",
         (Edit("LongerSearches.release_victims", "victims if not busy else ()", "[each for each in victims if each.key not in busy]"),),
     ),
     Mutant(
         "a gang that couldn't be released isn't tried again",
-        "refused_to_yield",
+        "release_refused",
         "unresolved",
         (
             Edit("Executor._release", "undone.is_unfinished or not undone.released", "False"),
@@ -120,7 +120,7 @@ MUTANTS = (
     ),
     Mutant(
         "the time-out of a partially bound gang begins again with each attempt",
-        "half_beside_a_small_one",
+        "partially_bound_gang_beside_a_small_one",
         "unresolved",
         (
             Edit(
@@ -170,13 +170,13 @@ MUTANTS = (
     ),
     Mutant(
         "a partially bound gang isn't finished when its PodGroup is deleted",
-        "half_without_a_group",
+        "partially_bound_gang_without_a_group",
         "unresolved",
         (Edit("GangRegistry._hold", "group is None and (not 0 < len(alive) - len(waiting) < minimum)", "group is None"),),
     ),
     Mutant(
         "a forged stamp counts",
-        "forged_promise",
+        "forged_stamp",
         "release",
         (
             Edit(
@@ -242,7 +242,7 @@ MUTANTS = (
     ),
     Mutant(
         "surplus members of a whole gang are never bound",
-        "late_comers",
+        "surplus_bound_later",
         "idle",
         (
             Edit(

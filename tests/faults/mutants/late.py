@@ -63,13 +63,13 @@ MUTANTS = (
     ),
     Mutant(
         "the plan of a long search is carried out on stale state",
-        "found_while_deaf",
+        "placed_while_watches_are_broken",
         "stale",
         (Edit("LongerSearches._run", "await until_fresh(self.is_fresh)", ""),),
     ),
     Mutant(
         "partially bound gangs are released on the stale state of a long search",
-        "asked_while_deaf",
+        "released_while_watches_are_broken",
         "stale",
         (Edit("LongerSearches._release_victims", "await until_fresh(self.is_fresh)", ""),),
     ),

@@ -90,7 +90,7 @@ MUTANTS = (
     ),
     Mutant(
         "pods aren't fenced at first, and no capacity is reserved",
-        "seats_of_the_dead",
+        "binds_of_a_killed_leader_come_late",
         "over-commit",
         (
             Edit(
@@ -106,7 +106,7 @@ MUTANTS = (
     ),
     Mutant(
         "pods that can't be fenced are bound",
-        "unsealable",
+        "pods_that_can_not_be_fenced",
         "fence",
         (
             Edit(
@@ -138,7 +138,7 @@ MUTANTS = (
     ),
     Mutant(
         "no capacity is reserved for pods that can't be fenced",
-        "seats_of_the_dead",
+        "binds_of_a_killed_leader_come_late",
         "over-commit",
         (Edit("App._schedule", "await scheduler.takeover.begin(not_fenced_off)", "pass"),),
     ),
@@ -159,7 +159,7 @@ MUTANTS = (
     ),
     Mutant(
         "the time for finishing a gang that was cut off begins when the next leader starts",
-        "looked_at_late",
+        "fencing_received_late",
         "priority",
         (Edit("PartialBinds.observe", "self.of(gang.key).move(Event.INHERITED, now)", "pass"),),
     ),

@@ -114,7 +114,7 @@ MUTANTS = (
     ),
     Mutant(
         "an attempt to release a partially bound gang delays its finishing",
-        "asked_for_its_seats_in_vain",
+        "released_in_vain",
         "unresolved",
         (
             Edit(
@@ -162,13 +162,13 @@ MUTANTS = (
     ),
     Mutant(
         "partially bound gangs are never released for others",
-        "half_gangs",
+        "two_partially_bound_gangs",
         "unresolved",
         (Edit("Victims._needed_by", "blocking = self._blocking(gang)", "blocking: Sequence[Gang] = ()"),),
     ),
     Mutant(
         "a gang whose Jobs may be suspended is no longer attempted",
-        "would_be_suspended",
+        "suspendable_without_jobs",
         "unresolved",
         (
             _ENDS_FIRST,
@@ -193,7 +193,7 @@ MUTANTS = (
     ),
     Mutant(
         "Jobs are suspended while their pods run",
-        "job_half_runs",
+        "job_that_runs_in_part",
         "release",
         (
             Edit(
@@ -264,7 +264,7 @@ MUTANTS = (
     ),
     Mutant(
         "partially bound gangs are released also where that doesn't help",
-        "too_large_to_yield_to",
+        "too_large_to_release_others_for",
         "release",
         (
             Edit("Victims._needed_by", "not await fits_without(_bound_of(blocking))", "False"),
@@ -353,7 +353,7 @@ MUTANTS = (
     ),
     Mutant(
         "a raised minimum counts for a running gang",
-        "raised_minimum",
+        "minimum_raised_beyond_the_capacity",
         "release",
         (Edit("Gang.missing_of_stamped", "min(stamped, self.required)", "self.required"),),
     ),

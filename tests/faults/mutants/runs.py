@@ -35,7 +35,7 @@ MUTANTS = (
     ),
     Mutant(
         "a run that was whole waits for replacements of all lost members",
-        "lost_when_fewer_are_made",
+        "lost_after_scaling_down",
         "unresolved",
         (Edit("SETTLE_SECONDS", "5.0", "5000.0"),),
     ),

@@ -48,25 +48,25 @@ MUTANTS = (
     ),
     Mutant(
         "no gang is woken",
-        "room_comes_free",
+        "capacity_is_freed",
         "idle",
         (Edit("GangQueue.observe", "self._unschedulable.wake(resources, is_only=change.is_only)", "return"),),
     ),
     Mutant(
         "the message names the wrong resource",
-        "two_kinds_of_room",
+        "two_roles_that_do_not_fit",
         "reason",
         (Edit("_REASONS", "'Insufficient {subject}'", "'Insufficient x{subject}'"),),
     ),
     Mutant(
         "the message miscounts nodes",
-        "two_kinds_of_room",
+        "two_roles_that_do_not_fit",
         "reason",
         (Edit("fit_error", "f'0/{total_nodes} nodes are available'", "f'0/{total_nodes + 1} nodes are available'"),),
     ),
     Mutant(
         "backoff lets lower priorities pass",
-        "priority_in_its_pause",
+        "priority_in_backoff",
         "priority",
         (
             NO_RETELLING,
@@ -75,19 +75,19 @@ MUTANTS = (
     ),
     Mutant(
         "a gang isn't admitted although its resources are free by count",
-        "others_end",
+        "other_schedulers_pods_end",
         "idle",
         (NO_RETELLING, Edit("GangQueue._admit", "admitted = list(self._unschedulable.admitted(_SLICE))", "admitted: list[GangKey] = []")),
     ),
     Mutant(
         "capacity freed during a search goes to the searched gang, whatever ranks before it",
-        "room_while_those_below_are_looked_at",
+        "capacity_freed_during_a_search_below",
         "priority",
         (Edit("GangQueue.outranks", "self._admit()", ""),),
     ),
     Mutant(
         "capacity freed by other schedulers wakes no gang",
-        "others_end",
+        "other_schedulers_pods_end",
         "idle",
         (
             NO_RETELLING,
