@@ -222,8 +222,8 @@ def _rows() -> str:
 @click.command(epilog=_rows())
 @click.option("--seed", default="", help="Play only the random schedule of this seed.")
 @click.option("--minutes", default=SOAK_MINUTES, show_default=True, help="How long to soak.")
-@click.option("--only", multiple=True, metavar="TEXT", help="Measure the rows whose name has this in it (repeatable).")
-@click.option("--mutant", default="", metavar="TEXT", help="Hunt only the mutants whose name has this in it.")
+@click.option("--only", multiple=True, metavar="TEXT", help="Measure only the rows whose name contains TEXT (repeatable).")
+@click.option("--mutant", default="", metavar="TEXT", help="Hunt only the mutants whose name contains TEXT.")
 def main(seed: str, minutes: float, only: Sequence[str], mutant: str) -> None:
     """Measure what holds under faults.
 
@@ -235,14 +235,14 @@ def main(seed: str, minutes: float, only: Sequence[str], mutant: str) -> None:
         return
     hunt = [each for each in mutants.MUTANTS if mutant in each.name]
     if not hunt:
-        raise click.UsageError(f"no mutant has {mutant!r} in its name: see tests/faults/mutants")
+        raise click.UsageError(f"no mutant's name contains {mutant!r}: see tests/faults/mutants")
     if mutant:
         only = (*only, "break one guarantee")
     table = Table("", "bar", "measured", "held", title="All or none, under every fault", show_lines=True)
     wanted = [guarantee for guarantee in guarantees(minutes, hunt) if not only or any(text in guarantee.what for text in only)]
     if not wanted:
         rows = "\n".join(f"  {guarantee.what}" for guarantee in guarantees(minutes))
-        raise click.UsageError(f"no row has {' or '.join(map(repr, only))} in its name; they are\n{rows}")
+        raise click.UsageError(f"no row's name contains {' or '.join(map(repr, only))}; the rows are\n{rows}")
     is_held, evidence, details = True, [], []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress, tempfile.TemporaryDirectory(prefix="allaboard-faults-") as folder:

@@ -99,7 +99,7 @@ class GangSpec:
         owners = pod["metadata"].get("ownerReferences") or ()
         name = str(owners[0]["name"]) if owners and not self.is_named else str(pod["metadata"].get("name")).rpartition("-")[0]
         if self.kind == "deployed":
-            name = name.rpartition("-")[0]  # of its ReplicaSet
+            name = name.rpartition("-")[0]  # without the hash of its ReplicaSet
         return name in ([self.base] if self.is_named else [workload_name(self, role) for role in self.roles])
 
     @property

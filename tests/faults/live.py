@@ -103,7 +103,7 @@ class Feed:
         """Note a loss when the cluster's controllers end the pods of a node that is gone, a minute later."""
         node, spec = before["spec"].get("nodeName"), self._judge.books.gang_of(before)
         if spec is not None and node and node not in self._judge.books.nodes and is_alive(before) and (is_deleted or not is_alive(body)):
-            self._judge.note_loss("a member goes with its node", spec)
+            self._judge.note_loss("a member is lost with its node", spec)
 
     def _cause(self, plural: str, is_deleted: bool, body: Body, before: Body | None) -> Request | None:
         """Return the scheduler's request by which an object was changed, as far as that can be known; None otherwise."""
@@ -227,7 +227,7 @@ class LiveSchedule:
         if members := self._judge.members(spec):
             name = self._chance.choice(members)["metadata"]["name"]
             self._judge.note_loss("a member is deleted", spec)
-            self._log(f"a member is deleted of {spec.name}")
+            self._log(f"a member of {spec.name} is deleted")
             await self._do(partial(self._cluster.delete, "pods", name, grace=self._chance.choice([0, None])))
 
     async def _fill(self) -> None:
@@ -240,7 +240,7 @@ class LiveSchedule:
         await self._do(partial(self._cluster.create, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}))
 
     async def _empty(self) -> None:
-        self._note("what another scheduler bound ends", None)
+        self._note("pods of another scheduler end", None)
         for number in range(1, self._foreign + 1):
             await self._do(partial(self._cluster.delete, "pods", f"foreign-{self.number}-{number}", grace=0))
 
@@ -258,7 +258,7 @@ class LiveSchedule:
         self._note("a node is deleted", None)
         for spec in self._gangs:
             if any(pod["spec"].get("nodeName") == name for pod in self._judge.bound(spec)):
-                self._judge.note_loss("a node takes a member along", spec)
+                self._judge.note_loss("a member is lost with its node", spec)
         await self._do(partial(self._cluster.delete, "nodes", name, ""))
         if self._chance.random() < 0.7:
             await self._do(partial(self._cluster.add_node, name, cpu=str(self._chance.randint(1, NODE_CPU)), labels={"pool": self._pool}))

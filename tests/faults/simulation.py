@@ -317,7 +317,7 @@ class Simulation:
 
     async def _restart_ended(self, replica: Replica, dead: App) -> None:
         """Restart a replica that has ended by itself."""
-        self._note_end("a replica gives up", replica)
+        self._note_end("a replica ends by itself", replica)
         await dead.stop()
         if replica.app is dead:
             replica.app = None

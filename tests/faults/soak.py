@@ -199,7 +199,7 @@ class Soak:
 
     def _end(self, cluster: Sandbox, judge: Judge, spec: GangSpec) -> None:
         """Remove a gang at once, before the scheduler reacts to its lost members."""
-        judge.note("the gang is taken away", gang=spec)
+        judge.note("the gang is removed", gang=spec)
         if not spec.is_bare:
             cluster.delete("replicasets", spec.name)
         for pod in judge.members(spec):

@@ -83,7 +83,7 @@ class Environment(Simulation):
     @happens
     def remove_foreign(self) -> None:
         """End all pods of the other scheduler."""
-        self.judge.note("what another scheduler bound ends")
+        self.judge.note("pods of another scheduler end")
         for pod in self.sandbox.list("pods", "elsewhere"):
             if pod["metadata"]["name"].startswith("foreign-"):
                 self.sandbox.delete("pods", pod["metadata"]["name"], "elsewhere", grace=0)
@@ -91,7 +91,7 @@ class Environment(Simulation):
     @happens
     def empty(self, node: int) -> None:
         """End all pods of the other scheduler on one node."""
-        self.judge.note("what another scheduler bound ends")
+        self.judge.note("pods of another scheduler end")
         for pod in self.sandbox.list("pods", "elsewhere"):
             if pod["metadata"]["name"].startswith("foreign-") and pod["spec"].get("nodeName") == f"node-{node % NODES}":
                 self.sandbox.delete("pods", pod["metadata"]["name"], "elsewhere", grace=0)
@@ -174,7 +174,7 @@ class Environment(Simulation):
         for pod in self.sandbox.list("pods"):
             spec = self.judge.books.gang_of(pod) if pod["spec"].get("nodeName") == name else None
             if spec is not None:
-                self.judge.note_loss("a node takes a member along", spec)
+                self.judge.note_loss("a member is lost with its node", spec)
 
     @happens
     def recreate_node(self, node: int, cpu: int) -> None:

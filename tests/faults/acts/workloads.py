@@ -192,7 +192,7 @@ class Workloads(Simulation):
     @happens
     def guard(self, spec: GangSpec) -> None:
         """Create a disruption budget that forbids evictions of a gang's pods until the world settles."""
-        self._late.append(self.judge.note("a budget is made", gang=spec, seconds=FOR_EVER))
+        self._late.append(self.judge.note("a disruption budget is created", gang=spec, seconds=FOR_EVER))
         for role in spec.roles:
             metadata = {"name": workload_name(spec, role), "namespace": spec.namespace}
             budget = {"minAvailable": "100%", "selector": {"matchLabels": {"app": app_of(spec, role)}}}

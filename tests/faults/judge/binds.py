@@ -66,7 +66,7 @@ class Binds:
         """Check a bind that was carried out."""
         spec = self.books.gang_of(pod)
         if pod["spec"].get("schedulerName") != OURS:
-            self.accuse("stranger", f"pod {name_of(pod)} was bound, which belongs to another scheduler")
+            self.accuse("stranger", f"pod {name_of(pod)} of another scheduler was bound")
         self._check_capacity(request, pod)
         self._check_shared(request, pod)
         if spec is None:
@@ -92,7 +92,10 @@ class Binds:
                 == (request.namespace, request.name, request.metadata.get("uid"))
                 and other.answered < request.sent < other.answered + min(other.retry_after, LEFT_ALONE_SECONDS) - HEEDED_SECONDS
             ):
-                self.accuse("haste", f"a bind of pod {request.name} was sent again, {other.retry_after:g} s before it may be")
+                self.accuse(
+                    "haste",
+                    f"a bind of pod {request.name} was sent again, although the answer asked for a pause of {other.retry_after:g} s",
+                )
         if request.is_bind and not self.books.is_retry(request) and self.books.is_stale(request.process, request.sent):
             self.accuse(
                 "stale", f"pod {request.name} is bound, although its scheduler's watch of pods or nodes was silent for {STALE_SECONDS:g} s"
@@ -101,7 +104,7 @@ class Binds:
     def _check_form(self, request: Request, spec: GangSpec) -> None:
         """Check that a bind names UID and resourceVersion, and carries the stamp."""
         if not (request.metadata.get("uid") and request.metadata.get("resourceVersion")):
-            self.accuse("precondition", f"a bind of pod {request.name} names no UID or no version")
+            self.accuse("precondition", f"a bind of pod {request.name} lacks a UID or a resourceVersion")
         stamp = str((request.metadata.get("annotations") or {}).get(STAMP, ""))
         found = _STAMP.fullmatch(stamp)
         minima = self.books.minima_since(spec, request.sent - NEWS_SECONDS)
@@ -134,7 +137,7 @@ class Binds:
         named = devices_in(str((request.metadata.get("annotations") or {}).get(DEVICES_OF_POD, "")))
         parts = parts_of(pod)
         if listed is not None and (len(set(named)) != len(parts) or not set(named) <= set(listed)):
-            self.accuse("device", f"a bind of pod {request.name} names {named}, and it asks for {len(parts)} of {listed}")
+            self.accuse("device", f"a bind of pod {request.name} names {named}, and the pod requests {len(parts)} of {listed}")
 
     def _check_shared(self, request: Request, pod: Body) -> None:
         """Check that no GPU has more pods of ours than it holds."""
@@ -163,7 +166,7 @@ class Binds:
         times = (request.sent - HEEDED_SECONDS, self.books.clock() + self.books.news.lag)
         versions = [self.books.news.known_of(request.process, "pods", place, when) for when in times]
         if all(pod is not None and (is_gated(pod) or not is_alive(pod)) for pod in versions):
-            self.accuse("candidate", f"pod {request.name} is bound although it is gated, leaving or ended, as its scheduler knew")
+            self.accuse("candidate", f"pod {request.name} is bound although it is gated, terminating or ended, as its scheduler knew")
         if self.books.news.is_known_gone(request.process, place, uid, request.sent - HEEDED_SECONDS):
             self.accuse("candidate", f"pod {request.name} is bound although it is gone, as its scheduler knew")
 
@@ -202,9 +205,9 @@ class Binds:
             here = {uid_of(each): each for each in pods.values() if node_of(each) == request.target and phase_of(each) not in ENDED}
             still = {uid_of(each) for each in self.books.pods() if node_of(each) == request.target and phase_of(each) not in ENDED}
             others = [each for uid, each in here.items() if uid in still and uid != uid_of(pod)]
-            self._check_amounts(request, pod, others, capacity_of(node), later, "node", "are known to be there")
+            self._check_amounts(request, pod, others, capacity_of(node), later, "node", "are known to be used")
             doubtful = [each for each in self._expected_on(request) if uid_of(each) not in here and uid_of(each) != uid_of(pod)]
-            self._check_amounts(request, pod, [*others, *doubtful], capacity_of(node), later, "double", "are there or may come still")
+            self._check_amounts(request, pod, [*others, *doubtful], capacity_of(node), later, "double", "are used or may still be")
 
     def _expected_on(self, request: Request) -> list[Body]:
         """Return pods that an earlier bind of this scheduler, or of an earlier leader, may still give the node of ``request``."""
@@ -230,7 +233,7 @@ class Binds:
             and uid_of(each) != uid_of(pod)
         ]
         later = self.books.nodes.get(request.target)
-        self._check_amounts(request, pod, ours, capacity_of(node), later, "over-commit", "of ours are there")
+        self._check_amounts(request, pod, ours, capacity_of(node), later, "over-commit", "are used by our pods")
 
     def _check_amounts(
         self, request: Request, pod: Body, others: list[Body], capacity: Amounts, later: Body | None, rule: str, words: str
@@ -244,6 +247,6 @@ class Binds:
             offered = max(capacity.get(resource, 0), now.get(resource, 0))
             if amount and used.get(resource, 0) + amount > offered:
                 text = (
-                    f"pod {name_of(pod)} asks for {amount} {resource} of node {request.target}, where {used.get(resource, 0)} of {offered}"
+                    f"pod {name_of(pod)} requests {amount} {resource} of node {request.target}, where {used.get(resource, 0)} of {offered}"
                 )
                 self.accuse(rule, f"{text} {words}")

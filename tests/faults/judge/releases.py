@@ -95,11 +95,13 @@ class Releases:
         about = f"{request.verb} of {request.plural} {request.name}"
         if request.plural == "pods" and request.verb in ("delete", "evict"):
             if not _preconditions_of(request) >= {"uid", "resourceVersion"}:
-                self.accuse("precondition", f"{about} names no UID or no version")
+                self.accuse("precondition", f"{about} lacks a UID or a resourceVersion")
             if self.books.is_stale(request.process, self._first_read(request)):
-                self.accuse("stale", f"{about} was sent, and its scheduler hasn't heard of pods or nodes for {STALE_SECONDS:g} s")
+                self.accuse(
+                    "stale", f"{about} was sent, although its scheduler's watch of pods or nodes was silent for {STALE_SECONDS:g} s"
+                )
         elif request.plural == "jobs" and request.verb == "patch" and not request.metadata.get("resourceVersion"):
-            self.accuse("precondition", f"{about} names no version")
+            self.accuse("precondition", f"{about} lacks a resourceVersion")
 
     def _first_read(self, request: Request) -> float:
         """Return when a scheduler first read a pod that it releases: faults may have delayed the release."""
@@ -121,7 +123,7 @@ class Releases:
         self.released += 1
         name, spec = name_of(pod), self.books.gang_of(pod)
         if pod["spec"].get("schedulerName") != OURS:
-            self.accuse("stranger", f"pod {name} was deleted, which belongs to another scheduler")
+            self.accuse("stranger", f"pod {name} of another scheduler was deleted")
         if spec is None:
             return
         if not spec.may_be_undone:
@@ -147,7 +149,7 @@ class Releases:
         if was_suspended and not is_suspended:
             is_ours = self.suspended.pop(uid_of(job), None) is not None or _is_labelled(before)
             if not is_ours or is_managed(before):
-                self.accuse("stranger", f"job {name} was resumed, which another controller may resume")
+                self.accuse("stranger", f"job {name} was resumed, but another controller manages it")
             self._check_resumed(request, job)
         if was_suspended or not is_suspended:
             return
@@ -156,7 +158,7 @@ class Releases:
         self._suspensions[uid_of(job)] = request, bound_uids
         spec = self.books.gang_of_job(job)
         if spec is None or is_managed(before):
-            self.accuse("stranger", f"job {name} was suspended, which isn't ours to suspend")
+            self.accuse("stranger", f"job {name} was suspended, but another controller manages it or no gang has it")
             return
         if not _is_labelled(job):
             self.accuse("journal", f"job {name} was suspended without the label that says so")

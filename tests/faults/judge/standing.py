@@ -72,9 +72,9 @@ class Standing:
         if not life.cause:
             life.cause = next(excuses.causes(self.books, life.open_since - _BEFORE_SECONDS, life.open_since + GRACE_SECONDS, spec), "")
         bound, missing_of_stamped = self.lives.bound(spec), self.lives.missing_of_stamped(spec)
-        state = f"{spec.kind} gang {spec.name} is open with {len(bound)} of {len(bound) + missing_of_stamped}"
+        state = f"{spec.kind} gang {spec.name} is partially bound with {len(bound)} of {len(bound) + missing_of_stamped}"
         if not life.cause:
-            self.accuse("open", f"{state}, and nothing was done to it")
+            self.accuse("open", f"{state}, and no fault or foreign action caused it")
             life.cause = "accused already"
             return
         self._judge_slow(spec, bound, state)
@@ -85,7 +85,7 @@ class Standing:
         quiet = excuses.quiet_since(self.books, spec, but_binds=is_undoable)
         rested = now - max(quiet, leading or now, life.open_since, self.books.moved)
         if rested < RESOLVE_SECONDS:
-            self.excuses[spec] = f"since {life.cause}, a moment ago"
+            self.excuses[spec] = f"a moment ago: {life.cause}"
             return
         self.excuses[spec] = self._excuse(spec, bound, missing_of_stamped)
         if not self.excuses[spec]:
@@ -332,7 +332,7 @@ class Standing:
         wrong = "" if spec.shares_rack else self._error_in(about or pod, found[4] or "", int(found[3]))
         most = len(bound) + self.lives.succeeded(spec) + most_placeable(waiting, nodes, free_capacity(nodes, list(self.books.pods())))
         if found[1] is not None and not 0 <= int(found[1]) <= most:
-            wrong = wrong or f"at most {most} would be placed"
+            wrong = wrong or f"at most {most} members can be placed"
         if wrong:
             self.accuse("reason", f"pod {name_of(pod)} has the message {message!r}: {wrong}")
 
@@ -348,7 +348,7 @@ class Standing:
         for part in filter(None, reasons.split(", ")):
             found = _COUNTED.fullmatch(part)
             if found is None:
-                return f"{part!r} counts nothing"
+                return f"{part!r} has no count"
             count, reason = int(found[1]), found[2]
             counted += count
             if reason.startswith("Insufficient ") and reason.removeprefix("Insufficient ") not in asked:
@@ -356,7 +356,7 @@ class Standing:
             if "unschedulable" in reason and not sum(each == "is cordoned" for each in refusals) <= count <= cordoned:
                 return f"{cordoned} nodes are cordoned"
             if reason.startswith("Insufficient ") and count > sum(not each for each in refusals):
-                return f"only {sum(not each for each in refusals)} nodes admit it at all"
+                return f"only {sum(not each for each in refusals)} nodes admit the pod"
         return "" if counted >= len(nodes) else f"{len(nodes) - counted} nodes aren't mentioned"
 
     def _has_no_minimum(self, spec: GangSpec) -> bool:
