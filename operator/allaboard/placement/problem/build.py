@@ -22,7 +22,7 @@ from allaboard.model.snapshot import Snapshot
 from allaboard.placement.problem.fragmentation import fragmentation_of
 from allaboard.placement.problem.objectives import Weights, scoring_of, weights_of
 from allaboard.placement.problem.problem import Candidate, Problem, Role, capacity_refusals, numbered
-from allaboard.placement.problem.rule_arrays import bound, roles_of, rule_arrays_of, without_label
+from allaboard.placement.problem.rule_arrays import exclude_unlabelled, roles_of, rule_arrays_of, with_rules
 from allaboard.placement.rules.attachments import attachment_columns
 from allaboard.placement.rules.capacity import slots_for
 from allaboard.placement.rules.devices import GPU, WHOLE, counts_devices, parts_on, slots_on_devices, whole_devices
@@ -84,7 +84,7 @@ def build_problem(
     usable = [filters.usable(spec, snapshot.nodes, snapshot.gpus) for spec in specs]
     admits = np.array([each.admitted for each in usable], dtype=np.bool_).reshape(len(specs), len(snapshot.nodes))
     rule_arrays = rule_arrays_of(rules, [uids[0] for _, uids in members], lambda label: filters.domains(label, snapshot.nodes, -1))
-    unlabelled = without_label(rule_arrays, admits)
+    unlabelled = exclude_unlabelled(rule_arrays, admits)
     slots = np.stack([slots_for(row, free, admits[role]) for role, row in enumerate(demand)]) if specs else admits.astype(np.int64)
     of_parts: dict[int, Integers] = {}
     if devices is not None:
@@ -140,7 +140,7 @@ def build_problem(
         fragmentation=fragmentation_of(specs, snapshot, rows, filters) if weights.fragmentation or weights.worth else None,
         domains=numbered(filters.domains(topology, snapshot.nodes)[rows]) if topology else None,
     )
-    return bound(problem, rule_arrays.on(rows))
+    return with_rules(problem, rule_arrays.restricted_to(rows))
 
 
 def _merged(*reasons: Counted) -> Counted:

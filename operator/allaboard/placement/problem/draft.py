@@ -21,7 +21,7 @@ from allaboard.placement.problem.problem import Problem
 from allaboard.placement.rules.filters import NodeFilters
 
 
-class Asking(NamedTuple):
+class DraftPod(NamedTuple):
     """A pod as a problem sees it, which is quicker to send than a pod."""
 
     uid: str
@@ -32,7 +32,7 @@ class Asking(NamedTuple):
 class Draft:
     """What ``build_problem`` takes; ``nodes`` are those of the ``snapshot``, which has none itself."""
 
-    pods: Sequence[Asking]
+    pods: Sequence[DraftPod]
     minimum: int
     snapshot: Snapshot
     nodes: bytes

@@ -15,7 +15,7 @@ from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.snapshot import Snapshot, Workload
 from allaboard.placement.problem.objectives import Weights
 from allaboard.placement.problem.prices import Prices, gap_worth, prices_of
-from allaboard.placement.rules.devices import GPU, WHOLE, parts_on, seated, whole_devices
+from allaboard.placement.rules.devices import GPU, WHOLE, assign_devices, parts_on, whole_devices
 from allaboard.placement.rules.filters import NodeFilters
 
 _POPULAR = 0.95
@@ -49,7 +49,7 @@ class Fragmentation:
     worth: Floats
 
     @property
-    def of_nodes(self) -> tuple[Integers | Floats, ...]:
+    def node_arrays(self) -> tuple[Integers | Floats, ...]:
         """All that tells nodes apart, nodes last."""
         devices = () if self.devices is None else (self.devices.T,)
         return self.admits.astype(np.int64), self.cpu_free, self.gpus_free, self.before, self.worth, *devices
@@ -79,7 +79,7 @@ class Fragmentation:
         else:
             shared = np.flatnonzero(self.takes_part)
             sizes = np.broadcast_to(self.takes_part[shared], (len(rows), len(shared)))
-            devices, _ = seated(self.devices[rows], whole, patterns[:, shared], sizes, gap_worth(self.prices, weights))
+            devices, _ = assign_devices(self.devices[rows], whole, patterns[:, shared], sizes, gap_worth(self.prices, weights))
             gpus = whole_devices(devices)
         total = np.zeros(len(rows))
         if weights.fragmentation:

@@ -97,7 +97,7 @@ class Scoring:
     counted: Mask | None = None
 
     @property
-    def of_nodes(self) -> tuple[Integers | Floats, ...]:
+    def node_arrays(self) -> tuple[Integers | Floats, ...]:
         """All that tells nodes apart, nodes last."""
         return (self.used, self.step, self.weight, *(() if self.allocatable is None else (self.allocatable,)))
 

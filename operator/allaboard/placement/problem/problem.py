@@ -17,7 +17,7 @@ from allaboard.model.reasons import Counted, Kind, Reason
 from allaboard.model.requests import Requests
 from allaboard.placement.problem.fragmentation import Fragmentation
 from allaboard.placement.problem.objectives import Scoring, Weights
-from allaboard.placement.rules.devices import GPU, seated, slots_on_devices
+from allaboard.placement.rules.devices import GPU, assign_devices, slots_on_devices
 
 
 class Candidate(Protocol):
@@ -123,20 +123,20 @@ class Problem:
         return replace(self, admits=admits, slots=np.where(admits, self.slots, 0), outside=tuple(outside), together=())
 
     @property
-    def of_nodes(self) -> tuple[Integers | Floats, ...]:
+    def node_arrays(self) -> tuple[Integers | Floats, ...]:
         """All that tells nodes apart, nodes last, 8 bytes each; who isn't admitted has no seat."""
-        return (*self.but_for_dislike, *(() if self.dislike is None else (self.dislike,)))
+        return (*self.node_arrays_without_dislike, *(() if self.dislike is None else (self.dislike,)))
 
     @property
-    def but_for_dislike(self) -> tuple[Integers | Floats, ...]:
+    def node_arrays_without_dislike(self) -> tuple[Integers | Floats, ...]:
         """The same without what a pod costs on a node whoever else is there."""
         shared = (None, None) if self.devices is None else (self.devices.T, self.shares)
         optional = (self.domains, *shared)
         return (
             self.free,
             self.slots,
-            *self.scoring.of_nodes,
-            *(self.fragmentation.of_nodes if self.fragmentation else ()),
+            *self.scoring.node_arrays,
+            *(self.fragmentation.node_arrays if self.fragmentation else ()),
             *(group.domains for group in self.together),
             *(values for values in optional if values is not None),
         )
@@ -167,7 +167,7 @@ class Problem:
             return None
         shared = np.flatnonzero(self.shares.any(axis=1))
         whole = counts.T @ self.demand[:, self.columns.index(GPU)] if GPU in self.columns else np.zeros(len(self.nodes), dtype=np.int64)
-        left, _ = seated(self.devices, whole, counts[shared].T, self.shares[shared].T)
+        left, _ = assign_devices(self.devices, whole, counts[shared].T, self.shares[shared].T)
         slots = np.full(counts.shape, np.iinfo(np.int64).max)
         slots[shared] = slots_on_devices(left, self.shares[shared])
         return slots
@@ -183,7 +183,7 @@ class Problem:
             patterns = counts[plans, :, rows]
             takes = patterns @ self.demand[:, whole] if whole >= 0 else np.zeros(len(plans), dtype=np.int64)
             sizes = self.shares[shared][:, rows].T
-            _, fits = seated(self.devices[rows], takes, patterns[:, shared], sizes)
+            _, fits = assign_devices(self.devices[rows], takes, patterns[:, shared], sizes)
             plans, rows, patterns, sizes = plans[~fits], rows[~fits], patterns[~fits], sizes[~fits]
             if len(plans):
                 # The largest share of those that are there is the one to leave out.

@@ -20,7 +20,7 @@ class RuleArrays(NamedTuple):
     sums: tuple[tuple[tuple[int, ...], int], ...]
     together: tuple[Together, ...]
 
-    def on(self, rows: Integers) -> "RuleArrays":
+    def restricted_to(self, rows: Integers) -> "RuleArrays":
         """The same on some of the nodes, given by position."""
         return self._replace(together=tuple(replace(group, domains=group.domains[rows]) for group in self.together))
 
@@ -53,7 +53,7 @@ def rule_arrays_of(rules: Rules, members: Sequence[str], domains: Callable[[str]
     )
 
 
-def without_label(rule_arrays: RuleArrays, admits: Mask) -> list[Counted]:
+def exclude_unlabelled(rule_arrays: RuleArrays, admits: Mask) -> list[Counted]:
     """Take the nodes from ``admits``: bool[roles, nodes] that have no domain for a role which must share one; how many, by role."""
     refusals: list[Counted] = [()] * len(admits)
     for group in rule_arrays.together:
@@ -65,13 +65,13 @@ def without_label(rule_arrays: RuleArrays, admits: Mask) -> list[Counted]:
     return refusals
 
 
-def bound(problem: Problem, rule_arrays: RuleArrays) -> Problem:
+def with_rules(problem: Problem, rule_arrays: RuleArrays) -> Problem:
     """``problem`` with the rules between its members."""
     problem = replace(problem, least=rule_arrays.least, sums=rule_arrays.sums, together=rule_arrays.together)
     if not rule_arrays.together:
         return problem
     admits = problem.admits.copy()
-    unlabelled = without_label(rule_arrays, admits)
+    unlabelled = exclude_unlabelled(rule_arrays, admits)
     roles = tuple(
         replace(role, refusals=tuple(sorted((*role.refusals, *more)))) if more else role
         for role, more in zip(problem.roles, unlabelled, strict=True)

@@ -62,16 +62,16 @@ class Valuation:
         scores: Floats = 100.0 * (1.0 - mean)
         return scores
 
-    def worths(self, counts: Integers) -> list[ObjectiveValue]:
+    def objective_values(self, counts: Integers) -> list[ObjectiveValue]:
         """Of plans, int64[plans, roles, nodes]; the least is the best."""
         placed = counts.sum(axis=2)
         missing = np.maximum(self._problem.lacking(placed), 0)
         surplus = self._problem.total - placed.sum(axis=1) - missing
         return [ObjectiveValue(*each) for each in zip(missing.tolist(), surplus.tolist(), (-self.scores(counts)).tolist(), strict=True)]
 
-    def worth(self, counts: Integers) -> ObjectiveValue:
+    def objective_value(self, counts: Integers) -> ObjectiveValue:
         """Of one plan, int64[roles, nodes]."""
-        return self.worths(counts[None])[0]
+        return self.objective_values(counts[None])[0]
 
     def node_costs(self, rows: Integers, patterns: Integers) -> Floats:
         """float64[k] of ``patterns``: int64[k, roles] on nodes ``rows``: int64[k]."""

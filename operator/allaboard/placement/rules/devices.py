@@ -54,7 +54,9 @@ def whole_devices(devices: Integers) -> Integers:
     return whole
 
 
-def seated(devices: Integers, whole: Integers, parts: Integers, sizes: Integers, worth: Floats | None = None) -> tuple[Integers, Mask]:
+def assign_devices(
+    devices: Integers, whole: Integers, parts: Integers, sizes: Integers, worth: Floats | None = None
+) -> tuple[Integers, Mask]:
     """The devices once pods sit on them, and whether they all do.
 
     ``devices``: int64[k, devices]; ``whole``: int64[k], devices taken altogether; ``parts``: int64[k, roles], pods of each role that
@@ -89,7 +91,7 @@ def best_device(devices: Integers, part: Integers | int, worth: Floats | None = 
     return best
 
 
-def seated_exactly(devices: Sequence[int], parts: Sequence[int]) -> tuple[int, ...] | None:
+def assign_devices_exactly(devices: Sequence[int], parts: Sequence[int]) -> tuple[int, ...] | None:
     """On which of ``devices``, of which so many thousandths are free, each of ``parts`` sits; ``None`` where no way was found.
 
     The largest goes first, where least is left. Only if that leaves one out other ways are tried, as far as that is short.

@@ -172,7 +172,7 @@ class NodeFilters:
 
     def _rules(self, spec: SchedulingSpec) -> Iterator[tuple[Reason, Mask]]:
         yield Reason(Kind.AFFINITY), self._affinity(spec)
-        for kind, rules in surrounding_rules(spec):
+        for kind, rules in resolved_rules(spec):
             yield Reason(kind), self._all(rules)
         if spec.share or (self._shares and spec.whole_gpus):
             refusals = [refusal_to_share(spec, node) for node in self._nodes]
@@ -232,7 +232,7 @@ def _column(values: Iterable[_Value]) -> _Column[_Value]:
     return _Column(tuple(distinct), np.array(codes, dtype=np.int64))
 
 
-def surrounding_rules(spec: SchedulingSpec) -> tuple[tuple[Kind, tuple[tuple[NodeSelectorTerm, ...], ...]], ...]:
+def resolved_rules(spec: SchedulingSpec) -> tuple[tuple[Kind, tuple[tuple[NodeSelectorTerm, ...], ...]], ...]:
     """What the surroundings of a pod ask of nodes, every entry to be met by a term of its own, and why a node is refused that doesn't."""
     return (Kind.VOLUMES, spec.volumes), (Kind.AVOIDED, spec.forbidden_domains), (Kind.APART, spec.required_domains)
 

@@ -15,8 +15,8 @@ from allaboard.model.pod import Pod
 from allaboard.model.reasons import Kind, Reason
 from allaboard.model.rules import NO_RULES, Rules
 from allaboard.model.snapshot import Snapshot
-from allaboard.placement.rules.devices import WHOLE, seated_exactly
-from allaboard.placement.rules.filters import refusal_of_state, refusal_to_share, surrounding_rules
+from allaboard.placement.rules.devices import WHOLE, assign_devices_exactly
+from allaboard.placement.rules.filters import refusal_of_state, refusal_to_share, resolved_rules
 from allaboard.placement.rules.gpus import refusals_by_gpus
 from allaboard.placement.rules.matching import affinity_matches, all_match, ports_conflict
 
@@ -97,7 +97,7 @@ def refusal_on(spec: SchedulingSpec, node: Node) -> Reason | None:
         return Reason(Kind.AFFINITY)
     if of_sharing := refusal_to_share(spec, node):
         return of_sharing
-    return next((Reason(kind) for kind, rules in surrounding_rules(spec) if not all_match(rules, node)), None)
+    return next((Reason(kind) for kind, rules in resolved_rules(spec) if not all_match(rules, node)), None)
 
 
 def refusal_by_gpus(spec: SchedulingSpec, snapshot: Snapshot, row: int) -> Reason | None:
@@ -205,7 +205,7 @@ def _slots_on_devices(asked: _Asked, row: int, snapshot: Snapshot) -> list[tuple
     """The places of the devices that each is given; ``None`` where they don't all fit."""
     if snapshot.devices is None:
         return None
-    found = seated_exactly(snapshot.devices[row].tolist(), [part for _, parts in asked for part in parts])
+    found = assign_devices_exactly(snapshot.devices[row].tolist(), [part for _, parts in asked for part in parts])
     if found is None:
         return None
     places = iter(found)

@@ -22,7 +22,9 @@ def needed_rows(problem: Problem) -> Integers:
     has_seats = np.asarray(problem.slots.any(axis=0))
     if len(has_seats) <= problem.total or not has_seats.any():
         return np.arange(len(has_seats))
-    table = np.concatenate([np.ascontiguousarray(values).view(np.uint64).reshape(-1, len(has_seats)) for values in problem.but_for_dislike])
+    table = np.concatenate(
+        [np.ascontiguousarray(values).view(np.uint64).reshape(-1, len(has_seats)) for values in problem.node_arrays_without_dislike]
+    )
     factors = np.random.default_rng(0).integers(2**63, size=(len(table), 1), dtype=np.uint64) | np.uint64(1)
     hashes = ((table ^ (table >> np.uint64(32))) * factors).sum(axis=0)
     _, first, kinds, sizes = np.unique(hashes, return_index=True, return_inverse=True, return_counts=True)

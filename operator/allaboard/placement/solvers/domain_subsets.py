@@ -36,7 +36,7 @@ def in_better_region(problem: Problem, valuation: Valuation, counts: Integers, b
         return counts
     room, allowed = _room(problem, problem.domains), min(_EFFORT, budget.left / 2)
     effort = Budget(allowed)
-    best, least = counts, valuation.worth(counts)
+    best, least = counts, valuation.objective_value(counts)
     tried: set[Region] = set()
     for _ in range(_ROUNDS):
         before = best
@@ -92,13 +92,13 @@ class _Trial:
     def filled(self) -> ObjectiveValue:
         """What it is worth, greedily."""
         seeds = [counts for _, counts in greedy_seeds(self.problem, self._valuation, ("thrifty",))]
-        self._counts = min(seeds, key=self._valuation.worth)
-        return self._valuation.worth(self._counts)
+        self._counts = min(seeds, key=self._valuation.objective_value)
+        return self._valuation.objective_value(self._counts)
 
     def search_locally(self, budget: Budget) -> ObjectiveValue:
         """What it is worth after some steps downhill."""
         self._counts = search_locally(self.problem, self._valuation, self._counts, _DOWNHILL, budget)
-        return self._valuation.worth(self._counts)
+        return self._valuation.objective_value(self._counts)
 
     def everywhere(self, like: Integers) -> Integers:
         """The placement on all nodes."""

@@ -85,7 +85,7 @@ class Improvement:
             best.setdefault(seed.counts.tobytes(), seed)  # several rules may come to the same
         for seed in best.values():
             counts = assign_more(self._problem, seed.counts) if seed.worth.missing else seed.counts
-            if not seed.worth.missing or not progress.valuation.worth(counts).missing:
+            if not seed.worth.missing or not progress.valuation.objective_value(counts).missing:
                 counts = search_locally(self._problem, progress.valuation, counts, rounds, self.budget)
             if counts is not seed.counts:
                 found.append((seed.name, counts))

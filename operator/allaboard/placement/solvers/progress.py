@@ -50,7 +50,7 @@ class Progress:
 
     def add(self, step: str, seeds: Sequence[Seed], generations: int = 0) -> None:
         """A step has ended, and these are what it found."""
-        worths = self.valuation.worths(np.stack([counts for _, counts in seeds])) if seeds else []
+        worths = self.valuation.objective_values(np.stack([counts for _, counts in seeds])) if seeds else []
         new = [Found(name, counts, worth) for (name, counts), worth in zip(seeds, worths, strict=True)]
         self.found = sorted([*self.found, *new], key=lambda found: found.worth)[:_KEPT]
         if not self.lacks and not self.found_by:

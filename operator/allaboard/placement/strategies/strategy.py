@@ -45,7 +45,7 @@ def answer_of(problem: Problem, counts: Integers, name: str = "strategy") -> Pla
     if not satisfies(problem, counts, problem.together):
         return explanation
     assignments, unplaced = by_pod(problem, counts)
-    score = Scale.of(problem).points(Valuation(confined).worth(counts).score, len(assignments))
+    score = Scale.of(problem).points(Valuation(confined).objective_value(counts).score, len(assignments))
     return Plan(
         feasible=True,
         assignments=assignments,

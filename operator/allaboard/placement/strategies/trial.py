@@ -31,7 +31,7 @@ class StrategyError(Exception):
     """A strategy can't place a gang or has placed it wrongly; the message says how, in so few words that they fit in an event."""
 
 
-def tried(name: str, arguments: Mapping[str, object], problem: Problem, budget: Budget) -> Plan | None:
+def checked_plan(name: str, arguments: Mapping[str, object], problem: Problem, budget: Budget) -> Plan | None:
     """The plan of a strategy; ``None`` if it has found none. Raises ``StrategyError``.
 
     It is for the caller to end a strategy that doesn't answer: none has to look at its ``budget``.

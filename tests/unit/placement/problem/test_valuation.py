@@ -16,7 +16,7 @@ from allaboard.model.snapshot import Snapshot, Workload, workload_of
 from allaboard.placement import build_problem
 from allaboard.placement.problem.objectives import Weights
 from allaboard.placement.problem.valuation import Valuation
-from allaboard.placement.rules.devices import WHOLE, seated
+from allaboard.placement.rules.devices import WHOLE, assign_devices
 from tests.unit.placement.clusters import GPU, Case, cases, node, pods, random_counts, snapshot
 
 Task = tuple[int, int, int, int]  # cpu, whole GPUs, thousandths of one, how many
@@ -102,7 +102,7 @@ def test_fragmentation_counts_the_free_parts_of_devices(devices: list[list[int]]
 @given(st.lists(st.integers(0, 1000), min_size=1, max_size=5), st.integers(0, 3), st.lists(st.integers(0, 3), min_size=2, max_size=2))
 def test_pods_on_devices_take_what_they_ask_for_and_never_more_than_there_is(devices: list[int], whole: int, parts: list[int]) -> None:
     sizes = np.array([600, 250])
-    left, fits = seated(np.array([devices], dtype=np.int64), np.array([whole]), np.array([parts]), sizes[None])
+    left, fits = assign_devices(np.array([devices], dtype=np.int64), np.array([whole]), np.array([parts]), sizes[None])
     assert (left >= 0).all()
     taken = sum(devices) - int(left.sum())
     asked = WHOLE * whole + int(np.dot(parts, sizes))

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allaboard.placement.rules.devices import best_device, seated, seated_exactly
+from allaboard.placement.rules.devices import assign_devices, assign_devices_exactly, best_device
 
 
 def test_a_part_goes_where_least_is_left() -> None:
@@ -26,7 +26,7 @@ def test_parts_are_seated_on_devices_when_some_way_is_found_by_trying_all(device
     ways = {tuple(devices)}
     for part in parts:
         ways = {(*left[:place], free - part, *left[place + 1 :]) for left in ways for place, free in enumerate(left) if free >= part}
-    slots = seated_exactly(devices, parts)
+    slots = assign_devices_exactly(devices, parts)
     assert (slots is not None) is bool(ways)
     assert (
         slots is None
@@ -47,12 +47,12 @@ def test_parts_that_fit_in_sum_and_not_one_by_one_are_given_up_after_some_looks(
             looks += 1
             return int(self) <= other
 
-    assert seated_exactly([1000] * devices, [Part(size) for size in [400, 400] * devices + [201] * (devices // 2)]) is None
+    assert assign_devices_exactly([1000] * devices, [Part(size) for size in [400, 400] * devices + [201] * (devices // 2)]) is None
     assert devices < looks < 100_000
 
 
 def test_thousands_of_parts_that_do_not_fit_are_given_up_soon() -> None:
-    assert seated_exactly([1000] * 128, [7, 11, 13] * 5000) is None
+    assert assign_devices_exactly([1000] * 128, [7, 11, 13] * 5000) is None
 
 
 @given(
@@ -65,9 +65,9 @@ def test_every_node_has_its_own_sizes(nodes: list[tuple[list[int], list[int]]]) 
     devices, parts = (np.array(column, dtype=np.int64) for column in zip(*nodes, strict=True))
     sizes = np.array([[1 + row % 4, 1 + row % 7] for row in range(len(nodes))], dtype=np.int64)
     nobody = np.zeros(len(nodes), dtype=np.int64)
-    left, fits = seated(devices, nobody, parts, sizes)
+    left, fits = assign_devices(devices, nobody, parts, sizes)
     for row in range(len(nodes)):
-        alone, fit = seated(devices[[row]], nobody[[row]], parts[[row]], sizes[[row]])
+        alone, fit = assign_devices(devices[[row]], nobody[[row]], parts[[row]], sizes[[row]])
         assert (alone[0].tolist(), bool(fit[0])) == (left[row].tolist(), bool(fits[row]))
         asked = [int(sizes[row, role]) for role in (0, 1) for _ in range(int(parts[row, role]))]
-        assert not fits[row] or seated_exactly(devices[row].tolist(), asked) is not None
+        assert not fits[row] or assign_devices_exactly(devices[row].tolist(), asked) is not None

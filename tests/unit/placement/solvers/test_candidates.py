@@ -73,7 +73,7 @@ def test_all_that_is_kept_of_nodes_tells_them_apart() -> None:
         topology="rack",
         rules=rules,
     )
-    told = list(problem.of_nodes)
+    told = list(problem.node_arrays)
     for holder in (problem, problem.scoring, problem.fragmentation, *problem.together):
         kept = {name: getattr(holder, name) for name in holder.__dataclass_fields__}
         arrays = {name: values for name, values in kept.items() if isinstance(values, np.ndarray) and 13 in values.shape}

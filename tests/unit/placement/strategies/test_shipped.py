@@ -14,7 +14,7 @@ from allaboard.model.snapshot import Snapshot
 from allaboard.placement import Budget, Plan, build_problem, verify
 from allaboard.placement.strategies import named
 from allaboard.placement.strategies.named import make_strategy
-from allaboard.placement.strategies.trial import tried
+from allaboard.placement.strategies.trial import checked_plan
 from allaboard.plugins import DEFAULT_STRATEGY, SHIPPED_STRATEGIES, plugged_in, strategy_names
 from tests.unit.placement.clusters import GPU, Case, cases, node, pods, snapshot
 
@@ -24,7 +24,7 @@ def slots(
 ) -> dict:
     """Where a strategy seats a gang, node by pod; nobody if it finds no seats."""
     problem = build_problem(gang, minimum or len(gang), cluster, objective=objective)
-    plan = tried(name, arguments, problem, Budget())
+    plan = checked_plan(name, arguments, problem, Budget())
     return dict(plan.assignments) if plan else {}
 
 
@@ -104,7 +104,7 @@ def test_members_who_must_share_a_rack_do(name: str) -> None:
     racks = snapshot([node(name, {GPU: size}, labels={"rack": name[0]}) for name, size in (("x1", 1), ("x2", 1), ("y1", 2), ("y2", 2))])
     gang = pods("worker", 4, {GPU: 1})
     rules = Rules(together=[("rack", {pod.uid for pod in gang})])
-    plan = tried(name, {}, build_problem(gang, 4, racks, objective=Objective.BINPACK, rules=rules), Budget())
+    plan = checked_plan(name, {}, build_problem(gang, 4, racks, objective=Objective.BINPACK, rules=rules), Budget())
     assert plan is not None
     assert {name[0] for _, name in plan.assignments} == {"y"}
 
@@ -125,7 +125,7 @@ def test_no_plan_breaks_a_filter_or_over_commits_a_node(name: str, case: Case) -
     if isinstance(answer, Plan) and answer.feasible:
         assert len(answer.assignments) >= case.minimum
         assert not verify(dict(answer.assignments), case.gang, case.cluster)
-    plan = tried(name, {}, case.problem(), Budget())
+    plan = checked_plan(name, {}, case.problem(), Budget())
     assert (plan is not None) == (isinstance(answer, Plan) and answer.feasible is True)
     assert plan is None or sorted(plan.assignments) == sorted(answer.assignments)  # type: ignore[union-attr]
 
@@ -146,7 +146,7 @@ def test_parts_of_gpus_sit_on_devices_that_have_room(
     gang = [pod for share, number in shares for pod in pods(f"s{share}", number, {"cpu": 1000}, gpu_share=share)]
     gang += pods("whole", whole, {"cpu": 1000, GPU: 1})
     problem = build_problem(gang, 1, cluster, objective=Objective.FRAGMENTATION)
-    plan = tried(name, {}, problem, Budget())
+    plan = checked_plan(name, {}, problem, Budget())
     fits = bool(problem.slots.any())
     assert fits or plan is None
     if name != "exact" and fits:  # the solver counts the sum of devices, and gives up where that isn't enough

@@ -15,7 +15,7 @@ from allaboard.placement import Budget, Explanation, Plan, Problem, answer_of, b
 from allaboard.placement.solvers.genetic import SearchSettings
 from allaboard.placement.strategies import named
 from allaboard.placement.strategies.shipped import FirstFit, Genetic
-from allaboard.placement.strategies.trial import StrategyError, tried
+from allaboard.placement.strategies.trial import StrategyError, checked_plan
 from tests.unit.placement.clusters import GPU, node, pods, snapshot
 
 GANG = [*pods("ps", 1, {"cpu": 1000}), *pods("worker", 2, {GPU: 2})]
@@ -38,7 +38,7 @@ def by(place: Place, problem: Problem = PROBLEM, *, accepts: object = True) -> P
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(named._SHIPPED, "plugin", Plugin)  # type: ignore[arg-type]  # a dict, and a plug-in may be anything
-        return tried("plugin", {}, problem, Budget())
+        return checked_plan("plugin", {}, problem, Budget())
 
 
 def a_plan(assignments: Any = GOOD, **fields: Any) -> Plan:
@@ -178,12 +178,12 @@ def test_that_there_is_no_room_is_no_failure_and_no_proof() -> None:
 
 def test_a_strategy_that_is_not_there_is_named() -> None:
     with pytest.raises(StrategyError, match="it raised UnknownStrategyError: there is no strategy 'none'; known are genetic, exact"):
-        tried("none", {}, PROBLEM, Budget())
+        checked_plan("none", {}, PROBLEM, Budget())
 
 
 def test_arguments_that_a_strategy_does_not_have_are_told() -> None:
     with pytest.raises(StrategyError, match=r"it raised TypeError: .*unexpected keyword argument 'fit'"):
-        tried("firstfit", {"fit": 2}, PROBLEM, Budget())
+        checked_plan("firstfit", {"fit": 2}, PROBLEM, Budget())
 
 
 def test_who_interrupts_a_command_ends_it() -> None:
