@@ -204,7 +204,8 @@ class Problem:
     def trimmed(self, counts: Integers) -> Integers:
         """Return ``counts``: int64[plans, roles, nodes] without the pods that fit on no single device, but only in the sum of devices.
 
-        Example: two devices have 500 thousandths free each. The columns allow a pod that asks for 600 of one device; the pod is left out here.
+        Example: two devices have 500 thousandths free each, and a pod asks for 600 of one device. The columns allow this pod; the devices
+        don't.
         """
         shared = np.flatnonzero(self.shares.any(axis=1))
         if self.devices is None or not len(shared):
