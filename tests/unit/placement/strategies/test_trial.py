@@ -112,18 +112,18 @@ def test_what_is_neither_a_plan_nor_an_explanation_is_refused(answer: object) ->
     [
         (None, "it raised TypeError"),
         (7, "it raised TypeError"),
-        ("abc", "a seat is not a pod's UID and a node's name"),
-        (((1, 2),), "a seat is not"),
-        (((_Text("ps-0"), "a"),), "a seat is not"),
-        ((("ps-0", "a", "b"),), "a seat is not"),
-        ((*GOOD, ("worker-2", "b")), "pod 'worker-2' is none of the gang's that wait"),
-        ((*GOOD, ("worker-1", "b")), "pod worker-1 is seated twice"),
-        ((("ps-0", "c"), *GOOD[1:]), "node 'c' is not there, or takes none of the gang"),
-        ((("ps-0", ""), *GOOD[1:]), "node '' is not there"),  # where the toy scheduler bound whom no node fitted
-        ((("ps-0", "b"), *GOOD[1:]), "node b has too little cpu for those it is given"),
-        ((*GOOD[:2], ("worker-1", "a")), "node a has too little nvidia.com/gpu for those it is given"),
-        (GOOD[:2], "it seats 2, and 1 of those who are needed have no seat"),
-        ((), "it seats 0, and 3 of those who are needed have no seat"),
+        ("abc", "an assignment is not a pod's UID and a node's name"),
+        (((1, 2),), "an assignment is not"),
+        (((_Text("ps-0"), "a"),), "an assignment is not"),
+        ((("ps-0", "a", "b"),), "an assignment is not"),
+        ((*GOOD, ("worker-2", "b")), "pod 'worker-2' is no waiting member of the gang"),
+        ((*GOOD, ("worker-1", "b")), "pod worker-1 is assigned twice"),
+        ((("ps-0", "c"), *GOOD[1:]), "node 'c' does not exist, or can take no member"),
+        ((("ps-0", ""), *GOOD[1:]), "node '' does not exist"),  # where the toy scheduler bound whom no node fitted
+        ((("ps-0", "b"), *GOOD[1:]), "node b has too little cpu for the pods assigned to it"),
+        ((*GOOD[:2], ("worker-1", "a")), "node a has too little nvidia.com/gpu for the pods assigned to it"),
+        (GOOD[:2], "it assigns 2 pods, but the gang needs 1 more"),
+        ((), "it assigns 0 pods, but the gang needs 3 more"),
     ],
 )
 def test_a_plan_that_does_not_hold_is_refused_and_it_is_told_why(assignments: object, words: str) -> None:
@@ -148,9 +148,9 @@ def test_a_rule_between_members_is_kept() -> None:
     racks = snapshot([node(name, {GPU: 2}, labels={"rack": name}) for name in "abc"])
     rules = Rules(parts=[({"worker-0"}, 1)], together=[("rack", {"worker-0", "worker-1"})])
     problem = build_problem(pods("worker", 3, {GPU: 1}), 2, racks, objective=Objective.BINPACK, rules=rules)
-    with pytest.raises(StrategyError, match="members who must share a topology domain don't"):
+    with pytest.raises(StrategyError, match="members that must share a topology domain don't"):
         by(lambda _: a_plan((("worker-0", "a"), ("worker-1", "b"))), problem)
-    with pytest.raises(StrategyError, match="it seats 2, and 1 of those who are needed have no seat"):
+    with pytest.raises(StrategyError, match="it assigns 2 pods, but the gang needs 1 more"):
         by(lambda _: a_plan((("worker-1", "a"), ("worker-2", "b"))), problem)
     plan = by(lambda _: a_plan((("worker-0", "b"), ("worker-1", "b"))), problem)
     assert plan is not None
