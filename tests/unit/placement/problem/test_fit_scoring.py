@@ -21,7 +21,9 @@ FULLER = ((0, 0), (100, 10))
 OBJECTIVES = {Strategy.RATIO: Objective.BINPACK, Strategy.MOST: Objective.BINPACK, Strategy.LEAST: Objective.SPREAD}
 
 
-def where(fit: FitScoring, cluster: Snapshot, number: int = 1, asks: dict[str, int] | None = None, unstated: Requests = ()) -> list[str]:
+def chosen_nodes(
+    fit: FitScoring, cluster: Snapshot, number: int = 1, asks: dict[str, int] | None = None, unstated: Requests = ()
+) -> list[str]:
     asks = {"cpu": 1000, "memory": GI} if asks is None else asks
     gang = [replace(pod, spec=replace(pod.spec, unstated=unstated)) for pod in pods("a", number, asks)]
     problem = build_problem(gang, number, cluster, objective=OBJECTIVES[fit.strategy], packing=fit)
@@ -37,7 +39,7 @@ def test_pod_goes_to_the_node_with_the_most_points(strategy: Strategy, era: Era,
     used = {f"n{number}": {"cpu": cpu, "memory": memory * GI} for number, (cpu, memory) in enumerate(taken)}
     fit = FitScoring(strategy, era, (("cpu", 2), ("memory", 1)), ((0, 1), (30, 9), (60, 2), (100, 8)))
 
-    (chosen,) = where(fit, snapshot(nodes, used), asks={"cpu": 900, "memory": 2 * GI})
+    (chosen,) = chosen_nodes(fit, snapshot(nodes, used), asks={"cpu": 900, "memory": 2 * GI})
 
     requested = np.array([[cpu + 900 for cpu, _ in taken], [(memory + 2) * GI for _, memory in taken]])
     points = fit.scores(requested, np.array([[7000], [11 * GI]]))
@@ -47,14 +49,14 @@ def test_pod_goes_to_the_node_with_the_most_points(strategy: Strategy, era: Era,
 def test_node_without_gpus_counts_as_full_only_in_old_profiles() -> None:
     cluster = snapshot([node("gpu", {"cpu": 4000, "memory": 8 * GI, GPU: 4}), node("plain", {"cpu": 5000, "memory": 8 * GI})])
     resources = (("cpu", 1), (GPU, 1))
-    assert where(FitScoring(Strategy.RATIO, Era.V1ALPHA, resources, ((0, 0), (100, 100))), cluster) == ["plain"]
-    assert where(FitScoring(Strategy.RATIO, Era.TODAY, resources, FULLER), cluster) == ["gpu"]
+    assert chosen_nodes(FitScoring(Strategy.RATIO, Era.V1ALPHA, resources, ((0, 0), (100, 100))), cluster) == ["plain"]
+    assert chosen_nodes(FitScoring(Strategy.RATIO, Era.TODAY, resources, FULLER), cluster) == ["gpu"]
 
 
 @pytest.mark.parametrize(("strategy", "nodes"), [(Strategy.MOST, 1), (Strategy.RATIO, 1), (Strategy.LEAST, 4)])
 def test_gang_is_packed_or_spread_by_its_profile(strategy: Strategy, nodes: int) -> None:
     cluster = snapshot([node(f"n{number}", {"cpu": 8000, "memory": 16 * GI}) for number in range(4)])
-    assert len(set(where(FitScoring(strategy, Era.TODAY, shape=FULLER), cluster, 4))) == nodes
+    assert len(set(chosen_nodes(FitScoring(strategy, Era.TODAY, shape=FULLER), cluster, 4))) == nodes
 
 
 def test_each_member_is_scored_with_the_earlier_members_in_place() -> None:
@@ -70,8 +72,8 @@ def test_assumed_requests_count_for_the_pod_and_for_pods_on_the_node() -> None:
     cluster = snapshot(nodes, {"bare": {"cpu": 100}, "idle": {"cpu": 200}})
     unstated = np.array([[200, 0], [0, 0]])  # two containers without a request are on the first node
     fit = FitScoring(Strategy.MOST, Era.TODAY, (("cpu", 1),))
-    assert where(fit, cluster, asks={}, unstated=(("cpu", 100),)) == ["idle"]
-    assert where(fit, replace(cluster, unstated=unstated), asks={}, unstated=(("cpu", 100),)) == ["bare"]
+    assert chosen_nodes(fit, cluster, asks={}, unstated=(("cpu", 100),)) == ["idle"]
+    assert chosen_nodes(fit, replace(cluster, unstated=unstated), asks={}, unstated=(("cpu", 100),)) == ["bare"]
 
 
 def test_disabled_plugin_has_weight_zero() -> None:

@@ -108,7 +108,7 @@ def test_filters_count_a_node_under_each_reason_and_notice_changed_metrics(found
     ]
 
 
-def asking(name: str, number: int, asked: GpuRequest, requested: int = 0) -> list[Pod]:
+def pods_asking(name: str, number: int, asked: GpuRequest, requested: int = 0) -> list[Pod]:
     spec = with_gpus(SchedulingSpec(as_requests({"pods": 1, "cpu": 100, GPU: requested})), asked)
     return [Pod("default", f"{name}-{row}", f"{name}-{row}", "1", 0.0, "allaboard", "", "Pending", 0, spec) for row in range(number)]
 
@@ -119,7 +119,7 @@ def test_no_plan_uses_more_gpus_than_are_healthy(
     found: list[Known], roles: list[tuple[GpuRequest, int, int]], objective: Objective
 ) -> None:
     view = view_of(found)
-    gang = [pod for row, (asked, number, requested) in enumerate(roles) for pod in asking(f"r{row}", number, asked, requested)]
+    gang = [pod for row, (asked, number, requested) in enumerate(roles) for pod in pods_asking(f"r{row}", number, asked, requested)]
     snapshot = view.snapshot()
     plan = search(build_problem(gang, 1, snapshot, objective=objective), SearchSettings(generations=3), seed=1)
     assert not verify(dict(plan.assignments), gang, snapshot)
@@ -145,7 +145,7 @@ def test_no_plan_uses_more_gpus_than_are_healthy(
 
 def test_all_gpu_rules_that_a_node_fails_are_reported() -> None:
     snapshot = view_of([Known("n", 2, {"nvidia.com/gpu.product": "Tesla-T4", "nvidia.com/gpu.memory": "15360"})]).snapshot()
-    gang = asking("p", 1, GpuRequest(3, 20000, 90000, "A100"))
+    gang = pods_asking("p", 1, GpuRequest(3, 20000, 90000, "A100"))
     plan = search(build_problem(gang, 1, snapshot, objective=Objective.BINPACK), SearchSettings(), seed=1)
     assert in_words(plan.explanation.roles[0].reasons) == (
         ("Insufficient nvidia.com/gpu", 1),
@@ -159,7 +159,7 @@ def on_two_nodes(first: dict[Measure, float], second: dict[Measure, float], used
     found = [Known("n0", 8, {}, [(0, first)] * 8), Known("n1", 8, {}, [(0, second)] * 8)]
     view = view_of(found)
     for node, number in enumerate(used):
-        for pod in asking(f"there-{node}", number, GpuRequest(), 1):
+        for pod in pods_asking(f"there-{node}", number, GpuRequest(), 1):
             view.upsert_pod(pod)
             view.assume(pod, f"n{node}")
     return view.snapshot()
@@ -169,7 +169,7 @@ IDLE, BUSY = {Measure.POWER: 40.0, Measure.ENCODER: 0.0}, {Measure.POWER: 300.0,
 
 
 def chosen(snapshot: Snapshot, objective: Objective, number: int = 1) -> set[str]:
-    plan = search(build_problem(asking("p", number, GpuRequest(), 1), number, snapshot, objective=objective), SearchSettings(), seed=1)
+    plan = search(build_problem(pods_asking("p", number, GpuRequest(), 1), number, snapshot, objective=objective), SearchSettings(), seed=1)
     return set(dict(plan.assignments).values())
 
 
