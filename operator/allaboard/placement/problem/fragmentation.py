@@ -77,9 +77,10 @@ class Fragmentation:
         )
 
     def costs(self, rows: Integers, patterns: Integers, weights: Weights) -> Floats:
-        """Return the cost of placing ``patterns``: int64[k, roles] on the nodes ``rows``: int64[k], in GPUs; a negative cost is a gain.
+        """Return the cost in GPUs of placing ``patterns``: int64[k, roles] on the nodes ``rows``: int64[k], as float64[k].
 
-        The cost is the weighted sum of two terms: the fragmentation that is added, and the worth that is lost beyond the GPUs taken.
+        A pattern is the number of pods of each role on one node. A negative cost is a gain. The cost is the weighted sum of two terms: the
+        fragmentation that is added, and the worth that is lost beyond the GPUs taken.
         """
         cpu = self.cpu_free[rows] - patterns @ self.takes_cpu
         whole = patterns @ self.takes_gpus

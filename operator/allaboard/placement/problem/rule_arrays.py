@@ -26,7 +26,7 @@ class RuleArrays(NamedTuple):
 
     @property
     def has_couplings(self) -> bool:
-        """Return whether some member may be placed only where other members are."""
+        """Return whether the node of one member restricts the nodes of other members."""
         return bool(self.together)
 
     @property

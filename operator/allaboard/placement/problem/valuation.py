@@ -83,7 +83,10 @@ class Valuation:
         return self.objective_values(counts[None])[0]
 
     def node_costs(self, rows: Integers, patterns: Integers) -> Floats:
-        """Return the costs of ``patterns``: int64[k, roles] on the nodes ``rows``: int64[k], as float64[k]."""
+        """Return the costs of ``patterns``: int64[k, roles] on the nodes ``rows``: int64[k], as float64[k].
+
+        A pattern is the number of pods of each role on one node.
+        """
         if not self._is_cached:
             return self._computed(rows, patterns)
         keys, places = np.unique(rows * self._strides[-1] + patterns @ self._strides[:-1], return_inverse=True)
@@ -169,7 +172,7 @@ class Valuation:
 
 
 def one_each(roles: int, role: int, rows: Integers) -> Integers:
-    """Return the patterns of a single pod of ``role`` on each of ``rows``: int64[k, roles]."""
+    """Return the patterns of nodes ``rows`` that each have a single pod, of ``role``: int64[k, roles]."""
     patterns = np.zeros((len(rows), roles), dtype=np.int64)
     patterns[:, role] = 1
     return patterns

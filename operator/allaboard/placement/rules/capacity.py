@@ -24,13 +24,16 @@ def slots_for(demand: Integers, free: Integers, admits: Mask) -> Integers:
 
 
 def first_slots(capacity: Integers, wanted: int) -> Integers:
-    """Take ``wanted`` slots from ``capacity``: int64[nodes], all slots of the first nodes; return how many are taken of each node."""
+    """Take up to ``wanted`` slots of the first nodes of ``capacity``: int64[nodes]; return how many slots of each node are taken."""
     taken: Integers = np.clip(wanted - (np.cumsum(capacity) - capacity), 0, capacity)
     return taken
 
 
 def fill(capacity: Integers, wanted: int, order: Integers) -> Integers:
-    """Take ``wanted`` slots from ``capacity``: int64[nodes] along ``order``, all slots of a node before the next; return int64[nodes]."""
+    """Take up to ``wanted`` slots of ``capacity``: int64[nodes], filling one node after another along ``order``.
+
+    Return how many slots of each node are taken: int64[nodes].
+    """
     taken = np.zeros_like(capacity)
     taken[order] = first_slots(capacity[order], wanted)
     return taken

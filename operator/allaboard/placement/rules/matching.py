@@ -87,7 +87,7 @@ def tolerates(tolerations: Iterable[Toleration], taint: Taint) -> bool:
 
 
 def untolerated_taint(taints: Iterable[Taint], tolerations: tuple[Toleration, ...]) -> Taint | None:
-    """Return the first taint that keeps the pod off the node; ``None`` if there is none. PreferNoSchedule never does."""
+    """Return the first taint that keeps the pod off the node; ``None`` if there is none. A PreferNoSchedule taint never does."""
     return next((taint for taint in taints if taint.effect in _HARD_EFFECTS and not tolerates(tolerations, taint)), None)
 
 

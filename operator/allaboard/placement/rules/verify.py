@@ -130,7 +130,7 @@ def _port_violations(node_name: str, members: Sequence[Pod], taken: frozenset[Ho
 
 
 def _attachment_violations(node_name: str, members: Sequence[Pod], row: int, snapshot: Snapshot) -> Iterator[Violation]:
-    """Yield where members attach more volumes than the node can; a volume that several members share is attached once."""
+    """Yield the members whose volumes exceed what the node can attach; a volume that several members share counts once."""
     own: Counter[str] = Counter()
     shared: dict[str, set[str]] = {}
     for pod in members:

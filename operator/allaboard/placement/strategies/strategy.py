@@ -65,7 +65,10 @@ def answer_of(problem: Problem, counts: Integers, name: str = "strategy") -> Pla
 
 
 def within_domains(problem: Problem, counts: Integers) -> Problem:
-    """Return ``problem`` with the roles that must share a domain confined to the domain where ``counts``: int64[roles, nodes] has them."""
+    """Return ``problem`` with each group of roles that must share a domain confined to one domain.
+
+    That is the domain in which ``counts``: int64[roles, nodes] places the group.
+    """
     if not problem.together:
         return problem
     rows = [np.flatnonzero(counts[list(group.roles)].any(axis=0)) for group in problem.together]
