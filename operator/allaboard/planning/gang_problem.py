@@ -11,7 +11,7 @@ from allaboard.model.rules import rules_of
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement import NodeFilters, Problem, build_problem
 from allaboard.placement.contest.contest import Waiting
-from allaboard.placement.problem.draft import Asking, Draft, Packer
+from allaboard.placement.problem.draft import Draft, DraftPod, Packer
 from allaboard.settings.options import Settings
 
 
@@ -50,7 +50,7 @@ def problem_of(gang: Gang, minimum: int, snapshot: Snapshot, filters: NodeFilter
 def draft_of(gang: Gang, minimum: int, snapshot: Snapshot, packer: Packer, packing: Packing | FitScoring) -> Draft:
     """Return the problem of ``problem_of`` as a ``Draft``, which a worker process builds."""
     return Draft(
-        pods=[Asking(pod.uid, pod.spec) for pod in gang.candidates],
+        pods=[DraftPod(pod.uid, pod.spec) for pod in gang.candidates],
         minimum=minimum,
         snapshot=replace(snapshot, nodes=()),
         nodes=packer.packed(snapshot.nodes),

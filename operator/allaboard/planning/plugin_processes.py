@@ -15,7 +15,7 @@ from typing import Self
 from allaboard.placement import Budget, Plan, Problem
 from allaboard.placement.problem.draft import Draft
 from allaboard.placement.strategies.named import make_strategy
-from allaboard.placement.strategies.trial import StrategyError, tried
+from allaboard.placement.strategies.trial import StrategyError, checked_plan
 from allaboard.planning.search_processes import Inline, Searcher, SearchError, SearchOverrunError, Workers
 from allaboard.plugins import SHIPPED_STRATEGIES
 
@@ -55,7 +55,7 @@ class PluginProcesses:
             await asyncio.wait([self._process(name).load() for name in plugged_in], timeout=_WARM_UP_SECONDS)
 
     async def place(self, name: str, problem: Problem | Draft, searcher: Searcher) -> Plan | None:
-        """Return the plan of a strategy, as ``placement.strategies.trial.tried``; shipped strategies run in the processes of ``searcher``.
+        """Return the plan of a strategy, as ``checked_plan`` does; shipped strategies run in the processes of ``searcher``.
 
         Raises ``StrategyError``, and ``SearchError`` if the strategy doesn't answer in time or its process dies.
         """
@@ -120,7 +120,7 @@ def _made(name: str, arguments: Mapping[str, object]) -> None:
 def _placed(name: str, arguments: Mapping[str, object], problem: Problem | Draft, seconds: float) -> Plan | None:
     """Return the strategy's plan; ``seconds`` are of wall-clock time, by which the strategy is ended."""
     budget = Budget(seconds=seconds, clock=time.monotonic)
-    return tried(name, arguments, problem.built() if isinstance(problem, Draft) else problem, budget)
+    return checked_plan(name, arguments, problem.built() if isinstance(problem, Draft) else problem, budget)
 
 
 def _placed_apart(name: str, arguments: Mapping[str, object], problem: Problem | Draft, seconds: float) -> Plan | None:

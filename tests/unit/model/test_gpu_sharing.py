@@ -27,7 +27,7 @@ from allaboard.model.gpu_sharing import (
 from allaboard.model.node import node_from
 from allaboard.model.pod import Pod, Reading, pod_from
 from allaboard.model.snapshot import most_frequent
-from allaboard.placement.rules.devices import seated_exactly
+from allaboard.placement.rules.devices import assign_devices_exactly
 
 GPU = "nvidia.com/gpu"
 OURS = frozenset({"allaboard"})
@@ -304,7 +304,7 @@ def test_pods_that_name_no_device_are_charged_once_for_what_they_ask(free: list[
 def test_devices_are_given_away_twice_by_no_more_than_the_unnamed_pods_on_them_ask_for(ours: list[int], asked: list[int]) -> None:
     known = [1000] * 4
     for part in ours:
-        if (places := seated_exactly(left_beside(known, asked), [part])) is not None:
+        if (places := assign_devices_exactly(left_beside(known, asked), [part])) is not None:
             known[places[0]] -= part
     assert min(known) >= 0  # so wherever the unnamed are, a device lacks no more than they ask for of it
     assert known == [1000] * 4 or sum(known) >= sum(asked)  # and in sum there is room for everybody

@@ -19,7 +19,7 @@ from allaboard.model.rules import NO_RULES
 from allaboard.placement import NodeFilters, Plan, SearchSettings, build_problem, search, verify
 from allaboard.placement.contest.contest import Waiting, contest_of
 from allaboard.placement.contest.joint import place_together
-from allaboard.placement.problem.draft import Asking, Draft, Packer
+from allaboard.placement.problem.draft import Draft, DraftPod, Packer
 from allaboard.placement.remedies.causes import Repaired, cause_of
 from allaboard.placement.rules.verify import chosen_devices
 from allaboard.report import messages
@@ -187,7 +187,7 @@ def test_problem_built_from_a_draft_equals_the_problem_built_directly() -> None:
     gang = part("p", 2, Share("HAMi", memory=9000))
     snapshot = view.snapshot()
     here = build_problem(gang, 2, snapshot, objective=Objective.BINPACK)
-    asking = [Asking(pod.uid, pod.spec) for pod in gang]
+    asking = [DraftPod(pod.uid, pod.spec) for pod in gang]
     packed = Packer().packed(snapshot.nodes)
     there = Draft(asking, 2, replace(snapshot, nodes=()), packed, Objective.BINPACK, PACKING, "", NO_RULES).built()
     assert (here.nodes, here.shares.tolist(), here.slots.tolist()) == (there.nodes, there.shares.tolist(), there.slots.tolist())

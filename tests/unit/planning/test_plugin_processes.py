@@ -207,7 +207,7 @@ def a_world(plugin_processes: PluginProcesses) -> World:
         ("picky", "it does not accept the gang"),
         ("hangs", r"it took longer than 0\.2 s and was ended"),
         ("dies", "its process died"),
-        ("over-commits", "its plan is wrong: node n has too little cpu for those it is given"),
+        ("over-commits", "its plan is wrong: node n has too little cpu for the pods assigned to it"),
         ("rubbish", "it answered Unpicklable, which is neither a plan nor an explanation"),
     ],
 )

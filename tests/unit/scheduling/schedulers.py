@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Self, cast
 
-from allaboard.binding.bind import Binder, Look
+from allaboard.binding.bind import AssignmentCheck, Binder
 from allaboard.binding.job_suspension import JobRestarter
 from allaboard.binding.outcomes import BindReply, Result
 from allaboard.binding.reasons import NoCapacity, SearchFailed
@@ -118,7 +118,9 @@ class Api:
         for event in (self.answers, self.seals, self.resumes):
             event.set()
 
-    async def bind(self, pod: Pod, node_name: str, stamp: str, *, dry_run: bool = False, look: Look, **options: object) -> BindReply:
+    async def bind(
+        self, pod: Pod, node_name: str, stamp: str, *, dry_run: bool = False, check: AssignmentCheck, **options: object
+    ) -> BindReply:
         if dry_run:
             self.tried.append(pod.name)
             return BindReply(Result.BOUND)
