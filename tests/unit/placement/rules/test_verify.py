@@ -61,7 +61,7 @@ def test_a_node_that_is_gone_is_seen() -> None:
 
 
 def test_a_stranger_is_seen() -> None:
-    assert told({"other": "a"}, GANG, snapshot([node("a", ROOM)])) == ("pod other is not of this gang",)
+    assert told({"other": "a"}, GANG, snapshot([node("a", ROOM)])) == ("pod other is not a member of this gang",)
 
 
 def test_a_label_or_volume_out_of_reach_is_seen() -> None:
