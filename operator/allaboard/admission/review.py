@@ -35,8 +35,8 @@ _MOST_CHARACTERS = 2048
 class Rules:
     """The settings that decide which pods are ours.
 
-    ``scheduler_names``: names of our scheduler; the first one is set on pods. ``namespaces``: namespaces whose pods are scheduled; empty for
-    all. ``openfaas``: pods of functions are ours as well.
+    ``scheduler_names``: names of our scheduler; the first one is set on pods. ``namespaces``: namespaces whose pods are scheduled; empty
+    for all. ``openfaas``: pods of functions are ours as well.
     """
 
     scheduler_names: tuple[str, ...]
