@@ -170,7 +170,7 @@ class CertificateSecret:
 
 
 def _called_in(webhook: Mapping[str, object]) -> str:
-    """Return the namespace of the Service that a webhook calls; empty if it calls an URL."""
+    """Return the namespace of the Service that a webhook calls; empty if it calls a URL."""
     return text(mapping(mapping(webhook, "clientConfig"), "service"), "namespace")
 
 

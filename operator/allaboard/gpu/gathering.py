@@ -86,8 +86,8 @@ class Gathering:
     _models: dict[str, int] = field(default_factory=dict)
     _model: dict[int, int] = field(default_factory=dict)
     _ages: dict[int, float] = field(default_factory=dict)
-    _known: dict[str, dict[bytes, int]] = field(default_factory=dict)  # by dialect: cells by the labels of series of whole cards
-    _found: dict[Metric, list[tuple[NDArray[np.int32], NDArray[np.float32]]]] = field(default_factory=dict)  # cells and numbers
+    _known: dict[str, dict[bytes, int]] = field(default_factory=dict)  # by dialect: the cell of each cached label set
+    _found: dict[Metric, list[tuple[NDArray[np.int32], NDArray[np.float32]]]] = field(default_factory=dict)  # by metric: cells and values
 
     def take(self, dialect: Dialect, metric: Metric, samples: Sequence[Sample]) -> frozenset[str]:
         """Add the samples of a metric.

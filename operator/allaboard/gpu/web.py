@@ -1,4 +1,4 @@
-"""HTTP requests to Prometheus and exporters: limited in time and size, without redirects, and with credentials only for the named URL.
+"""HTTP requests to Prometheus and exporters, limited in time and size. Redirects are not followed, so credentials go nowhere else.
 
 Answers are requested uncompressed: a few KiB that decompress to a GiB would block the process meanwhile.
 """

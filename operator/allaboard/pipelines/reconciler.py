@@ -27,7 +27,7 @@ from allaboard.report.writer import Writer
 
 logger = logging.getLogger(__name__)
 
-_SOON_SECONDS = 0.5  # a Deployment changes this long after its pod
+_SOON_SECONDS = 0.5  # pause after a change of a pod, for its Deployment's status to follow
 _FIRST_PAUSE_SECONDS = 1.0
 
 
@@ -92,7 +92,7 @@ class PipelineReconciler:
             self._writer.put("remains of pipelines", self.sweep)
 
     def known(self) -> Collection[str]:
-        """The keys of all pipelines."""
+        """Return the keys of all pipelines."""
         return self._pipelines.keys()
 
     def observe_pod(self, old: Pod | None, new: Pod | None) -> None:

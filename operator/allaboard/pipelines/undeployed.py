@@ -32,7 +32,7 @@ PIPELINES_ARE_OFF = (
 GRACE_SECONDS = 5.0
 """Seconds within which an operator that deploys pipelines writes a status."""
 
-_REPORT_SECONDS = 2.5  # between two searches for pipelines that are due
+_REPORT_SECONDS = 2.5  # pause between two searches for pipelines that are due
 _MOST_AT_ONCE = 64
 _MOST_WAITING = 10_000
 _RETRY_SECONDS = 30.0
@@ -114,7 +114,7 @@ class UndeployedPipelines:
         self._waiting.pop(key, None)
 
     def known(self) -> Collection[str]:
-        """The keys of all pipelines."""
+        """Return the keys of all pipelines."""
         return self._keys
 
     async def run(self) -> None:

@@ -19,7 +19,7 @@ MEMBERS_WITH_EVENTS = 64
 
 
 def reference_of(gang: Gang) -> ObjectReference | None:
-    """Return the object of events on the whole gang: its PodGroup, or its first pod if it has no PodGroup; None without pods as well."""
+    """Return the object of events on the whole gang: its PodGroup, or its first pod if it has no PodGroup; None if it has neither."""
     if gang.is_single or not gang.uid:
         return ObjectReference.of_pod(gang.members[0]) if gang.members else None
     return ObjectReference(POD_GROUPS.api_version, POD_GROUPS.kind, gang.key.namespace, gang.key.name, gang.uid)

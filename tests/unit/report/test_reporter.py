@@ -231,7 +231,7 @@ async def test_gang_and_its_members_get_an_event_when_the_reason_changes_and_whe
 
 
 @pytest.mark.parametrize("has_ended", [True, False])
-async def test_second_event_scheduled_of_a_gang_needs_an_end_in_between(*, has_ended: bool) -> None:
+async def test_gang_gets_a_second_event_scheduled_only_after_it_has_ended(*, has_ended: bool) -> None:
     gang = a_gang(2)
     done = tuple(replace(pod, node_name="n1", phase="Succeeded") for pod in gang.members)
     async with a_fixture() as fixture:
