@@ -454,11 +454,11 @@ def _searcher(settings: Settings) -> Searcher:
 def _admission() -> "Callable[[Settings, ApiServer, str, Callable[[], bool]], AbstractAsyncContextManager[WebhookProcess]]":
     """What serves webhooks, which needs a package more than the rest. Raises ``SettingsError`` without it."""
     try:
-        from allaboard.admission.webhook_process import opened
+        from allaboard.admission.webhook_process import open_webhook_process
     except ModuleNotFoundError as error:
         words = f"it needs the package {error.name}: pip install 'allaboard[admission]'"
         raise SettingsError(f"admission_port: {words}, or set it to 0") from error
-    return opened
+    return open_webhook_process
 
 
 def _lease(settings: Settings, server: Server) -> Lease:

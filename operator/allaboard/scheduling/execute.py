@@ -165,7 +165,7 @@ class Executor:
     def _transaction(self, attempt: Attempt, placed: Placed) -> Transaction:
         """Return the transaction that binds a gang. Its capacity is assumed from now on: nothing may fail before it commits."""
         attempt.gang, key = placed.gang, placed.gang.key
-        self.reporter.binds(placed.gang)
+        self.reporter.mark_being_bound(placed.gang)
         if placed.is_turn or placed.overtaken:
             self.queue.placed(key if placed.is_turn else None, placed.overtaken)
         # After a rollback each member is dry-run: otherwise one refused pod would roll the gang back again and again.

@@ -71,7 +71,7 @@ def test_node_without_the_driver_and_node_without_free_parts_are_refused_for_dif
     view.assume(one, "full", ["GPU-full-0"])
     (role,) = planned([two], 1, view).explanation.roles
     assert dict(role.reasons) == {Reason(Kind.SHARING, "HAMi"): 2, Reason(Kind.INSUFFICIENT, SHARES): 1}
-    assert messages.reason(Reason(Kind.SHARING, "HAMi")) == "node(s) had no driver that hands out such parts of GPUs (HAMi)"
+    assert messages.reason(Reason(Kind.SHARING, "HAMi")) == "node(s) had no driver for this kind of GPU sharing (HAMi)"
     assert messages.reason(Reason(Kind.INSUFFICIENT, SHARES)) == "Insufficient parts of nvidia.com/gpu"
 
 
@@ -80,7 +80,7 @@ def test_gpus_that_are_too_small_and_a_missing_driver_are_different_reasons() ->
     (pod,) = part("p", 1, Share("HAMi", memory=20 * 1024))
     (role,) = planned([pod], 1, view).explanation.roles
     assert dict(role.reasons) == {Reason(Kind.GPU_TOO_SMALL): 1, Reason(Kind.SHARING, "HAMi"): 2}
-    assert messages.reason(Reason(Kind.GPU_TOO_SMALL)) == "node(s) had GPUs too small for the part"
+    assert messages.reason(Reason(Kind.GPU_TOO_SMALL)) == "node(s) had GPUs too small for the requested part"
     assert Reason(Kind.GPU_TOO_SMALL) in [found.reason for found in verify({pod.uid: "small"}, [pod], view.snapshot())]
 
 

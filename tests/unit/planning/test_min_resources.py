@@ -100,7 +100,7 @@ async def test_drivers_start_while_their_min_resources_are_free_and_the_others_w
         assert [bool(world.view.counts["assumed_pods"]), world.counted("transactions", outcome="whole")] == [True, 3]
         assert world.said(drivers[3]) == (
             "podgroup default/spark-3: 0 of 1 members placeable, minResources asks for 4 cpu where 3 are free; "
-            "0/1 nodes are available: 1 node(s) had less cpu free together than minResources asks for."
+            "0/1 nodes are available: 1 node(s) together had less free cpu than minResources asks for."
         )
         world.now += 60.0
         world.resize(7)

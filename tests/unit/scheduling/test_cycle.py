@@ -78,7 +78,7 @@ async def test_a_defect_in_one_gangs_handling_is_reported_and_retried_and_other_
             world.searched.fails["briefly bad"] = RuntimeError("a defect")
         keys = [world.add(name, created=float(number)) for number, name in enumerate(("a", "bad", "c"))]
         await world.cycle()
-        bound, failed = "2 members bound", "the scheduler failed on this gang; its log says how"
+        bound, failed = "2 members bound", "the scheduler failed on this gang with an internal error; see its log"
         assert [world.said(key) for key in keys] == [bound, failed, bound]
         assert world.seconds_until_due(keys[1]) == 1.0
 
@@ -227,7 +227,7 @@ async def test_a_scheduler_that_stops_does_not_wait_for_pods_of_the_jobs_that_it
 async def test_a_defect_before_the_first_bind_keeps_no_capacity(monkeypatch: pytest.MonkeyPatch) -> None:
     async with World(cpus=2) as world:
         key = world.add("g")
-        monkeypatch.setattr(world.keeper, "begin_bind", Mock(side_effect=[RuntimeError("a defect"), None]))
+        monkeypatch.setattr(world.keeper, "mark_being_bound", Mock(side_effect=[RuntimeError("a defect"), None]))
         await world.cycle()
         assert (world.api.asked, world.view.counts["assumed_pods"]) == ([], 0)
         world.now += world.seconds_until_due(key)
@@ -251,7 +251,7 @@ async def test_a_defect_in_a_long_search_is_reported_and_the_gang_is_tried_again
         world.searched.finds_nothing.add("briefly g")
         world.searched.fails["at length g"] = RuntimeError("a defect")
         await world.cycle()
-        assert world.said(key) == "the scheduler failed on this gang; its log says how"
+        assert world.said(key) == "the scheduler failed on this gang with an internal error; see its log"
         assert world.seconds_until_due(key) == 1.0
 
 

@@ -43,7 +43,7 @@ LOOKS = {
     "Wait Held": Done({}, [], "a label is wrong", 300.0),
     "Done": Done({"bound": 2}, [], "2 members bound", NEVER),
     "Wait MembersMissing": Done({"minimum": 4}, [], "podgroup default/g: waiting for members: 2 of 4 exist", 2.0),
-    "Wait LostSoon": Done({}, [], f"{SOON_LOST}, 3 times in a row: the next are bound 4 s after the last", 4.0),
+    "Wait LostSoon": Done({}, [], f"{SOON_LOST}, 3 times in a row: the next members are bound 4 s after the last", 4.0),
     "Search": Done({}, [], "", NEVER),
 }
 FOUND = {

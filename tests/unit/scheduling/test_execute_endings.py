@@ -99,7 +99,7 @@ async def test_a_gang_that_held_capacity_in_vain_backs_off_for_as_long(held_seco
         await world.executor.after_bind(attempt, await world.plan(attempt), GONE)
         assert world.seconds_until_due(attempt.gang.key) == seconds
         assert world.counted("transactions", outcome="refused") == 1
-        assert world.said(attempt.gang.key).endswith("1 of 2 missing ones are still there")
+        assert world.said(attempt.gang.key).endswith("1 of 2 unbound members still exist")
 
 
 @pytest.mark.parametrize(("is_refused", "attempts"), [(True, 0), (False, 1)])
@@ -134,7 +134,7 @@ async def test_the_refusal_of_an_overtaken_gang_says_how_often_it_was_overtaken(
         for _ in range(2):
             world.queue.placed(None, [attempt.gang.key])
         world.refused(attempt, await world.plan(attempt), Cause(Code.INSUFFICIENT))
-        assert "left out twice for gangs that put more GPUs to work" in world.said(attempt.gang.key)
+        assert "deferred twice in favour of gangs that use more GPUs" in world.said(attempt.gang.key)
 
 
 @pytest.mark.parametrize(("held_seconds", "seconds", "is_reported"), [(0.5, 300.0, True), (3.0, 0.0, False)])
@@ -247,7 +247,7 @@ async def test_a_defect_is_reported_and_the_gang_is_retried_and_finished_if_it_w
             world.begin(key)
             world.executor.defect(key, LookupError("a defect"))
             assert world.seconds_until_due(key) == seconds
-        assert world.said(key) == "the scheduler failed on this gang; its log says how"
+        assert world.said(key) == "the scheduler failed on this gang with an internal error; see its log"
         assert world.records.is_finishing(key) is bool(bound)
 
 

@@ -63,7 +63,7 @@ def test_missing_node_is_reported() -> None:
 
 
 def test_pod_of_another_gang_is_reported() -> None:
-    assert messages_of({"other": "a"}, GANG, snapshot([node("a", CAPACITY)])) == ("pod other is not of this gang",)
+    assert messages_of({"other": "a"}, GANG, snapshot([node("a", CAPACITY)])) == ("pod other is not a member of this gang",)
 
 
 def test_unmatched_node_selector_or_volume_affinity_is_reported() -> None:
