@@ -111,14 +111,14 @@ class Crowd:
     def come(self, pod: Pod) -> None:
         key = GangKey("x", pod.name)
         self.outlines[key] = Outline(key, pod.priority, pod.created)
-        self.namespace_priority.joins(key, pod)
-        self.namespace_priority.settle(key)
+        self.namespace_priority.add_member(key, pod)
+        self.namespace_priority.update(key)
 
     def go(self, pod: Pod) -> None:
         key = GangKey("x", pod.name)
         del self.outlines[key]
-        self.namespace_priority.leaves(key, pod)
-        self.namespace_priority.settle(key)
+        self.namespace_priority.remove_member(key, pod)
+        self.namespace_priority.update(key)
 
     def since(self, namespace_priority: int) -> float:
         """Return the effective creation time of the oldest gang if it has this namespace priority."""
@@ -162,5 +162,5 @@ def test_what_a_gang_costs_does_not_grow_with_the_gangs_of_its_namespace() -> No
         crowd.go(pod)
         crowd.namespace_priority.since(Outline(GangKey("x", "z"), 0, 0.0))
     assert crowd.looked_up == number
-    assert not crowd.namespace_priority._levels
+    assert not crowd.namespace_priority._sorted
     assert not crowd.namespace_priority._stated

@@ -97,12 +97,12 @@ def test_a_change_that_does_not_matter_for_scheduling_calls_no_listener() -> Non
 )
 def test_a_gang_has_begun_while_a_member_has_a_node_is_terminating_or_has_ended(begun: dict[str, Any]) -> None:
     registry, newcomer = a_registry(a_pod("a")), a_pod("c")
-    assert not registry.has_begun(newcomer)
+    assert not registry.has_started(newcomer)
     registry.observe_pod(a_pod("a"), a_pod("a", **begun))
-    assert registry.has_begun(newcomer)
+    assert registry.has_started(newcomer)
     registry.observe_pod(a_pod("a", **begun), None)
-    assert not registry.has_begun(newcomer)
-    assert registry.has_begun(a_pod("d", scheduler_name="default-scheduler"))  # another scheduler's pod counts as begun
+    assert not registry.has_started(newcomer)
+    assert registry.has_started(a_pod("d", scheduler_name="default-scheduler"))  # another scheduler's pod counts as begun
 
 
 def test_a_label_pair_gang_needs_a_pod_group_object_until_there_is_one() -> None:

@@ -378,8 +378,8 @@ def test_jobs_of_one_job_set_are_one_gang() -> None:
 
 def test_the_sort_of_each_pod_is_worked_out_once_however_many_controllers_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    sort_of = runs_module._sort_of
-    monkeypatch.setattr(runs_module, "_sort_of", lambda pod: asked.append(pod.name) or sort_of(pod))
+    template_of = runs_module._template_of
+    monkeypatch.setattr(runs_module, "_template_of", lambda pod: asked.append(pod.name) or template_of(pod))
     bound = [a_pod(f"b{number}", "bound", kind="TFJob", owner=f"b{number}", labels={"n": f"b{number}"}) for number in range(100)]
     waiting = [a_pod(f"w{number}", kind="TFJob", owner=f"w{number}", labels={"n": f"w{number}"}) for number in range(100)]
     runs_of([*bound, *waiting], 1, {})
