@@ -164,7 +164,7 @@ MUTANTS = (
         "whoever is refused is tried again at once",
         "refused_whenever_it_is_bound",
         "storm",
-        (Edit("GangQueue._pause", "self._backoff.longest", "1.0"),),
+        (Edit("GangQueue._back_off", "self._backoff.longest", "1.0"),),
     ),
     Mutant(
         "no look before a bind is made again",

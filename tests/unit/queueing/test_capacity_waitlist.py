@@ -64,12 +64,12 @@ def test_each_kind_of_pods_of_a_gang_must_fit() -> None:
 def test_the_number_of_different_needs_is_limited() -> None:
     waitlist = CapacityWaitlist(by_name, Free())
     for number in range(1000):
-        if waitlist.has_place(((ONE, number + 1),)):
+        if waitlist.can_add(((ONE, number + 1),)):
             waitlist.add(GangKey("default", str(number)), ((ONE, number + 1),))
-    assert not waitlist.has_place(((ONE, 5000),))
-    assert waitlist.has_place(((ONE, 1),))
+    assert not waitlist.can_add(((ONE, 5000),))
+    assert waitlist.can_add(((ONE, 1),))
     waitlist.discard(GangKey("default", "0"), ((ONE, 1),))
-    assert waitlist.has_place(((ONE, 5000),))
+    assert waitlist.can_add(((ONE, 5000),))
 
 
 def a_gang(*members: object, minimum: int, **fields: object) -> Gang:

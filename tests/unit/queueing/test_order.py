@@ -49,7 +49,7 @@ def test_gangs_rank_by_priority_then_standing_then_usage_then_age(placed: list[t
 @given(ORDERS, ORDERS)
 def test_a_gang_that_ranks_before_another_also_has_the_lesser_keys(one: Order, other: Order) -> None:
     first, second = sorted((one, other))
-    for part in ("level_key", "claim_key", "rank_key"):
+    for part in ("level_key", "standing_key", "rank_key"):
         assert getattr(first, part) <= getattr(second, part)
     assert (one.key_without_usage < other.key_without_usage) is (one._replace(usage=0, stated=None) < other._replace(usage=0, stated=None))
 

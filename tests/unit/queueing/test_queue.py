@@ -224,7 +224,7 @@ def test_the_index_of_unschedulable_gangs_has_no_entry_of_gangs_that_left(histor
             case _:
                 queue.pop()
         of_lacks = {key: {r for r, keys in queue._unschedulable._by_wake_up_key.items() if key in keys} for key in (A, B, C)}
-        known = {key: queue._known(key).wake_on for key in (A, B, C)}
+        known = {key: queue._read_state(key).wake_on for key in (A, B, C)}
         expected = {key: set(wake_on.awaited) if wake_on else set() for key, wake_on in known.items()}
         assert of_lacks == expected
         assert not queue._unschedulable.are_woken

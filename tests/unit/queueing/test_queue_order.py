@@ -122,7 +122,7 @@ def test_usage_that_changes_leaves_no_outdated_entries() -> None:
         usages["evil"] = 0
         queue.promote({"evil": ()})
         assert queue.peek() == gang_of("evil", 0)
-    assert len(queue._due._fronts) <= 200
+    assert len(queue._active._fronts) <= 200
     assert drain(queue) == [*(gang_of("evil", number) for number in range(20)), gang_of("team", 99)]
 
 
@@ -168,7 +168,7 @@ def test_a_placed_gang_passes_only_gangs_of_its_own_priority() -> None:
     for _ in range(100):
         queue.placed(C)
     assert failures_of(queue, A) == 1
-    assert [queue._known(key).passed > 0 for key in (A, B)] == [True, False]
+    assert [queue._read_state(key).passed > 0 for key in (A, B)] == [True, False]
 
 
 def test_the_time_of_overtaking_is_counted_from_the_first_time() -> None:

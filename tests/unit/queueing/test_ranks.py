@@ -78,11 +78,11 @@ def test_partially_bound_gangs_go_first_until_their_namespace_has_kept_others_wa
     scene.records.partial_bind(A).state = Finishing(5.0)
     scene.shares.charge("default", 10.0)
     assert scene.first() == A  # whatever search time its namespace has used
-    scene.ranks.firsts.charge("default", 1.5 * MUCH_SECONDS)
+    scene.ranks.time_first.charge("default", 1.5 * MUCH_SECONDS)
     assert scene.first() == B
     scene.clock.now += 60.0
     assert scene.first() == A
-    assert scene.ranks.promote() == {"default"}
+    assert scene.ranks.fallen() == {"default"}
 
 
 async def test_gangs_with_forged_stamps_delay_another_namespaces_gang_by_two_seconds_at_most() -> None:

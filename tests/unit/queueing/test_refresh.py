@@ -181,14 +181,14 @@ async def test_a_backoff_after_failures_is_not_shortened_by_refreshes() -> None:
         clock.now += 60.0
         await due(queue)
         refuse(queue, A)
-    ends = queue._known(A).not_before
+    ends = queue._read_state(A).not_before
     assert ends == clock.now + 16.0
     for _ in range(3):
         clock.now += 2.0
         queue.observe(Taken())
         assert await due(queue) == A
         refuse(queue, A)
-        assert (failures_of(queue, A), queue._known(A).not_before) == (5, ends)
+        assert (failures_of(queue, A), queue._read_state(A).not_before) == (5, ends)
 
 
 @pytest.mark.parametrize("ending", ["fail", "settle", "forget"])
@@ -220,7 +220,7 @@ class Refused:
         return self.records.of(key).queue
 
     def look(self, key: GangKey, seconds: float = 0.0) -> None:
-        self.refresh.looks(self.state(key))
+        self.refresh.begin_attempt(self.state(key))
         self.clock.now += seconds
         self.refresh.refused(key, self.state(key))
 
@@ -287,4 +287,4 @@ def test_changes_cost_the_same_however_many_gangs_wait_and_leave_no_outdated_ent
     for _ in range(100):
         for number in range(100):
             refused.look(GangKey("default", str(number)))
-    assert sum(map(len, refused.refresh._looks.values())) < 3000
+    assert sum(map(len, refused.refresh._attempts.values())) < 3000
