@@ -547,7 +547,7 @@ def test_late_deletion_does_not_remove_a_pod_group_that_was_created_again() -> N
     assert registry.group(KEY) is None
 
 
-def test_only_pods_that_come_without_a_node_are_arrivals() -> None:
+def test_only_pods_that_come_without_a_node_count_as_arrivals() -> None:
     registry = a_registry(a_pod("a"), a_pod("b", node_name="n"))
     assert registry.arrivals == 1
     registry.observe_pod(a_pod("a"), a_pod("a", node_name="n"))

@@ -1,4 +1,4 @@
-"""Queues with a given order, and helpers to empty them."""
+"""Queues with a given order, and functions that read and empty them."""
 
 from allaboard.model.gang import GangKey
 from allaboard.queueing.queue import GangQueue
@@ -40,7 +40,7 @@ def drain(queue: GangQueue) -> list[GangKey]:
 
 
 def failures_of(queue: GangQueue, key: GangKey) -> int:
-    """Return the failed attempts in a row."""
+    """Return the number of a gang's failed attempts in a row."""
     return queue._read_state(key).attempts
 
 
