@@ -203,7 +203,7 @@ class App:
             "csinodes": Reflector(server, CSI_NODES.everywhere, attach_limits_from, volumes.limits),
         }
         self._early_pods = EarlyPods(self.view, self.registry, self._reflectors["pods"], self._pod_from)
-        self.view.listen(self._early_pods.drop_if_begun)  # after all others
+        self.view.listen(self._early_pods.drop_if_started)  # after all others
         self._measure(writer)
         for name, reflector in self._reflectors.items():
             self._spawn(f"reflect {name}", reflector.run(), on_death)

@@ -91,7 +91,7 @@ MUTANTS = (
         "the next wave starts in part",
         "second_wave",
         "quorum",
-        (Edit("_Census._assigned", "is_first or pod.created < run.began", "True"),),
+        (Edit("_Census._assign", "is_first or pod.created < run.began", "True"),),
     ),
     Mutant(
         "Retry-After is obeyed for ever, with the capacity held",
@@ -164,7 +164,7 @@ MUTANTS = (
         "whoever is refused is tried again at once",
         "refused_whenever_it_is_bound",
         "storm",
-        (Edit("GangQueue._pause", "self._backoff.longest", "1.0"),),
+        (Edit("GangQueue._back_off", "self._backoff.longest", "1.0"),),
     ),
     Mutant(
         "no look before a bind is made again",
@@ -381,7 +381,7 @@ MUTANTS = (
         "minimums of roles are ignored",
         "roles",
         "quorum",
-        (Edit("GangRegistry._gang_of", "still_possible(minimums, run)", "()"),),
+        (Edit("GangRegistry._gang_of", "creatable_minimums(minimums, run)", "()"),),
     ),
     Mutant(
         "pods without a gang are never scheduled",
