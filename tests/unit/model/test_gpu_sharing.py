@@ -145,7 +145,7 @@ def test_a_part_of_a_gpu_is_read_in_the_words_of_each_driver(
     assert pod.spec.whole_gpus == (0 if share else int(requests.get(GPU, "0")))
     assert bool(pod.spec.gpu_share) is (share is not None)
     counted = {name for name, _ in pod.spec.requests}
-    assert counted == {"cpu", "pods", *(name for name in requests if name not in (*HAMI.words, *VOLCANO.words))}
+    assert counted == {"cpu", "pods", *(name for name in requests if name not in (*HAMI.part_resources, *VOLCANO.part_resources))}
 
 
 @pytest.mark.parametrize(
@@ -157,14 +157,18 @@ def test_a_part_of_a_gpu_is_read_in_the_words_of_each_driver(
         ({GPU: "1"}, {"gpu-fraction": 0.5}, "metadata.annotations.gpu-fraction: 0.5 is not a string"),
         ({GPU: "1"}, {"gpu-memory": "4Gi"}, f"{OF_MEMORY}: '4Gi' is not a whole number of at least 1"),
         ({GPU: "1"}, {"gpu-memory": "4", "gpu-fraction": "0.5"}, f"{OF_MEMORY}: says how much of a GPU, and so does gpu-fraction"),
-        ({GPU: "2"}, {"gpu-fraction-num-devices": "2"}, "metadata.annotations[gpu-fraction-num-devices]: doesn't say how much of a GPU"),
+        (
+            {GPU: "2"}, {"gpu-fraction-num-devices": "2"},
+            "metadata.annotations[gpu-fraction-num-devices]: says of how many GPUs, but nothing says how much of each",
+        ),
         (
             {GPU: "1"}, {"gpu-fraction": "0.5", "gpu-fraction-num-devices": "2"},
-            "metadata.annotations[gpu-fraction-num-devices]: says 2, and nvidia.com/gpu 1",
+            "metadata.annotations[gpu-fraction-num-devices]: is 2, but nvidia.com/gpu is 1",
         ),
         (
             {"nvidia.com/gpumem": "1"}, {},
-            "spec.containers.resources.requests[nvidia.com/gpumem]: says how much of a GPU, and nvidia.com/gpu doesn't say of how many",
+            "spec.containers.resources.requests[nvidia.com/gpumem]: "
+            "says how much of a GPU, but nvidia.com/gpu doesn't say of how many GPUs",
         ),
         (
             {GPU: "1", "nvidia.com/gpumem-percentage": "101"}, {},
@@ -203,7 +207,7 @@ def test_a_part_that_two_containers_ask_for_is_refused_and_one_beside_init_conta
     asking = {"name": "a", "resources": {"requests": {GPU: "1", "nvidia.com/gpumem": "100"}}}
     idle = {"name": "b", "resources": {}}
     several = pod_from(raw_pod(containers=[asking, {**asking, "name": "c"}]))
-    assert "parts of GPUs are supported in one container only, which is no init container" in several.spec.unsupported
+    assert "parts of GPUs are supported in one container only, which must not be an init container" in several.spec.unsupported
     assert pod_from(raw_pod(containers=[idle, asking], initContainers=[idle])).spec.device_container == 2
     assert pod_from(raw_pod(containers=[idle], initContainers=[asking])).spec.device_container == -1
 

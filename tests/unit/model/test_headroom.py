@@ -32,7 +32,7 @@ def test_a_part_or_an_amount_is_kept_free(resource: str, text: str, left: int) -
 
 @pytest.mark.parametrize("text", ["101%", "-1", "much", "", "5%%"])
 def test_what_is_neither_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"neither|less than nothing"):
+    with pytest.raises(ValueError, match=r"neither"):
         headroom_from("cpu", text)
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.errors import MalformedError
 from allaboard.model.interner import Interner
-from allaboard.model.pod import Owner, Pod, parse_time, pod_from, tells_end
+from allaboard.model.pod import Owner, Pod, parse_time, pod_from, reports_end
 
 
 def raw_pod(
@@ -279,11 +279,11 @@ def test_a_bound_pod_needs_no_template_and_one_with_very_many_labels_has_its_own
 def test_a_pod_tells_how_it_ended_before_it_was_deleted_or_by_a_disruption(
     metadata: dict[str, Any], status: dict[str, Any], tells: bool
 ) -> None:
-    assert tells_end(raw_pod(metadata=metadata, status=status)) is tells
+    assert reports_end(raw_pod(metadata=metadata, status=status)) is tells
 
 
 @pytest.mark.parametrize(
     "raw", [{}, {"status": None}, {"status": "Failed", "metadata": []}, {"status": {"phase": "Failed"}, "metadata": 1}]
 )
 def test_whether_a_malformed_pod_tells_its_end_is_answered(raw: dict[str, Any]) -> None:
-    assert tells_end(raw) in (True, False)
+    assert reports_end(raw) in (True, False)
