@@ -18,7 +18,7 @@ def may_settle(gang: Gang, record: GangRecord | None) -> bool:
 
     The controller may create fewer pods than the minimum: it was scaled down, or members that had succeeded were deleted.
     """
-    return bool(gang.candidates) and (gang.may_replace or (gang.is_open and run_was_whole(gang, record)))
+    return bool(gang.candidates) and (gang.may_replace or (gang.is_partially_bound and run_was_whole(gang, record)))
 
 
 def settled(gang: Gang, record: GangRecord | None, now: float) -> Gang:
@@ -35,9 +35,9 @@ def was_cut_off(gang: Gang, group: PodGroup | None) -> bool:
     the others after the last bind. So the gang was never whole if at most one waiting pod is younger than the last bind. If both are
     younger, or one of them is missing, the gang may have been whole.
     """
-    if not (gang.is_open and gang.missing_of_stamped) or was_whole(gang):
+    if not (gang.is_partially_bound and gang.missing_of_stamped) or was_whole(gang):
         return False
-    members = gang.of_this_run()
+    members = gang.members_bound_in_run()
     last = max(pod.bound_at for pod in members)
     stamped_min_member = min(pod.stamped_min_member for pod in members)
     replaced = sum(1 for pod in gang.alive if not pod.node_name and pod.created > last)
@@ -46,7 +46,7 @@ def was_cut_off(gang: Gang, group: PodGroup | None) -> bool:
 
 def was_whole(gang: Gang) -> bool:
     """Return whether the pods show that the run was whole: a later bind says so, or as many were bound as their stamps ask for."""
-    members = gang.of_this_run()
+    members = gang.members_bound_in_run()
     return any(pod.was_whole or len(members) >= pod.stamped_min_member for pod in members)
 
 

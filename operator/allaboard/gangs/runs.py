@@ -140,16 +140,18 @@ def may_act(gang: Gang, passed: Collection[str]) -> bool:
 
 def _turn(gang: Gang, is_known_whole: Callable[[str], bool], passed: Collection[str]) -> int:
     can_act = may_act(gang, passed)
-    if gang.is_open and can_act:
+    if gang.is_partially_bound and can_act:
         return _FINISHES
     is_cut = (
-        gang.is_open and not gang.succeeded and len(gang.of_this_run()) < max((pod.stamped_min_member for pod in gang.bound), default=0)
+        gang.is_partially_bound
+        and not gang.succeeded
+        and len(gang.members_bound_in_run()) < max((pod.stamped_min_member for pod in gang.bound), default=0)
     )
     if is_cut and not is_known_whole(gang.run):
         return _MAY_BE_CUT_OFF  # its deadlines must be kept
     if can_act:
         return _STARTS if gang.missing else _GROWS
-    if gang.is_open or gang.candidates:
+    if gang.is_partially_bound or gang.candidates:
         return _WAITS
     return _IS_SHORT if gang.alive and not gang.is_whole else _RESTS
 

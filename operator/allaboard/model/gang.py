@@ -82,20 +82,20 @@ RoleMinimums = tuple[tuple[str, int], ...]
 class Outline(NamedTuple):
     """The part of a gang that decides its place in the queue; fields as in ``Gang``. Some member of the gang is alive.
 
-    ``is_open`` is true if any member is bound: then the gang may be partially bound, and be placed before others. An assembled gang that
-    turns out to be whole has a place further back.
+    ``is_partially_bound`` is true if any member is bound: then the gang may be partially bound, and be placed before others. An assembled
+    gang that turns out to be whole has a place further back.
     """
 
     key: GangKey
     priority: int
     created: float
-    is_open: bool = False
+    is_partially_bound: bool = False
     on_member_lost: OnMemberLost = OnMemberLost.HEAL
 
     @property
     def missing_of_stamped(self) -> int:
         """1 if a member is bound, else 0; an outline doesn't know how many members are missing."""
-        return int(self.is_open)
+        return int(self.is_partially_bound)
 
 
 @dataclass(frozen=True)  # without slots, so that properties are cached: a gang may have thousands of members
@@ -181,7 +181,7 @@ class Gang:
         """The id that the binds of the current run carry; empty if this scheduler has bound none of its members."""
         return next((pod.transaction for pod in (*self.bound, *self.members) if pod.transaction and pod.node_name), "")
 
-    def of_this_run(self) -> tuple[Pod, ...]:
+    def members_bound_in_run(self) -> tuple[Pod, ...]:
         """Return the members that were bound in the run, with terminal and terminating members that still exist."""
         return tuple(pod for pod in self.members if pod.node_name and pod.transaction)
 
@@ -198,7 +198,7 @@ class Gang:
     def _successes(self) -> tuple[Pod, ...]:
         if not any(pod.phase == "Succeeded" for pod in self.members):
             return ()  # the usual case
-        return tuple(pod for pod in self.of_this_run() if pod.has_succeeded)
+        return tuple(pod for pod in self.members_bound_in_run() if pod.has_succeeded)
 
     @property
     def quorum(self) -> int:
@@ -294,6 +294,6 @@ class Gang:
         return self.key.kind == "Pod"
 
     @property
-    def is_open(self) -> bool:
+    def is_partially_bound(self) -> bool:
         """Return whether the gang is partially bound: some members are bound, and others that it needs are missing."""
         return bool(self.bound) and self.missing > 0

@@ -414,7 +414,7 @@ def test_a_stamped_minimum_includes_the_minimums_of_roles(stamped: int, missing:
     ]
     gang = a_registry(*pods).gang(KEY)
     assert gang is not None
-    assert (gang.required, gang.is_open, gang.missing_of_stamped) == (4, True, missing)
+    assert (gang.required, gang.is_partially_bound, gang.missing_of_stamped) == (4, True, missing)
 
 
 def test_a_gang_with_too_many_living_members_is_held_and_keeps_all_members() -> None:
@@ -509,7 +509,7 @@ def test_the_outline_of_a_gang_says_what_the_gang_does(events: list[tuple[str, d
             assert outline is None
         elif gang.bound:  # then the whole gang is looked at
             assert outline is not None
-            assert (outline.created, outline.is_open) == (gang.created, True)
+            assert (outline.created, outline.is_partially_bound) == (gang.created, True)
         elif gang.hold is None:
             assert outline == Outline(KEY, gang.priority, gang.created)
 

@@ -33,24 +33,24 @@ def gang(min_member: int, *members: Pod) -> Gang:
 
 def test_a_gang_without_bound_members_is_absent() -> None:
     found = gang(2, member("a"), member("b"))
-    assert (found.quorum, len(found.bound), found.missing, found.is_whole, found.is_open) == (2, 0, 2, False, False)
+    assert (found.quorum, len(found.bound), found.missing, found.is_whole, found.is_partially_bound) == (2, 0, 2, False, False)
 
 
 def test_a_gang_with_some_members_bound_is_partially_bound() -> None:
     found = gang(2, member("a", node="n1"), member("b"))
-    assert (found.missing, found.is_whole, found.is_open) == (1, False, True)
+    assert (found.missing, found.is_whole, found.is_partially_bound) == (1, False, True)
 
 
 def test_a_gang_with_its_quorum_bound_is_whole_and_may_have_more_members() -> None:
     found = gang(2, member("a", node="n1"), member("b", node="n1", phase="Running"), member("c"))
-    assert (found.missing, found.is_whole, found.is_open) == (0, True, False)
+    assert (found.missing, found.is_whole, found.is_partially_bound) == (0, True, False)
     assert [pod.name for pod in found.candidates] == ["c"]
 
 
 def test_terminating_and_failed_members_are_not_bound() -> None:
     found = gang(2, member("a", node="n1", terminating=True), member("b", node="n1", phase="Failed"), member("c", node="n1"))
     assert [pod.name for pod in found.bound] == ["c"]
-    assert found.is_open
+    assert found.is_partially_bound
 
 
 def test_gated_terminating_and_ended_members_are_no_candidates() -> None:
@@ -151,7 +151,7 @@ members = st.builds(
 def test_a_gang_is_exactly_one_of_whole_absent_and_partially_bound(minimum: int, pods: list[Pod]) -> None:
     found = gang(minimum, *pods)
     is_absent = not found.is_whole and not found.bound
-    assert [found.is_whole, is_absent, found.is_open].count(True) == 1
+    assert [found.is_whole, is_absent, found.is_partially_bound].count(True) == 1
     assert found.quorum + found.succeeded >= minimum
     assert not set(found.candidates) & set(found.bound)
 
