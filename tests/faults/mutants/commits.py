@@ -252,8 +252,8 @@ MUTANTS = (
         "second_run",
         "quorum",
         (
-            Edit("Gang._successes", "self.members", "self.everybody"),
-            Edit("Gang._successes", "self.members_bound_in_run()", "self.everybody"),
+            Edit("Gang._successes", "self.members", "self.all_pods"),
+            Edit("Gang._successes", "self.members_bound_in_run()", "self.all_pods"),
         ),
     ),
     Mutant(
