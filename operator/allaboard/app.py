@@ -35,7 +35,7 @@ from allaboard.model.gpus import Cards
 from allaboard.model.headroom import headroom_from
 from allaboard.model.interner import Interner
 from allaboard.model.node import node_from
-from allaboard.model.pod import Pod, pod_from, tells_end
+from allaboard.model.pod import Pod, pod_from, reports_end
 from allaboard.model.reasons import Code
 from allaboard.model.volumes import attach_limits_from
 from allaboard.pipelines.objects import MLFLOWS
@@ -196,7 +196,7 @@ class App:
             "nodes": Reflector(
                 server, NODES.everywhere, lambda raw: node_from(raw, self._intern), NodeStore(self.view, settings.node_selector)
             ),
-            "pods": Reflector(server, PODS.everywhere, self._pod_from, PodStore(self.view), must_be_taken=tells_end),
+            "pods": Reflector(server, PODS.everywhere, self._pod_from, PodStore(self.view), must_be_taken=reports_end),
             "jobs": Reflector(server, JOBS.everywhere, job_counts_from, JobStore(self.registry.observe_job)),
             "persistentvolumes": Reflector(server, VOLUMES.everywhere, volume_from, volumes.volumes),
             "persistentvolumeclaims": Reflector(server, CLAIMS.everywhere, claim_from, volumes.claims),

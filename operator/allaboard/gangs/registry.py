@@ -300,7 +300,7 @@ class GangRegistry:
                 return None
             self._first[key] = first
         group = self._groups.get(key)
-        return Outline(key, first.priority, _created(group, first), is_open=key in self._bound)
+        return Outline(key, first.priority, _created(group, first), is_partially_bound=key in self._bound)
 
     def since(self, gang: Gang | Outline) -> float:
         """Return the creation time that counts for a gang's queue position, in seconds since the epoch (``genius/priority``)."""

@@ -19,7 +19,7 @@ def may_settle(gang: Gang, record: GangRecord | None) -> bool:
 
     The controller may create fewer replacements than members were lost: it was scaled down, or succeeded members were deleted.
     """
-    return bool(gang.candidates) and (gang.may_replace or (gang.is_open and run_was_whole(gang, record)))
+    return bool(gang.candidates) and (gang.may_replace or (gang.is_partially_bound and run_was_whole(gang, record)))
 
 
 def settled(gang: Gang, record: GangRecord | None, now: float) -> Gang:
@@ -36,9 +36,9 @@ def was_cut_off(gang: Gang, group: PodGroup | None) -> bool:
     their controllers would have created C and D after the last bind. So if C or D is older than the last bind, the gang was never whole.
     If both are younger, or one doesn't exist, the gang may have been whole, and the answer is False.
     """
-    if not (gang.is_open and gang.missing_of_stamped) or was_whole(gang):
+    if not (gang.is_partially_bound and gang.missing_of_stamped) or was_whole(gang):
         return False
-    members = gang.of_this_run()
+    members = gang.members_bound_in_run()
     last = max(pod.bound_at for pod in members)
     stamped_min_member = min(pod.stamped_min_member for pod in members)
     replaced = sum(1 for pod in gang.alive if not pod.node_name and pod.created > last)
@@ -47,7 +47,7 @@ def was_cut_off(gang: Gang, group: PodGroup | None) -> bool:
 
 def was_whole(gang: Gang) -> bool:
     """Return whether the pods show that the run was whole: a stamp says so, or as many members were bound as a stamp requires."""
-    members = gang.of_this_run()
+    members = gang.members_bound_in_run()
     return any(pod.was_whole or len(members) >= pod.stamped_min_member for pod in members)
 
 

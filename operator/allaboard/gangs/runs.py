@@ -147,16 +147,18 @@ def can_act_now(gang: Gang, deferred: Collection[str]) -> bool:
 
 def _next_step(gang: Gang, is_known_whole: Callable[[str], bool], deferred: Collection[str]) -> int:
     can_act = can_act_now(gang, deferred)
-    if gang.is_open and can_act:
+    if gang.is_partially_bound and can_act:
         return _FINISHES
     is_cut_off = (
-        gang.is_open and not gang.succeeded and len(gang.of_this_run()) < max((pod.stamped_min_member for pod in gang.bound), default=0)
+        gang.is_partially_bound
+        and not gang.succeeded
+        and len(gang.members_bound_in_run()) < max((pod.stamped_min_member for pod in gang.bound), default=0)
     )
     if is_cut_off and not is_known_whole(gang.run):
         return _MAY_BE_CUT_OFF  # it goes before other runs, so that its deadlines are kept
     if can_act:
         return _STARTS if gang.missing else _GROWS
-    if gang.is_open or gang.candidates:
+    if gang.is_partially_bound or gang.candidates:
         return _WAITS
     return _LACKS_PODS if gang.alive and not gang.is_whole else _IS_DONE
 

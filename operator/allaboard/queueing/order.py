@@ -44,7 +44,7 @@ def order_of(
 
     ``since`` is the effective creation time, if a ``namespace_priority`` changes it (``gangs.namespace_priority``).
     """
-    heals = gang.is_open and gang.missing_of_stamped > 0 and gang.on_member_lost is not OnMemberLost.IGNORE and not has_grown
+    heals = gang.is_partially_bound and gang.missing_of_stamped > 0 and gang.on_member_lost is not OnMemberLost.IGNORE and not has_grown
     standing = HEALS if heals and not usage else OVERTAKEN if is_protected else PLAIN
     group = Group(gang.key.namespace, -gang.priority, not is_first, heals, is_protected)
     created = gang.created if since is None else since

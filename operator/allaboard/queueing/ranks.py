@@ -87,15 +87,15 @@ class Ranks:
         if gang is None:  # without living members the priority isn't known yet
             return order_of_gone(key)
         record = self.records.find(key)
-        if gang.is_open and not (record and record.task):  # with a task the gang is deferred: its position is computed after the task
+        if gang.is_partially_bound and not (record and record.task):  # a gang with a task is deferred: its position is computed later
             gang = self.registry.gang(key) or gang
         usage = self.shares.level(key.namespace)
         since, namespace_priority = self.registry.namespace_priority.since(gang), self.registry.namespace_priority.of(key)
         if record is None:
             return order_of(gang, usage=usage, since=since, namespace_priority=namespace_priority)
-        is_first = record.partial_bind is not None and record.partial_bind.is_finishing and gang.is_open
+        is_first = record.partial_bind is not None and record.partial_bind.is_finishing and gang.is_partially_bound
         is_protected = self.overtaking.is_over(record.queue, self.clock())
-        is_grown = isinstance(gang, Gang) and gang.is_open and has_grown(gang, record)
+        is_grown = isinstance(gang, Gang) and gang.is_partially_bound and has_grown(gang, record)
         return order_of(
             gang,
             is_first=is_first,

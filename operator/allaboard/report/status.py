@@ -71,7 +71,7 @@ def _conditions(opinion: GangStatus, gang: Gang, current: Sequence[Mapping[str, 
             "all members that must start together have been bound" if is_scheduled else opinion.message,
         ),
     ]
-    partial = gang.is_open and not opinion.is_being_bound
+    partial = gang.is_partially_bound and not opinion.is_being_bound
     if partial or "PartiallyBound" in before:
         bound = f"{len(gang.bound)} of {gang.quorum} members bound"
         text = (opinion.message if bound in opinion.message else f"{bound}: {opinion.message}") if partial else "no longer"

@@ -114,7 +114,7 @@ def before_search(gang: Gang, partial: PartialBind | None, now: float, lost: rea
     A gang whose time-out is over is searched for once more before its release: some capacity may be free now. While ``lost`` is set,
     no member is bound, unless the gang was left partially bound.
     """
-    if partial is not None and gang.is_open and partial.is_overdue(now):
+    if partial is not None and gang.is_partially_bound and partial.is_overdue(now):
         return Release(gang.bound, reasons.NotFinished(gang.missing, FORWARD_SECONDS))
     decision = _before_search(gang)
     if partial is not None and (decision != Search() or partial.was_tried) and (ending := _ending(gang, partial, now)):
@@ -125,7 +125,7 @@ def before_search(gang: Gang, partial: PartialBind | None, now: float, lost: rea
 
 
 def _before_search(gang: Gang) -> Decision:
-    if gang.hold and (gang.candidates or gang.is_open):
+    if gang.hold and (gang.candidates or gang.is_partially_bound):
         return Wait(reasons.Held(gang.hold))
     if not gang.candidates and (gang.is_whole or not gang.alive):
         return Done()
@@ -178,7 +178,7 @@ def after_bind(gang: Gang, outcome: Committed | Refused, partial: PartialBind | 
         return Whole(outcome)
     if not outcome.bound and not gang.bound:
         return Wait(because)
-    if (gang.is_open and not (partial and partial.is_finishing)) or (partial and partial.is_kept_open):
+    if (gang.is_partially_bound and not (partial and partial.is_finishing)) or (partial and partial.is_kept_open):
         return StayOpen(because)
     if outcome.is_final:
         return Release((*gang.bound, *(seat.pod for seat in outcome.bound)), because, pause=outcome.retry_after)

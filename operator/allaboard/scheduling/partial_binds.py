@@ -111,12 +111,12 @@ class PartialBinds:
                 self.add(gang)
                 self.of(gang.key).move(Event.INHERITED, now)  # the deadline runs from now: the gang could not be attempted before
         partial = record.partial_bind
-        if partial is not None and not gang.is_open:
+        if partial is not None and not gang.is_partially_bound:
             partial.move(Event.SEEN_CLOSED, now)
         is_news = False
         if gang.run and not (partial and (partial.is_finishing or partial.is_kept_open)):
             is_news = record.note_whole(gang)  # also if that can't be known: no leader may release the run then
-        if gang.is_open and gang.missing_of_stamped:
+        if gang.is_partially_bound and gang.missing_of_stamped:
             self._start_timeout(gang)
         elif partial is not None:
             partial.expires, partial.was_tried = None, False

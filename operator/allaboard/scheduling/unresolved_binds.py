@@ -34,7 +34,7 @@ class UnresolvedBinds:
 
     def older(self, gang: Gang) -> Sequence[Pod]:
         """Return the members that an earlier leader may still bind or release."""
-        releasable = [pod for pod in gang.bound if pod.phase == "Pending"] if gang.is_open else []
+        releasable = [pod for pod in gang.bound if pod.phase == "Pending"] if gang.is_partially_bound else []
         return self.term.older([*gang.candidates, *releasable])
 
     async def fence_off(self, pods: Sequence[Pod]) -> NotFenced | None:

@@ -252,8 +252,8 @@ MUTANTS = (
         "second_run",
         "quorum",
         (
-            Edit("Gang._successes", "self.members", "self.everybody"),
-            Edit("Gang._successes", "self.of_this_run()", "self.everybody"),
+            Edit("Gang._successes", "self.members", "self.all_pods"),
+            Edit("Gang._successes", "self.members_bound_in_run()", "self.all_pods"),
         ),
     ),
     Mutant(
@@ -369,7 +369,7 @@ MUTANTS = (
         "a PodGroup says for ever that it is half bound",
         "groups",
         "status",
-        (Edit("_conditions", "gang.is_open and (not opinion.is_being_bound)", "gang.is_open or bool(gang.bound)"),),
+        (Edit("_conditions", "gang.is_partially_bound and (not opinion.is_being_bound)", "gang.is_partially_bound or bool(gang.bound)"),),
     ),
     Mutant(
         "a PodGroup miscounts its members",

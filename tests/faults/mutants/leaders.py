@@ -40,7 +40,7 @@ MUTANTS = (
         "recovery blinded",
         "killed_in_a_commit",
         "unresolved",
-        (Edit("was_cut_off", "not (gang.is_open and gang.missing_of_stamped) or was_whole(gang)", "True"),),
+        (Edit("was_cut_off", "not (gang.is_partially_bound and gang.missing_of_stamped) or was_whole(gang)", "True"),),
     ),
     Mutant(
         "what was whole is taken for cut off",

@@ -183,7 +183,7 @@ MUTANTS = (
         "it isn't said that a gang is kept open",
         "kept_open",
         "untold",
-        (Edit("_conditions", "gang.is_open and (not opinion.is_being_bound)", "False"),),
+        (Edit("_conditions", "gang.is_partially_bound and (not opinion.is_being_bound)", "False"),),
     ),
     Mutant(
         "a Job is suspended, and doesn't say by whom",

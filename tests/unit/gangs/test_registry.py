@@ -412,7 +412,7 @@ def test_minimums_of_roles_count_as_stamped_only_if_the_stamped_minimum_covers_t
     ]
     gang = a_registry(*pods).gang(KEY)
     assert gang is not None
-    assert (gang.required, gang.is_open, gang.missing_of_stamped) == (4, True, missing)
+    assert (gang.required, gang.is_partially_bound, gang.missing_of_stamped) == (4, True, missing)
 
 
 def test_a_gang_with_too_many_living_members_is_held_and_keeps_all_members() -> None:
@@ -507,7 +507,7 @@ def test_outline_of_a_gang_agrees_with_the_gang(events: list[tuple[str, dict[str
             assert outline is None
         elif gang.bound:  # then the queue reads the gang and not the outline
             assert outline is not None
-            assert (outline.created, outline.is_open) == (gang.created, True)
+            assert (outline.created, outline.is_partially_bound) == (gang.created, True)
         elif gang.hold is None:
             assert outline == Outline(KEY, gang.priority, gang.created)
 

@@ -136,7 +136,7 @@ class History:
         self.create_pods()
         gang = self.gang()
         is_cut_off = was_cut_off(gang, None)
-        if gang.is_open and gang.missing_of_stamped:
+        if gang.is_partially_bound and gang.missing_of_stamped:
             assert not (is_cut_off and self.was_ever_whole), "counts as cut off although it was whole"
         self.known_whole = bool(gang.run) and not is_cut_off
 

@@ -36,7 +36,7 @@ ORDERS = PLACED.map(lambda placed: order_of(placed[0], **placed[1]))
 
 def plainly(gang: Outline, standing: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return the facts that decide a gang's queue position, the most important first."""
-    heals = gang.is_open and gang.on_member_lost is not OnMemberLost.IGNORE and standing["usage"] == 0
+    heals = gang.is_partially_bound and gang.on_member_lost is not OnMemberLost.IGNORE and standing["usage"] == 0
     is_plain = not (heals or standing["is_protected"])
     return -gang.priority, not standing["is_first"], not heals, is_plain, standing["usage"], gang.created, gang.key
 

@@ -40,7 +40,7 @@ class Scene:
     def __init__(self) -> None:
         self.records, self.clock = GangRecords(), Clock()
         self.shares = SearchTime(self.clock)
-        outlines = {A: Outline(A, 0, 2.0, is_open=True, on_member_lost=OnMemberLost.IGNORE), B: Outline(B, 0, 1.0)}
+        outlines = {A: Outline(A, 0, 2.0, is_partially_bound=True, on_member_lost=OnMemberLost.IGNORE), B: Outline(B, 0, 1.0)}
         registry = Mock(outline=outlines.get, gang=lambda key: None, namespace_priority=NamespacePriority(outlines.get))
         self.ranks = Ranks(registry, self.records, self.shares, Overtaking(), self.clock)
 

@@ -222,7 +222,7 @@ def test_no_decision_before_a_search_releases_a_gang_that_must_be_kept(gang: Gan
     if look in (UNDO, GIVE_UP, SUSPEND):
         assert partial is not None
     if look == UNDO:
-        assert gang.is_open
+        assert gang.is_partially_bound
     if look == GIVE_UP:
         assert gang.on_member_lost is OnMemberLost.RELEASE
     if look == SUSPEND:

@@ -92,7 +92,7 @@ def test_the_outline_of_a_gang_never_ranks_behind_the_gang() -> None:
     """A gang that ranks too far ahead is compared again at the top; one too far behind isn't."""
     waiting, whole = a_gang(a_pod("x"), a_pod("y")), a_gang(*PARTIAL, minimum=2)
     for gang in (waiting, a_gang(*PARTIAL), whole, replace(a_gang(*PARTIAL), on_member_lost=OnMemberLost.IGNORE)):
-        outline = Outline(gang.key, gang.priority, gang.created, is_open=bool(gang.bound))
+        outline = Outline(gang.key, gang.priority, gang.created, is_partially_bound=bool(gang.bound))
         assert order_of(outline) <= order_of(gang)
     assert order_of(Outline(KEY, waiting.priority, waiting.created)) == order_of(waiting)
 
