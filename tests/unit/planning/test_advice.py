@@ -102,7 +102,7 @@ async def test_a_search_process_that_dies_while_it_finds_advice_is_logged_in_one
     advised.refused(A, "no room.")
     await advised.idle()
     (record,) = caplog.records
-    assert (record.getMessage(), record.exc_info) == ("gang ns/a: what would help can't be told: the search process died", None)
+    assert (record.getMessage(), record.exc_info) == ("gang ns/a: advice can't be found: the search process died", None)
 
 
 async def test_an_advisor_that_is_stopped_finds_no_more_advice() -> None:

@@ -10,7 +10,7 @@ from allaboard.model.reasons import Code, Kind, Reason
 from allaboard.model.requests import Requests
 from allaboard.placement.problem.plan import Shortage
 from allaboard.planning.min_resources import beyond_members, cause, refusal, shortage_of
-from allaboard.planning.round import goes_alone
+from allaboard.planning.round import is_planned_alone
 from tests.unit.placement.clusters import node, pods, snapshot
 from tests.unit.scheduling.schedulers import World
 
@@ -40,7 +40,7 @@ def a_gang(*roles: tuple[int, int], minimum: int = 0, asked: Requests = (("cpu",
 )
 def test_min_resources_that_the_members_request_themselves_are_not_checked(gang: Gang, beyond: dict[str, int]) -> None:
     assert beyond_members(gang) == beyond
-    assert goes_alone(gang) is bool(beyond or gang.bound)
+    assert is_planned_alone(gang) is bool(beyond or gang.bound)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from allaboard.planning.answers import Answer, Failed, Outdated, Placed, Refused
 from allaboard.planning.gang_problem import Packings
 from allaboard.planning.planner import Planner
 from allaboard.planning.prepared import PreparedGang, prepared
-from allaboard.planning.round import Round, goes_alone
+from allaboard.planning.round import Round, is_planned_alone
 from allaboard.planning.search_costs import SearchCosts
 from allaboard.planning.search_processes import Searcher, SearchError, SearchOverrunError
 from allaboard.queueing.order import order_of
@@ -144,7 +144,7 @@ async def test_gangs_that_contend_are_placed_in_one_turn_and_the_overtaken_gangs
     answers = await Scene(large, *others, cpus=4).answers()
     placed = [answer for answer in answers if isinstance(answer, Placed)]
     assert {answer.gang.key.name for answer in placed} == {"b", "c"}
-    assert [answer.is_turn for answer in placed] == [True, False]
+    assert [answer.counts_as_pass for answer in placed] == [True, False]
     assert [list(answer.overtaken) for answer in placed] == [[large.key], []]
     assert kinds_of(answers)[-1] == ("Refused", "large")
 
@@ -221,8 +221,8 @@ def test_a_gang_that_is_held_or_waits_for_pods_cannot_be_planned() -> None:
 
 
 def test_a_gang_that_is_gone_goes_alone() -> None:
-    assert goes_alone(None)
-    assert not goes_alone(a_gang("a"))
+    assert is_planned_alone(None)
+    assert not is_planned_alone(a_gang("a"))
 
 
 @pytest.mark.parametrize("method", ["gang", "place", "prepared", "is_preceded"])

@@ -253,7 +253,7 @@ class World:
     async def settle(self) -> None:
         """Wait until no task runs beside the cycle."""
         async with asyncio.timeout(50):
-            await self.tasks.settled()
+            await self.tasks.wait_until_idle()
 
     async def breathe(self) -> None:
         """Run all other tasks until they wait."""
@@ -305,7 +305,7 @@ class World:
 
     def back_off(self, attempt: Attempt) -> None:
         """Delay a gang whose members were lost soon after they were bound."""
-        lost = self.due._lost(attempt.gang)
+        lost = self.due._lost_soon(attempt.gang)
         assert lost is not None
         self.decide(attempt, Wait(lost))
 

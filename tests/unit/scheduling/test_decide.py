@@ -121,7 +121,7 @@ def refused(gang: Gang, plan: Plan = PLAN) -> NoRoom:
 
 
 @pytest.mark.parametrize(
-    ("gang", "partial", "is_settled", "found"),
+    ("gang", "partial", "victims_known", "found"),
     [
         (ABSENT, None, True, REFUSE),
         (ABSENT, None, False, SEARCH_LONGER),
@@ -138,12 +138,14 @@ def refused(gang: Gang, plan: Plan = PLAN) -> NoRoom:
         (GIVES_UP, replace(FINISHING, expires=NOW), True, ROLL_BACK),
     ],
 )
-def test_the_decision_after_a_search_that_found_no_capacity(gang: Gang, partial: PartialBind | None, is_settled: bool, found: str) -> None:
-    assert name_of(after_search(gang, refused(gang), partial, NOW, is_settled=is_settled)) == found
+def test_the_decision_after_a_search_that_found_no_capacity(
+    gang: Gang, partial: PartialBind | None, victims_known: bool, found: str
+) -> None:
+    assert name_of(after_search(gang, refused(gang), partial, NOW, victims_known=victims_known)) == found
 
 
 def test_a_gang_is_not_released_while_victims_are_being_released_for_it() -> None:
-    assert name_of(after_search(SUSPENDS, refused(SUSPENDS), TIMED_OUT, NOW, is_served=True)) == REFUSE
+    assert name_of(after_search(SUSPENDS, refused(SUSPENDS), TIMED_OUT, NOW, is_releasing_victims=True)) == REFUSE
 
 
 def test_the_decision_after_every_other_answer() -> None:

@@ -74,7 +74,7 @@ async def carry_out(world: World, attempt: Attempt, *, plan: Plan | None = None,
     plan = plan or await world.planner.plan(gang)
     answer = await world.cycle_.round.conclude(world.due.current, gang, plan, may_search_longer=plan.feasible is None)
     if isinstance(answer, Placed):
-        answer = replace(answer, is_turn=is_turn)
+        answer = replace(answer, counts_as_pass=is_turn)
     if answer is not None:
         await world.cycle_._carry_out(attempt, answer)
 
@@ -95,7 +95,7 @@ async def test_decisions_before_a_search_are_carried_out(look: str) -> None:
         attempt.gang = replace(attempt.gang, hold=Hold("BadLabel", "a label is wrong") if look == "Wait Held" else None)
         if look == "Wait LostSoon":
             world.records.of(key).last_binds["u/"] = LastBind(world.now, 2, 0, 0, losses=3)
-        decision = before_search(attempt.gang, world.records.find_partial_bind(key), world.now, world.due._lost(attempt.gang))
+        decision = before_search(attempt.gang, world.records.find_partial_bind(key), world.now, world.due._lost_soon(attempt.gang))
         assert name_of(decision).startswith(look)
         world.decide(attempt, decision)
         await world.settle()

@@ -245,7 +245,7 @@ async def test_a_defect_is_reported_and_the_gang_is_retried_and_finished_if_it_w
         key = world.add("g", 4, bound=bound)
         for seconds in (1.0, 2.0, 4.0):
             world.begin(key)
-            world.executor.defect(key, LookupError("a defect"))
+            world.executor.handle_defect(key, LookupError("a defect"))
             assert world.seconds_until_due(key) == seconds
         assert world.said(key) == "the scheduler failed on this gang; its log says how"
         assert world.records.is_finishing(key) is bool(bound)

@@ -127,13 +127,13 @@ async def test_a_refused_gang_is_attempted_again_when_leaving_members_are_overdu
     records = GangRecords()
     gangs = known(records, lambda: now)
     partial_binds = PartialBinds(gangs, Mock(), Mock())
-    assert gangs.next_look(refused) is None
+    assert gangs.next_attempt(refused) is None
     await partial_binds.release(gang, [], force=True)
-    when = gangs.next_look(refused)
+    when = gangs.next_attempt(refused)
     assert when is not None
     assert when > now
     now = when
-    assert gangs.next_look(refused) is None
+    assert gangs.next_attempt(refused) is None
     assert not records.partial_bind(KEY).is_going(now)
 
 
@@ -195,7 +195,7 @@ async def test_a_refused_gang_is_attempted_again_at_the_time_out_of_a_gang_that_
     records = GangRecords()
     partial = records.partial_bind(KEY)
     partial.state, partial.expires = Finishing(5.0), 30.0
-    assert known(records, lambda: 0.0).next_look(replace(a_gang(a_pod("x")), key=GangKey("default", "refused"))) == 30.0
+    assert known(records, lambda: 0.0).next_attempt(replace(a_gang(a_pod("x")), key=GangKey("default", "refused"))) == 30.0
 
 
 async def test_jobs_are_suspended_at_most_once_in_each_time_out() -> None:

@@ -21,7 +21,7 @@ NOW = 1000.0
 GANG = Gang(GangKey("default", "g"), 2, tuple(pods("g", 2, {"cpu": 1000})), 0, 0.0, Objective.BINPACK, 60)
 PLAN = cast(Plan, SimpleNamespace(explanation=Explanation(1, 2, 0, (), Shortage("cpu", 2000, 0))))
 CPU = WakeUpOn(frozenset({"cpu"}))
-FACTS = Facts(NOW, next_look=NOW + 9, retry_by=NOW + 60)
+FACTS = Facts(NOW, next_attempt=NOW + 9, retry_by=NOW + 60)
 HELD = reasons.Held(Hold("BadLabel", "a label is wrong"))
 MISSING, LOST = reasons.MembersMissing(), reasons.LostSoon(3, 4.0, NOW + 4)
 FULL = reasons.NoCapacity(PLAN, Cause(Code.INSUFFICIENT))
@@ -31,10 +31,10 @@ FAILED = reasons.SearchFailed("it died")
 @pytest.mark.parametrize(
     ("because", "facts", "expected"),
     [
-        (HELD, replace(FACTS, next_look=None), [Requeue.waiting(NOTHING)]),
+        (HELD, replace(FACTS, next_attempt=None), [Requeue.waiting(NOTHING)]),
         (HELD, FACTS, [Requeue.waiting(NOTHING), Requeue.again(9.0)]),
         (HELD, replace(FACTS, in_grace=True), [Requeue.again(1.0)]),
-        (MISSING, replace(FACTS, next_look=None), []),
+        (MISSING, replace(FACTS, next_attempt=None), []),
         (MISSING, replace(FACTS, settles_at=NOW - 1, next_report=2.0), [Requeue.again(9.0), Requeue.again(0.0), Requeue.again(2.0)]),
         (LOST, FACTS, [Requeue.waiting(NOTHING, retry_by=NOW + 4), Requeue.again(9.0)]),
         (FULL, FACTS, [Requeue.refused(CPU, is_capacity_assumed=False, retry_by=NOW + 60)]),

@@ -27,7 +27,7 @@ class Scene:
     async def end(self) -> None:
         self.is_over.set()
         async with asyncio.timeout(50):
-            await self.tasks.settled()
+            await self.tasks.wait_until_idle()
 
 
 async def test_a_gang_has_a_task_until_its_work_is_done() -> None:

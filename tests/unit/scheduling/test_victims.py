@@ -11,7 +11,7 @@ from allaboard.model.gang import Gang, GangKey, Objective, Undo
 from allaboard.model.pod import Owner, Pod
 from allaboard.records.partial_bind import KeptOpen, Leaving, PartialBind, Releasing
 from allaboard.records.record import GangRecords
-from allaboard.scheduling.victims import UNASKED_SECONDS, Victims, may_suspend
+from allaboard.scheduling.victims import NO_VICTIM_SECONDS, Victims, may_suspend
 
 JOB, CONTROLLER = Owner("batch/v1", "Job", "j", "u"), Owner("apps/v1", "ReplicaSet", "r", "u")
 NOW = 1000.0
@@ -92,7 +92,7 @@ async def test_a_gang_that_is_being_released_counts_as_leaving_only_once_it_is_r
     partial.state = Releasing(KeptOpen(), NOW + 10)
     assert await scene.asked_by(LATE, 4) == []
     assert await scene.asked_by(LATE, 2) == []
-    partial.state, partial.unasked_until = KeptOpen(), NOW + UNASKED_SECONDS  # it was not released
+    partial.state, partial.no_victim_until = KeptOpen(), NOW + NO_VICTIM_SECONDS  # it was not released
     assert await scene.asked_by(LATE, 4) == []
     assert await scene.asked_by(LATE, 2) == ["second"]
     partial.leaving = Leaving(FIRST.bound, NOW + 40)  # it is released
