@@ -123,7 +123,7 @@ def _placed(name: str, arguments: Mapping[str, object], problem: Problem | Draft
 
 
 def _placed_apart(name: str, arguments: Mapping[str, object], problem: Problem | Draft, seconds: float) -> Plan | None:
-    """Do as ``_placed``, in a process of its own.
+    """Return the strategy's plan as ``_placed`` does, in a process of its own.
 
     No terminal interrupts that process. So a KeyboardInterrupt is the strategy's own, and must not be raised again in the operator.
     """

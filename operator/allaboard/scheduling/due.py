@@ -102,7 +102,7 @@ class DueGangs:
         return self.current_for_task(gang)
 
     def current_for_task(self, gang: PreparedGang) -> PreparedGang | None:
-        """Do as ``current``, for the task that acts on the gang."""
+        """Return the gang's current state as ``current`` does, although a task acts on the gang: that task calls this method."""
         now = self.gangs.current(gang.key)
         if now is None or not now.can_act:
             self.queue.mark(gang.key)
