@@ -137,7 +137,7 @@ class PartialBind:
     released_for: GangKey | None = None
     """The gang for which the members were last released."""
     leaving: Leaving = Leaving()
-    unasked_until: float = -math.inf
+    no_victim_until: float = -math.inf
     """Don't try to release this gang for another one before this time: the last try failed, or the gang was busy."""
 
     def move(self, event: Event, now: float) -> None:
@@ -195,4 +195,4 @@ class PartialBind:
         """
         releasing = self.state.until if isinstance(self.state, Releasing) else None
         expires = self.expires if self.is_kept_open or self.deadline is not None or isinstance(self._base_state, Left) else None
-        return self.unasked_until, releasing, self.leaving.until, expires
+        return self.no_victim_until, releasing, self.leaving.until, expires

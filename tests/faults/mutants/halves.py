@@ -101,7 +101,7 @@ MUTANTS = (
         "whoever has only been asked to go counts as leaving",
         "asked_at_the_same_time",
         "release",
-        (Edit("Victims.of", "chain(self._leaving(), pods)", "chain(self._leaving(), pods, _bound_of(self._asked_now()))"),),
+        (Edit("Victims.of", "chain(self._leaving(), pods)", "chain(self._leaving(), pods, _bound_of(self._in_release()))"),),
     ),
     Mutant(
         "half gangs make way beside one about which something is being done",
@@ -115,7 +115,7 @@ MUTANTS = (
         "unresolved",
         (
             Edit("Executor._release", "undone.is_unfinished or not undone.released", "False"),
-            Edit("PartialBind.times_for_others", "(self.unasked_until, releasing, self.leaving.until, expires)", "(expires,)"),
+            Edit("PartialBind.times_for_others", "(self.no_victim_until, releasing, self.leaving.until, expires)", "(expires,)"),
         ),
     ),
     Mutant(

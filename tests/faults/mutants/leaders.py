@@ -34,7 +34,7 @@ MUTANTS = (
         "whoever is stopped waits for nobody",
         "stopped_in_a_commit",
         "open",
-        (Edit("Executor.stop", "await self.tasks.settled()", "pass"),),
+        (Edit("Executor.stop", "await self.tasks.wait_until_idle()", "pass"),),
     ),
     Mutant(
         "recovery blinded",

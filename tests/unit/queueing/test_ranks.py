@@ -99,12 +99,12 @@ async def test_gangs_with_forged_stamps_delay_another_namespaces_gang_by_two_sec
             def take_a_while() -> None:
                 world.now += 0.1
 
-            world.searched.meanwhile[f"briefly {name}"] = take_a_while
+            world.searcher.meanwhile[f"briefly {name}"] = take_a_while
         await world.executor.inherit()
         world.add("good", 2, namespace="team", created=5.0)
         bound_at: list[float] = []
-        world.searched.meanwhile["briefly good"] = lambda: bound_at.append(world.now)
-        await world.cycle()
+        world.searcher.meanwhile["briefly good"] = lambda: bound_at.append(world.now)
+        await world.run_cycle()
         assert bound_at
         assert bound_at[0] <= 1002.0
-        assert sum(search.startswith("briefly evil") for search in world.searched.asked) >= 60
+        assert sum(search.startswith("briefly evil") for search in world.searcher.searches) >= 60

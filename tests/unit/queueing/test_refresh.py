@@ -33,7 +33,7 @@ async def pass_time(world: World, seconds: float) -> None:
             async with asyncio.timeout(0):
                 await world.queue.wait()
         if world.queue.peek() is not None:
-            await world.cycle()
+            await world.run_cycle()
         world.now += 0.1
 
 
@@ -80,36 +80,36 @@ async def test_the_message_of_a_waiting_gang_is_up_to_date_within_five_seconds(
             world.queue.mark(key)
             world.now += 60.0
             await pass_time(world, 0.1)
-        before = world.said(key)
+        before = world.message_of(key)
         await pass_time(world, 2.0)
         change(world)
         await pass_time(world, 5.0)
-        message = world.said(key)
+        message = world.message_of(key)
         world.queue.mark(key)
         world.now += 60.0
         await pass_time(world, 0.1)
         assert before
-        assert message == world.said(key)
+        assert message == world.message_of(key)
 
 
 async def test_without_changes_no_gang_is_refreshed() -> None:
     async with World(cpus=1) as world:
         world.add("g", 2)
         await pass_time(world, 5.0)
-        searches = len(world.searched.asked)
+        asked = len(world.searcher.searches)
         await pass_time(world, 30.0)
-        assert len(world.searched.asked) == searches
+        assert len(world.searcher.searches) == asked
 
 
 async def test_on_a_busy_cluster_a_gang_is_refreshed_once_a_second_and_its_backoff_goes_on() -> None:
     async with World(cpus=1) as world:
         key = world.add("g", 2)
         await pass_time(world, 0.1)
-        searches, attempts = len(world.searched.asked), failures_of(world.queue, key)
+        asked, attempts = len(world.searcher.searches), failures_of(world.queue, key)
         for number in range(100):
             world.view.upsert_pod(a_foreign_pod(f"late-{number}", 0))
             await pass_time(world, 0.1)
-        assert len(world.searched.asked) - searches <= 11
+        assert len(world.searcher.searches) - asked <= 11
         assert failures_of(world.queue, key) == attempts
 
 

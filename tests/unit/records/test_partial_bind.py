@@ -96,7 +96,7 @@ def test_a_gang_whose_members_were_released_is_released_again_if_one_turns_out_t
 
 def test_closed_partial_bind_keeps_its_released_members_and_no_state() -> None:
     leaving = Leaving((), NOW + 9)
-    partial_bind = PartialBind(KeptOpen(), NOW, was_tried=True, restarts_at=NOW, leaving=leaving, unasked_until=NOW + 1)
+    partial_bind = PartialBind(KeptOpen(), NOW, was_tried=True, restarts_at=NOW, leaving=leaving, no_victim_until=NOW + 1)
     partial_bind.close(NOW)
-    assert partial_bind == PartialBind(leaving=leaving, unasked_until=NOW + 1)
+    assert partial_bind == PartialBind(leaving=leaving, no_victim_until=NOW + 1)
     assert partial_bind.restarts_at == -math.inf
