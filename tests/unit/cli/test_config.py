@@ -114,7 +114,7 @@ def test_a_placeholder_is_refused_unless_a_kubeconfig_is_named_elsewhere(tmp_pat
     monkeypatch.setenv("ALLABOARD_KUBECONFIG", "/etc/kubernetes/scheduler.conf")
     found = answer(tmp_path, text)
     assert found["options"]["kubeconfig"] == "/etc/kubernetes/scheduler.conf"
-    assert f"{words}; kubeconfig is set elsewhere, so that this one isn't used" in found["warnings"]
+    assert f"{words}; kubeconfig is set elsewhere, so this value isn't used" in found["warnings"]
     monkeypatch.delenv("ALLABOARD_KUBECONFIG")
     found = json.loads(check(tmp_path, text, "--kubeconfig", "/etc/kubernetes/other.conf", "-o", "json").stdout)
     assert found["options"]["kubeconfig"] == "/etc/kubernetes/other.conf"
@@ -123,5 +123,5 @@ def test_a_placeholder_is_refused_unless_a_kubeconfig_is_named_elsewhere(tmp_pat
 def test_a_file_that_states_nothing_is_warned_of(tmp_path: Path) -> None:
     for text in ("", "# objective: spread\n"):
         [warning] = answer(tmp_path, text)["warnings"]
-        assert warning.endswith("scheduler.yaml: states nothing; all that no flag or variable sets is at its default")
+        assert warning.endswith("scheduler.yaml: states nothing; options that no flag or variable sets have their defaults")
     assert answer(tmp_path, "objective: spread\n")["warnings"] == []
