@@ -63,7 +63,7 @@ _PLUGIN_REASONS = {
     "LeastRequestedPriority": f"is the name of no plugin, so it has no effect in kube-scheduler either; {_LEAST} was meant",
     "Coscheduling": "isn't needed: gangs are scheduled whole in any case",
 }
-_REASONS = {
+_FIELD_REASONS = {
     "parallelism": "the option `workers` sets the number of processes that search",
     "percentage_of_nodes_to_score": "all nodes are considered",
     "healthz_bind_address": "the option `health_port` sets the port of the probes",
@@ -116,7 +116,7 @@ class _Reader:
         for name in KubeSchedulerConfiguration.model_fields.keys() & stated.model_fields_set:
             field = KubeSchedulerConfiguration.model_fields[name]
             if field.annotation is object:
-                self._warn(str(field.alias), "isn't honoured" + (f": {_REASONS[name]}" if name in _REASONS else ""))
+                self._warn(str(field.alias), "isn't honoured" + (f": {_FIELD_REASONS[name]}" if name in _FIELD_REASONS else ""))
         return KubeSchedulerSettings(tuple(profiles), options, tuple(self._warnings), self._unusable)
 
     def _profiles(self, stated: KubeSchedulerConfiguration) -> Iterator[tuple[SchedulerProfile, str]]:
@@ -145,7 +145,7 @@ class _Reader:
         if len(profile.scheduler_name) > 253:
             raise ConfigurationError(f"{prefix}schedulerName: must be 253 characters at most, not {len(profile.scheduler_name)}")
         if profile.percentage_of_nodes_to_score is not None:
-            self._warn(f"{prefix}percentageOfNodesToScore", f"isn't honoured: {_REASONS['percentage_of_nodes_to_score']}")
+            self._warn(f"{prefix}percentageOfNodesToScore", f"isn't honoured: {_FIELD_REASONS['percentage_of_nodes_to_score']}")
         weights, is_explicit = self._score_plugins(profile.plugins, prefix)
         arguments = self._arguments(profile.plugin_config, f"{prefix}pluginConfig")
         enabled = sorted(
