@@ -42,8 +42,8 @@ $(READY): $(RUNS)
 demo: $(RUNS) ## Watch real manifests being scheduled whole or not at all (under a minute)
 	$(BIN)/allaboard demo
 
-# Two processes more than cores: some tests wait. JOBS=0 runs them in this process, for a debugger. All that they start would be compiled
-# anew each time where no bytecode is kept.
+# Two processes more than cores, since some tests wait. JOBS=0 runs the tests in this process, for a debugger. Without a place for bytecode
+# every program that the tests start would be compiled each time.
 PYTEST = PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(abspath $(VENV))/bytecode $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 test: $(READY) ## Run every test that needs only the sandbox, in parallel; five to ten minutes on two cores
@@ -75,7 +75,7 @@ judged: $(READY) ## Play only the random schedules of the end-to-end tests befor
 faults: $(READY) ## Measure what holds under faults, an hour or two; SEED=… plays one random schedule again
 	PYTHONHASHSEED=0 $(BIN)/python -m tests.faults $(if $(SEED),--seed='$(SEED)')
 
-# WORDS="--help" tells more; WORDS="tests/e2e/kind -k ranks" chooses tests.
+# WORDS="--help" shows the options; WORDS="tests/e2e/kind -k ranks" selects tests.
 e2e-kind: $(READY) ## Run the end-to-end tests on a kind cluster; where no registry answers, as root, all of it is built first: a quarter of an hour
 	$(BIN)/python -m tests.e2e.kind $(WORDS)
 
@@ -130,7 +130,7 @@ LOCK = $(BIN)/uv pip compile --constraint constraints.txt --generate-hashes --un
 	--custom-compile-command "make lock" --quiet
 BUILDS_WITH := import tomllib; print("build", *tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")
 
-lock: $(READY) ## Write requirements.txt and requirements-build.txt, with hashes, anew from setup.cfg, pyproject.toml and constraints.txt
+lock: $(READY) ## Write requirements.txt and requirements-build.txt, with hashes, from setup.cfg, pyproject.toml and constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt uv
 	$(LOCK) setup.cfg --extra admission --output-file requirements.txt
 	$(BIN)/python -c '$(BUILDS_WITH)' | $(LOCK) - --output-file requirements-build.txt

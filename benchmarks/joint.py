@@ -29,7 +29,7 @@ from allaboard.placement import NodeFilters, SearchSettings, verify
 from allaboard.placement.contest.contest import Contest, Waiting, contest_of
 from allaboard.placement.contest.decoder import Decoder
 from allaboard.placement.contest.joint import Joint, place_together
-from allaboard.placement.solvers.milp_model import Rows, add_capacity, contended, seating
+from allaboard.placement.solvers.milp_model import Rows, add_capacity, assignment_variables, contended
 from allaboard.planning.search_processes import JOINT_EFFORT
 from joint_cases import LOADS, queue
 from openb import ALL_NODES, openb
@@ -129,7 +129,7 @@ def exact(contest: Contest) -> tuple[float, float]:
     problem, gangs = contest.problem, contest.gangs
     slots = np.minimum(problem.slots, problem.count[:, None])
     where = contended(problem.demand, slots, problem.free)
-    variables = seating(problem, slots, np.asarray(where.any(axis=0)))
+    variables = assignment_variables(problem, slots, np.asarray(where.any(axis=0)))
     rows, pods = Rows(), len(variables.role)
     add_capacity(rows, problem, where, variables)
     role = np.concatenate([gang.roles for gang in gangs])

@@ -118,6 +118,7 @@ def _is_prose(path: str) -> bool:
 
 def _in_text(text: Text) -> Iterator[Finding]:
     prose = re.sub(r"``[^`]*``|`[^`]*`", "CODE", text.text)
+    prose = re.sub(r"CODE(?:,? (?:and |or )?CODE)+", "CODE", prose)  # a list of names reads as one
     prose = re.sub(r"\]\([^)]*\)", "]", prose)
     first = re.match(r"\W*(\w+)", prose)
     if text.is_docstring and first and first[1].lower() in OPENINGS:

@@ -23,7 +23,7 @@ from allaboard.gangs.registry import GangDefaults, GangRegistry
 from allaboard.gpu.scraper import Scraper, keep_cards
 from allaboard.kube.client import ApiError, ApiServer
 from allaboard.kube.paths import CLAIMS, CSI_NODES, JOBS, NODES, PODS, VOLUMES
-from allaboard.kube.rate_limit import Pace
+from allaboard.kube.rate_limit import RateLimit
 from allaboard.kube.reachable import reach
 from allaboard.kube.reflector import Reflector
 from allaboard.leadership.fencing import CARRIED_OUT_SECONDS, Term
@@ -35,7 +35,7 @@ from allaboard.model.gpus import Cards
 from allaboard.model.headroom import headroom_from
 from allaboard.model.interner import Interner
 from allaboard.model.node import node_from
-from allaboard.model.pod import Pod, pod_from, tells_end
+from allaboard.model.pod import Pod, pod_from, reports_end
 from allaboard.model.reasons import Code
 from allaboard.model.volumes import attach_limits_from
 from allaboard.pipelines.objects import MLFLOWS
@@ -146,9 +146,9 @@ class App:
         for warning in settings.warnings:
             logger.warning("configuration: %s", warning)
         await self._stack.enter_async_context(serve(self.metrics, settings.metrics_port, lambda: self.is_ready))
-        pace = Pace(settings.client_qps, settings.client_burst)
+        rate_limit = RateLimit(settings.client_qps, settings.client_burst)
         place = settings.in_force.kubeconfig_place
-        connection = ApiServer.connect(settings.request_timeout_seconds, kubeconfig=settings.kubeconfig, place=place, pace=pace)
+        connection = ApiServer.connect(settings.request_timeout_seconds, kubeconfig=settings.kubeconfig, place=place, rate_limit=rate_limit)
         server = await self._stack.enter_async_context(connection)
         if reach_seconds is not None:
             await reach(server, reach_seconds)
@@ -198,14 +198,14 @@ class App:
             "nodes": Reflector(
                 server, NODES.everywhere, lambda raw: node_from(raw, self._intern), NodeStore(self.view, settings.node_selector)
             ),
-            "pods": Reflector(server, PODS.everywhere, self._pod_from, PodStore(self.view), must_be_taken=tells_end),
+            "pods": Reflector(server, PODS.everywhere, self._pod_from, PodStore(self.view), must_be_taken=reports_end),
             "jobs": Reflector(server, JOBS.everywhere, job_counts_from, JobStore(self.registry.observe_job)),
             "persistentvolumes": Reflector(server, VOLUMES.everywhere, volume_from, volumes.volumes),
             "persistentvolumeclaims": Reflector(server, CLAIMS.everywhere, claim_from, volumes.claims),
             "csinodes": Reflector(server, CSI_NODES.everywhere, attach_limits_from, volumes.limits),
         }
         self._early_pods = EarlyPods(self.view, self.registry, self._reflectors["pods"], self._pod_from)
-        self.view.listen(self._early_pods.drop_if_begun)  # after all others
+        self.view.listen(self._early_pods.drop_if_started)  # after all others
         self._measure(writer)
         for name, reflector in self._reflectors.items():
             self._spawn(f"reflect {name}", reflector.run(), on_failure)
@@ -461,11 +461,11 @@ def _searcher(settings: Settings) -> Searcher:
 def _admission() -> "Callable[[Settings, ApiServer, str, Callable[[], bool]], AbstractAsyncContextManager[WebhookProcess]]":
     """Return the context manager that serves the webhooks. Raises ``SettingsError`` if its extra package isn't installed."""
     try:
-        from allaboard.admission.webhook_process import opened
+        from allaboard.admission.webhook_process import open_webhook_process
     except ModuleNotFoundError as error:
         words = f"it needs the package {error.name}: pip install 'allaboard[admission]'"
         raise SettingsError(f"admission_port: {words}, or set it to 0") from error
-    return opened
+    return open_webhook_process
 
 
 def _lease(settings: Settings, server: Server) -> Lease:

@@ -100,7 +100,7 @@ def test_the_image_has_neither_the_sandbox_nor_development_tools(image: Image) -
 
 def test_the_image_holds_the_distributions_that_its_documentation_lists_and_is_as_large_as_it_says(image: Image) -> None:
     document = (ROOT / "docs" / "install.md").read_text()
-    (section,) = (part for part in document.split("\n## ") if part.startswith("What the image holds"))
+    (section,) = (part for part in document.split("\n## ") if part.startswith("What the image contains"))
     code = """if True:
         import importlib.metadata, json, pathlib, sys
         found = list(importlib.metadata.distributions())

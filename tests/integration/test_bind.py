@@ -179,7 +179,7 @@ async def test_no_request_is_sent_for_a_seat_that_is_no_longer_good(
 ) -> None:
     cluster.faults.add(Fault("bind", "pods", times=9, status=429))
     with cluster.faults.noting() as calls:
-        reply = await binder.bind(pod, "node-1", "t1/3", look=lambda: looks.pop(0))
+        reply = await binder.bind(pod, "node-1", "t1/3", check=lambda: looks.pop(0))
     assert (reply.result, reply.violation) == (Result.SPOILT, GONE)
     assert sum(call.verb == "bind" for call in calls) == requests
 

@@ -1,4 +1,4 @@
-{{- /* Short enough for what is put behind it, in a Service's name of 63 at most. */ -}}
+{{- /* Short enough for the suffixes: the name of a Service has 63 characters at most. */ -}}
 {{- define "allaboard.fullname" -}}
 {{- $added := default "allaboard" .Values.nameOverride -}}
 {{- $name := ternary .Release.Name (printf "%s-%s" .Release.Name $added) (contains $added .Release.Name) -}}
@@ -39,7 +39,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
-{{- /* A digest of the settings that a running scheduler doesn't take in; empty where there are none. */ -}}
+{{- /* A digest of the settings that a running scheduler doesn't apply when they change; empty if there are none. */ -}}
 {{- define "allaboard.settingsOfTheStart" -}}
 {{- $stated := deepCopy (default dict .Values.settings) -}}
 {{- range list "objective" "topology" "packing" "gpu" "schedule_timeout_seconds" "scheduleTimeoutSeconds" "profiles" -}}
@@ -48,14 +48,14 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- with $stated -}}{{- toJson . | sha256sum | trunc 16 | quote -}}{{- end -}}
 {{- end -}}
 
-{{- /* Whether the test's gang, which is in the release's namespace, would be ours; empty where not. */ -}}
+{{- /* Not empty if this installation schedules the test's gang, which is in the release's namespace. */ -}}
 {{- define "allaboard.isTested" -}}
 {{- $stated := get (default dict .Values.settings) "namespaces" | default list -}}
 {{- $names := ternary $stated (splitList "," (toString $stated)) (kindIs "slice" $stated) -}}
 {{- if or (empty $stated) (has .Release.Namespace $names) -}}true{{- end -}}
 {{- end -}}
 
-{{- /* The rules of a role as config/ has them: they are written, and explained, once. */ -}}
+{{- /* The rules of a role, read from config/, where they are explained. */ -}}
 {{- define "allaboard.rules" -}}
 {{- (index . 0).Files.Get (printf "files/%s" (index . 1)) | fromYaml | dig "rules" list | toYaml -}}
 {{- end -}}

@@ -1,4 +1,4 @@
-{{- /* Fails, in words, for values that the schema can't know to be wrong. */ -}}
+{{- /* Fails with a message for wrong values that the schema can't recognise. */ -}}
 {{- define "allaboard.refuse" -}}
 {{- $name := include "allaboard.fullname" . -}}
 {{- if and (ne $name "allaboard") (has "allaboard" .Values.schedulerNames) -}}
@@ -17,7 +17,7 @@
 {{- end -}}
 {{- end -}}
 
-{{- /* What the chart's own values, rights and ports say. A kube-scheduler's configuration has its own words for it, in 2020 in any case. */ -}}
+{{- /* Settings that the chart's own values, rights and ports already state. A kube-scheduler's configuration spells them in its own way, in 2020 with any capitals. */ -}}
 {{- define "allaboard.refuseSettings" -}}
 {{- $name := include "allaboard.fullname" . -}}
 {{- $settings := default dict .Values.settings -}}
@@ -55,7 +55,7 @@
 {{- end -}}
 {{- end -}}
 
-{{- /* What is added to lists and mappings that have entries of the chart's own. */ -}}
+{{- /* Entries that users add to lists and mappings in which the chart has entries of its own. */ -}}
 {{- define "allaboard.refuseExtras" -}}
 {{- range .Values.extraEnv -}}
 {{- if hasPrefix "ALLABOARD_" (upper .name) -}}

@@ -1,1 +1,1 @@
-"""Bind all members of a gang or none, and undo a partial bind; only as the present leader."""
+"""Bind all members of a gang or none, and undo partial binds; only the present leader does that."""

@@ -1,7 +1,7 @@
 """Bind and release single pods, and classify every reply of the API server.
 
-A bind is not idempotent and its reply can be lost. Success is therefore read from the pod itself: the planned node and our stamp.
-Replies and texts: kube-apiserver 1.37, registry/core/pod/storage/storage.go.
+A bind is not idempotent, and its reply can be lost. A bind has therefore succeeded if the pod has the planned node and our stamp.
+The replies and their texts are those of kube-apiserver 1.37, registry/core/pod/storage/storage.go.
 """
 
 import asyncio
@@ -27,19 +27,19 @@ from allaboard.placement import Violation
 
 _STALE_TRIES = 3
 _ANSWER_SECONDS = 5.0
-# Other gangs need the capacity that stays assumed meanwhile. A dry run is not awaited any longer. A bind is, once: it may still be carried
-# out.
+# Capacity stays assumed while answers are awaited, and other gangs need it. So a dry run is awaited for 5 s at most, and a bind isn't tried
+# again after 5 s of waiting. A request of a bind is awaited to its time limit, since it may still be carried out.
 _DRY_RUN_PATIENCE, _BIND_PATIENCE = Patience(0.3, _ANSWER_SECONDS), Patience(1.0, _ANSWER_SECONDS)
 _RELEASES, _RELEASES_EACH = 32, 4
 
-Look = Callable[[], Violation | None]
-"""Returns what is wrong with an assignment now; ``None`` if it is still valid."""
+AssignmentCheck = Callable[[], Violation | None]
+"""Returns the rule that an assignment violates now; ``None`` if the assignment is still valid."""
 
 
 class Binder:
-    """Binds and releases pods: at most ``concurrency`` binds at a time over all transactions, and three quarters of that in one namespace.
+    """Binds and releases pods: at most ``concurrency`` binds at once over all transactions, and three quarters of that in one namespace.
 
-    Each request that changes something passes ``fence``, also each retry: the pod's version that the request names was read before that.
+    Each request that changes something, also each retry, passes ``fence``. The pod's version that the request names was read before that.
     ``read`` makes a record of a raw pod, as for planning.
     """
 
@@ -56,10 +56,10 @@ class Binder:
     ) -> None:
         self._server = server
         self._fence = fence or Unfenced()
-        each = max(1, concurrency * 3 // 4)  # one namespace leaves some to the others
-        self._dry_run_turns = RequestLimits(concurrency, each)
-        self._turns = RequestLimits(concurrency, each, self._dry_run_turns)
-        self._release_turns = RequestLimits(_RELEASES, _RELEASES_EACH)
+        each = max(1, concurrency * 3 // 4)  # a quarter is left for other namespaces
+        self._dry_run_limits = RequestLimits(concurrency, each)
+        self._bind_limits = RequestLimits(concurrency, each, self._dry_run_limits)
+        self._release_limits = RequestLimits(_RELEASES, _RELEASES_EACH)
         self._attempts = attempts
         self._read_pod = read
         self._sleep = sleep
@@ -70,7 +70,7 @@ class Binder:
         self._idle.set()
 
     async def wait_until_idle(self, patience: float) -> None:
-        """Return when no bind is in flight, or when binds have been in flight for ``patience`` seconds without a pause."""
+        """Wait until no bind is in flight, or until binds have been in flight for ``patience`` seconds without a pause."""
         if not self._idle.is_set():
             with suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, self._busy_since + patience - self._clock())):
@@ -83,15 +83,15 @@ class Binder:
         stamp: str,
         *,
         dry_run: bool = False,
-        look: Look = lambda: None,
+        check: AssignmentCheck = lambda: None,
         annotations: Mapping[str, str] | None = None,
     ) -> BindReply:
-        """Bind ``pod`` at its last seen UID and resourceVersion to ``node_name``; never raises for an answer of the API server.
+        """Bind ``pod``, at its last seen UID and resourceVersion, to ``node_name``. Never raises for an answer of the API server.
 
-        Before each request ``look`` checks whether the assignment is still valid; nothing but the request is awaited after that.
-        ``annotations`` are written to the pod together with the stamp.
+        Before each request ``check`` is called. Nothing is awaited between this check and the request, so that a valid assignment stays
+        valid. ``annotations`` are written to the pod together with the stamp.
         """
-        bind = _Bind(pod, node_name, stamp, pod.resource_version, dry_run, look, annotations or {})
+        bind = _Bind(pod, node_name, stamp, pod.resource_version, dry_run, check, annotations or {})
         async with self._noted():
             try:
                 reply = await self._bind(bind)
@@ -105,28 +105,28 @@ class Binder:
     async def _bind(self, bind: "_Bind") -> BindReply:
         patience = _DRY_RUN_PATIENCE if bind.dry_run else _BIND_PATIENCE
         attempts = min(2, self._attempts) if bind.dry_run else self._attempts
-        turn = partial((self._dry_run_turns if bind.dry_run else self._turns).of, bind.pod.namespace)
+        turn = partial((self._dry_run_limits if bind.dry_run else self._bind_limits).turn, bind.pod.namespace)
         for _ in range(_STALE_TRIES):
             try:
                 await retried(partial(self._post, bind), attempts, self._sleep, patience=patience, turn=turn)
                 return BindReply(Result.BOUND)
             except _AssignmentSpoiltError as error:
-                return await self._look_up(bind, BindReply(Result.SPOILT, violation=error.violation))
+                return await self._after_failure(bind, BindReply(Result.SPOILT, violation=error.violation))
             except ApiError as error:
                 if error.status != 409:
-                    return _classified(error) if bind.dry_run else await self._look_up(bind, _classified(error))
-                reply = await self._look_again(bind, error)
+                    return _classified(error) if bind.dry_run else await self._after_failure(bind, _classified(error))
+                reply = await self._after_conflict(bind, error)
                 if reply:
                     return reply
         return BindReply(Result.UNANSWERED, f"pod {bind.pod.key} changes faster than it can be bound")
 
     async def release(self, pod: Pod, *, even_running: bool = False) -> bool:
-        """Delete or evict a bound ``pod``, for its controller to recreate it; return whether the pod is going.
+        """Delete or evict a bound ``pod``, so that its controller recreates it; return whether the pod is gone or being deleted.
 
-        A running pod is kept, unless ``even_running``: then it is evicted, which respects its grace period and disruption budgets. A batch
-        Job's pod is always evicted, and only if the Job doesn't count that as a failure. UID and resourceVersion are preconditions, so that
-        a pod that has just started is kept, and an earlier leader's late request fails.
-        Raises ``ApiError`` (429 if a disruption budget forbids it), and ``LeaseLostError`` without leadership.
+        A running pod is kept, unless ``even_running``: then it is evicted, which respects its grace period and disruption budgets. The pod
+        of a batch Job is always evicted, and only if the Job doesn't count that as a failure. UID and resourceVersion are preconditions:
+        they make the request fail if the pod has just started, or if the request is an earlier leader's.
+        Raises ``ApiError`` (429 if a disruption budget forbids the eviction), and ``LeaseLostError`` without leadership.
         """
         if not await self.may_go(pod):
             return False
@@ -141,7 +141,7 @@ class Binder:
             preconditions = {"uid": pod.uid, "resourceVersion": current["metadata"]["resourceVersion"]}
             try:
                 send_it = partial(self._change, partial(send, pod, preconditions))
-                await self._retried(send_it, partial(self._release_turns.of, pod.namespace))
+                await self._retried(send_it, partial(self._release_limits.turn, pod.namespace))
                 return True
             except ApiError as error:
                 if error.status == 404:
@@ -155,16 +155,16 @@ class Binder:
         return not pod.is_of_job or await self._retried(partial(ignores_disruption, self._server, pod))
 
     async def would_go(self, pod: Pod, *, is_suspended: bool = False) -> bool:
-        """Return whether a bound ``pod`` could be evicted now, by a dry run: its disruption budgets and its batch Job allow it.
+        """Return whether a bound ``pod`` could be evicted now: its disruption budgets, by a dry run, and its batch Job allow that.
 
-        With ``is_suspended`` the Job isn't asked, since it would be suspended first. Raises ``ApiError``, and ``LeaseLostError`` without
-        leadership.
+        With ``is_suspended`` the Job's policy isn't read, since the Job would be suspended first. Raises ``ApiError``, and
+        ``LeaseLostError`` without leadership.
         """
         if not is_suspended and not await self.may_go(pod):
             return False
         try:
             send_it = partial(self._change, partial(evict, self._server, pod, {"uid": pod.uid}, dry_run=True))
-            await self._retried(send_it, partial(self._release_turns.of, pod.namespace))
+            await self._retried(send_it, partial(self._release_limits.turn, pod.namespace))
         except ApiError as error:
             if error.status in (403, 429):
                 return False
@@ -192,23 +192,23 @@ class Binder:
             },
             "target": {"apiVersion": "v1", "kind": "Node", "name": bind.node_name},
         }
-        if problem := bind.look():
+        if problem := bind.check():
             raise _AssignmentSpoiltError(problem)
         send = partial(self._server.post, _path(pod, "binding"), body, {"dryRun": "All"} if bind.dry_run else None)
         with bind.sending():
             await (self._send_dry_run(send) if bind.dry_run else self._change(send))
 
     async def _send_dry_run(self, send: Callable[[], Awaitable[object]]) -> None:
-        """Send a dry run like ``_change``, limited to 5 s: capacity stays assumed while a slow webhook answers."""
-        async with answered_within(_ANSWER_SECONDS, f"no answer to the rehearsal within {_ANSWER_SECONDS:g} s"):
+        """Send a dry run, limited to 5 s: capacity stays assumed while a slow webhook answers."""
+        async with answered_within(_ANSWER_SECONDS, f"no answer to the dry run within {_ANSWER_SECONDS:g} s"):
             await self._change(send)
 
     async def _change(self, send: Callable[[], Awaitable[object]]) -> None:
         async with fenced(self._fence):
             await send()
 
-    async def _look_again(self, bind: "_Bind", conflict: ApiError) -> BindReply | None:
-        """Return the reply after a conflict, by the pod's present state; ``None`` if the bind may be tried again with its new version."""
+    async def _after_conflict(self, bind: "_Bind", conflict: ApiError) -> BindReply | None:
+        """Read the pod after a conflict and return the reply; ``None`` if the bind may be tried again with the pod's new version."""
         if "schedulingGates" in conflict.message:
             return BindReply(Result.GATED, conflict.message)
         current = await self._read(bind)
@@ -221,8 +221,8 @@ class Binder:
             return BindReply(Result.GONE, f"pod {bind.pod.key} has changed since it was planned")
         return None
 
-    async def _look_up(self, bind: "_Bind", otherwise: BindReply) -> BindReply:
-        """Return the reply after the last error: ``otherwise``, unless an earlier try without an answer has bound the pod."""
+    async def _after_failure(self, bind: "_Bind", otherwise: BindReply) -> BindReply:
+        """Read the pod after the last error and return the reply: ``otherwise``, unless an unanswered try has bound the pod."""
         if otherwise.result is Result.SPOILT and not bind.is_in_doubt:
             return otherwise
         try:
@@ -233,7 +233,7 @@ class Binder:
             return BindReply(Result.GONE, f'pods "{bind.pod.name}" not found')
         if current["spec"].get("nodeName"):
             return _bound_reply(current, bind, otherwise.message)
-        # The pod exists, so the 404 came from a webhook, which says nothing about earlier tries.
+        # The pod exists, so a webhook has answered 404. That doesn't show whether an earlier try has bound the pod.
         return replace(otherwise, result=Result.UNANSWERED) if otherwise.result is Result.GONE else otherwise
 
     async def _read(self, bind: "_Bind") -> dict[str, Any] | None:
@@ -268,7 +268,7 @@ class Binder:
 
 
 class _AssignmentSpoiltError(Exception):
-    """An assignment is no longer valid."""
+    """An assignment is no longer valid, because of ``violation``."""
 
     def __init__(self, violation: Violation) -> None:
         super().__init__(violation)
@@ -277,20 +277,24 @@ class _AssignmentSpoiltError(Exception):
 
 @dataclass(slots=True)
 class _Bind:
-    """One bind and the state of its requests; ``version`` is the resourceVersion that the last request named."""
+    """One bind and the state of its requests.
+
+    ``version`` is the resourceVersion that the last request named. ``is_in_doubt`` is true if an unanswered request with this version may
+    still be carried out, or has been.
+    """
 
     pod: Pod
     node_name: str
     stamp: str
     version: str
     dry_run: bool
-    look: Look
+    check: AssignmentCheck
     annotations: Mapping[str, str]
     is_in_doubt: bool = False
 
     @contextmanager
     def sending(self) -> Iterator[None]:
-        """Mark the bind as in doubt while a request is sent; without a definite answer the request may still be carried out."""
+        """Mark the bind as in doubt while a request is sent. Without a definite answer it stays in doubt."""
         was_in_doubt, self.is_in_doubt = self.is_in_doubt, not self.dry_run
         try:
             yield
@@ -304,7 +308,10 @@ class _Bind:
             raise
 
     def renew(self, version: str) -> None:
-        """Record a newer version of the pod: requests that named an older one are refused. A webhook's 409 may come without a newer one."""
+        """Record the version that was read after a conflict. If it is new, requests that named an older version fail, so no doubt is left.
+
+        It isn't new if a webhook has answered 409.
+        """
         self.is_in_doubt = self.is_in_doubt and version == self.version
         self.version = version
 
@@ -317,7 +324,7 @@ def _bound_reply(current: dict[str, Any], bind: _Bind, message: str) -> BindRepl
 
 
 def _is_as_planned(planned: Pod, now: Pod) -> bool:
-    """Return whether a changed pod is still the same as the plan was made for."""
+    """Return whether a changed pod still equals the planned one in all fields that the plan depends on."""
     fields = ("labels", "scheduler_name", "phase", "is_gated", "malformed")
     is_same = all(getattr(planned, field) == getattr(now, field) for field in fields)
     return is_same and (planned.spec.requests, planned.spec.share) == (now.spec.requests, now.spec.share)

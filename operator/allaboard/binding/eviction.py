@@ -1,4 +1,4 @@
-"""Evict a pod as disruption budgets allow, or try that as a dry run."""
+"""Evict a pod as far as disruption budgets allow that, or only dry-run the eviction."""
 
 from collections.abc import Mapping
 
@@ -8,7 +8,7 @@ from allaboard.model.pod import Pod
 
 
 async def evict(server: ApiServer, pod: Pod, preconditions: Mapping[str, str] | None = None, *, dry_run: bool = False) -> None:
-    """Evict ``pod``, or only try that with ``dry_run``. Raises ``ApiError``: 429 if a budget forbids it, 404 if the pod is gone."""
+    """Evict ``pod``, or only dry-run that. Raises ``ApiError``: 429 if a disruption budget forbids it, 404 if the pod is gone."""
     eviction: dict[str, object] = {
         "apiVersion": "policy/v1",
         "kind": "Eviction",

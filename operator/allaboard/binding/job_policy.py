@@ -1,4 +1,4 @@
-"""Read from a batch Job whether it counts a disrupted pod as failed.
+"""Read from a batch Job whether it counts an evicted pod as failed.
 
 A Job counts every lost pod as a failure, also a pod that was evicted before it ran, unless the Job's policy ignores disruptions.
 """
@@ -14,9 +14,9 @@ from allaboard.model.pod import OPTION_PREFIX, Pod
 from allaboard.model.raw_fields import items, mapping
 
 SUSPENDED = f"{OPTION_PREFIX}suspended"
-"""Label of a Job that this scheduler has suspended; a Job without it is never resumed.
+"""Label of a Job that this scheduler has suspended. A Job without this label is never resumed.
 
-The same write that suspends or resumes the Job also writes or removes the label.
+The write that suspends the Job also adds the label, and the write that resumes the Job also removes it.
 """
 
 _JOB_CONTROLLER = "kubernetes.io/job-controller"
@@ -26,7 +26,11 @@ _CONTROLLER_LABEL = "batch.kubernetes.io/controller-uid"
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A batch Job at one resourceVersion. ``manager`` names another controller that suspends and resumes the Job; empty without one."""
+    """A batch Job at one resourceVersion.
+
+    ``manager`` is the name of another controller that suspends and resumes the Job, empty if there is none. ``is_labelled`` is true if
+    this scheduler has suspended the Job. ``is_ending`` is true if the Job is being deleted.
+    """
 
     path: ApiPath
     uid: str
@@ -39,6 +43,7 @@ class Job:
 
     @classmethod
     def of(cls, raw: RawObject) -> "Job":
+        """Return the record of a raw Job."""
         metadata, spec = raw["metadata"], raw["spec"]
         labels = metadata.get("labels") or {}
         selected = (spec.get("selector") or {}).get("matchLabels") or {_CONTROLLER_LABEL: metadata["uid"]}
@@ -57,7 +62,8 @@ class Job:
 async def ignores_disruption(server: ApiServer, pod: Pod) -> bool:
     """Return whether the batch Job of ``pod`` doesn't count an evicted pod as failed. Raises ``ApiError``.
 
-    False if the owner's name is no valid Job name, or if the Job of that name has another UID: such a pod is left alone.
+    Returns false if the owner's name is no valid Job name, if the Job of that name has another UID, or if the scheduler may not read the
+    Job (403). The pod is then left alone.
     """
     if pod.owner is None or not pod.is_of_job:
         return False
@@ -75,7 +81,10 @@ async def ignores_disruption(server: ApiServer, pod: Pod) -> bool:
 
 
 def policy_ignores_disruption(job: RawObject) -> bool:
-    """Return whether the first rule about ``DisruptionTarget`` ignores it; an earlier rule about the exit code can't match."""
+    """Return whether a Job's policy ignores disruptions: its first rule about the condition ``DisruptionTarget`` has the action Ignore.
+
+    Earlier rules about exit codes don't matter, since they can't match the pods in question.
+    """
     try:
         for path, rule in items(mapping(mapping(job, "spec"), "podFailurePolicy"), "rules"):
             for _, condition in items(rule, "onPodConditions", path):

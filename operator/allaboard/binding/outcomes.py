@@ -1,4 +1,4 @@
-"""The results of binds and of gangs' transactions, as values."""
+"""The results of single binds and of transactions, as values."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -12,21 +12,21 @@ class Result(StrEnum):
     """The result of one bind."""
 
     BOUND = "bound"
-    GONE = "gone"  # deleted, being deleted, replaced by a pod of the same name, or changed since it was planned
-    ELSEWHERE = "elsewhere"  # bound by another scheduler or transaction
-    GATED = "gated"
-    REFUSED = "refused"  # admission or RBAC forbids it
-    UNANSWERED = "unanswered"  # transient errors to the last try
-    SPOILT = "spoilt"  # the assignment is no longer valid: no request was sent, or none after one that failed
-    DEPOSED = "deposed"  # another replica leads, or soon may: no request was sent, or none after one without an answer
+    GONE = "gone"  # The pod was deleted, is being deleted, was replaced by a pod of the same name, or has changed since it was planned.
+    ELSEWHERE = "elsewhere"  # Another scheduler or another transaction has bound the pod.
+    GATED = "gated"  # The pod has scheduling gates.
+    REFUSED = "refused"  # Admission or RBAC forbids the bind.
+    UNANSWERED = "unanswered"  # No definite answer: the last try ended with a transient error.
+    SPOILT = "spoilt"  # The assignment is no longer valid. No request was sent, or none after one that failed.
+    DEPOSED = "deposed"  # Another replica leads, or soon may lead. No request was sent, or none after one without an answer.
 
 
 @dataclass(frozen=True, slots=True)
 class BindReply:
     """The reply to one bind. ``message`` is the API server's text, for people; ``violation`` is why an assignment is no longer valid.
 
-    ``in_doubt`` is the resourceVersion that an unanswered bind has named: the bind may still be carried out, or may have been. Empty if
-    no bind is in doubt. ``retry_after`` is the number of seconds that the API server asks to be left alone.
+    ``in_doubt`` is the resourceVersion that an unanswered bind has named; such a bind may still be carried out, or may have been. It is
+    empty if no bind is in doubt. ``retry_after`` is the number of seconds after which the API server asks to be called again; 0 for none.
     """
 
     result: Result
@@ -37,7 +37,7 @@ class BindReply:
 
     @property
     def is_bound(self) -> bool:
-        """Whether the pod is now bound to the planned node."""
+        """True if the pod is now bound to the planned node."""
         return self.result is Result.BOUND
 
 
@@ -45,8 +45,8 @@ class BindReply:
 class Assignment:
     """One member of a gang and its planned node.
 
-    ``devices`` are the UUIDs of the node's GPUs that the member is to have, empty where the node doesn't share its GPUs. ``domains`` are
-    (label, value) of the topology domains that the member shares with other members.
+    ``devices`` are the UUIDs of the node's GPUs that the member is to have, empty if the node doesn't share its GPUs. ``domains`` are the
+    topology domains that the member shares with other members, each as (label, value).
     """
 
     pod: Pod
@@ -57,7 +57,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class MembersChanged:
-    """A plan failed since members have gone: ``there`` of the planned members are left, and ``missing`` are needed."""
+    """A plan failed because members are gone: ``there`` planned members still exist, and the gang needs ``missing`` members."""
 
     there: int
     missing: int
@@ -72,12 +72,15 @@ class NotAdmitted:
 
 
 Because = MembersChanged | Violation | NotAdmitted | Hold | GangKey
-"""The reason why nothing was bound. A key means that the gang is gone."""
+"""The reason why nothing was bound. A gang's key means that the gang is gone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A transaction that bound nothing, and why; ``retry_after`` is the number of seconds that the API server asks to be left alone."""
+    """A transaction that bound nothing, with the reason.
+
+    ``retry_after`` is the number of seconds after which the API server asks to be called again; 0 for none.
+    """
 
     because: Because
     retry_after: float = 0.0
@@ -85,7 +88,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """A transaction that sent binds. ``missing`` members are still needed for the quorum: 0 means that the gang is whole.
+    """A transaction that sent binds. ``missing`` is the number of members that the quorum still needs: 0 if the gang is whole.
 
     ``dropped`` are members beyond the quorum whose dry run was refused, so that their binds weren't sent.
     """
@@ -97,24 +100,24 @@ class Committed:
 
     @property
     def is_final(self) -> bool:
-        """Whether a member was refused in a way that another try won't change."""
-        # A refused member may still be bound by an earlier try without an answer: it doesn't count as refused for good.
+        """True if a member was refused in a way that another try won't change."""
+        # An earlier try without an answer may still bind a refused member, so such a member doesn't count.
         return any(reply.result in (Result.REFUSED, Result.GATED) and not reply.in_doubt for _, reply in self.failed)
 
     @property
     def in_doubt(self) -> tuple[tuple[Pod, str], ...]:
-        """Members that an unanswered bind may still bind, with the resourceVersion that the bind named; they stay assumed."""
+        """The members that an unanswered bind may still bind, each with the resourceVersion that the bind named. They stay assumed."""
         return tuple((assignment.pod, reply.in_doubt) for assignment, reply in self.failed if reply.in_doubt)
 
     @property
     def retry_after(self) -> float:
-        """Seconds that the API server asks to be left alone."""
+        """Seconds after which the API server asks to be called again; 0 for none."""
         return max((reply.retry_after for _, reply in (*self.failed, *self.dropped)), default=0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Undone:
-    """The result of an undo. ``released`` pods are going; ``is_unfinished`` if the API server has refused to release others."""
+    """The result of an undo: the ``released`` pods are being deleted. ``is_unfinished`` is true if the release of a pod has failed."""
 
     released: tuple[Pod, ...] = ()
     is_unfinished: bool = False

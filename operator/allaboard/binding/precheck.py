@@ -1,6 +1,6 @@
 """Check a plan against the present gang and cluster: the whole plan before it is assumed, and each assignment before each try of its bind.
 
-Both checks call ``placement.verify``, so that no rule is checked at first and forgotten between two tries.
+Both checks call ``placement.verify``, so that every rule that is checked for the plan is also checked before each try.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,34 +25,34 @@ class Cluster(Protocol):
     """The cluster that a plan is checked against: the view's, or a simulated one's."""
 
     def snapshot(self, priority: int | None = None) -> Snapshot:
-        """Return the cluster now, as a gang of that priority finds it."""
+        """Return the present cluster, as a gang of ``priority`` sees it."""
 
 
 def checked(gang: Gang, node_names: Mapping[str, str], cluster: Cluster) -> Sequence[Assignment] | Refused:
-    """Return the assignments of a plan if it is valid for the present gang and cluster, else why not.
+    """Return the assignments of a plan if it is valid for the present gang and cluster; otherwise return the reason as ``Refused``.
 
-    ``node_names`` is the plan: node name by pod UID; none of it may be assumed yet. ``gang`` must be as fresh as ``cluster``: members that
-    have gone since the plan was made are left out, and the rest must make a quorum.
+    ``node_names`` is the plan: node name by pod UID. None of its members may be assumed yet. ``gang`` must be as fresh as ``cluster``:
+    members that have gone since the plan was made are left out, and the rest must make a quorum.
     """
-    # 1. Which planned members are still there?
+    # 1. Which planned members still exist?
     pods = {pod.uid: pod for pod in gang.candidates}
     assignments: Sequence[Assignment] = [Assignment(pods[uid], node_name) for uid, node_name in node_names.items() if uid in pods]
     if not assignments or gang.missing_once_bound({assignment.pod.uid for assignment in assignments}):
         return Refused(MembersChanged(len(assignments), gang.missing))
-    # 2. Do all members still fit? Plain integers against the present cluster.
-    seated = {assignment.pod.uid: assignment.node_name for assignment in assignments}
+    # 2. Do all members still fit? This is computed in plain integers against the present cluster.
+    chosen_nodes = {assignment.pod.uid: assignment.node_name for assignment in assignments}
     snapshot, rules = cluster.snapshot(gang.priority), rules_of(gang)
-    violations = verify(seated, [assignment.pod for assignment in assignments], snapshot, rules)
+    violations = verify(chosen_nodes, [assignment.pod for assignment in assignments], snapshot, rules)
     if violations:
         return Refused(violations[0])
     assignments = _with_domains(assignments, rules, {node.name: node for node in snapshot.nodes} if rules.together else {})
-    # 3. Which devices? Chosen here, where no other pod can be assumed in between.
-    devices = chosen_devices(seated, [assignment.pod for assignment in assignments], snapshot)
+    # 3. Which devices does each member get? No other pod can be assumed between this choice and the assumption of the plan.
+    devices = chosen_devices(chosen_nodes, [assignment.pod for assignment in assignments], snapshot)
     return [replace(assignment, devices=devices.get(assignment.pod.uid, ())) for assignment in assignments] if devices else assignments
 
 
 def spoilt(assignment: Assignment, gang: Gang, view: ClusterView) -> Violation | None:
-    """Return what is wrong now with an assignment that is assumed in ``view``; ``None`` if it is valid."""
+    """Return the rule that an assignment, which is assumed in ``view``, violates now; ``None`` if the assignment is valid."""
     pod, node = assignment.pod, view.node(assignment.node_name)
     if node is None:
         return Violation(Wrong.NO_NODE, pod.key, assignment.node_name)
@@ -63,15 +63,15 @@ def spoilt(assignment: Assignment, gang: Gang, view: ClusterView) -> Violation |
         return Violation(Wrong.TAKEN, pod.key, node.name)
     with view.without(pod):
         try:
-            spec = _as_of_now(pod, view)
+            spec = _present_spec(pod, view)
         except UnboundClaimError as error:
             return Violation(Wrong.VOLUME, pod.key, node.name, subject=str(error))
-        now_asking = pod if spec is pod.spec else replace(pod, spec=spec)
-        found = verify({pod.uid: node.name}, [now_asking], view.snapshot_of(node, gang.priority))
+        present = pod if spec is pod.spec else replace(pod, spec=spec)
+        found = verify({pod.uid: node.name}, [present], view.snapshot_of(node, gang.priority))
     return found[0] if found else None
 
 
-def _as_of_now(pod: Pod, view: ClusterView) -> SchedulingSpec:
+def _present_spec(pod: Pod, view: ClusterView) -> SchedulingSpec:
     """Return the spec of a member with its present volumes and forbidden domains. Raises ``UnboundClaimError``."""
     current = view.pod(pod.key)
     if current is None or current.uid != pod.uid:
@@ -84,7 +84,7 @@ def _as_of_now(pod: Pod, view: ClusterView) -> SchedulingSpec:
 
 
 def _with_domains(assignments: Sequence[Assignment], rules: Rules, nodes: Mapping[str, Node]) -> Sequence[Assignment]:
-    """Return ``assignments`` with the topology domains that they share; a node may leave its domain later."""
+    """Return ``assignments`` with the topology domains that they share. The domains are kept, since a node may leave its domain later."""
     if not rules.together:
         return assignments
     return [

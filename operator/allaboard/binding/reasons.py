@@ -1,4 +1,4 @@
-"""Why a gang waits, is released or is kept, as values. ``report.messages`` makes the sentences."""
+"""The reasons why a gang waits, is released or is kept, as values. ``report.messages`` makes sentences of them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,16 +19,16 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class MembersMissing:
-    """Too few pods exist; ``was_whole`` if they replace members of a run that has been whole."""
+    """Too few pods exist. ``was_whole`` is true if the gang's run has been whole, so that the missing pods are replacements."""
 
     was_whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class LostSoon:
-    """Members were lost soon after they were bound, ``losses`` times in a row: the next are bound ``seconds`` after the last.
+    """Members were lost soon after they were bound, ``losses`` times in a row. So the next members are bound later.
 
-    That is at ``until``, on the clock.
+    They are bound ``seconds`` after the last bind, at the time ``until`` of the clock.
     """
 
     losses: int
@@ -38,7 +38,7 @@ class LostSoon:
 
 @dataclass(frozen=True, slots=True)
 class NoCapacity:
-    """There is no capacity for the gang. Without a ``cause`` it wasn't looked for."""
+    """There is no capacity for the gang. ``cause`` is the resource that lacks or the rule that is in the way; ``None`` if not computed."""
 
     plan: Plan
     cause: Cause | None = None
@@ -46,14 +46,14 @@ class NoCapacity:
 
 @dataclass(frozen=True, slots=True)
 class NotBound:
-    """The API server, or a change of the gang or the cluster, has kept members from being bound."""
+    """Members weren't bound, because of the API server or of a change of the gang or the cluster."""
 
     outcome: Committed | Refused
 
 
 @dataclass(frozen=True, slots=True)
 class NotFinished:
-    """``missing`` members could not be bound around the others within so many ``seconds``."""
+    """``missing`` members could not be bound around the bound members within ``seconds``."""
 
     missing: int
     seconds: float
@@ -61,7 +61,7 @@ class NotFinished:
 
 @dataclass(frozen=True, slots=True)
 class NotReplaced:
-    """``missing`` members were lost and could not be replaced within so many ``seconds``."""
+    """``missing`` members were lost and could not be replaced within ``seconds``."""
 
     missing: int
     seconds: int
@@ -69,7 +69,7 @@ class NotReplaced:
 
 @dataclass(frozen=True, slots=True)
 class CapacityNeeded:
-    """The gang wasn't whole within so many ``seconds``, and the gang ``by`` needs the capacity of its ``members`` bound members."""
+    """The gang wasn't whole within ``seconds``, and the gang ``by`` needs the capacity of its ``members`` bound members."""
 
     by: GangKey
     seconds: int
@@ -78,14 +78,14 @@ class CapacityNeeded:
 
 @dataclass(frozen=True, slots=True)
 class SearchFailed:
-    """The search for a placement has failed; ``error`` is its message."""
+    """The search for a placement has failed with the message ``error``."""
 
     error: str
 
 
 @dataclass(frozen=True, slots=True)
 class NotFenced:
-    """The pod ``name`` may still be bound by an earlier leader, since writing its annotation fails with ``error``."""
+    """An earlier leader may still bind the pod ``name``, since writing the pod's annotation fails with ``error``."""
 
     name: str
     error: str
@@ -93,12 +93,15 @@ class NotFenced:
 
 @dataclass(frozen=True, slots=True)
 class Defect:
-    """The scheduler itself has failed on the gang."""
+    """A defect of the scheduler: an unexpected exception while it handled the gang."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Bound ``pods`` stay bound, although the gang was to be released for ``because``; ``problem`` is why its Jobs weren't suspended."""
+    """The bound ``pods`` stay bound, although the gang was to be released because of ``because``.
+
+    ``problem`` is why the gang's Jobs weren't suspended; empty if that was not tried.
+    """
 
     because: "Reason"
     pods: Sequence[Pod]

@@ -1,7 +1,7 @@
 """Bind a planned gang as one transaction: all members or none.
 
-A Kubernetes bind can't be undone, only the pod deleted. The plan is therefore checked against the live view and dry-run first. Every bind
-is stamped with its transaction and the gang's minimum, so that this process or the next leader can finish it or undo it.
+A Kubernetes bind can't be undone; the pod can only be deleted. The plan is therefore checked against the live view and dry-run first. Every
+bind is stamped with its transaction and the gang's minimum, so that this process or the next leader can finish or undo a partial bind.
 """
 
 import logging
@@ -30,21 +30,22 @@ DryRun = Literal["role", "all", "none"]
 
 @dataclass(slots=True)
 class Transaction:
-    """The assignments of a gang, assumed in the view until they are bound or given back. Made by
-    ``Transactions.begin``, which explains the parts.
+    """The assignments of a gang, which are assumed in the view until they are bound or forgotten.
+
+    ``Transactions.begin`` makes a transaction and explains its parts.
     """
 
     gang: Gang
     assignments: Sequence[Assignment]
     view: ClusterView
     binder: Binder
-    look: Callable[[], Gang | None]
+    current_gang: Callable[[], Gang | None]
     dry_run: DryRun = "role"
     was_whole: bool = False
     new_run: str = field(init=False, default_factory=lambda: uuid4().hex[:12])
     now: Callable[[], float] = time.time
     """Returns seconds since the epoch, for the annotations that GPU drivers read."""
-    _good_at: dict[str, tuple[int, int]] = field(default_factory=dict)
+    _valid_at: dict[str, tuple[int, int]] = field(default_factory=dict)
     """By pod UID, the version of the node for which the assignment was last found valid."""
 
     def __post_init__(self) -> None:
@@ -52,108 +53,112 @@ class Transaction:
 
     @property
     def stamp(self) -> str:
-        """The stamp of every bind: the run (a new one if no member is bound), the gang's minimum, and whether the run was whole before."""
+        """The stamp of every bind: the run's id (a new one if no member is bound), the gang's minimum, and whether the run was whole."""
         run = self.gang.run
         return stamp_of(run or self.new_run, self.gang.required, was_whole=bool(run) and self.was_whole)
 
     async def commit(self) -> Committed | Refused:
         """Dry-run the binds, check the plan again, bind, and return the outcome. Never raises for an answer of the API server.
 
-        Members that weren't bound are forgotten in the view, except those that an unanswered bind may still bind.
+        Members that weren't bound are forgotten in the view, except for members that an unanswered bind may still bind.
         """
-        free = {assignment.pod.uid: assignment for assignment in self.assignments}
+        to_forget = {assignment.pod.uid: assignment for assignment in self.assignments}
         try:
-            # 3. Dry-run the binds: admission and RBAC refuse kinds of pods. Spare members may step in for them.
+            # Steps 1 and 2 came before: the plan was checked, and its capacity assumed.
+            # 3. Dry-run the binds: admission and RBAC refuse kinds of pods. Members beyond the quorum may replace refused ones.
             sample = self._for_dry_run()
             dry_runs = await self._bind(sample, dry_run=True)
             refusals = [(assignment, reply) for assignment, reply in dry_runs if not reply.is_bound]
-            asked = max((reply.retry_after for _, reply in refusals), default=0.0)
+            retry_after = max((reply.retry_after for _, reply in refusals), default=0.0)
             assignments = self._without([assignment for assignment, _ in refusals])
             if refusals and (not assignments or self.gang.missing_once_bound({assignment.pod.uid for assignment in assignments})):
-                return Refused(NotAdmitted(*refusals[0]), asked)
-            # 4. That took time: is the plan still valid? Nothing is awaited from here to the first bind.
+                return Refused(NotAdmitted(*refusals[0]), retry_after)
+            # 4. The dry run took time: is the plan still valid? Nothing is awaited from here to the first bind.
             if sample:
-                still = self._still(assignments)
-                if isinstance(still, Refused):
-                    return replace(still, retry_after=asked)
-                assignments = still
+                rechecked = self._rechecked(assignments)
+                if isinstance(rechecked, Refused):
+                    return replace(rechecked, retry_after=retry_after)
+                assignments = rechecked
             # 5. Bind all members at once, each bind stamped.
             replies = await self._bind(assignments)
             bound = tuple(assignment for assignment, reply in replies if reply.is_bound)
             for assignment, reply in replies:
                 if reply.is_bound or reply.in_doubt:
-                    del free[assignment.pod.uid]
-            # 6. Decide: members beyond the quorum are welcome, not needed.
+                    del to_forget[assignment.pod.uid]
+            # 6. Count the missing members: members beyond the quorum aren't needed.
             failed = tuple((assignment, reply) for assignment, reply in replies if not reply.is_bound)
             missing = self.gang.missing_once_bound({assignment.pod.uid for assignment in bound})
             return Committed(bound, failed, tuple(refusals), missing)
         finally:
-            for assignment in free.values():
+            for assignment in to_forget.values():
                 self.view.forget(assignment.pod)
 
     def _for_dry_run(self) -> Sequence[Assignment]:
-        """Return the assignments to dry-run: all if a bound member couldn't be released at no cost, else one of each template.
+        """Return the assignments to dry-run: all if a bound member couldn't be released without cost, else one of each template.
 
         A single bind needs no dry run.
         """
         if self.dry_run == "none" or len(self.assignments) == 1:
             return ()
-        if self._tries_all:
+        if self._dry_runs_all:
             return self.assignments
         return list({_template(assignment.pod): assignment for assignment in self.assignments}.values())
 
     @property
-    def _tries_all(self) -> bool:
+    def _dry_runs_all(self) -> bool:
         return self.dry_run == "all" or not all(is_releasable(assignment.pod, at_no_cost=True) for assignment in self.assignments)
 
     def _without(self, refused: Sequence[Assignment]) -> Sequence[Assignment]:
-        """Return the assignments that are left after refusals; a refusal counts for the whole template if only one of it was tried."""
-        if self._tries_all:
+        """Return the assignments that are left after the dry runs of ``refused`` failed.
+
+        If only one pod of each template was dry-run, a refusal counts for all pods of its template.
+        """
+        if self._dry_runs_all:
             gone = {assignment.pod.uid for assignment in refused}
             return [assignment for assignment in self.assignments if assignment.pod.uid not in gone]
         templates = {_template(assignment.pod) for assignment in refused}
         return [assignment for assignment in self.assignments if _template(assignment.pod) not in templates]
 
-    def _still(self, assignments: Sequence[Assignment]) -> Sequence[Assignment] | Refused:
-        """Check ``assignments`` again for the present gang and cluster, and assume those of members that are still there."""
+    def _rechecked(self, assignments: Sequence[Assignment]) -> Sequence[Assignment] | Refused:
+        """Check ``assignments`` again for the present gang and cluster. Assume and return those of members that still exist."""
         self.view.forget_all(assignment.pod for assignment in assignments)
-        gang = self.look()
+        gang = self.current_gang()
         if gang is None or gang.hold:
             return Refused(gang.hold if gang and gang.hold else self.gang.key)
-        still = checked(gang, {assignment.pod.uid: assignment.node_name for assignment in assignments}, self.view)
-        if isinstance(still, Refused):
-            return still
-        assume(still, self.view)
-        self._note_valid(still)
+        valid = checked(gang, {assignment.pod.uid: assignment.node_name for assignment in assignments}, self.view)
+        if isinstance(valid, Refused):
+            return valid
+        assume(valid, self.view)
+        self._note_valid(valid)
         self.gang = gang
-        return still
+        return valid
 
     def _note_valid(self, assignments: Sequence[Assignment]) -> None:
         """Record that ``assignments`` have just been checked and assumed."""
-        self._good_at = {assignment.pod.uid: self.view.version_of(assignment.node_name) for assignment in assignments}
+        self._valid_at = {assignment.pod.uid: self.view.version_of(assignment.node_name) for assignment in assignments}
 
     def _problem(self, assignment: Assignment) -> Violation | None:
-        """Return what is wrong with one assignment now; the bind may have waited for its turn, or be a second try."""
-        if self._good_at.get(assignment.pod.uid) == self.view.version_of(assignment.node_name):
+        """Return the rule that an assignment violates now, after its bind has waited for a turn or failed; ``None`` if it is valid."""
+        if self._valid_at.get(assignment.pod.uid) == self.view.version_of(assignment.node_name):
             return None
         found = spoilt(assignment, self.gang, self.view)
         if found is None:
-            self._good_at[assignment.pod.uid] = self.view.version_of(assignment.node_name)
+            self._valid_at[assignment.pod.uid] = self.view.version_of(assignment.node_name)
         return found
 
     async def _bind(self, assignments: Sequence[Assignment], *, dry_run: bool = False) -> list[tuple[Assignment, BindReply]]:
         stamp = self.stamp
 
         def bind(assignment: Assignment) -> Awaitable[BindReply]:
-            look, told = partial(self._problem, assignment), self._told(assignment)
-            return self.binder.bind(assignment.pod, assignment.node_name, stamp, dry_run=dry_run, look=look, annotations=told)
+            check, annotations = partial(self._problem, assignment), self._gpu_annotations(assignment)
+            return self.binder.bind(assignment.pod, assignment.node_name, stamp, dry_run=dry_run, check=check, annotations=annotations)
 
-        # Whatever one bind raises, the others go on and must be counted.
+        # If one bind raises, the other binds go on, and their replies must be counted.
         replies = await in_slices(bind, assignments)
         return [(assignment, _reply(assignment, reply, dry_run)) for assignment, reply in zip(assignments, replies, strict=True)]
 
-    def _told(self, assignment: Assignment) -> Mapping[str, str]:
-        """Return the annotations for the driver that hands out the GPUs of the assignment's node."""
+    def _gpu_annotations(self, assignment: Assignment) -> Mapping[str, str]:
+        """Return the annotations by which the driver of the node's shared GPUs gives the member its devices; empty without devices."""
         node, spec = self.view.node(assignment.node_name), assignment.pod.spec
         if not assignment.devices or node is None or node.shared is None:
             return {}
@@ -162,7 +167,7 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True)
 class Transactions:
-    """Begins transactions. ``dry_run``: which members are tried without effect first, unless all are to be."""
+    """Begins transactions. ``dry_run`` selects the binds that are dry-run first: one of each template (``role``), all, or none."""
 
     view: ClusterView
     binder: Binder
@@ -170,20 +175,21 @@ class Transactions:
 
     @property
     def has_assumed(self) -> bool:
-        """Whether capacity is assumed for some pods."""
+        """True if capacity is assumed for any pod."""
         return self.view.counts["assumed_pods"] > 0
 
     def begin(
-        self, gang: Gang, assignments: Sequence[Assignment], look: Callable[[], Gang | None], *, tries_all: bool, was_whole: bool
+        self, gang: Gang, assignments: Sequence[Assignment], current_gang: Callable[[], Gang | None], *, tries_all: bool, was_whole: bool
     ) -> Transaction:
         """Assume the capacity of ``assignments``, which ``precheck.checked`` has just found valid; return the transaction that binds them.
 
-        Await nothing between that check and this call: then no other gang is given the capacity in between. ``look`` returns the gang as
-        it is later on. ``tries_all``: every bind is dry-run. ``was_whole``: the binds record that the run was whole before.
+        Await nothing between that check and this call, so that no other gang gets the capacity in between. ``current_gang`` returns the
+        gang's newest state, ``None`` if the gang is gone. With ``tries_all`` every bind is dry-run, whatever ``dry_run`` selects. With
+        ``was_whole`` the binds record that the run was whole before.
         """
         assume(assignments, self.view)
         dry_run: DryRun = "all" if tries_all else self.dry_run
-        return Transaction(gang, assignments, self.view, self.binder, look, dry_run, was_whole)
+        return Transaction(gang, assignments, self.view, self.binder, current_gang, dry_run, was_whole)
 
 
 def assume(assignments: Sequence[Assignment], view: ClusterView) -> None:
@@ -195,15 +201,15 @@ def assume(assignments: Sequence[Assignment], view: ClusterView) -> None:
 
 
 def _template(pod: Pod) -> tuple[SchedulingSpec, int]:
-    """Return a key that is the same for pods that differ only by names and numbers: admission treats them alike."""
+    """Return a key that is equal for pods that admission treats alike: they differ only by names and numbers."""
     return pod.spec, pod.template
 
 
 def is_releasable(pod: Pod, *, at_no_cost: bool = False) -> bool:
     """Return whether ``pod`` may be deleted to free its capacity, since its controller recreates it.
 
-    A bare pod would be lost, so it is kept unless its annotation ``recreate`` is ``true``. A batch Job may count the deletion as a
-    failure, which isn't known before it is asked: with ``at_no_cost`` its pods aren't releasable.
+    A bare pod would be lost, so it is kept unless its annotation ``recreate`` is ``true``. A batch Job may count the deletion as a failure,
+    which isn't known before its policy is read. With ``at_no_cost`` the pods of batch Jobs therefore aren't releasable.
     """
     if pod.owner is None:
         return pod.option("recreate") == "true"
@@ -211,9 +217,9 @@ def is_releasable(pod: Pod, *, at_no_cost: bool = False) -> bool:
 
 
 async def undo(pods: Sequence[Pod], binder: Binder, *, even_running: bool = False) -> Undone:
-    """Release the bound ``pods`` of a partially bound gang that haven't started; ``even_running`` evicts those that have.
+    """Release the bound ``pods`` of a partially bound gang. With ``even_running`` running pods are evicted, too.
 
-    Without ``even_running`` no pod is released once one of them runs: the gang would stay partially bound, with fewer members.
+    Without ``even_running`` no pod is released if one of them runs: the gang would stay partially bound, with fewer members.
     """
     if not even_running and any(pod.phase == "Running" for pod in pods):
         return Undone()

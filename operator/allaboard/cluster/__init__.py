@@ -1,1 +1,1 @@
-"""The state of the cluster: nodes, pods, used and assumed capacity, volumes and GPU devices."""
+"""The live state of the cluster: nodes, pods, used and assumed capacity, volumes and GPU devices."""

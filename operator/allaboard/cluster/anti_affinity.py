@@ -1,8 +1,8 @@
 """The required anti-affinity of bound pods, indexed so that terms that can't match a candidate cost nothing.
 
-Any tenant may state terms that select pods in all namespaces, and every candidate must be matched against them. Terms are therefore
-indexed by the namespace that they select and by a label that they require. Of one holder namespace a limited number is matched, and the
-result is cached for equal labels until a term comes or goes.
+The *holder* of a term is the bound pod that states it. Any tenant may state terms that select pods in all namespaces, and every candidate
+must be matched against them. Terms are therefore indexed by the namespace that they select and by a label that they require. At most a
+limited number of terms is matched for the holders of one namespace. Results are cached for equal labels until a term comes or goes.
 """
 
 import itertools
@@ -14,95 +14,100 @@ from allaboard.model.podterms import PodTerm
 
 Labels = tuple[tuple[str, str], ...]
 Several = frozenset[tuple[str, frozenset[str | None]]]
-"""Labels for which the pods in question have different values, with these values; ``None`` stands for pods without the label."""
-Domains = Mapping[str, Collection[str]]
-"""Topology key to names of nodes whose domains the pod must avoid."""
+"""The labels in which the pods of a query differ: (key, values). ``None`` stands for the absence of a label.
 
-_Place = tuple[str | None, str | None, str | None]
-_MOST_REMEMBERED = 1024
+Example: the indexes of a Job's pods, so that one query finds what any of these pods must avoid.
+"""
+Domains = Mapping[str, Collection[str]]
+"""By topology key, the names of nodes whose domains a pod must avoid."""
+
+_IndexKey = tuple[str | None, str | None, str | None]
+_MOST_CACHED = 1024
 
 
 class AntiAffinityTerms:
     """The required anti-affinity terms of all bound pods, and the nodes of their holders.
 
-    ``on_excess`` is called with a limit's name when that limit keeps terms from being matched.
+    ``on_excess`` is called with the name of a limit when terms aren't matched because of that limit.
     """
 
     def __init__(self) -> None:
         self.on_excess: Callable[[str], None] = lambda limit: None
-        # By the selected namespace (None: any) and a required label with its key (None: no label) and value (None: several); then by the
-        # namespace of the holders.
-        self._terms: dict[_Place, dict[str, dict[PodTerm, Counter[str]]]] = {}
+        # The key is the selected namespace (None: any), with the key (None: no label) and value (None: several) of a required label. The
+        # terms of each key are indexed by the namespace of their holders, with the number of holders on each node.
+        self._terms: dict[_IndexKey, dict[str, dict[PodTerm, Counter[str]]]] = {}
         self._keys: Counter[str] = Counter()
-        self._known: dict[tuple[str, Labels, Several], Domains] = {}
+        self._cache: dict[tuple[str, Labels, Several], Domains] = {}
 
     def __bool__(self) -> bool:
         return bool(self._terms)
 
     def add(self, namespace: str, terms: Collection[PodTerm], node_name: str) -> None:
-        """Add a pod of ``namespace`` that holds ``terms`` and is on a node."""
+        """Add the ``terms`` of a pod of ``namespace`` that is on a node."""
         for term in terms:
-            for place in _places(namespace, term):
-                self._terms.setdefault(place, {}).setdefault(namespace, {}).setdefault(term, Counter())[node_name] += 1
+            for index_key in _index_keys(namespace, term):
+                self._terms.setdefault(index_key, {}).setdefault(namespace, {}).setdefault(term, Counter())[node_name] += 1
             self._keys.update(expression.key for expression in term.expressions)
-        self._known.clear()
+        self._cache.clear()
 
     def remove(self, namespace: str, terms: Collection[PodTerm], node_name: str) -> None:
-        """Remove a pod that ``add`` has added."""
+        """Remove the terms of a pod that were added by ``add``."""
         for term in terms:
-            for place in _places(namespace, term):
-                self._leave(place, namespace, term, node_name)
+            for index_key in _index_keys(namespace, term):
+                self._remove_holder(index_key, namespace, term, node_name)
             for expression in term.expressions:
                 self._keys[expression.key] -= 1
                 if not self._keys[expression.key]:
                     del self._keys[expression.key]
-        self._known.clear()
+        self._cache.clear()
 
     def relevant(self, labels: Labels) -> Labels:
-        """Return those of ``labels`` whose key occurs in a term: pods that agree in these must avoid the same domains."""
+        """Return the labels among ``labels`` whose key occurs in a term. Pods that agree in these labels must avoid the same domains."""
         return tuple(pair for pair in labels if pair[0] in self._keys)
 
     def domains(self, namespace: str, labels: Labels, several: Several = frozenset()) -> Domains:
-        """Return the domains that pods of ``namespace`` with the relevant ``labels``, and any values of ``several``, must avoid."""
+        """Return the domains that pods of ``namespace`` must avoid, which have the relevant ``labels`` and any values of ``several``."""
         key = (namespace, labels, several)
-        known = self._known.get(key)
+        known = self._cache.get(key)
         if known is None:
-            if len(self._known) >= _MOST_REMEMBERED:
-                self._known.clear()
-            known = self._known[key] = self._find(namespace, dict(labels), dict(several))
+            if len(self._cache) >= _MOST_CACHED:
+                self._cache.clear()
+            known = self._cache[key] = self._find(namespace, dict(labels), dict(several))
         return known
 
     def _find(self, namespace: str, labels: Mapping[str, str], several: Mapping[str, frozenset[str | None]]) -> Domains:
         found: dict[str, set[str]] = {}
-        tried: Counter[str] = Counter()
+        matched: Counter[str] = Counter()
         has_excess = False
-        for place in self._where(namespace, labels, several):
-            for holder, terms in self._terms.get(place, {}).items():
-                left = NAMESPACE_TERMS.most - tried[holder]
+        for index_key in self._keys_that_match(namespace, labels, several):
+            for holder, terms in self._terms.get(index_key, {}).items():
+                left = NAMESPACE_TERMS.most - matched[holder]
                 has_excess = has_excess or len(terms) > left
                 for term, nodes in itertools.islice(terms.items(), left):
-                    tried[holder] += 1
+                    matched[holder] += 1
                     if term.matches(labels, several):
                         found.setdefault(term.topology_key, set()).update(nodes)
         if has_excess:
             self.on_excess(NAMESPACE_TERMS.name)
         return found
 
-    def _where(self, namespace: str, labels: Mapping[str, str], several: Mapping[str, frozenset[str | None]]) -> Iterator[_Place]:
+    def _keys_that_match(
+        self, namespace: str, labels: Mapping[str, str], several: Mapping[str, frozenset[str | None]]
+    ) -> Iterator[_IndexKey]:
         """Yield the index keys of terms that may match."""
-        for concerned in (namespace, None):
-            yield concerned, None, None
+        for selected in (namespace, None):
+            yield selected, None, None
             for key, stated in labels.items():
-                yield concerned, key, stated
-                yield concerned, key, None
-        for place in self._terms if several else ():
-            concerned, label, value = place
-            if concerned in (namespace, None) and label in several and (value is None or value in several[str(label)]):
-                yield place
+                yield selected, key, stated
+                yield selected, key, None
+        for index_key in self._terms if several else ():
+            selected, label, value = index_key
+            if selected in (namespace, None) and label in several and (value is None or value in several[str(label)]):
+                yield index_key
 
-    def _leave(self, place: _Place, namespace: str, term: PodTerm, node_name: str) -> None:
+    def _remove_holder(self, index_key: _IndexKey, namespace: str, term: PodTerm, node_name: str) -> None:
         """Count one holder less, and delete empty entries."""
-        by_holder = self._terms[place]
+        by_holder = self._terms[index_key]
         terms = by_holder[namespace]
         nodes = terms[term]
         nodes[node_name] -= 1
@@ -113,9 +118,9 @@ class AntiAffinityTerms:
         if not terms:
             del by_holder[namespace]
         if not by_holder:
-            del self._terms[place]
+            del self._terms[index_key]
 
 
-def _places(namespace: str, term: PodTerm) -> list[_Place]:
+def _index_keys(namespace: str, term: PodTerm) -> list[_IndexKey]:
     key, value = term.anchor or (None, None)
-    return [(concerned, key, value) for concerned in term.concerns(namespace)]
+    return [(selected, key, value) for selected in term.concerns(namespace)]

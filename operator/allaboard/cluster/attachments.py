@@ -1,7 +1,7 @@
-"""The CSI volumes that nodes have attached for their pods, and how many more each node can attach.
+"""The CSI volumes that nodes have attached for their pods, and the number of volumes that each node can still attach.
 
-Pods name claims, and a claim's volume may become known later than the pod. The claims are therefore kept by node. The volumes of a node
-are computed anew on the next query after a change of its pods, of one of their claims, or of a claim's volume.
+Pods name claims, and a claim's volume may become known later than the pod. The claims are therefore kept by node. After a change of a
+node's pods, of one of their claims, or of a claim's volume, the next query computes the node's volumes again.
 """
 
 from collections import Counter
@@ -17,14 +17,14 @@ from allaboard.model.pod import Pod
 from allaboard.model.volumes import Attaches, Volume
 
 UNLIMITED = 2**31
-"""The number of volumes that a node can attach for a driver without a limit."""
+"""The number of volumes of a driver that a node without a limit for the driver can attach."""
 
 _Use = str | Volume
-"""A claim by ``namespace/name``, or a volume that a pod names itself."""
+"""A pod's use of a volume: a claim by ``namespace/name``, or a volume that the pod names itself."""
 
 
 class AttachedVolumes:
-    """The volumes that pods have attached to nodes. ``volumes`` knows the volumes of claims, and the limits of nodes."""
+    """The volumes that nodes have attached for their pods. ``volumes`` has the volumes of claims and the limits of nodes."""
 
     def __init__(self, volumes: VolumeView) -> None:
         self._volumes = volumes
@@ -32,7 +32,7 @@ class AttachedVolumes:
         self._users: dict[str, set[str]] = {}  # nodes by claim
         self._attached: dict[str, frozenset[Volume]] = {}  # by node
         self._nodes: dict[Volume, set[str]] = {}
-        self._stale: set[str] = set()  # nodes whose volumes must be computed
+        self._stale: set[str] = set()  # nodes whose volumes must be computed again
         self._changed: set[str] = set()  # nodes whose number of volumes has changed since ``free`` was computed
         self._order: tuple[Node, ...] | None = None
         self._positions: dict[str, int] = {}
@@ -40,7 +40,7 @@ class AttachedVolumes:
         volumes.on_claim, volumes.on_limits = self._on_claim, self._on_limits
 
     def add(self, node_name: str, namespace: str, spec: SchedulingSpec) -> None:
-        """Count the volumes of a pod that is bound to a node or assumed there."""
+        """Count the volumes of a pod that is bound to a node or assumed on it."""
         if not (spec.claims or spec.disks):
             return
         for use in _uses(namespace, spec):
@@ -70,9 +70,10 @@ class AttachedVolumes:
                 del self._uses[node_name]
 
     def asked_by(self, pod: Pod, users: Callable[[Volume], int] = lambda volume: 2) -> tuple[Attaches, ...]:
-        """Return what a pod attaches for each driver with a limit.
+        """Return the volumes that a pod attaches, by driver with a limit: the number of its own, and each shared volume.
 
-        A volume is the pod's own if it has one user in the gang, by ``users``, and no node has attached it.
+        A volume is the pod's own if no node has attached it and no other member of the gang uses it. ``users`` returns the number of
+        members that use a volume.
         """
         own: Counter[str] = Counter()
         shared: dict[str, list[tuple[str, tuple[str, ...]]]] = {}
@@ -89,7 +90,7 @@ class AttachedVolumes:
         return [volume for volume in self._volumes.attached_by(pod) if node_name not in self._nodes_with(volume)]
 
     def free(self, nodes: tuple[Node, ...]) -> Mapping[str, Integers]:
-        """Return how many more volumes of each driver with a limit ``nodes`` can attach: int64[nodes], negative beyond the limit."""
+        """Return the number of volumes that each node can still attach, by driver with a limit: int64[nodes], negative beyond the limit."""
         if not self._volumes.limited:
             return {}
         self._refresh()
@@ -109,7 +110,7 @@ class AttachedVolumes:
         return self._free
 
     def free_on(self, node_name: str) -> dict[str, int]:
-        """Return how many more volumes of each driver with a limit a node can attach."""
+        """Return the number of volumes that a node can still attach, by driver with a limit."""
         self._refresh()
         attached = Counter(volume.driver for volume in self._attached.get(node_name, ()))
         return {driver: limit - attached[driver] for driver, limit in self._volumes.limits_of(node_name).items()}

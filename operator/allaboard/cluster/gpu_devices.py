@@ -1,8 +1,9 @@
-"""Charges pods to each GPU, on nodes whose GPUs are shared: one row a node, changed by each event.
+"""Charge pods to single GPUs, on nodes whose GPUs are shared. The amounts are in an array with one row for each such node.
 
-A pod is charged to the devices that the pod says it has, or that were assumed for it. A pod whose devices aren't known is charged once, on
-the device where that leaves least (``model.gpu_sharing.charge_unnamed``). That depends on all other pods of the node, so it is computed
-when it is asked for. When a driver lists other devices than before, the pods of that node are counted anew before the next answer.
+A pod is charged to the devices that its annotations name, or to the devices that were assumed for it. A pod whose devices aren't known is
+charged once, to the device where the charge leaves least capacity (``model.gpu_sharing.charge_unnamed``). This charge depends on all other
+pods of the node, so it is computed when it is needed. When a driver lists other devices than before, the next answer counts the pods of
+that node again.
 """
 
 from collections import Counter
@@ -17,14 +18,15 @@ from allaboard.model.gpu_sharing import GPU, WHOLE, Shared, Taken, Unnamed, char
 from allaboard.model.node import Node
 from allaboard.model.snapshot import Sharing, Snapshot
 
-_MOST_WHOLE = 64  # GPUs of a node without a driver, listed one by one only so that they are scored beside shared ones
+_MOST_WHOLE = 64  # GPUs of a node without a driver; they are listed one by one only to be scored like shared GPUs
 
 
 @dataclass(slots=True)
 class _Row:
-    """The shared devices of one node. ``place`` is the row of the array, to which nothing is charged until its pods are counted.
+    """The shared devices of one node, whose free amounts are in row ``place`` of the array.
 
-    ``unnamed`` are the pods whose devices aren't known; ``worst`` is what is free with them, ``None`` until it is computed.
+    Nothing is charged to the row until its pods are counted (``is_counted``). ``unnamed`` are the numbers of pods whose devices aren't
+    known, by request. ``worst`` are the free amounts of the devices after these pods are charged; ``None`` until they are computed.
     """
 
     shared: Shared
@@ -35,9 +37,9 @@ class _Row:
 
 
 class SharedDevices:
-    """Keeps the free amount of each GPU, on nodes whose GPUs are shared.
+    """The free amount of each GPU, on nodes whose GPUs are shared, in thousandths of a GPU.
 
-    ``are_any`` tells whether any node shares its GPUs; otherwise changes of pods need not be passed here.
+    ``are_any`` is true if a node shares its GPUs. Otherwise ``add`` and ``subtract`` need not be called.
     """
 
     def __init__(self) -> None:
@@ -55,7 +57,7 @@ class SharedDevices:
         self._places: Integers = np.zeros(0, dtype=np.int64)
 
     def offer(self, node_name: str, shared: Shared | None) -> None:
-        """Set the devices that a node shares; ``None`` if it shares none."""
+        """Set the devices that a node shares; ``None`` if the node shares none or is gone."""
         row = self._rows.get(node_name)
         if row is None and shared is None:
             return
@@ -79,11 +81,11 @@ class SharedDevices:
         self._change(node_name, spec, taken, -1)
 
     def subtract(self, node_name: str, spec: SchedulingSpec, taken: Sequence[Taken]) -> None:
-        """Stop charging a pod that ``add`` has charged."""
+        """Stop charging a pod that was charged by ``add``."""
         self._change(node_name, spec, taken, +1)
 
     def count(self, charges: Iterable[tuple[str, SchedulingSpec, Sequence[Taken]]]) -> None:
-        """Count the pods of the ``uncounted`` nodes; ``charges`` are those of all nodes."""
+        """Charge the pods of the ``uncounted`` nodes; ``charges`` are the pods of all nodes."""
         names, self.uncounted = self.uncounted, set()
         for name in names:
             self._rows[name].is_counted = True
@@ -93,7 +95,7 @@ class SharedDevices:
                 self._change(node_name, spec, taken, -1)
 
     def reserve(self, node_names: Iterable[str]) -> None:
-        """Count no device of these nodes as free; earlier reservations are replaced. Which devices the pods will have isn't known."""
+        """Count no device of these nodes as free, since late binds may take any of them. Earlier reservations are replaced."""
         self._reserved = frozenset(node_names)
 
     def is_overbooked(self, node_name: str, uuids: Sequence[str]) -> bool:
@@ -105,15 +107,18 @@ class SharedDevices:
         named = self._free[row.place]
         if any(uuid not in usable or named[usable[uuid]] < 0 for uuid in uuids):
             return True
-        # The devices of unnamed pods aren't known: they must fit in sum.
+        # It isn't known which devices the unnamed pods have, so the sum of their requests must fit.
         return bool(row.unnamed) and np.maximum(named[list(usable.values())], 0).sum() < sum(
             pod.total * pods for pod, pods in row.unnamed.items()
         )
 
     def onto(self, snapshot: Snapshot) -> Snapshot:
-        """Return ``snapshot`` with what is free of each device. A node without a driver has as many free ones as aren't requested."""
+        """Return ``snapshot`` with the free amount of each device: ``devices``, int64[nodes, devices], in thousandths.
+
+        A node without a driver has as many free devices as GPUs that aren't requested.
+        """
         if snapshot.nodes is not self._nodes:
-            self._look_at(snapshot.nodes)
+            self._index(snapshot.nodes)
         column = snapshot.column_of(GPU)
         free = np.zeros(len(snapshot.nodes), dtype=np.int64)
         if column is not None:
@@ -131,7 +136,8 @@ class SharedDevices:
         devices.setflags(write=False)
         return replace(snapshot, devices=devices, sharing=self._sharing)
 
-    def _look_at(self, nodes: tuple[Node, ...]) -> None:
+    def _index(self, nodes: tuple[Node, ...]) -> None:
+        """Note the positions of the nodes that share GPUs in ``nodes``, and their rows."""
         self._nodes = nodes
         self._sharing = Sharing.of([node.shared for node in nodes])
         sharing = [(position, self._rows[node.name].place) for position, node in enumerate(nodes) if node.shared is not None]
@@ -154,13 +160,13 @@ class SharedDevices:
         (self._with_unnamed.add if row.unnamed else self._with_unnamed.discard)(node_name)
 
     def _free_of(self, row: _Row) -> Sequence[int]:
-        """Return the thousandths that are free of each device of a node."""
+        """Return the free amount of each device of a node, in thousandths, after all its pods are charged."""
         if row.worst is None:
             row.worst = charge_unnamed(row.shared, self._free[row.place, : len(row.shared.devices)].tolist(), row.unnamed)
         return row.worst
 
     def _clear(self, row: _Row) -> None:
-        """Reset a node's devices to unused."""
+        """Make all usable devices of a node free."""
         row.unnamed.clear()
         row.worst = None
         self._free[row.place] = 0
@@ -169,5 +175,5 @@ class SharedDevices:
     def _widen(self, rows: int, columns: int) -> None:
         more = (max(0, rows - len(self._free)), max(0, columns - self._free.shape[1]))
         if any(more):
-            # Double the rows: nodes come one by one.
+            # The number of rows is doubled, since nodes are added one by one.
             self._free = np.pad(self._free, ((0, max(more[0], len(self._free)) if more[0] else 0), (0, more[1])))

@@ -1,6 +1,7 @@
-"""Pods of other schedulers that are nominated to a node on which their scheduler has preempted: ``status.nominatedNodeName``.
+"""Pods of other schedulers that are nominated to a node (``status.nominatedNodeName``), where their scheduler has preempted pods for them.
 
-For gangs of the same or a lower priority that capacity counts as used, as in kube-scheduler (``RunFilterPluginsWithNominatedPods``, 1.37).
+The capacity that a nominated pod requests counts as used for gangs of the same or a lower priority. kube-scheduler does the same
+(``RunFilterPluginsWithNominatedPods``, 1.37).
 """
 
 from collections import Counter
@@ -19,24 +20,24 @@ from allaboard.model.snapshot import Snapshot
 from allaboard.model.volumes import Volume
 
 Unattached = Callable[[Pod, str], Iterable[Volume]]
-"""Returns the volumes of a pod that a node hasn't attached for another pod."""
+"""Returns the volumes that a node would have to attach for a pod: no other pod of the node uses them."""
 
 
 class Nominations:
-    """The nominated pods by ``namespace/name``. If there are too many, those of the highest priority count."""
+    """The nominated pods. If there are more than ``NOMINATED.most``, only the pods of the highest priorities count."""
 
     def __init__(self) -> None:
-        self._pods: dict[str, Pod] = {}
+        self._pods: dict[str, Pod] = {}  # by namespace/name
 
     def replace(self, key: str, pod: Pod | None) -> bool:
-        """Apply the newest state of a pod, ``None`` if it is gone; return whether that may change a snapshot."""
+        """Apply the newest state of a pod, ``None`` if the pod is gone; return whether a snapshot may change because of it."""
         if pod is not None and pod.nominated:
             self._pods[key] = pod
             return True
         return self._pods.pop(key, None) is not None
 
     def onto(self, snapshot: Snapshot, priority: int, unattached: Unattached) -> Snapshot:
-        """Return ``snapshot`` with the nominated pods that a gang of ``priority`` may not precede, on the nodes they are nominated to."""
+        """Return ``snapshot`` for a gang of ``priority``: nominated pods of this or a higher priority take capacity of their nodes."""
         pods = [pod for pod in self._pods.values() if pod.priority >= priority]
         if not pods:
             return snapshot
@@ -48,7 +49,7 @@ class Nominations:
 
 
 def _with_pods(snapshot: Snapshot, nominated: Iterable[tuple[Pod, int]], unattached: Unattached) -> Snapshot:
-    """Return ``snapshot`` with the capacity of ``nominated`` as used: each is a pod and the row of its node."""
+    """Return ``snapshot`` with the capacity for ``nominated`` counted as used. Each of ``nominated`` is a pod and the row of its node."""
     columns = {resource: column for column, resource in enumerate(snapshot.resources)}
     used = snapshot.used.copy()
     devices = None if snapshot.devices is None else snapshot.devices.copy()

@@ -1,4 +1,4 @@
-"""Keeps the allocatable and the used amounts of all nodes in arrays; each event changes one row."""
+"""The allocatable and used amounts of all nodes, in arrays of which each event changes one row."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -16,9 +16,9 @@ _BASE_RESOURCES = ("cpu", "memory", "pods")
 
 
 class Usage:
-    """Allocatable and used amounts of all nodes: one row a node, one column a resource that a node has offered.
+    """Allocatable and used amounts of all nodes: one row for each node, one column for each resource that any node has offered.
 
-    Usage of a resource that no node offers isn't counted: any tenant can make up resource names.
+    Usage of a resource that no node offers isn't counted, since any tenant can make up names of resources.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class Usage:
         self._ports: dict[int, Counter[HostPort]] = {}
 
     def row(self, node_name: str) -> int:
-        """Return the row of a node; a node without one gets a row."""
+        """Return the row of a node; a node without a row gets one."""
         row = self._rows.get(node_name)
         if row is None:
             row = self._rows[node_name] = self._vacant.pop() if self._vacant else len(self._rows)
@@ -50,7 +50,7 @@ class Usage:
             self._vacant.append(row)
 
     def offer(self, node_name: str, allocatable: Requests) -> bool:
-        """Set a node's allocatable; return whether a resource is new, so that its usage must be counted by ``recount``."""
+        """Set a node's allocatable; return whether a resource is new. The usage of a new resource must be counted by ``recount``."""
         row, known = self.row(node_name), len(self._columns)
         columns = [self._column(resource) for resource, _ in allocatable]
         self._allocatable[row] = 0
@@ -58,20 +58,20 @@ class Usage:
         return len(self._columns) > known
 
     def recount(self, charges: Iterable[tuple[str, SchedulingSpec]]) -> None:
-        """Count the usage of every resource anew; host ports stay counted."""
+        """Count the usage of every resource from the beginning, by ``charges`` of all pods. Host ports stay counted."""
         self._used[:] = 0
         self._unstated[:] = 0
         for node_name, spec in charges:
             self._change(node_name, spec, +1)
 
     def add(self, node_name: str, spec: SchedulingSpec, pods: int = 1) -> None:
-        """Charge so many pods of ``spec`` to a node."""
+        """Charge a number of ``pods`` of ``spec`` to a node."""
         row = self._change(node_name, spec, pods)
         if spec.host_ports:
             self._ports.setdefault(row, Counter()).update(dict.fromkeys(spec.host_ports, pods))
 
     def subtract(self, node_name: str, spec: SchedulingSpec, pods: int = 1) -> None:
-        """Stop charging so many pods of ``spec`` to a node."""
+        """Stop charging a number of ``pods`` of ``spec`` to a node."""
         row = self._change(node_name, spec, -pods)
         if spec.host_ports:
             ports = self._ports[row]
@@ -88,7 +88,7 @@ class Usage:
         return row
 
     def snapshot(self, nodes: tuple[Node, ...], order: NDArray[np.intp]) -> Snapshot:
-        """Return the snapshot of ``nodes``, whose rows are ``order``."""
+        """Return the snapshot of ``nodes``; ``order`` are their rows, intp[nodes]."""
         positions = enumerate(order.tolist()) if self._ports else ()
         allocatable, used, unstated = self._allocatable[order], self._used[order], self._unstated[order]
         for values in (allocatable, used, unstated):

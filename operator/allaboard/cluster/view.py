@@ -1,7 +1,7 @@
 """The live state of the cluster: every node, every pod, and the pods that are assumed on a node.
 
-Usage is kept in arrays, and each event changes one row. A snapshot for a search therefore costs one copy of them, however many pods there
-are. A pod is charged once: to the node it is bound to or, before the bind is seen, to the node it is assumed on.
+Usage is kept in arrays, and each event changes one row. A snapshot for a search therefore costs one copy of the arrays, whatever the number
+of pods. A pod is *charged* once: to the node it is bound to or, before the watch has reported the bind, to the node it is assumed on.
 """
 
 from bisect import bisect_left
@@ -37,15 +37,15 @@ CardListener = Callable[[GpuInventory | None, GpuInventory | None], None]
 
 
 class ClusterView:
-    """The live state of the cluster; nodes offer their allocatable less ``headroom``. Not thread-safe: it belongs to the event loop."""
+    """The live state of the cluster; nodes offer their allocatable less ``headroom``. Not thread-safe: only the event loop may use it."""
 
     def __init__(self, headroom: Mapping[str, Headroom] | None = None, policy: GpuPolicy = POLICY) -> None:
         self._headroom = headroom or {}
         self._nodes: dict[str, Node] = {}
         self._pods: dict[str, Pod] = {}
         self._assumed: dict[str, str] = {}  # node by pod UID
-        self._assumed_devices: dict[str, tuple[Taken, ...]] = {}  # by UID, of assumed pods that get devices
-        self._early: dict[str, set[str]] = {}  # pods charged by labels that were seen before their nodes, by node
+        self._assumed_devices: dict[str, tuple[Taken, ...]] = {}  # by UID, for assumed pods that get certain devices
+        self._before_node: dict[str, set[str]] = {}  # by node, the pods charged by GPU labels that came before their node
         self._reserved: dict[str, SchedulingSpec] = {}  # by node
         self._usage = Usage()
         self._devices = SharedDevices()
@@ -61,7 +61,7 @@ class ClusterView:
         self._policy = policy
         self._gpus: tuple[object, Cards, GpuPolicy, GpuInventory | None] = ((), NO_CARDS, policy, None)
         self._label_reader = LabelReader()
-        self._labelled: Counter[str] = Counter()  # on how many nodes each label is, whatever its value
+        self._labelled: Counter[str] = Counter()  # by key of a label, the number of nodes that have it
         self._ordered: tuple[Node, ...] | None = None
         self._order = np.zeros(0, dtype=np.intp)
         self._pod_listeners: list[PodListener] = []
@@ -71,8 +71,8 @@ class ClusterView:
     def listen(self, on_pod: PodListener | None = None, on_node: NodeListener | None = None, on_cards: CardListener | None = None) -> None:
         """Call ``on_pod(old, new)`` and ``on_node(old, new)`` after each change; ``None`` stands for absence.
 
-        ``on_cards(old, new)`` is called when something else becomes known about the GPUs of the same nodes. A pod that ends or is gone
-        before it was seen bound, as when a watch breaks, is passed as ``old`` with the node that it was assumed on.
+        ``on_cards(old, new)`` is called when metrics or the policy change the GPU inventory of the same nodes. A pod may end or go before
+        the watch has reported its bind, as when a watch breaks. It is then passed as ``old`` with the node that it was assumed on.
         """
         if on_pod:
             self._pod_listeners.append(on_pod)
@@ -95,18 +95,18 @@ class ClusterView:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """The numbers of nodes, pods and assumed pods."""
+        """The numbers of nodes, pods and assumed pods, by name."""
         return {"nodes": len(self._nodes), "pods": len(self._pods), "assumed_pods": len(self._assumed)}
 
     def observe_cards(self, cards: Cards) -> None:
         """Replace the GPU metrics of all exporters by ``cards``."""
-        self._know(cards, self._policy)
+        self._set_gpu_facts(cards, self._policy)
 
     def apply(self, policy: GpuPolicy) -> None:
         """Use this GPU policy from now on."""
-        self._know(self.cards, policy)
+        self._set_gpu_facts(self.cards, policy)
 
-    def _know(self, cards: Cards, policy: GpuPolicy) -> None:
+    def _set_gpu_facts(self, cards: Cards, policy: GpuPolicy) -> None:
         nodes = self._nodes_in_order()
         old = self._gpus_of(nodes)
         self.cards, self._policy = cards, policy
@@ -116,7 +116,7 @@ class ClusterView:
             listener(old, new)
 
     def label_of(self, keys: Sequence[str]) -> str:
-        """Return the first of ``keys`` that is a label of any node; empty if no node has one of them."""
+        """Return the first of ``keys`` that is a label of any node; empty if no node has such a label."""
         return next((key for key in keys if key in self._labelled), "")
 
     def upsert_node(self, node: Node) -> None:
@@ -132,7 +132,7 @@ class ClusterView:
             self._usage.recount(chain((charge[:2] for charge in charges), self._reserved.items()))
         self._devices.offer(node.name, node.shared)
         self._ordered = None
-        for pod in self._bound_early(node):
+        for pod in self._bound_before(node):
             self._discharge(pod, self._charge_of(self._pods[pod.key]))
             self._pods[pod.key] = pod
             self._charge(pod, self._charge_of(pod))
@@ -140,7 +140,7 @@ class ClusterView:
             listener(old, node)
 
     def remove_node(self, name: str) -> None:
-        """Remove a node; the usage of its pods stays counted, in case the node comes back."""
+        """Remove a node; the usage of its pods stays counted, since the node may come back."""
         old = self._nodes.pop(name, None)
         if old is None:
             return
@@ -154,9 +154,9 @@ class ClusterView:
             listener(old, None)
 
     def upsert_pod(self, pod: Pod) -> None:
-        """Apply the newest state of a pod. A new UID under a known name is a new pod, and the old pod is gone.
+        """Apply the newest state of a pod. A known name with a new UID is a new pod, and the old pod is gone.
 
-        The devices of a bound pod were settled by its bind; annotations written afterwards don't change them.
+        A bind settles the GPU devices of its pod; annotations written afterwards don't change them.
         """
         old = self._pods.get(pod.key)
         pod = self._as_bound(old, pod)
@@ -164,20 +164,20 @@ class ClusterView:
             settled = old.devices if old.node_name == pod.node_name else self._assumed_devices_on(pod)
             pod = replace(pod, devices=settled) if settled and settled != pod.devices else pod
         before = None if old is None else self._charge_of(old)
-        told = self._with_assumed_node(old) if old is not None and (old.uid != pod.uid or pod.is_terminal) else old
+        reported_old = self._end_assumption(old) if old is not None and (old.uid != pod.uid or pod.is_terminal) else old
         if pod.node_name:
             self._assumed_devices.pop(pod.uid, None)
             self._assumed.pop(pod.uid, None)
         self._pods[pod.key] = pod
         now = self._charge_of(pod)
-        if before is None or now is None or not before.is_like(now):  # mostly it is seen where it was assumed
+        if before is None or now is None or not before.is_like(now):  # mostly a pod is bound where it was assumed
             self._discharge(pod, before)
             self._charge(pod, now)
         if self._nominations.replace(pod.key, pod):
             self._changed()
         self._workload.replace(old, pod)
         for listener in self._pod_listeners:
-            listener(told, pod)
+            listener(reported_old, pod)
 
     def remove_pod(self, key: str) -> None:
         """Remove a pod and its usage."""
@@ -185,26 +185,26 @@ class ClusterView:
         if old is None:
             return
         self._discharge(old, self._charge_of(old))
-        if old.node_name in self._early:
-            self._early[old.node_name].discard(key)
-            if not self._early[old.node_name]:
-                del self._early[old.node_name]
-        told = self._with_assumed_node(old)
+        if old.node_name in self._before_node:
+            self._before_node[old.node_name].discard(key)
+            if not self._before_node[old.node_name]:
+                del self._before_node[old.node_name]
+        reported_old = self._end_assumption(old)
         if self._nominations.replace(key, None):
             self._changed()
         self._workload.replace(old, None)
         for listener in self._pod_listeners:
-            listener(told, None)
+            listener(reported_old, None)
 
     def _changed(self) -> None:
         self._generation += 1
 
     def version_of(self, node_name: str) -> tuple[int, int]:
-        """Return a version that changes whenever an assignment to the node may have become invalid."""
+        """Return a version of a node. It changes whenever an assignment to the node may have become invalid."""
         return self._generation, self._versions[node_name]
 
     def _assumed_devices_on(self, pod: Pod) -> tuple[Taken, ...]:
-        """Return the devices that were assumed for a pod, if they are of the node that the pod is bound to."""
+        """Return the devices that were assumed for a pod, if they belong to the node that the pod is bound to."""
         return self._assumed_devices.get(pod.uid, ()) if self._assumed.get(pod.uid) == pod.node_name else ()
 
     def _as_bound(self, old: Pod | None, pod: Pod) -> Pod:
@@ -215,24 +215,24 @@ class ClusterView:
         node = self._nodes.get(pod.node_name)
         spec = as_bound(pod.spec, before, None if node is None else node.allocatable)
         if node is None and spec.gpus is not None:
-            self._early.setdefault(pod.node_name, set()).add(pod.key)
+            self._before_node.setdefault(pod.node_name, set()).add(pod.key)
         return pod if spec is pod.spec else replace(pod, spec=spec)
 
-    def _bound_early(self, node: Node) -> Iterator[Pod]:
-        """Yield the pods charged by GPU labels that were seen before their ``node``, as they are charged now that it is known."""
-        for key in self._early.pop(node.name, ()):
+    def _bound_before(self, node: Node) -> Iterator[Pod]:
+        """Yield the pods that came before their ``node`` and are charged by GPU labels, with the charge on the known node."""
+        for key in self._before_node.pop(node.name, ()):
             pod = self._pods.get(key)
             if pod is not None and pod.node_name == node.name:
                 yield replace(pod, spec=as_bound(pod.spec, None, node.allocatable))
 
-    def _with_assumed_node(self, pod: Pod) -> Pod:
-        """Stop assuming ``pod``, which is gone or has ended; return it with the node that it was assumed on, if it was."""
+    def _end_assumption(self, pod: Pod) -> Pod:
+        """Stop assuming ``pod``, which is gone or has ended; return the pod, with its assumed node if it was assumed."""
         node_name = self._assumed.pop(pod.uid, "")
         self._assumed_devices.pop(pod.uid, None)
         return replace(pod, node_name=node_name) if node_name else pod
 
     def assume(self, pod: Pod, node_name: str, devices: Sequence[str] = ()) -> None:
-        """Assume ``pod`` on ``node_name``, until it is seen bound, is gone, or ``forget`` is called.
+        """Assume ``pod`` on ``node_name``, until the watch reports the bind or the end of the pod, or ``forget`` is called.
 
         ``devices`` are UUIDs of the node's shared GPUs that the pod is to have; empty if the pod may have any.
         """
@@ -250,7 +250,7 @@ class ClusterView:
             self._assumed_devices[uid] = tuple(map(Taken, devices))
 
     def assume_all(self, assignments: Iterable[tuple[Pod, str]], devices: Mapping[str, Sequence[str]] | None = None) -> None:
-        """Assume each pod on its node. Equal pods on a node are counted together, since gangs have thousands.
+        """Assume each pod on its node. Equal pods on a node are charged together, since gangs have thousands of them.
 
         ``devices`` are UUIDs by the pod's UID, for pods that are to have certain devices.
         """
@@ -284,7 +284,7 @@ class ClusterView:
             self._assumed_devices.pop(pod.uid, None)
 
     def forget_all(self, pods: Iterable[Pod]) -> None:
-        """Forget each of ``pods``; equal pods on a node are counted together, as in ``assume_all``."""
+        """Stop assuming each of ``pods``. Equal pods on a node are charged together, as in ``assume_all``."""
         alike: Counter[tuple[str, int]] = Counter()
         specs: dict[int, SchedulingSpec] = {}
         for pod in pods:
@@ -308,11 +308,11 @@ class ClusterView:
         return replace(pod, node_name=node_name, devices=self._assumed_devices.get(pod.uid, ())) if node_name else None
 
     def is_assumed(self, pod: Pod) -> bool:
-        """Return whether ``pod`` is assumed on a node and hasn't been seen bound."""
+        """Return whether ``pod`` is assumed on a node; false once the watch has reported its bind."""
         return pod.uid in self._assumed
 
     def reserve(self, claims: Mapping[str, SchedulingSpec]) -> None:
-        """Reserve capacity on nodes, by name, for pods whose node isn't known; earlier reservations are replaced."""
+        """Reserve ``claims``, by node name, for pods whose future node isn't known. Earlier reservations are replaced."""
         self._changed()
         for node_name, spec in self._reserved.items():
             self._usage.subtract(node_name, spec)
@@ -324,17 +324,17 @@ class ClusterView:
             self._usage.add(node_name, spec)
 
     def is_overbooked(self, node_name: str, devices: Sequence[str]) -> bool:
-        """Return whether one of the ``devices`` of a node, by UUID, is overbooked or gone."""
+        """Return whether one of the ``devices`` of a node, given by UUID, is overbooked or gone."""
         return bool(devices) and self._counted_devices().is_overbooked(node_name, devices)
 
     def relevant(self, labels: Labels) -> Labels:
-        """Return those of a pod's ``labels`` that the anti-affinity of bound pods refers to."""
+        """Return the labels among a pod's ``labels`` to which the anti-affinity of bound pods refers."""
         return self.anti_affinity.relevant(labels) if self.anti_affinity else ()
 
     def forbidden_domains(self, namespace: str, labels: Labels, several: Several = frozenset()) -> tuple[tuple[NodeSelectorTerm, ...], ...]:
         """Return the domains that bound pods' required anti-affinity forbids to pods with the relevant ``labels``.
 
-        The domains are terms on node labels, each of which a node must match. For labels in ``several`` the pods have different values.
+        The domains are terms on node labels; a node must match every entry. The pods differ in the labels of ``several``.
         """
         if not self.anti_affinity:
             return ()
@@ -349,9 +349,9 @@ class ClusterView:
         )
 
     def snapshot(self, priority: int | None = None) -> Snapshot:
-        """Return the present cluster. ``nodes`` is the same tuple as before as long as no node has changed.
+        """Return the present state of the cluster. Its ``nodes`` stay the same tuple as long as no node changes.
 
-        With a ``priority``, the capacity for other schedulers' nominated pods of that priority or a higher one counts as used.
+        With a ``priority``, the capacity for other schedulers' nominated pods of this or a higher priority counts as used.
         """
         nodes = self._nodes_in_order()
         found = replace(self._usage.snapshot(nodes, self._order), mix=self._workload.mix(), attachable=self.attached.free(nodes))
@@ -360,7 +360,7 @@ class ClusterView:
         return found if priority is None else self._nominations.onto(found, priority, self.attached.missing_on)
 
     def snapshot_of(self, node: Node, priority: int) -> Snapshot:
-        """Return the snapshot of one node, for a gang of ``priority``; shared devices are left out."""
+        """Return the snapshot of one node, as for a gang of ``priority``; shared devices are left out."""
         nodes = self._nodes_in_order()
         place = bisect_left(nodes, node.name, key=lambda each: each.name)
         attachable = {driver: np.array([free], dtype=np.int64) for driver, free in self.attached.free_on(node.name).items()}
@@ -371,7 +371,7 @@ class ClusterView:
 
     @contextmanager
     def without(self, pod: Pod) -> Iterator[None]:
-        """Count the cluster without ``pod`` in the block, which must not await anything."""
+        """Stop charging ``pod`` within the block, which must not await anything."""
         current = self._pods.get(pod.key)
         charge = self._charge_of(current) if current is not None and current.uid == pod.uid else None
         state = self.version_of(charge.node_name) if charge else (0, 0)
@@ -407,7 +407,7 @@ class ClusterView:
         return gpus
 
     def _counted_devices(self) -> SharedDevices:
-        """Return the shared devices of all nodes, after counting the pods of nodes whose devices are new or have changed."""
+        """Return the shared devices of all nodes, after charging the pods of nodes whose devices are new or have changed."""
         if self._devices.uncounted:
             self._devices.count(filter(None, map(self._charge_of, self._pods.values())))
         return self._devices
@@ -446,19 +446,19 @@ class ClusterView:
 
 
 class _Charge(NamedTuple):
-    """The node that a pod is charged to, what the pod asks for, and the devices it has ``taken``."""
+    """The node that a pod is charged to, the spec that it is charged by, and the devices that it has ``taken``."""
 
     node_name: str
     spec: SchedulingSpec
     taken: tuple[Taken, ...]
 
     def is_like(self, other: "_Charge") -> bool:
-        """Return whether the pod is charged the same."""
+        """Return whether two charges of a pod are equal."""
         return self.spec is other.spec and (self.node_name, self.taken) == (other.node_name, other.taken)
 
 
 class PodStore:
-    """The pods of a view as a reflector's store."""
+    """The pods of a view, as the store of a reflector."""
 
     def __init__(self, view: ClusterView) -> None:
         self._view = view
@@ -472,19 +472,19 @@ class PodStore:
         self._view.remove_pod(key)
 
     def known(self) -> Collection[str]:
-        """The keys of all pods."""
+        """Return the keys of all pods."""
         return self._view._pods.keys()
 
 
 class NodeStore:
-    """The nodes of a view as a reflector's store: only those that have all labels of ``selector``."""
+    """The nodes of a view that have all labels of ``selector``, as the store of a reflector."""
 
     def __init__(self, view: ClusterView, selector: Mapping[str, str] | None = None) -> None:
         self._view = view
         self._selector = (selector or {}).items()
 
     def upsert(self, key: str, record: Node) -> None:
-        """Apply a node; a node without a label of ``selector`` is removed."""
+        """Apply a node; a node that lacks a label of ``selector`` is removed."""
         if self._selector <= record.labels.items():
             self._view.upsert_node(record)
         else:
@@ -495,5 +495,5 @@ class NodeStore:
         self._view.remove_node(key)
 
     def known(self) -> Collection[str]:
-        """The names of all nodes."""
+        """Return the names of all nodes."""
         return self._view._nodes.keys()

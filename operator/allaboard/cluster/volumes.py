@@ -1,6 +1,7 @@
-"""Which nodes a pod's volumes allow. A bound volume may be tied to some nodes; placing an unbound volume isn't supported.
+"""Claims, volumes and the volume limits of nodes, and the nodes that a pod's volumes allow.
 
-Claims and volumes are few beside pods, so they are kept as small records by their own reflectors; so is how many volumes nodes attach.
+A bound volume may be available on some nodes only. Placing an unbound volume isn't supported. Reflectors keep claims, volumes and limits
+here as small records.
 """
 
 from collections import Counter
@@ -25,12 +26,12 @@ _ZONE_LABELS = (
 
 
 class UnboundClaimError(Exception):
-    """A claim has no volume that a pod could be placed by; the message says which and why."""
+    """A pod can't be placed because of a claim; the message names the claim and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A PersistentVolumeClaim: the name of the volume it is bound to, empty if it isn't bound."""
+    """A PersistentVolumeClaim. ``volume_name`` is empty if the claim isn't bound; ``is_for_one_pod`` is true for ReadWriteOncePod."""
 
     volume_name: str
     is_for_one_pod: bool = False
@@ -48,9 +49,9 @@ def claim_from(raw: dict[str, Any]) -> Claim:
 
 @dataclass(frozen=True, slots=True)
 class StoredVolume:
-    """A PersistentVolume: its node affinity, and its CSI volume if it is one.
+    """A PersistentVolume. ``attached`` is its CSI volume; ``None`` if no CSI driver attaches it.
 
-    A node must match a term of every entry of ``terms``.
+    ``terms`` restrict its nodes: a node must match at least one term of each entry.
     """
 
     terms: tuple[tuple[NodeSelectorTerm, ...], ...] = ()
@@ -60,7 +61,7 @@ class StoredVolume:
 def volume_from(raw: dict[str, Any]) -> StoredVolume:
     """Return the record of a raw PersistentVolume. Raises ``MalformedError``.
 
-    Its terms are its node affinity, and the zone labels that older provisioners write.
+    Its terms come from its node affinity, and from the zone labels that older provisioners write.
     """
     spec = mapping(raw, "spec")
     found = []
@@ -69,26 +70,26 @@ def volume_from(raw: dict[str, Any]) -> StoredVolume:
         found.append(node_selector_terms(required, "spec.nodeAffinity.required."))
     for key, value in labels(mapping(raw, "metadata"), "labels", "metadata.").items():
         if key in _ZONE_LABELS:
-            # A volume of several zones lists them so (kubernetes volume helpers, LabelMultiZoneDelimiter).
+            # A volume of several zones lists them with "__" in between (kubernetes volume helpers, LabelMultiZoneDelimiter).
             found.append((NodeSelectorTerm(expressions=(Requirement(key, "In", tuple(value.split("__"))),)),))
     return StoredVolume(tuple(found), volume_of(spec))
 
 
 class VolumeView:
-    """The claims and volumes of the cluster and the volume limits of nodes, as stores for reflectors; resolves them for a pod."""
+    """The claims and volumes of the cluster and the volume limits of nodes, each as the store of a reflector."""
 
     def __init__(self) -> None:
         self.claims: _Records[Claim] = _Records(self._claim_changed)
         self.volumes: _Records[StoredVolume] = _Records(self._volume_changed)
         self.limits: _Records[Mapping[str, int]] = _Records(self._limits_changed)
-        """By node, the limits of its CSINode by driver."""
+        """By node, the volume limits of its CSINode by driver."""
         self._bound: dict[str, set[str]] = {}  # claims by volume
         self._drivers: Counter[str] = Counter()
         self._on_change: Callable[[], None] = lambda: None
         self.changed: Callable[[], None] = lambda: None
-        """Called before the listener."""
+        """Called after each change, before the listener."""
         self.on_claim: Callable[[str], None] = lambda claim: None
-        """Called with ``namespace/name`` when a claim's volume may have changed."""
+        """Called with a claim's ``namespace/name`` when its volume may have changed."""
         self.on_limits: Callable[[], None] = lambda: None
         """Called when a node can attach more or fewer volumes."""
 
@@ -98,15 +99,18 @@ class VolumeView:
 
     @property
     def limited(self) -> Collection[str]:
-        """The drivers for which any node has a limit of volumes."""
+        """The drivers for which at least one node has a volume limit."""
         return self._drivers.keys()
 
     def limits_of(self, node_name: str) -> Mapping[str, int]:
-        """Return a node's limits of volumes by driver; a driver without a limit is left out."""
+        """Return a node's volume limits by driver; drivers without a limit are left out."""
         return self.limits.get(node_name) or {}
 
     def volume_of(self, use: str | Volume) -> Volume | None:
-        """Return the CSI volume of a claim, ``namespace/name``; ``None`` if it isn't known, or if no CSI driver attaches it."""
+        """Return the CSI volume of a claim, given by ``namespace/name``; ``None`` if it isn't known, or no CSI driver attaches it.
+
+        A volume is returned unchanged.
+        """
         if isinstance(use, Volume):
             return use
         claim = self.claims.get(use)
@@ -114,7 +118,7 @@ class VolumeView:
         return stored.attached if stored is not None else None
 
     def attached_by(self, pod: Pod) -> frozenset[Volume]:
-        """Return the volumes of drivers with a limit that a pod attaches to its node."""
+        """Return the volumes that a pod attaches to its node, of drivers with a limit."""
         if not self._drivers or not (pod.spec.claims or pod.spec.disks):
             return frozenset()
         found = (*(self.volume_of(f"{pod.namespace}/{claim}") for claim in pod.spec.claims), *pod.spec.disks)
@@ -146,7 +150,7 @@ class VolumeView:
         self._on_change()
 
     def resolve(self, pod: Pod) -> Pod:
-        """Return ``pod`` with the node affinity of its volumes. Raises ``UnboundClaimError``."""
+        """Return ``pod`` with the node affinity of its volumes in place of its claims. Raises ``UnboundClaimError``."""
         if not (pod.spec.claims or pod.spec.disks):
             return pod
         found: list[tuple[NodeSelectorTerm, ...]] = []
@@ -164,12 +168,12 @@ class VolumeView:
             if stored is None:
                 raise UnboundClaimError(f'persistentvolume "{claim.volume_name}" of claim "{name}" not found')
             found.extend(stored.terms)
-        # The claims' names are dropped: members that differ only in these are of one kind.
+        # The names of claims are dropped, so that members that differ only in these names have equal specs.
         return replace(pod, spec=replace(pod.spec, claims=(), disks=(), volumes=tuple(found)))
 
 
 class _Records(Generic[Record]):
-    """A reflector's store that is a dictionary; it calls ``on_change(key, old, new)`` after each change."""
+    """The store of a reflector, as a dictionary. It calls ``on_change(key, old, new)`` after each change."""
 
     def __init__(self, on_change: Callable[[str, Record | None, Record | None], None]) -> None:
         self._records: dict[str, Record] = {}

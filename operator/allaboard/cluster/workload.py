@@ -1,4 +1,4 @@
-"""The cluster's workload: what its pods, bound or waiting, request, and how many pods do."""
+"""The cluster's workload: the requests of its pods, bound or waiting, with the number of pods of each."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -9,15 +9,15 @@ from allaboard.model.snapshot import Workload, most_frequent
 
 
 class WorkloadCounter:
-    """Counts what the pods of a cluster request.
+    """Counts the pods of the cluster by the resources that they request.
 
-    Equal specs are mostly one object, so a spec's demand is computed once for each object. The workload is built anew when an eighth of
-    the pods has changed.
+    Equal specs are mostly one object, so the demand of a spec is computed once for each object. The workload is built again when more than
+    an eighth of the pods has changed.
     """
 
     def __init__(self) -> None:
         self._demands: dict[int, _Demand] = {}
-        self._tasks: dict[bool, Counter[SchedulingSpec]] = {True: Counter(), False: Counter()}  # by whether they ask for devices
+        self._tasks: dict[bool, Counter[SchedulingSpec]] = {True: Counter(), False: Counter()}  # True: tasks that ask for devices
         self._size = self._changes = 0
         self._mix: Workload = ()
 
@@ -32,7 +32,7 @@ class WorkloadCounter:
                 self._count(spec, change)
 
     def mix(self) -> Workload:
-        """Return a recent workload: at most an eighth of the pods has changed since it was built."""
+        """Return the workload. It may be out of date by the changes of at most an eighth of the pods."""
         if self._changes > self._size // 8:
             self._mix, self._changes = most_frequent(self._tasks.values()), 0
         return self._mix
@@ -54,7 +54,7 @@ class WorkloadCounter:
 
 @dataclass(slots=True)
 class _Demand:
-    """The demand of ``spec``, and how many pods have that very object as their spec."""
+    """The demand of ``spec``, and the number of pods that have this very object as their spec."""
 
     spec: SchedulingSpec
     demand: SchedulingSpec

@@ -1,7 +1,7 @@
 """The connection to the API server: credentials from ``kubernetes.aio``, plain JSON in and out.
 
-The typed calls of the client build pydantic models, which costs 20 times what a watch event is worth and fails on the reply to a
-bind (a Status where a Binding is declared), so requests are made on the client's own HTTP session.
+Requests are made on the client's HTTP session and not by the client's typed calls. The typed calls build pydantic models, which takes 20
+times as long as handling a watch event. They also fail on the reply to a bind, which is a Status where a Binding is declared.
 """
 
 import os
@@ -24,7 +24,7 @@ from allaboard.kube.deep_json import loads
 from allaboard.kube.errors import ApiError as ApiError
 from allaboard.kube.errors import InvalidNameError, TooLargeError, WrongAnswerError
 from allaboard.kube.paths import ApiPath
-from allaboard.kube.rate_limit import Pace
+from allaboard.kube.rate_limit import RateLimit
 from allaboard.model.errors import shown
 
 RawObject = dict[str, Any]
@@ -32,28 +32,31 @@ RawObject = dict[str, Any]
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 PAGE_BYTES = 8 * 2**20
-"""The largest page of a list that is read into memory; a larger page is requested again with fewer objects."""
+"""Size of the largest page of a list that is read into memory. A larger page is requested again with fewer objects."""
 
 OBJECT_BYTES = 16 * 2**20
-"""The size of the largest object: etcd takes 2 MiB at most, which JSON makes six times as large if every character is escaped."""
+"""Upper bound of an object's size: etcd stores at most 2 MiB, and JSON makes that six times as large if every character is escaped."""
 
 _CONNECTIONS = 256
 
 _TCP_OPTIONS = {"TCP_KEEPIDLE": 2, "TCP_KEEPINTVL": 1, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 5000}
-"""When a connection counts as dead.
+"""Limits after which a connection counts as dead.
 
-Seconds of silence before the first probe, seconds between probes, number of probes; milliseconds that sent data may be unacknowledged.
+In this order: seconds of silence before the first probe, seconds between probes, number of probes, and milliseconds that sent data may be
+unacknowledged.
 """
 
 
 class CredentialsError(Exception):
-    """Neither a service account nor a kubeconfig could be used."""
+    """Neither a service account nor a kubeconfig can be used."""
 
 
 async def load_credentials(kubeconfig: str = "", place: str = "") -> Configuration:
-    """Return the credentials of ``kubeconfig``, else those of the pod, else those of ``KUBECONFIG`` or of the home directory's kubeconfig.
+    """Return the credentials for the API server. Raises ``CredentialsError``.
 
-    ``place`` is where ``kubeconfig`` is named, for the error message; empty if that is obvious. Raises ``CredentialsError``.
+    They are read from the file ``kubeconfig``, if it is named. Otherwise they are those of the pod's service account. Outside of a pod they
+    are read from the file that ``KUBECONFIG`` names, or from the kubeconfig in the home directory. ``place`` is where ``kubeconfig`` was
+    named, for the error message; it is empty if that is obvious.
     """
     configuration = Configuration()
     try:
@@ -65,11 +68,11 @@ async def load_credentials(kubeconfig: str = "", place: str = "") -> Configurati
         try:
             if not _is_there(path):
                 raise CredentialsError("there is no such file")
-            # The path is passed, since the client caches the variable's value at import.
+            # The path is passed, since the client reads KUBECONFIG only once, at import.
             await kube_config.load_kube_config(config_file=path, client_configuration=configuration, persist_config=False)
         except Exception as local:  # a malformed file or a credential plug-in may make the loader raise anything
-            is_misread = isinstance(local, TypeError | AttributeError | KeyError)  # the loader doesn't check the file's structure
-            problem = "it is no kubeconfig" if is_misread else " ".join(str(local).split())
+            has_wrong_structure = isinstance(local, TypeError | AttributeError | KeyError)  # which the loader doesn't check
+            problem = "it is no kubeconfig" if has_wrong_structure else " ".join(str(local).split())
             if kubeconfig:
                 named = f", which {place} names," if place else ""
                 raise CredentialsError(f"no cluster to connect to: kubeconfig {path}{named} can't be used ({problem})") from local
@@ -82,14 +85,17 @@ async def load_credentials(kubeconfig: str = "", place: str = "") -> Configurati
 
 
 def kubeconfig_in_use(kubeconfig: str = "") -> str:
-    """Return the kubeconfig that ``load_credentials`` reads and its context, in words; empty in a pod with a service account."""
+    """Return the path and the context of the kubeconfig that ``load_credentials`` reads, for a message.
+
+    Empty in a pod with a service account.
+    """
     with suppress(kube_config.ConfigException):
         if kubeconfig:
             raise kube_config.ConfigException
         kube_config.load_incluster_config(client_configuration=Configuration())
         return ""
     path, context = kubeconfig or _kubeconfig(), ""
-    with suppress(Exception):  # as above
+    with suppress(Exception):  # a malformed file may make the loader raise anything
         context = f" (context {shown(kube_config.list_kube_config_contexts(config_file=path)[1]['name'])})"
     return f"kubeconfig {path}{context}"
 
@@ -103,7 +109,7 @@ def _is_there(path: str) -> bool:
 
 
 def _proxy_for(url: str) -> str | None:
-    """Return the proxy that the environment (``HTTPS_PROXY``, ``NO_PROXY``, …) names for ``url``; ``None`` without one."""
+    """Return the proxy that the environment variables (``HTTPS_PROXY``, ``NO_PROXY``, …) name for ``url``; ``None`` without a proxy."""
     parts = urlsplit(url)
     if urllib.request.proxy_bypass(parts.netloc):
         return None
@@ -111,29 +117,29 @@ def _proxy_for(url: str) -> str | None:
 
 
 class ApiServer:
-    """Requests to one API server. Use ``ApiServer.connect()``."""
+    """A client of one API server. Use ``ApiServer.connect()``."""
 
     def __init__(
-        self, configuration: Configuration, timeout_seconds: float = 15.0, *, kubeconfig: str = "", pace: Pace | None = None
+        self, configuration: Configuration, timeout_seconds: float = 15.0, *, kubeconfig: str = "", rate_limit: RateLimit | None = None
     ) -> None:
         configuration.connection_pool_maxsize = _CONNECTIONS
         # Callers decide about retries, since they know what the request means.
         configuration.retries = None
-        # The proxy is read from the environment once; aiohttp would read it for each request, in threads.
+        # ``load_credentials`` has read the proxy from the environment; aiohttp would read it for each request, in threads.
         configuration.client_session_kwargs = {"trust_env": False}
         self.configuration = configuration
         self.kubeconfig = kubeconfig
-        self._pace = pace or Pace()
+        self._rate_limit = rate_limit or RateLimit()
         self._client = ApiClient(configuration)
         self._timeout = aiohttp.ClientTimeout(total=timeout_seconds)
 
     @classmethod
     @asynccontextmanager
     async def connect(
-        cls, timeout_seconds: float = 15.0, *, kubeconfig: str = "", place: str = "", pace: Pace | None = None
+        cls, timeout_seconds: float = 15.0, *, kubeconfig: str = "", place: str = "", rate_limit: RateLimit | None = None
     ) -> AsyncIterator[Self]:
-        """Connect with the credentials that ``load_credentials`` finds. Raises ``CredentialsError``."""
-        server = cls(await load_credentials(kubeconfig, place), timeout_seconds, kubeconfig=kubeconfig, pace=pace)
+        """Yield a client with the credentials of ``load_credentials``, and close it after the block. Raises ``CredentialsError``."""
+        server = cls(await load_credentials(kubeconfig, place), timeout_seconds, kubeconfig=kubeconfig, rate_limit=rate_limit)
         try:
             yield server
         finally:
@@ -156,7 +162,7 @@ class ApiServer:
         return await self.request("PATCH", path, body=body, content_type=content_type)
 
     async def write(self, path: ApiPath, body: Mapping[str, object], content_type: str = MERGE_PATCH) -> None:
-        """Send a PATCH request without parsing its answer, which may be large. Raises ``ApiError``."""
+        """Send a PATCH request and don't parse its answer, which may be large. Raises ``ApiError``."""
         await self.request("PATCH", path, body=body, content_type=content_type, is_read=False)
 
     async def delete(self, path: ApiPath, body: Mapping[str, object] | None = None) -> RawObject:
@@ -173,11 +179,11 @@ class ApiServer:
         content_type: str = "application/json",
         is_read: bool = True,
     ) -> RawObject:
-        """Send one request and return its JSON answer, after checking that the answer is about ``path``; empty unless ``is_read``.
+        """Send one request, check that its JSON answer is about ``path``, and return the answer; empty unless ``is_read``.
 
         Raises ``ApiError``, also if the server can't be reached or the answer isn't JSON.
         """
-        await self._pace.wait()
+        await self._rate_limit.wait()
         is_page = method == "GET" and not path.name and (query or {}).get("limit") != "1"
         try:
             async with self._session().request(
@@ -192,7 +198,7 @@ class ApiServer:
             ) as response:
                 if not is_read and response.status < 300:
                     async for _ in response.content.iter_any():
-                        pass  # so that the connection can be used again
+                        pass  # a connection can be used again only after the answer was read
                     return {}
                 payload = await _read(response, path, PAGE_BYTES if is_page else OBJECT_BYTES)
                 if response.status >= 300:
@@ -203,14 +209,14 @@ class ApiServer:
 
     @asynccontextmanager
     async def stream(self, path: ApiPath, query: Mapping[str, str], silence_seconds: float) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Yield the lines of a watch as they come. ``silence_seconds`` without any data end the watch. Raises ``ApiError``."""
+        """Yield the lines of a watch as they arrive; it breaks off after ``silence_seconds`` without data. Raises ``ApiError``."""
         async with self.download(path, query, silence_seconds) as chunks:
             yield _lines(chunks, path)
 
     @asynccontextmanager
     async def download(self, path: ApiPath, query: Mapping[str, str], silence_seconds: float) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Yield the chunks of a GET's answer as they come. ``silence_seconds`` without any data end it. Raises ``ApiError``."""
-        await self._pace.wait()
+        """Yield the chunks of a GET's answer as they arrive; it breaks off after ``silence_seconds`` without data. Raises ``ApiError``."""
+        await self._rate_limit.wait()
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._timeout.total, sock_read=silence_seconds)
         try:
             async with self._session().get(
@@ -231,14 +237,14 @@ class ApiServer:
         rest = self._client.rest_client
         if rest.pool_manager is None:
             rest._create_connector = partial(
-                aiohttp.TCPConnector, limit=_CONNECTIONS, ssl=rest.ssl_context, socket_factory=_socket_that_notices_death
+                aiohttp.TCPConnector, limit=_CONNECTIONS, ssl=rest.ssl_context, socket_factory=_socket_with_probes
             )
             rest.pool_manager = rest._create_pool_manager()
         session: aiohttp.ClientSession = rest.pool_manager
         return session
 
     def _url(self, path: ApiPath) -> URL:
-        """Return the URL of a request, unchanged: resolving dots or decoding a character would request another object."""
+        """Return the URL of a request with ``path`` unchanged: with dots resolved or characters decoded it could name another object."""
         url = URL(f"{self.configuration.host}{path}", encoded=True)
         if url.raw_path != f"{urlsplit(self.configuration.host).path}{path}":
             raise InvalidNameError(path.resource.kind, path.name)
@@ -250,7 +256,7 @@ class ApiServer:
         try:
             settings = await self.configuration.auth_settings()
         except Exception as error:
-            # A credential plug-in may raise anything: an empty token file, a failed exec, an identity provider that is down.
+            # A credential plug-in may raise anything, for an empty token file, a failed exec, or an identity provider that is down.
             raise ApiError(0, "Unauthenticated", f"no credentials for the API server: {error}") from error
         for setting in settings.values():
             if setting["value"]:
@@ -258,19 +264,19 @@ class ApiServer:
         return headers
 
 
-def _socket_that_notices_death(address: aiohttp.AddrInfoType) -> socket.socket:
-    """Return a socket whose connection breaks within seconds of silence if its other end is gone, so that no request reuses it."""
+def _socket_with_probes(address: aiohttp.AddrInfoType) -> socket.socket:
+    """Return a socket that closes a dead connection within seconds, so that no request uses the connection again."""
     family, kind, protocol, *_ = address
-    made = socket.socket(family, kind, protocol)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    created = socket.socket(family, kind, protocol)
+    created.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in _TCP_OPTIONS.items():
-        if hasattr(socket, option):  # some are missing on development machines, none where the operator runs
-            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
-    return made
+        if hasattr(socket, option):  # some options are missing on development machines, none where the operator runs
+            created.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+    return created
 
 
 async def _read(response: aiohttp.ClientResponse, path: ApiPath, limit: int) -> bytes:
-    """Return the body of an answer. Raises ``TooLargeError``, which closes the connection."""
+    """Return the body of an answer. Raises ``TooLargeError`` for a body of more than ``limit`` bytes, which closes the connection."""
     chunks: list[bytes] = []
     size = 0
     async for chunk in response.content.iter_any():
@@ -282,7 +288,7 @@ async def _read(response: aiohttp.ClientResponse, path: ApiPath, limit: int) -> 
 
 
 async def _lines(chunks: AsyncIterator[bytes], path: ApiPath) -> AsyncIterator[bytes]:
-    """Yield lines of up to an object's size, which is more than ``readline`` can buffer. Raises ``TooLargeError``."""
+    """Yield the lines of an answer, which may be as large as an object, too large for ``readline``. Raises ``TooLargeError``."""
     pending: list[bytes] = []
     size = 0
     async for chunk in chunks:
@@ -299,7 +305,7 @@ async def _lines(chunks: AsyncIterator[bytes], path: ApiPath) -> AsyncIterator[b
 
 
 def api_error(response: aiohttp.ClientResponse, payload: bytes) -> ApiError:
-    """Return the error that an answer describes; an answer that isn't a JSON Status (a proxy's page, an unknown path) is quoted."""
+    """Return the error that an answer describes. An answer that isn't a JSON Status, such as a proxy's page, is quoted as the message."""
     retry_after = response.headers.get("Retry-After", "")
     seconds = float(retry_after) if retry_after.isdecimal() else None
     try:
@@ -330,7 +336,7 @@ def _checked(answer: RawObject, method: str, path: ApiPath, body: Mapping[str, o
     if method == "GET" and not path.name:
         check_list(answer, path)
     elif method != "DELETE" and path.subresource in ("", "status"):
-        # Deletions, binds and evictions are answered with a Status, or with an object that isn't used.
+        # The answers to deletions, binds and evictions aren't checked: they are a Status, or an object that isn't used.
         _check_object(answer, path, _mapping(body or {}, "metadata"))
     return answer
 

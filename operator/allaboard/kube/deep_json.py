@@ -1,6 +1,6 @@
-"""Read JSON of any nesting depth: parsers fail beyond about a thousand levels, the API server takes ten thousand.
+"""Read JSON of any nesting depth: parsers fail beyond about a thousand levels, and the API server accepts ten thousand.
 
-A tenant may nest the ``managedFields`` of an object that deep. A client that fails on one such object could read no other either.
+A tenant may nest the ``managedFields`` of an object that deeply. A client that fails on such an object can't read the list that holds it.
 """
 
 from collections.abc import AsyncIterator
@@ -11,7 +11,7 @@ import numpy as np
 import orjson
 
 DEEPEST = 100
-"""Levels of nesting that are kept; useful fields have at most twenty."""
+"""Number of levels of nesting that are kept. Fields that the scheduler reads have at most twenty."""
 
 _QUOTE = ord('"')
 _STEPS = np.zeros(256, dtype=np.int8)  # by character
@@ -19,17 +19,18 @@ _STEPS[list(b"{[")], _STEPS[list(b"}]")] = 1, -1
 
 
 def pruned(payload: bytes) -> bytes:
-    """Return the JSON documents of ``payload`` with ``null`` for everything nested deeper than ``DEEPEST``.
+    """Return the JSON documents of ``payload`` with ``null`` in place of values nested deeper than ``DEEPEST``.
 
-    An incomplete document is left unchanged. Takes 10 ms for each MB.
+    An incomplete document is left unchanged. This takes 10 ms for each MB.
     """
     if payload.count(b"{") + payload.count(b"[") <= DEEPEST:
         return payload
-    # Of the same length, without quotes that are part of a text.
+    # Escaped characters become underscores, so that every quote that is left begins or ends a string. The length stays the same.
     plain = payload.replace(rb"\\", b"__").replace(rb"\"", b"__") if b"\\" in payload else payload
     characters = np.frombuffer(plain, dtype=np.uint8)
     steps = _STEPS[characters]
-    steps[np.cumsum(characters == _QUOTE, dtype=np.uint8) & 1 == 1] = 0  # in a text; the number of quotes may overflow, which keeps it odd
+    # Brackets in a string don't count. The number of quotes may overflow uint8, which doesn't change whether it is odd.
+    steps[np.cumsum(characters == _QUOTE, dtype=np.uint8) & 1 == 1] = 0
     depth = np.cumsum(steps, dtype=np.int32)
     begins = np.flatnonzero((steps == 1) & (depth == DEEPEST + 1))
     ends = np.flatnonzero((steps == -1) & (depth == DEEPEST))
@@ -41,7 +42,10 @@ def pruned(payload: bytes) -> bytes:
 
 
 def loads(payload: bytes) -> Any:
-    """Return the value of a JSON document, without parts that are nested too deep. Raises ``ValueError`` if it isn't JSON."""
+    """Return the value of a JSON document. Raises ``ValueError`` if the document isn't JSON.
+
+    If the document is nested too deeply for the parser, values nested deeper than ``DEEPEST`` are read as ``null``.
+    """
     try:
         return orjson.loads(payload)
     except orjson.JSONDecodeError:
@@ -49,12 +53,12 @@ def loads(payload: bytes) -> Any:
 
 
 class PrunedResponse(aiohttp.ClientResponse):
-    """An HTTP answer whose JSON is pruned, also when read line by line: for the session of another library."""
+    """An HTTP answer whose JSON is pruned, also when it is read line by line. It is meant for the session of another library (Kopf)."""
 
     async def start(self, connection: "aiohttp.connector.Connection") -> "PrunedResponse":
         """Start reading the answer."""
         await super().start(connection)
-        self.content = _PrunedLines(self.content)  # type: ignore[assignment]  # it has what readers of lines need
+        self.content = _PrunedLines(self.content)  # type: ignore[assignment]  # it has the attributes that readers of lines need
         return self
 
     async def json(self, **options: Any) -> Any:
@@ -72,7 +76,7 @@ class _PrunedLines:
         return getattr(self._content, name)
 
     async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
-        """Yield whole lines, and at the end the rest."""
+        """Yield the content in pieces of whole lines, and at the end what follows the last line."""
         left = b""
         async for chunk in self._content.iter_chunked(size):
             lines, newline, left = (left + chunk).rpartition(b"\n")

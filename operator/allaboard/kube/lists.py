@@ -1,7 +1,7 @@
 """Read collections of any size in pages.
 
-A page that is too large is requested again with fewer objects. A list whose continuation expires is read in one answer, object by object
-as it comes, as client-go does (tools/pager, ``FullListIfExpired``).
+A page that is too large is requested again with fewer objects. A list whose continuation expires is requested again as one answer, as
+client-go does (tools/pager, ``FullListIfExpired``). The objects of that answer are read one by one as their bytes arrive.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from allaboard.kube.errors import ApiError, TooLargeError
 from allaboard.kube.paths import ApiPath
 
 _PAGE_SIZE = 500
-_SILENCE_SECONDS = 60.0  # an API server that encodes a large collection may take its time for the first byte
+_SILENCE_SECONDS = 60.0  # encoding a large collection takes the API server long before it sends the first byte
 _EXPIRED = 410
 _ITEMS = re.compile(r'"items"\s*:\s*(\[|null)')
 _GAP = re.compile(r"[\s,]+")
@@ -27,9 +27,9 @@ _DECODER = json.JSONDecoder()
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some objects of a list as of ``version``.
+    """Some objects of a list at the resourceVersion ``version``.
 
-    ``begins`` marks the first page of the list. It may come again, with a newer version: earlier pages are then void.
+    ``begins`` is true for the first page of the list. A list may start over at a newer version: pages before the new first page are void.
     """
 
     version: str
@@ -41,11 +41,11 @@ async def pages(
     server: ApiServer, path: ApiPath, *, page_size: int = _PAGE_SIZE, query: Mapping[str, str] | None = None
 ) -> AsyncIterator[Page]:
     """Yield the pages of a list, in order. Raises ``ApiError``."""
-    asked = dict(query or {})
+    selection = dict(query or {})
     continuation, size = "", page_size
     while True:
         try:
-            page = await server.get(path, {**asked, "limit": str(size), **({"continue": continuation} if continuation else {})})
+            page = await server.get(path, {**selection, "limit": str(size), **({"continue": continuation} if continuation else {})})
         except TooLargeError:
             if size == 1:
                 raise
@@ -61,21 +61,21 @@ async def pages(
             return
         size = min(page_size, size * 2)
         await asyncio.sleep(0)
-    async with server.download(path, asked, _SILENCE_SECONDS) as chunks:
+    async with server.download(path, selection, _SILENCE_SECONDS) as chunks:
         async for piece in _pieces(chunks, path):
             yield piece
             await asyncio.sleep(0)
 
 
 async def _pieces(chunks: AsyncIterator[bytes], path: ApiPath) -> AsyncIterator[Page]:
-    """Yield one answer to a list in pieces as its bytes come; only the present chunk and one object are in memory. Raises ``ApiError``."""
+    """Yield one answer to a list in pieces as its bytes arrive; only the last chunk and one object are in memory. Raises ``ApiError``."""
     decode = codecs.getincrementaldecoder("utf-8")().decode
     head: RawObject | None = None
-    text, enough = "", 0
-    async for chunk in _to_the_end(chunks):
+    text, next_length = "", 0
+    async for chunk in _with_end(chunks):
         text += decode(chunk)
-        if chunk and len(text) < enough:
-            continue  # an object of many chunks is tried a few times only
+        if chunk and len(text) < next_length:
+            continue  # an object of many chunks is parsed again only when its text has doubled
         if len(text) > OBJECT_BYTES:
             raise TooLargeError(path, OBJECT_BYTES)
         begins = head is None
@@ -91,19 +91,19 @@ async def _pieces(chunks: AsyncIterator[bytes], path: ApiPath) -> AsyncIterator[
             yield _page(head, items, begins=begins)
         if is_end:
             return
-        enough = 2 * len(text)
+        next_length = 2 * len(text)
     raise ApiError(0, "Malformed", f"{path}: the list broke off")
 
 
-async def _to_the_end(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield ``chunks``, and an empty one at their end."""
+async def _with_end(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield ``chunks``, and an empty chunk at their end."""
     async for chunk in chunks:
         yield chunk
     yield b""
 
 
 def _objects(text: str) -> tuple[list[RawObject], str, bool]:
-    """Return the complete objects that ``text`` begins with, the text behind them, and whether the list ends there."""
+    """Return the complete objects at the beginning of ``text``, the text after them, and whether the list ends there."""
     found: list[RawObject] = []
     at = 0
     while True:

@@ -1,7 +1,7 @@
-"""Build the path of every request from valid names only: a name never leads to another object than the one of that name.
+"""Build the path of every request from valid names only, so that no name can make a request go to another object.
 
-Names come from tenants. The API server takes any text as the name in an owner reference, also ``../../other/jobs/train``. In a URL that
-would name an object of another namespace: URL libraries resolve the dots before anything is sent.
+Names come from tenants. The API server accepts any text as the name in an owner reference, even ``../../other/jobs/train``. In a URL
+this name would address an object of another namespace, since URL libraries resolve the dots before they send the request.
 """
 
 import re
@@ -18,9 +18,9 @@ _is_name = re.compile(OBJECT_NAME, re.ASCII).fullmatch
 
 
 class ApiPath(str):
-    """The path of a request, and the object or collection that its answer must be about. Made by a ``Resource``.
+    """The path of a request, and the object or collection that its answer must be about. A ``Resource`` makes it.
 
-    ``namespace`` is empty for all namespaces, ``name`` for a collection, ``subresource`` for the object itself.
+    ``namespace`` is empty for all namespaces, ``name`` is empty for a collection, and ``subresource`` is empty for the object itself.
     """
 
     __slots__ = ("name", "namespace", "resource", "subresource")
@@ -40,7 +40,7 @@ class ApiPath(str):
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One kind of objects as the API serves it."""
+    """One kind of objects in the API, such as pods."""
 
     api_version: str
     kind: str
@@ -48,7 +48,7 @@ class Resource:
 
     @property
     def everywhere(self) -> ApiPath:
-        """The collection over all namespaces."""
+        """The path of the collection over all namespaces."""
         return ApiPath.of(self)
 
     def within(self, namespace: str) -> ApiPath:
@@ -58,7 +58,10 @@ class Resource:
         return ApiPath.of(self, namespace)
 
     def named(self, namespace: str, name: str, subresource: str = "") -> ApiPath:
-        """Return the path of an object of a namespace, or of its ``subresource``, which isn't checked. Raises ``InvalidNameError``."""
+        """Return the path of an object in a namespace, or of its ``subresource``. Raises ``InvalidNameError``.
+
+        ``subresource`` isn't checked.
+        """
         if not _is_name(name):
             raise InvalidNameError(self.kind, name)
         return ApiPath.of(self, self.within(namespace).namespace, name, subresource)
@@ -74,7 +77,7 @@ def _segment(part: str) -> str:
     return f"/{quote(part, safe='')}"
 
 
-@lru_cache(maxsize=1024)  # a gang's binds are all within one
+@lru_cache(maxsize=1024)  # all binds of a gang are in one namespace
 def _collection(resource: Resource, namespace: str) -> str:
     root = "apis" if "/" in resource.api_version else "api"
     within = ("namespaces", namespace) if namespace else ()

@@ -1,6 +1,6 @@
-"""Limit how many requests are sent a second, after a burst, like client-go's ``qps`` and ``burst``.
+"""Limit the number of requests that are sent a second after a first burst, like client-go's ``qps`` and ``burst``.
 
-This is the generic cell rate algorithm (ITU-T I.371). Its only state is the time at which the next request is due at an even pace.
+This is the generic cell rate algorithm (ITU-T I.371). Its only state is the time at which the next request is due at an even rate.
 """
 
 import asyncio
@@ -8,8 +8,8 @@ import time
 from collections.abc import Awaitable, Callable
 
 
-class Pace:
-    """A rate limit that delays requests in the order in which they come; ``per_second`` 0 delays none."""
+class RateLimit:
+    """A rate limit that sends requests in the order in which they come. ``per_second`` 0 means no limit."""
 
     def __init__(
         self,
@@ -25,7 +25,7 @@ class Pace:
         self._due = 0.0
 
     async def wait(self) -> None:
-        """Wait until one more request may be sent."""
+        """Wait until the next request may be sent."""
         if not self._interval:
             return
         now = self._clock()

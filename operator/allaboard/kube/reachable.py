@@ -1,4 +1,4 @@
-"""Wait for the API server at startup, before any task begins that needs it."""
+"""Wait for the API server at startup, before the tasks that need it begin."""
 
 import asyncio
 import logging
@@ -14,13 +14,13 @@ _LONGEST_PAUSE_SECONDS = 8.0
 
 
 class UnreachableError(Exception):
-    """No API server answers at the credentials' address, or something else does. The message is one line: what, where, and what to do."""
+    """No API server answers at the address, or another program does. The message is one line: the problem, the address, and the remedy."""
 
 
 async def reach(server: ApiServer, seconds: float, sleep: Sleep = asyncio.sleep) -> None:
     """Wait until the API server responds; a definite refusal (such as 403) counts as a response.
 
-    Tries again for ``seconds``, and logs each failure. Raises ``UnreachableError``.
+    Tries again for ``seconds``, and logs each failure. Raises ``UnreachableError`` after that.
     """
     clock = asyncio.get_running_loop().time
     end, pause = clock() + seconds, _FIRST_PAUSE_SECONDS
@@ -34,13 +34,13 @@ async def reach(server: ApiServer, seconds: float, sleep: Sleep = asyncio.sleep)
             problem = " ".join(str(error).split())
             left = end - clock() if error.is_transient else 0.0
         if left <= 0:
-            raise UnreachableError(_told(server, problem))
+            raise UnreachableError(_explained(server, problem))
         logger.warning("%s; trying again for %.0f s", problem, left)
         await sleep(min(pause, left))
         pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
 
-def _told(server: ApiServer, problem: str) -> str:
+def _explained(server: ApiServer, problem: str) -> str:
     kubeconfig, host = kubeconfig_in_use(server.kubeconfig), server.configuration.host
     if not kubeconfig:
         return f"the pod's service account leads to {host}, and {problem}"

@@ -1,7 +1,7 @@
-"""Limit how many requests are in flight at once, and how many begin in one turn of the event loop.
+"""Limit the requests that are in flight at once, and the requests that begin in one pass of the event loop.
 
-A turn is held for one request, never for a pause between two. Thousands of requests that begin together would block the event loop before
-the first is sent.
+A *turn* is the right to have one request in flight. It is held for one request, and not during the pause before a retry. Thousands of
+requests that begin together would block the event loop before the first request is sent.
 """
 
 import asyncio
@@ -15,31 +15,31 @@ from typing import TypeVar
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
-_AT_A_STRETCH = 100  # some milliseconds
-_SLOW_SECONDS = 0.5  # no API server takes so long by itself; webhooks do
+_AT_ONCE = 100  # requests whose begin takes a few milliseconds
+_SLOW_SECONDS = 0.5  # an API server answers sooner, unless it calls slow webhooks
 _REMEMBERED_SECONDS = 600.0
-_FEW = 4
-_MOST_KNOWN = 1000  # of which some may be out of date
+_UNKNOWN_EACH = 4
+_MOST_KNOWN = 1000  # namespaces; above that, outdated speeds are dropped
 
 
 async def in_slices(call: Callable[[Item], Awaitable[Answer]], items: Sequence[Item]) -> list[Answer | BaseException]:
     """Call ``call`` for all ``items`` concurrently; return the answers or exceptions in the order of ``items``.
 
-    The first hundred calls begin at once, each further hundred one turn of the event loop later.
+    The first hundred calls begin at once. Each further hundred begins one pass of the event loop later.
     """
 
     async def begun(first: int) -> list[Answer | BaseException]:
-        for _ in range(0, first, _AT_A_STRETCH):
+        for _ in range(0, first, _AT_ONCE):
             await asyncio.sleep(0)
-        return await asyncio.gather(*map(call, items[first : first + _AT_A_STRETCH]), return_exceptions=True)
+        return await asyncio.gather(*map(call, items[first : first + _AT_ONCE]), return_exceptions=True)
 
-    if len(items) <= _AT_A_STRETCH:
+    if len(items) <= _AT_ONCE:
         return await begun(0)
-    return list(chain.from_iterable(await asyncio.gather(*map(begun, range(0, len(items), _AT_A_STRETCH)))))
+    return list(chain.from_iterable(await asyncio.gather(*map(begun, range(0, len(items), _AT_ONCE)))))
 
 
 class Speed(IntEnum):
-    """How fast requests about a namespace are answered, the fastest first; webhooks make the difference."""
+    """The speed of answers to requests about a namespace, the fastest first. Webhooks make the difference."""
 
     QUICK, DRY_RUN, UNKNOWN, SLOW = range(4)
 
@@ -47,30 +47,33 @@ class Speed(IntEnum):
 class RequestLimits:
     """Limits of concurrent requests: ``total`` in all, and ``each`` about one namespace.
 
-    Namespaces that aren't known to be quick get at most three quarters of ``total`` together, slow ones half. So no namespace can take the
-    turns of the others, nor can several with slow webhooks together. A free turn goes to quick namespaces first, then to those that were
-    quick in ``dry_runs`` (which webhooks can tell from binds), then to unknown ones with at most four turns each, then to slow ones; among
-    equals to the first that came. It is remembered for ten minutes that an answer was quick, or that one took half a second.
+    Namespaces that aren't known to be quick get at most three quarters of ``total`` together, and slow namespaces half of it. So neither
+    one namespace nor several with slow webhooks can take all turns.
+
+    A free turn goes to quick namespaces first, then to namespaces that were quick in ``dry_runs``, then to unknown ones, then to slow ones.
+    Dry runs count less than binds, since a webhook can distinguish them. An unknown namespace has at most four turns. Requests of equal
+    speed get turns in the order of their arrival. A namespace counts as slow for ten minutes after an answer that took half a second, and
+    otherwise as quick for ten minutes after a quicker answer.
     """
 
     def __init__(self, total: int, each: int, dry_runs: "RequestLimits | None" = None) -> None:
         self._dry_runs = dry_runs
         most = max(1, total * 3 // 4)
-        self._each = dict.fromkeys(Speed, each) | {Speed.UNKNOWN: min(each, _FEW)}
+        self._each = dict.fromkeys(Speed, each) | {Speed.UNKNOWN: min(each, _UNKNOWN_EACH)}
         self._most = {Speed.QUICK: total, Speed.DRY_RUN: most, Speed.UNKNOWN: most, Speed.SLOW: max(1, total // 2)}
         self._tasks: Counter[str] = Counter()
         self._waiting: dict[str, deque[tuple[int, asyncio.Future[None]]]] = {}
-        self._known: dict[str, tuple[Speed, float]] = {}  # and until when
+        self._known: dict[str, tuple[Speed, float]] = {}  # speed, and the time until which it is remembered
         self._arrivals = count()
 
     @asynccontextmanager
-    async def of(self, namespace: str) -> AsyncIterator[None]:
+    async def turn(self, namespace: str) -> AsyncIterator[None]:
         """Hold a turn for one request about ``namespace`` within the block."""
         loop = asyncio.get_running_loop()
         if namespace not in self._waiting and self._may_begin(namespace, self._free_for()):
             self._tasks[namespace] += 1
         else:
-            await self._turn(namespace, loop)
+            await self._wait_for_turn(namespace, loop)
         began = loop.time()
         slowness = loop.call_later(_SLOW_SECONDS, self._note_slow, namespace)
         try:
@@ -81,7 +84,7 @@ class RequestLimits:
                 self._learn(namespace, Speed.QUICK)
             self._end(namespace)
 
-    async def _turn(self, namespace: str, loop: asyncio.AbstractEventLoop) -> None:
+    async def _wait_for_turn(self, namespace: str, loop: asyncio.AbstractEventLoop) -> None:
         begins = loop.create_future()
         self._waiting.setdefault(namespace, deque()).append((next(self._arrivals), begins))
         try:
@@ -106,10 +109,13 @@ class RequestLimits:
 
     def _note_slow(self, namespace: str) -> None:
         self._learn(namespace, Speed.SLOW)
-        self._begin_waiting()  # an unknown namespace has a lower limit of its own
+        self._begin_waiting()  # a slow namespace may have more turns than an unknown one
 
     def _free_for(self) -> Speed | None:
-        """Return the slowest speed whose namespaces may have another turn, as may all quicker ones; ``None`` if no turn is free."""
+        """Return the slowest speed whose namespaces may have another turn; ``None`` if no turn is free.
+
+        All quicker namespaces may have another turn, too.
+        """
         taken, free_for = 0, None
         speeds = [(self._speed(namespace), number) for namespace, number in self._tasks.items()]
         for speed in reversed(Speed):
@@ -133,7 +139,7 @@ class RequestLimits:
     def _begin_waiting(self) -> None:
         while self._waiting:
             free_for = self._free_for()
-            namespace = min((each for each in self._waiting if self._may_begin(each, free_for)), key=self._place, default=None)
+            namespace = min((each for each in self._waiting if self._may_begin(each, free_for)), key=self._rank, default=None)
             if namespace is None:
                 return
             _, begins = self._waiting[namespace].popleft()
@@ -143,5 +149,5 @@ class RequestLimits:
                 self._tasks[namespace] += 1
                 begins.set_result(None)
 
-    def _place(self, namespace: str) -> tuple[Speed, int]:
+    def _rank(self, namespace: str) -> tuple[Speed, int]:
         return self._speed(namespace), self._waiting[namespace][0][0]

@@ -1,6 +1,6 @@
 """Retry requests that may succeed later, after the pause that the API server asks for.
 
-The pause is limited, since the answer may come from a tenant's webhook.
+The pause is limited, since a tenant's webhook may ask for any pause.
 """
 
 import asyncio
@@ -20,14 +20,17 @@ Sleep = Callable[[float], Awaitable[None]]
 Turn = Callable[[], AbstractAsyncContextManager[None]]
 
 LONGEST_SECONDS = 10.0
-"""The longest pause, in seconds, that an answer may ask for."""
+"""The longest pause, in seconds, that is made because an answer asks for it."""
 
 _BACKOFF = wait_random_exponential(multiplier=0.1, max=5)
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """Limits of retries, in seconds: ``pauses`` for all pauses between tries together, ``answers`` for all waiting before another try."""
+    """Limits of the retries of one request, in seconds.
+
+    ``pauses`` limits the sum of all pauses between tries. No further try is made once the tries have waited ``answers`` for their answers.
+    """
 
     pauses: float = math.inf
     answers: float = math.inf
@@ -44,9 +47,9 @@ async def retried(
     patience: Patience = _FOR_EVER,
     turn: Turn = nullcontext,
 ) -> Answer:
-    """Return the answer of ``call``, tried at most ``attempts`` times while its errors are transient and ``patience`` lasts.
+    """Return the answer of ``call``, which is tried at most ``attempts`` times while its errors are transient and ``patience`` lasts.
 
-    Raises the last ``ApiError``. Each try is made within a ``turn``; waiting for the turn doesn't count for ``patience``.
+    Each try is made within a ``turn``; waiting for the turn doesn't count against ``patience``. Raises the last ``ApiError``.
     """
     clock, waited = asyncio.get_running_loop().time, 0.0
 
@@ -63,7 +66,7 @@ async def retried(
         return tries >= attempts or pauses > patience.pauses or waited >= patience.answers
 
     try:
-        return await tried()  # mostly enough; the code below costs as much as half a request
+        return await tried()  # most requests succeed at once; setting up tenacity takes half as long as a request
     except ApiError as error:
         first = _seconds(error, random.uniform(0, 0.1))  # jitter
         if not error.is_transient or is_over(1, first):
@@ -86,6 +89,6 @@ def _pause(state: RetryCallState) -> float:
 
 
 def _seconds(error: BaseException | None, otherwise: float) -> float:
-    """Return the pause that the API server asked for, up to a bound, else ``otherwise``."""
+    """Return the pause that the API server asks for, up to the longest one; ``otherwise`` if it asks for none."""
     asked = error.retry_after if isinstance(error, ApiError) else None
     return otherwise if asked is None else min(asked, LONGEST_SECONDS)

@@ -1,1 +1,1 @@
-"""Which replica leads: the lease, fencing of an earlier leader's binds, and what a new leader reserves for them."""
+"""The election of the leading replica, the fencing of an earlier leader's binds, and the capacity reserved for these binds."""

@@ -1,12 +1,12 @@
-"""Fence off pods, so that late binds of them fail: an earlier leader's, and our own whose answers never came.
+"""Fence off pods, so that late binds of them fail: binds of an earlier leader, and our own binds that got no answer.
 
-Every bind and every release names the resourceVersion of the pod that it was decided on. A write to the pod makes a newer version, and
-any such request that still arrives is answered with 409: the pod is *fenced off*. This is another fence than ``lease.fenced``: that one
-stops requests of a process that has lost the lease, before they are sent. This one makes requests fail that were sent before.
+Every bind and every release names the resourceVersion of the pod that it was decided on. A write to the pod makes a newer version. A bind
+or release that arrives after the write is answered with 409: the pod is *fenced off*. ``lease.fenced`` does something else: it keeps a
+process that has lost the lease from sending requests. Fencing off makes requests fail that were sent before.
 
 A new leader notes the newest version at the beginning of its term, and fences off each older pod before it considers the pod. It plans
-with a pod only when its own watch has reported the write. By then the watch has also reported everything that earlier leaders did. What
-the annotation says is never read: a tenant can write it.
+with a pod only when its own watch has reported the write. The watch has then also reported everything that earlier leaders did. The
+annotation's value is never read, since a tenant can write it.
 """
 
 import asyncio
@@ -28,17 +28,17 @@ from allaboard.model.pod import OPTION_PREFIX, Pod
 logger = logging.getLogger(__name__)
 
 EPOCH = f"{OPTION_PREFIX}epoch"
-"""Annotation that fences off a pod: ``<leaseTransitions>/<random>``, random so that writing it is always a change."""
+"""Annotation whose write fences off a pod: ``<leaseTransitions>/<random>``. The random part makes every write a change."""
 
 CARRIED_OUT_SECONDS = 90.0
-"""Seconds after which the API server has ended a request, answered or not: kube-apiserver --request-timeout is 60 s."""
+"""Seconds after which no request is carried out, whether it was answered or not: kube-apiserver --request-timeout is 60 s."""
 
-_EACH = 8  # requests at once in one namespace
+_EACH = 8  # concurrent requests in one namespace
 _AGAIN_SECONDS = 0.1
-_BEGIN_ATTEMPTS = 100  # a process that loses the lease meanwhile ends
-_ANSWER_SECONDS = 1.0  # for one try: a webhook of one namespace must not keep the others waiting
+_BEGIN_ATTEMPTS = 100  # enough, since a process that loses the lease ends
+_ANSWER_SECONDS = 1.0  # for one try: the webhook of one namespace must not delay other namespaces
 _PATIENCE = Patience(pauses=_ANSWER_SECONDS)
-_SECONDS, _SECONDS_EACH, _MOST_SECONDS = 2.0, 0.005, 10.0  # for all pods at the beginning of a term, by how many they are
+_SECONDS, _SECONDS_EACH, _MOST_SECONDS = 2.0, 0.005, 10.0  # for all pods at the beginning of a term: base, for each pod, limit
 
 
 class Term:
@@ -55,35 +55,38 @@ class Term:
     ) -> None:
         self._server = server
         self._fence = fence or Unfenced()
-        self._turns = RequestLimits(concurrency, _EACH)
+        self._limits = RequestLimits(concurrency, _EACH)
         self._attempts = attempts
         self._clock = clock
-        self._begins_at = -1
+        self._first_version = -1
         self._term = 0
         self.carried_out_at = 0.0
         """Seconds on ``clock`` after which no request of an earlier leader is in flight."""
 
     async def begin(self, term: int) -> None:
-        """Note the newest version of all pods. Call this after the lease was acquired. Raises ``ApiError``."""
-        # Without a resourceVersion the answer is no older than the question. One etcd revision counts the changes of all pods.
+        """Begin the term of number ``term``: note the newest version of all pods. Raises ``ApiError``.
+
+        Call this after the lease was acquired.
+        """
+        # A request without a resourceVersion is answered with the newest state. One etcd revision counts the changes of all pods.
         page = await retried(partial(self._server.get, PODS.everywhere, {"limit": "1"}), _BEGIN_ATTEMPTS)
         version = str((page.get("metadata") or {}).get("resourceVersion"))
         if not version.isdecimal():
             raise ApiError(0, "Malformed", f"{PODS.everywhere}: resourceVersion {version!r} can't be compared")
-        self._begins_at = int(version)
+        self._first_version = int(version)
         self._term = term
         self.carried_out_at = self._clock() + CARRIED_OUT_SECONDS
 
     def older(self, pods: Iterable[Pod]) -> list[Pod]:
-        """Return those of ``pods`` that an earlier leader may still bind or release."""
-        if self._begins_at < 0:
+        """Return the pods among ``pods`` that an earlier leader may still bind or release."""
+        if self._first_version < 0:
             return []
-        return [pod for pod in pods if not is_newer(pod, self._begins_at)]
+        return [pod for pod in pods if not is_newer(pod, self._first_version)]
 
     async def fence_off_all(self, pods: Callable[[], Iterable[Pod]]) -> Sequence[Pod]:
-        """Fence off the older ones of ``pods()``, and return those that could not be fenced off within a few seconds.
+        """Fence off those of ``pods()`` that are older than the term; return the pods that could not be fenced off within a few seconds.
 
-        Nothing may be bound before this. An earlier leader's late bind could land on capacity that was given to another pod.
+        Bind no pod before this returns: an earlier leader's late bind could land on capacity that was given to another pod.
         """
         fenced_off: set[str] = set()
         tried: set[str] = set()
@@ -91,9 +94,9 @@ class Term:
             older = self.older(pods())
             async with asyncio.timeout(min(_SECONDS + len(older) * _SECONDS_EACH, _MOST_SECONDS)):
                 while older := [pod for pod in self.older(pods()) if pod.uid not in tried]:
-                    logger.info("taking %d pending pods out of an earlier leader's reach", len(older))
+                    logger.info("fencing off %d pending pods from an earlier leader", len(older))
                     refusals = await asyncio.gather(*(self._fence_off_one(pod, fenced_off) for pod in older))
-                    # The watch is about to report a pod that has changed meanwhile (409).
+                    # A pod that has changed (409) is tried again with the version that the watch is about to report.
                     tried.update(pod.uid for pod, refusal in zip(older, refusals, strict=True) if not (refusal and refusal.status == 409))
                     if any(pod.uid not in tried for pod in older):
                         await asyncio.sleep(_AGAIN_SECONDS)
@@ -106,30 +109,30 @@ class Term:
         return refusal
 
     async def fence_off(self, pod: Pod) -> ApiError | None:
-        """Write to ``pod``, so that requests that name this version or an older one are refused; return the error if that fails.
+        """Write to ``pod``, so that requests that name its version or an older version are refused; return the error if the write fails.
 
-        A pod that is gone or has changed answers 404 or 409: the watch is about to report its present state.
+        The error is 404 if the pod is gone and 409 if it has changed: the watch is about to report its present state.
         """
         # A write that changes nothing makes no new version, so each mark is unique.
         mark = f"{self._term}/{uuid4().hex[:12]}"
         metadata = {"resourceVersion": pod.resource_version, "annotations": {EPOCH: mark}}
-        # The status subresource takes annotations, too. The right to patch pods would include replacing their images.
+        # The status subresource accepts annotations, too. The permission to patch pods would include replacing their images.
         path = PODS.named(pod.namespace, pod.name, "status")
 
         async def patch() -> None:
-            with suppress(LeaseLostError):  # which ends this process
+            with suppress(LeaseLostError):  # a process that has lost the lease ends
                 async with answered_within(_ANSWER_SECONDS, f"no answer within {_ANSWER_SECONDS:g} s"), fenced(self._fence):
                     await self._server.patch(path, {"metadata": metadata})
 
         try:
-            await retried(patch, self._attempts, patience=_PATIENCE, turn=partial(self._turns.of, pod.namespace))
+            await retried(patch, self._attempts, patience=_PATIENCE, turn=partial(self._limits.turn, pod.namespace))
         except ApiError as error:
             if error.status not in (404, 409):
-                logger.warning("pod %s could not be marked as this leader's: %s; trying again", pod.key, error)
+                logger.warning("pod %s could not be fenced off: %s; trying again", pod.key, error)
             return error
         return None
 
 
 def is_newer(pod: Pod, version: int) -> bool:
-    """Return whether a pod's version is newer; a version that isn't a number counts as older."""
+    """Return whether a pod's resourceVersion is newer than ``version``; a resourceVersion that isn't a number counts as older."""
     return pod.resource_version.isdecimal() and int(pod.resource_version) > version

@@ -1,7 +1,7 @@
 """Run the election in a thread of its own, with its own event loop and connection.
 
-An object that takes seconds to read blocks the scheduler's loop. On that loop it would also delay the renewal of the lease, and one
-tenant's object would depose the leader.
+An object that takes seconds to read blocks the scheduler's loop. If the lease were renewed on the same loop, the renewal would come too
+late, and one tenant's object would depose the leader.
 """
 
 import asyncio
@@ -11,44 +11,52 @@ from typing import Protocol
 
 from allaboard.kube.client import ApiServer
 from allaboard.leadership.lease import Fence, Lease, Server
-from allaboard.runtime.threads import own_loop, there
+from allaboard.runtime.threads import own_loop, run_on
 
 
 class Candidate(Fence, Protocol):
     """One replica's part in the election, as the scheduler's loop uses it; ``Lease`` documents each member."""
 
     @property
-    def acquired(self) -> asyncio.Event: ...
+    def acquired(self) -> asyncio.Event:
+        """An event that is set once this replica has held the lease."""
 
     @property
-    def is_held(self) -> bool: ...
+    def is_held(self) -> bool:
+        """True while this replica leads."""
 
     @property
-    def transitions(self) -> int: ...
+    def transitions(self) -> int:
+        """The number of the present term."""
 
-    async def run(self) -> None: ...
+    async def run(self) -> None:
+        """Wait for the lease, then renew it until cancelled."""
 
-    async def release(self) -> None: ...
+    async def release(self) -> None:
+        """Let another replica take the lease at once."""
 
 
 Elect = Callable[[Callable[[Server], Lease]], AbstractAsyncContextManager[Candidate]]
-"""Opens a connection and returns a candidate with the lease that the argument makes for the connection."""
+"""Opens a connection, calls its argument to make a lease on that connection, and yields the candidate with this lease."""
 
 
 @asynccontextmanager
 async def in_own_thread(make: Callable[[Server], Lease], kubeconfig: str = "") -> AsyncIterator[Candidate]:
-    """Yield a candidate that this loop can't delay, with the credentials of ``kubeconfig`` if named. Raises ``CredentialsError``."""
+    """Yield a candidate that the caller's event loop can't delay. Raises ``CredentialsError``.
+
+    Its connection uses the credentials of ``kubeconfig``; if that is empty, those that ``load_credentials`` finds.
+    """
     async with own_loop("election") as loop:
         connection = AsyncExitStack()
-        server = await there(loop, connection.enter_async_context(ApiServer.connect(kubeconfig=kubeconfig)))
+        server = await run_on(loop, connection.enter_async_context(ApiServer.connect(kubeconfig=kubeconfig)))
         try:
             yield _Remote(make(server), loop)
         finally:
-            await there(loop, connection.aclose())
+            await run_on(loop, connection.aclose())
 
 
 class _Remote:
-    """A lease that runs on another thread's loop. Only single attributes of the lease are read here, which needs no lock."""
+    """A lease that runs on another thread's event loop. Other threads read only single attributes of the lease, which needs no lock."""
 
     def __init__(self, lease: Lease, loop: asyncio.AbstractEventLoop) -> None:
         self.acquired = asyncio.Event()
@@ -67,19 +75,19 @@ class _Remote:
         return self._lease.seconds_left()
 
     async def run(self) -> None:
-        await there(self._loop, self._compete(asyncio.get_running_loop()))
+        await run_on(self._loop, self._compete(asyncio.get_running_loop()))
 
     async def release(self) -> None:
-        if not self._loop.is_closed():  # else it was released before that
-            await there(self._loop, self._lease.release())
+        if not self._loop.is_closed():  # a closed loop's lease was released before the loop was closed
+            await run_on(self._loop, self._lease.release())
 
     async def _compete(self, home: asyncio.AbstractEventLoop) -> None:
-        telling = asyncio.create_task(self._tell(home))
+        signalling = asyncio.create_task(self._signal_acquired(home))
         try:
             await self._lease.run()
         finally:
-            telling.cancel()
+            signalling.cancel()
 
-    async def _tell(self, home: asyncio.AbstractEventLoop) -> None:
+    async def _signal_acquired(self, home: asyncio.AbstractEventLoop) -> None:
         await self._lease.acquired.wait()
         home.call_soon_threadsafe(self.acquired.set)

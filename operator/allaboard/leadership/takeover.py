@@ -1,7 +1,8 @@
 """Reserve capacity for pods that a new leader couldn't fence off: an earlier leader may still bind them, to nodes that aren't known.
 
-The earlier leader can't have more binds in flight than it makes at once. So each node where such pods could land reserves capacity for
-that many of the largest. The reservation ends when the pods are fenced off or gone, or when no request can be in flight any more.
+The earlier leader sends a limited number of binds at once, so no more can be in flight. Each node where such pods could land reserves
+capacity for that number of the largest pods. The reservation ends when the pods are fenced off or gone, or when no request can be in
+flight any longer.
 """
 
 import asyncio
@@ -22,16 +23,16 @@ from allaboard.placement.rules.matching import affinity_matches
 
 logger = logging.getLogger(__name__)
 
-_LOOK_SECONDS = 1.0
-_MOST_KINDS = 64  # of pods
-_AT_ONCE = 50  # nodes before the event loop gets a turn
+_CHECK_SECONDS = 1.0
+_MOST_KINDS = 64  # kinds of pods
+_AT_ONCE = 50  # nodes between two pauses for the event loop's other tasks
 
 Kinds = Sequence[tuple[SchedulingSpec, int]]
 
 
 @dataclass(slots=True)
 class TakeoverReservation:
-    """The capacity reserved in ``view`` for pods with at most ``most`` binds in flight; ``freed`` is called when some is given back."""
+    """The capacity reserved in ``view`` for pods with at most ``most`` binds in flight. ``freed`` is called when capacity is given back."""
 
     view: ClusterView
     term: Term
@@ -45,14 +46,14 @@ class TakeoverReservation:
         """Reserve capacity for ``pods``. Call this before any pod is assumed on a node."""
         self._pods = {pod.uid: pod for pod in pods}
         if pods:
-            logger.warning("%d pods can't be taken out of an earlier leader's reach; room is kept for what it may bind still", len(pods))
+            logger.warning("%d pods can't be fenced off; capacity is reserved for an earlier leader's binds of them", len(pods))
             await self._reserve()
 
     async def run(self) -> None:
-        """Give capacity back as pods are fenced off or gone, and the rest when no bind can be in flight; return then."""
+        """Give capacity back as pods are fenced off or gone, and all of it once no bind can be in flight; then return."""
         nodes: object = None
         while self._pods:
-            await self.sleep(_LOOK_SECONDS)
+            await self.sleep(_CHECK_SECONDS)
             is_over = self.clock() >= self.term.carried_out_at
             left = {} if is_over else {uid: pod for uid, pod in self._pods.items() if self._may_be_bound(pod)}
             now = self.view.snapshot().nodes
@@ -77,7 +78,10 @@ class TakeoverReservation:
 
 
 def claim_on(node: Node, kinds: Kinds, most: int) -> SchedulingSpec | None:
-    """Return the most that ``most`` pods of ``kinds``, each with its number, could take of ``node``; ``None`` if none fits there."""
+    """Return the most of each resource, and all host ports, that ``most`` pods could take on ``node``; ``None`` if no pod fits there.
+
+    ``kinds`` are the specs of the pods, each with its number of pods.
+    """
     offered = dict(node.allocatable)
     amounts: dict[str, list[int]] = {}
     ports: set[HostPort] = set()
@@ -93,9 +97,9 @@ def claim_on(node: Node, kinds: Kinds, most: int) -> SchedulingSpec | None:
 
 
 def _kinds(pods: Iterable[Pod]) -> Kinds:
-    """Return the kinds of pods with their numbers, only the 64 largest if there are more.
+    """Return each spec of ``pods`` with its number of pods; only the 64 largest specs if there are more.
 
-    A kind's size is its largest share of the summed requests for a resource.
+    The size of a spec is its largest share, over the resources, of what all specs together request.
     """
     counted = Counter(pod.spec for pod in pods)
     if len(counted) <= _MOST_KINDS:

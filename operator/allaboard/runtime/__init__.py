@@ -1,1 +1,1 @@
-"""Threads, processes, and giving way to the event loop: what the program runs on."""
+"""Threads and processes of the program, and slices of work that let other tasks of the event loop run."""

@@ -1,6 +1,6 @@
-"""Processes of our own that calculate: spawned, never forked, and ended by whoever started them.
+"""Child processes that calculate: spawned, never forked, and ended by the code that started them.
 
-A forked one would share the event loop's signal wake-up and stop the operator when it is ended.
+A forked process would share the event loop's signal wake-up. A signal that ends the forked process would then stop the operator.
 """
 
 import os
@@ -12,10 +12,10 @@ _WARNINGS = "PYTHONWARNINGS"
 
 
 class _Process(SpawnProcess):
-    """An interrupt goes to all processes of a terminal. This one doesn't hear of it, not even while it starts."""
+    """A process that ignores interrupts, also while it starts: a terminal sends an interrupt to all of its processes."""
 
     def start(self) -> None:
-        previous = pthread_sigmask(SIG_BLOCK, {SIGINT})  # what is blocked here is blocked there
+        previous = pthread_sigmask(SIG_BLOCK, {SIGINT})  # a child inherits which signals are blocked
         try:
             super().start()
         finally:
@@ -30,10 +30,10 @@ _SPAWNED = _Context()
 
 
 def spawned() -> SpawnContext:
-    """The context in which processes of ours are started.
+    """Return the context in which child processes are started.
 
-    The process with which multiprocessing clears away the semaphores of one that was killed is started first: it would warn of each time
-    that it does so, in a terminal in which nothing else runs any more.
+    Multiprocessing's resource tracker is started first, with its warnings off. It removes the semaphores of a killed process, and would
+    otherwise warn of that in the terminal, even after the operator has ended.
     """
     before = os.environ.get(_WARNINGS)
     os.environ[_WARNINGS] = f"{before},ignore:resource_tracker" if before else "ignore:resource_tracker"

@@ -1,4 +1,4 @@
-"""Loops of our own in threads of their own: what is done there goes on whatever holds the scheduler's loop up, and doesn't hold that up."""
+"""Event loops in threads of their own. Their tasks run on while the scheduler's loop is blocked, and can't block that loop."""
 
 import asyncio
 import threading
@@ -10,14 +10,14 @@ Answer = TypeVar("Answer")
 
 
 _PATIENCE_SECONDS = 5.0
-"""How long tasks that were cancelled may take to clear away, before they are cancelled once more."""
+"""Seconds that the remaining tasks of a loop may take to end after the loop's block; then they are cancelled."""
 
 
 @asynccontextmanager
 async def own_loop(name: str) -> AsyncIterator[asyncio.AbstractEventLoop]:
-    """A loop that runs in a thread called ``name`` for as long as the context lasts, and then until what goes on there has ended.
+    """Yield an event loop that runs in a thread called ``name`` until the block and the loop's tasks have ended.
 
-    Whoever leaves the context in a hurry, cancelled once more, leaves the thread to end by itself.
+    If the caller is cancelled while the thread ends, the caller doesn't wait for that, and the thread ends by itself.
     """
     runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
     loop, is_left = runner.get_loop(), asyncio.Event()
@@ -40,6 +40,6 @@ async def own_loop(name: str) -> AsyncIterator[asyncio.AbstractEventLoop]:
         await asyncio.to_thread(thread.join)
 
 
-async def there(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Answer]) -> Answer:
-    """What comes of ``work`` on ``loop``; it is cancelled with whoever waits for it."""
+async def run_on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Answer]) -> Answer:
+    """Run ``work`` on another thread's ``loop`` and return its result. If the caller is cancelled, ``work`` is cancelled, too."""
     return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))

@@ -23,7 +23,7 @@ from allaboard.placement import Budget, NodeFilters, build_problem
 from allaboard.placement.problem.objectives import WEIGHTS
 from allaboard.placement.problem.prices import gap_worth, prices_of
 from allaboard.placement.rules.devices import best_device, whole_devices
-from allaboard.placement.strategies.trial import StrategyError, tried
+from allaboard.placement.strategies.trial import StrategyError, checked_plan
 from allaboard.planning.answers import Answer, Failed, Outdated, Placed, Refused
 from allaboard.planning.gang_problem import Packings
 from allaboard.planning.prepared import PreparedGang, prepared
@@ -87,7 +87,7 @@ class ByStrategy:
         snapshot, objective = mirror.snapshot(), self._setup.objective
         problem = build_problem(mirror.pods(arrival), arrival.minimum, snapshot, objective=objective, filters=self._filters)
         try:
-            plan = tried(self._name, self._arguments, problem, Budget())
+            plan = checked_plan(self._name, self._arguments, problem, Budget())
         except StrategyError as error:
             raise StrategyError(f"strategy {self._name}: {error}") from error
         worth = gap_worth(prices_of(snapshot.mix), WEIGHTS[objective])

@@ -66,7 +66,7 @@ MUTANTS = (
         return Refused(violations[0])
 """,
             ),
-            Edit("Binder._post", "bind.look()", "None"),
+            Edit("Binder._post", "bind.check()", "None"),
         ),
     ),
     Mutant(
@@ -83,7 +83,7 @@ MUTANTS = (
         "refused_after_a_lost_answer",
         "release",
         (
-            Edit("Binder._look_up", "otherwise.result is Result.SPOILT and (not bind.is_in_doubt)", "True"),
+            Edit("Binder._after_failure", "otherwise.result is Result.SPOILT and (not bind.is_in_doubt)", "True"),
             Edit("Binder.bind", "bind.is_in_doubt and (not certain)", "False"),
         ),
     ),
@@ -91,7 +91,7 @@ MUTANTS = (
         "the next wave starts in part",
         "second_wave",
         "quorum",
-        (Edit("_Census._assigned", "is_first or pod.created < run.began", "True"),),
+        (Edit("_Census._assign", "is_first or pod.created < run.began", "True"),),
     ),
     Mutant(
         "Retry-After is obeyed for ever, with the capacity held",
@@ -114,7 +114,7 @@ MUTANTS = (
             Edit(
                 "Transaction._for_dry_run",
                 "self.dry_run == 'none' or len(self.assignments) == 1",
-                "self.dry_run == 'none' or len(self.assignments) == 1 or (self._tries_all and self.gang.bound)",
+                "self.dry_run == 'none' or len(self.assignments) == 1 or (self._dry_runs_all and self.gang.bound)",
             ),
         ),
     ),
@@ -128,7 +128,7 @@ MUTANTS = (
         "a gang that is held since the rehearsal is bound",
         "group_gone_in_the_rehearsal",
         "journal",
-        (Edit("Transaction._still", "gang is None or gang.hold", "gang is None"),),
+        (Edit("Transaction._rechecked", "gang is None or gang.hold", "gang is None"),),
     ),
     Mutant(
         "no look after the rehearsal",
@@ -139,17 +139,17 @@ MUTANTS = (
                 "Transaction.commit",
                 """
     if sample:
-        still = self._still(assignments)
-        if isinstance(still, Refused):
-            return replace(still, retry_after=asked)
-        assignments = still
+        rechecked = self._rechecked(assignments)
+        if isinstance(rechecked, Refused):
+            return replace(rechecked, retry_after=retry_after)
+        assignments = rechecked
 """,
                 """
     if not assignments:
-        still = self._still(assignments)
-        if isinstance(still, Refused):
-            return replace(still, retry_after=asked)
-        assignments = still
+        rechecked = self._rechecked(assignments)
+        if isinstance(rechecked, Refused):
+            return replace(rechecked, retry_after=retry_after)
+        assignments = rechecked
 """,
             ),
         ),
@@ -158,19 +158,19 @@ MUTANTS = (
         "members that went in the rehearsal are bound with the others",
         "member_lost_in_rehearsal",
         "candidate",
-        (Edit("Transaction._still", "gang = self.look()", "gang: Gang | None = self.gang"),),
+        (Edit("Transaction._rechecked", "gang = self.current_gang()", "gang: Gang | None = self.gang"),),
     ),
     Mutant(
         "whoever is refused is tried again at once",
         "refused_whenever_it_is_bound",
         "storm",
-        (Edit("GangQueue._pause", "self._backoff.longest", "1.0"),),
+        (Edit("GangQueue._back_off", "self._backoff.longest", "1.0"),),
     ),
     Mutant(
         "no look before a bind is made again",
         "node_lost_meanwhile",
         "node",
-        (Edit("Binder._post", "bind.look()", "None"),),
+        (Edit("Binder._post", "bind.check()", "None"),),
     ),
     Mutant(
         "all go to one node",
@@ -234,7 +234,7 @@ MUTANTS = (
             Edit(
                 "Transaction.commit",
                 """
-    for assignment in free.values():
+    for assignment in to_forget.values():
         self.view.forget(assignment.pod)
 """,
                 "pass",
@@ -252,8 +252,8 @@ MUTANTS = (
         "second_run",
         "quorum",
         (
-            Edit("Gang._successes", "self.members", "self.everybody"),
-            Edit("Gang._successes", "self.of_this_run()", "self.everybody"),
+            Edit("Gang._successes", "self.members", "self.all_pods"),
+            Edit("Gang._successes", "self.members_bound_in_run()", "self.all_pods"),
         ),
     ),
     Mutant(
@@ -280,7 +280,7 @@ MUTANTS = (
         "rehearsal",
         (
             Edit(
-                "Transaction._tries_all",
+                "Transaction._dry_runs_all",
                 "self.dry_run == 'all' or not all((is_releasable(assignment.pod, at_no_cost=True) for assignment in self.assignments))",
                 "self.dry_run == 'all'",
             ),
@@ -369,7 +369,7 @@ MUTANTS = (
         "a PodGroup says for ever that it is half bound",
         "groups",
         "status",
-        (Edit("_conditions", "gang.is_open and (not opinion.is_being_bound)", "gang.is_open or bool(gang.bound)"),),
+        (Edit("_conditions", "gang.is_partially_bound and (not opinion.is_being_bound)", "gang.is_partially_bound or bool(gang.bound)"),),
     ),
     Mutant(
         "a PodGroup miscounts its members",
@@ -381,7 +381,7 @@ MUTANTS = (
         "minimums of roles are ignored",
         "roles",
         "quorum",
-        (Edit("GangRegistry._gang_of", "still_possible(minimums, run)", "()"),),
+        (Edit("GangRegistry._gang_of", "creatable_minimums(minimums, run)", "()"),),
     ),
     Mutant(
         "pods without a gang are never scheduled",

@@ -65,13 +65,13 @@ MUTANTS = (
         "a Job is suspended for a gang that has long gone",
         "answered_too_late",
         "release",
-        (Edit("JobRestarter._suspend", "not asked.is_wanted()", "False"),),
+        (Edit("JobRestarter._suspend", "not conditions.is_wanted()", "False"),),
     ),
     Mutant(
         "whether a Job is to be suspended isn't asked again when that is tried again",
         "suspended_too_late",
         "release",
-        (Edit("JobRestarter._suspend", "asked.is_wanted()", "was_tried or asked.is_wanted()"),),
+        (Edit("JobRestarter._suspend", "conditions.is_wanted()", "was_tried or conditions.is_wanted()"),),
     ),
     Mutant(
         "half gangs make way beside a Job that keeps its pods",
@@ -101,7 +101,7 @@ MUTANTS = (
         "whoever has only been asked to go counts as leaving",
         "asked_at_the_same_time",
         "release",
-        (Edit("Victims.of", "chain(self._leaving(), pods)", "chain(self._leaving(), pods, _bound_of(self._asked_now()))"),),
+        (Edit("Victims.of", "chain(self._leaving(), pods)", "chain(self._leaving(), pods, _bound_of(self._in_release()))"),),
     ),
     Mutant(
         "half gangs make way beside one about which something is being done",
@@ -115,7 +115,7 @@ MUTANTS = (
         "unresolved",
         (
             Edit("Executor._release", "undone.is_unfinished or not undone.released", "False"),
-            Edit("PartialBind.times_for_others", "(self.unasked_until, releasing, self.leaving.until, expires)", "(expires,)"),
+            Edit("PartialBind.times_for_others", "(self.no_victim_until, releasing, self.leaving.until, expires)", "(expires,)"),
         ),
     ),
     Mutant(
@@ -204,14 +204,14 @@ MUTANTS = (
             Edit(
                 "Transaction._for_dry_run",
                 """
-    if self._tries_all:
+    if self._dry_runs_all:
         return self.assignments
     return list({_template(assignment.pod): assignment for assignment in self.assignments}.values())
 """,
                 """
     now = asyncio.get_running_loop().time()
     assignments = self.assignments
-    if not self._tries_all:
+    if not self._dry_runs_all:
         assignments = {_template(assignment.pod): assignment for assignment in self.assignments}.values()
     kinds = {(id(self.view), self.gang.key, _template(assignment.pod)): assignment for assignment in assignments}
     old = [kind for kind in kinds if now - _TRIED.get(kind, -60.0) < 60.0]

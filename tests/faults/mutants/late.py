@@ -47,7 +47,7 @@ MUTANTS = (
         "a bind that met a conflict is made again without a version",
         "bound_again",
         "precondition",
-        (Edit("Binder._look_again", "str(current['metadata']['resourceVersion'])", "''"),),
+        (Edit("Binder._after_conflict", "str(current['metadata']['resourceVersion'])", "''"),),
     ),
     Mutant(
         "a Job is suspended and resumed whatever has become of it",

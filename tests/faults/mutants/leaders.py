@@ -11,7 +11,7 @@ MUTANTS = (
             Edit(
                 "Term.older",
                 """
-    if self._begins_at < 0:
+    if self._first_version < 0:
         return []
 """,
                 "return []",
@@ -34,13 +34,13 @@ MUTANTS = (
         "whoever is stopped waits for nobody",
         "stopped_in_a_commit",
         "open",
-        (Edit("Executor.stop", "await self.tasks.settled()", "pass"),),
+        (Edit("Executor.stop", "await self.tasks.wait_until_idle()", "pass"),),
     ),
     Mutant(
         "recovery blinded",
         "killed_in_a_commit",
         "unresolved",
-        (Edit("was_cut_off", "not (gang.is_open and gang.missing_of_stamped) or was_whole(gang)", "True"),),
+        (Edit("was_cut_off", "not (gang.is_partially_bound and gang.missing_of_stamped) or was_whole(gang)", "True"),),
     ),
     Mutant(
         "what was whole is taken for cut off",
@@ -111,9 +111,9 @@ MUTANTS = (
         (
             Edit(
                 "Term.__init__",
-                "self._begins_at = -1",
+                "self._first_version = -1",
                 """
-    self._begins_at = -1
+    self._first_version = -1
     self._refused: set[str] = set()
 """,
             ),
@@ -121,15 +121,19 @@ MUTANTS = (
                 "Term.fence_off",
                 """
     if error.status not in (404, 409):
-        logger.warning("pod %s could not be marked as this leader's: %s; trying again", pod.key, error)
+        logger.warning("pod %s could not be fenced off: %s; trying again", pod.key, error)
 """,
                 """
     if error.status not in (404, 409):
-        logger.warning("pod %s could not be marked as this leader's: %s; trying again", pod.key, error)
+        logger.warning("pod %s could not be fenced off: %s; trying again", pod.key, error)
     self._refused.add(pod.uid)
 """,
             ),
-            Edit("Term.older", "not is_newer(pod, self._begins_at)", "not is_newer(pod, self._begins_at) and pod.uid not in self._refused"),
+            Edit(
+                "Term.older",
+                "not is_newer(pod, self._first_version)",
+                "not is_newer(pod, self._first_version) and pod.uid not in self._refused",
+            ),
         ),
     ),
     Mutant(

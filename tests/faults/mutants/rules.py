@@ -39,7 +39,7 @@ MUTANTS = (
         "device",
         (
             Edit(
-                "Transaction._told",
+                "Transaction._gpu_annotations",
                 "annotations_of(node.shared, spec.share, spec.device_container, assignment.devices, node.name, self.now())",
                 "{} and annotations_of(node.shared, spec.share, spec.device_container, assignment.devices, node.name, self.now())",
             ),
@@ -69,10 +69,10 @@ MUTANTS = (
         "device",
         (
             Edit(
-                "_slots_on_devices",
+                "_device_positions",
                 """
-    places = iter(found)
-    return [tuple((next(places) for _ in parts)) for _, parts in asked]
+    positions = iter(found)
+    return [tuple((next(positions) for _ in parts)) for _, parts in asked]
 """,
                 "return [tuple(range(len(parts))) for _, parts in asked]",
             ),

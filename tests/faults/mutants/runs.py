@@ -13,19 +13,19 @@ MUTANTS = (
         "a straggler counts for the next wave",
         "wave_beside_a_straggler",
         "quorum",
-        (Edit("_Census._assigned", "is_first or pod.created < run.began", "True"),),
+        (Edit("_Census._assign", "is_first or pod.created < run.began", "True"),),
     ),
     Mutant(
         "bare pods that are enough for a run join the one before",
         "bare_run_beside_a_straggler",
         "quorum",
-        (Edit("_Census._assigned", "is_first or pod.created < run.began", "True"),),
+        (Edit("_Census._assign", "is_first or pod.created < run.began", "True"),),
     ),
     Mutant(
         "the two Jobs of a gang are two runs",
         "two_controllers",
         "idle",
-        (Edit("_Census.lineages", "fresh and (fresh[-1].size < self.minimum or lineage.sorts.isdisjoint(fresh[-1].sorts))", "False"),),
+        (Edit("_Census.lineages", "new and (new[-1].size < self.minimum or lineage.templates.isdisjoint(new[-1].templates))", "False"),),
     ),
     Mutant(
         "pods that no Job will make any more are waited for",
@@ -49,6 +49,6 @@ MUTANTS = (
         "the old pods of a rollout say what is asked for",
         "rolled_out",
         "unresolved",
-        (Edit("speakers_of", "waiting or [max(alive, key=by_age)] if alive else ()", "alive"),),
+        (Edit("deciding_members", "waiting or [max(alive, key=by_age)] if alive else ()", "alive"),),
     ),
 )

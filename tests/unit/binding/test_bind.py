@@ -1,4 +1,4 @@
-"""How binds wait for each other, and what becomes of them."""
+"""Binds and releases wait for their turns, are retried, and get a reply that says whether the pod is bound."""
 
 import asyncio
 from typing import Any
@@ -17,14 +17,14 @@ from tests.unit.leadership.elections import now, virtually
 
 
 class Server(ApiServer):
-    """Answers no bind in the namespace evil."""
+    """A server that answers no bind in the namespace evil, and counts these binds."""
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.unanswered = 0
 
     async def post(self, path: ApiPath, body: Any, query: Any = None) -> dict[str, Any]:
         if "/evil/" in str(path):
-            self.asked += 1
+            self.unanswered += 1
             await asyncio.Future()
         return {}
 
@@ -33,26 +33,26 @@ def a_pod(name: str, namespace: str) -> Pod:
     return pod_from({"metadata": {"name": name, "namespace": namespace, "uid": name, "resourceVersion": "1"}, "spec": {}, "status": {}})
 
 
-async def test_a_gang_of_thousands_leaves_turns_to_other_namespaces() -> None:
+async def test_binds_of_a_large_gang_leave_turns_to_other_namespaces() -> None:
     server = Server()
     binder = Binder(server, concurrency=8)
     evil = [asyncio.create_task(binder.bind(a_pod(f"e{number}", "evil"), "n1", "stamp")) for number in range(1000)]
-    while not server.asked:  # noqa: ASYNC110  # the server signals nothing
+    while not server.unanswered:  # noqa: ASYNC110  # the server signals nothing
         await asyncio.sleep(0)
     async with asyncio.timeout(50):
         assert (await binder.bind(a_pod("a", "team"), "n1", "stamp")).is_bound
-    assert server.asked == 4  # nothing is known of it yet
+    assert server.unanswered == 4  # the limit for a namespace whose speed is unknown
     for task in evil:
         task.cancel()
     await asyncio.gather(*evil, return_exceptions=True)
 
 
 async def at_once(seconds: float) -> None:
-    """A pause that takes no time."""
+    """Pause for no time."""
 
 
 class Refusing(ApiServer):
-    """Answers no first bind, and denies the next ones, though the pod stays as it was: a webhook may say so of anything."""
+    """A server that doesn't answer the first bind, and denies later binds although the pod is unchanged, as a webhook may."""
 
     def __init__(self, versions: list[str], status: int = 409) -> None:
         self.versions = versions
@@ -69,19 +69,19 @@ class Refusing(ApiServer):
 
 
 @pytest.mark.parametrize(("version", "in_doubt"), [("1", "1"), ("2", "")])
-async def test_a_conflict_rules_an_unanswered_bind_out_only_if_the_pod_has_a_newer_version(version: str, in_doubt: str) -> None:
+async def test_conflict_ends_the_doubt_about_an_unanswered_bind_only_if_the_pod_has_a_newer_version(version: str, in_doubt: str) -> None:
     binder = Binder(Refusing([version]), sleep=at_once)
     reply = await binder.bind(a_pod("a", "team"), "n1", "stamp")
     assert (reply.result, reply.in_doubt) == (Result.UNANSWERED, in_doubt)
 
 
-async def test_a_pod_that_exists_although_a_webhook_says_not_found_may_be_bound_by_an_earlier_try() -> None:
+async def test_bind_stays_in_doubt_when_a_webhook_answers_not_found_for_an_existing_pod() -> None:
     reply = await Binder(Refusing(["1"], 404), sleep=at_once).bind(a_pod("a", "team"), "n1", "stamp")
     assert (reply.result, reply.in_doubt) == (Result.UNANSWERED, "1")
 
 
 class Throttling(ApiServer):
-    """Wants to be left alone, and doesn't say how the pod is."""
+    """A server that asks for a pause before another bind, and can't be reached when the pod is read."""
 
     def __init__(self) -> None:
         pass
@@ -93,13 +93,13 @@ class Throttling(ApiServer):
         raise ApiError(0, "Unreachable", "connection reset")
 
 
-async def test_retry_after_is_kept_when_the_pod_can_not_be_looked_up() -> None:
+async def test_retry_after_of_a_bind_is_kept_when_the_pod_cannot_be_read() -> None:
     reply = await Binder(Throttling(), sleep=at_once).bind(a_pod("a", "team"), "n1", "stamp")
     assert (reply.result, reply.retry_after) == (Result.UNANSWERED, 8.0)
 
 
 class Kept(ApiServer):
-    """Has a pod, and notes what is done to it."""
+    """A server with one pod that records the paths of the requests which change it."""
 
     def __init__(self) -> None:
         self.changed: list[str] = []
@@ -121,8 +121,8 @@ class Kept(ApiServer):
 
 
 @pytest.mark.parametrize("even_running", [False, True])
-async def test_a_deposed_leader_releases_no_pod(even_running: bool) -> None:
-    """What it has read is as new as any: no precondition would stop it."""
+async def test_deposed_leader_releases_no_pod(even_running: bool) -> None:
+    """The deposed leader knows the newest version of the pod, so no precondition would make its request fail."""
     server = Kept()
     with pytest.raises(LeaseLostError):
         await Binder(server, fence=Deposed(), sleep=at_once).release(a_pod("a", "team"), even_running=even_running)
@@ -130,7 +130,7 @@ async def test_a_deposed_leader_releases_no_pod(even_running: bool) -> None:
 
 
 class Silent(ApiServer):
-    """Answers no bind, as a webhook that hangs lets it seem."""
+    """A server that answers no bind, as with a webhook that hangs."""
 
     def __init__(self) -> None:
         pass
@@ -139,7 +139,7 @@ class Silent(ApiServer):
         return await asyncio.Future()
 
 
-def test_a_dry_run_waits_five_seconds_for_an_answer() -> None:
+def test_dry_run_waits_at_most_five_seconds_for_an_answer() -> None:
     async def play() -> None:
         began = now()
         reply = await Binder(Silent()).bind(a_pod("a", "team"), "n1", "stamp", dry_run=True)
@@ -150,7 +150,7 @@ def test_a_dry_run_waits_five_seconds_for_an_answer() -> None:
 
 
 class Hanging(Silent):
-    """Answers no bind for so long that the client gives up."""
+    """A server that doesn't answer a bind within the client's time limit of 15 s."""
 
     async def get(self, path: ApiPath, query: Any = None) -> dict[str, Any]:
         return {"metadata": {"name": "a", "namespace": "team", "uid": "a", "resourceVersion": "1"}, "spec": {}, "status": {}}
@@ -160,7 +160,7 @@ class Hanging(Silent):
         raise ApiError(0, "Timeout", "no answer within 15 s")
 
 
-def test_a_bind_that_was_waited_for_in_vain_is_not_made_again_but_its_gang_is_decided_about() -> None:
+def test_bind_without_an_answer_for_15_seconds_is_not_sent_again_and_stays_in_doubt() -> None:
     async def play() -> None:
         began = now()
         reply = await Binder(Hanging()).bind(a_pod("a", "team"), "n1", "stamp")
@@ -171,7 +171,7 @@ def test_a_bind_that_was_waited_for_in_vain_is_not_made_again_but_its_gang_is_de
 
 
 class Busy(ApiServer):
-    """Too busy for binds in the namespace evil; one elsewhere is bound at the second try, since its token had expired."""
+    """A server that is too busy for binds in the namespace evil. The first bind elsewhere fails by an expired token; later ones succeed."""
 
     def __init__(self) -> None:
         self.binds: list[Any] = []
@@ -185,7 +185,7 @@ class Busy(ApiServer):
         return {}
 
 
-async def test_a_bind_holds_no_turn_while_it_pauses_between_two_tries() -> None:
+async def test_bind_holds_no_turn_while_it_pauses_between_two_tries() -> None:
     pausing = asyncio.Event()
 
     async def pause(seconds: float) -> None:
@@ -198,20 +198,20 @@ async def test_a_bind_holds_no_turn_while_it_pauses_between_two_tries() -> None:
     async with asyncio.timeout(50):
         team = asyncio.create_task(binder.bind(a_pod("a", "team"), "n1", "stamp"))
         pausing.clear()
-        await pausing.wait()  # its token has expired, and it pauses in its turn
+        await pausing.wait()  # the bind in ``team`` had a turn: its token has expired, and it pauses, too
     for task in (evil, team):
         task.cancel()
     await asyncio.gather(evil, team, return_exceptions=True)
 
 
-async def test_after_an_expired_token_the_same_bind_is_made_again() -> None:
+async def test_bind_is_sent_again_unchanged_after_an_expired_token() -> None:
     server = Busy()
     assert (await Binder(server, sleep=at_once).bind(a_pod("a", "team"), "n1", "stamp")).is_bound
     assert server.binds[0] == server.binds[1]
 
 
 @pytest.mark.parametrize("was_quick", [False, True])
-async def test_no_more_than_four_releases_of_a_namespace_are_under_way_however_quick_it_was(was_quick: bool) -> None:
+async def test_at_most_four_releases_of_a_namespace_are_in_flight_even_if_it_was_quick(was_quick: bool) -> None:
     class Slow(Kept):
         is_slow = False
 
@@ -239,7 +239,7 @@ async def test_no_more_than_four_releases_of_a_namespace_are_under_way_however_q
 
 
 class Touched(ApiServer):
-    """A server with a pod that has changed since the plan was made: the first bind names an outdated version."""
+    """A server whose pod has changed since the plan was made, so that the first bind names an outdated version."""
 
     def __init__(self, **changes: Any) -> None:
         self.changes = changes
@@ -256,7 +256,7 @@ class Touched(ApiServer):
         return {"metadata": metadata | self.changes.get("metadata", {}), "spec": self.changes.get("spec", {}), "status": {}}
 
 
-async def test_after_a_conflict_a_pod_that_was_only_touched_is_bound_by_its_present_version() -> None:
+async def test_pod_with_an_irrelevant_change_is_bound_at_its_present_version_after_a_conflict() -> None:
     server = Touched(metadata={"annotations": {"seen": "yes"}})
     assert (await Binder(server, sleep=at_once).bind(a_pod("a", "team"), "n1", "stamp")).is_bound
     assert server.versions == ["1", "2"]
@@ -271,7 +271,7 @@ async def test_after_a_conflict_a_pod_that_was_only_touched_is_bound_by_its_pres
         {"spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "64"}}}]}},
     ],
 )
-async def test_after_a_conflict_a_pod_that_is_not_what_was_planned_for_is_not_bound(changes: dict[str, Any]) -> None:
+async def test_pod_that_no_longer_fits_the_plan_is_not_bound_after_a_conflict(changes: dict[str, Any]) -> None:
     server = Touched(**changes)
     reply = await Binder(server, sleep=at_once).bind(a_pod("a", "team"), "n1", "stamp")
     assert (reply.result, server.versions) == (Result.GONE, ["1"])

@@ -1,4 +1,4 @@
-"""Which Jobs are suspended and resumed, and which are left alone."""
+"""A Job is suspended and resumed to free its capacity, unless the Job must be left alone."""
 
 import asyncio
 from dataclasses import replace
@@ -30,7 +30,7 @@ def a_raw_pod(phase: str = "Pending") -> dict[str, Any]:
 
 
 class Server:
-    """Has one Job and one pod of it; the view hears of neither by itself."""
+    """A server with one Job and one pod of the Job. Nothing passes its changes on to the view."""
 
     def __init__(self, job: dict[str, Any] | None, phase: str = "Pending") -> None:
         self.job, self.phase = job, phase
@@ -74,18 +74,20 @@ def a_restarter(server: Server, view: ClusterView | None = None, **options: Any)
 POD = pod_from(a_raw_pod())
 
 
-NOT_WANTED = "job train isn't suspended: whoever needed its seats waits for them no more"
+NOT_WANTED = "job train isn't suspended: no gang waits for the capacity of its pods"
 
 
-async def test_a_job_is_left_alone_if_its_suspension_is_unwanted_after_the_checks() -> None:
+async def test_job_is_not_suspended_if_no_gang_waits_for_its_capacity_after_the_checks() -> None:
     server = Server(a_job())
     with pytest.raises(JobKeptError, match=NOT_WANTED):
-        await a_restarter(server).restart([POD], is_wanted=lambda: len(server.listed) < 2)  # its pods, and what we have left suspended
+        await a_restarter(server).restart(
+            [POD], is_wanted=lambda: len(server.listed) < 2
+        )  # true until the pods of the Job and the suspended Jobs are listed
     assert server.patches == []
 
 
 @pytest.mark.parametrize("is_done", [False, True])
-async def test_a_job_whose_suspension_failed_and_is_unwanted_is_resumed_if_it_was_suspended(is_done: bool) -> None:
+async def test_job_that_was_suspended_by_an_unanswered_request_is_resumed_if_unwanted(is_done: bool) -> None:
     class Failing(Server):
         async def patch(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
             if is_done or self.patches:
@@ -95,7 +97,7 @@ async def test_a_job_whose_suspension_failed_and_is_unwanted_is_resumed_if_it_wa
             return {}
 
     async def at_once(seconds: float) -> None:
-        """Wait for nothing."""
+        """Pause for no time."""
 
     server, times = Failing(a_job()), iter([True, False])
     with pytest.raises(JobKeptError, match=NOT_WANTED):
@@ -103,7 +105,7 @@ async def test_a_job_whose_suspension_failed_and_is_unwanted_is_resumed_if_it_wa
     assert [patch["spec"] for patch in server.patches] == ([{"suspend": True}, {"suspend": False}] if is_done else [])
 
 
-async def test_once_one_of_several_jobs_is_suspended_all_are() -> None:
+async def test_all_jobs_of_a_gang_are_suspended_once_one_of_them_is() -> None:
     """A part of the capacity helps no gang."""
 
     class Both(Server):
@@ -116,12 +118,12 @@ async def test_once_one_of_several_jobs_is_suspended_all_are() -> None:
     first, second = a_job(), a_job()
     second["metadata"] |= {"name": "eval", "uid": "uid-eval"}
     server, other, times = Both(first), Server(second), iter([True, False])
-    of_other = replace(POD, name="b", uid="uid-b", owner=Owner("batch/v1", "Job", "eval", "uid-eval"))
-    await a_restarter(server).restart([POD, of_other], is_wanted=lambda: next(times))
+    other_pod = replace(POD, name="b", uid="uid-b", owner=Owner("batch/v1", "Job", "eval", "uid-eval"))
+    await a_restarter(server).restart([POD, other_pod], is_wanted=lambda: next(times))
     assert [[patch["spec"] for patch in each.patches] for each in (server, other)] == [[{"suspend": True}, {"suspend": False}]] * 2
 
 
-async def test_a_job_is_suspended_with_a_label_and_resumed_without_it_once_its_pods_are_gone() -> None:
+async def test_job_is_suspended_with_a_label_and_resumed_without_it_when_its_pods_are_gone() -> None:
     server, view = Server(a_job()), a_view(POD)
     work = asyncio.create_task(a_restarter(server, view).restart([POD]))
     await server.written.wait()
@@ -137,34 +139,34 @@ async def test_a_job_is_suspended_with_a_label_and_resumed_without_it_once_its_p
 @pytest.mark.parametrize(
     ("job", "reason"),
     [
-        (a_job(suspend=True), "was suspended by somebody else"),
+        (a_job(suspend=True), "was suspended by another client"),
         (a_job(owners=[{"kind": "JobSet", "name": "set", "controller": True}]), "since JobSet set controls it"),
         (a_job(managedBy="kueue.x-k8s.io/multikueue"), "since kueue.x-k8s.io/multikueue controls it"),
         (a_job(labels={"kueue.x-k8s.io/queue-name": "q"}), "since Kueue controls it"),
     ],
 )
-async def test_a_job_that_another_controller_suspends_is_left_alone(job: dict[str, Any], reason: str) -> None:
+async def test_job_that_another_controller_suspends_is_left_alone(job: dict[str, Any], reason: str) -> None:
     server = Server(job)
     with pytest.raises(JobKeptError, match=reason):
         await a_restarter(server).restart([POD])
     assert not server.patches
 
 
-def test_an_owner_that_is_no_controller_and_the_job_controller_are_no_other_manager() -> None:
+def test_job_without_another_controller_has_no_manager() -> None:
     job = a_job(owners=[{"kind": "JobSet", "name": "set"}], managedBy="kubernetes.io/job-controller")
     assert not Job.of(job).manager
 
 
-async def test_a_pod_that_has_started_since_it_was_last_seen_keeps_its_job() -> None:
+async def test_job_is_not_suspended_if_one_of_its_pods_has_started() -> None:
     server = Server(a_job(), phase="Running")
     with pytest.raises(JobKeptError, match="can't be suspended while its pod a runs"):
         await a_restarter(server).restart([POD])
     assert not server.patches
 
 
-async def test_each_pod_that_runs_is_tried_as_an_eviction_before_its_job_is_suspended() -> None:
+async def test_eviction_of_each_running_pod_is_dry_run_before_its_job_is_suspended() -> None:
     class Guarded(Server):
-        """Two pods run, and a disruption budget forbids to disturb the second."""
+        """A server with two running pods, of which a disruption budget protects the second."""
 
         async def get(self, path: str, query: dict[str, str] | None = None) -> dict[str, Any]:
             found = await super().get(path, query)
@@ -184,7 +186,7 @@ async def test_each_pod_that_runs_is_tried_as_an_eviction_before_its_job_is_susp
     assert not server.patches
 
 
-async def test_a_replica_that_does_not_lead_suspends_and_resumes_nothing() -> None:
+async def test_replica_that_does_not_lead_suspends_and_resumes_no_job() -> None:
     server = Server(a_job())
     with pytest.raises(LeaseLostError):
         await a_restarter(server, fence=Deposed()).restart([POD])
@@ -194,7 +196,7 @@ async def test_a_replica_that_does_not_lead_suspends_and_resumes_nothing() -> No
 
 
 @pytest.mark.parametrize("suspend", [True, False])
-async def test_a_job_left_suspended_is_resumed_and_a_resumed_one_only_loses_the_label(suspend: bool) -> None:
+async def test_job_left_suspended_is_resumed_and_one_that_is_resumed_already_loses_only_its_label(suspend: bool) -> None:
     server = Server(a_job(labels={SUSPENDED: "true"}, suspend=suspend))
     assert await a_restarter(server).resume_left()
     assert server.job is not None
@@ -203,7 +205,7 @@ async def test_a_job_left_suspended_is_resumed_and_a_resumed_one_only_loses_the_
     assert server.patches[0]["spec"] == ({"suspend": False} if suspend else {})
 
 
-async def test_jobs_are_looked_for_in_the_namespaces_that_are_scheduled() -> None:
+async def test_suspended_jobs_are_listed_only_in_the_scheduled_namespaces() -> None:
     server = Server(None)
     await a_restarter(server).resume_left()
     await a_restarter(server, namespaces=["b", "a"]).resume_left()
@@ -222,26 +224,26 @@ HOSTILE = (
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-async def test_an_owner_with_an_invalid_job_name_is_left_alone_without_a_request(name: str) -> None:
-    asked: list[str] = []
+async def test_owner_with_an_invalid_job_name_is_left_alone_without_a_request(name: str) -> None:
+    requested: list[str] = []
 
-    class Asked(Server):
+    class Recording(Server):
         async def request(self, path: str, *_: object) -> dict[str, Any]:
-            asked.append(path)
+            requested.append(path)
             return {}
 
         get = patch = post = request  # type: ignore[assignment]
 
-    server = Asked(a_job())
+    server = Recording(a_job())
     pod = replace(POD, owner=Owner("batch/v1", "Job", name, "uid-job"))
     with pytest.raises(JobKeptError, match="can't be the name of a Job"):
         await a_restarter(server).restart([pod], even_running=True)
     assert not await ignores_disruption(server, pod)  # type: ignore[arg-type]  # as much of a server as is used
-    assert not asked
+    assert not requested
 
 
 @pytest.mark.parametrize("version", ["batch/v1beta1", "batch/v2", "batch/v1/../v1", "batch", "v1", "batch.volcano.sh/v1alpha1"])
-async def test_only_what_is_a_job_of_batch_v1_is_one(version: str) -> None:
+async def test_owner_counts_as_a_job_only_if_it_is_of_batch_v1(version: str) -> None:
     pod = replace(POD, owner=Owner(version, "Job", "train", "uid-job"))
     assert pod.owner is not None
     assert not pod.owner.is_batch_job
@@ -251,7 +253,7 @@ async def test_only_what_is_a_job_of_batch_v1_is_one(version: str) -> None:
     assert not (server.patches or server.listed)
 
 
-async def test_a_job_of_another_uid_than_the_pods_owner_is_left_alone() -> None:
+async def test_job_with_another_uid_than_the_pods_owner_is_left_alone() -> None:
     server = Server(a_job())
     pod = replace(POD, owner=Owner("batch/v1", "Job", "train", "uid-of-another"))
     await a_restarter(server).restart([pod], even_running=True)
@@ -260,7 +262,7 @@ async def test_a_job_of_another_uid_than_the_pods_owner_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize("error", [WrongAnswerError("something else"), TooLargeError("a job", 1 << 20), ApiError(400, "BadRequest", "no")])
-async def test_a_job_that_can_not_be_read_is_kept_and_the_reason_told(error: ApiError) -> None:
+async def test_job_that_cannot_be_read_is_not_suspended(error: ApiError) -> None:
     class Wrong(Server):
         async def get(self, path: str, query: dict[str, str] | None = None) -> dict[str, Any]:
             raise error
@@ -269,11 +271,11 @@ async def test_a_job_that_can_not_be_read_is_kept_and_the_reason_told(error: Api
         await a_restarter(Wrong(a_job())).restart([POD])
 
 
-async def test_a_job_that_is_gone_needs_nothing() -> None:
+async def test_job_that_is_gone_needs_no_suspension() -> None:
     await a_restarter(Server(None)).restart([POD])
 
 
-def test_a_suspended_job_whose_pods_stay_is_resumed_after_a_minute_with_an_error() -> None:
+def test_suspended_job_whose_pods_stay_is_resumed_after_a_minute_with_an_error() -> None:
     server = Server(a_job())
 
     async def play() -> None:
@@ -287,23 +289,23 @@ def test_a_suspended_job_whose_pods_stay_is_resumed_after_a_minute_with_an_error
     assert server.job["spec"]["suspend"] is False
 
 
-def test_a_job_that_is_suspended_late_goes_on_as_well() -> None:
+def test_job_that_a_late_request_suspends_is_resumed() -> None:
     server = Server(a_job())
 
     async def play() -> None:
-        looking = asyncio.create_task(a_restarter(server).run(5.0))
+        running = asyncio.create_task(a_restarter(server).run(5.0))
         await asyncio.sleep(60.0)
         assert not server.patches
         server.job = a_job(labels={SUSPENDED: "true"}, suspend=True)
         await asyncio.sleep(60.0)
-        looking.cancel()
+        running.cancel()
 
     virtually(play())
     assert [patch["spec"]["suspend"] for patch in server.patches] == [False]
 
 
 @pytest.mark.parametrize(("uid", "may"), [("uid-job", True), ("another", False)])
-async def test_a_job_that_is_not_the_pods_own_says_nothing_of_it(uid: str, may: bool) -> None:
+async def test_policy_of_a_job_counts_only_for_pods_that_the_job_owns(uid: str, may: bool) -> None:
     rule = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}
     job = a_job(podFailurePolicy={"rules": [rule]})
     job["metadata"]["uid"] = uid

@@ -1,4 +1,4 @@
-"""An assignment is checked again before each try of its bind, by all rules that it was chosen by."""
+"""An assignment is checked again before each try of its bind, by all rules that the plan was checked by."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -37,15 +37,15 @@ def a_claim(view: ClusterView, name: str, node: str = "a") -> None:
     view.volumes.claims.upsert(f"ns/{name}", Claim(f"pv-{name}"))
 
 
-def an_assignment(spec: SchedulingSpec = SPEC, **of_gang: object) -> tuple[ClusterView, Gang, Assignment]:
-    """A pod with a port and a volume, assumed on a node that can attach one more volume."""
+def an_assignment(spec: SchedulingSpec = SPEC, **gang_fields: object) -> tuple[ClusterView, Gang, Assignment]:
+    """Return a view, a gang of one pod with a port and a volume, and its assignment. The node can attach one more volume."""
     view = ClusterView()
     view.upsert_node(NODE)
     view.volumes.limits.upsert("a", {"disk": 2})
     for name in ("c0", "c1", "c2"):
         a_claim(view, name)
     view.upsert_pod(pod := a_pod("mine", spec))
-    gang = Gang(GangKey("ns", "g"), 1, (pod,), 0, 0.0, Objective.BINPACK, 60, **of_gang)  # type: ignore[arg-type]
+    gang = Gang(GangKey("ns", "g"), 1, (pod,), 0, 0.0, Objective.BINPACK, 60, **gang_fields)  # type: ignore[arg-type]
     gang = resolve(gang, view.volumes, view)
     assignments = checked(gang, {pod.uid: "a"}, view)
     assert not isinstance(assignments, Refused)
@@ -53,25 +53,25 @@ def an_assignment(spec: SchedulingSpec = SPEC, **of_gang: object) -> tuple[Clust
     return view, gang, assignments[0]
 
 
-def comes(spec: SchedulingSpec, **fields: object) -> Callable[[ClusterView], None]:
+def another_pod(spec: SchedulingSpec, **fields: object) -> Callable[[ClusterView], None]:
     return lambda view: view.upsert_pod(a_pod("theirs", spec, **{"node": "a", "scheduler_name": "default-scheduler", **fields}))  # type: ignore[arg-type]
 
 
 PODS = (("pods", 1),)
-KEEPS_AWAY = PodTerm("kubernetes.io/hostname", (LabelExpression("app", "In", ("web",)),), in_any_namespace=True)
+ANTI_AFFINITY = PodTerm("kubernetes.io/hostname", (LabelExpression("app", "In", ("web",)),), in_any_namespace=True)
 
 
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
         (lambda view: None, None),
-        (comes(SchedulingSpec(PODS, host_ports=(PORT,))), "host port 0.0.0.0:80/TCP is taken"),
-        (comes(SchedulingSpec((("cpu", 8000), ("pods", 1)))), "a: 1 members ask for 1 cpu, 0 free"),
-        (comes(SchedulingSpec(PODS, claims=("c0", "c1"))), None),  # one of the two is the same
-        (comes(SchedulingSpec(PODS, claims=("c1", "c2"))), "node(s) exceed max volume count"),
-        (comes(SchedulingSpec(PODS, anti_affinity=(KEEPS_AWAY,))), "node(s) didn't satisfy existing pods anti-affinity rules"),
-        (comes(SchedulingSpec((("cpu", 7500), ("pods", 1))), node="", nominated="a"), "a: 1 members ask for 1 cpu, 500m free"),
-        (comes(SchedulingSpec((("cpu", 7500), ("pods", 1))), node="", nominated="a", priority=-1), None),
+        (another_pod(SchedulingSpec(PODS, host_ports=(PORT,))), "host port 0.0.0.0:80/TCP is taken"),
+        (another_pod(SchedulingSpec((("cpu", 8000), ("pods", 1)))), "a: 1 members ask for 1 cpu, 0 free"),
+        (another_pod(SchedulingSpec(PODS, claims=("c0", "c1"))), None),  # c0 is attached already
+        (another_pod(SchedulingSpec(PODS, claims=("c1", "c2"))), "node(s) exceed max volume count"),
+        (another_pod(SchedulingSpec(PODS, anti_affinity=(ANTI_AFFINITY,))), "node(s) didn't satisfy existing pods anti-affinity rules"),
+        (another_pod(SchedulingSpec((("cpu", 7500), ("pods", 1))), node="", nominated="a"), "a: 1 members ask for 1 cpu, 500m free"),
+        (another_pod(SchedulingSpec((("cpu", 7500), ("pods", 1))), node="", nominated="a", priority=-1), None),
         (lambda view: view.volumes.claims.remove("ns/c0"), 'persistentvolumeclaim "c0" not found'),
         (lambda view: a_claim(view, "c0", "elsewhere"), "node(s) didn't match PersistentVolume's node affinity"),
         (lambda view: view.volumes.limits.upsert("a", {"disk": 0}), "node(s) exceed max volume count"),
@@ -79,9 +79,7 @@ KEEPS_AWAY = PodTerm("kubernetes.io/hostname", (LabelExpression("app", "In", ("w
         (lambda view: view.remove_node("a"), "node a does not exist"),
     ],
 )
-def test_an_assignment_that_is_no_longer_valid_is_refused_with_what_has_changed(
-    change: Callable[[ClusterView], None], expected: str | None
-) -> None:
+def test_assignment_that_is_no_longer_valid_is_refused_with_the_reason(change: Callable[[ClusterView], None], expected: str | None) -> None:
     view, gang, assignment = an_assignment()
     change(view)
     before = view.snapshot()
@@ -89,12 +87,12 @@ def test_an_assignment_that_is_no_longer_valid_is_refused_with_what_has_changed(
     assert (expected or "") in (messages.violation(found) if found else "")
     assert (found is None) == (expected is None)
     after = view.snapshot()
-    assert np.array_equal(before.used, after.used)  # looking changes nothing
+    assert np.array_equal(before.used, after.used)  # the check changes nothing
     assert before.host_ports == after.host_ports
     assert view.is_assumed(assignment.pod)
 
 
-def test_a_member_that_must_share_a_domain_does_not_follow_a_node_that_leaves_it() -> None:
+def test_assignment_is_invalid_when_its_node_leaves_the_domain_that_members_share() -> None:
     view, gang, assignment = an_assignment(required_topology="rack")
     assert assignment.domains == (("rack", "x"),)
     view.upsert_node(replace(NODE, labels={**NODE.labels, "rack": "y"}))
@@ -103,7 +101,7 @@ def test_a_member_that_must_share_a_domain_does_not_follow_a_node_that_leaves_it
     assert messages.violation(found) == "members would not share one rack: x, y"
 
 
-def test_what_is_measured_of_gpus_counts_between_tries_too() -> None:
+def test_assignment_is_invalid_when_its_gpus_have_less_memory_than_requested() -> None:
     spec = SchedulingSpec((("cpu", 1000), ("nvidia.com/gpu", 1), ("pods", 1)), gpus=GpuRequest(memory_each=1000))
     labels = {"nvidia.com/gpu.memory": "16000", "nvidia.com/gpu.count": "1", "nvidia.com/gpu.product": "T4"}
     view, gang, assignment = an_assignment(SPEC)
@@ -117,14 +115,14 @@ def test_what_is_measured_of_gpus_counts_between_tries_too() -> None:
     assert "gpu-memory-each" in messages.violation(found)
 
 
-def test_the_version_of_a_node_changes_once_an_assignment_there_may_be_invalid() -> None:
+def test_version_of_a_node_changes_when_an_assignment_to_it_may_become_invalid() -> None:
     view, gang, assignment = an_assignment()
     state = view.version_of("a")
     assert spoilt(assignment, gang, view) is None
     assert view.version_of("a") == state
-    view.upsert_pod(replace(a_pod("mine"), node_name="a"))  # it is seen where it was assumed
+    view.upsert_pod(replace(a_pod("mine"), node_name="a"))  # the pod is bound where it was assumed
     assert view.version_of("a") == state
-    comes(SchedulingSpec(PODS))(view)
+    another_pod(SchedulingSpec(PODS))(view)
     assert view.version_of("a") != state
     for change in (
         lambda: view.volumes.limits.upsert("a", {"disk": 9}),
@@ -132,7 +130,7 @@ def test_the_version_of_a_node_changes_once_an_assignment_there_may_be_invalid()
         lambda: view.upsert_node(replace(NODE, is_unschedulable=True)),
         lambda: view.observe_cards(NO_CARDS),
         lambda: view.remove_node("a"),
-        lambda: comes(SchedulingSpec(PODS), node="", nominated="b", uid="other")(view),
+        lambda: another_pod(SchedulingSpec(PODS), node="", nominated="b", uid="other")(view),
     ):
         state = view.version_of("a")
         change()

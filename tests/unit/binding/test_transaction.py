@@ -1,4 +1,4 @@
-"""What a transaction checks before members are assumed, and again before they are bound."""
+"""A transaction checks a plan before members are assumed, after the dry run, and before each bind."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from allaboard.binding.bind import Binder, Look
+from allaboard.binding.bind import AssignmentCheck, Binder
 from allaboard.binding.outcomes import BindReply, Committed, Refused, Result
 from allaboard.binding.precheck import checked
 from allaboard.binding.transaction import Transaction, Transactions
@@ -17,7 +17,7 @@ from allaboard.report import messages
 from tests.unit.placement.clusters import node, pods
 
 
-def test_members_planned_in_two_domains_are_not_assumed() -> None:
+def test_plan_with_members_in_two_domains_is_refused_if_they_must_share_one() -> None:
     members = pods("w", 2, {"cpu": 1000})
     gang = Gang(GangKey("default", "g"), 2, tuple(members), 0, 0.0, Objective.BINPACK, 60, required_topology="rack")
     view = ClusterView()
@@ -34,18 +34,20 @@ def test_members_planned_in_two_domains_are_not_assumed() -> None:
 
 
 class Api:
-    """Binds whatever is asked for, after ``before`` was called; what it was asked to try without effect is written down."""
+    """A binder that binds every pod, after calling ``before``. It records the dry runs as ``dry_run_pods``, and the binds as ``bound``."""
 
     def __init__(self, before: Callable[[Pod, bool], None] = lambda pod, dry_run: None) -> None:
         self.before = before
-        self.tried: list[str] = []
+        self.dry_run_pods: list[str] = []
         self.bound: list[str] = []
 
-    async def bind(self, pod: Pod, node_name: str, stamp: str, *, dry_run: bool = False, look: Look, **told: object) -> BindReply:
+    async def bind(
+        self, pod: Pod, node_name: str, stamp: str, *, dry_run: bool = False, check: AssignmentCheck, **annotations: object
+    ) -> BindReply:
         self.before(pod, dry_run)
-        if problem := look():
+        if problem := check():
             return BindReply(Result.SPOILT, violation=problem)
-        (self.tried if dry_run else self.bound).append(pod.name)
+        (self.dry_run_pods if dry_run else self.bound).append(pod.name)
         return BindReply(Result.BOUND)
 
 
@@ -56,39 +58,39 @@ def world(members: Sequence[Pod], api: Api, minimum: int = 4) -> tuple[ClusterVi
     view.upsert_node(node("a", {"cpu": 4000}))
     for pod in members:
         view.upsert_pod(pod)
-    seats = checked(gang, {pod.uid: "a" for pod in members}, view)
-    assert not isinstance(seats, Refused)
+    assignments = checked(gang, {pod.uid: "a" for pod in members}, view)
+    assert not isinstance(assignments, Refused)
     transactions = Transactions(view, cast("Binder", api), "role")
-    return view, transactions.begin(gang, seats, lambda: gang, tries_all=False, was_whole=False)
+    return view, transactions.begin(gang, assignments, lambda: gang, tries_all=False, was_whole=False)
 
 
 JOB, SET = Owner("batch/v1", "Job", "j", "u"), Owner("apps/v1", "ReplicaSet", "r", "u")
 
 
 @pytest.mark.parametrize(
-    ("owner", "templates", "options", "tried"),
+    ("owner", "templates", "options", "dry_runs"),
     [
         (SET, (1, 1, 1, 1), (), 1),
         (SET, (1, 1, 2, 3), (), 3),
-        (JOB, (1, 1, 1, 1), (), 4),  # no member could be released again
+        (JOB, (1, 1, 1, 1), (), 4),  # members of a batch Job can't be released without cost
         (None, (1, 1, 1, 1), (), 4),
         (None, (1, 1, 1, 1), (("recreate", "false"),), 4),
         (None, (1, 1, 1, 1), (("recreate", "true"),), 1),
     ],
 )
-async def test_all_binds_are_dry_run_where_no_pod_is_releasable_and_one_of_each_template_elsewhere(
-    owner: Owner | None, templates: Sequence[int], options: tuple[tuple[str, str], ...], tried: int
+async def test_all_binds_are_dry_run_if_a_pod_is_not_releasable_and_else_one_of_each_template(
+    owner: Owner | None, templates: Sequence[int], options: tuple[tuple[str, str], ...], dry_runs: int
 ) -> None:
     made = zip(pods("w", 4, {"cpu": 1000}), templates, strict=True)
     members = [replace(pod, owner=owner, template=template, options=options) for pod, template in made]
     api = Api()
     _, transaction = world(members, api)
     assert isinstance(await transaction.commit(), Committed)
-    assert (len(api.tried), len(api.bound)) == (tried, 4)
+    assert (len(api.dry_run_pods), len(api.bound)) == (dry_runs, 4)
 
 
 @pytest.mark.parametrize("change", ["gone", "cordoned", "small", "member"])
-async def test_nothing_is_bound_when_the_plan_is_invalid_after_the_dry_run(change: str) -> None:
+async def test_no_member_is_bound_when_the_plan_is_invalid_after_the_dry_run(change: str) -> None:
     members = pods("w", 4, {"cpu": 1000})
 
     def happen(pod: Pod, dry_run: bool) -> None:
@@ -96,7 +98,7 @@ async def test_nothing_is_bound_when_the_plan_is_invalid_after_the_dry_run(chang
             view.remove_node("a")
         elif change == "member":
             view.remove_pod(members[0].key)
-            transaction.look = lambda: replace(transaction.gang, members=tuple(members[1:]))
+            transaction.current_gang = lambda: replace(transaction.gang, members=tuple(members[1:]))
         else:
             here = node("a", {"cpu": 3000 if change == "small" else 4000})
             view.upsert_node(replace(here, is_unschedulable=change == "cordoned"))
@@ -112,7 +114,9 @@ async def test_retry_after_of_a_dry_run_is_kept_when_the_plan_is_invalid() -> No
     members = pods("w", 4, {"cpu": 1000})
 
     class Throttling(Api):
-        async def bind(self, pod: Pod, node_name: str, stamp: str, *, dry_run: bool = False, look: Look, **told: object) -> BindReply:
+        async def bind(
+            self, pod: Pod, node_name: str, stamp: str, *, dry_run: bool = False, check: AssignmentCheck, **annotations: object
+        ) -> BindReply:
             view.remove_node("a")
             return BindReply(Result.UNANSWERED, retry_after=8.0) if pod.name == "w-0" else BindReply(Result.BOUND)
 
@@ -137,33 +141,37 @@ async def test_each_assignment_is_checked_before_its_own_request() -> None:
     assert not view.is_assumed(members[2])
 
 
-async def test_only_members_that_may_still_be_bound_stay_assumed() -> None:
+async def test_members_that_an_unanswered_bind_may_still_bind_stay_assumed() -> None:
     members = [replace(pod, owner=SET) for pod in pods("w", 4, {"cpu": 1000})]
 
-    class Unsure(Api):
-        async def bind(self, pod: Pod, node_name: str, stamp: str, *, dry_run: bool = False, look: Look, **told: object) -> BindReply:
+    class MixedReplies(Api):
+        async def bind(
+            self, pod: Pod, node_name: str, stamp: str, *, dry_run: bool = False, check: AssignmentCheck, **annotations: object
+        ) -> BindReply:
             if dry_run or pod.name == "w-0":
                 return BindReply(Result.BOUND)
             if pod.name == "w-1":
                 raise RuntimeError("a defect")
             return BindReply(Result.UNANSWERED, "no answer", "7") if pod.name == "w-2" else BindReply(Result.REFUSED, "no")
 
-    view, transaction = world(members, Unsure())
+    view, transaction = world(members, MixedReplies())
     outcome = await transaction.commit()
     assert isinstance(outcome, Committed)
     assert [(pod.name, version) for pod, version in outcome.in_doubt] == [("w-1", "1"), ("w-2", "7")]
     assert [view.is_assumed(pod) for pod in members] == [True, True, True, False]
 
 
-async def test_a_refused_dry_run_keeps_its_whole_template_from_being_bound() -> None:
+async def test_no_pod_of_a_template_is_bound_after_its_dry_run_was_refused() -> None:
     made = zip(pods("w", 4, {"cpu": 1000}), (1, 1, 2, 2), strict=True)
     members = [replace(pod, owner=SET, template=template) for pod, template in made]
 
     class Refusing(Api):
-        async def bind(self, pod: Pod, node_name: str, stamp: str, *, dry_run: bool = False, look: Look, **told: object) -> BindReply:
+        async def bind(
+            self, pod: Pod, node_name: str, stamp: str, *, dry_run: bool = False, check: AssignmentCheck, **annotations: object
+        ) -> BindReply:
             if dry_run and pod.template == 1:
                 return BindReply(Result.REFUSED, "denied")
-            return await super().bind(pod, node_name, stamp, dry_run=dry_run, look=look)
+            return await super().bind(pod, node_name, stamp, dry_run=dry_run, check=check)
 
     api = Refusing()
     _, transaction = world(members, api, minimum=2)
@@ -171,13 +179,13 @@ async def test_a_refused_dry_run_keeps_its_whole_template_from_being_bound() -> 
     assert api.bound == ["w-2", "w-3"]
 
 
-def test_a_member_that_joins_a_run_gets_its_stamp() -> None:
+def test_member_that_joins_a_run_gets_the_stamp_of_the_run() -> None:
     first, second = pods("w", 2, {"cpu": 1000})
     _, transaction = world([replace(first, node_name="a", transaction="run", stamped_min_member=2), second], Api(), minimum=2)
     assert transaction.stamp == "run/2"
 
 
-async def test_pods_that_came_to_the_node_are_found_before_the_bind_is_sent() -> None:
+async def test_pods_that_another_scheduler_has_bound_to_the_node_are_noticed_before_each_bind() -> None:
     members = [replace(pod, owner=SET) for pod in pods("w", 4, {"cpu": 1000})]
     (stranger,) = pods("stranger", 1, {"cpu": 1000})
 

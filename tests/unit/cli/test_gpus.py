@@ -71,7 +71,7 @@ def test_without_metrics_the_table_shows_labels_and_requests(sandbox: Sandbox, t
     assert lines[1].split() == ["gpu-1", "A100-SXM4-40GB", "1/4", "40Gi", "-", "-", "-", "-", "-", "-"]
     assert lines[2].split() == ["gpu-2", "-", "2/2", "-", "-", "-", "-", "-", "-", "-"]
     assert len(lines) == 3
-    assert "no Prometheus that has metrics of GPUs was found" in result.stderr
+    assert "no Prometheus with GPU metrics was found" in result.stderr
 
 
 def test_json_has_the_same_nodes_as_the_table(sandbox: Sandbox, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Required anti-affinity of bound pods: the index finds the same as matching every term."""
+"""The index of the required anti-affinity of bound pods finds the same domains as matching every term."""
 
 from collections import Counter
 
@@ -27,7 +27,7 @@ labels = st.dictionaries(keys, values).map(lambda found: tuple(sorted(found.item
 
 
 def naive(held: list[tuple[str, list[PodTerm], str]], namespace: str, pod_labels: dict[str, str]) -> dict[str, set[str]]:
-    """By the definition: every term of every holder is tried."""
+    """Return the forbidden nodes by the definition: match every term of every holder."""
     found: dict[str, set[str]] = {}
     for holder, stated, node in held:
         for term in stated:
@@ -39,13 +39,13 @@ def naive(held: list[tuple[str, list[PodTerm], str]], namespace: str, pod_labels
 
 @settings(max_examples=300)
 @given(st.lists(holders, max_size=6), st.lists(st.booleans(), min_size=6, max_size=6), namespaces, st.lists(labels, min_size=1, max_size=3))
-def test_the_index_finds_what_trying_every_term_would(
+def test_index_finds_the_same_domains_as_matching_every_term(
     held: list[tuple[str, list[PodTerm], str]], stay: list[bool], namespace: str, asked: list[tuple[tuple[str, str], ...]]
 ) -> None:
     anti_affinity = AntiAffinityTerms()
     for holder in held:
         anti_affinity.add(*holder)
-    for pod_labels in asked:  # what is remembered is forgotten when holders go
+    for pod_labels in asked:  # fills the cache, which must be emptied when holders go
         anti_affinity.domains(namespace, anti_affinity.relevant(pod_labels))
     for holder, stays in zip(held, stay, strict=False):
         if not stays:
@@ -61,31 +61,31 @@ def test_the_index_finds_what_trying_every_term_would(
 
 @settings(max_examples=300)
 @given(st.lists(holders, max_size=6), namespaces, st.lists(labels, min_size=2, max_size=4))
-def test_labels_of_several_values_keep_a_pod_out_of_whatever_any_of_them_would(
+def test_query_for_several_label_values_forbids_the_domains_of_each_value(
     held: list[tuple[str, list[PodTerm], str]], namespace: str, asked: list[tuple[tuple[str, str], ...]]
 ) -> None:
     anti_affinity = AntiAffinityTerms()
     for holder in held:
         anti_affinity.add(*holder)
     common, several = _merged(asked)
-    of_all = anti_affinity.domains(namespace, common, several)
+    of_all_values = anti_affinity.domains(namespace, common, several)
     for pod_labels in asked:
         for key, nodes in naive(held, namespace, dict(pod_labels)).items():
-            assert nodes <= set(of_all.get(key, ()))
+            assert nodes <= set(of_all_values.get(key, ()))
 
 
-def test_of_one_namespace_so_many_terms_are_tried_and_others_have_their_own() -> None:
-    anti_affinity, told = AntiAffinityTerms(), Counter[str]()
-    anti_affinity.on_excess = lambda limit: told.update([limit])
+def test_number_of_matched_terms_is_limited_for_each_holder_namespace() -> None:
+    anti_affinity, exceeded = AntiAffinityTerms(), Counter[str]()
+    anti_affinity.on_excess = lambda limit: exceeded.update([limit])
     for number in range(10 * NAMESPACE_TERMS.most):
         never = LabelExpression("app", "In", (f"v{number}", "w"))
         anti_affinity.add("evil", [PodTerm("zone", (never,), in_any_namespace=True)], "node-1")
     anti_affinity.add("fair", [PodTerm("rack", (LabelExpression("app", "Exists"),), in_any_namespace=True)], "node-2")
     assert anti_affinity.domains("team", (("app", "web"),)) == {"rack": {"node-2"}}
-    assert told == {NAMESPACE_TERMS.name: 1}
+    assert exceeded == {NAMESPACE_TERMS.name: 1}
 
 
-def test_terms_that_require_another_label_are_not_tried() -> None:
+def test_terms_that_require_another_label_are_not_matched() -> None:
     anti_affinity = AntiAffinityTerms()
     tried = []
 
@@ -102,19 +102,19 @@ def test_terms_that_require_another_label_are_not_tried() -> None:
     assert [term.expressions[0].values for term in tried] == [("v7",)]
 
 
-def test_a_gang_of_many_values_is_kept_out_by_none_that_it_has_not() -> None:
-    """As the indices of a large Job are: a term on one that isn't among them has nothing to do with it."""
+def test_term_on_a_label_value_that_no_member_has_forbids_nothing() -> None:
+    """Example: the pods of a Job have the indexes 0 to 63. A term on another index doesn't concern them."""
     anti_affinity = AntiAffinityTerms()
-    anti_affinity.add("evil", [PodTerm("zone", (LabelExpression("index", "In", ("nobody",)),), in_any_namespace=True)], "node-1")
+    anti_affinity.add("evil", [PodTerm("zone", (LabelExpression("index", "In", ("none",)),), in_any_namespace=True)], "node-1")
     anti_affinity.add("evil", [PodTerm("zone", (LabelExpression("index", "DoesNotExist"),), in_any_namespace=True)], "node-2")
     anti_affinity.add("evil", [PodTerm("zone", (LabelExpression("index", "In", ("7", "x")),), in_any_namespace=True)], "node-3")
     assert anti_affinity.domains("team", *_merged([(("index", str(number)),) for number in range(64)])) == {"zone": {"node-3"}}
 
 
-def test_terms_of_a_namespace_beyond_the_limit_are_ignored_wherever_they_are_indexed() -> None:
-    anti_affinity, told = AntiAffinityTerms(), Counter[str]()
-    anti_affinity.on_excess = lambda limit: told.update([limit])
+def test_limit_of_terms_for_a_namespace_counts_terms_of_all_index_keys() -> None:
+    anti_affinity, exceeded = AntiAffinityTerms(), Counter[str]()
+    anti_affinity.on_excess = lambda limit: exceeded.update([limit])
     for number in range(2 * NAMESPACE_TERMS.most):
         anti_affinity.add("evil", [PodTerm("zone", (LabelExpression("index", "In", (str(number),)),), in_any_namespace=True)], "node-1")
     anti_affinity.domains("team", *_merged([(("index", str(number)),) for number in range(2 * NAMESPACE_TERMS.most)]))
-    assert told == {NAMESPACE_TERMS.name: 1}
+    assert exceeded == {NAMESPACE_TERMS.name: 1}

@@ -1,4 +1,4 @@
-"""Whatever comes in whatever order, each node can attach as many volumes as kube-scheduler would say it can."""
+"""Each node can attach as many further volumes as kube-scheduler would count, whatever the order of events."""
 
 from dataclasses import dataclass, field, replace
 
@@ -32,7 +32,7 @@ def free(view: ClusterView, driver: str = DISK) -> dict[str, int]:
 
 
 def a_view(*limits: tuple[str, int]) -> ClusterView:
-    """Nodes that attach so many disks each, and the claims c0, c1 … bound to volumes of their own."""
+    """Return a view with nodes of these (name, limit of disks), and with the claims c0 to c3, each bound to a volume of its own."""
     view = ClusterView()
     for name, limit in limits:
         view.upsert_node(a_node(name))
@@ -60,7 +60,7 @@ events = st.one_of(
 
 @dataclass
 class Ledger:
-    """The cluster as plain tables, with which the view is compared."""
+    """The cluster as plain tables: the model with which the view is compared."""
 
     bound: dict[str, str] = field(default_factory=dict)
     stored: dict[str, Volume | None] = field(default_factory=dict)
@@ -78,7 +78,7 @@ class Ledger:
         return {node: self.free(node, driver) for node in ("n1", "n2")} if is_limited else {}
 
 
-def happens(event: tuple, view: ClusterView, ledger: Ledger) -> None:
+def apply(event: tuple, view: ClusterView, ledger: Ledger) -> None:
     match event:
         case ("bound", name, node, used):
             view.upsert_pod(a_pod(name, *used, node=node))
@@ -112,13 +112,13 @@ def happens(event: tuple, view: ClusterView, ledger: Ledger) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(events, max_size=25), st.booleans())
-def test_volumes_are_counted_once_a_node_whatever_the_order_of_events(history: list[tuple], looks: bool) -> None:
+def test_volume_is_counted_once_for_a_node_whatever_the_order_of_events(history: list[tuple], is_read_after_each_event: bool) -> None:
     view, ledger = ClusterView(), Ledger()
     for name in ("n1", "n2"):
         view.upsert_node(a_node(name))
     for event in history:
-        happens(event, view, ledger)
-        if looks:
+        apply(event, view, ledger)
+        if is_read_after_each_event:
             assert free(view) == ledger.expected(DISK)
     assert (free(view, DISK), free(view, FILE)) == (ledger.expected(DISK), ledger.expected(FILE))
     for pod in list(view.pods()):
@@ -127,7 +127,7 @@ def test_volumes_are_counted_once_a_node_whatever_the_order_of_events(history: l
     assert not (view.attached._uses or view.attached._users)
 
 
-def test_a_claim_that_two_pods_share_is_attached_once() -> None:
+def test_claim_that_two_pods_share_is_attached_once() -> None:
     view = a_view(("n1", 2))
     for name in ("p", "q"):
         view.upsert_pod(a_pod(name, "c0", node="n1"))
@@ -138,14 +138,14 @@ def test_a_claim_that_two_pods_share_is_attached_once() -> None:
     assert free(view) == {"n1": 2}
 
 
-def test_two_volumes_with_one_handle_are_one() -> None:
+def test_two_volumes_with_the_same_handle_count_as_one() -> None:
     view = a_view(("n1", 2))
     view.volumes.volumes.upsert("pv1", StoredVolume(attached=Volume(DISK, "h0")))
     view.upsert_pod(a_pod("p", "c0", "c1", node="n1"))
     assert free(view) == {"n1": 1}
 
 
-def test_a_pod_that_has_ended_or_is_forgotten_attaches_nothing() -> None:
+def test_pod_that_has_ended_or_is_no_longer_assumed_attaches_nothing() -> None:
     view = a_view(("n1", 2))
     view.upsert_pod(pod := a_pod("p", "c0", node="n1"))
     view.upsert_pod(replace(pod, phase="Succeeded"))
@@ -156,13 +156,13 @@ def test_a_pod_that_has_ended_or_is_forgotten_attaches_nothing() -> None:
     assert free(view) == {"n1": 2}
 
 
-def test_a_disk_that_a_pod_names_itself_is_attached_too() -> None:
+def test_disk_that_a_pod_names_without_a_claim_is_counted() -> None:
     view = a_view(("n1", 2))
     view.upsert_pod(a_pod("p", "c0", node="n1", disks=(Volume(DISK, "h0"), Volume(DISK, "own"))))
     assert free(view) == {"n1": 0}
 
 
-def test_a_node_without_a_csinode_has_no_limit() -> None:
+def test_node_without_a_csinode_has_no_limit() -> None:
     view = a_view(("n1", 2))
     view.upsert_node(a_node("n2"))
     view.upsert_pod(a_pod("p", "c0", node="n2"))
@@ -171,7 +171,7 @@ def test_a_node_without_a_csinode_has_no_limit() -> None:
     assert view.snapshot().attachable == {}
 
 
-def test_a_volume_without_another_user_is_the_pods_own() -> None:
+def test_volume_without_another_user_is_the_pods_own() -> None:
     view = a_view(("n1", 2))
     view.upsert_pod(a_pod("stranger", "c1", node="n1"))
     users = {Volume(DISK, "h0"): 1, Volume(DISK, "h1"): 1, Volume(DISK, "h2"): 2}

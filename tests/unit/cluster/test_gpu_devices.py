@@ -1,4 +1,4 @@
-"""Whatever pods come and go, no shared device is assigned twice, and nothing stays used once all pods are gone."""
+"""No shared GPU device is assigned twice, and no device stays used once all pods are gone, whatever the order of events."""
 
 from dataclasses import dataclass, field, replace
 
@@ -23,7 +23,7 @@ CPU = SchedulingSpec((("cpu", 1), ("pods", 1)))
 
 
 def a_node(name: str, *, without: str = "") -> Node:
-    """As its driver lists its devices, all but one."""
+    """Return a node with the devices that its driver lists, except for ``without``."""
     devices = (Device(uuid, memory, 10, True) for uuid, memory in CARDS[name].items() if uuid != without)
     amounts = (("cpu", 64), (GPU, 10 * len(CARDS[name])), ("pods", 110))
     return Node(name=name, uid=name, allocatable=amounts, shared=Shared("HAMi", tuple(devices)))
@@ -39,7 +39,7 @@ def a_pod(name: str, spec: SchedulingSpec, node: str = "", devices: tuple[str, .
 
 
 def asked(spec: SchedulingSpec, memory: int) -> int:
-    """Thousandths of each device that a pod takes, counted here as a person would."""
+    """Return the thousandths of each device that a pod takes, computed by the definition."""
     if spec.share is None:
         return 1000
     by_memory = -(-spec.share.memory * 1000 // memory)
@@ -48,12 +48,12 @@ def asked(spec: SchedulingSpec, memory: int) -> int:
 
 @dataclass
 class Ledger:
-    """A plain list of which pod has which devices, as the model that the view is compared with."""
+    """The devices of each pod as a plain table: the model with which the view is compared."""
 
     pods: dict[str, tuple[str, SchedulingSpec, tuple[str, ...]]] = field(default_factory=dict)
 
     def named_free(self, node: str, uuid: str) -> int:
-        """Return what is free of a device, counting pods whose devices are known."""
+        """Return the free thousandths of a device, counting only pods whose devices are known."""
         left = 1000
         for where, spec, devices in self.pods.values():
             if where == node and uuid in self._named(where, spec, devices):
@@ -61,7 +61,7 @@ class Ledger:
         return left
 
     def unnamed(self, node: str) -> int:
-        """What those ask for in sum of which it isn't known which devices they have."""
+        """Return the sum that pods of a node ask for whose devices aren't known, in thousandths."""
         charges = [(spec, devices) for where, spec, devices in self.pods.values() if where == node]
         least = min(CARDS[node].values())
         return sum(asked(spec, least) * (_number(spec) - len(self._named(node, spec, devices))) for spec, devices in charges)
@@ -86,7 +86,11 @@ def devices_of(view: ClusterView, node: str) -> dict[str, int]:
 
 
 def agrees(view: ClusterView, ledger: Ledger) -> bool:
-    """Whether each node's devices have as little free as is known, and in sum as little as all ask for, each pod once."""
+    """Return whether the free amounts of the view fit the ledger.
+
+    No device may have more free than the ledger's known charges leave. All devices of a node together must have as much free as the ledger
+    after each of its pods is charged once.
+    """
     for node in CARDS:
         free, known = devices_of(view, node), {uuid: ledger.named_free(node, uuid) for uuid in CARDS[node]}
         if any(free[uuid] > known[uuid] for uuid in free):
@@ -123,12 +127,12 @@ def test_no_device_is_assumed_twice_and_nothing_leaks(history: list[tuple]) -> N
     for event in history:
         match event:
             case ("gang", members, node):
-                seat_a_gang(view, ledger, members, node)
+                assume_a_gang(view, ledger, members, node)
             case ("bound", name) if (pod := view.pod(f"default/{name}")) and view.is_assumed(pod):
                 where, _, _ = ledger.pods[name]
                 view.upsert_pod(
                     replace(pod, node_name=where, devices=(Taken("GPU-1b"),))
-                )  # its annotation is ignored: it has the assumed devices
+                )  # the pod's annotation is ignored, since it has the assumed devices
             case ("failed", name) if pod := view.pod(f"default/{name}"):
                 if view.is_assumed(pod):
                     del ledger.pods[name]
@@ -143,10 +147,10 @@ def test_no_device_is_assumed_twice_and_nothing_leaks(history: list[tuple]) -> N
                 view.upsert_pod(a_pod(name, spec, node, tuple(dict.fromkeys(devices))))
                 ledger.pods[name] = (node, spec, tuple(dict.fromkeys(devices)))
             case ("edited", name, devices) if (pod := view.pod(f"default/{name}")) and pod.is_bound:
-                said = tuple(dict.fromkeys(devices))
-                view.upsert_pod(replace(pod, devices=tuple(map(Taken, said))))
+                annotated = tuple(dict.fromkeys(devices))
+                view.upsert_pod(replace(pod, devices=tuple(map(Taken, annotated))))
                 node, spec, first = ledger.pods[name]
-                ledger.pods[name] = (node, spec, first or said)  # what it said first stays
+                ledger.pods[name] = (node, spec, first or annotated)  # the first annotation stays in force
             case ("again", node):
                 view.remove_node(node)
                 view.upsert_node(a_node(node))
@@ -162,8 +166,8 @@ def test_no_device_is_assumed_twice_and_nothing_leaks(history: list[tuple]) -> N
     assert not view._assumed
 
 
-def seat_a_gang(view: ClusterView, ledger: Ledger, members: list[tuple[str, SchedulingSpec]], node: str) -> None:
-    """Begin a transaction: check, choose devices and assume. Then no device is overbooked or given to two pods that need whole ones."""
+def assume_a_gang(view: ClusterView, ledger: Ledger, members: list[tuple[str, SchedulingSpec]], node: str) -> None:
+    """Check a gang, choose its devices and assume it, as a transaction does. Assert that no device is overbooked or given out twice."""
     gang = [a_pod(name, spec) for name, spec in members if view.pod(f"default/{name}") is None]
     for pod in gang:
         view.upsert_pod(pod)
@@ -184,7 +188,7 @@ def seat_a_gang(view: ClusterView, ledger: Ledger, members: list[tuple[str, Sche
 
 
 @given(st.permutations([("a", PART[1]), ("b", PART[0]), ("c", PART[2]), ("d", PART[1])]))
-def test_the_devices_of_a_plan_do_not_depend_on_the_order_of_members(members: list[tuple[str, SchedulingSpec]]) -> None:
+def test_devices_of_a_plan_do_not_depend_on_the_order_of_members(members: list[tuple[str, SchedulingSpec]]) -> None:
     view = ClusterView()
     view.upsert_node(a_node("n1"))
     gang = [a_pod(name, spec) for name, spec in members]
@@ -194,29 +198,29 @@ def test_the_devices_of_a_plan_do_not_depend_on_the_order_of_members(members: li
     }  # fmt: skip
 
 
-def test_a_bound_pod_moves_its_charge_by_no_edit_as_long_as_it_is_the_same() -> None:
+def test_annotation_edit_does_not_move_the_charge_of_a_bound_pod() -> None:
     view = ClusterView()
     view.upsert_node(a_node("n1"))
     view.upsert_pod(pod := a_pod("p", WHOLE[0]))
     view.assume(pod, "n1", ["GPU-1b"])
-    for says in (("GPU-1a",), (), ("GPU-1a",)):
-        view.upsert_pod(a_pod("p", WHOLE[0], "n1", says))
+    for annotated in (("GPU-1a",), (), ("GPU-1a",)):
+        view.upsert_pod(a_pod("p", WHOLE[0], "n1", annotated))
         assert devices_of(view, "n1") == {"GPU-1a": 1000, "GPU-1b": 0}
-    for says in ((), ("GPU-1a",), ("GPU-1b",)):  # of a stranger it may come late
-        view.upsert_pod(a_pod("q", WHOLE[0], "n1", says))
+    for annotated in ((), ("GPU-1a",), ("GPU-1b",)):  # the annotation of another scheduler's pod may come late
+        view.upsert_pod(a_pod("q", WHOLE[0], "n1", annotated))
         assert devices_of(view, "n1") == {"GPU-1a": 0, "GPU-1b": 0}
     view.upsert_pod(replace(a_pod("q", WHOLE[0], "n1", ("GPU-1b",)), uid="another"))
     assert devices_of(view, "n1") == {"GPU-1a": 1000, "GPU-1b": -1000}
 
 
-def test_clusters_that_share_nothing_have_no_devices() -> None:
+def test_snapshot_of_a_cluster_without_shared_gpus_has_no_devices() -> None:
     view = ClusterView()
     view.upsert_node(plain("plain"))
     view.upsert_pod(a_pod("p", WHOLE[0], "plain"))
     assert (view.snapshot().devices, view.snapshot().sharing) == (None, None)
 
 
-def test_nodes_that_share_nothing_have_whole_devices_beside_those_that_do() -> None:
+def test_node_without_shared_gpus_has_whole_devices_beside_nodes_that_share_theirs() -> None:
     view = ClusterView()
     view.upsert_node(plain("a"))
     view.upsert_node(a_node("n1"))
@@ -229,7 +233,7 @@ def test_nodes_that_share_nothing_have_whole_devices_beside_those_that_do() -> N
     assert view.snapshot().devices is None
 
 
-def test_without_some_pods_their_devices_are_free() -> None:
+def test_snapshot_without_some_pods_has_their_devices_free() -> None:
     view = ClusterView()
     for node in (plain("a"), a_node("n1")):
         view.upsert_node(node)
@@ -241,7 +245,7 @@ def test_without_some_pods_their_devices_are_free() -> None:
     assert np.array_equal(view.snapshot().without(pods).devices, [[1000, 1000], [1000, 1000]])
 
 
-def test_devices_are_reserved_where_pods_may_land_whose_node_is_not_known() -> None:
+def test_reservation_that_includes_gpus_leaves_no_device_of_the_node_free() -> None:
     view = ClusterView()
     for node in (a_node("n1"), a_node("n2")):
         view.upsert_node(node)
@@ -251,7 +255,7 @@ def test_devices_are_reserved_where_pods_may_land_whose_node_is_not_known() -> N
     assert np.array_equal(view.snapshot().devices, [[1000, 1000, 0], [1000, 1000, 1000]])
 
 
-def test_an_assumed_device_that_is_gone_counts_as_overbooked() -> None:
+def test_assumed_device_that_is_gone_counts_as_overbooked() -> None:
     view = ClusterView()
     view.upsert_node(a_node("n1"))
     view.upsert_pod(pod := a_pod("p", PART[1]))
@@ -262,22 +266,22 @@ def test_an_assumed_device_that_is_gone_counts_as_overbooked() -> None:
     assert view.as_assumed(pod) == replace(pod, node_name="n1", devices=(Taken("GPU-1a"),))
 
 
-def test_a_pod_that_names_no_device_keeps_one_whole_gpu_from_others_and_no_more() -> None:
-    """Whichever device of the node it has, the two others are free."""
+def test_pod_without_a_named_device_takes_capacity_of_one_gpu_only() -> None:
+    """The pod may have any device of the node; the two other devices are free."""
     view = ClusterView()
     view.upsert_node(a_node("n2"))
     view.upsert_pod(a_pod("stranger", PART[2], "n2"))
     assert sorted(devices_of(view, "n2").values()) == [660, 1000, 1000]
-    gang = [a_pod("mine", WHOLE[1])]
-    assert not verify({"uid-mine": "n2"}, gang, view.snapshot())
-    assert verify({"uid-mine": "n2", "uid-p": "n2"}, [*gang, a_pod("p", WHOLE[0])], view.snapshot())
+    gang = [a_pod("ours", WHOLE[1])]
+    assert not verify({"uid-ours": "n2"}, gang, view.snapshot())
+    assert verify({"uid-ours": "n2", "uid-p": "n2"}, [*gang, a_pod("p", WHOLE[0])], view.snapshot())
 
 
-def test_devices_that_a_pod_without_named_devices_may_have_are_overbooked() -> None:
+def test_assumed_devices_are_overbooked_by_a_pod_that_may_have_any_of_them() -> None:
     view = ClusterView()
     view.upsert_node(a_node("n1"))
-    view.upsert_pod(mine := a_pod("mine", WHOLE[1]))
-    view.assume(mine, "n1", ["GPU-1a", "GPU-1b"])
+    view.upsert_pod(ours := a_pod("ours", WHOLE[1]))
+    view.assume(ours, "n1", ["GPU-1a", "GPU-1b"])
     assert not view.is_overbooked("n1", ["GPU-1a", "GPU-1b"])
     view.upsert_pod(a_pod("stranger", PART[2], "n1"))
     assert view.is_overbooked("n1", ["GPU-1a", "GPU-1b"])

@@ -1,4 +1,4 @@
-"""Capacity for other schedulers' nominated pods counts as used for gangs that do not go before these."""
+"""Capacity for other schedulers' nominated pods counts as used for gangs of the same or a lower priority."""
 
 from dataclasses import replace
 from typing import Any
@@ -51,13 +51,13 @@ def raw(scheduler: str = "default-scheduler", status: dict[str, Any] | None = No
     }
 
 
-def test_room_is_taken_for_gangs_of_the_same_priority_and_lower_ones() -> None:
+def test_nominated_pod_takes_capacity_from_gangs_of_the_same_or_a_lower_priority() -> None:
     view = a_view()
     view.upsert_pod(nominated())
     assert [free(view, priority) for priority in (0, 1000, 1001, None)] == [[2, 4], [2, 4], [4, 4], [4, 4]]
 
 
-def test_of_several_those_count_that_the_gang_may_not_precede() -> None:
+def test_only_nominated_pods_of_the_gangs_or_a_higher_priority_count() -> None:
     view = a_view()
     for name, priority in (("low", 10), ("high", 20)):
         view.upsert_pod(nominated(name, priority=priority))
@@ -65,7 +65,7 @@ def test_of_several_those_count_that_the_gang_may_not_precede() -> None:
 
 
 @pytest.mark.parametrize("change", [{"phase": "Failed", "nominated": ""}, {"nominated": ""}, {"node_name": "n2", "nominated": ""}, None])
-def test_a_pod_that_is_bound_ends_or_goes_is_nominated_no_more(change: dict[str, str] | None) -> None:
+def test_nomination_ends_when_the_pod_is_bound_or_ends_or_is_deleted(change: dict[str, str] | None) -> None:
     view = a_view()
     view.upsert_pod(pod := nominated())
     if change is None:
@@ -75,13 +75,13 @@ def test_a_pod_that_is_bound_ends_or_goes_is_nominated_no_more(change: dict[str,
     assert free(view, 0) == [4, 2 if change and "node_name" in change else 4]
 
 
-def test_a_pod_that_is_nominated_to_a_node_that_is_gone_takes_nothing() -> None:
+def test_pod_nominated_to_a_missing_node_takes_no_capacity() -> None:
     view = a_view()
     view.upsert_pod(nominated(node="n3"))
     assert free(view, 0) == [4, 4]
 
 
-def test_ports_volumes_and_devices_are_taken_as_well() -> None:
+def test_nominated_pods_take_ports_volumes_and_devices() -> None:
     devices = tuple(Device(f"GPU-{place}", 16_000, 10, True) for place in range(3))
     view = a_view(a_node("n1", Shared("HAMi", devices)), a_node("n2"))
     view.volumes.limits.upsert("n1", {"disk": 3})
@@ -100,7 +100,7 @@ def test_ports_volumes_and_devices_are_taken_as_well() -> None:
     assert view.snapshot(1001).host_ports == {}
 
 
-def test_one_node_is_seen_as_all_are() -> None:
+def test_snapshot_of_one_node_counts_nominated_pods_like_the_whole_snapshot() -> None:
     view = a_view()
     view.upsert_pod(nominated(node="n2"))
     node = view.node("n2")
@@ -109,12 +109,12 @@ def test_one_node_is_seen_as_all_are() -> None:
     assert view.snapshot_of(node, 1001).free.tolist() == view.snapshot(1001).free[1:].tolist()
 
 
-def test_of_too_many_the_highest_priorities_count() -> None:
+def test_nominated_pods_of_the_highest_priorities_count_if_there_are_too_many() -> None:
     view = a_view(replace(a_node("n1"), allocatable=(("cpu", 10**9), (GPU, 10**6), ("pods", 10**6))))
     for number in range(NOMINATED.most + 5):
         gpus = 1 + number % 2
         view.upsert_pod(nominated(f"p{number}", priority=gpus, spec=SchedulingSpec(((GPU, gpus), ("pods", 1)))))
-    high = (NOMINATED.most + 5) // 2  # all of these count, and others fill the rest
+    high = (NOMINATED.most + 5) // 2  # all pods of the higher priority count, and pods of the lower priority fill up the limit
     assert free(view, 0) == [10**6 - NOMINATED.most - high]
 
 
@@ -128,16 +128,16 @@ def test_of_too_many_the_highest_priorities_count() -> None:
         (raw(status={"phase": "Failed"}), "", 0),
         (raw(status={"nominatedNodeName": None}), "", 0),
         (raw(status={"nominatedNodeName": ["n1"]}), "", 0),
-        (raw("allaboard"), "", 1000),  # ours go by our own queue
+        (raw("allaboard"), "", 1000),  # our own pods are ordered by our queue
         ({**raw(), "metadata": {"name": "p", "deletionTimestamp": "2026-01-01T00:00:00Z"}}, "", 0),
     ],
 )
-def test_pods_of_other_schedulers_that_wait_are_nominated(pod: dict[str, Any], node: str, priority: int) -> None:
+def test_only_waiting_pods_of_other_schedulers_count_as_nominated(pod: dict[str, Any], node: str, priority: int) -> None:
     found = pod_from(pod, reading=READING)
     assert (found.nominated, found.priority) == (node, priority)
 
 
-def test_room_comes_free_when_a_pod_is_nominated_no_more() -> None:
+def test_end_of_a_nomination_frees_its_resources() -> None:
     pod = nominated()
     bound = replace(pod, node_name="n1", nominated="")
     assert GPU in pod.freed(None)

@@ -1,4 +1,4 @@
-"""The live view: whatever the order of events, it holds what a view built from the final state would hold."""
+"""The live view equals a view that is built from the final state, whatever the order of events."""
 
 from dataclasses import replace
 
@@ -68,7 +68,7 @@ events = st.one_of(
 
 @settings(max_examples=300)
 @given(st.lists(events, max_size=40))
-def test_the_view_equals_one_built_anew_from_what_is_left(history: list[tuple[object, ...]]) -> None:
+def test_view_after_any_history_equals_a_view_built_from_the_final_state(history: list[tuple[object, ...]]) -> None:
     view = ClusterView()
     for event in history:
         match event:
@@ -106,7 +106,7 @@ def test_the_view_equals_one_built_anew_from_what_is_left(history: list[tuple[ob
 
 
 @given(st.lists(st.tuples(names, nodes), max_size=6), st.lists(st.sampled_from(SPECS), min_size=3, max_size=3))
-def test_pods_assumed_together_are_charged_as_if_assumed_one_by_one(
+def test_pods_assumed_together_are_charged_like_pods_assumed_one_by_one(
     assignments: list[tuple[str, str]], specs: list[SchedulingSpec]
 ) -> None:
     at_once, one_by_one = ClusterView(), ClusterView()
@@ -127,9 +127,9 @@ def test_pods_assumed_together_are_charged_as_if_assumed_one_by_one(
 
 
 @pytest.mark.parametrize("end", ["failed", "gone", "replaced"])
-def test_an_assumed_pod_that_ends_before_it_is_seen_bound_is_passed_on_with_its_node(end: str) -> None:
-    view, told = ClusterView(), []
-    view.listen(lambda old, new: told.append((old, new)))
+def test_listeners_get_the_node_of_an_assumed_pod_that_ends_before_its_bind_is_seen(end: str) -> None:
+    view, calls = ClusterView(), []
+    view.listen(lambda old, new: calls.append((old, new)))
     view.upsert_node(a_node("n1"))
     view.upsert_pod(a_pod("a"))
     view.assume(a_pod("a"), "n1")
@@ -137,12 +137,12 @@ def test_an_assumed_pod_that_ends_before_it_is_seen_bound_is_passed_on_with_its_
         view.remove_pod("default/a")
     else:
         view.upsert_pod(a_pod("a", node="n1", phase="Failed") if end == "failed" else a_pod("a", uid="another"))
-    old, new = told[-1]
+    old, new = calls[-1]
     assert set(old.freed(new)) == {"cpu", "pods"}
     assert used(view, "n1", "cpu") == 0
 
 
-def test_a_bound_pod_is_charged_once_when_its_assumption_is_confirmed() -> None:
+def test_assumed_pod_that_is_bound_is_charged_once() -> None:
     view = ClusterView()
     view.upsert_node(a_node("n1"))
     pod = a_pod("a")
@@ -156,7 +156,7 @@ def test_a_bound_pod_is_charged_once_when_its_assumption_is_confirmed() -> None:
     assert not view.is_assumed(pod)
 
 
-def test_forgetting_after_the_bind_was_seen_takes_nothing_back() -> None:
+def test_forgetting_a_pod_after_its_bind_was_seen_keeps_its_charge() -> None:
     view = ClusterView()
     view.upsert_node(a_node("n1"))
     pod = a_pod("a")
@@ -169,7 +169,7 @@ def test_forgetting_after_the_bind_was_seen_takes_nothing_back() -> None:
     assert used(view, "n1", "cpu") == 1000
 
 
-def test_a_recreated_pod_with_the_same_name_is_not_assumed() -> None:
+def test_recreated_pod_with_the_same_name_is_not_assumed() -> None:
     view = ClusterView()
     view.upsert_node(a_node("n1"))
     old = a_pod("a", uid="1")
@@ -181,7 +181,7 @@ def test_a_recreated_pod_with_the_same_name_is_not_assumed() -> None:
     assert used(view, "n1", "cpu") == 0
 
 
-def test_a_terminating_pod_still_holds_its_capacity_and_a_finished_one_does_not() -> None:
+def test_terminating_pod_is_charged_and_finished_pod_is_not() -> None:
     view = ClusterView()
     view.upsert_node(a_node("n1"))
     pod = a_pod("a", node="n1", phase="Running")
@@ -191,14 +191,14 @@ def test_a_terminating_pod_still_holds_its_capacity_and_a_finished_one_does_not(
     assert used(view, "n1", "cpu") == 0
 
 
-def test_pods_of_a_node_that_comes_later_are_counted_when_it_comes() -> None:
+def test_pods_that_came_before_their_node_are_charged() -> None:
     view = ClusterView()
     view.upsert_pod(a_pod("a", node="late"))
     view.upsert_node(a_node("late"))
     assert used(view, "late", "cpu") == 1000
 
 
-def keeping_away(**labels: str) -> SchedulingSpec:
+def with_anti_affinity_to(**labels: str) -> SchedulingSpec:
     expressions = tuple(LabelExpression(key, "In", (value,)) for key, value in labels.items())
     return SchedulingSpec((("pods", 1),), anti_affinity=(PodTerm("zone", expressions),))
 
@@ -208,7 +208,7 @@ def test_bound_pods_forbid_their_domains_to_pods_that_their_anti_affinity_matche
     view.upsert_node(replace(a_node("n1"), labels={"zone": "a"}))
     view.upsert_node(replace(a_node("n2"), labels={"zone": "b"}))
     view.upsert_node(a_node("n3"))
-    holder = a_pod("db", node="n1", spec=keeping_away(app="web"))
+    holder = a_pod("db", node="n1", spec=with_anti_affinity_to(app="web"))
     view.upsert_pod(holder)
     web = (("app", "web"),)
 
@@ -220,7 +220,7 @@ def test_bound_pods_forbid_their_domains_to_pods_that_their_anti_affinity_matche
     assert not view.anti_affinity
 
 
-def test_a_snapshot_does_not_change_when_the_view_does() -> None:
+def test_snapshot_does_not_change_when_the_view_does() -> None:
     view = ClusterView()
     view.upsert_node(a_node("n1"))
     before = view.snapshot()
@@ -230,7 +230,7 @@ def test_a_snapshot_does_not_change_when_the_view_does() -> None:
     assert not before.used.flags.writeable
 
 
-def test_a_heartbeat_that_says_nothing_new_keeps_the_nodes_of_the_snapshot() -> None:
+def test_heartbeat_without_a_change_keeps_the_nodes_of_the_snapshot() -> None:
     view = ClusterView()
     view.upsert_node(a_node("n1"))
     before = view.snapshot()
@@ -238,7 +238,7 @@ def test_a_heartbeat_that_says_nothing_new_keeps_the_nodes_of_the_snapshot() -> 
     assert view.snapshot().nodes is before.nodes
 
 
-def test_rows_of_nodes_that_are_gone_are_used_again() -> None:
+def test_rows_of_removed_nodes_are_used_again() -> None:
     view = ClusterView()
     for generation in range(1000):
         view.upsert_node(a_node(f"n{generation}"))
@@ -248,7 +248,7 @@ def test_rows_of_nodes_that_are_gone_are_used_again() -> None:
     assert len(view._usage._used) <= 16
 
 
-def test_a_snapshot_without_some_pods_is_what_the_view_would_give_without_them() -> None:
+def test_snapshot_without_some_pods_equals_the_snapshot_of_a_view_without_them() -> None:
     view, other = ClusterView(), ClusterView()
     pods = [a_pod(name, node=node, spec=spec) for name, node, spec in zip("abc", ("n1", "n1", "gone"), SPECS[:2] * 2, strict=False)]
     for each in (view, other):
@@ -257,13 +257,13 @@ def test_a_snapshot_without_some_pods_is_what_the_view_would_give_without_them()
         view.upsert_pod(pod)
     other.upsert_pod(pods[1])
     assert (view.snapshot().without([pods[0], pods[2]]).used == other.snapshot().used).all()
-    assert used(view, "n1", "cpu") == 1000, "the view itself is as it was"
+    assert used(view, "n1", "cpu") == 1000, "the view itself is unchanged"
 
 
-def test_a_part_of_the_cluster_is_the_nodes_with_its_labels_as_long_as_they_have_them() -> None:
+def test_node_store_with_a_selector_holds_only_nodes_that_have_its_labels() -> None:
     view = ClusterView()
     store = NodeStore(view, {"pool": "train"})
-    for name, labels in (("ours", {"pool": "train", "zone": "a"}), ("theirs", {"pool": "web"}), ("nobody's", {})):
+    for name, labels in (("ours", {"pool": "train", "zone": "a"}), ("theirs", {"pool": "web"}), ("unlabelled", {})):
         store.upsert(name, replace(a_node(name), labels=labels))
     assert [node.name for node in view.snapshot().nodes] == ["ours"]
     store.upsert("theirs", replace(a_node("theirs"), labels={"pool": "train"}))
@@ -271,7 +271,7 @@ def test_a_part_of_the_cluster_is_the_nodes_with_its_labels_as_long_as_they_have
     assert [node.name for node in view.snapshot().nodes] == ["theirs"]
 
 
-def test_a_new_node_is_not_charged_for_pods_of_a_removed_node() -> None:
+def test_new_node_is_not_charged_for_pods_of_a_removed_node() -> None:
     view = ClusterView()
     view.upsert_node(a_node("n1"))
     view.upsert_pod(a_pod("a", node="n1"))
@@ -283,7 +283,7 @@ def test_a_new_node_is_not_charged_for_pods_of_a_removed_node() -> None:
     assert (used(view, "n1", "cpu"), used(view, "n2", "cpu")) == (0, 0)
 
 
-def test_room_that_is_kept_stays_so_when_a_node_offers_something_new() -> None:
+def test_reserved_capacity_stays_reserved_when_a_node_offers_a_new_resource() -> None:
     view = ClusterView()
     view.upsert_node(a_node("n", cpu=1000))
     view.reserve({"n": SPECS[0]})
@@ -297,7 +297,7 @@ def labelled(number: int, node: str = "n1", *, requests: int = 0, name: str = "p
     return a_pod(name, node=node, uid=uid, spec=spec)
 
 
-def test_no_label_of_a_bound_pod_changes_what_it_is_charged() -> None:
+def test_label_change_does_not_change_the_charge_of_a_bound_pod() -> None:
     view = ClusterView()
     view.upsert_node(a_node("n1"))
     for first, charged in ((0, 0), (2, 2)):
@@ -311,48 +311,48 @@ def test_no_label_of_a_bound_pod_changes_what_it_is_charged() -> None:
     assert used(view, "n1", "nvidia.com/gpu") == 0
 
 
-@pytest.mark.parametrize("is_early", [False, True])
+@pytest.mark.parametrize("comes_before_its_node", [False, True])
 @pytest.mark.parametrize(("requests", "charged"), [(0, 4), (2, 4), (9, 9)])
-def test_no_pod_is_charged_by_label_for_more_gpus_than_its_node_has(is_early: bool, requests: int, charged: int) -> None:
+def test_pod_is_charged_by_label_for_at_most_the_gpus_of_its_node(comes_before_its_node: bool, requests: int, charged: int) -> None:
     view = ClusterView()
     pod = labelled(1_000_000, requests=requests)
-    for step in (lambda: view.upsert_pod(pod), lambda: view.upsert_node(a_node("n1")))[:: 1 if is_early else -1]:
+    for step in (lambda: view.upsert_pod(pod), lambda: view.upsert_node(a_node("n1")))[:: 1 if comes_before_its_node else -1]:
         step()
     assert used(view, "n1", "nvidia.com/gpu") == charged
     view.remove_pod(pod.key)
     assert used(view, "n1", "nvidia.com/gpu") == 0
 
 
-def test_nothing_is_kept_of_a_pod_that_went_before_its_node_came() -> None:
+def test_pod_that_was_removed_before_its_node_came_leaves_no_trace() -> None:
     view = ClusterView()
     for name in ("one", "two"):
         pod = replace(labelled(2), name=name)
         view.upsert_pod(pod)
-        assert pod.key in view._early[pod.node_name]
+        assert pod.key in view._before_node[pod.node_name]
     for name in ("one", "two"):
         view.remove_pod(f"default/{name}")
-    assert not view._early
+    assert not view._before_node
 
 
 class CountedLabels(dict[str, str]):
-    """Labels of a node that tell how often they were looked at."""
+    """Labels of a node that count their lookups."""
 
-    looks = 0
+    lookups = 0
 
     def __contains__(self, key: object) -> bool:
-        type(self).looks += 1
+        type(self).lookups += 1
         return super().__contains__(key)
 
 
-def test_a_label_is_known_to_be_on_nodes_without_looking_at_them_and_as_long_as_it_is() -> None:
+def test_label_of_any_node_is_found_without_a_lookup_on_the_nodes() -> None:
     view = ClusterView()
     for name, label in (("n1", "rack"), ("n2", "rack"), ("n3", "zone")):
         view.upsert_node(replace(a_node(name), labels=CountedLabels({label: name, "host": name})))
-    CountedLabels.looks = 0
+    CountedLabels.lookups = 0
     for number in range(1000):
         assert view.label_of((f"x{number}", "rack", "zone")) == "rack"
         assert view.label_of((f"x{number}",)) == ""
-    assert CountedLabels.looks == 0
+    assert CountedLabels.lookups == 0
     view.remove_node("n1")
     assert view.label_of(("rack", "zone")) == "rack"
     view.upsert_node(replace(a_node("n2"), labels={"host": "n2"}))
@@ -366,26 +366,26 @@ def cards_with(*xids: float) -> Cards:
     return Cards({"n1": 0}, names, ("Tesla T4",), np.zeros((1, len(xids)), dtype=np.int32), values)
 
 
-def test_a_node_offers_its_healthy_gpus_only_and_listeners_are_called() -> None:
+def test_node_offers_only_its_healthy_gpus_and_listeners_get_each_change() -> None:
     view = ClusterView()
     view.upsert_node(a_node("n1"))
-    told = []
-    view.listen(on_cards=lambda old, new: told.append((old, new)))
+    calls = []
+    view.listen(on_cards=lambda old, new: calls.append((old, new)))
     before = view.snapshot()
     view.observe_cards(cards_with(0, 79, 13, 0))
     now = view.snapshot()
     column = now.column_of("nvidia.com/gpu")
     assert (before.allocatable[0, column], now.allocatable[0, column]) == (4, 3)
-    assert told == [(before.gpus, now.gpus)]
+    assert calls == [(before.gpus, now.gpus)]
     view.observe_cards(view.cards)
-    assert len(told) == 1
-    assert view.snapshot().gpus is now.gpus  # found out once
+    assert len(calls) == 1
+    assert view.snapshot().gpus is now.gpus  # the inventory is computed once
     view.apply(GpuPolicy(excludes_unhealthy=False))
     assert view.snapshot().allocatable[0, column] == 4
-    assert len(told) == 2
+    assert len(calls) == 2
 
 
-def test_what_is_known_of_gpus_follows_the_nodes() -> None:
+def test_gpu_inventory_follows_the_nodes() -> None:
     view = ClusterView()
     assert view.snapshot().gpus is None
     view.upsert_node(replace(a_node("n1"), labels={"nvidia.com/gpu.product": "Tesla-T4"}))

@@ -1,4 +1,4 @@
-"""Which nodes a pod's volumes allow."""
+"""A pod is restricted to the nodes that its volumes allow, and refused if a volume is missing or unbound."""
 
 from dataclasses import replace
 from typing import Any
@@ -31,21 +31,21 @@ def a_view(claim: dict[str, Any] | None, volume: dict[str, Any] | None) -> Volum
     return view
 
 
-def test_a_pod_without_claims_is_left_as_it_is() -> None:
+def test_pod_without_claims_is_returned_unchanged() -> None:
     pod = replace(POD, spec=SchedulingSpec((("pods", 1),)))
     assert VolumeView().resolve(pod) is pod
 
 
-def test_a_bound_volume_brings_its_node_affinity() -> None:
+def test_pod_gets_the_node_affinity_of_its_volume() -> None:
     resolved = a_view(a_claim(), a_volume("a")).resolve(POD)
     assert resolved.spec.volumes == ((NodeSelectorTerm(expressions=(Requirement("zone", "In", ("a",)),)),),)
 
 
-def test_a_volume_for_any_node_asks_nothing() -> None:
+def test_volume_without_node_affinity_restricts_nothing() -> None:
     assert a_view(a_claim(), a_volume()).resolve(POD).spec.volumes == ()
 
 
-def test_zone_labels_of_a_volume_are_honoured_several_zones_too() -> None:
+def test_zone_labels_of_a_volume_restrict_its_pod_to_these_zones() -> None:
     resolved = a_view(a_claim(), a_volume(labels={"topology.kubernetes.io/zone": "a__b"})).resolve(POD)
     assert resolved.spec.volumes[0][0].expressions[0].values == ("a", "b")
 
@@ -60,16 +60,18 @@ def test_zone_labels_of_a_volume_are_honoured_several_zones_too() -> None:
         (a_claim(), None, 'persistentvolume "pv"'),
     ],
 )
-def test_what_cannot_be_placed_is_refused_in_words(claim: dict[str, Any] | None, volume: dict[str, Any] | None, words: str) -> None:
+def test_pod_that_cannot_be_placed_because_of_a_claim_is_refused_with_the_reason(
+    claim: dict[str, Any] | None, volume: dict[str, Any] | None, words: str
+) -> None:
     with pytest.raises(UnboundClaimError, match=words):
         a_view(claim, volume).resolve(POD)
 
 
-def test_listeners_are_called_once_for_a_change() -> None:
-    told: list[str] = []
+def test_listener_is_called_once_for_each_change() -> None:
+    calls: list[str] = []
     view = VolumeView()
-    view.listen(lambda: told.append("change"))
+    view.listen(lambda: calls.append("change"))
     view.claims.upsert("ns/data", claim_from(a_claim()))
     view.claims.upsert("ns/data", claim_from(a_claim()))
     view.claims.remove("ns/data")
-    assert told == ["change", "change"]
+    assert calls == ["change", "change"]

@@ -1,4 +1,4 @@
-"""Where the API server is, and by which way it is reached."""
+"""The client reads the proxy from the environment and the kubeconfig, and the pause before a retry from an error."""
 
 import json
 from pathlib import Path
@@ -45,13 +45,13 @@ async def proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: di
         ({"HTTPS_PROXY": PROXY, "NO_PROXY": "elsewhere.example"}, PROXY),
     ],
 )
-async def test_the_environment_names_the_proxy(
+async def test_proxy_is_read_from_the_environment(
     environment: dict[str, str], expected: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert await proxy(tmp_path, monkeypatch, environment) == expected
 
 
-async def test_a_kubeconfig_that_names_a_proxy_is_asked_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_proxy_in_the_kubeconfig_takes_precedence_over_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert await proxy(tmp_path, monkeypatch, {"HTTPS_PROXY": PROXY}, **{"proxy-url": OTHER}) == OTHER
 
 
@@ -67,7 +67,7 @@ async def test_a_kubeconfig_that_names_a_proxy_is_asked_first(tmp_path: Path, mo
         ("", [], None),
     ],
 )
-def test_only_a_number_of_seconds_asks_to_be_left_alone(header: str, asked: object, expected: float | None) -> None:
+def test_retry_after_is_read_only_if_it_is_a_number_of_seconds(header: str, asked: object, expected: float | None) -> None:
     response: Any = SimpleNamespace(headers={"Retry-After": header} if header else {}, status=429, reason="Too Many Requests")
     payload = json.dumps({"message": "slow down", "details": {"retryAfterSeconds": asked}}).encode()
     assert api_error(response, payload).retry_after == expected

@@ -1,4 +1,4 @@
-"""What is nested too deep for parsers is left out, and nothing else is."""
+"""JSON values that are nested too deeply for parsers are left out, and all other values are kept."""
 
 import asyncio
 import json
@@ -18,18 +18,18 @@ from allaboard.kube.lists import _objects
 TEXT = st.text(alphabet='{}[]",:\\\\\u00e9\U0001f600 ab\n', max_size=12)
 JSON = st.recursive(st.none() | st.integers() | TEXT, lambda inner: st.lists(inner) | st.dictionaries(TEXT, inner), max_leaves=20)
 FURTHER = DEEPEST + 20
-"""So deep that Python's own parser and writer can still be asked what is right."""
+"""A number of levels that are pruned, and that Python's own JSON parser can still read."""
 
 
 def nested(levels: int, inmost: Any = 1) -> Any:
-    """Objects and lists in turn around a value."""
+    """Return ``inmost`` within so many levels of alternating objects and lists."""
     for level in range(levels):
         inmost = {"f:a": inmost} if level % 2 else [inmost]
     return inmost
 
 
 def cut(value: Any, levels: int = DEEPEST) -> Any:
-    """The same with null instead of what is deeper, the slow way."""
+    """Return ``value`` with None in place of values nested deeper than ``levels``, computed in a slow and obvious way."""
     if not isinstance(value, dict | list):
         return value
     if not levels:
@@ -40,14 +40,14 @@ def cut(value: Any, levels: int = DEEPEST) -> Any:
 
 
 @given(st.lists(st.tuples(TEXT, st.sampled_from([0, 3, DEEPEST - 2, DEEPEST - 1, DEEPEST, FURTHER]), JSON), max_size=4))
-def test_documents_are_kept_but_for_what_is_nested_too_deep(parts: list[tuple[str, int, Any]]) -> None:
+def test_documents_are_kept_except_for_values_nested_too_deeply(parts: list[tuple[str, int, Any]]) -> None:
     documents = [[text, nested(levels, inmost), text] for text, levels, inmost in parts]
     lines = pruned(b"\n".join(json.dumps(each, ensure_ascii=False).encode() for each in documents))
     assert [json.loads(line) for line in lines.split(b"\n") if line] == [cut(each) for each in documents]
 
 
 @given(st.binary(max_size=300) | st.text(alphabet='{}[]"\\\\,1', max_size=300).map(str.encode))
-def test_what_is_no_json_is_an_error_and_nothing_worse(payload: bytes) -> None:
+def test_invalid_json_raises_a_value_error(payload: bytes) -> None:
     try:
         expected = orjson.loads(payload)
     except ValueError:
@@ -62,20 +62,20 @@ def deep(levels: int) -> bytes:
 
 
 @pytest.mark.parametrize("levels", [900, 1100, 10_000])
-def test_what_the_api_server_takes_is_read(levels: int) -> None:
+def test_list_with_objects_as_deep_as_the_api_server_accepts_is_read(levels: int) -> None:
     answer = loads(b'{"items":[{"metadata":{"name":"a","managedFields":%b}},{"metadata":{"name":"b"}}]}' % deep(levels))
     assert [item["metadata"]["name"] for item in answer["items"]] == ["a", "b"]
 
 
 @pytest.mark.parametrize("is_whole", [True, False])
-def test_a_list_that_comes_object_by_object_is_read_too(is_whole: bool) -> None:
+def test_deep_objects_of_a_streamed_list_are_read(is_whole: bool) -> None:
     first, second = (b'{"metadata":{"name":"%b","managedFields":%b}}' % (name, deep(9000)) for name in (b"a", b"b"))
     found, left, is_end = _objects(f"{first.decode()},{second.decode()}]}}" if is_whole else f"{first.decode()},{second.decode()[:-3]}")
     assert [each["metadata"]["name"] for each in found] == (["a", "b"] if is_whole else ["a"])
     assert (is_end, bool(left)) == (is_whole, not is_whole)
 
 
-async def test_another_librarys_session_reads_pruned_answers_and_lines() -> None:
+async def test_session_of_another_library_reads_pruned_answers_and_lines() -> None:
     lines = [b'{"type":"ADDED","object":%b}\n' % deep(levels) for levels in (1, 5000, 2)]
 
     async def answer(request: web.Request) -> web.StreamResponse:

@@ -1,4 +1,4 @@
-"""A list is read whole, however large its objects are and however long it takes."""
+"""A list is read completely, even if its pages are too large or expire."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ def a_list(items: list[Any] | None, version: str = "7", continuation: str = "") 
 
 
 class Server:
-    """A collection in pages, some of which aren't there any more when they are asked for, and whole."""
+    """A server with one collection, in pages or as one answer. The page that begins at ``expires_at`` has expired when requested."""
 
     def __init__(self, names: list[str], *, expires_at: int = -1, chunk: int = 64) -> None:
         self.pods = [a_pod(name) for name in names]
@@ -59,7 +59,7 @@ async def chunked(answer: bytes, size: int) -> AsyncIterator[bytes]:
 
 
 async def names_in(server: Any, **options: Any) -> tuple[list[str], str]:
-    """What a consumer that starts over when it is told to ends up with."""
+    """Return the names and the version that a reader has at the end, if it starts over with each first page."""
     found: list[str] = []
     version = ""
     async for page in pages(cast(ApiServer, server), PODS.everywhere, **options):
@@ -72,7 +72,7 @@ async def names_in(server: Any, **options: Any) -> tuple[list[str], str]:
 ALL = [f"p{number}" for number in range(10)]
 
 
-async def test_a_list_comes_in_pages() -> None:
+async def test_list_is_read_in_pages() -> None:
     server = Server(ALL)
     assert await names_in(server, page_size=4, query={"labelSelector": "a=b"}) == (ALL, "7")
     assert server.queries == [
@@ -82,13 +82,13 @@ async def test_a_list_comes_in_pages() -> None:
     ]
 
 
-async def test_a_list_whose_pages_expire_is_read_once_more_and_in_one_answer() -> None:
+async def test_list_whose_pages_expire_is_read_again_in_one_answer() -> None:
     server = Server(ALL, expires_at=4)
     assert await names_in(server, page_size=4, query={"labelSelector": "a=b"}) == (ALL, "9")
     assert server.queries[2:] == [{"labelSelector": "a=b"}]
 
 
-async def test_what_was_deleted_before_the_list_started_over_is_not_in_it() -> None:
+async def test_object_deleted_before_the_list_starts_over_is_not_in_the_list() -> None:
     server = Server(ALL, expires_at=4)
 
     class Deleting(Server):
@@ -102,7 +102,7 @@ async def test_what_was_deleted_before_the_list_started_over_is_not_in_it() -> N
     assert (await names_in(server, page_size=4))[0] == ALL[2:]
 
 
-async def test_a_first_page_that_has_expired_is_an_error() -> None:
+async def test_expired_first_page_is_an_error() -> None:
     with pytest.raises(ApiError) as caught:
         await names_in(Server(ALL, expires_at=0))
     assert caught.value.status == 410
@@ -116,7 +116,7 @@ values = st.recursive(
 
 
 @given(st.lists(values, max_size=5), st.integers(1, 40), st.booleans())
-def test_an_answer_is_the_same_in_whatever_pieces_it_comes(specs: list[Any], size: int, is_ascii: bool) -> None:
+def test_objects_of_an_answer_do_not_depend_on_the_size_of_its_chunks(specs: list[Any], size: int, is_ascii: bool) -> None:
     items = [{**a_pod("a"), "spec": spec, "items": [{"}]": '"items":[{'}]} for spec in specs]
     answer = json.dumps(a_list(items), ensure_ascii=is_ascii).encode(errors="surrogatepass" if is_ascii else "replace")
 
@@ -129,19 +129,19 @@ def test_an_answer_is_the_same_in_whatever_pieces_it_comes(specs: list[Any], siz
     assert {page.version for page in read_pages} == {"7"}
 
 
-async def test_an_empty_collection_may_be_null() -> None:
+async def test_items_of_an_empty_collection_may_be_null() -> None:
     answer = json.dumps(a_list(None)).encode()
     assert [page.items async for page in lists._pieces(chunked(answer, 9), PODS.everywhere)] == [[]]
 
 
 @pytest.mark.parametrize("kept", [0, 5, 90, 150])
-async def test_an_answer_that_breaks_off_is_an_error(kept: int) -> None:
+async def test_answer_that_breaks_off_is_an_error(kept: int) -> None:
     answer = json.dumps(a_list([a_pod("a"), a_pod("b")])).encode()[:kept]
     with pytest.raises(ApiError, match="broke off"):
         [page async for page in lists._pieces(chunked(answer, 16), PODS.everywhere)]
 
 
-async def test_a_whole_list_of_another_kind_or_namespace_is_refused() -> None:
+async def test_streamed_list_of_another_kind_or_namespace_is_refused() -> None:
     answer = json.dumps(a_list([a_pod("a")])).encode()
     for path in (PODS.within("other"),):
         with pytest.raises(ApiError, match="another namespace"):
@@ -151,7 +151,7 @@ async def test_a_whole_list_of_another_kind_or_namespace_is_refused() -> None:
 
 
 class Large:
-    """An API server whose pods are as large as their names say, with a client that takes little."""
+    """An API server whose pods have annotations of the given sizes, and which records the limit of each list request."""
 
     def __init__(self, sizes: list[int]) -> None:
         self.pods = [a_pod(f"p{number}", annotations={"a": "x" * size}) for number, size in enumerate(sizes)]
@@ -176,7 +176,7 @@ async def connected(large: Large) -> AsyncIterator[ApiServer]:
         await api.close()
 
 
-async def test_pages_that_are_too_large_are_asked_for_with_fewer_objects_and_grow_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_too_large_pages_are_requested_with_fewer_objects_and_grow_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_module, "PAGE_BYTES", 4000)
     large = Large([10] * 16 + [3500, 3500] + [10] * 30)
     async with connected(large) as server:
@@ -184,7 +184,7 @@ async def test_pages_that_are_too_large_are_asked_for_with_fewer_objects_and_gro
     assert large.limits == [16, 16, 4, 1, 2, 4, 8, 16, 16]
 
 
-async def test_an_object_larger_than_any_can_be_is_not_read_and_not_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_answer_larger_than_any_object_is_not_read_and_not_requested_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_module, "OBJECT_BYTES", 4000)
     async with connected(Large([5000])) as server:
         for work in (server.get(PODS.named("team", "p0")), names_in(server, page_size=1)):
@@ -193,7 +193,7 @@ async def test_an_object_larger_than_any_can_be_is_not_read_and_not_asked_for_ag
             assert not caught.value.is_transient
 
 
-async def test_a_line_of_a_watch_longer_than_any_object_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_watch_ends_at_a_line_longer_than_any_object(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_module, "OBJECT_BYTES", 100)
 
     async def lines(answer: bytes) -> list[bytes]:
@@ -204,7 +204,7 @@ async def test_a_line_of_a_watch_longer_than_any_object_ends_it(monkeypatch: pyt
         await lines(b"a" * 200)
 
 
-async def test_a_whole_list_with_an_object_larger_than_any_can_be_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_streamed_list_ends_at_an_object_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lists, "OBJECT_BYTES", 500)
     answer = json.dumps(a_list([a_pod("a"), a_pod("b", annotations={"a": "x" * 2000})])).encode()
     with pytest.raises(TooLargeError):

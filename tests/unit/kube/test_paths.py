@@ -1,4 +1,4 @@
-"""No name leads anywhere else than to the object of that name."""
+"""A request goes to the object of the given name only, whatever the name is."""
 
 import re
 from typing import Any
@@ -56,16 +56,16 @@ def sent(path: ApiPath, host: str = "https://api.example:6443") -> URL:
 @example(JOBS, "evil", "../../victim/jobs/train", "")
 @example(JOBS, "evil", "../../../../../../api/v1/pods", "")
 @example(PODS, "..", "a", "")
-def test_a_path_is_what_went_into_it_or_none_is_made(resource: Resource, namespace: str, name: str, subresource: str) -> None:
+def test_path_consists_of_the_given_names_unless_a_name_is_invalid(resource: Resource, namespace: str, name: str, subresource: str) -> None:
     try:
         path = resource.named(namespace, name, subresource)
     except InvalidNameError as error:
-        assert not error.is_transient  # either outcome is right
+        assert not error.is_transient  # whether this name is valid isn't tested here
         return
     group = ["apis", *resource.api_version.split("/")] if "/" in resource.api_version else ["api", "v1"]
     segments = [*group, "namespaces", namespace, resource.plural, name, *([subresource] if subresource else [])]
     assert [unquote(segment) for segment in path.split("/")] == ["", *segments]
-    # Nothing that handles the path on its way changes it.
+    # The URL library doesn't change the path.
     assert URL(f"https://api.example{path}").raw_path == path
     assert sent(path).raw_path == path
     assert sent(path, "https://rancher.example/k8s/clusters/c-1").raw_path == f"/k8s/clusters/c-1{path}"
@@ -73,7 +73,7 @@ def test_a_path_is_what_went_into_it_or_none_is_made(resource: Resource, namespa
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_name_that_no_object_can_have_makes_no_path(name: str) -> None:
+def test_invalid_name_is_refused(name: str) -> None:
     with pytest.raises(InvalidNameError, match="can't be the name of a Job"):
         JOBS.named("default", name)
     with pytest.raises(InvalidNameError, match="can't be the name of a Namespace"):
@@ -82,21 +82,21 @@ def test_a_name_that_no_object_can_have_makes_no_path(name: str) -> None:
         PODS.named(name, "a")
 
 
-def test_a_namespace_has_no_dots_and_63_characters_at_most() -> None:
+def test_namespace_has_no_dots_and_at_most_63_characters() -> None:
     assert PODS.within("a" * 63) == f"/api/v1/namespaces/{'a' * 63}/pods"
     for name in ("a.b", "a" * 64):
         with pytest.raises(InvalidNameError):
             PODS.within(name)
 
 
-def test_paths_are_those_of_the_api() -> None:
+def test_paths_are_those_of_the_kubernetes_api() -> None:
     assert NODES.everywhere == "/api/v1/nodes"
     assert JOBS.everywhere == "/apis/batch/v1/jobs"
     assert POD_GROUPS.within("team") == "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/team/podgroups"
     assert PODS.named("team", "a.b-0", "binding") == "/api/v1/namespaces/team/pods/a.b-0/binding"
 
 
-def test_a_path_that_was_not_made_here_is_not_sent() -> None:
+def test_path_that_the_url_library_would_change_is_not_sent() -> None:
     class Forged(ApiPath):
         __slots__ = ()
 
@@ -110,7 +110,7 @@ POD: dict[str, Any] = {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "
 
 
 class Answering:
-    """An API server that answers whatever it is told to."""
+    """An API server that gives ``answer`` to each request."""
 
     def __init__(self) -> None:
         self.answer: Any = POD
@@ -149,7 +149,7 @@ def changed(where: str, value: Any) -> dict[str, Any]:
         {},
     ],
 )
-async def test_an_answer_about_something_else_is_refused_for_good(answer: Any, answering: Any) -> None:
+async def test_answer_about_another_object_is_an_error_that_is_not_retried(answer: Any, answering: Any) -> None:
     server, client = answering
     assert await client.get(PODS.named("team", "a")) == POD
     server.answer = answer
@@ -159,21 +159,21 @@ async def test_an_answer_about_something_else_is_refused_for_good(answer: Any, a
         assert not caught.value.is_transient
 
 
-async def test_an_answer_about_another_uid_than_was_named_is_refused(answering: Any) -> None:
+async def test_answer_with_another_uid_than_the_request_is_refused(answering: Any) -> None:
     _, client = answering
     assert await client.patch(PODS.named("team", "a"), {"metadata": {"uid": "1"}}) == POD
     with pytest.raises(ApiError, match="the answer has the uid '1'"):
         await client.patch(PODS.named("team", "a"), {"metadata": {"uid": "2"}})
 
 
-async def test_a_created_object_is_the_one_that_was_sent(answering: Any) -> None:
+async def test_answer_to_a_creation_must_have_the_name_that_was_sent(answering: Any) -> None:
     _, client = answering
     assert await client.post(PODS.within("team"), {"metadata": {"name": "a"}}) == POD
     with pytest.raises(ApiError, match="the answer has the name 'a'"):
         await client.post(PODS.within("team"), {"metadata": {"name": "b"}})
 
 
-async def test_a_list_holds_objects_of_its_kind_and_namespace_only(answering: Any) -> None:
+async def test_list_of_another_kind_or_namespace_is_refused(answering: Any) -> None:
     server, client = answering
     server.answer = {"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": [POD]}
     for path in (PODS.within("team"), PODS.everywhere):
@@ -183,7 +183,7 @@ async def test_a_list_holds_objects_of_its_kind_and_namespace_only(answering: An
             await client.get(path)
 
 
-async def test_no_name_leads_to_another_object(answering: Any) -> None:
+async def test_redirect_to_another_object_is_not_followed(answering: Any) -> None:
     server, client = answering
     server.answer = web.Response(status=302, headers={"Location": "/api/v1/namespaces/victim/pods/a"})
     with pytest.raises(ApiError) as caught:
@@ -192,7 +192,7 @@ async def test_no_name_leads_to_another_object(answering: Any) -> None:
     assert server.paths == ["/api/v1/namespaces/team/pods/a"]
 
 
-async def test_what_is_sent_is_the_path_that_was_made(answering: Any) -> None:
+async def test_server_receives_the_path_and_query_unchanged(answering: Any) -> None:
     server, client = answering
     await client.get(PODS.named("team", "a"), {"limit": "1", "labelSelector": "a=../../b"})
     assert re.fullmatch(r"/api/v1/namespaces/team/pods/a\?limit=1&labelSelector=a[^#]*", server.paths[0])

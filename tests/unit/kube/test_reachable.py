@@ -1,4 +1,4 @@
-"""The API server is waited for at the start, for a while."""
+"""At startup the operator waits for the API server, for a limited time."""
 
 import logging
 from types import SimpleNamespace
@@ -14,7 +14,7 @@ GONE = ApiError(0, "Unreachable", "the API server can't be reached")
 
 
 def server(*answers: Exception | None) -> Any:
-    """One that gives these answers, and the last for ever."""
+    """Return an API server that gives ``answers`` in turn, and the last answer again and again."""
     left = list(answers)
 
     async def get(*_: object) -> dict[str, object]:
@@ -27,7 +27,7 @@ def server(*answers: Exception | None) -> Any:
 
 
 async def paused(server: Any, seconds: float) -> list[float]:
-    """The pauses that are made until it is reached."""
+    """Return the pauses that are made until the server is reached, in seconds."""
     pauses: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -38,11 +38,11 @@ async def paused(server: Any, seconds: float) -> list[float]:
 
 
 @pytest.mark.parametrize("answer", [None, ApiError(403, "Forbidden", "nodes is forbidden"), ApiError(404, "NotFound", "")])
-async def test_any_definite_answer_counts_as_reached(answer: Exception | None) -> None:
+async def test_server_with_any_definite_answer_counts_as_reached(answer: Exception | None) -> None:
     assert await paused(server(answer), 0) == []
 
 
-async def test_an_unreachable_server_is_tried_again_with_growing_pauses_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_unreachable_server_is_tried_again_with_growing_pauses_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     starting = ApiError(503, "ServiceUnavailable", "starting\nup")
     assert await paused(server(GONE, starting, GONE, GONE, GONE, None), 60) == [1, 2, 4, 8, 8]
@@ -52,7 +52,7 @@ async def test_an_unreachable_server_is_tried_again_with_growing_pauses_and_logg
     ]
 
 
-async def test_a_server_that_is_not_reached_in_time_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_error_after_the_time_limit_names_the_server_and_the_kubeconfig(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", "/no/kubeconfig")
     with pytest.raises(UnreachableError) as caught:
         await paused(server(GONE), 0)
@@ -60,6 +60,6 @@ async def test_a_server_that_is_not_reached_in_time_is_named(monkeypatch: pytest
     assert str(caught.value) == f"{where}; start that cluster, or set KUBECONFIG to that of another"
 
 
-async def test_one_that_speaks_of_something_else_is_not_asked_again() -> None:
+async def test_program_that_is_no_api_server_is_not_asked_again() -> None:
     with pytest.raises(UnreachableError, match="the answer is of the kind"):
         await paused(server(WrongAnswerError("the answer is of the kind 'Page'")), 60)

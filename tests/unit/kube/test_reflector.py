@@ -1,4 +1,4 @@
-"""How old what a store holds may be, and what is done about a watch that says nothing."""
+"""A reflector keeps its store up to date, says how old its state may be, and replaces a watch that is silent or broken."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ def event(kind: str, name: str, version: int, namespace: str = "team", **fields:
 
 
 class Server:
-    """Answers lists with nothing, and each watch with the next of its scripts; the last one is the answer to all that follow."""
+    """A server whose lists are empty, and whose watches play its scripts in turn; the last script is played again and again."""
 
     def __init__(self, *scripts: Script) -> None:
         self.scripts = list(scripts)
@@ -48,16 +48,16 @@ class Server:
 
 
 class Store:
-    """Takes everything, and notes it."""
+    """A store that records what is applied, with None for a removal."""
 
     def __init__(self) -> None:
-        self.taken: list[tuple[str, Any]] = []
+        self.applied: list[tuple[str, Any]] = []
 
     def upsert(self, key: str, record: Any) -> None:
-        self.taken.append((key, record))
+        self.applied.append((key, record))
 
     def remove(self, key: str) -> None:
-        self.taken.append((key, None))
+        self.applied.append((key, None))
 
     def known(self) -> set[str]:
         return set()
@@ -73,7 +73,7 @@ async def mirrored(
     project: Callable[[dict[str, Any]], Any] = spec_of,
     must_be_taken: Callable[[dict[str, Any]], bool] = lambda raw: False,
 ) -> AsyncIterator[tuple[Reflector, Store, list[float]]]:
-    """A reflector at work, its store, and the pauses that it makes."""
+    """Yield a running reflector, its store, and the list of the pauses that it makes, in seconds."""
     store, pauses = Store(), list[float]()
 
     async def pause(seconds: float) -> None:
@@ -97,15 +97,15 @@ async def for_ever(server: Server) -> AsyncIterator[bytes]:
     yield b""
 
 
-async def a_silent_life(server: Server) -> AsyncIterator[bytes]:
-    """A watch of a collection to which nothing happens, ended by the server in time."""
+async def without_events(server: Server) -> AsyncIterator[bytes]:
+    """A watch of a collection without changes, which the server ends in time."""
     server.now += 3
     await asyncio.sleep(0)
     return
     yield b""
 
 
-async def turned_away(server: Server) -> AsyncIterator[bytes]:
+async def ended_at_once(server: Server) -> AsyncIterator[bytes]:
     await asyncio.sleep(0)
     return
     yield b""
@@ -121,18 +121,18 @@ def script(*lines: bytes, then: Script = for_ever) -> Script:
     return run
 
 
-async def until(is_so: Callable[[], bool]) -> None:
-    while not is_so():  # noqa: ASYNC110  # the reflector signals nothing
+async def until(is_true: Callable[[], bool]) -> None:
+    while not is_true():  # noqa: ASYNC110  # the reflector signals nothing
         await asyncio.sleep(0)
 
 
-async def test_of_several_events_of_one_object_that_wait_only_the_newest_is_taken() -> None:
+async def test_only_the_newest_of_several_queued_events_of_an_object_is_applied() -> None:
     fat = [event("MODIFIED", "fat", version, spec={"n": version}) for version in range(2, 50)]
     server = Server(script(*fat[:20], event("ADDED", "slim", 30, spec={"n": 30}), *fat[20:], event("DELETED", "gone", 60)))
     async with mirrored(server) as (reflector, store, _):
-        await until(lambda: len(store.taken) >= 3)
+        await until(lambda: len(store.applied) >= 3)
         await asyncio.sleep(0)
-        assert store.taken == [("team/fat", {"n": 49}), ("team/slim", {"n": 30}), ("team/gone", None)]
+        assert store.applied == [("team/fat", {"n": 49}), ("team/slim", {"n": 30}), ("team/gone", None)]
         assert reflector.lag_seconds == 0
 
 
@@ -146,38 +146,38 @@ async def test_of_several_events_of_one_object_that_wait_only_the_newest_is_take
         ([("MODIFIED", 100)], [100]),
     ],
 )
-async def test_a_state_that_must_be_taken_is_taken_also_when_a_newer_event_waits(
+async def test_state_that_must_be_taken_is_applied_although_a_newer_event_is_queued(
     later: list[tuple[str, int]], states: list[int | None]
 ) -> None:
-    """States below 2 and from 100 on must be taken; of several in a row the newest is."""
+    """States below 2 and from 100 on must be taken; of several such states in a row only the newest is applied."""
     events = [event(kind, "a", version, spec={"n": number}) for version, (kind, number) in enumerate([("MODIFIED", 1), *later], 2)]
     async with mirrored(Server(script(*events)), must_be_taken=lambda raw: not 2 <= raw["spec"]["n"] < 100) as (_, store, _):
-        await until(lambda: len(store.taken) >= len(states))
+        await until(lambda: len(store.applied) >= len(states))
         await asyncio.sleep(0)
-        assert [spec and spec["n"] for _, spec in store.taken] == states
+        assert [spec and spec["n"] for _, spec in store.applied] == states
 
 
-async def test_a_state_that_must_be_taken_is_taken_before_a_new_list() -> None:
+async def test_state_that_must_be_taken_is_applied_before_a_new_list() -> None:
     expired = json.dumps({"type": "ERROR", "object": {"code": 410}}).encode()
     server = Server(script(event("MODIFIED", "a", 2, spec={"n": 1}), event("MODIFIED", "b", 3, spec={"n": 2}), expired), for_ever)
     async with mirrored(server, must_be_taken=lambda raw: raw["spec"]["n"] == 1) as (_, store, _):
         await until(lambda: server.lists == 2)
-        assert store.taken == [("team/a", {"n": 1})]
+        assert store.applied == [("team/a", {"n": 1})]
 
 
-async def test_events_of_each_namespace_are_taken_in_turn() -> None:
-    """A tenant's thousands of new pods don't keep others' waiting."""
+async def test_events_of_each_namespace_are_applied_in_turn() -> None:
+    """A tenant's thousands of new pods don't delay the pods of other tenants."""
     flood = [event("ADDED", f"a-{number:02}", number, spec={}) for number in range(2, 40)]
     few = [event("ADDED", f"b-{number}", 40 + number, "other", spec={}) for number in range(3)]
     async with mirrored(Server(script(*flood, *few))) as (_, store, _):
-        await until(lambda: len(store.taken) == len(flood) + len(few))
-        names = [key for key, _ in store.taken]
+        await until(lambda: len(store.applied) == len(flood) + len(few))
+        names = [key for key, _ in store.applied]
     assert [key for key in names if key.startswith("other")] == ["other/b-0", "other/b-1", "other/b-2"]
     assert names.index("other/b-2") <= 6
     assert [key for key in names if key.startswith("team")] == [f"team/a-{number:02}" for number in range(2, 40)]
 
 
-async def test_the_lag_is_that_of_the_oldest_event_of_any_namespace() -> None:
+async def test_lag_is_the_age_of_the_oldest_queued_event_of_any_namespace() -> None:
     server = Server(for_ever)
     ages: list[float] = []
 
@@ -196,12 +196,12 @@ async def test_the_lag_is_that_of_the_oldest_event_of_any_namespace() -> None:
 
     server.scripts = [two_namespaces]
     async with mirrored(server, read) as (reflector, store, _):
-        await until(lambda: len(store.taken) == 4)
-    assert [key for key, _ in store.taken] == ["team/a", "other/c", "team/b", "other/d"]
+        await until(lambda: len(store.applied) == 4)
+    assert [key for key, _ in store.applied] == ["team/a", "other/c", "team/b", "other/d"]
     assert ages == [3.0, 4.0, 5.0, 0.0]
 
 
-async def test_an_event_that_a_newer_one_replaces_has_waited_since_the_first_of_them_came() -> None:
+async def test_lag_of_an_event_counts_from_the_oldest_event_that_it_has_replaced() -> None:
     server = Server(for_ever)
     lags: list[float] = []
 
@@ -218,12 +218,12 @@ async def test_an_event_that_a_newer_one_replaces_has_waited_since_the_first_of_
 
     server.scripts = [changed_twice]
     async with mirrored(server, read) as (reflector, store, _):
-        await until(lambda: len(store.taken) == 2)
+        await until(lambda: len(store.applied) == 2)
     assert lags == [5.0, 0.0]
 
 
-async def test_an_object_that_costs_much_does_not_keep_newer_events_from_coming() -> None:
-    """Each change of it takes longer than the next one takes to come: it is taken less often, and others in their turn."""
+async def test_object_that_is_slow_to_read_does_not_delay_events_of_other_objects() -> None:
+    """Reading the slow object takes longer than the pause between its changes, so some of its changes are never read."""
     server = Server(for_ever)
     projected: list[tuple[str, int]] = []
 
@@ -251,7 +251,7 @@ async def test_an_object_that_costs_much_does_not_keep_newer_events_from_coming(
     assert [name for name, _ in projected if name != "fat"] == [f"slim-{number}" for number in range(10, 100, 10)]
 
 
-async def test_what_is_known_is_as_old_as_the_longest_silence_or_what_has_waited_longest(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_age_of_a_store_is_the_longer_of_silence_and_lag(monkeypatch: pytest.MonkeyPatch) -> None:
     async with mirrored(Server(for_ever)) as (reflector, _, _):
         for silence, lag in ((1.0, 9.0), (8.0, 2.0)):
             monkeypatch.setattr(Reflector, "silence_seconds", silence)
@@ -259,23 +259,23 @@ async def test_what_is_known_is_as_old_as_the_longest_silence_or_what_has_waited
             assert reflector.age_seconds == max(silence, lag)
 
 
-async def test_what_waits_to_be_taken_makes_what_is_known_old() -> None:
+async def test_queued_event_makes_the_store_older() -> None:
     server = Server(for_ever)
 
-    def held_up(raw: dict[str, Any]) -> Any:
+    def slow(raw: dict[str, Any]) -> Any:
         server.now += 7
         ages.append(reflector.age_seconds)
 
     ages: list[float] = []
     server.scripts = [script(event("ADDED", "a", 2), event("ADDED", "b", 3))]
-    async with mirrored(server, held_up) as (reflector, _, _):
+    async with mirrored(server, slow) as (reflector, _, _):
         await until(lambda: len(ages) == 2)
-    assert ages[0] == 7  # b has waited that long
+    assert ages[0] == 7  # b has waited 7 s
     assert reflector.lag_seconds == 0
 
 
-async def test_an_idle_collection_is_heard_of_with_each_watch_and_nothing_pauses() -> None:
-    server = Server(a_silent_life)
+async def test_each_watch_of_an_idle_collection_is_a_sign_of_life_and_followed_by_the_next_at_once() -> None:
+    server = Server(without_events)
     async with mirrored(server) as (reflector, _, pauses):
         await until(lambda: len(server.versions) > 200)
         assert not pauses
@@ -283,8 +283,8 @@ async def test_an_idle_collection_is_heard_of_with_each_watch_and_nothing_pauses
     assert server.lists == 1
 
 
-async def test_a_watch_that_is_turned_away_is_opened_again_more_and_more_slowly_until_one_lives() -> None:
-    server = Server(turned_away, turned_away, turned_away, turned_away, a_silent_life, turned_away, for_ever)
+async def test_pause_between_refused_watches_grows_until_a_watch_succeeds() -> None:
+    server = Server(ended_at_once, ended_at_once, ended_at_once, ended_at_once, without_events, ended_at_once, for_ever)
     async with mirrored(server) as (_, _, pauses):
         await until(lambda: len(server.versions) == 7)
     assert len(pauses) == 5
@@ -292,26 +292,26 @@ async def test_a_watch_that_is_turned_away_is_opened_again_more_and_more_slowly_
     assert pauses[4] <= 0.5
 
 
-async def test_a_watch_on_a_dead_connection_is_given_up_and_goes_on_from_the_last_version(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_watch_on_a_dead_connection_is_replaced_and_continues_from_the_last_version(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reflector_module, "_WATCH_SECONDS", 0)
     monkeypatch.setattr(reflector_module, "_GRACE_SECONDS", 0.01)
-    server = Server(script(event("ADDED", "a", 5, spec={})), for_ever, script(event("DELETED", "a", 6), then=a_silent_life), for_ever)
+    server = Server(script(event("ADDED", "a", 5, spec={})), for_ever, script(event("DELETED", "a", 6), then=without_events), for_ever)
     async with mirrored(server) as (_, store, _):
         server.now += 100
-        await until(lambda: ("team/a", None) in store.taken)
+        await until(lambda: ("team/a", None) in store.applied)
     assert server.versions[:3] == ["1", "5", "5"]
     assert server.lists == 1
 
 
-async def broken_off(server: Server) -> AsyncIterator[bytes]:
-    """A proxy resets what is idle for two seconds."""
+async def reset_when_idle(server: Server) -> AsyncIterator[bytes]:
+    """A watch through a proxy that resets connections which are idle for two seconds."""
     server.now += 2.0
     raise ApiError(0, "Unreachable", "connection reset")
     yield b""
 
 
-async def test_an_idle_collection_whose_watches_break_off_is_listed_instead_and_never_paused_long_for() -> None:
-    server = Server(broken_off)
+async def test_idle_collection_whose_watches_break_off_is_listed_instead_and_pauses_stay_short() -> None:
+    server = Server(reset_when_idle)
     async with mirrored(server) as (reflector, _, pauses):
         for _ in range(100):
             before = len(server.versions)
@@ -320,8 +320,8 @@ async def test_an_idle_collection_whose_watches_break_off_is_listed_instead_and_
     assert max(pauses) <= 2.0
 
 
-async def test_being_opened_alone_is_no_sign_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A proxy may take every watch and swallow all that is said."""
+async def test_watch_that_opens_and_reports_nothing_is_no_sign_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy may accept every watch and pass on none of its events."""
     monkeypatch.setattr(reflector_module, "_WATCH_SECONDS", 0)
     monkeypatch.setattr(reflector_module, "_GRACE_SECONDS", 0.001)
     server = Server(for_ever)
@@ -331,7 +331,7 @@ async def test_being_opened_alone_is_no_sign_of_life(monkeypatch: pytest.MonkeyP
         assert reflector.age_seconds == 60
 
 
-async def test_what_is_listed_is_as_old_as_its_list() -> None:
+async def test_age_after_a_list_counts_from_the_beginning_of_the_list() -> None:
     server = Server(for_ever)
     server.list_seconds = 40
     async with mirrored(server) as (reflector, _, _):
@@ -339,21 +339,21 @@ async def test_what_is_listed_is_as_old_as_its_list() -> None:
         assert reflector.age_seconds == 40
 
 
-async def test_a_watch_with_objects_of_another_kind_is_not_applied() -> None:
+async def test_objects_of_another_kind_in_a_watch_are_not_applied() -> None:
     node = json.dumps({"type": "ADDED", "object": {"kind": "Node", "metadata": {"name": "a", "resourceVersion": "9"}}}).encode()
     server = Server(script(node), for_ever)
     async with mirrored(server) as (_, store, _):
         await until(lambda: len(server.versions) == 2)
-    assert not store.taken
+    assert not store.applied
     assert server.versions[1] == "1"
 
 
-async def test_an_event_that_can_not_be_taken_has_everything_listed_anew() -> None:
+async def test_event_that_cannot_be_applied_makes_the_reflector_list_again() -> None:
     class Failing(Store):
         def upsert(self, key: str, record: Any) -> None:
             raise RuntimeError("a defect")
 
-    server = Server(script(event("ADDED", "a", 2), then=a_silent_life), for_ever)
+    server = Server(script(event("ADDED", "a", 2), then=without_events), for_ever)
     reflector = Reflector(cast(ApiServer, server), PODS.everywhere, spec_of, Failing(), clock=lambda: server.now)
     task = asyncio.create_task(reflector.run())
     await until(lambda: server.lists == 2)
@@ -361,8 +361,8 @@ async def test_an_event_that_can_not_be_taken_has_everything_listed_anew() -> No
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_an_event_that_can_not_be_taken_has_everything_listed_until_a_list_succeeds() -> None:
-    class Unwell(Server):
+async def test_reflector_lists_until_a_list_succeeds_after_an_event_that_cannot_be_applied() -> None:
+    class FailingLists(Server):
         async def get(self, path: str, query: Mapping[str, str]) -> dict[str, Any]:
             answer = await super().get(path, query)
             if self.lists in (2, 3):
@@ -372,7 +372,7 @@ async def test_an_event_that_can_not_be_taken_has_everything_listed_until_a_list
     def failing(raw: dict[str, Any]) -> Any:
         raise RuntimeError("a defect")
 
-    server = Unwell(script(event("ADDED", "a", 2), then=a_silent_life), for_ever)
+    server = FailingLists(script(event("ADDED", "a", 2), then=without_events), for_ever)
     async with mirrored(server, failing) as (reflector, _, pauses):
         await until(lambda: len(server.versions) == 2)
         assert server.lists == 4
@@ -382,14 +382,14 @@ async def test_an_event_that_can_not_be_taken_has_everything_listed_until_a_list
 
 
 HISTORY = st.lists(st.tuples(st.sampled_from("ab"), st.booleans()), min_size=1, max_size=12)
-"""Names to which something happens, one after another: whether what is there is deleted; what isn't is made."""
+"""Events: the name of an object, and whether it is deleted if it exists. An object that doesn't exist is created instead."""
 
 
 @given(HISTORY, st.lists(st.tuples(st.booleans(), st.integers(0, 11)), max_size=40))
-async def test_whatever_is_applied_early_the_store_ends_as_the_watch_says_and_never_goes_back(
-    history: list[tuple[str, bool]], hearings: list[tuple[bool, int]]
+async def test_early_states_never_turn_the_store_back_and_it_ends_as_the_watch_reports(
+    history: list[tuple[str, bool]], steps: list[tuple[bool, int]]
 ) -> None:
-    """``hearings``: either the watch reports the next event, or an earlier state is applied early, however often and late."""
+    """In each of ``steps`` the watch reports its next event, or the state of some event is applied early, however often and late."""
     truth: dict[str, int] = {}
     events: list[tuple[str, str, int]] = []
     for version, (name, is_deleted) in enumerate(history, 2):
@@ -399,46 +399,46 @@ async def test_whatever_is_applied_early_the_store_ends_as_the_watch_says_and_ne
             del truth[name]
         else:
             truth[name] = version
-    told = asyncio.Queue[bytes]()
+    reported = asyncio.Queue[bytes]()
 
     async def live(server: Server) -> AsyncIterator[bytes]:
         while True:
-            yield await told.get()
+            yield await reported.get()
 
     server, waiting = Server(live), [event(kind, name, version, spec={"n": version}) for kind, name, version in events]
     async with mirrored(server) as (reflector, store, _):
         await until(server.opened.is_set)
-        for is_watch, which in hearings:
+        for is_watch, which in steps:
             if is_watch and waiting:
-                told.put_nowait(waiting.pop(0))
+                reported.put_nowait(waiting.pop(0))
             elif not is_watch and events[which % len(events)][0] != "DELETED":
                 reflector.apply_early(json.loads(event(*events[which % len(events)], spec={"n": events[which % len(events)][2]}))["object"])
             for _ in range(4):
                 await asyncio.sleep(0)
         for line in waiting:
-            told.put_nowait(line)
-        await until(lambda: told.empty() and reflector.lag_seconds == 0)
+            reported.put_nowait(line)
+        await until(lambda: reported.empty() and reflector.lag_seconds == 0)
         for _ in range(4):
             await asyncio.sleep(0)
-    held = dict(store.taken)
+    held = dict(store.applied)
     assert {key.removeprefix("team/"): record["n"] for key, record in held.items() if record} == truth
     for name in "ab":
-        versions = [record["n"] for key, record in store.taken if key == f"team/{name}" and record]
+        versions = [record["n"] for key, record in store.applied if key == f"team/{name}" and record]
         assert versions == sorted(versions)
 
 
-async def test_an_object_is_applied_early_only_if_the_watch_cannot_have_reported_it_yet() -> None:
+async def test_state_is_applied_early_only_if_the_watch_cannot_have_reported_it() -> None:
     server = Server(script(event("ADDED", "a", 5, spec={})))
     async with mirrored(server) as (reflector, store, _):
-        await until(lambda: bool(store.taken))
+        await until(lambda: bool(store.applied))
         older, newer = ({"metadata": {"name": "b", "namespace": "team", "resourceVersion": str(version)}, "spec": {}} for version in (5, 6))
         assert [reflector.apply_early(older), reflector.apply_early(newer), reflector.apply_early(newer)] == [False, True, False]
         assert not reflector.apply_early({"metadata": {"name": "c", "resourceVersion": "x7"}})
-        await until(lambda: ("team/b", {}) in store.taken)
+        await until(lambda: ("team/b", {}) in store.applied)
         assert reflector.relists == 1
 
 
-async def test_a_queued_event_is_not_taken_after_a_newer_state_was_applied_early() -> None:
+async def test_queued_event_is_not_applied_after_a_newer_early_state() -> None:
     async def early_at_once(server: Server) -> AsyncIterator[bytes]:
         yield event("ADDED", "a", 5, spec={"n": 5})
         assert reflector.apply_early(json.loads(event("MODIFIED", "a", 6, spec={"n": 6}))["object"])
@@ -446,40 +446,40 @@ async def test_a_queued_event_is_not_taken_after_a_newer_state_was_applied_early
         await asyncio.Future()
 
     async with mirrored(Server(early_at_once)) as (reflector, store, _):
-        await until(lambda: ("team/b", None) in store.taken)
-    assert store.taken == [("team/a", {"n": 6}), ("team/b", None)]
+        await until(lambda: ("team/b", None) in store.applied)
+    assert store.applied == [("team/a", {"n": 6}), ("team/b", None)]
 
 
-async def test_nothing_is_applied_early_before_there_is_a_list() -> None:
+async def test_no_state_is_applied_early_before_the_first_list() -> None:
     server = Server(for_ever)
     reflector = Reflector(cast(ApiServer, server), PODS.everywhere, spec_of, Store())
     assert not reflector.apply_early({"metadata": {"name": "a", "namespace": "team", "resourceVersion": "9"}})
 
 
-async def test_after_a_list_versions_that_were_applied_early_count_no_more() -> None:
-    """They may go back, as when etcd is restored from a backup."""
+async def test_list_makes_the_reflector_forget_versions_that_were_applied_early() -> None:
+    """Versions may go back when etcd is restored from a backup."""
 
     async def expired(server: Server) -> AsyncIterator[bytes]:
         yield json.dumps({"type": "ERROR", "object": {"code": 410}}).encode()
 
-    async def heard_and_expired(server: Server) -> AsyncIterator[bytes]:
+    async def early_then_expired(server: Server) -> AsyncIterator[bytes]:
         reflector.apply_early(json.loads(event("ADDED", "a", 90, spec={"n": 90}))["object"])
-        await until(lambda: bool(store.taken))
+        await until(lambda: bool(store.applied))
         async for line in expired(server):
             yield line
 
-    server = Server(heard_and_expired, script(event("ADDED", "a", 5, spec={"n": 5})))
+    server = Server(early_then_expired, script(event("ADDED", "a", 5, spec={"n": 5})))
     async with mirrored(server) as (reflector, store, _):
-        await until(lambda: ("team/a", {"n": 5}) in store.taken)
+        await until(lambda: ("team/a", {"n": 5}) in store.applied)
     assert server.lists == 2
 
 
-async def test_an_early_pod_that_was_dropped_comes_back_by_the_watch() -> None:
-    told = asyncio.Queue[bytes]()
+async def test_early_pod_that_was_dropped_is_applied_again_when_the_watch_reports_it() -> None:
+    reported = asyncio.Queue[bytes]()
 
     async def live(server: Server) -> AsyncIterator[bytes]:
         while True:
-            yield await told.get()
+            yield await reported.get()
 
     server = Server(live)
     async with mirrored(server) as (reflector, store, _):
@@ -487,10 +487,10 @@ async def test_an_early_pod_that_was_dropped_comes_back_by_the_watch() -> None:
         newcomer = event("ADDED", "a", 9, spec={"n": 9})
         assert reflector.apply_early(json.loads(newcomer)["object"])
         assert list(reflector.ahead) == ["team/a"]
-        await until(lambda: ("team/a", {"n": 9}) in store.taken)
+        await until(lambda: ("team/a", {"n": 9}) in store.applied)
         reflector.drop_early("team/a")
-        reflector.drop_early("team/b")  # which was never applied early
-        assert store.taken[1:] == [("team/a", None)]
-        told.put_nowait(newcomer)
-        await until(lambda: len(store.taken) == 3)
-    assert store.taken[2] == ("team/a", {"n": 9})
+        reflector.drop_early("team/b")  # team/b was never applied early, so nothing happens
+        assert store.applied[1:] == [("team/a", None)]
+        reported.put_nowait(newcomer)
+        await until(lambda: len(store.applied) == 3)
+    assert store.applied[2] == ("team/a", {"n": 9})

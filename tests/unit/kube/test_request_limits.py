@@ -1,4 +1,4 @@
-"""No namespace takes the others' turns, and no multitude the event loop's."""
+"""Concurrent requests are limited, so that no namespace can take all limits and no crowd of requests blocks the event loop."""
 
 import asyncio
 
@@ -8,29 +8,29 @@ from allaboard.kube.request_limits import RequestLimits, in_slices
 from tests.unit.leadership.elections import now, virtually
 
 
-async def a_request(turns: RequestLimits, seconds: float) -> float:
-    """Of one namespace, answered after ``seconds``; returns when it began."""
-    async with turns.of("one"):
+async def a_request(limits: RequestLimits, seconds: float) -> float:
+    """Make a request of one namespace that is answered after ``seconds``; return the time at which it began."""
+    async with limits.turn("one"):
         began = now()
         await asyncio.sleep(seconds)
     return began
 
 
-async def beginnings(turns: RequestLimits, number: int) -> list[float]:
-    """When each of so many slow requests, made together, began: seconds from now, the first of them first."""
+async def beginnings(limits: RequestLimits, number: int) -> list[float]:
+    """Make ``number`` slow requests at once; return the seconds from now until each began, in ascending order."""
     start = now()
-    return sorted([began - start for began in await asyncio.gather(*(a_request(turns, 15.0) for _ in range(number)))])
+    return sorted([began - start for began in await asyncio.gather(*(a_request(limits, 15.0) for _ in range(number)))])
 
 
-async def test_no_namespace_has_more_than_its_own_turns_and_all_have_no_more_than_the_total() -> None:
-    turns = RequestLimits(5, 2)
+async def test_requests_of_a_namespace_and_of_all_namespaces_stay_within_their_limits() -> None:
+    limits = RequestLimits(5, 2)
     now: dict[str, int] = {}
     most: dict[str, int] = {}
     together = 0
 
     async def request(namespace: str) -> None:
         nonlocal together
-        async with turns.of(namespace):
+        async with limits.turn(namespace):
             now[namespace] = now.get(namespace, 0) + 1
             most[namespace] = max(most.get(namespace, 0), now[namespace])
             together = max(together, sum(now.values()))
@@ -43,50 +43,50 @@ async def test_no_namespace_has_more_than_its_own_turns_and_all_have_no_more_tha
     assert together == 5
 
 
-async def test_a_namespace_without_waiting_requests_is_forgotten() -> None:
-    turns = RequestLimits(5, 2)
+async def test_namespace_without_waiting_requests_is_forgotten() -> None:
+    limits = RequestLimits(5, 2)
     for number in range(100):
-        async with turns.of(f"ns-{number}"):
-            assert len(turns._tasks) == 1
-    assert not turns._tasks
-    assert not turns._waiting
+        async with limits.turn(f"ns-{number}"):
+            assert len(limits._tasks) == 1
+    assert not limits._tasks
+    assert not limits._waiting
 
 
-def test_slow_namespaces_leave_turns_to_quick_ones_however_many_they_are() -> None:
+def test_any_number_of_slow_namespaces_leaves_turns_to_quick_namespaces() -> None:
     waits: list[float] = []
 
-    async def request(turns: RequestLimits, namespace: str, seconds: float) -> None:
+    async def request(limits: RequestLimits, namespace: str, seconds: float) -> None:
         asked = now()
-        async with turns.of(namespace):
+        async with limits.turn(namespace):
             if namespace == "quick":
                 waits.append(now() - asked)
             await asyncio.sleep(seconds)
 
     async def play() -> None:
-        turns = RequestLimits(8, 6)
-        await request(turns, "quick", 0.01)
+        limits = RequestLimits(8, 6)
+        await request(limits, "quick", 0.01)
         async with asyncio.TaskGroup() as group:
             for number in range(300):
-                group.create_task(request(turns, f"slow-{number % 30}", 14.0))
+                group.create_task(request(limits, f"slow-{number % 30}", 14.0))
             await asyncio.sleep(1.0)
             for _ in range(40):
-                group.create_task(request(turns, "quick", 0.01))
+                group.create_task(request(limits, "quick", 0.01))
 
     virtually(play())
-    assert max(waits) < 0.3  # 40 requests by a fourth of the turns, six of a namespace at once
+    assert max(waits) < 0.3  # 40 requests have at least the quarter of the turns that slow namespaces can't take
 
 
-def test_a_gang_whose_first_answers_are_out_begins_with_the_others_as_soon_as_it_is_known_to_be_slow() -> None:
+def test_remaining_requests_of_an_unknown_namespace_begin_when_it_is_known_to_be_slow() -> None:
     begun: list[float] = []
 
-    async def request(turns: RequestLimits) -> None:
-        async with turns.of("new"):
+    async def request(limits: RequestLimits) -> None:
+        async with limits.turn("new"):
             begun.append(now())
             await asyncio.sleep(15.0)
 
     async def play() -> None:
-        turns, start = RequestLimits(32, 24), now()
-        await asyncio.gather(*(request(turns) for _ in range(6)))
+        limits, start = RequestLimits(32, 24), now()
+        await asyncio.gather(*(request(limits) for _ in range(6)))
         begun[:] = [when - start for when in begun]
 
     virtually(play())
@@ -94,7 +94,7 @@ def test_a_gang_whose_first_answers_are_out_begins_with_the_others_as_soon_as_it
 
 
 @pytest.mark.parametrize(("seconds", "begins"), [(0.01, [0.0] * 6 + [15.0] * 2), (1.0, [0.0] * 4 + [15.0] * 4)])
-def test_binds_begin_together_after_a_quick_dry_run_and_get_half_the_turns_after_a_slow_one(seconds: float, begins: list[float]) -> None:
+def test_binds_get_most_turns_after_a_quick_dry_run_and_half_of_them_after_a_slow_one(seconds: float, begins: list[float]) -> None:
     begun: list[float] = []
 
     async def play() -> None:
@@ -106,24 +106,24 @@ def test_binds_begin_together_after_a_quick_dry_run_and_get_half_the_turns_after
     assert begun == pytest.approx(begins, abs=0.05)
 
 
-async def test_a_cancelled_request_leaves_its_turn() -> None:
-    turns = RequestLimits(1, 1)
+async def test_cancelled_request_gives_its_turn_to_the_next() -> None:
+    limits = RequestLimits(1, 1)
     begun: list[str] = []
 
     async def request(name: str) -> None:
-        async with turns.of(name):
+        async with limits.turn(name):
             begun.append(name)
 
-    async with turns.of("first"):
+    async with limits.turn("first"):
         second, third = (asyncio.create_task(request(name)) for name in ("second", "third"))
         await asyncio.sleep(0)
-    second.cancel()  # its turn has come, and it hasn't begun
+    second.cancel()  # the second request has got its turn and has not begun
     await asyncio.gather(second, third, return_exceptions=True)
     assert begun == ["third"]
 
 
 @pytest.mark.parametrize("number", [0, 1, 100, 101, 1000])
-async def test_of_thousands_of_requests_a_hundred_begin_at_a_stretch_and_the_answers_keep_their_order(number: int) -> None:
+async def test_at_most_a_hundred_requests_begin_at_once_and_answers_keep_the_order_of_the_items(number: int) -> None:
     begun, answered = 0, asyncio.Event()
 
     async def request(item: int) -> int:
@@ -134,14 +134,14 @@ async def test_of_thousands_of_requests_a_hundred_begin_at_a_stretch_and_the_ans
             raise ValueError(item)
         return item
 
-    together, stretches, before = asyncio.create_task(in_slices(request, range(number))), [], 0
+    together, slices, before = asyncio.create_task(in_slices(request, range(number))), [], 0
     while begun < number:
         await asyncio.sleep(0)
-        stretches.append(begun - before)
+        slices.append(begun - before)
         before = begun
     answered.set()
     answers = await together
-    assert max(stretches, default=0) <= 100
+    assert max(slices, default=0) <= 100
     assert [answer.args[0] if isinstance(answer, ValueError) else answer for answer in answers] == list(range(number))
     assert {answer.args[0] for answer in answers if isinstance(answer, ValueError)} == {item for item in range(number) if item % 7 == 3}
 
@@ -154,7 +154,7 @@ async def test_cancelled_requests_that_have_not_begun_are_never_sent() -> None:
         await asyncio.Future()
 
     together = asyncio.create_task(in_slices(request, range(1000)))
-    while not begun:  # noqa: ASYNC110  # nothing signals it
+    while not begun:  # noqa: ASYNC110  # no event signals the first begin
         await asyncio.sleep(0)
     together.cancel()
     await asyncio.gather(together, return_exceptions=True)
@@ -165,25 +165,25 @@ async def test_cancelled_requests_that_have_not_begun_are_never_sent() -> None:
 
 
 @pytest.mark.parametrize(("pause", "begins"), [(0.0, [0.0] * 4 + [15.0] * 2), (601.0, [0.0] * 6)])
-def test_a_namespace_that_was_slow_leaves_turns_for_ten_minutes_though_it_is_quick_now(pause: float, begins: list[float]) -> None:
+def test_namespace_that_was_slow_counts_as_slow_for_ten_minutes_although_it_is_quick_again(pause: float, begins: list[float]) -> None:
     begun: list[float] = []
 
     async def play() -> None:
-        turns = RequestLimits(8, 6)
-        await a_request(turns, 1.0)
+        limits = RequestLimits(8, 6)
+        await a_request(limits, 1.0)
         await asyncio.sleep(pause)
-        await a_request(turns, 0.01)
-        begun[:] = await beginnings(turns, len(begins))
+        await a_request(limits, 0.01)
+        begun[:] = await beginnings(limits, len(begins))
 
     virtually(play())
     assert begun == pytest.approx(begins, abs=0.05)
 
 
-def test_namespaces_whose_dry_runs_alone_were_quick_leave_a_fourth_of_the_turns() -> None:
+def test_namespaces_that_were_quick_in_dry_runs_only_leave_a_quarter_of_the_turns() -> None:
     begun: list[str] = []
 
-    async def request(turns: RequestLimits, namespace: str, seconds: float) -> None:
-        async with turns.of(namespace):
+    async def request(limits: RequestLimits, namespace: str, seconds: float) -> None:
+        async with limits.turn(namespace):
             begun.append(namespace)
             await asyncio.sleep(seconds)
 
@@ -192,8 +192,8 @@ def test_namespaces_whose_dry_runs_alone_were_quick_leave_a_fourth_of_the_turns(
         for name in ("sly", "sly too"):
             await request(dry_runs, name, 0.01)
         begun.clear()
-        turns = RequestLimits(8, 6, dry_runs)
-        tasks = [asyncio.create_task(request(turns, name, 0.4)) for name in ("sly", "sly too") for _ in range(6)]
+        limits = RequestLimits(8, 6, dry_runs)
+        tasks = [asyncio.create_task(request(limits, name, 0.4)) for name in ("sly", "sly too") for _ in range(6)]
         await asyncio.sleep(0.1)
         assert len(begun) == 6
         await asyncio.gather(*tasks)

@@ -1,4 +1,4 @@
-"""What may succeed later is tried again, at the pace the API server asks for."""
+"""Requests that may succeed later are tried again, after the pause that the API server asks for."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -42,7 +42,7 @@ class Server:
         ((BUSY, FORBIDDEN, "yes"), 4, 1),
     ],
 )
-async def test_transient_errors_are_tried_again_until_the_attempts_are_used_up(
+async def test_request_is_retried_after_transient_errors_until_its_attempts_are_used_up(
     answers: tuple[ApiError | str, ...], attempts: int, left: int
 ) -> None:
     server = Server(*answers)
@@ -54,7 +54,7 @@ async def test_transient_errors_are_tried_again_until_the_attempts_are_used_up(
     assert len(server.answers) == left
 
 
-async def test_the_pause_is_the_servers_wish_or_short_and_random() -> None:
+async def test_pause_is_as_the_server_asks_or_short_and_random() -> None:
     server = Server(ASKS, BUSY, ASKS, "yes")
     await retried(server.call, 4, server.sleep)
     first, second, third = server.pauses
@@ -62,14 +62,16 @@ async def test_the_pause_is_the_servers_wish_or_short_and_random() -> None:
     assert 0 <= second <= 5
 
 
-async def test_what_the_server_asks_for_is_bounded() -> None:
+async def test_pause_that_the_server_asks_for_is_bounded() -> None:
     server = Server(ApiError(429, "TooManyRequests", "come back tomorrow", retry_after=86_400.0), "yes")
     assert await retried(server.call, 4, server.sleep) == "yes"
     assert server.pauses == [LONGEST_SECONDS]
 
 
 @pytest.mark.parametrize(("answers", "pauses"), [((ASKS, "yes"), []), ((SOON, SOON, SOON, "yes"), [0.4, 0.4])])
-async def test_the_last_error_is_raised_at_once_when_patience_ends(answers: tuple[ApiError | str, ...], pauses: list[float]) -> None:
+async def test_last_error_is_raised_at_once_when_the_next_pause_would_exceed_the_patience(
+    answers: tuple[ApiError | str, ...], pauses: list[float]
+) -> None:
     server = Server(*answers)
     with pytest.raises(ApiError):
         await retried(server.call, 4, server.sleep, patience=Patience(pauses=1.0))
@@ -83,7 +85,7 @@ async def a_slow_turn() -> AsyncIterator[None]:
 
 
 @pytest.mark.parametrize(("answer_seconds", "tries"), [(1.0, 4), (2.0, 3), (5.0, 1), (15.0, 1)])
-def test_long_answers_end_the_tries_but_waiting_for_a_turn_does_not(answer_seconds: float, tries: int) -> None:
+def test_long_answers_end_the_retries_and_waiting_for_a_turn_does_not(answer_seconds: float, tries: int) -> None:
     async def play() -> None:
         server = Server(BUSY, BUSY, BUSY, BUSY)
 

@@ -1,4 +1,4 @@
-"""A stage for elections: time that passes only when all tasks wait, and a server that keeps one Lease and has bad days."""
+"""Elections for tests: a clock that advances only when all tasks wait, and a server that keeps one Lease and may fail as scripted."""
 
 import asyncio
 import selectors
@@ -15,12 +15,12 @@ FOR_EVER = 1e6
 
 
 class _Leap(selectors.SelectSelector):
-    """Waits in no time: what would have been waited is added to the clock."""
+    """A selector that doesn't wait: the time that it would have waited is added to its clock."""
 
     now = 0.0
 
     def select(self, timeout: float | None = None) -> Any:
-        assert timeout is not None, "everybody waits for somebody else"
+        assert timeout is not None, "all tasks wait, and no timer is set"
         self.now += max(0.0, timeout)
         return super().select(0)
 
@@ -41,13 +41,17 @@ def virtually(play: Coroutine[Any, Any, Outcome]) -> Outcome:
 
 
 def now() -> float:
-    """The virtual time."""
+    """Return the virtual time, in seconds."""
     return asyncio.get_running_loop().time()
 
 
 @dataclass(frozen=True)
 class Answer:
-    """How one request fares: seconds until it is carried out and from then until its answer, or the error instead of one of them."""
+    """The script of one request.
+
+    The server carries the request out after ``before`` seconds and answers ``after`` seconds later. With ``refused``, an HTTP status, the
+    server answers that and does nothing. With ``lost`` the request is carried out and never answered.
+    """
 
     before: float = 0.0
     after: float = 0.0
@@ -56,7 +60,7 @@ class Answer:
 
 
 class LeaseServer:
-    """Keeps one Lease. ``script`` tells how the next requests fare; all others are answered at once."""
+    """A server that keeps one Lease. ``script`` is for the next requests, in order; later requests are answered at once."""
 
     def __init__(self, lease: Mapping[str, Any] | None = None, script: Iterable[Answer] = ()) -> None:
         self.lease: dict[str, Any] | None = None
@@ -82,12 +86,12 @@ class LeaseServer:
 
     async def request(self, method: str, path: str, *, body: Mapping[str, object] | None = None) -> dict[str, Any]:
         self.requests.append((now(), method))
-        fate = self.script.popleft() if self.script else Answer()
-        await asyncio.sleep(FOR_EVER if self.is_hanging else fate.before)
-        if fate.refused:
-            raise ApiError(fate.refused, "", "a bad day")
+        scripted = self.script.popleft() if self.script else Answer()
+        await asyncio.sleep(FOR_EVER if self.is_hanging else scripted.before)
+        if scripted.refused:
+            raise ApiError(scripted.refused, "", "refused by the script")
         answer = self._carry_out(method, body)
-        await asyncio.sleep(FOR_EVER if fate.lost else fate.after)
+        await asyncio.sleep(FOR_EVER if scripted.lost else scripted.after)
         return answer
 
     def _carry_out(self, method: str, body: Any) -> dict[str, Any]:
@@ -104,8 +108,8 @@ class LeaseServer:
         return self.store(body)
 
 
-class Line:
-    """One replica's way to the server, which may be cut."""
+class Connection:
+    """The connection of one replica to the server, which may be cut."""
 
     def __init__(self, server: LeaseServer) -> None:
         self._server = server
@@ -118,19 +122,19 @@ class Line:
 
 
 class Replica:
-    """A contender, and what has become of it."""
+    """A replica that competes for the lease, as a task. ``slept`` is how long its machine has slept, in seconds."""
 
-    def __init__(self, server: LeaseServer | Line, identity: str, times: LeaseTimes | None = None, offset: float = 0.0) -> None:
+    def __init__(self, server: LeaseServer | Connection, identity: str, times: LeaseTimes | None = None, offset: float = 0.0) -> None:
         self.slept = 0.0
         loop = asyncio.get_running_loop()
-        # Every machine counts from its own start; a sleep of the machine passes on this clock alone.
+        # Each machine's clock counts from its own start, and the machine's sleep advances that clock only.
         self.lease = Lease(
             server, namespace="ns", name="allaboard", identity=identity, times=times, clock=lambda: loop.time() + offset + self.slept
         )
         self.task = asyncio.create_task(self.lease.run())
 
     async def end(self) -> BaseException | None:
-        """Cancel it, and return what it had ended by before."""
+        """Cancel the replica's task; return the exception that had ended the task before, if any."""
         self.task.cancel()
         (outcome,) = await asyncio.gather(self.task, return_exceptions=True)
         return None if isinstance(outcome, asyncio.CancelledError) else outcome

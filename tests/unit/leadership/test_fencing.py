@@ -1,4 +1,4 @@
-"""What counts as older than a leader's term, and what is done about it."""
+"""A new leader finds the pods that are older than its term, and fences them off."""
 
 import asyncio
 from collections.abc import Collection, Mapping
@@ -14,7 +14,7 @@ from tests.unit.leadership.elections import virtually
 
 
 class Server:
-    """Answers with the version of the pods' collection, and takes patches."""
+    """A server that answers with the version of the pods' collection, and accepts patches of a pod's status."""
 
     def __init__(self, version: Any, refuse: ApiError | None = None) -> None:
         self.page = {"metadata": {"resourceVersion": version}} if version is not None else {}
@@ -26,7 +26,7 @@ class Server:
         return self.page
 
     async def patch(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        assert path == "/api/v1/namespaces/default/pods/a/status"  # the right to patch pods isn't asked for
+        assert path == "/api/v1/namespaces/default/pods/a/status"  # so the permission to patch pods isn't needed
         self.patches.append(body["metadata"])
         if self.refuse:
             raise self.refuse
@@ -41,26 +41,26 @@ def a_term(server: Server, **options: Any) -> Term:
     return Term(cast(ApiServer, server), attempts=1, **options)
 
 
-async def test_before_a_term_has_begun_nothing_is_older() -> None:
+async def test_no_pod_is_older_before_a_term_has_begun() -> None:
     assert a_term(Server("7")).older([pod("3"), pod("nonsense")]) == []
 
 
 @pytest.mark.parametrize(
     ("version", "is_older"), [("99", True), ("100", True), ("101", False), ("1000", False), ("", True), ("x101", True)]
 )
-async def test_a_pod_is_older_unless_its_version_is_a_later_number(version: str, is_older: bool) -> None:
+async def test_pod_is_older_than_the_term_unless_its_version_is_a_higher_number(version: str, is_older: bool) -> None:
     term = a_term(Server("100"))
     await term.begin(3)
     assert bool(term.older([pod(version)])) is is_older
 
 
 @pytest.mark.parametrize("version", [None, "", "abc", "-1"])
-async def test_a_collection_whose_version_is_no_number_begins_no_term(version: str | None) -> None:
+async def test_term_does_not_begin_when_the_version_of_the_pod_list_is_not_a_number(version: str | None) -> None:
     with pytest.raises(ApiError, match="can't be compared"):
         await a_term(Server(version)).begin(3)
 
 
-async def test_the_mark_names_the_term_and_the_version_that_it_replaces_and_is_never_the_same_twice() -> None:
+async def test_fencing_names_the_term_and_the_pods_version_and_never_writes_the_same_value_twice() -> None:
     server = Server("100")
     marks = []
     for _ in range(2):
@@ -69,7 +69,7 @@ async def test_the_mark_names_the_term_and_the_version_that_it_replaces_and_is_n
         await term.fence_off(pod("99"))
         assert server.patches[-1]["resourceVersion"] == "99"
         marks.append(server.patches[-1]["annotations"][EPOCH])
-        # The same mark again would be no change to the API server, and fence off nothing.
+        # Writing the same value again would change nothing at the API server, and so fence off nothing.
         await term.fence_off(pod("101"))
         marks.append(server.patches[-1]["annotations"][EPOCH])
     assert all(mark.startswith("3/") for mark in marks)
@@ -77,20 +77,20 @@ async def test_the_mark_names_the_term_and_the_version_that_it_replaces_and_is_n
 
 
 @pytest.mark.parametrize("status", [403, 404, 409, 422, 503])
-async def test_a_pod_that_can_not_be_marked_fails_nothing(status: int, caplog: pytest.LogCaptureFixture) -> None:
+async def test_pod_that_cannot_be_fenced_off_is_reported_as_an_error_and_not_raised(status: int, caplog: pytest.LogCaptureFixture) -> None:
     error = await a_term(Server("100", ApiError(status, "", "no"))).fence_off(pod("99"))
     assert error is not None
     assert error.status == status
     assert ("trying again" in caplog.text) is (status not in (404, 409))
 
 
-async def test_a_replica_that_does_not_lead_marks_nothing() -> None:
+async def test_replica_that_does_not_lead_fences_off_no_pod() -> None:
     server = Server("100")
     assert await a_term(server, fence=Deposed()).fence_off(pod("99")) is None
     assert server.patches == []
 
 
-async def test_no_more_pods_are_written_to_at_once_than_allowed() -> None:
+async def test_concurrent_writes_to_pods_are_limited() -> None:
     most = now = 0
 
     class Slow(Server):
@@ -111,7 +111,7 @@ def named(name: str, namespace: str = "default") -> Pod:
     return pod_from({"metadata": {"namespace": namespace, "resourceVersion": "99", "name": name, "uid": name}})
 
 
-async def test_a_term_decides_nothing_until_all_older_pods_are_marked_but_those_that_never_can_be() -> None:
+async def test_new_leader_fences_off_all_older_pods_and_returns_those_that_cannot_be_fenced_off() -> None:
     answers = {"b": [], "c": [409, 409], "d": [403, 403], "e": [404], "f": [500]}
 
     class Stubborn(Server):
@@ -128,7 +128,7 @@ async def test_a_term_decides_nothing_until_all_older_pods_are_marked_but_those_
     assert answers == {"b": [], "c": [], "d": [403], "e": [], "f": []}
 
 
-def test_a_webhook_that_never_answers_keeps_no_pod_of_other_namespaces_from_being_fenced_off() -> None:
+def test_webhook_that_never_answers_does_not_delay_the_fencing_of_other_namespaces() -> None:
     class Hanging(Server):
         async def patch(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
             if "/evil/" in path:
@@ -146,7 +146,7 @@ def test_a_webhook_that_never_answers_keeps_no_pod_of_other_namespaces_from_bein
     assert len(left) == 100
 
 
-async def test_what_was_sent_before_a_term_may_be_carried_out_for_a_while_after_its_beginning() -> None:
+async def test_requests_of_an_earlier_leader_count_as_in_flight_for_a_while_after_the_term_begins() -> None:
     term = a_term(Server("100"), clock=lambda: 5.0)
     await term.begin(3)
     assert term.carried_out_at == 5.0 + CARRIED_OUT_SECONDS

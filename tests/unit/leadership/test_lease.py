@@ -1,4 +1,4 @@
-"""Of several replicas one leads, whatever the API server does."""
+"""At most one of several replicas leads, whatever the API server does."""
 
 import asyncio
 import inspect
@@ -17,20 +17,20 @@ from allaboard.kube.client import ApiError
 from allaboard.leadership import lease as module
 from allaboard.leadership.lease import Lease, LeaseLostError, LeaseTimes, fenced, own_namespace
 
-from .elections import Answer, LeaseServer, Line, Replica, now, virtually
+from .elections import Answer, Connection, LeaseServer, Replica, now, virtually
 
 HELD_BY_ANOTHER = {"spec": {"holderIdentity": "other", "leaseDurationSeconds": 15, "leaseTransitions": 4}}
 
 
-async def until(happens: Callable[[], bool], seconds: float = 120.0) -> float:
-    """Wait until something is so, and return when that was."""
+async def until(is_true: Callable[[], bool], seconds: float = 120.0) -> float:
+    """Wait until ``is_true`` returns true, and return the virtual time of that."""
     async with asyncio.timeout(seconds):
-        while not happens():  # noqa: ASYNC110  # time is virtual: this costs nothing, and looks at every moment
+        while not is_true():  # noqa: ASYNC110  # polling costs nothing in virtual time
             await asyncio.sleep(0.01)
     return now()
 
 
-def test_a_lease_that_does_not_exist_is_created_as_client_go_creates_it() -> None:
+def test_missing_lease_is_created_as_client_go_creates_it() -> None:
     async def play() -> None:
         server = LeaseServer()
         replica = Replica(server, "a")
@@ -47,13 +47,13 @@ def test_a_lease_that_does_not_exist_is_created_as_client_go_creates_it() -> Non
     virtually(play())
 
 
-def test_a_lease_runs_on_while_the_machine_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lease_expires_while_the_machine_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module.time, "clock_gettime", {module.time.CLOCK_BOOTTIME: 7.0}.get)
     assert module.boot_clock() == 7.0
     assert inspect.signature(Lease).parameters["clock"].default is module.boot_clock
 
 
-def test_a_holder_renews_and_keeps_when_it_has_acquired() -> None:
+def test_holder_renews_the_lease_and_keeps_its_acquire_time() -> None:
     async def play() -> None:
         server = LeaseServer()
         replica = Replica(server, "a")
@@ -69,7 +69,7 @@ def test_a_holder_renews_and_keeps_when_it_has_acquired() -> None:
     virtually(play())
 
 
-def test_a_follower_takes_the_lease_at_the_moment_it_expires() -> None:
+def test_follower_takes_the_lease_when_it_expires() -> None:
     async def play() -> None:
         server = LeaseServer(HELD_BY_ANOTHER)
         replica = Replica(server, "b", offset=1e5)
@@ -82,7 +82,7 @@ def test_a_follower_takes_the_lease_at_the_moment_it_expires() -> None:
     virtually(play())
 
 
-def test_a_follower_waits_as_long_as_the_holder_renews() -> None:
+def test_follower_waits_while_the_holder_renews() -> None:
     async def play() -> None:
         server = LeaseServer()
         leader = Replica(server, "a")
@@ -94,13 +94,13 @@ def test_a_follower_waits_as_long_as_the_holder_renews() -> None:
         await leader.end()
         killed = now()
         await follower.lease.acquired.wait()
-        assert 13 <= now() - killed <= 15.5, "a lease duration from the last renewal, and no retry period more"
+        assert 13 <= now() - killed <= 15.5, "the follower waits a lease duration from the last renewal, and no further retry period"
         await follower.end()
 
     virtually(play())
 
 
-def test_of_two_that_try_at_the_same_moment_one_wins() -> None:
+def test_one_of_two_followers_that_try_at_once_gets_the_lease() -> None:
     async def play() -> None:
         server = LeaseServer(HELD_BY_ANOTHER)
         replicas = [Replica(server, name) for name in "bc"]
@@ -114,7 +114,7 @@ def test_of_two_that_try_at_the_same_moment_one_wins() -> None:
     virtually(play())
 
 
-def test_a_holder_that_can_not_renew_stops_before_another_can_take_the_lease() -> None:
+def test_holder_that_cannot_renew_stops_before_another_replica_can_take_the_lease() -> None:
     async def play() -> None:
         server = LeaseServer()
         replica = Replica(server, "a")
@@ -127,12 +127,12 @@ def test_a_holder_that_can_not_renew_stops_before_another_can_take_the_lease() -
         assert replica.lease.seconds_left() == 0
         with pytest.raises(LeaseLostError, match="could not be renewed for 10 s: no answer within"):
             await replica.task
-        assert len(server.requests) == 2 + 3, "a call that hangs leaves time for others"
+        assert len(server.requests) == 2 + 3, "a request that hangs leaves time for further tries"
 
     virtually(play())
 
 
-def test_it_counts_from_before_the_renewal_was_sent() -> None:
+def test_validity_counts_from_before_the_renewal_was_sent() -> None:
     async def play() -> None:
         server = LeaseServer(script=[Answer(), Answer(before=1, after=2)])
         replica = Replica(server, "a")
@@ -147,7 +147,7 @@ def test_it_counts_from_before_the_renewal_was_sent() -> None:
 @pytest.mark.parametrize(
     "bad", [Answer(lost=True), Answer(refused=503), Answer(refused=429), Answer(before=9), Answer(after=9), Answer(refused=409)]
 )
-def test_a_renewal_that_fails_or_whose_answer_is_lost_is_retried(bad: Answer) -> None:
+def test_renewal_that_fails_or_gets_no_answer_is_retried(bad: Answer) -> None:
     async def play() -> None:
         server = LeaseServer(script=[Answer(), Answer(), bad])
         replica = Replica(server, "a")
@@ -160,7 +160,7 @@ def test_a_renewal_that_fails_or_whose_answer_is_lost_is_retried(bad: Answer) ->
     virtually(play())
 
 
-def test_a_lost_answer_to_the_acquisition_costs_no_lease_duration() -> None:
+def test_lost_answer_to_the_acquisition_delays_the_leader_by_less_than_a_lease_duration() -> None:
     async def play() -> None:
         server = LeaseServer(script=[Answer(), Answer(lost=True)])
         replica = Replica(server, "a")
@@ -172,7 +172,7 @@ def test_a_lost_answer_to_the_acquisition_costs_no_lease_duration() -> None:
     virtually(play())
 
 
-def test_a_holder_that_slept_leads_no_more_when_it_wakes() -> None:
+def test_holder_whose_machine_slept_does_not_lead_when_it_wakes() -> None:
     async def play() -> None:
         server = LeaseServer()
         replica = Replica(server, "a")
@@ -186,16 +186,16 @@ def test_a_holder_that_slept_leads_no_more_when_it_wakes() -> None:
     virtually(play())
 
 
-def test_a_follower_that_has_seen_nothing_for_long_takes_nothing_from_a_holder_that_is_alive() -> None:
+def test_follower_whose_connection_was_cut_does_not_take_the_lease_of_a_living_holder() -> None:
     async def play() -> None:
         server = LeaseServer()
-        leader, line = Replica(server, "a"), Line(server)
+        leader, connection = Replica(server, "a"), Connection(server)
         await leader.lease.acquired.wait()
-        follower = Replica(line, "b")
+        follower = Replica(connection, "b")
         await asyncio.sleep(5)
-        line.is_cut = True
+        connection.is_cut = True
         await asyncio.sleep(30)
-        line.is_cut = False
+        connection.is_cut = False
         await asyncio.sleep(30)
         assert leader.lease.is_held
         assert not follower.lease.is_held
@@ -206,7 +206,7 @@ def test_a_follower_that_has_seen_nothing_for_long_takes_nothing_from_a_holder_t
     virtually(play())
 
 
-def test_a_holder_whose_lease_another_replica_has_taken_ends_at_once() -> None:
+def test_holder_ends_at_once_when_another_replica_has_taken_the_lease() -> None:
     async def play() -> None:
         server = LeaseServer()
         replica = Replica(server, "a")
@@ -219,7 +219,7 @@ def test_a_holder_whose_lease_another_replica_has_taken_ends_at_once() -> None:
     virtually(play())
 
 
-def test_a_deleted_lease_is_made_anew_by_its_holder_and_a_follower_waits() -> None:
+def test_deleted_lease_is_created_again_by_its_holder_while_a_follower_waits() -> None:
     async def play() -> None:
         server = LeaseServer(HELD_BY_ANOTHER)
         leader = Replica(server, "a")
@@ -237,7 +237,7 @@ def test_a_deleted_lease_is_made_anew_by_its_holder_and_a_follower_waits() -> No
     virtually(play())
 
 
-def test_a_released_lease_is_taken_at_once() -> None:
+def test_released_lease_is_taken_at_once() -> None:
     async def play() -> None:
         server = LeaseServer()
         leader = Replica(server, "a")
@@ -257,7 +257,7 @@ def test_a_released_lease_is_taken_at_once() -> None:
     virtually(play())
 
 
-def test_a_release_leaves_another_holder_alone_and_never_waits_for_long() -> None:
+def test_release_leaves_the_lease_of_another_holder_unchanged_and_ends_within_two_seconds() -> None:
     async def play() -> None:
         server = LeaseServer()
         leader = Replica(server, "a")
@@ -274,7 +274,7 @@ def test_a_release_leaves_another_holder_alone_and_never_waits_for_long() -> Non
     virtually(play())
 
 
-def test_a_follower_that_stops_has_nothing_to_release() -> None:
+def test_follower_that_stops_sends_no_release() -> None:
     async def play() -> None:
         server = LeaseServer(HELD_BY_ANOTHER)
         follower = Replica(server, "b")
@@ -301,7 +301,7 @@ def test_a_follower_that_stops_has_nothing_to_release() -> None:
         {"holderIdentity": "gone", "leaseDurationSeconds": 15, "leaseTransitions": 2**31 - 1},
     ],
 )
-def test_a_lease_that_makes_no_sense_is_taken_after_a_lease_duration_at_most(spec: Any) -> None:
+def test_malformed_lease_is_taken_after_a_lease_duration_at_most(spec: Any) -> None:
     async def play() -> None:
         server = LeaseServer({"spec": spec})
         replica = Replica(server, "a")
@@ -315,7 +315,7 @@ def test_a_lease_that_makes_no_sense_is_taken_after_a_lease_duration_at_most(spe
     virtually(play())
 
 
-def test_what_others_have_written_into_the_lease_is_kept() -> None:
+def test_fields_that_other_clients_have_written_into_the_lease_are_kept() -> None:
     async def play() -> None:
         server = LeaseServer({"metadata": {"labels": {"a": "b"}}, "spec": {"strategy": "OldestEmulationVersion"}})
         replica = Replica(server, "a")
@@ -328,7 +328,7 @@ def test_what_others_have_written_into_the_lease_is_kept() -> None:
     virtually(play())
 
 
-def test_a_follower_logs_once_which_replica_it_waits_for(caplog: pytest.LogCaptureFixture) -> None:
+def test_follower_logs_once_which_replica_holds_the_lease(caplog: pytest.LogCaptureFixture) -> None:
     async def play() -> None:
         replica = Replica(LeaseServer(HELD_BY_ANOTHER), "b")
         await asyncio.sleep(10)
@@ -339,10 +339,8 @@ def test_a_follower_logs_once_which_replica_it_waits_for(caplog: pytest.LogCaptu
     assert [record.getMessage() for record in caplog.records] == ["waiting for the lease ns/allaboard, which other holds"]
 
 
-@pytest.mark.parametrize("status", [403, 404])  # 404: it is made where there is no such namespace
-def test_a_lease_that_can_not_be_accessed_is_logged_with_the_option_for_its_namespace(
-    status: int, caplog: pytest.LogCaptureFixture
-) -> None:
+@pytest.mark.parametrize("status", [403, 404])  # 404: the lease can't be created, since its namespace doesn't exist
+def test_lease_that_cannot_be_accessed_is_logged_with_the_option_for_its_namespace(status: int, caplog: pytest.LogCaptureFixture) -> None:
     async def play() -> None:
         replica = Replica(LeaseServer(script=[Answer(refused=status)] * 100), "b")
         await asyncio.sleep(5)
@@ -350,12 +348,12 @@ def test_a_lease_that_can_not_be_accessed_is_logged_with_the_option_for_its_name
         await replica.end()
 
     virtually(play())
-    (told,) = {record.getMessage() for record in caplog.records}
-    assert "the lease ns/allaboard can't be read or taken" in told
-    assert "--lease-namespace (lease_namespace) says where it is" in told
+    (logged,) = {record.getMessage() for record in caplog.records}
+    assert "the lease ns/allaboard can't be read or taken" in logged
+    assert "--lease-namespace (lease_namespace) says where the lease is" in logged
 
 
-def test_a_bad_day_of_the_api_server_is_not_blamed_on_the_leases_place(caplog: pytest.LogCaptureFixture) -> None:
+def test_server_error_is_logged_without_the_option_for_the_namespace(caplog: pytest.LogCaptureFixture) -> None:
     async def play() -> None:
         replica = Replica(LeaseServer(script=[Answer(refused=500)] * 100), "b")
         await asyncio.sleep(5)
@@ -366,7 +364,7 @@ def test_a_bad_day_of_the_api_server_is_not_blamed_on_the_leases_place(caplog: p
     assert not [record for record in caplog.records if "lease-namespace" in record.getMessage()]
 
 
-def test_a_fenced_request_ends_before_the_lease_can_be_taken() -> None:
+def test_fenced_request_ends_before_another_replica_can_take_the_lease() -> None:
     async def play() -> None:
         server = LeaseServer()
         replica = Replica(server, "a")
@@ -385,7 +383,7 @@ def test_a_fenced_request_ends_before_the_lease_can_be_taken() -> None:
     virtually(play())
 
 
-def test_the_lease_stands_in_the_pods_own_namespace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lease_is_in_the_namespace_of_the_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "namespace"
     monkeypatch.setattr(module, "_NAMESPACE_FILE", path)
     assert own_namespace() == "default"
@@ -394,17 +392,17 @@ def test_the_lease_stands_in_the_pods_own_namespace(tmp_path: Path, monkeypatch:
 
 
 _SECONDS = st.sampled_from([0.0, 0.1, 1.0, 2.9, 5.0, 20.0])
-_FATE = st.one_of(
+_ANSWER = st.one_of(
     st.builds(Answer),
     st.builds(Answer, before=_SECONDS, after=_SECONDS),
     st.builds(Answer, refused=st.sampled_from([401, 409, 429, 500, 503])),
     st.builds(Answer, before=_SECONDS, lost=st.just(True)),
 )
-_DEED = st.tuples(st.floats(0.1, 25), st.sampled_from(["kill", "stop", "sleep"]), st.integers(0, 1))
+_EVENT = st.tuples(st.floats(0.1, 25), st.sampled_from(["kill", "stop", "sleep"]), st.integers(0, 1))
 
 
 class Watched:
-    """Replicas that come and go, and the check that two never lead at once."""
+    """Two replicas that are replaced when they end, and the check that at most one leads at a time."""
 
     def __init__(self, server: LeaseServer) -> None:
         self._server = server
@@ -426,37 +424,37 @@ class Watched:
                 self._last_request[lease] = now() + lease.seconds_left()
             await asyncio.sleep(0.05)
 
-    async def do(self, deed: str, who: int) -> None:
-        replica = self.replicas[who]
-        if deed == "sleep":
-            # Only a leader's: while a follower sleeps, the leader lives and renews.
+    async def do(self, event: str, number: int) -> None:
+        replica = self.replicas[number]
+        if event == "sleep":
+            # Only a leader's machine sleeps: a follower's sleep is no danger, since the leader renews.
             replica.slept += 12 * replica.lease.is_held
             return
         await replica.end()
-        if deed == "stop":  # which waits until nothing is under way
+        if event == "stop":  # a replica that stops waits until its requests have ended
             self._last_request.pop(replica.lease, None)
             await replica.lease.release()
-        self.replicas[who] = self._start()
+        self.replicas[number] = self._start()
 
     async def replace_the_ended(self) -> None:
-        for who, replica in enumerate(self.replicas):
+        for number, replica in enumerate(self.replicas):
             if replica.task.done():
                 assert isinstance(await replica.end(), LeaseLostError)
-                self.replicas[who] = self._start()
+                self.replicas[number] = self._start()
 
 
 @settings(max_examples=100)
-@given(script=st.lists(_FATE, max_size=60), deeds=st.lists(_DEED, max_size=8))
-def test_never_two_lead_at_once_and_nothing_of_one_is_under_way_when_another_leads(
-    script: list[Answer], deeds: list[tuple[float, str, int]]
+@given(script=st.lists(_ANSWER, max_size=60), happenings=st.lists(_EVENT, max_size=8))
+def test_two_replicas_never_lead_at_once_and_requests_of_one_end_before_the_other_leads(
+    script: list[Answer], happenings: list[tuple[float, str, int]]
 ) -> None:
     async def play() -> None:
         election = Watched(LeaseServer(script=script))
         watching = asyncio.create_task(election.watch())
-        for pause, deed, who in deeds:
+        for pause, event, number in happenings:
             await asyncio.sleep(pause)
             await election.replace_the_ended()
-            await election.do(deed, who)
+            await election.do(event, number)
         await until(lambda: watching.done() or any(replica.lease.is_held for replica in election.replicas), seconds=1000)
         for replica in election.replicas:
             await replica.end()
@@ -467,7 +465,7 @@ def test_never_two_lead_at_once_and_nothing_of_one_is_under_way_when_another_lea
     virtually(play())
 
 
-def test_short_times_work_as_well() -> None:
+def test_election_works_with_times_below_a_second() -> None:
     async def play() -> None:
         server = LeaseServer()
         times = LeaseTimes(duration=1, renew_deadline=0.6, retry=0.1)
@@ -485,8 +483,8 @@ def test_short_times_work_as_well() -> None:
     virtually(play())
 
 
-def test_a_follower_of_shorter_times_waits_as_long_as_the_holder_has_stated() -> None:
-    """Else two lead while an update changes the times."""
+def test_follower_with_a_shorter_lease_duration_waits_for_the_duration_that_the_holder_stated() -> None:
+    """Otherwise two replicas could lead while an update changes the times."""
 
     async def play() -> None:
         server = LeaseServer()
@@ -504,7 +502,7 @@ def test_a_follower_of_shorter_times_waits_as_long_as_the_holder_has_stated() ->
     virtually(play())
 
 
-def test_a_holder_whose_lease_another_replica_has_taken_does_not_lead_when_it_ends() -> None:
+def test_holder_whose_lease_was_taken_does_not_lead_when_its_task_has_ended() -> None:
     async def play() -> None:
         server = LeaseServer()
         replica = Replica(server, "a")

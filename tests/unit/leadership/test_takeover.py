@@ -1,4 +1,4 @@
-"""Capacity is reserved for pods that an earlier leader may still bind: as much as they could take where they could land."""
+"""A new leader reserves capacity for pods that an earlier leader may still bind, on each node where such pods could land."""
 
 from dataclasses import replace
 from typing import cast
@@ -26,26 +26,26 @@ PORT = HostPort("0.0.0.0", "TCP", 80)  # noqa: S104
     [
         ([(SMALL, 3)], 64, {"cpu": 3000, "pods": 3}),
         ([(SMALL, 100)], 4, {"cpu": 4000, "pods": 4}),
-        ([(SMALL, 3), (GPU, 3)], 4, {"cpu": 3500, "gpu": 6, "pods": 4}),  # the largest of each resource
-        ([(SMALL, 3), (MIDDLE, 2)], 3, {"cpu": 7000, "pods": 3}),  # whichever came first
+        ([(SMALL, 3), (GPU, 3)], 4, {"cpu": 3500, "gpu": 6, "pods": 4}),  # the sum of the four largest amounts of each resource
+        ([(SMALL, 3), (MIDDLE, 2)], 3, {"cpu": 7000, "pods": 3}),  # the largest three pods, in whatever order
         ([(LARGE, 3)], 64, {}),
         ([(ELSEWHERE, 3)], 64, {}),
         ([], 64, {}),
     ],
 )
-def test_the_reservation_is_the_most_that_could_land(kinds: list[tuple[object, int]], most: int, claim: dict[str, int]) -> None:
-    kept = claim_on(NODE, kinds, most)  # type: ignore[arg-type]
-    assert dict(kept.requests if kept else ()) == claim
+def test_reservation_is_the_most_that_late_binds_could_take(kinds: list[tuple[object, int]], most: int, claim: dict[str, int]) -> None:
+    reserved = claim_on(NODE, kinds, most)  # type: ignore[arg-type]
+    assert dict(reserved.requests if reserved else ()) == claim
 
 
-def test_host_ports_are_reserved_too() -> None:
-    kept = claim_on(NODE, [(replace(SMALL, host_ports=(PORT,)), 1)], 1)
-    assert kept is not None
-    assert kept.host_ports == (PORT,)
+def test_host_ports_are_reserved() -> None:
+    reserved = claim_on(NODE, [(replace(SMALL, host_ports=(PORT,)), 1)], 1)
+    assert reserved is not None
+    assert reserved.host_ports == (PORT,)
 
 
 class World:
-    """A view, a term that began at version 10, and a takeover reservation that does one of ``events`` in each pause."""
+    """A view, a term that began at version 10, and a takeover reservation. One of ``events`` happens in each of its pauses."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -53,13 +53,13 @@ class World:
         self.view = ClusterView()
         self.view.upsert_node(NODE)
         self.term = Term(cast("ApiServer", None), clock=lambda: self.now)
-        self.term._begins_at, self.term.carried_out_at = 10, CARRIED_OUT_SECONDS
+        self.term._first_version, self.term.carried_out_at = 10, CARRIED_OUT_SECONDS
         self.pods = pods("p", 2, {"cpu": 3000})
         for pod in self.pods:
             self.view.upsert_pod(pod)
         self.takeover_reservation = TakeoverReservation(self.view, self.term, 64, self.free, lambda: self.now, self.sleep)
         self.events: list[object] = []
-        self.kept: list[int] = []
+        self.reserved: list[int] = []
 
     def free(self) -> None:
         self.freed += 1
@@ -71,31 +71,31 @@ class World:
 
     async def sleep(self, seconds: float) -> None:
         self.now += seconds
-        self.kept.append(self.used)
+        self.reserved.append(self.used)
         if self.events:
             self.events.pop(0)()  # type: ignore[operator]
 
 
-async def test_capacity_is_given_back_as_pods_are_fenced_off_or_gone() -> None:
+async def test_capacity_is_given_back_when_pods_are_fenced_off_or_gone() -> None:
     world = World()
     first, second = world.pods
     await world.takeover_reservation.begin(world.pods)
     world.events = [lambda: world.view.upsert_pod(replace(first, resource_version="11")), lambda: world.view.remove_pod(second.key)]
     await world.takeover_reservation.run()
-    assert world.kept == [6000, 3000]
+    assert world.reserved == [6000, 3000]
     assert (world.used, world.now) == (0, 2.0)
 
 
-async def test_room_is_given_back_when_nothing_can_be_on_its_way_any_more() -> None:
+async def test_all_capacity_is_given_back_when_no_request_can_be_in_flight() -> None:
     world = World()
     await world.takeover_reservation.begin(world.pods)
     await world.takeover_reservation.run()
-    assert set(world.kept) == {6000}
+    assert set(world.reserved) == {6000}
     assert (world.used, world.now) == (0, CARRIED_OUT_SECONDS)
     assert world.freed
 
 
-async def test_a_pod_that_lands_is_counted_once() -> None:
+async def test_pod_that_is_bound_after_all_is_counted_once() -> None:
     world = World()
     first, _ = world.pods
     await world.takeover_reservation.begin(world.pods[:1])
@@ -104,7 +104,7 @@ async def test_a_pod_that_lands_is_counted_once() -> None:
     assert world.used == 3000
 
 
-async def test_nodes_that_come_and_go_keep_no_room_that_is_not_theirs() -> None:
+async def test_node_that_is_removed_and_added_again_has_no_capacity_reserved() -> None:
     world = World()
     await world.takeover_reservation.begin(world.pods)
     other = node("b", {"cpu": 8000})
@@ -114,7 +114,7 @@ async def test_nodes_that_come_and_go_keep_no_room_that_is_not_theirs() -> None:
     assert world.used == 0
 
 
-async def test_room_is_kept_on_a_node_that_comes_later_as_well() -> None:
+async def test_capacity_is_reserved_on_a_node_that_is_added_later() -> None:
     world = World()
     await world.takeover_reservation.begin(world.pods)
     before = world.used

@@ -1,4 +1,4 @@
-"""A coroutine that waits for nothing is run without an event loop."""
+"""A coroutine that doesn't wait is run without an event loop."""
 
 import asyncio
 
@@ -7,7 +7,7 @@ import pytest
 from allaboard.runtime.inline import finished
 
 
-def test_what_a_coroutine_returns_that_gives_way_is_returned() -> None:
+def test_result_of_a_coroutine_that_yields_to_other_tasks_is_returned() -> None:
     async def work() -> int:
         await asyncio.sleep(0)
         return 7
@@ -15,7 +15,7 @@ def test_what_a_coroutine_returns_that_gives_way_is_returned() -> None:
     assert finished(work()) == 7
 
 
-def test_what_a_coroutine_raises_is_raised() -> None:
+def test_exception_of_a_coroutine_is_raised() -> None:
     async def work() -> None:
         raise LookupError("not found")
 
@@ -23,7 +23,7 @@ def test_what_a_coroutine_raises_is_raised() -> None:
         finished(work())
 
 
-def test_a_coroutine_that_waits_for_something_is_refused() -> None:
+def test_coroutine_that_waits_for_something_is_refused() -> None:
     class Waits:
         def __await__(self):  # type: ignore[no-untyped-def]
             yield "something"

@@ -1,4 +1,4 @@
-"""A loop in a thread of its own ends with whoever has begun it, and what goes on there may clear away before."""
+"""An event loop in a thread of its own ends with the block that opened it, after its tasks have cleaned up."""
 
 import asyncio
 import threading
@@ -6,26 +6,26 @@ import threading
 import pytest
 
 from allaboard.runtime import threads
-from allaboard.runtime.threads import own_loop, there
+from allaboard.runtime.threads import own_loop, run_on
 
 
 def names() -> set[str]:
     return {thread.name for thread in threading.enumerate()}
 
 
-async def test_what_comes_of_work_is_told_and_the_thread_ends() -> None:
+async def test_result_of_work_on_another_loop_is_returned_and_its_thread_ends() -> None:
     async def where() -> str:
         return threading.current_thread().name
 
     async with own_loop("mine") as loop:
-        assert await there(loop, where()) == "mine"
+        assert await run_on(loop, where()) == "mine"
     assert loop.is_closed()
     assert "mine" not in names()
 
 
 @pytest.mark.parametrize("times", [1, 2])
-async def test_work_that_is_cancelled_clears_away_however_often_its_owner_is_cancelled(times: int) -> None:
-    has_begun, has_cleared_away, may_end = threading.Event(), threading.Event(), threading.Event()
+async def test_cancelled_work_cleans_up_however_often_its_caller_is_cancelled(times: int) -> None:
+    has_begun, has_cleaned_up, may_end = threading.Event(), threading.Event(), threading.Event()
 
     async def work() -> None:
         try:
@@ -33,11 +33,11 @@ async def test_work_that_is_cancelled_clears_away_however_often_its_owner_is_can
             await asyncio.Event().wait()
         finally:
             await asyncio.to_thread(may_end.wait, 10)
-            has_cleared_away.set()
+            has_cleaned_up.set()
 
     async def own() -> None:
         async with own_loop("mine") as loop:
-            await there(loop, work())
+            await run_on(loop, work())
 
     task = asyncio.create_task(own())
     await asyncio.to_thread(has_begun.wait)
@@ -48,14 +48,14 @@ async def test_work_that_is_cancelled_clears_away_however_often_its_owner_is_can
     may_end.set()
     await asyncio.wait({task})
     assert task.cancelled()
-    assert await asyncio.to_thread(has_cleared_away.wait, 10)
+    assert await asyncio.to_thread(has_cleaned_up.wait, 10)
     for thread in threading.enumerate():
         if thread.name == "mine":
             await asyncio.to_thread(thread.join, 10)
     assert "mine" not in names()
 
 
-async def test_work_that_nobody_cancels_is_cancelled_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_work_that_is_still_running_is_cancelled_when_the_block_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "_PATIENCE_SECONDS", 0.01)
     ended = threading.Event()
 

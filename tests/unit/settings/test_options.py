@@ -204,9 +204,9 @@ def test_packing_may_be_stated_in_kube_schedulers_form_or_a_shorter_one(
     ("stated", "wrong"),
     [
         ("{shape: [1]}", "must be a list of {utilization, score}"),
-        ("{shape: [{utilization: 0, score: 1}, {utilization: 0, score: 2}]}", "must not say anything twice"),
-        ("{shape: [{utilization: 0, score: 0}, {utilization: '0', score: 5}]}", "must not say anything twice"),
-        ("{shape: '0=0,0=5'}", "must not say anything twice"),
+        ("{shape: [{utilization: 0, score: 1}, {utilization: 0, score: 2}]}", "must not state a key twice"),
+        ("{shape: [{utilization: 0, score: 0}, {utilization: '0', score: 5}]}", "must not state a key twice"),
+        ("{shape: '0=0,0=5'}", "must not state a key twice"),
         ("{shape: [{utilization: [1], score: 1}]}", "utilization must be a whole number"),
         ("{resources: [{name: cpu}]}", "must be a list of {name, weight}"),
         ("{resources: '=5'}", "'' is not the name of a resource"),

@@ -13,7 +13,15 @@ import numpy as np
 
 from allaboard.model.arrays import Floats, Integers
 from allaboard.placement.contest.contest import Contest, ContestState, problem_in_state
-from allaboard.placement.solvers.milp_model import OPTIMAL, Rows, Seating, add_capacity, contended, optimize, seating
+from allaboard.placement.solvers.milp_model import (
+    OPTIMAL,
+    AssignmentVariables,
+    Rows,
+    add_capacity,
+    assignment_variables,
+    contended,
+    optimize,
+)
 
 _MOST_VARIABLES = 8000  # with more, the relaxation would take longer than the search
 _BOUND_MICROSECONDS = 100  # of the relaxation, estimated for one variable
@@ -50,7 +58,7 @@ class Selection:
             np.add.at(self._count, contest.gangs[position].roles, contest.gangs[position].count)
         self._slots = np.minimum(state.slots, self._count[:, None])
         where = contended(problem.demand, self._slots, now.free)
-        self._variables = seating(now, self._slots, np.asarray(where.any(axis=0)))
+        self._variables = assignment_variables(now, self._slots, np.asarray(where.any(axis=0)))
         self._rows = Rows()
         self._upper = np.zeros(0)
         self._members: list[slice] = []
@@ -62,7 +70,7 @@ class Selection:
             add_capacity(self._rows, now, where, self._variables)
             self._add_gangs(self._variables)
 
-    def _add_gangs(self, variables: Seating) -> None:
+    def _add_gangs(self, variables: AssignmentVariables) -> None:
         """Add variables for whether each gang is placed, and for how many pods of each of its roles; these are the pods on the nodes."""
         gangs = [self._contest.gangs[position] for position in self._gangs]
         first = len(variables.role)

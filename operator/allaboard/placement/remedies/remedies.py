@@ -18,7 +18,16 @@ from allaboard.placement.remedies.emptied_problem import EmptiedProblem, with_ch
 from allaboard.placement.rules.capacity import fill
 from allaboard.placement.solvers.bounds import bounds_of
 from allaboard.placement.solvers.milp import Finding, satisfies, solve
-from allaboard.placement.solvers.milp_model import OPTIMAL, Rows, add_capacity, add_members, contended, optimize, power_of_two, seating
+from allaboard.placement.solvers.milp_model import (
+    OPTIMAL,
+    Rows,
+    add_capacity,
+    add_members,
+    assignment_variables,
+    contended,
+    optimize,
+    power_of_two,
+)
 
 _NODE_LIMIT = 30
 _MOST_VARIABLES = 3_000  # of a MILP with a cost. A larger one would take longer than advice is worth.
@@ -169,7 +178,7 @@ def _solved(emptied: EmptiedProblem, raised: Problem, column: int) -> More | Non
     slots = np.minimum(raised.slots, problem.count[:, None])
     free = problem.free[column]
     where = contended(problem.demand, slots, problem.free)
-    variables = seating(problem, slots, np.asarray(where.any(axis=0)))
+    variables = assignment_variables(problem, slots, np.asarray(where.any(axis=0)))
     if len(variables.role) > _MOST_VARIABLES:
         return None
     rows = Rows()

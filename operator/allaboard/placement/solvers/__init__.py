@@ -1,1 +1,1 @@
-"""Ways to place one gang, each better at some problems, and the search that chooses among them."""
+"""Solvers that place one gang, each the best one for some problems, and the search that chooses among them."""

@@ -1,7 +1,9 @@
-"""What no placement can exceed, in O(roles × nodes): proofs of impossibility, and scores at which a search may stop.
+"""Bounds that no placement exceeds, in O(roles × nodes): proofs that a gang can't fit, and scores at which a search may stop.
 
-Every bound relaxes the problem (one role alone, one resource alone, one node alone, roles that exclude each other alone), so exceeding it
-is impossible while reaching it isn't promised. For a gang of one role the first bound is exact.
+Each bound relaxes the problem: it counts one role alone, one resource alone, one node alone, or only roles that exclude each other. So no
+placement exceeds a bound, but some bounds can't be reached. For a gang of one role the first bound is exact.
+
+A column is whatever nodes have an amount of: a resource, a host port, or volumes that can be attached.
 """
 
 from dataclasses import dataclass
@@ -14,17 +16,18 @@ from allaboard.placement.problem.plan import Shortage
 from allaboard.placement.problem.problem import Problem
 from allaboard.placement.rules.capacity import fill
 
-# Above this many seats the spread bound takes the best one for all of them.
+# With more slots, the spread bound counts every pod at the cost of the cheapest slot.
 _TABLE_LIMIT = 200_000
-# Of more it would take too long to ask which exclude which.
+# With more roles it would take too long to find out which roles exclude each other.
 _MANY_ROLES = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """``most``: for each role, pods that fit when it is alone, at most its count. ``placeable``: upper bound for the gang.
+    """Upper bounds on the pods of a gang that can be placed.
 
-    ``shortage`` is set when the total of one resource alone rules the minimum out.
+    ``most``: for each role, pods that fit if the role is alone, at most its count. ``placeable``: upper bound for the whole gang.
+    ``shortage``: set if the total of one resource alone excludes the minimum; else None.
     """
 
     most: tuple[int, ...]
@@ -33,9 +36,9 @@ class Bounds:
 
 
 def bounds_of(problem: Problem) -> Bounds:
-    """The exact checks before any search."""
+    """Return the upper bounds for ``problem``, counted in integers."""
     if problem.total == 1 and problem.minimum <= 1 and problem.nodes:
-        return Bounds((1,), 1, None)  # a node that can't take the pod is no part of the problem
+        return Bounds((1,), 1, None)  # a node that can't take the pod isn't in the problem
     most = tuple(min(int(count), int(slots)) for count, slots in zip(problem.count, problem.slots.sum(axis=1), strict=True))
     placeable = sum(most)
     for column in range(len(problem.columns)):
@@ -47,21 +50,24 @@ def bounds_of(problem: Problem) -> Bounds:
 
 
 def score_bound(problem: Problem) -> float:
-    """A score that no placement of *all* pods exceeds."""
+    """Return a score that no placement of *all* pods exceeds."""
     total, weights = problem.total, problem.weights
     if not total or not problem.nodes:
         return 0.0
     if problem.fragmentation is not None:
-        return float("inf")  # what the workload can use may grow with every pod that is placed
-    # Preferences and domains cost nothing at best.
-    least = weights.packing * (total - _fullest(problem)) if weights.packing else weights.spreading * _emptiest(problem)
+        return float("inf")  # each placed pod may leave more GPUs that the workload can use
+    # At best preferences cost nothing, and one domain is used.
+    least = weights.packing * (total - _most_packed(problem)) if weights.packing else weights.spreading * _least_fullness(problem)
     if problem.domains is not None:
         least += weights.domains
     return 100.0 * (1.0 - least / total)
 
 
 def _exclusive(problem: Problem) -> list[list[int]]:
-    """Roles of which no node takes two, such as those that want the same port: cliques, the largest that greed finds from each role on."""
+    """Return sets of roles of which a node can take one pod only, such as roles that request the same host port.
+
+    The sets are cliques of roles that exclude each other, each grown greedily from one role, roles with the most pods first.
+    """
     if not 1 < len(problem.roles) <= _MANY_ROLES or not problem.nodes:
         return []
     both = problem.demand[:, None] + problem.demand
@@ -79,18 +85,19 @@ def _exclusive(problem: Problem) -> list[list[int]]:
 
 
 def _ascending(problem: Problem, column: int) -> list[int]:
+    """Return the roles by rising demand of one column."""
     return [int(role) for role in np.argsort(problem.demand[:, column], kind="stable")]
 
 
 def _usable(problem: Problem, column: int) -> int:
-    """What is free of one column on the nodes where a role that asks for it fits."""
+    """Return what is free of one column on the nodes that can take a role that requests it."""
     wants = problem.demand[:, column] > 0
     nodes = (problem.slots[wants] > 0).any(axis=0)
     return sum(problem.free[column, nodes].tolist())
 
 
 def _fits_in_total(problem: Problem, most: tuple[int, ...], column: int) -> int:
-    """Pods that fit when all nodes were one and only this column mattered: the smallest first."""
+    """Return how many pods fit, the smallest first, if only one column counts and all nodes are one large node."""
     left, placed = _usable(problem, column), 0
     for role in _ascending(problem, column):
         demand = int(problem.demand[role, column])
@@ -101,7 +108,7 @@ def _fits_in_total(problem: Problem, most: tuple[int, ...], column: int) -> int:
 
 
 def _fits_node_by_node(problem: Problem, most: tuple[int, ...], column: int) -> int:
-    """Pods that fit when only this column mattered and every node could choose the smallest for itself."""
+    """Return how many pods fit if only one column counts and each node takes the smallest pods, even if another node takes them, too."""
     free = problem.free[column].copy()
     placed = 0
     for role in _ascending(problem, column):
@@ -116,9 +123,10 @@ def _fits_node_by_node(problem: Problem, most: tuple[int, ...], column: int) -> 
 
 
 def _worst_shortage(problem: Problem) -> Shortage | None:
-    """The resource of which the least demanding pods that make up the minimum ask for most beyond what is free.
+    """Return the resource of which the minimum requests the most, relative to what is free; None if every resource is enough.
 
-    Nothing free is no shortage here: then it is the nodes that don't fit, one by one, and their reasons say it better.
+    The minimum is made up of the least demanding pods. A resource of which nothing is free isn't counted: then no single node fits, and
+    the nodes' reasons explain that better.
     """
     found = [_shortage(problem, column) for column in range(problem.resources)]
     short = [shortage for shortage in found if shortage.requested > shortage.free > 0]
@@ -126,7 +134,10 @@ def _worst_shortage(problem: Problem) -> Shortage | None:
 
 
 def _shortage(problem: Problem, column: int) -> Shortage:
-    """Requested and free of one resource, in true amounts: a demand nobody can meet is clipped in the arrays."""
+    """Return what the least demanding pods of the minimum request of one resource, and what is free.
+
+    The requests are the true ones: the arrays clip a demand that no node can meet.
+    """
     resource = problem.columns[column]
     requested, wanted = 0, problem.minimum
     for amount, pods in sorted((dict(role.requests).get(resource, 0), len(role.pods)) for role in problem.roles):
@@ -136,12 +147,15 @@ def _shortage(problem: Problem, column: int) -> Shortage:
     return Shortage(resource, requested, _usable(problem, column))
 
 
-def _fullest(problem: Problem) -> float:
-    """Each member on the node that would be fullest when it is its turn if as much of the gang as fits sat there."""
+def _most_packed(problem: Problem) -> float:
+    """Return an upper bound on the sum of the members' packing scores, each 0..1.
+
+    Each member is scored on the node that is fullest when the member is assigned, as if each node took as much of the gang as fits.
+    """
     scoring = problem.scoring
     if not scoring.packing.is_plain:
         return problem.total * scoring.packing.best
-    # A node takes no more of a role than its seats, nor more than there are pods.
+    # A node takes no more pods of a role than its slots, nor more than the role has.
     slots = np.minimum(problem.slots, problem.count[:, None])
     load = np.einsum("rn,rsn->sn", slots, scoring.step)
 
@@ -154,35 +168,35 @@ def _fullest(problem: Problem) -> float:
         return total
 
     if not all(dict(role.requests).get(resource) for role in problem.roles for resource in ("cpu", "memory")):
-        return reached(scoring.used + (load + scoring.step) / 2)  # what isn't asked for counts as assumed, and needn't fit
-    room = np.maximum(1.0 - scoring.used, 0.0)
-    others = scoring.used + np.minimum(load, room) / 2
-    # What members add themselves is no more than there is room for, neither one by one nor together.
-    together = float((scoring.weight.max(axis=0) * room).sum()) / 2
+        return reached(scoring.used + (load + scoring.step) / 2)  # a missing request counts as kube-scheduler's default, which needn't fit
+    unused = np.maximum(1.0 - scoring.used, 0.0)
+    others = scoring.used + np.minimum(load, unused) / 2
+    # What the members themselves add is no more than is free, neither member by member nor for all members together.
+    together = float((scoring.weight.max(axis=0) * unused).sum()) / 2
     return min(reached(others + scoring.step / 2), reached(others) + together)
 
 
-def _emptiest(problem: Problem) -> float:
-    """Each role spread over the emptiest nodes as if it were alone.
+def _least_fullness(problem: Problem) -> float:
+    """Return a lower bound on the sum of the members' fullness: each role is spread over the emptiest nodes as if it were alone.
 
-    ``j`` pods of a role on one node weigh ``j * (used + j * step)``, so the j-th adds ``used + (2j - 1) * step``: taking the smallest
-    additions first is the least possible. Where a full node stops counting (pods without requests weigh something too), each pod is
-    taken to weigh as the first does, which is less still.
+    ``j`` pods of a role on one node weigh ``j * (used + j * step)``, so the j-th pod adds ``used + (2j - 1) * step``. The smallest
+    additions give the least possible sum. A full node counts as 1 at most (pods without requests weigh something, too). There each pod is
+    taken to weigh as the first one does, which is less.
     """
     scoring = problem.scoring
     total = 0.0
     for role, count in enumerate(problem.count.tolist()):
-        room = np.minimum(problem.slots[role], count)
-        if not room.any():
+        slots = np.minimum(problem.slots[role], count)
+        if not slots.any():
             continue
-        full = (scoring.used + room * scoring.step[role] > 1.0).any(axis=0)
+        full = (scoring.used + slots * scoring.step[role] > 1.0).any(axis=0)
         first = np.einsum("sn,sn->n", scoring.weight[role], np.minimum(scoring.used + scoring.step[role], 1.0))
         growth = np.where(full, 0.0, 2.0 * np.einsum("sn,sn->n", scoring.weight[role], scoring.step[role]))
-        depth = int(room.max())
+        depth = int(slots.max())
         if depth * len(first) > _TABLE_LIMIT:
-            total += float(first[room > 0].min()) * count
+            total += float(first[slots > 0].min()) * count
             continue
-        slots = np.arange(depth)[:, None]
-        additions = (first + growth * slots)[slots < room]
+        before = np.arange(depth)[:, None]
+        additions = (first + growth * before)[before < slots]
         total += float(np.sort(additions)[:count].sum())
     return total

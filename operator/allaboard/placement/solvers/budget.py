@@ -1,6 +1,7 @@
-"""What a search may take: an effort that is reckoned from sizes, so that the answer is the same everywhere, and an end at any rate.
+"""Limits of a search: an effort that is estimated from the problem's size, and an end on the clock.
 
-The end is for what was reckoned wrong, and for machines that are slow or busy: there the best found so far is the answer.
+The effort isn't measured, so the answer is the same on every machine. The end is for wrong estimates, and for machines that are slow or
+busy: when it comes, the best placement so far is the answer.
 """
 
 import math
@@ -10,12 +11,16 @@ Clock = Callable[[], float]
 
 
 def no_clock() -> float:
-    """Time that doesn't pass: which clock there is depends on where a search runs."""
+    """Return a time that never passes: the default, since the process that runs a search chooses the clock."""
     return 0.0
 
 
 class Budget:
-    """``effort`` is in microseconds of a processor, ``seconds`` on the clock; 0 is for no limit. Others' solvers go by the ``wall``."""
+    """The effort and the time that a search has left.
+
+    ``effort``: microseconds of a processor. ``seconds``: time until the end by ``clock``. 0 is for no limit. ``wall``: the wall clock,
+    which solvers that aren't ours go by.
+    """
 
     def __init__(self, effort: float = 0.0, seconds: float = 0.0, clock: Clock = no_clock, wall: Clock = no_clock) -> None:
         self._left = effort or math.inf
@@ -25,31 +30,35 @@ class Budget:
 
     @property
     def left(self) -> float:
-        """Microseconds of effort; infinite without a limit."""
+        """Microseconds of effort left; infinite without a limit."""
         return self._left
 
     @property
     def seconds(self) -> float:
-        """How long until the end, infinite without one."""
+        """Seconds until the end by the search's clock; infinite without an end."""
         return self._ends - self._clock()
 
     @property
     def wall_seconds(self) -> float:
-        """How long until the end by the wall's clock, if that goes on as it did: a process's own is slower on a busy machine."""
+        """Seconds until the end by the wall clock, if both clocks go on as they did; infinite without an end.
+
+        A process's own clock is slower on a busy machine. Example: with one second left by that clock, after one second that took 20 on
+        the wall, there are 20.
+        """
         spent, passed = self._clock() - self._began[0], self._wall() - self._began[1]
         return self.seconds * (max(1.0, passed / spent) if spent > 0.0 else 1.0)
 
     @property
     def is_over(self) -> bool:
-        """Whether the end has come."""
+        """True once the end has come; never without an end."""
         return self._ends < math.inf and self._clock() >= self._ends
 
     def spend(self, microseconds: float) -> None:
-        """So much effort was made."""
+        """Take ``microseconds`` from the effort left, which doesn't fall below 0."""
         self._left = max(0.0, self._left - microseconds)
 
-    def pays(self, microseconds: float) -> bool:
-        """Whether there is so much effort left, and time; then it is spent."""
+    def try_spend(self, microseconds: float) -> bool:
+        """Spend ``microseconds`` if that much effort is left and the end hasn't come. Return whether they were spent."""
         if microseconds > self._left or self.is_over:
             return False
         self.spend(microseconds)

@@ -1,9 +1,11 @@
-"""Which nodes a search looks at when there are more than it needs.
+"""Select the nodes that a search considers, where a cluster has more than the search needs.
 
-Of nodes that are equal in all that it sees, as those of one model are while they are empty, no more are needed than there are pods:
-every placement has one on these that is worth the same, and so has every proof. What a pod costs on a node whoever else is there needn't be
-equal: those where it is least are kept. The genetic search looks at fewer of thousands: those of
-the best seed, the top of each sensible order, and some at random, so that no kind of node is lost for good.
+Of nodes that are equal in all that the search sees, such as empty nodes of one model, as many are needed as there are pods. Every placement
+has an equally good one on these nodes, and every proof holds for them alone. Equal nodes may differ in what a single pod costs there, by
+its preferences: the cheapest nodes are kept.
+
+Of thousands of nodes the genetic search considers fewer: those of the best seed, and the first nodes of each sensible order. Some random
+nodes are added, so that no kind of node is left out for good.
 """
 
 import numpy as np
@@ -11,23 +13,29 @@ import numpy as np
 from allaboard.model.arrays import Integers
 from allaboard.placement.problem.problem import Problem
 
-_MOST = 1000
-_CELLS = 60_000
-_FEWEST = 192
-_PER_POD = 3
+_MOST_NODES = 1000
+_MOST_CELLS = 60_000  # roles times nodes
+_FEWEST_NODES = 192
+_NODES_PER_POD = 3
 
 
 def needed_rows(problem: Problem) -> Integers:
-    """Ascending positions of nodes of which the others are copies, or worse than copies, or have no seat for anybody."""
-    has_seats = np.asarray(problem.slots.any(axis=0))
-    if len(has_seats) <= problem.total or not has_seats.any():
-        return np.arange(len(has_seats))
-    table = np.concatenate([np.ascontiguousarray(values).view(np.uint64).reshape(-1, len(has_seats)) for values in problem.but_for_dislike])
+    """Return the ascending positions of the nodes that a search needs.
+
+    Left out are nodes without a slot for any role, and nodes of which enough copies are kept that cost no more.
+    """
+    has_slots = np.asarray(problem.slots.any(axis=0))
+    if len(has_slots) <= problem.total or not has_slots.any():
+        return np.arange(len(has_slots))
+    table = np.concatenate(
+        [np.ascontiguousarray(values).view(np.uint64).reshape(-1, len(has_slots)) for values in problem.node_arrays_without_dislike]
+    )
     factors = np.random.default_rng(0).integers(2**63, size=(len(table), 1), dtype=np.uint64) | np.uint64(1)
+    # Equal nodes have equal hashes; ``is_copy`` compares the values themselves.
     hashes = ((table ^ (table >> np.uint64(32))) * factors).sum(axis=0)
     _, first, kinds, sizes = np.unique(hashes, return_index=True, return_inverse=True, return_counts=True)
     kinds = kinds.ravel()
-    dislike = np.zeros((1, len(has_seats))) if problem.dislike is None else problem.dislike
+    dislike = np.zeros((1, len(has_slots))) if problem.dislike is None else problem.dislike
     order = np.lexsort((dislike.sum(axis=0), kinds))
     rank = np.empty(len(order), dtype=np.int64)
     rank[order] = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
@@ -35,15 +43,18 @@ def needed_rows(problem: Problem) -> Integers:
     worst = np.full((len(dislike), len(sizes)), -np.inf)
     np.maximum.at(worst.T, kinds[kept], dislike[:, kept].T)
     is_copy = (table == table[:, first[kinds]]).all(axis=0) & ~kept & (dislike >= worst[:, kinds]).all(axis=0)
-    return np.flatnonzero(has_seats & ~is_copy)
+    return np.flatnonzero(has_slots & ~is_copy)
 
 
 def candidate_rows(problem: Problem, best: Integers, others: list[Integers], rng: np.random.Generator) -> Integers:
-    """Ascending positions of the nodes to search, those of ``best``: int64[roles, nodes] among them."""
+    """Return the ascending positions of the nodes for the genetic search, among them those of ``best``: int64[roles, nodes].
+
+    ``others``: further placements; the nodes to which they assign most pods are included.
+    """
     nodes = len(problem.nodes)
     chosen = np.zeros(nodes, dtype=np.bool_)
     chosen[best.any(axis=0)] = True
-    # However many nodes the seed takes, there must be others to move to.
+    # However many nodes ``best`` uses, there must be other nodes to move to.
     limit = max(_limit(problem, int(best.sum())), int(np.count_nonzero(chosen)) * 3 // 2)
     if nodes <= limit:
         return np.arange(nodes)
@@ -60,14 +71,15 @@ def candidate_rows(problem: Problem, best: Integers, others: list[Integers], rng
 
 
 def _limit(problem: Problem, placed: int) -> int:
-    """Few suffice when the seed seats everybody; what nobody could seat deserves a wide look."""
-    most = min(_MOST, _CELLS // max(1, len(problem.roles)))
+    """Return the most nodes to search: few if at least the minimum is ``placed``, else as many as the search can handle."""
+    most = min(_MOST_NODES, _MOST_CELLS // max(1, len(problem.roles)))
     if placed < problem.minimum:
         return most
-    return min(most, max(_FEWEST, _PER_POD * problem.total))
+    return min(most, max(_FEWEST_NODES, _NODES_PER_POD * problem.total))
 
 
 def _orders(problem: Problem, others: list[Integers]) -> list[Integers]:
+    """Return orders of the nodes: by use, by the slots of each of the first eight roles, and by the pods of each of ``others``."""
     used = problem.scoring.used.mean(axis=0)
     slots = problem.slots
     orders = [np.argsort(-used, kind="stable"), np.argsort(used, kind="stable")]

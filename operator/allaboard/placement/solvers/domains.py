@@ -1,4 +1,4 @@
-"""In which domain each group of roles sits that must all sit within one: such as a job's workers in one rack."""
+"""Choose a topology domain for each group of roles that must share one, such as a rack for the workers of a job."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -11,47 +11,49 @@ from allaboard.placement.problem.valuation import Valuation, one_each
 from allaboard.placement.solvers.budget import Budget
 from allaboard.placement.solvers.greedy import greedy_seeds
 
-NOWHERE = -2  # no node's domain
-_MOST = 32  # domains of a group that are tried
-_CELLS = 1_000_000  # roles times nodes of all trials together: a third of a second
+NOWHERE = -2  # No node is in this domain.
+_MOST_TRIED = 32  # Domains tried for each group.
+_MOST_CELLS = 1_000_000  # Roles times nodes of all trials together: a third of a second.
 
 
 def in_best_domains(problem: Problem, counts: Integers | None, budget: Budget) -> tuple[Problem, Integers | None]:
-    """``problem`` with a domain chosen for each of ``together``, and the placement that is known there: int64[roles, nodes].
+    """Return ``problem`` confined to one domain for each group of ``together``, and the placement there: int64[roles, nodes].
 
-    ``counts``: int64[roles, nodes] is a placement of the minimum; ``None`` when none is known, and then none is given back. From its
-    domains each group in turn moves to the one where most sit, at the least cost by greed, of those with the most room. Those whose turn
-    hasn't come when the search must end stay where they are; or, if nothing is known, go where there is most room.
+    ``counts``: int64[roles, nodes], a placement of the minimum; None if none is known, and then none is returned.
+
+    The groups begin in the domains of ``counts``. Each group in turn moves to the domain that a greedy rule fills with the best objective
+    value; the domains with the most capacity for the group are tried. If the end of ``budget`` comes first, the remaining groups stay in
+    the domains of ``counts``. If no placement is known, they get the domains with the most capacity.
     """
     is_known = counts is not None
     if counts is None:
         counts = np.zeros_like(problem.slots)
     chosen = [_domain_of(group, counts) for group in problem.together]
     best = problem.confined(chosen)
-    least = Valuation(best).worth(counts)
+    least = Valuation(best).objective_value(counts)
     rules = ("spread", "thrifty") if problem.weights.spreading else ("thrifty",)
-    most = min(_MOST, max(2, _CELLS // max(1, problem.slots.size * len(problem.together) * len(rules))))
+    most = min(_MOST_TRIED, max(2, _MOST_CELLS // max(1, problem.slots.size * len(problem.together) * len(rules))))
     for position, group in enumerate(problem.together):
         if budget.is_over:
             if not is_known:
-                best = problem.confined([*chosen[:position], *_roomiest(problem, problem.together[position:])])
+                best = problem.confined([*chosen[:position], *_domains_with_most_capacity(problem, problem.together[position:])])
             break
-        for domain in _promising(problem, group)[:most]:
+        for domain in _domains_to_try(problem, group)[:most]:
             trial = problem.confined([*chosen[:position], domain, *chosen[position + 1 :]])
             valuation = Valuation(trial)
-            for _, slots in greedy_seeds(trial, valuation, rules):
-                if (worth := valuation.worth(slots)) < least:
-                    best, least, counts, chosen[position] = trial, worth, slots, domain
+            for _, placed in greedy_seeds(trial, valuation, rules):
+                if (value := valuation.objective_value(placed)) < least:
+                    best, least, counts, chosen[position] = trial, value, placed, domain
     return best, counts if is_known else None
 
 
-def _roomiest(problem: Problem, groups: Sequence[Together]) -> list[int]:
-    """For each of ``groups`` the domain that has most room for it, less what those before it may take there."""
+def _domains_with_most_capacity(problem: Problem, groups: Sequence[Together]) -> list[int]:
+    """Return for each of ``groups`` the domain with the most capacity that the groups before it leave."""
     taken: Counter[int] = Counter()
     found = []
     for group in groups:
-        known, _, room = capacity_in_domains(problem, group)
-        left = {domain: slots - taken[domain] for domain, slots in zip(known.tolist(), room.tolist(), strict=True) if domain >= 0}
+        domains, _, capacity = capacity_in_domains(problem, group)
+        left = {domain: slots - taken[domain] for domain, slots in zip(domains.tolist(), capacity.tolist(), strict=True) if domain >= 0}
         domain = max(left, key=left.__getitem__, default=NOWHERE)
         taken[domain] += int(problem.count[list(group.roles)].sum())
         found.append(domain)
@@ -59,33 +61,35 @@ def _roomiest(problem: Problem, groups: Sequence[Together]) -> list[int]:
 
 
 def capacity_in_domains(problem: Problem, group: Together) -> tuple[Integers, Integers, Integers]:
-    """The domains of a group: int64[domains]; which of these each node is in: int64[nodes]; and how many of the group each seats.
+    """Return the domains of ``group``, the domain of each node, and how many members of the group each domain can take.
 
-    The last, int64[domains], counts each role as if it were alone.
+    The first is int64[domains], the second int64[nodes] of positions in the first. The third, int64[domains], counts each role as if it
+    were alone.
     """
-    known, place = np.unique(group.domains, return_inverse=True)
-    place = place.ravel()
-    room = np.zeros(len(known), dtype=np.int64)
+    domains, domain_of_node = np.unique(group.domains, return_inverse=True)
+    domain_of_node = domain_of_node.ravel()
+    capacity = np.zeros(len(domains), dtype=np.int64)
     for role in group.roles:
-        slots = np.bincount(place, weights=np.minimum(problem.slots[role], problem.count[role]), minlength=len(known))
-        room += np.minimum(slots.astype(np.int64), problem.count[role])
-    return known, place, room
+        slots = np.bincount(domain_of_node, weights=np.minimum(problem.slots[role], problem.count[role]), minlength=len(domains))
+        capacity += np.minimum(slots.astype(np.int64), problem.count[role])
+    return domains, domain_of_node, capacity
 
 
 def _domain_of(group: Together, counts: Integers) -> int:
+    """Return the domain in which ``counts`` places members of ``group``; ``NOWHERE`` if there is none."""
     used = group.domains[counts[list(group.roles)].any(axis=0)]
     return int(used[0]) if len(used) else NOWHERE
 
 
-def _promising(problem: Problem, group: Together) -> list[int]:
-    """The domains that seat most of the group when its roles are alone, and of those first where single pods cost least."""
-    known, place, room = capacity_in_domains(problem, group)
-    costs = np.zeros(len(known))
-    everywhere, valuation = np.arange(len(place)), Valuation(problem)
+def _domains_to_try(problem: Problem, group: Together) -> list[int]:
+    """Return the domains that can take members of ``group``, those with the most capacity first, then those where pods cost least."""
+    domains, domain_of_node, capacity = capacity_in_domains(problem, group)
+    costs = np.zeros(len(domains))
+    everywhere, valuation = np.arange(len(domain_of_node)), Valuation(problem)
     for role in group.roles:
         alone = valuation.node_costs(everywhere, one_each(len(problem.roles), role, everywhere))
-        least = np.full(len(known), np.inf)
-        np.minimum.at(least, place, np.where(problem.slots[role] > 0, alone, np.inf))
+        least = np.full(len(domains), np.inf)
+        np.minimum.at(least, domain_of_node, np.where(problem.slots[role] > 0, alone, np.inf))
         costs += least
-    order = np.lexsort((costs, -room))
-    return [int(known[row]) for row in order if known[row] >= 0 and room[row] > 0]
+    order = np.lexsort((costs, -capacity))
+    return [int(domains[row]) for row in order if domains[row] >= 0 and capacity[row] > 0]

@@ -1,7 +1,8 @@
-"""Seats for those who found none: one more pod takes the place of others, which find theirs elsewhere.
+"""Assign members that no node can take by moving members of another role to other nodes.
 
-Repair fills what is free; on a cluster that a gang takes nearly all of, what is free is in the wrong places for the last few. An ejection
-chain of one step (Glover 1996) puts that right: the fewest pods of another role that make room leave a node, and sit where they fit.
+The genetic search's repair only fills free capacity. On a cluster that a gang takes nearly all of, the free capacity is on the wrong nodes
+for the last few members. An ejection chain of one step (Glover 1996) helps: the fewest pods of another role leave a node for nodes where
+they fit, and the node takes the member.
 """
 
 import numpy as np
@@ -10,19 +11,19 @@ from allaboard.model.arrays import Integers
 from allaboard.placement.problem.problem import Problem
 from allaboard.placement.rules.capacity import fill, slots_for
 
-_MOST = 64  # pods for which a seat is made: each takes a look at all nodes
+_MOST_UNASSIGNED = 64  # For each of them all nodes are examined.
 _NEVER = np.iinfo(np.int64).max
 
 
 def assign_more(problem: Problem, counts: Integers) -> Integers:
-    """``counts``: int64[roles, nodes] with as many more pods as can be seated this way; the same array when there is none.
+    """Return ``counts``: int64[roles, nodes] with as many more pods as this can assign; ``counts`` itself if there are none.
 
-    Where very many have no seat it isn't tried.
+    Nothing is tried where GPUs are shared, or where more than 64 pods are unassigned.
     """
     if problem.devices is not None:
         return counts
     found, is_copy = counts, False
-    if int((problem.count - counts.sum(axis=1)).sum()) > _MOST:
+    if int((problem.count - counts.sum(axis=1)).sum()) > _MOST_UNASSIGNED:
         return counts
     for role in np.flatnonzero(counts.sum(axis=1) < problem.count).tolist():
         while int(found[role].sum()) < int(problem.count[role]):
@@ -34,22 +35,22 @@ def assign_more(problem: Problem, counts: Integers) -> Integers:
 
 
 def _one_more(problem: Problem, counts: Integers, role: int) -> Integers | None:
-    """The placement with one more pod of ``role``."""
+    """Return the placement with one more pod of ``role``; None if no chain of one step makes it possible."""
     left = problem.free - np.einsum("rc,rn->cn", problem.demand, counts)
     rows = np.flatnonzero(slots_for(problem.demand[role], left, problem.admits[role]))
     after = counts.copy()
     if len(rows):
         after[role, rows[0]] += 1
         return after
-    lacks = problem.demand[role][:, None] - left
+    shortage = problem.demand[role][:, None] - left
     best: tuple[int, int, int] | None = None
-    rooms = {}
+    slots_by_role = {}
     for other in np.flatnonzero(counts.any(axis=1)).tolist():
         if other == role:
             continue
-        leaving = _that_must_leave(problem.demand[other], lacks)
-        room = rooms[other] = slots_for(problem.demand[other], left, problem.admits[other])
-        possible = problem.admits[role] & (leaving <= np.minimum(counts[other], room.sum() - room))
+        leaving = _number_to_move(problem.demand[other], shortage)
+        slots = slots_by_role[other] = slots_for(problem.demand[other], left, problem.admits[other])
+        possible = problem.admits[role] & (leaving <= np.minimum(counts[other], slots.sum() - slots))
         if possible.any():
             node = int(np.where(possible, leaving, _NEVER).argmin())
             if best is None or leaving[node] < best[0]:
@@ -57,23 +58,23 @@ def _one_more(problem: Problem, counts: Integers, role: int) -> Integers | None:
     if best is None:
         return None
     number, other, node = best
-    room = rooms[other]
-    room[node] = 0
-    # Where least is left of what there was room for, so that large gaps stay.
-    order = np.argsort(np.where(room > 0, room, _NEVER), kind="stable")
-    after[other] += fill(room, number, order)
+    slots = slots_by_role[other]
+    slots[node] = 0
+    # The pods go to the nodes with the fewest slots, so that large gaps stay.
+    order = np.argsort(np.where(slots > 0, slots, _NEVER), kind="stable")
+    after[other] += fill(slots, number, order)
     after[other, node] -= number
     after[role, node] += 1
     return after
 
 
-def _that_must_leave(demand: Integers, lacks: Integers) -> Integers:
-    """How many pods of one ``demand``: int64[columns] must go for ``lacks``: int64[columns, nodes] to be free: int64[nodes]."""
-    number = np.zeros(lacks.shape[1], dtype=np.int64)
+def _number_to_move(demand: Integers, shortage: Integers) -> Integers:
+    """Return how many pods of ``demand``: int64[columns] must leave each node to free ``shortage``: int64[columns, nodes]: int64[nodes]."""
+    number = np.zeros(shortage.shape[1], dtype=np.int64)
     for column, amount in enumerate(demand.tolist()):
-        short = lacks[column] > 0
+        short = shortage[column] > 0
         if amount:
-            number[short] = np.maximum(number[short], -(-lacks[column, short] // amount))
+            number[short] = np.maximum(number[short], -(-shortage[column, short] // amount))
         else:
             number[short] = _NEVER
     return number

@@ -1,6 +1,6 @@
-"""Why members were left out: for each node the first filter that refuses it, after the plan's own pods.
+"""Explain why members are unassigned: count the nodes by the first filter that refuses one more member beside the plan's own pods.
 
-That "after" is what makes the answer useful: of a gang of five for which four fit, nothing is wrong with the empty cluster.
+Without the plan's own pods there would be no answer: of a gang of five of which four fit, the empty nodes refuse no member.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ from allaboard.placement.solvers.bounds import Bounds
 
 
 def explain(problem: Problem, counts: Integers, bounds: Bounds) -> Explanation:
-    """The explanation of the placement ``counts``: int64[roles, nodes]."""
+    """Return the explanation of the placement ``counts``: int64[roles, nodes]."""
     placed = counts.sum(axis=1)
     left = problem.free - np.einsum("rc,rn->cn", problem.demand, counts)
     on_devices = problem.left_on_devices(counts)
@@ -39,7 +39,11 @@ def explain(problem: Problem, counts: Integers, bounds: Bounds) -> Explanation:
 
 
 def _reasons(problem: Problem, role: int, left: Integers, on_devices: Integers | None) -> Counted:
-    """Refusals of the nodes left behind, of this role's filters on the others, and of what is free there."""
+    """Return how many nodes refuse one more pod of ``role``, by reason.
+
+    Counted are the nodes that aren't in the problem, the nodes outside the chosen domains, and the nodes with too little left. ``left``:
+    int64[columns, nodes], what is free beside the plan's pods. ``on_devices``: int64[nodes], pods of the role that the GPUs can take.
+    """
     reasons = dict(problem.roles[role].refusals)
     if problem.outside:
         reasons |= dict(problem.outside[role])

@@ -1,12 +1,15 @@
-"""The genetic search: a grouping GA over how many pods of each role sit on each node.
+"""The genetic search: a grouping genetic algorithm over the number of pods of each role on each node.
 
-A gene is a *node with everybody on it* (Falkenauer's grouping GA, 1996), so a child takes whole nodes from its parents and no node is
-ever over-committed; only the number of pods per role can be off, and repair puts that right. A gene per pod would break capacity
-with nearly every crossover. Mutation ruins a part and repair rebuilds it in another order (ruin and recreate, Schrimpf et al. 2000).
-Roles rebuild in random order along several node orders, often leaving room at first: that makes the mixed nodes that greedy never
-builds. DEAP supplies fitness, selection, survival, hall of fame and logbook; the populations are numpy arrays, int64[plans, roles, nodes].
+A gene is a *node with all pods on it* (Falkenauer's grouping GA, 1996). A child takes whole nodes from its parents, so no node is ever
+over-committed. Only the number of pods of a role can be wrong, and repair corrects it. With a gene for each pod, nearly every crossover
+would exceed a node's capacity.
 
-Everything random comes from the seed: numpy's generator is local, and the global one that DEAP draws from is put back afterwards.
+Mutation clears some nodes, and repair fills them in another order (ruin and recreate, Schrimpf et al. 2000). Repair takes the roles in
+random order, along several orders of the nodes, and often leaves capacity free at first. That makes nodes with mixed roles, which greedy
+rules never make.
+
+DEAP supplies fitness, selection, survival, hall of fame and logbook. The populations are numpy arrays, int64[plans, roles, nodes]. All
+randomness comes from the seed: numpy's generator is local, and the state of the global one, from which DEAP draws, is restored afterwards.
 """
 
 import math
@@ -34,20 +37,20 @@ _TOURNAMENT = 3
 _RUIN = (0.02, 0.35)
 _DOMAIN_RUIN = (0.05, 0.3)
 _REBUILD = 0.1
-_FIRST_HELPING = (0.25, 0.75)
+_FIRST_SHARE = (0.25, 0.75)
 _MIXING = 0.5
 _BY_LOAD = 0.5
 _ROLE_ORDERS = 4
-_LONGER = 10
-_POLISHED = 2
-_STEPS = 6
-_SMOOTH = 5  # times less patience is due where small steps lead to the best
+_SEARCHED_LOCALLY = 2  # Plans of each generation that get a local search.
+_INCOMPLETE_FACTOR = 10  # Times as many plans while needed members are unassigned.
+_LOCAL_ROUNDS = 6
+_SMOOTH = 5  # Divides the patience where small steps lead to the best placement.
 _ENDLESS = 100_000
 _EPSILON = 1e-9
-_AT_ONCE = 1e-9  # seconds; none are for no end
-# A gang has a few roles. One with hundreds would keep a worker busy for minutes, and greedy has all the variety it needs.
+_AT_ONCE = 1e-9  # Seconds until an end that has come; 0 would be no end.
+# Most gangs have a few roles. Hundreds of roles would keep a worker busy for minutes, and greedy rules vary enough for them.
 _MOST_ROLES = 128
-# Measured, in microseconds: 13 ms for 2 roles on 380 nodes, 60 ms for 30 on 100.
+# Microseconds. Measured were 13 ms for 2 roles on 380 nodes, and 60 ms for 30 roles on 100 nodes.
 _COST_OF_ANY = 3_000
 _COST_OF_ROLE = 1_400
 _CELLS_PER_MICROSECOND = 7
@@ -55,17 +58,22 @@ _CELLS_PER_MICROSECOND = 7
 
 @dataclass(frozen=True, slots=True)
 class SearchSettings:
-    """How long to search and how boldly.
+    """Limits and rates of a search.
 
-    ``crossover_rate``: share of children that mix two parents; ``mutation_rate``: share that are partly ruined and rebuilt.
-    After ``min_generations`` the search ends when ``patience`` generations brought nothing; while members that are needed have no
-    seat there are a few generations before the solver is asked, and ``generations`` after that. ``branches`` bounds its work; with 0 it
-    isn't asked, and there are ten times as many generations.
+    ``crossover_rate``: share of children that mix two parents. ``mutation_rate``: share of children that are partly cleared and filled
+    again. The search ends after ``patience`` generations that found nothing better, but not before ``min_generations``. A fifth of
+    ``patience`` is enough where neither racks nor shared GPUs count.
 
-    ``effort`` is for those whom others wait for: about how many microseconds of a processor to search for, reckoned from sizes and not
-    from the clock, so that the answer is the same everywhere. What no greedy rule seats is then a question to the solver, if it is a small
-    one, and not to generations. 0 is for as long as it pays. After ``seconds`` by the ``clock`` the best so far is the answer whatever the
-    search is at; 0 is for no end. ``wall`` is the clock of solvers that know no other.
+    While needed members are unassigned, there are a few generations, then the exact solver is asked, and then there are up to
+    ``generations`` more. ``branches``: the most branches of the solver. With 0 the solver isn't asked, and there are ten times as many
+    generations.
+
+    ``effort``: about how many microseconds of a processor the search may take; 0 for as long as it pays. It is set where other gangs wait
+    for the search. It is estimated from sizes and not measured, so the answer is the same everywhere. With an effort the solver is asked
+    only if the problem is small, and no generations follow if it has no answer.
+
+    ``seconds``: time by ``clock`` after which the best placement so far is the answer; 0 for no end. ``wall``: the wall clock, for solvers
+    that know no other.
     """
 
     generations: int = 60
@@ -81,13 +89,13 @@ class SearchSettings:
     wall: Clock = no_clock
 
     def within(self, budget: Budget) -> Self:
-        """The same with no more time than ``budget`` has left: for a search that is part of something."""
+        """Return these settings with no more time than ``budget`` has left, for a search that is part of another."""
         return replace(self, seconds=max(budget.seconds, _AT_ONCE)) if budget.seconds < math.inf else self
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What can't be beaten: so many pods, and when all sit, this score."""
+    """A result that can't be beaten: the most pods that can be placed and, if all pods are placed, the best score."""
 
     placeable: int
     score: float
@@ -95,20 +103,27 @@ class Target:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Limits:
-    """How many ``generations`` there may be, of these ``unseated`` while somebody who is needed has no seat; and the end at any rate."""
+    """Limits of one genetic search, besides its settings.
+
+    ``generations``: the most. ``while_incomplete``: the most while needed members are unassigned. ``is_over``: returns whether the time
+    limit is reached.
+    """
 
     generations: int
-    unseated: int
+    while_incomplete: int
     is_over: Callable[[], bool] = lambda: False
 
 
 NO_LIMITS = Limits(_ENDLESS, _ENDLESS)
-"""But for those of the settings."""
+"""Only the settings limit the search."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evolution:
-    """The best placement, int64[roles, nodes], and how it came about; ``history`` is (placed, best score) by generation."""
+    """The result of a genetic search: the best placement, int64[roles, nodes], and how the search went.
+
+    ``history``: (members placed, best score) of each generation.
+    """
 
     counts: Integers
     generations: int
@@ -117,37 +132,38 @@ class Evolution:
 
 
 class Individual:
-    """One placement, int64[roles, nodes], and its fitness: members missing, surplus left out, soft score, in that order."""
+    """A placement, int64[roles, nodes], and its fitness: needed members missing, surplus left out, and score, in that order."""
 
-    __slots__ = ("counts", "fitness", "is_polished")
+    __slots__ = ("counts", "fitness", "is_searched_locally")
 
     def __init__(self, counts: Integers, values: tuple[float, float, float]) -> None:
         self.counts = counts
         self.fitness = creator.GangFitness(values)
-        self.is_polished = False
+        self.is_searched_locally = False
 
 
 def generation_cost(problem: Problem, settings: SearchSettings) -> int:
-    """About how many microseconds a generation takes while everybody needed sits."""
+    """Return about how many microseconds a generation takes if all needed members are placed."""
     roles, nodes = len(problem.roles), len(problem.nodes)
     return _COST_OF_ANY + roles * (_COST_OF_ROLE + settings.population_size * nodes // _CELLS_PER_MICROSECOND)
 
 
 def accepts(problem: Problem) -> bool:
-    """Whether it isn't too large."""
+    """Return whether ``problem`` has few enough roles for the genetic search."""
     return len(problem.roles) <= _MOST_ROLES
 
 
 def evolve(
     problem: Problem, seeds: Sequence[Integers], settings: SearchSettings, seed: int, target: Target, limits: Limits = NO_LIMITS
 ) -> Evolution:
-    """Improve on ``seeds``, each int64[roles, nodes], of which the first is the best."""
+    """Return the best placement that evolves from ``seeds``: each int64[roles, nodes], the best one first."""
     with seeded(seed):
         return _Search(problem, settings, np.random.default_rng(seed)).run(seeds, target, limits)
 
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
+    """Seed Python's global random generator within the block, and restore its state afterwards."""
     before = random.getstate()
     random.seed(seed)
     try:
@@ -157,6 +173,8 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 class _Search:
+    """One run of the genetic search."""
+
     def __init__(self, problem: Problem, settings: SearchSettings, rng: np.random.Generator) -> None:
         self._problem = problem
         self._settings = settings
@@ -166,7 +184,7 @@ class _Search:
         most = math.factorial(min(self._roles, _ROLE_ORDERS))
         self._role_orders = max(1, min(_ROLE_ORDERS, most, settings.population_size, _ROLE_ORDERS * FEW_ROLES // max(1, self._roles)))
         self._orders = RepairOrders(problem, self._valuation, rng)
-        # Where nodes cost together what they don't cost alone, small steps lead nowhere near the best.
+        # Where racks or shared GPUs count, small steps gain nothing even far from the best placement.
         self._is_rugged = problem.devices is not None or (problem.domains is not None and bool(problem.weights.domains))
         self._toolbox = base.Toolbox()
         self._toolbox.register("select", tools.selTournament, tournsize=_TOURNAMENT)
@@ -176,14 +194,14 @@ class _Search:
         settings = self._settings
         best = tools.HallOfFame(1)
         logbook = tools.Logbook()
-        population = self._survivors([*self._individuals(np.stack(seeds)), *self._newcomers()])
+        population = self._survivors([*self._individuals(np.stack(seeds)), *self._built_from_empty()])
         best.update(population)
         stopped_by, stale = "generations", 0
         for generation in range(1, limits.generations + 1):
             before = best[0].fitness.wvalues
-            population = self._survivors([*population, *self._children(population, best[0].counts), *self._polished(population, limits)])
+            population = self._survivors([*population, *self._children(population, best[0].counts), *self._improved(population, limits)])
             best.update(population)
-            placed, value = self._standing(best[0])
+            placed, value = self._placed_and_score(best[0])
             logbook.record(generation=generation, placed=placed, score=value)
             stale = 0 if best[0].fitness.wvalues > before else stale + 1
             if placed == target.placeable == self._problem.total and value >= target.score - _EPSILON:
@@ -192,30 +210,30 @@ class _Search:
             if limits.is_over():
                 stopped_by = "time"
                 break
-            is_seated = not best[0].fitness.values[0]
-            if generation >= settings.min_generations and is_seated and stale >= self._patience:
+            is_complete = not best[0].fitness.values[0]
+            if generation >= settings.min_generations and is_complete and stale >= self._patience:
                 stopped_by = "patience"
                 break
-            # While somebody who is needed has no seat it is for others to say how long that is worth.
-            if generation >= (settings.generations if is_seated else limits.unseated):
+            # While needed members are unassigned, the caller limits the generations.
+            if generation >= (settings.generations if is_complete else limits.while_incomplete):
                 break
         history = tuple((entry["placed"], entry["score"]) for entry in logbook)
         return Evolution(best[0].counts, len(logbook), stopped_by, history)
 
     @property
     def _patience(self) -> int:
-        """After how many generations in vain another one doesn't pay."""
+        """Number of generations without a better placement after which another one doesn't pay."""
         return self._settings.patience if self._is_rugged else max(1, self._settings.patience // _SMOOTH)
 
-    def _standing(self, individual: Individual) -> tuple[int, float]:
+    def _placed_and_score(self, individual: Individual) -> tuple[int, float]:
         return int(individual.counts.sum()), float(individual.fitness.values[2])
 
     def _individuals(self, counts: Integers) -> list[Individual]:
-        worths = self._valuation.worths(counts)
+        worths = self._valuation.objective_values(counts)
         return [Individual(plan, (each.missing, each.surplus, each.score)) for plan, each in zip(counts, worths, strict=True)]
 
     def _survivors(self, individuals: Sequence[Individual]) -> list[Individual]:
-        """The best of parents and children, one of each worth: (mu + lambda) truncation that stays diverse."""
+        """Return the best of parents and children, one for each fitness: (mu + lambda) truncation that stays diverse."""
         distinct: dict[tuple[float, float, float], Individual] = {}
         for individual in individuals:
             missing, surplus, value = individual.fitness.values
@@ -223,8 +241,8 @@ class _Search:
         survivors: list[Individual] = self._toolbox.survive(list(distinct.values()), self._settings.population_size)
         return survivors
 
-    def _newcomers(self) -> list[Individual]:
-        """Built from nothing along every node order."""
+    def _built_from_empty(self) -> list[Individual]:
+        """Return individuals that repair builds from empty nodes."""
         size = self._settings.population_size
         empty = np.zeros((size, self._roles, len(self._problem.nodes)), dtype=np.int64)
         return self._individuals(self._repaired(empty, empty[0]))
@@ -236,46 +254,46 @@ class _Search:
         self._ruin(children)
         return self._individuals(self._repaired(children, best))
 
-    def _polished(self, population: Sequence[Individual], limits: Limits) -> list[Individual]:
-        """The best of those that haven't been polished, with more seated where that can be, after some steps downhill."""
-        number = _POLISHED * (_LONGER if population[0].fitness.values[0] else 1)
-        chosen, plans = [one for one in population if not one.is_polished][:number], []
+    def _improved(self, population: Sequence[Individual], limits: Limits) -> list[Individual]:
+        """Return the best individuals that had no local search yet, after ejection chains and a short local search."""
+        number = _SEARCHED_LOCALLY * (_INCOMPLETE_FACTOR if population[0].fitness.values[0] else 1)
+        chosen, plans = [one for one in population if not one.is_searched_locally][:number], []
         for one in chosen:
             if limits.is_over():
                 break
-            one.is_polished = True
-            plans.append(search_locally(self._problem, self._valuation, assign_more(self._problem, one.counts), _STEPS))
+            one.is_searched_locally = True
+            plans.append(search_locally(self._problem, self._valuation, assign_more(self._problem, one.counts), _LOCAL_ROUNDS))
         return self._individuals(np.stack(plans)) if plans else []
 
     def _crossed(self, mothers: Integers, fathers: Integers) -> Integers:
-        """Each node, with all who sit on it, from one parent or the other."""
+        """Return children that take each node, with all its pods, from one parent or the other."""
         plans, _, nodes = mothers.shape
         crosses = self._rng.random(size=(plans,)) < self._settings.crossover_rate
         takes = self._rng.random(size=(plans, nodes), dtype=np.float32) < _MIXING
         return np.where((takes & crosses[:, None])[:, None, :], fathers, mothers)
 
     def _ruin(self, children: Integers) -> None:
-        """Clear some nodes of some children, at least one that is used; of everybody, or of one role."""
+        """Clear some nodes of some children, at least one node that is used: of all pods, or of the pods of one role."""
         plans, roles, nodes = children.shape
         is_used = children.any(axis=1)
-        dice = self._rng.random(size=(plans, nodes), dtype=np.float32)
+        draws = self._rng.random(size=(plans, nodes), dtype=np.float32)
         share = self._rng.uniform(*_RUIN, size=(plans,))
         share[self._rng.random(size=(plans,)) < _REBUILD] = 1.0
-        hit = dice < share[:, None]
+        is_cleared = draws < share[:, None]
         domains = self._problem.domains
         if domains is not None and self._problem.weights.domains:
-            # Some lose whole domains instead.
+            # Some children lose whole domains instead of single nodes.
             lost = self._rng.random(size=(plans, int(domains.max(initial=0)) + 1)) < self._rng.uniform(*_DOMAIN_RUIN, size=(plans, 1))
             whole = self._rng.random(size=(plans,)) < _MIXING
-            hit[whole] = lost[whole][:, domains]
-        hit[np.arange(plans), np.argmax(dice * is_used, axis=1)] = True
-        hit &= (self._rng.random(size=(plans,)) < self._settings.mutation_rate)[:, None]
-        victims = self._rng.integers(0, 2 * roles, size=(plans,))
-        spared = (victims[:, None] < roles) & (np.arange(roles) != victims[:, None])
-        children *= ~(hit[:, None, :] & ~spared[:, :, None])
+            is_cleared[whole] = lost[whole][:, domains]
+        is_cleared[np.arange(plans), np.argmax(draws * is_used, axis=1)] = True
+        is_cleared &= (self._rng.random(size=(plans,)) < self._settings.mutation_rate)[:, None]
+        cleared_role = self._rng.integers(0, 2 * roles, size=(plans,))
+        spared = (cleared_role[:, None] < roles) & (np.arange(roles) != cleared_role[:, None])
+        children *= ~(is_cleared[:, None, :] & ~spared[:, :, None])
 
     def _repaired(self, children: Integers, best: Integers) -> Integers:
-        """Exactly the pods there are, or as many as find a seat."""
+        """Return the children with exactly the gang's pods, or with as many as can be assigned."""
         orders = self._orders.draw(best)
         for batch in np.array_split(np.arange(len(children)), self._role_orders):
             mine = orders[self._rng.integers(0, len(orders), size=len(batch))]
@@ -285,50 +303,50 @@ class _Search:
         return self._problem.trimmed(children)
 
     def _repaired_batch(self, plans: Integers, orders: Integers, role_order: Sequence[int]) -> Integers:
-        """One order of the roles for all; ``orders``: int64[plans, roles, nodes], each plan's nodes in the order they are filled."""
+        """Repair ``plans`` with one order of the roles. ``orders``: int64[plans, roles, nodes], the nodes in the order they are filled."""
         problem = self._problem
-        lacking = problem.count - plans.sum(axis=2)
-        for role in np.flatnonzero((lacking < 0).any(axis=0)).tolist():
+        unassigned = problem.count - plans.sum(axis=2)
+        for role in np.flatnonzero((unassigned < 0).any(axis=0)).tolist():
             plans[:, role] = _fill(plans[:, role], np.full(len(plans), problem.count[role]), orders[:, role])
-        np.maximum(lacking, 0, out=lacking)
+        np.maximum(unassigned, 0, out=unassigned)
         left = self._left(plans)
-        helpings = self._rng.uniform(*_FIRST_HELPING, size=(len(plans),))
-        helpings[self._rng.random(size=(len(plans),)) < _MIXING] = 1.0
-        for share in (helpings, np.ones(len(plans))):
+        first_shares = self._rng.uniform(*_FIRST_SHARE, size=(len(plans),))
+        first_shares[self._rng.random(size=(len(plans),)) < _MIXING] = 1.0
+        for share in (first_shares, np.ones(len(plans))):
             for role in role_order:
-                who = np.flatnonzero(lacking[:, role])
-                if len(who):
-                    taken = self._slots(left[:, who], lacking[who, role], orders[who, role], role, share[who])
-                    plans[who, role] += taken
-                    lacking[who, role] -= taken.sum(axis=1)
+                short = np.flatnonzero(unassigned[:, role])
+                if len(short):
+                    taken = self._assigned(left[:, short], unassigned[short, role], orders[short, role], role, share[short])
+                    plans[short, role] += taken
+                    unassigned[short, role] -= taken.sum(axis=1)
                     for column in np.flatnonzero(problem.demand[role]).tolist():
-                        left[column, who] -= problem.demand[role, column] * taken
+                        left[column, short] -= problem.demand[role, column] * taken
         return plans
 
     def _left(self, plans: Integers) -> Integers:
-        """What ``plans`` leave free: int64[columns, plans, nodes]."""
+        """Return what ``plans`` leave free: int64[columns, plans, nodes]."""
         problem = self._problem
         left = np.repeat(problem.free[:, None, :], len(plans), axis=1)
         for role, column in np.argwhere(problem.demand).tolist():
             left[column] -= plans[:, role] * problem.demand[role, column]
         return left
 
-    def _slots(self, left: Integers, wanted: Integers, orders: Integers, role: int, share: Floats) -> Integers:
-        """Seats for ``wanted`` pods of ``role``, of each node at most ``share`` of its room, and at least one seat of that."""
-        room = slots_for(self._problem.demand[role], left, self._problem.admits[role])
-        np.minimum(room, wanted[:, None], out=room)
+    def _assigned(self, left: Integers, wanted: Integers, orders: Integers, role: int, share: Floats) -> Integers:
+        """Assign ``wanted`` pods of ``role``: int64[plans, nodes]. A node takes at most ``share`` of its slots, rounded up."""
+        slots = slots_for(self._problem.demand[role], left, self._problem.admits[role])
+        np.minimum(slots, wanted[:, None], out=slots)
         if (share < 1.0).any():
-            room = np.ceil(room * share[:, None]).astype(np.int64)
-        return _fill(room, wanted, orders)
+            slots = np.ceil(slots * share[:, None]).astype(np.int64)
+        return _fill(slots, wanted, orders)
 
 
-def _fill(room: Integers, wanted: Integers, orders: Integers) -> Integers:
-    """Take ``wanted``: int64[plans] from ``room``: int64[plans, nodes] along ``orders``: int64[plans, nodes]."""
-    plans, nodes = room.shape
-    places = orders + np.arange(0, plans * nodes, nodes)[:, None]
-    along = room.ravel().take(places)
+def _fill(slots: Integers, wanted: Integers, orders: Integers) -> Integers:
+    """Take ``wanted``: int64[plans] of ``slots``: int64[plans, nodes] along ``orders``: int64[plans, nodes]."""
+    plans, nodes = slots.shape
+    positions = orders + np.arange(0, plans * nodes, nodes)[:, None]
+    along = slots.ravel().take(positions)
     before = np.cumsum(along, axis=1)
     before -= along
     filled = np.empty(plans * nodes, dtype=np.int64)
-    filled[places] = np.minimum(np.maximum(wanted[:, None] - before, 0), along)
-    return filled.reshape(room.shape)
+    filled[positions] = np.minimum(np.maximum(wanted[:, None] - before, 0), along)
+    return filled.reshape(slots.shape)

@@ -1,11 +1,12 @@
-"""One-role-at-a-time placements, as today's schedulers make them: the seeds of the search, and the measure of its gain.
+"""Greedy placements, one role after another, as other schedulers make them: the seeds of the search, and the baseline for its gain.
 
-Each is exactly what placing the pods of a role one by one would give, without the loop over pods: a rule that prefers a node the
-more the fuller it gets fills it up, so sorting the nodes once is enough (*fill*); a rule whose preference falls linearly with every
-pod takes the best seats of all nodes, which a bisection on the preference finds (*level*). Ties go to the fuller node, then by name.
+Each placement is what placing the pods of a role one by one would give, without the loop over pods. A rule that prefers a node more the
+fuller it gets fills that node, so it is enough to sort the nodes once (*fill*). A rule whose preference falls linearly with every pod takes
+the best slots of all nodes, which a bisection on the preference finds (*level*). Ties go to the fuller node, then by name.
 
-Rules: MostAllocated and LeastAllocated are kube-scheduler's scores; dot-product is Panigrahy et al., Heuristics for Vector Bin
-Packing, 2011; best-fit takes the node with the least left over; first-fit the first by name.
+Rules: MostAllocated (binpack) and LeastAllocated (spread) are kube-scheduler's scores. Dot-product is Panigrahy et al., Heuristics for
+Vector Bin Packing, 2011. Best-fit takes the node with the least left over, first-fit the first node by name. Thrifty takes the node where
+the objective costs least.
 """
 
 import itertools
@@ -22,17 +23,18 @@ from allaboard.placement.rules.capacity import fill, slots_for
 
 Seed = tuple[str, Integers]
 
-_BISECTIONS = 48  # at most
+_MOST_BISECTIONS = 48
 _EQUAL = 1e-9
-# With many roles the variants cost more than they find.
+# With more roles, further rules cost more than they gain.
 _MANY_ROLES = 24
 
 
 @dataclass(slots=True)
 class _Cluster:
-    """What is left while a seed is built. ``free``: int64[columns, nodes]; ``used``: float64[scored resources, nodes].
+    """The nodes while a seed is built.
 
-    ``counts``: int64[roles, nodes], who sits there already.
+    ``free``: int64[columns, nodes]. ``used``: float64[scored resources, nodes]. ``scale``: float64[columns], 1 / the largest node's free
+    amount. ``counts``: int64[roles, nodes], the pods assigned so far.
     """
 
     free: Integers
@@ -48,9 +50,10 @@ Rule = Callable[[Problem, int, _Cluster, Integers, int], Integers]
 def greedy_seeds(
     problem: Problem, valuation: Valuation | None = None, names: Sequence[str] = (), *, goes_on: Callable[[], bool] = lambda: True
 ) -> list[Seed]:
-    """Placements by name (``binpack/large-first``), each int64[roles, nodes] and as many pods as its rule seats.
+    """Return placements by name (``binpack/large-first``): each int64[roles, nodes], with as many pods as its rule can assign.
 
-    ``names`` are the rules to follow; without any, all that pay. After the first it ``goes_on`` as long as that holds.
+    ``names``: the rules to follow; if empty, all that pay. ``goes_on``: asked before each rule but the first; no rule follows once it
+    returns False.
     """
     orders = _role_orders(problem)
     rules = names or (_RULES if len(problem.roles) <= _MANY_ROLES else ("binpack", "spread"))
@@ -64,7 +67,7 @@ def greedy_seeds(
 
 
 def _role_orders(problem: Problem) -> dict[str, tuple[int, ...]]:
-    """Distinct orders of the roles."""
+    """Return the distinct orders of the roles by name."""
     given = tuple(range(len(problem.roles)))
     large = scarce_first(problem, np.array(given, dtype=np.int64))
     orders = {"given": given, "large-first": large, "small-first": large[::-1], "reversed": given[::-1]}
@@ -75,13 +78,17 @@ def _role_orders(problem: Problem) -> dict[str, tuple[int, ...]]:
 
 
 def scarce_first(problem: Problem, roles: Integers) -> tuple[int, ...]:
-    """Positions in ``roles``: int64[k]. Few seats for its pods make a role scarce, be it by size or by constraint; then size counts."""
-    room = problem.slots[roles].sum(axis=1).tolist()
+    """Return the positions in ``roles``: int64[k], those with the fewest slots first, then the largest.
+
+    A role may have few slots because of its size or because of its constraints.
+    """
+    slots = problem.slots[roles].sum(axis=1).tolist()
     size = (problem.demand[roles] / np.maximum(problem.free.sum(axis=1, dtype=np.float64), 1.0)).max(axis=1, initial=0.0).tolist()
-    return tuple(sorted(range(len(roles)), key=lambda own: (room[own], -size[own])))
+    return tuple(sorted(range(len(roles)), key=lambda own: (slots[own], -size[own])))
 
 
 def _place(problem: Problem, valuation: Valuation, order: tuple[int, ...], rule: Rule) -> Integers:
+    """Return the placement by ``rule``, the roles in ``order``: int64[roles, nodes]."""
     nodes = len(problem.nodes)
     counts = np.zeros((len(problem.roles), nodes), dtype=np.int64)
     scale = 1.0 / np.maximum(problem.free.max(axis=1, initial=0), 1)
@@ -89,10 +96,10 @@ def _place(problem: Problem, valuation: Valuation, order: tuple[int, ...], rule:
     for role in order:
         wanted = int(problem.count[role])
         demand = problem.demand[role]
-        room = np.minimum(slots_for(demand, cluster.free, problem.admits[role]), wanted)
-        counts[role] = rule(problem, role, cluster, room, wanted)
+        slots = np.minimum(slots_for(demand, cluster.free, problem.admits[role]), wanted)
+        counts[role] = rule(problem, role, cluster, slots, wanted)
         if problem.devices is not None:
-            # Whom no single device takes isn't seated, be it of this role or of one before.
+            # Pods that no single device can take are unassigned, whether of this role or of one before it.
             counts[:] = problem.trimmed(counts[None])[0]
             cluster.free[:] = problem.free - np.einsum("rc,rn->cn", problem.demand, counts)
             cluster.used[:] = problem.scoring.used + np.einsum("rn,rsn->sn", counts, problem.scoring.step)
@@ -103,38 +110,38 @@ def _place(problem: Problem, valuation: Valuation, order: tuple[int, ...], rule:
     return counts
 
 
-def _binpack(problem: Problem, role: int, cluster: _Cluster, room: Integers, wanted: int) -> Integers:
-    return _fill_best(room, wanted, fullness_with_one(problem.scoring, role, cluster.used), cluster)
+def _binpack(problem: Problem, role: int, cluster: _Cluster, slots: Integers, wanted: int) -> Integers:
+    return _fill_best(slots, wanted, fullness_with_one(problem.scoring, role, cluster.used), cluster)
 
 
-def _spread(problem: Problem, role: int, cluster: _Cluster, room: Integers, wanted: int) -> Integers:
+def _spread(problem: Problem, role: int, cluster: _Cluster, slots: Integers, wanted: int) -> Integers:
     growth = 100.0 * np.einsum("sn,sn->n", problem.scoring.weight[role], problem.scoring.step[role])
-    return _level(room, wanted, -fullness_with_one(problem.scoring, role, cluster.used), growth, cluster)
+    return _level(slots, wanted, -fullness_with_one(problem.scoring, role, cluster.used), growth, cluster)
 
 
-def _thrifty(problem: Problem, role: int, cluster: _Cluster, room: Integers, wanted: int) -> Integers:
-    """Fill the nodes first that cost least per pod when they are filled to the brim."""
-    rows = np.flatnonzero(room)
+def _thrifty(problem: Problem, role: int, cluster: _Cluster, slots: Integers, wanted: int) -> Integers:
+    """Fill first the nodes that cost least per pod once they are full."""
+    rows = np.flatnonzero(slots)
     before = cluster.counts[:, rows].T
     after = before.copy()
-    after[:, role] += room[rows]
-    costs = np.zeros(len(room))
-    costs[rows] = (cluster.valuation.node_costs(rows, after) - cluster.valuation.node_costs(rows, before)) / room[rows]
-    return _fill_best(room, wanted, -costs, cluster)
+    after[:, role] += slots[rows]
+    costs = np.zeros(len(slots))
+    costs[rows] = (cluster.valuation.node_costs(rows, after) - cluster.valuation.node_costs(rows, before)) / slots[rows]
+    return _fill_best(slots, wanted, -costs, cluster)
 
 
-def _dot_product(problem: Problem, role: int, cluster: _Cluster, room: Integers, wanted: int) -> Integers:
+def _dot_product(problem: Problem, role: int, cluster: _Cluster, slots: Integers, wanted: int) -> Integers:
     demand = problem.demand[role] * cluster.scale
     alignment = np.einsum("c,cn->n", demand * cluster.scale, cluster.free)
-    return _level(room, wanted, alignment, np.full(len(room), float((demand * demand).sum())), cluster)
+    return _level(slots, wanted, alignment, np.full(len(slots), float((demand * demand).sum())), cluster)
 
 
-def _best_fit(problem: Problem, role: int, cluster: _Cluster, room: Integers, wanted: int) -> Integers:
-    return _fill_best(room, wanted, -np.einsum("c,cn->n", cluster.scale, cluster.free), cluster)
+def _best_fit(problem: Problem, role: int, cluster: _Cluster, slots: Integers, wanted: int) -> Integers:
+    return _fill_best(slots, wanted, -np.einsum("c,cn->n", cluster.scale, cluster.free), cluster)
 
 
-def _first_fit(problem: Problem, role: int, cluster: _Cluster, room: Integers, wanted: int) -> Integers:
-    return fill(room, wanted, np.arange(len(room)))
+def _first_fit(problem: Problem, role: int, cluster: _Cluster, slots: Integers, wanted: int) -> Integers:
+    return fill(slots, wanted, np.arange(len(slots)))
 
 
 _RULES: dict[str, Rule] = {
@@ -147,62 +154,68 @@ _RULES: dict[str, Rule] = {
 }
 
 
-def _fill_best(room: Integers, wanted: int, score: Floats, cluster: _Cluster) -> Integers:
-    """Fill by falling score, the fuller node first among equals, then by name."""
+def _fill_best(slots: Integers, wanted: int, score: Floats, cluster: _Cluster) -> Integers:
+    """Fill nodes by falling score; of equal nodes the fuller one first, then by name."""
     if wanted == 1:
-        return _one_seat(room, score, cluster.used)
-    return fill(room, wanted, best_first(score, cluster.used))
+        return _one_slot(slots, score, cluster.used)
+    return fill(slots, wanted, best_first(score, cluster.used))
 
 
 def best_first(score: Floats, used: Floats) -> Integers:
-    """Positions by falling score, the fuller node first among equals, then by name. Scores that differ by rounding only are equal.
+    """Return positions by falling score; of equal nodes the fuller one first, then by name. Scores that differ by rounding are equal.
 
     ``used``: float64[scored resources, nodes].
     """
     return np.lexsort((-used.sum(axis=0).round(9), -score.round(9)))
 
 
-def _one_seat(room: Integers, score: Floats, used: Floats) -> Integers:
-    """What filling by ``best_first`` gives a single pod, without the sort."""
-    taken = np.zeros_like(room)
-    rows = np.flatnonzero(room)
+def _one_slot(slots: Integers, score: Floats, used: Floats) -> Integers:
+    """Assign a single pod as filling by ``best_first`` would, without the sort."""
+    taken = np.zeros_like(slots)
+    rows = np.flatnonzero(slots)
     if len(rows):
         near = rows[score[rows] >= score[rows].max() - _EQUAL]
         taken[near[np.argmax(used[:, near].sum(axis=0).round(9))]] = 1
     return taken
 
 
-def _level(room: Integers, wanted: int, first: Floats, loss: Floats, cluster: _Cluster) -> Integers:
-    """The ``wanted`` best seats, where a node's j-th seat (from 0) is worth ``first - j * loss``; worth never rises, so none is skipped."""
-    if wanted >= int(room.sum()):
-        return room
+def _level(slots: Integers, wanted: int, first: Floats, loss: Floats, cluster: _Cluster) -> Integers:
+    """Take the ``wanted`` best slots: a node's j-th slot (from 0) is worth ``first - j * loss``.
+
+    The worth never rises with j, so no slot of a node is skipped.
+    """
+    if wanted >= int(slots.sum()):
+        return slots
     if wanted == 1:
-        return _one_seat(room, first, cluster.used)
-    has_room = room > 0
+        return _one_slot(slots, first, cluster.used)
+    has_slots = slots > 0
     step = np.maximum(loss, 1e-12)
-    low, high = float((first - step * (room - 1))[has_room].min()), float(first[has_room].max())
+    low, high = float((first - step * (slots - 1))[has_slots].min()), float(first[has_slots].max())
 
-    def seats_worth(value: float) -> Integers:
-        slots: Floats = np.clip(np.floor((first - value) / step) + 1, 0, room)
-        return slots.astype(np.int64)
+    def slots_worth(value: float) -> Integers:
+        taken: Floats = np.clip(np.floor((first - value) / step) + 1, 0, slots)
+        return taken.astype(np.int64)
 
-    # What the last seat is worth lies between the two, each of which is what some seat is worth.
-    for _ in range(_BISECTIONS):
+    # The worth of the last slot taken lies between ``low`` and ``high``, each of which is the worth of some slot.
+    for _ in range(_MOST_BISECTIONS):
         if high - low <= _margin(high):
             break
-        slots = seats_worth((low + high) / 2)
-        number = int(slots.sum())
+        taken = slots_worth((low + high) / 2)
+        number = int(taken.sum())
         if number == wanted:
-            return slots
+            return taken
         if number > wanted:
-            low = float((first - step * (slots - 1))[slots > 0].min())
+            low = float((first - step * (taken - 1))[taken > 0].min())
         else:
-            high = float((first - step * slots)[slots < room].max())
-    certain = seats_worth(high + _margin(high))
-    spare = np.maximum(seats_worth(low - _margin(low)) - certain, 0)
-    return certain + fill(spare, wanted - int(certain.sum()), best_first(np.zeros(len(room)), cluster.used))
+            high = float((first - step * taken)[taken < slots].max())
+    certain = slots_worth(high + _margin(high))
+    spare = np.maximum(slots_worth(low - _margin(low)) - certain, 0)
+    return certain + fill(spare, wanted - int(certain.sum()), best_first(np.zeros(len(slots)), cluster.used))
 
 
 def _margin(value: float) -> float:
-    """Within which seats are worth the same; on a node with next to none of what isn't asked for they are worth billions."""
+    """Return the difference within which slots are worth the same.
+
+    It grows with the worth: where a node has next to nothing of a resource that the pod doesn't request, a slot is worth billions.
+    """
     return _EQUAL * max(1.0, abs(value))

@@ -1,8 +1,9 @@
-"""Small steps downhill from a placement: one pod, or all pods of a node, to another node, as long as that makes it cheaper.
+"""Local search from a placement: move one pod, or all pods of a node, to another node as long as that makes the placement cheaper.
 
-The genetic search finds the region, these steps its lowest point (a memetic algorithm; Moscato 1989). Each step looks at all moves of a
-kind at once and takes the best one; and where a placement costs what its nodes cost, with that one all others that gain beside it: what
-a pod's going saves is the business of the node that it leaves, what its coming costs that of the one that takes it.
+The genetic search comes near a good placement, and the local search finds the cheapest one there (a memetic algorithm; Moscato 1989). Each
+search step computes the costs of all moves of one kind at once and takes the best move. Where a placement costs what its nodes cost, the
+step also takes all other moves between further nodes that lower the cost. That is possible since what a move saves depends only on the node
+that the pod leaves, and what it costs only on the node that takes the pod.
 """
 
 import numpy as np
@@ -15,25 +16,25 @@ from allaboard.placement.solvers.budget import Budget
 
 _EPSILON = 1e-9
 _MOST_PAIRS = 60_000
-_MOST_MOVES = 64  # at a step
+_MOST_MOVES = 64  # Moves of one search step.
 _COST_OF_ROLE = 400
 _CELLS_PER_MICROSECOND = 10
-_MOST_NODE_PAIRS = 6000  # of which each pattern must be looked up
+_MOST_NODE_PAIRS = 6000  # Each pair takes a look-up of its own.
 
 
 def round_cost(problem: Problem) -> int:
-    """About how many microseconds a round takes."""
+    """Return about how many microseconds a round takes."""
     return len(problem.roles) * (_COST_OF_ROLE + len(problem.nodes) * len(problem.columns) // _CELLS_PER_MICROSECOND)
 
 
 def search_locally(problem: Problem, valuation: Valuation, counts: Integers, rounds: int, budget: Budget | None = None) -> Integers:
-    """``counts``: int64[roles, nodes] after up to ``rounds`` in which each role moves once; itself if no move lowers the cost.
+    """Return ``counts``: int64[roles, nodes] after up to ``rounds`` of moves; ``counts`` itself if no move lowers the cost.
 
-    What that takes is spent from the ``budget``.
+    In a round each role takes one search step. If no role gains, all pods of one node move to another. The effort is spent from ``budget``.
     """
     best = counts
     for _ in range(rounds):
-        if budget is not None and not budget.pays(round_cost(problem)):
+        if budget is not None and not budget.try_spend(round_cost(problem)):
             break
         before, step = best, _Step(problem, valuation, best)
         for role in np.flatnonzero(best.any(axis=1)).tolist():
@@ -63,7 +64,7 @@ class _Step:
         self._now[self._used] = valuation.node_costs(self._used, counts[:, self._used].T)
 
     def best_of_role(self, role: int) -> tuple[float, Integers]:
-        """The best move of one pod of ``role``: what it adds to the cost, and the placement after it."""
+        """Return what the best move of one pod of ``role`` adds to the cost (negative if it gains), and the placement after it."""
         counts = self._counts
         sources = np.flatnonzero(counts[role])
         targets = np.flatnonzero(slots_for(self._problem.demand[role], self._left, self._problem.admits[role]))
@@ -77,7 +78,8 @@ class _Step:
             return self._best_apart(role, sources, targets, leaving, coming)
         is_emptied = counts[:, sources].sum(axis=0) == 1
         if self._has_domains:
-            # The best move is one of the two cheapest to leave a domain, whether that is given up with it or not, and to come to one.
+            # The best move starts at one of the two nodes of a domain that are cheapest to leave, with or without the saving of a domain
+            # that is emptied. It ends at one of the two nodes of a domain that are cheapest to enter.
             domains, bonus = self._domains, self._problem.weights.domains * is_emptied
             few = np.union1d(_two_of_each(leaving, domains[sources]), _two_of_each(leaving - bonus, domains[sources]))
             sources, leaving, is_emptied = sources[few], leaving[few], is_emptied[few]
@@ -88,7 +90,10 @@ class _Step:
         return self._best(sources, targets, leaving[:, None] + coming, is_emptied, one)
 
     def _best_apart(self, role: int, sources: Integers, targets: Integers, leaving: Floats, coming: Floats) -> tuple[float, Integers]:
-        """The best moves of pods of ``role``, all between different nodes; the first of them is the best that there is."""
+        """Return what the best moves of pods of ``role``, all between different nodes, add to the cost, and the placement after them.
+
+        The first of these moves is the best of all moves.
+        """
         going, taking = np.argsort(leaving, kind="stable"), np.argsort(coming, kind="stable")
         from_, to = sources[going].tolist(), targets[taking].tolist()
         saved, paid = [*leaving[going].tolist(), np.inf], [*coming[taking].tolist(), np.inf]
@@ -114,9 +119,9 @@ class _Step:
         return gain, after
 
     def best_of_nodes(self) -> tuple[float, Integers]:
-        """The best move of all pods of one node to another."""
+        """Return what the best move of all pods of one node to another adds to the cost, and the placement after it."""
         problem, counts, targets = self._problem, self._counts, np.arange(self._counts.shape[1])
-        # Where there are too many, those that cost most.
+        # If there are too many nodes, those that cost most are tried.
         sources = self._used[np.argsort(-self._now[self._used], kind="stable")[: _MOST_NODE_PAIRS // max(1, len(targets))]]
         if not len(sources):
             return 0.0, counts
@@ -136,9 +141,12 @@ class _Step:
         return self._best(sources, targets, costs, np.ones(len(sources), dtype=np.bool_), None)
 
     def _best(
-        self, sources: Integers, targets: Integers, costs: Floats, is_emptied: np.ndarray, what: Integers | None
+        self, sources: Integers, targets: Integers, costs: Floats, is_emptied: np.ndarray, moving: Integers | None
     ) -> tuple[float, Integers]:
-        """The best pair of nodes; ``what``: int64[roles] moves between them, or all."""
+        """Return what the best of the moves adds to the cost, and the placement after it.
+
+        ``costs``: float64[sources, targets]. ``moving``: int64[roles], the pods that move; all pods of the source if None.
+        """
         problem = self._problem
         if self._has_domains:
             uses = np.bincount(self._domains[self._used], minlength=int(self._domains.max()) + 1)
@@ -148,7 +156,7 @@ class _Step:
             costs = costs + problem.weights.domains * (is_new[None, :].astype(np.float64) - (is_left[:, None] & (from_[:, None] != to)))
         costs[sources[:, None] == targets] = np.inf
         source, target = np.unravel_index(int(np.argmin(costs)), costs.shape)
-        moved = self._counts[:, sources[source]] if what is None else what
+        moved = self._counts[:, sources[source]] if moving is None else moving
         after = self._counts.copy()
         after[:, sources[source]] -= moved
         after[:, targets[target]] += moved
@@ -158,7 +166,7 @@ class _Step:
 
 
 def _two_of_each(values: Floats, domains: Integers) -> Integers:
-    """Positions of the two least of ``values``: float64[k] in each of ``domains``: int64[k]."""
+    """Return the positions of the two least of ``values``: float64[k] in each of ``domains``: int64[k]."""
     order = np.lexsort((values, domains))
     sorted_ = domains[order]
     is_third = np.zeros(len(order), dtype=np.bool_)

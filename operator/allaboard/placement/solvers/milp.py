@@ -1,12 +1,14 @@
-"""Asks an exact solver whether a gang fits: a placement, a proof that there is none, or neither in the work allowed.
+"""Ask the exact solver whether a gang fits. The answer is a placement, a proof that there is none, or neither if the work isn't enough.
 
-The solver is HiGHS. It reckons in floating point and to a tolerance, so nothing is taken on trust: a placement is counted again in
-integers, and that there is none must be found twice, with presolve and without. The tolerance only ever lets rows take a little
-more, so it can't make a gang impossible that isn't.
-Where GPUs are shared, a row says what all devices of a node give together, which is more than they do: a proof stands, and a placement that
-doesn't hold device by device is no answer.
+The solver is HiGHS. It computes in floating point and with a tolerance, so its answers are checked. A placement is counted again in
+integers. That there is no placement must be found twice, with presolve and without. The tolerance only lets rows take a little more than
+there is, so it can't refute a gang that fits.
 
-The work is bounded by branches of the search tree and by size, never by the clock: the same question has the same answer everywhere.
+Where GPUs are shared, a row adds up all devices of a node, which is more than the devices can take. So a proof holds, and a placement that
+doesn't fit device by device is discarded.
+
+The work is bounded by branches of the search tree and by size, so the same question has the same answer everywhere. The clock matters only
+for a search that reaches its time limit.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,32 +21,41 @@ from allaboard.model.arrays import Floats, Integers, Mask
 from allaboard.placement.problem.problem import Problem, Together
 from allaboard.placement.rules.capacity import first_slots, slots_for
 from allaboard.placement.solvers.budget import Budget
-from allaboard.placement.solvers.milp_model import INFEASIBLE, Rows, Seating, add_capacity, add_members, contended, optimize, seating
+from allaboard.placement.solvers.milp_model import (
+    INFEASIBLE,
+    AssignmentVariables,
+    Rows,
+    add_capacity,
+    add_members,
+    assignment_variables,
+    contended,
+    optimize,
+)
 
 NODE_LIMIT = 200
-"""Branches after which a question is given up: enough for gangs as they are, and seldom a second."""
+"""Branches after which the solver gives up: enough for usual gangs, and seldom a second of work."""
 
-_SMALL = 2_000  # variables up to which it is worth while to begin anew
+_SMALL = 2_000  # Up to so many variables a program is tried several times.
 _RESTARTS = 2
-_LAST = 30  # times the branches of a large program: one in a hundred tight gangs wants more than 4,000
+_LAST = 30  # Times as many branches for the last try: one in a hundred tight gangs needs more than 4,000.
 _PROOFS = 2
-_LARGE = 2_000  # variables from which on presolve mostly costs more than it saves
-_MOST_VARIABLES = 60_000  # the first relaxation of more would take seconds
-_EFFORT_PER_VARIABLE = 200  # microseconds for each role: measured on three-partitions, what is hardest of all for the solver
+_LARGE = 2_000  # With more variables presolve mostly costs more than it saves.
+_MOST_VARIABLES = 60_000  # With more variables the first relaxation takes seconds.
+_EFFORT_PER_VARIABLE = 200  # Microseconds for each role, measured on three-partitions, the hardest gangs for the solver.
 
 
 class Finding(StrEnum):
-    """What the solver says of a gang."""
+    """The solver's answer to whether a gang fits."""
 
     FITS = "fits"
     CANNOT_FIT = "cannot-fit"
     NOT_FOUND = "not-found"
-    """Neither a placement nor a proof was found: nothing is known."""
+    """Neither a placement nor a proof was found."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Answer:
-    """``counts``: int64[roles, nodes], a placement of the minimum and of what more fits beside it; only with FITS."""
+    """A finding, and a placement ``counts``: int64[roles, nodes] of the minimum and of what more fits; None unless the gang fits."""
 
     finding: Finding
     counts: Integers | None = None
@@ -58,15 +69,16 @@ def solve(
     is_patient: bool = False,
     budget: Budget | None = None,
 ) -> Answer:
-    """Whether the minimum of ``problem`` fits, each of ``together`` within one domain. A role may be in one of ``together`` only.
+    """Find out whether the minimum of ``problem`` fits, with each group of ``together`` within one domain.
 
-    Where it ``is_patient`` a small program is tried several times, ``branches`` being those of a large one. What may take more effort than
-    the ``budget`` has isn't asked: branches alone don't bound the first of them.
+    A role may be in one group only. ``branches``: the most branches of one try. ``is_patient``: a small program is tried several times, the
+    last time with 30 times as many branches. A program that may take more effort than ``budget`` has isn't tried: the work before the first
+    branch isn't bounded by ``branches``.
     """
     budget = budget or Budget()
     if problem.minimum > problem.total or (problem.least > problem.count).any():
         return Answer(Finding.CANNOT_FIT)
-    # 1. The program, unless it is plain that nothing can come of it.
+    # 1. Build the program, unless counting shows that the gang can't fit.
     domains = np.zeros_like(problem.slots)
     for group in together:
         domains[list(group.roles)] = group.domains
@@ -75,7 +87,7 @@ def solve(
     if (alone < _needed(problem)).any() or problem.lacking(alone) > 0:
         return Answer(Finding.CANNOT_FIT)
     where = contended(problem.demand, slots, problem.free)
-    variables = seating(problem, slots, np.asarray(where.any(axis=0)), domains)
+    variables = assignment_variables(problem, slots, np.asarray(where.any(axis=0)), domains)
     if len(variables.role) > _MOST_VARIABLES or is_long(len(slots), len(variables.role), budget.left):
         return Answer(Finding.NOT_FOUND)
     if not len(variables.role):
@@ -90,7 +102,7 @@ def solve(
             return Answer(Finding.CANNOT_FIT)
         choices += added
     upper = np.concatenate([variables.most, np.ones(choices)]).astype(np.float64)
-    # 2. A placement, if it holds; that there is none is believed when it is found twice, with presolve and without.
+    # 2. Solve it. A placement must hold in integers; that there is none must be found twice, with presolve and without.
     is_large = len(variables.role) > _LARGE
     for limit, cost in _tries(branches, len(upper)) if is_patient else [(branches, None)]:
         refuted = 0
@@ -103,34 +115,35 @@ def solve(
                 continue
             counts = variables.counts(slots, np.rint(values[: len(variables.role)]).astype(np.int64))
             if satisfies(problem, counts, together):
-                return Answer(Finding.FITS, _completed(problem, counts, together))
-            # By its tolerance too much; the other way may find one that holds.
+                return Answer(Finding.FITS, _with_surplus(problem, counts, together))
+            # The placement takes too much, within the tolerance. With the other presolve the solver may find one that holds.
         if refuted == _PROOFS:
             return Answer(Finding.CANNOT_FIT)
     return Answer(Finding.NOT_FOUND)
 
 
 def _tries(branches: int, variables: int) -> Iterator[tuple[int, Floats | None]]:
-    """How many branches to look at, and what to minimize: nothing at first; then, of a small program, costs that mean nothing.
+    """Yield the most branches and the costs of each try. The first try has no costs; a small program is tried again with random costs.
 
-    Where all placements are as good there are very many ways to go, and whether it takes a second or a minute is a matter of luck. With
-    costs there is one best way to go at each branch, and with others another. The last try is for the proof.
+    Where all placements are equally good, there are very many ways to branch, and it is a matter of luck whether the solver takes a second
+    or a minute. With costs there is one best way at each branch, and with other costs another. The last try has no costs and more branches:
+    it is for the proof.
     """
     yield branches, None
     if variables <= _SMALL:
-        chance = np.random.default_rng(variables)
+        rng = np.random.default_rng(variables)
         for _ in range(_RESTARTS):
-            yield branches, chance.random(variables)
+            yield branches, rng.random(variables)
         yield _LAST * branches, None
 
 
 def is_long(roles: int, variables: int, effort: float) -> bool:
-    """Whether a program with so many variables of so many roles may take more than ``effort`` microseconds."""
+    """Return whether a program with so many ``variables`` of so many ``roles`` may take more than ``effort`` microseconds."""
     return roles * variables * _EFFORT_PER_VARIABLE > effort
 
 
 def holds(problem: Problem, counts: Integers) -> bool:
-    """Whether ``counts``: int64[roles, nodes] takes no more than there is, of nodes and of pods, and only where it may."""
+    """Return whether ``counts``: int64[roles, nodes] takes no more than is free, and no more pods than there are, on admitted nodes."""
     load = np.einsum("rc,rn->cn", problem.demand, counts)
     return bool(
         (counts >= 0).all()
@@ -142,80 +155,88 @@ def holds(problem: Problem, counts: Integers) -> bool:
 
 
 def satisfies(problem: Problem, counts: Integers, together: Sequence[Together] = ()) -> bool:
-    """Whether ``counts``: int64[roles, nodes] is a placement of the minimum, counted in integers."""
+    """Return whether ``counts``: int64[roles, nodes] holds, places the minimum, and has each group of ``together`` within one domain.
+
+    Everything is counted in integers.
+    """
     is_enough = problem.lacking(counts.sum(axis=1)) <= 0
     return bool(is_enough) and holds(problem, counts) and all(_is_together(counts, group) for group in together)
 
 
 def _is_together(counts: Integers, group: Together) -> bool:
+    """Return whether all pods of ``group`` are within one domain, and none is on a node without a domain."""
     used = np.unique(group.domains[counts[list(group.roles)].any(axis=0)])
     return len(used) <= 1 and -1 not in used
 
 
 def _needed(problem: Problem) -> Integers:
-    """How many of each role there must be when all others are placed: int64[roles]."""
+    """Return the least pods of each role that must be placed, even if all pods of the other roles are placed: int64[roles]."""
     needed: Integers = np.maximum(problem.least, problem.minimum - (problem.total - problem.count))
     return needed
 
 
-def _add_domains(rows: Rows, problem: Problem, group: Together, variables: Seating, first: int) -> int | None:
-    """One variable from ``first`` on for each domain that could take the group; how many, ``None`` when none could but one must.
+def _add_domains(rows: Rows, problem: Problem, group: Together, variables: AssignmentVariables, first: int) -> int | None:
+    """Add a variable, numbered from ``first`` on, for each domain that could take ``group``. Return how many were added.
 
-    Only in the domain chosen may its roles sit, and what must be placed of each is placed there; the second follows from the first,
-    but not in fractions, which is what the solver starts from.
+    Return None if a domain is needed and none will do. The group's roles may be assigned to the chosen domain only, and the least pods of
+    each role must be placed there. For whole numbers the second condition follows from the first. It doesn't for fractions, with which the
+    solver begins.
     """
     roles = np.array(group.roles)
     needed = _needed(problem)[roles]
-    mine = np.flatnonzero(np.isin(variables.role, roles))
-    known, domain = np.unique(variables.domain[mine], return_inverse=True)
-    position = np.searchsorted(np.sort(roles), variables.role[mine])
-    room = np.zeros((len(roles), len(known)), dtype=np.int64)
-    np.add.at(room, (np.argsort(roles)[position], domain), variables.most[mine])
-    possible = np.flatnonzero((room >= needed[:, None]).all(axis=0))
+    of_group = np.flatnonzero(np.isin(variables.role, roles))
+    domains, domain = np.unique(variables.domain[of_group], return_inverse=True)
+    position = np.searchsorted(np.sort(roles), variables.role[of_group])
+    capacity = np.zeros((len(roles), len(domains)), dtype=np.int64)
+    np.add.at(capacity, (np.argsort(roles)[position], domain), variables.most[of_group])
+    possible = np.flatnonzero((capacity >= needed[:, None]).all(axis=0))
     if not len(possible) and needed.any():
         return None
-    choice = np.full(len(known), -1)
-    choice[possible] = np.arange(len(possible)) + first
-    allowed = np.flatnonzero(choice[domain] >= 0)
+    choice_of = np.full(len(domains), -1)
+    choice_of[possible] = np.arange(len(possible)) + first
+    allowed = np.flatnonzero(choice_of[domain] >= 0)
     rows.add(
-        np.concatenate([np.arange(len(mine)), allowed]),
-        np.concatenate([mine, choice[domain[allowed]]]),
-        np.concatenate([np.ones(len(mine)), -variables.most[mine[allowed]].astype(np.float64)]),
-        np.full(len(mine), -np.inf),
-        np.zeros(len(mine)),
+        np.concatenate([np.arange(len(of_group)), allowed]),
+        np.concatenate([of_group, choice_of[domain[allowed]]]),
+        np.concatenate([np.ones(len(of_group)), -variables.most[of_group[allowed]].astype(np.float64)]),
+        np.full(len(of_group), -np.inf),
+        np.zeros(len(of_group)),
     )
     for role, least in zip(roles.tolist(), needed.tolist(), strict=True):
-        ours = allowed[variables.role[mine[allowed]] == role]
+        of_role = allowed[variables.role[of_group[allowed]] == role]
         if least > 0:
             rows.add(
-                np.concatenate([choice[domain[ours]] - first, np.arange(len(possible))]),
-                np.concatenate([mine[ours], choice[possible]]),
-                np.concatenate([np.ones(len(ours)), np.full(len(possible), -float(least))]),
+                np.concatenate([choice_of[domain[of_role]] - first, np.arange(len(possible))]),
+                np.concatenate([of_group[of_role], choice_of[possible]]),
+                np.concatenate([np.ones(len(of_role)), np.full(len(possible), -float(least))]),
                 np.zeros(len(possible)),
                 np.full(len(possible), np.inf),
             )
     if len(possible):
-        rows.add(np.zeros_like(possible), choice[possible], np.ones(len(possible)), np.array([float((needed > 0).any())]), np.ones(1))
+        rows.add(np.zeros_like(possible), choice_of[possible], np.ones(len(possible)), np.array([float((needed > 0).any())]), np.ones(1))
     return len(possible)
 
 
-def _completed(problem: Problem, counts: Integers, together: Sequence[Together]) -> Integers:
-    """As many pods beyond the minimum as fit beside ``counts``, role by role, first by name."""
+def _with_surplus(problem: Problem, counts: Integers, together: Sequence[Together]) -> Integers:
+    """Return ``counts`` with pods beyond the minimum added where they fit, role by role, on the first nodes by name."""
     if (counts.sum(axis=1) == problem.count).all() or problem.devices is not None:
         return counts
     counts = counts.copy()
     left = problem.free - np.einsum("rc,rn->cn", problem.demand, counts)
     for role in range(len(counts)):
         wanted = int(problem.count[role] - counts[role].sum())
-        room = np.minimum(slots_for(problem.demand[role], left, problem.admits[role] & _allowed(counts, role, together)), wanted)
-        taken = first_slots(room, wanted)
+        slots = np.minimum(slots_for(problem.demand[role], left, problem.admits[role] & _allowed(counts, role, together)), wanted)
+        taken = first_slots(slots, wanted)
         counts[role] += taken
         left -= problem.demand[role][:, None] * taken
     return counts
 
 
 def _allowed(counts: Integers, role: int, together: Sequence[Together]) -> Mask:
-    """The nodes of the domain that the role's group sits in: bool[nodes]; the first there is when nobody of it is seated."""
+    """Return the nodes to which more pods of ``role`` may be assigned without leaving its group's domain: bool[nodes].
+
+    If no pod of the group is assigned, its domain is the first one.
+    """
     allowed = np.ones(counts.shape[1], dtype=np.bool_)
     for group in together:
         if role in group.roles:

@@ -1,8 +1,11 @@
-"""A gang and its nodes as a mixed-integer program, in numbers that a solver of floating-point numbers can be trusted with.
+"""State a gang and its nodes as a mixed-integer linear program (MILP), in numbers that a floating-point solver handles exactly enough.
 
-How many pods of a role sit on a node is a whole number, and what they take of it is a row. Each row is divided by what all its demands
-have in common (exact in integers: 4Gi and 6Gi of memory are 2 and 3), and what is still large by a power of two (exact in floating
-point). Seats that nobody else contends for are one variable for all such nodes of a role, since any way to fill them will do.
+A variable is the number of pods of a role on a node, a whole number. A row bounds what the pods take of one resource of one node. Each row
+is divided by the greatest common divisor of its demands, which is exact in integers: 4Gi and 6Gi of memory become 2 and 3. A row that is
+still large is divided by a power of two, which is exact in floating point.
+
+A node that has capacity for all pods that could be assigned to it isn't contended. Such nodes share one variable for each role, since it
+doesn't matter how they are filled.
 """
 
 import ctypes
@@ -20,15 +23,15 @@ from allaboard.placement.problem.problem import Problem
 from allaboard.placement.rules.capacity import first_slots
 
 OPTIMAL, INFEASIBLE = 0, 2
-"""What ``optimize`` says when it is certain (``scipy.optimize.milp``)."""
+"""Statuses of ``optimize`` that are certain, as in ``scipy.optimize.milp``."""
 
 _ANY_GAP = 1e9
-_LARGEST = 1024  # coefficients of larger rows are divided by powers of two
+_LARGEST = 1024  # Rows with larger coefficients are divided by powers of two.
 
 
 @dataclass(slots=True)
 class Rows:
-    """Rows of a program, collected one kind at a time."""
+    """The rows of a program, added one kind at a time."""
 
     size: int = 0
     row: list[Integers] = field(default_factory=list)
@@ -38,7 +41,7 @@ class Rows:
     high: list[Floats] = field(default_factory=list)
 
     def add(self, row: Integers, column: Integers, value: Floats, low: Floats, high: Floats) -> None:
-        """Entries of rows that are numbered from 0 in ``row``, and the bounds of each row."""
+        """Add rows by their entries, and the bounds of each row. ``row`` numbers the new rows from 0."""
         self.row.append(row + self.size)
         self.column.append(column)
         self.value.append(value)
@@ -47,18 +50,18 @@ class Rows:
         self.size += len(low)
 
     def constraint(self, variables: int) -> LinearConstraint:
-        """All rows."""
+        """Return all rows as one constraint on ``variables`` variables."""
         places = (np.concatenate(self.row), np.concatenate(self.column))
         matrix = csr_array((np.concatenate(self.value), places), shape=(self.size, variables))
         return LinearConstraint(matrix, np.concatenate(self.low), np.concatenate(self.high))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Seating:
-    """The first variables of a program: pods of a ``role`` on a ``node``, at most ``most``; all int64[variables].
+class AssignmentVariables:
+    """The first variables of a program: the number of pods of ``role`` on ``node``, at most ``most``; all int64[variables].
 
-    From ``single`` on, a variable stands for all nodes of a role (and domain) that nobody contends for: ``node`` is -1, and ``pools``
-    has the rows of those nodes. ``domain`` is that of the node.
+    From position ``single`` on, a variable stands for all nodes that aren't contended, of one role and domain. Its ``node`` is -1, and
+    ``pools`` has the positions of those nodes. ``domain`` is the domain of the node, or of the nodes.
     """
 
     role: Integers
@@ -69,27 +72,32 @@ class Seating:
 
     @property
     def single(self) -> int:
-        """How many variables are of one node."""
+        """Number of variables that stand for one node."""
         return len(self.role) - len(self.pools)
 
     def counts(self, slots: Integers, taken: Integers) -> Integers:
-        """What values of the variables mean: int64[roles, nodes]. ``slots``: int64[roles, nodes], those there were."""
+        """Return the placement that the values ``taken`` of the variables stand for: int64[roles, nodes].
+
+        ``slots``: int64[roles, nodes], those that the variables were made for.
+        """
         counts = np.zeros_like(slots)
         counts[self.role[: self.single], self.node[: self.single]] = taken[: self.single]
         for rows, role, wanted in zip(self.pools, self.role[self.single :], taken[self.single :], strict=True):
-            room = slots[role, rows]
-            counts[role, rows] = first_slots(room, wanted)
+            counts[role, rows] = first_slots(slots[role, rows], wanted)
         return counts
 
 
 def contended(demand: Integers, slots: Integers, free: Integers) -> Mask:
-    """Where all who could sit on a node would take more of a column than is free: bool[columns, nodes]."""
+    """Return the capacities that all pods that could be assigned to a node would exceed together: bool[columns, nodes]."""
     wanted: Integers = np.einsum("rc,rn->cn", demand, slots)
     return wanted > free
 
 
-def seating(problem: Problem, slots: Integers, where: Mask, domains: Integers | None = None) -> Seating:
-    """The variables for ``slots``: int64[roles, nodes], single ones ``where``: bool[nodes]; ``domains``: int64[roles, nodes]."""
+def assignment_variables(problem: Problem, slots: Integers, where: Mask, domains: Integers | None = None) -> AssignmentVariables:
+    """Return the variables for ``slots``: int64[roles, nodes].
+
+    ``where``: bool[nodes], the nodes that get variables of their own. ``domains``: int64[roles, nodes]; one for all nodes if None.
+    """
     domains = np.zeros_like(slots) if domains is None else domains
     role, node = np.nonzero((slots > 0) & where)
     pools = [
@@ -102,7 +110,7 @@ def seating(problem: Problem, slots: Integers, where: Mask, domains: Integers | 
     def joined(single: Integers, pooled: list[int]) -> Integers:
         return np.concatenate([single, np.array(pooled, dtype=np.int64)])
 
-    return Seating(
+    return AssignmentVariables(
         role=joined(role, [other for other, _ in pools]),
         node=joined(node, [-1] * len(pools)),
         domain=joined(domains[role, node], [int(domains[other, rows[0]]) for other, rows in pools]),
@@ -111,36 +119,39 @@ def seating(problem: Problem, slots: Integers, where: Mask, domains: Integers | 
     )
 
 
-def add_capacity(rows: Rows, problem: Problem, where: Mask, variables: Seating) -> None:
-    """What sits on a node takes no more of it than is free, ``where``: bool[columns, nodes] that isn't so anyhow."""
+def add_capacity(rows: Rows, problem: Problem, where: Mask, variables: AssignmentVariables) -> None:
+    """Add a row for each contended capacity: the pods on a node take no more of it than is free.
+
+    ``where``: bool[columns, nodes], the contended capacities; no other can be exceeded.
+    """
     role, node = variables.role[: variables.single], variables.node[: variables.single]
-    place = np.full(problem.slots.shape, -1)
-    place[role, node] = np.arange(len(role))
+    variable = np.full(problem.slots.shape, -1)
+    variable[role, node] = np.arange(len(role))
     for column in np.flatnonzero(where.any(axis=1)).tolist():
         nodes = np.flatnonzero(where[column])
-        asked = np.where(place[:, nodes] >= 0, problem.demand[:, column, None], 0)
+        asked = np.where(variable[:, nodes] >= 0, problem.demand[:, column, None], 0)
         common = np.gcd.reduce(asked, axis=0)
         asked, free = asked // common, problem.free[column, nodes] // common
         scale = power_of_two(np.maximum(asked.max(axis=0), free))
-        who, at = np.nonzero(asked)
-        rows.add(at, place[who, nodes[at]], asked[who, at] / scale[at], np.full(len(nodes), -np.inf), free / scale)
+        asking, at = np.nonzero(asked)
+        rows.add(at, variable[asking, nodes[at]], asked[asking, at] / scale[at], np.full(len(nodes), -np.inf), free / scale)
 
 
-def add_members(rows: Rows, problem: Problem, variables: Seating) -> None:
-    """As many of each role as there must be and no more than there are, and the minimum in all."""
+def add_members(rows: Rows, problem: Problem, variables: AssignmentVariables) -> None:
+    """Add rows for the least and the most pods of each role, the minimum of the gang, and the minimums of several roles together."""
     role = variables.role
-    everybody, ones = np.arange(len(role)), np.ones(len(role))
+    all_variables, ones = np.arange(len(role)), np.ones(len(role))
     least = problem.count if problem.minimum >= problem.total else problem.least
-    rows.add(role, everybody, ones, least.astype(np.float64), problem.count.astype(np.float64))
+    rows.add(role, all_variables, ones, least.astype(np.float64), problem.count.astype(np.float64))
     if problem.minimum < problem.total:
-        rows.add(np.zeros_like(role), everybody, ones, np.array([float(problem.minimum)]), np.array([np.inf]))
+        rows.add(np.zeros_like(role), all_variables, ones, np.array([float(problem.minimum)]), np.array([np.inf]))
     for roles, number in problem.sums:
         some = np.flatnonzero(np.isin(role, roles))
         rows.add(np.zeros_like(some), some, np.ones(len(some)), np.array([float(number)]), np.array([np.inf]))
 
 
 def power_of_two(largest: Integers) -> Floats:
-    """What to divide by so that ``largest`` is at most 1024; dividing a float by it loses nothing."""
+    """Return the powers of two that bring ``largest`` down to at most 1024. Dividing a float by a power of two is exact."""
     powers: Floats = np.exp2(np.maximum(np.ceil(np.log2(np.maximum(largest, 1) / _LARGEST)), 0.0))
     return powers
 
@@ -156,9 +167,10 @@ def optimize(
     seconds: float = np.inf,
     is_any: bool = False,
 ) -> tuple[int, Floats | None]:
-    """The solver's status and the values of the variables, 0 to ``upper``, that it found in at most ``seconds``.
+    """Run the solver for at most ``seconds``. Return its status, and the values of the variables, 0 to ``upper``; None if it has none.
 
-    ``whole``: 1 for those that must be. With ``is_any`` the first values that it finds will do.
+    ``node_limit``: the most branches. ``cost``: what is minimized, nothing if None. ``whole``: 1 for each variable that must be a whole
+    number; all must be if None. ``is_any``: the first values that the solver finds will do.
     """
     with _silent():
         result = milp(
@@ -178,7 +190,10 @@ def optimize(
 
 @contextmanager
 def _silent() -> Iterator[None]:
-    """HiGHS is C++ and may write to descriptor 1, which belongs to whoever reads our answer."""
+    """Discard what is written to file descriptor 1 within the block.
+
+    HiGHS is C++ and may write there, where only our own output may appear: other programs read it.
+    """
     try:
         kept = os.dup(1)
     except OSError:  # there is no stdout
@@ -190,7 +205,7 @@ def _silent() -> Iterator[None]:
         yield
     finally:
         with suppress(OSError, AttributeError):
-            ctypes.CDLL(None).fflush(None)  # what C's library still holds back would come out later
+            ctypes.CDLL(None).fflush(None)  # else the C library would write its buffer later
         os.dup2(kept, 1)
         os.close(kept)
         os.close(null)

@@ -1,8 +1,8 @@
-"""The best placement of interchangeable pods, exactly: a gang of one role needs no search.
+"""Place interchangeable pods exactly: a gang of one role needs no search.
 
-Without topology domains a placement costs what its nodes cost, each by how many pods it takes. Choosing those numbers is a multiple-choice
-knapsack (Kellerer et al., Knapsack Problems, 11): dynamic programming over pods, one node after the other. Equal nodes are taken
-together by doubling, so that hundreds of them cost no more than a few.
+Without topology domains a placement costs what its nodes cost, and a node's cost depends on how many pods it takes. Choosing these numbers
+is a multiple-choice knapsack problem (Kellerer et al., Knapsack Problems, 11). It is solved by dynamic programming over pods, one node
+after another. Equal nodes are joined by doubling, so that hundreds of them cost no more than a few.
 """
 
 from dataclasses import dataclass
@@ -13,21 +13,21 @@ from allaboard.model.arrays import Floats, Integers, Mask
 from allaboard.placement.problem.problem import Problem
 from allaboard.placement.problem.valuation import Valuation
 
-_DIGITS = 10  # nodes whose costs differ by rounding only are equal
+_DIGITS = 10  # Nodes whose costs differ by rounding only are equal.
 _EPSILON = 1e-12
-_MOST_STEPS = 60_000  # operations on whole arrays
-_MOST_WORK = 40_000_000  # of their elements; more would take longer than a search
+_MOST_STEPS = 60_000  # Operations on whole arrays.
+_MOST_WORK = 40_000_000  # Operations on single elements; more would take longer than a search.
 _MOST_COSTS = 120_000
-_MOST_COMPARED = 5_000_000  # costs of kinds of nodes with each other
-_MOST_AT_ONCE = 60_000  # ways to split pods between two tables
-_MOST_CELLS = 4_000_000  # of the table of what each node costs: 32 MB, some copies of which are made
+_MOST_COMPARED = 5_000_000  # Comparisons of costs between kinds of nodes.
+_MOST_AT_ONCE = 60_000  # Ways to split pods between two tables.
+_MOST_CELLS = 4_000_000  # Cells of the table of each node's costs: 32 MB, of which some copies are made.
 
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """What some nodes cost together, float64[pods + 1] or less, inf where there is no such way.
+    """The least cost of some nodes together, by how many pods they take: float64[pods + 1] or shorter, inf where they can't take so many.
 
-    Of one node, or of ``parts``: then ``second``: int64[pods + 1] is how many of the pods go to the second of them.
+    A table is of one node, or it joins two ``parts``. Then ``second``: int64[pods + 1] is how many of the pods go to the second part.
     """
 
     costs: Floats
@@ -36,20 +36,20 @@ class _Table:
 
 
 def accepts(problem: Problem) -> bool:
-    """Whether its pods are interchangeable and what they cost can be told node by node: no topology domains, no shared GPUs."""
+    """Return whether the gang has one role and its cost is a sum over nodes: no topology domains, no shared GPUs."""
     return len(problem.roles) == 1 and bool(problem.nodes) and problem.domains is None and problem.devices is None
 
 
 def best_of_one_role(problem: Problem, valuation: Valuation) -> Integers | None:
-    """The counts, int64[1, nodes], of a placement that nothing beats; as many pods as there are seats.
+    """Return the counts, int64[1, nodes], of a placement that no other beats, with as many pods as there are slots.
 
-    ``None`` when the problem, of those that are accepted, is too large.
+    Return None if the problem is too large. It must be one that ``accepts``.
     """
     slots = np.minimum(problem.slots[0], problem.count[0])
     pods = int(min(problem.count[0], slots.sum()))
     if int(slots.sum()) > _MOST_COSTS or len(slots) * (int(slots.max(initial=0)) + 1) > _MOST_CELLS:
         return None
-    # The fullest first, so that ties go to nodes that are in use.
+    # The fullest nodes come first, so that ties go to nodes that are in use.
     order = np.argsort(-problem.scoring.used.sum(axis=0).round(9), kind="stable")
     kinds, first, kind_of = np.unique(_costs(valuation, slots)[order], axis=0, return_index=True, return_inverse=True)
     members = [order[kind_of.ravel() == kind] for kind in range(len(kinds))]
@@ -74,7 +74,7 @@ def best_of_one_role(problem: Problem, valuation: Valuation) -> Integers | None:
 
 
 def _costs(valuation: Valuation, slots: Integers) -> Floats:
-    """float64[nodes, most + 1]: what each node costs with so many pods."""
+    """Return what each node costs with each number of pods: float64[nodes, most + 1]."""
     most = int(slots.max(initial=0))
     costs = np.full((len(slots), most + 1), np.inf)
     costs[:, 0] = 0.0
@@ -84,9 +84,9 @@ def _costs(valuation: Valuation, slots: Integers) -> Floats:
 
 
 def _undominated(kinds: Floats, sizes: Integers, pods: int) -> Integers:
-    """Those of ``kinds``: float64[kinds, most + 1] of nodes that a best placement needs.
+    """Return the positions of the kinds of nodes that a best placement needs, by their costs ``kinds``: float64[kinds, most + 1].
 
-    Of the others there are as many nodes as pods, or more, that cost no more however many pods they take: one of these is always left.
+    A kind isn't needed if at least as many nodes as pods cost no more, whatever number of pods they take: one of these is always free.
     """
     if len(kinds) ** 2 * kinds.shape[1] > _MOST_COMPARED:
         return np.arange(len(kinds))
@@ -95,7 +95,7 @@ def _undominated(kinds: Floats, sizes: Integers, pods: int) -> Integers:
 
 
 def _steps(nodes: int, slots: int, pods: int) -> int:
-    """How many operations on whole arrays a class of equal nodes takes."""
+    """Return how many operations on whole arrays the table of so many equal ``nodes`` takes."""
     total, together = min(nodes * slots, pods), 1
     while together < min(nodes, pods):
         total += 2 * min(together * slots, pods)
@@ -104,7 +104,7 @@ def _steps(nodes: int, slots: int, pods: int) -> int:
 
 
 def _repeated(one: _Table, nodes: int, pods: int) -> _Table:
-    """Equal nodes together."""
+    """Return the table of so many equal ``nodes`` together."""
     if nodes == 1:
         return one
     half = _repeated(one, nodes // 2, pods)
@@ -113,12 +113,12 @@ def _repeated(one: _Table, nodes: int, pods: int) -> _Table:
 
 
 def _joined(left: _Table, right: _Table, pods: int) -> _Table:
-    """The best ways to split up to ``pods`` between two tables."""
+    """Return the table of the best ways to split up to ``pods`` between two tables."""
     size = min(pods + 1, len(left.costs) + len(right.costs) - 1)
     own = right.costs[:size]
     if size * len(own) > _MOST_AT_ONCE:
         return _joined_one_by_one(left, right, size)
-    # A row for each number of pods that go to the right: what the left costs with the rest, and they.
+    # One row for each number of pods on the right: what the rest costs on the left, plus what they cost on the right.
     shifted = np.full(len(own) - 1 + size, np.inf)
     rest = left.costs[:size]
     shifted[len(own) - 1 : len(own) - 1 + len(rest)] = rest
@@ -128,20 +128,20 @@ def _joined(left: _Table, right: _Table, pods: int) -> _Table:
 
 
 def _joined_one_by_one(left: _Table, right: _Table, size: int) -> _Table:
-    """The same for tables that are so long that all ways at once don't fit into a processor's caches."""
+    """Join two tables that are so long that a processor's caches can't hold all ways to split the pods at once."""
     costs, second = np.full(size, np.inf), np.zeros(size, dtype=np.int64)
     for taken, cost in enumerate(right.costs[:size].tolist()):
         if cost < np.inf:
             candidate = left.costs[: size - taken] + cost
-            place = slice(taken, taken + len(candidate))
-            better = candidate < costs[place] - _EPSILON
-            costs[place] = np.where(better, candidate, costs[place])
-            second[place][better] = taken
+            span = slice(taken, taken + len(candidate))
+            better = candidate < costs[span] - _EPSILON
+            costs[span] = np.where(better, candidate, costs[span])
+            second[span][better] = taken
     return _Table(costs, (left, right), second)
 
 
 def _taken(table: _Table, pods: int) -> list[int]:
-    """How many pods each node of a table takes, when together they take ``pods``."""
+    """Return how many pods each node of a table takes if the nodes together take ``pods``."""
     if table.parts is None or table.second is None:
         return [pods]
     second = int(table.second[pods])

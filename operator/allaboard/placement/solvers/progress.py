@@ -1,4 +1,4 @@
-"""The course of a search: the placements found so far, best first, and what each step brought."""
+"""The progress of a search: the placements found so far, best first, and the result of each step."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,49 +11,52 @@ from allaboard.placement.problem.problem import Problem
 from allaboard.placement.problem.valuation import ObjectiveValue, Valuation
 from allaboard.placement.solvers.greedy import Seed
 
-_KEPT = 32
+_MOST_KEPT = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """One placement, ``counts``: int64[roles, nodes], and the rule or the step that it is from."""
+class FoundPlacement:
+    """A placement, ``counts``: int64[roles, nodes], and its objective value.
+
+    ``name``: the greedy rule or the step that built it. A placement that a local search improves keeps its name.
+    """
 
     name: str
     counts: Integers
-    worth: ObjectiveValue
+    value: ObjectiveValue
 
 
 @dataclass(slots=True)
 class Progress:
-    """``found`` is sorted, best first; among equals the one that was found first.
+    """The placements and the steps of one search.
 
-    ``history`` is (placed, best score) by generation. ``found_by`` is the first step after which all that are
-    needed sat; empty as long as there is none.
+    ``placements``: the best 32, best first; of equally good ones the one found first comes first. ``history``: (members placed, best
+    score) of each generation. ``found_by``: the first step after which every needed member was placed; empty while there is none.
     """
 
     problem: Problem
     valuation: Valuation
-    found: list[Found] = field(default_factory=list)
+    placements: list[FoundPlacement] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     history: list[tuple[int, float]] = field(default_factory=list)
     found_by: str = ""
 
     @property
-    def best(self) -> Found:
-        """The best so far. Raises ``IndexError`` before the first step."""
-        return self.found[0]
+    def best(self) -> FoundPlacement:
+        """The best placement so far. Raises ``IndexError`` before the first step."""
+        return self.placements[0]
 
     @property
-    def lacks(self) -> bool:
-        """Whether somebody who is needed has no seat."""
-        return self.best.worth.missing > 0
+    def is_incomplete(self) -> bool:
+        """True while the best placement leaves a needed member unassigned."""
+        return self.best.value.missing > 0
 
     def add(self, step: str, seeds: Sequence[Seed], generations: int = 0) -> None:
-        """A step has ended, and these are what it found."""
-        worths = self.valuation.worths(np.stack([counts for _, counts in seeds])) if seeds else []
-        new = [Found(name, counts, worth) for (name, counts), worth in zip(seeds, worths, strict=True)]
-        self.found = sorted([*self.found, *new], key=lambda found: found.worth)[:_KEPT]
-        if not self.lacks and not self.found_by:
+        """Record that ``step`` has ended, and what it found. ``generations``: those that a genetic search took."""
+        values = self.valuation.objective_values(np.stack([counts for _, counts in seeds])) if seeds else []
+        new = [FoundPlacement(name, counts, value) for (name, counts), value in zip(seeds, values, strict=True)]
+        self.placements = sorted([*self.placements, *new], key=lambda placement: placement.value)[:_MOST_KEPT]
+        if not self.is_incomplete and not self.found_by:
             self.found_by = step
         placed = int(self.best.counts.sum())
-        self.steps.append(Step(step, placed, self.best.worth.score, generations))
+        self.steps.append(Step(step, placed, self.best.value.score, generations))

@@ -1,7 +1,7 @@
-"""One search, from a problem to a plan: what can't be, what is known, what greed finds, and what is better (``pursuit``).
+"""Search for a plan for one gang: check the bounds, place exactly or greedily, and improve on that (`improve.py`).
 
-Pure and deterministic: the same problem, settings and seed give the same plan, bit by bit, so it can run in any worker process; unless it
-takes so long that its end has come (``SearchSettings.seconds``), when the best so far is the answer.
+The search is pure and deterministic, so any worker process can run it: the same problem, settings and seed give the same plan, bit by bit.
+Only a search that reaches its time limit (``SearchSettings.seconds``) depends on the clock: its answer is the best placement so far.
 """
 
 from collections.abc import Collection
@@ -29,12 +29,13 @@ from allaboard.placement.solvers.progress import Progress
 
 
 def search(problem: Problem, settings: SearchSettings, seed: int, *, steps: Collection[str] = STEPS) -> Plan:
-    """The best placement found for ``problem``; without some of ``steps`` to see what they are worth."""
+    """Return the best plan found for ``problem``. ``steps``: those of ``STEPS`` that may be taken; benchmarks leave some out."""
     budget, scale = Budget(settings.effort, settings.seconds, settings.clock, settings.wall), Scale.of(problem)
-    # 1. Rule out what can't be.
+    # 1. Find out whether the bounds exclude the gang.
     bounds = bounds_of(problem)
     is_impossible = bounds.placeable < problem.minimum or bool(problem.lacking(np.array(bounds.most)) > 0)
-    # 2. Choose domains for roles that must sit within one: the solver knows which will do. The rest is done inside the best of them.
+    # 2. Choose a domain for each group of roles that must share one. The solver finds domains that the gang fits in, and the groups move to
+    # the best ones. All further steps stay within the chosen domains.
     finding, slots = None, None
     is_confined = bool(problem.together)
     if is_confined:
@@ -42,8 +43,7 @@ def search(problem: Problem, settings: SearchSettings, seed: int, *, steps: Coll
             answer = solve(problem, settings.branches, problem.together, is_patient=True, budget=budget)
             finding, slots = answer.finding, answer.counts
         problem, slots = in_best_domains(problem, slots, budget)
-    # 3. Leave out what nobody can need. Do what a scheduler does that places one role after another; of interchangeable pods the best is
-    # known.
+    # 3. Leave out the nodes that no placement needs. Place interchangeable pods exactly, and other gangs by greedy rules, role by role.
     whole, rows = problem, needed_rows(problem)
     if slots is not None:
         rows = np.union1d(rows, np.flatnonzero(slots.any(axis=0)))
@@ -56,8 +56,8 @@ def search(problem: Problem, settings: SearchSettings, seed: int, *, steps: Coll
         progress.add("exact", [("exact", best)])
     else:
         progress.add("greedy", greedy_seeds(problem, progress.valuation, goes_on=lambda: not budget.is_over))
-    greedy = next(found for found in progress.found if found.name != "solver")
-    # 4. Do better, unless there is nothing to find or to gain.
+    greedy = next(placement for placement in progress.placements if placement.name != "solver")
+    # 4. Improve on the placement, unless it is the best or the gang can't be placed.
     stopped_by = "exact"
     if is_impossible:
         stopped_by = "bound" if problem.total_nodes else "no-nodes"
@@ -66,13 +66,13 @@ def search(problem: Problem, settings: SearchSettings, seed: int, *, steps: Coll
         progress.add("solver", [])
     elif best is None:
         target = Target(bounds.placeable, score_bound(problem))
-        is_proof = finding is not Finding.NOT_FOUND  # what doesn't fit in the domains that greed chose may fit in others
+        is_proof = finding is not Finding.NOT_FOUND  # the gang may fit in other domains than those that greedy rules chose
         stopped_by = Improvement(progress, settings, seed, target, budget, steps, is_proof=is_proof).run()
     if is_confined and stopped_by in ("exact", "optimal"):
         stopped_by = "domain"
-    # 5. Tell.
+    # 5. Report.
     chosen = progress.best
-    feasible = None if progress.lacks else True
+    feasible = None if progress.is_incomplete else True
     if is_impossible or stopped_by == "proof":
         feasible = False
     counts = np.zeros_like(whole.slots)
@@ -84,8 +84,8 @@ def search(problem: Problem, settings: SearchSettings, seed: int, *, steps: Coll
         unplaced=unplaced,
         explanation=explain(whole, counts, bounds),
         search=SearchReport(
-            seed_score=scale.points(greedy.worth.score, int(greedy.counts.sum())),
-            score=scale.points(chosen.worth.score, len(assignments)),
+            seed_score=scale.points(greedy.value.score, int(greedy.counts.sum())),
+            score=scale.points(chosen.value.score, len(assignments)),
             generations=len(progress.history),
             stopped_by=stopped_by,
             history=tuple((placed, scale.points(score, placed)) for placed, score in progress.history),
@@ -98,20 +98,20 @@ def search(problem: Problem, settings: SearchSettings, seed: int, *, steps: Coll
 
 
 def brief_cost(problem: Problem) -> int:
-    """About how many microseconds a search takes besides generations and the solver: measured, 16 ms for 30 roles on 10 nodes."""
+    """Return about how many microseconds a search takes without generations and solver (measured: 16 ms for 30 roles on 10 nodes)."""
     roles, nodes = len(problem.roles), len(problem.nodes)
     return roles * (500 + 4 * nodes)
 
 
 def _best_known(problem: Problem, valuation: Valuation) -> Integers | None:
-    """The counts of a placement that nothing beats, where that can be had without a search."""
+    """Return the counts of a placement that no other beats, if one can be found without a search; else None."""
     if problem.total == 1:
         return _only_pod(problem, valuation)
     return best_of_one_role(problem, valuation) if one_role.accepts(problem) else None
 
 
 def _only_pod(problem: Problem, valuation: Valuation) -> Integers:
-    """One pod: look at every node. Ties go to the fuller node, then by name."""
+    """Return the best placement of a single pod, by its cost on each node. Ties go to the fuller node, then by name."""
     counts = np.zeros((1, len(problem.nodes)), dtype=np.int64)
     rows = np.flatnonzero(problem.slots[0])
     if len(rows):
@@ -121,7 +121,10 @@ def _only_pod(problem: Problem, valuation: Valuation) -> Integers:
 
 
 def by_pod(problem: Problem, counts: Integers) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
-    """Pods of a role take its seats in the order given, nodes by name."""
+    """Return (pod uid, node name) of the assigned pods, and the uids of the others.
+
+    Pods of a role are assigned in their order, to nodes by name.
+    """
     assignments: list[tuple[str, str]] = []
     unplaced: list[str] = []
     for role, slots in zip(problem.roles, counts, strict=True):

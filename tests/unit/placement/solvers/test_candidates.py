@@ -1,4 +1,4 @@
-"""Nodes that no search needs are left out, and none that it may need."""
+"""Nodes that no search needs are left out, and all other nodes are kept."""
 
 from collections import Counter
 from dataclasses import replace
@@ -21,7 +21,7 @@ _PLAIN = {"cpu": 8000, "memory": 32 * GI, GPU: 4}
 
 
 def repeated(cluster: Snapshot, times: int) -> Snapshot:
-    """The cluster with each node so often, the copies next to each other."""
+    """Return the cluster with each node repeated ``times``, the copies next to each other."""
     return Snapshot(
         nodes=tuple(replace(one, name=f"{one.name}.{copy}", uid=f"{one.uid}.{copy}") for one in cluster.nodes for copy in range(times)),
         resources=cluster.resources,
@@ -33,15 +33,15 @@ def repeated(cluster: Snapshot, times: int) -> Snapshot:
 
 @settings(max_examples=60)
 @given(cases(most_nodes=4, most_roles=2, most_pods=2))
-def test_whoever_is_left_out_is_like_as_many_as_there_are_pods_or_has_no_seat(case: Case) -> None:
+def test_node_is_left_out_only_without_slots_or_if_enough_copies_are_kept(case: Case) -> None:
     problem = build_problem(case.gang, case.minimum, repeated(case.cluster, _COPIES), objective=case.objective)
     kept = [problem.nodes[row] for row in needed_rows(problem)]
     for row, name in enumerate(problem.nodes):
-        like_it = [other for other in kept if other.rpartition(".")[0] == name.rpartition(".")[0]]
-        assert name in kept or not problem.slots[:, row].any() or len(like_it) >= problem.total
+        copies = [other for other in kept if other.rpartition(".")[0] == name.rpartition(".")[0]]
+        assert name in kept or not problem.slots[:, row].any() or len(copies) >= problem.total
 
 
-def test_of_nodes_that_are_equal_there_are_as_many_as_pods() -> None:
+def test_as_many_equal_nodes_are_kept_as_there_are_pods() -> None:
     cluster = snapshot([node(f"n{number:03}", _PLAIN) for number in range(300)])
     problem = build_problem([*pods("ps", 1, {"cpu": 1000}), *pods("worker", 4, {GPU: 1})], 5, cluster, objective=Objective.BINPACK)
     assert needed_rows(problem).tolist() == [0, 1, 2, 3, 4]
@@ -55,13 +55,13 @@ def test_of_nodes_that_are_equal_there_are_as_many_as_pods() -> None:
         (Objective.FRAGMENTATION, node("zz", _PLAIN), {GPU: 1}),
     ],
 )
-def test_a_node_that_differs_is_no_copy(objective: Objective, other: object, used: dict[str, int]) -> None:
+def test_node_that_differs_is_kept(objective: Objective, other: object, used: dict[str, int]) -> None:
     cluster = snapshot([*(node(f"n{number:03}", _PLAIN) for number in range(9)), other], {"zz": used})  # type: ignore[list-item]
     problem = build_problem([*pods("ps", 1, {"cpu": 1000}), *pods("worker", 2, {GPU: 1})], 3, cluster, objective=objective)
     assert [problem.nodes[row] for row in needed_rows(problem)] == ["n000", "n001", "n002", "zz"]
 
 
-def test_all_that_is_kept_of_nodes_tells_them_apart() -> None:
+def test_every_array_over_nodes_is_compared_to_find_copies() -> None:
     cluster = snapshot([node(f"n{number:03}", _PLAIN, labels={"rack": str(number)}) for number in range(13)])
     gang = [*pods("ps", 1, {"cpu": 1000}), *pods("worker", 2, {GPU: 1})]
     rules = Rules(together=[("rack", {"worker-0", "worker-1"})])
@@ -73,16 +73,17 @@ def test_all_that_is_kept_of_nodes_tells_them_apart() -> None:
         topology="rack",
         rules=rules,
     )
-    told = list(problem.of_nodes)
+    compared = list(problem.of_nodes)
     for holder in (problem, problem.scoring, problem.fragmentation, *problem.together):
         kept = {name: getattr(holder, name) for name in holder.__dataclass_fields__}
         arrays = {name: values for name, values in kept.items() if isinstance(values, np.ndarray) and 13 in values.shape}
         for name, values in arrays.items():
-            if holder is not problem or name not in ("admits", "taken"):  # who isn't admitted has no seat; no search asks what is taken
-                assert any(values.shape == other.shape and (values == other).all() for other in told), name
+            # A node that isn't admitted has no slots, and no search reads ``taken``.
+            if holder is not problem or name not in ("admits", "taken"):
+                assert any(values.shape == other.shape and (values == other).all() for other in compared), name
 
 
-def test_of_nodes_that_differ_only_in_what_a_pod_costs_there_the_cheapest_are_kept() -> None:
+def test_cheapest_nodes_are_kept_if_nodes_differ_only_in_what_a_pod_costs() -> None:
     avoided = {"taints": (Taint("slow", "", "PreferNoSchedule"),)}
     cluster = snapshot([node(f"n{number:03}", _PLAIN, **({} if number in (5, 7) else avoided)) for number in range(9)])
     problem = build_problem([*pods("ps", 1, {"cpu": 1000}), *pods("worker", 2, {GPU: 1})], 3, cluster, objective=Objective.SPREAD)
@@ -91,7 +92,7 @@ def test_of_nodes_that_differ_only_in_what_a_pod_costs_there_the_cheapest_are_ke
 
 @settings(max_examples=100, deadline=None)
 @given(cases(most_nodes=3, most_roles=2, most_pods=2), st.lists(st.integers(0, 3), min_size=24, max_size=24))
-def test_whatever_is_left_out_would_cost_no_less_than_as_many_as_there_are_pods(case: Case, costs: list[int]) -> None:
+def test_node_that_is_left_out_is_no_cheaper_than_its_kept_copies(case: Case, costs: list[int]) -> None:
     problem = build_problem(case.gang, case.minimum, repeated(case.cluster, _COPIES), objective=Objective.SPREAD)
     shape = (len(problem.roles), len(problem.nodes))
     dislike = np.array(costs * 4, dtype=np.float64)[: shape[0] * shape[1]].reshape(shape)
@@ -99,6 +100,6 @@ def test_whatever_is_left_out_would_cost_no_less_than_as_many_as_there_are_pods(
     rows = set(needed_rows(problem).tolist())
     for row, name in enumerate(problem.nodes):
         if row not in rows and problem.slots[:, row].any():
-            like_it = [other for other in rows if problem.nodes[other].rpartition(".")[0] == name.rpartition(".")[0]]
-            no_worse = [other for other in like_it if (dislike[:, other] <= dislike[:, row]).all()]
+            copies = [other for other in rows if problem.nodes[other].rpartition(".")[0] == name.rpartition(".")[0]]
+            no_worse = [other for other in copies if (dislike[:, other] <= dislike[:, row]).all()]
             assert len(no_worse) >= problem.total

@@ -1,4 +1,4 @@
-"""From one set of racks to a better one: what single steps don't find."""
+"""Steps from one set of racks to a better one, which single moves don't find."""
 
 import math
 
@@ -9,14 +9,14 @@ from allaboard.model.gang import Objective
 from allaboard.placement import Problem, build_problem
 from allaboard.placement.problem.valuation import Valuation
 from allaboard.placement.solvers.budget import Budget
-from allaboard.placement.solvers.domain_subsets import in_better_region
+from allaboard.placement.solvers.domain_subsets import in_better_domains
 from allaboard.placement.solvers.local_search import search_locally
 from allaboard.placement.solvers.milp import holds
 from tests.unit.placement.clusters import GPU, Case, cases, node, pods, random_counts, snapshot
 
 
 def racked(racks: str, free: str) -> Problem:
-    """Four workers; each node is in a rack and has so many free GPUs."""
+    """Return the problem of four workers on nodes with these racks and free GPUs, a character for each node."""
     nodes = [
         node(f"n{row}", {"cpu": 8000, GPU: int(gpus)}, labels={"rack": rack})
         for row, (rack, gpus) in enumerate(zip(racks, free, strict=True))
@@ -30,37 +30,37 @@ def racks_of(problem: Problem, counts: np.ndarray) -> set[int]:
 
 
 @given(cases(most_nodes=6, most_roles=2, most_pods=6))
-def test_a_better_region_seats_as_many_at_less_cost(case: Case) -> None:
+def test_better_set_of_domains_is_found_only_at_less_cost(case: Case) -> None:
     problem = build_problem(case.gang, case.minimum, case.cluster, objective=case.objective, topology="zone")
     valuation, budget = Valuation(problem), Budget(1_000_000)
     counts = random_counts(problem, case.seed)
-    best = in_better_region(problem, valuation, counts, budget)
+    best = in_better_domains(problem, valuation, counts, budget)
     assert holds(problem, best) or not holds(problem, counts)
-    assert best is counts or valuation.worth(best) < valuation.worth(counts)
+    assert best is counts or valuation.objective_value(best) < valuation.objective_value(counts)
 
 
-def test_a_gang_leaves_two_racks_for_one_that_takes_all_of_it() -> None:
+def test_gang_leaves_two_racks_for_one_that_takes_all_members() -> None:
     problem = racked("aabbcc", "111122")
     counts = np.array([[1, 1, 1, 1, 0, 0]])
     valuation = Valuation(problem)
-    small = search_locally(problem, valuation, counts, 100)
-    best = in_better_region(problem, valuation, counts, Budget())
-    assert len(racks_of(problem, small)) == 2
+    local = search_locally(problem, valuation, counts, 100)
+    best = in_better_domains(problem, valuation, counts, Budget())
+    assert len(racks_of(problem, local)) == 2
     assert best.tolist() == [[0, 0, 0, 0, 2, 2]]
 
 
-def test_what_it_takes_is_spent_and_nothing_is_tried_without_a_budget() -> None:
+def test_effort_is_spent_and_nothing_is_tried_if_it_is_too_small() -> None:
     problem = racked("aabbcc", "111122")
     counts = np.array([[1, 1, 1, 1, 0, 0]])
     budget = Budget(1_000_000)
-    in_better_region(problem, Valuation(problem), counts, budget)
+    in_better_domains(problem, Valuation(problem), counts, budget)
     assert 0 < budget.left < 1_000_000
-    assert in_better_region(problem, Valuation(problem), counts, Budget(1)) is counts
+    assert in_better_domains(problem, Valuation(problem), counts, Budget(1)) is counts
     assert Budget().left == math.inf
 
 
-def test_nothing_is_tried_when_the_end_has_come() -> None:
+def test_nothing_is_tried_once_time_is_up() -> None:
     problem = racked("aabbcc", "111122")
     counts = np.array([[1, 1, 1, 1, 0, 0]])
     now = iter([0.0, *[2.0] * 1000])
-    assert in_better_region(problem, Valuation(problem), counts, Budget(seconds=1.0, clock=lambda: next(now))) is counts
+    assert in_better_domains(problem, Valuation(problem), counts, Budget(seconds=1.0, clock=lambda: next(now))) is counts

@@ -1,4 +1,4 @@
-"""With an effort a search ends soon, whatever the gang; without, it finds what there is to find."""
+"""A search with a limited effort or a time limit ends soon, whatever the gang."""
 
 import time
 from dataclasses import replace
@@ -27,7 +27,7 @@ SHORT = SearchSettings(effort=600_000)
 
 
 @pytest.mark.parametrize("nodes", [10, 40])
-def test_a_three_partition_is_given_up_at_once_and_nothing_is_claimed_about_it(nodes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_search_gives_up_a_three_partition_without_a_verdict(nodes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: object, **__: object) -> None:
         raise AssertionError("this takes seconds")
 
@@ -40,7 +40,7 @@ def test_a_three_partition_is_given_up_at_once_and_nothing_is_claimed_about_it(n
 
 
 @pytest.mark.parametrize("objective", list(Objective))
-def test_a_gang_of_few_roles_that_no_greedy_rule_seats_is_found_with_little_effort(objective: Objective) -> None:
+def test_short_search_places_a_tight_gang_of_few_roles(objective: Objective) -> None:
     gang, cluster = tight_gang(), tight_cluster()
     problem = build_problem(gang, len(gang), cluster, objective=objective)
     plan = search(problem, SHORT, 1)
@@ -48,7 +48,7 @@ def test_a_gang_of_few_roles_that_no_greedy_rule_seats_is_found_with_little_effo
     assert verify(dict(plan.assignments), gang, cluster) == ()
 
 
-def test_the_larger_the_problem_the_fewer_the_generations() -> None:
+def test_larger_problem_gets_fewer_generations_for_the_same_effort() -> None:
     generations = []
     for nodes in (20, 120):
         gang = [pod for number in range(12) for pod in pods(f"role-{number}", 3, {"cpu": 1000 + 37 * number})]
@@ -60,7 +60,7 @@ def test_the_larger_the_problem_the_fewer_the_generations() -> None:
     assert 1 <= generations[1] < generations[0] < SHORT.generations
 
 
-def test_what_greed_seats_is_seated_however_soon_a_search_must_end() -> None:
+def test_gang_that_greedy_rules_place_is_placed_even_if_time_is_up_at_once() -> None:
     gang = [pod for number in range(12) for pod in pods(f"role-{number}", 3, {"cpu": 1000 + 37 * number})]
     cluster = snapshot([node(f"node-{number}", {"cpu": 6000 + 100 * (number % 7)}) for number in range(40)])
     plan = search(
@@ -70,7 +70,7 @@ def test_what_greed_seats_is_seated_however_soon_a_search_must_end() -> None:
     assert verify(dict(plan.assignments), gang, cluster) == ()
 
 
-def test_a_search_whose_end_has_come_without_seats_claims_nothing() -> None:
+def test_search_that_runs_out_of_time_gives_no_verdict() -> None:
     gang, cluster = three_partition(8)
     plan = search(
         build_problem(gang, len(gang), cluster, objective=Objective.BINPACK), SearchSettings(seconds=1e-9, clock=time.monotonic), 1
@@ -86,7 +86,7 @@ def hard_gangs(number: int, nodes: int) -> list[Waiting]:
     return gangs
 
 
-def test_gangs_placed_together_take_their_seats_whoever_else_is_hard_to_place(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_easy_gang_is_placed_together_with_gangs_that_are_hard_to_place(monkeypatch: pytest.MonkeyPatch) -> None:
     searched = []
     evolve = genetic._Search.run
 
@@ -99,10 +99,10 @@ def test_gangs_placed_together_take_their_seats_whoever_else_is_hard_to_place(mo
     small = Waiting(pods("small", 2, {"cpu": 1}), 2, 1, Objective.BINPACK)
     joint = place_together(contest_of([*hard_gangs(12, 8), small], cluster), replace(SHORT, effort=JOINT_EFFORT))
     assert joint.taken == (12,)
-    assert len(searched) <= 1  # that of the small one
+    assert len(searched) <= 1  # the search for the small gang
 
 
-def test_a_choice_that_takes_the_solver_longer_than_there_is_time_is_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_joint_search_goes_on_without_the_solver_once_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     optimize = selection.optimize
 
@@ -121,14 +121,14 @@ def test_a_choice_that_takes_the_solver_longer_than_there_is_time_is_done_withou
     assert min(asked) <= 0
 
 
-def test_with_little_effort_the_queue_s_own_order_is_still_the_least_that_is_reached() -> None:
+def test_joint_search_with_little_effort_is_no_worse_than_queue_order() -> None:
     cluster = snapshot([node(f"node-{number}", {"cpu": 64_000, GPU: 8}) for number in range(3)])
     gangs = [Waiting(pods(f"gang-{number}", size, {GPU: 2}), size, number, Objective.BINPACK) for number, size in enumerate((3, 8, 4, 5))]
     joint = place_together(contest_of(gangs, cluster), replace(SHORT, effort=1))
     assert joint.gpus[1] >= joint.gpus[0] > 0
 
 
-def test_with_hardly_any_effort_gangs_are_not_searched_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_joint_search_with_hardly_any_effort_searches_for_no_gang(monkeypatch: pytest.MonkeyPatch) -> None:
     searched = []
     monkeypatch.setattr(joint_module, "search", lambda *arguments, **_: searched.append(arguments) or search(*arguments))
     _, cluster = three_partition(8)
@@ -136,7 +136,7 @@ def test_with_hardly_any_effort_gangs_are_not_searched_for_without_end(monkeypat
     assert not searched
 
 
-def test_searches_for_gangs_that_are_placed_together_end_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_searches_within_a_joint_search_get_only_the_time_that_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     given = []
 
     def noted(problem: Problem, settings: SearchSettings, *arguments: object, **options: object) -> object:
@@ -150,15 +150,15 @@ def test_searches_for_gangs_that_are_placed_together_end_with_it(monkeypatch: py
     assert given == [2.5, 1.5, 0.5]
 
 
-def test_a_round_of_polishing_ends_when_the_end_has_come() -> None:
+def test_local_search_stops_within_a_round_once_time_is_up() -> None:
     gang = [pod for number in range(12) for pod in pods(f"role-{number}", 3, {"cpu": 1000 + 37 * number})]
     cluster = snapshot([node(f"node-{number}", {"cpu": 6000 + 100 * (number % 7)}) for number in range(40)])
     problem = build_problem(gang, len(gang), cluster, objective=Objective.BINPACK)
-    counts, looks = random_counts(problem, 1), []
+    counts, calls = random_counts(problem, 1), []
 
     def clock() -> float:
-        looks.append(1)
-        return len(looks) / 4  # it is over at the fourth look, in the midst of a round
+        calls.append(1)
+        return len(calls) / 4  # time is up at the fourth call, in the middle of a round
 
     def moved(after: np.ndarray) -> int:
         return int(np.count_nonzero((after != counts).any(axis=1)))
@@ -168,7 +168,7 @@ def test_a_round_of_polishing_ends_when_the_end_has_come() -> None:
     assert 0 < moved(cut) < moved(search_locally(problem, valuation, counts, 1))
 
 
-def test_without_branches_the_solver_is_not_asked_for_a_rack_either(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_solver_is_not_asked_for_a_rack_without_branches(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: object, **__: object) -> None:
         raise AssertionError("the solver is asked")
 

@@ -1,4 +1,4 @@
-"""One more pod is seated exactly when it fits, or would if pods of one other role moved."""
+"""One more pod is assigned if it fits, or if it would fit once pods of one other role moved."""
 
 import numpy as np
 from hypothesis import given
@@ -11,7 +11,7 @@ from tests.unit.placement.clusters import Case, cases, node, pods, random_counts
 
 
 @given(cases())
-def test_more_are_seated_and_nobody_loses_a_seat(case: Case) -> None:
+def test_no_role_loses_pods(case: Case) -> None:
     problem = case.problem()
     counts = random_counts(problem, case.seed)
     after = assign_more(problem, counts)
@@ -19,15 +19,15 @@ def test_more_are_seated_and_nobody_loses_a_seat(case: Case) -> None:
     assert (after.sum(axis=1) >= counts.sum(axis=1)).all()
 
 
-def test_whoever_can_sit_elsewhere_makes_room() -> None:
-    # The large one needs the only large node, on which two small ones sit that fit on the small nodes.
+def test_pods_that_fit_elsewhere_leave_the_node_to_a_larger_pod() -> None:
+    # The large pod needs the only large node. Two small pods are there, which also fit on the small nodes.
     cluster = snapshot([node("large", {"cpu": 4000}), node("small-1", {"cpu": 1000}), node("small-2", {"cpu": 1000})])
     problem = build_problem([*pods("s", 2, {"cpu": 1000}), *pods("l", 1, {"cpu": 4000})], 3, cluster, objective=Objective.BINPACK)
     counts = np.array([[2, 0, 0], [0, 0, 0]], dtype=np.int64)
     assert assign_more(problem, counts).tolist() == [[0, 1, 1], [1, 0, 0]]
 
 
-def test_where_nobody_can_move_nothing_is_changed() -> None:
+def test_placement_is_unchanged_if_no_pod_can_move() -> None:
     cluster = snapshot([node("only", {"cpu": 4000})])
     problem = build_problem([*pods("s", 2, {"cpu": 1000}), *pods("l", 1, {"cpu": 4000})], 3, cluster, objective=Objective.BINPACK)
     counts = np.array([[2], [0]], dtype=np.int64)

@@ -1,4 +1,4 @@
-"""The genetic search by itself: what it takes for better, when it gives up, and that what it builds holds."""
+"""The genetic search by itself: which plan it prefers, when it ends, and that its plans are valid."""
 
 from dataclasses import replace
 
@@ -16,21 +16,21 @@ OUT_OF_REACH = float("inf")
 
 
 def one_way_only(topology: str = "") -> Problem:
-    """Two pods that must share the only node: there is nothing to gain."""
+    """Return the problem of two pods that must share the only node, so that nothing can be gained."""
     gang = [*pods("a", 1, {"cpu": 1000}), *pods("b", 1, {"cpu": 2000})]
     cluster = snapshot([node("n", {"cpu": 3000}, labels={"rack": "r"})])
     return build_problem(gang, 2, cluster, objective=Objective.FRAGMENTATION, topology=topology)
 
 
 @pytest.mark.parametrize(("topology", "patience", "expected"), [("rack", 1, 1), ("rack", 4, 4), ("", 4, 1), ("", 5, 1), ("", 15, 3)])
-def test_it_gives_up_after_as_many_generations_in_vain_as_it_has_patience(topology: str, patience: int, expected: int) -> None:
-    """All of it where racks make small steps lead nowhere, else a fifth."""
+def test_search_ends_after_patience_generations_without_a_gain(topology: str, patience: int, expected: int) -> None:
+    """Where racks count, all of the patience is needed, else a fifth of it."""
     problem = one_way_only(topology)
     evolution = evolve(problem, [problem.count[:, None].copy()], SearchSettings(patience=patience), 1, Target(2, OUT_OF_REACH))
     assert (evolution.stopped_by, evolution.generations) == ("patience", expected)
 
 
-def test_a_plan_that_has_who_must_be_there_is_better_than_one_with_more_pods() -> None:
+def test_plan_with_the_needed_member_beats_a_plan_with_more_pods() -> None:
     gang = [*pods("chief", 1, {"cpu": 3000}), *pods("worker", 4, {"cpu": 1000})]
     rules = Rules([(["chief-0"], 1)])
     problem = build_problem(gang, 2, snapshot([node("n", {"cpu": 4000})]), objective=Objective.BINPACK, rules=rules)
@@ -40,8 +40,8 @@ def test_a_plan_that_has_who_must_be_there_is_better_than_one_with_more_pods() -
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_no_plan_puts_more_on_a_device_than_it_has(seed: int) -> None:
-    """On a node where two halves and two parts of 275 would fit in all, but the second of these fits beside neither half."""
+def test_no_plan_exceeds_what_a_device_has(seed: int) -> None:
+    """Two shares of 500 and two of 275 fit on the node in total, but the last share of 275 fits on neither device."""
     cluster = replace(snapshot([node("n", {"cpu": 64_000})]), devices=np.array([[800, 750]], dtype=np.int64))
     gang = [*pods("a", 2, {"cpu": 1000}, gpu_share=500), *pods("b", 2, {"cpu": 2000}, gpu_share=275)]
     problem = build_problem(gang, 1, cluster, objective=Objective.BINPACK)
@@ -50,7 +50,7 @@ def test_no_plan_puts_more_on_a_device_than_it_has(seed: int) -> None:
     assert evolution.counts.sum() == 3
 
 
-def test_when_its_end_has_come_it_stops_after_a_generation_without_going_downhill_first() -> None:
+def test_search_without_time_ends_after_one_generation_without_local_search() -> None:
     gang = [*pods("a", 6, {"cpu": 1000, GPU: 1}), *pods("b", 6, {"cpu": 2000})]
     cluster = snapshot([node(f"n{number}", {"cpu": 3000 + 500 * number, GPU: 2}) for number in range(8)])
     problem = build_problem(gang, 12, cluster, objective=Objective.SPREAD)
@@ -58,4 +58,4 @@ def test_when_its_end_has_come_it_stops_after_a_generation_without_going_downhil
     limits = Limits(50, 50, lambda: bool(asked.append(1)) or True)
     evolution = evolve(problem, [np.zeros_like(problem.slots)], SearchSettings(), 1, Target(12, OUT_OF_REACH), limits)
     assert (evolution.stopped_by, evolution.generations) == ("time", 1)
-    assert len(asked) == 2  # before the first of the population goes downhill, and after the generation
+    assert len(asked) == 2  # before the first local search, and after the generation

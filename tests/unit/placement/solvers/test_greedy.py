@@ -1,4 +1,4 @@
-"""The seeds are what placing pods one by one would give."""
+"""The greedy seeds equal the placements that placing pods one by one would give."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ from tests.unit.placement.clusters import GI, GPU, Case, cases, node, pods, snap
 
 
 @given(cases())
-def test_every_seed_holds_and_leaves_no_seat_that_its_last_role_could_take(case: Case) -> None:
+def test_every_seed_is_valid_and_no_unassigned_pod_fits(case: Case) -> None:
     problem = case.problem()
 
     for _, counts in greedy_seeds(problem):
@@ -29,23 +29,23 @@ Preference = Callable[[Problem, int, np.ndarray, np.ndarray], np.ndarray]
 
 
 def fullest(problem: Problem, role: int, free: np.ndarray, used: np.ndarray) -> np.ndarray:
-    """MostAllocated."""
+    """Return the preference of MostAllocated."""
     return fullness_with_one(problem.scoring, role, used)
 
 
 def emptiest(problem: Problem, role: int, free: np.ndarray, used: np.ndarray) -> np.ndarray:
-    """LeastAllocated."""
+    """Return the preference of LeastAllocated."""
     return -fullness_with_one(problem.scoring, role, used)
 
 
 def most_aligned(problem: Problem, role: int, free: np.ndarray, used: np.ndarray) -> np.ndarray:
-    """The dot product of what is asked and what is free, each as a share of the largest node's."""
+    """Return the dot product of what is requested and what is free, each as a share of the largest node's."""
     largest = problem.free.max(axis=1)[:, None]
     return (problem.demand[role][:, None] / largest * free / largest).sum(axis=0)
 
 
 def one_by_one(problem: Problem, prefer: Preference) -> np.ndarray:
-    """Pods in the order of their roles, each on the node preferred at that moment."""
+    """Place pods in the order of their roles, each on the node preferred at that moment."""
     counts = np.zeros_like(problem.slots)
     free, used = problem.free.copy(), problem.scoring.used.copy()
     for role, count in enumerate(problem.count.tolist()):
@@ -62,7 +62,7 @@ def one_by_one(problem: Problem, prefer: Preference) -> np.ndarray:
 
 
 def quality(problem: Problem, counts: np.ndarray) -> list[tuple[float, int]]:
-    """How full each node gets: equal for placements that differ by a tie only."""
+    """Return how full each node gets: equal for placements that differ by a tie only."""
     used = problem.scoring.used + np.einsum("rn,rsn->sn", counts, problem.scoring.step)
     return sorted((float(row.sum().round(6)), int(slots)) for row, slots in zip(used.T, counts.sum(axis=0), strict=True))
 
@@ -101,13 +101,13 @@ def test_seeds_come_in_every_distinct_order_of_the_roles() -> None:
     assert {name for name, _ in greedy_seeds(two)} == {f"{rule}/{order}" for rule in rules for order in ("given", "large-first")}
 
 
-def test_once_there_is_no_time_for_another_rule_the_first_is_all_there_is() -> None:
+def test_only_the_first_greedy_rule_is_followed_if_time_is_up() -> None:
     problem = build_problem(pods("worker", 2, {"cpu": 1000}), 2, snapshot([node("a", {"cpu": 16000})]), objective=Objective.BINPACK)
     assert len(greedy_seeds(problem, goes_on=lambda: False)) == 1
 
 
 @pytest.mark.parametrize("memory", [1, 1000, GI])
-def test_as_many_are_seated_as_there_are_whatever_seats_are_worth(memory: int) -> None:
+def test_all_pods_are_assigned_however_much_a_slot_is_worth(memory: int) -> None:
     cluster = snapshot([node(f"n{number}", {"cpu": 64_000, "memory": memory}) for number in range(7)])
     problem = build_problem(pods("worker", 30, {"cpu": 100}), 30, cluster, objective=Objective.SPREAD)
     assert {int(slots.sum()) for _, slots in greedy_seeds(problem)} == {30}

@@ -1,4 +1,4 @@
-"""Steps downhill: each keeps what holds and makes it cheaper, and the last one leaves no better move."""
+"""The local search lowers the cost, keeps placements valid, and leaves no better move."""
 
 from dataclasses import replace
 
@@ -15,22 +15,22 @@ from tests.unit.placement.clusters import GPU, Case, cases, node, pods, random_c
 
 
 def moves(problem: Problem, counts: np.ndarray) -> list[np.ndarray]:
-    """Everything that one pod or all pods of a node moving to another node can lead to."""
+    """Return all placements to which a move of one pod, or of all pods of a node, to another node leads."""
     found = []
     roles, nodes = counts.shape
     for source in range(nodes):
         for target in range(nodes):
-            for what in [np.eye(roles, dtype=np.int64)[role] for role in range(roles)] + [counts[:, source]]:
+            for moving in [np.eye(roles, dtype=np.int64)[role] for role in range(roles)] + [counts[:, source]]:
                 after = counts.copy()
-                after[:, source] -= what
-                after[:, target] += what
-                if source != target and what.any() and holds(problem, after):
+                after[:, source] -= moving
+                after[:, target] += moving
+                if source != target and moving.any() and holds(problem, after):
                     found.append(after)
     return found
 
 
 @given(cases(most_nodes=4, most_roles=2, most_pods=4))
-def test_no_move_is_left_that_makes_it_cheaper(case: Case) -> None:
+def test_no_move_that_lowers_the_cost_is_left(case: Case) -> None:
     problem = case.problem()
     valuation = Valuation(problem)
     counts = random_counts(problem, case.seed)
@@ -44,7 +44,7 @@ def test_no_move_is_left_that_makes_it_cheaper(case: Case) -> None:
 
 
 @pytest.mark.parametrize("zones", ["ab", "aabb", "abcabc"])
-def test_a_gang_leaves_a_domain_that_it_need_not_use(zones: str) -> None:
+def test_gang_leaves_a_domain_that_it_need_not_use(zones: str) -> None:
     nodes = [node(f"n{row}", {"cpu": 8000, GPU: 4}, labels={"zone": zone}) for row, zone in enumerate(zones)]
     gang = [*pods("ps", 1, {"cpu": 1000}), *pods("worker", 2, {"cpu": 1000, GPU: 1})]
     problem = build_problem(gang, 3, snapshot(nodes), objective=Objective.SPREAD, topology="zone")
@@ -56,7 +56,7 @@ def test_a_gang_leaves_a_domain_that_it_need_not_use(zones: str) -> None:
 
 
 @pytest.mark.parametrize("topology", ["", "rack"])
-def test_a_step_that_gains_nothing_is_not_taken(topology: str) -> None:
+def test_move_that_gains_nothing_is_not_made(topology: str) -> None:
     cluster = snapshot([node(name, {"cpu": 4000}, labels={"rack": "r"}) for name in "ab"])
     problem = build_problem(pods("w", 1, {"cpu": 1000}), 1, cluster, objective=Objective.FRAGMENTATION, topology=topology)
     counts = np.array([[0, 1]])

@@ -1,4 +1,4 @@
-"""The solver is right both ways: what it places holds, and what it calls impossible is."""
+"""The exact solver is right both ways: its placements are valid, and gangs that it refutes can't be placed."""
 
 import itertools
 import os
@@ -21,13 +21,13 @@ from allaboard.placement.solvers.milp_model import INFEASIBLE
 from tests.unit.placement.clusters import GI, GPU, cases, node, pods, snapshot
 from tests.unit.placement.tight_gang import tight_cluster, tight_gang
 
-OUT_OF_WORK = 1  # HiGHS has looked at all the branches it was allowed
+OUT_OF_WORK = 1  # HiGHS has used all branches that it was allowed
 
 Amounts = tuple[int, int, int]  # cpu in thousandths, memory in bytes, GPUs
 
 
 def reachable(problem: Problem, admits: np.ndarray) -> set[tuple[int, ...]]:
-    """How many of each role can be seated, every way there is: node by node, in Python's integers."""
+    """Return all combinations of pods of each role that can be placed: counted node by node, in Python's integers."""
     roles = range(len(problem.roles))
     demand, count = problem.demand.tolist(), problem.count.tolist()
     found = {(0,) * len(count)}
@@ -46,7 +46,7 @@ def reachable(problem: Problem, admits: np.ndarray) -> set[tuple[int, ...]]:
 
 
 def truly_fits(problem: Problem, together: Sequence[Together] = ()) -> bool:
-    """Whether the minimum fits, tried out, each of ``together`` in every domain in turn."""
+    """Return whether the minimum fits, by trying every domain for each group of ``together``."""
     choices = [sorted(set(group.domains.tolist()) - {-1}) or [-2] for group in together]
     for domains in itertools.product(*choices):
         admits = problem.admits.copy()
@@ -59,7 +59,7 @@ def truly_fits(problem: Problem, together: Sequence[Together] = ()) -> bool:
 
 
 def check(problem: Problem, together: Sequence[Together] = ()) -> None:
-    """That the solver says what is true."""
+    """Check the solver's answer against brute force."""
     answer = solve(problem, together=together)
     expected = Finding.FITS if truly_fits(problem, together) else Finding.CANNOT_FIT
     event(expected)
@@ -81,7 +81,7 @@ def a_problem(nodes: Sequence[Amounts], roles: Sequence[tuple[int, Amounts]], mi
 
 @settings(max_examples=400, deadline=None)
 @given(case=cases(most_nodes=4, most_roles=3, most_pods=4), least=st.lists(st.integers(0, 2), min_size=3, max_size=3))
-def test_the_verdict_is_what_trying_everything_finds(case, least) -> None:
+def test_solver_agrees_with_brute_force(case, least) -> None:
     problem = case.problem()
     wanted = np.array(least[: len(problem.roles)], dtype=np.int64) * (case.seed % 3 == 0)
     check(replace(problem, least=wanted))
@@ -95,7 +95,7 @@ _TIGHT_ROLES = st.lists(
 
 @settings(max_examples=600, deadline=None)
 @given(nodes=_TIGHT_NODES, roles=_TIGHT_ROLES)
-def test_gangs_that_nearly_fit_are_told_from_those_that_do(nodes, roles) -> None:
+def test_solver_is_right_about_gangs_that_nearly_fit(nodes, roles) -> None:
     check(a_problem(nodes, roles))
 
 
@@ -106,7 +106,7 @@ def test_gangs_that_nearly_fit_are_told_from_those_that_do(nodes, roles) -> None
     odd=st.lists(st.integers(-2, 2), min_size=8, max_size=8),
     unit=st.sampled_from((1, 1009, GI, 123_456_789, 3 * 2**40 + 1)),
 )
-def test_amounts_that_share_no_unit_make_no_difference(nodes, roles, odd, unit) -> None:
+def test_solver_is_right_about_amounts_without_a_common_unit(nodes, roles, odd, unit) -> None:
     """Memory in bytes, a byte more or less than round, beside cpu in thousandths and single GPUs."""
     awkward = [(cpu * 997, max(1, memory * unit + odd[number]), gpus) for number, (cpu, memory, gpus) in enumerate(nodes)]
     wanted = [
@@ -116,7 +116,7 @@ def test_amounts_that_share_no_unit_make_no_difference(nodes, roles, odd, unit) 
     answer = solve(problem)
     fits = truly_fits(problem)
     event(answer.finding)
-    # A byte in 3 Ti is beyond any tolerance: then it may be that nothing is known, but never is the wrong thing said.
+    # A byte in 3 Ti is less than the tolerance. Then the solver may have no answer, but never a wrong one.
     assert answer.finding in ((Finding.FITS if fits else Finding.CANNOT_FIT), Finding.NOT_FOUND)
     if answer.counts is not None:
         assert satisfies(problem, answer.counts)
@@ -133,33 +133,33 @@ def test_amounts_that_share_no_unit_make_no_difference(nodes, roles, odd, unit) 
     spare=st.integers(0, 2),
 )
 @example([(4, 4, 0), (4, 4, 0)], [(2, (2, 2, 0)), (2, (2, 2, 0))], [0, 0, 0, 0, 0], True, 0)
-def test_roles_sit_in_one_rack_each_whenever_they_can(nodes, roles, racks, shared, spare) -> None:
-    """kueue#11953: several roles, each of which must sit within one rack, or two of them in the same one."""
+def test_roles_are_placed_in_one_rack_each_whenever_possible(nodes, roles, racks, shared, spare) -> None:
+    """kueue#11953: several roles must each be within one rack, or two of them within the same rack."""
     problem = a_problem(nodes, roles, max(0, sum(count for count, _ in roles) - spare))
     kept = [int(name[1:]) for name in problem.nodes]
     domains = np.array(racks, dtype=np.int64)[kept]
-    everybody = tuple(range(len(problem.roles)))
-    groups = (everybody[:2], everybody[2:]) if shared else tuple((role,) for role in everybody)
+    all_roles = tuple(range(len(problem.roles)))
+    groups = (all_roles[:2], all_roles[2:]) if shared else tuple((role,) for role in all_roles)
     check(problem, [Together("", group, domains) for group in groups if group])
 
 
 @pytest.mark.parametrize("roles", list(itertools.permutations([(1, (30_000, GI, 0)), (1, (50_000, GI, 0))])))
 @pytest.mark.parametrize("sizes", list(itertools.permutations([(53_000, 476 * GI, 0), (31_000, 96 * GI, 0)])))
-def test_the_small_pod_leaves_the_large_node_to_the_large_pod(roles, sizes) -> None:
+def test_small_pod_leaves_the_large_node_to_the_large_pod(roles, sizes) -> None:
     """volcano#1297."""
     problem = a_problem(sizes, roles)
     assert solve(problem).finding is Finding.FITS
     assert search(problem, SearchSettings(), 0).feasible is True
 
 
-def test_the_gang_that_no_greedy_rule_seats_is_placed_and_one_pod_more_is_impossible() -> None:
+def test_solver_places_the_tight_gang_and_refutes_it_with_one_more_pod() -> None:
     gang = tight_gang()
     assert solve(build_problem(gang, len(gang), tight_cluster(), objective=Objective.BINPACK)).finding is Finding.FITS
     gang += pods("one-more", 1, {"cpu": 1000, "memory": GI})
     assert solve(build_problem(gang, len(gang), tight_cluster(), objective=Objective.BINPACK)).finding is Finding.CANNOT_FIT
 
 
-def test_pods_beyond_the_minimum_take_the_room_that_is_left() -> None:
+def test_surplus_pods_take_the_capacity_that_is_left() -> None:
     answer = solve(a_problem([(4, 4, 0), (4, 4, 0)], [(3, (2, 2, 0)), (3, (1, 1, 0))], 2))
     assert answer.counts is not None
     assert answer.counts.sum() >= 4
@@ -169,13 +169,13 @@ def test_pods_beyond_the_minimum_take_the_room_that_is_left() -> None:
     ("devices", "expected"), [((600, 550), Finding.FITS), ((600, 500), Finding.NOT_FOUND), ((600, 400), Finding.CANNOT_FIT)]
 )
 def test_shared_gpus_are_counted_device_by_device(devices, expected) -> None:
-    """Two parts of 550 on devices that have as much in all, or not, on one device each, or not."""
+    """Two shares of 550 fit on one device each, or only in total, or not even in total."""
     cluster = replace(snapshot([node("n", {"cpu": 8000})]), devices=np.array([devices], dtype=np.int64))
     gang = [*pods("a", 1, {"cpu": 1000}, gpu_share=550), *pods("b", 1, {"cpu": 2000}, gpu_share=550)]
     assert solve(build_problem(gang, 2, cluster, objective=Objective.BINPACK)).finding is expected
 
 
-def test_the_same_question_has_the_same_answer() -> None:
+def test_same_problem_gets_the_same_answer() -> None:
     gang = tight_gang()
     problem = build_problem(gang, len(gang), tight_cluster(), objective=Objective.BINPACK)
     first, second = solve(problem), solve(problem)
@@ -184,18 +184,18 @@ def test_the_same_question_has_the_same_answer() -> None:
     assert (first.counts == second.counts).all()
 
 
-def test_a_question_that_is_given_up_claims_nothing() -> None:
+def test_solver_that_gives_up_gives_no_verdict() -> None:
     answer = solve(hard_problem(), 0)
     assert answer.finding is Finding.NOT_FOUND
     assert answer.counts is None
 
 
 def hard_problem() -> Problem:
-    """Equal nodes, which each take pods of every role in one way only if all are to sit."""
+    """Return a problem of equal nodes, which all must take the same pods of every role if all pods are to be placed."""
     return a_problem([(100, 100, 0)] * 12, [(24, (31, 17, 0)), (12, (17, 33, 0)), (12, (21, 33, 0))])
 
 
-def test_nothing_is_written_to_stdout_and_stdout_still_works() -> None:
+def test_solver_writes_nothing_to_stdout_and_stdout_still_works() -> None:
     code = (
         "import sys; sys.path.insert(0, '.')\n"
         "from tests.unit.placement.solvers.test_milp import a_problem, solve\n"
@@ -212,17 +212,17 @@ def test_nothing_is_written_to_stdout_and_stdout_still_works() -> None:
     ("second", "expected"),
     [((INFEASIBLE, None), Finding.CANNOT_FIT), ((OUT_OF_WORK, None), Finding.NOT_FOUND), (None, Finding.FITS)],
 )
-def test_that_there_is_no_placement_is_believed_only_when_it_is_found_twice(second, expected, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The solver is wrong at first; what it says then, or what is true, decides."""
-    told = iter([(INFEASIBLE, None), second])
+def test_refutation_must_be_found_twice(second, expected, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The solver's first answer is wrong. Its second one decides: ``second``, or its true answer if None."""
+    answers = iter([(INFEASIBLE, None), second])
     optimize = milp.optimize
-    monkeypatch.setattr(milp, "optimize", lambda *args, **options: next(told) or optimize(*args, **options))
+    monkeypatch.setattr(milp, "optimize", lambda *args, **options: next(answers) or optimize(*args, **options))
     answer = solve(a_problem([(4, 4, 0), (4, 4, 0)], [(2, (2, 2, 0)), (2, (2, 2, 0))]))
     assert answer.finding is expected
     assert (answer.counts is not None) == (expected is Finding.FITS)
 
 
-def test_the_solver_has_no_longer_than_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_solver_has_no_more_time_than_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
     given = []
 
     def noted(*_: object, seconds: float, **__: object) -> tuple[int, None]:

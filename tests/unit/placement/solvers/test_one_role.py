@@ -1,4 +1,4 @@
-"""Of interchangeable pods the best packing is known, and nothing beats it."""
+"""A gang of one role is placed exactly: no placement beats the result."""
 
 import itertools
 from collections import Counter
@@ -21,7 +21,7 @@ from allaboard.placement.solvers import one_role as module
 from allaboard.placement.solvers.one_role import accepts, best_of_one_role
 from tests.unit.placement.clusters import GI, GPU, node, pods, snapshot
 
-Shape = tuple[int, int, int]  # cpu and GiB of a node, and how much cpu is taken
+Shape = tuple[int, int, int]  # cpu and GiB of a node, and its cpu in use
 
 
 def a_problem(
@@ -36,14 +36,14 @@ def a_problem(
 
 
 def a_mix(*tasks: tuple[int, int, int]) -> Workload:
-    """Tasks as (cpu, GPUs, how many)."""
+    """Return the workload of ``tasks``: (cpu, GPUs, how many)."""
     return workload_of(
         Counter({SchedulingSpec(requests=as_requests({"cpu": cpu * 1000, GPU: gpus})): number for cpu, gpus, number in tasks})
     )
 
 
 def best_of_all(problem: Problem) -> float:
-    """The best score of any placement of as many pods as there are seats, by trying each."""
+    """Return the best score of all placements of as many pods as there are slots, by trying each."""
     pods_ = int(min(problem.count[0], problem.slots[0].sum()))
     ranges = [range(int(slots) + 1) for slots in np.minimum(problem.slots[0], pods_)]
     placements = [counts for counts in itertools.product(*ranges) if sum(counts) == pods_]
@@ -62,7 +62,7 @@ def best_of_all(problem: Problem) -> float:
 @example([(4, 8, 0), (3, 8, 0), (3, 8, 0)], 6, 1, 1, 0, Objective.BINPACK, [])  # filling the largest first is wrong
 @example([(4, 8, 0)], 2, 1, 1, 0, Objective.BINPACK, [])
 @example([(4, 4, 0), (4, 4, 0)], 5, 1, 1, 0, Objective.BINPACK, [])
-def test_nothing_beats_the_best_of_one_role(
+def test_no_placement_beats_the_best_of_one_role(
     shapes: list[Shape], count: int, cpu: int, memory: int, gpus: int, objective: Objective, mix: list[tuple[int, int, int]]
 ) -> None:
     problem = a_problem(shapes, count, cpu, memory, objective, gpus, a_mix(*mix))
@@ -79,7 +79,7 @@ def test_nothing_beats_the_best_of_one_role(
     count=st.integers(2, 40),
     objective=st.sampled_from(Objective),
 )
-def test_long_tables_and_nodes_that_nobody_needs_make_no_difference(shapes: list[Shape], count: int, objective: Objective) -> None:
+def test_long_tables_and_unneeded_nodes_give_the_same_score(shapes: list[Shape], count: int, objective: Objective) -> None:
     problem = a_problem(shapes, count, 1, 1, objective)
     assume(problem.nodes)
     counts = best_of_one_role(problem, Valuation(problem))
@@ -91,7 +91,7 @@ def test_long_tables_and_nodes_that_nobody_needs_make_no_difference(shapes: list
     assert Valuation(problem).scores(counts[None])[0] == pytest.approx(Valuation(problem).scores(others[None])[0], abs=1e-6)
 
 
-def test_a_gang_of_one_role_needs_no_generations() -> None:
+def test_gang_of_one_role_needs_no_generations() -> None:
     plan = search(a_problem([(4, 8, 0), (3, 8, 0), (3, 8, 0)], 6, 1, 1), SearchSettings(), 1)
     assert (plan.search.best_seed, plan.search.stopped_by, plan.search.generations) == ("exact", "exact", 0)
     assert sorted(name for _, name in plan.assignments) == ["n1"] * 3 + ["n2"] * 3
@@ -104,19 +104,19 @@ def test_ties_go_to_nodes_that_are_in_use_and_then_by_name() -> None:
     assert counts.tolist() == [[0, 0, 2]]
 
 
-def test_hundreds_of_equal_nodes_cost_no_more_than_a_few() -> None:
+def test_gang_on_hundreds_of_equal_nodes_is_placed_exactly() -> None:
     problem = a_problem([(16, 64, 0)] * 400 + [(16, 64, 8)] * 100, 1500, 1, 1)
     valuation = Valuation(problem)
     counts = best_of_one_role(problem, valuation)
     assert counts is not None
     assert counts.sum() == 1500
-    assert ((counts > 0) & (counts < problem.slots)).sum() == 1  # the rest are full or left alone
-    # Nodes in use are filled first, but for one: it takes the last four, which would be twelve on an idle one.
+    assert ((counts > 0) & (counts < problem.slots)).sum() == 1  # the other nodes are full or empty
+    # All but one of the nodes in use are full. That node takes 4 pods: if it were full, an idle node would take only 12.
     assert Counter(counts[counts > 0].tolist()) == {8: 99, 16: 44, 4: 1}
     assert valuation.scores(counts[None])[0] >= max(valuation.scores(seed[None])[0] for _, seed in greedy_seeds(problem))
 
 
-def test_several_roles_and_no_nodes_are_left_to_the_search() -> None:
+def test_problem_with_several_roles_or_without_nodes_is_not_accepted() -> None:
     empty = a_problem([], 2, 1, 1)
     assert not accepts(empty)
     two = build_problem(
@@ -125,14 +125,14 @@ def test_several_roles_and_no_nodes_are_left_to_the_search() -> None:
     assert not accepts(two)
 
 
-def test_of_equal_nodes_the_first_by_name_takes_most() -> None:
+def test_first_of_equal_nodes_by_name_takes_most() -> None:
     counts = best_of_one_role(problem := a_problem([(2, 8, 0), (2, 8, 0)], 3, 1, 1), Valuation(problem))
     assert counts is not None
     assert counts.tolist() == [[2, 1]]
 
 
-def test_of_nodes_that_cost_the_same_the_fuller_is_taken() -> None:
-    """How full a node is makes no difference to what it costs where the shape of the packing is flat."""
+def test_fuller_node_is_taken_if_nodes_cost_the_same() -> None:
+    """Where the shape of the packing is flat, a node costs the same however full it is."""
     cluster = snapshot([node(name, {"cpu": 8000}) for name in "ab"], {"b": {"cpu": 4000}})
     flat = replace(PACKING, shape=((0, 5), (100, 5)))
     problem = build_problem(pods("worker", 2, {"cpu": 1000}), 2, cluster, objective=Objective.BINPACK, packing=flat)
@@ -141,7 +141,7 @@ def test_of_nodes_that_cost_the_same_the_fuller_is_taken() -> None:
     assert counts.tolist() == [[0, 2]]
 
 
-def test_where_racks_count_costs_cannot_be_told_node_by_node() -> None:
+def test_problem_in_which_racks_count_is_not_accepted() -> None:
     cluster = snapshot([node(f"n{number}", {"cpu": 4000}, labels={"rack": str(number)}) for number in range(3)])
     gang = pods("worker", 4, {"cpu": 1000})
     assert accepts(build_problem(gang, 4, cluster, objective=Objective.BINPACK))

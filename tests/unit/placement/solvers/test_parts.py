@@ -1,4 +1,4 @@
-"""Minimums of roles, and roles that must sit within one domain: as trying every placement has it."""
+"""Minimums of roles, and roles that must share one domain: the search agrees with trying every placement."""
 
 import itertools
 
@@ -22,9 +22,10 @@ def racks(cpus: list[tuple[str, int]]) -> Snapshot:
 
 
 def fits(problem: Problem) -> bool:
-    """Whether any placement seats who must sit, and together those who must be: by going through all there are, node after node.
+    """Return whether a placement has all needed members, and each group of ``together`` within one domain, by trying all placements.
 
-    Placements that have seated as many of each role in the same domains are alike for the nodes that follow.
+    Nodes are tried one after another. Placements with the same number of pods of each role, in the same domains, are alike for the nodes
+    that follow.
     """
     nowhere = (-1,) * len(problem.together)
     reached = {((0,) * len(problem.roles), nowhere)}
@@ -32,16 +33,16 @@ def fits(problem: Problem) -> bool:
         ranges = [range(int(min(slots, count)) + 1) for slots, count in zip(problem.slots[:, row], problem.count, strict=True)]
         patterns = [pattern for pattern in itertools.product(*ranges) if (np.array(pattern) @ problem.demand <= problem.free[:, row]).all()]
         reached = {
-            (seated, domains)
+            (placed, domains)
             for (before, used), pattern in itertools.product(reached, patterns)
-            if (np.array(seated := tuple(np.add(before, pattern).tolist())) <= problem.count).all()
+            if (np.array(placed := tuple(np.add(before, pattern).tolist())) <= problem.count).all()
             if (domains := domains_after(problem, row, pattern, used)) is not None
         }
-    return any(problem.lacking(np.array(seated)) <= 0 for seated, _ in reached)
+    return any(problem.lacking(np.array(placed)) <= 0 for placed, _ in reached)
 
 
 def domains_after(problem: Problem, row: int, pattern: tuple[int, ...], used: tuple[int, ...]) -> tuple[int, ...] | None:
-    """The domains in use when ``pattern`` sits on a node too; ``None`` when a group would sit in two of them."""
+    """Return the domains in use once node ``row`` takes ``pattern``, too; None if a group would be in two domains, or in none."""
     after = list(used)
     for number, group in enumerate(problem.together):
         if any(pattern[role] for role in group.roles):
@@ -52,7 +53,7 @@ def domains_after(problem: Problem, row: int, pattern: tuple[int, ...], used: tu
     return tuple(after)
 
 
-def test_groups_whose_turn_has_not_come_when_the_search_must_end_go_where_there_is_room() -> None:
+def test_groups_get_the_domains_with_most_capacity_if_time_is_up() -> None:
     gang = [pod for number in range(4) for pod in pods(f"r{number}", 3, {"cpu": 1000})]
     together = [("rack", {pod.uid for pod in gang if pod.uid.startswith(f"r{number}-")}) for number in range(4)]
     problem = build_problem(gang, 12, racks([(rack, 3) for rack in "abcd"]), objective=Objective.BINPACK, rules=Rules([], together))
@@ -67,13 +68,13 @@ def test_groups_whose_turn_has_not_come_when_the_search_must_end_go_where_there_
     least=st.lists(st.integers(0, 3), min_size=3, max_size=3),
     minimum=st.integers(0, 4),
 )
-def test_a_gang_is_placed_exactly_when_there_is_a_way(
+def test_gang_is_placed_if_and_only_if_a_placement_exists(
     cpus: list[tuple[str, int]], roles: list[tuple[int, int, bool]], least: list[int], minimum: int
 ) -> None:
     gang: list[Pod] = []
     parts, together = [], []
     for number, (count, cpu, is_together) in enumerate(roles):
-        # The last pod of a role asks for a little more: one role of several specs.
+        # The last pod of a role requests a little more: a role may have several specs.
         members = [*pods(f"r{number}", count - 1, {"cpu": cpu * 1000}), *pods(f"r{number}-last", 1, {"cpu": cpu * 1000 + 1})]
         gang += members
         parts.append(({pod.uid for pod in members}, min(count, least[number])))
@@ -97,8 +98,8 @@ def test_a_gang_is_placed_exactly_when_there_is_a_way(
             assert "" not in used
 
 
-def test_roles_that_must_each_sit_in_one_rack_do_so_in_any_order() -> None:
-    # kueue#11953: trainers want eight in a rack, rollouts six; the rack that is left over for rollouts is the one they fill.
+def test_roles_are_placed_in_one_rack_each_in_any_order_of_roles() -> None:
+    # kueue#11953: trainers need 8 cpu in a rack, rollouts 6, and the driver 3. Each fits only if it gets the rack of that size.
     cluster = racks([("a", 4), ("a", 4), ("b", 4), ("b", 2), ("c", 3)])
     for order in itertools.permutations([("trainer", 4, 2), ("rollout", 3, 2), ("driver", 1, 3)]):
         gang = [pod for name, count, cpu in order for pod in pods(name, count, {"cpu": cpu * 1000})]
@@ -110,7 +111,7 @@ def test_roles_that_must_each_sit_in_one_rack_do_so_in_any_order() -> None:
 
 
 @pytest.mark.parametrize("minimum", [1, 3])
-def test_the_minimum_of_a_role_comes_before_more_of_the_others(minimum: int) -> None:
+def test_minimum_of_a_role_comes_before_more_pods_of_other_roles(minimum: int) -> None:
     gang = [*pods("worker", 6, {"cpu": 1000}), *pods("ps", 1, {"cpu": 4000})]
     ps = {"ps-0"}
     problem = build_problem(gang, minimum, racks([("", 6)]), objective=Objective.BINPACK, rules=Rules([(ps, 1)]))
@@ -121,17 +122,17 @@ def test_the_minimum_of_a_role_comes_before_more_of_the_others(minimum: int) -> 
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 4)), min_size=1, max_size=6), st.integers(1, 6), st.integers(1, 6))
-def test_as_many_sit_together_as_any_domain_has_seats_for(cpus: list[tuple[str, int]], count: int, minimum: int) -> None:
+def test_as_many_members_share_a_domain_as_the_largest_one_takes(cpus: list[tuple[str, int]], count: int, minimum: int) -> None:
     gang = pods("w", count, {"cpu": 1000})
-    everybody = [("rack", {pod.uid for pod in gang})]
-    problem = build_problem(gang, min(minimum, count), racks(cpus), objective=Objective.FRAGMENTATION, rules=Rules(together=everybody))
+    all_members = [("rack", {pod.uid for pod in gang})]
+    problem = build_problem(gang, min(minimum, count), racks(cpus), objective=Objective.FRAGMENTATION, rules=Rules(together=all_members))
     plan = search(problem, QUICK, 1)
     most = min(count, max(sum(cpu for rack, cpu in cpus if rack == name) for name, _ in cpus))
     assert plan.feasible is (most >= min(minimum, count))
     assert not plan.feasible or len(plan.assignments) == most
 
 
-def test_of_domains_that_seat_everybody_the_one_is_taken_that_costs_least() -> None:
+def test_cheapest_domain_that_takes_all_members_is_chosen() -> None:
     gang = pods("w", 2, {"cpu": 2000, "memory": GI})
     nodes = [node(f"{rack}{number}", {"cpu": 4000, "memory": 8 * GI}, labels={"rack": rack}) for rack in "abc" for number in (0, 1)]
     half_used = {name: {"cpu": 2000, "memory": 4 * GI} for name in ("b0", "b1")}
@@ -142,7 +143,7 @@ def test_of_domains_that_seat_everybody_the_one_is_taken_that_costs_least() -> N
 
 
 @pytest.mark.parametrize("row", [0, 20, 39])
-def test_the_cheapest_of_many_domains_is_found(row: int) -> None:
+def test_cheapest_of_many_domains_is_chosen(row: int) -> None:
     gang = pods("w", 2, {"cpu": 2000, "memory": GI})
     nodes = [node(f"n{number:03}", {"cpu": 8000, "memory": 16 * GI}, labels={"host": f"n{number}"}) for number in range(40)]
     cluster = snapshot(nodes, {f"n{row:03}": {"cpu": 4000, "memory": 8 * GI}})
@@ -150,7 +151,7 @@ def test_the_cheapest_of_many_domains_is_found(row: int) -> None:
     assert {name for _, name in search(problem, SearchSettings(), 1).assignments} == {f"n{row:03}"}
 
 
-def test_a_rack_is_found_for_more_roles_than_the_solver_takes() -> None:
+def test_rack_is_found_for_more_roles_than_the_solver_takes() -> None:
     cluster = snapshot([node(f"n{row:03}", {"cpu": 8000}, labels={"rack": f"r{row % 10}"}) for row in range(1000)])
     gang = [pod for row in range(61) for pod in pods(f"p{row}", 1, {"cpu": 1000}, claims=(f"data-{row}",))]
     problem = build_problem(
@@ -161,7 +162,7 @@ def test_a_rack_is_found_for_more_roles_than_the_solver_takes() -> None:
     assert len({int(name[1:]) % 10 for _, name in plan.assignments}) == 1
 
 
-def test_what_fits_into_no_domain_is_counted_in_the_best_of_them_and_every_node_has_its_reason() -> None:
+def test_gang_that_fits_in_no_domain_is_counted_in_the_best_one_with_a_reason_for_every_node() -> None:
     cluster = racks([("a", 1), ("b", 1), ("b", 1), ("c", 0)])
     gang = pods("worker", 3, {"cpu": 1000})
     problem = build_problem(gang, 3, cluster, objective=Objective.BINPACK, rules=Rules(together=[("rack", {pod.uid for pod in gang})]))
@@ -171,7 +172,7 @@ def test_what_fits_into_no_domain_is_counted_in_the_best_of_them_and_every_node_
     assert sum(nodes for _, nodes in role.reasons) == 4
 
 
-def test_nodes_without_the_label_that_must_be_shared_are_told_apart() -> None:
+def test_nodes_without_the_domain_label_have_a_reason_of_their_own() -> None:
     cluster = racks([("a", 1), ("b", 1), ("", 8)])
     gang = pods("worker", 2, {"cpu": 1000})
     problem = build_problem(gang, 2, cluster, objective=Objective.BINPACK, rules=Rules(together=[("rack", {pod.uid for pod in gang})]))
@@ -179,11 +180,11 @@ def test_nodes_without_the_label_that_must_be_shared_are_told_apart() -> None:
     assert dict(in_words(role.reasons)) == {
         "Insufficient cpu": 1,
         "node(s) had no label rack": 1,
-        "node(s) were in no domain that takes all who must share one": 1,
+        "node(s) were in no topology domain that fits all members that must share one": 1,
     }
 
 
-def test_what_is_best_in_one_rack_is_not_said_to_be_the_best_of_one_role() -> None:
+def test_best_placement_within_one_rack_is_reported_as_domain_and_not_as_exact() -> None:
     gang = pods("worker", 2, {"cpu": 1000})
     rules = Rules([], [("rack", {pod.uid for pod in gang})])
     report = search(

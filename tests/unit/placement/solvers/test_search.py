@@ -1,4 +1,4 @@
-"""The search as a whole: what it promises, and what earlier schedulers got wrong."""
+"""The search as a whole: its guarantees, and gangs that earlier schedulers got wrong."""
 
 import pickle
 import random
@@ -38,7 +38,7 @@ def place(
     settings: SearchSettings = DEFAULT,
     seed: int = 0,
 ) -> Plan:
-    """The plan for a gang that must sit whole unless a minimum is given."""
+    """Return the plan for a gang, all of which is needed unless a minimum is given."""
     problem = build_problem(gang, len(gang) if minimum is None else minimum, cluster, objective=objective)
     return search(problem, settings, seed)
 
@@ -48,16 +48,16 @@ def points_of(problem: Problem, counts: Integers) -> float:
 
 
 def gpu_nodes(number: int, gpus: int = 4) -> list:
-    """Equal nodes with 16 cpu."""
+    """Return equal nodes with 16 cpu."""
     return [node(f"node-{index}", {"cpu": 16_000, "memory": 64 * GI, GPU: gpus}) for index in range(1, number + 1)]
 
 
 def tf_job() -> list[Pod]:
-    """One parameter server and four workers, as arena's tf-smoke-gpu asks for them."""
+    """Return one parameter server and four workers, as arena's tf-smoke-gpu requests them."""
     return [*pods("ps", 1, {"cpu": 1000}), *pods("worker", 4, {GPU: 1})]
 
 
-# What a gang wants
+# Usual gangs
 
 
 def test_binpack_puts_a_tf_job_on_one_node() -> None:
@@ -73,7 +73,7 @@ def test_spread_uses_both_nodes() -> None:
     assert Counter(name for uid, name in plan.assignments if uid.startswith("worker")) == {"node-1": 2, "node-2": 2}
 
 
-def test_binpack_of_gangs_that_come_one_by_one_fills_a_node_before_the_next() -> None:
+def test_binpack_of_gangs_placed_one_by_one_fills_a_node_before_the_next() -> None:
     used: dict[str, dict[str, int]] = {"node-1": {}, "node-2": {}}
     chosen = []
     for _ in range(6):
@@ -85,21 +85,21 @@ def test_binpack_of_gangs_that_come_one_by_one_fills_a_node_before_the_next() ->
     assert place(pods("trainer", 1, {GPU: 2}), snapshot(gpu_nodes(2), used)).feasible
 
 
-def test_among_equal_nodes_the_first_by_name_is_taken() -> None:
+def test_first_of_equal_nodes_by_name_is_taken() -> None:
     assert place(pods("w", 1, {"cpu": 1000}), snapshot(gpu_nodes(5))).assignments == (("w-0", "node-1"),)
 
 
 @pytest.mark.parametrize("order", [1, -1])
 @pytest.mark.parametrize("objective", list(Objective))
-def test_the_order_of_roles_does_not_decide_whether_a_gang_fits(order: int, objective: Objective) -> None:
-    # volcano#1297: X on the large node leaves no room for Y.
+def test_order_of_roles_does_not_decide_whether_a_gang_fits(order: int, objective: Objective) -> None:
+    # volcano#1297: with X on the large node, no node has capacity for Y.
     cluster = snapshot([node("large", {"cpu": 53_000, "memory": 476 * GI}), node("small", {"cpu": 31_000, "memory": 96 * GI})])
     gang = [*pods("x", 1, {"cpu": 30_000}), *pods("y", 1, {"cpu": 50_000})][::order]
 
     assert dict(place(gang, cluster, objective=objective).assignments) == {"x-0": "small", "y-0": "large"}
 
 
-def test_surplus_members_ride_along_when_they_fit() -> None:
+def test_surplus_members_are_placed_if_they_fit() -> None:
     plan = place(pods("w", 6, {GPU: 1}), snapshot(gpu_nodes(1)), minimum=3)
 
     assert (plan.feasible, len(plan.assignments), len(plan.unplaced)) == (True, 4, 2)
@@ -114,7 +114,7 @@ DEMO_MEMORY = (
 
 
 def demo() -> tuple[list[Pod], Snapshot]:
-    """Of the twenty, sixteen fit at most, and the first fits nowhere."""
+    """Return the twenty pods and the three nodes. At most sixteen pods fit, and the first pod fits on no node."""
     gang = [
         pod
         for number, (cpu, memory) in enumerate(zip(DEMO_CPU, DEMO_MEMORY, strict=True), start=1)
@@ -123,7 +123,7 @@ def demo() -> tuple[list[Pod], Snapshot]:
     return gang, snapshot([node(f"node{index}", {"cpu": 8000, "memory": 16 * GI}) for index in (1, 2, 3)])
 
 
-def test_the_demo_gang_of_twenty_is_proved_impossible_and_names_the_pod_that_fits_nowhere() -> None:
+def test_demo_gang_of_twenty_is_proved_impossible_and_the_pod_that_fits_nowhere_is_named() -> None:
     plan = place(*demo())
 
     assert (plan.feasible, plan.search.stopped_by) == (False, "bound")
@@ -151,7 +151,7 @@ def test_seventeen_of_the_demo_gang_are_proved_impossible_by_their_cpu() -> None
 # Small and odd clusters
 
 
-def test_a_gang_of_one_looks_at_every_node_and_searches_no_further() -> None:
+def test_gang_of_one_is_placed_on_the_best_of_all_nodes_without_a_search() -> None:
     used = {f"node-{index}": {GPU: index % 4, "cpu": 1000 * index} for index in range(1, 8)}
 
     plan = place(pods("w", 1, {"cpu": 1000, GPU: 1}), snapshot(gpu_nodes(8), used))
@@ -168,7 +168,7 @@ def test_one_node_is_enough(objective: Objective) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 5])
-def test_no_node_at_all_is_an_answer(size: int) -> None:
+def test_gang_on_a_cluster_without_nodes_is_refused(size: int) -> None:
     plan = place(pods("w", size, {"cpu": 1000}), snapshot([]))
 
     assert (plan.feasible, plan.search.stopped_by, plan.assignments) == (False, "no-nodes", ())
@@ -176,20 +176,20 @@ def test_no_node_at_all_is_an_answer(size: int) -> None:
     assert plan.explanation.total_nodes == 0
 
 
-def test_nothing_to_place_is_placed() -> None:
+def test_empty_gang_is_placed() -> None:
     assert place([], snapshot(gpu_nodes(1))).feasible
     assert place([], snapshot([])).feasible
 
 
-def test_more_than_there_are_pods_is_impossible() -> None:
+def test_minimum_above_the_number_of_pods_is_impossible() -> None:
     plan = place(pods("w", 2, {"cpu": 1000}), snapshot(gpu_nodes(1)), minimum=3)
 
     assert (plan.feasible, plan.search.stopped_by, plan.explanation.shortage) == (False, "bound", None)
 
 
 @pytest.mark.parametrize("objective", list(Objective))
-def test_on_equal_nodes_the_search_still_finds_what_greedy_missed(objective: Objective) -> None:
-    # Each node holds one of 9, one of 5 and one of 2, or a waste.
+def test_search_on_equal_nodes_places_a_gang_that_greedy_rules_miss(objective: Objective) -> None:
+    # All pods fit only if each node takes one pod of 9 cpu, one of 5 and one of 2.
     cluster = snapshot([node(f"node-{index}", {"cpu": 16_000}) for index in range(4)])
     gang = [pod for size in (5, 9, 2) for pod in pods(f"cpu-{size}", 4, {"cpu": size * 1000})]
 
@@ -198,14 +198,14 @@ def test_on_equal_nodes_the_search_still_finds_what_greedy_missed(objective: Obj
     assert plan.feasible
 
 
-def test_when_every_pod_is_infeasible_nobody_is_placed() -> None:
+def test_no_pod_is_placed_if_every_pod_is_infeasible() -> None:
     plan = place(pods("w", 4, {"cpu": 99_000}), snapshot(gpu_nodes(3)), minimum=1)
 
     assert (plan.feasible, plan.assignments, plan.search.score) == (False, (), 0.0)
 
 
 @pytest.mark.parametrize(("minimum", "feasible"), [(1, True), (2, False)])
-def test_four_unplaceable_pods_beside_one_that_fits(minimum: int, feasible: bool) -> None:
+def test_pod_that_fits_is_placed_beside_four_that_do_not_fit(minimum: int, feasible: bool) -> None:
     gang = [*pods("large", 4, {"cpu": 99_000}), *pods("small", 1, {"cpu": 1000})]
 
     plan = place(gang, snapshot(gpu_nodes(3)), minimum=minimum)
@@ -222,7 +222,7 @@ def test_hundreds_of_roles_are_placed_without_the_genetic_search() -> None:
     assert (plan.feasible, plan.search.stopped_by) == (True, "greedy-only")
 
 
-# What always holds
+# Guarantees for every gang
 
 
 @settings(max_examples=60)
@@ -246,7 +246,7 @@ def test_every_pod_is_either_placed_or_left_out(case: Case) -> None:
 
 @settings(max_examples=40)
 @given(cases())
-def test_the_same_search_gives_the_same_plan(case: Case) -> None:
+def test_same_search_gives_the_same_plan(case: Case) -> None:
     problem = case.problem()
 
     assert search(problem, QUICK, case.seed) == search(pickle.loads(pickle.dumps(problem)), QUICK, case.seed)
@@ -259,18 +259,18 @@ def test_no_plan_is_worse_than_the_best_greedy_seed(case: Case) -> None:
 
     plan = search(problem, QUICK, case.seed)
 
-    def worth(placed: int, value: float) -> tuple[int, int, float]:
+    def quality(placed: int, value: float) -> tuple[int, int, float]:
         return (min(placed, case.minimum), placed, value)
 
     if problem.total > 1:
-        best = max(worth(int(counts.sum()), points_of(problem, counts)) for _, counts in greedy_seeds(problem))
-        mine = worth(len(plan.assignments), plan.search.score)
+        best = max(quality(int(counts.sum()), points_of(problem, counts)) for _, counts in greedy_seeds(problem))
+        mine = quality(len(plan.assignments), plan.search.score)
         assert mine[:2] > best[:2] or (mine[:2] == best[:2] and mine[2] >= best[2] - 1e-9)
 
 
 @settings(max_examples=40)
 @given(cases())
-def test_the_score_reported_is_that_of_the_plan_returned(case: Case) -> None:
+def test_reported_score_is_the_score_of_the_plan(case: Case) -> None:
     problem = case.problem()
 
     plan = search(problem, QUICK, case.seed)
@@ -286,17 +286,17 @@ def test_the_score_reported_is_that_of_the_plan_returned(case: Case) -> None:
         assert list(plan.search.history) == sorted(plan.search.history, key=lambda entry: min(entry[0], case.minimum))
 
 
-# How long it searches
+# The end of a search
 
 
 def tight_problem() -> tuple:
-    """A problem on which the search improves for a while."""
+    """Return a gang and a cluster for which several generations find better placements."""
     gang = [*pods("ps", 8, {"cpu": 3000, "memory": 8 * GI}), *pods("worker", 24, {"cpu": 2000, "memory": 4 * GI, GPU: 1})]
     used = {f"node-{index}": {"cpu": 500 * index, "memory": index * GI, GPU: index % 3} for index in range(1, 31)}
     return gang, snapshot(gpu_nodes(30), used)
 
 
-def test_the_search_goes_on_for_its_least_generations_and_stops_after_its_patience() -> None:
+def test_search_takes_its_least_generations_and_then_ends_by_patience() -> None:
     gang, cluster = tight_problem()
 
     plan = place(gang, cluster, objective=SPREAD, settings=SearchSettings(min_generations=25, patience=5))
@@ -305,7 +305,7 @@ def test_the_search_goes_on_for_its_least_generations_and_stops_after_its_patien
     assert plan.search.score >= plan.search.seed_score
 
 
-def test_the_search_ends_with_its_generations() -> None:
+def test_search_ends_after_its_most_generations() -> None:
     gang, cluster = tight_problem()
 
     plan = place(gang, cluster, settings=SearchSettings(generations=7, min_generations=7, patience=50))
@@ -313,7 +313,7 @@ def test_the_search_ends_with_its_generations() -> None:
     assert (plan.search.generations, plan.search.stopped_by) == (7, "generations")
 
 
-def test_the_preset_of_the_first_genetic_scheduler_searches_for_all_its_generations() -> None:
+def test_seed_preset_searches_for_all_its_generations() -> None:
     gang = [*pods("ps", 2, {"cpu": 3000}), *pods("worker", 3, {"cpu": 2000, GPU: 1})]
     cluster = snapshot(gpu_nodes(3), {"node-1": {"cpu": 9000, GPU: 3}, "node-2": {"cpu": 5000, GPU: 2}})
 
@@ -322,7 +322,7 @@ def test_the_preset_of_the_first_genetic_scheduler_searches_for_all_its_generati
     assert (plan.search.generations, len(plan.search.history), plan.search.wanted) == (1000, 1000, 0)
 
 
-def test_a_short_search_by_that_preset_reports_how_many_generations_were_wanted() -> None:
+def test_short_search_with_the_seed_preset_reports_how_many_generations_were_wanted() -> None:
     gang, cluster = tight_problem()
     settings = SearchSettings(**SearchOptions(preset="seed").model_dump(), effort=100_000)
 
@@ -332,24 +332,24 @@ def test_a_short_search_by_that_preset_reports_how_many_generations_were_wanted(
     assert 0 < plan.search.generations < plan.search.wanted == 1000
 
 
-def test_the_search_stops_at_what_can_not_be_beaten() -> None:
+def test_search_stops_at_a_placement_that_cannot_be_beaten() -> None:
     gang = tight_gang()
 
     plan = place(gang, tight_cluster(), settings=SearchSettings(branches=0))
 
     assert plan.search.stopped_by == "optimal"
-    # A node that is full counts half for what fills it, and half for each member's own share of it, and those are one together.
+    # On a full node each member counts one half, and half of its own share of the node; the shares add up to one.
     assert plan.search.history[-1] == (len(gang), pytest.approx(100.0 * (len(gang) + len(tight_cluster().nodes)) / 2 / len(gang)))
 
 
-def test_seeds_differ_in_the_plan_but_not_in_its_feasibility() -> None:
+def test_random_seeds_change_the_plan_but_not_its_feasibility() -> None:
     plans = [place(tight_gang(), tight_cluster(), seed=seed) for seed in range(4)]
 
     assert all(plan.feasible for plan in plans)
     assert len({plan.assignments for plan in plans}) > 1
 
 
-def test_the_global_randomness_is_left_as_it_was() -> None:
+def test_state_of_the_global_random_generator_is_restored() -> None:
     gang, cluster = tight_problem()
     random.seed(7)
     expected = random.random()
@@ -360,8 +360,8 @@ def test_the_global_randomness_is_left_as_it_was() -> None:
     assert random.random() == expected
 
 
-@pytest.mark.parametrize("factor", [50, 0], ids=["too many", "nobody"])
-def test_a_search_that_breaks_a_rule_or_is_worse_than_greedy_is_not_believed(monkeypatch: pytest.MonkeyPatch, factor: int) -> None:
+@pytest.mark.parametrize("factor", [50, 0], ids=["too many", "none"])
+def test_evolution_that_breaks_a_rule_or_is_worse_than_greedy_is_discarded(monkeypatch: pytest.MonkeyPatch, factor: int) -> None:
     module = import_module("allaboard.placement.solvers.improve")
     honest = module.evolve
     monkeypatch.setattr(module, "evolve", lambda problem, *rest: replace(honest(problem, *rest), counts=problem.slots * factor))
@@ -375,7 +375,7 @@ def test_a_search_that_breaks_a_rule_or_is_worse_than_greedy_is_not_believed(mon
     assert plan.feasible
 
 
-def test_of_thousands_of_nodes_the_ones_that_matter_are_searched() -> None:
+def test_search_on_thousands_of_nodes_is_no_worse_than_greedy_rules() -> None:
     cluster = snapshot(
         [node(f"node-{index:04}", {"cpu": 32_000, "memory": 128 * GI, GPU: 4}) for index in range(3000)],
         {f"node-{index:04}": {"cpu": index % 30 * 1000, GPU: index % 5} for index in range(3000)},
@@ -389,8 +389,8 @@ def test_of_thousands_of_nodes_the_ones_that_matter_are_searched() -> None:
     assert verify(dict(plan.assignments), gang, cluster) == ()
 
 
-def test_to_spread_the_rack_is_chosen_by_what_spreading_in_it_costs() -> None:
-    """Filled node by node, the rack whose first node is as empty as any looks as good."""
+def test_rack_for_spread_is_chosen_by_what_spreading_in_it_costs() -> None:
+    """If racks were compared by filling node after node, rack a would look as good: its first node is as empty as those of rack b."""
     free = {"a0": 9, "a1": 8, "a2": 4, "b0": 9, "b1": 9, "b2": 8}
     nodes = [node(name, {"cpu": 16_000}, labels={"rack": name[0]}) for name in free]
     used = {name: {"cpu": 16_000 - 1000 * cpu} for name, cpu in free.items()}

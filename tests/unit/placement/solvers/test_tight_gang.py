@@ -1,4 +1,4 @@
-"""What the genetic search is for: a gang that every greedy rule leaves outside."""
+"""A tight gang that no greedy rule places, but the genetic search and the exact solver do."""
 
 from itertools import permutations
 
@@ -10,23 +10,23 @@ from tests.unit.placement.clusters import GI, pods
 from tests.unit.placement.tight_gang import MOST_GREEDY_SLOTS, ROLES, tight_cluster, tight_gang
 
 ALONE = SearchSettings(branches=0)
-"""Without the solver."""
+"""Settings without the exact solver."""
 
 
 @pytest.mark.parametrize("roles", list(permutations(ROLES)), ids=lambda roles: "-".join(role[0] for role in roles))
-def test_no_greedy_rule_seats_the_tight_gang(roles: tuple[tuple[str, int, int, int], ...]) -> None:
+def test_no_greedy_rule_places_the_tight_gang(roles: tuple[tuple[str, int, int, int], ...]) -> None:
     gang = tight_gang(roles)
     problem = build_problem(gang, len(gang), tight_cluster(), objective=Objective.BINPACK)
 
-    seated = {name: int(counts.sum()) for name, counts in greedy_seeds(problem)}
+    placed = {name: int(counts.sum()) for name, counts in greedy_seeds(problem)}
 
-    assert len(seated) >= 10
-    assert max(seated.values()) <= MOST_GREEDY_SLOTS < len(gang)
+    assert len(placed) >= 10
+    assert max(placed.values()) <= MOST_GREEDY_SLOTS < len(gang)
 
 
 @pytest.mark.parametrize("objective", list(Objective))
 @pytest.mark.parametrize("seed", range(15))
-def test_the_genetic_search_seats_the_tight_gang(objective: Objective, seed: int) -> None:
+def test_genetic_search_places_the_tight_gang(objective: Objective, seed: int) -> None:
     gang = tight_gang()
     cluster = tight_cluster()
 
@@ -38,7 +38,7 @@ def test_the_genetic_search_seats_the_tight_gang(objective: Objective, seed: int
 
 
 @pytest.mark.parametrize("objective", list(Objective))
-def test_a_few_generations_seat_the_tight_gang_before_the_solver_is_asked(objective: Objective) -> None:
+def test_few_generations_place_the_tight_gang_before_the_solver_is_asked(objective: Objective) -> None:
     gang = tight_gang()
     problem = build_problem(gang, len(gang), tight_cluster(), objective=objective)
 
@@ -49,7 +49,7 @@ def test_a_few_generations_seat_the_tight_gang_before_the_solver_is_asked(object
 
 
 @pytest.mark.parametrize("objective", list(Objective))
-def test_without_generations_the_solver_seats_it(objective: Objective) -> None:
+def test_solver_places_the_tight_gang_without_generations(objective: Objective) -> None:
     gang = tight_gang()
     problem = build_problem(gang, len(gang), tight_cluster(), objective=objective)
 
@@ -58,7 +58,7 @@ def test_without_generations_the_solver_seats_it(objective: Objective) -> None:
     assert (plan.feasible, plan.search.found_by, plan.search.generations) == (True, "solver", 0)
 
 
-def test_one_member_more_than_the_tight_gang_has_is_proved_impossible() -> None:
+def test_tight_gang_with_one_more_member_is_proved_impossible() -> None:
     gang = tight_gang()
     name, _, cpu, memory = ROLES[0]
     more = pods(f"more-{name}", 1, {"cpu": cpu * 1000, "memory": memory * GI})
@@ -70,7 +70,7 @@ def test_one_member_more_than_the_tight_gang_has_is_proved_impossible() -> None:
     assert plan.search.stopped_by in ("proof", "bound")
 
 
-def test_without_the_genetic_search_the_tight_gang_is_not_placed_and_nothing_is_claimed_about_it() -> None:
+def test_greedy_rules_alone_give_no_verdict_on_the_tight_gang() -> None:
     gang = tight_gang()
 
     plan = search(build_problem(gang, len(gang), tight_cluster(), objective=Objective.BINPACK), ALONE, 0, steps=[])
