@@ -23,7 +23,7 @@ from aiohttp import web
 from rich.console import Console
 from rich.table import Table
 
-from allaboard.app import _spare_the_collector  # as the operator runs
+from allaboard.app import _freeze_cached_objects  # as the operator runs
 from allaboard.gpu.scraper import Scraper, in_own_thread
 from allaboard.model.gpus import NO_CARDS, Cards, Measure
 from allaboard.settings.gpu_metrics import GpuMetricsOptions
@@ -150,7 +150,7 @@ def main() -> None:
     parser.add_argument("--cards", type=int, default=8, help="GPUs of each node")
     parser.add_argument("--readings", type=int, default=4)
     arguments = parser.parse_args()
-    _spare_the_collector()
+    _freeze_cached_objects()
     mine, other = multiprocessing.Pipe()
     context = multiprocessing.get_context("spawn")
     server = context.Process(target=serve, args=(other, arguments.nodes, arguments.cards), daemon=True)

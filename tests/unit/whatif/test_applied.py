@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.cli.asking import SELECTOR, Plan, member, node, nodes_of, pod, template
+from tests.unit.cli.plan_command import SELECTOR, Plan, member, node, nodes_of, pod, template
 
 Object = dict[str, Any]
 

@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
-from tests.unit.cli import asking
-from tests.unit.cli.asking import PAIR, Plan, node, nodes_of, pod
+from tests.unit.cli import plan_command
+from tests.unit.cli.plan_command import PAIR, Plan, node, nodes_of, pod
 
 Object = dict[str, Any]
 
 
 def template(gang: str = "", minimum: int = 0, cpu: str = "1", **spec: Any) -> Object:
     labels = {f"{PAIR}/name": gang, f"{PAIR}/min-available": str(minimum)} if gang else {}
-    return asking.template(labels=labels, cpu=cpu, **spec)
+    return plan_command.template(labels=labels, cpu=cpu, **spec)
 
 
 def stateful_set(template: Object, replicas: int = 3, **spec: Any) -> Object:
@@ -20,7 +20,7 @@ def stateful_set(template: Object, replicas: int = 3, **spec: Any) -> Object:
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
         "metadata": {"name": "db"},
-        "spec": {"replicas": replicas, "selector": asking.SELECTOR, "template": template, **spec},
+        "spec": {"replicas": replicas, "selector": plan_command.SELECTOR, "template": template, **spec},
     }
 
 
@@ -172,7 +172,7 @@ def limit_range(**limits: Object) -> Object:
 
 
 def gang_of(replicas: int, **more: Any) -> Object:
-    spec = {"replicas": replicas, "selector": asking.SELECTOR, "template": template("w", replicas, **more)}
+    spec = {"replicas": replicas, "selector": plan_command.SELECTOR, "template": template("w", replicas, **more)}
     return {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "w"}, "spec": spec}
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.cli.asking import Plan, node, pod, template
+from tests.unit.cli.plan_command import Plan, node, pod, template
 
 FLAG = "--gang-scheduler-name"
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.unit.cli.asking import Plan, member, node, pod
+from tests.unit.cli.plan_command import Plan, member, node, pod
 
 
 def priority_class(name: str, value: int, **more: Any) -> dict[str, Any]:

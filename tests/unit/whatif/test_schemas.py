@@ -12,7 +12,7 @@ import yaml
 from allaboard.cli import bundled
 from allaboard.whatif.kinds import _CLUSTER_SCOPED, _NAMESPACED
 from allaboard.whatif.schemas import Schemas
-from tests.unit.cli.asking import Plan, node, pod
+from tests.unit.cli.plan_command import Plan, node, pod
 
 TABLE = Path(__file__).parents[3] / "operator/allaboard/whatif/fields.json"
 TEMPLATE = {"metadata": {"labels": {"app": "x"}}, "spec": {"schedulerName": "allaboard", "containers": [{"name": "m", "image": "i"}]}}
