@@ -110,7 +110,7 @@ def test_fields_of_newer_clients_are_passed_over() -> None:
         (enveloped("Namespace", b"\x0b\x0c"), "field 1 has the wire type 3"),
         (enveloped("Namespace", field(1, field(1, b"\xff"))), "a text isn't UTF-8"),
         (enveloped("Namespace", field(1, field(8, field(1, 1 << 62)))), "a time is out of range"),
-        (enveloped("Namespace", field(1, field(17, field(7, field(1, "{"))))), "the fields that somebody manages aren't JSON"),
+        (enveloped("Namespace", field(1, field(17, field(7, field(1, "{"))))), "the managed fields aren't JSON"),
         (NAMESPACE + field(3, "gzip"), "encoded once more"),
     ],
 )
