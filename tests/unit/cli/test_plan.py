@@ -198,7 +198,7 @@ def test_resources_that_the_api_server_refuses_are_bad_input(plan: Plan, resourc
 def test_a_snapshot_without_nodes_is_bad_input(plan: Plan) -> None:
     result = plan.cluster(pod("b")).manifest(pod("a")).run()
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.startswith(f"Error: {plan.folder / 'cluster.json'}: no nodes in it; a snapshot is what `kubectl get nodes,pods")
+    assert result.stderr.startswith(f"Error: {plan.folder / 'cluster.json'}: holds no nodes; a snapshot is the output of `kubectl get")
 
 
 def test_on_a_cluster_without_anything_nothing_fits(plan: Plan) -> None:
@@ -260,7 +260,7 @@ def test_pods_of_another_scheduler_are_planned_with_a_note(plan: Plan) -> None:
 )
 def test_note_suggests_the_name_of_a_misspelt_scheduler(plan: Plan, name: str, hint: str) -> None:
     result = plan.cluster(node("n1", cpu="8")).manifest(pod("a", schedulerName=name)).run()
-    assert f"note: some pods say schedulerName {name!r}{hint} they are planned all the same" in result.stderr
+    assert f"note: some pods say schedulerName {name!r}{hint} they are planned anyway" in result.stderr
 
 
 def test_plan_of_the_same_input_is_the_same(plan: Plan) -> None:

@@ -158,9 +158,9 @@ def test_the_plot_of_a_scenario_shows_waits_over_hours_and_is_the_same_every_tim
         (("--dask", ""), "--dask needs an address"),
         (("--seeds", "1-"), "'1-' is not a seed or a range of them such as 42-51"),
         (("--strategy", "best"), "there is no strategy 'best'; known are genetic, exact, bestfit, firstfit, random, fgd, fgd-bestfit"),
-        (("--plot", "curves.pdf"), "curves.pdf: a plot is written as .png or .svg; name the file so"),
-        (("--plot", ""), "--plot: a plot is written as .png or .svg; name the file so"),
-        (("--plot", "none/curves.png"), "none/curves.png: there is no folder none; make it first"),
+        (("--plot", "curves.pdf"), "curves.pdf: a plot is written as .png or .svg; use one of these suffixes"),
+        (("--plot", ""), "--plot: a plot is written as .png or .svg; use one of these suffixes"),
+        (("--plot", "none/curves.png"), "none/curves.png: there is no folder none; create it first"),
         (("--batch", "0"), "Invalid value for '--batch'"),
     ],
 )
@@ -189,7 +189,7 @@ def test_a_plot_without_matplotlib_names_the_extra(simulate: Simulate, monkeypat
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     result = simulate.trace("--plot", "curves.png")
     assert result.exit_code == 2
-    assert "a plot needs the extra: pip install 'allaboard[simulate]', or '.[simulate]' beside setup.cfg" in result.stderr
+    assert "a plot needs the extra: pip install 'allaboard[simulate]', or '.[simulate]' in the repository" in result.stderr
 
 
 def test_dask_without_distributed_names_the_extra(simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
