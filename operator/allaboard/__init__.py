@@ -1,3 +1,3 @@
-"""Allaboard, a gang scheduler for Kubernetes: everybody gets a seat, or the train stays in the station."""
+"""Allaboard, a gang scheduler for Kubernetes: all members of a gang are bound, or none."""
 
 __version__ = "0.1.0"

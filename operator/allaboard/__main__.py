@@ -1,4 +1,4 @@
-"""``python -m allaboard`` is the ``allaboard`` command."""
+"""Run the ``allaboard`` command as ``python -m allaboard``."""
 
 from allaboard.cli.main import main
 

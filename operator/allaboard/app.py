@@ -1,4 +1,4 @@
-"""Wires the rooms together, starts them in order and stops them in reverse."""
+"""Connects the parts of the operator, starts them in order, and stops them in reverse."""
 
 import asyncio
 import gc
@@ -35,7 +35,7 @@ from allaboard.model.gpus import Cards
 from allaboard.model.headroom import headroom_from
 from allaboard.model.interner import Interner
 from allaboard.model.node import node_from
-from allaboard.model.pod import Pod, pod_from, tells_end
+from allaboard.model.pod import Pod, pod_from, reports_end
 from allaboard.model.reasons import Code
 from allaboard.model.volumes import attach_limits_from
 from allaboard.pipelines.objects import MLFLOWS
@@ -76,16 +76,18 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_LAST_WORDS_SECONDS = 2.0
+_DRAIN_SECONDS = 2.0
 _RESUME_SECONDS = 2.0
 
 
 class App:
-    """One running scheduler. ``start`` doesn't wait for these: decisions begin when pods, nodes and PodGroups are known (``synced``).
+    """One running scheduler.
 
-    With leader election they begin (``scheduling``) when this replica holds the lease as well; until then it writes nothing.
-    A ``searcher`` that is given is used and left open; otherwise one is made by the settings. ``elect`` says where the election runs: in a
-    thread of its own, if nobody does.
+    ``start`` doesn't wait for the first decision. Scheduling begins when pods, nodes and PodGroups are listed (``synced``) and, with leader
+    election, this replica holds the lease (``scheduling``). Until then it writes nothing.
+
+    ``stop`` doesn't close a given ``searcher``. Without one, ``start`` creates a searcher from the settings. ``elect`` runs the leader
+    election; the default is a thread of its own.
     """
 
     def __init__(self, settings: Settings, searcher: Searcher | None = None, elect: Elect | None = None) -> None:
@@ -110,7 +112,7 @@ class App:
             overtaking=overtaking,
             slots=Capacity(self.view),
         )
-        self.view.listen(self._note_excess)
+        self.view.listen(self._count_excess)
         self.view.anti_affinity.on_excess = self.registry.on_excess = lambda limit: self.metrics.over_limit.labels(limit).inc()
         self.synced = asyncio.Event()
         self.scheduling = asyncio.Event()
@@ -127,19 +129,19 @@ class App:
         self._tasks: list[asyncio.Task[None]] = []
         self._deciding: asyncio.Task[None] | None = None
 
-    async def start(self, on_death: Callable[[], None] = lambda: None, *, reach_seconds: float | None = None) -> None:
-        """Connect, and start every room; ``on_death()`` is called when one of them ends by itself, which none should.
+    async def start(self, on_failure: Callable[[], None] = lambda: None, *, reach_seconds: float | None = None) -> None:
+        """Connect, and start all parts. ``on_failure()`` is called when a part ends by itself, which none should.
 
-        With ``reach_seconds`` the API server is waited for, so long at most. Raises ``CredentialsError``, ``UnreachableError``,
-        ``SettingsError`` when a setting needs a package that isn't there, or ``OSError`` when a port is taken.
+        With ``reach_seconds``, wait for the API server for up to that time. Raises ``CredentialsError``, ``UnreachableError``,
+        ``SettingsError`` if a setting needs a package that isn't installed, or ``OSError`` if a port is in use.
         """
         try:
-            await self._start(on_death, reach_seconds)
+            await self._start(on_failure, reach_seconds)
         except BaseException:
             await self.stop()
             raise
 
-    async def _start(self, on_death: Callable[[], None], reach_seconds: float | None) -> None:
+    async def _start(self, on_failure: Callable[[], None], reach_seconds: float | None) -> None:
         settings = self.settings
         for warning in settings.warnings:
             logger.warning("configuration: %s", warning)
@@ -190,43 +192,43 @@ class App:
         events_of_cluster = ClusterEvents(self.queue, reporter)
         self.view.listen(self.registry.observe_pod, None)
         self.view.listen(events_of_cluster.observe_pod, events_of_cluster.observe_node, events_of_cluster.observe_cards)
-        self.view.listen(self._caution)
+        self.view.listen(self._warn_of_caution)
         volumes.listen(events_of_cluster.observe_volumes)
         self._reflectors = {
             "nodes": Reflector(
                 server, NODES.everywhere, lambda raw: node_from(raw, self._intern), NodeStore(self.view, settings.node_selector)
             ),
-            "pods": Reflector(server, PODS.everywhere, self._pod_from, PodStore(self.view), must_be_taken=tells_end),
+            "pods": Reflector(server, PODS.everywhere, self._pod_from, PodStore(self.view), must_be_taken=reports_end),
             "jobs": Reflector(server, JOBS.everywhere, job_counts_from, JobStore(self.registry.observe_job)),
             "persistentvolumes": Reflector(server, VOLUMES.everywhere, volume_from, volumes.volumes),
             "persistentvolumeclaims": Reflector(server, CLAIMS.everywhere, claim_from, volumes.claims),
             "csinodes": Reflector(server, CSI_NODES.everywhere, attach_limits_from, volumes.limits),
         }
         self._early_pods = EarlyPods(self.view, self.registry, self._reflectors["pods"], self._pod_from)
-        self.view.listen(self._early_pods.drop_if_begun)  # after all others
+        self.view.listen(self._early_pods.drop_if_started)  # after all others
         self._measure(writer)
         for name, reflector in self._reflectors.items():
-            self._spawn(f"reflect {name}", reflector.run(), on_death)
-        self._spawn("write", writer.run(binder.wait_until_idle), on_death)
-        self._spawn("resync", self._resync(podgroups, podgroup_writer), on_death)
-        self._deciding = self._spawn("schedule", self._schedule(scheduler, searcher, term), on_death)
+            self._spawn(f"reflect {name}", reflector.run(), on_failure)
+        self._spawn("write", writer.run(binder.wait_until_idle), on_failure)
+        self._spawn("resync", self._resync(podgroups, podgroup_writer), on_failure)
+        self._deciding = self._spawn("schedule", self._schedule(scheduler, searcher, term), on_failure)
         if os.environ.get(CONFIG_VARIABLE):
             reloading = Reloading(settings, self.apply, lambda result: self.metrics.reloads.labels(result).inc())
-            self._spawn("reload", reloading.run(), on_death)
-        self._spawn("resume jobs", self._resume_jobs(restarter), on_death)
+            self._spawn("reload", reloading.run(), on_failure)
+        self._spawn("resume jobs", self._resume_jobs(restarter), on_failure)
         if settings.pipelines:
-            self._keep_pipelines(server, events, on_death)
+            self._deploy_pipelines(server, events, on_failure)
         else:
-            self._refuse_pipelines(server, events, on_death)
+            self._refuse_pipelines(server, events, on_failure)
         if settings.gpu_metrics.source != "off":
-            self._spawn("read GPU metrics", self._watch_gpus(), on_death)
+            self._spawn("read GPU metrics", self._watch_gpus(), on_failure)
         if lease is not None:
-            self._spawn("lead", self._lead(lease), on_death)
+            self._spawn("lead", self._lead(lease), on_failure)
         if webhook_process is not None:
-            self._spawn("admission", webhook_process.run(), on_death)
+            self._spawn("admission", webhook_process.run(), on_failure)
 
     def apply(self, settings: Settings) -> None:
-        """Have other settings hold from now on, as far as they can be had while it runs (``reloading``)."""
+        """Apply the settings that can change at run time (see ``reloading``)."""
         self.settings = settings
         self.registry.apply(GangDefaults.by(settings))
         self.view.apply(settings.gpu.policy)
@@ -234,13 +236,13 @@ class App:
             self._scheduler.apply(Packings.by(settings))
 
     async def stop(self) -> None:
-        """Stop deciding first, say what is left to say, let another lead, then close connections and end the workers."""
+        """Stop scheduling, write the pending events and statuses, release the lease, close connections and end the worker processes."""
         if self._deciding is not None:
             self._deciding.cancel()
             await asyncio.gather(self._deciding, return_exceptions=True)
         if self.leads:
             with suppress(TimeoutError):
-                async with asyncio.timeout(_LAST_WORDS_SECONDS):
+                async with asyncio.timeout(_DRAIN_SECONDS):
                     await self._writer.drain()
         for task in self._tasks:
             task.cancel()
@@ -251,7 +253,7 @@ class App:
         await self._stack.aclose()
 
     def observe_pod_group(self, event: str | None, raw: dict[str, Any]) -> None:
-        """Take what Kopf has heard about a PodGroup."""
+        """Take an event of a PodGroup from Kopf."""
         if self._podgroups is None:
             return
         if event == "DELETED":
@@ -260,12 +262,12 @@ class App:
             self._podgroups.observe(raw)
 
     def observe_pending_pod(self, event: str | None, raw: dict[str, Any]) -> None:
-        """Take what Kopf has heard about a pending pod; that it is pending no more is for the reflector to tell."""
+        """Take a pending pod from Kopf. The end of its pending phase comes from the reflector."""
         if event != "DELETED" and self.synced.is_set() and self._early_pods is not None:
             self._early_pods.apply(raw)
 
     def health(self) -> dict[str, object]:
-        """How the operator is: what it knows, and how long ago it heard of it."""
+        """Return the report of the health endpoint: state, age of the cached objects, and numbers of objects and gangs."""
         reflectors = self._reflectors.items()
         return {
             "ready": self.is_ready,
@@ -278,28 +280,28 @@ class App:
 
     @property
     def leads(self) -> bool:
-        """Whether this replica decides; without leader election it always does."""
+        """True if this replica schedules: it holds the lease, or there is no leader election."""
         return self.scheduling.is_set() and (self._lease is None or self._lease.is_held)
 
     @property
     def is_ready(self) -> bool:
-        """Whether everything has been listed, and every watch and every other part is alive; a follower that is warm is ready, too."""
+        """True if all resources are listed, the cache is fresh, and all parts run. A follower is ready, too."""
         is_alive = bool(self._tasks) and not any(task.done() for task in self._tasks)
         return is_alive and self.synced.is_set() and self.is_fresh
 
     @property
     def is_fresh(self) -> bool:
-        """Whether the API server has spoken of everything, and what it said been taken, lately enough to decide by it."""
+        """True if the cached state of every resource is younger than ``stale_seconds``, by silence and by lag of its watch."""
         return all(reflector.age_seconds < self.settings.stale_seconds for reflector in self._reflectors.values())
 
     async def _schedule(self, scheduler: Scheduler, searcher: Searcher, term: Term) -> None:
-        """Decide nothing before everything is known, nor while another replica does."""
+        """Schedule as soon as all resources are listed and this replica leads."""
         await searcher.warm_up()
         await scheduler.cycle.round.planner.plugin_processes.warm_up({self.settings.strategy, *self.settings.strategies})
         for reflector in self._reflectors.values():
             await reflector.synced.wait()
         await self._podgroups_listed.wait()
-        _spare_the_collector()
+        _freeze_cached_objects()
         logger.info("synced: %(nodes)d nodes, %(pods)d pods", self.view.counts)
         self.synced.set()
         if self._lease is not None:
@@ -317,59 +319,59 @@ class App:
         logger.info("scheduling begins")
         self.scheduling.set()
         for pod in self.view.pods():
-            self._caution(None, pod)
+            self._warn_of_caution(None, pod)
         await scheduler.run()
 
     async def _resume_jobs(self, restarter: JobRestarter) -> None:
-        """See to it, as long as this replica decides, that no Job stays suspended."""
+        """Resume Jobs that were suspended to restart a gang, while this replica leads."""
         await self.scheduling.wait()
         await restarter.run(self.settings.resync_seconds)
 
-    def _keep_pipelines(self, server: ApiServer, events: EventRecorder, on_death: Callable[[], None]) -> None:
-        """Deploy pipelines. Nothing else waits for them: their kind needn't even be known."""
+    def _deploy_pipelines(self, server: ApiServer, events: EventRecorder, on_failure: Callable[[], None]) -> None:
+        """Start deploying pipelines. No other part waits for it, so that the cluster needn't have the CRD of pipelines."""
         settings = self.settings
         policy = Policy(settings.scheduler_names, settings.pipeline_namespaces, settings.namespaces)
-        certificate_secret = PipelineReconciler(server, self._writer, events, policy, leads=lambda: self.leads, why=self._why)
-        self.view.listen(certificate_secret.observe_pod)
+        reconciler = PipelineReconciler(server, self._writer, events, policy, leads=lambda: self.leads, why=self._waiting_reason)
+        self.view.listen(reconciler.observe_pod)
 
-        async def keep() -> None:
+        async def deploy() -> None:
             await self.scheduling.wait()
-            await certificate_secret.run(settings.resync_seconds)
+            await reconciler.run(settings.resync_seconds)
 
-        self._spawn("reflect pipelines", Reflector(server, MLFLOWS.everywhere, pipeline_from, certificate_secret).run(), on_death)
-        self._spawn("keep pipelines", keep(), on_death)
+        self._spawn("reflect pipelines", Reflector(server, MLFLOWS.everywhere, pipeline_from, reconciler).run(), on_failure)
+        self._spawn("deploy pipelines", deploy(), on_failure)
 
-    def _refuse_pipelines(self, server: ApiServer, events: EventRecorder, on_death: Callable[[], None]) -> None:
-        """Tell pipelines that they are not deployed, where their kind is known."""
+    def _refuse_pipelines(self, server: ApiServer, events: EventRecorder, on_failure: Callable[[], None]) -> None:
+        """Start reporting in the status of pipelines that they aren't deployed, if the cluster has the CRD of pipelines."""
         undeployed = UndeployedPipelines(server, self._writer, events, leads=lambda: self.leads, namespaces=self.settings.namespaces)
 
         async def reflect() -> None:
             await until_readable(server, MLFLOWS.everywhere)
             await Reflector(server, MLFLOWS.everywhere, undeployed_from, undeployed).run()
 
-        self._spawn("reflect pipelines", reflect(), on_death)
-        self._spawn("refuse pipelines", undeployed.run(), on_death)
+        self._spawn("reflect pipelines", reflect(), on_failure)
+        self._spawn("refuse pipelines", undeployed.run(), on_failure)
 
     def _watch_gpus(self) -> Coroutine[None, None, None]:
-        """Know of GPUs what exporters say, as fresh as it is; nothing waits for it."""
+        """Return the task that reads metrics of GPUs into the view. No other part waits for it."""
         loop = asyncio.get_running_loop()
 
         def push(cards: Cards) -> None:
-            with suppress(RuntimeError):  # of a loop that has just been closed
+            with suppress(RuntimeError):  # the loop has just been closed
                 loop.call_soon_threadsafe(self.view.observe_cards, cards)
 
         scraper = Scraper(self.settings.gpu_metrics, lambda name: self.view.node(name) is not None, push)
         scraper.measure(self.metrics.gauge)
         return keep_cards(scraper, self.settings.kubeconfig, self.synced)
 
-    def _why(self, key: GangKey) -> str:
-        """What a gang waits for, in a few words, which name no other gang; nothing once it is scheduled."""
-        told = self.records.find_report_state(key)
-        opinion = told.opinion if told else None
+    def _waiting_reason(self, key: GangKey) -> str:
+        """Return why a gang waits, in a few words that name no other gang; empty if it doesn't wait."""
+        state = self.records.find_report_state(key)
+        opinion = state.opinion if state else None
         return "" if opinion is None or not opinion.code.is_waiting else opinion.short or opinion.message
 
     async def _lead(self, lease: Candidate) -> None:
-        """Compete for the lease when everything is known. When it is lost nothing more is decided or written, whoever else hangs."""
+        """Compete for the lease as soon as all resources are listed. When it is lost, cancel all other tasks, so nothing is written."""
         await self.synced.wait()
         try:
             await lease.run()
@@ -379,7 +381,7 @@ class App:
                     task.cancel()
 
     async def _resync(self, reader: PodGroupReader, writer: PodGroupWriter) -> None:
-        """List PodGroups now and then: they come from Kopf, which may lose a deletion."""
+        """List PodGroups regularly, since Kopf, from which their events come, may miss a deletion."""
         while True:
             try:
                 if await reader.resync():
@@ -392,30 +394,35 @@ class App:
 
     def _measure(self, writer: Writer) -> None:
         sizes, counts, gauges = self.queue.sizes, self.view.counts, self.metrics.gauges
-        gauges("pending_podgroups", "Gangs by where they wait.", "queue", {name: partial(self._queued, name) for name in sizes()})
+        gauges(
+            "pending_podgroups",
+            "Gangs by the part of the queue in which they wait.",
+            "queue",
+            {name: partial(self._queued, name) for name in sizes()},
+        )
         reasons = {str(code): partial(self._waiting, code) for code in Code if code.is_waiting}
-        gauges("waiting_podgroups", "Gangs that aren't whole, by what their PodGroup gives as the reason.", "reason", reasons)
-        gauges("cache_size", "Objects known.", "type", {name: partial(self._known, name) for name in counts})
+        gauges("waiting_podgroups", "Gangs that wait, by the reason in the status of their PodGroup.", "reason", reasons)
+        gauges("cache_size", "Cached objects by type.", "type", {name: partial(self._known, name) for name in counts})
         silences = {name: partial(_silence, reflector) for name, reflector in self._reflectors.items()}
         lags = {name: partial(_lag, reflector) for name, reflector in self._reflectors.items()}
-        gauges("watch_silence_seconds", "Seconds since the API server last said anything.", "resource", silences)
-        gauges("watch_lag_seconds", "Seconds for which the oldest event has waited to be taken.", "resource", lags)
-        self.metrics.gauge("leader", "Whether this replica decides.", lambda: float(self.leads))
-        self.metrics.gauge("writes_waiting", "Events and statuses that are yet to be written.", lambda: writer.waiting)
-        self.metrics.gauge("writes_dropped", "Events and statuses that were given up.", lambda: writer.dropped)
+        gauges("watch_silence_seconds", "Seconds since the API server last sent data on the watch.", "resource", silences)
+        gauges("watch_lag_seconds", "Seconds for which the oldest event of the watch has waited to be processed.", "resource", lags)
+        self.metrics.gauge("leader", "1 if this replica schedules, else 0.", lambda: float(self.leads))
+        self.metrics.gauge("writes_waiting", "Events and statuses that wait to be written.", lambda: writer.waiting)
+        self.metrics.gauge("writes_dropped", "Events and statuses that were dropped.", lambda: writer.dropped)
 
     def _waiting(self, code: Code) -> float:
         return sum(record.report.opinion is not None and record.report.opinion.code is code for record in self.records)
 
-    def _note_excess(self, old: Pod | None, new: Pod | None) -> None:
-        """Count and log a pod of which a part is left out; of ours its gang is told as well."""
+    def _count_excess(self, old: Pod | None, new: Pod | None) -> None:
+        """Count and log a pod that exceeds a limit, so that a part of it is ignored. The message also appears on the pod's gang."""
         if new is not None and new.over and (old is None or (old.uid, old.over) != (new.uid, new.over)):
             for limit in new.over:
                 self.metrics.over_limit.labels(limit).inc()
             logger.warning("pod %s: %s", new.key, new.malformed)
 
-    def _caution(self, old: Pod | None, new: Pod | None) -> None:
-        """Warn the owner of a pod that waits of what is doubtful about it."""
+    def _warn_of_caution(self, old: Pod | None, new: Pod | None) -> None:
+        """Record a warning event for a waiting pod whose requests are doubtful."""
         if new is None or not new.caution or not new.is_candidate or (old is not None and (old.uid, old.caution) == (new.uid, new.caution)):
             return
         if self.leads and self._events is not None:
@@ -427,7 +434,7 @@ class App:
     def _known(self, name: str) -> float:
         return self.view.counts[name]
 
-    def _spawn(self, name: str, work: Coroutine[None, None, None], on_death: Callable[[], None]) -> asyncio.Task[None]:
+    def _spawn(self, name: str, work: Coroutine[None, None, None], on_failure: Callable[[], None]) -> asyncio.Task[None]:
         def report_end(task: asyncio.Task[None]) -> None:
             if task.cancelled():
                 return
@@ -438,7 +445,7 @@ class App:
             else:
                 logger.critical("%s has ended: the operator can't go on", name, exc_info=error)
             if is_first:
-                on_death()
+                on_failure()
 
         task = asyncio.create_task(work, name=name)
         task.add_done_callback(report_end)
@@ -452,13 +459,13 @@ def _searcher(settings: Settings) -> Searcher:
 
 
 def _admission() -> "Callable[[Settings, ApiServer, str, Callable[[], bool]], AbstractAsyncContextManager[WebhookProcess]]":
-    """What serves webhooks, which needs a package more than the rest. Raises ``SettingsError`` without it."""
+    """Return the context manager that serves the webhooks. Raises ``SettingsError`` if its extra package isn't installed."""
     try:
-        from allaboard.admission.webhook_process import opened
+        from allaboard.admission.webhook_process import open_webhook_process
     except ModuleNotFoundError as error:
         words = f"it needs the package {error.name}: pip install 'allaboard[admission]'"
         raise SettingsError(f"admission_port: {words}, or set it to 0") from error
-    return opened
+    return open_webhook_process
 
 
 def _lease(settings: Settings, server: Server) -> Lease:
@@ -467,11 +474,11 @@ def _lease(settings: Settings, server: Server) -> Lease:
     return Lease(server, namespace=namespace, name=settings.lease_name, identity=f"{socket.gethostname()}_{uuid.uuid4()}", times=times)
 
 
-def _spare_the_collector() -> None:
-    """Keep the garbage collector from walking every known pod again and again: they aren't garbage, and it stops the event loop."""
+def _freeze_cached_objects() -> None:
+    """Exclude the cached objects from garbage collection, which would stop the event loop to walk them all."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(10_000, 5, 2_000)  # what was made just now is looked through in a few milliseconds, all of it hardly ever
+    gc.set_threshold(10_000, 5, 2_000)  # young objects take a few milliseconds; a full collection is rare
 
 
 def _silence(reflector: Reflector) -> float:

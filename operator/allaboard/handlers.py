@@ -1,7 +1,7 @@
-"""Kopf's side of the operator: start, stop, credentials, probes, PodGroups, and pending pods labelled with their min-available. No logic.
+"""Handlers for Kopf: start, stop, credentials, probes, PodGroups, and pending pods labelled with their min-available. No logic.
 
-Only handlers that write nothing: job operators overwrite the objects they own, so annotations and finalizers of ours would be a
-fight. Handlers return nothing, since Kopf would write that to the object's status.
+No handler makes Kopf write to objects: job operators overwrite the objects that they own, and would remove annotations of Kopf.
+Handlers of events return nothing, since Kopf would write the result into the object's status.
 """
 
 import asyncio
@@ -24,50 +24,53 @@ from allaboard.settings.options import SettingsError, load_settings
 
 PODGROUPS = ("scheduling.x-k8s.io", "v1alpha1", "podgroups")
 IS_EMBEDDED = "is_embedded"
-"""What the memo of an operator says that mustn't end its process when it can't start."""
+"""Key of the memo of an operator that must not end its process if it can't start."""
 TAKE_SIGNALS = "take_signals"
-"""What the memo of an operator has that takes signals itself: a function that does, called when Kopf has taken them."""
+"""Key of the memo for a function that installs signal handlers. It is called after Kopf has installed its own."""
 
 
 class _NoDiffBase(kopf.DiffBaseStorage):
-    """Nothing is compared with what it was: Kopf would copy each object several times over for handlers that we don't have."""
+    """Storage that stores nothing: Kopf would copy each object several times to compare it with its last state, which no handler needs."""
 
     def build(self, **_: Any) -> kopf.BodyEssence:
+        """Return an empty state."""
         return kopf.BodyEssence({})
 
     def fetch(self, **_: Any) -> kopf.BodyEssence | None:
+        """Return no last state."""
         return None
 
     def store(self, **_: Any) -> None:
-        pass
+        """Store nothing."""
 
 
 @kopf.on.startup()
 async def start(settings: kopf.OperatorSettings, memo: kopf.Memo, **_: Any) -> None:
-    """Start the scheduler; with settings, credentials, an API server or a port that can't be used the operator ends and says why.
+    """Start the scheduler. Bad settings or credentials, an unreachable API server or a port in use end the operator with an error.
 
-    It ends the process, in one line, which Kopf would wrap in sixty of traceback; unless it is embedded in one that has more to do.
+    The error ends the process with one line, which Kopf would surround with sixty lines of traceback. An embedded operator raises instead,
+    since its process has other work.
     """
-    await asyncio.sleep(0)  # Kopf takes the signals, and begins its other tasks, or Python warns of them when this fails
+    await asyncio.sleep(0)  # Kopf takes the signals and starts its other tasks; Python would warn of unstarted tasks if this fails
     if take_signals := memo.get(TAKE_SIGNALS):
         take_signals()
-    keep_records_apart()  # `kopf run` has made its own handlers
+    keep_records_apart()  # `kopf run` has added its own log handlers
     settings.posting.enabled = False
-    # Selected on the server, which has one selector for a resource: Kopf would otherwise receive every change of every pod of the
-    # cluster, to drop most of them at a millisecond each. A pod's bind or end comes as one more event, by which it leaves the selection.
+    # The API server selects the pods, by one selector for the resource. Otherwise Kopf would receive every change of every pod, and drop
+    # most of them at a millisecond each. The bind or end of a pod arrives as a last event, since the pod leaves the selection.
     settings.watching.label_selectors["pods"] = MIN_AVAILABLE_LABEL
     settings.watching.field_selectors["pods"] = "status.phase=Pending,spec.nodeName="
     settings.persistence.diffbase_storage = _NoDiffBase()
     settings.persistence.progress_storage = kopf.MultiProgressStorage([])
     settings.queueing.idle_timeout = 1.0
-    # Kopf tells of each call of a handler, which is of no use and costs as much as the call.
+    # Kopf logs each call of a handler, which is useless and takes as long as the call.
     logging.getLogger("kopf.objects").setLevel(logging.WARNING)
     try:
         app = App(options := load_settings())
-        # Whoever runs the operator starts it again; half of one would look alive and decide nothing.
-        await app.start(on_death=lambda: os.kill(os.getpid(), signal.SIGTERM), reach_seconds=options.reach_seconds)
+        # A failed part ends the whole operator: without it, the operator would look alive and schedule nothing. The kubelet restarts it.
+        await app.start(on_failure=lambda: os.kill(os.getpid(), signal.SIGTERM), reach_seconds=options.reach_seconds)
     except asyncio.CancelledError:
-        if take_signals:  # and ends the operator by itself
+        if take_signals:  # the function above ends the operator by itself
             raise
         raise SystemExit(0) from None  # Kopf would wait five seconds for tasks that it hasn't begun yet
     except (SettingsError, CredentialsError, UnreachableError, OSError) as error:
@@ -78,7 +81,10 @@ async def start(settings: kopf.OperatorSettings, memo: kopf.Memo, **_: Any) -> N
 
 @dataclass(frozen=True, kw_only=True)
 class _Session(kopf.AiohttpSession):
-    """What Kopf would make of ``info``, by which it is known, but for answers that are nested too deep for Kopf. Kopf closes it."""
+    """The session that Kopf would create for ``info``, except that responses nested too deep for Kopf are pruned.
+
+    Sessions are equal if their ``info`` is equal. Kopf closes the session.
+    """
 
     info: kopf.ConnectionInfo
     aiohttp_session: aiohttp.ClientSession = field(init=False, compare=False, repr=False)
@@ -92,13 +98,13 @@ class _Session(kopf.AiohttpSession):
             proxy=self.info.proxy_url,
             response_class=PrunedResponse,
         )
-        object.__setattr__(self, name, session)  # made when it is first used: who isn't used isn't closed
+        object.__setattr__(self, name, session)  # created at its first use, since Kopf doesn't close unused sessions
         return session
 
 
 @kopf.on.login()
 async def log_in(memo: kopf.Memo, **_: Any) -> kopf.AiohttpSession:
-    """The credentials the scheduler itself uses."""
+    """Return a session with the credentials that the scheduler itself uses."""
     try:
         configuration = await load_credentials(memo.app.settings.kubeconfig if "app" in memo else "")
     except CredentialsError as error:
@@ -128,18 +134,18 @@ async def stop(memo: kopf.Memo, **_: Any) -> None:
 
 @kopf.on.event(*PODGROUPS)
 async def observe_pod_group(type: str | None, body: kopf.Body, memo: kopf.Memo, **_: Any) -> None:  # Kopf's name
-    """A PodGroup has come, changed or gone."""
+    """Pass on a PodGroup that was created, changed or deleted."""
     memo.app.observe_pod_group(type, dict(body))
 
 
 @kopf.on.event("v1", "pods", labels={MIN_AVAILABLE_LABEL: kopf.PRESENT})
 async def observe_pending_pod(type: str | None, body: kopf.Body, memo: kopf.Memo, **_: Any) -> None:  # Kopf's name
-    """A pending pod that is labelled with its gang's min-available has come or changed, or is pending no more."""
+    """Pass on a pending pod, labelled with its gang's min-available, that was created or changed, or is no longer pending."""
     memo.app.observe_pending_pod(type, dict(body))
 
 
 @kopf.on.probe(id="scheduler")
 async def probe(memo: kopf.Memo, **_: Any) -> dict[str, object]:
-    """What the health endpoint tells."""
+    """Return the report of the health endpoint."""
     app: App = memo.app
     return app.health()

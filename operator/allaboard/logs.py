@@ -1,6 +1,6 @@
-"""Keeps log records apart: what a tenant or a webhook has written can't begin a line of the log that looks like one of ours.
+"""Escapes log messages, so that text from a tenant or webhook can't forge a log record by beginning a new line.
 
-Every record passes one formatter, whoever logs it and whichever program started the operator, so no call has to escape anything.
+One formatter escapes all records, for each logger and each program that starts the operator. So no logging call has to escape anything.
 """
 
 import copy
@@ -12,9 +12,9 @@ _CONTINUED = "\n  | "
 
 
 class RecordFormatter(logging.Formatter):
-    """A formatter whose records can't be taken for several: it escapes the message and marks the further lines of a traceback.
+    """Formatter that keeps each record recognizable as one: it escapes line ends in the message and marks the lines of a traceback.
 
-    Example: the message "denied: no\\n2026-01-01 CRITICAL the lease is lost" stays on its own line, with a backslash and an n in it.
+    Example: "denied: no", a line end, and "2026-01-01 CRITICAL the lease is lost" are written on one line, with an escaped line end.
     """
 
     def __init__(self, inner: logging.Formatter) -> None:
@@ -22,14 +22,14 @@ class RecordFormatter(logging.Formatter):
         self._inner = inner
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the record as the inner formatter has it, each further line of it with a mark in front."""
+        """Return the record as the inner formatter writes it, with a mark before each line but the first."""
         safe = copy.copy(record)
         safe.msg, safe.args = one_line(record.getMessage()), ()
         return _CONTINUED.join(map(one_line, self._inner.format(safe).splitlines()))
 
 
 def keep_records_apart() -> None:
-    """Give each handler of the root logger a ``RecordFormatter`` around the formatter that it has."""
+    """Wrap the formatter of each handler of the root logger in a ``RecordFormatter``."""
     for handler in logging.getLogger().handlers:
         if not isinstance(handler.formatter, RecordFormatter):
             handler.setFormatter(RecordFormatter(handler.formatter or logging.Formatter()))

@@ -1,7 +1,7 @@
-"""Takes a changed configuration file while the scheduler runs; nothing that it remembers is lost.
+"""Applies a changed configuration file while the scheduler runs, without losing any state of gangs.
 
-What a file says is looked at, not when it was written: a ConfigMap that is mounted changes by a symbolic link. A file that can't be used
-changes nothing, and the log says why, once for each content.
+Changes are detected by the file's content and not by its modification time, since a mounted ConfigMap changes by a symbolic link. A file
+that can't be used changes nothing. The log says why, once for each content.
 """
 
 import asyncio
@@ -18,17 +18,17 @@ from allaboard.settings.options import CONFIG_VARIABLE, Settings, SettingsError,
 
 logger = logging.getLogger(__name__)
 
-_LOOK_SECONDS = 5.0
+_CHECK_SECONDS = 5.0
 
 AT_RUN_TIME = frozenset({"objective", "topology", "packing", "gpu", "schedule_timeout_seconds"})
-"""Options that a changed file changes at once, as it does profiles; others hold from the next start on."""
+"""Options that a changed file changes at once, like profiles. Changes of other options take effect at the next start."""
 
 
-def taken_from(old: Settings, new: Settings) -> tuple[Settings, tuple[str, ...]]:
-    """``old`` with what of ``new`` can be had at run time, and in words what stays as it is instead.
+def reloaded(old: Settings, new: Settings) -> tuple[Settings, tuple[str, ...]]:
+    """Return ``old`` with the changes of ``new`` that take effect at run time, and messages about the other changes.
 
-    A name that is ours and has no profile any more keeps the one it had: its pods would be placed otherwise by a slip. Raises
-    ``SettingsError`` if the file states nothing.
+    A scheduler name whose profile is removed keeps that profile, since the removal may be a mistake. Raises ``SettingsError`` if the file
+    states nothing.
     """
     if not new.in_force.is_stated:
         raise SettingsError(f"{os.environ.get(CONFIG_VARIABLE)}: states nothing; was it cut off?")
@@ -38,19 +38,23 @@ def taken_from(old: Settings, new: Settings) -> tuple[Settings, tuple[str, ...]]
     kept = (
         *(f"{name}: has changed, and stays as it was until the operator starts again" for name in options),
         *(
-            f"{shown(name)} has no profile in the file any more; it keeps its scoring until the operator starts again"
+            f"{shown(name)} no longer has a profile in the file; it keeps its scoring until the operator starts again"
             for name in profiles
             if name not in new.profiles
         ),
-        *(f"{shown(name)} isn't ours until the operator starts again" for name in new.scheduler_names if name not in old.scheduler_names),
+        *(
+            f"pods of schedulerName {shown(name)} aren't scheduled until the operator starts again"
+            for name in new.scheduler_names
+            if name not in old.scheduler_names
+        ),
     )
     return changed.with_profiles(replace(new.in_force, names=old.scheduler_names, profiles=profiles)), kept
 
 
 class Reloading:
-    """Looks at the file now and then; ``apply`` is given the settings that are to hold from now on.
+    """Checks the configuration file every few seconds, and calls ``apply`` with the new settings if the file has changed.
 
-    ``count`` is told of each change of the file: ``applied`` or ``refused``.
+    ``count`` is called with ``applied`` or ``refused`` for each change of the file.
     """
 
     def __init__(
@@ -69,27 +73,27 @@ class Reloading:
         self._seen = _fingerprint()
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Check the file again and again, until cancelled."""
         while True:
-            await self._sleep(_LOOK_SECONDS)
-            await self.look()
+            await self._sleep(_CHECK_SECONDS)
+            await self.check()
 
-    async def look(self) -> None:
-        """Look once, and take what has changed. The file is read beside the event loop."""
+    async def check(self) -> None:
+        """Check the file once, and apply a change. A thread reads the file, so that the event loop doesn't wait for it."""
         found = await asyncio.to_thread(_fingerprint)
         if found == self._seen:
             return
         self._seen = found
         try:
-            settings, kept = taken_from(self._settings, await asyncio.to_thread(self._load))
+            settings, kept = reloaded(self._settings, await asyncio.to_thread(self._load))
             self._apply(settings)
         except SettingsError as error:
             self._count("refused")
-            logger.error("the configuration has changed and can't be used; what was in force stays so: %s", error)
+            logger.error("the configuration has changed and can't be used; the settings in force stay: %s", error)
             return
-        except Exception:  # a defect of ours in reading a file mustn't end the operator, which this task's end does
+        except Exception:  # a bug in reading the file mustn't end this task, since that would end the operator
             self._count("refused")
-            logger.exception("the configuration has changed and can't be read; what was in force stays so")
+            logger.exception("the configuration has changed and can't be read; the settings in force stay")
             return
         known = set(self._settings.warnings)
         self._settings = settings
@@ -100,7 +104,7 @@ class Reloading:
 
 
 def _fingerprint() -> str:
-    """Of what the file says; without a file, or one that can't be read, what is wrong with it."""
+    """Return a hash of the file's content; the error if it can't be read, and an empty string if no file is named."""
     path = os.environ.get(CONFIG_VARIABLE)
     if not path:
         return ""

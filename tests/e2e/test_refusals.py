@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from allaboard_sandbox import ApiError
-from tests.unit.cli.asking import Plan, node
+from tests.unit.cli.plan_command import Plan, node
 
 Object = dict[str, Any]
 

@@ -115,7 +115,7 @@ def test_the_sandbox_is_a_package_of_its_own_which_the_demo_asks_for(elsewhere: 
     _install(elsewhere, "--find-links", dist, "--constraint", ROOT / "constraints.txt", extra)
     played = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert played.returncode == 0, played.stdout + played.stderr
-    assert "all ended as told" in played.stdout
+    assert "all ended as expected" in played.stdout
 
 
 def test_no_package_holds_anything_that_nobody_runs(dist: Path) -> None:

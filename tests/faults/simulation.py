@@ -171,7 +171,7 @@ class Simulation:
         self.chance = self._stack.enter_context(virtual_clocks(self.loop, seed))
         self._stack.enter_context(mock.patch.object(app_module, "ApiServer", SimpleNamespace(connect=self._connect)))
         # A garbage collection would walk the test runner's whole heap, and freezing would keep the schedules' garbage.
-        self._stack.enter_context(mock.patch.object(app_module, "_spare_the_collector", lambda: None))
+        self._stack.enter_context(mock.patch.object(app_module, "_freeze_cached_objects", lambda: None))
         self.sandbox = Sandbox(startup_delay=startup_delay, clock=self.loop.utc)
         self.sandbox.api._random = self.chance
         self._kopf_chance = random.Random(seed)  # drawn apart, so that Kopf's events don't change the other draws

@@ -455,6 +455,6 @@ async def test_a_gang_whose_role_fits_in_no_rack_waits_whole_and_says_so(cluster
     await start_app()
     for document in manifest("roles-and-racks.yaml"):
         cluster.create(document)
-    words = "node(s) were in no domain that takes all who must share one"
+    words = "node(s) were in no topology domain that fits all members that must share one"
     await cluster.wait_for(lambda s: any(words in str(event.get("message", event.get("note"))) for event in s.list("events")))
     assert bound(cluster) == []

@@ -55,10 +55,10 @@ async def test_each_scheduler_name_places_by_its_own_profile_and_a_changed_file_
 
     reloading = Reloading(app.settings, app.apply)
     path.write_text(FILE.replace("MostAllocated", "Nonsense"))
-    await reloading.look()
+    await reloading.check()
     assert await placed(cluster, "still", "pack") == full
 
     path.write_text(FILE.replace("MostAllocated", "LeastAllocated"))
-    await reloading.look()
+    await reloading.check()
     assert await placed(cluster, "changed", "pack") == {"node-0", "node-1", "node-2"} - full
     assert load_settings().scheduler_names == app.settings.scheduler_names

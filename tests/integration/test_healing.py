@@ -373,5 +373,5 @@ async def test_a_defect_makes_no_half_gang_of_one_that_was_whole(
     cluster.delete("pods", "c", grace=0)
     cluster.create(gang_pod("d", minimum=3))
     await cluster.wait_for(lambda s: "2 of 3 members placeable" in message(s))
-    assert "kept open" not in message(cluster)
+    assert "stays partially bound" not in message(cluster)
     assert not warnings(cluster, "KeptOpen")

@@ -67,7 +67,7 @@ async def test_a_half_bound_job_is_suspended_and_resumed_when_its_time_is_over_a
     first = {pod["metadata"]["uid"] for pod in cluster.list("pods")}
     await start_app(schedule_timeout_seconds=2)
     await cluster.wait_for(lambda s: bool(warnings(s, "KeptOpen")), message="it is kept open until its time is over")
-    assert "it is suspended, and resumed, once 2 s are over" in warnings(cluster, "KeptOpen")[0]
+    assert "the job is suspended and resumed if the gang isn't whole after 2 s" in warnings(cluster, "KeptOpen")[0]
     # As long as a bind is refused it is suspended again and again; the event stays.
     await cluster.wait_for(lambda s: bool(warnings(s, "GangUndone")), message="the job was suspended and goes on")
     cluster.faults.clear()

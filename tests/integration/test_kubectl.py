@@ -473,7 +473,7 @@ async def test_whoever_makes_a_workload_without_a_controller_is_told(kind: str, 
     spec = {"selector": {"matchLabels": {"app": "made"}}, "template": template}
     (tmp_path / "made.json").write_text(json.dumps({"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": "made"}, "spec": spec}))
     _, _, err = await kubectl.attempt("create", "-f", str(tmp_path / "made.json"))
-    assert err == f"Warning: the sandbox has no controller of {kind}s: nobody makes its pods\n"
+    assert err == f"Warning: the sandbox has no controller of {kind}s: its pods are not created\n"
 
 
 async def test_the_resources_served_are_listed(kubectl: Kubectl) -> None:

@@ -30,8 +30,8 @@ from allaboard.plugins import DEFAULT_STRATEGY
 from allaboard.settings.options import Settings, load_settings
 from allaboard.simulation.fragmentation import target_mix
 from allaboard.simulation.ours import GPU, PRODUCT
+from allaboard.simulation.player import Assignments as SimulatedAssignments
 from allaboard.simulation.player import Player, Setup
-from allaboard.simulation.player import Seats as SimulatedSeats
 from allaboard.simulation.players import make_player
 from allaboard.simulation.replay import replay
 from allaboard.simulation.state import ClusterState
@@ -312,7 +312,7 @@ class Recorder:
         self._player = player
         self.seats: Seats = {}
 
-    def place(self, state: ClusterState, pending: Sequence[Arrival]) -> Sequence[SimulatedSeats | None]:
+    def place(self, state: ClusterState, pending: Sequence[Arrival]) -> Sequence[SimulatedAssignments | None]:
         """As ``Player.place``."""
         answers = self._player.place(state, pending)
         for arrival, seats in zip(pending, answers, strict=True):

@@ -246,4 +246,4 @@ async def test_a_gang_that_waits_in_the_cluster_is_placed_before_those_of_the_ma
     await applied(cluster, objects, start_app, 3)
 
     assert said.fitting() + Counter({("waiting", 1): 1}) == bound(cluster)
-    assert "a gang that waits in the cluster is given seats, too: default/waiting" in said.notes
+    assert "a gang that waits in the cluster is placed, too: default/waiting" in said.notes

@@ -184,7 +184,7 @@ async def test_of_two_half_gangs_that_need_each_others_seats_the_younger_yields(
     release.release()
     await cluster.wait_for(lambda s: bound(s, "older") == ["older-0", "older-1"], message="the older is whole")
     assert not bound(cluster, "younger")
-    assert any("needs the seats" in text for text in warnings(cluster, "GangUndone"))
+    assert any("needs the capacity" in text for text in warnings(cluster, "GangUndone"))
 
 
 async def test_nobody_else_yields_while_seats_that_were_given_up_are_about_to_be_free(

@@ -124,7 +124,7 @@ async def test_what_others_have_of_a_card_is_theirs(cluster: Cluster) -> None:
 async def test_without_a_driver_parts_are_refused_and_told_so(cluster: Cluster) -> None:
     cluster.add_node("plain", gpus=4)
     cluster.create(single("part", HALF))
-    words = "1 node(s) had no driver that hands out such parts of GPUs (HAMi)"
+    words = "1 node(s) had no driver for this kind of GPU sharing (HAMi)"
     await cluster.wait_for(lambda s: words in message(s, "part"), message="it is told that nobody hands out parts")
     volcano_node(cluster, "node-1")
     await cluster.wait_for(lambda s: "2 node(s) had no driver" in message(s, "part"), message="Volcano's doesn't either")
@@ -199,7 +199,7 @@ async def test_no_device_is_written_for_gpus_that_no_container_requests(cluster:
         pod = single(name, requests)
         pod["metadata"]["labels"] = {"genius/gpu-number": "2"}
         cluster.create(pod)
-    words = "1 node(s) had GPUs that their driver gives to one container only, as many as it requests"
+    words = "1 node(s) had a driver that gives GPUs to one container of a pod only, as many as that container requests"
     await cluster.wait_for(lambda s: all(words in message(s, name) for name in ("alone", "more")), message="both are told why")
     part = single("part", HALF)
     part["metadata"]["labels"] = {"genius/gpu-number": "2"}

@@ -55,4 +55,4 @@ async def test_a_gang_is_placed_by_a_plug_in_and_by_the_default_when_its_plan_do
     [event] = [event for event in cluster.list("events") if event.get("reason") == "StrategyFailed"]
     assert event["type"] == "Warning"
     note = event.get("note") or event.get("message")
-    assert note == "strategy last: its plan is wrong: node b has too little cpu for those it is given; genetic decides instead"
+    assert note == "strategy last: its plan is wrong: node b has too little cpu for the pods assigned to it; genetic decides instead"

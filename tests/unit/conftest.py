@@ -1,13 +1,13 @@
-"""What the tests of ``allaboard plan`` share."""
+"""Fixture for tests of ``allaboard plan``."""
 
 from pathlib import Path
 
 import pytest
 
-from tests.unit.cli.asking import Plan
+from tests.unit.cli.plan_command import Plan
 
 
 @pytest.fixture
 def plan(tmp_path: Path) -> Plan:
-    """The command, in a folder of its own."""
+    """The command ``allaboard plan`` in a temporary folder."""
     return Plan(tmp_path)

@@ -1,4 +1,4 @@
-"""Every example is what it claims to be."""
+"""Tests that the examples have the gangs and requests that their descriptions state."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ def pods_of(path: Path) -> list[Pod]:
 
 
 @pytest.mark.parametrize("path", examples(), ids=lambda path: path.stem)
-def test_an_example_expands_into_pods_of_ours_in_well_formed_gangs(path: Path) -> None:
+def test_example_expands_into_valid_gangs_for_allaboard(path: Path) -> None:
     found = read_manifests([str(path)])
     pods = [pod_from(expanded.raw) for expanded in found.pods]
     assert pods
@@ -29,28 +29,28 @@ def test_an_example_expands_into_pods_of_ours_in_well_formed_gangs(path: Path) -
 
 
 @pytest.mark.parametrize("path", examples(), ids=lambda path: path.stem)
-def test_an_example_begins_with_what_it_shows(path: Path) -> None:
+def test_example_begins_with_a_comment(path: Path) -> None:
     assert path.read_text(encoding="utf-8").startswith("# ")
 
 
-def test_the_table_names_every_example() -> None:
+def test_readme_of_the_examples_names_every_example() -> None:
     table = (examples()[0].parent / "README.md").read_text(encoding="utf-8")
     assert [path.name for path in examples() if f"[{path.name}]" not in table] == []
 
 
-def test_the_table_names_every_story_as_the_demo_does() -> None:
+def test_readme_of_the_examples_names_every_story() -> None:
     table = (examples()[0].parent / "README.md").read_text(encoding="utf-8")
     assert [story.name for story in STORIES if f"`{story.name}`" not in table] == []
 
 
-def test_the_smoke_test_is_one_parameter_server_and_four_gpu_workers_stated_as_limits() -> None:
+def test_smoke_test_has_one_parameter_server_and_four_workers_with_gpu_limits() -> None:
     pods = pods_of(example("tfjob-smoke-gpu"))
     assert [pod.name for pod in pods] == ["tf-smoke-gpu-ps-0", *(f"tf-smoke-gpu-worker-{index}" for index in range(4))]
     assert [pod.spec.requests for pod in pods] == SMOKE_GPU_REQUESTS
     assert {(membership_of(pod).key.name, membership_of(pod).min_member) for pod in pods} == {("tf-smoke-gpu", 5)}
 
 
-def test_the_two_jobs_are_two_gangs() -> None:
+def test_two_jobs_are_two_gangs() -> None:
     assert {membership_of(pod).key.name for pod in pods_of(example("two-jobs.yaml"))} == {"tf-first", "tf-second"}
 
 
@@ -61,7 +61,7 @@ def test_nginx_is_six_replicas_of_three_cpu(minimum: int) -> None:
     assert {membership_of(pod).min_member for pod in pods} == {minimum}
 
 
-def test_the_twenty_pods_ask_for_more_cpu_than_three_nodes_have() -> None:
+def test_sixteen_of_the_twenty_pods_fit_on_three_nodes() -> None:
     pods = pods_of(example("demo-twenty-pods"))
     amounts = sorted(pod.spec.amount("cpu") for pod in pods)
     assert (len(pods), amounts[-1], sum(amounts[:16]) <= 24_000 < sum(amounts[:17])) == (20, 9000, True)
@@ -76,7 +76,7 @@ def test_the_crds_of_pod_groups_and_pipelines_are_bundled() -> None:
     assert [crd["metadata"]["name"] for crd in crds()] == ["mlflows.kopf.dev", "podgroups.scheduling.x-k8s.io"]
 
 
-def test_the_tight_gang_takes_every_core_and_byte_of_its_nine_nodes() -> None:
+def test_tight_gang_requests_all_cpu_and_memory_of_its_nine_nodes() -> None:
     pods = pods_of(example("tight-gang"))
     assert len(pods) == 48
     assert {(membership_of(pod).key.name, membership_of(pod).min_member) for pod in pods} == {("tight-gang", 48)}

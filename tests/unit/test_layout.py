@@ -1,4 +1,4 @@
-"""The repository is what its documents say it is."""
+"""Tests on the repository's files: modules, links, named tests, and locked packages."""
 
 import configparser
 import operator
@@ -13,13 +13,13 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_source_root_does_not_hide_pythons_operator_module() -> None:
+def test_source_root_does_not_hide_pythons_operator_module() -> None:
     assert not (ROOT / "operator" / "__init__.py").exists()
     assert not (ROOT / "operator.py").exists()
     assert Path(operator.__file__ or "").parent == Path(sys.modules["os"].__file__ or "").parent
 
 
-def test_everything_but_the_commands_that_serve_a_sandbox_does_without_it() -> None:
+def test_all_modules_but_those_of_the_sandbox_commands_import_without_it() -> None:
     code = """if True:
         import importlib, pkgutil, sys
         sys.modules |= {"allaboard_sandbox": None, "jsonschema": None}
@@ -32,7 +32,7 @@ def test_everything_but_the_commands_that_serve_a_sandbox_does_without_it() -> N
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_quickstart_loads_the_image_into_kind_that_config_deploys() -> None:
+def test_quickstart_builds_and_loads_the_image_that_config_deploys() -> None:
     (image,) = re.findall(r"^ +image: (\S+)$", (ROOT / "config" / "operator" / "deployment.yaml").read_text(), re.MULTILINE)
     for page in ("README.md", "docs/quickstart.md"):
         text = (ROOT / page).read_text(encoding="utf-8")
@@ -50,7 +50,7 @@ def test_every_linked_file_exists() -> None:
 
 
 @pytest.mark.parametrize("page", ["reliability.md", "requirements.md"])
-def test_every_test_that_a_promise_names_exists(page: str) -> None:
+def test_every_test_that_a_document_names_exists(page: str) -> None:
     named = re.findall(r"`(tests/[a-z0-9_/]+\.py)::(test_\w+)`", (ROOT / "docs" / page).read_text(encoding="utf-8"))
     assert named
     for file, test in named:
@@ -63,7 +63,7 @@ def test_no_module_is_longer_than_five_hundred_lines() -> None:
 
 
 @pytest.mark.parametrize("lock", ["requirements.txt", "requirements-build.txt"])
-def test_what_the_image_is_built_and_installed_from_is_what_is_tested_with_hashes(lock: str) -> None:
+def test_packages_of_the_image_have_hashes_and_the_tested_versions(lock: str) -> None:
     def versions(name: str) -> dict[str, str]:
         lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
         return {found[1].lower().replace("_", "-"): found[2] for line in lines if (found := re.match(r"([\w.-]+)==([^\s;]+)", line))}

@@ -1,4 +1,4 @@
-"""What others write can't make log records of its own."""
+"""Tests that text from outside can't forge log records."""
 
 import io
 import json
@@ -17,7 +17,7 @@ LINE_ENDS = ["\n", "\r", "\r\n", "\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\u20
 
 @pytest.fixture
 def log() -> Iterator[tuple[logging.Logger, io.StringIO]]:
-    """A logger of its own, and what it has written."""
+    """A separate logger, and its output."""
     logger, written = logging.Logger("test"), io.StringIO()
     handler = logging.StreamHandler(written)
     handler.setFormatter(RecordFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(message)s")))
@@ -35,7 +35,7 @@ def test_a_message_with_line_ends_stays_on_one_line(log: tuple[logging.Logger, i
 
 
 @pytest.mark.parametrize("end", LINE_ENDS)
-def test_no_line_of_a_traceback_begins_as_a_record_does(log: tuple[logging.Logger, io.StringIO], end: str) -> None:
+def test_no_line_of_a_traceback_begins_like_a_record(log: tuple[logging.Logger, io.StringIO], end: str) -> None:
     logger, written = log
     try:
         raise ValueError(f"denied{end}{FORGED}")
@@ -47,19 +47,19 @@ def test_no_line_of_a_traceback_begins_as_a_record_does(log: tuple[logging.Logge
     assert all(line.startswith("  | ") for line in others)
 
 
-def test_escape_sequences_of_terminals_and_reversed_text_are_shown_and_not_carried_out(log: tuple[logging.Logger, io.StringIO]) -> None:
+def test_terminal_escape_sequences_and_reversed_text_are_escaped(log: tuple[logging.Logger, io.StringIO]) -> None:
     logger, written = log
     logger.warning("\x1b[2J\u202eevil")
     assert written.getvalue().rstrip("\n").isprintable()
 
 
-def test_a_record_in_json_is_one_object() -> None:
+def test_record_in_json_is_one_object() -> None:
     record = logging.LogRecord("test", logging.WARNING, "", 1, "denied\n%s", (FORGED,), None)
     text = RecordFormatter(_JsonLines()).format(record)
     assert json.loads(text)["message"] == f"denied\\n{FORGED}"
 
 
-def test_every_handler_of_the_root_logger_keeps_records_apart_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_formatter_of_each_root_handler_is_wrapped_once(monkeypatch: pytest.MonkeyPatch) -> None:
     plain, formatted = logging.NullHandler(), logging.NullHandler()
     formatted.setFormatter(inner := logging.Formatter("%(message)s"))
     monkeypatch.setattr(logging.getLogger(), "handlers", [plain, formatted])
@@ -72,9 +72,9 @@ def test_every_handler_of_the_root_logger_keeps_records_apart_once(monkeypatch: 
 
 
 @pytest.mark.parametrize("text", ["", "plain", "日本 é", "a\\nb"])
-def test_text_that_prints_is_left_as_it_is(text: str) -> None:
+def test_printable_text_is_not_changed(text: str) -> None:
     assert one_line(text) == text
 
 
-def test_half_a_surrogate_pair_can_be_written() -> None:
+def test_half_of_a_surrogate_pair_is_escaped() -> None:
     assert one_line("\ud800").encode() == b"\\ud800"

@@ -1,4 +1,4 @@
-"""A learned policy as a strategy: it seats one pod after another on the node that it values most."""
+"""A learned policy as a strategy: it assigns one pod after another to the node that the policy values most."""
 
 import json
 from pathlib import Path
@@ -12,17 +12,17 @@ _UNTRAINED = (-1.0, 0.0, 0.0)
 
 
 class Learned:
-    """``weights`` is a JSON file of one number for each feature; without one it is as good as best fit."""
+    """A policy with one weight for each feature, from the JSON file ``weights``; without a file the policy works like best fit."""
 
     def __init__(self, weights: str = "") -> None:
         self._weights = np.array(json.loads(Path(weights).read_text()) if weights else _UNTRAINED, dtype=np.float64)
 
     def accepts(self, problem: Problem) -> bool:
-        """Neither shared GPUs nor members who must share a topology domain: it wasn't trained on them."""
+        """Refuse shared GPUs and members that must share a topology domain: the policy wasn't trained on them."""
         return problem.devices is None and not problem.together
 
     def place(self, problem: Problem, budget: Budget) -> Plan | Explanation:
-        """Whoever has no seat when no node is left for him, or no time, is left out."""
+        """Leave out the pods for which no node, or no time, is left."""
         counts = np.zeros_like(problem.slots)  # pods of each role on each node
         left = problem.free.copy()
         for role, pods in enumerate(problem.count.tolist()):
@@ -37,7 +37,7 @@ class Learned:
         return answer_of(problem, counts, "learned")
 
     def _features(self, problem: Problem, role: int, left: NDArray[np.int64]) -> NDArray[np.float64]:
-        """What the policy sees of each node: float64[features, nodes]. Put your model's own here."""
+        """Return what the policy sees of each node: float64[features, nodes]. Put the features of your model here."""
         most = np.maximum(problem.free.max(axis=1, initial=0), 1)[:, None]
         rest = (left - problem.demand[role][:, None]) / most
         in_use = problem.taken / np.maximum(problem.taken + problem.free, 1)

@@ -1,1 +1,1 @@
-"""The way in for manifests that name no scheduler, and the refusal of gang labels that can't be understood. Opt-in."""
+"""Webhooks that set our scheduler on gang pods that name none, and refuse malformed gang labels. Off unless installed."""

@@ -1,7 +1,7 @@
-"""What the webhooks prove themselves with: a certificate for their names, and the authority that has signed it.
+"""Makes and checks the webhooks' serving certificate and the authority that signs it.
 
-The key of an authority is forgotten when it has signed one certificate, so that nobody can steal it. A renewal makes both anew, and the
-authorities that a client is to trust are the new one and the one before: whatever replica it reaches, and whichever of both that serves.
+The key of an authority is dropped after it has signed one certificate, so that it can't be stolen. A renewal makes a new certificate and a
+new authority. Clients trust the new authority and the one before, since during a renewal some replicas still serve the old certificate.
 """
 
 import ipaddress
@@ -16,10 +16,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 _SKEW = timedelta(hours=1)
-"""How far the clock of a client may be behind ours."""
+"""Time by which the clock of a client may be behind ours."""
 
 _RENEWED_AFTER = 2 / 3
-"""Share of its life after which a certificate is renewed; it is good for a third of it still when that can't be done."""
+"""Share of its life after which a certificate is renewed. If the renewal fails, the certificate stays valid for the last third."""
 
 _MOST_CHARACTERS = 65_536
 _BLOCK = re.compile(r"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----\n")
@@ -27,7 +27,7 @@ _BLOCK = re.compile(r"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----\
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A serving certificate, its key, and the authorities to trust, all PEM; the one that has signed it comes first."""
+    """A serving certificate, its key and the authorities to trust, all PEM. The authority that signed the certificate comes first."""
 
     authorities: str
     certificate: str
@@ -39,16 +39,16 @@ class Pair:
         return f"Pair(ends={self.ends:%Y-%m-%d})"  # never the key
 
     def is_due(self, now: datetime) -> bool:
-        """Whether it is time for the next."""
+        """Return whether the certificate is due for renewal."""
         return now >= self.begins + _RENEWED_AFTER * (self.ends - self.begins)
 
     def is_good(self, now: datetime) -> bool:
-        """Whether a client would take it."""
+        """Return whether the certificate is valid at ``now``."""
         return self.begins <= now < self.ends
 
 
-def made(hosts: Sequence[str], now: datetime, life: timedelta, before: Pair | None = None) -> Pair:
-    """A new pair for a server of these names or addresses, whose clients still trust the pair ``before``."""
+def make_pair(hosts: Sequence[str], now: datetime, life: timedelta, before: Pair | None = None) -> Pair:
+    """Return a new pair for a server of these names or addresses. Its authorities include that of the pair ``before``."""
     begins, ends = now - _SKEW, now + life
     authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     issuer, public = _name(f"allaboard-admission-ca {now:%Y-%m-%d}"), authority_key.public_key()
@@ -74,19 +74,19 @@ def made(hosts: Sequence[str], now: datetime, life: timedelta, before: Pair | No
     return Pair(trusted, _pem(certificate), secret.decode(), certificate.not_valid_before_utc, certificate.not_valid_after_utc)
 
 
-def read(authorities: str, certificate: str, key: str, hosts: Sequence[str]) -> Pair:
-    """The pair that somebody has stored. Raises ``ValueError`` when it is none, or none for a server of these names."""
+def read_pair(authorities: str, certificate: str, key: str, hosts: Sequence[str]) -> Pair:
+    """Return a stored pair. Raises ``ValueError`` if it isn't valid PEM of a pair, or isn't for a server of these names."""
     if max(map(len, (authorities, certificate, key))) > _MOST_CHARACTERS:
-        raise ValueError("it is too long to be certificates")
+        raise ValueError("it is too long for a certificate")
     try:
         found, secret = x509.load_pem_x509_certificate(certificate.encode()), serialization.load_pem_private_key(key.encode(), None)
         found.verify_directly_issued_by(x509.load_pem_x509_certificates(authorities.encode())[0])
         names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         is_the_keys = found.public_key() == secret.public_key()
-    except Exception as error:  # of a dozen kinds, and what each means is the same
-        raise ValueError("it isn't a certificate with its key and the authority that has signed it") from error
+    except Exception as error:  # a dozen kinds of errors, all with the same meaning
+        raise ValueError("it isn't a certificate with its key and the authority that signed it") from error
     if not is_the_keys:
-        raise ValueError("the key isn't the certificate's")
+        raise ValueError("the key isn't the key of the certificate")
     missing = [host for host in hosts if _alternative(host) not in names]
     if missing:
         raise ValueError(f"the certificate isn't for {', '.join(missing)}")

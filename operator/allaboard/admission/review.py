@@ -1,8 +1,8 @@
-"""What is answered to the API server about a pod, or a workload with templates of pods, that is about to be stored.
+"""Answers admission reviews of pods, and of workloads with pod templates.
 
-Pods that name their gang but no scheduler become ours; gang labels and annotations that the scheduler would hold the gang for are
-refused. What it would hold is asked of the scheduler's own registry, so that both always agree. Whatever else comes, however odd, is
-let through as it is: the scheduler copes with all of it.
+A new pod that names its gang but no scheduler gets our scheduler. Gang labels and annotations for which the scheduler would hold the gang
+are refused; the scheduler's own registry decides that, so that webhook and scheduler agree. Everything else, however malformed, is allowed
+unchanged, since the scheduler can handle it.
 """
 
 import base64
@@ -22,10 +22,10 @@ from allaboard.model.limits import CHARACTERS
 from allaboard.model.pod import pod_from
 
 FUNCTION_LABEL = "faas_function"
-"""What OpenFaaS labels the pods of a function with."""
+"""Label that OpenFaaS sets on the pods of a function."""
 
 _NO_SCHEDULER = (None, "", "default-scheduler")
-"""What the API server has defaulted when it asks, or what a template says that leaves it to be defaulted."""
+"""Values of ``schedulerName`` that name no scheduler: unset in a template, or set by the API server's default in a pod."""
 
 _MOST_PROBLEMS = 5
 _MOST_CHARACTERS = 2048
@@ -33,9 +33,10 @@ _MOST_CHARACTERS = 2048
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Whose pods are ours: of these schedulers, the first of which is the one that is set, and of these namespaces, or all.
+    """The settings that decide which pods are ours.
 
-    ``openfaas`` has function pods be ours, too.
+    ``scheduler_names``: names of our scheduler; the first one is set on pods. ``namespaces``: namespaces whose pods are scheduled; empty
+    for all. ``openfaas``: pods of functions are ours as well.
     """
 
     scheduler_names: tuple[str, ...]
@@ -44,7 +45,7 @@ class Rules:
 
 
 def answer(payload: bytes, rules: Rules) -> dict[str, Any]:
-    """The AdmissionReview that answers the one in ``payload``. What can't be read as one is let through."""
+    """Return the AdmissionReview that answers the one in ``payload``. A malformed review is allowed."""
     try:
         review = orjson.loads(payload)
     except ValueError:
@@ -55,13 +56,13 @@ def answer(payload: bytes, rules: Rules) -> dict[str, Any]:
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
 
 
-def claims(pod: Template, rules: Rules) -> bool:
-    """Whether a pod of a namespace that has opted in is to be ours though it doesn't say so: the one place that tells."""
+def is_claimed(pod: Template, rules: Rules) -> bool:
+    """Return whether our scheduler is set on a pod of an opted-in namespace: the pod has a gang label and names no scheduler."""
     labels, spec = _object(_object(pod, "metadata"), "labels"), _object(pod, "spec")
     if spec.get("schedulerName") not in _NO_SCHEDULER or spec.get("nodeName") or spec.get("schedulingGroup"):
         return False
-    marks = (*GANG_LABELS, FUNCTION_LABEL) if rules.openfaas else GANG_LABELS
-    return any(labels.get(label) is not None for label in marks)
+    claiming_labels = (*GANG_LABELS, FUNCTION_LABEL) if rules.openfaas else GANG_LABELS
+    return any(labels.get(label) is not None for label in claiming_labels)
 
 
 def _verdict(request: Mapping[str, Any], rules: Rules) -> dict[str, Any]:
@@ -71,7 +72,7 @@ def _verdict(request: Mapping[str, Any], rules: Rules) -> dict[str, Any]:
     of = (_text(kind, "group"), _text(kind, "kind"))
     problems = _problems(templates_in(*of, raw), namespace, rules)
     if problems and (old := _object(request, "oldObject")):
-        # What was wrong before stays possible to change in other ways, and to delete: finalizers are removed by updates.
+        # An object that was stored with a mistake can still be changed otherwise, and deleted: finalizers are removed by updates.
         known = set(_problems(templates_in(*of, old), namespace, rules))
         problems = [problem for problem in problems if problem not in known]
     if problems:
@@ -81,7 +82,7 @@ def _verdict(request: Mapping[str, Any], rules: Rules) -> dict[str, Any]:
     name = rules.scheduler_names[0]
     if not is_new_pod or not isinstance(raw.get("spec"), dict) or raw["spec"].get("schedulerName") in rules.scheduler_names:
         return {}
-    return _patch(name) if claims(raw, rules) else {}
+    return _patch(name) if is_claimed(raw, rules) else {}
 
 
 def _patch(scheduler_name: str) -> dict[str, str]:
@@ -90,11 +91,11 @@ def _patch(scheduler_name: str) -> dict[str, str]:
 
 
 def _problems(templates: Iterable[tuple[str, Template]], namespace: str, rules: Rules) -> list[str]:
-    """What the scheduler would hold the gangs of these templates for, each with the field in front."""
+    """Return the mistakes for which the scheduler would hold the gangs of these templates, each with the path of its field first."""
     registry = GangRegistry(rules.scheduler_names[:1])
     found: list[str] = []
     paths: dict[str, str] = {}
-    keys: dict[Any, bool] = {}  # gangs, and whether a template states the minimum
+    keys: dict[Any, bool] = {}  # by gang: whether a template states the minimum
     for path, template in templates:
         if not _is_ours(template, rules):
             continue
@@ -109,21 +110,21 @@ def _problems(templates: Iterable[tuple[str, Template]], namespace: str, rules: 
         membership = membership_of(pod)
         keys[membership.key] = keys.get(membership.key, False) or membership.min_member is not None
     for key, is_stated in keys.items():
-        if not is_stated:  # then its PodGroup says it, which is somebody else's and may come later
+        if not is_stated:  # the minimum is in a PodGroup, which may be created later; assume one
             registry.observe_group(PodGroup(key, uid="", version=0, min_member=1, timeout_seconds=0, created=0.0, options={}))
         gang = registry.gang(key)
         hold = gang.hold if gang else None
         if hold is not None and hold.reason != "PodGroupNotFound":
-            found.append(_told(hold, paths))
+            found.append(_message_of(hold, paths))
     return found
 
 
 def _is_ours(template: Template, rules: Rules) -> bool:
-    return _object(template, "spec").get("schedulerName") in rules.scheduler_names or claims(template, rules)
+    return _object(template, "spec").get("schedulerName") in rules.scheduler_names or is_claimed(template, rules)
 
 
 def _bare(template: Template, path: str, uid: str, namespace: str, scheduler_name: str) -> dict[str, Any]:
-    """A pod of the template, as far as it says which gang it is of and what that wants."""
+    """Return a pod with only those fields of the template that say to which gang it belongs, and what the gang needs."""
     metadata, spec = _object(template, "metadata"), _object(template, "spec")
     name = path or _text(metadata, "name") or _text(metadata, "generateName") or "new"
     return {
@@ -138,17 +139,17 @@ def _bare(template: Template, path: str, uid: str, namespace: str, scheduler_nam
     }
 
 
-def _told(hold: Hold, paths: Mapping[str, str]) -> str:
+def _message_of(hold: Hold, paths: Mapping[str, str]) -> str:
     if hold.pod is None:
         return f"{hold.field}: {hold.message}" if hold.field else hold.message
     text = hold.message.removeprefix(f"pod {hold.pod.name}: ").removeprefix(f"{hold.field}: ")
-    # A label or annotation is named in front already: metadata.labels[example.com/name], label example.com/name
+    # The path already names the label or annotation: metadata.labels[example.com/name], label example.com/name
     text = text.removeprefix(f"{hold.field.removeprefix('metadata.').removesuffix(']').replace('s[', ' ', 1)}: ")
     return f"{paths[hold.pod.uid]}{hold.field}: {text}"
 
 
 def _object(parent: object, key: str) -> Mapping[str, Any]:
-    """The object under ``key``; empty when there is none."""
+    """Return the object under ``key``; empty if there is none."""
     value = parent.get(key) if isinstance(parent, Mapping) else None
     return value if isinstance(value, Mapping) else {}
 

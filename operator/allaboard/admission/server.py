@@ -1,7 +1,7 @@
-"""Serves the webhooks, in a process of its own: whatever is sent, and however much of it, the scheduler's loop has none of it to bear.
+"""Serves the webhooks in a separate process, so that no number or size of requests can load the scheduler's event loop.
 
-A body that is larger than an honest one is not read. Certificates come over a pipe, and count for every connection that begins later.
-The process ends with whoever started it.
+A body that is larger than any valid review is not read. Certificates arrive over a pipe, and are used for connections that begin later.
+The process ends when its parent process ends.
 """
 
 import asyncio
@@ -25,24 +25,24 @@ from allaboard.model.errors import unserved
 PATH = "/review"
 
 BODY_BYTES = 4 * 2**20
-"""An object and the one before it, each as large as etcd takes them."""
+"""Largest body of a request: an object and its former state, each as large as etcd allows."""
 
-_LONGEST_SECONDS = 5.0
+_LONGEST_SECONDS = 5.0  # longest time for reading a body
 _BACKLOG = 512
-_NICER = 5  # where processors are short the scheduler, whom the others need, goes first
+_NICER = 5  # if CPU time is short the scheduler, which all gangs need, goes first
 
 
-def serve(listening: socket.socket, orders: Connection, rules: Rules) -> None:
-    """Answer on ``listening``, with the last ``Pair`` that came over ``orders``, until that is closed."""
+def serve(listening: socket.socket, pairs: Connection, rules: Rules) -> None:
+    """Answer requests on ``listening``, with the last ``Pair`` that arrived over ``pairs``, until ``pairs`` is closed."""
     os.nice(_NICER)
     with suppress(KeyboardInterrupt):
-        uvloop.run(_serve(listening, orders, rules))
+        uvloop.run(_serve(listening, pairs, rules))
 
 
-async def _serve(listening: socket.socket, orders: Connection, rules: Rules) -> None:
+async def _serve(listening: socket.socket, pairs: Connection, rules: Rules) -> None:
     loop = asyncio.get_running_loop()
     arrived = asyncio.Event()
-    loop.add_reader(orders.fileno(), arrived.set)
+    loop.add_reader(pairs.fileno(), arrived.set)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     runner = web.AppRunner(application(rules), access_log=None, shutdown_timeout=1.0, keepalive_timeout=75.0)
     await runner.setup()
@@ -51,20 +51,20 @@ async def _serve(listening: socket.socket, orders: Connection, rules: Rules) -> 
         while True:
             await arrived.wait()
             arrived.clear()
-            while orders.poll():
-                take(context, orders.recv())
+            while pairs.poll():
+                load_pair(context, pairs.recv())
             if not is_serving:
                 await web.SockSite(runner, listening, ssl_context=context, backlog=_BACKLOG).start()
                 is_serving = True
     except EOFError:
-        pass  # whoever started us has ended, or wants us to
+        pass  # the parent process has ended, or has closed the pipe to end this one
     finally:
-        loop.remove_reader(orders.fileno())
+        loop.remove_reader(pairs.fileno())
         await runner.cleanup()
 
 
 def application(rules: Rules) -> web.Application:
-    """The webhooks, without what secures them."""
+    """Return the application of the webhooks, without TLS."""
     app = web.Application(client_max_size=BODY_BYTES)
     app.add_routes([web.post(PATH, partial(_review, rules))])
     return app
@@ -72,7 +72,7 @@ def application(rules: Rules) -> web.Application:
 
 async def _review(rules: Rules, request: web.Request) -> web.Response:
     if (request.content_length or 0) > BODY_BYTES:
-        # Answered before it is read; what is sent without saying how long it is, is read up to the limit.
+        # Refused before it is read. A body without a Content-Length is read up to the limit.
         raise web.HTTPRequestEntityTooLarge(BODY_BYTES, request.content_length or 0)
     try:
         async with asyncio.timeout(_LONGEST_SECONDS):
@@ -82,8 +82,8 @@ async def _review(rules: Rules, request: web.Request) -> web.Response:
     return web.Response(body=orjson.dumps(answer(payload, rules)), content_type="application/json")
 
 
-def take(context: ssl.SSLContext, pair: Pair) -> None:
-    """Have connections that begin from now on be served with ``pair``. OpenSSL reads files only."""
+def load_pair(context: ssl.SSLContext, pair: Pair) -> None:
+    """Use ``pair`` for new connections. It is written to a temporary file, since OpenSSL loads certificates only from files."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "pair.pem"
         path.touch(mode=0o600)
@@ -91,16 +91,16 @@ def take(context: ssl.SSLContext, pair: Pair) -> None:
         context.load_cert_chain(path)
 
 
-def bound(port: int) -> socket.socket:
-    """A socket for all addresses, on which nobody listens yet. Raises ``OSError`` that names the setting."""
+def bind_socket(port: int) -> socket.socket:
+    """Return a socket that is bound to the port on all addresses and doesn't listen yet. Raises ``OSError`` that names the setting."""
     is_dual = socket.has_dualstack_ipv6()
-    made = socket.socket(socket.AF_INET6 if is_dual else socket.AF_INET)
+    bound = socket.socket(socket.AF_INET6 if is_dual else socket.AF_INET)
     try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if is_dual:
-            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        made.bind(("", port))
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        bound.bind(("", port))
     except OSError as error:
-        made.close()
+        bound.close()
         raise OSError(error.errno, unserved("webhooks", port, error, "ALLABOARD_ADMISSION_PORT")) from error
-    return made
+    return bound

@@ -1,16 +1,16 @@
-"""Where workloads keep the templates of their pods, so that a mistake in one is found when the workload is applied.
+"""Finds the pod templates of workloads, so that a mistake in one is reported when the workload is applied.
 
-A path is read step by step; ``*`` stands for every entry of a map or list. What isn't of the form that a path takes for granted is passed
-over: to refuse it is the business of whoever serves the kind.
+A path is followed step by step; ``*`` stands for every entry of a map or list. Objects that don't have the form of the path are skipped:
+refusing them is up to the server of their kind.
 """
 
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-TEMPLATES = 64
-"""Templates of one object that are looked at, and entries that are stepped over where a path has ``*``, templates or not; pods of those
-beyond are told what is wrong with them by the scheduler."""
+MOST_TEMPLATES = 64
+"""Most templates of one object that are checked, and most entries of a map or list that a ``*`` visits. Mistakes in further templates are
+reported by the scheduler when their pods are created."""
 
 _RAY = ("headGroupSpec.template", "workerGroupSpecs.*.template")
 _JOBS = "replicatedJobs.*.template.spec.template"
@@ -30,7 +30,7 @@ PATHS: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("kubeflow.org", "XGBoostJob"): ("spec.xgbReplicaSpecs.*.template",),
     ("kubeflow.org", "PaddleJob"): ("spec.paddleReplicaSpecs.*.template",),
     ("kubeflow.org", "JAXJob"): ("spec.jaxReplicaSpecs.*.template",),
-    # Kubeflow Trainer v2; a ClusterTrainingRuntime is of no namespace, so that none can opt in for it
+    # Kubeflow Trainer v2; a ClusterTrainingRuntime has no namespace that could opt in
     ("trainer.kubeflow.org", "TrainingRuntime"): (f"spec.template.spec.{_JOBS}",),
     ("jobset.x-k8s.io", "JobSet"): (f"spec.{_JOBS}",),
     ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): (
@@ -41,18 +41,18 @@ PATHS: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("ray.io", "RayJob"): (*(f"spec.rayClusterSpec.{path}" for path in _RAY), "spec.submitterPodTemplate"),
     ("ray.io", "RayService"): tuple(f"spec.rayClusterConfig.{path}" for path in _RAY),
 }
-"""By API group and kind."""
+"""Paths of pod templates by API group and kind."""
 
 Template = Mapping[str, Any]
 
 
 def templates_in(group: str, kind: str, raw: Mapping[str, Any]) -> Iterator[tuple[str, Template]]:
-    """The pod templates of a workload, each with its path; a pod is its own, at no path. Nothing of kinds that aren't known."""
+    """Yield the pod templates of a workload with their paths. A pod is its own template, at the empty path. Unknown kinds have none."""
     if (group, kind) == ("", "Pod"):
         yield "", raw
         return
     found = (each for path in PATHS.get((group, kind), ()) for each in _at(raw, path.split("."), ""))
-    yield from islice(found, TEMPLATES)
+    yield from islice(found, MOST_TEMPLATES)
 
 
 def _at(value: object, steps: list[str], path: str) -> Iterator[tuple[str, Template]]:
@@ -65,8 +65,8 @@ def _at(value: object, steps: list[str], path: str) -> Iterator[tuple[str, Templ
         if isinstance(value, Mapping):
             yield from _at(value.get(step), rest, f"{path}.{step}" if path else step)
     elif isinstance(value, Mapping):
-        for key, each in islice(value.items(), TEMPLATES):
+        for key, each in islice(value.items(), MOST_TEMPLATES):
             yield from _at(each, rest, f"{path}.{key}")
     elif isinstance(value, list):
-        for index, each in islice(enumerate(value), TEMPLATES):
+        for index, each in islice(enumerate(value), MOST_TEMPLATES):
             yield from _at(each, rest, f"{path}[{index}]")

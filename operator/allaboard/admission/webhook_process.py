@@ -1,6 +1,6 @@
-"""Runs the webhooks beside the scheduler: keeps their process alive and their certificate good.
+"""Runs the webhooks in a process beside the scheduler: restarts the process when it ends, and renews its certificate.
 
-Nothing that goes wrong here is more than a warning. While no webhook answers, pods come in as they are.
+Any failure here is only a warning. While no webhook answers, the API server stores pods unchanged.
 """
 
 import asyncio
@@ -15,57 +15,57 @@ from multiprocessing.context import SpawnProcess
 from allaboard.admission.certificate_secret import NAME, CertificateSecret
 from allaboard.admission.certificates import Pair
 from allaboard.admission.review import Rules
-from allaboard.admission.server import bound, serve
+from allaboard.admission.server import bind_socket, serve
 from allaboard.kube.client import ApiError, ApiServer
 from allaboard.runtime.processes import spawned
 from allaboard.settings.options import Settings
 
 logger = logging.getLogger(__name__)
 
-_SOON_SECONDS = 2.0
-_END_SECONDS = 3.0
+_SOON_SECONDS = 2.0  # pause after a failure, and while the API server doesn't trust the certificate yet
+_END_SECONDS = 3.0  # time for the process to end before it is killed
 
 
 class WebhookProcess:
-    """``run`` it, then ``close`` it. Raises ``OSError`` when the port is taken."""
+    """The process that serves the webhooks on ``port``; call ``run``, then ``close``. Raises ``OSError`` if the port is taken."""
 
     def __init__(self, certificate_secret: CertificateSecret, port: int, rules: Rules, resync_seconds: float) -> None:
-        self._keeper, self._port, self._rules, self._resync_seconds = certificate_secret, port, rules, resync_seconds
-        self._listening: socket.socket | None = bound(port)
+        self._certificate_secret, self._port, self._rules, self._resync_seconds = certificate_secret, port, rules, resync_seconds
+        self._listening: socket.socket | None = bind_socket(port)
         self._process: SpawnProcess | None = None
-        self._orders: Connection | None = None
+        self._pairs: Connection | None = None
         self._served: Pair | None = None
         self._ended = asyncio.Event()
-        self._told = ""
+        self._logged = ""  # the last failure, until one succeeds again
 
     async def run(self) -> None:
         """Serve until cancelled."""
         while True:
             pause = _SOON_SECONDS
             try:
-                self._serve(await self._keeper.look())
-                self._told = ""
-                if self._keeper.is_settled:
+                self._serve(await self._certificate_secret.refresh())
+                self._logged = ""
+                if self._certificate_secret.is_settled:
                     pause = self._resync_seconds
             except Exception as error:
-                self._tell(error)
+                self._log_failure(error)
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._ended.wait()
             if self._ended.is_set():
-                logger.warning("the process that serves the webhooks has ended; it is started again")
+                logger.warning("the process that serves the webhooks has ended; starting it again")
                 await self.close()
                 await asyncio.sleep(_SOON_SECONDS)
 
     async def close(self) -> None:
-        """End the process, and free the port: who calls is refused at once, and doesn't wait."""
-        process, orders, listening = self._process, self._orders, self._listening
-        self._process = self._orders = self._listening = self._served = None
+        """End the process and close the port, so that the API server's calls are refused at once instead of waiting."""
+        process, pairs, listening = self._process, self._pairs, self._listening
+        self._process = self._pairs = self._listening = self._served = None
         self._ended.clear()
         if listening is not None:
             listening.close()
-        if orders is not None:
-            orders.close()
+        if pairs is not None:
+            pairs.close()
         if process is not None:
             asyncio.get_running_loop().remove_reader(process.sentinel)
             await asyncio.to_thread(process.join, _END_SECONDS)
@@ -75,17 +75,17 @@ class WebhookProcess:
             process.close()
 
     def _serve(self, pair: Pair) -> None:
-        """Have the process serve ``pair``; it is started when there is none. Raises ``OSError``."""
+        """Make the process serve ``pair``; start the process if there is none. Raises ``OSError``."""
         if self._process is None:
-            self._listening = self._listening or bound(self._port)
-            theirs, self._orders = spawned().Pipe(duplex=False)
-            with theirs:
-                process = spawned().Process(target=serve, args=(self._listening, theirs, self._rules), name="admission", daemon=True)
+            self._listening = self._listening or bind_socket(self._port)
+            receiver, self._pairs = spawned().Pipe(duplex=False)
+            with receiver:
+                process = spawned().Process(target=serve, args=(self._listening, receiver, self._rules), name="admission", daemon=True)
                 process.start()
             self._process = process
             asyncio.get_running_loop().add_reader(process.sentinel, self._note_end, process.sentinel)
-        if pair != self._served and self._orders is not None:
-            self._orders.send(pair)
+        if pair != self._served and self._pairs is not None:
+            self._pairs.send(pair)
             if self._served is None:
                 logger.info("the webhooks are served on port %d", self._port)
             self._served = pair
@@ -94,17 +94,19 @@ class WebhookProcess:
         asyncio.get_running_loop().remove_reader(sentinel)
         self._ended.set()
 
-    def _tell(self, error: Exception) -> None:
-        """Say what is new."""
-        message = f"the webhooks can't be seen to: {error}; trying again"
-        if message != self._told:
-            self._told = message
+    def _log_failure(self, error: Exception) -> None:
+        """Log a failure unless it is the one that was logged last."""
+        message = f"the webhooks can't be set up: {error}; trying again"
+        if message != self._logged:
+            self._logged = message
             logger.warning("%s", message, exc_info=not isinstance(error, ApiError | OSError))
 
 
 @asynccontextmanager
-async def opened(settings: Settings, server: ApiServer, namespace: str, leads: Callable[[], bool]) -> AsyncIterator[WebhookProcess]:
-    """The desk that the settings ask for, closed at the end. Raises ``OSError`` when the port is taken."""
+async def open_webhook_process(
+    settings: Settings, server: ApiServer, namespace: str, leads: Callable[[], bool]
+) -> AsyncIterator[WebhookProcess]:
+    """Yield the webhook process of the settings, and close it at the end. Raises ``OSError`` if the port is taken."""
     hosts = settings.admission_hosts or (f"{NAME}.{namespace}.svc",)
     life = timedelta(days=settings.admission_certificate_days)
     certificate_secret = CertificateSecret(server, namespace=namespace, hosts=hosts, life=life, leads=leads)

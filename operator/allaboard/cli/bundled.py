@@ -1,7 +1,7 @@
 """Finds the files that come with the program: the CRDs and the examples.
 
-They live at the top of the repository, where people look for them, and not inside the package; an installation puts copies
-under ``share/allaboard`` of its prefix. The checkout wins, so that a change to an example is seen at once.
+The files are at the top of the repository, where users look for them, and not inside the package. An installation has copies in
+``share/allaboard`` of its prefix. In a checkout the repository's files are used, so that a change to an example takes effect at once.
 """
 
 import sys
@@ -15,11 +15,11 @@ _SHARE = Path("share", "allaboard")
 
 
 class NotBundledError(Exception):
-    """A file that should come with the program isn't there; the message says where it was looked for."""
+    """A missing file that should come with the program. The message names the folders that were searched."""
 
 
 def crds() -> list[dict[str, Any]]:
-    """The CustomResourceDefinitions that Allaboard installs, in the order of their file names."""
+    """Return the CustomResourceDefinitions that Allaboard installs, in the order of their file names."""
     found: list[dict[str, Any]] = []
     for path in _yaml_files(_folder("crds")):
         found += [document for document in yaml.safe_load_all(path.read_text(encoding="utf-8")) if document]
@@ -27,12 +27,12 @@ def crds() -> list[dict[str, Any]]:
 
 
 def examples() -> list[Path]:
-    """Every example manifest, in the order of their names."""
+    """Return the paths of all example manifests, sorted by name."""
     return _yaml_files(_folder("examples"))
 
 
 def example(name: str) -> Path:
-    """The example called ``name``, with or without ``.yaml``."""
+    """Return the path of the example ``name``, which may end with ``.yaml``. Raises ``NotBundledError``."""
     known = {path.stem: path for path in examples()}
     try:
         return known[name.removesuffix(".yaml")]
@@ -45,7 +45,7 @@ def _folder(name: str) -> Path:
     for candidate in candidates:
         if candidate.is_dir() and _yaml_files(candidate):
             return candidate
-    raise NotBundledError(f"no folder {name!r} with YAML files; looked at {', '.join(map(str, candidates))}")
+    raise NotBundledError(f"no folder {name!r} with YAML files; searched in {', '.join(map(str, candidates))}")
 
 
 def _homes() -> Iterator[Path]:

@@ -1,7 +1,7 @@
 """The options and the help of each command.
 
-Nothing here imports what a command does. Help and shell completion read this module only, so they answer at once; the command's own module
-is imported when the command is called. A command ``NAME`` is the function ``NAME`` of the module ``allaboard.cli.NAME``.
+This module imports none of the modules that do the work. Help and shell completion need only this module, so they answer at once. A command
+``NAME`` imports its module ``allaboard.cli.NAME`` when it is called, and calls the function ``NAME`` there.
 """
 
 import sys
@@ -13,10 +13,10 @@ import click
 
 from allaboard.cli.inputs import BadInputError, FiniteRange, ManyValues, Quantity, Seeds, uninterrupted
 
-_OF_THE_SANDBOX = ("allaboard_sandbox", "jsonpatch", "jsonschema")
-"""Packages that the extra `sandbox` installs; the operator does without them."""
+_SANDBOX_PACKAGES = ("allaboard_sandbox", "jsonpatch", "jsonschema")
+"""Packages that the extra ``sandbox`` installs. The operator doesn't need them."""
 
-# Values that live in modules whose import takes longer than help may. Tests compare them with those modules.
+# Copies of values from modules that take too long to import for help. A test compares them with those modules.
 OBJECTIVES = ("binpack", "spread", "fragmentation")
 STORIES = (
     "pack",
@@ -36,7 +36,7 @@ STORIES = (
 )
 
 _FILE = click.Path(exists=True, dir_okay=False)
-_KUBECONFIG = click.option("--kubeconfig", type=_FILE, help="Cluster to look at, instead of what KUBECONFIG names.")
+_KUBECONFIG = click.option("--kubeconfig", type=_FILE, help="Kubeconfig of the cluster to read, instead of that of KUBECONFIG.")
 
 
 def _call(command: str, **stated: Any) -> None:
@@ -48,42 +48,48 @@ def _call(command: str, **stated: Any) -> None:
         with uninterrupted():
             module = import_module(f"allaboard.cli.{command}")
     except ModuleNotFoundError as error:
-        if error.name not in _OF_THE_SANDBOX:
+        if error.name not in _SANDBOX_PACKAGES:
             raise
         raise BadInputError(f"`allaboard {command}` needs the extra: pip install 'allaboard[sandbox]'") from error
     getattr(module, command)(**stated)
 
 
 @click.command(short_help="Run the scheduler on the cluster that KUBECONFIG or the pod's service account names.")
-@click.option("--config", type=_FILE, help="YAML file of settings; environment and flags win over it.")
-@click.option("--kubeconfig", type=_FILE, help="Cluster to schedule, instead of what KUBECONFIG names.")
-@click.option("--scheduler-name", "scheduler_names", multiple=True, help="Pods with this schedulerName are ours (repeatable) [allaboard].")
+@click.option("--config", type=_FILE, help="YAML file of settings; the environment and flags win over it.")
+@click.option("--kubeconfig", type=_FILE, help="Kubeconfig of the cluster to schedule, instead of that of KUBECONFIG.")
+@click.option("--scheduler-name", "scheduler_names", multiple=True, help="Schedule pods with this schedulerName (repeatable) [allaboard].")
 @click.option("-n", "--namespace", "namespaces", multiple=True, help="Schedule pods of this namespace only (repeatable) [all].")
-@click.option("--objective", type=click.Choice(OBJECTIVES), help="What placements aim at unless a gang says otherwise [fragmentation].")
-@click.option("--strategy", metavar="NAME", help="Who places gangs unless they say otherwise [genetic].")
-@click.option("--workers", type=int, help="Processes that search [1].")
-@click.option("--leader-elect/--no-leader-elect", default=None, help="Let one of several replicas decide [no].")
-@click.option("--lease-namespace", help="Namespace of the replicas' Lease [the pod's own; `default` outside of a cluster].")
+@click.option("--objective", type=click.Choice(OBJECTIVES), help="Aim of placements, unless a gang chooses another one [fragmentation].")
+@click.option("--strategy", metavar="NAME", help="Strategy that places gangs, unless a gang chooses another one [genetic].")
+@click.option("--workers", type=int, help="Processes for short searches [1].")
+@click.option("--leader-elect/--no-leader-elect", default=None, help="Elect a leader among replicas, which alone schedules [no].")
+@click.option("--lease-namespace", help="Namespace of the Lease for leader election [the pod's own; `default` outside of a cluster].")
 @click.option("--metrics-port", type=int, help="Port of /metrics; 0 for none [8080].")
 @click.option("--health-port", type=int, help="Port of /healthz; 0 for none [8081].")
-@click.option("--log-format", type=click.Choice(["text", "json"]), help="How log lines look [text].")
-@click.option("-v", "--verbose", is_flag=True, help="Log more.")
+@click.option("--log-format", type=click.Choice(["text", "json"]), help="Format of the log [text].")
+@click.option("-v", "--verbose", is_flag=True, help="Log debug messages, too.")
 def run(**stated: Any) -> None:
     """Run the scheduler until interrupted.
 
     Every setting is also an environment variable, ALLABOARD_ and its name in capitals (ALLABOARD_BIND_CONCURRENCY=128), and a key
-    of the --config file. Pods of all namespaces are watched in any case, since they take room on nodes.
+    of the --config file. Pods of all namespaces are watched in any case, since they take capacity of nodes.
     """
     _call("run", **stated)
 
 
 @click.command(
     cls=ManyValues,
-    short_help="Place gangs without binding anything, on a cluster or on a snapshot of one.",
-    epilog="Exit code: 0 when every gang fits, or there is none, 1 when some don't, 2 for bad input, 130 when interrupted.",
+    short_help="Show where gangs would be placed, on a cluster or on a snapshot of one.",
+    epilog="Exit code: 0 if every gang fits or there is none, 1 if a gang doesn't fit, 2 for bad input, 130 if interrupted.",
 )
 @click.option(
-    "-f", "--filename", "files", multiple=True, required=True, metavar="MANIFEST...", help="YAML or JSON, a folder of it, or '-'."
+    "-f",
+    "--filename",
+    "files",
+    multiple=True,
+    required=True,
+    metavar="MANIFEST...",
+    help="Files of YAML or JSON, folders of them, or '-' for stdin.",
 )
 @click.option(
     "--cluster",
@@ -92,76 +98,80 @@ def run(**stated: Any) -> None:
     metavar="SNAPSHOT...",
     help="Files from `kubectl get nodes,pods -A -o json`, instead of the live cluster.",
 )
-@click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of objects that state none.")
-@click.option(
-    "-o", "--output", type=click.Choice(["table", "wide", "json", "yaml"]), default="table", help="A table unless said otherwise."
-)
+@click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of objects without one.")
+@click.option("-o", "--output", type=click.Choice(["table", "wide", "json", "yaml"]), default="table", help="Format of the output [table].")
 @click.option(
     "--objective",
     type=click.Choice(OBJECTIVES),
-    help="What placements aim at unless a gang says otherwise.",
+    help="Aim of placements, unless a gang chooses another one.",
 )
-@click.option("--strategy", metavar="NAME", help="Who places gangs unless they say otherwise: genetic, exact, bestfit, or a plug-in's.")
+@click.option(
+    "--strategy",
+    metavar="NAME",
+    help="Strategy that places gangs, unless a gang chooses another one: genetic, exact, bestfit, or a plug-in's.",
+)
 @click.option(
     "--config",
     type=_FILE,
-    help="The scheduler's YAML file of settings [what ALLABOARD_CONFIG names, else those of the operator in the live cluster].",
+    help="YAML file of the scheduler's settings [the file of ALLABOARD_CONFIG, else the settings of the operator in the live cluster].",
 )
 @_KUBECONFIG
 @click.option(
     "--gang-scheduler-name",
     metavar="NAME",
-    help="That flag of training-operator, with which it makes PodGroups for jobs [what its pod in the cluster says].",
+    help="The flag of this name of training-operator, which makes it create PodGroups for jobs [the flag of its pod in the cluster].",
 )
 @click.option(
     "--gang-scheduling",
     "mpi_gang_scheduler_name",
     metavar="NAME",
-    help="That flag of mpi-operator, with which it makes PodGroups for MPIJobs; None for none [what its pod in the cluster says].",
+    help="The flag of this name of mpi-operator, which makes it create PodGroups for MPIJobs; None for none [the flag of its pod in the"
+    " cluster].",
 )
-@click.option("--skip-unknown", is_flag=True, help="Leave out objects of kinds that aren't known, instead of exit code 2.")
+@click.option("--skip-unknown", is_flag=True, help="Skip objects of unknown kinds, instead of exit code 2.")
 def plan(**stated: Any) -> None:
-    """Place gangs without binding anything, on the live cluster or on a snapshot of one.
+    """Show where gangs would be placed, on the live cluster or on a snapshot of one. Nothing is bound.
 
-    Workloads are expanded into the pods that their controllers would make: Pod, PodGroup, Deployment, ReplicaSet, ReplicationController,
-    StatefulSet, Job, CronJob, TFJob, PyTorchJob, MPIJob, XGBoostJob, PaddleJob, JAXJob, and MLFlow with all its stages. Objects that
-    create no pods are skipped. Gangs are placed as the scheduler would place them if all were due at once: in queue order, those that
-    contend together. A gang is placed whole or not at all: when its minimum doesn't fit, none of its pods is assigned.
+    Workloads are expanded into the pods that their controllers would create. Known kinds: Pod, PodGroup, Deployment, ReplicaSet,
+    ReplicationController, StatefulSet, Job, CronJob, TFJob, PyTorchJob, MPIJob, XGBoostJob, PaddleJob, JAXJob, and MLFlow with all its
+    stages. Objects that create no pods are skipped. Gangs are placed as the scheduler would place them if all were due at once: in queue
+    order, and gangs that contend for nodes together. If the minimum of a gang doesn't fit, none of its pods is assigned.
     """
     _call("plan", **stated)
 
 
-@click.command(short_help="Show the GPUs of a cluster: which are free, and how they are.")
-@_KUBECONFIG
-@click.option(
-    "--config", type=_FILE, help="The operator's configuration file, instead of what the operator in the cluster was started with."
+@click.command(
+    short_help="Show the GPUs of a cluster: how many are free, their load and their health.",
+    epilog="""\b
+Outside of the cluster, where names of Services can't be resolved:
+  kubectl -n monitoring port-forward svc/prometheus-operated 9090 &
+  allaboard gpus --url http://127.0.0.1:9090""",
 )
-@click.option("--url", default=None, help="Prometheus to ask (http://127.0.0.1:9090), instead of the one that is found.")
-@click.option("--no-metrics", is_flag=True, help="What nodes and pods say is enough.")
-@click.option("--cards", "each_card", is_flag=True, help="A row for each card instead of each node.")
-@click.option("-w", "--watch", is_flag=True, help="Show it again and again, until interrupted.")
-@click.option("--every", type=FiniteRange(min=0.1), default=10.0, show_default=True, metavar="SECONDS", help="Pause with --watch.")
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="How to print it.")
+@_KUBECONFIG
+@click.option("--config", type=_FILE, help="The operator's configuration file, instead of the settings of the operator in the cluster.")
+@click.option("--url", default=None, help="URL of Prometheus (http://127.0.0.1:9090), instead of the one that is found in the cluster.")
+@click.option("--no-metrics", is_flag=True, help="Show only what nodes and pods state, without metrics.")
+@click.option("--cards", "each_card", is_flag=True, help="Show a row for each card instead of each node.")
+@click.option("-w", "--watch", is_flag=True, help="Repeat until interrupted.")
+@click.option(
+    "--every", type=FiniteRange(min=0.1), default=10.0, show_default=True, metavar="SECONDS", help="Pause between two outputs of --watch."
+)
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="Format of the output.")
 def gpus(**stated: Any) -> None:
-    """Show the GPUs of the cluster: which are free, and how they are.
+    """Show the GPUs of the cluster: how many are free, their load and their health.
 
-    Pods are counted by the settings of the operator that runs in the cluster, unless --config or variables (ALLABOARD_...) state others.
-    FREE counts what pods ask for; it needs no metrics. Where a driver hands out parts of cards, it is in cards (1.5/2). The rest comes
-    from dcgm-exporter, ObserverWard or whatever the settings say (gpu_metrics), by way of Prometheus, read as the operator reads it; MODEL
-    and MEM/GPU come from labels of the nodes where there is none. AGE is that of the metrics; HEALTH is the last XID error of a card, or
-    rows of its memory that couldn't be remapped.
-
-    \b
-    From outside of the cluster, where names of Services mean nothing:
-      kubectl -n monitoring port-forward svc/prometheus-operated 9090 &
-      allaboard gpus --url http://127.0.0.1:9090
+    The settings are those of the operator that runs in the cluster, unless --config or variables (ALLABOARD_...) state others. FREE is
+    computed from the requests of pods, without metrics. If a driver shares cards between pods, FREE counts cards (1.5/2). The other columns
+    are metrics of dcgm-exporter, ObserverWard or the exporters in the settings (gpu_metrics), read from Prometheus. Without metrics, MODEL
+    and MEM/GPU come from labels of the nodes. AGE is the age of the metrics. HEALTH is the last XID error of a card, or says that rows of
+    its memory couldn't be remapped.
     """
     _call("gpus", **stated)
 
 
-@click.group(short_help="Check a configuration file, and see what is in force with it.")
+@click.group(short_help="Check a configuration file, and show the settings in force with it.")
 def config() -> None:
-    """Look at configuration files."""
+    """Check configuration files."""
 
 
 @config.command()
@@ -169,77 +179,89 @@ def config() -> None:
 @click.option(
     "--kubeconfig",
     type=click.Path(dir_okay=False),
-    help="The kubeconfig with which the operator will be started, which wins over the one that FILE names.",
+    help="Kubeconfig with which the operator will be started; it wins over the one in FILE.",
 )
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="How to print it.")
-@click.option("--all", "all_options", is_flag=True, help="Show all options in the table, not only those that differ from their defaults.")
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="Format of the output.")
+@click.option("--all", "all_options", is_flag=True, help="Show all options in the table, not only those that differ from the defaults.")
 def check(**stated: Any) -> None:
-    """Say what is in force with FILE as the --config file, and what of it isn't honoured.
+    """Show the settings in force with FILE as the --config file, and the fields of FILE that aren't honoured.
 
     FILE is a KubeSchedulerConfiguration (kubescheduler.config.k8s.io v1, v1beta1 to v1beta3, v1alpha1 or v1alpha2), an
     AllaboardConfiguration (allaboard.dev/v1alpha1), both as documents of one file, or a mapping of options. The environment
-    (ALLABOARD_...) wins over it here, too. A file that can't be used is told about in one line, and the exit code is 2.
+    (ALLABOARD_...) wins over FILE, as with `allaboard run`. For a file that can't be used, one line names the mistake, and the exit code is
+    2.
     """
     _call("config", **stated)
 
 
 @click.command(
-    short_help="Replay a workload on made-up nodes and see what is left unused.",
+    short_help="Replay a workload on simulated nodes, and show what stays unused.",
     epilog="""\b
 Examples:
   allaboard simulate --nodes nodes.csv --pods pods.csv
   allaboard simulate --nodes nodes.csv --pods pods.csv --strategy fgd --strategy fgd-bestfit --plot curves.svg
   allaboard simulate -f scenario.yaml -o json
 
-The form of the files, and what the figures mean: docs/simulate.md. Exit code: 0, 2 for bad input, or 130 when
-interrupted.""",
+docs/simulate.md describes the files and the figures. Exit code: 0, 2 for bad input, or 130 if interrupted.""",
 )
-@click.option("--nodes", "nodes_file", metavar="CSV", help="Nodes: sn, cpu_milli, memory_mib, gpu, model.")
-@click.option("--pods", "pods_file", metavar="CSV", help="Tasks: name, cpu_milli, memory_mib, num_gpu, gpu_milli, gpu_spec.")
+@click.option("--nodes", "nodes_file", metavar="CSV", help="Nodes; columns: sn, cpu_milli, memory_mib, gpu, model.")
+@click.option("--pods", "pods_file", metavar="CSV", help="Tasks; columns: name, cpu_milli, memory_mib, num_gpu, gpu_milli, gpu_spec.")
 @click.option(
-    "-f", "--filename", metavar="YAML", help="Instead of both: nodes, and gangs with arrival and run times; '-' is standard input."
+    "-f", "--filename", metavar="YAML", help="Nodes, and gangs with arrival and run times, instead of the CSV files; '-' for stdin."
 )
 @click.option(
     "--inflate",
     type=FiniteRange(0.0, 100.0),
     default=1.3,
     show_default=True,
-    help="Sample further tasks, or leave some out, until they ask for so many times all GPUs; 0 replays each once. Of CSV only.",
+    help="GPUs that all tasks together request, as a multiple of the nodes' GPUs: tasks are repeated or left out at random. 0 replays each"
+    " task once. For CSV files only.",
 )
 @click.option(
     "--seeds",
     type=Seeds(),
     metavar="SEEDS",
-    help="One run for each: how tasks are shuffled and sampled, and what is drawn at random.  [default: 42-51; 42 with -f]",
+    help="Seeds of random numbers, one run for each: they decide the order and choice of tasks.  [default: 42-51; 42 with -f]",
 )
 @click.option(
     "--strategy",
     "strategies",
     multiple=True,
     metavar="NAME",
-    help="Who decides, may be repeated: genetic (default) is `allaboard run`'s, exact, bestfit, firstfit, random, fgd, or a plug-in.",
+    help="Strategy that places tasks (repeatable): genetic (default, as `allaboard run`), exact, bestfit, firstfit, random, fgd, or a"
+    " plug-in.",
 )
 @click.option(
     "--objective",
     type=click.Choice(OBJECTIVES),
-    help="What genetic aims at [default: as `allaboard run`].",
+    help="Aim of the strategy genetic [default: as `allaboard run`].",
 )
-@click.option("--batch", type=click.IntRange(1, 100_000), default=1, show_default=True, help="Tasks of CSV files that arrive together.")
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="A table unless said otherwise.")
-@click.option("--plot", metavar="FILE", help="Draw the curves, over hours or against arrived load, as .png or .svg.")
-@click.option("--workers", type=click.IntRange(1, 1024), help="Processes that replay [default: one for each processor].")
-@click.option("--dask", metavar="ADDRESS", help="Replay on a Dask cluster instead, such as tcp://scheduler:8786.")
+@click.option(
+    "--batch", type=click.IntRange(1, 100_000), default=1, show_default=True, help="Number of tasks of CSV files that arrive together."
+)
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="Format of the output [table].")
+@click.option("--plot", metavar="FILE", help="Draw the figures over time or over the arrived load, into a .png or .svg file.")
+@click.option("--workers", type=click.IntRange(1, 1024), help="Processes for the runs [default: one for each processor].")
+@click.option("--dask", metavar="ADDRESS", help="Run on this Dask cluster instead, such as tcp://scheduler:8786.")
 def simulate(**stated: Any) -> None:
-    """Replay a workload on a list of nodes, and see what is left unused.
+    """Replay a workload on a list of nodes, and show what stays unused.
 
-    Tasks of CSV files arrive one by one in random order and stay; what doesn't fit is dropped. Gangs of a YAML file arrive, wait until
-    they fit whole, run, and finish. Without --strategy and --objective it decides as `allaboard run` would by default; the others are
-    baselines to compare with. Nothing is read from or written to a cluster.
+    Tasks of CSV files arrive one by one in random order and never end; tasks that don't fit are dropped. Gangs of a YAML file arrive, wait
+    until they fit whole, run, and finish. Without --strategy and --objective, pods are placed as by `allaboard run` with its defaults. The
+    other strategies are baselines to compare with. No cluster is read or changed.
     """
     _call("simulate", **stated)
 
 
-@click.command(short_help="Serve a sandbox cluster for kubectl until interrupted.")
+@click.command(
+    short_help="Serve a sandbox cluster for kubectl until interrupted.",
+    epilog="""\b
+A first try, in one terminal:
+  allaboard sandbox --nodes 1 --gpus 4 --run
+In another terminal, after running the line that the first one prints:
+  kubectl apply -f examples/two-jobs.yaml
+  kubectl get podgroups --watch""",
+)
 @click.option("--nodes", type=click.IntRange(min=0), default=4, show_default=True, metavar="N", help="Nodes, named node-1 and so on.")
 @click.option("--gpus", type=click.IntRange(min=0), default=4, show_default=True, metavar="N", help="GPUs of each node.")
 @click.option("--cpu", type=Quantity(), metavar="QUANTITY", default="16", show_default=True, help="CPUs of each node.")
@@ -248,45 +270,38 @@ def simulate(**stated: Any) -> None:
 @click.option(
     "--kubeconfig-out",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Where to write the kubeconfig [a temporary file]. A file that isn't a sandbox's kubeconfig is never overwritten.",
+    help="File for the kubeconfig [a temporary file]. A file that isn't a sandbox's kubeconfig is never overwritten.",
 )
 @click.option(
     "--run",
     "is_scheduled",
     is_flag=True,
-    help="Run the scheduler as well, in this process, with the settings of the environment. Its log goes to stderr.",
+    help="Also run the scheduler in this process, with the settings of the environment. Its log goes to stderr.",
 )
 @click.option(
-    "--gang-scheduler-name", default="", metavar="NAME", help="Make PodGroups for TFJobs, as training-operator does with this flag."
+    "--gang-scheduler-name", default="", metavar="NAME", help="Create PodGroups for TFJobs, as training-operator does with this flag."
 )
 def sandbox(**stated: Any) -> None:
     """Serve a sandbox cluster for kubectl until interrupted.
 
-    It is an API server with fake kubelets in one process: pods are admitted, run and end, but contain nothing. Those that name the
-    scheduler (schedulerName: allaboard) are bound once one runs: that of --run, or an `allaboard run` with the KUBECONFIG that is printed.
-    All others stay pending.
-
-    \b
-    A first try, in one terminal:
-      allaboard sandbox --nodes 1 --gpus 4 --run
-    In another one, after the line that the first has printed:
-      kubectl apply -f examples/two-jobs.yaml
-      kubectl get podgroups --watch
+    The cluster is an API server with simulated kubelets, in one process: pods are admitted, run and end, but no containers are started.
+    Pods with schedulerName: allaboard are bound as soon as a scheduler runs: start it with --run, or run `allaboard run` with the
+    KUBECONFIG that is printed. All other pods stay pending.
     """
     _call("sandbox", **stated)
 
 
-@click.command(short_help="Watch real manifests being scheduled whole or not at all.")
-@click.option("--keep", is_flag=True, help="Leave the sandbox and the scheduler up afterwards, for kubectl, until interrupted.")
-@click.option("--story", "names", multiple=True, type=click.Choice(STORIES), help="Play this one only (repeatable).")
+@click.command(short_help="Show how example jobs are scheduled, on a sandbox cluster.")
+@click.option("--keep", is_flag=True, help="Keep the sandbox and the scheduler running afterwards, for kubectl, until interrupted.")
+@click.option("--story", "names", multiple=True, type=click.Choice(STORIES), help="Play only this story (repeatable).")
 @click.option("--pace", type=FiniteRange(0.0, 60.0), help="Pause after each story, in seconds [1 on a terminal, else 0].")
 @click.option("--picture", metavar="FILE", type=click.Path(dir_okay=False, writable=True), help="Save the last screen as an SVG picture.")
 def demo(**stated: Any) -> None:
-    """Watch real manifests being scheduled whole or not at all.
+    """Show how example jobs are scheduled: all members of a gang are bound, or none.
 
-    Starts a sandbox cluster and the scheduler in this process, plays the stories of examples/, and checks how each one ends. Exits 1
-    when any ends otherwise than told, 2 for bad input, 130 when interrupted. Needs no cluster, no kubectl and no Docker.
+    Starts a sandbox cluster and the scheduler in this process, plays the stories of examples/, and checks the end of each story. Exit code:
+    0 if all end as expected, 1 if a story doesn't, 2 for bad input, 130 if interrupted. Needs no cluster, no kubectl and no Docker.
     """
     if sys.stdout.isatty():
-        click.echo("Starting a sandbox cluster and the scheduler ...")  # which takes some seconds, and importing them one more
+        click.echo("Starting a sandbox cluster and the scheduler ...")  # printed first, since importing them takes a second
     _call("demo", **stated)

@@ -1,4 +1,4 @@
-"""``allaboard config``: what a configuration file means, before the scheduler is started with it."""
+"""``allaboard config``: show the settings in force with a configuration file, before the scheduler is started with it."""
 
 import json
 import os
@@ -20,7 +20,7 @@ _COLUMNS = 78
 
 
 def config(file: str, kubeconfig: str | None, output: str, *, all_options: bool) -> None:
-    """Print what is in force with ``file``. Raises ``BadInputError`` when it can't be used."""
+    """Print the settings in force with ``file``. Raises ``BadInputError`` if the file can't be used."""
     try:
         with _configured_by(file):
             settings = load_settings({"kubeconfig": kubeconfig} if kubeconfig else None)
@@ -46,7 +46,7 @@ def _configured_by(file: str) -> Iterator[None]:
 
 
 def in_force(settings: Settings) -> dict[str, Any]:
-    """The answer as a document: how pods of each scheduler name are placed, all options, and the warnings."""
+    """Return the settings as a document: the scoring for each scheduler name, all options, and the warnings."""
     return {
         "schedulers": [
             _by_profile(name, settings.profiles[name]) if name in settings.profiles else _by_options(name, settings)
@@ -92,7 +92,7 @@ def _by_options(name: str, settings: Settings) -> dict[str, Any]:
 
 
 def _flat(options: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Options by their names as docs/settings.md has them."""
+    """Yield options by their dotted names, as docs/settings.md lists them."""
     for name, value in options.items():
         if isinstance(value, dict) and name in ("search", "packing", "gpu", "gpu_metrics"):
             yield from _flat(value, f"{name}.")
@@ -101,12 +101,12 @@ def _flat(options: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
 
 
 def _print(found: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
-    """Of the options those that differ from ``defaults``; what has no room in eighty columns is in the document."""
+    """Print tables of the settings. Options equal to ``defaults`` are left out; only the JSON document has what 80 columns can't show."""
     schedulers = _table("SCHEDULER", "OBJECTIVE", "SCORING", "ERA", "SHAPE", "RESOURCES")
     for each in found["schedulers"]:
         shape = ",".join(f"{point['utilization']}={point['score']}" for point in each["shape"])
         name, objective, scoring, era = (each[key] for key in ("schedulerName", "objective", "scoring", "era"))
-        schedulers.add_row(name, objective, scoring, era or "-", shape or "-", _told(each["resources"]))
+        schedulers.add_row(name, objective, scoring, era or "-", shape or "-", _cell(each["resources"]))
     weights = _table("SCHEDULER", "WEIGHTS")
     for each in found["schedulers"]:
         if each["weights"]:
@@ -118,7 +118,7 @@ def _print(found: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
     options = _table("OPTION", "VALUE")
     for name, value in found["options"].items():
         if name not in defaults or value != defaults[name]:
-            options.add_row(name, _told(value))
+            options.add_row(name, _cell(value))
     print_tables(*(table for table in (schedulers, weights, warnings, options) if table.row_count))
 
 
@@ -129,10 +129,10 @@ def _table(*columns: str) -> Table:
     return table
 
 
-def _told(value: object) -> str:
+def _cell(value: object) -> str:
     if isinstance(value, Mapping):
         words = (
-            (name, f"{{{_told(each)}}}" if isinstance(each, Mapping) else _told(each)) for name, each in value.items() if each is not None
+            (name, f"{{{_cell(each)}}}" if isinstance(each, Mapping) else _cell(each)) for name, each in value.items() if each is not None
         )
         return ",".join(f"{name}={word}" for name, word in words) or "-"
     if isinstance(value, Sequence) and not isinstance(value, str):

@@ -1,4 +1,4 @@
-"""``allaboard demo``: the stories on a sandbox, watched live and checked."""
+"""``allaboard demo``: play the stories on a sandbox cluster, show them live, and check their ends."""
 
 import asyncio
 import logging
@@ -27,13 +27,14 @@ _FRAME_SECONDS = 0.1
 
 
 class _Listener(logging.Handler):
-    """Shows the scheduler's decisions as they are made."""
+    """Log handler that puts the scheduler's last decision on the screen."""
 
     def __init__(self, screen: Screen) -> None:
         super().__init__()
         self._screen = screen
 
     def emit(self, record: logging.LogRecord) -> None:
+        """Take the decision and the search's history from a log record."""
         self._screen.decision = getattr(record, "decision", {})
         self._screen.history = getattr(record, "history", ())
 
@@ -41,14 +42,14 @@ class _Listener(logging.Handler):
 def demo(keep: bool, names: tuple[str, ...], pace: float | None, picture: str | None) -> None:
     """Play the stories, and save the last screen as ``picture`` if a path is given.
 
-    Exits 1 when a story doesn't end as it should, 130 when interrupted.
+    Exits with 1 if a story doesn't end as expected, with 130 if interrupted.
     """
     stories = [story for story in STORIES if not names or story.name in names]
     console = Console()
     if pace is None:
         pace = 1.0 if console.is_terminal else 0.0
     try:
-        load_settings()  # those of the environment count here too
+        load_settings()  # the operator reads the environment, too
     except SettingsError as error:
         raise BadInputError(str(error)) from error
     try:
@@ -62,7 +63,7 @@ def demo(keep: bool, names: tuple[str, ...], pace: float | None, picture: str | 
 
 
 async def _perform(console: Console, stories: Sequence[Story], keep: bool, pace: float, picture: str | None) -> int:
-    """Play the stories; returns how many did not end as told."""
+    """Play the stories, and return how many didn't end as expected."""
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="allaboard-") as folder:
         kubeconfig = Path(folder, "kubeconfig")
@@ -81,7 +82,7 @@ async def _perform(console: Console, stories: Sequence[Story], keep: bool, pace:
                 async with operator(kubeconfig, **needed):
                     failures = await _play(console, screen, pace)
                     took = time.monotonic() - started
-                    verdict = "[green]all ended as told" if not failures else f"[red]{len(failures)} ended otherwise"
+                    verdict = "[green]all ended as expected" if not failures else f"[red]{len(failures)} didn't end as expected"
                     console.print(f"{len(stories)} {'story' if len(stories) == 1 else 'stories'} in {took:.1f} s: {verdict}")
                     for failure in failures:
                         console.print(f"[red]✗[/] {failure}", soft_wrap=True)
@@ -120,7 +121,7 @@ async def _play(console: Console, screen: Screen, pace: float) -> list[str]:
             scene.seconds = time.monotonic() - started
             stage.caption = lambda text: None
             if screen.decision.get("foundBy") in STEPS:
-                scene.note = f"seats found by {screen.decision['foundBy']}: {screen.decision['steps']}"
+                scene.note = f"placement found by {screen.decision['foundBy']}: {screen.decision['steps']}"
             scene.caption = ""
             await asyncio.sleep(pace)
             if scene is not screen.scenes[-1]:
@@ -158,8 +159,8 @@ def _save(picture: str, path: str) -> None:
 
 
 async def _keep(console: Console, sandbox: Sandbox, kubeconfig: Path) -> None:
-    """Leave everything up until interrupted."""
-    console.print("The sandbox stays up, with the last story in it; press Ctrl-C to end it. In another terminal:")
+    """Keep the sandbox and the scheduler running until interrupted."""
+    console.print("The sandbox keeps running with the objects of the last story; press Ctrl-C to end it. In another terminal:")
     console.print(f"export KUBECONFIG={kubeconfig}", soft_wrap=True, highlight=False)
     console.print("kubectl get nodes,pods,podgroups", highlight=False)
     await asyncio.Event().wait()

@@ -1,4 +1,4 @@
-"""The operator as it runs under ``kopf run``, but inside this process: for the demo and the tests."""
+"""Run the operator as ``kopf run`` does, but caller this process: for the demo, the sandbox and the tests."""
 
 import asyncio
 import os
@@ -16,7 +16,7 @@ from allaboard.handlers import IS_EMBEDDED
 
 
 class OperatorEndedError(RuntimeError):
-    """The operator could not start, or ended by itself."""
+    """The operator couldn't start, or ended by itself."""
 
 
 class OperatorStoppedError(OperatorEndedError):
@@ -25,31 +25,31 @@ class OperatorStoppedError(OperatorEndedError):
 
 @asynccontextmanager
 async def operator(kubeconfig: Path, ready_seconds: float = 30.0, **settings: object) -> AsyncIterator[App]:
-    """Run the operator on the cluster of ``kubeconfig`` until the context ends; yields once it makes decisions.
+    """Run the operator on the cluster of ``kubeconfig`` until the context ends. Yield as soon as it schedules.
 
-    ``settings`` are options of ``allaboard.settings.options.Settings``. Raises ``OperatorEndedError`` when it can't start, and inside the
-    context when it ends; an interrupt arrives as ``OperatorStoppedError``.
+    ``settings`` are options of ``allaboard.settings.options.Settings``. Raises ``OperatorEndedError`` if the operator can't start, and
+    inside the context if it ends. An interrupt raises ``OperatorStoppedError``.
     """
     environment = {"KUBECONFIG": str(kubeconfig), "ALLABOARD_METRICS_PORT": "0"}
     environment |= {f"ALLABOARD_{name.upper()}": str(value) for name, value in settings.items()}
     before = {name: os.environ.get(name) for name in environment}
     os.environ.update(environment)
     memo = kopf.Memo({IS_EMBEDDED: True})
-    inside, problems, is_left = asyncio.current_task(), list[OperatorEndedError](), False
+    caller, problems, is_left = asyncio.current_task(), list[OperatorEndedError](), False
 
-    def leave() -> None:
-        if inside is not None and not is_left and not problems:
+    def cancel_caller() -> None:
+        if caller is not None and not is_left and not problems:
             problems.append(_end_of(operating.task, memo, "the operator has ended"))
-            inside.cancel()
+            caller.cancel()
 
-    operating = Operating(memo, lambda: _on_signals(leave))
+    operating = Operating(memo, lambda: _on_signals(cancel_caller))
     try:
         app = await _ready(operating.task, memo, ready_seconds)
-        operating.task.add_done_callback(lambda _: leave())
+        operating.task.add_done_callback(lambda _: cancel_caller())
         yield app
     except asyncio.CancelledError:
-        if problems and inside is not None:
-            inside.uncancel()
+        if problems and caller is not None:
+            caller.uncancel()
             raise problems[0] from None
         raise
     finally:
@@ -66,7 +66,7 @@ async def operator(kubeconfig: Path, ready_seconds: float = 30.0, **settings: ob
 async def _ready(running: "asyncio.Task[None]", memo: kopf.Memo, seconds: float) -> App:
     try:
         async with asyncio.timeout(seconds):
-            while "app" not in memo and not running.done():  # noqa: ASYNC110  # Kopf tells nobody when it has started
+            while "app" not in memo and not running.done():  # noqa: ASYNC110  # Kopf has no event for the end of its start
                 await asyncio.sleep(0.01)
             if "app" in memo:
                 decides = asyncio.create_task(memo.app.scheduling.wait())
@@ -85,13 +85,13 @@ async def _ready(running: "asyncio.Task[None]", memo: kopf.Memo, seconds: float)
 def _end_of(running: "asyncio.Task[None]", memo: kopf.Memo, problem: str) -> OperatorEndedError:
     if running.done() and not running.cancelled() and (error := running.exception()):
         return OperatorEndedError(f"{problem}: {error}")
-    if "app" in memo and memo.app.has_failed:  # then it has sent itself a signal
+    if "app" in memo and memo.app.has_failed:  # a part of it has failed, and the operator has sent itself a signal
         return OperatorEndedError(f"{problem}; the lines above say why")
     return OperatorStoppedError("the operator was stopped")
 
 
-def _on_signals(leave: Callable[[], None]) -> None:
-    """Whatever goes on in this process beside Kopf has to end as well."""
+def _on_signals(cancel_caller: Callable[[], None]) -> None:
+    """Call ``cancel_caller()`` on a signal, since the other work of this process must end, too."""
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, leave)
+            asyncio.get_running_loop().add_signal_handler(number, cancel_caller)

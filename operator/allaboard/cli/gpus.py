@@ -1,4 +1,4 @@
-"""``allaboard gpus``: which GPUs there are, which of them are free, and what exporters say of them, by the operator's own code."""
+"""``allaboard gpus``: show the GPUs of a cluster, their free capacity and their metrics, computed by the operator's own code."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ from rich.table import Table
 
 from allaboard.cli.inputs import BadInputError
 from allaboard.cli.installed import settings_in_force
-from allaboard.cli.tables import print_tables, room
+from allaboard.cli.tables import line_width, print_tables
 from allaboard.cluster.view import ClusterView
 from allaboard.gpu.cache import CardCache
 from allaboard.gpu.errors import SourceError
@@ -40,12 +40,12 @@ _VENDOR = re.compile(r"^(NVIDIA|AMD|Intel)[- ](?=.)")
 _GAP = 2
 _WORDS = ("NODE", "MODEL", "HEALTH")
 _SHORTEST_NODE = 12
-_MISSED_LEAST = ("POWER", "TEMP", "MEM FREE", "UTIL")
+_LESS_IMPORTANT = ("POWER", "TEMP", "MEM FREE", "UTIL")
 
 
 @dataclass(frozen=True, slots=True)
 class CardRow:
-    """One card, as far as it is known. MiB, W, degrees Celsius, and utilisation from 0 to 1."""
+    """One card. Utilization is from 0 to 1; a value that no exporter reports is None."""
 
     name: str
     model: str
@@ -60,34 +60,40 @@ class CardRow:
 
 @dataclass(frozen=True, slots=True)
 class DeviceRow:
-    """One card that a driver hands out parts of, by the name it gives it: ``free_thousandths`` aren't asked for; 0 if it takes nobody."""
+    """One card that a driver shares between pods."""
 
     uuid: str
+    """The driver's name of the card."""
     free_thousandths: int
+    """Thousandths of the card that no pod requests; 0 if the card takes no further pod."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeRow:
-    """One node that has GPUs: ``free`` of ``allocatable`` aren't asked for by pods. ``age_seconds`` is ``None`` without metrics.
-
-    Where a driver hands out parts of the ``devices``, these two count the pods that may share them.
-    """
+    """One node that has GPUs."""
 
     node: str
     model: str
     free: int
+    """GPUs that no pod requests. If a driver shares the cards, this is the number of further pods that may share them."""
     allocatable: int
+    """Allocatable GPUs. If a driver shares the cards, this is the number of pods that may share them."""
     memory_mib: float | None
+    """Memory of the smallest card; None if unknown."""
     health: str
+    """Errors of cards, ``ok``, or empty if no exporter reports errors."""
     age_seconds: float | None
+    """Age of the metrics; None without metrics."""
     cards: tuple[CardRow, ...]
+    """Cards that have metrics."""
     devices: tuple[DeviceRow, ...] = ()
+    """Cards that a driver shares between pods."""
 
 
 def gpus(
     kubeconfig: str | None, config: str | None, url: str | None, no_metrics: bool, each_card: bool, watch: bool, every: float, output: str
 ) -> None:
-    """Print the GPUs of the cluster. Raises ``BadInputError`` when the cluster can't be read."""
+    """Print the GPUs of the cluster. Raises ``BadInputError`` if the cluster can't be read."""
     if config:
         os.environ[CONFIG_VARIABLE] = config
     if url is not None and no_metrics:
@@ -98,18 +104,18 @@ def gpus(
         settings = settings_in_force(kubeconfig or "", {"gpu_metrics": stated} if stated else {}, notes)
     except SettingsError as error:
         raise BadInputError(str(error)) from error
-    for told in notes:
-        click.echo(f"note: {told}", err=True)
+    for text in notes:
+        click.echo(f"note: {text}", err=True)
     try:
         note = asyncio.run(_show(settings, kubeconfig or settings.kubeconfig, every if watch else None, each_card, output))
     except (CredentialsError, ApiError) as error:
         raise BadInputError(str(error)) from error
-    if url and note:  # it was asked for
+    if url and note:  # the user named a Prometheus, and it can't be read
         raise click.exceptions.Exit(1)
 
 
 async def _show(settings: Settings, kubeconfig: str, every: float | None, each_card: bool, output: str) -> str:
-    """Print it, with ``every`` again and again. Returns why there are no metrics, if there are none."""
+    """Print the GPUs, with ``every`` again after each pause of so many seconds. Return why there are no metrics; empty if there are."""
     cache = CardCache(settings.gpu_metrics.stale_seconds)
     async with ApiServer.connect(settings.request_timeout_seconds, kubeconfig=kubeconfig) as server:
         while True:
@@ -121,14 +127,14 @@ async def _show(settings: Settings, kubeconfig: str, every: float | None, each_c
                     click.clear()
                 if note:
                     click.echo(note, err=True)
-                print_tables(_fitted(_of_cards(rows) if each_card else _of_nodes(rows), room()))
+                print_tables(_fitted(_of_cards(rows) if each_card else _of_nodes(rows), line_width()))
             if every is None:
                 return note
             await asyncio.sleep(every)
 
 
 async def read_gpus(server: ApiServer, settings: Settings, cache: CardCache) -> tuple[list[NodeRow], str]:
-    """The nodes with GPUs, by name, and why there are no metrics, if there are none. Raises ``ApiError``."""
+    """Return the nodes with GPUs, and why there are no metrics (empty if there are). Raises ``ApiError``."""
     view, options = ClusterView(policy=settings.gpu.policy), settings.gpu_metrics
     read = partial(pod_from, reading=settings.reading)
     async for page in pages(server, NODES.everywhere):
@@ -150,7 +156,7 @@ async def read_gpus(server: ApiServer, settings: Settings, cache: CardCache) -> 
     snapshot = view.snapshot()
     columns = [column for column, name in enumerate(snapshot.resources) if is_gpu(name)]
     allocatable = snapshot.allocatable[:, columns].sum(axis=1)
-    view.observe_cards(cards)  # those that aren't well are GPUs of the node, and not free
+    view.observe_cards(cards)  # unhealthy cards reduce the free GPUs, and not the allocatable ones above
     free = np.maximum(0, view.snapshot().free[:, columns]).sum(axis=1)
     rows = []
     for place, node in enumerate(snapshot.nodes):
@@ -165,7 +171,7 @@ def _observe_node(view: ClusterView, raw: RawObject) -> None:
     try:
         view.upsert_node(node_from(raw))
     except MalformedError:
-        return  # the operator leaves it out too
+        return  # as the operator does
 
 
 def _observe_pod(view: ClusterView, raw: RawObject, read: Callable[[RawObject], Pod]) -> None:
@@ -181,16 +187,16 @@ def _cards(node: Node, cards: Cards) -> Iterator[CardRow]:
         return
     for column, name in enumerate(cards.names[row]):
         model = int(cards.model[row, column])
-        told = [None if np.isnan(value) else float(value) for value in cards.values[:, row, column]]
-        xid, remapped = told[Measure.XID], told[Measure.REMAP_FAILURE]
+        known = [None if np.isnan(value) else float(value) for value in cards.values[:, row, column]]
+        xid, remapped = known[Measure.XID], known[Measure.REMAP_FAILURE]
         yield CardRow(
             name,
             cards.models[model] if model >= 0 else "",
-            told[Measure.MEMORY],
-            told[Measure.FREE],
-            told[Measure.UTILIZATION],
-            told[Measure.POWER],
-            told[Measure.TEMPERATURE],
+            known[Measure.MEMORY],
+            known[Measure.FREE],
+            known[Measure.UTILIZATION],
+            known[Measure.POWER],
+            known[Measure.TEMPERATURE],
             None if xid is None else int(xid),
             None if remapped is None else remapped > 0,
         )
@@ -211,7 +217,7 @@ def _row(node: Node, free: int, allocatable: int, cards: tuple[CardRow, ...], ag
 
 
 def _health(cards: Sequence[CardRow]) -> str:
-    """What is wrong with which cards, in a few words; empty where nobody says anything."""
+    """Return the first error of the cards and the number of others; ``ok`` without errors, empty if no exporter reports errors."""
     wrong = [f"{card.name}: XID {card.xid}" for card in cards if card.xid]
     wrong += [f"{card.name}: rows not remapped" for card in cards if card.remap_failure]
     if wrong:
@@ -258,19 +264,19 @@ def _of_cards(rows: Sequence[NodeRow]) -> Table:
                 _health([card]).partition(": ")[2] or _health([card]) or _NOTHING,
                 _whole(row.age_seconds, "s"),
             )
-        for uuid, free in parts.items():  # most exporters number cards, and nobody says which is which
+        for uuid, free in parts.items():  # most exporters number the cards, and their numbers can't be matched with the driver's names
             table.add_row(row.node, uuid, free, *[_NOTHING] * 8)
     return table
 
 
 def _by_label(row: NodeRow) -> Iterator[CardRow]:
-    """What is known of each GPU that a node offers, where no exporter tells of its cards."""
+    """Yield a row for each GPU of a node without metrics, from the node's labels."""
     for number in range(min(row.allocatable, MOST_CARDS)):
         yield CardRow(str(number), row.model, row.memory_mib, None, None, None, None, None, None)
 
 
 def _short(model: str) -> str:
-    """A model, or several, without the words that all of a vendor's have."""
+    """Return the names of models without the vendor's name."""
     return ", ".join(_VENDOR.sub("", name) for name in model.split(", "))
 
 
@@ -292,13 +298,13 @@ def _table(*names: str) -> Table:
 
 
 def _fitted(table: Table, width: int) -> Table:
-    """The same ``table`` in ``width`` characters, without the columns that are missed least if need be; no word but of nodes is cut."""
+    """Return ``table`` with at most ``width`` characters a line. If necessary, names of nodes are cut and columns left out."""
     texts = {str(column.header): [str(column.header), *map(str, column.cells)] for column in table.columns}
     whole = {name: max(map(len, column)) for name, column in texts.items()}
     least = whole | {name: max(len(word) for text in texts[name] for word in text.split()) for name in _WORDS}
     least["NODE"] = min(whole["NODE"], _SHORTEST_NODE)
     spare = width + _GAP - sum(each + _GAP for each in least.values())
-    for name in _MISSED_LEAST:
+    for name in _LESS_IMPORTANT:
         if spare < 0 and least.pop(name, None) is not None:
             spare += whole[name] + _GAP
     table.columns = [column for column in table.columns if str(column.header) in least]
@@ -310,13 +316,13 @@ def _fitted(table: Table, width: int) -> Table:
 
 
 def _total(values: Iterator[float | None]) -> float | None:
-    told = [value for value in values if value is not None]
-    return sum(told) if told else None
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
 
 
 def _mean(values: Iterator[float | None]) -> float | None:
-    told = [value for value in values if value is not None]
-    return sum(told) / len(told) if told else None
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
 
 
 def _gib(mebibytes: float | None) -> str:

@@ -1,4 +1,4 @@
-"""What commands take: types of options that click lacks, and what ends a command: an error for what it was given, and signals."""
+"""Option types that click lacks, the error for bad input, and the signals that end a command."""
 
 import math
 import re
@@ -17,22 +17,22 @@ _MOST_SEEDS = 10_000
 
 
 class BadInputError(click.ClickException):
-    """The command can't do with what it was given; one line, without the usage."""
+    """Bad input, printed in one line without the usage. The exit code is 2."""
 
     exit_code = BAD_INPUT
 
 
 def endings() -> list[signal.Signals]:
-    """The signals that end a command from outside, but for those that it was started to ignore, as by nohup."""
+    """Return the signals that end a command, except those that the process was started to ignore (as by nohup)."""
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     return [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
 
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Signals that would end the command take effect afterwards: an import that is interrupted may say that a library is broken.
+    """Delay signals that would end the command until the context ends: an interrupted import may report that a library is broken.
 
-    For a time in which there is one thread only: another would take the signal.
+    Only for single-threaded phases, since the system would deliver the signal to another thread.
     """
     previous = signal.pthread_sigmask(signal.SIG_BLOCK, endings())
     try:
@@ -42,9 +42,10 @@ def uninterrupted() -> Iterator[None]:
 
 
 class FiniteRange(click.FloatRange):
-    """A number from a range. Click's own takes ``nan`` for one: no comparison tells that it isn't."""
+    """A finite number from a range. Click's own type accepts ``nan``, since every comparison with it is false."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the number, or fail."""
         number = super().convert(value, param, ctx)
         if not math.isfinite(number):
             self.fail(f"{value!r} is not a finite number", param, ctx)
@@ -52,26 +53,28 @@ class FiniteRange(click.FloatRange):
 
 
 class Quantity(click.ParamType[str]):
-    """A Kubernetes quantity of more than nothing, as it was stated."""
+    """A Kubernetes quantity of more than 0, as text."""
 
     name = "quantity"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the quantity unchanged, or fail."""
         try:
             is_positive = parse_quantity(value) > 0
         except MalformedError as error:
             self.fail(error.problem, param, ctx)
         if not is_positive:
-            self.fail(f"{value!r} is nothing; say how much there is", param, ctx)
+            self.fail(f"{value!r} is not more than 0", param, ctx)
         return str(value)
 
 
 class Seeds(click.ParamType[tuple[int, ...]]):
-    """``42-51``, ``7`` or ``42-51,100``."""
+    """Seeds, such as ``42-51``, ``7`` or ``42-51,100``."""
 
     name = "seeds"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        """Return each seed once, in the order of the text, or fail."""
         seeds: dict[int, None] = {}
         for part in str(value).split(","):
             found = re.fullmatch(r"\s*([0-9]{1,9})(?:-([0-9]{1,9}))?\s*", part, re.ASCII)
@@ -87,14 +90,15 @@ class Seeds(click.ParamType[tuple[int, ...]]):
 
 
 class ManyValues(click.Command):
-    """A command with options that take all values up to the next option, as in ``-f examples/*.yaml``."""
+    """A command whose options -f and --cluster take all values up to the next option, as in ``-f examples/*.yaml``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments, with the option repeated before each of its values."""
         return super().parse_args(ctx, list(_spread(args, ("-f", "--filename", "--cluster"))))
 
 
 def _spread(args: Sequence[str], options: Sequence[str]) -> Iterator[str]:
-    """``-f a b`` as ``-f a -f b``; a lone ``-`` is a value, standard input."""
+    """Yield ``-f a b`` as ``-f a -f b``. A lone ``-`` is a value, which means standard input."""
     option = ""
     has_value = False
     for position, argument in enumerate(args):

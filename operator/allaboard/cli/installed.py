@@ -1,7 +1,7 @@
-"""The settings of the operator that runs in a cluster, so that commands which only look count as that operator does.
+"""Read the settings of the operator that runs in a cluster, so that ``plan`` and ``gpus`` count as the operator does.
 
-They are read as ``config/`` and the chart state them: flags and variables of the operator's container, and the ConfigMap that holds its
-file of settings. Settings that are stated where the command runs (``--config``, ``ALLABOARD_…``) are used instead of all of these.
+The settings are read as ``config/`` and the chart state them: flags and variables of the operator's container, and the ConfigMap with its
+configuration file. If the command itself states settings (``--config``, ``ALLABOARD_…``), the operator's settings are not read.
 """
 
 import asyncio
@@ -30,23 +30,27 @@ _PREFIX = "ALLABOARD_"
 _KUBECONFIG = f"{_PREFIX}KUBECONFIG"
 _SELECTOR = "app.kubernetes.io/name=allaboard"
 _CONTAINER = "operator"
-_OF_THE_PROCESS = ("config", "kubeconfig", "verbose")  # flags that are no settings, or hold where the operator runs only
+_OTHER_FLAGS = ("config", "kubeconfig", "verbose")  # flags that are no settings, or are valid only where the operator runs
 
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """The settings of an operator in the cluster: its variables and flags, and its file with the place it comes from."""
+    """The settings of an operator in the cluster."""
 
     title: str
+    """Kind, namespace and name of the operator's object, for messages."""
     variables: Mapping[str, str]
+    """The operator's variables ``ALLABOARD_…``; its flags are included."""
     file: str = ""
+    """Content of the configuration file; empty without one."""
     place: str = ""
+    """Key and ConfigMap of the file, for messages; empty without a file."""
 
 
 def settings_in_force(kubeconfig: str, flags: Mapping[str, object], notes: list[str]) -> Settings:
-    """Return the settings by which to look at a live cluster: those stated here, else the running operator's, else the defaults.
+    """Return the settings for a command on a live cluster: those stated here, else the running operator's, else the defaults.
 
-    ``flags`` take precedence over all of these. ``notes`` are told when the defaults are assumed. Raises ``SettingsError``.
+    ``flags`` win over all of these. A note is added to ``notes`` if the defaults are assumed. Raises ``SettingsError``.
     """
     if any(name.startswith(_PREFIX) and name != _KUBECONFIG for name in os.environ):
         return load_settings(flags)
@@ -56,7 +60,7 @@ def settings_in_force(kubeconfig: str, flags: Mapping[str, object], notes: list[
         if installed is not None:
             return _loaded(installed, flags)
     except CredentialsError:
-        return load_settings(flags)  # whoever reads the cluster next says it
+        return load_settings(flags)  # reading the cluster will raise this error again
     except (ApiError, MalformedError, SettingsError) as error:
         why = f"the settings of the running operator can't be read: {error}"
     settings = load_settings(flags)
@@ -70,7 +74,9 @@ async def _read(kubeconfig: str) -> Installed | None:
 
 
 async def read_installed(server: ApiServer) -> Installed | None:
-    """Return what the operator of the cluster was started with: the first Deployment of ours, else the first living pod.
+    """Return the settings of the cluster's operator, from its first Deployment, else from its first pod that hasn't ended.
+
+    None if there is no operator.
 
     Raises ``ApiError``, and ``MalformedError`` for flags that no operator of this version has.
     """
@@ -97,7 +103,7 @@ async def _started_with(server: ApiServer, title: str, namespace: str, spec: Raw
     variables |= {
         f"{_PREFIX}{name.upper()}": ",".join(value) if isinstance(value, list) else str(value)
         for name, value in flags.items()
-        if name not in _OF_THE_PROCESS and value not in (None, [], ())
+        if name not in _OTHER_FLAGS and value not in (None, [], ())
     }
     variables.pop(_KUBECONFIG, None)
     if not path:
@@ -110,7 +116,7 @@ async def _started_with(server: ApiServer, title: str, namespace: str, spec: Raw
 
 
 async def _variables(server: ApiServer, namespace: str, container: RawObject) -> Mapping[str, str]:
-    """Return the variables of a container that are settings; those of Secrets are left out."""
+    """Return the variables of a container that are settings. Variables from Secrets are left out."""
     found: dict[str, str] = {}
     for path, source in items(container, "envFrom"):
         reference = mapping(source, "configMapRef", path)
@@ -134,7 +140,7 @@ async def _data(server: ApiServer, namespace: str, name: str) -> Mapping[str, st
 
 
 def _flags(container: RawObject) -> Mapping[str, object]:
-    """Return the flags of ``allaboard run``. Raises ``MalformedError`` for unknown ones. Kopf's own command line has none of ours."""
+    """Return the flags of ``allaboard run``; none if the container runs ``kopf``. Raises ``MalformedError`` for unknown flags."""
     words = [str(word) for field in ("command", "args") for word in sequence(container, field)]
     if any(PurePosixPath(word).name == "kopf" for word in words):
         return {}
@@ -147,7 +153,7 @@ def _flags(container: RawObject) -> Mapping[str, object]:
 
 
 def _mounted_at(path: PurePosixPath, spec: RawObject, container: RawObject) -> tuple[str, str]:
-    """Return the ConfigMap and the key of it that a container sees as the file at ``path``. Raises ``MalformedError``."""
+    """Return the ConfigMap and its key that are mounted as the file at ``path``. Raises ``MalformedError``."""
     volumes = {volume.get("name"): (where, volume) for where, volume in items(spec, "volumes", "spec.")}
     for where, mount in items(container, "volumeMounts"):
         folder = PurePosixPath(text(mount, "mountPath", path=where) or "/")
@@ -166,7 +172,7 @@ def _mounted_at(path: PurePosixPath, spec: RawObject, container: RawObject) -> t
 
 
 def _loaded(installed: Installed, flags: Mapping[str, object]) -> Settings:
-    """Return the settings that ``installed`` means, where strategies and other plug-ins of the operator are known, too."""
+    """Return the settings of ``installed``. Raises ``SettingsError``, also for strategies of plug-ins that aren't installed here."""
     with TemporaryDirectory() as folder:
         file = Path(folder, "settings.yaml")
         file.write_text(installed.file, encoding="utf-8")

@@ -1,6 +1,7 @@
 """The command line: ``allaboard``, and the same program as ``kubectl allaboard``.
 
-``commands`` says what each command takes, and imports what it does when it is called: help and shell completion don't wait for that.
+``commands`` holds the options of each command. It imports a command's module only when the command is called, so help and shell completion
+answer at once.
 """
 
 import errno
@@ -21,23 +22,26 @@ from allaboard.cli.inputs import BadInputError, endings
 
 _DEFECT = 70  # EX_SOFTWARE of sysexits.h
 _INTERRUPTED = 130  # 128 and the number of the signal, as shells have it
-_NOBODY_LISTENS = 141
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+_BROKEN_PIPE = 141  # 128 and the number of SIGPIPE
+_WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 class _Commands(click.Group):
-    """The commands. One that is ended from outside says how it was ended."""
+    """The group of commands. It prints one line, and sets the exit code, if a command is interrupted or its output can't be written."""
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
-        with _ended():
+        """Parse the command line."""
+        with _exit_codes():
             return super().make_context(*args, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
-        with _ended():
+        """Run the command."""
+        with _exit_codes():
             return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)  # in the order in which they were added, instead of by name
+        """Return the names of the commands in the order in which they were added, instead of sorted."""
+        return list(self.commands)
 
 
 @click.group(
@@ -55,37 +59,40 @@ for _command in (commands.run, commands.plan, commands.gpus, commands.config, co
 
 
 @contextmanager
-def _ended() -> Iterator[None]:
-    """Before click says "Aborted!", and 1 in each case, which for us means that some gang doesn't fit."""
+def _exit_codes() -> Iterator[None]:
+    """Set the exit code of a command that is interrupted or can't write its output.
+
+    click would exit with 1, which means here that a gang doesn't fit, and print "Aborted!".
+    """
     try:
         yield
     except KeyboardInterrupt:
         click.echo("interrupted", err=True)
         raise click.exceptions.Exit(_INTERRUPTED) from None
     except BrokenPipeError:
-        _forget_stdout()
-        raise click.exceptions.Exit(_NOBODY_LISTENS) from None
+        _discard_stdout()
+        raise click.exceptions.Exit(_BROKEN_PIPE) from None
     except OSError as error:
-        if error.errno not in _NO_ROOM:
+        if error.errno not in _WRITE_ERRORS:
             raise
-        _forget_stdout()
-        raise BadInputError(f"the answer can't be written: {error.strerror}") from error
+        _discard_stdout()
+        raise BadInputError(f"the output can't be written: {error.strerror}") from error
 
 
-def _forget_stdout() -> None:
-    """Else Python tries again when it ends, and says so."""
+def _discard_stdout() -> None:
+    """Discard further output. Otherwise Python flushes it at exit, and prints a second error."""
     with suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def main() -> None:
-    """Entry point of both commands; kubectl finds a plug-in by its name ``kubectl-allaboard``."""
+    """Run the command line, as ``allaboard`` or as kubectl's plug-in ``kubectl-allaboard``."""
     for number in endings():
-        signal.signal(number, signal.default_int_handler)  # so that what was started and written is cleared away
+        signal.signal(number, signal.default_int_handler)  # an exception lets commands end their processes and remove their files
     name = "kubectl allaboard" if Path(sys.argv[0]).name.startswith("kubectl-") else "allaboard"
     try:
         cli(prog_name=name)
     except Exception:
-        # Not 1, which says that some gang doesn't fit, nor 2, which says that the input is bad.
+        # Not 1, which means that a gang doesn't fit, and not 2, which means bad input.
         traceback.print_exc()
         sys.exit(_DEFECT)

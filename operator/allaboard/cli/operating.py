@@ -1,4 +1,4 @@
-"""Kopf's operator as a task of this process, which ends as soon as it is told to."""
+"""Run Kopf's operator as a task that can be ended at once."""
 
 import asyncio
 import logging
@@ -8,51 +8,51 @@ from typing import Any
 import kopf
 from kopf._cogs.clients.watching import infinite_watch
 
-from allaboard.handlers import TAKE_SIGNALS  # whose import registers them with Kopf
+from allaboard.handlers import TAKE_SIGNALS  # importing this module registers the handlers with Kopf
 
-_SAY_THAT_IT_ENDS = ("kopf.activities", "kopf._core.reactor.running")
-"""Loggers of Kopf, which warns when it is ended while it starts."""
+_LOGGERS_OF_THE_END = ("kopf.activities", "kopf._core.reactor.running")
+"""Loggers of Kopf that warn if the operator is cancelled while it starts."""
 
 
 class Operating:
-    """An operator at work.
+    """A running operator of Kopf.
 
-    It is cancelled to be ended, whereupon it cleans up as well. A stop flag alone has Kopf wait five seconds for all that goes on beside,
-    be it of its own (its look at what the cluster serves, which nobody ends) or of this process.
+    ``end`` cancels its task, which then cleans up. Kopf's stop flag alone isn't enough: Kopf would wait five seconds for other tasks, such
+    as its own observation of the cluster's resources, which doesn't end by itself.
     """
 
     def __init__(self, memo: kopf.Memo, take_signals: Callable[[], None], **options: Any) -> None:
         self._take_signals = take_signals
-        self._has_begun = self._shall_end = False
+        self._has_started = self._is_ending = False
         self._flag = asyncio.Event()
-        memo[TAKE_SIGNALS] = self._begin
+        memo[TAKE_SIGNALS] = self._note_start
         take_signals()
-        asyncio.get_running_loop().set_exception_handler(_but_for_watches)
+        asyncio.get_running_loop().set_exception_handler(_ignore_closed_watches)
         operator = kopf.operator(clusterwide=True, standalone=True, stop_flag=self._flag, memo=memo, **options)
         self.task: asyncio.Task[None] = asyncio.create_task(operator, name="operator")
 
     def end(self) -> None:
-        """Tell it to end, however often: a second cancellation would keep it from cleaning up."""
-        if self._has_begun and not self._flag.is_set():
-            for name in _SAY_THAT_IT_ENDS:
+        """End the operator. Further calls do nothing, since a second cancellation would interrupt the cleanup."""
+        if self._has_started and not self._flag.is_set():
+            for name in _LOGGERS_OF_THE_END:
                 logging.getLogger(name).setLevel(logging.ERROR)
-            self._flag.set()  # or Kopf would have the process killed ten minutes later
+            self._flag.set()  # otherwise Kopf has the process killed ten minutes later
             self.task.cancel()
-        self._shall_end = True
+        self._is_ending = True
 
-    def _begin(self) -> None:
-        """Kopf has begun its tasks, of which Python would warn if they were cancelled before."""
+    def _note_start(self) -> None:
+        """Record that Kopf has started its tasks, and end them if ``end`` was called. Python warns of tasks cancelled before they start."""
         self._take_signals()
-        self._has_begun = True
-        if self._shall_end:
+        self._has_started = True
+        if self._is_ending:
             self.end()
 
 
-def _but_for_watches(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """What the loop says of errors that nobody takes, but of one that is none.
+def _ignore_closed_watches(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Handle unhandled errors of the event loop as usual, but ignore one of Kopf's watches that is no error.
 
-    A watch of Kopf's that was cancelled while it handed an event on is left for the loop to close when it ends. That closes the watch and
-    the context inside of it at once, whereupon the watch finds its context closed, and Python calls that an error.
+    A watch that was cancelled while it yielded an event is closed by the loop at its end. The loop closes the watch and its inner context
+    at the same time, so the watch finds its context closed. Python reports that as an error.
     """
     if getattr(context.get("asyncgen"), "__name__", "") != infinite_watch.__name__:
         loop.default_exception_handler(context)

@@ -1,6 +1,6 @@
-"""``allaboard plan``: where gangs would go, and why not; nothing is bound.
+"""``allaboard plan``: show where gangs would be placed, and why other gangs don't fit. Nothing is bound.
 
-Only the answer goes to stdout, everything else to stderr, so that scripts can read it.
+Only the answer goes to stdout, so that scripts can read it; notes and errors go to stderr.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from allaboard.whatif.whatif import PlannedGang, plan_gangs
 SOME_DO_NOT_FIT = 1
 _WIDE_ENOUGH = 10_000
 _COLUMNS = ("NAMESPACE", "NAME", "MIN", "PODS", "FITS", "REASON")
-_GAP = 3  # blanks between columns
+_GAP = 3  # spaces between columns
 
 
 def plan(
@@ -47,7 +47,7 @@ def plan(
     mpi_gang_scheduler_name: str | None,
     skip_unknown: bool,
 ) -> None:
-    """Print where the gangs of the manifests would go. Exits 1 when some don't fit. Raises ``BadInputError``."""
+    """Print where the gangs of the manifests would be placed. Exits with 1 if a gang doesn't fit. Raises ``BadInputError``."""
     if config:
         os.environ[CONFIG_VARIABLE] = config
     started = time.monotonic()
@@ -59,12 +59,12 @@ def plan(
         reading = settings.reading
         cluster = read_cluster(snapshots, reading) if snapshots else _live_cluster(kubeconfig, notes, reading)
         refuse_mistakes(manifests, cluster.definitions, are_all=cluster.has_all_definitions, skip_unknown=skip_unknown)
-        notes += _doubts(cluster, snapshots)
+        notes += _snapshot_notes(cluster, snapshots)
         flags = {TRAINING: gang_scheduler_name, MPI: mpi_gang_scheduler_name}
         stated_flags = {version: name for version, name in flags.items() if name is not None}
         manifests = with_pod_groups(manifests, {**cluster.gang_schedulers, **stated_flags})
         notes += manifests.notes
-        if not snapshots and settings.gpu_metrics.source != "off" and _ask_for_gpus(manifests, cluster):
+        if not snapshots and settings.gpu_metrics.source != "off" and _request_gpus(manifests, cluster):
             cluster.cards = _live_cards(settings, cluster, notes)
         gangs = asyncio.run(plan_gangs(manifests, cluster, settings, notes))
     except (ManifestError, SettingsError) as error:
@@ -78,21 +78,21 @@ def plan(
         sys.exit(SOME_DO_NOT_FIT)
 
 
-def _doubts(cluster: Cluster, snapshots: Sequence[str]) -> Iterator[str]:
-    """What a snapshot may lack, without which a plan is too good to be true."""
+def _snapshot_notes(cluster: Cluster, snapshots: Sequence[str]) -> Iterator[str]:
+    """Yield notes on a snapshot that may lack nodes or pods. Without pods, a plan is too optimistic."""
     if not snapshots:
         return
     files, namespaces = ", ".join(snapshots), sorted({pod.namespace for pod in cluster.pods})
     if not cluster.nodes:
         yield f"no nodes in {files}: on a cluster without nodes nothing fits"
     elif not namespaces:
-        yield f"no pods in {files}: its nodes are taken to be empty"
+        yield f"no pods in {files}: its nodes count as empty"
     elif len(namespaces) == 1:
-        yield f"no pods in {files} but those of namespace {namespaces[0]}; if there are others, kubectl's -A writes them, too"
+        yield f"no pods in {files} except those of namespace {namespaces[0]}; kubectl's -A writes the pods of all namespaces"
 
 
 def as_json(gangs: Sequence[PlannedGang], elapsed_seconds: float) -> dict[str, Any]:
-    """The answer as a document."""
+    """Return the answer as a document."""
     return {
         "gangs": [
             {
@@ -141,7 +141,7 @@ def _print_table(gangs: Sequence[PlannedGang], elapsed_seconds: float) -> None:
 
 
 def _print_gangs(table: Table, gangs: Sequence[PlannedGang], details: Sequence[Sequence[str]]) -> None:
-    """Print ``table`` where its rows fit into a line, else its first columns with the ``details`` of each gang below."""
+    """Print ``table`` if each row fits into a line; else its first columns, with the ``details`` below each gang."""
     if not is_too_wide(table, _GAP):
         print_aligned(table, _GAP)
         return
@@ -158,12 +158,12 @@ def _about(gang: PlannedGang) -> Sequence[str]:
 
 
 def _details(gang: PlannedGang) -> Sequence[str]:
-    """Return what stands below a gang where a line has no room for it."""
+    """Return the texts that are printed below a gang if the line is too short for them."""
     return [gang.message, *([f"on {_nodes(gang)}"] if gang.assignments else [])]
 
 
 def _print_wide(gangs: Sequence[PlannedGang], elapsed_seconds: float) -> None:
-    """Also how each answer was found, and a line for each pod."""
+    """Print the table with columns on each search, and a second table with a line for each pod."""
     if not gangs:
         return
     how_found = ("FOUND-BY", "SEED", "SCORE", "GENERATIONS", "STOPPED-BY")
@@ -193,29 +193,29 @@ _PRINTERS: dict[str, Callable[[Sequence[PlannedGang], float], None]] = {
 
 
 def _settings(flags: Mapping[str, object], snapshots: Sequence[str], kubeconfig: str | None, notes: list[str]) -> Settings:
-    """Return the settings in force; a live cluster's operator tells its own."""
+    """Return the settings in force: for a live cluster those of its operator, unless they are stated here."""
     if snapshots:
         return load_settings(flags)
-    from allaboard.cli.installed import settings_in_force  # only here: as below
+    from allaboard.cli.installed import settings_in_force  # imported here: see _live_cluster
 
     return settings_in_force(kubeconfig or "", flags, notes)
 
 
-def _ask_for_gpus(manifests: Manifests, cluster: Cluster) -> bool:
-    """Return whether any pod of the manifests asks for GPUs. The pods of a workload's template ask for the same."""
+def _request_gpus(manifests: Manifests, cluster: Cluster) -> bool:
+    """Return whether any pod of the manifests requests GPUs. One pod of each template is checked."""
     first = {id(each.origin): each for each in manifests.pods}.values()
     specs = (cluster.planned_from(each.raw).spec for each in first)
     return any(spec.gpus or any(is_gpu(resource) for resource, _ in spec.requests) for spec in specs)
 
 
 def _live_cards(settings: Settings, cluster: Cluster, notes: list[str]) -> Cards:
-    from allaboard.whatif.live import read_cards  # only here: as below
+    from allaboard.whatif.live import read_cards  # imported here: see _live_cluster
 
     return asyncio.run(read_cards(settings, {node.name for node in cluster.nodes}, notes))
 
 
 def _live_cluster(kubeconfig: str | None, notes: list[str], reading: Reading) -> Cluster:
-    # Only here: with a snapshot nothing of the client is needed, and importing it takes longer than most plans.
+    # Imported here: a plan on a snapshot doesn't need the client, and importing it takes longer than most plans.
     from allaboard.kube.client import ApiError, CredentialsError, kubeconfig_in_use
     from allaboard.whatif.live import read_live_cluster
 

@@ -1,4 +1,4 @@
-"""``allaboard run``: the operator, configured by flags instead of Kopf's command line."""
+"""``allaboard run``: run the operator, with flags of its own instead of Kopf's command line."""
 
 import asyncio
 import json
@@ -20,9 +20,10 @@ from allaboard.settings.options import CONFIG_VARIABLE, Settings, SettingsError,
 
 
 class _JsonLines(logging.Formatter):
-    """One JSON object a line; a decision's facts stand as fields of their own."""
+    """Formatter that writes one JSON object a line. The facts of a decision are fields of the object."""
 
     def format(self, record: logging.LogRecord) -> str:
+        """Return the record as JSON."""
         line: dict[str, Any] = {
             "time": self.formatTime(record),
             "level": record.levelname.lower(),
@@ -36,18 +37,18 @@ class _JsonLines(logging.Formatter):
 
 
 def start_logging(settings: Settings, *, verbose: bool = False) -> None:
-    """Log what the operator does to stderr."""
+    """Log to stderr, in the format of the settings. ``verbose`` adds debug messages and those of Kopf."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_JsonLines() if settings.log_format == "json" else logging.Formatter("%(asctime)s %(levelname)-7s %(message)s"))
     logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=[handler])
     keep_records_apart()
     if not verbose:
         logging.getLogger("kopf").setLevel(logging.WARNING)
-        logging.getLogger("aiohttp.access").setLevel(logging.WARNING)  # the probes, every few seconds
+        logging.getLogger("aiohttp.access").setLevel(logging.WARNING)  # it logs each probe
 
 
-def _refuse_a_taken_port(port: int) -> None:
-    """Kopf, which serves health, would say so in a traceback. Raises ``ClickException``."""
+def _check_port(port: int) -> None:
+    """Raise ``ClickException`` if the port is in use. Kopf, which serves the probe there, would print a traceback."""
     try:
         if port:
             socket.create_server(("", port)).close()
@@ -56,12 +57,12 @@ def _refuse_a_taken_port(port: int) -> None:
 
 
 def run(config: str | None, kubeconfig: str | None, verbose: bool, **flags: Any) -> None:
-    """Run the scheduler until interrupted, with what is stated on the command line as environment variables."""
+    """Run the scheduler until interrupted. Flags are passed on as environment variables."""
     if kubeconfig:
         os.environ["KUBECONFIG"] = os.environ["ALLABOARD_KUBECONFIG"] = kubeconfig
     if config:
         os.environ[CONFIG_VARIABLE] = config
-    # The operator reads the environment, however it is started; flags go the same way.
+    # The operator reads its settings from the environment, whichever command starts it.
     for name, value in flags.items():
         if value not in (None, ()):
             os.environ[f"ALLABOARD_{name.upper()}"] = ",".join(value) if isinstance(value, tuple) else str(value)
@@ -75,7 +76,7 @@ def run(config: str | None, kubeconfig: str | None, verbose: bool, **flags: Any)
     except CredentialsError as error:
         raise click.UsageError(str(error)) from error
 
-    _refuse_a_taken_port(settings.health_port)
+    _check_port(settings.health_port)
 
     with uninterrupted():
         import kopf
@@ -99,10 +100,10 @@ def run(config: str | None, kubeconfig: str | None, verbose: bool, **flags: Any)
             await operating.task
 
     try:
-        # As `kopf run` does by itself.
+        # `kopf run` chooses this event loop by itself.
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(operate())
     except Exception as error:
         raise click.ClickException(str(error)) from error
     if "app" in memo and memo.app.has_failed:
-        sys.exit(1)  # the log says why; whoever runs us starts us again
+        sys.exit(1)  # the log says why; the kubelet, or another supervisor, starts the process again

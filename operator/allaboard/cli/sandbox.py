@@ -1,6 +1,6 @@
-"""``allaboard sandbox``: a cluster to try things on, with nothing to install.
+"""``allaboard sandbox``: serve a simulated cluster for trials, with nothing to install.
 
-Standard output carries one line and no more, for scripts and for copying into another terminal; hints go to stderr.
+Stdout gets one line only, an ``export`` command for scripts and other terminals. Hints go to stderr.
 """
 
 import asyncio
@@ -64,7 +64,7 @@ async def _serve(cluster: Sandbox, port: int, kubeconfig_out: Path | None, *, is
             click.echo(f"export KUBECONFIG={kubeconfig}")
             click.echo(f"Serving on {cluster.url}. In another terminal, run the line above; then: kubectl get nodes", err=True)
             if not is_scheduled:
-                click.echo("Nobody schedules pods here yet: `allaboard run` in a third terminal does; next time, --run.", err=True)
+                click.echo("No scheduler runs yet: start `allaboard run` in a third terminal, or use --run next time.", err=True)
             click.echo("Interrupt with Ctrl-C.", err=True)
             await interrupted.wait()
 
@@ -76,8 +76,8 @@ async def _serve(cluster: Sandbox, port: int, kubeconfig_out: Path | None, *, is
 
 
 async def _scheduled(kubeconfig: Path, stay: Callable[[], Awaitable[None]]) -> None:
-    """Stay while the operator is at work; an interrupt, which Kopf takes for itself, ends both."""
-    # Imported here: it takes a second that a sandbox without it needn't.
+    """Run ``stay`` while the operator runs in this process. An interrupt, which Kopf handles, ends both."""
+    # Imported here: it takes a second, which a sandbox without a scheduler can save.
     from allaboard.cli.embedded import OperatorEndedError, OperatorStoppedError, operator
 
     try:
@@ -93,7 +93,7 @@ async def _start(cluster: Sandbox, port: int, kubeconfig_out: Path) -> None:
     try:
         await cluster.start()
     except OSError as error:
-        # asyncio's own words repeat the address.
+        # asyncio's own message repeats the address.
         raise BadInputError(f"can't listen on port {port}: {os.strerror(error.errno or 0)}") from error
     try:
         _write_kubeconfig(cluster, kubeconfig_out)
@@ -102,14 +102,14 @@ async def _start(cluster: Sandbox, port: int, kubeconfig_out: Path) -> None:
 
 
 def _write_kubeconfig(cluster: Sandbox, path: Path) -> None:
-    """Raises ``BadInputError`` for a file of somebody's who would miss it, and ``OSError``."""
-    if path.exists() and not _is_sandboxs(path.read_text(errors="replace")):
-        raise BadInputError(f"{path}: is there already, and isn't a sandbox's kubeconfig; name another file")
+    """Write the kubeconfig. Raises ``OSError``, and ``BadInputError`` if the file exists and isn't a sandbox's kubeconfig."""
+    if path.exists() and not _is_sandbox_kubeconfig(path.read_text(errors="replace")):
+        raise BadInputError(f"{path}: exists, and isn't a sandbox's kubeconfig; name another file")
     cluster.write_kubeconfig(path)
 
 
-def _is_sandboxs(text: str) -> bool:
-    """Whether a sandbox has written this kubeconfig, or nobody has written anything."""
+def _is_sandbox_kubeconfig(text: str) -> bool:
+    """Return whether ``text`` is a sandbox's kubeconfig or empty."""
     with contextlib.suppress(yaml.YAMLError):
         found = yaml.safe_load(text)
         clusters = found.get("clusters") if isinstance(found, dict) else None

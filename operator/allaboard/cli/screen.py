@@ -1,7 +1,6 @@
 """The screen of the demo: the stories, the nodes with their pods, the queue, and the last decision.
 
-A terminal has a height. The nodes, the queue and the decision are always shown; the stories get the lines that are left, those around the
-one that plays.
+The nodes, the queue and the decision always fit on the screen. The remaining lines show the stories around the one that plays.
 """
 
 import io
@@ -31,27 +30,33 @@ _PICTURE_COLUMNS, _PICTURE_LINES = 100, 34
 
 @dataclass(slots=True)
 class Scene:
-    """One story as it is shown. ``seconds`` is how long it took, ``None`` until it has ended."""
+    """One story as the screen shows it."""
 
     story: Story
     mark: str = "[dim]·"
     seconds: float | None = None
+    """Duration of the story; None until it has ended."""
     caption: str = ""
+    """The state that the story waits for; empty if it waits for none."""
     note: str = ""
+    """The search step that found the placement; empty if a greedy rule did."""
 
 
 @dataclass(slots=True)
 class Screen:
-    """The state behind the live view. ``playing`` is the position of the scene that plays."""
+    """The data of the live view, and how it is drawn."""
 
     sandbox: Sandbox
     scenes: list[Scene]
     playing: int = 0
+    """Index of the scene that plays."""
     decision: dict[str, Any] = field(default_factory=dict)
+    """Fields of the last decision, as the log has them; empty before the first one."""
     history: Sequence[tuple[int, float]] = ()
+    """Placed members and score of the best placement in each generation of the last search."""
 
     def frame(self, console: Console) -> RenderableType:
-        """Return all that fits on ``console``: its last line stays empty, for the cursor."""
+        """Return the screen for ``console``. The last line stays empty for the cursor."""
         below = Group(
             self._caption(), _heading("the cluster", console), self._nodes(), _heading("the last decision", console), self._search(console)
         )
@@ -60,7 +65,7 @@ class Screen:
         return Group(title, self._around(max(1, left)), below)
 
     def programme(self) -> RenderableType:
-        """Return all stories, with what came of them."""
+        """Return the list of all stories with their results."""
         return Group(Text(_TITLE, style="bold"), self._stories(self.scenes, with_notes=True))
 
     def picture(self) -> str:
@@ -85,8 +90,8 @@ class Screen:
         table.add_column(no_wrap=not with_notes, overflow="ellipsis", ratio=1)
         table.add_column(no_wrap=True, width=_SECONDS_WIDTH, justify="right")
         for scene in scenes:
-            told = f"{scene.story.told}\n[dim]{scene.note}" if with_notes and scene.note else scene.story.told
-            table.add_row(scene.mark, scene.story.name, told, "" if scene.seconds is None else f"{scene.seconds:.1f} s")
+            summary = f"{scene.story.summary}\n[dim]{scene.note}" if with_notes and scene.note else scene.story.summary
+            table.add_row(scene.mark, scene.story.name, summary, "" if scene.seconds is None else f"{scene.seconds:.1f} s")
         return table
 
     def _caption(self) -> Text:
@@ -144,7 +149,7 @@ def _gang_name(pod: dict[str, Any]) -> str:
 
 
 def _names(pods: Objects, gangs: Sequence[str]) -> Text:
-    """The pods of a node, alike ones together: ``worker ×4 ps``."""
+    """Return the names of pods, with pods of one kind counted together: ``ps worker ×4``."""
     kinds = Counter((_kind_name(pod), _gang_name(pod), pod["status"].get("phase") == "Running") for pod in pods)
     text = Text()
     for (kind, gang, is_running), count in sorted(kinds.items()):
@@ -155,7 +160,7 @@ def _names(pods: Objects, gangs: Sequence[str]) -> Text:
 
 
 def _kind_name(pod: dict[str, Any]) -> str:
-    """A pod's name without what its controller has added to tell it from its siblings."""
+    """Return a pod's name without the suffix from its controller."""
     metadata = pod["metadata"]
     name = str(metadata["name"])
     if not metadata.get("ownerReferences"):
@@ -188,7 +193,7 @@ def _progress(history: Sequence[tuple[int, float]]) -> str:
 
 
 def _sparkline(history: Sequence[tuple[int, float]]) -> str:
-    """The best so far as a row of bars: members placed, then score."""
+    """Return a bar for each generation: higher for more placed members, then for a better score."""
     steps = sorted(set(history))
     rank = {step: round(index * (len(_BARS) - 1) / max(1, len(steps) - 1)) for index, step in enumerate(steps)}
     bars = min(_SPARKS, len(history) - 1)

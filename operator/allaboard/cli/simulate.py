@@ -1,6 +1,6 @@
-"""``allaboard simulate``: replays a workload on made-up nodes; nothing of it touches a cluster.
+"""``allaboard simulate``: replay a workload on simulated nodes, without any cluster.
 
-Only the answer goes to stdout, everything else to stderr, so that scripts can read it.
+Only the answer goes to stdout, so that scripts can read it; notes, progress and errors go to stderr.
 """
 
 import json
@@ -35,7 +35,7 @@ from allaboard.simulation.trace import TraceError, read_nodes, read_tasks
 from allaboard.simulation.workload import Workload, WorkloadError, workload_of
 
 _DEFAULT_SEEDS = {False: tuple(range(SEED, SEED + 10)), True: (SEED,)}
-"""By whether gangs wait. Those of a YAML file come as they are stated; nothing of it is shuffled."""
+"""Default seeds, by whether gangs wait (YAML file). One seed is enough for a YAML file, since its gangs aren't shuffled."""
 _COLUMNS = {
     "gpusTotal": 0,
     "gpusUnallocatedPercent": 2,
@@ -58,7 +58,7 @@ class _Outcome:
 
     @property
     def elapsed_seconds(self) -> float:
-        """How long the runs took, added up: those of several strategies may run side by side."""
+        """Sum of the durations of the runs, in seconds; runs may overlap."""
         return sum(run.seconds for run in self.runs)
 
 
@@ -76,14 +76,14 @@ def simulate(
     workers: int | None,
     dask: str | None,
 ) -> None:
-    """Replay the workload and print what is left unused. Raises ``BadInputError``."""
+    """Replay the workload, and print what stays unused. Raises ``BadInputError``."""
     names = tuple(dict.fromkeys(strategies)) or (DEFAULT_STRATEGY,)
     try:
         unknown = [name for name in names if name not in player_names()]
         if unknown:
             raise UnknownStrategyError(f"there is no strategy {unknown[0]!r}; known are {', '.join(player_names())}")
         _note_ignored(names, filename, objective, workers, dask)
-        _note_equal(names, filename, batch, len(seeds or ()))
+        _note_equal_runs(names, filename, batch, len(seeds or ()))
         if plot is not None:
             check_chart(plot)
         settings = load_settings({"objective": objective} if objective else None)
@@ -120,7 +120,7 @@ def simulate(
 
 
 def as_json(outcome: _Outcome, *, waits: bool) -> dict[str, Any]:
-    """The answer for one strategy as a document."""
+    """Return the answer for one strategy as a document."""
     runs = [_figures(run, waits=waits) for run in outcome.runs]
     return {
         "strategy": outcome.strategy,
@@ -150,29 +150,29 @@ def _figures(run: Run, *, waits: bool) -> dict[str, float]:
 
 
 def _note_ignored(names: Sequence[str], filename: str | None, objective: str | None, workers: int | None, dask: str | None) -> None:
-    """What is stated and makes no difference may be a mistake."""
+    """Print a note on each option that has no effect, since it may be a mistake."""
     if dask == "":
         raise click.UsageError("--dask needs an address such as tcp://scheduler:8786.")
     if filename and click.get_current_context().get_parameter_source("inflate") is ParameterSource.COMMANDLINE:
-        click.echo("note: --inflate is of CSV only; what -f states is replayed as it is", err=True)
+        click.echo("note: --inflate is for CSV files only; the workload of -f is replayed unchanged", err=True)
     if objective and ONE_BY_ONE.issuperset(names):
-        click.echo(f"note: --objective is what genetic aims at; {', '.join(names)} doesn't look at it", err=True)
+        click.echo(f"note: --objective is for genetic only; {', '.join(names)} ignores it", err=True)
     if dask and workers:
-        click.echo("note: --workers are processes of this machine; with --dask there are none", err=True)
+        click.echo("note: --workers has no effect with --dask, which uses no processes of this machine", err=True)
 
 
-def _note_equal(names: Sequence[str], filename: str | None, batch: int, seeds: int) -> None:
-    """Of whom the rows will be the same, whatever was stated."""
+def _note_equal_runs(names: Sequence[str], filename: str | None, batch: int, seeds: int) -> None:
+    """Print a note on strategies for which ``--seeds`` or ``--batch`` makes no difference."""
     alone = [name for name in names if name != DEFAULT_STRATEGY]
     fixed = [
         name for name in alone if name in ONE_BY_ONE and not name.endswith("random")
-    ]  # in a file of CSV the tasks themselves come in another order
+    ]  # for CSV files, the seed decides the order of tasks
     if filename and seeds > 1 and fixed:
-        click.echo(f"note: --seeds make no difference to {', '.join(fixed)} with -f", err=True)
+        click.echo(f"note: --seeds makes no difference to {', '.join(fixed)} with -f", err=True)
     if filename and batch > 1:
-        click.echo("note: --batch is for CSV files; of -f all gangs that are due at a moment are pending together", err=True)
+        click.echo("note: --batch is for CSV files only; with -f, all gangs that are due at the same time are placed together", err=True)
     elif batch > 1 and alone:
-        click.echo(f"note: --batch is for genetic, which places together; {', '.join(alone)} take one after another", err=True)
+        click.echo(f"note: --batch is for genetic only; {', '.join(alone)} places tasks one by one", err=True)
 
 
 def _note_missing_models(workload: Workload) -> None:
@@ -184,7 +184,7 @@ def _note_missing_models(workload: Workload) -> None:
 def _workload(nodes_file: str | None, pods_file: str | None, filename: str | None) -> Workload:
     if filename:
         if nodes_file or pods_file:
-            raise click.UsageError("-f holds nodes and workload; leave out --nodes and --pods, or -f.")
+            raise click.UsageError("-f holds nodes and workload: state either -f, or --nodes and --pods.")
         return read_scenario(filename)
     if not (nodes_file and pods_file):
         raise click.UsageError("Name what to replay: --nodes CSV and --pods CSV, or -f YAML.")
@@ -196,12 +196,12 @@ def _run(jobs: Sequence[Job], names: Sequence[str], batch: int, workers: int, da
     with _progress(len(jobs)) as progress:
         for run in run_on_dask(jobs, dask) if dask else run_here(jobs, workers):
             found[run.strategy].append(run)
-            progress.told(run)
+            progress.add(run)
     return [_Outcome(name, batch, tuple(sorted(found[name], key=lambda run: run.seed))) for name in names]
 
 
-class _Teller(Protocol):
-    def told(self, run: Run) -> None: ...
+class _ProgressReport(Protocol):
+    def add(self, run: Run) -> None: ...
 
 
 class _Bar:
@@ -209,8 +209,8 @@ class _Bar:
         self._progress = progress
         self._task = progress.add_task("replaying", total=total, last="")
 
-    def told(self, run: Run) -> None:
-        self._progress.update(self._task, advance=1, last=_in_short(run))
+    def add(self, run: Run) -> None:
+        self._progress.update(self._task, advance=1, last=_summary(run))
 
 
 class _Lines:
@@ -218,18 +218,18 @@ class _Lines:
         self._total = total
         self._done = 0
 
-    def told(self, run: Run) -> None:
+    def add(self, run: Run) -> None:
         self._done += 1
-        click.echo(f"{self._done} of {self._total} runs: {_in_short(run)}", err=True)
+        click.echo(f"{self._done} of {self._total} runs: {_summary(run)}", err=True)
 
 
-def _in_short(run: Run) -> str:
+def _summary(run: Run) -> str:
     return f"{run.strategy}, seed {run.seed}: {run.replay.gpus_unallocated_percent:.2f} % unallocated ({run.seconds:.1f} s)"
 
 
 @contextmanager
-def _progress(total: int) -> Iterator[_Teller]:
-    """A bar on a terminal, elsewhere a line for each run, so that a log tells too how far it is."""
+def _progress(total: int) -> Iterator[_ProgressReport]:
+    """Show the progress on stderr: a bar on a terminal, else a line for each run."""
     if not sys.stderr.isatty():
         yield _Lines(total)
         return

@@ -1,7 +1,7 @@
-"""The stories that the demo, the tests and the README tell: manifests, the nodes they meet, and what must come of it.
+"""The stories of the demo, the tests and the README: manifests, nodes, and the expected result.
 
-A story plays on a ``Stage``, which applies manifests the way its owner wants (the demo in this process, a test through kubectl) and
-observes the cluster. A story that doesn't end as told raises ``StoryError``.
+A story plays on a ``Stage``, which observes the cluster and applies manifests: the demo in this process, a test with kubectl. A story
+that doesn't end as expected raises ``StoryError``.
 """
 
 import re
@@ -23,19 +23,19 @@ _WORKLOADS = ("mlflows", "tfjobs", "deployments", "replicasets", "jobs", "podgro
 
 
 class StoryError(AssertionError):
-    """Something did not happen as told."""
+    """A story that doesn't have the expected result."""
 
 
 @dataclass(slots=True)
 class Stage:
-    """Where a story plays. ``caption`` is told what is being waited for."""
+    """A cluster on which a story plays. ``caption`` is called with the state that the story waits for."""
 
     cluster: Sandbox
     apply: Apply
     caption: Callable[[str], None] = lambda text: None
 
     async def expect(self, what: str, is_so: Callable[[], bool], seconds: float = _SECONDS) -> None:
-        """Wait until ``is_so``. Raises ``StoryError`` with what was expected and what the pods are instead."""
+        """Wait until ``is_so()``. Raises ``StoryError`` with the expected state and the state of the pods."""
         self.caption(what)
         try:
             await self.cluster.wait_for(lambda _: is_so(), timeout=seconds, message=what)
@@ -43,23 +43,26 @@ class Stage:
             raise StoryError(f"expected: {what}; but: {self.describe()}") from None
 
     def pods(self, prefix: str = "") -> Objects:
-        """The pods whose names begin with ``prefix``."""
+        """Return the pods whose names begin with ``prefix``."""
         return [pod for pod in self.cluster.list("pods") if pod["metadata"]["name"].startswith(prefix)]
 
     def running(self, prefix: str = "") -> Objects:
-        """Those that run."""
+        """Return the running pods whose names begin with ``prefix``."""
         return [pod for pod in self.pods(prefix) if pod["status"].get("phase") == "Running"]
 
     def bound(self, prefix: str = "") -> Objects:
-        """Those that have a node."""
+        """Return the bound pods whose names begin with ``prefix``."""
         return [pod for pod in self.pods(prefix) if pod["spec"].get("nodeName")]
 
     def nodes_of(self, prefix: str = "") -> set[str]:
-        """The nodes they have."""
+        """Return the nodes of the bound pods whose names begin with ``prefix``."""
         return {pod["spec"]["nodeName"] for pod in self.bound(prefix)}
 
     def refusal_of(self, prefix: str) -> str:
-        """What the PodScheduled condition of the first such pod says; empty when it says nothing."""
+        """Return the refusal in the PodScheduled condition of the first pod that has one; empty if no pod has one.
+
+        Only pods whose names begin with ``prefix`` count.
+        """
         for pod in self.pods(prefix):
             for condition in pod["status"].get("conditions") or []:
                 if condition["type"] == "PodScheduled" and condition["status"] == "False" and condition.get("reason") == "Unschedulable":
@@ -67,27 +70,27 @@ class Stage:
         return ""
 
     def group(self, name: str) -> dict[str, Any]:
-        """The status of a PodGroup; empty when there is none."""
+        """Return the status of the PodGroup; empty if it doesn't exist."""
         found = self.cluster.get("podgroups", name)
         return dict((found or {}).get("status") or {})
 
     def events(self, reason: str) -> list[str]:
-        """The messages of all events with ``reason``."""
+        """Return the messages of all events with this reason."""
         return [event.get("message") or event.get("note") or "" for event in self.cluster.list("events") if event.get("reason") == reason]
 
     def describe(self) -> str:
-        """All pods in a line, for an error."""
+        """Return the phase and node of all pods in one line, for error messages."""
         states = (f"{pod['metadata']['name']}={pod['status'].get('phase')}@{pod['spec'].get('nodeName') or '-'}" for pod in self.pods())
         return " ".join(states) or "no pods"
 
     async def clear(self) -> None:
-        """Remove what a story left, for the next."""
+        """Delete all objects of a story before the next one."""
         for kind in _WORKLOADS:
             for obj in self.cluster.list(kind):
                 try:
                     self.cluster.delete(kind, obj["metadata"]["name"], obj["metadata"].get("namespace", "default"), grace=0)
                 except ApiError as error:
-                    # The garbage collector was quicker.
+                    # The garbage collector has already deleted it.
                     if error.status != 404:
                         raise
         await self.expect("the stage to be empty", lambda: not self.pods())
@@ -95,16 +98,18 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """One story. ``told`` is the ending, for the audience. ``settings`` are what the operator has to be told beforehand."""
+    """One story."""
 
     name: str
-    told: str
+    summary: str
+    """One line for users: the manifests, and the expected result."""
     nodes: tuple[NodeShape, ...]
     play: Callable[[Stage], Awaitable[None]] = field(repr=False)
     settings: Mapping[str, str] = field(default_factory=dict)
+    """Options that the operator needs for the story, by name."""
 
     async def run(self, stage: Stage) -> None:
-        """Set the nodes up and play. Raises ``StoryError``."""
+        """Add the nodes, and play the story. Raises ``StoryError``."""
         for number, shape in enumerate(self.nodes, start=1):
             stage.cluster.add_node(
                 f"node-{number}", cpu=shape.cpu, memory=shape.memory, pods=shape.pods, gpus=shape.gpus, extra=shape.extra
@@ -113,7 +118,7 @@ class Story:
 
 
 def manifest(name: str, *substitutions: tuple[str, str]) -> Objects:
-    """The objects of an example, with words replaced."""
+    """Return the objects of an example, with texts replaced. Raises ``StoryError`` if the example doesn't contain such a text."""
     text = bundled.example(name).read_text(encoding="utf-8")
     for old, new in substitutions:
         if old not in text:
@@ -123,7 +128,7 @@ def manifest(name: str, *substitutions: tuple[str, str]) -> Objects:
 
 
 def spread(objects: Objects) -> Objects:
-    """The same TFJobs with their pod templates asking to be spread."""
+    """Return the TFJobs with the objective ``spread`` in the annotations of their pod templates."""
     for job in objects:
         for replica in job["spec"]["tfReplicaSpecs"].values():
             replica["template"]["metadata"].setdefault("annotations", {})["allaboard.dev/objective"] = "spread"
@@ -145,7 +150,7 @@ async def _spread(stage: Stage) -> None:
 async def _two_jobs(stage: Stage) -> None:
     await stage.apply(manifest("two-jobs.yaml", ('duration: "20s"', 'duration: "2s"')))
     await stage.expect(
-        "one job runs whole, the other waits whole and says why",
+        "all pods of one job run, no pod of the other job is bound, and its pods name the missing GPUs",
         lambda: (
             sorted(len(stage.running(job)) for job in ("tf-first", "tf-second")) == [0, 5]
             and any("nvidia.com/gpu" in stage.refusal_of(job) for job in ("tf-first", "tf-second"))
@@ -153,30 +158,31 @@ async def _two_jobs(stage: Stage) -> None:
     )
     second = "tf-second" if stage.running("tf-first") else "tf-first"
     if stage.bound(second):
-        raise StoryError(f"{second} holds seats while it waits: {stage.describe()}")
-    await stage.expect(f"{second} runs when the other has finished", lambda: len(stage.running(second)) == 5)
+        raise StoryError(f"pods of {second} are bound while it waits: {stage.describe()}")
+    await stage.expect(f"all pods of {second} run after the first job has finished", lambda: len(stage.running(second)) == 5)
 
 
 async def _nginx_three(stage: Stage) -> None:
     await stage.apply(manifest("nginx-min-3.yaml"))
     await stage.expect(
-        "three replicas run, and the others say what is missing", lambda: len(stage.running("nginx")) == 3 and _refused(stage) == 3
+        "three replicas run, and the conditions of the others name the missing resource",
+        lambda: len(stage.running("nginx")) == 3 and _count_refused(stage) == 3,
     )
 
 
 async def _nginx_four(stage: Stage) -> None:
     await stage.apply(manifest("nginx-min-4.yaml"))
-    await stage.expect("all six replicas are told why", lambda: _refused(stage) == 6)
+    await stage.expect("the conditions of all six replicas name the missing resource", lambda: _count_refused(stage) == 6)
     if stage.bound("nginx"):
         raise StoryError(f"a gang of four was started in part: {stage.describe()}")
 
 
-def _refused(stage: Stage) -> int:
-    """How many pods have been told why they can't be scheduled."""
+def _count_refused(stage: Stage) -> int:
+    """Return how many pods have a condition with the reason why they can't be scheduled."""
     return sum(1 for pod in stage.pods() if stage.refusal_of(pod["metadata"]["name"]))
 
 
-async def _room_kept(stage: Stage) -> None:
+async def _capacity_kept(stage: Stage) -> None:
     load, late = _fragmentation("binpack")
     await stage.apply([load])
     await stage.expect("six pods with a GPU each run", lambda: len(stage.running("load")) == 6)
@@ -184,13 +190,14 @@ async def _room_kept(stage: Stage) -> None:
     await stage.expect("the pod with two GPUs runs too", lambda: len(stage.running("late")) == 1)
 
 
-async def _room_lost(stage: Stage) -> None:
+async def _capacity_lost(stage: Stage) -> None:
     load, late = _fragmentation("spread")
     await stage.apply([load])
     await stage.expect("six pods with a GPU each run", lambda: len(stage.running("load")) == 6)
     await stage.apply([late])
     await stage.expect(
-        "the pod with two GPUs is told that both nodes lack them", lambda: "2 Insufficient nvidia.com/gpu" in stage.refusal_of("late")
+        "the condition of the pod with two GPUs says that both nodes lack GPUs",
+        lambda: "2 Insufficient nvidia.com/gpu" in stage.refusal_of("late"),
     )
 
 
@@ -208,9 +215,9 @@ async def _one_by_one(stage: Stage) -> None:
     await stage.apply([group])
     for members, pod in enumerate(pods[:2], start=1):
         await stage.apply([pod])
-        await stage.expect(f"the PodGroup counts {members} of 3", partial(counts, members))
+        await stage.expect(f"the PodGroup's message counts {members} of 3 members", partial(counts, members))
         if stage.bound():
-            raise StoryError(f"a member was bound before the third had come: {stage.describe()}")
+            raise StoryError(f"a member was bound before the third one existed: {stage.describe()}")
     await stage.apply([pods[2]])
     await stage.expect("all three run", lambda: len(stage.running("trio")) == 3 and stage.group("trio").get("phase") == "Running")
 
@@ -219,7 +226,7 @@ async def _impossible(stage: Stage) -> None:
     await stage.apply(manifest("impossible-gang.yaml"))
     words = re.compile(r"0/\d+ nodes are available: .*2 Insufficient nvidia\.com/gpu")
 
-    def is_told() -> bool:
+    def is_reported() -> bool:
         group = stage.group("tf-impossible")
         conditions = {condition["type"]: condition for condition in group.get("conditions") or []}
         initially = conditions.get("PodGroupInitiallyScheduled", {})
@@ -231,7 +238,7 @@ async def _impossible(stage: Stage) -> None:
             and bool(words.search(group.get("message", "")))
         )
 
-    await stage.expect("events, conditions and PodGroup name the resource and the nodes", is_told)
+    await stage.expect("events, conditions and the PodGroup name the missing resource and the number of nodes", is_reported)
     if stage.bound():
         raise StoryError(f"a gang that can't fit was started in part: {stage.describe()}")
 
@@ -239,21 +246,23 @@ async def _impossible(stage: Stage) -> None:
 async def _order_trap(stage: Stage) -> None:
     for order in (1, -1):
         await stage.apply(manifest("order-trap.yaml")[::order])
-        await stage.expect("both run, whichever came first", lambda: len(stage.running()) == 2)
+        await stage.expect("both pods run, in either order of creation", lambda: len(stage.running()) == 2)
         for pod in stage.pods():
             stage.cluster.delete("pods", pod["metadata"]["name"], grace=0)
-        await stage.expect("they leave", lambda: not stage.pods())
+        await stage.expect("both pods are deleted", lambda: not stage.pods())
 
 
 async def _twenty(stage: Stage) -> None:
     await stage.apply(manifest("demo-twenty-pods.yaml"))
-    await stage.expect("sixteen of twenty run, which is all that fits", lambda: len(stage.running("pod")) == 16)
-    await stage.expect("the pod of nine cpu is told", lambda: "3 Insufficient cpu" in stage.refusal_of("pod1"))
+    await stage.expect("sixteen of twenty pods run, which are all that fit", lambda: len(stage.running("pod")) == 16)
+    await stage.expect(
+        "the condition of the pod with nine cpu names the missing cpu", lambda: "3 Insufficient cpu" in stage.refusal_of("pod1")
+    )
 
 
 async def _tight(stage: Stage) -> None:
     await stage.apply(manifest("tight-gang.yaml"))
-    await stage.expect("all 48 members run: the search found how they fit", lambda: len(stage.running()) == 48)
+    await stage.expect("all 48 members run: the search found a placement", lambda: len(stage.running()) == 48)
 
 
 _GPU_NODES = (("node-t4", "Tesla-T4", 15360), ("node-a100", "NVIDIA-A100-SXM4-40GB", 40960), ("node-h100", "NVIDIA-H100-80GB-HBM3", 81559))
@@ -268,7 +277,8 @@ async def _gpu_model(stage: Stage) -> None:
     await stage.expect("all of them on an A100 or an H100", lambda: stage.nodes_of("gpu-model") == {"node-a100", "node-h100"})
     await stage.apply(manifest("gpu-model.yaml", ("name: gpu-model", "name: too-many")))
     await stage.expect(
-        "four more are told of the node that isn't of the model", lambda: "1 node(s) didn't match gpu-model" in stage.refusal_of("too-many")
+        "the conditions of four more workers name the node without such a model",
+        lambda: "1 node(s) didn't match gpu-model" in stage.refusal_of("too-many"),
     )
 
 
@@ -276,16 +286,16 @@ async def _pipeline(stage: Stage) -> None:
     await stage.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in ("ml-faas", "openfaas-fn")])
     await stage.apply(manifest("lstm-pipeline.yaml"))
     for number, steps in enumerate((2, 5, 6), start=1):
-        await stage.expect(f"stage {number} runs whole", partial(_run, stage, steps))
+        await stage.expect(f"all pods of stage {number} run", partial(_runs, stage, steps))
 
     def is_ready() -> bool:
         status = (stage.cluster.get("mlflows", "lstm-pipeline", "ml-faas") or {}).get("status") or {}
         return [each["phase"] for each in status.get("stages") or []] == ["Ready"] * 3
 
-    await stage.expect("the pipeline says that all its stages are ready", is_ready)
+    await stage.expect("the pipeline's status says that all its stages are ready", is_ready)
 
 
-def _run(stage: Stage, steps: int) -> bool:
+def _runs(stage: Stage, steps: int) -> bool:
     return len(stage.running("lstm-pipeline")) == steps
 
 
@@ -293,20 +303,23 @@ _PIPELINES = {"pipelines": "true", "pipeline_namespaces": "openfaas-fn"}
 _TIGHT_NODES = (NodeShape("16", "96Gi"),) * 3 + (NodeShape("32", "64Gi"),) * 3 + (NodeShape("24", "64Gi"),) * 3
 
 STORIES: tuple[Story, ...] = (
-    Story("pack", "A job of five pods starts whole, on one node", (NodeShape("8", gpus=4),) * 2, _pack),
-    Story("spread", "The same job, asked to spread, uses both nodes", (NodeShape("8", gpus=4),) * 2, _spread),
-    Story("two-jobs", "Two jobs, GPUs for one: no deadlock, one after the other", (NodeShape("8", gpus=4),), _two_jobs),
-    Story("nginx-3", "Room for three of six, three must start: three run", (NodeShape("4"),) * 3, _nginx_three),
-    Story("nginx-4", "Room for three of six, four must start: none runs", (NodeShape("4"),) * 3, _nginx_four),
-    Story("room-kept", "Packed pods leave room for one with two GPUs", (NodeShape(gpus=4),) * 2, _room_kept),
-    Story("room-lost", "Spread pods don't, and the late pod is told why", (NodeShape(gpus=4),) * 2, _room_lost),
-    Story("one-by-one", "Nothing is bound, or held, before the third of three", (NodeShape("4"),), _one_by_one),
-    Story("impossible", "A gang that can never fit, and everything that says so", (NodeShape("8", gpus=4),) * 2, _impossible),
+    Story("pack", "Five pods start whole, on one node", (NodeShape("8", gpus=4),) * 2, _pack),
+    Story("spread", "The same job with objective spread uses both nodes", (NodeShape("8", gpus=4),) * 2, _spread),
+    Story("two-jobs", "Two jobs, GPUs for one: they run one after the other", (NodeShape("8", gpus=4),), _two_jobs),
+    Story("nginx-3", "Six pods, three fit, minimum three: three run", (NodeShape("4"),) * 3, _nginx_three),
+    Story("nginx-4", "Six pods, three fit, minimum four: none runs", (NodeShape("4"),) * 3, _nginx_four),
+    Story("room-kept", "Packed pods leave two GPUs of one node free", (NodeShape(gpus=4),) * 2, _capacity_kept),
+    Story("room-lost", "Spread pods don't, and a pod with two GPUs waits", (NodeShape(gpus=4),) * 2, _capacity_lost),
+    Story("one-by-one", "No member is bound until all three exist", (NodeShape("4"),), _one_by_one),
+    Story("impossible", "A gang that can never fit, and its messages", (NodeShape("8", gpus=4),) * 2, _impossible),
     Story(
-        "order-trap", "Two pods that fit in one order only, in both orders", (NodeShape("53", "476G"), NodeShape("31", "96G")), _order_trap
+        "order-trap",
+        "Two pods fit in one order only; both orders work",
+        (NodeShape("53", "476G"), NodeShape("31", "96G")),
+        _order_trap,
     ),
-    Story("tight", "A gang that no greedy rule seats, and a short evolution does", _TIGHT_NODES, _tight),
-    Story("gpu-model", "Workers that ask for a model of GPUs, and get no other", (), _gpu_model),
-    Story("lstm-pipeline", "Stages of functions, each whole, one after the other", (NodeShape("4"),) * 2, _pipeline, _PIPELINES),
-    Story("twenty", "Twenty pods, sixteen fit, sixteen must: sixteen run", (NodeShape("8", "16Gi"),) * 3, _twenty),
+    Story("tight", "Greedy rules fail; the genetic search places the gang", _TIGHT_NODES, _tight),
+    Story("gpu-model", "Workers that need certain GPU models get only those", (), _gpu_model),
+    Story("lstm-pipeline", "A pipeline: its stages start one by one, each whole", (NodeShape("4"),) * 2, _pipeline, _PIPELINES),
+    Story("twenty", "Twenty pods, sixteen fit, minimum 16: sixteen run", (NodeShape("8", "16Gi"),) * 3, _twenty),
 )

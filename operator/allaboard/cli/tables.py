@@ -1,4 +1,4 @@
-"""Tables on standard output: wrapped for people, and for a pipe one line a row."""
+"""Print tables: wrapped to the width of a terminal, and unwrapped into a pipe or file."""
 
 import sys
 import textwrap
@@ -13,29 +13,38 @@ _WIDE_ENOUGH = 10_000
 _INDENT = "  "
 
 
-def room() -> int:
-    """How many characters a line may have."""
+def line_width() -> int:
+    """Return how many characters a line of output may have."""
     return Console().width if sys.stdout.isatty() else _WIDE_ENOUGH
 
 
 def print_tables(*tables: Table) -> None:
-    """The tables, an empty line between them. Raises ``OSError`` when nobody takes them, where rich would end the process itself."""
+    """Print the tables with an empty line between them.
+
+    Raises ``OSError`` if the output can't be written; rich would end the process in this case.
+    """
     _echo("\n".join("".join(f"{line}\n" for line in _lines(table)) for table in tables))
 
 
 def print_with_details(table: Table, details: Sequence[Sequence[str]]) -> None:
-    """Print a table whose rows take one line each, and below each row its ``details``, wrapped. Raises ``OSError`` as above."""
+    """Print a table whose rows take one line each, and below each row its ``details``, wrapped.
+
+    Raises ``OSError`` if the output can't be written.
+    """
     header, *rows = _lines(table)
     shown = [header]
     for row, texts in zip(rows, details, strict=True):
         shown.append(row)
         for text in texts:
-            shown += textwrap.wrap(text, room(), initial_indent=_INDENT, subsequent_indent=_INDENT, break_on_hyphens=False)
+            shown += textwrap.wrap(text, line_width(), initial_indent=_INDENT, subsequent_indent=_INDENT, break_on_hyphens=False)
     _echo("".join(f"{line}\n" for line in shown))
 
 
 def print_aligned(table: Table, gap: int) -> None:
-    """Print a table that isn't too wide, as ``print_tables`` does; rich takes a second for a thousand rows. Raises ``OSError`` as above."""
+    """Print a table that isn't too wide, without rich, which takes a second for a thousand rows.
+
+    Raises ``OSError`` if the output can't be written.
+    """
     columns = [[str(column.header), *map(str, column.cells)] for column in table.columns]
     if not all(cell.isprintable() for column in columns for cell in column):
         print_tables(table)
@@ -47,18 +56,18 @@ def print_aligned(table: Table, gap: int) -> None:
 
 
 def is_too_wide(table: Table, gap: int) -> bool:
-    """Return whether a line is too short for a row of ``table``, with ``gap`` blanks between its columns."""
+    """Return whether a row of ``table`` is longer than a line may be, with ``gap`` spaces between its columns."""
     widths = [max(map(cell_len, (str(column.header), *map(str, column.cells)))) for column in table.columns]
-    return sum(widths) + gap * (len(widths) - 1) > room()
+    return sum(widths) + gap * (len(widths) - 1) > line_width()
 
 
 def _lines(table: Table) -> list[str]:
-    console = Console(width=room(), markup=False, highlight=False, emoji=False)
+    console = Console(width=line_width(), markup=False, highlight=False, emoji=False)
     with console.capture() as capture:
         console.print(table)
-    return [line.rstrip() for line in capture.get().split("\n")[:-1]]  # the last column is filled up with blanks like the others
+    return [line.rstrip() for line in capture.get().split("\n")[:-1]]  # rich pads the last column with spaces
 
 
 def _echo(text: str) -> None:
-    # A manifest in JSON may have half of a surrogate pair in a name, which no terminal takes.
+    # A name in a JSON manifest may contain half of a surrogate pair, which can't be encoded.
     click.echo(text.encode(errors="replace").decode(), nl=False)

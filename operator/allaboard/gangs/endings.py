@@ -1,8 +1,8 @@
-"""Count how members of each gang have ended, for PodGroups whose pods are deleted later.
+"""Count how many members of each gang have succeeded and failed, while their pods still exist.
 
-Job operators delete the pods of a job that has ended (cleanPodPolicy), and a Job's pods are deleted when it is suspended. The remaining
-pods don't show which of the two happened, so each end is counted when it happens. A new pod continues the run or begins the next one, and
-resets the counts.
+Job operators delete the pods of an ended job (cleanPodPolicy), and suspending a Job deletes its pods, too. The remaining pods don't show
+which of the two happened. So each end of a pod is counted when it happens. A new pod resets the counts: it continues the run, or begins
+the next one.
 """
 
 from dataclasses import dataclass
@@ -15,18 +15,20 @@ from allaboard.model.pod import Pod
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """The numbers of a gang's members that have ended by themselves since its last new pod."""
+    """The numbers of a gang's members that have succeeded and failed since the gang's last new pod."""
 
     succeeded: int = 0
     failed: int = 0
 
 
 def ends_after(ends: Ends | None, old: Pod | None, new: Pod | None) -> Ends | None:
-    """Return a gang's ends after a change of one of its pods; ``ends`` is the state before, None if none was seen.
+    """Return a gang's ends after one of its pods has changed from ``old`` to ``new``; None stands for a pod that doesn't exist.
 
-    A pod that is deleted while it lives has not ended by itself: its job has ended, as a rule, or was suspended. Disrupted pods (evicted,
-    preempted, lost with their node) count as failed. A batch Job deletes no pod of a run that goes well: if one of its pods is
-    deleted, earlier successes don't mean that the Job is done.
+    ``ends`` are the gang's ends before the change, None if no change was seen before.
+
+    A pod that is deleted while it is alive counts neither as succeeded nor as failed: its job has ended or was suspended. Disrupted pods
+    (evicted, preempted, lost with their node) count as failed. If a living pod of a batch Job is deleted, the successes are reset to zero:
+    a Job deletes no pod of a run that goes well, so earlier successes don't mean that the Job is done.
     """
     if new is not None and old is None:
         return Ends() if new.is_alive and not new.node_name else ends
@@ -42,7 +44,7 @@ def ends_after(ends: Ends | None, old: Pod | None, new: Pod | None) -> Ends | No
 
 
 class Endings:
-    """The ends of members that this process has seen, by gang. Belongs to the event loop."""
+    """The ends of members that this process has seen, by gang. Used in the event loop's thread only."""
 
     def __init__(self, registry: GangRegistry) -> None:
         self._registry = registry
@@ -50,11 +52,11 @@ class Endings:
         registry.listen(self._forget_unknown)
 
     def find(self, key: GangKey) -> Ends | None:
-        """Return the ends of a gang's members; None if no pod has come and none has ended since this process started."""
+        """Return the ends of a gang's members; None if this process has seen neither a new pod nor an end of the gang's pods."""
         return self._ends.get(key)
 
     def observe_pod(self, old: Pod | None, new: Pod | None) -> None:
-        """Apply a change of a pod; None stands for absence."""
+        """Count the end of a pod, if the change from ``old`` to ``new`` is one; None stands for a pod that doesn't exist."""
         if old is not None and new is not None:
             if old.uid != new.uid:
                 self.observe_pod(old, None)

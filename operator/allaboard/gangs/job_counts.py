@@ -1,7 +1,7 @@
-"""The numbers of a batch Job, from which the pods that it will still create are counted.
+"""Compute how many pods a batch Job will still create, from its spec and status.
 
-A gang must not wait for pods that no Job will create. Example: three of four completions have succeeded and the fourth pod is lost; its
-replacement is the only pod that will ever exist.
+A gang must not wait for pods that no Job will create. Example: a Job has four completions, three have succeeded, and the fourth pod is
+lost. The Job creates one replacement and no other pod, so the gang needs only this pod.
 """
 
 import re
@@ -14,16 +14,16 @@ from allaboard.model.raw_fields import integer, mapping, text
 
 _CRON_JOB = "CronJob"
 _INDEXES = 16_384
-"""Characters of ``status.failedIndexes`` that are read; the API server allows lists that are a little longer than 100,000 indexes."""
+"""Most characters of ``status.failedIndexes`` that are read; the API server allows lists of up to about 100,000 indexes."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobCounts:
     """The progress of one batch Job.
 
-    ``completions`` is None for a Job that ends with its first success (a work queue). ``done`` counts completions that need no more pod:
-    successes, and indexes that have failed for good. ``root`` is the UID of the object that the Job belongs to: its controller, such as a
-    JobSet or an MPIJob, or the Job itself if it has no controller or a CronJob.
+    ``completions`` is None for a work queue, which creates no pods after its first success. ``done`` counts the completions that need no
+    pod: successes, and indexes that have failed for good. ``root`` is the UID of the Job's controller, such as a JobSet or an MPIJob. It is
+    the Job's own UID if the Job has no controller, or if the controller is a CronJob.
     """
 
     uid: str
@@ -34,14 +34,15 @@ class JobCounts:
 
     @property
     def initial(self) -> int:
-        """The number of pods that the Job runs at once when it starts."""
+        """The number of pods that the Job creates when it starts."""
         return self.parallelism if self.completions is None else min(self.parallelism, self.completions)
 
     def left(self, seen: "SeenPods") -> int:
-        """Return an upper bound of the pods of one run that the Job can have alive at once from now on.
+        """Return how many pods of one run the Job can have alive at the same time from now on, at most.
 
-        The Job's status and its pods come by two watches. A success that the status counts and no pod shows may be of a deleted pod, or of
-        one that still looks alive. It counts as the latter, since a number that is too low would start a part of a run.
+        The Job's status and its pods come by two watches. If the status counts a success that no pod shows, either the pod was deleted, or
+        its last known state is out of date and shows it alive. The second is taken to be true: a number that is too low would let the gang
+        start with a part of its run.
         """
         if self.completions is None:
             return seen.alive if self.done or seen.succeeded else self.parallelism
@@ -52,7 +53,7 @@ class JobCounts:
 
 @dataclass(frozen=True, slots=True)
 class SeenPods:
-    """The seen pods of one Job: the living and the bound of one run, the bound of its other runs, and all that have succeeded."""
+    """The numbers of one Job's known pods: the living and the bound of one run, the bound of its other runs, and all succeeded pods."""
 
     alive: int
     bound: int
@@ -61,7 +62,7 @@ class SeenPods:
 
 
 def job_counts_from(raw: dict[str, Any]) -> JobCounts:
-    """Return the record of a raw Job. Raises ``MalformedError``."""
+    """Return the counts of a raw Job. Raises ``MalformedError`` if a field that is read is malformed."""
     metadata, spec, status = mapping(raw, "metadata"), mapping(raw, "spec"), mapping(raw, "status")
     uid = text(metadata, "uid", path="metadata.")
     controller = controller_of(metadata)
@@ -77,14 +78,14 @@ def job_counts_from(raw: dict[str, Any]) -> JobCounts:
 
 
 class JobStore:
-    """A reflector's store of Jobs that calls ``observe(old, new)`` after each change of their numbers."""
+    """A reflector's store of Jobs. It calls ``observe(old, new)`` after each change of a Job's counts; None stands for no Job."""
 
     def __init__(self, observe: Callable[[JobCounts | None, JobCounts | None], None]) -> None:
         self._observe = observe
         self._jobs: dict[str, JobCounts] = {}
 
     def upsert(self, key: str, record: JobCounts) -> None:
-        """Apply a Job's numbers."""
+        """Store the counts of the Job ``key`` (``namespace/name``), new or changed."""
         old = self._jobs.get(key)
         if old == record:
             return
@@ -95,18 +96,18 @@ class JobStore:
         self._observe(old, record)
 
     def remove(self, key: str) -> None:
-        """Remove a Job."""
+        """Remove the Job ``key``, if it is stored."""
         old = self._jobs.pop(key, None)
         if old is not None:
             self._observe(old, None)
 
     def known(self) -> Collection[str]:
-        """Return ``namespace/name`` of all Jobs."""
+        """Return ``namespace/name`` of all stored Jobs."""
         return self._jobs.keys()
 
 
 def _count_of(indexes: object) -> int:
-    """Return how many indexes a list such as ``1,3-5`` names; 0 if it is malformed."""
+    """Return how many indexes a list such as ``1,3-5`` names (here 4); 0 if the list is malformed or too long."""
     if not isinstance(indexes, str) or len(indexes) > _INDEXES:
         return 0
     ranges = [re.fullmatch(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", each) for each in indexes.split(",")]

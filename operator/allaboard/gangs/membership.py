@@ -1,7 +1,7 @@
-"""Read from a pod which gang it belongs to. Each way to state that is one entry of ``DIALECTS``; the first that matches wins.
+"""Find the gang that a pod belongs to, from the pod's labels and spec.
 
-A statement that can't be understood is an error. Neither a typing mistake in a label nor a label for another scheduler may turn a gang into
-single pods that start alone.
+Each way in which a pod can name its gang is one entry of ``DIALECTS``. The first entry that matches decides. A label that can't be
+understood is an error: neither a typing mistake nor a label for another scheduler may turn a gang into single pods that start alone.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ MIN_AVAILABLE_LABEL = f"{PAIR_PREFIXES[0]}/min-available"
 GANG_LABELS = (
     POD_GROUP_LABEL,
     OLDER_POD_GROUP_LABEL,
-    *(f"{prefix}/{half}" for prefix in PAIR_PREFIXES for half in ("name", "min-available")),
+    *(f"{prefix}/{part}" for prefix in PAIR_PREFIXES for part in ("name", "min-available")),
 )
 """The labels that make a pod a member of a gang."""
 
@@ -31,9 +31,11 @@ _OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """The gang that a pod names. ``min_member`` is None unless the pod itself states it: then no PodGroup object needs to exist.
+    """The gang that a pod names.
 
-    ``error`` is what is wrong with ``field`` of the pod, empty if nothing is; the gang is then held for ``reason``, an event's reason.
+    ``min_member`` is the gang's minimum if the pod states it, and then no PodGroup object needs to exist; else None. ``error`` says what is
+    wrong with ``field`` of the pod, and is empty if nothing is wrong. A gang with an error is held, and ``reason`` is the reason of the
+    event that reports this.
     """
 
     key: GangKey
@@ -45,16 +47,16 @@ class Membership:
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """One way to name a gang. ``read`` returns the membership that a pod states in this way, ``None`` if it states none."""
+    """One way in which a pod can name its gang. ``read`` returns the pod's membership, or None if the pod doesn't use this way."""
 
     name: str
     read: Callable[[Pod], Membership | None]
 
 
 def membership_of(pod: Pod) -> Membership:
-    """Return the gang that ``pod`` belongs to; a pod that names none is a gang of one.
+    """Return the gang that ``pod`` belongs to. A pod that names no gang is a gang of one.
 
-    A pod that also asks another scheduler for more than a gang is in error, since that isn't done here.
+    If the pod also asks another scheduler for more than a gang, the membership has an error, since this scheduler doesn't do that.
     """
     for dialect in DIALECTS:
         if membership := dialect.read(pod):
@@ -63,12 +65,15 @@ def membership_of(pod: Pod) -> Membership:
 
 
 def single(pod: Pod) -> GangKey:
-    """Return the key of a gang of one."""
+    """Return the key of the gang that consists of ``pod`` alone."""
     return GangKey(pod.namespace, pod.name, kind="Pod")
 
 
 def object_name(value: str) -> str:
-    """Return ``value`` if it is a valid object name, else a lower-case version without other characters, made unique by a hash."""
+    """Return ``value`` if it is a valid object name, else a valid name made from it.
+
+    The made name has the letters and digits of ``value`` in lower case, and a hash that keeps the names of two values apart.
+    """
     if _OBJECT_NAME.fullmatch(value):
         return value
     cleaned = re.sub(r"[^a-z0-9]+", "-", value.lower()).strip("-")
@@ -77,7 +82,7 @@ def object_name(value: str) -> str:
 
 
 def min_available(value: str) -> int:
-    """Return the number of members that a ``min-available`` label states. Raises ``ValueError`` with the problem in words."""
+    """Return the number that a ``min-available`` label states. Raises ``ValueError`` with a message if it isn't a number of at least 1."""
     if not re.fullmatch(r"\+?[0-9]{1,10}", value) or not 1 <= int(value) <= _MAX_MIN_AVAILABLE:
         raise ValueError(f"{value!r} is not a whole number of at least 1")
     return int(value)
@@ -123,7 +128,10 @@ def _by_pair(prefix: str) -> Callable[[Pod], Membership | None]:
 
 
 def _foreign(pod: Pod) -> Membership | None:
-    """Return the membership of a pod that only has foreign gang labels: an error about its gang, else about its other demand."""
+    """Return the membership of a pod that only has labels or annotations of other schedulers; None if they ask for nothing.
+
+    The membership has an error: about the gang that the pod asks another scheduler for, else about the pod's other demand.
+    """
     if not (first := pod.foreign_gang_labels.first):
         return None
     label, kind = foreign_label_of(first), _kind_of(pod, first)
@@ -135,7 +143,7 @@ def _foreign(pod: Pod) -> Membership | None:
 
 
 def _with_demand(membership: Membership, pod: Pod) -> Membership:
-    """Return ``membership`` with an error about the pod's demand on another scheduler."""
+    """Return ``membership`` with an error that names what the pod asks another scheduler for."""
     name, kind = pod.foreign_gang_labels.demand, _kind_of(pod, pod.foreign_gang_labels.demand)
     error = f"{kind} {name} {sentence(foreign_label_of(name))}"
     return replace(membership, error=error, field=f"metadata.{kind}s[{name}]", reason="Unsupported")

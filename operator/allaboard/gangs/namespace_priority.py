@@ -1,14 +1,14 @@
-"""Order a namespace's own gangs by Genius's label ``genius/priority``, their namespace priority.
+"""Order the gangs of a namespace by their namespace priority: the label ``genius/priority`` of Genius.
 
-Any tenant can write the label, so it counts among gangs of one namespace and one priority only. A gang stands behind the gangs of higher
-namespace priority as if it had been created just after them. So no gang gets ahead of another namespace's by the label, and gangs that
-stand back let other namespaces' gangs pass, too.
+Any tenant can write the label. So it orders only gangs of one namespace and one priority, and moves no gang ahead of other namespaces'
+gangs. A gang's queue position is computed as if the gang had been created just after all gangs of higher namespace priority. This
+effective creation time also lets other namespaces' gangs go before it.
 
 Example: gang A (created at 1, without the label) and gang B (created at 3, label 10) wait in one namespace, and gang C (created at 2) in
-another. They are placed in the order C, B, A.
+another. A counts as created just after B, so the order is C, B, A.
 
-A tenant may have thousands of such gangs, and each event changes one of them. Only changed gangs are computed anew, and the place of a
-gang is found without a look at each of the others.
+A tenant may have thousands of such gangs. An event costs little all the same: only changed gangs are computed again, and finding a gang's
+effective creation time doesn't read each of the other gangs.
 """
 
 import heapq
@@ -22,41 +22,44 @@ from allaboard.model.gang import Gang, GangKey, Outline
 from allaboard.model.gpu_request import NAMESPACE_PRIORITY_LABEL, namespace_priority_of
 from allaboard.model.pod import Pod
 
-_BLOCK = 128  # gangs of a block before it is split
-_MOST_STALE = 64  # outdated entries of a heap
+_BLOCK = 128  # most gangs of a block; a larger block is split
+_MOST_STALE = 64  # outdated entries of a heap that are allowed, besides one for each current entry
 
 
 class NamespacePriority:
-    """The gangs with waiting members that have the label. ``outline`` returns a gang's priority and age."""
+    """The namespace priorities of all gangs with waiting members that have the label.
+
+    ``outline`` returns a gang's priority and creation time, None for an unknown gang.
+    """
 
     def __init__(self, outline: Callable[[GangKey], Outline | None]) -> None:
         self._outline = outline
-        self._stated: dict[GangKey, _Stated] = {}
-        self._levels: dict[tuple[str, int], _Levels] = {}  # by namespace and priority
-        self._entries: dict[GangKey, tuple[_Levels, _Entry]] = {}
+        self._stated: dict[GangKey, _StatedPriorities] = {}
+        self._sorted: dict[tuple[str, int], _SortedGangs] = {}  # by namespace and priority
+        self._entries: dict[GangKey, tuple[_SortedGangs, _Entry]] = {}
         self._changed: dict[str, set[GangKey]] = {}
 
-    def joins(self, key: GangKey, pod: Pod) -> None:
-        """Add ``pod`` as a member of the gang ``key``."""
+    def add_member(self, key: GangKey, pod: Pod) -> None:
+        """Record the label of ``pod``, a new member of the gang ``key``; call ``update`` afterwards."""
         if pod.is_candidate and (namespace_priority := namespace_priority_of(pod.label(NAMESPACE_PRIORITY_LABEL))):
-            self._stated.setdefault(key, _Stated()).add(pod.uid, namespace_priority)
+            self._stated.setdefault(key, _StatedPriorities()).add(pod.uid, namespace_priority)
 
-    def leaves(self, key: GangKey, pod: Pod) -> None:
-        """Remove ``pod`` as a member of the gang ``key``."""
+    def remove_member(self, key: GangKey, pod: Pod) -> None:
+        """Remove the label of ``pod``, a former member of the gang ``key``; call ``update`` afterwards."""
         if (stated := self._stated.get(key)) is not None:
             stated.discard(pod.uid)
 
-    def settle(self, key: GangKey) -> None:
-        """Update the place of a gang after a change of its members or its PodGroup is complete."""
+    def update(self, key: GangKey) -> None:
+        """Compute a gang's namespace priority again, after all changes of its members and its PodGroup are recorded."""
         stated, old = self._stated.get(key), self._entries.get(key)
         if stated is None:
             return
-        new: tuple[_Levels, _Entry] | None = None
+        new: tuple[_SortedGangs, _Entry] | None = None
         if not stated:
             del self._stated[key]
         elif (known := self._outline(key)) is not None:
-            levels = self._levels.setdefault((key.namespace, known.priority), _Levels(known.priority))
-            new = levels, _Entry(-stated.most, known.created, key)
+            gangs = self._sorted.setdefault((key.namespace, known.priority), _SortedGangs(known.priority))
+            new = gangs, _Entry(-stated.highest, known.created, key)
         if new == old:
             return
         changed = self._changed.setdefault(key.namespace, set())
@@ -69,31 +72,35 @@ class NamespacePriority:
             new[0].add(new[1])
             changed.add(key)
         if old is not None and not old[0]:
-            del self._levels[key.namespace, old[0].priority]
+            del self._sorted[key.namespace, old[0].priority]
 
     def changed(self) -> Mapping[str, Collection[GangKey]]:
-        """Return the namespaces whose gangs may have moved since the last call, each with the gangs whose labels have changed."""
+        """Return the namespaces in which the order of gangs may have changed since the last call.
+
+        Each namespace comes with the gangs that changed themselves; the other gangs may have moved because of these.
+        """
         found, self._changed = self._changed, {}
         return found
 
     def of(self, key: GangKey) -> int:
-        """Return the namespace priority of a gang: the highest of its waiting members, 0 without the label."""
+        """Return a gang's namespace priority: the highest label of its waiting members, 0 if no waiting member has the label."""
         entry = self._entries.get(key)
         return -entry[1].namespace_priority if entry else 0
 
     def since(self, gang: Gang | Outline) -> float:
-        """Return the effective creation time of a gang for queue order, in seconds since the epoch."""
-        levels = self._levels.get((gang.key.namespace, gang.priority))
-        return levels.since(self.of(gang.key), gang.created) if levels else gang.created
+        """Return the creation time that counts for a gang's queue position, in seconds since the epoch."""
+        gangs = self._sorted.get((gang.key.namespace, gang.priority))
+        return gangs.since(self.of(gang.key), gang.created) if gangs else gang.created
 
 
 @dataclass(slots=True)
-class _Stated:
-    """The namespace priority that each waiting member of one gang states, by UID."""
+class _StatedPriorities:
+    """The labels of one gang's waiting members."""
 
     of: dict[str, int] = field(default_factory=dict)
-    _most: list[tuple[int, str]] = field(default_factory=list)
-    """A heap of (negative namespace priority, UID). Entries that differ from ``of`` are outdated, and dropped when they reach the top."""
+    """The namespace priority that a member states, by the member's UID."""
+    _highest: list[tuple[int, str]] = field(default_factory=list)
+    """A heap of (negated namespace priority, UID). An entry that differs from ``of`` is outdated, and dropped when it reaches the top."""
 
     def __bool__(self) -> bool:
         return bool(self.of)
@@ -101,43 +108,43 @@ class _Stated:
     def add(self, uid: str, namespace_priority: int) -> None:
         """Record the namespace priority that a member states."""
         self.of[uid] = namespace_priority
-        heapq.heappush(self._most, (-namespace_priority, uid))
-        if len(self._most) > 2 * len(self.of) + _MOST_STALE:
-            self._most = [(-namespace_priority, uid) for uid, namespace_priority in self.of.items()]
-            heapq.heapify(self._most)
+        heapq.heappush(self._highest, (-namespace_priority, uid))
+        if len(self._highest) > 2 * len(self.of) + _MOST_STALE:
+            self._highest = [(-namespace_priority, uid) for uid, namespace_priority in self.of.items()]
+            heapq.heapify(self._highest)
 
     def discard(self, uid: str) -> None:
-        """Remove a member, if it is recorded."""
+        """Remove the label of a member, if it is recorded."""
         self.of.pop(uid, None)
 
     @property
-    def most(self) -> int:
-        """The highest namespace priority that a member states, 0 if no member states one."""
-        while self._most and self.of.get(self._most[0][1]) != -self._most[0][0]:
-            heapq.heappop(self._most)
-        return -self._most[0][0] if self._most else 0
+    def highest(self) -> int:
+        """The highest namespace priority of a member, 0 if no member states one."""
+        while self._highest and self.of.get(self._highest[0][1]) != -self._highest[0][0]:
+            heapq.heappop(self._highest)
+        return -self._highest[0][0] if self._highest else 0
 
 
 class _Entry(NamedTuple):
-    """A gang as it is sorted among those of its namespace and priority: the highest namespace priority first."""
+    """A gang's sort key among the gangs of its namespace and priority: the highest namespace priority first, then the oldest gang."""
 
     namespace_priority: int
-    """Negative."""
+    """The namespace priority, negated."""
     created: float
     key: GangKey
 
 
-class _Levels:
-    """Gangs of one namespace and priority, sorted by namespace priority and stored in blocks.
+class _SortedGangs:
+    """The gangs of one namespace and one priority, sorted by namespace priority, in blocks of at most 128 gangs.
 
-    A change reads one block, ``since`` one figure of each block.
+    Adding or removing a gang reads one block. ``since`` reads one block, and one number of each block before it.
     """
 
     def __init__(self, priority: int) -> None:
         self.priority = priority
         self._blocks: list[list[_Entry]] = []
-        self._firsts: list[_Entry] = []  # of each block
-        self._youngest: list[float] = []  # of each block, the latest creation time of its gangs
+        self._firsts: list[_Entry] = []  # the first gang of each block
+        self._youngest: list[float] = []  # the latest creation time of each block's gangs
 
     def __bool__(self) -> bool:
         return bool(self._blocks)
@@ -147,44 +154,44 @@ class _Levels:
         if not self._blocks:
             self._blocks, self._firsts, self._youngest = [[entry]], [entry], [entry.created]
             return
-        at = self._block_of(entry)
-        block = self._blocks[at]
+        position = self._block_of(entry)
+        block = self._blocks[position]
         insort(block, entry)
         if len(block) > _BLOCK:
-            self._blocks.insert(at + 1, block[_BLOCK // 2 :])
+            self._blocks.insert(position + 1, block[_BLOCK // 2 :])
             del block[_BLOCK // 2 :]
-            self._firsts.insert(at + 1, entry)
-            self._youngest.insert(at + 1, entry.created)
-            self._count(at + 1)
-        self._count(at)
+            self._firsts.insert(position + 1, entry)
+            self._youngest.insert(position + 1, entry.created)
+            self._summarize(position + 1)
+        self._summarize(position)
 
     def remove(self, entry: _Entry) -> None:
         """Remove a gang."""
-        at = self._block_of(entry)
-        block = self._blocks[at]
+        position = self._block_of(entry)
+        block = self._blocks[position]
         del block[bisect_left(block, entry)]
         if block:
-            self._count(at)
+            self._summarize(position)
         else:
-            del self._blocks[at], self._firsts[at], self._youngest[at]
+            del self._blocks[position], self._firsts[position], self._youngest[position]
 
     def since(self, namespace_priority: int, created: float) -> float:
-        """Return the effective creation time of a gang: later than that of every gang of higher namespace priority."""
+        """Return the effective creation time of a gang: its own, or just after that of each gang of higher namespace priority."""
         first = _Entry(-namespace_priority, -inf, GangKey("", ""))
-        at = bisect_right(self._firsts, first) - 1  # the last block with gangs of higher namespace priority
-        if at < 0:
+        position = bisect_right(self._firsts, first) - 1  # the last block with gangs of higher namespace priority
+        if position < 0:
             return created
-        block = self._blocks[at]
+        block = self._blocks[position]
         higher = block[: bisect_left(block, first)]
-        youngest = max([*self._youngest[:at], *(entry.created for entry in higher)])
-        # Ranks keep gangs apart that stand behind the same gang.
-        rank = sum(map(len, self._blocks[:at])) + len(higher)
+        youngest = max([*self._youngest[:position], *(entry.created for entry in higher)])
+        # The number of gangs before it is added, since gangs that come after the same youngest gang need different times.
+        rank = sum(map(len, self._blocks[:position])) + len(higher)
         return max(created, youngest + rank * ulp(youngest))
 
     def _block_of(self, entry: _Entry) -> int:
         return max(0, bisect_right(self._firsts, entry) - 1)
 
-    def _count(self, at: int) -> None:
-        block = self._blocks[at]
-        self._firsts[at] = block[0]
-        self._youngest[at] = max([entry.created for entry in block])
+    def _summarize(self, position: int) -> None:
+        block = self._blocks[position]
+        self._firsts[position] = block[0]
+        self._youngest[position] = max([entry.created for entry in block])

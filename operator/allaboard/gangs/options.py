@@ -1,6 +1,6 @@
-"""Read the options of a gang: annotations ``allaboard.dev/<option>`` on its pods' template, else on its PodGroup.
+"""Read the options of a gang: annotations ``allaboard.dev/<option>`` of its pods, else of its PodGroup.
 
-An unknown or malformed option holds the gang: a typing mistake must not silently become the default.
+A gang with an unknown or malformed option is held: a typing mistake must not silently become the default.
 """
 
 import re
@@ -28,7 +28,7 @@ _OF_PODS = {
     "recreate": ("true|false", 'must be "true" or "false"'),
     "role": (_ROLE, "must be a word, such as worker"),
 }
-"""Options that only a pod can have: the form of the value, and the form in words."""
+"""Options that only a pod can have: the form of the value as a regular expression, and the form in words."""
 
 _MOST_ROLES = 64
 
@@ -36,7 +36,7 @@ _MOST_ROLES = 64
 def choice_of(
     name: str, choices: type[_Choice], group: PodGroup | None, alive: Sequence[Pod], default: _Default
 ) -> tuple[_Choice | _Default, Hold | None]:
-    """Return the value of an option that must be one of ``choices``; otherwise like ``option_of``."""
+    """Return what ``option_of`` returns, for an option whose value must be one of ``choices``."""
 
     def parse(value: str) -> _Choice:
         if value not in set(choices):
@@ -49,9 +49,10 @@ def choice_of(
 def option_of(
     name: str, parse: Callable[[str], _Value], group: PodGroup | None, alive: Sequence[Pod], default: _Other
 ) -> tuple[_Value | _Other, Hold | None]:
-    """Return the pods' value of an option, else the PodGroup's, else the default; and a hold if the value is malformed or differs.
+    """Return an option's value and a hold: the value that the ``alive`` pods state, else the PodGroup's value, else the default.
 
-    ``parse`` raises ``ValueError`` with what is wrong with a value.
+    The hold is None unless the value is malformed, or two pods state different values. ``parse`` returns the value of an annotation's text,
+    or raises ``ValueError`` with a message that says what is wrong with the text.
     """
     field = f"metadata.annotations[{OPTION_PREFIX}{name}]"
     stated = [(pod, value) for pod in alive if (value := pod.option(name)) is not None]
@@ -59,7 +60,10 @@ def option_of(
         first, common = stated[0]
         other = next(((pod, value) for pod, value in stated if value != common), None)
         found: _Value | _Other = default
-        for pod, value in (stated[0], *([other] if other else ())):  # thousands may say the same
+        for pod, value in (
+            stated[0],
+            *([other] if other else ()),
+        ):  # only distinct values are parsed: thousands of pods may state the same one
             try:
                 found = parse(value)
             except ValueError as error:
@@ -78,7 +82,7 @@ def option_of(
 
 
 def one_of(words: Collection[str], setting: str) -> Callable[[str], str]:
-    """Return a parser that takes one of ``words`` only, which a ``setting`` lists. The parser raises ``ValueError``."""
+    """Return a parser that accepts only ``words``, which the setting ``setting`` lists; it raises ``ValueError`` for other values."""
 
     def parse(value: str) -> str:
         if value not in words:
@@ -89,14 +93,14 @@ def one_of(words: Collection[str], setting: str) -> Callable[[str], str]:
 
 
 def label_key(value: str) -> str:
-    """Return ``value`` if it is the key of a label. Raises ``ValueError``."""
+    """Return ``value`` if it is a valid label key. Raises ``ValueError`` if it isn't."""
     if not re.fullmatch(LABEL_KEY, value):
         raise ValueError(f"{value[:64]!r} is not the key of a label")
     return value
 
 
 def role_minimums(value: str) -> RoleMinimums:
-    """Return the pairs of a value such as ``ps=1,worker=3``. Raises ``ValueError``."""
+    """Return the roles and minimums of a value such as ``ps=1,worker=3``, sorted by role. Raises ``ValueError`` if it is malformed."""
     found: dict[str, int] = {}
     for part in value.split(","):
         pair = _ROLE_MINIMUM.fullmatch(part)
@@ -107,7 +111,7 @@ def role_minimums(value: str) -> RoleMinimums:
 
 
 def of_group(group: PodGroup | None) -> tuple[GpuRequest | None, Hold | None]:
-    """Return what a PodGroup requests of its members' GPUs, and a hold if its annotations are malformed; ``None`` for neither."""
+    """Return the GPU request of a PodGroup's annotations, and a hold if the request is malformed. Each is None if absent."""
     if group is None or group.options.keys().isdisjoint(GPU_OPTIONS):
         return None, None
     try:
@@ -117,7 +121,10 @@ def of_group(group: PodGroup | None) -> tuple[GpuRequest | None, Hold | None]:
 
 
 def meaningless_option(group: PodGroup | None, alive: Sequence[Pod]) -> Hold | None:
-    """Return a hold for the first annotation under our prefix that is unknown, malformed, or meaningless on its object."""
+    """Return a hold for the first annotation ``allaboard.dev/…`` that is unknown, malformed, or not allowed on its kind of object.
+
+    None if there is no such annotation.
+    """
     for pod in alive:
         for name, value in pod.options:
             if problem := _problem_of(name, value):
@@ -136,6 +143,6 @@ def _problem_of(name: str, value: str = "") -> str:
     return f"{words}, not {value[:64]!r}" if value and form and not re.fullmatch(form, value) else ""
 
 
-def _hold(whose: str, name: str, problem: str, pod: Pod | None = None) -> Hold:
-    text = f"{whose}: annotation {OPTION_PREFIX}{name[:64]}: {problem}"
+def _hold(owner: str, name: str, problem: str, pod: Pod | None = None) -> Hold:
+    text = f"{owner}: annotation {OPTION_PREFIX}{name[:64]}: {problem}"
     return Hold("InvalidAnnotation", text, pod, f"metadata.annotations[{OPTION_PREFIX}{name}]")

@@ -1,7 +1,8 @@
-"""Compute the PHASE of a PodGroup, in the words of scheduler-plugins (apis/scheduling/v1alpha1/types.go).
+"""Compute the phase of a PodGroup, in the words of scheduler-plugins (apis/scheduling/v1alpha1/types.go).
 
-Conditions are authoritative; the phase is there because users of PodGroups look for it. ``Finished`` and ``Failed`` stay until a member
-lives again, also when the pods are deleted and when the operator restarts: then the PodGroup's own status says which phase it was.
+Conditions are authoritative; the phase exists because users of PodGroups expect it. ``Finished`` and ``Failed`` stay until the gang has a
+living member again, even if its pods are deleted. They also survive a restart of the operator, which then reads the phase from the
+PodGroup's status.
 """
 
 from collections.abc import Mapping
@@ -16,23 +17,23 @@ _MOST = 2**31 - 1
 
 
 class Phase(StrEnum):
-    """The phases of scheduler-plugins; Unknown is never set."""
+    """A phase of scheduler-plugins. ``Unknown`` is left out, since it is never set."""
 
     PENDING = "Pending"
-    """No member is bound: the gang waits for pods or for capacity, or must be fixed by its owner."""
+    """No member is bound: the gang waits for pods or for capacity, or is held until its owner fixes it."""
     SCHEDULING = "Scheduling"
-    """Members are bound, and members that must start together are not bound or don't run yet."""
+    """Some members are bound, and some of those that must start together aren't bound or don't run yet."""
     RUNNING = "Running"
-    """The members that must start together are bound and run."""
+    """All members that must start together are bound and run."""
     FINISHED = "Finished"
-    """No member lives, and the members have succeeded."""
+    """No member is alive, and enough members have succeeded: as many as must start together, or all that have ended."""
     FAILED = "Failed"
-    """No member lives, and a member has failed."""
+    """No member is alive, a member has failed, and too few have succeeded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The end of a gang without living members: its phase, and the numbers of succeeded and failed members."""
+    """The result of a gang that has no living member: its phase, and the numbers of succeeded and failed members."""
 
     phase: Phase
     succeeded: int
@@ -40,7 +41,7 @@ class Ending:
 
 
 def phase_of(gang: Gang, ends: Ends | None = None, stated: Mapping[str, Any] | None = None) -> Phase:
-    """Return the phase of a gang; ``ends`` and ``stated`` are as for ``ending_of``."""
+    """Return the phase of a gang. ``ends`` and ``stated`` are the arguments of ``ending_of``."""
     if not gang.alive_in_all_runs:
         ending = ending_of(gang, ends, stated)
         return ending.phase if ending else Phase.PENDING
@@ -52,10 +53,10 @@ def phase_of(gang: Gang, ends: Ends | None = None, stated: Mapping[str, Any] | N
 
 
 def ending_of(gang: Gang, ends: Ends | None = None, stated: Mapping[str, Any] | None = None) -> Ending | None:
-    """Return how a gang has ended; None while a member lives, and if all members were deleted before they ended.
+    """Return the result of a gang; None while a member is alive, and if no member is known to have ended.
 
-    ``ends`` are the ends of members that this process has seen. If it has seen none, the remaining members and the PodGroup's status
-    (``stated``) are used.
+    ``ends`` are the ends of members that this process has seen. If they are None, the result follows from the members that still exist and
+    from ``stated``, the PodGroup's status.
     """
     if gang.alive_in_all_runs:
         return None
@@ -71,13 +72,16 @@ def ending_of(gang: Gang, ends: Ends | None = None, stated: Mapping[str, Any] | 
 
 
 def _phase(succeeded: int, failed: int, required: int) -> Phase | None:
-    """Return how a gang has ended by the ends of its members. Fewer successes than members may complete a job."""
+    """Return the phase of an ended gang, None if no member has succeeded or failed.
+
+    A gang without failed members is finished with any number of successes: a job may complete with fewer successes than members.
+    """
     if succeeded >= required or (succeeded and not failed):
         return Phase.FINISHED
     return Phase.FAILED if failed else None
 
 
 def _count(stated: Mapping[str, Any], field: str) -> int:
-    """Return a count of a PodGroup's status; 0 if it is no valid count, since any client may write the status."""
+    """Return a count from a PodGroup's status. An invalid count is 0, since any client may write the status."""
     value = stated.get(field)
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST else 0

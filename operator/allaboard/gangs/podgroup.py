@@ -1,4 +1,4 @@
-"""Read PodGroup objects into records, and build the PodGroup of a gang that exists by its labels only."""
+"""Make records of PodGroup objects, and build the PodGroup object of a gang that only its pods' labels declare."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,18 +19,21 @@ from allaboard.model.requests import RawObject, Requests, stated_amounts
 MANAGED_BY = "app.kubernetes.io/managed-by"
 OURS = "allaboard"
 INITIALLY_SCHEDULED = "PodGroupInitiallyScheduled"
-"""The condition of a gang that was whole once."""
+"""The type of the condition that a PodGroup has since its gang was first whole."""
 _UID_CHARACTERS = 128
 
 
 @dataclass(frozen=True, slots=True)
 class PodGroup:
-    """One PodGroup. ``min_member`` is at least 1; ``timeout_seconds`` is 0 when the default applies.
+    """One PodGroup.
 
-    ``version`` orders states from several sources (watch, lists, replies): resourceVersions grow, also over a deletion.
-    ``min_resources`` is what must be free before the gang starts. ``is_ours`` is true for objects that this scheduler made from labels:
-    the labels then decide, and the object follows. ``malformed`` says which field is malformed or asks for what isn't done here; the gang
-    is then held. ``over`` names the limit that the object is over, if that is why; empty otherwise.
+    - ``min_member`` is at least 1. ``timeout_seconds`` is 0 if the default applies.
+    - ``version`` orders states of the object from several sources (watch, lists, replies): a later resourceVersion is greater, even if the
+      object was deleted and created again in between.
+    - ``min_resources`` are the resources that must be free before the gang starts.
+    - ``is_ours`` is true for an object that this scheduler made from labels. The labels, and not this object, then decide the minimum.
+    - ``malformed`` names a field that is malformed, or that asks for something this scheduler doesn't do, and says why; empty if there is
+      none. The gang of a malformed PodGroup is held. ``over`` names the limit that the field exceeds; empty if it exceeds none.
     """
 
     key: GangKey
@@ -49,7 +52,7 @@ class PodGroup:
 
 
 def pod_group_from(raw: RawObject) -> PodGroup:
-    """Return the record of a raw PodGroup. Raises ``MalformedError`` only if it has no usable name."""
+    """Return the record of a raw PodGroup. Raises ``MalformedError`` only if the metadata are malformed, so that no gang can be named."""
     metadata = mapping(raw, "metadata")
     key = key_of(raw)
     minimum, timeout, malformed, over = 1, 0, "", ""
@@ -91,7 +94,7 @@ def pod_group_from(raw: RawObject) -> PodGroup:
 
 
 def _unmet(metadata: RawObject, spec: RawObject) -> MalformedError | None:
-    """Return the first demand on another scheduler that isn't met here, ``None`` without one."""
+    """Return an error for the first label, annotation or field that asks another scheduler for something; None if there is none."""
     labels, annotations = mapping(metadata, "labels", "metadata."), mapping(metadata, "annotations", "metadata.")
     if name := foreign_gang_labels_in(labels, annotations).demand:
         return MalformedError(
@@ -107,24 +110,25 @@ def _owner_uids(metadata: RawObject) -> frozenset[str]:
 
 
 def _status_from(raw: RawObject) -> Mapping[str, Any]:
-    """Return the status, empty if it is too large or too deep: any client may write it where our CRD isn't installed."""
+    """Return the status; empty if it is too large or too deep. Without our CRD any client may write any status."""
     status = mapping(raw, "status")
     try:
         return status if len(orjson.dumps(status)) <= STATUS_BYTES.most else {}
-    except orjson.JSONEncodeError:  # it is nested too deeply
+    except orjson.JSONEncodeError:  # raised if the status is nested too deeply
         return {}
 
 
 def key_of(raw: RawObject) -> GangKey:
-    """Return the key of a raw PodGroup's gang. Raises ``MalformedError`` if its name isn't text."""
+    """Return the key of a raw PodGroup's gang. Raises ``MalformedError`` if its name or namespace isn't text."""
     metadata = mapping(raw, "metadata")
     return GangKey(text(metadata, "namespace", "default", "metadata."), text(metadata, "name", path="metadata."))
 
 
 def owner_references(members: Sequence[Pod]) -> list[dict[str, object]]:
-    """Return an owner reference for each controller and bare pod of the members: the PodGroup lives as long as any of them.
+    """Return an owner reference for each controller and each bare pod of the members.
 
-    Only the first owners are referenced if there are many; when these are gone the PodGroup is created anew.
+    So the PodGroup exists as long as any of these. Of many owners only the first 1,000 are referenced. When these are gone, the PodGroup is
+    deleted and created again with other owners.
     """
     owners: dict[str, dict[str, object]] = {}
     for pod in members:
@@ -145,7 +149,7 @@ def owner_references(members: Sequence[Pod]) -> list[dict[str, object]]:
 
 
 def implicit_pod_group(key: GangKey, min_member: int, members: Sequence[Pod]) -> dict[str, object]:
-    """Return the PodGroup object of a gang that exists by its labels only, so that ``kubectl get podgroups`` shows the gang."""
+    """Return a PodGroup object for a gang that only labels declare, so that ``kubectl get podgroups`` shows the gang."""
     return {
         "apiVersion": POD_GROUPS.api_version,
         "kind": POD_GROUPS.kind,
@@ -160,7 +164,7 @@ def implicit_pod_group(key: GangKey, min_member: int, members: Sequence[Pod]) ->
 
 
 def scheduled_since(status: Mapping[str, Any]) -> float | None:
-    """Return when the gang was first whole by its PodGroup's status, in seconds since the epoch; None if the status doesn't say."""
+    """Return when the gang was first whole, in seconds since the epoch, from its PodGroup's status; None if the status doesn't say."""
     conditions = status.get("conditions")
     for condition in conditions if isinstance(conditions, Sequence) else ():
         if isinstance(condition, Mapping) and (condition.get("type"), condition.get("status")) == (INITIALLY_SCHEDULED, "True"):

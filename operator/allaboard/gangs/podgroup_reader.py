@@ -1,4 +1,4 @@
-"""Reads PodGroups: what Kopf and the API server tell of them goes to the registry."""
+"""Passes PodGroups from Kopf's watch, and from lists of the API server, to the registry."""
 
 import logging
 from dataclasses import dataclass
@@ -18,26 +18,26 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PodGroupReader:
-    """Passes PodGroups on to the registry."""
+    """A reader that makes records of raw PodGroups and passes them to the ``registry``."""
 
     server: ApiServer
     registry: GangRegistry
 
     def observe(self, raw: dict[str, Any]) -> None:
-        """Take a PodGroup as the API server has it."""
+        """Pass a new or changed PodGroup to the registry. A PodGroup that can't be understood is logged and left out."""
         try:
             self.registry.observe_group(pod_group_from(raw))
         except MalformedError as error:
             logger.warning("a PodGroup can't be understood and is left out: %s", error)
 
     def forget(self, raw: dict[str, Any]) -> None:
-        """Take the deletion of a PodGroup, as the API server had it last."""
+        """Remove a deleted PodGroup from the registry. ``raw`` is its last state."""
         self.registry.forget_group(key_of(raw), version_of(raw))
 
     async def resync(self) -> bool:
-        """List all PodGroups, so that one whose deletion was not reported is forgotten. Return whether they are served.
+        """List all PodGroups, and remove those from the registry that don't exist. Return whether the API server serves PodGroups.
 
-        Raises ``ApiError``.
+        Kopf may miss a deletion, hence the list. Raises ``ApiError`` for any error but 404.
         """
         found: set[GangKey] = set()
         version = 0
@@ -51,7 +51,7 @@ class PodGroupReader:
         except ApiError as error:
             if error.status != 404:
                 raise
-            # One 404 may be a hiccup of the API server's discovery; nothing is forgotten for it.
+            # Nothing is removed: a single 404 may be a passing fault of the API server's discovery.
             logger.warning("PodGroups aren't served by this cluster; install them with: kubectl apply -f crds/")
             return False
         for key in set(self.registry.groups()) - found:

@@ -1,7 +1,7 @@
 """The gangs of this scheduler's pods, kept up to date from events of pods, PodGroups and Jobs.
 
-A gang is assembled when it is queried; until then an event costs a few dictionary entries. Facts that hold a gang (a malformed label,
-members that disagree) are found here, so that no other room has to check a gang.
+An event only changes a few dictionary entries. A ``Gang`` is assembled when it is queried. Everything for which a gang is held, such as a
+malformed label or members that disagree, is found during assembly, so that no other package has to check a gang.
 """
 
 import heapq
@@ -16,8 +16,15 @@ from allaboard.gangs.membership import Membership, membership_of
 from allaboard.gangs.namespace_priority import NamespacePriority
 from allaboard.gangs.options import choice_of, label_key, meaningless_option, of_group, one_of, option_of, role_minimums
 from allaboard.gangs.podgroup import PodGroup
-from allaboard.gangs.runs import Run, may_act, next_in_turn, runs_of
-from allaboard.gangs.speakers import is_rollout, priority_of, required_topology_of, speakers_of, still_possible, with_distinct_options
+from allaboard.gangs.runs import Run, can_act_now, next_run, runs_of
+from allaboard.gangs.speakers import (
+    creatable_minimums,
+    deciding_members,
+    first_of_each_options,
+    is_rollout,
+    priority_of,
+    required_topology_of,
+)
 from allaboard.model.gang import Gang, GangKey, Hold, Objective, OnMemberLost, Outline, Undo
 from allaboard.model.limits import DELETED_RUNS, ENDED, MEMBERS, POD_GROUPS, Limit
 from allaboard.model.pod import Pod, by_age
@@ -33,13 +40,13 @@ OVER_LIMIT = "OverLimit"
 
 
 def over_limit(key: GangKey, limit: Limit, found: int) -> Hold:
-    """Return the hold of a gang that has more of something than the limit."""
+    """Return the hold of a gang that exceeds ``limit``; ``found`` is how many it has."""
     return Hold(OVER_LIMIT, f"podgroup {key}: {found} {limit.words} are more than the {limit.most} that are supported", field=limit.name)
 
 
 @dataclass(frozen=True, slots=True)
 class GangDefaults:
-    """The defaults for options that a gang doesn't state; ``objectives`` are by scheduler name, for those with their own."""
+    """The values of options that a gang doesn't state. ``objectives`` has the scheduler names that have an objective of their own."""
 
     objective: Objective = Objective.FRAGMENTATION
     timeout_seconds: int = 60
@@ -47,7 +54,7 @@ class GangDefaults:
     objectives: Mapping[str, Objective] = field(default_factory=dict)
     strategy: str = DEFAULT_STRATEGY
     strategies: tuple[str, ...] = SHIPPED_STRATEGIES
-    """Other strategies that a gang may choose."""
+    """The strategies that a gang may choose, besides ``strategy``."""
 
     @classmethod
     def by(cls, settings: Settings) -> Self:
@@ -57,12 +64,12 @@ class GangDefaults:
         return cls(settings.objective, timeout, settings.topology, objectives, settings.strategy, settings.strategies)
 
     def objective_of(self, pod: Pod | None) -> Objective:
-        """Return the default objective of a gang whose first pod is ``pod``."""
+        """Return the default objective of a gang whose first pod is ``pod``; the general default for a gang without pods."""
         return self.objectives.get(pod.scheduler_name, self.objective) if pod else self.objective
 
 
 class GangRegistry:
-    """All gangs of our pods. Belongs to the event loop."""
+    """All gangs of this scheduler's pods. Used in the event loop's thread only."""
 
     def __init__(
         self,
@@ -71,39 +78,43 @@ class GangRegistry:
         defaults: GangDefaults | None = None,
         knows_whole: Callable[[GangKey, str], bool] = lambda key, run: False,
     ) -> None:
-        """``knows_whole`` returns whether a run of a gang is known to have been whole."""
+        """Create an empty registry.
+
+        ``scheduler_names`` are the names that this scheduler's pods state. ``namespaces`` are the watched namespaces, empty for all.
+        ``knows_whole`` returns whether a run of a gang is known to have been whole.
+        """
         self._scheduler_names = frozenset(scheduler_names)
         self._namespaces = frozenset(namespaces)
         self._defaults = defaults or GangDefaults()
         self._members: dict[GangKey, dict[str, Pod]] = {}
         self._memberships: dict[str, Membership] = {}
         self._groups: dict[GangKey, PodGroup] = {}
-        self._groups_of: Counter[str] = Counter()  # by namespace
+        self._groups_of: Counter[str] = Counter()  # the number of PodGroups, by namespace
         self._assembled: dict[GangKey, Gang] = {}
-        self._bound: dict[GangKey, set[str]] = {}  # living members that have a node, by UID
-        self._begun: dict[GangKey, set[str]] = {}  # members that have a node, are terminating or have ended, by UID
-        self._first: dict[GangKey, Pod] = {}  # the oldest living member, where it is known
-        self._jobs: dict[str, JobCounts] = {}  # by UID
-        self._of_job: dict[str, Counter[GangKey]] = {}  # how many pods of each gang a batch Job has, by its UID
+        self._bound: dict[GangKey, set[str]] = {}  # UIDs of living members that have a node.
+        self._started: dict[GangKey, set[str]] = {}  # UIDs of members that have a node, are terminating or have ended.
+        self._first: dict[GangKey, Pod] = {}  # The oldest living member, where it is known.
+        self._jobs: dict[str, JobCounts] = {}  # By the Job's UID.
+        self._of_job: dict[str, Counter[GangKey]] = {}  # By the UID of a batch Job: the number of its pods in each gang.
         self._deleted_successes: dict[GangKey, Counter[tuple[str, str]]] = {}
-        self._deferred: dict[GangKey, set[str]] = {}  # runs that were passed over, by the UID of the first candidate
+        self._deferred: dict[GangKey, set[str]] = {}  # deferred runs, each named by the UID of its first candidate
         self._listeners: list[DirtyListener] = []
         self.on_excess: Callable[[str], None] = lambda limit: None
         self.knows_whole = knows_whole
         self.namespace_priority = NamespacePriority(self.outline)
-        self.arrivals = 0  # pods of ours that came without a node
+        self.arrivals = 0  # the number of this scheduler's pods that have come without a node
 
     def listen(self, on_dirty: DirtyListener) -> None:
         """Call ``on_dirty(key)`` after each change of a gang."""
         self._listeners.append(on_dirty)
 
     def apply(self, defaults: GangDefaults) -> None:
-        """Use other defaults from now on; gangs are assembled with them on the next query."""
+        """Replace the defaults. All gangs are assembled again when they are queried next."""
         self._defaults = defaults
         self._assembled.clear()
 
     def is_ours(self, pod: Pod) -> bool:
-        """Return whether this scheduler is the one of ``pod``."""
+        """Return whether ``pod`` names this scheduler and is in a namespace that this scheduler covers."""
         return self.answers_to(pod.scheduler_name) and self._covers(pod.namespace)
 
     def answers_to(self, scheduler_name: object) -> bool:
@@ -111,9 +122,9 @@ class GangRegistry:
         return isinstance(scheduler_name, str) and scheduler_name in self._scheduler_names
 
     def observe_pod(self, old: Pod | None, new: Pod | None) -> None:
-        """Apply a change of a pod; ``None`` stands for absence."""
+        """Apply a change of a pod from ``old`` to ``new``; None stands for a pod that doesn't exist."""
         if old is not None and new is not None and replace(old, resource_version=new.resource_version) == new:
-            # Nothing has changed that matters for scheduling, such as a condition that this scheduler wrote itself.
+            # Only the resourceVersion has changed, for instance because this scheduler wrote a condition.
             if membership := self._memberships.get(new.uid):
                 self._members[membership.key][new.uid] = new
                 self._assembled.pop(membership.key, None)
@@ -121,7 +132,7 @@ class GangRegistry:
         changed: dict[GangKey, None] = {}
         if old is not None and (membership := self._memberships.pop(old.uid, None)):
             members = self._members[membership.key]
-            self._leaves(membership.key, members.pop(old.uid))
+            self._remove_member(membership.key, members.pop(old.uid))
             if old.phase == "Succeeded" and old.transaction and (new is None or new.uid != old.uid):
                 deleted = self._deleted_successes.setdefault(membership.key, Counter())
                 run = (old.owner.uid if old.owner else "", old.transaction)
@@ -136,23 +147,23 @@ class GangRegistry:
             membership = membership_of(new)
             self._memberships[new.uid] = membership
             self._members.setdefault(membership.key, {})[new.uid] = new
-            self._joins(membership.key, new)
+            self._add_member(membership.key, new)
             self._assembled.pop(membership.key, None)
             changed[membership.key] = None
-        for key in changed:  # only at the end: a gang of one isn't gone in between
+        for key in changed:  # only at the end: otherwise a gang of one would seem to be gone in between
             if key not in self._members:
                 self._deleted_successes.pop(key, None)
                 self._deferred.pop(key, None)
             self._notify(key)
 
     def observe_group(self, group: PodGroup) -> None:
-        """Apply a state of a PodGroup, unless a newer one is known."""
+        """Apply a state of a PodGroup, unless a newer state is known."""
         old = self._groups.get(group.key)
         if (old and group.version < old.version) or not self._covers(group.key.namespace):
             return
         if old is None:
             if self._groups_of[group.key.namespace] >= POD_GROUPS.most:
-                self.on_excess(POD_GROUPS.name)  # pods that name it are held, since it isn't found
+                self.on_excess(POD_GROUPS.name)  # pods that name this PodGroup are held, as if it didn't exist
                 return
             self._groups_of[group.key.namespace] += 1
         if group.over and (old is None or old.over != group.over):
@@ -170,7 +181,7 @@ class GangRegistry:
             self._notify(group.key)
 
     def observe_job(self, old: JobCounts | None, new: JobCounts | None) -> None:
-        """Apply a change of a batch Job's numbers; ``None`` stands for absence."""
+        """Apply a change of a batch Job's counts from ``old`` to ``new``; None stands for a Job that doesn't exist."""
         if old is not None:
             self._jobs.pop(old.uid, None)
         if new is not None:
@@ -181,7 +192,10 @@ class GangRegistry:
             self._notify(key)
 
     def forget_group(self, key: GangKey, version: int) -> None:
-        """Remove a PodGroup that didn't exist at ``version``; a newer state means that it was created again since."""
+        """Remove a PodGroup that didn't exist at resourceVersion ``version``.
+
+        A PodGroup with a newer version is kept: it was created again since.
+        """
         group = self._groups.get(key)
         if group is not None and group.version <= version:
             del self._groups[key]
@@ -192,19 +206,19 @@ class GangRegistry:
             self._notify(key)
 
     def group(self, key: GangKey) -> PodGroup | None:
-        """Return the PodGroup of a gang; ``None`` if there is none."""
+        """Return the PodGroup of a gang; None if there is none."""
         return self._groups.get(key)
 
     def groups(self) -> Collection[GangKey]:
-        """Return the keys of all PodGroups, also of those that no pod names."""
+        """Return the keys of all PodGroups, including PodGroups that no pod names."""
         return self._groups.keys()
 
     def bound_gangs(self) -> list[Gang]:
-        """Return the gangs with bound members, also those whose PodGroup isn't known yet; gangs of one are left out."""
+        """Return the gangs that have bound members, even if their PodGroup isn't known yet; gangs of one are left out."""
         return [gang for key in self._bound if key.kind == "PodGroup" and (gang := self.gang(key))]
 
     def gangs(self) -> Iterator[Gang]:
-        """Iterate over all gangs that have members or a PodGroup."""
+        """Return an iterator over all gangs that have members or a PodGroup."""
         return filter(None, map(self.gang, self._members.keys() | self._groups.keys()))
 
     def knows(self, key: GangKey) -> bool:
@@ -212,55 +226,64 @@ class GangRegistry:
         return key in self._members or key in self._groups
 
     def key_of(self, pod: Pod) -> GangKey | None:
-        """Return the key of a pod's gang; ``None`` if the pod isn't one of this scheduler's."""
+        """Return the key of a known pod's gang; None if the pod isn't known as one of this scheduler's pods."""
         membership = self._memberships.get(pod.uid)
         return membership.key if membership else None
 
-    def has_begun(self, pod: Pod) -> bool:
-        """Return whether a member of the pod's gang has a node, is terminating or has ended; true also for another scheduler's pod."""
-        return not self.is_ours(pod) or membership_of(pod).key in self._begun
+    def has_started(self, pod: Pod) -> bool:
+        """Return whether the pod's gang has started: a member has a node, is terminating or has ended.
 
-    def fellows(self, pod: Pod) -> Collection[Pod]:
-        """Return the known members of the gang that a pod names; the pod itself may be unknown."""
+        For a pod of another scheduler the answer is always True.
+        """
+        return not self.is_ours(pod) or membership_of(pod).key in self._started
+
+    def known_members(self, pod: Pod) -> Collection[Pod]:
+        """Return the known members of the gang that ``pod`` names. ``pod`` itself may be unknown."""
         return self._members.get(membership_of(pod).key, {}).values()
 
     def needs_group(self, key: GangKey) -> bool:
-        """Return whether the gang exists by its labels only and has no PodGroup yet."""
+        """Return whether only labels declare the gang, and its PodGroup is still to be created."""
         if key.kind != "PodGroup" or key in self._groups:
             return False
         return any(self._memberships[uid].min_member for uid in self._members.get(key, ()))
 
     def defer_run(self, gang: Gang) -> bool:
-        """Let another run of the gang go first, since the run of ``gang`` can't be bound now; return whether another run can act."""
+        """Defer the run of ``gang``, which can't be bound now, to the gang's other runs. Return whether another run can be bound now.
+
+        If no other run can be bound now, no run stays deferred, and the runs go in their usual order again.
+        """
         key = gang.key
         if not gang.others or not gang.candidates:
             return False
         self._deferred.setdefault(key, set()).add(gang.candidates[0].uid)
         self.choose_again(key)
         following = self.gang(key)
-        can_act = following is not None and may_act(following, self._deferred[key])
+        can_act = following is not None and can_act_now(following, self._deferred[key])
         if not can_act:
             self.defer_no_run(key)
         return can_act
 
     def defer_no_run(self, key: GangKey) -> None:
-        """Let the runs of a gang go in their usual order again."""
+        """End the deferral of all runs of a gang: they go in their usual order again."""
         if self._deferred.pop(key, None):
             self.choose_again(key)
 
     def choose_again(self, key: GangKey) -> None:
-        """Choose the run of a gang again on the next query: something has become known about one of its runs."""
+        """Choose the gang's current run again when the gang is queried next, since facts about one of its runs have changed."""
         self._assembled.pop(key, None)
 
     def root_of(self, pod: Pod) -> str:
-        """Return the UID of the pod's root object: the controller of its batch Job, else its own controller; empty for a bare pod."""
+        """Return the UID of the pod's root object; empty for a bare pod.
+
+        The root object is the controller of the pod's batch Job if it has one, else the pod's own controller.
+        """
         if pod.owner is None:
             return ""
         job = self._jobs.get(pod.owner.uid)
         return job.root if job else pod.owner.uid
 
     def gang(self, key: GangKey) -> Gang | None:
-        """Return the present gang; ``None`` if it has neither members nor a PodGroup. Assembled once after each change."""
+        """Return the gang as it is now; None if it has neither members nor a PodGroup. It is assembled once after each change."""
         if key not in self._assembled:
             gang = self._assemble(key)
             if gang is None:
@@ -269,7 +292,7 @@ class GangRegistry:
         return self._assembled[key]
 
     def outline(self, key: GangKey) -> Outline | None:
-        """Return what decides a gang's place in the queue, without assembling it; ``None`` if no member is alive."""
+        """Return the facts that decide a gang's queue position, without assembling the gang; None if no member is alive."""
         first = self._first.get(key)
         if first is None:
             first = min((pod for pod in self._members.get(key, {}).values() if pod.is_alive), key=by_age, default=None)
@@ -277,19 +300,19 @@ class GangRegistry:
                 return None
             self._first[key] = first
         group = self._groups.get(key)
-        return Outline(key, first.priority, _created(group, first), is_open=key in self._bound)
+        return Outline(key, first.priority, _created(group, first), is_partially_bound=key in self._bound)
 
     def since(self, gang: Gang | Outline) -> float:
-        """Return the effective creation time of a gang for queue order, given ``genius/priority``; seconds since the epoch."""
+        """Return the creation time that counts for a gang's queue position, in seconds since the epoch (``genius/priority``)."""
         return self.namespace_priority.since(gang)
 
-    def _joins(self, key: GangKey, pod: Pod) -> None:
+    def _add_member(self, key: GangKey, pod: Pod) -> None:
         is_alive = pod.is_alive
-        self.namespace_priority.joins(key, pod)
+        self.namespace_priority.add_member(key, pod)
         if pod.owner is not None and pod.is_of_job:
             self._of_job.setdefault(pod.owner.uid, Counter())[key] += 1
         if pod.node_name or not is_alive:
-            self._begun.setdefault(key, set()).add(pod.uid)
+            self._started.setdefault(key, set()).add(pod.uid)
         if not is_alive:
             return
         if pod.node_name:
@@ -298,8 +321,8 @@ class GangRegistry:
         if first is not None and by_age(pod) < by_age(first):
             self._first[key] = pod
 
-    def _leaves(self, key: GangKey, pod: Pod) -> None:
-        self.namespace_priority.leaves(key, pod)
+    def _remove_member(self, key: GangKey, pod: Pod) -> None:
+        self.namespace_priority.remove_member(key, pod)
         if pod.owner is not None and pod.is_of_job:
             of_job = self._of_job[pod.owner.uid]
             of_job[key] -= 1
@@ -307,23 +330,23 @@ class GangRegistry:
                 del of_job[key]
             if not of_job:
                 del self._of_job[pod.owner.uid]
-        for some in (self._bound, self._begun):
-            uids = some.get(key, set())
+        for index in (self._bound, self._started):
+            uids = index.get(key, set())
             uids.discard(pod.uid)
             if not uids:
-                some.pop(key, None)
+                index.pop(key, None)
         first = self._first.get(key)
         if first is not None and first.uid == pod.uid:
             del self._first[key]
 
     def _assemble(self, key: GangKey) -> Gang | None:
         group = self._groups.get(key)
-        members = sorted(_counted(self._members.get(key, {}).values()), key=by_age)
+        members = sorted(_within_limit(self._members.get(key, {}).values()), key=by_age)
         if group is None and not members:
             return None
         alive = [pod for pod in members if pod.is_alive]
         if len(alive) > MEMBERS.most:
-            return self._left_alone(key, group, members, alive)
+            return self._over_limit_gang(key, group, members, alive)
         first = alive[0] if alive else (members[0] if members else None)
         runs = (
             [Run(tuple(members))]
@@ -333,24 +356,24 @@ class GangRegistry:
         gang_of = partial(self._gang_of, key, group, created=_created(group, first))
         if len(runs) <= 1:
             return gang_of(runs[0] if runs else Run(()))
-        gang = next_in_turn(runs, gang_of, partial(self.knows_whole, key), self._deferred.get(key, ()))
+        gang = next_run(runs, gang_of, partial(self.knows_whole, key), self._deferred.get(key, ()))
         return replace(gang, others=tuple(pod for run in runs if run.members is not gang.members for pod in run.members))
 
     def _gang_of(self, key: GangKey, group: PodGroup | None, run: Run, *, created: float) -> Gang:
-        """Return the gang with the members of one of its runs."""
+        """Return the gang with the members of ``run``, one of the gang's runs."""
         alive = [pod for pod in run.members if pod.is_alive]
         first = next((pod for pod in alive if pod.node_name), next(iter(alive or run.members), None))
-        speaking = speakers_of(alive)
-        minimum = self._min_member(group, speaking, alive)
-        stating = with_distinct_options(speaking)
-        objective, objective_hold = choice_of("objective", Objective, group, stating, self._defaults.objective_of(first))
+        deciding = deciding_members(alive)
+        minimum = self._min_member(group, deciding, alive)
+        distinct = first_of_each_options(deciding)
+        objective, objective_hold = choice_of("objective", Objective, group, distinct, self._defaults.objective_of(first))
         allowed = dict.fromkeys((self._defaults.strategy, *self._defaults.strategies))
-        strategy, strategy_hold = option_of("strategy", one_of(allowed, "strategies"), group, stating, self._defaults.strategy)
-        undo, undo_hold = choice_of("undo", Undo, group, stating, None)
-        on_member_lost, lost_hold = choice_of("on-member-lost", OnMemberLost, group, stating, OnMemberLost.HEAL)
-        topology, topology_hold = option_of("topology", label_key, group, stating, self._defaults.topology)
-        required, required_hold = required_topology_of(group, stating)
-        minimums, minimums_hold = option_of("min-members", role_minimums, group, stating, ())
+        strategy, strategy_hold = option_of("strategy", one_of(allowed, "strategies"), group, distinct, self._defaults.strategy)
+        undo, undo_hold = choice_of("undo", Undo, group, distinct, None)
+        on_member_lost, lost_hold = choice_of("on-member-lost", OnMemberLost, group, distinct, OnMemberLost.HEAL)
+        topology, topology_hold = option_of("topology", label_key, group, distinct, self._defaults.topology)
+        required, required_hold = required_topology_of(group, distinct)
+        minimums, minimums_hold = option_of("min-members", role_minimums, group, distinct, ())
         gpus, gpus_hold = of_group(group)
         holds = (gpus_hold, objective_hold, strategy_hold, lost_hold, undo_hold, topology_hold, required_hold, minimums_hold)
         return Gang(
@@ -367,24 +390,24 @@ class GangRegistry:
             undo=undo,
             topology=topology,
             required_topology=required,
-            role_minimums=still_possible(minimums, run),
+            role_minimums=creatable_minimums(minimums, run),
             gpus=gpus,
             # minResources is for all members, and no longer applies if a Job creates fewer.
             min_resources=group.min_resources if group and not run.gone else (),
-            hold=self._hold(key, group, alive, speaking, minimum) or next(filter(None, holds), None) or meaningless_option(group, stating),
+            hold=self._hold(key, group, alive, deciding, minimum) or next(filter(None, holds), None) or meaningless_option(group, distinct),
             gone=run.gone,
             deleted_successes=run.deleted_successes,
             may_replace=run.replaces,
         )
 
     def _required(self, group: PodGroup | None, alive: Sequence[Pod]) -> int:
-        """Return how many members start together by the youngest template; runs are told apart by it."""
-        speaking = speakers_of(alive)
-        minimums, _ = option_of("min-members", role_minimums, group, with_distinct_options(speaking), ())
-        return max(self._min_member(group, speaking, alive), sum(least for _, least in minimums))
+        """Return how many members must start together, as the deciding members state it. Members are divided into runs by this number."""
+        deciding = deciding_members(alive)
+        minimums, _ = option_of("min-members", role_minimums, group, first_of_each_options(deciding), ())
+        return max(self._min_member(group, deciding, alive), sum(least for _, least in minimums))
 
-    def _left_alone(self, key: GangKey, group: PodGroup | None, members: Sequence[Pod], alive: Sequence[Pod]) -> Gang:
-        """Return a held gang that has too many members to read what each of them states."""
+    def _over_limit_gang(self, key: GangKey, group: PodGroup | None, members: Sequence[Pod], alive: Sequence[Pod]) -> Gang:
+        """Return a held gang for ``members`` that are more than the limit. Their labels and annotations aren't read."""
         return Gang(
             key=key,
             min_member=self._min_member(group, alive[:1], alive),
@@ -397,20 +420,27 @@ class GangRegistry:
             hold=over_limit(key, MEMBERS, len(alive)),
         )
 
-    def _min_member(self, group: PodGroup | None, speaking: Sequence[Pod], alive: Sequence[Pod]) -> int:
-        """Return the minimum of the labels if the PodGroup was made from them, else the PodGroup's; without either the stamped one."""
-        stated = self._memberships[speaking[0].uid].min_member if speaking else None
+    def _min_member(self, group: PodGroup | None, deciding: Sequence[Pod], alive: Sequence[Pod]) -> int:
+        """Return the gang's minimum.
+
+        It is the labels' minimum if there is no PodGroup, or if the PodGroup was made from the labels. Otherwise it is the PodGroup's.
+        Without labels and PodGroup it is the minimum that bound members are stamped with, at least 1.
+        """
+        stated = self._memberships[deciding[0].uid].min_member if deciding else None
         if stated is not None and (group is None or group.is_ours):
             return stated
-        # A stamp may be forged: it counts for no more members than there are.
+        # A stamp may be forged. So the stamped minimum is at most the number of living members.
         return (
             group.min_member if group else min(len(alive), max((pod.stamped_min_member for pod in alive if pod.node_name), default=0)) or 1
         )
 
-    def _hold(self, key: GangKey, group: PodGroup | None, alive: Sequence[Pod], speaking: Sequence[Pod], minimum: int) -> Hold | None:
-        """Return the first reason why the members must not be scheduled, ``None`` without one. Running members don't hold a gang."""
+    def _hold(self, key: GangKey, group: PodGroup | None, alive: Sequence[Pod], deciding: Sequence[Pod], minimum: int) -> Hold | None:
+        """Return a hold with the first reason why the members must not be scheduled; None if there is no reason.
+
+        While pods wait, only their labels and annotations are checked: a running member doesn't hold the gang.
+        """
         waiting = [pod for pod in alive if not pod.node_name]
-        for pod in waiting or speaking:
+        for pod in waiting or deciding:
             membership = self._memberships[pod.uid]
             if membership.error:
                 return Hold(membership.reason, f"pod {pod.name}: {membership.error}", pod, membership.field)
@@ -418,13 +448,13 @@ class GangRegistry:
                 return Hold("InvalidPod", f"pod {pod.name}: {pod.malformed}", pod, pod.malformed.partition(": ")[0])
         if group is not None and group.malformed:
             return Hold("InvalidPodGroup", f"podgroup {key}: {group.malformed}", field=group.malformed.partition(": ")[0])
-        # A gang whose PodGroup is deleted in the middle of a commit is completed all the same.
+        # A partially bound gang isn't held when its PodGroup is deleted: its transaction may be in progress.
         if group is None and not 0 < len(alive) - len(waiting) < minimum:
             unstated = [pod for pod in (*waiting, *alive) if self._memberships[pod.uid].min_member is None]
             if unstated:
                 pod = unstated[0]
                 return Hold("PodGroupNotFound", f"PodGroup not found: pod {pod.name} names podgroup {key}", pod)
-        for pod in speaking:
+        for pod in deciding:
             stated = self._memberships[pod.uid].min_member
             if stated is not None and stated != minimum:
                 text = f"PodGroupMinAvailables do not match: pod {pod.name} says {stated}, podgroup {key} has {minimum}{_AGREE}"
@@ -444,20 +474,23 @@ class GangRegistry:
         return not self._namespaces or namespace in self._namespaces
 
     def _notify(self, key: GangKey) -> None:
-        self.namespace_priority.settle(key)
+        self.namespace_priority.update(key)
         for listener in self._listeners:
             listener(key)
 
 
 def _created(group: PodGroup | None, first: Pod | None) -> float:
-    """Return the creation time of a gang: the oldest pod's if its PodGroup, which may be made from labels, is younger."""
+    """Return the creation time of a gang: that of its PodGroup or its oldest pod, whichever is older.
+
+    The PodGroup of a gang that labels declare is created after the pods.
+    """
     if group is None or first is None:
         return first.created if first else group.created if group else 0.0
     return min(group.created, first.created)
 
 
-def _counted(members: Collection[Pod]) -> Collection[Pod]:
-    """Return all living members, and the youngest ended ones up to a limit: a Job leaves each of its pods behind."""
+def _within_limit(members: Collection[Pod]) -> Collection[Pod]:
+    """Return the members, but of the ended ones only the youngest, up to a limit: a Job keeps all of its ended pods."""
     if len(members) <= ENDED.most:
         return members
     ended = [pod for pod in members if pod.is_terminal]

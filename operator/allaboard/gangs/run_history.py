@@ -1,6 +1,7 @@
-"""Tells whether a run was ever whole. A partially bound gang that was is healed; one that never was may be released for other gangs.
+"""Decide whether the current run of a gang was ever whole.
 
-A gang counts as never whole only if its pods and its PodGroup prove it.
+A partially bound gang that was whole is healed. A partially bound gang that was never whole may be released for other gangs. A gang counts
+as never whole only if its pods and its PodGroup prove that.
 """
 
 from dataclasses import replace
@@ -10,34 +11,34 @@ from allaboard.model.gang import Gang
 from allaboard.records.record import GangRecord
 
 SETTLE_SECONDS = 5.0
-"""How long a run that has been whole waits for the replacements of all members that it has lost, before it takes those that exist."""
+"""Seconds that a run that was whole waits until all lost members are recreated; then it is placed with the pods that exist."""
 
 
 def may_settle(gang: Gang, record: GangRecord | None) -> bool:
-    """Return whether a gang may be placed with fewer pods than its minimum, since they replace members of a run that was whole.
+    """Return whether the gang may be placed with fewer pods than its minimum, since they replace members of a run that was whole.
 
-    The controller may create fewer pods than the minimum: it was scaled down, or members that had succeeded were deleted.
+    The controller may create fewer replacements than members were lost: it was scaled down, or succeeded members were deleted.
     """
-    return bool(gang.candidates) and (gang.may_replace or (gang.is_open and run_was_whole(gang, record)))
+    return bool(gang.candidates) and (gang.may_replace or (gang.is_partially_bound and run_was_whole(gang, record)))
 
 
 def settled(gang: Gang, record: GangRecord | None, now: float) -> Gang:
-    """Return the gang; if it has waited long enough for replacements, its ``settles`` is set, and it takes those that exist."""
+    """Return the gang, with ``settles`` set if it has waited long enough for replacements: then the pods that exist are enough."""
     if record is None or record.short_since is None or now < record.short_since + SETTLE_SECONDS or not may_settle(gang, record):
         return gang
     return replace(gang, settles=True)
 
 
 def was_cut_off(gang: Gang, group: PodGroup | None) -> bool:
-    """Return whether a transaction of this or an earlier leader left the gang partially bound, and the gang was never whole.
+    """Return whether the gang was never whole: it is partially bound because a transaction of this or an earlier leader was cut off.
 
-    Example: of four members two are bound and two wait. If the bound two had been whole with two others, controllers would have replaced
-    the others after the last bind. So the gang was never whole if at most one waiting pod is younger than the last bind. If both are
-    younger, or one of them is missing, the gang may have been whole.
+    Example: two members of four are bound (A, B) and two wait (C, D). Had the gang been whole, two other members would have been lost, and
+    their controllers would have created C and D after the last bind. So if C or D is older than the last bind, the gang was never whole.
+    If both are younger, or one doesn't exist, the gang may have been whole, and the answer is False.
     """
-    if not (gang.is_open and gang.missing_of_stamped) or was_whole(gang):
+    if not (gang.is_partially_bound and gang.missing_of_stamped) or was_whole(gang):
         return False
-    members = gang.of_this_run()
+    members = gang.members_bound_in_run()
     last = max(pod.bound_at for pod in members)
     stamped_min_member = min(pod.stamped_min_member for pod in members)
     replaced = sum(1 for pod in gang.alive if not pod.node_name and pod.created > last)
@@ -45,17 +46,17 @@ def was_cut_off(gang: Gang, group: PodGroup | None) -> bool:
 
 
 def was_whole(gang: Gang) -> bool:
-    """Return whether the pods show that the run was whole: a later bind says so, or as many were bound as their stamps ask for."""
-    members = gang.of_this_run()
+    """Return whether the pods show that the run was whole: a stamp says so, or as many members were bound as a stamp requires."""
+    members = gang.members_bound_in_run()
     return any(pod.was_whole or len(members) >= pod.stamped_min_member for pod in members)
 
 
 def run_was_whole(gang: Gang, record: GangRecord | None) -> bool:
-    """Return whether the gang's current run was whole, as far as its record or its pods show. Later binds are stamped with that."""
+    """Return whether the gang's record or its pods show that the current run was whole. The stamps of later binds say so, too."""
     return bool(gang.run) and ((record is not None and gang.run in record.whole_runs) or was_whole(gang))
 
 
 def _says_whole(gang: Gang, group: PodGroup | None) -> bool:
-    """Return whether the status of the PodGroup says that the current run was whole."""
+    """Return whether the PodGroup's status says that the current run was whole, and not only an earlier run."""
     whole_since = scheduled_since(group.status or {}) if group else None
     return whole_since is not None and min(pod.created for pod in gang.bound) <= whole_since

@@ -1,11 +1,11 @@
 """Divide the members of a gang into runs, and choose the run to schedule next.
 
-A *run* is one submission of a job, with all pods that replace its members. Pods of several runs can name one gang at the same time: a
-CronJob whose Jobs overlap, a Job that is submitted again, the next pods of a Job with more completions than parallelism. Each run is
-bound whole or not at all, and no pod of one run counts for another. The table of cases is in ``docs/reliability.md``.
+A *run* is one submission of a job, with all pods that replace its members. Pods of several runs can name one gang at the same time. For
+example the Jobs of a CronJob overlap, a Job is submitted again, or a Job has more completions than parallelism. Each run is bound whole or
+not at all, and no pod of one run counts for another. ``docs/reliability.md`` has the table of cases.
 
-1. Pods are divided into *lineages* by their controllers. Controllers whose pods were bound in one run are one lineage, and so are those
-   that are needed to reach the minimum together, such as a ``ps`` and a ``worker`` Job.
+1. Pods are divided into *lineages* by their controllers. Several controllers are one lineage if some of their pods were bound in one run.
+   They are also one lineage if only their pods together reach the minimum, such as those of a ``ps`` Job and a ``worker`` Job.
 2. A lineage is divided into runs by the stamps of its bound pods. A pod without a node replaces a lost member of its lineage, or is a
    surplus member, or belongs to the next run.
 """
@@ -22,27 +22,27 @@ from allaboard.model.pod import Owner, Pod, by_age
 
 _INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
 _OWN_LABELS = ("-index", "/pod-name", "job-name", "controller-uid", "pod-template-hash", "restart-attempt", "job-key", "/jobset-uid")
-"""Suffixes of labels that a controller sets on its pods and that differ between two runs of one job."""
+"""Suffixes of the labels that controllers set on their pods, and that differ between two runs of one job."""
 
 _SERVING = frozenset(
     {("apps/v1", "ReplicaSet"), ("apps/v1", "StatefulSet"), ("apps/v1", "DaemonSet"), ("v1", "ReplicationController")},
 )
-_TOGETHER_SECONDS = 10.0
-"""Seconds after the first controller's pods within which the pods of a controller submitted with it come."""
+_SUBMITTED_TOGETHER_SECONDS = 10.0
+"""Controllers whose first pods are created within so many seconds of each other count as submitted together."""
 _MOST_RUNS = 16
-"""The largest number of runs into which one lineage is divided."""
+"""Most runs into which one lineage is divided."""
 
 
 class Source(Enum):
-    """The kind of a pod's controller, as far as it matters for the pod's run."""
+    """The kind of a pod's controller, which decides how the pod's run is found."""
 
     BARE = auto()
     """No controller: a bare pod."""
     SERVING = auto()
-    """A controller that keeps a number of pods running, such as a ReplicaSet. All such controllers of a gang belong together, since a
-    rollout replaces one by another."""
+    """A controller that keeps a number of pods running, such as a ReplicaSet. All such controllers of a gang are one lineage, since a
+    rollout replaces one controller by another."""
     JOB = auto()
-    """A batch Job, which creates a pod for each completion and for each lost pod."""
+    """A batch Job, which creates a pod for each completion, and another for each lost pod."""
     OPERATOR = auto()
     """A job operator's object, such as a TFJob, which recreates a lost pod."""
 
@@ -60,117 +60,134 @@ class Source(Enum):
 class Run:
     """One run of a gang.
 
-    ``members`` are its pods, oldest first, including those that have ended. ``gone`` is the number of pods that must start together but
-    that no Job will create, and ``deleted_successes`` the number of members that have succeeded and been deleted. ``replaces`` is true if
-    pods of the members' controller have succeeded already: the members may then be replacements, and fewer than the minimum.
+    ``members`` are the run's pods, oldest first, including those that have ended.
     """
 
     members: tuple[Pod, ...]
     gone: int = 0
+    """The number of pods of the minimum that no Job will create, since their completions are done."""
     gone_of_role: Mapping[str, int] = field(default_factory=dict)
+    """The number of pods that no Job will create, by role; roles without such pods are left out."""
     deleted_successes: int = 0
+    """The number of members that have succeeded and were deleted afterwards."""
     replaces: bool = False
+    """True if the members may replace lost members of an ended run; then they may be fewer than the minimum."""
 
     @property
-    def has_begun(self) -> bool:
-        """Whether a member has a node and lives."""
+    def has_bound_member(self) -> bool:
+        """True if a living member has a node."""
         return any(pod.node_name and pod.is_alive for pod in self.members)
 
     @property
     def is_complete(self) -> bool:
-        """Whether the run certainly needs nothing: no pod waits, and either none or at least the stamped minimum is alive."""
+        """True if the run certainly needs nothing: all living members are bound, and they are as many as their stamps require, or none."""
         living = [pod for pod in self.members if pod.is_alive]
         return all(pod.node_name and 0 < pod.stamped_min_member <= len(living) for pod in living)
 
 
 DeletedSuccesses = Mapping[tuple[str, str], int]
-"""The number of pods that have succeeded and been deleted, by their controller's UID (empty without one) and their stamped run."""
+"""The numbers of pods that have succeeded and were deleted afterwards.
+
+The key is the pods' controller UID (empty for bare pods), and the run that they are stamped with.
+"""
 
 
 def runs_of(
     members: Sequence[Pod], minimum: int, jobs: Mapping[str, JobCounts], deleted_successes: DeletedSuccesses = MappingProxyType({})
 ) -> list[Run]:
-    """Return the runs of a gang's ``members`` (oldest first), the oldest run first; pods of runs that have ended come before all others.
+    """Return the runs of a gang, the oldest first. All pods of ended runs are one run, before the others.
 
-    ``minimum`` is how many members start together. ``jobs`` are the batch Jobs that are known, by UID.
+    ``members`` are the gang's pods, oldest first. ``minimum`` is how many members must start together. ``jobs`` are the known batch Jobs
+    by UID.
     """
     census = _Census(members, minimum, jobs, deleted_successes)
     if census.is_one_run:
         return [census.run(members)]
-    runs = [run for lineage in census.lineages() for run in census.divided(lineage)]
-    placed = {pod.uid for run in runs for pod in run.members}
-    past = tuple(pod for pod in members if pod.uid not in placed)
+    runs = [run for lineage in census.lineages() for run in census.runs_in(lineage)]
+    assigned = {pod.uid for run in runs for pod in run.members}
+    past = tuple(pod for pod in members if pod.uid not in assigned)
     return [Run(past), *runs] if past else runs
 
 
-def next_in_turn(
+def next_run(
     runs: Sequence[Run],
     gang_of: Callable[[Run], Gang],
     is_known_whole: Callable[[str], bool] = lambda run: False,
-    passed: Collection[str] = (),
+    deferred: Collection[str] = (),
 ) -> Gang:
-    """Return the run to schedule next as a gang made by ``gang_of``; ``runs`` are those of one gang, the oldest first.
+    """Return the run to schedule next, as the gang that ``gang_of`` makes of it. ``runs`` are the runs of one gang, the oldest first.
 
-    A partially bound run goes before a run that hasn't started, unless it was whole and waits for pods. A run doesn't delay others while
-    it waits for pods, is held, or the UID of its first candidate is in ``passed``. Surplus members come last. If no run needs anything,
-    the newest is returned. Of very many runs only the first are considered.
+    Partially bound runs go first, then runs that haven't started, then surplus members of whole runs. Some runs don't delay later runs:
+    runs that wait for pods, held runs, and deferred runs (the UID of their first candidate is in ``deferred``). A partially bound run that
+    may never have been whole is an exception: it delays later runs even while it waits for pods. If no run needs anything, the newest run
+    is returned. At most 64 runs are considered.
     """
-    begun_first = sorted((run for run in runs if not run.is_complete), key=lambda run: not run.has_begun)
-    best, best_turn = None, _RESTS
-    for run in begun_first[:_MOST_LOOKED_AT]:
+    started_first = sorted((run for run in runs if not run.is_complete), key=lambda run: not run.has_bound_member)
+    best, best_step = None, _IS_DONE
+    for run in started_first[:_MOST_CONSIDERED]:
         gang = gang_of(run)
-        turn = _turn(gang, is_known_whole, passed)
-        if turn < best_turn:
-            best, best_turn = gang, turn
-        if best_turn == _FINISHES or (best_turn <= _STARTS and not run.has_begun):
+        step = _next_step(gang, is_known_whole, deferred)
+        if step < best_step:
+            best, best_step = gang, step
+        if best_step == _FINISHES or (best_step <= _STARTS and not run.has_bound_member):
             break
     return best or gang_of(runs[-1])
 
 
-_FINISHES, _MAY_BE_CUT_OFF, _STARTS, _GROWS, _WAITS, _IS_SHORT, _RESTS = range(7)
-"""The possible next steps of a run; a lower one goes first."""
-_MOST_LOOKED_AT = 64
-"""The number of runs of one gang whose next step is computed each time."""
+_FINISHES, _MAY_BE_CUT_OFF, _STARTS, _GROWS, _WAITS, _LACKS_PODS, _IS_DONE = range(7)
+"""The possible next steps of a run. The run with the lowest step is scheduled first."""
+_MOST_CONSIDERED = 64
+"""Most runs of one gang that are considered when the next run is chosen."""
 
 
-def may_act(gang: Gang, passed: Collection[str]) -> bool:
-    """Return whether the run needs nodes for members, and the UID of its first candidate isn't in ``passed``."""
-    return gang.can_act and gang.candidates[0].uid not in passed
+def can_act_now(gang: Gang, deferred: Collection[str]) -> bool:
+    """Return whether the run has members to bind now and isn't deferred: the UID of its first candidate isn't in ``deferred``."""
+    return gang.can_act and gang.candidates[0].uid not in deferred
 
 
-def _turn(gang: Gang, is_known_whole: Callable[[str], bool], passed: Collection[str]) -> int:
-    can_act = may_act(gang, passed)
-    if gang.is_open and can_act:
+def _next_step(gang: Gang, is_known_whole: Callable[[str], bool], deferred: Collection[str]) -> int:
+    can_act = can_act_now(gang, deferred)
+    if gang.is_partially_bound and can_act:
         return _FINISHES
-    is_cut = (
-        gang.is_open and not gang.succeeded and len(gang.of_this_run()) < max((pod.stamped_min_member for pod in gang.bound), default=0)
+    is_cut_off = (
+        gang.is_partially_bound
+        and not gang.succeeded
+        and len(gang.members_bound_in_run()) < max((pod.stamped_min_member for pod in gang.bound), default=0)
     )
-    if is_cut and not is_known_whole(gang.run):
-        return _MAY_BE_CUT_OFF  # its deadlines must be kept
+    if is_cut_off and not is_known_whole(gang.run):
+        return _MAY_BE_CUT_OFF  # it goes before other runs, so that its deadlines are kept
     if can_act:
         return _STARTS if gang.missing else _GROWS
-    if gang.is_open or gang.candidates:
+    if gang.is_partially_bound or gang.candidates:
         return _WAITS
-    return _IS_SHORT if gang.alive and not gang.is_whole else _RESTS
+    return _LACKS_PODS if gang.alive and not gang.is_whole else _IS_DONE
 
 
 class _Lineage:
-    """The living pods of controllers that belong together, and their sorts; ``size`` is how many pods the controllers run at once."""
+    """Controllers that belong together, and their living pods.
+
+    ``roots`` are the UIDs of the controllers' root objects. ``size`` is how many pods the controllers create when they start. ``templates``
+    are the kinds of pods (``_template_of``).
+    """
 
     def __init__(self, roots: Iterable[str], pods: Iterable[Pod], size: int) -> None:
         self.roots, self.pods, self.size = list(roots), list(pods), size
-        self.sorts = {_sort_of(pod) for pod in self.pods}
+        self.templates = {_template_of(pod) for pod in self.pods}
 
     def add(self, other: "_Lineage") -> None:
-        """Add the controllers and pods of ``other``."""
+        """Add the controllers and pods of another lineage."""
         self.roots += other.roots
         self.pods += other.pods
-        self.sorts |= other.sorts
+        self.templates |= other.templates
         self.size += other.size
 
 
-class _Going:
-    """A run with members that are bound or were bound, while its other members are assigned."""
+class _StartedRun:
+    """A run of which some members are or were bound, while waiting pods are added to it.
+
+    ``owners`` are the UIDs of the members' controllers. ``began`` is when the first member was bound. ``succeeded`` is the number of
+    successes, also of deleted pods and of pods whose success only a Job's status shows.
+    """
 
     def __init__(self, members: Sequence[Pod], minimum: int, deleted_successes: int, unseen_successes: int) -> None:
         self.members = list(members)
@@ -182,36 +199,39 @@ class _Going:
         self._failed = {_index_of(pod) for pod in members if pod.phase != "Succeeded" and not pod.is_alive} - {None}
 
     def take(self, pods: Sequence[Pod]) -> None:
-        """Add living pods to the run."""
+        """Add waiting pods to the run."""
         self.members += pods
         self._alive += len(pods)
 
     @property
     def lost(self) -> int:
-        """The number of members missing of the stamped minimum: neither alive nor succeeded."""
+        """The number of lost members: members of the stamped minimum that are neither alive nor have succeeded."""
         return max(0, self._stamped_min_member - self.succeeded - self._alive)
 
     def has_failed_at(self, pod: Pod) -> bool:
-        """Return whether ``pod`` is an indexed Job's pod for an index that a member of the run has failed at."""
+        """Return whether a member of the run has failed that had the same Job and completion index as ``pod``."""
         return bool(self._failed) and _index_of(pod) in self._failed
 
-    def is_of(self, pod: Pod) -> bool:
-        """Return whether the controller of ``pod`` has made members of the run."""
+    def shares_controller(self, pod: Pod) -> bool:
+        """Return whether ``pod`` has the controller of a member of the run; always true for a run of bare pods."""
         return not self.owners or (pod.owner is not None and pod.owner.uid in self.owners)
 
 
 class _Census:
-    """The members of a gang, counted once. All work here is linear in their number, except for sorting."""
+    """The members of a gang, with their numbers by controller and by stamp.
+
+    The work is linear in the number of members, except for sorting.
+    """
 
     def __init__(self, members: Sequence[Pod], minimum: int, jobs: Mapping[str, JobCounts], deleted: DeletedSuccesses) -> None:
         self.minimum, self.jobs = minimum, jobs
-        self.alive: dict[str, list[Pod]] = {}  # by root, the root of the oldest pod first
-        self.by_stamp: dict[str, list[Pod]] = {}
-        self._roots: dict[int, str] = {}  # by the identity of the owner's record
-        self.bound_of: Counter[str] = Counter()  # living pods, by the UID of the controller
-        self.succeeded_of: Counter[str] = Counter()
-        self.deleted_of_run: Counter[str] = Counter()
-        self.has_ended = bool(deleted)  # whether a member has ended or is terminating
+        self.alive: dict[str, list[Pod]] = {}  # Living pods by root object, the root of the oldest pod first.
+        self.by_stamp: dict[str, list[Pod]] = {}  # Pods that have a node, by the run that they are stamped with.
+        self._roots: dict[int, str] = {}  # The UID of the root object, by the identity of the owner's record.
+        self.bound_of: Counter[str] = Counter()  # The number of living pods that have a node, by the UID of the controller.
+        self.succeeded_of: Counter[str] = Counter()  # The number of successes, by the UID of the controller.
+        self.deleted_of_run: Counter[str] = Counter()  # The number of successes whose pods were deleted, by run.
+        self.has_ended = bool(deleted)  # True if a member has ended or is terminating.
         for (owner, stamp), number in deleted.items():
             self.succeeded_of[owner] += number
             self.deleted_of_run[stamp] += number
@@ -230,12 +250,12 @@ class _Census:
 
     @property
     def is_one_run(self) -> bool:
-        """Whether all members are certainly one run: of one root, with at most one stamp, and none has ended."""
+        """True if all members are certainly one run: they have one root object and at most one stamp, and none has ended."""
         has_successes = any(self.jobs[uid].done for uid in self.bound_of if uid in self.jobs)
         return len(self.alive) == 1 and len(self.by_stamp) <= 1 and not (self.has_ended or has_successes)
 
     def root(self, pod: Pod) -> str:
-        """Return the UID of the pod's root object; all bare pods share one root, as do all pods of serving controllers."""
+        """Return the UID of the pod's root object. All bare pods share one root, and all pods of serving controllers share another."""
         root = self._roots.get(id(pod.owner))
         if root is None:
             source = Source.of(pod.owner)
@@ -248,56 +268,56 @@ class _Census:
         return root
 
     def lineages(self) -> list[_Lineage]:
-        """Return the lineages with living pods: first those that have started, then the others, each from old to new."""
-        begun = self._begun()
-        placed = {root for lineage in begun for root in lineage.roots}
-        fresh: list[_Lineage] = []
+        """Return the lineages that have living pods: first the started lineages, then the others. Each part is sorted from old to new."""
+        started = self._started_lineages()
+        assigned = {root for lineage in started for root in lineage.roots}
+        new: list[_Lineage] = []
         for root in self.alive:
-            if root in placed:
+            if root in assigned:
                 continue
             lineage = self._lineage([root])
-            if root in (Source.BARE.name, Source.SERVING.name) and (begun or fresh):
-                (begun or fresh)[0].add(lineage)
-            elif fresh and (fresh[-1].size < self.minimum or lineage.sorts.isdisjoint(fresh[-1].sorts)):
-                fresh[-1].add(lineage)
+            if root in (Source.BARE.name, Source.SERVING.name) and (started or new):
+                (started or new)[0].add(lineage)
+            elif new and (new[-1].size < self.minimum or lineage.templates.isdisjoint(new[-1].templates)):
+                new[-1].add(lineage)
             else:
-                fresh.append(lineage)
-        # Late pods are part of the started lineage, unless they are the same job again or enough for a run of their own.
-        running = set[tuple[object, ...]]().union(*(lineage.sorts for lineage in begun))
-        apart: list[_Lineage] = []
-        for lineage in fresh:
-            if not begun or self._is_unknown(lineage) or self._is_apart(lineage, begun[-1], running):
-                apart.append(lineage)
+                new.append(lineage)
+        # A new lineage is part of the last started one, unless it is the same job again or is enough for a run of its own.
+        running = set[tuple[object, ...]]().union(*(lineage.templates for lineage in started))
+        separate: list[_Lineage] = []
+        for lineage in new:
+            if not started or self._is_unknown(lineage) or self._is_separate(lineage, started[-1], running):
+                separate.append(lineage)
             else:
-                begun[-1].add(lineage)
-        return [*begun, *apart]
+                started[-1].add(lineage)
+        return [*started, *separate]
 
-    def divided(self, lineage: _Lineage) -> list[Run]:
-        """Return the runs of one lineage, the oldest first."""
+    def runs_in(self, lineage: _Lineage) -> list[Run]:
+        """Divide one lineage into its runs, and return them, the oldest first."""
         bound = sorted((pod for pod in lineage.pods if pod.node_name), key=_bound_at)
         waiting = [pod for pod in lineage.pods if not pod.node_name]
         stamps = list(dict.fromkeys(pod.transaction for pod in bound if pod.transaction))
-        # Any tenant can write a stamp: beyond a limit the oldest count as one run.
-        together = (
+        # Any tenant can write a stamp. So the number of runs is limited: the pods of the oldest stamps count as one run.
+        groups = (
             [stamps[: -_MOST_RUNS + 1], *([stamp] for stamp in stamps[-_MOST_RUNS + 1 :])]
             if len(stamps) > _MOST_RUNS
             else [[each] for each in stamps]
         )
-        going = [self._going([pod for stamp in some for pod in self.by_stamp[stamp]]) for some in together]
+        started = [self._started_run([pod for stamp in group for pod in self.by_stamp[stamp]]) for group in groups]
         if unstamped := [pod for pod in bound if not pod.transaction]:
-            if going:
-                going[0].take(unstamped)
+            if started:
+                started[0].take(unstamped)
             else:
-                going = [self._going(unstamped)]
+                started = [self._started_run(unstamped)]
         replaces = False
-        if not going and (ended := self._last_ended(waiting)):
+        if not started and (ended := self._last_ended(waiting)):
             replaces = True
-            going = [run] if (run := self._going(ended)).lost else []
-        rest = self._assigned(waiting, going)
-        return [self.run(each, replaces=replaces) for each in (*(run.members for run in going), rest) if each]
+            started = [run] if (run := self._started_run(ended)).lost else []
+        left = self._assign(waiting, started)
+        return [self.run(each, replaces=replaces) for each in (*(run.members for run in started), left) if each]
 
-    def _begun(self) -> list[_Lineage]:
-        """Return the lineages with bound pods: controllers whose pods were bound in one run belong together."""
+    def _started_lineages(self) -> list[_Lineage]:
+        """Return the lineages that have bound pods. Controllers whose pods were bound in one run are one lineage."""
         leaders = {root: root for root in self.alive}
 
         def leader(root: str) -> str:
@@ -305,13 +325,13 @@ class _Census:
                 leaders[root] = root = leaders[leaders[root]]
             return root
 
-        begun: set[str] = set()
+        started: set[str] = set()
         for stamp in {pod.transaction: None for pods in self.alive.values() for pod in pods if pod.node_name}:
             first, *others = dict.fromkeys(self.root(pod) for pod in self.by_stamp[stamp])
             for other in others:
                 leaders[leader(other)] = leader(first)
-            begun.add(first)
-        led = {leader(root) for root in begun}
+            started.add(first)
+        led = {leader(root) for root in started}
         lineages: dict[str, list[str]] = {}
         for root in self.alive:
             if leader(root) in led:
@@ -325,102 +345,109 @@ class _Census:
         size = sum(self.jobs[uid].initial for uid in owners) + sum(1 for pod in pods if not (pod.owner and pod.owner.uid in owners))
         return _Lineage(found, pods, size)
 
-    def _is_apart(self, lineage: _Lineage, last: _Lineage, running: Set[tuple[object, ...]]) -> bool:
-        """Return whether a lineage that hasn't started is a run of its own.
+    def _is_separate(self, lineage: _Lineage, last: _Lineage, running: Set[tuple[object, ...]]) -> bool:
+        """Return whether a lineage that hasn't started is a run of its own, and not a part of ``last``, the last started lineage.
 
-        ``last`` is the last lineage that has started, and ``running`` are the sorts of pods of all lineages that have.
+        A lineage that has a template of a started lineage (``running``) is the same job again, so it is a run of its own. So is a lineage
+        that reaches the minimum by itself, was created later than ``last``, and whose pods have no roles.
         """
         has_roles = any(pod.role for pod in lineage.pods)
-        is_later = lineage.pods[0].created - last.pods[0].created > _TOGETHER_SECONDS
-        return not lineage.sorts.isdisjoint(running) or (lineage.size >= self.minimum and is_later and not has_roles)
+        is_later = lineage.pods[0].created - last.pods[0].created > _SUBMITTED_TOGETHER_SECONDS
+        return not lineage.templates.isdisjoint(running) or (lineage.size >= self.minimum and is_later and not has_roles)
 
     def _is_unknown(self, lineage: _Lineage) -> bool:
-        """Return whether any pod is of a batch Job that isn't known yet."""
+        """Return whether a pod of the lineage belongs to a batch Job that isn't known yet."""
         return any(pod.owner is not None and pod.is_of_job and pod.owner.uid not in self.jobs for pod in lineage.pods)
 
     def _last_ended(self, waiting: Sequence[Pod]) -> Sequence[Pod]:
-        """Return the members of the last ended run, if some have succeeded and its controllers made the ``waiting`` pods; else empty."""
+        """Return the members of the last ended run if the ``waiting`` pods may replace some of them, else none.
+
+        They may if a member has succeeded, and a Job or a job operator's object has created both members and waiting pods.
+        """
         owners = {pod.owner.uid for pod in waiting if pod.owner and Source.of(pod.owner) in (Source.JOB, Source.OPERATOR)}
         runs = [pods for stamp, pods in self.by_stamp.items() if stamp and any(pod.owner and pod.owner.uid in owners for pod in pods)]
         last = max(runs, key=lambda pods: max(map(_bound_at, pods)), default=())
         return last if any(pod.has_succeeded for pod in last) or (last and self.deleted_of_run[last[0].transaction]) else ()
 
-    def _going(self, members: Sequence[Pod]) -> "_Going":
-        """Return the started run of ``members``, some of which are bound or were bound."""
+    def _started_run(self, members: Sequence[Pod]) -> "_StartedRun":
+        """Return the run of ``members``, which are or were bound."""
         deleted = sum(self.deleted_of_run[stamp] for stamp in {pod.transaction for pod in members})
-        # Successes that only a Job's status shows may be of this run, and then no member is lost.
+        # A success that only a Job's status shows may be a success of this run; then a missing member isn't lost.
         jobs = {pod.owner.uid for pod in members if pod.owner} & self.jobs.keys()
         unseen = sum(max(0, self.jobs[uid].done - self.succeeded_of[uid]) for uid in jobs)
-        return _Going(members, self.minimum, deleted, unseen)
+        return _StartedRun(members, self.minimum, deleted, unseen)
 
-    def _assigned(self, waiting: Sequence[Pod], going: Sequence[_Going]) -> list[Pod]:
-        """Add the ``waiting`` pods to the started runs that they belong to, and return the others: they are the next run."""
-        if not going:
+    def _assign(self, waiting: Sequence[Pod], started: Sequence[_StartedRun]) -> list[Pod]:
+        """Add each of the ``waiting`` pods to the started run that it belongs to. Return the pods that belong to none: the next run."""
+        if not started:
             return list(waiting)
-        rest: list[Pod] = []
-        # 1. Controllers that keep a number of pods running have one run at a time.
+        left: list[Pod] = []
+        # 1. Serving controllers and job operators have one run at a time: each of their pods belongs to it.
         for pod in waiting:
             if Source.of(pod.owner) in (Source.SERVING, Source.OPERATOR):
-                own = [run for run in going if run.is_of(pod)] or going
+                own = [run for run in started if run.shares_controller(pod)] or started
                 next((run for run in own if run.lost), own[0]).take([pod])
             else:
-                rest.append(pod)
+                left.append(pod)
         # 2. A pod for a failed index replaces the failed pod.
-        for run in going:
-            rest = _promoted(rest, [pod for pod in rest if run.has_failed_at(pod)], run)
-        # 3. Other pods replace lost members. Bare pods that are enough for a run of their own are the next run instead.
-        rest.sort(key=_by_index)
-        for run in going:
-            is_next = run.succeeded and len(rest) >= self.minimum and all(pod.owner is None for pod in rest)
-            rest = rest if is_next else _promoted(rest, [pod for pod in rest if run.is_of(pod)][: run.lost], run)
-        # 4. Pods from before a run's start are left over from it. Pods that come while no member has succeeded enlarge the run.
-        is_first = not any(run.succeeded for run in going)
-        for run in going:
-            rest = _promoted(rest, [pod for pod in rest if is_first or pod.created < run.began], run)
-        return rest
+        for run in started:
+            left = _move(left, [pod for pod in left if run.has_failed_at(pod)], run)
+        # 3. Other pods replace lost members. Exception: bare pods that reach the minimum by themselves are the next run.
+        left.sort(key=_by_index)
+        for run in started:
+            is_next = run.succeeded and len(left) >= self.minimum and all(pod.owner is None for pod in left)
+            left = left if is_next else _move(left, [pod for pod in left if run.shares_controller(pod)][: run.lost], run)
+        # 4. A pod that was created before a run's first bind is surplus of this run. So is any pod while no member has succeeded.
+        is_first = not any(run.succeeded for run in started)
+        for run in started:
+            left = _move(left, [pod for pod in left if is_first or pod.created < run.began], run)
+        return left
 
     def run(self, members: Sequence[Pod], *, replaces: bool = False) -> Run:
-        """Return the run of ``members``, with the number of pods that its Jobs will not create."""
+        """Return the run of ``members``, and count the pods that its Jobs will not create."""
         own = sorted(members, key=by_age)
         deleted = sum(self.deleted_of_run[stamp] for stamp in {pod.transaction for pod in own if pod.transaction})
         living = [pod for pod in own if pod.is_alive]
-        owners = {id(pod.owner): pod.owner for pod in living}.values()  # mostly one object for all pods of a controller
+        owners = {id(pod.owner): pod.owner for pod in living}.values()  # mostly one record for all pods of a controller
         is_operators = replaces and all(Source.of(owner) is Source.OPERATOR for owner in owners)
         if not any(owner is not None and owner.uid in self.jobs for owner in owners):
             return Run(tuple(own), deleted_successes=deleted, replaces=is_operators)
-        here = Counter(pod.owner.uid for pod in living if pod.owner and pod.owner.uid in self.jobs)
+        alive = Counter(pod.owner.uid for pod in living if pod.owner and pod.owner.uid in self.jobs)
         has_node = Counter(pod.owner.uid for pod in living if pod.owner and pod.node_name)
-        some_of = {pod.owner.uid: pod for pod in {id(pod.owner): pod for pod in living}.values() if pod.owner}
+        sample = {pod.owner.uid: pod for pod in {id(pod.owner): pod for pod in living}.values() if pod.owner}
         gone: Counter[str] = Counter()
-        for uid, number in here.items():
+        for uid, number in alive.items():
             seen = SeenPods(number, has_node[uid], self.bound_of[uid] - has_node[uid], self.succeeded_of[uid])
             if (fewer := self.jobs[uid].initial - self.jobs[uid].left(seen)) > 0:
-                gone[some_of[uid].role] += fewer
-        spare = sum(self.jobs[uid].initial for uid in here) + len(living) - here.total() - self.minimum
+                gone[sample[uid].role] += fewer
+        spare = sum(self.jobs[uid].initial for uid in alive) + len(living) - alive.total() - self.minimum
         return Run(tuple(own), max(0, gone.total() - max(0, spare)), dict(+gone), deleted, is_operators)
 
 
-def _promoted(rest: Sequence[Pod], taken: Sequence[Pod], run: _Going) -> list[Pod]:
-    """Move pods ``taken`` from the ``rest`` into a run; return the remaining ones."""
+def _move(left: Sequence[Pod], taken: Sequence[Pod], run: _StartedRun) -> list[Pod]:
+    """Add the pods ``taken`` to a run, and return ``left`` without them."""
     run.take(taken)
     uids = {pod.uid for pod in taken}
-    return [pod for pod in rest if pod.uid not in uids]
+    return [pod for pod in left if pod.uid not in uids]
 
 
-def _sort_of(pod: Pod) -> tuple[object, ...]:
-    """Return a key that pods of two runs of a job share: the kind of controller, and the role or the labels that users write."""
+def _template_of(pod: Pod) -> tuple[object, ...]:
+    """Return a key that equal pods of two runs of one job share.
+
+    It consists of the kind of controller, and the pod's role. For a pod without a role it has the labels that users write instead.
+    """
     kind = (pod.owner.api_version, pod.owner.kind) if pod.owner else ()
     return (*kind, pod.role or tuple(pair for pair in pod.labels if not pair[0].endswith(_OWN_LABELS)))
 
 
 def _index_of(pod: Pod) -> tuple[str, str] | None:
-    """Return the Job and the completion index of an indexed Job's pod."""
+    """Return the UID of the Job and the completion index of an indexed Job's pod; None for any other pod."""
     index = pod.label(_INDEX_LABEL)
     return (pod.owner.uid, index) if index is not None and pod.owner else None
 
 
 def _by_index(pod: Pod) -> tuple[int, float, str]:
-    """Order pods by completion index, since a Job creates the lowest missing one first, and by age."""
+    """Return a sort key: the completion index, since a Job creates the lowest missing index first, then the age."""
     index = pod.label(_INDEX_LABEL) or ""
     return int(index) if index.isdecimal() else 0, pod.created, pod.name
 

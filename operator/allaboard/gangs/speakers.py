@@ -1,4 +1,8 @@
-"""Choose the members whose labels, annotations and priority count for a run of a gang."""
+"""Choose the members whose labels and annotations decide the minimum and options of a run, and compute the run's priority.
+
+Members of one run may differ: running pods may have another template than their replacements. So the waiting pods decide, and the running
+pods only if no pod waits.
+"""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -11,15 +15,16 @@ from allaboard.model.pod import Pod, by_age
 
 
 def is_rollout(waiting: Sequence[Pod]) -> bool:
-    """Return whether the waiting pods come from several controllers such as ReplicaSets, one of which replaces the other."""
+    """Return whether the waiting pods come from several ReplicaSets or similar controllers, as in a rollout."""
     owners = {id(pod.owner): pod.owner for pod in waiting}  # mostly one object for all pods of a controller
     return len(owners) > 1 and len(set(owners.values())) > 1 and all(Source.of(owner) is Source.SERVING for owner in owners.values())
 
 
-def speakers_of(alive: Sequence[Pod]) -> Sequence[Pod]:
-    """Return the living pods, oldest first, that state a run's options: the waiting ones, in a rollout those of the youngest template.
+def deciding_members(alive: Sequence[Pod]) -> Sequence[Pod]:
+    """Return the pods whose labels and annotations decide a run's minimum and options, oldest first.
 
-    If no pod waits, the youngest pod states them. A new pod that differs from running members isn't held for that.
+    These are the waiting pods of ``alive``. In a rollout they are the waiting pods of the youngest controller. Without a waiting pod it is
+    the youngest living pod. So a new pod may differ from running members, and the gang isn't held for that.
     """
     waiting = [pod for pod in alive if not pod.node_name]
     if is_rollout(waiting):
@@ -29,24 +34,27 @@ def speakers_of(alive: Sequence[Pod]) -> Sequence[Pod]:
 
 
 def priority_of(alive: Sequence[Pod]) -> int:
-    """Return the priority of a run: that of its oldest bound member, but at most that of any waiting pod.
+    """Return the priority of a run: the lowest of its oldest bound member's and its waiting pods' priorities.
 
-    So a replacement of a higher priority doesn't raise its gang's priority, and one bound pod doesn't raise that of many waiting pods.
+    So a replacement of higher priority doesn't raise its gang's priority, nor does one bound pod raise the priority of many waiting pods.
     """
     bound = next(([pod.priority] for pod in alive if pod.node_name), [])
     return min((*bound, *(pod.priority for pod in alive if not pod.node_name)))
 
 
-def still_possible(minimums: RoleMinimums, run: Run) -> RoleMinimums:
-    """Return the minimums of roles, less the pods that no Job will create."""
+def creatable_minimums(minimums: RoleMinimums, run: Run) -> RoleMinimums:
+    """Return the minimums of roles, reduced by the pods of each role that no Job will create."""
     if not (minimums and run.gone_of_role):
         return minimums
     succeeded = Counter(pod.role for pod in run.members if pod.has_succeeded)
     return tuple((role, max(0, least - max(0, run.gone_of_role.get(role, 0) - succeeded[role]))) for role, least in minimums)
 
 
-def with_distinct_options(alive: Sequence[Pod]) -> Sequence[Pod]:
-    """Return the first pod of each distinct set of options; thousands of pods mostly state the same options, or none."""
+def first_of_each_options(alive: Sequence[Pod]) -> Sequence[Pod]:
+    """Return the first pod of each distinct set of options; pods without options are left out.
+
+    So few pods are read, since thousands of pods mostly state the same options, or none.
+    """
     first: dict[tuple[tuple[str, str], ...], Pod] = {}
     for pod in alive:
         if pod.options:
@@ -55,7 +63,10 @@ def with_distinct_options(alive: Sequence[Pod]) -> Sequence[Pod]:
 
 
 def required_topology_of(group: PodGroup | None, alive: Sequence[Pod]) -> tuple[str, Hold | None]:
-    """Return the PodGroup's required topology, empty if pods state their own, each role another; and a hold if one is no label key."""
+    """Return the required topology that the PodGroup states for the whole gang, and a hold if a stated topology isn't a label key.
+
+    The topology is empty if a pod states one: such a topology is for the members of that pod's role.
+    """
     for pod in alive:
         if pod.option("required-topology") is not None:
             _, hold = option_of("required-topology", label_key, None, (pod,), "")

@@ -1,1 +1,1 @@
-"""Knows the GPUs of the cluster: what exporters measure, where Prometheus is, and how old it all is."""
+"""Reads what exporters measure about the cluster's GPUs, from Prometheus or from the exporters, and keeps it until it is too old."""

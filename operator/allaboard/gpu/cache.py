@@ -1,4 +1,4 @@
-"""What was read of GPUs last, and how old it is: what is older than it may be isn't there any more, but for what doesn't mend itself."""
+"""Keeps the last measurements of each node's GPUs. Old ones count as unknown, except for errors, which don't go away by themselves."""
 
 import math
 from collections.abc import Mapping
@@ -9,14 +9,14 @@ from allaboard.gpu.gathering import MOST_NODES, Reading, joined
 from allaboard.model.gpus import NO_CARDS, Cards, Measure
 
 _FORGOTTEN = 10
-"""A node of which nothing was heard for so many times the staleness is forgotten."""
+"""A node that wasn't measured for this many times ``stale_seconds`` is forgotten."""
 
 _LASTING = [Measure.XID, Measure.REMAP_FAILURE]
-"""A broken card may well be why its exporter has died: that it is broken stays known as long as the card is."""
+"""Measures that stay known as long as the GPU itself: a broken GPU may be the reason why its exporter has stopped."""
 
 
 class CardCache:
-    """The newest of each node. Numbers older than ``stale_seconds`` are unknown; the cards, their models and which are broken, aren't."""
+    """The last measurements of each node. Numbers older than ``stale_seconds`` count as unknown; GPUs, models and errors stay known."""
 
     def __init__(self, stale_seconds: float) -> None:
         self._stale_seconds = stale_seconds
@@ -24,19 +24,19 @@ class CardCache:
         self._seen = np.zeros(0)
 
     def take(self, reading: Reading, now: float) -> None:
-        """What was read at ``now``. Of nodes that it doesn't tell of, what is known stays until it is too old."""
-        told = set(reading.nodes)
+        """Record a reading that was made at ``now``. Nodes that are not in the reading keep their last measurements."""
+        measured = set(reading.nodes)
         rows = [
             row
             for row, node in enumerate(self._reading.nodes)
-            if node not in told and now - self._seen[row] < _FORGOTTEN * self._stale_seconds
+            if node not in measured and now - self._seen[row] < _FORGOTTEN * self._stale_seconds
         ]
-        rows = rows[: max(0, MOST_NODES - len(told))]
+        rows = rows[: max(0, MOST_NODES - len(measured))]
         self._seen = np.concatenate([now - reading.ages, self._seen[rows]])
         self._reading = joined((reading, _only(self._reading, rows))) if rows else reading
 
     def cards(self, now: float) -> Cards:
-        """All that is known at ``now``."""
+        """Return what is known of all GPUs at ``now``."""
         found = self._reading
         if not found.nodes:
             return NO_CARDS
@@ -46,16 +46,16 @@ class CardCache:
         return Cards({node: row for row, node in enumerate(found.nodes)}, found.names, found.models, found.model, values)
 
     def ages(self, now: float) -> Mapping[str, float]:
-        """Seconds since each node's exporter was asked."""
+        """Return the age in seconds of each node's measurements, by node."""
         return dict(zip(self._reading.nodes, (now - self._seen).tolist(), strict=True))
 
     def expires(self, now: float) -> float:
-        """Seconds until the next that is known at ``now`` will be too old; infinite when nothing is."""
+        """Return the seconds until the oldest measurements that are fresh at ``now`` are too old; infinite if none are fresh."""
         fresh = self._seen[~self._is_stale(now)]
         return float(fresh.min() + self._stale_seconds - now) if fresh.size else math.inf
 
     def counts(self, now: float) -> tuple[int, int]:
-        """How many cards are known by fresh numbers, and of how many nodes the numbers are too old."""
+        """Return the number of GPUs with fresh measurements, and the number of nodes whose measurements are too old."""
         stale = self._is_stale(now)
         return sum(len(names) for names, is_stale in zip(self._reading.names, stale, strict=True) if not is_stale), int(stale.sum())
 
@@ -65,7 +65,7 @@ class CardCache:
 
 
 def _only(reading: Reading, rows: list[int]) -> Reading:
-    """Some nodes of a reading, and no model that none of them has."""
+    """Return a reading of the nodes in ``rows``, without the models that none of these nodes has."""
     model = reading.model[rows]
     used = np.unique(model[model >= 0])
     return Reading(

@@ -1,7 +1,7 @@
-"""What exporters call things: a table for each of the dialects that are known, and one made of the settings for any other.
+"""Tables of the names that exporters use for metrics and labels: one for each known exporter, and one made from the settings.
 
-A series is of a node, of one of its cards, and measures something; of which labels that is read is said in the order in which they are
-believed. Names and units: dcgm-exporter default-counters.csv, ObserverWard pkg/scraper/gpu_scraper.go.
+A series measures one GPU of one node. The labels that name the node, the GPU and its model are listed in order of preference.
+Names and units: dcgm-exporter default-counters.csv, ObserverWard pkg/scraper/gpu_scraper.go.
 """
 
 from collections.abc import Mapping
@@ -12,24 +12,23 @@ from allaboard.settings.gpu_metrics import USED as USED_NAME
 from allaboard.settings.gpu_metrics import meaning_of
 
 USED = len(Measure)
-"""MiB of a card's memory that somebody uses; beside the measures, which follow from it."""
+"""Index of the memory in use, in MiB. It is not a ``Measure``: total and free memory are derived from it."""
 
 RESERVED = USED + 1
-"""MiB that the driver keeps for itself."""
+"""Index of the memory that the driver reserves, in MiB."""
 
 QUANTITIES = RESERVED + 1
-"""How many there are: each ``Measure``, ``USED`` and ``RESERVED``."""
+"""Number of quantities: each ``Measure``, ``USED`` and ``RESERVED``."""
 
 INSTANCE = "instance"
-"""The label in which Prometheus says where it has scraped: the address of the exporter's pod, not a node."""
+"""The label with the address that Prometheus has scraped: that of the exporter's pod, not of a node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """What a metric says: ``quantity``, in its unit when multiplied by ``scale``.
+    """A metric of an exporter, and the ``quantity`` that it measures: its value times ``scale`` is in the unit of the quantity.
 
-    ``of_parts``: the rows of a card's parts (MIG) say it of the whole card. ``zero_is_unknown``: the exporter writes 0 for what it can't
-    find out. ``takes_least``: of several rows of one card the least counts; else the most.
+    ``of_parts``: series of MIG instances have the value of the whole GPU. ``zero_is_unknown``: the exporter writes 0 for an unknown value.
     """
 
     name: str
@@ -40,14 +39,16 @@ class Metric:
 
     @property
     def takes_least(self) -> bool:
+        """True if the least of several values for one GPU counts; otherwise the greatest counts."""
         return self.quantity == Measure.FREE
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """The metrics of one exporter, of two with the same quantity the better one first, and the labels of its series.
+    """The metrics of one exporter, and the labels of its series.
 
-    ``parts`` is the label that rows have which are about a part of a card.
+    ``nodes``, ``cards`` and ``models``: labels that name the node, the GPU and its model, the preferred label first. ``metrics``: of two
+    metrics for one quantity the better one comes first. ``parts``: the label that only series of MIG instances have; empty without one.
     """
 
     name: str
@@ -62,7 +63,7 @@ _PERCENT = 0.01
 
 DCGM = Dialect(
     "dcgm-exporter",
-    # What the exporter says comes before what Prometheus adds; where both have used one name, Prometheus has renamed the exporter's.
+    # Labels of the exporter come before labels that Prometheus adds. If both use one name, Prometheus renames the exporter's to exported_….
     nodes=(
         *("Hostname", "exported_Hostname", "hostname", "exported_hostname"),
         *("node", "exported_node", "kubernetes_node", "exported_kubernetes_node", INSTANCE),
@@ -109,20 +110,20 @@ OBSERVERWARD = Dialect(
 KNOWN = (DCGM, OBSERVERWARD)
 
 EXPORTER_LABELS = ("app=nvidia-dcgm-exporter", "app.kubernetes.io/name=dcgm-exporter", "name=observerward")
-"""Which pods are exporters: gpu-operator's, those of dcgm-exporter's own chart, and ObserverWard's."""
+"""Label selectors of exporters' pods: those of gpu-operator, of the chart of dcgm-exporter, and of ObserverWard."""
 
 EXPORTER_PORTS: Mapping[str, int] = {"observerward": 9909}
-"""Of the pods whose label ``name`` is that; of all others it is ``DCGM_PORT``."""
+"""Port of exporters' pods by the value of their label ``name``. All other exporters listen on ``DCGM_PORT``."""
 
 DCGM_PORT = 9400
 
 
 def dialects(stated: Mapping[str, str], node: str, card: str, model: str) -> tuple[Dialect, ...]:
-    """The known ones, and before them that of the settings, if they state metrics (``gpu_metrics.metrics``)."""
+    """Return the dialects to try in order: the dialect of the settings, if they have ``gpu_metrics.metrics``, then the known dialects."""
     if not stated:
         return KNOWN
     metrics = []
-    for name, words in stated.items():
-        measure, scale = meaning_of(words)
+    for name, meaning in stated.items():
+        measure, scale = meaning_of(meaning)
         metrics.append(Metric(name, USED if measure == USED_NAME else Measure[measure.upper()], scale))
     return Dialect("settings", (node, f"exported_{node}", INSTANCE), (card,), (model,), tuple(metrics)), *KNOWN

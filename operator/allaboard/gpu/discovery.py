@@ -1,7 +1,7 @@
-"""Finds Prometheus by the conventions of those who install it: which Services it has, and with which labels and ports.
+"""Finds Prometheus by the names, labels and ports that the usual ways to install it give its Service.
 
-Who may create a Service where we look may have it answer as Prometheus does, and would be sent our credentials: so the settings name the
-namespaces, which must be no tenant's.
+A user that may create a Service in a searched namespace can pose as Prometheus and receive our credentials. So only the namespaces
+in the settings are searched, and no tenant may have rights there.
 """
 
 import re
@@ -17,7 +17,7 @@ from allaboard.model.errors import MalformedError
 from allaboard.model.raw_fields import OBJECT_NAME, integer, items, labels, mapping, text
 
 _MOST_SERVICES = 2_000
-"""Of one namespace; those beyond aren't looked at."""
+"""Most Services of one namespace that are examined; further ones are ignored."""
 
 _MOST_CANDIDATES = 16
 _FORBIDDEN = 403
@@ -31,10 +31,10 @@ Labels = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Convention:
-    """How the Service of one way to install Prometheus is told, and its ports by name or number, the best first."""
+    """One way to install Prometheus: a test of a Service's namespace, name and labels, and the ports by name or number, best first."""
 
     name: str
-    is_one: Callable[[str, str, Labels], bool]
+    matches: Callable[[str, str, Labels], bool]
     ports: tuple[str | int, ...]
 
 
@@ -83,9 +83,9 @@ CONVENTIONS = (
 
 
 async def candidates(server: ApiServer, namespaces: Sequence[str], prefix: str = "") -> list[Candidate]:
-    """Services of ``namespaces`` that may be Prometheus, the likeliest first. Where they may not be listed, none are seen.
+    """Return the Services of ``namespaces`` that may be Prometheus, the likeliest first.
 
-    Raises ``ApiError``, also when they may be listed nowhere.
+    Namespaces whose Services we may not list are skipped. Raises ``ApiError``, also if all namespaces are skipped.
     """
     services: list[RawObject] = []
     refused: list[ApiError] = []
@@ -111,29 +111,30 @@ async def _services(server: ApiServer, namespace: str) -> list[RawObject]:
 
 
 def among(services: Iterable[RawObject], prefix: str = "") -> list[Candidate]:
-    """Those of ``services`` that may be Prometheus, in the order of the conventions and, within one, those with an address first.
+    """Return those of ``services`` that may be Prometheus, in the order of the conventions.
 
-    Any of the replicas behind a Service that has no address of its own is as good: all hold the same.
+    Within one convention Services with a cluster IP come before headless ones. The replicas behind a headless Service hold the same data.
     """
     found: list[tuple[int, bool, int, Candidate]] = []
-    for place, service in enumerate(services):
-        with suppress(MalformedError):  # it can't be one
-            if (judged := _judged(service, prefix)) is not None:
-                rank, is_headless, candidate = judged
-                found.append((rank, is_headless, place, candidate))
+    for position, service in enumerate(services):
+        with suppress(MalformedError):  # a malformed Service isn't Prometheus
+            if (ranked := _ranked(service, prefix)) is not None:
+                rank, is_headless, candidate = ranked
+                found.append((rank, is_headless, position, candidate))
     return [candidate for *_, candidate in sorted(found, key=lambda each: each[:3])][:_MOST_CANDIDATES]
 
 
-def _judged(service: RawObject, prefix: str) -> tuple[int, bool, Candidate] | None:
+def _ranked(service: RawObject, prefix: str) -> tuple[int, bool, Candidate] | None:
+    """Return the number of the first matching convention, whether the Service is headless, and the candidate; None if none matches."""
     metadata, spec = mapping(service, "metadata"), mapping(service, "spec")
     namespace, name, stated = text(metadata, "namespace"), text(metadata, "name"), labels(metadata, "labels")
-    said = (name, stated.get(_NAME, ""), stated.get(_COMPONENT, ""), stated.get("app", ""))
+    names = (name, stated.get(_NAME, ""), stated.get(_COMPONENT, ""), stated.get("app", ""))
     if not (_is_name(namespace) and _is_name(name)) or text(spec, "type") == "ExternalName":
         return None
-    if any(other in word for other in _OTHERS for word in said) or stated.get("operated-thanos-ruler"):
+    if any(other in each for other in _OTHERS for each in names) or stated.get("operated-thanos-ruler"):
         return None
     for rank, convention in enumerate(CONVENTIONS):
-        if convention.is_one(namespace, name, stated) and (port := _port(spec, convention.ports)):
+        if convention.matches(namespace, name, stated) and (port := _port(spec, convention.ports)):
             number, port_name = port
             scheme = "https" if number in _TLS_PORTS or "https" in port_name else "http"
             url = f"{scheme}://{name}.{namespace}.svc:{number}{prefix}"
@@ -142,7 +143,7 @@ def _judged(service: RawObject, prefix: str) -> tuple[int, bool, Candidate] | No
 
 
 def _port(spec: Mapping[str, object], wanted: Iterable[str | int]) -> tuple[int, str] | None:
-    """Number and name of the port that is wanted most; the only one, whatever it is called."""
+    """Return number and name of the first ``wanted`` port that exists; otherwise of the only port; None if there are several."""
     ports = [
         (number, text(port, "name"))
         for _, port in items(spec, "ports")

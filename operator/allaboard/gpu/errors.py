@@ -1,9 +1,9 @@
-"""What can go wrong where metrics are read. Nothing of it stops anything: what is known gets older."""
+"""Errors of reading metrics. None of them stops the scheduler: the known measurements only get older."""
 
 
 class SourceError(Exception):
-    """Metrics couldn't be read. The message is fit for a log: it is short, and has neither credentials nor what was answered in full."""
+    """Metrics couldn't be read. The message is safe to log: it is short, and contains neither credentials nor a whole answer."""
 
 
 class TooLongError(SourceError):
-    """An answer has more bytes than are taken."""
+    """An answer has more bytes than the limit."""

@@ -1,4 +1,4 @@
-"""The pods of exporters: which node an address or a pod's name stands for, and what they say when they are asked themselves."""
+"""Finds the pods of exporters, maps their addresses and names to nodes, and reads metrics from the pods directly."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
@@ -17,13 +17,13 @@ from allaboard.kube.paths import PODS
 from allaboard.model.errors import MalformedError
 from allaboard.model.raw_fields import labels, mapping, text
 
-_AT_ONCE = 16
+_AT_ONCE = 16  # exporters that are asked concurrently
 _MOST_BYTES = 8 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
 class ExporterPod:
-    """A pod that runs on ``node``, at whose ``address`` an exporter listens on ``port``."""
+    """A running pod of an exporter: its node, and the address and port on which the exporter listens."""
 
     name: str
     node: str
@@ -32,12 +32,13 @@ class ExporterPod:
 
     @property
     def url(self) -> str:
+        """URL of the exporter's page of metrics."""
         host = f"[{self.address}]" if ":" in self.address else self.address
         return f"http://{host}:{self.port}/metrics"
 
 
 async def exporter_pods(server: ApiServer, namespaces: Iterable[str]) -> list[ExporterPod]:
-    """Those of ``namespaces`` that run. Raises ``ApiError``."""
+    """Return the running exporters' pods of ``namespaces``. Raises ``ApiError``."""
     found: dict[tuple[str, str], ExporterPod] = {}
     for namespace in namespaces:
         for selector in EXPORTER_LABELS:
@@ -50,18 +51,18 @@ async def exporter_pods(server: ApiServer, namespaces: Iterable[str]) -> list[Ex
 
 
 class Locator:
-    """Tells nodes by what series say of where they are from; ``is_known`` tells the names of nodes."""
+    """Finds the node of a series by the series' labels. ``is_known`` returns whether a name is the name of a node."""
 
     def __init__(self, is_known: Callable[[str], bool]) -> None:
         self._is_known = is_known
-        self._nodes: dict[str, str] = {}  # by address and by name of an exporter's pod
+        self._nodes: dict[str, str] = {}  # nodes by the address and by the name of an exporter's pod
 
     def learn(self, pods: Iterable[ExporterPod]) -> None:
-        """Take where exporters' pods run."""
+        """Record on which nodes exporters' pods run."""
         self._nodes = {key: pod.node for pod in pods for key in (pod.address, pod.name)}
 
     def locate(self, label: str, value: str) -> str | None:
-        """The node that the ``value`` of a series' ``label`` stands for: its name, or the exporter's pod on it."""
+        """Return the node that the ``value`` of a label stands for: a node's name, or the node of the exporter's pod; None if unknown."""
         if self._is_known(value):
             return value
         node = self._nodes.get(value.rpartition(":")[0].strip("[]") if label == INSTANCE else value)
@@ -71,16 +72,17 @@ class Locator:
 async def read_exporters(
     web: Web, pods: Sequence[ExporterPod], dialects: Sequence[Dialect], is_known: Callable[[str], bool]
 ) -> tuple[Gathering, int]:
-    """What ``pods`` say, each of the node it runs on, whatever it says of where it is; and how many didn't answer.
+    """Read the metrics of exporters' pods; return the measurements, and the number of pods that didn't answer.
 
-    Raises ``SourceError`` when none did.
+    Each pod's series count for the node on which the pod runs, even if their labels name another node. Raises ``SourceError`` if no pod
+    answers.
     """
     gathering = Gathering(lambda label, value: value if label == INSTANCE and is_known(value) else None)
     names = {metric.name for dialect in dialects for metric in dialect.metrics}
-    turns, failures = asyncio.Semaphore(_AT_ONCE), list[SourceError]()
+    limit, failures = asyncio.Semaphore(_AT_ONCE), list[SourceError]()
 
     async def read(pod: ExporterPod) -> None:
-        async with turns:
+        async with limit:
             try:
                 async with web.get(pod.url, most_bytes=_MOST_BYTES) as chunks:
                     found = await samples(chunks, names, {INSTANCE: pod.node})
@@ -99,6 +101,7 @@ async def read_exporters(
 
 
 def _exporter(raw: RawObject) -> ExporterPod | None:
+    """Return the record of a raw pod; None if it isn't running or has no valid address."""
     metadata, status = mapping(raw, "metadata"), mapping(raw, "status")
     node, address = text(mapping(raw, "spec"), "nodeName"), text(status, "podIP")
     if not node or text(status, "phase") != "Running":

@@ -1,6 +1,6 @@
-"""Reads what an exporter's own page says, a line at a time: a line that can't be understood costs nothing but itself.
+"""Parses an exporter's page in Prometheus' text format line by line. A malformed line is skipped and affects no other line.
 
-prometheus_client's parser, which is written for all that a page may hold, takes seconds for a MiB; these are the lines of samples alone.
+Only lines of samples are parsed: prometheus_client's parser, which handles everything that a page may hold, takes seconds for a MiB.
 """
 
 import re
@@ -18,14 +18,14 @@ _LINE = re.compile(
     rb"[ \t]*+([a-zA-Z_:][a-zA-Z0-9_:]*+)[ \t]*+\{((?:%b(?:,%b)*+,?+)?+[ \t]*+)\}[ \t]*+(%b)(?:[ \t]++-?[0-9]++)?+[ \t\r]*+"
     % (_PAIR, _PAIR, _NUMBER)
 )
-"""A sample with labels: its metric, what is between the brackets, and its value; a time may follow (Prometheus' text format 0.0.4)."""
+"""A sample with labels: the metric, the text between the braces, and the value; a timestamp may follow (Prometheus' text format 0.0.4)."""
 
 _LABEL = re.compile(r'([a-zA-Z0-9_]++)[ \t]*+=[ \t]*+"([^"\\]*+(?:\\.[^"\\]*+)*+)"')
 _ESCAPED = re.compile(r'\\([\\"n])')
 
 
 async def samples(chunks: AsyncIterator[bytes], names: Collection[str], more: Mapping[str, str]) -> Mapping[str, list[Sample]]:
-    """The samples of the metrics ``names``, by name, with the labels ``more`` instead of what is said of the same."""
+    """Return the samples of the metrics ``names``, by name. The labels ``more`` are added, and replace labels of the same name."""
     page = _Page({name.encode(): name for name in names}, more)
     rest = b""
     async for chunk in chunks:
@@ -33,13 +33,13 @@ async def samples(chunks: AsyncIterator[bytes], names: Collection[str], more: Ma
         for line in lines:
             page.take(line)
         if len(rest) > _LONGEST_LINE:
-            rest = rest[:_LONGEST_LINE]  # it will be no line that counts, however it ends
+            rest = rest[:_LONGEST_LINE]  # a line this long is skipped anyway
     page.take(rest)
     return page.found
 
 
 class _Page:
-    """Takes the lines of one page. Most of its metrics are of the same cards, whose labels are read once."""
+    """Collects the samples of one page. Most metrics have the same label sets, one for each GPU, so each label set is parsed once."""
 
     def __init__(self, names: Mapping[bytes, str], more: Mapping[str, str]) -> None:
         self.found: dict[str, list[Sample]] = defaultdict(list)
@@ -48,6 +48,7 @@ class _Page:
         self._known: dict[bytes, bytes] = {}
 
     def take(self, line: bytes) -> None:
+        """Add the sample of a line; skip a line that is malformed or of another metric."""
         name = self._names.get(line.partition(b"{")[0].strip())
         if name is None or len(line) >= _LONGEST_LINE or (parts := _LINE.fullmatch(line)) is None:
             return

@@ -1,7 +1,7 @@
-"""Puts samples together to what is known of cards, however many, malformed or absurd they are.
+"""Combines samples of metrics into arrays of measurements by node and GPU. Malformed and absurd samples are left out.
 
-A sample is the labels of a series and its number. Of a card that is told of in several rows (two exporters on a node, a shared GPU whose
-pods have a row each, MIG) the rows count together, and as one card.
+A sample is the label set of a series with a value. Several series may measure one GPU: two exporters run on a node, each pod that shares
+the GPU has a series, or each MIG instance has one. Such series count together, as one GPU.
 """
 
 import math
@@ -19,14 +19,14 @@ from allaboard.model.gpus import Measure
 from allaboard.model.raw_fields import OBJECT_NAME
 
 MOST_NODES = 10_000
-"""Twice as many as Kubernetes supports."""
+"""Most nodes of a reading: twice as many as Kubernetes supports."""
 
 MOST_CARDS = 32
-"""Of one node; of those beyond nothing is known."""
+"""Most GPUs of one node; further GPUs are ignored."""
 
 _MOST_MODELS = 256
 _LONGEST_NAME = 128
-_MOST_KNOWN, _LONGEST_LABELS = 100_000, 512  # series of which it is remembered what they are of, and bytes of their labels
+_MOST_KNOWN, _LONGEST_LABELS = 100_000, 512  # most label sets that are cached, and bytes of one
 _HIGHEST = {
     Measure.MEMORY: 2.0**24,
     Measure.FREE: 2.0**24,
@@ -38,23 +38,24 @@ _HIGHEST = {
     Measure.ENCODER: 1.0,
     Measure.DECODER: 1.0,
 }
-"""What is more is no such thing: NVML and DCGM write huge numbers for what they can't find out."""
+"""Greatest plausible value by quantity. Greater values are unknown: NVML and DCGM write huge numbers for unknown values."""
+
 _HIGHEST_NUMBER = 1e6
 _is_node = re.compile(OBJECT_NAME, re.ASCII).fullmatch
 
 Sample = tuple[bytes, bytes, bytes]
-"""Labels as the inside of a JSON object, when it was evaluated (Unix seconds), and its value, as they were read: nothing is checked."""
+"""Labels as the inside of a JSON object, time of evaluation (Unix seconds), and value: unchecked bytes as they were read."""
 
 Locate = Callable[[str, str], str | None]
-"""Name of the node that the value of a label stands for; the label comes first."""
+"""A function of a label and its value that returns the name of the node; None if the value stands for no node."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reading:
-    """What was read at one time: ``nodes[i]`` has the cards ``names[i]``.
+    """Measurements that were read at one time: node ``nodes[i]`` has the GPUs ``names[i]``.
 
-    ``model``: int32[nodes, cards] into ``models``, -1 where unknown; ``values``: float32[measures, nodes, cards], NaN where unknown.
-    ``ages``: float64[nodes], seconds that had passed since the exporter was asked. ``left_out``: as ``Gathering`` has counted it.
+    ``model``: int32[nodes, cards], indices into ``models``, -1 if unknown. ``values``: float32[measures, nodes, cards], NaN if unknown.
+    ``ages``: float64[nodes], seconds between the exporter's measurement and the reading. ``left_out``: as in ``Gathering``.
     """
 
     nodes: tuple[str, ...]
@@ -68,87 +69,87 @@ class Reading:
 
 @dataclass(slots=True)
 class Gathering:
-    """Takes samples of one reading; ``reading`` is what came of them. ``locate`` tells the node that a label's value stands for.
+    """Collects the samples of one reading; ``reading()`` returns the result. ``locate`` returns the node for the value of a label.
 
-    Cards and nodes beyond the limits are left out.
+    GPUs and nodes beyond the limits are left out.
     """
 
     locate: Locate
     unlocated: int = 0
-    """Series of which no node is known."""
+    """Number of series whose labels name no known node."""
 
     left_out: int = 0
-    """Series that were too long, and answers of which only the begin was taken."""
+    """Number of series that were too long, and of answers that were cut off."""
 
     _rows: dict[str, int] = field(default_factory=dict)
     _columns: list[dict[str, int]] = field(default_factory=list)
     _models: dict[str, int] = field(default_factory=dict)
     _model: dict[int, int] = field(default_factory=dict)
     _ages: dict[int, float] = field(default_factory=dict)
-    _known: dict[str, dict[bytes, int]] = field(default_factory=dict)  # by dialect: cells by the labels of series of whole cards
-    _found: dict[Metric, list[tuple[NDArray[np.int32], NDArray[np.float32]]]] = field(default_factory=dict)  # cells and numbers
+    _known: dict[str, dict[bytes, int]] = field(default_factory=dict)  # by dialect: the cell of each cached label set
+    _found: dict[Metric, list[tuple[NDArray[np.int32], NDArray[np.float32]]]] = field(default_factory=dict)  # by metric: cells and values
 
     def take(self, dialect: Dialect, metric: Metric, samples: Sequence[Sample]) -> frozenset[str]:
-        """What ``metric`` says.
+        """Add the samples of a metric.
 
-        Returns the labels by which nodes and cards were told, as far as they are new, so that others need not be asked for.
+        Return the labels that named the nodes and GPUs of label sets that were new: later queries need to ask for these labels only.
         """
         used: set[str] = set()
         known, parts = self._known.setdefault(dialect.name, {}), dialect.parts.encode()
         cells = [known.get(labels, -2) for labels, _, _ in samples]
         if -2 in cells:
-            for place, cell in enumerate(cells):
+            for position, cell in enumerate(cells):
                 if cell == -2:
-                    labels = samples[place][0]
-                    cells[place] = self._cell(_labels(labels), dialect, metric, used)
+                    labels = samples[position][0]
+                    cells[position] = self._cell(_labels(labels), dialect, metric, used)
                     if len(labels) <= _LONGEST_LABELS and len(known) < _MOST_KNOWN and not (parts and parts in labels):
-                        known[labels] = cells[place]
-        places = np.array(cells, dtype=np.int32)
+                        known[labels] = cells[position]
+        indices = np.array(cells, dtype=np.int32)
         numbers = _numbers([value for _, _, value in samples]) * metric.scale
-        counts = (places >= 0) & (numbers >= 0.0) & (numbers <= _HIGHEST.get(metric.quantity, _HIGHEST_NUMBER))  # which NaN isn't
+        is_valid = (indices >= 0) & (numbers >= 0.0) & (numbers <= _HIGHEST.get(metric.quantity, _HIGHEST_NUMBER))  # False for NaN
         if metric.zero_is_unknown:
-            counts &= numbers > 0.0
-        self._found.setdefault(metric, []).append((places[counts], numbers[counts].astype(np.float32)))
+            is_valid &= numbers > 0.0
+        self._found.setdefault(metric, []).append((indices[is_valid], numbers[is_valid].astype(np.float32)))
         return frozenset(used)
 
     def forget_labels(self) -> None:
-        """Series will have other labels from now on; what was taken stays."""
+        """Clear the cache of label sets, since later series have other labels. Samples that were taken stay."""
         self._known.clear()
 
     def leave_out(self) -> None:
-        """Count what is beyond the limits."""
+        """Count one series or answer that is beyond the limits."""
         self.left_out += 1
 
     def lacks(self, dialect: Dialect, metric: Metric) -> bool:
-        """Whether there are cards of which what ``metric`` tells isn't known by better metrics of ``dialect``."""
+        """Return whether ``metric`` is needed: better metrics of ``dialect`` for its quantity don't cover all GPUs."""
         better = [other for other in dialect.metrics if other.quantity == metric.quantity and other in self._found]
-        return not better or len(self._told(better)) < len(self._told(dialect.metrics))
+        return not better or len(self._cells_with(better)) < len(self._cells_with(dialect.metrics))
 
-    def _told(self, metrics: Iterable[Metric]) -> NDArray[np.int32]:
-        """The cells of which any of ``metrics`` says something."""
+    def _cells_with(self, metrics: Iterable[Metric]) -> NDArray[np.int32]:
+        """Return the cells for which any of ``metrics`` has a value."""
         return np.unique(np.concatenate([cells for metric in metrics for cells, _ in self._found.get(metric, ())]))
 
     def take_times(self, dialect: Dialect, samples: Sequence[Sample]) -> None:
-        """When exporters were asked (Unix seconds), by node, and when that was looked up; the oldest of several counts."""
+        """Record the age of each node's measurements: the time of evaluation minus the sample's value. The greatest age counts."""
         ages = _numbers([at for _, at, _ in samples]) - _numbers([value for _, _, value in samples])
         for (labels, _, _), age in zip(samples, ages.tolist(), strict=True):
             node = self._node(_labels(labels), dialect, set())
             row = None if node is None else self._rows.get(node)
-            if row is not None and age > 0.0:  # a clock that is ahead tells nothing, nor does NaN
+            if row is not None and age > 0.0:  # not for a clock that is ahead, nor for NaN
                 self._ages[row] = max(age, self._ages.get(row, 0.0))
 
     def reading(self) -> Reading:
-        """What has come of all samples."""
+        """Return the measurements that all samples make together."""
         rows = len(self._rows)
         columns = max((len(each) for each in self._columns), default=0)
         values = np.full((QUANTITIES, rows * columns), np.nan, dtype=np.float32)
         model = np.full(rows * columns, -1, dtype=np.int32)
         for metric, parts in self._found.items():
-            told = np.full(rows * columns, np.nan, dtype=np.float32)
+            of_metric = np.full(rows * columns, np.nan, dtype=np.float32)
             for cells, numbers in parts:
-                (np.fmin if metric.takes_least else np.fmax).at(told, _narrow(cells, columns), numbers)
-            mine = values[metric.quantity]
-            np.copyto(mine, told, where=np.isnan(mine))
+                (np.fmin if metric.takes_least else np.fmax).at(of_metric, _narrow(cells, columns), numbers)
+            of_quantity = values[metric.quantity]
+            np.copyto(of_quantity, of_metric, where=np.isnan(of_quantity))
         _derive(values)
         model[_narrow(np.array(list(self._model), dtype=np.int32), columns)] = list(self._model.values())
         return Reading(
@@ -162,7 +163,7 @@ class Gathering:
         )
 
     def _cell(self, labels: Mapping[str, object], dialect: Dialect, metric: Metric, used: set[str]) -> int:
-        """The place of a card, -1 when there is none for it."""
+        """Return the cell of a GPU, ``row * MOST_CARDS + column``; -1 if the series names no GPU or is beyond the limits."""
         if dialect.parts and labels.get(dialect.parts) and not metric.of_parts:
             return -1
         card = next((label for label in dialect.cards if labels.get(label)), None)
@@ -186,7 +187,7 @@ class Gathering:
         return cell
 
     def _node(self, labels: Mapping[str, object], dialect: Dialect, used: set[str]) -> str | None:
-        """The node that a series is of: the first label that stands for one counts."""
+        """Return the node of a series, by the first label that stands for a node; None if no label does."""
         for label in dialect.nodes:
             stated = labels.get(label)
             if isinstance(stated, str) and stated and (node := self.locate(label, stated)) is not None:
@@ -212,17 +213,17 @@ class Gathering:
 
 
 def joined(readings: Iterable[Reading]) -> Reading:
-    """Readings of different nodes as one."""
+    """Return one reading with the nodes of all ``readings``, which have no node in common."""
     each = list(readings)
     numbers: dict[str, int] = {}
-    places = [np.array([numbers.setdefault(name, len(numbers)) for name in one.models] + [-1], dtype=np.int32) for one in each]
+    indices = [np.array([numbers.setdefault(name, len(numbers)) for name in one.models] + [-1], dtype=np.int32) for one in each]
     columns = max((one.model.shape[1] for one in each), default=0)
     wide = [((0, 0), (0, columns - one.model.shape[1])) for one in each]
     return Reading(
         tuple(chain.from_iterable(one.nodes for one in each)),
         tuple(chain.from_iterable(one.names for one in each)),
         tuple(numbers),
-        _stacked([np.pad(place[one.model], by, constant_values=-1) for place, one, by in zip(places, each, wide, strict=True)], columns),
+        _stacked([np.pad(index[one.model], by, constant_values=-1) for index, one, by in zip(indices, each, wide, strict=True)], columns),
         np.concatenate(
             [np.pad(one.values, ((0, 0), *by), constant_values=np.nan) for one, by in zip(each, wide, strict=True)]
             or [np.zeros((len(Measure), 0, 0), dtype=np.float32)],
@@ -237,7 +238,7 @@ def _stacked(models: list[NDArray[np.int32]], columns: int) -> NDArray[np.int32]
 
 
 def _labels(text: bytes) -> Mapping[str, object]:
-    """The labels of a sample; none where they are malformed."""
+    """Return the labels of a sample; none if they are malformed."""
     try:
         found: Mapping[str, object] = orjson.loads(b"{%b}" % text)
     except ValueError:
@@ -246,7 +247,7 @@ def _labels(text: bytes) -> Mapping[str, object]:
 
 
 def _numbers(values: Sequence[bytes]) -> NDArray[np.float64]:
-    """The values, NaN for what is no number."""
+    """Return the values as numbers, NaN for a value that is no number."""
     try:
         return np.array(list(map(float, values)), dtype=np.float64)
     except ValueError:
@@ -261,12 +262,12 @@ def _number(value: bytes) -> float:
 
 
 def _narrow(cells: NDArray[np.int32], columns: int) -> NDArray[np.int32]:
-    """Places among rows of ``columns`` cards, of such among rows of as many as there may be."""
+    """Return cells of rows with ``MOST_CARDS`` columns as cells of rows with ``columns`` columns."""
     return cells // MOST_CARDS * columns + cells % MOST_CARDS
 
 
 def _derive(values: NDArray[np.float32]) -> None:
-    """How much memory there is, and how much is free, where an exporter says only what they follow from."""
+    """Fill in total and free memory from the other quantities where the exporter doesn't state them; limit REMAP_FAILURE to 1."""
     memory, free, used = values[Measure.MEMORY], values[Measure.FREE], values[USED]
     np.copyto(memory, free + used + np.nan_to_num(values[RESERVED]), where=np.isnan(memory))
     left = memory - used - np.nan_to_num(values[RESERVED])

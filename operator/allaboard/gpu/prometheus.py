@@ -1,7 +1,7 @@
-"""Reads cards from a Prometheus: few labels, one metric at a time, and only those that it has.
+"""Reads GPU metrics from a Prometheus: one query for each metric that Prometheus has, with few labels.
 
-An instant vector has each series' last value of five minutes, also after Prometheus was away for four of them; so when exporters were asked
-is asked for too.
+An instant vector has each series' last value of the past five minutes, even if Prometheus has scraped nothing for four of them. So the
+times of the last scrapes are queried as well.
 """
 
 import re
@@ -16,16 +16,16 @@ from allaboard.gpu.vectors import vector
 from allaboard.gpu.web import Credentials, StatusError, Web, whole
 
 _MOST_BYTES = 32 * 2**20
-"""Of one answer: twice what 10,000 nodes of eight cards have with all labels."""
+"""Most bytes of one answer: twice the size for 10,000 nodes of eight GPUs with all labels."""
 
 _HIDDEN = (401, 403, 404, 405)
-"""What a proxy before Prometheus answers for all that isn't its API."""
+"""Statuses that a proxy before Prometheus answers for paths outside Prometheus' API."""
 
 _ESCAPED = re.compile(r'[\\"\n]')
 
 
 class Prometheus:
-    """One Prometheus, or what answers in its way (Thanos, Mimir, VictoriaMetrics), at ``url``."""
+    """A Prometheus at ``url``, or a server with the same API (Thanos, Mimir, VictoriaMetrics)."""
 
     def __init__(self, web: Web, url: str, credentials: Credentials, matchers: Mapping[str, str]) -> None:
         self.url = url
@@ -34,7 +34,7 @@ class Prometheus:
         self._matchers = [f"{label}={_quoted(value)}" for label, value in matchers.items()]
 
     async def probe(self) -> None:
-        """Ask whether it is one, and ready. Raises ``SourceError``."""
+        """Check that the server is a Prometheus and is ready. Raises ``SourceError``."""
         try:
             async with self._web.get(f"{self.url}/-/ready", None, self._credentials, 2**16) as chunks:
                 await whole(chunks)
@@ -45,36 +45,36 @@ class Prometheus:
             body = await whole(chunks)
         try:
             answer = orjson.loads(body)
-            is_one = answer["status"] == "success" and isinstance(answer["data"]["version"], str)
+            is_prometheus = answer["status"] == "success" and isinstance(answer["data"]["version"], str)
         except (ValueError, TypeError, KeyError):
-            is_one = False
-        if not is_one:
-            raise SourceError(f"{self.url}: it isn't a Prometheus")
+            is_prometheus = False
+        if not is_prometheus:
+            raise SourceError(f"{self.url}: not a Prometheus")
 
     async def metrics(self, dialects: Sequence[Dialect]) -> frozenset[str]:
-        """The names of those metrics of ``dialects`` that it has. Raises ``SourceError``."""
+        """Return the names of the metrics of ``dialects`` that this Prometheus has. Raises ``SourceError``."""
         names = "|".join(metric.name for dialect in dialects for metric in dialect.metrics)
         matchers = ",".join((f'__name__=~"{names}"', *self._matchers))
-        told = [labels async for part in self._query(f"count by (__name__) ({{{matchers}}})", lambda: None) for labels, _, _ in part]
+        found = [labels async for part in self._query(f"count by (__name__) ({{{matchers}}})", lambda: None) for labels, _, _ in part]
         known = {f'"__name__":"{name}"'.encode(): name for name in names.split("|")}
-        return frozenset(known[labels] for labels in told if labels in known)
+        return frozenset(known[labels] for labels in found if labels in known)
 
-    async def read(self, dialects: Sequence[Dialect], there: frozenset[str], into: Gathering) -> None:
-        """Put what it says of the metrics that are ``there`` ``into`` a gathering. Raises ``SourceError``."""
+    async def read(self, dialects: Sequence[Dialect], existing: frozenset[str], into: Gathering) -> None:
+        """Query the metrics whose names are ``existing``, and add their samples to ``into``. Raises ``SourceError``."""
         for dialect in dialects:
-            asked = (*dialect.nodes, *dialect.cards, *dialect.models)
+            all_labels = (*dialect.nodes, *dialect.cards, *dialect.models)
             labels: frozenset[str] = frozenset()
             for metric in dialect.metrics:
-                if metric.name not in there or not into.lacks(dialect, metric):
+                if metric.name not in existing or not into.lacks(dialect, metric):
                     continue
-                by = sorted(labels) or asked  # the first tells by which labels nodes and cards are known
+                by = sorted(labels) or all_labels  # the first query finds out which labels name nodes and GPUs
                 function = "min" if metric.takes_least else "max"
                 query = f"{function} by ({', '.join(by)}) ({self._selector(dialect, metric)})"
-                told: set[str] = set()
+                used: set[str] = set()
                 async for part in self._query(query, into.leave_out):
-                    told |= into.take(dialect, metric, part)
-                if not labels and told:
-                    labels = frozenset(told)
+                    used |= into.take(dialect, metric, part)
+                if not labels and used:
+                    labels = frozenset(used)
                     into.forget_labels()
                     await self._read_times(dialect, metric, labels.intersection(dialect.nodes), into)
 

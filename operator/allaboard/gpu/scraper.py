@@ -1,6 +1,6 @@
-"""Reads what is known of GPUs again and again, in a thread of its own, and hands over what is fresh.
+"""Reads GPU metrics periodically in a separate thread, and hands fresh measurements to the scheduler.
 
-Nothing waits for it. Whatever goes wrong is logged when it begins and when it ends, and costs nothing but freshness.
+The scheduler never waits for metrics. A failure is logged when it begins and when it ends; until then the measurements only get older.
 """
 
 import asyncio
@@ -24,21 +24,21 @@ from allaboard.settings.gpu_metrics import GpuMetricsOptions
 logger = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 30.0
-"""Longest pause after a failure where metrics have been, or should be."""
+"""Longest pause after a failure, if metrics were read before or the settings name a Prometheus."""
 
 _LOOKING_SECONDS = 300.0
-"""Longest pause between two looks where nobody has ever had metrics of GPUs."""
+"""Longest pause between two attempts to find GPU metrics, if none were ever found."""
 
 _LONGEST_PAUSE_SECONDS = 60.0
-"""Between two tries to reach the API server."""
+"""Pause between two attempts to reach the API server."""
 
 Gauge = Callable[[str, str, Callable[[], float]], None]
 
 
 class Scraper:
-    """Reads cards as ``options`` say and calls ``push`` with all that is known, whenever that has changed or has grown too old.
+    """Reads GPU metrics by ``options``, and calls ``push`` with all measurements when they were read or have become too old.
 
-    ``is_known`` tells the names of nodes.
+    ``is_known`` returns whether a name is the name of a node.
     """
 
     def __init__(self, options: GpuMetricsOptions, is_known: Callable[[str], bool], push: Callable[[Cards], None]) -> None:
@@ -48,44 +48,48 @@ class Scraper:
         self._cache = CardCache(options.stale_seconds)
         self._has_read = asyncio.Event()
         self._read_at = math.nan
-        self._complained = 0  # level of what was logged since the last reading
+        self._logged_level = 0  # highest level of the failures that were logged since the last successful reading
         self._errors = 0
         self._left_out = 0
         self._counts = (0, 0)
 
     def measure(self, gauge: Gauge) -> None:
-        """Have the figures of it read where metrics are served."""
-        gauge("gpu_metrics_age_seconds", "Seconds since metrics of GPUs were read; NaN before.", lambda: self._now() - self._read_at)
-        gauge("gpu_metrics_cards", "GPUs of which fresh metrics are known.", lambda: self._counts[0])
-        gauge("gpu_metrics_stale_nodes", "Nodes of whose GPUs metrics were known and are too old.", lambda: self._counts[1])
-        gauge("gpu_metrics_errors", "Readings of metrics of GPUs that failed.", lambda: self._errors)
-        gauge("gpu_metrics_left_out", "Series that were too long, and answers that were cut off, in all readings.", lambda: self._left_out)
+        """Register the gauges of the scraper with the operator's metrics."""
+        gauge(
+            "gpu_metrics_age_seconds",
+            "Seconds since GPU metrics were read; NaN if they never were.",
+            lambda: self._now() - self._read_at,
+        )
+        gauge("gpu_metrics_cards", "GPUs with fresh metrics.", lambda: self._counts[0])
+        gauge("gpu_metrics_stale_nodes", "Nodes whose GPU metrics are too old.", lambda: self._counts[1])
+        gauge("gpu_metrics_errors", "Failed readings of GPU metrics.", lambda: self._errors)
+        gauge("gpu_metrics_left_out", "Series that were too long, and answers that were cut off.", lambda: self._left_out)
 
     async def run(self, server: ApiServer) -> None:
-        """Read for ever."""
+        """Read until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._read_on(server))
-            tasks.create_task(self._let_expire())
+            tasks.create_task(self._keep_reading(server))
+            tasks.create_task(self._expire_old())
 
-    async def _read_on(self, server: ApiServer) -> None:
+    async def _keep_reading(self, server: ApiServer) -> None:
         failures = 0
         while True:
             try:
                 async with Web.open(self._options) as web:
                     source = await find(self._options, server, web, self._is_known)
                     while True:
-                        self._take(await source.read(), source.words)
+                        self._take(await source.read(), source.description)
                         failures = 0
                         await asyncio.sleep(self._options.interval_seconds)
             except (SourceError, ApiError) as error:
-                self._complain(error)
-            except Exception as error:  # a defect, which must not end the scheduler
-                self._complain(error)
+                self._log_failure(error)
+            except Exception as error:  # a defect must not stop the scheduler
+                self._log_failure(error)
             await asyncio.sleep(pause_after(failures, self._options, has_read=not math.isnan(self._read_at)))
             failures += 1
 
-    async def _let_expire(self) -> None:
-        """Hand over what is known without what has just become too old, once a second at most."""
+    async def _expire_old(self) -> None:
+        """Push the measurements again whenever some have become too old, at most once a second."""
         at_least = min(1.0, self._options.stale_seconds / 10)
         while True:
             expires = self._cache.expires(self._now())
@@ -95,37 +99,39 @@ class Scraper:
                 continue
             await asyncio.sleep(max(expires, at_least))
             if self._cache.counts(self._now()) != self._counts:
-                self._tell()
+                self._push_all()
 
-    def _take(self, reading: Reading, words: str) -> None:
+    def _take(self, reading: Reading, source: str) -> None:
         now = self._now()
         self._cache.take(reading, now)
-        if self._complained or math.isnan(self._read_at):
-            logger.info("GPUs: %d cards of %d nodes are known by %s", sum(map(len, reading.names)), len(reading.nodes), words)
+        if self._logged_level or math.isnan(self._read_at):
+            logger.info("GPUs: %d GPUs of %d nodes are known from %s", sum(map(len, reading.names)), len(reading.nodes), source)
         if reading.left_out and not self._left_out:
-            logger.warning("GPUs: %s: what has more series, or longer ones, than there can be of GPUs is left out", words)
+            logger.warning("GPUs: %s: series beyond the limits on number and length are left out", source)
         self._left_out += reading.left_out
-        self._complained, self._read_at = 0, now
+        self._logged_level, self._read_at = 0, now
         self._has_read.set()
-        self._tell()
+        self._push_all()
 
-    def _tell(self) -> None:
+    def _push_all(self) -> None:
         now = self._now()
         self._counts = self._cache.counts(now)
         self._push(self._cache.cards(now))
 
-    def _complain(self, error: Exception) -> None:
-        """Say once what is wrong, and as a warning only where something was there, or should be."""
+    def _log_failure(self, error: Exception) -> None:
+        """Log a failure once; as a warning unless it is harmless: no metrics were ever read, and the cause may be intended."""
         has_read = not math.isnan(self._read_at)
-        is_quiet = not has_read and not self._options.url and self._is_quiet(error)
-        level = logging.INFO if is_quiet else logging.WARNING
+        is_harmless = not has_read and not self._options.url and self._may_be_intended(error)
+        level = logging.INFO if is_harmless else logging.WARNING
         is_expected = isinstance(error, SourceError | ApiError)
-        logger.log(level if level > self._complained else logging.DEBUG, "GPUs: metrics can't be read: %s", error, exc_info=not is_expected)
-        self._complained = max(level, self._complained)
-        self._errors += not is_quiet
+        logger.log(
+            level if level > self._logged_level else logging.DEBUG, "GPUs: metrics can't be read: %s", error, exc_info=not is_expected
+        )
+        self._logged_level = max(level, self._logged_level)
+        self._errors += not is_harmless
 
-    def _is_quiet(self, error: Exception) -> bool:
-        """Whether it may well be meant: no Prometheus, or no right to look for one."""
+    def _may_be_intended(self, error: Exception) -> bool:
+        """Return whether a failure may be intended: no metrics are found, or we lack the right to look for them."""
         return isinstance(error, NoneFoundError) or (isinstance(error, ApiError) and error.status in (401, 403))
 
     def _now(self) -> float:
@@ -133,7 +139,10 @@ class Scraper:
 
 
 def pause_after(failures: int, options: GpuMetricsOptions, *, has_read: bool) -> float:
-    """Seconds until the next try after one more failure than so many in a row: longer each time where there may be nothing to read."""
+    """Return the seconds until the next attempt after ``failures`` + 1 failures in a row.
+
+    The pause grows with each failure if no metrics were ever read and the settings name no Prometheus: there may be none.
+    """
     interval = options.interval_seconds
     if has_read or options.url:
         return min(interval, _RETRY_SECONDS)
@@ -141,7 +150,7 @@ def pause_after(failures: int, options: GpuMetricsOptions, *, has_read: bool) ->
 
 
 async def keep_cards(scraper: Scraper, kubeconfig: str, synced: asyncio.Event) -> None:
-    """Run ``scraper`` in a thread of its own, with a connection of its own, from when nodes are known."""
+    """Run ``scraper`` in a separate thread with a separate connection, once the nodes are known (``synced``)."""
     await synced.wait()
 
     async def scrape() -> None:
@@ -149,14 +158,14 @@ async def keep_cards(scraper: Scraper, kubeconfig: str, synced: asyncio.Event) -
             try:
                 async with ApiServer.connect(kubeconfig=kubeconfig) as server:
                     await scraper.run(server)
-            except Exception as error:  # whatever it is must not end the scheduler
-                logger.warning("GPUs: metrics aren't read: %s", error, exc_info=not isinstance(error, CredentialsError))
+            except Exception as error:  # no failure may stop the scheduler
+                logger.warning("GPUs: metrics are not read: %s", error, exc_info=not isinstance(error, CredentialsError))
             await asyncio.sleep(_LONGEST_PAUSE_SECONDS)
 
     await in_own_thread(scrape)
 
 
 async def in_own_thread(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Do ``work`` on a loop of its own in a thread of its own. When this is cancelled, that is, and waited for."""
+    """Run ``work`` on a separate event loop in a separate thread. On cancellation cancel the work and wait for its end."""
     async with own_loop("gpu metrics") as loop:
         await run_on(loop, work())

@@ -1,4 +1,4 @@
-"""Where cards are read: a Prometheus that is named or found, or the exporters themselves. Both have one verb, ``read``."""
+"""Sources of GPU metrics: a Prometheus that is named or found, or the exporters themselves. ``find`` selects one."""
 
 import time
 from collections.abc import Callable
@@ -15,66 +15,66 @@ from allaboard.kube.client import ApiServer
 from allaboard.kube.errors import ApiError
 from allaboard.settings.gpu_metrics import GpuMetricsOptions
 
-_RELEARN_SECONDS = 60.0
-_RELEARN_MOST_SECONDS = 3600.0
+_RELEARN_SECONDS = 60.0  # shortest pause between two lists of exporters' pods
+_RELEARN_MOST_SECONDS = 3600.0  # longest pause
 
 
 class NoneFoundError(SourceError):
-    """Nobody has metrics of GPUs, as far as can be seen: nothing to be alarmed at."""
+    """No source of GPU metrics was found. That is normal for a cluster without exporters."""
 
 
 class Source(Protocol):
-    """Who says something of cards."""
+    """A source of GPU metrics."""
 
     @property
-    def words(self) -> str:
-        """What it is and where, for people."""
+    def description(self) -> str:
+        """Kind and address of the source, for the log."""
 
     async def read(self) -> Reading:
-        """What it says now. Raises ``SourceError`` and ``ApiError``."""
+        """Return the present measurements. Raises ``SourceError`` and ``ApiError``."""
 
 
 async def find(options: GpuMetricsOptions, server: ApiServer, web: Web, is_known: Callable[[str], bool]) -> Source:
-    """The source that the settings want: a named Prometheus, the exporters, or the first Service that is one and has metrics of GPUs.
+    """Return the source that the settings select: the exporters, the named Prometheus, or the first one found that has GPU metrics.
 
-    ``is_known`` tells the names of nodes. Raises ``SourceError``, and ``ApiError`` when Services can't be listed.
+    ``is_known`` returns whether a name is the name of a node. Raises ``SourceError``, and ``ApiError`` if Services can't be listed.
     """
     known = dialects(options.metrics, options.node_label, options.card_label, options.model_label)
     if options.source == "exporters":
         return _Exporters(options, server, web, known, is_known)
     if options.url:
-        prometheus = Prometheus(web, options.url, Credentials.by(options), options.matchers)
+        prometheus = Prometheus(web, options.url, Credentials.from_options(options), options.matchers)
         return _FromPrometheus(prometheus, options.url, options, server, known, is_known)
     failures: list[str] = []
     for candidate in await candidates(server, options.namespaces, options.path_prefix):
-        # Whoever listens on the way would hear what isn't encrypted, which nobody has asked for here.
-        credentials = Credentials.by(options) if candidate.url.startswith("https:") else NO_CREDENTIALS
+        # Unencrypted credentials could be intercepted. The settings don't name this URL, so no user has accepted that.
+        credentials = Credentials.from_options(options) if candidate.url.startswith("https:") else NO_CREDENTIALS
         prometheus = Prometheus(web, candidate.url, credentials, options.matchers)
         try:
             await prometheus.probe()
             if await prometheus.metrics(known):
-                words = f"{candidate.url} (Service {candidate.namespace}/{candidate.name}, as of {candidate.convention})"
-                return _FromPrometheus(prometheus, words, options, server, known, is_known)
-            failures.append(f"{candidate.url}: it has no metrics of GPUs")
+                description = f"{candidate.url} (Service {candidate.namespace}/{candidate.name}, as installed by {candidate.convention})"
+                return _FromPrometheus(prometheus, description, options, server, known, is_known)
+            failures.append(f"{candidate.url}: no GPU metrics")
         except SourceError as error:
             failures.append(str(error))
     found = f"; {'; '.join(failures[:3])}" if failures else f" in the namespaces {', '.join(options.namespaces)}"
-    raise NoneFoundError(f"no Prometheus that has metrics of GPUs was found{found}")
+    raise NoneFoundError(f"no Prometheus with GPU metrics was found{found}")
 
 
 class _FromPrometheus:
-    """Asks a Prometheus, and for exporters' pods where series tell no node."""
+    """Reads a Prometheus. If series name no node, lists the exporters' pods to map addresses and pod names to nodes."""
 
     def __init__(
         self,
         prometheus: Prometheus,
-        words: str,
+        description: str,
         options: GpuMetricsOptions,
         server: ApiServer,
         known: tuple[Dialect, ...],
         is_known: Callable[[str], bool],
     ) -> None:
-        self.words = words
+        self.description = description
         self._prometheus = prometheus
         self._options = options
         self._server = server
@@ -84,6 +84,7 @@ class _FromPrometheus:
         self._learnt_at = -_RELEARN_MOST_SECONDS
 
     async def read(self) -> Reading:
+        """Return the present measurements of Prometheus."""
         gathering = await self._gather()
         if gathering.unlocated and time.monotonic() - self._learnt_at >= self._pause:
             before = gathering.unlocated
@@ -94,24 +95,24 @@ class _FromPrometheus:
                     raise
             else:
                 gathering = await self._gather()
-            # Series of nodes that aren't ours, or of none, must not have us list pods again and again.
+            # Series of foreign nodes, or of no node, must not make us list pods at every reading.
             self._pause = _RELEARN_SECONDS if gathering.unlocated < before else min(2 * self._pause, _RELEARN_MOST_SECONDS)
             self._learnt_at = time.monotonic()
         return gathering.reading()
 
     async def _gather(self) -> Gathering:
-        there = await self._prometheus.metrics(self._dialects)
-        if not there:
-            raise SourceError(f"{self._prometheus.url}: it has no metrics of GPUs")
+        existing = await self._prometheus.metrics(self._dialects)
+        if not existing:
+            raise SourceError(f"{self._prometheus.url}: no GPU metrics")
         gathering = Gathering(self._locator.locate)
-        await self._prometheus.read(self._dialects, there, gathering)
+        await self._prometheus.read(self._dialects, existing, gathering)
         return gathering
 
 
 class _Exporters:
-    """Asks each exporter for its page, without credentials."""
+    """Reads each exporter's page, without credentials."""
 
-    words = "the exporters' pods"
+    description = "the exporters' pods"
 
     def __init__(
         self, options: GpuMetricsOptions, server: ApiServer, web: Web, known: tuple[Dialect, ...], is_known: Callable[[str], bool]
@@ -123,8 +124,9 @@ class _Exporters:
         self._is_known = is_known
 
     async def read(self) -> Reading:
+        """Return the present measurements of all exporters."""
         pods = await exporter_pods(self._server, self._options.exporter_namespaces)
         if not pods:
-            raise NoneFoundError(f"no exporter's pod runs in the namespaces {', '.join(self._options.exporter_namespaces)}")
+            raise NoneFoundError(f"no exporter's pod is running in the namespaces {', '.join(self._options.exporter_namespaces)}")
         gathering, _ = await read_exporters(self._web, pods, self._dialects, self._is_known)
         return gathering.reading()

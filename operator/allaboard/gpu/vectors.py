@@ -1,7 +1,7 @@
-"""Reads an instant vector of Prometheus' HTTP API as it comes, a part at a time.
+"""Parses an instant vector of Prometheus' HTTP API in parts, as it arrives.
 
-At 5,000 nodes an answer has megabytes, and to parse it in one call would keep every thread of the process waiting. Any pod that is scraped
-may have it say too much: what is beyond the limits is left out, and the rest counts.
+At 5,000 nodes an answer has megabytes, and parsing it in one call would block every thread of the process. Any scraped pod may make the
+answer too large: what exceeds the limits is left out, and the rest counts.
 """
 
 import re
@@ -14,7 +14,7 @@ from allaboard.gpu.errors import SourceError, TooLongError
 from allaboard.gpu.gathering import MOST_CARDS, MOST_NODES, Sample
 
 _BETWEEN = b'},{"metric"'
-"""What stands between two series, and nowhere else: a quotation mark that belongs to a text has a backslash before it, not a bracket."""
+"""The bytes between two series. They occur nowhere else: inside a string a quotation mark follows a backslash, never a brace."""
 
 _AS_WRITTEN = re.compile(rb'\{"metric":\{([^{}]*)\},"value":\[([-+.eE0-9]{1,30}),"([^"\\]{0,60})"\]\}')
 _BEGIN = b'{"metric":{'
@@ -22,15 +22,15 @@ _AROUND = len('{"metric":{},"value":[,""]}')
 _RESULT = re.compile(rb'"result"\s*:\s*\[')
 _BLOCK = 2**16
 _LONGEST = 2**20
-"""Bytes of what has no series' end in it; and of an answer that is written in other ways, which is parsed in one."""
+"""Most bytes of one series, and of an answer in an unexpected format, which is parsed in one call."""
 
 _MOST_SERIES = MOST_NODES * MOST_CARDS
 
 
 async def vector(chunks: AsyncIterator[bytes], place: str, leave_out: Callable[[], None]) -> AsyncIterator[Sequence[Sample]]:
-    """The series of an answer, some at a time. Raises ``SourceError`` for anything that is no vector; ``place`` is who has answered.
+    """Yield the series of an answer in parts. Raises ``SourceError`` if the answer is no vector; ``place`` is the URL in its message.
 
-    ``leave_out`` is called for a series that is too long, and once when the answer ends, or has more series, than is taken.
+    ``leave_out`` is called for each series that is too long, and once for an answer that is cut off or has too many series.
     """
     head, rest, count, is_skipping = b"", b"", 0, False
     try:
@@ -60,13 +60,13 @@ async def vector(chunks: AsyncIterator[bytes], place: str, leave_out: Callable[[
             raise
         leave_out()
         return
-    if is_skipping:  # the last series is among those that are left out, and how the list ends
+    if is_skipping:  # the last series was left out, and the end of the document with it
         rest = b"]}}"
-    # What is left is the end of the list: with the head it is a whole document again, and says whether the answer is one.
+    # The rest is the end of the list. With the head it is a whole document again, so that its status and type can be checked.
     document = _parsed(head + rest, place)
     data = document.get("data") if isinstance(document, dict) and document.get("status") == "success" else None
     if not isinstance(data, dict) or data.get("resultType") != "vector":
-        raise SourceError(f"{place}: the answer is no vector")
+        raise SourceError(f"{place}: the answer is not an instant vector")
     yield _read(data.get("result"), place)
 
 
@@ -74,11 +74,11 @@ def _parsed(text: bytes, place: str) -> object:
     try:
         return orjson.loads(text)
     except ValueError as error:
-        raise SourceError(f"{place}: the answer is no JSON") from error
+        raise SourceError(f"{place}: the answer is not JSON") from error
 
 
 def _series(text: bytes, place: str) -> list[Sample]:
-    """Series with commas between them. As Prometheus writes them they need no parser; in any other way they do."""
+    """Return the samples in ``text``, series separated by commas. Series that aren't written as by Prometheus need the JSON parser."""
     found: list[Sample] = _AS_WRITTEN.findall(text)
     if sum(map(len, chain.from_iterable(found))) + (_AROUND + 1) * len(found) - 1 == len(text):
         return found
@@ -86,13 +86,13 @@ def _series(text: bytes, place: str) -> list[Sample]:
 
 
 def _read(found: object, place: str) -> list[Sample]:
-    """Of each series its labels, when it was evaluated, and its value."""
+    """Return the labels, the time of evaluation and the value of each series of a parsed list."""
     try:
         if not isinstance(found, list):
             raise TypeError
         return [(_inside(each["metric"]), _as_text(each["value"][0]), _as_text(each["value"][1])) for each in found]
     except (TypeError, KeyError, IndexError, ValueError) as error:
-        raise SourceError(f"{place}: the answer has what is no series") from error
+        raise SourceError(f"{place}: the answer contains a malformed series") from error
 
 
 def _inside(labels: object) -> bytes:
@@ -106,7 +106,7 @@ def _as_text(number: object) -> bytes:
 
 
 async def _blocks(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The same in larger parts: who sends single bytes makes nobody look through what has come a million times."""
+    """Yield the chunks joined to blocks of at least 64 KiB, so that single bytes from a server don't cause a search for each byte."""
     waiting: list[bytes] = []
     size = 0
     async for chunk in chunks:

@@ -1,6 +1,6 @@
-"""Requests to whoever has metrics: bounded in time and size, not redirected, and with credentials only where they may go.
+"""HTTP requests to Prometheus and exporters, limited in time and size. Redirects are not followed, so credentials go nowhere else.
 
-Answers are asked for uncompressed: a few KiB that unpack to a GiB would hold up everything while they do.
+Answers are requested uncompressed: a few KiB that decompress to a GiB would block the process meanwhile.
 """
 
 import os
@@ -26,19 +26,19 @@ _HEADERS = {"Accept-Encoding": "identity", "User-Agent": "allaboard"}
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """The files that hold them; they are read for each request, since tokens are renewed."""
+    """The files with the credentials. They are read for each request, since tokens are renewed."""
 
     token_file: str = ""
     username_file: str = ""
     password_file: str = ""
 
     @classmethod
-    def by(cls, options: GpuMetricsOptions) -> Self:
-        """Those that the settings name."""
+    def from_options(cls, options: GpuMetricsOptions) -> Self:
+        """Return the credentials that the settings name."""
         return cls(options.token_file, options.username_file, options.password_file)
 
     def headers(self) -> Mapping[str, str]:
-        """What a request has to carry. Raises ``SourceError``, which names the file."""
+        """Return the headers for a request. Raises ``SourceError``, which names the file, if a file can't be used."""
         if self.token_file:
             return {"Authorization": f"Bearer {_secret(self.token_file)}"}
         if self.username_file:
@@ -51,7 +51,7 @@ NO_CREDENTIALS = Credentials()
 
 
 class Web:
-    """Requests of one reader. ``Web.open()`` makes it."""
+    """An HTTP client of one reader; created by ``Web.open()``."""
 
     def __init__(self, session: aiohttp.ClientSession, options: GpuMetricsOptions) -> None:
         self._session = session
@@ -61,7 +61,7 @@ class Web:
     @classmethod
     @asynccontextmanager
     async def open(cls, options: GpuMetricsOptions) -> AsyncIterator[Self]:
-        """By the time limit and the certificates of ``options``."""
+        """Yield a client with the time limit and the certificates of ``options``."""
         connector = aiohttp.TCPConnector(limit=_CONNECTIONS)
         timeout = aiohttp.ClientTimeout(total=options.timeout_seconds)
         session = aiohttp.ClientSession(connector=connector, timeout=timeout, auto_decompress=False, cookie_jar=aiohttp.DummyCookieJar())
@@ -72,7 +72,10 @@ class Web:
     async def get(
         self, url: str, query: Mapping[str, str] | None = None, credentials: Credentials = NO_CREDENTIALS, most_bytes: int = 2**20
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """The body of an answer as it comes. Raises ``SourceError``, also for any status but 200 and for more than ``most_bytes``."""
+        """Yield the body of an answer in chunks.
+
+        Raises ``SourceError``, also for a status other than 200, and for more than ``most_bytes``.
+        """
         target = URL(url, encoded=True)
         place = f"{target.scheme}://{target.authority}{target.raw_path}"
         try:
@@ -82,21 +85,21 @@ class Web:
                 if response.status != 200:
                     raise StatusError(place, response.status)
                 if response.headers.get("Content-Encoding", "identity").lower() != "identity":
-                    raise SourceError(f"{place}: the answer is compressed, which wasn't asked for")
+                    raise SourceError(f"{place}: the answer is compressed, although that wasn't requested")
                 yield _bounded(response.content.iter_any(), place, most_bytes)
         except TimeoutError as error:
-            raise SourceError(f"{place}: no answer, or no end of it, in time") from error
+            raise SourceError(f"{place}: no complete answer in time") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise SourceError(f"{place}: can't be reached: {_reason(error)}") from error
 
     def _trusted(self) -> ssl.SSLContext:
-        """Whose certificates are believed. Raises ``SourceError`` when the settings' can't be read."""
+        """Return the TLS context with the trusted certificates. Raises ``SourceError`` if those of the settings can't be read."""
         if self._trust is None:
             path = self._options.ca_file
             try:
                 self._trust = ssl.create_default_context(cafile=path) if path else _trusted_by_the_system()
             except OSError as error:  # SSLError is one
-                raise SourceError(f"{path}: can't be used as certificates: {error.strerror or 'there is none in it'}") from error
+                raise SourceError(f"{path}: can't be used as certificates: {error.strerror or 'the file contains none'}") from error
             if self._options.insecure_skip_verify:
                 self._trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
                 self._trust.check_hostname, self._trust.verify_mode = False, ssl.CERT_NONE
@@ -104,21 +107,21 @@ class Web:
 
 
 class StatusError(SourceError):
-    """The answer has another status than 200. What it says beside is not looked at."""
+    """The answer has another status than 200. Its body is ignored."""
 
     def __init__(self, place: str, status: int) -> None:
-        words = ", which leads elsewhere and isn't followed" if 300 <= status < 400 else ""
-        super().__init__(f"{place}: status {status}{words}")
+        note = ", a redirect, which isn't followed" if 300 <= status < 400 else ""
+        super().__init__(f"{place}: status {status}{note}")
         self.status = status
 
 
 def _reason(error: Exception) -> str:
-    """Why a connection failed, without what only programmers know of it."""
+    """Return why a connection failed, without details of the HTTP library."""
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         refused = error.certificate_error
-        return f"its certificate isn't believed: {getattr(refused, 'verify_message', '') or str(refused)[:200]}"
+        return f"its certificate isn't trusted: {getattr(refused, 'verify_message', '') or str(refused)[:200]}"
     if isinstance(error, aiohttp.ClientConnectorSSLError):
-        return "what answers there doesn't speak TLS, or not this one's"
+        return "the server doesn't speak TLS, or no common version of it"
     if isinstance(error, aiohttp.ClientConnectorDNSError):
         return "no host of that name is known"
     if isinstance(error, OSError) and error.errno:
@@ -127,7 +130,7 @@ def _reason(error: Exception) -> str:
 
 
 async def whole(chunks: AsyncIterator[bytes]) -> bytes:
-    """A short body in one."""
+    """Return a short body as one value."""
     return b"".join([chunk async for chunk in chunks])
 
 
@@ -142,16 +145,16 @@ async def _bounded(chunks: AsyncIterator[bytes], place: str, most_bytes: int) ->
 
 @lru_cache(maxsize=1)
 def _trusted_by_the_system() -> ssl.SSLContext:
-    return ssl.create_default_context()  # reads a hundred certificates, for 50 ms: once is enough
+    return ssl.create_default_context()  # cached: reading a hundred certificates takes 50 ms
 
 
 def _secret(path: str) -> str:
-    """What a file holds, without blanks and line ends around it. Raises ``SourceError``."""
+    """Return the content of a file without blanks and line ends around it. Raises ``SourceError``."""
     try:
         with Path(path).open("rb") as file:
             content = file.read(_LONGEST_SECRET).decode("ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise SourceError(f"{path}: can't be read: {getattr(error, 'strerror', None) or 'not a text'}") from error
     if not content.isprintable():
-        raise SourceError(f"{path}: holds more than one line")
+        raise SourceError(f"{path}: contains more than one line")
     return content

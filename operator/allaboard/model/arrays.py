@@ -1,4 +1,4 @@
-"""Names of array types; what an array's axes are is said where it is made."""
+"""Names of array types. The axes of an array are documented where the array is made."""
 
 import numpy as np
 from numpy.typing import NDArray

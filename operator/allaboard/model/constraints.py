@@ -1,6 +1,6 @@
-"""Where a pod may run: the part of its spec that filters nodes, in comparable form.
+"""The part of a pod's spec that decides which nodes can take the pod, in a form that can be compared.
 
-Two pods with equal ``Constraints`` and requests are interchangeable for placement: that is what makes a *role*.
+Pods with equal ``SchedulingSpec`` are interchangeable for placement: they form one *role*.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from allaboard.model.errors import MalformedError, shown
 from allaboard.model.gpu_sharing import GPU, SHARES, Share
-from allaboard.model.gpushares import asks_of, at_worst, without_words
+from allaboard.model.gpushares import largest_share_of, share_request_of, without_part_resources
 from allaboard.model.limits import (
     CONTAINERS,
     ENTRIES,
@@ -36,14 +36,14 @@ _EMPTY: RawObject = {}
 _NOTHING: Requests = (("pods", 1),)
 _NO_TERMS: tuple[tuple[PodTerm, ...], MalformedError | None] = ((), None)
 _NATIVE = ("cpu", "memory", "ephemeral-storage")
-_MOST_OTHERS = 2  # of each container of a pod with more resources than are taken in
+_MOST_OTHERS = 2  # resources read beside the native ones, for each container of a pod that has too many
 
 _NODE_OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"})
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Requirement:
-    """``operator`` is In, NotIn, Exists, DoesNotExist, Gt or Lt (apimachinery selection operators)."""
+    """One expression of a node selector. ``operator`` is In, NotIn, Exists, DoesNotExist, Gt or Lt (apimachinery selection operators)."""
 
     key: str
     operator: str
@@ -52,7 +52,7 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True, order=True)
 class NodeSelectorTerm:
-    """All expressions and fields must match; a term with neither matches no node."""
+    """A term of node affinity. A node must match all its expressions and fields; a term with neither matches no node."""
 
     expressions: tuple[Requirement, ...] = ()
     fields: tuple[Requirement, ...] = ()
@@ -60,7 +60,7 @@ class NodeSelectorTerm:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Toleration:
-    """An empty ``key`` with Exists tolerates every taint; an empty ``effect`` every effect."""
+    """A toleration of taints. An empty ``key`` with Exists tolerates every taint; an empty ``effect`` tolerates every effect."""
 
     key: str = ""
     operator: str = "Equal"
@@ -70,7 +70,7 @@ class Toleration:
 
 @dataclass(frozen=True, slots=True, order=True)
 class HostPort:
-    """A port of the node itself. ``0.0.0.0`` conflicts with every address on the same protocol and port."""
+    """A port of the node itself. The address ``0.0.0.0`` conflicts with every address on the same protocol and port."""
 
     ip: str
     protocol: str
@@ -79,11 +79,12 @@ class HostPort:
 
 @dataclass(frozen=True, slots=True, order=True)
 class GpuRequest:
-    """What is asked of a node's GPUs beside how many are requested: ``number`` of them must be as the rest says, or one if that is 0.
+    """The GPUs that a pod or PodGroup asks for by labels and annotations, beside the requests of containers.
 
-    ``memory_each`` and ``memory_total`` are MiB that must be free: more than that of each, as much of all of the node's together.
-    ``model`` is an expression (``model.gpunames``) for what they are called; empty when that doesn't matter. ``requested`` is how many its
-    containers request; of a ``number`` beyond that ``is_charged`` tells whether it counts as a request, or else nodes must have as many.
+    A node must have ``number`` GPUs that match ``model`` and ``memory_each``, or one such GPU if ``number`` is 0. Memory is in MiB: each of
+    these GPUs must have more than ``memory_each`` free, and all GPUs of the node together at least ``memory_total``; None for any memory.
+    ``model`` is an expression (``model.gpunames``) for the GPU's name; empty for any model. ``requested`` is the number of GPUs that the
+    containers request. A ``number`` beyond ``requested`` counts as a request if ``is_charged``; otherwise it is only a rule about nodes.
     """
 
     number: int = 0
@@ -95,33 +96,33 @@ class GpuRequest:
 
     @property
     def rules(self) -> int:
-        """How many rules about nodes that are."""
+        """The number of rules about nodes."""
         return self.filters_number + (self.memory_each is not None) + (self.memory_total is not None) + bool(self.model)
 
     @property
     def filters_number(self) -> bool:
-        """Whether the number is nothing but a rule about nodes."""
+        """Return whether the number is only a rule about nodes, and no request."""
         return self.number > 0 and not self.is_charged
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class SchedulingSpec:
-    """What one pod asks of a node. Equal specs are one role.
+    """The requirements of one pod on its node. Pods with equal specs form one role.
 
     ``affinity`` is ``None`` without required node affinity; otherwise one of the terms must match, and no terms match no node.
-    ``preferred`` is the preferred node affinity: (weight, term). ``gpu_share`` is what is asked of a single GPU, in thousandths of it:
-    of a live pod at least, for of each node's GPUs it may be another part (``share``). ``device_container`` is the place of the container
-    that asks for GPUs, -1 where there are several, or labels ask for more than it does. ``images`` are those of its containers, as nodes
-    name them.
-    ``gpus`` is what is asked of GPUs by labels; how many is part of the requests.
+    ``preferred`` is the preferred node affinity: (weight, term). ``images`` are the images of the containers, as nodes name them.
+    ``gpu_share`` is the requested part of a single GPU, in thousandths. For a live pod it is a lower bound: the exact part depends on the
+    memory of each node's GPUs, and is computed from ``share``. ``device_container`` is the position of the container that requests GPUs;
+    -1 if several containers do, or if labels ask for more GPUs than the container.
+    ``gpus`` is what labels ask of GPUs; their number is part of the requests.
     ``unstated`` is what kube-scheduler's scores count beside the requests.
-    ``claims`` are PersistentVolumeClaims by name, and ``disks`` volumes that the pod names itself and a CSI driver attaches.
+    ``claims`` are the names of PersistentVolumeClaims. ``disks`` are volumes that the pod's spec names directly and a CSI driver attaches.
     ``anti_affinity`` are the pod's own required anti-affinity terms, which keep other pods away once the pod is bound.
-    ``unsupported`` says in words what can't be honoured yet: such pods are refused.
+    ``unsupported`` says in words which requirements aren't supported: such a pod is refused.
 
-    Four fields are filled in when a placement is prepared. ``volumes`` holds the node affinity of each bound claim: every entry must have
-    a matching term. ``forbidden_domains`` are the topology domains that bound pods keep this pod out of, by the same rule, and
-    ``required_domains`` the domains of bound members that the pod must share. ``attaches`` counts the volumes that the pod attaches, by
+    Four fields are filled in when a placement is prepared. ``volumes`` is the node affinity of each bound claim: of every entry one term
+    must match. ``forbidden_domains`` are the topology domains that bound pods keep this pod out of. ``required_domains`` are the domains of
+    bound members that the pod must share. Both are matched like ``volumes``. ``attaches`` counts the volumes that the pod attaches, for
     each driver with a limit.
     """
 
@@ -147,54 +148,54 @@ class SchedulingSpec:
     attaches: tuple[Attaches, ...] = ()
 
     def amount(self, resource: str) -> int:
-        """How much of ``resource`` is requested."""
+        """Return the requested amount of ``resource``; 0 if none is requested."""
         return next((amount for name, amount in self.requests if name == resource), 0)
 
     @property
     def whole_gpus(self) -> int:
-        """How many GPUs are asked for that nobody else may use."""
+        """The number of requested GPUs that the pod has to itself; 0 if it requests a part of a GPU."""
         return 0 if self.share else self.amount(GPU)
 
     @property
     def awaited(self) -> tuple[str, ...]:
-        """Resources by which it is told what is short of GPUs that are shared, and what comes free of them."""
+        """The GPU resources that a release of the pod may free: whole GPUs and parts, since a device serves both. Empty without GPUs."""
         return (GPU, SHARES) if self.share or self.gpu_share or self.amount(GPU) else ()
 
     @property
     def rules(self) -> int:
-        """How many rules about nodes have to be looked at, each on every node."""
-        surroundings = chain.from_iterable((*self.volumes, *self.forbidden_domains, *self.required_domains))
-        terms = chain(self.affinity or (), (term for _, term in self.preferred), surroundings)
+        """The number of rules about nodes, each of which is checked on every node."""
+        of_others = chain.from_iterable((*self.volumes, *self.forbidden_domains, *self.required_domains))
+        terms = chain(self.affinity or (), (term for _, term in self.preferred), of_others)
         of_gpus = self.gpus.rules if self.gpus else 0
         return of_gpus + len(self.node_selector) + len(self.images) + sum(len(term.expressions) + len(term.fields) for term in terms)
 
     @property
     def asks_for_devices(self) -> bool:
-        """Whether any resource is an extended one, such as a GPU, or a part of one."""
+        """Return whether the pod requests an extended resource, such as a GPU, or a part of a GPU."""
         return self.gpu_share > 0 or any("/" in name for name, _ in self.requests)
 
     @property
     def demand(self) -> "SchedulingSpec":
-        """What makes it a task of the cluster's workload: what it asks for and on which nodes, and nothing of the moment."""
+        """The pod as a task of the cluster's workload: its requests and the nodes that it may use, without ports, volumes and domains."""
         model = GpuRequest(model=self.gpus.model) if self.gpus and self.gpus.model else None
         where = self.node_selector, self.affinity, self.tolerations
         return SchedulingSpec(self.requests, *where, gpu_share=self.gpu_share, share=self.share, gpus=model)
 
 
 def readable_spec_from(raw: RawObject, *, is_foreign: bool = False) -> tuple[SchedulingSpec, list[MalformedError]]:
-    """What can be read of the scheduling part of a raw Pod, and what is wrong with the rest, which is taken to be empty.
+    """Return the readable scheduling part of a raw Pod, and the errors in the other parts, which count as empty.
 
-    Of a foreign pod, which another scheduler places, only what it takes and where it could be is of interest. What a pod takes counts
-    however wrong the rest is: a tenant could hide it otherwise.
+    For a foreign pod, which another scheduler places, preferences and unsupported requirements aren't read. Requests count even if all
+    other parts are malformed: otherwise a tenant could hide what a pod takes.
     """
     parts = _Parts()
     spec = parts.read(_EMPTY, mapping, raw, "spec")
     affinity = parts.read(_EMPTY, mapping, spec, "affinity", "spec.")
     anti_affinity, problem = parts.read(_NO_TERMS, anti_affinity_terms, affinity)
     requests = _requests(raw, parts)
-    asks = parts.read(None, asks_of, raw, requests) or at_worst(requests)
+    shared = parts.read(None, share_request_of, raw, requests) or largest_share_of(requests)
     found = SchedulingSpec(
-        requests=without_words(requests) if asks.share else requests,
+        requests=without_part_resources(requests) if shared.share else requests,
         unstated=() if parts.problems else parts.read((), unstated_requests, raw, requests),
         node_selector=parts.read((), _node_selector, spec),
         affinity=parts.read(None, _node_affinity, affinity),
@@ -205,16 +206,16 @@ def readable_spec_from(raw: RawObject, *, is_foreign: bool = False) -> tuple[Sch
         anti_affinity=anti_affinity,
         preferred=() if is_foreign else parts.read((), _preferred, affinity),
         images=() if is_foreign else parts.read((), _images, spec),
-        unsupported=() if is_foreign else parts.read(asks.unsupported, _unsupported, spec, affinity, asks.unsupported),
-        gpu_share=asks.share.nominal if asks.share else 0,
-        share=asks.share,
-        device_container=asks.container,
+        unsupported=() if is_foreign else parts.read(shared.unsupported, _unsupported, spec, affinity, shared.unsupported),
+        gpu_share=shared.share.nominal if shared.share else 0,
+        share=shared.share,
+        device_container=shared.container,
     )
     return found, [*parts.problems, problem] if problem else parts.problems
 
 
 class _Parts:
-    """Reads one part of a pod after another, and notes what is wrong with any."""
+    """Reads the parts of a pod one after another, and collects their errors."""
 
     def __init__(self) -> None:
         self.problems: list[MalformedError] = []
@@ -228,7 +229,7 @@ class _Parts:
 
 
 def _requests(raw: RawObject, parts: _Parts) -> Requests:
-    """What a pod asks for; of one with more containers or resources than are taken in, what those within the limits ask for."""
+    """Return the requests of a pod; if it has too many containers or resources, those of the containers and resources within the limits."""
     found = parts.read(None, pod_requests, raw, Tally(QUANTITIES))
     if found is None and isinstance(parts.problems[-1], OverLimitError):
         found = parts.read(None, pod_requests, _cut(raw))
@@ -236,7 +237,7 @@ def _requests(raw: RawObject, parts: _Parts) -> Requests:
 
 
 def _cut(raw: RawObject) -> RawObject:
-    """As much of a pod as its requests may be added up from."""
+    """Return the fields that requests are computed from, cut to the limits of containers and resources."""
 
     def containers(parent: RawObject, key: str) -> list[dict[str, object]]:
         return [
@@ -281,7 +282,7 @@ def _tolerations(spec: RawObject) -> tuple[Toleration, ...]:
 
 
 def node_selector_terms(parent: Mapping[str, object], path: str) -> tuple[NodeSelectorTerm, ...]:
-    """The ``nodeSelectorTerms`` of a required node affinity, a pod's or a volume's. Raises ``MalformedError``."""
+    """Return the ``nodeSelectorTerms`` of a pod's or volume's required node affinity. Raises ``MalformedError``."""
     tally = _NodeTally()
     return tuple(
         NodeSelectorTerm(
@@ -293,7 +294,7 @@ def node_selector_terms(parent: Mapping[str, object], path: str) -> tuple[NodeSe
 
 
 class _NodeTally:
-    """What all terms of one node affinity have together."""
+    """Counts the requirements and values of all terms of one node affinity, each against its limit."""
 
     def __init__(self) -> None:
         self.requirements = Tally(REQUIREMENTS)
@@ -310,7 +311,7 @@ def _node_affinity(affinity: Mapping[str, object]) -> tuple[NodeSelectorTerm, ..
 
 
 def _images(spec: Mapping[str, object]) -> tuple[str, ...]:
-    """With the tag that an image without one has (imagelocality.go, normalizedImageName)."""
+    """Return the images of the containers; an image without a tag gets ``:latest`` (imagelocality.go, normalizedImageName)."""
     found = set()
     for path, container in items(spec, "containers", "spec.", CONTAINERS):
         name = text(container, "image", path=path)
@@ -320,7 +321,10 @@ def _images(spec: Mapping[str, object]) -> tuple[str, ...]:
 
 
 def _preferred(affinity: Mapping[str, object]) -> tuple[tuple[int, NodeSelectorTerm], ...]:
-    """A preference without an expression matches every node, and says nothing (nodeaffinity.NewPreferredSchedulingTerms)."""
+    """Return (weight, term) of each preference; one without expressions matches every node and is left out.
+
+    (nodeaffinity.NewPreferredSchedulingTerms)
+    """
     found = []
     key = "preferredDuringSchedulingIgnoredDuringExecution"
     tally = _NodeTally()
@@ -342,7 +346,10 @@ def _requirements(term: Mapping[str, object], key: str, path: str, tally: _NodeT
 
 
 def _host_ports(spec: Mapping[str, object]) -> tuple[HostPort, ...]:
-    """Ports of containers and sidecars. With hostNetwork the API server sets hostPort from containerPort, so a manifest gets the same."""
+    """Return the host ports of containers and sidecars.
+
+    With hostNetwork a missing hostPort is the containerPort. The API server sets it for live pods; manifests need the same.
+    """
     on_host_network = boolean(spec, "hostNetwork", "spec.")
     regular, first = items(spec, "containers", "spec.", CONTAINERS), items(spec, "initContainers", "spec.", CONTAINERS)
     sidecars = (pair for pair in first if pair[1].get("restartPolicy") == "Always")
@@ -358,7 +365,10 @@ def _host_ports(spec: Mapping[str, object]) -> tuple[HostPort, ...]:
 
 
 def _claims(raw: RawObject, spec: Mapping[str, object]) -> tuple[str, ...]:
-    """Claims of generic ephemeral volumes are named after the pod (component-helpers storage/ephemeral)."""
+    """Return the names of the pod's claims. The claim of a generic ephemeral volume is named after the pod.
+
+    (component-helpers storage/ephemeral)
+    """
     found = set()
     for path, volume in items(spec, "volumes", "spec.", VOLUMES):
         if claim := mapping(volume, "persistentVolumeClaim", path):
@@ -374,7 +384,7 @@ def _disks(spec: Mapping[str, object]) -> tuple[Volume, ...]:
 
 
 def _unsupported(spec: Mapping[str, object], affinity: Mapping[str, object], of_gpus: tuple[str, ...]) -> tuple[str, ...]:
-    """What would be wrong to ignore and isn't understood yet. Preferences may be ignored; requirements may not."""
+    """Return the requirements that aren't supported. Preferences may be ignored; requirements may not."""
     found = [*of_gpus]
     required = "requiredDuringSchedulingIgnoredDuringExecution"
     for kind, words in (("podAffinity", "required pod affinity"), ("podAntiAffinity", "required pod anti-affinity")):

@@ -1,4 +1,4 @@
-"""What can be wrong with an object somebody else wrote."""
+"""Errors in objects that users and other components wrote, and how messages quote what they wrote."""
 
 import os
 from typing import Self
@@ -7,10 +7,10 @@ _SHOWN_LENGTH = 80
 
 
 class MalformedError(ValueError):
-    """A field of an object can't be understood.
+    """A field of an object that can't be understood.
 
-    ``field`` is a JSON path inside the object (``spec.containers[0].resources.requests[cpu]``), ``problem`` says what is wrong
-    with it and what would be right.
+    ``field`` is a JSON path inside the object (``spec.containers[0].resources.requests[cpu]``). ``problem`` says what is wrong with the
+    field and what would be right.
     """
 
     def __init__(self, field: str, problem: str) -> None:
@@ -19,12 +19,12 @@ class MalformedError(ValueError):
         self.problem = problem
 
     def noted(self) -> Self:
-        """The error as a fact to keep: without the frames that it came through, which hold the object that it is about."""
+        """Return the error without its traceback, so that it can be kept: the traceback would keep the whole object in memory."""
         return self.with_traceback(None)
 
 
 def shown(value: object) -> str:
-    """``value`` as it may stand in a message: people wrote it, so it can be of any size or nesting."""
+    """Return ``value`` as a short text for a message. Users write values, so these can be of any size and nesting."""
     try:
         text = repr(value)
     except (ValueError, RecursionError):  # an int of more than 4,300 digits has no repr
@@ -33,9 +33,9 @@ def shown(value: object) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return ``text`` without line ends or other characters that don't print, which are escaped: others wrote parts of it.
+    r"""Return ``text`` with line ends and other unprintable characters escaped, because other programs wrote parts of it.
 
-    Example: ``"denied\\nall is well"`` becomes ``"denied\\\\nall is well"``, which can't be read as two messages.
+    Example: ``"denied\nall is well"`` becomes ``"denied\\nall is well"``, which can't be read as two messages.
     """
     if text.isprintable():
         return text
@@ -43,6 +43,6 @@ def one_line(text: str) -> str:
 
 
 def unserved(what: str, port: int, error: OSError, setting: str) -> str:
-    """That ``what`` can't be served on ``port``, which ``setting`` is for."""
+    """Return the message that ``what`` can't be served on ``port``; ``setting`` is the option that chooses the port."""
     reason = os.strerror(error.errno) if error.errno else str(error)
     return f"{what} can't be served on port {port}: {reason}; choose another with {setting}, or 0 for none"

@@ -1,7 +1,7 @@
-"""How kube-scheduler scores what is taken of a node, exactly as each of its eras did it: whole points, by Go's integers.
+"""Scores nodes by utilization exactly as kube-scheduler does: in whole points, with Go's integer arithmetic.
 
 The formulas are those of pkg/scheduler/framework/plugins/noderesources: requested_to_capacity_ratio.go, least_allocated.go and
-most_allocated.go, of 1.18, 1.20 and 1.37. What differs between the eras is said at ``Era``.
+most_allocated.go, as of 1.18, 1.20 and 1.37. ``Era`` says how these versions differ.
 """
 
 from collections.abc import Sequence
@@ -18,11 +18,11 @@ _NATIVE = frozenset({"cpu", "memory", "ephemeral-storage"})
 
 
 class Era(StrEnum):
-    """A time of kube-scheduler's, by the version of its configuration.
+    """A version of kube-scheduler's configuration, and the way that kube-scheduler scored at its time.
 
-    Before today's era what is requested was rounded up to whole percents, a node without a resource counted as full of it (it scores 0 by
-    LeastAllocated and MostAllocated), and so did a resource that the pod doesn't ask for. In the first one the scores of a shape are
-    points of a hundred instead of ten, and aren't checked.
+    The eras before ``TODAY`` differ in three ways. Utilization is rounded up to whole percents. A node without a resource counts as full:
+    it gets 0 points by LeastAllocated and MostAllocated. Resources that the pod doesn't request count, too. In ``V1ALPHA`` the scores of a
+    shape are from 0 to 100 instead of 0 to 10, and their range isn't checked.
     """
 
     V1ALPHA = "v1alpha1"
@@ -31,7 +31,7 @@ class Era(StrEnum):
 
 
 class Strategy(StrEnum):
-    """What is wanted of the part of a node that is taken."""
+    """A rule of kube-scheduler that turns the utilization of a node into a score."""
 
     RATIO = "RequestedToCapacityRatio"
     LEAST = "LeastAllocated"
@@ -40,10 +40,11 @@ class Strategy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FitScoring:
-    """One profile's scoring of nodes; ``resources`` by weight, ``shape`` as stated: utilization in percent and its score.
+    """The scoring of nodes by one profile of kube-scheduler's configuration.
 
-    ``weight`` is that of the plugin that does this, ``affinity``, ``taints`` and ``images`` are those of NodeAffinity, TaintToleration and
-    ImageLocality beside it, ``gpus`` that of genius: zero for one that is switched off.
+    ``resources`` has the weight of each resource. ``shape`` has pairs of a utilization in percent and its score, as the configuration
+    states them. ``weight`` is the weight of the plugin that scores utilization. ``affinity``, ``taints``, ``images`` and ``gpus`` are the
+    weights of the plugins NodeAffinity, TaintToleration, ImageLocality and genius; 0 if the plugin is switched off.
     """
 
     strategy: Strategy = Strategy.LEAST
@@ -58,12 +59,12 @@ class FitScoring:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the score is the utilization itself; it is whole points of it at best."""
+        """Return False: the score is never the utilization itself, since it is rounded to whole points."""
         return False
 
     @property
     def best(self) -> float:
-        """The largest score there is, in hundreds of points; without end where weights of the first era are negative."""
+        """The largest possible score, in hundreds of points; infinite if a weight is negative, which the first era allows."""
         if self.strategy is not Strategy.RATIO:
             return 1.0
         if any(weight < 0 for _, weight in self.resources):
@@ -72,19 +73,19 @@ class FitScoring:
 
     @property
     def points(self) -> tuple[tuple[int, int], ...]:
-        """The shape in points of a hundred."""
+        """The shape with its scores from 0 to 100."""
         scale = 1 if self.era is Era.V1ALPHA else 10
         return tuple((utilization, score * scale) for utilization, score in self.shape)
 
     def counts(self, resource: str, is_asked: bool) -> bool:
-        """Whether a resource counts for a pod that asks for it or doesn't."""
+        """Return whether a resource counts in the score of a pod; ``is_asked``: whether the pod requests the resource."""
         return is_asked or self.era is not Era.TODAY or resource in _NATIVE
 
     def scores(self, requested: Integers, allocatable: Integers, counted: Mask | None = None) -> Integers:
-        """Points, int64[..., nodes], of nodes of whose resources so much is taken once the pod sits there.
+        """Return the points of each node as they are once the pod runs there: int64[..., nodes].
 
-        ``requested``: int64[..., resources, nodes], ``allocatable``: int64[resources, nodes], by ``resources``; ``counted``:
-        bool[..., resources], those that count, all if not given.
+        ``requested``: int64[..., resources, nodes], the sum of requests with the pod; ``allocatable``: int64[resources, nodes]. Resources
+        are in the order of ``self.resources``. ``counted``: bool[..., resources], the resources that count; all if None.
         """
         requested = np.clip(requested, 0, allocatable + 1)
         is_there = np.broadcast_to(allocatable > 0, requested.shape)
@@ -101,7 +102,7 @@ class FitScoring:
         return _quotient((points * weights).sum(axis=-2), total)
 
     def _points(self, requested: Integers, allocatable: Integers, is_there: Mask) -> Integers:
-        """Of each resource by itself; ``requested`` is one more than there is at most."""
+        """Return the points by resource: int64[..., resources, nodes]. ``requested`` is cut to ``allocatable`` + 1, for "too much"."""
         whole = np.where(is_there, allocatable, 1)
         is_over = requested > allocatable
         if self.strategy is Strategy.RATIO:
@@ -120,7 +121,10 @@ class FitScoring:
 
 @lru_cache(maxsize=64)
 def _broken_line(points: Sequence[tuple[int, int]]) -> Integers:
-    """The score at each percent: int64[101]. Whatever the order of the points is: the first that isn't passed is taken."""
+    """Return the score at each whole percent of utilization: int64[101].
+
+    Each percent is interpolated between the first point with at least that utilization and the point before. Points may be in any order.
+    """
     found = np.array([_at(points, percent) for percent in range(_WHOLE + 1)], dtype=np.int64)
     found.setflags(write=False)
     return found
@@ -139,14 +143,14 @@ def _at(points: Sequence[tuple[int, int]], percent: int) -> int:
 
 
 def _quotient(total: Integers, weights: Integers) -> Integers:
-    """``total / weights`` without its fraction, 0 of nothing."""
+    """Return ``total / weights`` truncated to an integer, as Go divides; 0 where the weights are 0."""
     whole = np.where(weights == 0, 1, weights)
     found = np.abs(total) // np.abs(whole) * np.sign(total) * np.sign(whole)
     return np.where(weights == 0, 0, found).astype(np.int64)
 
 
 def _rounded(total: Integers, weights: Integers) -> Integers:
-    """``total / weights`` rounded, halves away from zero, as Go's ``math.Round`` does; 0 of nothing."""
+    """Return ``total / weights`` rounded to an integer, halves away from zero, as Go's ``math.Round`` does; 0 where the weights are 0."""
     mean = total / np.where(weights == 0, 1, weights)
     whole = np.trunc(mean)
     found = whole + np.sign(mean) * (np.abs(mean - whole) >= 0.5)

@@ -1,8 +1,8 @@
-"""The labels and annotations by which pods and PodGroups ask other schedulers for gangs, in one table.
+"""One table of the labels and annotations by which pods and PodGroups ask other schedulers for gangs.
 
-Some only name a gang, its queue or its size: a pod that also names its gang as this scheduler reads it loses nothing by them. Others ask
-for more, such as gangs that start together or a network topology. No such demand is dropped in silence: its gang is held, and the message
-says what asks for the same here. An entry leaves the table when this scheduler reads it. Labels that name a role are read.
+Some of them only name a gang, its queue or its size. They don't matter to a pod that also names its gang by labels that this scheduler
+reads. Others ask for more, such as a network topology, or several gangs that start together. Such a demand is never ignored: its gang is
+held, and the message says what to write instead. A label that this scheduler reads, such as the name of a role, is not in the table.
 """
 
 from collections.abc import Mapping
@@ -18,10 +18,10 @@ _VOLCANO, _KOORDINATOR, _KAI, _YUNIKORN, _KUEUE, _COSCHEDULING = "Volcano", "Koo
 class ForeignLabel:
     """A label or annotation that asks another scheduler for something.
 
-    ``demand`` is what the label asks for beyond the gang's name, queue and size; empty when it asks for no more. ``instead`` says what
-    asks for the same here. ``met_by`` are the values that ask for what every gang gets here. ``kept_by`` are labels and annotations that
-    another component writes when it meets the demand itself. ``same_as`` are labels that are read here and say the same. Beside one of
-    them the label is a demand only if its value differs; without any of them it is no demand.
+    ``demand`` is what the label asks for beyond the gang's name, queue and size; empty if it asks for no more. ``instead`` says what the
+    user should do. ``met_by`` are the values that ask for what every gang gets here. ``kept_by`` are labels and annotations that another
+    component writes when it meets the demand itself. ``same_as`` are labels of the same meaning that are read here. Beside one of them the
+    label is a demand only if its value differs; without any of them the label is no demand.
     """
 
     scheduler: str
@@ -33,7 +33,7 @@ class ForeignLabel:
 
     @property
     def asks_for_gang(self) -> bool:
-        """Whether the label asks for a gang and no more."""
+        """Return whether the label asks for a gang, and for no more at least with some of its values."""
         return not self.demand or bool(self.same_as or self.met_by)
 
     def is_unmet(self, value: object, labels: Mapping[str, object]) -> bool:
@@ -44,32 +44,34 @@ class ForeignLabel:
 
 
 class ForeignGangLabels(NamedTuple):
-    """The foreign labels and annotations that one object is judged by; each is empty if there is none."""
+    """The names of the foreign labels or annotations that decide about one object; each is empty if there is none."""
 
     first: str = ""
-    """The first one in the order of ``FOREIGN_GANG_LABELS``; unknown ones come last."""
+    """The first foreign label in the order of ``FOREIGN_GANG_LABELS``; names that aren't listed come last."""
     demand: str = ""
-    """The first one that asks for what isn't done here."""
+    """The first foreign label that asks for something that isn't done here."""
 
 
 _MINIMUM_LABELS = ("pod-group.scheduling.sigs.k8s.io/min-available", "pod-group.scheduling.x-k8s.io/min-available")
 _ADMITTED_BY_KUEUE = ("kueue.x-k8s.io/workload", "kueue.x-k8s.io/podset")
 
 _MINIMUM = "another minimum of members than the label min-available"
-_SAY_MINIMUM = "state one minimum"
+_SAY_MINIMUM = "state one minimum, or remove it"
 _TOGETHER = "gangs that start together or not at all"
-_SAY_TOGETHER = "name one gang for all their pods, with allaboard.dev/min-members for the minimum of each part"
+_SAY_TOGETHER = "name one gang for all their pods, with allaboard.dev/min-members for the minimum of each part, or remove it"
 _TASKS = "a minimum of members for each task"
-_SAY_TASKS = "state it with allaboard.dev/min-members: ps=1,worker=3"
+_SAY_TASKS = "state it with allaboard.dev/min-members: ps=1,worker=3, or remove it"
 _NEAR = "members in one domain of a network topology"
-_SAY_NEAR = "state the node label of the domain with allaboard.dev/required-topology"
+_SAY_NEAR = "state the node label of the domain with allaboard.dev/required-topology, or remove it"
 _NEAR_IF_POSSIBLE = "members in few domains of a network topology"
-_SAY_NEAR_IF_POSSIBLE = "state the node label of the domains with allaboard.dev/topology"
-_SAY_EITHER = "state the node label with allaboard.dev/required-topology, or with allaboard.dev/topology if it is a preference"
+_SAY_NEAR_IF_POSSIBLE = "state the node label of the domains with allaboard.dev/topology, or remove it"
+_SAY_EITHER = "state the node label with allaboard.dev/required-topology, or with allaboard.dev/topology for a preference, or remove it"
 _SLICES = "parts of the gang each in one domain of a network topology"
-_SAY_SLICES = "give each part a role (allaboard.dev/role), and its pods allaboard.dev/required-topology"
-_NO_INSTEAD = "nothing asks for that here"
-_ALL_OR_NONE = "a gang is bound whole or not at all here"
+_SAY_SLICES = "give each part a role (allaboard.dev/role), and its pods allaboard.dev/required-topology, or remove it"
+_NO_INSTEAD = "nothing here does that: remove it"
+_ALL_OR_NONE = "a gang is bound whole or not at all here: remove it"
+_COUNTED = "a rule about which members count"
+_ALWAYS_COUNTED = "members that are bound, or have succeeded beside them, count here: remove it"
 
 FOREIGN_GANG_LABELS: Mapping[str, ForeignLabel] = {
     # apis/pkg/apis/scheduling/v1beta1/labels.go, batch/v1alpha1/labels.go, topology/v1alpha1/labels.go; pkg/scheduler/plugins/task-topology
@@ -78,15 +80,17 @@ FOREIGN_GANG_LABELS: Mapping[str, ForeignLabel] = {
     "scheduling.volcano.sh/group-min-member": ForeignLabel(_VOLCANO, _MINIMUM, _SAY_MINIMUM, same_as=_MINIMUM_LABELS),
     "volcano.sh/job-name": ForeignLabel(_VOLCANO),
     "scheduling.volcano.sh/group-min-resources": ForeignLabel(
-        _VOLCANO, "resources that are free before the gang starts", "name a PodGroup that states them as spec.minResources"
+        _VOLCANO, "resources that are free before the gang starts", "name a PodGroup that states them as spec.minResources, or remove it"
     ),
     "volcano.sh/network-topology-mode": ForeignLabel(_VOLCANO, _NEAR, _SAY_EITHER),
     "volcano.sh/network-topology-highest-tier": ForeignLabel(_VOLCANO, _NEAR, _SAY_NEAR),
     "volcano.sh/task-topology-affinity": ForeignLabel(_VOLCANO, "tasks near each other", _SAY_EITHER),
     "volcano.sh/task-topology-anti-affinity": ForeignLabel(_VOLCANO, "tasks apart from each other", _NO_INSTEAD),
-    "volcano.sh/task-topology-task-order": ForeignLabel(_VOLCANO, "tasks placed in an order", "all members are placed together here"),
-    # apis/extension/coscheduling.go; its labels pod-group.scheduling.sigs.k8s.io are read. While members are awaited, nothing is kept for
-    # the others here, so that there is no waiting-time to limit.
+    "volcano.sh/task-topology-task-order": ForeignLabel(
+        _VOLCANO, "tasks placed in an order", "all members are placed together here: remove it"
+    ),
+    # apis/extension/coscheduling.go; its labels pod-group.scheduling.sigs.k8s.io are read. The waiting-time asks for nothing here: while
+    # members are missing, no capacity is kept for the others.
     "gang.scheduling.koordinator.sh/name": ForeignLabel(_KOORDINATOR),
     "gang.scheduling.koordinator.sh/min-available": ForeignLabel(_KOORDINATOR, _MINIMUM, _SAY_MINIMUM, same_as=_MINIMUM_LABELS),
     "gang.scheduling.koordinator.sh/total-number": ForeignLabel(_KOORDINATOR),
@@ -94,18 +98,14 @@ FOREIGN_GANG_LABELS: Mapping[str, ForeignLabel] = {
         _KOORDINATOR, "a gang that may start in part", _ALL_OR_NONE, met_by=frozenset({"Strict", ""})
     ),
     "gang.scheduling.koordinator.sh/groups": ForeignLabel(_KOORDINATOR, _TOGETHER, _SAY_TOGETHER),
-    "gang.scheduling.koordinator.sh/match-policy": ForeignLabel(
-        _KOORDINATOR, "a rule which members count", "members that are bound, or have succeeded beside them, count here"
-    ),
-    "pod-group.scheduling.sigs.k8s.io/match-policy": ForeignLabel(
-        _KOORDINATOR, "a rule which members count", "members that are bound, or have succeeded beside them, count here"
-    ),
+    "gang.scheduling.koordinator.sh/match-policy": ForeignLabel(_KOORDINATOR, _COUNTED, _ALWAYS_COUNTED),
+    "pod-group.scheduling.sigs.k8s.io/match-policy": ForeignLabel(_KOORDINATOR, _COUNTED, _ALWAYS_COUNTED),
     "gang.scheduling.koordinator.sh/waiting-time": ForeignLabel(_KOORDINATOR),
     "gang.scheduling.koordinator.sh/network-topology-spec": ForeignLabel(_KOORDINATOR, _NEAR, _SAY_EITHER),
     "gang.scheduling.koordinator.sh/network-topology-index": ForeignLabel(
         _KOORDINATOR, "neighbouring ranks on neighbouring nodes", _NO_INSTEAD
     ),
-    # pkg/common/constants/constants.go; every pod with a queue is of a group there, runai/ is what it was called before 0.6
+    # pkg/common/constants/constants.go; in KAI every pod with a queue belongs to a group. Before 0.6 the prefix was runai/.
     "pod-group-name": ForeignLabel(_KAI),
     "kai.scheduler/batch-min-member": ForeignLabel(_KAI, _MINIMUM, _SAY_MINIMUM, same_as=_MINIMUM_LABELS),
     "kai.scheduler/queue": ForeignLabel(_KAI),
@@ -123,8 +123,8 @@ FOREIGN_GANG_LABELS: Mapping[str, ForeignLabel] = {
     "yunikorn.apache.org/scheduling-policy-parameters": ForeignLabel(
         _YUNIKORN, "a style of gang scheduling and its time-out", _ALL_OR_NONE
     ),
-    # pkg/controller/jobs/pod/constants/constants.go; apis/kueue/v1beta2/topology_types.go. Kueue counts the pods of a group itself, behind
-    # its gate, and gives pods that it has admitted to a topology their nodes.
+    # pkg/controller/jobs/pod/constants/constants.go; apis/kueue/v1beta2/topology_types.go. Kueue counts the pods of a group itself, while
+    # its scheduling gate holds them, and chooses the nodes of pods that it has admitted to a topology.
     "kueue.x-k8s.io/pod-group-name": ForeignLabel(_KUEUE),
     "kueue.x-k8s.io/pod-group-total-count": ForeignLabel(_KUEUE),
     "kueue.x-k8s.io/podset-required-topology": ForeignLabel(_KUEUE, _NEAR, _SAY_NEAR, kept_by=_ADMITTED_BY_KUEUE),
@@ -133,7 +133,7 @@ FOREIGN_GANG_LABELS: Mapping[str, ForeignLabel] = {
     "kueue.x-k8s.io/podset-slice-size": ForeignLabel(_KUEUE, _SLICES, _SAY_SLICES, kept_by=_ADMITTED_BY_KUEUE),
     "kueue.x-k8s.io/podset-group-name": ForeignLabel(_KUEUE, "several sets of pods in one domain", _SAY_NEAR, kept_by=_ADMITTED_BY_KUEUE),
 }
-"""Known labels and annotations, by name. The most telling come first: of several the first is reported."""
+"""Known labels and annotations, by name. The most informative come first: of several the first is reported."""
 
 _HARMLESS = frozenset(
     {
@@ -144,19 +144,19 @@ _HARMLESS = frozenset(
         "kueue.x-k8s.io/podset-unconstrained-topology",
     }
 )
-_WHATEVER = "something that isn't known here"
+_UNKNOWN = "something unknown"
 _FAMILIES: Mapping[str, ForeignLabel] = {
-    "gang.scheduling.koordinator.sh/": ForeignLabel(_KOORDINATOR, _WHATEVER, _NO_INSTEAD),
-    "pod-group.scheduling.sigs.k8s.io/": ForeignLabel(_COSCHEDULING, _WHATEVER, "name and min-available are read here"),
-    "scheduling.volcano.sh/": ForeignLabel(_VOLCANO, _WHATEVER, _NO_INSTEAD),
+    "gang.scheduling.koordinator.sh/": ForeignLabel(_KOORDINATOR, _UNKNOWN, _NO_INSTEAD),
+    "pod-group.scheduling.sigs.k8s.io/": ForeignLabel(_COSCHEDULING, _UNKNOWN, "only name and min-available are read here: remove it"),
+    "scheduling.volcano.sh/": ForeignLabel(_VOLCANO, _UNKNOWN, _NO_INSTEAD),
     "volcano.sh/network-topology": ForeignLabel(_VOLCANO, _NEAR, _SAY_EITHER),
-    "volcano.sh/task-topology": ForeignLabel(_VOLCANO, _WHATEVER, _NO_INSTEAD),
+    "volcano.sh/task-topology": ForeignLabel(_VOLCANO, _UNKNOWN, _NO_INSTEAD),
     "kai.scheduler/topology": ForeignLabel(_KAI, _NEAR, _SAY_EITHER),
     "kai.scheduler/segment-": ForeignLabel(_KAI, _SLICES, _SAY_SLICES),
     "yunikorn.apache.org/task-group": ForeignLabel(_YUNIKORN, _TASKS, _SAY_TASKS),
-    "kueue.x-k8s.io/podset-": ForeignLabel(_KUEUE, _WHATEVER, _NO_INSTEAD, kept_by=_ADMITTED_BY_KUEUE),
+    "kueue.x-k8s.io/podset-": ForeignLabel(_KUEUE, _UNKNOWN, _NO_INSTEAD, kept_by=_ADMITTED_BY_KUEUE),
 }
-"""How names begin of which each that isn't listed counts as a demand: a later version of a scheduler reads more of them."""
+"""Prefixes of labels that count as a demand even if they aren't listed: a later version of the scheduler may read more of them."""
 
 _BEGINNINGS = tuple(_FAMILIES)
 _KEEPERS = {name for label in (*FOREIGN_GANG_LABELS.values(), *_FAMILIES.values()) for name in label.kept_by}
@@ -172,23 +172,23 @@ SPEC_FIELDS: Mapping[str, ForeignLabel] = {
     "topologyConstraint": ForeignLabel(_KAI, _NEAR, _SAY_EITHER),
     "schedulingConstraints": ForeignLabel("kube-scheduler", _NEAR, _SAY_NEAR),
 }
-"""Fields that other schedulers' PodGroups have in ``spec``. Most API servers drop them; a CRD that keeps unknown fields doesn't."""
+"""Fields of ``spec`` in the PodGroups of other schedulers. API servers drop them unless the CRD keeps unknown fields."""
 
 
 def foreign_label_of(name: str) -> ForeignLabel:
-    """Return the entry of ``name``, which ``foreign_gang_labels_in`` has found."""
+    """Return the table entry of a label name that ``foreign_gang_labels_in`` has found."""
     return FOREIGN_GANG_LABELS.get(name) or next(label for beginning, label in _FAMILIES.items() if name.startswith(beginning))
 
 
 def sentence(label: ForeignLabel) -> str:
-    """Return what a demand asks for and what to write instead, to stand behind its name."""
-    return f"asks {label.scheduler} for {label.demand}, which isn't honoured here; {label.instead}, or remove it"
+    """Return what a label asks for and what the user should do; the message begins with the label's name."""
+    return f"asks {label.scheduler} for {label.demand}, which isn't honoured here; {label.instead}"
 
 
 def foreign_gang_labels_in(labels: Mapping[str, object], annotations: Mapping[str, object]) -> ForeignGangLabels:
-    """Return the foreign gang labels among ``labels`` and ``annotations``, whose values may be anything; null counts as absent.
+    """Return the foreign gang labels among ``labels`` and ``annotations``. Values may be of any type; null counts as absent.
 
-    Labels whose demand another component meets are left out.
+    Labels are left out if another component meets their demand.
     """
     found = [
         name
@@ -200,8 +200,8 @@ def foreign_gang_labels_in(labels: Mapping[str, object], annotations: Mapping[st
     ]
     if not found:
         return NONE
-    there = {name for some in (labels, annotations) for name in _KEEPERS if some.get(name) is not None}
-    found = [name for name in found if there.isdisjoint(foreign_label_of(name).kept_by)]
+    keepers = {name for some in (labels, annotations) for name in _KEEPERS if some.get(name) is not None}
+    found = [name for name in found if keepers.isdisjoint(foreign_label_of(name).kept_by)]
     found.sort(key=lambda name: (_RANK.get(name, len(_RANK)), name))
     unmet = (name for name in found if foreign_label_of(name).is_unmet(labels.get(name, annotations.get(name)), labels))
     return ForeignGangLabels(next(iter(found), "")[: CHARACTERS.most], next(unmet, "")[: CHARACTERS.most])

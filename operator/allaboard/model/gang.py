@@ -1,10 +1,11 @@
-"""A gang: pods that start together or not at all. The words are those of the whole project.
+"""A gang: pods that start together or not at all. This module defines the words that the whole project uses.
 
-*quorum* = minMember less the members that have succeeded; *bound* = members with a node, neither terminating nor terminal;
-*missing* = what the quorum lacks. A gang is *whole* when nothing is missing, *absent* when nobody is bound, else *open*.
+*Quorum* is minMember minus the members that have succeeded. *Bound* members have a node, and are neither terminating nor terminal.
+*Missing* members are those that the quorum lacks. A gang is *whole* if no member is missing. Otherwise it is *partially bound* if some
+members are bound, and *absent* if none are.
 
-A *run* is one submission of a job, with everything that replaces its members; all its binds carry one id. Pods of several runs can name
-one gang: a ``Gang`` is the run whose turn it is, and the pods of the other runs are kept apart (``gangs.runs``).
+A *run* is one submission of a job, with all pods that replace its members; all binds of a run carry one id. Pods of several runs can name
+one gang. A ``Gang`` is the current run; the pods of the other runs are kept apart (``gangs.runs``).
 """
 
 from collections import Counter
@@ -21,36 +22,36 @@ from allaboard.plugins import DEFAULT_STRATEGY
 
 
 class OnMemberLost(StrEnum):
-    """What becomes of a gang that was whole and has lost a member."""
+    """The reaction to the loss of a member of a gang that was whole."""
 
     HEAL = "heal"
-    """The lost member's replacement is placed before other gangs of the same priority; the others keep running."""
+    """The lost member's replacement is placed before other gangs of the same priority; the other members keep running."""
     RELEASE = "release"
-    """As heal, but once the gang's time-out has passed all its members are released."""
+    """As ``heal``, but once the gang's time-out has passed, all its members are released."""
     IGNORE = "ignore"
-    """The replacement is placed when its turn comes."""
+    """The lost member's replacement is placed at the gang's normal place in the queue."""
 
 
 class Undo(StrEnum):
-    """How members that must give their seats back do so where deleting them would count against their batch Job."""
+    """The way to release members of a batch Job without counting a failure of the Job for each deleted pod."""
 
     SUSPEND = "suspend"
-    """The Job is suspended, which deletes its pods without counting them, and resumed."""
+    """The Job is suspended and later resumed: a suspended Job deletes its pods without counting failures."""
 
 
 class Objective(StrEnum):
-    """What a placement should look like when several are possible."""
+    """The preference among several possible placements."""
 
     BINPACK = "binpack"
-    """As full nodes as possible."""
+    """Nodes as full as possible."""
     SPREAD = "spread"
-    """As empty nodes as possible."""
+    """Nodes as empty as possible."""
     FRAGMENTATION = "fragmentation"
-    """As few free GPUs as possible that the cluster's workload can't use, in few topology domains; then as binpack."""
+    """As few free GPUs as possible that the cluster's workload can't use, and few topology domains; then as ``binpack``."""
 
 
-class GangKey(NamedTuple):  # hashed at each look into a map, which a tuple does fast
-    """A gang's identity. Gangs never span namespaces. ``kind`` tells a PodGroup from a single pod of the same name."""
+class GangKey(NamedTuple):  # a tuple, since keys are hashed often and tuples hash fast
+    """A gang's identity. A gang never spans namespaces. ``kind`` distinguishes a PodGroup from a single pod of the same name."""
 
     namespace: str
     name: str
@@ -62,10 +63,10 @@ class GangKey(NamedTuple):  # hashed at each look into a map, which a tuple does
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Why a gang must not be scheduled until somebody mends an object.
+    """The reason why a gang must not be scheduled until a user corrects an object.
 
-    ``reason`` is a CamelCase word for events; ``pod`` is the pod to mend, ``None`` when it is the PodGroup or the gang as a whole;
-    ``field`` is the path of what to mend in it, empty when nothing in it is wrong by itself.
+    ``reason`` is a CamelCase word for events. ``pod`` is the pod to correct; ``None`` if it is the PodGroup or the gang as a whole.
+    ``field`` is the path of the field to correct; empty if no single field is wrong.
     """
 
     reason: str
@@ -75,41 +76,44 @@ class Hold:
 
 
 RoleMinimums = tuple[tuple[str, int], ...]
-"""How many members of a role must start together, by the role's name."""
+"""The number of members of each role that must start together, as (role, number)."""
 
 
 class Outline(NamedTuple):
-    """As much of a gang of which somebody is alive as tells its place among others; fields as in ``Gang``.
+    """The part of a gang that decides its place in the queue; fields as in ``Gang``. Some member of the gang is alive.
 
-    ``is_open`` is whether anybody is bound: then it may be open, and go before others. If it isn't, its place is further behind.
+    ``is_partially_bound`` is true if any member is bound: then the gang may be partially bound, and be placed before others. An assembled
+    gang that turns out to be whole has a place further back.
     """
 
     key: GangKey
     priority: int
     created: float
-    is_open: bool = False
+    is_partially_bound: bool = False
     on_member_lost: OnMemberLost = OnMemberLost.HEAL
 
     @property
     def missing_of_stamped(self) -> int:
-        """1 if a member is bound, else 0: how many are missing isn't known."""
-        return int(self.is_open)
+        """1 if a member is bound, else 0; an outline doesn't know how many members are missing."""
+        return int(self.is_partially_bound)
 
 
-@dataclass(frozen=True)  # without slots, for what is found out once: a gang of thousands is asked the same many times
+@dataclass(frozen=True)  # without slots, so that properties are cached: a gang may have thousands of members
 class Gang:
-    """One gang as it stands at one moment.
+    """One gang at one moment.
 
-    ``members`` are the pods of the run whose turn it is, terminal ones included, oldest first; ``others`` are the pods of other runs.
-    ``created`` is seconds since the epoch, of the PodGroup or of the oldest pod, whichever came first. ``gone`` is how many pods of the
-    minimum no Job will make any more, since its completions have succeeded, and ``deleted_successes`` how many members of the run have
-    succeeded and been deleted. ``may_replace`` tells that the pods come from a controller
-    that has had members succeed: they may be replacements, and fewer than the minimum. ``settles`` tells that no more of them are waited
-    for. ``uid`` is the PodGroup's, or the pod's for a gang of one; empty
-    without either. ``topology`` is the node label of whose values few are to be used, empty when that doesn't matter.
-    ``strategy`` is the name of who places it. ``gpus`` is what its PodGroup asks of the GPUs of members that ask for any. ``levels`` are
-    the labels that members mean who ask for a level of the topology by a name, by that name. ``min_resources`` is what its PodGroup wants
-    to be free before the gang starts.
+    ``members`` are the pods of the current run, oldest first, terminal pods included; ``others`` are the pods of other runs.
+    ``created`` is the creation time of the PodGroup or of the oldest pod, whichever is earlier, in seconds since the epoch.
+    ``uid`` is the UID of the PodGroup, or of the pod of a single-pod gang; empty without either.
+    ``strategy`` is the name of the placement strategy. ``gpus`` is what the PodGroup asks of the GPUs of members that request any.
+    ``topology`` is the node label of which few values should be used. ``required_topology`` is the node label whose value all members must
+    share. Each is empty if not asked for. ``levels`` has (name, node label) of each topology level that members ask for by name.
+    ``min_resources`` are the amounts that the PodGroup requires to be free before the gang starts.
+
+    ``gone`` is the number of pods of the minimum that no Job will create, since its completions have succeeded. ``deleted_successes`` is
+    the number of members of the run that have succeeded and were deleted. ``may_replace`` says that the pods' controller has had members
+    succeed, so that these pods may be replacements and fewer than the minimum. ``settles`` says that the gang waits for no more pods, and
+    is placed with those that exist.
     """
 
     key: GangKey
@@ -143,28 +147,28 @@ class Gang:
 
     @property
     def bound_in_all_runs(self) -> tuple[Pod, ...]:
-        """Pods of any run that have a node and keep it."""
+        """Pods of all runs that have a node and are neither terminal nor terminating."""
         return (*self.bound, *(pod for pod in self.others if pod.is_bound and not pod.is_terminating)) if self.others else self.bound
 
     @property
     def alive_in_all_runs(self) -> tuple[Pod, ...]:
-        """Pods of any run that have not ended and aren't ending."""
+        """Pods of all runs that are neither terminal nor terminating."""
         return (*self.alive, *(pod for pod in self.others if pod.is_alive)) if self.others else self.alive
 
     @cached_property
     def alive(self) -> tuple[Pod, ...]:
-        """Members that have not ended and aren't ending."""
+        """Members that are neither terminal nor terminating."""
         return tuple(pod for pod in self.members if pod.is_alive)
 
     @property
     def scheduler_name(self) -> str:
-        """Whose pods they are: of the first that lives; empty without any."""
+        """The scheduler of the oldest living member, else of the oldest member; empty without members."""
         first = next(iter(self.alive or self.members), None)
         return first.scheduler_name if first else ""
 
     @cached_property
     def bound(self) -> tuple[Pod, ...]:
-        """Members that have a node and keep it."""
+        """Members that have a node and are neither terminal nor terminating."""
         return tuple(pod for pod in self.alive if pod.node_name)
 
     @cached_property
@@ -174,46 +178,49 @@ class Gang:
 
     @property
     def run(self) -> str:
-        """The id that the binds of the run carry; empty when none of its members was bound by us."""
+        """The id that the binds of the current run carry; empty if this scheduler has bound none of its members."""
         return next((pod.transaction for pod in (*self.bound, *self.members) if pod.transaction and pod.node_name), "")
 
-    def of_this_run(self) -> tuple[Pod, ...]:
-        """Members that were bound in the run, the ended and ending ones that can still be seen among them."""
+    def members_bound_in_run(self) -> tuple[Pod, ...]:
+        """Return the members that were bound in the run, with terminal and terminating members that still exist."""
         return tuple(pod for pod in self.members if pod.node_name and pod.transaction)
 
     @property
     def succeeded(self) -> int:
-        """Members that have succeeded in the run."""
+        """The number of members that have succeeded in the run, deleted members included."""
         return len(self._successes) + self.deleted_successes
 
     def in_phase(self, phase: str) -> int:
-        """How many pods are in ``phase``, in whatever run."""
+        """Return the number of pods of all runs that are in ``phase``."""
         return sum(pod.phase == phase for pod in self.all_pods)
 
     @cached_property
     def _successes(self) -> tuple[Pod, ...]:
         if not any(pod.phase == "Succeeded" for pod in self.members):
-            return ()  # the rule
-        return tuple(pod for pod in self.of_this_run() if pod.has_succeeded)
+            return ()  # the usual case
+        return tuple(pod for pod in self.members_bound_in_run() if pod.has_succeeded)
 
     @property
     def quorum(self) -> int:
-        """Members that must be bound for the gang to be whole."""
+        """The number of members that must be bound for the gang to be whole."""
         return max(0, self.min_member - max(self.succeeded, self.gone))
 
     @property
     def missing(self) -> int:
-        """Members the quorum lacks, or the roles if they lack more."""
+        """The number of members that the quorum lacks, or that the minimums of roles lack if that is more."""
         return max(0, self.quorum - len(self.bound), sum(self.lacking.values()))
 
     def missing_once_bound(self, uids: Collection[str]) -> int:
-        """Members that are missing once candidates, by uid, have got a node; of a gang that ``settles``, those of them that haven't."""
+        """Return how many members are missing once the candidates ``uids`` are bound.
+
+        A gang that ``settles`` waits for no further pods: at most the rest of its ``least`` candidates are missing.
+        """
         missing = max(0, self.quorum - len(self.bound) - len(uids), sum(self._lacking(uids).values()))
         return min(missing, max(0, self.least - len(uids))) if self.settles else missing
 
     @property
     def lacking(self) -> Mapping[str, int]:
-        """Members that roles lack of their own minimums."""
+        """The number of members that each role lacks of its own minimum; only roles that lack some."""
         return self._lacking()
 
     def _lacking(self, soon_bound: Collection[str] = ()) -> Mapping[str, int]:
@@ -225,14 +232,14 @@ class Gang:
 
     @property
     def least(self) -> int:
-        """How many candidates the next commit must bind at least. Members beyond the quorum ride along one by one."""
+        """The least number of candidates that the next commit must bind. Members beyond the quorum are surplus, and are placed singly."""
         return max(1, min(self.missing, len(self.candidates)) if self.settles else self.missing)
 
     @property
     def together(self) -> Mapping[tuple[str, str], tuple[Pod, ...]]:
-        """Living members that must share the value of a node label, by that label and by role; the role is empty for all of a gang."""
+        """Living members that must share the value of a node label, by (label, role); the role is empty for a rule of the whole gang."""
         if not self.required_topology and not any(pod.options for pod in self.alive):
-            return {}  # the rule
+            return {}  # the usual case
         meant = dict(self.levels)
         found: dict[tuple[str, str], list[Pod]] = {}
         for pod in self.alive:
@@ -244,35 +251,38 @@ class Gang:
 
     @property
     def awaits_pods(self) -> bool:
-        """Whether pods that it needs don't exist yet."""
+        """Return whether the gang needs pods that don't exist yet."""
         return len(self.candidates) < self.least or bool(self.roles_without_pods and not self.settles)
 
     @property
     def can_act(self) -> bool:
-        """Whether seats are to be found for members: somebody may be bound, and neither a hold nor missing pods are in the way."""
+        """Return whether the gang can be placed: it has candidates, and neither a hold nor missing pods prevent its placement."""
         return bool(self.candidates) and not self.awaits_pods and self.hold is None
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing is missing."""
+        """Return whether no member is missing."""
         return self.missing == 0
 
     @property
     def missing_of_stamped(self) -> int:
-        """Members missing of the minimum that was stamped when the bound members were bound. A minimum raised later doesn't count."""
+        """The number of members missing of the minimum stamped at the binds of the bound members. A minimum raised later doesn't count."""
         stamped = max((pod.stamped_min_member for pod in self.bound), default=0)
         missing = max(0, min(stamped, self.required) - self.succeeded - len(self.bound))
-        # A stamped minimum that covers the minimums of roles includes these.
+        # A stamped minimum of at least the sum of the roles' minimums includes these.
         return max(missing, sum(self.lacking.values())) if 0 < sum(least for _, least in self.role_minimums) <= stamped else missing
 
     @property
     def required(self) -> int:
-        """Members that must start together: the minimum, or those of the roles if they are more, but for pods that will never exist."""
+        """The number of members that must start together, at least 1.
+
+        It is the minimum less the pods that will never exist, or the sum of the roles' minimums if that is more.
+        """
         return max(1, self.min_member - max(0, self.gone - self.succeeded), sum(least for _, least in self.role_minimums))
 
     @property
     def roles_without_pods(self) -> Mapping[str, int]:
-        """Members that roles lack and for which there are no pods."""
+        """The number of members that each role lacks and for which it has no candidates; only roles that lack some."""
         if not self.role_minimums:
             return {}
         here = Counter(pod.role for pod in self.candidates)
@@ -280,10 +290,10 @@ class Gang:
 
     @property
     def is_single(self) -> bool:
-        """Whether it is one pod that named no group."""
+        """Return whether the gang is a single pod that names no group."""
         return self.key.kind == "Pod"
 
     @property
-    def is_open(self) -> bool:
-        """Whether some members are bound and others, that it needs, are not."""
+    def is_partially_bound(self) -> bool:
+        """Return whether the gang is partially bound: some members are bound, and others that it needs are missing."""
         return bool(self.bound) and self.missing > 0

@@ -1,6 +1,6 @@
-"""The GPUs of all nodes in columns: what exporters measure of each card, and where nobody does what the node's labels say.
+"""The GPUs of all nodes as arrays: what exporters measure of each GPU, or else what the labels of its node say.
 
-Thousands of nodes have a handful of distinct labels, so these are read once for each kind; what is measured is taken by row at once.
+Thousands of nodes have only a few distinct sets of labels, so each set is read once. Measurements are copied for all nodes at once.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,17 +20,17 @@ from allaboard.model.gpuscore import WEIGHTS, ScoreWeights, graded, scores
 from allaboard.model.node import Node
 from allaboard.model.quantities import parse_quantity
 
-_MOST_CARDS = 64  # of one node that nobody measures
-_MOST_KINDS = 1024  # that are remembered beside those that there are
-_MOST_NAMES = 2048  # pairs of what an exporter and a label call a card
-_MOST_REMEMBERED = 16_384  # names of which it is remembered what they match
-_MOST_ALIASES = 256  # lists of expressions that are kept compiled
+_MOST_CARDS = 64  # GPUs of a node that no exporter measures.
+_MOST_KINDS = 1024  # Sets of labels that are remembered, beyond one for each node.
+_MOST_NAMES = 2048  # Pairs of an exporter's and a label's name of a GPU.
+_MOST_REMEMBERED = 16_384  # Names of GPUs whose first matching expression is cached.
+_MOST_ALIASES = 256  # Lists of expressions that are kept compiled.
 _MEBIBYTE = 2**20
 
 WHOLE_GPUS = (NVIDIA, "nvidia.com/gpu.shared", AMD, *INTEL, "habana.ai/gaudi")
-"""Resources that are GPUs as they are, and no parts of them that are made by a partition."""
+"""Resources that are whole GPUs, and no partitions of GPUs."""
 
-# What has a kind of cards: the names, how many, and the memory. GFD's, AMD's node labeller's and Intel's device plugin's.
+# Labels with the product, number and memory of a node's GPUs, of GPU feature discovery, AMD's node labeller and Intel's device plugin.
 _PRODUCTS = (
     "nvidia.com/gpu.product",
     "amd.com/gpu.product-name",
@@ -44,16 +44,17 @@ _REPLICAS = "nvidia.com/gpu.replicas"
 _READ = (*_PRODUCTS, *_COUNTS, *_MEMORIES, _REPLICAS)
 
 APPLICATION_ERRORS = (13, 31, 43, 45, 68, 69)
-"""XIDs that an application's own mistake gives a card which is well (docs.nvidia.com/deploy/xid-errors)."""
+"""XID errors that a fault of an application causes on a healthy GPU (docs.nvidia.com/deploy/xid-errors)."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuPolicy:
-    """What is made of what is known of GPUs.
+    """The settings for GPUs.
 
-    ``unknown_fits``: whether memory that isn't known is enough. ``excludes_unhealthy``: whether cards with an error are none, of which
-    ``application_errors`` are no errors of the card. ``aliases``: by another name of cards the expression for what they are called.
-    ``models``: beside ``MODELS``, and before them. ``weight``: of the score in placements, beside the objective's.
+    ``unknown_fits``: whether a GPU of unknown memory has enough memory. ``excludes_unhealthy``: whether GPUs with errors are left out; the
+    XIDs ``application_errors`` are no errors of the GPU. ``aliases``: additional names of GPUs, each with the expression for the names
+    that it stands for. ``models``: attributes by expression, which are tried before ``MODELS``. ``weight``: the weight of the GPU score
+    in placements, relative to the objective.
     """
 
     unknown_fits: bool = False
@@ -70,13 +71,13 @@ POLICY = GpuPolicy()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GpuInventory:
-    """The cards of the nodes of a snapshot, a row a node.
+    """The GPUs of a snapshot's nodes, one row per node.
 
-    ``names``: what cards of each kind are called, ``canonical``. ``kind``: int32[nodes, cards] points into them, -1 where there is no
-    card, or none that may be used. ``free``: float64[nodes, cards], MiB that are free as far as that is measured, or else there are; NaN
-    where neither is known. ``replicas``: int64[nodes], how many pods share a card. ``unwell``: int64[nodes], how many of the devices that a
-    node offers are of cards that are known not to be well. ``score``: float64[nodes], from 0 to 1, where GPUs are best,
-    and ``grade`` the same in few steps (``model.gpuscore.graded``).
+    ``names``: the ``canonical`` names of each kind of GPU. ``kind``: int32[nodes, gpus], index into ``names``; -1 where there is no GPU, or
+    one that must not be used. ``free``: float64[nodes, gpus], MiB that are measured to be free, else the GPU's total; NaN if neither is
+    known. ``replicas``: int64[nodes], pods that share a GPU by time-slicing. ``unwell``: int64[nodes], devices offered by the node that
+    belong to GPUs known to be unhealthy. ``score``: float64[nodes], from 0 to 1 for the best GPUs. ``grade``: float64[nodes], the score in
+    a few steps (``model.gpuscore.graded``).
     """
 
     names: tuple[tuple[str, ...], ...]
@@ -90,12 +91,12 @@ class GpuInventory:
 
     @property
     def is_here(self) -> Mask:
-        """bool[nodes, cards], where there is a card."""
+        """The places of usable GPUs: bool[nodes, gpus]."""
         here: Mask = self.kind >= 0
         return here
 
     def on(self, rows: slice) -> "GpuInventory":
-        """Return the table of some of the nodes."""
+        """Return the inventory of the nodes in ``rows``."""
         return replace(
             self,
             kind=self.kind[rows],
@@ -108,7 +109,7 @@ class GpuInventory:
 
 
 class Kind(NamedTuple):
-    """What the labels of a node say of its GPUs; memory in MiB, NaN if unknown."""
+    """The GPUs of a node by its labels. ``memory`` is in MiB, NaN if unknown; ``offered`` is the number of devices in allocatable."""
 
     product: str
     number: int
@@ -121,7 +122,7 @@ _NOTHING = Kind("", 0, np.nan, 1, 0)
 
 
 class LabelReader:
-    """Reads what the labels of nodes say of their GPUs, of each once for as long as it is the same."""
+    """Reads what node labels say of GPUs. A node is read again only after it has changed."""
 
     def __init__(self) -> None:
         self._codes: dict[str, tuple[Node, int]] = {}
@@ -129,9 +130,9 @@ class LabelReader:
         self._read: list[Kind] = []
 
     def kinds(self, nodes: Sequence[Node]) -> tuple[Integers, Sequence[Kind]]:
-        """int64[nodes], which of the kinds each node is of, and these; there is one at least."""
+        """Return the kind of each node as an index, int64[nodes], and the kinds that the indexes point into, at least one."""
         if len(self._kinds) > _MOST_KINDS + len(nodes):
-            self._codes, self._kinds, self._read = {}, {}, []  # those that have gone are forgotten
+            self._codes, self._kinds, self._read = {}, {}, []  # so that the kinds of removed nodes are forgotten
         known, self._codes = self._codes, {}
         codes = np.zeros(len(nodes), dtype=np.int64)
         for row, node in enumerate(nodes):
@@ -150,20 +151,20 @@ class LabelReader:
 
 
 def gpus_of(nodes: Sequence[Node], cards: Cards, policy: GpuPolicy = POLICY, reader: LabelReader | None = None) -> GpuInventory | None:
-    """The GPUs of ``nodes``; ``None`` if there are none. A ``reader`` that is kept spares the labels that it has read."""
+    """Return the GPUs of ``nodes``; ``None`` if there are none. Pass the same ``reader`` each time, so that labels are read only once."""
     codes, kinds = (reader or LabelReader()).kinds(nodes)
     rows = np.fromiter((cards.rows.get(node.name, -1) for node in nodes), dtype=np.int64, count=len(nodes))
-    has_told = rows >= 0
-    if not has_told.any() and not any(kinds[code].number for code in np.unique(codes).tolist()):
+    is_measured = rows >= 0
+    if not is_measured.any() and not any(kinds[code].number for code in np.unique(codes).tolist()):
         return None
-    # 1. What each card is: as exporters call it, or by labels, of which names hold for all cards of a node.
-    width = max(cards.model.shape[1] if has_told.any() else 0, *(kind.number for kind in kinds))
+    # 1. The model of each GPU: the exporter's name, or the name by label, which holds for all GPUs of the node.
+    width = max(cards.model.shape[1] if is_measured.any() else 0, *(kind.number for kind in kinds))
     measured = np.full((len(Measure), len(nodes), width), np.nan)
     model = np.full((len(nodes), width), -1, dtype=np.int64)
-    if has_told.any():
-        told = cards.model.shape[1]
-        measured[:, has_told, :told] = cards.values[:, rows[has_told]]
-        model[has_told, :told] = cards.model[rows[has_told]]
+    if is_measured.any():
+        most = cards.model.shape[1]
+        measured[:, is_measured, :most] = cards.values[:, rows[is_measured]]
+        model[is_measured, :most] = cards.model[rows[is_measured]]
     has_cards = np.any(model >= 0, axis=1)
     counts = np.array([kind.number for kind in kinds])[codes]
     products = {name: place for place, name in enumerate(dict.fromkeys(kind.product for kind in kinds))}
@@ -171,27 +172,27 @@ def gpus_of(nodes: Sequence[Node], cards: Cards, policy: GpuPolicy = POLICY, rea
     by_label = ~has_cards[:, None] & (np.arange(width) < counts[:, None])
     model = np.where(model >= 0, model, np.where(by_label, len(cards.models), -1))
     known, kind = _distinct(model, product, len(products))
-    if len(known) > _MOST_NAMES:  # then what exporters call a card counts where no label does
+    if len(known) > _MOST_NAMES:  # then the exporter's name counts only where no label names the GPU
         model = np.where((model >= 0) & (product != products.get("", -1)), len(cards.models), model)
         known, kind = _distinct(model, product, len(products))
     said, labelled_as = [*map(canonical, cards.models), ""], [*map(canonical, products)]
     each_said = (divmod(pair, len(products)) for pair in known.tolist())
     names = [tuple(dict.fromkeys(name for name in (said[model], labelled_as[row]) if name)) for model, row in each_said]
-    # 2. What it has: as measured, or by labels, or by its model.
+    # 2. The attributes of each GPU: measured, by label, or by model.
     attributes = np.array([_attributes(each, policy) for each in names], dtype=np.float64).reshape(len(names), len(Attributes._fields))
     labelled = np.array([kind.memory for kind in kinds])[codes][:, None]
     has = _known(measured[Measure.MEMORY], np.broadcast_to(labelled, kind.shape))
     free = _known(measured[Measure.FREE], has)
-    # 3. Which of them are well.
+    # 3. The health of each GPU.
     is_unwell: Mask = _unwell(measured, policy) & (kind >= 0) & policy.excludes_unhealthy
     replicas = np.array([kind.replicas for kind in kinds])[codes]
-    # A card more than there are, which anybody may have made up, takes nothing; nor does one that the kubelet has left out already.
+    # Unhealthy GPUs beyond the node's number may be forged, and take no device away. Nor do those that the kubelet leaves out itself.
     offered = np.array([kind.offered for kind in kinds])[codes]
     unwell = np.minimum(np.count_nonzero(is_unwell, axis=1), counts) * replicas
     left_out = np.maximum(0, np.maximum(counts, np.count_nonzero(kind >= 0, axis=1)) * replicas - offered)
     kind[is_unwell] = -1
     aliased = tuple((*each, *_aliases(each, policy)) for each in names)
-    # Whoever hands out parts of cards offers more than there are, and leaves those out that are unwell.
+    # A driver that shares GPUs offers more devices than there are GPUs, and leaves out unhealthy GPUs itself.
     counts_cards = np.fromiter((node.shared is None for node in nodes), dtype=np.bool_, count=len(nodes))
     score = scores(measured, has, attributes, kind, policy.weights)
     return GpuInventory(
@@ -212,20 +213,20 @@ def _known(first: Floats, otherwise: Floats) -> Floats:
 
 
 def _unwell(measured: Floats, policy: GpuPolicy) -> Mask:
-    """bool[nodes, cards]: an error that isn't an application's, or rows of memory that couldn't be remapped."""
+    """Return which GPUs have an XID error that isn't an application's, or memory rows that couldn't be remapped: bool[nodes, gpus]."""
     xid = np.nan_to_num(measured[Measure.XID])
     unwell: Mask = ((xid != 0) & ~np.isin(xid, policy.application_errors)) | (np.nan_to_num(measured[Measure.REMAP_FAILURE]) > 0)
     return unwell
 
 
 def _key(node: Node) -> tuple[object, ...]:
-    """What of a node tells its GPUs; nothing where it has none."""
+    """Return the parts of a node that describe its GPUs; empty for a node without GPUs."""
     labels, offered = node.labels, next(((name, amount) for name, amount in node.allocatable if name in WHOLE_GPUS), None)
     return (offered, *map(labels.get, _READ)) if offered or not labels.keys().isdisjoint(_READ) else ()
 
 
 def kind_of(node: Node) -> Kind:
-    """What the labels of ``node`` say of its GPUs."""
+    """Return what the labels of ``node`` say of its GPUs."""
     return _kind(_key(node))
 
 
@@ -235,7 +236,7 @@ def _kind(key: tuple[object, ...]) -> Kind:
     offered, labels = key[0], dict(zip(_READ, key[1:], strict=True))
     amount = offered[1] if isinstance(offered, tuple) else 0
     replicas = max(1, _integer(labels[_REPLICAS]))
-    # Whoever shares its cards offers more devices than there are.
+    # A node whose GPUs are time-sliced offers ``replicas`` devices for each GPU.
     count = next((number for label in _COUNTS if (number := _integer(labels[label]))), 0) or -(-amount // replicas)
     product = next((str(found) for label in _PRODUCTS if (found := labels[label])), "")
     memory = next((size for label in _MEMORIES if (size := _mebibytes(label, labels[label])) > 0), np.nan)
@@ -247,7 +248,7 @@ def _integer(text: object) -> int:
 
 
 def _mebibytes(label: str, text: object) -> float:
-    """What a label says of the memory of a card: NVIDIA's in MiB, AMD's like ``64G``, of which each is a GiB, Intel's in bytes."""
+    """Return the memory of a GPU in MiB by a label: NVIDIA's is in MiB, AMD's such as ``64G`` in GiB, Intel's in bytes; 0 if unreadable."""
     if not isinstance(text, str):
         return 0.0
     if label.startswith("nvidia"):
@@ -261,7 +262,7 @@ def _mebibytes(label: str, text: object) -> float:
 
 
 def _distinct(models: NDArray[np.int64], product: NDArray[np.int64], products: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """The distinct pairs of a model and a product, and int32[nodes, cards], which of them each card is of, -1 where there is none."""
+    """Return the distinct pairs of a model and a product, and each GPU's index into them: int32[nodes, gpus], -1 where there is none."""
     pairs = np.where(models >= 0, models * products + product, -1) + 1
     is_there = np.bincount(pairs.ravel(), minlength=1) > 0
     is_there[0] = False
@@ -287,7 +288,10 @@ def _aliases(names: tuple[str, ...], policy: GpuPolicy) -> Iterator[str]:
 
 @lru_cache(maxsize=_MOST_REMEMBERED)
 def _first(patterns: tuple[str, ...], name: str) -> int:
-    """Which of ``patterns`` is the first that matches a name, as many as there are if none does; names are the same for days."""
+    """Return the index of the first of ``patterns`` that matches ``name``, ``len(patterns)`` if none does.
+
+    The result is cached, since names stay the same for days.
+    """
     return next((place for place, ready in enumerate(_ready(patterns)) if ready.search(name) is not None), len(patterns))
 
 

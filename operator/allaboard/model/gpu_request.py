@@ -1,7 +1,7 @@
-"""What a pod asks of a node's GPUs by labels and annotations, beside what its containers request.
+"""Reads the labels and annotations by which a pod asks for GPUs, beside the requests of its containers.
 
-Genius's labels are the short way, annotations of ours the long one: they aren't bound to what the value of a label may be, take quantities,
-and win. What can't be understood makes the pod malformed: one that asks for two GPUs must never run as one that asked for none.
+Genius's labels are the short form. This scheduler's annotations are the long form: their values may be any text and quantities, and they
+win over labels. A value that can't be understood makes the pod malformed: a pod that asks for two GPUs must never run with none.
 """
 
 import re
@@ -24,13 +24,13 @@ from allaboard.model.requests import Requests, as_requests
 LABEL_PREFIX = "genius/"
 NAMESPACE_PRIORITY_LABEL = f"{LABEL_PREFIX}priority"
 GPU_OPTIONS = ("gpu-number", "gpu-memory-each", "gpu-memory-total", "gpu-model")
-"""Names of labels after ``LABEL_PREFIX``, and of annotations after ``OPTION_PREFIX``."""
+"""Options for GPUs: labels with ``LABEL_PREFIX`` before the name, annotations with ``OPTION_PREFIX``."""
 
 _LABELS = {LABEL_PREFIX + name: name for name in (*GPU_OPTIONS, "priority")}
 _SIMILAR = 0.75
-"""From 0 to 1, how like one of ``_LABELS`` a name is that was meant to be it (``difflib``)."""
+"""Similarity, from 0 to 1, from which a name counts as a misspelling of a name in ``_LABELS`` (``difflib``)."""
 _MOST_UNKNOWN = 8
-"""Names under ``LABEL_PREFIX`` that are compared: each takes up to 0.1 ms."""
+"""Unknown names under ``LABEL_PREFIX`` that are compared with known ones; each comparison takes up to 0.1 ms."""
 _MEBIBYTE = 2**20
 _MOST_GPUS = 1_000_000
 _MOST_MEBIBYTES = 2**31 - 1
@@ -38,10 +38,10 @@ _MOST_NAMESPACE_PRIORITY = 2**31 - 1
 
 
 def gpu_request_in(labels: Mapping[str, object], annotations: Mapping[str, object]) -> tuple[GpuRequest | None, list[MalformedError]]:
-    """What a pod's ``labels`` and ``annotations`` ask for, ``None`` if nothing, and what is wrong with those that can't be understood.
+    """Return what ``labels`` and ``annotations`` ask of GPUs, ``None`` if nothing, and the errors in values that can't be understood.
 
-    Each is read by itself, for a bound pod is charged by the number whatever is written beside it: where the annotation can't be
-    understood the label counts. What isn't text is left to whoever reads the labels as a whole.
+    Each option is read by itself: a bound pod is charged by its number even if other options are malformed. The label counts if the
+    annotation can't be understood. Values that aren't strings are skipped here; they are reported where labels are read as a whole.
     """
     asked, problems = GpuRequest(), list[MalformedError]()
 
@@ -70,9 +70,9 @@ def gpu_request_in(labels: Mapping[str, object], annotations: Mapping[str, objec
 
 
 def _misspelt(labels: Mapping[str, object], annotations: Mapping[str, object]) -> list[MalformedError]:
-    """Return an error for each label that was meant to be one of Genius's, and each annotation that is called like one.
+    """Return an error for each misspelt label of Genius, and for each annotation that has the name of such a label.
 
-    Others may have labels under the prefix: only a name that begins as theirs do, or is much like one of theirs, was meant to be it.
+    Other labels under the prefix are allowed. A label counts as misspelt if its name begins with ``gpu`` or resembles a known name.
     """
     unknown = [name for name in labels if isinstance(name, str) and name.startswith(LABEL_PREFIX) and name not in _LABELS]
     problems = []
@@ -90,15 +90,16 @@ def _misspelt(labels: Mapping[str, object], annotations: Mapping[str, object]) -
 
 
 def namespace_priority_of(label: str | None) -> int:
-    """What the value of the label ``genius/priority`` says, 0 without one; of one that can't be understood the pod is held in any case."""
+    """Return the number in the label ``genius/priority``, 0 without one. A malformed label gives 0, and its pod is held anyway."""
     return int(label) if label and re.fullmatch(r"[0-9]{1,10}", label) else 0
 
 
 def with_gpus(spec: SchedulingSpec, asked: GpuRequest | None, *, is_charged: bool = True) -> SchedulingSpec:
-    """``spec`` of a pod that asks for that: charged for as many GPUs as it says, if that is more than it requests and ``is_charged``.
+    """Return ``spec`` with what the pod asks of GPUs by labels; if ``is_charged``, its requests include the asked number.
 
-    Of the GPUs that it requests, or else NVIDIA's. No container of its is then the one that asks for all of them, so that no driver could
-    be told for which they are. Beside a part of a GPU nothing is added, and more than one is refused.
+    The number counts for the kind of GPU that the pod requests, or else for NVIDIA's. If it exceeds the requests, no container requests all
+    of the GPUs, and a driver could not learn which container gets them. Beside a part of a GPU no GPU is added, and a number above 1 is
+    refused.
     """
     if asked is None:
         return spec
@@ -114,10 +115,10 @@ def with_gpus(spec: SchedulingSpec, asked: GpuRequest | None, *, is_charged: boo
 
 
 def as_bound(spec: SchedulingSpec, before: SchedulingSpec | None, offered: Requests | None) -> SchedulingSpec:
-    """``spec`` of a bound pod, which is charged by its label for no more than its node has of GPUs, and at most what it was bound with.
+    """Return ``spec`` of a bound pod, with the number of GPUs that the pod is charged for by its label.
 
-    ``before``: as it was seen bound before, ``None`` the first time, when what its node has ``offered`` counts, as far as that is known.
-    Whoever may write a label takes nothing from others by it, and gives nothing back that containers may use.
+    When the pod is first seen bound, ``before`` is ``None``: the number is then at most what its node has ``offered``, if that is known.
+    Later the number stays as in ``before``. So an edited label takes no GPUs from other pods, and frees none that containers may use.
     """
     if spec.gpus is None and (before is None or before.gpus is None):
         return spec
@@ -139,7 +140,7 @@ def _kind_of(spec: SchedulingSpec) -> str:
 
 
 def asked_by_group(options: Mapping[str, str]) -> GpuRequest | None:
-    """What a PodGroup asks of the GPUs of its members. Raises ``MalformedError``."""
+    """Return what a PodGroup asks of the GPUs of its members, ``None`` if nothing. Raises ``MalformedError``."""
     asked, problems = gpu_request_in({}, {OPTION_PREFIX + name: options[name] for name in GPU_OPTIONS[1:] if name in options})
     if problems:
         raise problems[0]
@@ -147,7 +148,7 @@ def asked_by_group(options: Mapping[str, str]) -> GpuRequest | None:
 
 
 def with_group(spec: SchedulingSpec, of_group: GpuRequest) -> SchedulingSpec:
-    """``spec`` of a member with what its PodGroup asks for where it says nothing itself; one that asks for no GPUs is left as it is."""
+    """Return ``spec`` of a member, with its PodGroup's options for GPUs where the member has none; unchanged if it requests no GPUs."""
     if not any(is_gpu(name) for name, _ in spec.requests):
         return spec
     own = spec.gpus or GpuRequest()

@@ -1,10 +1,12 @@
-"""GPUs that several pods share, and the drivers that hand out parts of them: one table, from what their own sources say.
+"""GPUs that several pods share, and one table of the drivers that hand out parts of them, from the sources of the drivers.
 
-A driver lists the devices of a node in an annotation of the Node; which devices a pod is to have is written onto the pod by whoever binds
-it, and read by the driver's device plugin when the kubelet asks it for devices. Devices are counted in thousandths; what a driver counts in
-MiB, percent and pods is made thousandths of a device, never too few, so that no device is given away twice. Of a pod of ours nothing is
-trusted but which device it has: how much is what it asks for. Of another scheduler's the annotation counts where it says more than that,
-and where a whole GPU is asked for, of which its driver may have been told less.
+A driver lists the devices of a node in an annotation of the Node. The scheduler that binds a pod writes the pod's devices into annotations
+of the pod. The driver's device plugin reads them when the kubelet asks for devices.
+
+Devices are counted in thousandths. A driver's MiB, percent and number of pods are converted to thousandths of a device and rounded up, so
+that no device is given away twice. For a pod of this scheduler the annotation only says which device the pod has; how much follows from
+its requests. For a pod of another scheduler the annotation counts if it states more than the requests. If such a pod requests a whole GPU,
+the annotation counts even if it states less, since the driver may have given the pod less.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,17 +21,17 @@ from allaboard.model.gpus import NVIDIA
 from allaboard.model.limits import DEVICES, REGISTRATION_CHARACTERS
 
 GPU = NVIDIA
-"""The GPUs that can be shared, and whose fragmentation is measured."""
+"""The resource whose GPUs can be shared, and whose fragmentation is measured."""
 
 WHOLE = 1000
-"""Free thousandths of a device that nobody uses."""
+"""Free thousandths of a device that no pod uses."""
 
 SHARES = f"parts of {GPU}"
-"""In thousandths, what is free of all devices of a node together, as a resource."""
+"""The name for the free thousandths of all devices of a node together, as a resource."""
 
 
 class Device(NamedTuple):
-    """One GPU of a node: ``memory`` in MiB, and at most ``split`` pods. Nobody is seated on one that isn't usable."""
+    """One GPU of a node: its ``memory`` in MiB, and the number of pods that may share it. Unusable GPUs get no pods."""
 
     uuid: str
     memory: int
@@ -38,9 +40,9 @@ class Device(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """What a pod's annotation says that it has of a device: MiB, and percent of its time, and whose annotation that is.
+    """A device that a pod has: its part in MiB and in percent of compute time, and the driver whose annotation says so.
 
-    Of a seat that we have promised none of these is said, for we know whose device it is.
+    The part and the driver are empty for a device that this scheduler assumed for the pod: they follow from the pod and its node.
     """
 
     uuid: str
@@ -51,25 +53,28 @@ class Taken(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """The GPUs of a node that ``driver`` hands out, in its own order. Without devices its list made no sense, or it has gone."""
+    """The GPUs of a node that ``driver`` hands out, in the driver's order; empty if its list is malformed or the driver has left."""
 
     driver: str
     devices: tuple[Device, ...] = ()
 
     @property
     def memory(self) -> int:
-        """MiB of the smallest device that is usable; 0 without one."""
+        """MiB of the smallest usable device; 0 without usable devices."""
         return min((device.memory for device in self.devices if device.is_usable), default=0)
 
     @property
     def least(self) -> int:
-        """Thousandths of a device that any pod takes, so that there are never more pods on it than it may be split among."""
+        """The least thousandths that any pod takes of a device, so that no device gets more pods than may share it."""
         return max((-(-WHOLE // device.split) for device in self.devices if device.is_usable), default=WHOLE)
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Share:
-    """What a pod asks of each of ``devices`` GPUs, the largest counting: ``thousandths``, MiB of ``memory``, and percent of its time."""
+    """The part that a pod asks for of each of ``devices`` GPUs.
+
+    It is the largest of ``thousandths``, ``memory`` in MiB, and ``cores`` in percent of compute time.
+    """
 
     driver: str
     devices: int = 1
@@ -78,13 +83,13 @@ class Share:
     cores: int = 0
 
     def of(self, memory: int, least: int) -> int:
-        """Thousandths of a device that has so many MiB, ``least`` at least; more than there are of one that is too small."""
+        """Return the part in thousandths of a device with ``memory`` MiB: ``least`` or more, and more than 1000 if it is too small."""
         by_memory = -(-WHOLE * self.memory // memory) if memory > 0 else WHOLE + 1
         return max(self.nominal, by_memory, least)
 
     @property
     def nominal(self) -> int:
-        """Thousandths of any device that it takes at least."""
+        """The least thousandths that the part takes of any device: the part without its memory."""
         return max(self.thousandths, self.cores * (WHOLE // 100), 1)
 
 
@@ -93,11 +98,13 @@ Listed = Callable[[str], Iterator[Device]]
 
 @dataclass(frozen=True, slots=True)
 class Driver:
-    """How one driver is recognised, asked and told. ``memory``, ``percentage``, ``cores`` are resources that no node needs to offer.
+    """The resources and annotations of one driver.
 
-    ``register`` is the annotation of a Node that ``listed`` reads, and ``handshake`` the one that begins with ``Deleted`` once the driver
-    has left. ``holds`` is the annotation that says which devices a pod has. ``written`` are those that a bind writes, of which ``lists``
-    hold the devices; a place for each container goes before ``has_places``.
+    ``register`` is the annotation of a Node that lists its devices, and ``listed`` parses it. ``handshake`` is the annotation of a Node
+    that begins with ``Deleted`` once the driver has left. ``count`` is the resource for the number of devices. ``memory``, ``percentage``
+    and ``cores`` are resources for the part of each device, which nodes need not offer. ``holds`` is the annotation of a pod that names its
+    devices. A bind writes the annotations ``lists`` (the devices), ``node``, ``times`` and ``phase``. With ``has_places`` the lists have an
+    entry for each container.
     """
 
     name: str
@@ -116,13 +123,16 @@ class Driver:
     has_places: bool
 
     @property
-    def words(self) -> tuple[str, ...]:
-        """The resources that say how much of a device is asked for."""
+    def part_resources(self) -> tuple[str, ...]:
+        """The resources that state the part of each device."""
         return self.memory, self.percentage, self.cores
 
 
 def _in_columns(health: int, mode: int, numbers: tuple[int, ...]) -> Listed:
-    """Reads ``id,split,MiB,…:``, with so many fields each, of which some say health and mode; what isn't so raises ``ValueError``."""
+    """Return a parser of entries ``id,split,MiB,…:``, which raises ``ValueError`` for malformed text.
+
+    An entry has one of the ``numbers`` of fields; ``health`` and ``mode`` are positions of fields.
+    """
 
     def listed(text: str) -> Iterator[Device]:
         for part in filter(None, text.split(":")):
@@ -136,17 +146,20 @@ def _in_columns(health: int, mode: int, numbers: tuple[int, ...]) -> Listed:
 
 
 def _hami(text: str) -> Iterator[Device]:
-    """JSON by its newer releases, columns by its older ones (pkg/device/devices.go ``UnMarshalNodeDevices``, ``DecodeNodeDevices``)."""
+    """Parse HAMi's list of devices: JSON by newer releases, columns by older ones.
+
+    (pkg/device/devices.go ``UnMarshalNodeDevices``, ``DecodeNodeDevices``)
+    """
     if not text.lstrip().startswith("["):
         yield from _HAMI_COLUMNS(text)
         return
     for entry in orjson.loads(text):
-        is_usable = entry.get("health") is True and entry.get("mode") != "mig"  # what is false is left out
+        is_usable = entry.get("health") is True and entry.get("mode") != "mig"  # HAMi leaves out fields that are false
         yield _device(entry["id"], entry.get("devmem", 0), entry.get("count", 0), is_usable)
 
 
 def _device(uuid: object, memory: object, split: object, is_usable: bool) -> Device:
-    # It is written onto pods, which can't be done with a lone surrogate: encoding that raises.
+    # The id is written onto pods. A lone surrogate can't be written, and ``encode`` raises for it.
     if not (isinstance(uuid, str) and 0 < len(uuid.encode()) <= 96 and not set(uuid) & set(",:;")):
         raise ValueError("id")
     if not (type(memory) is int and type(split) is int and 0 <= memory < 2**31 and 0 <= split < 2**31):
@@ -190,18 +203,18 @@ VOLCANO = Driver(
     node="volcano.sh/vgpu-node",
     times=("volcano.sh/vgpu-time", "volcano.sh/bind-time"),
     phase="volcano.sh/bind-phase",
-    has_places=False,  # utils.go ``resourcereqs``: containers that ask for nothing have no place
+    has_places=False,  # utils.go ``resourcereqs``: containers that request no device have no entry
 )
 
 DRIVERS: Mapping[str, Driver] = {driver.name: driver for driver in (HAMI, VOLCANO)}
-"""By name; of a node with several the first counts."""
+"""Drivers by name. If a node has several drivers, the first in this order counts."""
 
 BY_COUNT: Mapping[str, Driver] = {driver.count: driver for driver in DRIVERS.values()}
-"""By the resource that says of how many devices a pod has something."""
+"""Drivers by the resource for the number of devices."""
 
 
 def shared_by(annotations: Mapping[str, object]) -> Shared | None:
-    """The GPUs that a driver hands out on the node with these annotations; ``None`` where none does."""
+    """Return the GPUs that a driver hands out on the node with these annotations; ``None`` without a driver."""
     for driver in DRIVERS.values():
         listing = annotations.get(driver.register)
         if listing is None:
@@ -217,9 +230,9 @@ def shared_by(annotations: Mapping[str, object]) -> Shared | None:
 
 
 def taken_by(annotations: Mapping[str, object]) -> tuple[Taken, ...]:
-    """The devices that a bound pod has, as the annotations of each driver say; none of one whose annotation makes no sense.
+    """Return the devices that a bound pod has by the annotations of all drivers. A malformed annotation names no devices.
 
-    Anybody may have written those of a driver that isn't the node's: ``charges_of`` tells them apart.
+    A tenant may forge the annotation of a driver that isn't the node's; ``charges_of`` ignores it.
     """
     taken: list[Taken] = []
     for driver in DRIVERS.values():
@@ -237,13 +250,13 @@ def _taken(driver: str, fields: Sequence[str]) -> Taken:
     memory, cores = int(fields[2]), int(fields[3])
     if memory < 0 or cores < 0:
         raise ValueError("number")
-    return Taken(fields[0].partition("[")[0], memory, cores, driver)  # what follows names a part that MIG has made of it
+    return Taken(fields[0].partition("[")[0], memory, cores, driver)  # the bracket names a MIG partition of the device
 
 
 class Unnamed(NamedTuple):
-    """The devices of a pod that nothing names: ``number`` of them, none in the ``named`` places, and ``thousandths`` of each.
+    """The unknown devices of a pod: ``number`` devices of which it takes ``thousandths`` each. ``named`` are places of its known devices.
 
-    These are counted as on the smallest device, so that they are the same wherever the pod is.
+    The thousandths are those of the node's smallest device, so that they don't depend on which devices the pod has.
     """
 
     thousandths: int
@@ -252,22 +265,22 @@ class Unnamed(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Thousandths of all its devices."""
+        """Thousandths of all unknown devices together."""
         return self.thousandths * self.number
 
 
 class Charges(NamedTuple):
-    """The devices of a node that a pod takes: (place, thousandths) of each device that is known, and the devices that aren't."""
+    """The devices of a node that a pod takes: (place, thousandths) of each known device, and the unknown devices."""
 
     named: Sequence[tuple[int, int]] = ()
     unnamed: Unnamed | None = None
 
 
 def charges_of(shared: Shared, share: Share | None, whole: int, taken: Sequence[Taken]) -> Charges:
-    """Return what a pod takes of a node's devices that asks for a ``share``, or for ``whole`` GPUs.
+    """Return the devices of a node that a pod takes. The pod asks for a ``share``, or for ``whole`` GPUs.
 
-    The pod has the devices ``taken``: those that were promised, or those that the annotation of the node's own driver names. No driver
-    goes by the annotation of another. A device that isn't named, or isn't one of the node's, is charged by ``charge_unnamed``.
+    ``taken`` are the devices that were assumed for the pod, or that its annotations name. Only annotations of the node's own driver count.
+    Devices that aren't named, or aren't the node's, are returned as unknown; ``charge_unnamed`` charges them.
     """
     driver = DRIVERS[shared.driver]
     number = (share.devices if share.driver == driver.name else 0) if share else whole if driver.count == GPU else 0
@@ -283,11 +296,11 @@ def charges_of(shared: Shared, share: Share | None, whole: int, taken: Sequence[
 
 
 def charge_unnamed(shared: Shared, free: Sequence[int], pods: Mapping[Unnamed, int]) -> list[int]:
-    """Return ``free``, in thousandths by device, once each pod of ``pods`` is charged for what it asks for, once, where that costs most.
+    """Return ``free``, in thousandths by device, after ``pods`` with unknown devices are charged once each, where that costs most.
 
-    That is the device of which most is free: each pod breaks another whole GPU, as long as there is one. So no more whole GPUs are left
-    than in the worst case. What no single device has is charged to several, so that no more is left in sum than is free. Which device it
-    really is isn't known: a device may be given away twice, by what the unnamed pods on it ask for.
+    The cost is greatest on the device with the most free: each pod breaks another whole GPU, as long as there is one. So no more whole GPUs
+    are left than in the worst case. If no single device has enough, several are charged, so that the sum is right. Since the real
+    device isn't known, a device may be given away twice, by at most what the pods with unknown devices ask for.
     """
     left = list(free)
     usable = _usable(shared)
@@ -295,7 +308,7 @@ def charge_unnamed(shared: Shared, free: Sequence[int], pods: Mapping[Unnamed, i
         places = [place for place in usable if place not in pod.named]
         for _ in range(pods[pod]):
             if max((left[place] for place in usable), default=0) <= 0:
-                return left  # there is nothing left to charge, however many such pods there are
+                return left  # nothing is left to charge, however many pods remain
             rest = pod.total
             for place in (*nlargest(pod.number, places, key=left.__getitem__), *sorted(usable, key=left.__getitem__, reverse=True)):
                 part = max(0, min(rest, pod.thousandths, left[place]))
@@ -305,7 +318,10 @@ def charge_unnamed(shared: Shared, free: Sequence[int], pods: Mapping[Unnamed, i
 
 
 def given_back(shared: Shared, free: Sequence[int], charges: Charges) -> list[int]:
-    """Return ``free``, in thousandths by device, without the ``charges`` of a pod; unnamed ones come free where that helps least."""
+    """Return ``free``, in thousandths by device, after the ``charges`` of a pod end.
+
+    Unknown devices are freed where least is free, which helps other pods least.
+    """
     left = list(free)
     for place, thousandths in charges.named:
         left[place] += thousandths
@@ -321,14 +337,14 @@ def _usable(shared: Shared) -> Sequence[int]:
 
 
 def _charge(shared: Shared, memory: int, share: Share | None, has: Taken | None = None) -> int:
-    """Thousandths of a device of so many MiB that a pod is charged for, which ``has`` it as its annotation says."""
+    """Return the thousandths that a pod is charged for a device with ``memory`` MiB; ``has`` is what its annotation says of the device."""
     asked = share.of(memory, shared.least) if share else 0
     said = Share(shared.driver, memory=has.memory, cores=has.cores).of(memory, shared.least) if has and (has.memory or has.cores) else 0
     return min(max(asked, said) or WHOLE, WHOLE)
 
 
 def annotations_of(shared: Shared, share: Share | None, container: int, uuids: Sequence[str], node_name: str, now: float) -> dict[str, str]:
-    """What is written onto a pod with its seat, so that the driver gives it the devices ``uuids``; ``now``: seconds since the epoch."""
+    """Return the annotations of a bind by which the driver gives the pod the devices ``uuids``; ``now``: seconds since the epoch."""
     driver = DRIVERS[shared.driver]
     memory = {device.uuid: device.memory for device in shared.devices}
     parts = []

@@ -1,8 +1,8 @@
-"""What GPUs have by their model, where nobody measures it: the usual ones of data centres and workstations.
+"""Attributes of common GPU models of data centres and workstations, for GPUs that no exporter measures.
 
-Memory, multiprocessors (compute units of AMD's) and bandwidth are from the vendors' data sheets; decoders and encoders are from NVIDIA's
-Video Encode and Decode GPU Support Matrix (developer.nvidia.com/video-encode-decode-support-matrix) and the data sheets of AMD (VCN) and
-Intel. Expressions are tried on ``canonical`` names, and the first that matches counts: what is more particular comes first.
+Memory, multiprocessors (AMD's compute units) and bandwidth are from the vendors' data sheets. Decoders and encoders are from NVIDIA's
+Video Encode and Decode GPU Support Matrix (developer.nvidia.com/video-encode-decode-support-matrix), and from the data sheets of AMD (VCN)
+and Intel. Expressions are tried on ``canonical`` names, and the first match counts, so specific expressions come first.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Attributes(NamedTuple):
-    """What a card has: MiB of memory, multiprocessors, NVDEC and NVENC engines, and GB/s of its memory; NaN where that isn't known."""
+    """The attributes of a GPU: memory in MiB, multiprocessors, NVDEC and NVENC engines, memory bandwidth in GB/s; NaN if unknown."""
 
     memory: float = float("nan")
     multiprocessors: float = float("nan")

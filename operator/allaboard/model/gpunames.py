@@ -1,7 +1,7 @@
-"""What GPUs are called, and the expressions by which they are asked for.
+"""Names of GPUs, and the regular expressions by which pods ask for GPUs of certain names.
 
-A tenant writes the expression, so RE2 matches it: in linear time, whatever it says. Blanks, ``-`` and ``_`` are the same letter, in names
-and, as literals, in expressions, for labels can't have blanks: ``GTX-1070`` asks for a ``GeForce GTX 1070 Ti``, whoever spells it.
+A tenant writes the expression, so RE2 matches it, which takes linear time for any expression. Labels can't have blanks, so blanks, ``-``
+and ``_`` are the same letter, in names and in the literals of expressions. Example: ``GTX-1070`` matches ``GeForce GTX 1070 Ti``.
 """
 
 import re
@@ -14,33 +14,33 @@ import re2
 from allaboard.model.errors import shown
 
 MOST_CHARACTERS = 128
-"""Of an expression."""
+"""Most characters of an expression."""
 
 _MOST_INSTRUCTIONS = 2_000
-_MOST_BYTES = 64 * 1024  # of what RE2 keeps of one expression
+_MOST_BYTES = 64 * 1024  # that RE2 may keep of one expression
 _MOST_COMPILED = 512
 _COSTLY = re.compile(r"(?<!\\)(?:\\\\)*\\[pPC]")
-"""Classes of Unicode take RE2 half a millisecond each to compile, whatever it may keep; names of cards need none."""
+"""Unicode classes: RE2 takes half a millisecond to compile each, whatever its memory limit. Names of GPUs need none."""
 
 _LETTERS = str.maketrans("-_", "  ")
-# Parts of an expression of which no letter stands for itself: groups' heads, and letters by number.
+# Parts of an expression without literal letters: the heads of groups, and letters given by their number.
 _HEAD = re.compile(r"\(\?(P?<[A-Za-z0-9_]*>|[A-Za-z-]*[:)])|\\x\{[^}]*\}")
 
 
 class Expression(Protocol):
-    """What is asked for, ready to be matched."""
+    """A compiled expression."""
 
     def search(self, text: str) -> object:
-        """Something if it is anywhere in ``text``, else ``None``."""
+        """Return a match if the expression matches anywhere in ``text``, else ``None``."""
 
 
 def canonical(name: str) -> str:
-    """``name`` as expressions see it."""
+    """Return ``name`` in the form that expressions are matched with: ``-`` and ``_`` are blanks."""
     return name.translate(_LETTERS)
 
 
 def expression(pattern: str) -> Expression:
-    """``pattern`` to be searched for in ``canonical`` names, whatever the case. Raises ``ValueError`` that says what is wrong with it."""
+    """Compile ``pattern`` for searches in ``canonical`` names that ignore case. Raises ``ValueError`` that says what is wrong."""
     if len(pattern) > MOST_CHARACTERS:
         raise ValueError(f"{len(pattern)} characters are more than the {MOST_CHARACTERS} of an expression that are supported")
     if not pattern.strip():
@@ -55,11 +55,11 @@ def expression(pattern: str) -> Expression:
 
 @lru_cache(maxsize=_MOST_COMPILED)
 def _compiled(pattern: str) -> Expression | str:
-    """``pattern`` compiled, or what is wrong with it: that, too, is found out once, however many pods have it."""
+    """Return ``pattern`` compiled, or what is wrong with it. Both are cached, since many pods may have one pattern."""
     options = re2.Options()
     options.case_sensitive, options.log_errors, options.max_mem = False, False, _MOST_BYTES
     try:
-        re2.compile(pattern, options)  # what is wrong is told of what was written
+        re2.compile(pattern, options)  # for errors that quote the pattern as it is written
         found = re2.compile("".join(_canonical_parts(pattern)), options)
     except (re2.error, UnicodeError) as error:
         return f"{shown(pattern)} is no regular expression of RE2: {_words(error)}"
@@ -70,7 +70,7 @@ def _compiled(pattern: str) -> Expression | str:
 
 
 def matches(pattern: str, names: tuple[str, ...]) -> bool:
-    """Whether a card with these ``canonical`` names is one that ``pattern`` asks for."""
+    """Return whether ``pattern`` matches one of the ``canonical`` names of a GPU."""
     wanted = expression(pattern)
     return any(wanted.search(name) is not None for name in names)
 
@@ -81,7 +81,7 @@ def _words(error: Exception) -> str:
 
 
 def _canonical_parts(pattern: str) -> Iterator[str]:
-    """``pattern`` with its literal letters as in ``canonical``; within brackets a ``-`` between two letters is a range."""
+    """Yield the parts of ``pattern`` with literal letters as in ``canonical``. In brackets a ``-`` between two letters is a range."""
     place = 0
     while place < len(pattern):
         if head := _HEAD.match(pattern, place):
@@ -101,7 +101,7 @@ def _canonical_parts(pattern: str) -> Iterator[str]:
 
 def _end_of_brackets(pattern: str, start: int) -> int:
     place = start + 1 + pattern.startswith("^", start + 1)
-    place += pattern.startswith("]", place)  # which is a letter there
+    place += pattern.startswith("]", place)  # a literal in this place
     while place < len(pattern) and pattern[place] != "]":
         if pattern.startswith("[:", place) and (end := pattern.find(":]", place)) >= 0:
             place = end + 2
@@ -111,11 +111,11 @@ def _end_of_brackets(pattern: str, start: int) -> int:
 
 
 def _brackets(part: str) -> str:
-    """A set of letters: one that has any of the three has the blank."""
+    """Return a bracket expression with a blank added, if it contains a blank, ``-`` or ``_`` as a letter."""
     inner = part[2:-1] if part.startswith("[^") else part[1:-1]
     ranges = re.sub(r"\[:[^]]*:\]|\\[^-_ ]|[^\\\[\]]-[^\\\[\]]", "", inner)
     if not re.search(r"[-_ ]", ranges):
         return part
-    # A dash that ends the set is a letter, and would begin a range before the blank.
+    # A dash at the end is a letter; with a blank after it, it would be a range.
     end = -2 if part.endswith("-]") and not part.endswith("\\-]") else -1
     return f"{part[:end]} {part[end:]}"

@@ -1,4 +1,4 @@
-"""What is known of the GPUs of a cluster beside how many there are: by exporters, a row a node and a column a card."""
+"""The resources that are GPUs, and what exporters measure of GPUs: one row per node, one column per GPU."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ INTEL = ("gpu.intel.com/i915", "gpu.intel.com/xe")
 
 
 def is_gpu(resource: str) -> bool:
-    """Whether ``resource`` is a GPU or a part of one, whole devices and MIG-like partitions of every vendor alike."""
+    """Return whether ``resource`` is a GPU or a partition of one (such as MIG), of any vendor."""
     domain, _, name = resource.partition("/")
     if domain == "nvidia.com":
         return name in ("gpu", "gpu.shared") or name.startswith("mig-")
@@ -25,30 +25,30 @@ def is_gpu(resource: str) -> bool:
 
 
 class Measure(IntEnum):
-    """What is measured of a card, and its unit. What its kind has doesn't change; all else does."""
+    """A measured quantity of a GPU, with its unit. Attributes of the model don't change; all other values do."""
 
-    MEMORY = 0  # MiB it has
-    FREE = 1  # MiB of it that nobody uses
+    MEMORY = 0  # MiB in total
+    FREE = 1  # MiB that are free
     POWER = 2  # W
     TEMPERATURE = 3  # degrees Celsius
     UTILIZATION = 4  # 0..1, as the next two
     ENCODER = 5
     DECODER = 6
-    XID = 7  # number of its last error, 0 without one
-    REMAP_FAILURE = 8  # 1 where rows of its memory couldn't be remapped
-    MULTIPROCESSORS = 9  # it has
+    XID = 7  # number of the last XID error, 0 without one
+    REMAP_FAILURE = 8  # 1 if rows of the memory couldn't be remapped
+    MULTIPROCESSORS = 9  # number, as the next two
     ENCODERS = 10
     DECODERS = 11
-    BANDWIDTH = 12  # of its memory, GB/s
+    BANDWIDTH = 12  # of the memory, GB/s
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cards:
-    """Every card that an exporter has told of.
+    """The GPUs that exporters have reported.
 
-    ``rows``: of each node, by name. ``names``: of the cards of each node, as the exporter numbers them. ``models``: as it calls them, each
-    once; ``model``: int32[nodes, cards] points into them, -1 where there is no card. ``values``: float32[measures, nodes, cards], by
-    ``Measure``, NaN where nothing is known, or nothing any more: what has gone stale isn't there.
+    ``rows``: the row of each node, by node name. ``names``: the names of each node's GPUs, such as the exporter's numbers. ``models``: the
+    exporter's names of models, each once. ``model``: int32[nodes, gpus], index into ``models``; -1 where there is no GPU. ``values``:
+    float32[measures, nodes, gpus], in the order of ``Measure``; NaN if unknown or stale.
     """
 
     rows: Mapping[str, int]

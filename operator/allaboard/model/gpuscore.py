@@ -1,9 +1,9 @@
-"""How good the GPUs of a node are, from 0 to 1, after Genius: what they have (static), and how little is going on there (dynamic).
+"""Scores the GPUs of each node from 0 to 1, as Genius did: by what the GPUs have (static), and by how idle they are (dynamic).
 
-An attribute of a node is the mean over its cards: how many it has is for the objective to weigh. Over all nodes with GPUs it is put between
-0, the worst, and 1, the best; where all are equal it is 1. Of power, utilization and temperature less is better. (Genius's code took
-more power for better, and summed up what nodes have, so that large ones won; neither was meant.)
-What isn't known of a node, or not any more, counts as the mean of the nodes of which it is known: that is neither for it nor against it.
+An attribute of a node is the mean over its GPUs; their number is for the objective to weigh. Over all nodes with GPUs an attribute is
+scaled to 0 for the worst and 1 for the best; if all are equal, it is 1. Less is better for all dynamic attributes but free memory.
+(Genius's code preferred more power, and added up the attributes of a node's GPUs, so that large nodes won. Neither was intended.)
+An attribute that is unknown or stale counts as the mean of the nodes where it is known, which is neutral.
 """
 
 from collections.abc import Iterator
@@ -18,9 +18,9 @@ from allaboard.model.gpus import Measure
 
 @dataclass(frozen=True, slots=True)
 class ScoreWeights:
-    """What each attribute weighs among those of its half, and what each half weighs.
+    """The weight of each attribute within its half of the score, and the weights of the halves ``static`` and ``dynamic``.
 
-    The defaults are Genius's, which knew nothing of utilization and temperature.
+    The defaults are those of Genius, which didn't use utilization and temperature.
     """
 
     static: float = 1.0
@@ -44,14 +44,14 @@ _MOST_POINTS = 16
 _PARTS = 4
 
 _HAS = (Measure.MEMORY, Measure.MULTIPROCESSORS, Measure.DECODERS, Measure.ENCODERS, Measure.BANDWIDTH)
-"""In the order of ``Attributes``."""
+"""The measures of static attributes, in the order of ``Attributes``."""
 
 
 def scores(measured: Floats, has_memory: Floats, of_models: Floats, kind: NDArray[np.int32], weights: ScoreWeights) -> Floats:
-    """float64[nodes], 1 where there are no cards.
+    """Return the score of each node: float64[nodes]; 1 for nodes without GPUs.
 
-    ``measured``: float64[measures, nodes, cards], ``has_memory``: float64[nodes, cards], MiB, both NaN where unknown; ``of_models``:
-    float64[kinds, attributes]; ``kind``: int32[nodes, cards], -1 where there is no card.
+    ``measured``: float64[measures, nodes, gpus], NaN if unknown. ``has_memory``: float64[nodes, gpus], MiB, NaN if unknown.
+    ``of_models``: float64[kinds, attributes]. ``kind``: int32[nodes, gpus], -1 where there is no GPU.
     """
     is_here = kind >= 0
     has_cards = is_here.any(axis=1)
@@ -90,9 +90,10 @@ def scores(measured: Floats, has_memory: Floats, of_models: Floats, kind: NDArra
 
 
 def graded(score: Floats) -> Floats:
-    """``score``: float64[nodes] in whole points of a hundred, or the means of four equal parts of the nodes where these are too many.
+    """Return ``score``: float64[nodes] in few distinct values: rounded to hundredths, or else the means of the four quarters of the nodes.
 
-    Of thousands of nodes that are all different the best are found no sooner than by looking at each; of a few kinds it takes no time.
+    Few values make the search fast: it finds the best of a few kinds of nodes at once, but has to look at each of thousands of different
+    nodes. Quarters are used where more than 16 hundredths occur.
     """
     points = score.round(2)
     if len(np.unique(points)) <= _MOST_POINTS:
@@ -104,8 +105,9 @@ def graded(score: Floats) -> Floats:
 
 
 def normalised(values: Floats) -> Floats:
-    """``values``: float64[nodes] between 0, the least, and 1, the most; all 1 where they are equal; the mean where they are NaN,
-    unless all are.
+    """Return ``values``: float64[nodes] scaled to 0 for the least and 1 for the most; all 1 if they are equal.
+
+    NaN becomes the mean of the known values, unless all values are NaN.
     """
     known = np.isfinite(values)
     if not known.any():
@@ -119,7 +121,7 @@ def normalised(values: Floats) -> Floats:
 
 
 def _mean(weighted: Iterator[tuple[float, Floats]], nodes: int) -> Floats:
-    """float64[nodes], NaN where nothing is known of any node; what isn't counts for nothing."""
+    """Return the weighted mean: float64[nodes]; NaN if no values are known. Values that aren't known of all nodes are left out."""
     total, found = 0.0, np.zeros(nodes)
     for weight, values in weighted:
         if weight and np.isfinite(values).all():

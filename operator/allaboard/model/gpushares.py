@@ -1,4 +1,4 @@
-"""What a pod asks of GPUs beside a number of whole ones, in the words of HAMi, Volcano and KAI."""
+"""Reads which parts of GPUs a pod asks for, by the resources and annotations of HAMi, Volcano and KAI."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -15,17 +15,19 @@ FRACTION, MEMORY, NUMBER = "gpu-fraction", "gpu-memory", "gpu-fraction-num-devic
 _ALIYUN = "aliyun.com/gpu-mem"  # AliyunContainerService/gpushare-scheduler-extender pkg/utils/const.go
 
 SEVERAL = "parts of more than one GPU are not supported"
-"""Why a pod is refused that asks for them."""
+"""The reason why a pod that asks for parts of several GPUs is refused."""
 
-_WORDS = frozenset(word for driver in DRIVERS.values() for word in driver.words)
+_PART_RESOURCES = frozenset(resource for driver in DRIVERS.values() for resource in driver.part_resources)
 
-ASKED = frozenset((*BY_COUNT, *_WORDS, _ALIYUN))
-"""Resources by which pods ask for devices of which it must be said which."""
+DEVICE_RESOURCES = frozenset((*BY_COUNT, *_PART_RESOURCES, _ALIYUN))
+"""Resources by which pods request GPUs of which each pod must be given particular devices."""
 
 
-class Asks(NamedTuple):
-    """What a pod asks of GPUs beside a number of whole ones. ``container`` is the place of the only one that asks, of all its init
-    containers and containers, -1 where there are several or it is an init container. ``unsupported`` says what can't be had.
+class ShareRequest(NamedTuple):
+    """The request of a pod for GPUs or parts of them, by the resources and annotations of drivers.
+
+    ``share`` is the requested part; ``None`` for whole GPUs. ``container`` is the position of the only container that requests devices, in
+    the list of init containers and containers; -1 if several do, or an init container does. ``unsupported`` says what isn't supported.
     """
 
     share: Share | None = None
@@ -33,66 +35,69 @@ class Asks(NamedTuple):
     unsupported: tuple[str, ...] = ()
 
 
-NO_ASKS = Asks()
+NO_SHARE = ShareRequest()
 
 
-def at_worst(requests: Requests) -> Asks:
-    """What a pod is taken to ask for that doesn't say it in a way that makes sense: all of every device."""
+def largest_share_of(requests: Requests) -> ShareRequest:
+    """Return the request that a pod with a malformed request is charged for: all of every device."""
     found = next(((driver, amount) for name, amount in requests if (driver := BY_COUNT.get(name))), None)
-    return Asks(Share(found[0].name, found[1], WHOLE)) if found and found[0].count != GPU else NO_ASKS
+    return ShareRequest(Share(found[0].name, found[1], WHOLE)) if found and found[0].count != GPU else NO_SHARE
 
 
-def without_words(requests: Requests) -> Requests:
-    """``requests`` without those that say how much of a device is asked for, which are no amounts of a node."""
-    return tuple(pair for pair in requests if pair[0] not in _WORDS)
+def without_part_resources(requests: Requests) -> Requests:
+    """Return ``requests`` without the resources that state the part of a device, since no node offers amounts of them."""
+    return tuple(pair for pair in requests if pair[0] not in _PART_RESOURCES)
 
 
-def asks_of(raw: RawObject, requests: Requests) -> Asks:
-    """What a pod asks for, whose resources come to ``requests``. Raises ``MalformedError``."""
+def share_request_of(raw: RawObject, requests: Requests) -> ShareRequest:
+    """Return the request of a pod for GPUs or parts of them; ``requests`` are its summed requests. Raises ``MalformedError``."""
     annotations = mapping(mapping(raw, "metadata"), "annotations", "metadata.")
     by_kai = FRACTION in annotations or MEMORY in annotations or NUMBER in annotations
-    amounts = dict([pair for pair in requests if pair[0] in ASKED])  # each event of a pod comes here
+    amounts = dict([pair for pair in requests if pair[0] in DEVICE_RESOURCES])  # a list is fast: this runs for each event of a pod
     if not (amounts or by_kai):
-        return NO_ASKS
+        return NO_SHARE
     fraction, memory, number = _kai(annotations) if by_kai else (0, 0, 0)
     if _ALIYUN in amounts:
-        return Asks(unsupported=(f"{_ALIYUN} is not supported",))
+        return ShareRequest(unsupported=(f"{_ALIYUN} is not supported",))
     counted = [driver for driver in DRIVERS.values() if driver.count in amounts]
     for driver in DRIVERS.values():
-        for word in driver.words:
-            if word in amounts and driver not in counted:
-                raise MalformedError(_path(word), f"says how much of a GPU, and {driver.count} doesn't say of how many")
+        for resource in driver.part_resources:
+            if resource in amounts and driver not in counted:
+                raise MalformedError(_path(resource), f"says how much of a GPU, but {driver.count} doesn't say of how many GPUs")
     if not counted and not (fraction or memory):
-        return NO_ASKS
+        return NO_SHARE
     if not counted:
         text = f"annotation {FRACTION if fraction else MEMORY} alone is not supported, since only KAI's binder hands out such parts: "
-        return Asks(unsupported=(f"{text}ask for {' or '.join(f'{count}: 1' for count in BY_COUNT)} as well",))
+        return ShareRequest(unsupported=(f"{text}ask for {' or '.join(f'{count}: 1' for count in BY_COUNT)} as well",))
     if len(counted) > 1:
-        return Asks(unsupported=("GPUs of several drivers are not supported",))
+        return ShareRequest(unsupported=("GPUs of several drivers are not supported",))
     driver, devices, container = counted[0], amounts[counted[0].count], _container(raw)
     if number and number != devices:
-        raise MalformedError(f"metadata.annotations[{NUMBER}]", f"says {number}, and {driver.count} {devices}")
+        raise MalformedError(f"metadata.annotations[{NUMBER}]", f"is {number}, but {driver.count} is {devices}")
     share = _share(driver, amounts, devices, fraction, memory)
     if share is None:
-        return Asks(container=container)
+        return ShareRequest(container=container)
     unsupported = []
     if devices > 1:
         unsupported.append(SEVERAL)
     if container < 0:
-        unsupported.append("parts of GPUs are supported in one container only, which is no init container")
-    return Asks(share, container, tuple(unsupported))
+        unsupported.append("parts of GPUs are supported in one container only, which must not be an init container")
+    return ShareRequest(share, container, tuple(unsupported))
 
 
 def _share(driver: Driver, amounts: Mapping[str, int], devices: int, fraction: int, memory: int) -> Share | None:
-    """``None`` of whole GPUs that are counted as such. MiB go before percent, as drivers have it; without either all of its memory."""
-    stated = [word for word in driver.words if word in amounts]
+    """Return the requested part of each device; ``None`` for whole GPUs that are counted as such.
+
+    Memory in MiB goes before a percentage, as in the drivers. Without either the part is all of the device's memory.
+    """
+    stated = [resource for resource in driver.part_resources if resource in amounts]
     if stated and (fraction or memory):
         raise MalformedError(_path(stated[0]), f"says how much of a GPU, and so does the annotation {FRACTION if fraction else MEMORY}")
     if not (stated or fraction or memory) and driver.count == GPU:
         return None
-    for word in (driver.percentage, driver.cores):
-        if amounts.get(word, 0) > 100:
-            raise MalformedError(_path(word), f"{amounts[word]} is more than 100 percent")
+    for resource in (driver.percentage, driver.cores):
+        if amounts.get(resource, 0) > 100:
+            raise MalformedError(_path(resource), f"{amounts[resource]} is more than 100 percent")
     memory = memory or amounts.get(driver.memory, 0)
     if memory >= 2**31:
         raise MalformedError(_path(driver.memory), f"{memory} MiB are more than any GPU has")
@@ -105,7 +110,7 @@ def _path(resource: str) -> str:
 
 
 def _kai(annotations: Mapping[str, object]) -> tuple[int, int, int]:
-    """Thousandths, MiB, and how many devices; 0 of what isn't said."""
+    """Return the thousandths, MiB and number of devices that KAI's annotations ask for; 0 for each that isn't stated."""
     path = "metadata.annotations"
     fraction, memory, number = (text(annotations, name, path=f"{path}.") for name in (FRACTION, MEMORY, NUMBER))
     found = _thousandths(fraction) if fraction else 0
@@ -119,12 +124,12 @@ def _kai(annotations: Mapping[str, object]) -> tuple[int, int, int]:
     if not (fraction or memory or number):
         return 0, 0, 0  # each is null or empty
     if not (fraction or memory):
-        raise MalformedError(f"{path}[{NUMBER}]", "doesn't say how much of a GPU")
+        raise MalformedError(f"{path}[{NUMBER}]", "says of how many GPUs, but nothing says how much of each")
     return found, int(memory or 0), int(number or 0)
 
 
 def _thousandths(fraction: str) -> int:
-    """Of ``0.5``, rounded up; 0 where it is none between 0 and 1."""
+    """Return the thousandths of a fraction such as ``0.5``, rounded up; 0 if it isn't between 0 and 1."""
     whole, _, digits = fraction.partition(".")
     if not (fraction.isascii() and whole in ("", "0") and digits.isdecimal() and len(digits) <= 18):
         return 0
@@ -137,5 +142,7 @@ def _container(raw: RawObject) -> int:
     if not spec.get("initContainers") and len(sequence(spec, "containers", "spec.")) == 1:
         return 0
     first, regular = ([each for _, each in items(spec, key, "spec.", CONTAINERS)] for key in ("initContainers", "containers"))
-    asking = [place for place, each in enumerate([*first, *regular]) if ASKED & mapping(mapping(each, "resources"), "requests").keys()]
-    return asking[0] if len(asking) == 1 and asking[0] >= len(first) else -1
+    places = [
+        place for place, each in enumerate([*first, *regular]) if DEVICE_RESOURCES & mapping(mapping(each, "resources"), "requests").keys()
+    ]
+    return places[0] if len(places) == 1 and places[0] >= len(first) else -1

@@ -1,4 +1,4 @@
-"""What is kept free of each node, for pods that come by other ways: a cut in what a node offers, not a matter of taste."""
+"""Capacity that is kept free on each node, for pods that aren't placed by this scheduler: it is a limit, and no preference."""
 
 import re
 from collections.abc import Mapping
@@ -13,18 +13,18 @@ _PERCENT = re.compile(r"([0-9]{1,3}(\.[0-9]{1,3})?)%")
 
 @dataclass(frozen=True, slots=True)
 class Headroom:
-    """An ``amount`` of a resource, or a ``share`` of what the node has, in thousandths of a percent."""
+    """The capacity of one resource that is kept free: an ``amount``, or a ``share`` of allocatable in thousandths of a percent."""
 
     amount: int = 0
     share: int = 0
 
     def cut(self, allocatable: int) -> int:
-        """What is left to give of so much; nothing when it isn't enough."""
+        """Return what is left of ``allocatable``; 0 if the headroom exceeds it."""
         return max(0, allocatable - max(self.amount, -(-allocatable * self.share // 100_000)))
 
 
 def headroom_from(resource: str, text: str) -> Headroom:
-    """``20%`` or a quantity such as ``4Gi``. Raises ``ValueError`` that says what is wrong."""
+    """Return the headroom that ``text`` states: ``20%``, or a quantity such as ``4Gi``. Raises ``ValueError`` that says what is wrong."""
     percent = _PERCENT.fullmatch(text.strip())
     if percent and float(percent[1]) <= 100:
         return Headroom(share=round(1000 * float(percent[1])))
@@ -33,10 +33,10 @@ def headroom_from(resource: str, text: str) -> Headroom:
     except MalformedError as error:
         raise ValueError(f"{text!r} is neither a percentage up to 100% nor a quantity") from error
     if amount < 0:
-        raise ValueError(f"{text!r} is less than nothing")
+        raise ValueError(f"{text!r} is negative")
     return Headroom(amount=amount)
 
 
 def with_headroom(allocatable: Requests, headroom: Mapping[str, Headroom]) -> Requests:
-    """What a node offers beside its headroom."""
+    """Return what a node offers without its headroom."""
     return as_requests({name: headroom[name].cut(amount) if name in headroom else amount for name, amount in allocatable})

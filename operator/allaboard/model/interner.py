@@ -1,7 +1,7 @@
-"""Makes equal values one object: 100,000 pods have a few hundred different specs between them.
+"""Makes equal values one object: 100,000 pods have only a few hundred different specs.
 
-Tenants choose the values, so nothing is kept for its own sake: a record as long as somebody has it, a text if it is short, and of those
-so many that they come to some ten megabytes.
+Tenants choose the values, so the interner bounds what it keeps. A record is kept only as long as another object refers to it. Texts are
+kept only if they are short, and only so many that they take some ten megabytes.
 """
 
 from typing import TypeVar
@@ -14,7 +14,10 @@ _Record = TypeVar("_Record")
 
 
 class Interner:
-    """Called with a text or a pair of texts; ``record`` takes what can be referred to weakly. Forgetting a value costs memory only."""
+    """An interner. A call interns a text, or a pair that begins with a text; ``record`` interns a record.
+
+    Values may be forgotten at any time, which costs only memory.
+    """
 
     def __init__(self, most: int = KNOWN_TEXTS.most) -> None:
         self._most = most
@@ -22,7 +25,7 @@ class Interner:
         self._records: WeakKeyDictionary[object, ref[object]] = WeakKeyDictionary()
 
     def __call__(self, value: _Text) -> _Text:
-        """The first text, or pair, that was equal to this."""
+        """Return the known text or pair that equals ``value``, else ``value`` itself."""
         known = self._texts.get(value)
         if known is not None:
             return known  # type: ignore[return-value]  # equal values of one type
@@ -33,7 +36,7 @@ class Interner:
         return value
 
     def record(self, value: _Record) -> _Record:
-        """The first of the records that are equal to this and that somebody still has."""
+        """Return the record that equals ``value`` and is still in use, else ``value`` itself. Records must allow weak references."""
         known = self._records.get(value)
         found = known() if known is not None else None
         if found is not None:

@@ -1,4 +1,4 @@
-"""A node as the scheduler sees it."""
+"""The record of a node, read from its raw object."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -8,12 +8,12 @@ from allaboard.model.gpu_sharing import Shared, shared_by
 from allaboard.model.raw_fields import boolean, integer, items, labels, mapping, text, texts
 from allaboard.model.requests import RawObject, Requests, node_allocatable
 
-_SMALL_IMAGE = 23  # MiB; kube-scheduler counts none that is smaller (imagelocality.go, minThreshold)
+_SMALL_IMAGE = 23  # MiB; kube-scheduler ignores smaller images (imagelocality.go, minThreshold)
 
 
 @dataclass(frozen=True, slots=True)
 class Taint:
-    """``effect`` is NoSchedule, NoExecute or PreferNoSchedule."""
+    """A taint of a node. ``effect`` is NoSchedule, NoExecute or PreferNoSchedule."""
 
     key: str
     value: str
@@ -22,9 +22,10 @@ class Taint:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node's name, what it offers and whom it admits. ``images`` are those on its disk that are worth counting: name and MiB.
+    """A node: its name, the resources that it offers, and what decides which pods it admits.
 
-    ``shared`` are its GPUs where a driver hands out parts of them.
+    ``images`` has (name, MiB) of each image on its disk that is large enough to count. ``shared`` are its GPUs if a driver hands out parts
+    of them, else ``None``.
     """
 
     name: str
@@ -39,7 +40,7 @@ class Node:
 
 
 def node_from(raw: RawObject, intern: Callable[[tuple[str, int]], tuple[str, int]] = lambda image: image) -> Node:
-    """The record of a raw Node. A node that reports no Ready condition is not ready. Raises ``MalformedError``.
+    """Return the record of a raw Node. A node that reports no Ready condition is not ready. Raises ``MalformedError``.
 
     ``intern`` makes equal images of thousands of nodes one object.
     """

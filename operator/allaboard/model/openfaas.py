@@ -1,8 +1,8 @@
-"""What an OpenFaaS function asks for where its containers don't say it: the annotation ``com.openfaas.function.spec`` of its pod.
+"""Reads the requests of an OpenFaaS function from the annotation ``com.openfaas.function.spec`` of its pod.
 
-OpenFaaS's operator writes the function's whole spec there, as JSON. What counts is what its containers state; the kubelet and other
-schedulers see nothing else. So the annotation only ever adds to what is charged, and a namespace whose quota makes containers state
-their requests is charged by that alone.
+OpenFaaS's operator writes the function's whole spec into the annotation, as JSON. The kubelet and other schedulers see only the requests of
+containers, so the annotation can only add to these. It counts only if no container states cpu or memory. So it adds nothing in a namespace
+whose quota makes containers state their requests.
 """
 
 import re
@@ -19,26 +19,26 @@ from allaboard.model.raw_fields import items, mapping
 from allaboard.model.requests import RawObject, Requests, as_requests
 
 FUNCTION_SPEC = "com.openfaas.function.spec"
-"""Annotation with the spec of the function that a pod is of."""
+"""The annotation of a pod with the spec of its function."""
 
 _FIELD = f"metadata.annotations[{FUNCTION_SPEC}]"
 _RESOURCES = ("cpu", "memory")
-"""All that a function can ask for; GPUs come by way of profiles, which change the pod itself."""
+"""All resources that a function can request. GPUs come by profiles, which change the pod itself."""
 
 _is_bare = re.compile(r"[0-9.]+").fullmatch
 
 
 def with_function_demand(raw: RawObject, spec: SchedulingSpec, problems: list[MalformedError]) -> tuple[SchedulingSpec, str]:
-    """``spec`` of the pod ``raw`` with what its function asks for, and what is doubtful about that, in words.
+    """Return ``spec`` of the pod ``raw`` with the requests of its function, and a caution about them; empty if nothing is doubtful.
 
-    The function's requests count, resource by resource its limits where it has none, and neither where a container of the pod, or the pod
-    as a whole, states cpu or memory. Scores assume nothing beyond what it asks for. What can't be understood is added to ``problems``, and
-    counts for nothing.
+    For each resource the function's request counts, else its limit. Neither counts if a container of the pod, or the pod as a whole,
+    requests cpu or memory. For a resource that the function requests, scores assume no further amount. An annotation that can't be
+    understood counts for nothing, and its error is added to ``problems``.
     """
     try:
         stated = mapping(raw, "metadata").get("annotations")
         text = stated.get(FUNCTION_SPEC) if isinstance(stated, Mapping) else None
-        if text is None or _says_what_it_needs(raw):
+        if text is None or _has_requests(raw):
             return spec, ""
         asked, caution = function_demand(text)
     except MalformedError as error:
@@ -53,7 +53,7 @@ def with_function_demand(raw: RawObject, spec: SchedulingSpec, problems: list[Ma
 
 
 def function_demand(text: object) -> tuple[Requests, str]:
-    """What a function's spec asks for, and what is doubtful about that. Raises ``MalformedError``."""
+    """Return the requests of a function's spec, and a caution about them; empty if nothing is doubtful. Raises ``MalformedError``."""
     if not isinstance(text, str):
         raise MalformedError(_FIELD, f"{shown(text)} is not a string")
     if len(text) > FUNCTION_CHARACTERS.most:
@@ -78,14 +78,14 @@ def function_demand(text: object) -> tuple[Requests, str]:
 
 
 def _stated(resource: str, requests: RawObject, limits: RawObject) -> list[tuple[str, object]]:
-    """What is said of ``resource``, requests first; empty text says nothing, as OpenFaaS takes it."""
+    """Return (key, quantity) of the request and the limit of ``resource``, if stated. Empty text states nothing, as in OpenFaaS."""
     found = (("requests", requests.get(resource)), ("limits", limits.get(resource)))
     return [(key, quantity) for key, quantity in found if quantity not in (None, "")]
 
 
-def _says_what_it_needs(raw: RawObject) -> bool:
-    """Whether a container of the pod, or the pod as a whole, asks for cpu or memory. Raises ``MalformedError``."""
+def _has_requests(raw: RawObject) -> bool:
+    """Return whether a container of the pod, or the pod as a whole, requests cpu or memory. Raises ``MalformedError``."""
     spec = mapping(raw, "spec")
-    everyone = [spec, *(container for key in ("containers", "initContainers") for _, container in items(spec, key, "spec.", CONTAINERS))]
-    stated = [mapping(mapping(each, "resources"), "requests") for each in everyone]
+    parts = [spec, *(container for key in ("containers", "initContainers") for _, container in items(spec, key, "spec.", CONTAINERS))]
+    stated = [mapping(mapping(each, "resources"), "requests") for each in parts]
     return any(requests.get(resource) is not None for requests in stated for resource in _RESOURCES)

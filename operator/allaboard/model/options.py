@@ -1,6 +1,6 @@
-"""The annotations under our prefix, of a pod or a PodGroup, as far as they can mean anything.
+"""Reads this scheduler's options from the annotations of a pod or PodGroup.
 
-Of names that aren't known the first is kept, without its value: enough to say what is wrong, however many and however long they are.
+Of unknown options only the first name is kept, without its value. That is enough for an error message, and bounds the memory.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from allaboard.model.limits import CHARACTERS, OPTION_CHARACTERS, OverLimitError
 from allaboard.model.raw_fields import mapping
 
 OPTION_PREFIX = "allaboard.dev/"
-"""Annotations under this prefix are options of ours; others are not kept."""
+"""The prefix of annotations that are options of this scheduler; other annotations are not kept."""
 
 KNOWN = frozenset(
     {
@@ -29,16 +29,16 @@ KNOWN = frozenset(
         "undo",
     }
 )
-"""What users may set."""
+"""Options that users may set."""
 
 OURS = frozenset({"transaction", "epoch"})
-"""What we write ourselves."""
+"""Options that this scheduler writes itself."""
 
 Options = tuple[tuple[str, str], ...]
 
 
 def options_in(metadata: Mapping[str, object]) -> tuple[Options, MalformedError | None]:
-    """The options by their names without the prefix, in order, and what is wrong with one that had to be left out."""
+    """Return the options by name without the prefix, sorted, and the first error in one that was left out, ``None`` without errors."""
     annotations = mapping(metadata, "annotations", "metadata.")
     stated = [key for key in annotations if isinstance(key, str) and key.startswith(OPTION_PREFIX)]
     problem = _stated_as_label(metadata)
@@ -49,7 +49,7 @@ def options_in(metadata: Mapping[str, object]) -> tuple[Options, MalformedError 
     if unknown := min(names - KNOWN - OURS, default=""):
         found.append((unknown[: CHARACTERS.most], ""))
     characters = 0
-    # Ours first: what we have promised is read whatever else there is.
+    # Options that this scheduler writes come first: a stamp is read however long the other options are.
     for name in (*sorted(names & OURS), *sorted(names & KNOWN)):
         field, value = f"metadata.annotations[{OPTION_PREFIX}{name}]", annotations[OPTION_PREFIX + name]
         if value is None:
@@ -65,7 +65,7 @@ def options_in(metadata: Mapping[str, object]) -> tuple[Options, MalformedError 
 
 
 def _stated_as_label(metadata: Mapping[str, object]) -> MalformedError | None:
-    """Return what is wrong with the first label that has an option's name: it would be ignored in silence."""
+    """Return an error for the first label that has an option's name, since labels aren't read; ``None`` without such a label."""
     labels = mapping(metadata, "labels", "metadata.")
     names = (key for key in labels if isinstance(key, str) and key.startswith(OPTION_PREFIX) and key.removeprefix(OPTION_PREFIX) in KNOWN)
     name = min(names, default="")

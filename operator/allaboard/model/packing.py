@@ -1,4 +1,4 @@
-"""How full a node is to be taken for: kube-scheduler's RequestedToCapacityRatio, by its shape and the weights of resources."""
+"""Scores how full a node is, by the shape and the resource weights of kube-scheduler's RequestedToCapacityRatio."""
 
 import re
 from collections.abc import Mapping
@@ -16,11 +16,12 @@ _NATIVE = frozenset({"cpu", "memory", "ephemeral-storage"})
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """``shape``: utilization in percent and its score 0..10, by rising utilization, straight between the points and flat beyond them.
+    """A score of nodes by the utilization of their resources.
 
-    ``resources``: the weight of each resource that counts, of a pod that asks for it; cpu and memory every pod asks for. Without any they
-    are cpu 1, memory 1, and ``gpu`` for each kind of GPU. ``of_largest``: utilization is not the share of a node that is taken, but what
-    would be of the cluster's largest node if it had as little left: so a small node that is idle is fuller than a large one.
+    ``shape``: pairs of a utilization in percent and its score from 0 to 10, by rising utilization; linear between the pairs and constant
+    beyond them. ``resources``: the weight of each resource, which counts for pods that request the resource; cpu and memory count for every
+    pod. If empty, the weights are cpu 1, memory 1, and ``gpu`` for each kind of GPU. ``of_largest``: a node's utilization is that of the
+    cluster's largest node with the same free amount. So a small idle node counts as fuller than a large idle node.
     """
 
     shape: tuple[tuple[int, int], ...] = ((0, 0), (100, _LARGEST_SCORE))
@@ -30,33 +31,36 @@ class Packing:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the score is the utilization itself."""
+        """Return whether the score is the utilization itself."""
         return self.shape == ((0, 0), (100, _LARGEST_SCORE))
 
     @property
     def best(self) -> float:
-        """The largest score there is, of 0..1."""
+        """The largest possible score, from 0 to 1."""
         return max(score for _, score in self.shape) / _LARGEST_SCORE
 
     def score(self, utilization: Floats) -> Floats:
-        """Scores 0..1 of utilizations 0..1 or more."""
+        """Return the scores, from 0 to 1, of utilizations of 0 to 1 or more."""
         places, scores = np.array(self.shape, dtype=np.float64).T
         found: Floats = np.interp(utilization * 100.0, places, scores) / _LARGEST_SCORE
         return found
 
     def mean(self, utilization: Floats, weight: Floats) -> Floats:
-        """Scores 0..1 of nodes: float64[..., nodes] of ``utilization`` and ``weight``, float64[..., resources, nodes].
+        """Return the mean score of each node over its resources, from 0 to 1: float64[..., nodes].
 
-        Weights sum to 1 over the resources, or to 0.
+        ``utilization`` and ``weight``: float64[..., resources, nodes]. Weights sum to 1 over the resources, or to 0.
         """
-        if self.is_plain:  # a pod adds to whatever counts of it, so that nothing scores zero
+        if self.is_plain:  # a pod uses some of each resource that counts, so no score is zero
             plain: Floats = np.einsum("...sn,...sn->...n", weight, np.minimum(utilization, 1.0))
             return plain
         return mean_of_scores(self.score(utilization), weight)
 
 
 def mean_of_scores(scores: Floats, weight: Floats) -> Floats:
-    """float64[..., nodes] of float64[..., resources, nodes]. What scores nothing is left out of the mean: that is upstream's rule."""
+    """Return the weighted mean over the resources: float64[..., nodes].
+
+    ``scores`` and ``weight``: float64[..., resources, nodes]. A resource that scores 0 is left out of the mean, as in kube-scheduler.
+    """
     counted = weight * (scores > 0)
     total = counted.sum(axis=-2)
     mean: Floats = np.divide((counted * scores).sum(axis=-2), total, out=np.zeros_like(total), where=total > 0)
@@ -64,14 +68,14 @@ def mean_of_scores(scores: Floats, weight: Floats) -> Floats:
 
 
 PACKING = Packing()
-"""The fuller the better."""
+"""The packing that prefers full nodes."""
 
 BEST_FIT = Packing(gpu=1, of_largest=True)
-"""The less is left the better, so that large nodes are kept for large members."""
+"""The packing that prefers nodes with little left, so that large nodes are kept for large members."""
 
 
 def packing_from(shape: Mapping[str, str], resources: Mapping[str, str]) -> Packing:
-    """From texts, as options have them: utilization and score, resource and weight. Raises ``ValueError`` that says what is wrong."""
+    """Return the packing of options: score by utilization, and weight by resource, all as texts. Raises ``ValueError``."""
     points = sorted((_number("utilization", place, 100), _number("score", score, _LARGEST_SCORE)) for place, score in shape.items())
     if len({place for place, _ in points}) < len(points):
         raise ValueError("each utilization may be given once only")

@@ -1,4 +1,4 @@
-"""Options that are texts by text, in each of the forms in which people state them. Whoever takes them checks what is no such form."""
+"""Reads options that map texts to texts, in each form in which users state them. A value of any other form is left to the caller."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,7 +6,7 @@ from allaboard.model.errors import shown
 
 
 def pairs_in(value: object) -> object:
-    """``a=1,b=2`` as a mapping; whatever isn't a text is left as it is."""
+    """Return the mapping of a text such as ``a=1,b=2``; return any other value unchanged. Raises ``ValueError`` for a malformed text."""
     if not isinstance(value, str):
         return value
     pairs = [pair.strip() for pair in value.split(",") if pair.strip()]
@@ -17,7 +17,10 @@ def pairs_in(value: object) -> object:
 
 
 def pairs_by(value: object, key: str, of: str) -> object:
-    """Texts by text, of ``a=1,b=2``, of a mapping, or of kube-scheduler's lists of ``{key: a, of: 1}``."""
+    """Return the mapping of ``a=1,b=2``, of a mapping, or of kube-scheduler's list of ``{key: a, of: 1}``; other values unchanged.
+
+    Raises ``ValueError`` for a malformed text or list.
+    """
     if isinstance(value, Sequence) and not isinstance(value, str):
         if not all(isinstance(item, Mapping) and item.keys() == {key, of} for item in value):
             raise ValueError(f"must be a list of {{{key}, {of}}}")
@@ -30,5 +33,5 @@ def pairs_by(value: object, key: str, of: str) -> object:
 def _once_each(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("must not say anything twice")
+        raise ValueError("must not state a key twice")
     return found

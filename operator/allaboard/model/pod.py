@@ -1,4 +1,4 @@
-"""A pod as the scheduler sees it: who it is, whether it counts, and what it asks."""
+"""The record of a pod, read from its raw object: its identity, its state and its requests."""
 
 import re
 from bisect import bisect_left
@@ -22,7 +22,7 @@ from allaboard.model.raw_fields import integer, items, labels, mapping, sequence
 from allaboard.model.requests import RawObject
 
 STAMP = f"{OPTION_PREFIX}transaction"
-"""Annotation that a bind gives a pod: ``<id of the run>/<minMember at that commit>``, and ``/whole`` if the run had been whole before."""
+"""The annotation that a bind writes: ``<id of the run>/<minMember at that commit>``, with ``/whole`` if the run had been whole before."""
 
 _STAMP_OPTION = STAMP.removeprefix(OPTION_PREFIX)
 
@@ -36,10 +36,10 @@ ROLE_LABELS = (
 )
 """Labels by which job operators name the role of a pod."""
 
-_OWN = ("-index", "/pod-name", "/epoch")  # how labels and annotations end that are each pod's own
+_OWN = ("-index", "/pod-name", "/epoch")  # endings of labels and annotations that differ among pods of one template
 _ENDED = ("Succeeded", "Failed")
-_MANY = 200  # labels and annotations
-_LOOKED_AT = ("serviceAccountName", "securityContext", "runtimeClassName", "priorityClassName", "hostNetwork", "hostPID", "hostIPC")
+_MANY = 200  # labels and annotations, beyond which a pod is a template of its own
+_EXAMINED = ("serviceAccountName", "securityContext", "runtimeClassName", "priorityClassName", "hostNetwork", "hostPID", "hostIPC")
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -53,7 +53,7 @@ class Owner:
 
     @property
     def is_batch_job(self) -> bool:
-        """Whether it is a Job of Kubernetes' own, which counts every lost pod as a failure."""
+        """Return whether the controller is a batch Job of Kubernetes, which counts every lost pod as a failure."""
         return (self.api_version, self.kind) == ("batch/v1", "Job")
 
 
@@ -61,17 +61,20 @@ class Owner:
 class Pod:
     """One pod at one resourceVersion.
 
-    ``created`` is seconds since the epoch. ``stamped_min_member`` is the gang's minimum when a bind of ours gave the pod its node, 0 when
-    none did; ``transaction`` is the id of the gang's run that it belongs to, ``bound_at`` is when that was, and ``was_whole``
-    tells that the run had been whole before. All are what the pod says, and a tenant may have made it say so: they are hints about its
-    own gang. ``template`` is a digest of what admission may look at, the same for pods of one template; 0 once it is bound.
-    ``malformed`` is set when the object could not be understood, and ``spec`` then holds what could: the pod is shown as what it is
-    instead of being lost. ``caution`` is what its owner should know, and doesn't hold it. ``over`` names the limits that it is over.
-    ``labels`` are sorted, as are ``options``; a pod of another scheduler has neither, nor anything else that says no more than whose it
-    is. ``foreign_gang_labels`` are the labels and annotations by which it asks another scheduler for a gang. ``devices`` are those of
-    its node's shared GPUs that it says it has; in a view those assumed for it, or that it first said it has. ``is_disrupted`` tells of one
-    that is being deleted that it was evicted, preempted or lost with its node.
-    ``nominated`` is the node that another scheduler has nominated a pod of its own to which waits for it; empty for any other pod.
+    ``created`` is in seconds since the epoch. ``labels`` and ``options`` are sorted. For a pod of another scheduler they are empty, as are
+    all fields that don't matter to what it takes of a node and which pods it keeps away.
+
+    A bind by this scheduler stamps the pod. ``stamped_min_member`` is the gang's minimum at the bind, 0 without a stamp. ``transaction`` is
+    the id of the gang's run. ``was_whole`` says whether the run had been whole before. ``bound_at`` is the time of the bind in seconds
+    since the epoch. A tenant may forge these fields, so they only count as hints about the tenant's own gang.
+
+    ``malformed`` is the first error in an object that can't be understood, else empty; ``spec`` then holds what can be read, so that the
+    pod is reported and charged. ``caution`` is a doubt that the owner should know, and doesn't hold the pod. ``over`` has the names of
+    exceeded limits. ``template`` is a digest of what admission webhooks may examine, equal for pods of one template; 0 for bound pods.
+    ``foreign_gang_labels`` are the labels and annotations by which the pod asks another scheduler for a gang. ``devices`` are the shared
+    GPUs that the pod's annotation names; in a view, the GPUs that were assumed for the pod, or that it named first. ``is_disrupted`` says
+    that a terminating pod was evicted, preempted or lost with its node. ``nominated`` is the node to which another scheduler has nominated
+    its waiting pod; empty for any other pod.
     """
 
     namespace: str
@@ -105,67 +108,68 @@ class Pod:
 
     @property
     def key(self) -> str:
-        """``namespace/name``."""
+        """The pod's namespace and name: ``namespace/name``."""
         return f"{self.namespace}/{self.name}"
 
     @property
     def is_terminal(self) -> bool:
-        """Whether it has ended and holds nothing any more."""
+        """Return whether the pod has ended and holds no resources."""
         return self.phase in _ENDED
 
     @property
     def is_alive(self) -> bool:
-        """Whether it has not ended, and nobody ends it."""
+        """Return whether the pod is neither terminal nor terminating."""
         return not self.is_terminating and self.phase not in _ENDED
 
     @property
     def has_succeeded(self) -> bool:
-        """Whether it has ended well, and nobody had to end it."""
+        """Return whether the pod has succeeded and isn't being deleted."""
         return self.phase == "Succeeded" and not self.is_terminating
 
     @property
     def is_bound(self) -> bool:
-        """Whether it holds resources of a node; a terminating pod still does."""
+        """Return whether the pod holds resources of a node. A terminating pod does."""
         return bool(self.node_name) and not self.is_terminal
 
     @property
     def is_candidate(self) -> bool:
-        """Whether a scheduler may bind it now. The phase alone says nothing: a bound pod that pulls images is Pending too."""
+        """Return whether a scheduler may bind the pod now. The phase isn't enough: a bound pod that pulls images is Pending, too."""
         return not (self.node_name or self.is_terminating or self.is_gated or self.is_terminal)
 
     def freed(self, now: "Pod | None") -> list[str]:
-        """The resources of which it took more of its node than it does ``now``, when it may be gone or another of its name.
+        """Return the resources of which the pod took more of its node than it takes ``now``.
 
-        A pod takes room of the node that it is nominated to as well.
+        ``now`` is the pod's later state, another pod of the same name, or ``None`` if the pod is gone. A pod also takes capacity of the
+        node that it is nominated to.
         """
-        if not self._takes_room_of:
+        if not self._occupied_node:
             return []
-        is_there = now is not None and now.uid == self.uid and now._takes_room_of == self._takes_room_of
+        is_there = now is not None and now.uid == self.uid and now._occupied_node == self._occupied_node
         keeps = dict(now.spec.requests) if now is not None and is_there else {}
         freed = [resource for resource, amount in self.spec.requests if keeps.get(resource, 0) < amount]
         return freed if keeps else [*freed, *self.spec.awaited]
 
     @property
-    def _takes_room_of(self) -> str:
+    def _occupied_node(self) -> str:
         return self.node_name if self.is_bound else self.nominated
 
     def label(self, key: str) -> str | None:
-        """The value of a label, ``None`` without it."""
+        """Return the value of a label, ``None`` without it."""
         place = bisect_left(self.labels, (key,))
         return self.labels[place][1] if place < len(self.labels) and self.labels[place][0] == key else None
 
     @property
     def role(self) -> str:
-        """What the pod is in its gang, such as ps or worker; empty when nothing says so."""
+        """The pod's role in its gang, such as ps or worker; empty if the pod states none."""
         return self.option("role") or _role_by_labels(self.labels)
 
     @property
     def is_of_job(self) -> bool:
-        """Whether a Job of Kubernetes' own has made it."""
+        """Return whether a batch Job of Kubernetes has created the pod."""
         return self.owner is not None and self.owner.is_batch_job
 
     def option(self, key: str) -> str | None:
-        """The value of the annotation ``allaboard.dev/<key>``, ``None`` without it."""
+        """Return the value of the annotation ``allaboard.dev/<key>``, ``None`` without it."""
         return next((value for name, value in self.options if name == key), None) if self.options else None
 
 
@@ -176,17 +180,17 @@ def _role_by_labels(labels: tuple[tuple[str, str], ...]) -> str:
 
 
 def by_age(pod: Pod) -> tuple[float, str]:
-    """Order pods by age, the oldest first; the API server's times are whole seconds, so that names decide among many."""
+    """Return the sort key of pods by age, oldest first. The API server's times are whole seconds, so names decide among equal times."""
     return pod.created, pod.name
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How pods are read, as an installation's settings have it.
+    """The settings for reading pods.
 
-    Of a pod whose scheduler isn't one of ``ours`` no more is kept than where it is and what it takes and keeps away there; without
-    ``ours`` all are taken to be. With ``openfaas`` a pod whose containers don't say what they need takes what its function asks for; with
-    ``charged_by_label`` one takes as many GPUs as its label says, if that is more than it requests.
+    ``ours`` are the names of this scheduler; ``None`` for any name. Of a foreign pod, whose scheduler has another name, only its node, what
+    it takes there, and which pods it keeps away are read. ``openfaas``: whether a pod whose containers state no requests takes what its
+    function requests. ``charged_by_label``: whether a pod takes as many GPUs as its label says, if that is more than it requests.
     """
 
     ours: Collection[str] | None = None
@@ -198,9 +202,9 @@ PLAIN = Reading()
 
 
 def pod_from(raw: RawObject, intern: Interner | None = None, reading: Reading = PLAIN) -> Pod:
-    """The record of a raw Pod; what it asks for may be malformed, which is noted in ``malformed``.
+    """Return the record of a raw Pod. Errors in its requests and options are noted in ``malformed``.
 
-    Raises ``MalformedError`` only when even who the pod is and whose can't be read, so that nobody could be told.
+    Raises ``MalformedError`` only if the pod's identity, owner or state can't be read, so that the error can't be reported on the pod.
     """
     intern = intern or Interner()
     metadata = mapping(raw, "metadata")
@@ -208,7 +212,7 @@ def pod_from(raw: RawObject, intern: Interner | None = None, reading: Reading = 
     if not name:
         raise MalformedError("metadata.name", "is missing")
     spec, status = mapping(raw, "spec"), mapping(raw, "status")
-    # Whatever another scheduler is called, and however long, its pods take what they take.
+    # A pod counts even if the name of its scheduler is too long.
     stated = spec.get("schedulerName")
     scheduler = stated[: CHARACTERS.most] if isinstance(stated, str) else text(spec, "schedulerName", "default-scheduler", "spec.")
     is_foreign = reading.ours is not None and scheduler not in reading.ours
@@ -254,7 +258,7 @@ def pod_from(raw: RawObject, intern: Interner | None = None, reading: Reading = 
 
 @dataclass(slots=True)
 class _Own:
-    """What is read of pods of ours only."""
+    """The fields that are read only for pods of this scheduler."""
 
     labels: Sequence[tuple[str, str]] = ()
     options: Options = ()
@@ -268,7 +272,7 @@ class _Own:
 
 
 def _own_from(metadata: Mapping[str, object], spec: Mapping[str, object], problems: list[MalformedError]) -> _Own:
-    """What can be read of it; ``problems`` are added to, what is wrong with the metadata before all others."""
+    """Return what can be read of these fields. Errors are put before the other ``problems``."""
     own, found = _Own(), []
     try:
         stated = labels(metadata, "labels", "metadata.", LABELS)
@@ -280,7 +284,7 @@ def _own_from(metadata: Mapping[str, object], spec: Mapping[str, object], proble
         own.priority = integer(spec, "priority", path="spec.")
     except MalformedError as error:
         found.append(error.noted())
-    own.gpus, wrong = gpu_request_in(_whatever(metadata, "labels"), _whatever(metadata, "annotations"))
+    own.gpus, wrong = gpu_request_in(_unchecked(metadata, "labels"), _unchecked(metadata, "annotations"))
     found += (problem.noted() for problem in wrong)
     try:
         own.owner = controller_of(metadata)
@@ -292,29 +296,29 @@ def _own_from(metadata: Mapping[str, object], spec: Mapping[str, object], proble
     return own
 
 
-def _whatever(metadata: Mapping[str, object], key: str) -> Mapping[str, object]:
-    """The mapping under ``key`` as it is written; empty where there is none."""
+def _unchecked(metadata: Mapping[str, object], key: str) -> Mapping[str, object]:
+    """Return the mapping under ``key`` without a check of its entries; empty if there is none."""
     found = metadata.get(key)
     return found if isinstance(found, dict) else {}
 
 
 def _template_of(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> int:
-    """A digest of what an admission webhook may look at, without the names and numbers that controllers give to each pod.
+    """Return a digest of what an admission webhook may examine, without the names and numbers that controllers give to each pod.
 
-    A pod with so many labels that it would take long is a template of its own; one that makes no sense is held, and needs none.
+    A pod with very many labels, whose digest would take long, is a template of its own. A malformed pod is held, and gets 0.
     """
     try:
         pairs = [*(metadata.get("labels") or {}).items(), *(metadata.get("annotations") or {}).items()]
         if len(pairs) > _MANY:
             return hash(metadata.get("uid"))
-        looked_at = [(key, value) for key, value in pairs if not key.endswith(_OWN)]
-        looked_at += [(field, repr(spec[field])) for field in _LOOKED_AT if field in spec]
+        examined = [(key, value) for key, value in pairs if not key.endswith(_OWN)]
+        examined += [(field, repr(spec[field])) for field in _EXAMINED if field in spec]
         for field in ("initContainers", "containers"):
             for container in spec.get(field) or ():
-                looked_at += [(field, container.get("image"))]
+                examined += [(field, container.get("image"))]
                 if "securityContext" in container:
-                    looked_at += [(field, repr(container["securityContext"]))]
-        return hash(tuple(looked_at))
+                    examined += [(field, repr(container["securityContext"]))]
+        return hash(tuple(examined))
     except (TypeError, AttributeError):
         return 0
 
@@ -325,13 +329,13 @@ def stamp_of(run: str, min_member: int, *, was_whole: bool) -> str:
 
 
 def read_stamp(stamp: str | None) -> tuple[str, int, bool]:
-    """Return the run, the minimum at its commit, and whether the run had been whole; ``("", 0, False)`` if it is no stamp of ours."""
+    """Return the run, the minimum at its commit, and whether the run had been whole; ``("", 0, False)`` for a malformed stamp."""
     found = re.fullmatch(r"([0-9a-f]{1,32})/([1-9][0-9]{0,8})(/whole)?", stamp or "", re.ASCII)
     return (found[1], int(found[2]), found[3] is not None) if found else ("", 0, False)
 
 
 def _devices(metadata: RawObject, is_foreign: bool) -> tuple[Taken, ...]:
-    """Which shared GPUs a bound pod has. How much of them is what it asks for, and of pods that aren't ours what their driver was told."""
+    """Return the shared GPUs that a bound pod has by its annotations; for foreign pods, also how much of each GPU."""
     try:
         taken = taken_by(mapping(metadata, "annotations", "metadata."))
     except MalformedError:
@@ -340,7 +344,7 @@ def _devices(metadata: RawObject, is_foreign: bool) -> tuple[Taken, ...]:
 
 
 def _nominated(metadata: RawObject, spec: RawObject, status: RawObject) -> str:
-    """The node that a pod is nominated to which waits for it still."""
+    """Return the node that a waiting pod is nominated to; empty without one."""
     name = status.get("nominatedNodeName")
     waits = not spec.get("nodeName") and metadata.get("deletionTimestamp") is None and status.get("phase") not in _ENDED
     return name if waits and isinstance(name, str) and len(name) <= CHARACTERS.most else ""
@@ -354,18 +358,18 @@ def _priority(spec: RawObject) -> int:
 
 
 def _bound_at(status: Mapping[str, object]) -> float:
-    """When the API server took the bind, which it notes in a condition."""
+    """Return when the API server accepted the bind, by the condition PodScheduled: seconds since the epoch, 0 if unknown."""
     try:
         for _, condition in items(status, "conditions", "status.", ENTRIES):
             if condition.get("type") == "PodScheduled" and condition.get("status") == "True":
                 return parse_time(text(condition, "lastTransitionTime"))
     except OverLimitError:
-        pass  # as one that doesn't say
+        pass  # the time counts as unknown
     return 0.0
 
 
-def tells_end(raw: RawObject) -> bool:
-    """Return whether an API pod tells how it ended: by itself before anybody deleted it, or by a disruption."""
+def reports_end(raw: RawObject) -> bool:
+    """Return whether a raw Pod shows how the pod ended: by itself before it was deleted, or by a disruption."""
     status = raw.get("status")
     if not isinstance(status, dict):
         return False
@@ -375,7 +379,7 @@ def tells_end(raw: RawObject) -> bool:
 
 
 def _is_disrupted(status: Mapping[str, object]) -> bool:
-    """Return whether a condition says that the pod goes for a reason that isn't its own or its controller's."""
+    """Return whether a condition says that the pod is deleted for a reason other than itself and its controller."""
     try:
         conditions = items(status, "conditions", "status.", ENTRIES)
         return any((each.get("type"), each.get("status")) == ("DisruptionTarget", "True") for _, each in conditions)
@@ -384,7 +388,7 @@ def _is_disrupted(status: Mapping[str, object]) -> bool:
 
 
 def parse_time(timestamp: str) -> float:
-    """Seconds since the epoch of an RFC 3339 time; 0 when it is absent or unreadable, so that it sorts as oldest."""
+    """Return an RFC 3339 time as seconds since the epoch; 0 if it is absent or unreadable, so that it sorts as oldest."""
     try:
         return datetime.fromisoformat(timestamp).timestamp() if timestamp else 0.0
     except (ValueError, OverflowError):
@@ -392,7 +396,7 @@ def parse_time(timestamp: str) -> float:
 
 
 def controller_of(metadata: Mapping[str, object]) -> Owner | None:
-    """Return the controller that an object's metadata names, None without one. Raises ``MalformedError``."""
+    """Return the controller that an object's metadata names, ``None`` without one. Raises ``MalformedError``."""
     for path, reference in items(metadata, "ownerReferences", "metadata.", OWNERS):
         if reference.get("controller") is True:
             return Owner(

@@ -1,7 +1,7 @@
-"""Whom a pod keeps away: its required anti-affinity, which also binds those who come later.
+"""The required anti-affinity of pods, which also keeps away pods that are created later.
 
-Pods that state such terms are not scheduled by us yet, but they run on the same nodes, bound by other schedulers, and every later pod
-that a term matches must stay out of their topology domain (kube-scheduler interpodaffinity, satisfyExistingPodsAntiAffinity).
+This scheduler doesn't place pods with such terms, but other schedulers bind them to the same nodes. Every later pod that a term matches
+must stay out of the topology domain of the term's holder (kube-scheduler interpodaffinity, satisfyExistingPodsAntiAffinity).
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ class LabelExpression:
     values: tuple[str, ...] = ()
 
     def matches_any(self, values: frozenset[str | None]) -> bool:
-        """Whether a label meets it that has any of ``values``; ``None`` is one that isn't there."""
+        """Return whether one of ``values`` of the label meets the expression; ``None`` stands for an absent label."""
         match self.operator:
             case "In":
                 return not values.isdisjoint(self.values)
@@ -37,7 +37,7 @@ class LabelExpression:
                 return None in values
 
     def matches(self, pod_labels: Mapping[str, str]) -> bool:
-        """Whether the labels meet it; NotIn is met by a label that isn't there."""
+        """Return whether the labels meet the expression. An absent label meets NotIn."""
         value = pod_labels.get(self.key)
         match self.operator:
             case "In":
@@ -52,7 +52,10 @@ class LabelExpression:
 
 @dataclass(frozen=True, slots=True)
 class PodTerm:
-    """Pods that all ``expressions`` match, in ``namespaces`` or any, may not share a domain of ``topology_key`` with the holder."""
+    """One term of the required anti-affinity of a pod, its holder.
+
+    Pods that match all ``expressions``, in ``namespaces`` or in any namespace, must not share a domain of ``topology_key`` with the holder.
+    """
 
     topology_key: str
     expressions: tuple[LabelExpression, ...]
@@ -60,12 +63,12 @@ class PodTerm:
     in_any_namespace: bool = False
 
     def concerns(self, holder_namespace: str) -> tuple[str | None, ...]:
-        """The namespaces whose pods it may keep away, held by a pod of ``holder_namespace``; ``None`` stands for any."""
+        """Return the namespaces whose pods the term may keep away, if its holder is in ``holder_namespace``; ``None`` stands for any."""
         return (None,) if self.in_any_namespace else self.namespaces or (holder_namespace,)
 
     @property
     def anchor(self) -> tuple[str, str | None] | None:
-        """A label that every pod it matches must have, its value ``None`` where several will do; ``None`` when it requires no label."""
+        """A label that every matching pod must have, with the value ``None`` if several values match; ``None`` if no label is required."""
         required = [expression for expression in self.expressions if expression.operator in ("In", "Exists")]
         for expression in required:
             if expression.operator == "In" and len(expression.values) == 1:
@@ -73,9 +76,10 @@ class PodTerm:
         return (required[0].key, None) if required else None
 
     def matches(self, pod_labels: Mapping[str, str], several: Mapping[str, frozenset[str | None]] = NO_LABELS) -> bool:
-        """Whether a pod with ``pod_labels`` is kept away, of a namespace that it concerns.
+        """Return whether a pod with ``pod_labels`` is kept away; the pod's namespace is one that the term concerns.
 
-        A label of ``several`` values meets what any of them would; ``None`` stands for its absence.
+        ``several`` has labels of which several values are possible. Such a label meets an expression if one of its values does; ``None``
+        stands for an absent label.
         """
         return all(
             expression.matches_any(several[expression.key]) if expression.key in several else expression.matches(pod_labels)
@@ -84,9 +88,9 @@ class PodTerm:
 
 
 def anti_affinity_terms(affinity: Mapping[str, object]) -> tuple[tuple[PodTerm, ...], MalformedError | None]:
-    """The required anti-affinity of ``spec.affinity``: the terms that can be used, and what is wrong with the first that can't be.
+    """Return the readable terms of the required anti-affinity in ``spec.affinity``, and the error in the first other term.
 
-    Such a term keeps nobody away: what its holder asks for is lost to the holder alone, and others could be shut out otherwise.
+    A term that can't be read keeps no pod away. That harms only its holder; otherwise the term could shut out all other pods.
     """
     path, key = "spec.affinity.podAntiAffinity.", "requiredDuringSchedulingIgnoredDuringExecution"
     anti_affinity = mapping(affinity, "podAntiAffinity", "spec.affinity.")
@@ -99,7 +103,7 @@ def anti_affinity_terms(affinity: Mapping[str, object]) -> tuple[tuple[PodTerm, 
     found = []
     for where, term in items({key: stated[: POD_TERMS.most]}, key, path):
         try:
-            if term.get("labelSelector") is not None:  # no selector matches nobody; an empty one everybody
+            if term.get("labelSelector") is not None:  # without a selector a term matches no pod, with an empty one all pods
                 found.append(_term(term, where))
         except MalformedError as error:
             problem = problem or error.noted()

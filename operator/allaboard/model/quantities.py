@@ -24,7 +24,7 @@ _MAX_LENGTH = 64
 
 
 LARGEST_AMOUNT = 2**50
-"""What larger amounts count as. No node counts as having so much, and sums over thousands of pods stay within 64 bits."""
+"""The amount that larger amounts are cut to. No node counts as having that much, and sums over thousands of pods fit 64 bits."""
 
 
 @lru_cache(maxsize=4096)
@@ -52,25 +52,25 @@ def parse_quantity(value: object, field: str = "quantity") -> Fraction:
 
 
 def milli_amount(value: object, field: str = "quantity") -> int:
-    """A quantity in thousandths, rounded up, which is how the API server stores the resources of a pod (defaults.go, ``RoundUp``)."""
+    """Return a quantity in thousandths, rounded up, as the API server stores the resources of a pod (defaults.go, ``RoundUp``)."""
     return _parse_milli(_checked(value, field))
 
 
 def whole_amount(resource: str, milli: int) -> int:
-    """Thousandths of ``resource`` in the unit it is counted in: milli-cores for ``cpu``, bytes or pieces otherwise.
+    """Convert thousandths of ``resource`` to the unit it is counted in: milli-cores for ``cpu``, bytes or pieces otherwise.
 
-    Rounds up, as ``Value`` of apimachinery does; add first and round then.
+    The result is rounded up, as by ``Value`` of apimachinery. Amounts must be added before they are rounded.
     """
     return min(milli if resource == "cpu" else -(-milli // 1000), LARGEST_AMOUNT)
 
 
 def resource_amount(resource: str, value: object, field: str = "quantity") -> int:
-    """A quantity of ``resource`` in the unit it is counted in. Raises ``MalformedError``."""
+    """Return a quantity of ``resource`` in the unit it is counted in. Raises ``MalformedError``."""
     return whole_amount(resource, milli_amount(value, field))
 
 
 def format_amount(resource: str, amount: int) -> str:
-    """``amount`` of ``resource`` for people: ``2500m``, ``16Gi``, ``4``."""
+    """Return ``amount`` of ``resource`` as text for messages, such as ``2500m``, ``16Gi`` or ``4``."""
     if resource == "cpu":
         return str(amount // 1000) if amount % 1000 == 0 else f"{amount}m"
     if resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-"):
@@ -82,7 +82,7 @@ def format_amount(resource: str, amount: int) -> str:
 
 
 def _checked(value: object, field: str) -> str:
-    """The text of a well-formed quantity that isn't negative."""
+    """Return a quantity as text, after a check that it is well-formed and not negative."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise MalformedError(field, f"{shown(value)} is not a quantity such as 500m, 2 or 16Gi")
     try:

@@ -1,7 +1,7 @@
-"""Reading fields of raw Kubernetes objects, so that a wrong type is reported with its path instead of raised as ``TypeError``.
+"""Reads fields of raw Kubernetes objects, and reports a wrong type with its path instead of by a ``TypeError``.
 
-Null counts as absent everywhere, as it does for the API server. A list or map that is given a limit raises ``OverLimitError`` when it is
-longer, before anything loops over it, and so does a text of it.
+Null counts as absent everywhere, as for the API server. With a limit, a list or map that is too long raises ``OverLimitError`` before
+anything loops over it; so does an entry whose text is too long.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,32 +11,32 @@ from allaboard.model.errors import MalformedError, shown
 from allaboard.model.limits import CHARACTERS, Limit, OverLimitError, Tally
 
 LABEL_KEY = r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
-"""Keys of labels, a domain before them or not."""
+"""A pattern for keys of labels, with or without a domain."""
 
 _LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 NAMESPACE = rf"(?=.{{1,63}}\Z){_LABEL}"
-"""Names of namespaces (apimachinery util/validation, ``IsDNS1123Label``)."""
+"""A pattern for names of namespaces (apimachinery util/validation, ``IsDNS1123Label``)."""
 OBJECT_NAME = rf"(?=.{{1,253}}\Z){_LABEL}(\.{_LABEL})*"
-"""Names of most other objects (``IsDNS1123Subdomain``)."""
+"""A pattern for names of most other objects (``IsDNS1123Subdomain``)."""
 
 
-# What JSON makes is tried first: asking an abstract class takes ten times as long, and every event of a pod asks a hundred times.
+# The types that JSON yields come first: a check of an abstract class takes ten times as long, and each pod event makes a hundred checks.
 _OBJECTS = (dict, Mapping)
 _LISTS = (list, Sequence)
 
 
 def version_of(raw: Mapping[str, object]) -> int:
-    """The resourceVersion of an object as a number, of which those of later states are greater (KEP-5504); 0 when it is none."""
+    """Return an object's resourceVersion as a number, 0 if it is no number. Later states have greater numbers (KEP-5504)."""
     return version_number(mapping(raw, "metadata").get("resourceVersion"))
 
 
 def version_number(version: object) -> int:
-    """A resourceVersion as a number; 0 when it is none."""
+    """Return a resourceVersion as a number, 0 if it is no number."""
     return int(version) if isinstance(version, str) and version.isdecimal() else 0
 
 
 def mapping(parent: Mapping[str, object], key: str, path: str = "") -> Mapping[str, object]:
-    """The object under ``key``; empty when absent or null."""
+    """Return the object under ``key``; empty if absent or null."""
     value = parent.get(key)
     if value is None:
         return {}
@@ -46,7 +46,7 @@ def mapping(parent: Mapping[str, object], key: str, path: str = "") -> Mapping[s
 
 
 def sequence(parent: Mapping[str, object], key: str, path: str = "") -> Sequence[object]:
-    """The list under ``key``; empty when absent or null."""
+    """Return the list under ``key``; empty if absent or null."""
     value = parent.get(key)
     if value is None:
         return ()
@@ -58,7 +58,7 @@ def sequence(parent: Mapping[str, object], key: str, path: str = "") -> Sequence
 def items(
     parent: Mapping[str, object], key: str, path: str = "", limit: Limit | Tally | None = None
 ) -> Iterator[tuple[str, Mapping[str, object]]]:
-    """The objects of the list under ``key``, each with its path."""
+    """Yield the objects of the list under ``key``, each with its path."""
     if parent.get(key) is None:
         return
     for index, value in enumerate(_within(sequence(parent, key, path), limit, f"{path}{key}")):
@@ -69,7 +69,7 @@ def items(
 
 
 def text(parent: Mapping[str, object], key: str, default: str = "", path: str = "") -> str:
-    """The string under ``key``."""
+    """Return the string under ``key``, ``default`` if absent or null."""
     value = parent.get(key)
     if value is None:
         return default
@@ -81,7 +81,7 @@ def text(parent: Mapping[str, object], key: str, default: str = "", path: str = 
 
 
 def integer(parent: Mapping[str, object], key: str, default: int = 0, path: str = "") -> int:
-    """The whole number under ``key``."""
+    """Return the whole number under ``key``, ``default`` if absent or null."""
     value = parent.get(key)
     if value is None:
         return default
@@ -91,7 +91,7 @@ def integer(parent: Mapping[str, object], key: str, default: int = 0, path: str 
 
 
 def boolean(parent: Mapping[str, object], key: str, path: str = "") -> bool:
-    """The truth value under ``key``; false when absent or null."""
+    """Return the truth value under ``key``; false if absent or null."""
     value = parent.get(key)
     if value is None:
         return False
@@ -101,7 +101,7 @@ def boolean(parent: Mapping[str, object], key: str, path: str = "") -> bool:
 
 
 def texts(parent: Mapping[str, object], key: str, path: str = "", limit: Limit | Tally | None = None) -> tuple[str, ...]:
-    """The list of strings under ``key``."""
+    """Return the list of strings under ``key``; empty if absent or null."""
     values = _within(sequence(parent, key, path), limit, f"{path}{key}")
     for index, value in enumerate(values):
         if not isinstance(value, str):
@@ -112,7 +112,7 @@ def texts(parent: Mapping[str, object], key: str, path: str = "", limit: Limit |
 
 
 def labels(parent: Mapping[str, object], key: str, path: str = "", limit: Limit | Tally | None = None) -> dict[str, str]:
-    """The string-to-string map under ``key``; null values are dropped."""
+    """Return the string-to-string map under ``key``; null values are dropped."""
     found: dict[str, str] = {}
     for name, value in _within(mapping(parent, key, path), limit, f"{path}{key}").items():
         if not isinstance(name, str):

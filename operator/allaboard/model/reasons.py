@@ -1,47 +1,49 @@
-"""Why a node can't take a pod, as a value: the filters give it, what is woken goes by it, and ``report.words`` makes a sentence of it."""
+"""Reasons why nodes can't take pods, as values: filters return them, wake-ups depend on them, ``report.messages`` makes sentences."""
 
 from enum import StrEnum
 from typing import NamedTuple
 
 
 class Kind(StrEnum):
-    """What kept a pod off a node, by the rule that refused it."""
+    """The rule by which a node refused a pod."""
 
-    UNSCHEDULABLE = "unschedulable"  # cordoned
+    UNSCHEDULABLE = "unschedulable"  # Cordoned.
     NOT_READY = "not ready"
-    TAINT = "taint"  # ``subject`` is its key, ``value`` its value
+    TAINT = "taint"  # ``subject`` is the key of the taint, ``value`` its value.
     AFFINITY = "affinity"
     VOLUMES = "volumes"
-    AVOIDED = "avoided"  # the anti-affinity of pods that are there
-    APART = "apart"  # another domain than that of the members that are bound
-    TOPOLOGY = "topology"  # a domain that doesn't take all who must share one
-    UNLABELLED = "unlabelled"  # without the label ``subject``
+    AVOIDED = "avoided"  # The anti-affinity of bound pods forbids the node's domain.
+    APART = "apart"  # The node is not in the domain of the bound members.
+    TOPOLOGY = "topology"  # The node's domain can't take all members that must share one.
+    UNLABELLED = "unlabelled"  # The node has no label ``subject``.
     PORTS = "ports"
-    ATTACHMENTS = "attachments"  # as many volumes of a driver as the node can attach
-    SHARING = "sharing"  # no driver that hands out what is asked of GPUs; ``subject`` is whose words it is asked in
-    GPU_TOO_SMALL = "gpu too small"  # there is such a driver, and no device of its that has as much memory
-    GPU_CONTAINER = "gpu container"  # there is one, which gives whole GPUs to the container alone that requests them
-    GPU_NUMBER = "gpu number"  # too few GPUs, by a number that isn't charged
-    GPU_MODEL = "gpu model"  # too few GPUs of the model
-    GPU_MEMORY_EACH = "gpu memory each"  # or with as much memory each
-    GPU_MEMORY_TOTAL = "gpu memory total"  # or with as much together
-    GPU_MODEL_UNKNOWN = "gpu model unknown"  # there may be enough GPUs of the model, but nothing tells the model of some
-    GPU_MEMORY_UNKNOWN = "gpu memory unknown"  # or their memory
-    INSUFFICIENT = "insufficient"  # of the resource ``subject``; "pods" is one
-    MIN_RESOURCES = "min resources"  # of all nodes together: less of ``subject`` is free than the PodGroup's minResources
+    ATTACHMENTS = "attachments"  # The node has as many volumes of a driver as it can attach.
+    SHARING = "sharing"  # No driver hands out such parts of GPUs; ``subject`` is the driver whose resources the pod requests.
+    GPU_TOO_SMALL = "gpu too small"  # The driver has no device with that much memory.
+    GPU_CONTAINER = "gpu container"  # The driver gives whole GPUs only to the one container that requests them all.
+    GPU_NUMBER = "gpu number"  # Too few GPUs, by a number that isn't charged.
+    GPU_MODEL = "gpu model"  # Too few GPUs of the model.
+    GPU_MEMORY_EACH = "gpu memory each"  # Too few GPUs with that much memory each.
+    GPU_MEMORY_TOTAL = "gpu memory total"  # Too little memory of all GPUs together.
+    GPU_MODEL_UNKNOWN = "gpu model unknown"  # There may be enough GPUs of the model, but the model of some is unknown.
+    GPU_MEMORY_UNKNOWN = "gpu memory unknown"  # There may be enough memory, but the memory of some GPUs is unknown.
+    INSUFFICIENT = "insufficient"  # Too little of the resource ``subject``, which may be "pods".
+    MIN_RESOURCES = "min resources"  # All nodes together have less of ``subject`` free than the PodGroup's minResources.
 
     @property
     def is_of_gpus(self) -> bool:
-        """Whether it may change with what is measured of GPUs."""
+        """Return whether new measurements of GPUs may remove the reason."""
         return self in _OF_GPUS
 
     @property
     def is_movable(self) -> bool:
-        """Whether any pod that goes may change it: one who must share a domain may lack something else in each of them."""
+        """Return whether the departure of any pod may remove the reason.
+
+        Example: ``TOPOLOGY`` is movable, since members that must share a domain may lack another resource in each domain.
+        """
         return self not in _LASTING
 
 
-# What is insufficient may change too, but only by pods that have of the resource.
 _OF_GPUS = frozenset(
     (
         Kind.GPU_NUMBER,
@@ -52,6 +54,7 @@ _OF_GPUS = frozenset(
         Kind.GPU_MEMORY_UNKNOWN,
     )
 )
+# INSUFFICIENT is lasting: only the departure of pods that use the resource may remove it.
 _LASTING = _OF_GPUS | frozenset(
     (
         Kind.UNSCHEDULABLE,
@@ -71,7 +74,7 @@ _LASTING = _OF_GPUS | frozenset(
 
 
 class Reason(NamedTuple):
-    """One reason, and what it is about."""
+    """One reason. ``Kind`` describes ``subject`` and ``value``; each is empty for kinds that need none."""
 
     kind: Kind
     subject: str = ""
@@ -79,34 +82,35 @@ class Reason(NamedTuple):
 
 
 Counted = tuple[tuple[Reason, int], ...]
-"""Reasons, each with the number of nodes that it keeps pods off, in no order that matters."""
+"""Reasons, each with the number of nodes that refuse pods for it, in any order."""
 
 
 class Code(StrEnum):
-    """Why a gang isn't whole, or that it is, or has ended: the closed list of PodGroups' conditions and printer columns, and of metrics."""
+    """The state of a gang, with the reason if it isn't whole: a closed list for the conditions and columns of PodGroups, and metrics."""
 
     WAITING = "WaitingForMembers"
-    HELD = "Held"  # somebody must mend it first
+    HELD = "Held"  # A user must correct an object first.
     INSUFFICIENT = "Insufficient"
-    FRAGMENTED = "Fragmented"  # there is enough in sum, and not together
-    NEVER_FITS = "NeverFits"  # not on empty nodes either
-    CONSTRAINTS = "Constraints"  # not for want of room
-    RETRYING = "Retrying"  # the attempt failed, not the gang
+    FRAGMENTED = "Fragmented"  # There is enough capacity in sum, but not on single nodes or in single domains.
+    NEVER_FITS = "NeverFits"  # The gang doesn't fit empty nodes either.
+    CONSTRAINTS = "Constraints"  # Rules refuse the gang, not a lack of capacity.
+    RETRYING = "Retrying"  # The attempt failed for a reason outside the gang.
     SCHEDULED = "Scheduled"
-    ENDED = "Ended"  # no member lives any more
+    ENDED = "Ended"  # No member is alive.
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the gang isn't whole and is yet to be."""
+        """Return whether the gang isn't whole and still waits to be."""
         return self not in (Code.SCHEDULED, Code.ENDED)
 
 
 class Cause(NamedTuple):
-    """Why a gang has no room. ``requested`` and ``there`` are of ``resource``, in the units of ``model.requests``.
+    """The reason why no capacity was found for a gang.
 
-    With a rule ``MIN_RESOURCES`` they are of the PodGroup's minResources. Where no resource is named it is something else: of
-    ``CONSTRAINTS`` ``rule`` says which, and is ``None`` where no node admits those who are needed; of ``NEVER_FITS`` it names the label of
-    which no domain is large enough, and is ``None`` where the nodes are too small in a way that no single amount tells.
+    ``requested`` and ``there`` are amounts of ``resource``, in the units of ``model.requests``. With the rule ``MIN_RESOURCES`` they are
+    those of the PodGroup's minResources. If ``resource`` is empty, ``rule`` is the cause. For ``CONSTRAINTS`` it is the rule that refuses
+    the gang, or ``None`` if nodes admit too few members. For ``NEVER_FITS`` its subject is the node label whose domains are all too small.
+    It is ``None`` if the nodes are too small in a way that no single amount shows.
     """
 
     code: Code
@@ -114,10 +118,10 @@ class Cause(NamedTuple):
     requested: int = 0
     there: int = 0
     member: str = ""
-    """UID of one that asks for ``requested`` by itself, and no node has more than ``there``; empty where all ask for that together."""
+    """UID of a member that alone requests ``requested``, while no node has more than ``there``; empty for the sum of all members."""
     rule: Reason | None = None
     node: str = ""
-    """Where most of ``resource`` is free, for a single pod that asks for it by a number of GPUs; ``most`` is how much that is."""
+    """The node with the most free ``resource``, which is ``most``; set only for a single pod that asks for a number of GPUs."""
     most: int = 0
     unwell: int = 0
-    """Of how many of the nodes that it may use GPUs are left out for their errors, where GPUs are short."""
+    """The number of nodes with GPUs that are left out for errors, among those that the gang may use; set if GPUs are short."""

@@ -1,7 +1,7 @@
-"""What a pod asks of a node, computed as kube-scheduler and the kubelet do (component-helpers/resource/helpers.go, 1.37).
+"""Computes the requests of pods as kube-scheduler and the kubelet do (component-helpers/resource/helpers.go, 1.37).
 
 Amounts are integers: milli-cores for cpu, bytes for memory, pieces otherwise. Zero amounts are left out: a resource that isn't
-asked for is never checked. Each pod also takes one of the node's ``pods``.
+requested is never checked. Each pod also requests one of the node's ``pods``.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,17 +20,17 @@ Requests = tuple[tuple[str, int], ...]
 RawObject = Mapping[str, object]
 _ASSUMED = {"cpu": "100m", "memory": "200Mi"}
 UNSTATED = tuple(_ASSUMED)
-"""Resources of which scores count something for a container that states nothing, in the order in which arrays have them."""
+"""Resources of which scores assume an amount for a container that requests none, in the order that arrays have."""
 
 _Amounts = dict[str, int]
-"""In thousandths of a unit, so that sums are rounded once, at the end."""
+"""Amounts in thousandths of a unit, so that sums are rounded once, at the end."""
 
 
 def pod_requests(pod: RawObject, tally: Tally | None = None) -> Requests:
-    """Effective requests of a pod as the API server returns it, ``pods: 1`` included.
+    """Return the effective requests of a pod as the API server returns it, ``pods: 1`` included.
 
-    Requests are taken as they stand: the API server has copied limits to requests already. ``default_requests`` does it for
-    manifests. A pod that is being resized in place counts with the larger of what it wants and what it holds.
+    Limits aren't read: the API server has already copied them to missing requests. ``default_requests`` does that for manifests.
+    A pod that is being resized in place counts with the larger of what it wants and what it holds.
     Raises ``MalformedError`` for a quantity or list that can't be read, and ``OverLimitError`` for more containers than are taken in, or
     more quantities than ``tally`` allows.
     """
@@ -44,7 +44,7 @@ def pod_requests(pod: RawObject, tally: Tally | None = None) -> Requests:
         _amounts(actual or {}, "status.resources.requests", tally), _amounts(allocated or {}, "status.allocatedResources", tally)
     )
     if actual is not None and allocated is not None:
-        held = as_a_whole  # the kubelet has summed it up
+        held = as_a_whole  # the kubelet reports the sums
     elif all(container.is_settled for container in containers):
         held = wanted
     else:
@@ -56,7 +56,7 @@ def pod_requests(pod: RawObject, tally: Tally | None = None) -> Requests:
 
 
 def unstated_requests(pod: RawObject, requests: Requests) -> Requests:
-    """What kube-scheduler's scores count of a pod beyond what it asks for: 100m of cpu and 200Mi for each container that states none.
+    """Return what kube-scheduler's scores count beside a pod's requests: 100m of cpu and 200Mi for each container that states none.
 
     (pkg/scheduler/util/pod_resources.go, ``NonMissingContainerRequests`` of component-helpers.)
     ``requests`` is what ``pod_requests`` gives for ``pod``.
@@ -79,10 +79,10 @@ def unstated_requests(pod: RawObject, requests: Requests) -> Requests:
 
 
 def default_requests(pod_spec: Mapping[str, object]) -> dict[str, object]:
-    """A copy of ``pod_spec`` with missing requests set from limits, resource by resource, as the API server does.
+    """Return a copy of ``pod_spec`` with missing requests set from limits, for each resource, as the API server does.
 
-    Per container, and for the pod as a whole: a limit of the pod becomes its request where no container asks for the resource.
-    Raises ``MalformedError`` for lists and objects that aren't.
+    This is done for each container, and for the pod as a whole: a limit of the pod becomes its request if no container requests the
+    resource. Raises ``MalformedError`` for a field that should be a list or an object and isn't.
     """
     spec = dict(pod_spec)
     asked: set[str] = set()
@@ -105,12 +105,12 @@ def default_requests(pod_spec: Mapping[str, object]) -> dict[str, object]:
 
 
 def as_requests(amounts: Mapping[str, int]) -> Requests:
-    """``amounts`` in canonical form: sorted, without zeros."""
+    """Return ``amounts`` in canonical form: sorted by resource, without zeros."""
     return tuple(sorted((resource, amount) for resource, amount in amounts.items() if amount))
 
 
 def stated_amounts(parent: RawObject, key: str, path: str, limit: Limit) -> Requests:
-    """Return the amounts under ``key``. Raises ``MalformedError`` for those that can't be read, and for more resources than ``limit``."""
+    """Return the amounts under ``key``. Raises ``MalformedError`` for malformed amounts, and for more resources than ``limit``."""
     stated = mapping(parent, key, path)
     if max((len(resource) for resource in stated if isinstance(resource, str)), default=0) > CHARACTERS.most:
         raise MalformedError(f"{path}{key}", f"the name of a resource has more than {CHARACTERS.most} characters")
@@ -118,7 +118,7 @@ def stated_amounts(parent: RawObject, key: str, path: str, limit: Limit) -> Requ
 
 
 def node_allocatable(node: RawObject) -> Requests:
-    """What a node has to give to pods; less than the largest amount, which stands for all that are larger and must fit nowhere."""
+    """Return what a node offers to pods. No amount reaches ``LARGEST_AMOUNT``, so that requests cut to that amount fit no node."""
     amounts = _whole(_amounts(mapping(mapping(node, "status"), "allocatable", "status."), "status.allocatable"))
     return as_requests({resource: min(amount, LARGEST_AMOUNT - 1) for resource, amount in amounts.items()})
 
@@ -134,7 +134,10 @@ def _stated(resources: RawObject, key: str, path: str) -> dict[str, object]:
 
 
 def _has_pod_level(resource: object) -> bool:
-    """Whether a pod as a whole may ask for ``resource`` (component-helpers/resource/helpers.go, ``IsSupportedPodLevelResource``)."""
+    """Return whether a pod as a whole can request ``resource``.
+
+    (component-helpers/resource/helpers.go, ``IsSupportedPodLevelResource``)
+    """
     return resource in ("cpu", "memory") or str(resource).startswith("hugepages-")
 
 
@@ -155,32 +158,35 @@ def _whole(amounts: _Amounts) -> dict[str, int]:
 
 
 class _Starts(Enum):
-    """When a container starts, and how long it stays."""
+    """The order in which a container starts, and whether it keeps running."""
 
     LAST = auto()
-    FIRST = auto()  # an init container: one at a time, and gone when the others start
+    FIRST = auto()  # an init container: runs one at a time, and ends before other containers start
     FIRST_AND_STAYS = auto()  # a sidecar
 
 
 @dataclass(frozen=True, slots=True)
 class _Container:
-    """What a container wants, and by the kubelet's word holds, which differs during a resize in place: ``None`` is nothing said."""
+    """The requests of a container, and what it holds by the kubelet's reports; they differ during a resize in place.
+
+    ``allocated`` and ``actual`` are what the kubelet reports, ``None`` if it reports nothing.
+    """
 
     starts: _Starts
     wanted: _Amounts
     allocated: _Amounts | None
     actual: _Amounts | None
-    without: _Amounts
-    """What it counts with where the kubelet has said nothing."""
+    unreported: _Amounts
+    """The amounts that count if the kubelet reports nothing."""
 
     @property
     def is_settled(self) -> bool:
-        """Whether it holds what it wants."""
-        return self.without is self.wanted and self.allocated in (None, self.wanted) and self.actual in (None, self.wanted)
+        """Return whether the container holds what it wants."""
+        return self.unreported is self.wanted and self.allocated in (None, self.wanted) and self.actual in (None, self.wanted)
 
 
 def _allocated(container: _Container) -> _Amounts:
-    return container.without if container.allocated is None else container.allocated
+    return container.unreported if container.allocated is None else container.allocated
 
 
 def _actual(container: _Container) -> _Amounts:
@@ -197,29 +203,29 @@ def _containers(spec: RawObject, status: RawObject, is_infeasible: bool, tally: 
         for path, container in items(spec, key, "spec.", CONTAINERS):
             stated = mapping(mapping(container, "resources", path), "requests", f"{path}resources.")
             wanted = _amounts(stated, f"{path}resources.requests", tally)
-            where, said = statuses.get(text(container, "name", path=path), ("", {}))
-            allocated = _stated_mapping(said, "allocatedResources", where)
-            actual = _stated_mapping(mapping(said, "resources", where), "requests", f"{where}resources.")
+            where, reported = statuses.get(text(container, "name", path=path), ("", {}))
+            allocated = _stated_mapping(reported, "allocatedResources", where)
+            actual = _stated_mapping(mapping(reported, "resources", where), "requests", f"{where}resources.")
             stays = is_init and text(container, "restartPolicy", path=path) == "Always"
             found.append(
                 _Container(
                     starts=_Starts.LAST if not is_init else _Starts.FIRST_AND_STAYS if stays else _Starts.FIRST,
                     wanted=wanted,
-                    allocated=_said(allocated, stated, wanted, f"{where}allocatedResources", tally),
-                    actual=_said(actual, stated, wanted, f"{where}resources.requests", tally),
-                    without={} if is_infeasible else wanted,
+                    allocated=_reported(allocated, stated, wanted, f"{where}allocatedResources", tally),
+                    actual=_reported(actual, stated, wanted, f"{where}resources.requests", tally),
+                    unreported={} if is_infeasible else wanted,
                 )
             )
     return found
 
 
-def _said(amounts: RawObject | None, stated: RawObject, wanted: _Amounts, path: str, tally: Tally | None) -> _Amounts | None:
-    """What the kubelet says, if it does: nearly always as was ``stated``, which isn't read twice."""
+def _reported(amounts: RawObject | None, stated: RawObject, wanted: _Amounts, path: str, tally: Tally | None) -> _Amounts | None:
+    """Return the amounts that the kubelet reports, ``None`` without a report. Mostly they are as ``stated``, and aren't parsed again."""
     return None if amounts is None else wanted if amounts == stated else _amounts(amounts, path, tally)
 
 
 def _together(containers: Iterable[tuple[_Starts, _Amounts]]) -> _Amounts:
-    """What all containers take at the most, of which some start before others (``aggregateContainerResourcesByFn``)."""
+    """Return the most that the containers of a pod take at any time; some start before others (``aggregateContainerResourcesByFn``)."""
     total: _Amounts = {}
     sidecars: _Amounts = {}
     peak: _Amounts = {}
@@ -236,7 +242,7 @@ def _together(containers: Iterable[tuple[_Starts, _Amounts]]) -> _Amounts:
 
 
 def _pod_level(spec: RawObject, held: _Amounts | None, is_infeasible: bool, tally: Tally | None) -> _Amounts:
-    """What the pod as a whole asks for, or holds, which stands in the place of what its containers do (``effectivePodLevelResources``)."""
+    """Return what the pod as a whole requests or holds, in place of the sums of its containers (``effectivePodLevelResources``)."""
     stated = mapping(mapping(spec, "resources", "spec."), "requests", "spec.resources.")
     wanted = _amounts(stated, "spec.resources.requests", tally)
     if not any(map(_has_pod_level, wanted)):
@@ -253,7 +259,7 @@ def _resize_is_infeasible(status: RawObject) -> bool:
 
 
 def _stated_mapping(parent: RawObject, key: str, path: str) -> RawObject | None:
-    """The object under ``key``, ``None`` where there is none: an empty one says something."""
+    """Return the object under ``key``, ``None`` if there is none, which differs from an empty object."""
     return None if parent.get(key) is None else mapping(parent, key, path)
 
 

@@ -1,7 +1,7 @@
-"""The rules between the members of a gang, as one value: made of a gang here, and passed whole wherever a place for it is looked for.
+"""The rules between the members of a gang, as one value that is made from the gang and passed to each search.
 
-What each rule means is written down here, and counted in plain Python for the last check before anybody is bound; for the search
-``placement.problem.rule_arrays`` has it in arrays.
+This module defines what each rule means, and checks the rules in plain Python before members are bound. For the search
+``placement.problem.rule_arrays`` turns the rules into arrays.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -14,30 +14,34 @@ from allaboard.model.reasons import Kind, Reason
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Members by uid: of each of ``parts`` so many must be placed, those of each of ``together`` where a label has the same value."""
+    """The rules between members of a gang, which are given by uid.
+
+    ``parts``: (members, number); that many of these members must be placed. ``together``: (node label, members); these members must be on
+    nodes that have the same value of the label.
+    """
 
     parts: Sequence[tuple[Collection[str], int]] = ()
     together: Sequence[tuple[str, Collection[str]]] = ()
 
     @property
     def couplings(self) -> Sequence[Reason]:
-        """What keeps members from where they would fit because of where the others are; the first is the one to name."""
+        """The reasons for which nodes refuse a member because of the nodes of other members. Messages name the first."""
         return [Reason(Kind.TOPOLOGY, label) for label, _ in self.together]
 
     @property
     def is_plain(self) -> bool:
-        """Whether any members will do, wherever the others are."""
+        """Return whether there are no rules: any members may be placed, wherever other members are."""
         return not (self.parts or self.couplings)
 
     @property
     def without_couplings(self) -> "Rules":
-        """Those that don't ask where the others are."""
+        """The rules that don't depend on the nodes of other members."""
         return Rules(self.parts)
 
-    def broken(self, seats: Mapping[str, Node]) -> Iterator[Reason]:
-        """The rules that members break who sit on these nodes, by uid."""
+    def broken(self, assigned: Mapping[str, Node]) -> Iterator[Reason]:
+        """Yield the rules that an assignment breaks; ``assigned``: the node of each member, by the member's uid."""
         for label, uids in self.together:
-            values = {node.labels.get(label) for uid, node in seats.items() if uid in uids}
+            values = {node.labels.get(label) for uid, node in assigned.items() if uid in uids}
             if len(values) > 1 or None in values:
                 yield Reason(Kind.TOPOLOGY, label, ", ".join(sorted(value or "none" for value in values)))
 
@@ -46,7 +50,7 @@ NO_RULES = Rules()
 
 
 def rules_of(gang: Gang) -> Rules:
-    """What a gang's roles lack of their own minimums, and which of its members must share a domain."""
+    """Return the rules of a gang: what its roles lack of their own minimums, and which members must share a domain."""
     lacking = gang.lacking
     uids: dict[str, set[str]] = {role: set() for role in lacking}
     for pod in gang.candidates if lacking else ():

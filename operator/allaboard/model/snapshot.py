@@ -1,6 +1,6 @@
-"""The cluster at one moment, as arrays: what a search works on.
+"""The cluster at one moment, as the arrays that a search works on.
 
-Immutable by contract: the arrays are read-only views or copies, so a snapshot can be kept, compared and sent to another process.
+A snapshot never changes: its arrays are read-only views or copies. So it can be kept, compared and sent to another process.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,13 +19,13 @@ from allaboard.model.pod import Pod
 from allaboard.model.requests import UNSTATED
 
 Workload = tuple[tuple[SchedulingSpec, int], ...]
-"""What pods ask for (``SchedulingSpec.demand``), and how many of them do; the most frequent first."""
+"""The tasks of a cluster's pods (``SchedulingSpec.demand``), each with its number of pods; the most frequent first."""
 
 _MOST_TASKS = 128
 
 
 def workload_of(tasks: Mapping[SchedulingSpec, int]) -> Workload:
-    """The workload that ``tasks`` are, as far as it matters: the most frequent of those that ask for devices, and of the others."""
+    """Return the workload of the most frequent ``tasks`` that request devices, and of the most frequent others."""
     alike: dict[bool, dict[SchedulingSpec, int]] = {True: {}, False: {}}
     for task, pods in tasks.items():
         alike[task.asks_for_devices][task] = pods
@@ -33,13 +33,13 @@ def workload_of(tasks: Mapping[SchedulingSpec, int]) -> Workload:
 
 
 def most_frequent(groups: Iterable[Mapping[SchedulingSpec, int]]) -> Workload:
-    """The workload of the most frequent tasks of each of ``groups``."""
+    """Return the workload of the most frequent tasks of each of ``groups``."""
     frequent = [task for tasks in groups for task in nlargest(_MOST_TASKS, tasks.items(), key=itemgetter(1))]
     return tuple(sorted(frequent, key=_place))
 
 
 def _place(task: tuple[SchedulingSpec, int]) -> tuple[object, ...]:
-    """The most frequent come first; the rest is for the order to be the same whoever was counted first."""
+    """Return the sort key of a task: frequent tasks first. The rest of the key makes the order independent of the order of counting."""
     asked, pods = task
     share = (asked.share,) if asked.share else ()
     where = asked.node_selector, asked.affinity is None, asked.affinity or (), asked.tolerations
@@ -48,8 +48,10 @@ def _place(task: tuple[SchedulingSpec, int]) -> tuple[object, ...]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sharing:
-    """Who shares GPUs on each node, int64[nodes] each: ``driver``, its place in ``DRIVERS``, -1 without one; ``memory``: MiB of the
-    smallest device; ``least``: thousandths that any pod takes of one.
+    """The sharing of GPUs on each node, in three arrays int64[nodes].
+
+    ``driver``: index into ``DRIVERS`` of the driver that hands out parts, -1 without one. ``memory``: MiB of the smallest device.
+    ``least``: the least thousandths that any pod takes of a device.
     """
 
     driver: Integers
@@ -58,7 +60,7 @@ class Sharing:
 
     @classmethod
     def of(cls, shared: Sequence[Shared | None]) -> "Sharing":
-        """That of nodes whose GPUs are ``shared``."""
+        """Return the sharing of nodes; ``shared`` has the GPUs that each node shares, ``None`` for a node that shares none."""
         names = list(DRIVERS)
         rows = [(-1, 0, WHOLE) if each is None else (names.index(each.driver), each.memory, each.least) for each in shared]
         return cls(*np.array(rows, dtype=np.int64).reshape(len(rows), 3).T)
@@ -66,16 +68,17 @@ class Sharing:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Nodes by name order, what they offer and what is taken.
+    """The nodes, sorted by name, with what they offer and what pods take.
 
-    ``allocatable`` and ``used`` are int64[nodes, resources], in the units of ``model.requests``; ``resources`` names the columns.
-    ``used`` counts pods of every scheduler and what we have assumed, so it may exceed ``allocatable``. ``host_ports`` gives the
-    ports taken on a node, by row of the node. ``devices``: int64[nodes, devices], thousandths that are free of each GPU, where GPUs are
-    shared, negative of one of which more is taken than there is; without it they are counted whole. ``sharing`` says who shares them.
-    ``unstated``: int64[nodes, 2] is what scores count of pods beside what they ask for (``SchedulingSpec.unstated``). ``mix`` is the
-    cluster's workload: what pods ask for, and how many of them. ``gpus`` is what is known of the GPUs of the nodes; ``None`` where there
-    are none. Of a node with a card that isn't well ``allocatable`` has so many devices fewer. ``attachable``: int64[nodes] is how many more
-    volumes of each CSI driver with a limit a node can attach; negative where it has more than that.
+    ``allocatable`` and ``used``: int64[nodes, resources], in the units of ``model.requests``; ``resources`` names the columns. ``used``
+    counts the pods of all schedulers and assumed pods, so it may exceed ``allocatable``. ``unstated``: int64[nodes, 2], what scores count
+    of pods beside their requests (``SchedulingSpec.unstated``). ``host_ports``: the taken ports of a node, by the node's row.
+    ``attachable``: int64[nodes] for each CSI driver with a limit, the number of volumes that a node can still attach; negative if it has
+    more than its limit. ``mix`` is the cluster's workload.
+
+    ``gpus`` describes the GPUs of the nodes; ``None`` if there are none. ``allocatable`` then leaves out devices of unhealthy GPUs.
+    ``devices``: int64[nodes, devices], free thousandths of each GPU, negative if pods take more than there is; ``None`` if no node shares
+    GPUs, which are then counted whole. ``sharing`` says which drivers share them.
     """
 
     nodes: tuple[Node, ...]
@@ -92,11 +95,14 @@ class Snapshot:
 
     @property
     def free(self) -> Integers:
-        """int64[nodes, resources], negative where a node is over-committed."""
+        """The free amounts: int64[nodes, resources]; negative where a node is over-committed."""
         return self.allocatable - self.used
 
     def with_gpus(self, gpus: GpuInventory | None) -> "Snapshot":
-        """Return this snapshot with the table of GPUs. A node offers only its healthy whole GPUs; the kubelet may not know."""
+        """Return this snapshot with ``gpus``.
+
+        Devices of unhealthy GPUs are subtracted from ``allocatable``, since the kubelet may still offer them.
+        """
         if gpus is None:
             return self
         columns = [column for column, resource in enumerate(self.resources) if resource in WHOLE_GPUS]
@@ -108,7 +114,7 @@ class Snapshot:
         return replace(self, gpus=gpus, allocatable=allocatable)
 
     def without(self, pods: Iterable[Pod]) -> "Snapshot":
-        """The cluster as it would be if bound ``pods`` weren't there. Ports stay taken and volumes attached, for they may be shared."""
+        """Return this snapshot without bound ``pods``. Their ports stay taken and their volumes attached, since other pods may use them."""
         used = self.used.copy()
         unstated = None if self.unstated is None else self.unstated.copy()
         rows = {node.name: row for row, node in enumerate(self.nodes)}
@@ -138,9 +144,9 @@ class Snapshot:
         devices[row, places] = given_back(shared, devices[row, places].tolist(), charges)
 
     def row_of(self, node_name: str) -> int | None:
-        """The row of a node, ``None`` when it isn't there."""
+        """Return the row of a node, ``None`` if the snapshot doesn't have it."""
         return next((row for row, node in enumerate(self.nodes) if node.name == node_name), None)
 
     def column_of(self, resource: str) -> int | None:
-        """The column of a resource, ``None`` when no node has it and no pod uses it."""
+        """Return the column of a resource, ``None`` if no node offers it and no pod uses it."""
         return self.resources.index(resource) if resource in self.resources else None

@@ -1,7 +1,7 @@
-"""Levels of the network and of GPU interconnects by short names, each with the labels that say where a node is on that level.
+"""Names of topology levels, such as rack or NVLink domain, each with the node labels that may identify the level.
 
-Which of the labels nodes have depends on who wrote them, so a gang may ask for ``rack`` on any cluster: of its labels the first that any
-node has is meant. A label that is called like a level itself comes before all of them.
+Clusters label the same level differently. A gang can ask for ``rack`` on any cluster: that means the first label of the list that any node
+has. A node label that is itself called ``rack`` comes before the list.
 """
 
 from collections.abc import Mapping
@@ -31,10 +31,13 @@ LEVELS: Levels = {
 
 
 def placeholder_label(name: str, levels: Levels) -> str:
-    """What stands for the label that is meant by ``name`` where no node has one: of a level it says in words which, as no label can."""
+    """Return the label that stands for ``name`` if no node has a label for it.
+
+    For a level that is ``of level <name>``: it can't be the label of any node, because it contains blanks, and it is clear in messages.
+    """
     return f"of level {name}" if name in levels else name
 
 
 def labels_of(name: str, levels: Levels) -> tuple[str, ...]:
-    """The labels that ``name`` may mean, in the order in which they are looked for: itself, unless it is a level's name, alone."""
+    """Return the labels that ``name`` may mean, in order of preference: ``name`` itself, then the labels of the level of that name."""
     return (name, *levels.get(name, ()))

@@ -1,6 +1,6 @@
-"""CSI volumes, as far as the number that a node can attach goes: which volume a source names, and how many of a driver a pod attaches.
+"""The CSI volumes that count against the limits of nodes: which volume a source names, and how many volumes a pod attaches.
 
-Counted as kube-scheduler does (plugins/nodevolumelimits/csi.go, 1.37): each volume once a node, however many pods use it.
+Volumes are counted as by kube-scheduler (plugins/nodevolumelimits/csi.go, 1.37): once per node, however many pods use the volume.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from allaboard.model.requests import RawObject
 
 
 class Volume(NamedTuple):
-    """A volume that ``driver`` attaches to nodes, by the driver's own name of the volume."""
+    """A volume that the CSI driver ``driver`` attaches to nodes; ``handle`` is the driver's name of the volume."""
 
     driver: str
     handle: str
@@ -21,9 +21,10 @@ class Volume(NamedTuple):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Attaches:
-    """Volumes that a pod attaches by one driver: ``own`` volumes that no other pod uses, and ``shared`` ones.
+    """The volumes that a pod attaches by one driver.
 
-    A shared volume is given by its handle and the names of the nodes that have it attached for another pod; there it costs nothing.
+    ``own`` is the number of volumes that no other pod uses. ``shared`` has (handle, node names) of each other volume: those nodes have it
+    attached for another pod, so that it counts for nothing there.
     """
 
     driver: str
@@ -31,13 +32,13 @@ class Attaches:
     shared: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     def needed_on(self, node_name: str) -> tuple[int, frozenset[str]]:
-        """Return how many own volumes, and which shared ones, must be attached to a node for the pod."""
+        """Return how many own volumes and which shared volumes must be attached to a node for the pod."""
         return self.own, frozenset(handle for handle, nodes in self.shared if node_name not in nodes)
 
 
 _MOST_CHARACTERS = 1024  # of a handle, which may be a path
 
-# csi-translation-lib: plugins whose volumes a CSI driver attaches; the field that names the volume.
+# csi-translation-lib: in-tree plugins whose volumes a CSI driver attaches, with the driver and the field that names the volume.
 _MIGRATED = {
     "awsElasticBlockStore": ("ebs.csi.aws.com", "volumeID"),
     "azureDisk": ("disk.csi.azure.com", "diskURI"),
@@ -49,7 +50,10 @@ _MIGRATED = {
 
 
 def migrated_volume(source: RawObject, path: str = "") -> Volume | None:
-    """Return the volume of an in-tree plugin that a CSI driver attaches today; ``None`` for any other source. Raises ``MalformedError``."""
+    """Return the volume if its source is an in-tree plugin whose volumes a CSI driver attaches, else ``None``.
+
+    Raises ``MalformedError``.
+    """
     for plugin, (driver, field) in _MIGRATED.items():
         if named := mapping(source, plugin, path):
             return _volume(driver, named.get(field))
@@ -57,7 +61,7 @@ def migrated_volume(source: RawObject, path: str = "") -> Volume | None:
 
 
 def volume_of(spec: RawObject) -> Volume | None:
-    """Return the CSI volume that the spec of a PersistentVolume is; ``None`` when no CSI driver attaches it. Raises ``MalformedError``."""
+    """Return the CSI volume of a PersistentVolume's spec, ``None`` if no CSI driver attaches it. Raises ``MalformedError``."""
     csi = mapping(spec, "csi", "spec.")
     if not csi:
         return migrated_volume(spec, "spec.")

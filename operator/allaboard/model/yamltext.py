@@ -1,7 +1,7 @@
-"""YAML that people wrote: one reader for settings, scenarios and manifests, which says in one line what is wrong, and where.
+"""Reads YAML that users wrote: settings, scenarios and manifests. An error says in one line what is wrong, and where.
 
-PyYAML itself takes the last of two keys that are the same, and its C part crashes where a text is nested deeply enough. A few lines in
-which mappings merge each other would keep it busy for hours.
+PyYAML alone isn't enough: it accepts duplicate keys and keeps the last, and its C part crashes on deeply nested text. A few lines of
+mappings that merge each other would keep it busy for hours.
 """
 
 from collections.abc import Iterable
@@ -15,11 +15,11 @@ _MERGE = "tag:yaml.org,2002:merge"
 _INT = "tag:yaml.org,2002:int"
 _MOST_MERGED = 100_000
 _LONGEST_NUMBER = 256
-"""Characters; an integer that takes no more, in whatever base, is a float too, and Python prints it."""
+"""Most characters of an integer. In any base such an integer can be converted to a float, and Python can print it."""
 
 
 class TextError(ValueError):
-    """A text can't be read. ``line`` counts from 1, and is 0 when no single line is to blame."""
+    """A text that can't be read. ``line`` counts from 1; it is 0 if the error is in no single line."""
 
     def __init__(self, problem: str, line: int = 0) -> None:
         super().__init__(f"line {line}: {problem}" if line else problem)
@@ -28,7 +28,7 @@ class TextError(ValueError):
 
 
 def decoded(content: bytes) -> str:
-    """What a file says. Raises ``TextError``."""
+    """Return the content of a file as text. Raises ``TextError``."""
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -36,24 +36,24 @@ def decoded(content: bytes) -> str:
 
 
 def yaml_value(text: str) -> object:
-    """The only document of ``text``, or ``None``. Raises ``TextError``, of a key that is there twice too."""
-    found = _read(text, _LOADER, are_twins_refused=True)
+    """Return the only document of ``text``, ``None`` without one. Raises ``TextError``, also for duplicate keys."""
+    found = _read(text, _LOADER, refuses_duplicates=True)
     if len(found) > 1:
         raise TextError(f"holds {len(found)} YAML documents; there can be only one")
     return found[0] if found else None
 
 
 def yaml_documents(text: str) -> list[object]:
-    """All documents of ``text``. Raises ``TextError``, of a key that is there twice too."""
-    return _read(text, _LOADER, are_twins_refused=True)
+    """Return all documents of ``text``. Raises ``TextError``, also for duplicate keys."""
+    return _read(text, _LOADER, refuses_duplicates=True)
 
 
 def yaml_values(text: str, loader: Any) -> list[object]:
-    """All documents of ``text``, as ``loader`` understands them. Raises ``TextError``."""
-    return _read(text, loader, are_twins_refused=False)
+    """Return all documents of ``text``, as ``loader`` reads them; duplicate keys are allowed. Raises ``TextError``."""
+    return _read(text, loader, refuses_duplicates=False)
 
 
-def _read(text: str, loader: Any, *, are_twins_refused: bool) -> list[object]:
+def _read(text: str, loader: Any, *, refuses_duplicates: bool) -> list[object]:
     try:
         _refuse_depth(text, loader)
         reader = loader(text)
@@ -64,8 +64,8 @@ def _read(text: str, loader: Any, *, are_twins_refused: bool) -> list[object]:
                 nodes = _nodes_of(node)
                 _refuse_long_numbers(nodes)
                 _refuse_merges(nodes)
-                if are_twins_refused:
-                    _refuse_twins(nodes)
+                if refuses_duplicates:
+                    _refuse_duplicates(nodes)
                 found.append(reader.construct_document(node))
             return found
         finally:
@@ -80,12 +80,12 @@ def _read(text: str, loader: Any, *, are_twins_refused: bool) -> list[object]:
         raise TextError("is nested too deeply") from error
     except TextError:
         raise
-    except (ValueError, LookupError, AttributeError) as error:  # a number or a date that Python refuses, or a tag that isn't what it says
+    except (ValueError, LookupError, AttributeError) as error:  # a number or date that Python refuses, or a wrong tag
         raise TextError(f"holds a value that can't be read: {error}") from error
 
 
 def _refuse_depth(text: str, loader: Any) -> None:
-    """Before anything is built of it, which is done by recursion; to look costs a tenth of that."""
+    """Raise ``TextError`` for deeply nested text, before PyYAML builds values by recursion. The check takes a tenth of that time."""
     depth = 0
     for event in yaml.parse(text, Loader=loader):
         if isinstance(event, yaml.CollectionStartEvent):
@@ -97,7 +97,7 @@ def _refuse_depth(text: str, loader: Any) -> None:
 
 
 def _nodes_of(root: yaml.Node) -> list[yaml.Node]:
-    """Each node once, after those that it holds; one that holds itself stands after the others in it."""
+    """Return each node once, after the nodes that it contains. A node that contains itself comes after its other contents."""
     found, seen = [], set()
     waiting = [(root, False)]
     while waiting:
@@ -115,14 +115,14 @@ def _nodes_of(root: yaml.Node) -> list[yaml.Node]:
 
 
 def _refuse_long_numbers(nodes: Iterable[yaml.Node]) -> None:
-    """Whoever names such a number in a message would fail."""
+    """Raise ``TextError`` for an integer that is too long for Python to print it in a message."""
     for node in nodes:
         if node.tag == _INT and isinstance(node, yaml.ScalarNode) and len(node.value) > _LONGEST_NUMBER:
             raise TextError(f"holds a number of more than {_LONGEST_NUMBER} digits", _line_of(node))
 
 
 def _refuse_merges(nodes: Iterable[yaml.Node]) -> None:
-    """Counts the pairs that all ``<<`` together yield, before they are merged."""
+    """Raise ``TextError`` if all ``<<`` together yield too many pairs. The pairs are counted before they are merged."""
     sizes: dict[yaml.Node, int] = {}
     left = _MOST_MERGED
     for node in nodes:
@@ -137,8 +137,11 @@ def _refuse_merges(nodes: Iterable[yaml.Node]) -> None:
             raise TextError(f"merges more than {_MOST_MERGED} values by <<", _line_of(node))
 
 
-def _refuse_twins(nodes: Iterable[yaml.Node]) -> None:
-    """Before it is constructed: then keys that ``<<`` merges in stand beside those that win over them."""
+def _refuse_duplicates(nodes: Iterable[yaml.Node]) -> None:
+    """Raise ``TextError`` for a key that a mapping has twice.
+
+    This must run before the construction, which puts keys merged by ``<<`` beside the keys that override them.
+    """
     for node in nodes:
         if not isinstance(node, yaml.MappingNode):
             continue

@@ -1,1 +1,1 @@
-"""Pipelines of the earlier OpenFaaS scheduler (``kopf.dev/v1 MLFlow``): one gang per stage, one stage after the other."""
+"""Deploys pipelines of the earlier OpenFaaS scheduler (``kopf.dev/v1 MLFlow``): one gang for each stage, one stage after another."""

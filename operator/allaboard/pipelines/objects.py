@@ -1,8 +1,8 @@
-"""The objects that run a pipeline's steps: a Deployment each, or a Function where OpenFaaS is installed. Values only.
+"""Builds the objects that run a pipeline's steps: a Deployment for each step, or a Function if OpenFaaS is installed. Values only.
 
-Each carries the UID of its pipeline as a label: by it they are found again, by whoever leads then, and nothing else is ever changed or
-deleted. An owner must be in the namespace of what it owns, so where a stage names another one the label alone has to do. Pods have the UID
-under another name: OpenFaaS gives their labels to the Deployments that it makes of Functions, which aren't ours.
+Each object has the UID of its pipeline as a label. The leader finds the objects by this label, and never changes or deletes an object
+without it. An owner must be in the same namespace as its objects, so objects in another namespace have only the label. Pods have the UID
+under another label: OpenFaaS copies labels of pods to the Deployments that it makes for Functions, and those aren't ours.
 """
 
 from collections.abc import Mapping
@@ -19,30 +19,30 @@ FUNCTIONS = Resource("openfaas.com/v1", "Function", "functions")
 
 _PREFIX = "pipelines.allaboard.dev/"
 UID = f"{_PREFIX}uid"
-"""Label with the UID of the pipeline that an object is of."""
+"""Label of an object with the UID of its pipeline."""
 MEMBER_OF = f"{_PREFIX}member-of"
-"""Label with the UID of the pipeline that a pod is of."""
+"""Label of a pod with the UID of its pipeline."""
 HOME, NAME = f"{_PREFIX}namespace", f"{_PREFIX}name"
 """Labels with the pipeline's namespace and name."""
 STAGE, STEP = f"{_PREFIX}stage", f"{_PREFIX}step"
 RULE = f"{_PREFIX}rule"
-"""Annotation with who may use a stage, separated by commas. Nobody enforces it here."""
+"""Annotation with the users of a stage, separated by commas. It is only shown: Allaboard doesn't enforce it."""
 _REVISION = f"{_PREFIX}revision"
 
 Body = dict[str, Any]
 
 
 def object_of(pipeline: Pipeline, stage: Stage, step: Step, resource: Resource, policy: Policy) -> Body:
-    """The object that runs a step, a Deployment or a Function as ``resource`` says."""
-    place = {STAGE: stage.key, STEP: step.name}
+    """Return the object that runs a step: a Deployment or a Function, as ``resource`` says."""
+    step_labels = {STAGE: stage.key, STEP: step.name}
     gang = {GANG_NAME_LABEL: pipeline.gang_of(stage).name, MIN_AVAILABLE_LABEL: str(len(stage.steps))}
     rule = {RULE: ",".join(stage.rule)}
     make = _function_spec if resource is FUNCTIONS else _deployment_spec
-    spec = make(pipeline.object_name(step), step, policy.scheduler_of(stage), {MEMBER_OF: pipeline.uid, **place, **gang}, rule)
+    spec = make(pipeline.object_name(step), step, policy.scheduler_of(stage), {MEMBER_OF: pipeline.uid, **step_labels, **gang}, rule)
     metadata: Body = {
         "name": pipeline.object_name(step),
         "namespace": stage.namespace,
-        "labels": {UID: pipeline.uid, HOME: pipeline.namespace, NAME: pipeline.name, **place},
+        "labels": {UID: pipeline.uid, HOME: pipeline.namespace, NAME: pipeline.name, **step_labels},
         "annotations": {**rule, _REVISION: digest([spec, rule])},
     }
     if stage.namespace == pipeline.namespace:
@@ -52,7 +52,7 @@ def object_of(pipeline: Pipeline, stage: Stage, step: Step, resource: Resource, 
 
 
 def _deployment_spec(name: str, step: Step, scheduler: str, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Body:
-    # Whoever may make a pipeline may not thereby use the service account of the namespace.
+    # The right to create a pipeline doesn't include the right to use the namespace's service account.
     pod = {
         "schedulerName": scheduler,
         "automountServiceAccountToken": False,
@@ -60,7 +60,7 @@ def _deployment_spec(name: str, step: Step, scheduler: str, labels: Mapping[str,
     }
     return {
         "replicas": 1,
-        # A new pod before the old one has gone would need a seat beyond the gang's, and might wait for it for ever.
+        # A new pod beside the old one would need more capacity than the gang has, and might wait for it for ever.
         "strategy": {"type": "Recreate"},
         "selector": {"matchLabels": {key: labels[key] for key in (MEMBER_OF, STEP)}},
         "template": {"metadata": {"labels": dict(labels), "annotations": dict(annotations)}, "spec": pod},
@@ -68,34 +68,34 @@ def _deployment_spec(name: str, step: Step, scheduler: str, labels: Mapping[str,
 
 
 def _function_spec(name: str, step: Step, scheduler: str, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Body:
-    """A Function has no field for the scheduler: a webhook has to see to it that its pods are ours."""
+    """Return the spec of a Function. It has no field for the scheduler, so a webhook must set our scheduler on its pods."""
     return {"name": name, "image": step.image, "labels": dict(labels), "annotations": dict(annotations), **step.amounts}
 
 
 def change_to(wanted: Body, raw: Mapping[str, Any]) -> Body:
-    """The merge patch that makes the object ``raw`` what is wanted: what a Function doesn't ask for any more is taken away.
+    """Return the merge patch that changes the object ``raw`` to ``wanted``, and removes requests and limits that a Function no longer has.
 
-    The API server refuses it (409) when the object has changed since, or another one has its name.
+    The API server refuses the patch (409) if the object was changed or replaced since it was read.
     """
-    met = {key: raw["metadata"][key] for key in ("uid", "resourceVersion")}
+    precondition = {key: raw["metadata"][key] for key in ("uid", "resourceVersion")}
     spec = {"requests": None, "limits": None, **wanted["spec"]} if wanted["kind"] == FUNCTIONS.kind else wanted["spec"]
-    return {**wanted, "metadata": {**wanted["metadata"], **met}, "spec": spec}
+    return {**wanted, "metadata": {**wanted["metadata"], **precondition}, "spec": spec}
 
 
 def is_of(pipeline: Pipeline, raw: Mapping[str, Any]) -> bool:
-    """Whether an object is one of the pipeline's."""
+    """Return whether an object belongs to the pipeline, by its label."""
     return bool((raw["metadata"].get("labels") or {}).get(UID) == pipeline.uid)
 
 
 def is_current(raw: Mapping[str, Any], wanted: Body) -> bool:
-    """Whether an object is as it is wanted, by the revision that it was last given."""
+    """Return whether an object has the revision of ``wanted``, a digest of spec and rule."""
     return bool((raw["metadata"].get("annotations") or {}).get(_REVISION) == wanted["metadata"]["annotations"][_REVISION])
 
 
 def is_ready(deployment: Mapping[str, Any]) -> bool:
-    """Whether as many pods of a Deployment's newest template are ready as it asks for; who asks for none has them.
+    """Return whether all replicas of a Deployment are ready with its newest template; True for 0 replicas.
 
-    Raises ``MalformedError`` for what no API server says.
+    Raises ``MalformedError`` for an object that no API server would return.
     """
     spec, status = mapping(deployment, "spec"), mapping(deployment, "status")
     wanted = integer(spec, "replicas", 1)
@@ -103,8 +103,8 @@ def is_ready(deployment: Mapping[str, Any]) -> bool:
     return is_observed and min(integer(status, "updatedReplicas"), integer(status, "readyReplicas")) >= wanted
 
 
-def complaint_of(deployment: Mapping[str, Any]) -> str:
-    """Why a Deployment makes no pods, in its controller's words; empty when it does."""
+def replica_failure_of(deployment: Mapping[str, Any]) -> str:
+    """Return why a Deployment's controller can't create pods, in its words; empty if it can."""
     for condition in mapping(deployment, "status").get("conditions") or ():  # type: ignore[attr-defined]
         if condition.get("type") == "ReplicaFailure" and condition.get("status") == "True":
             return str(condition.get("message") or "")

@@ -1,7 +1,7 @@
-"""Brings pipelines about: looks at what there is of one, does what its plan says, and writes its status. Nothing is decided here.
+"""Reconciles pipelines: lists the objects of a pipeline, carries out its plan, and writes its status. Nothing is decided here.
 
-A look may come at any time and any number of times, and begins from the facts. It is due when the pipeline or one of its pods has
-changed, some time after one that left something unfinished, and every so often. Only the leader looks.
+A pipeline is reconciled when it or one of its pods has changed, after a growing pause while it isn't ready, and periodically. Each time
+begins with the present objects, so it may happen at any time and any number of times. Only the leader reconciles.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from allaboard.model.gang import GangKey
 from allaboard.model.limits import PIPELINES
 from allaboard.model.pod import Pod
 from allaboard.pipelines.objects import DEPLOYMENTS, FUNCTIONS, HOME, MEMBER_OF, MLFLOWS, NAME, UID, Body, is_of
-from allaboard.pipelines.plan import Failure, Found, Phase, Place, Plan, failed, failures_of, is_told, plan_of, status_of
+from allaboard.pipelines.plan import Failure, Found, ObjectKey, Phase, Plan, failures_of, is_stored, plan_of, status_of, with_failures
 from allaboard.pipelines.stages import Pipeline, Policy, pipeline_from
 from allaboard.report.events import EventRecorder, ObjectReference
 from allaboard.report.status import api_time
@@ -27,14 +27,14 @@ from allaboard.report.writer import Writer
 
 logger = logging.getLogger(__name__)
 
-_SOON_SECONDS = 0.5  # after a pod has changed its Deployment does
+_SOON_SECONDS = 0.5  # pause after a change of a pod, for its Deployment's status to follow
 _FIRST_PAUSE_SECONDS = 1.0
 
 
 class PipelineReconciler:
-    """Keeps the objects of every pipeline as it asks for. It is the ``Store`` of the reflector of MLFlows.
+    """Keeps the objects of every pipeline as its spec wants them; the ``Store`` of the reflector of MLFlows.
 
-    ``leads`` tells whether this replica may write, ``why`` what a gang waits for.
+    ``leads`` returns whether this replica may write; ``why`` returns the reason for which a gang waits.
     """
 
     def __init__(
@@ -56,35 +56,35 @@ class PipelineReconciler:
         self._why = why
         self._now = now
         self._pipelines: dict[str, Pipeline] = {}
-        self._keys: dict[str, str] = {}  # by UID
-        self._taken: defaultdict[str, set[str]] = defaultdict(set)  # keys, by namespace
+        self._keys: dict[str, str] = {}  # keys of pipelines by UID
+        self._within: defaultdict[str, set[str]] = defaultdict(set)  # keys of the pipelines within the limit, by namespace
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._pauses: dict[str, float] = {}
-        self._failures: dict[str, Collection[Failure]] = {}  # as they were last told
+        self._failures: dict[str, Collection[Failure]] = {}  # those that were last reported, by key
         self._longest_pause = _FIRST_PAUSE_SECONDS
 
     def upsert(self, key: str, record: Pipeline) -> None:
-        """Take the newest state of a pipeline."""
+        """Record the newest state of a pipeline, and reconcile it if spec or status have changed."""
         old = self._pipelines.get(key)
         if old is not None and old.uid != record.uid:
             self.remove(key)
             old = None
         record = self._within_limit(key, record)
         self._pipelines[key], self._keys[record.uid] = record, key
-        if old is None or old.generation != record.generation or old.told != record.told:
+        if old is None or old.generation != record.generation or old.status_digest != record.status_digest:
             self._pauses.pop(key, None)
-            self._look(key)
+            self._queue(key)
 
     def remove(self, key: str) -> None:
-        """Forget a pipeline, and have what it leaves in other namespaces deleted; in its own the garbage collector does that."""
+        """Forget a pipeline, and delete its objects in other namespaces. The garbage collector deletes those in its own namespace."""
         pipeline = self._pipelines.pop(key, None)
         if pipeline is None:
             return
         self._keys.pop(pipeline.uid, None)
         self._failures.pop(key, None)
-        self._taken[pipeline.namespace].discard(key)
-        if not self._taken[pipeline.namespace]:
-            del self._taken[pipeline.namespace]
+        self._within[pipeline.namespace].discard(key)
+        if not self._within[pipeline.namespace]:
+            del self._within[pipeline.namespace]
         self._pauses.pop(key, None)
         if timer := self._timers.pop(key, None):
             timer.cancel()
@@ -92,24 +92,24 @@ class PipelineReconciler:
             self._writer.put("remains of pipelines", self.sweep)
 
     def known(self) -> Collection[str]:
-        """The keys of all pipelines."""
+        """Return the keys of all pipelines."""
         return self._pipelines.keys()
 
     def observe_pod(self, old: Pod | None, new: Pod | None) -> None:
-        """A pod has come, changed or gone; if it is one of a pipeline's, that is looked at soon."""
+        """Reconcile the pipeline of a pod that was created, changed or deleted, after 0.5 s; ignore other pods."""
         pod = new or old
         uid = pod.label(MEMBER_OF) if pod is not None and pod.labels else None
         if uid is not None and (key := self._keys.get(uid)) is not None:
             self._pauses.pop(key, None)
-            self._look_in(_SOON_SECONDS, key)
+            self._queue_after(_SOON_SECONDS, key)
 
     async def run(self, every_seconds: float) -> None:
-        """Look at all pipelines now and every so often, until cancelled."""
+        """Reconcile all pipelines now and every ``every_seconds``, until cancelled."""
         self._longest_pause = every_seconds
         try:
             while True:
                 for key in list(self._pipelines):
-                    self._look(key)
+                    self._queue(key)
                 if self._policy.namespaces:
                     self._writer.put("remains of pipelines", self.sweep)
                 await asyncio.sleep(every_seconds)
@@ -119,34 +119,34 @@ class PipelineReconciler:
             self._timers.clear()
 
     async def sweep(self) -> None:
-        """Delete what pipelines that are gone have left in namespaces other than their own. Raises ``ApiError``."""
-        lives: dict[str, bool] = {}
+        """Delete objects of deleted pipelines in namespaces other than their own. Raises ``ApiError``."""
+        exists: dict[str, bool] = {}
         for namespace in self._policy.namespaces:
             for resource in (DEPLOYMENTS, FUNCTIONS):
                 for raw in await self._list(resource, namespace, UID) or ():
                     labels = raw["metadata"]["labels"]
                     uid = str(labels[UID])
-                    if uid not in lives:
-                        lives[uid] = uid in self._keys or await self._lives(str(labels.get(HOME)), str(labels.get(NAME)), uid)
-                    if not lives[uid] and self._leads():
+                    if uid not in exists:
+                        exists[uid] = uid in self._keys or await self._exists(str(labels.get(HOME)), str(labels.get(NAME)), uid)
+                    if not exists[uid] and self._leads():
                         await self._delete(resource, raw)
 
     def _within_limit(self, key: str, pipeline: Pipeline) -> Pipeline:
-        """``pipeline``, but without its stages when there are too many of its namespace."""
-        taken = self._taken[pipeline.namespace]
-        if key not in taken and len(taken) >= PIPELINES.most:
-            words = f"is one of more than {PIPELINES.most} {PIPELINES.words}; it is looked at again when it is changed"
-            return replace(pipeline, stages=(), problem=f"metadata.namespace: {words}")
-        taken.add(key)
+        """Return ``pipeline``; without stages and with a problem if its namespace has too many pipelines."""
+        within = self._within[pipeline.namespace]
+        if key not in within and len(within) >= PIPELINES.most:
+            problem = f"is one of more than {PIPELINES.most} {PIPELINES.words}; it is tried again when it is changed"
+            return replace(pipeline, stages=(), problem=f"metadata.namespace: {problem}")
+        within.add(key)
         return pipeline
 
-    def _look(self, key: str) -> None:
-        """Have a pipeline looked at when there is nothing more urgent."""
+    def _queue(self, key: str) -> None:
+        """Queue a pipeline for reconciliation, after more urgent work."""
         if self._leads() and (pipeline := self._pipelines.get(key)) is not None:
-            self._writer.put(f"pipeline {key}", partial(self._bring_about, key), pipeline.namespace)
+            self._writer.put(f"pipeline {key}", partial(self._reconcile, key), pipeline.namespace)
 
-    def _look_in(self, seconds: float, key: str) -> None:
-        """Have it looked at after ``seconds``, or when that is due anyway, whichever is sooner."""
+    def _queue_after(self, seconds: float, key: str) -> None:
+        """Queue a pipeline after ``seconds``, unless it will be queued sooner anyway."""
         if not self._leads():
             return
         loop = asyncio.get_running_loop()
@@ -156,13 +156,13 @@ class PipelineReconciler:
         if timer is not None:
             timer.cancel()
 
-        def look() -> None:
+        def queue() -> None:
             self._timers.pop(key, None)
-            self._look(key)
+            self._queue(key)
 
-        self._timers[key] = loop.call_later(seconds, look)
+        self._timers[key] = loop.call_later(seconds, queue)
 
-    async def _bring_about(self, key: str) -> None:
+    async def _reconcile(self, key: str) -> None:
         pipeline = self._pipelines.get(key)
         if pipeline is None or pipeline.is_terminating or not self._leads():
             return
@@ -175,25 +175,25 @@ class PipelineReconciler:
             if error.is_transient:
                 raise
             problem = str(error)
-        states = failed(plan.states, problems)
+        states = with_failures(plan.states, problems)
         status = status_of(pipeline, states, problem, api_time(self._now()))
         if self._pipelines.get(key) == pipeline:
-            self._tell(key, pipeline, failures_of(pipeline, states, problem))
-        if not is_told(pipeline, status) and self._pipelines.get(key) == pipeline:
+            self._report_failures(key, pipeline, failures_of(pipeline, states, problem))
+        if not is_stored(pipeline, status) and self._pipelines.get(key) == pipeline:
             raw = await self._server.patch(MLFLOWS.named(pipeline.namespace, pipeline.name, "status"), {"status": status})
             if self._pipelines.get(key) == pipeline:
                 newest = pipeline_from(raw)
                 if (newest.uid, newest.generation) == (pipeline.uid, pipeline.generation):
                     self._pipelines[key] = self._within_limit(key, newest)
-                else:  # its event may come too late to bring news
+                else:  # record it now: its watch event will look unchanged
                     self.upsert(key, newest)
         if problem or any(each.phase in (Phase.DEPLOYING, Phase.FAILED) and not each.stage.problem for each in states):
             pause = self._pauses.get(key, _FIRST_PAUSE_SECONDS)
             self._pauses[key] = min(2 * pause, self._longest_pause)
-            self._look_in(pause, key)
+            self._queue_after(pause, key)
 
-    def _tell(self, key: str, pipeline: Pipeline, failures: Collection[Failure]) -> None:
-        """Tell of failures, with an event and in the log, unless that was done when the pipeline was last looked at."""
+    def _report_failures(self, key: str, pipeline: Pipeline, failures: Collection[Failure]) -> None:
+        """Report each failure by an event and in the log, unless it was reported at the last reconciliation."""
         about = ObjectReference(MLFLOWS.api_version, MLFLOWS.kind, pipeline.namespace, pipeline.name, pipeline.uid)
         for failure in failures:
             if failure not in self._failures.get(key, ()):
@@ -202,8 +202,8 @@ class PipelineReconciler:
         self._failures[key] = failures
 
     async def _find(self, pipeline: Pipeline) -> Found:
-        """What there is of a pipeline. Raises ``ApiError``."""
-        own: dict[Place, Body] = {}
+        """Return the existing objects of a pipeline. Raises ``ApiError``."""
+        own: dict[ObjectKey, Body] = {}
         behind: dict[tuple[str, str], Body] = {}
         has_functions = True
         for namespace in dict.fromkeys((pipeline.namespace, *self._policy.namespaces)):
@@ -217,7 +217,7 @@ class PipelineReconciler:
         return Found(own, behind, has_functions)
 
     async def _carry_out(self, pipeline: Pipeline, plan: Plan) -> dict[str, str]:
-        """Do what a plan says; returns what was refused, by stage. Raises ``ApiError`` for what may succeed when it is tried again."""
+        """Carry out a plan. Return the API server's refusals by stage. Raises ``ApiError`` if a retry may succeed."""
         problems: dict[str, str] = {}
 
         async def tried(stage: str, work: Awaitable[object]) -> None:
@@ -230,8 +230,8 @@ class PipelineReconciler:
 
         for stage, (resource, namespace, name), body in plan.create:
             await tried(stage, self._create(pipeline, resource.named(namespace, name), body))
-        for stage, (resource, namespace, name), body in plan.mend:
-            await tried(stage, self._mend(resource.named(namespace, name), body))
+        for stage, (resource, namespace, name), body in plan.repair:
+            await tried(stage, self._repair(resource.named(namespace, name), body))
         for resource, namespace, name in plan.remove:
             raw = await self._get(resource.named(namespace, name))
             if raw is not None and is_of(pipeline, raw):
@@ -249,8 +249,8 @@ class PipelineReconciler:
                 kind, taken = path.resource.kind, f"{path.namespace}/{path.name}"
                 raise ApiError(409, "AlreadyExists", f"there is a {kind} {taken} already, which isn't this pipeline's") from error
 
-    async def _mend(self, path: ApiPath, body: Body) -> None:
-        """Change the object that was found, as it was then; whatever has its name since is looked at anew."""
+    async def _repair(self, path: ApiPath, body: Body) -> None:
+        """Patch an object. If it was changed, replaced or deleted since it was read, leave it to the next reconciliation."""
         try:
             await self._server.patch(path, body)
         except ApiError as error:
@@ -258,7 +258,7 @@ class PipelineReconciler:
                 raise
 
     async def _delete(self, resource: Resource, raw: Body) -> None:
-        """Delete that object and none that has its name since."""
+        """Delete an object, unless another object has replaced it."""
         metadata = raw["metadata"]
         options = {"preconditions": {"uid": metadata["uid"]}, "propagationPolicy": "Background"}
         try:
@@ -268,7 +268,7 @@ class PipelineReconciler:
                 raise
 
     async def _list(self, resource: Resource, namespace: str, selector: str) -> list[Body] | None:
-        """The objects with a label; ``None`` where their kind isn't served. Raises ``ApiError``."""
+        """Return the objects with a label; None if their kind isn't served. Raises ``ApiError``."""
         found: list[Body] = []
         try:
             async for page in pages(self._server, resource.within(namespace), query={"labelSelector": selector}):
@@ -289,8 +289,8 @@ class PipelineReconciler:
                 raise
             return None
 
-    async def _lives(self, namespace: str, name: str, uid: str) -> bool:
-        """Whether there is such a pipeline; also when that can't be told, as by a 404 which isn't about the object."""
+    async def _exists(self, namespace: str, name: str, uid: str) -> bool:
+        """Return whether a pipeline with this UID exists; True also if that is unknown, e.g. because a 404 isn't about the object."""
         try:
             raw = await self._server.get(MLFLOWS.named(namespace, name))
         except ApiError as error:

@@ -1,7 +1,7 @@
-"""What a pipeline asks for: its stages in order, each a set of steps that start together or not at all.
+"""Reads an ``MLFlow`` object into a pipeline: stages in order, each a set of steps that start together or not at all.
 
-``MLFlow`` is the earlier system's kind. Whoever may make one in a namespace has pods made by our rights, so nothing of it is taken
-that isn't checked here; what is wrong with one stage is said of that stage.
+``MLFlow`` is the kind of the earlier OpenFaaS scheduler. A user that may create one has pods created with our rights, so every field that
+is used is checked here. A mistake in one stage is reported for that stage alone.
 """
 
 import re
@@ -20,7 +20,7 @@ from allaboard.model.requests import RawObject
 
 DEFAULT_SCHEDULER = "default-scheduler"
 LONGEST_LABEL = 63
-"""Characters of a label's value, and of a name that is one part of a host's."""
+"""Most characters of a label's value, and of a name that is one part of a host name."""
 
 _is_label = re.compile(NAMESPACE, re.ASCII).fullmatch
 _stage_key = re.compile(r"stage(0|[1-9][0-9]{0,3})", re.ASCII).fullmatch
@@ -32,7 +32,7 @@ _Amounts = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One function: ``name`` is its own in the pipeline, ``requests`` and ``limits`` are quantities by resource."""
+    """One function of a pipeline. ``name`` is unique in the pipeline; ``requests`` and ``limits`` are quantities by resource."""
 
     name: str
     image: str
@@ -41,15 +41,16 @@ class Step:
 
     @property
     def amounts(self) -> dict[str, dict[str, str]]:
-        """What it asks for, as objects say it."""
+        """Requests and limits in the form of a container's ``resources``."""
         return {key: dict(found) for key, found in (("requests", self.requests), ("limits", self.limits)) if found}
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Steps that are one gang. ``key`` is ``stage1`` and so on; ``problem`` says why it can't be deployed, and then it has no steps.
+    """Steps whose pods are one gang.
 
-    ``rule`` names who may use it: it is shown, and enforced by nobody here. An empty ``scheduler_name`` is ours.
+    ``key``: ``stage1``, ``stage2`` and so on. ``rule``: the users of the stage, which is only shown and not enforced. ``scheduler_name``:
+    empty for ours. ``problem``: why the stage can't be deployed; empty if it can. A stage with a problem has no steps.
     """
 
     key: str
@@ -65,8 +66,8 @@ class Stage:
 class Pipeline:
     """One MLFlow at one generation.
 
-    ``stages`` are in the order of their numbers. ``problem`` says why none of them can be read. ``ready`` is the status of its condition
-    Ready and since when (RFC 3339) it has it, and ``told`` a digest of all its status, as the API server has it.
+    ``stages``: in the order of their numbers. ``problem``: why none of the stages can be read; empty if they can. ``ready``: status and
+    ``lastTransitionTime`` (RFC 3339) of the condition Ready. ``status_digest``: digest of the whole status that the API server has.
     """
 
     namespace: str
@@ -77,27 +78,32 @@ class Pipeline:
     problem: str = ""
     is_terminating: bool = False
     ready: tuple[str, str] = ("", "")
-    told: str = ""
+    status_digest: str = ""
 
     @property
     def key(self) -> str:
-        """``namespace/name``."""
+        """Namespace and name, as ``namespace/name``."""
         return f"{self.namespace}/{self.name}"
 
     def gang_of(self, stage: Stage) -> GangKey:
-        """The gang of a stage's pods; in a namespace that isn't the pipeline's own it isn't that of another's pipeline of the same name."""
+        """Return the gang of a stage's pods.
+
+        In a namespace other than the pipeline's own, its name begins with the pipeline's namespace, so that names don't clash.
+        """
         home = "" if stage.namespace == self.namespace else f"{self.namespace}."
         return GangKey(stage.namespace, f"{home}{self.name}.{stage.key}")
 
     def object_name(self, step: Step) -> str:
-        """The name of the object that runs a step."""
+        """Return the name of the object that runs a step."""
         return f"{self.name}-{step.name}"
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What pipelines may do: ``namespaces`` are those that all may deploy into, beside their own; of ``scheduled`` the pods are ours, all
-    when none is named; ``scheduler_names`` are ours.
+    """The limits that the settings put on pipelines.
+
+    ``scheduler_names``: names of our scheduler. ``namespaces``: namespaces into which all pipelines may deploy, beside their own namespace.
+    ``scheduled``: namespaces whose pods we schedule; empty for all.
     """
 
     scheduler_names: tuple[str, ...] = ("allaboard",)
@@ -105,7 +111,7 @@ class Policy:
     scheduled: Collection[str] = ()
 
     def refusal(self, pipeline: Pipeline, stage: Stage) -> str:
-        """Why a stage may not be deployed where it says; empty when it may."""
+        """Return why a stage may not be deployed into its namespace; empty if it may."""
         if stage.namespace != pipeline.namespace and stage.namespace not in self.namespaces:
             return f"pipelines of namespace {pipeline.namespace} may not deploy into {stage.namespace} (setting pipeline_namespaces)"
         if self.scheduled and stage.namespace not in self.scheduled and self.scheduler_of(stage) in self.scheduler_names:
@@ -113,12 +119,12 @@ class Policy:
         return ""
 
     def scheduler_of(self, stage: Stage) -> str:
-        """The scheduler of a stage's pods: ours unless it names another than the default one, which would bind them one by one."""
+        """Return the scheduler of a stage's pods: ours, also instead of ``default-scheduler``, which would bind the pods one by one."""
         return self.scheduler_names[0] if stage.scheduler_name in ("", DEFAULT_SCHEDULER) else stage.scheduler_name
 
 
 def pipeline_from(raw: RawObject) -> Pipeline:
-    """The record of a raw MLFlow, whatever is wrong with its spec. Raises ``MalformedError`` when it can't be told which it is."""
+    """Return the record of a raw MLFlow, with mistakes of its spec as problems. Raises ``MalformedError`` if name or UID are missing."""
     metadata = mapping(raw, "metadata")
     status = raw.get("status")
     found = Pipeline(
@@ -128,7 +134,7 @@ def pipeline_from(raw: RawObject) -> Pipeline:
         generation=integer(metadata, "generation", path="metadata."),
         is_terminating=metadata.get("deletionTimestamp") is not None,
         ready=_ready_in(status),
-        told=digest(status or {}),
+        status_digest=digest(status or {}),
     )
     if not (found.namespace and found.name and found.uid):
         raise MalformedError("metadata", "has no namespace, name or uid")
@@ -139,10 +145,10 @@ def pipeline_from(raw: RawObject) -> Pipeline:
 
 
 def digest(value: object) -> str:
-    """The same for equal values of JSON."""
+    """Return a digest of a JSON value, which is the same for equal values; empty if the value isn't JSON."""
     try:
         return sha256(orjson.dumps(value, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
-    except (TypeError, ValueError):  # it can't have come as JSON
+    except (TypeError, ValueError):  # the value isn't JSON
         return ""
 
 
@@ -152,12 +158,12 @@ def _ready_in(status: object) -> tuple[str, str]:
             if condition.get("type") == "Ready":
                 return text(condition, "status"), text(condition, "lastTransitionTime")
     except MalformedError:
-        pass  # as one that doesn't say
+        pass  # malformed conditions count as missing
     return "", ""
 
 
 def _stages(pipeline: Pipeline, raw: RawObject) -> tuple[Stage, ...]:
-    """The stages in order. Raises ``MalformedError`` for what is wrong with all of them."""
+    """Return the stages in order. Raises ``MalformedError`` for a mistake that concerns all stages."""
     if not _is_label(pipeline.name):
         raise MalformedError("metadata.name", f"{shown(pipeline.name)} must be lower-case letters, digits and '-', 63 at most")
     stated = mapping(mapping(raw, "spec"), "pipeline", "spec.")
@@ -210,7 +216,7 @@ def _steps(pipeline: Pipeline, raw: RawObject, path: str, tally: Tally, names: s
         if not _is_label(step.name):
             raise MalformedError(f"{where}name", f"{shown(step.name)} must be lower-case letters, digits and '-', 63 at most")
         if len(name := pipeline.object_name(step)) > LONGEST_LABEL:
-            raise MalformedError(f"{where}name", f"with the pipeline's it is {name}, longer than {LONGEST_LABEL} characters")
+            raise MalformedError(f"{where}name", f"the name of its object, {name}, is longer than {LONGEST_LABEL} characters")
         if step.name in names:
             raise MalformedError(f"{where}name", f"{shown(step.name)} is the name of two steps")
         if not _is_image(step.image):

@@ -1,7 +1,7 @@
-"""Tells pipelines that nobody deploys so, while the setting ``pipelines`` is off: without that they would wait in silence.
+"""Reports, while the setting ``pipelines`` is off, on each pipeline that no operator deploys it. Otherwise it would wait without a reason.
 
-Another operator of the cluster may deploy pipelines. So a pipeline is told only when nobody has written a status for its generation for a
-while, which that operator does at once; and what is told here is overwritten by whoever deploys the pipeline later.
+Another operator of the cluster may deploy pipelines, and writes a status at once. So a pipeline gets this report only if it has no status
+for its generation after 5 s. An operator that deploys the pipeline later overwrites the report.
 """
 
 import asyncio
@@ -27,15 +27,15 @@ from allaboard.report.writer import Writer
 logger = logging.getLogger(__name__)
 
 PIPELINES_ARE_OFF = (
-    "nothing is deployed: the operator's setting pipelines is off; it takes pipelines: true, and the rights of config/components/pipelines"
+    "nothing is deployed: the operator's setting pipelines is off; set pipelines: true, and grant the rights of config/components/pipelines"
 )
 GRACE_SECONDS = 5.0
-"""In which an operator that deploys pipelines writes a status."""
+"""Seconds within which an operator that deploys pipelines writes a status."""
 
-_LOOK_SECONDS = 2.5
+_REPORT_SECONDS = 2.5  # pause between two searches for pipelines that are due
 _MOST_AT_ONCE = 64
 _MOST_WAITING = 10_000
-_ASK_SECONDS = 30.0
+_RETRY_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,34 +46,34 @@ class Undeployed:
     observed: int
 
     @property
-    def is_told(self) -> bool:
-        """Whether somebody has written a status for what the pipeline asks for now."""
+    def has_status(self) -> bool:
+        """True if the pipeline has a status for its present generation."""
         return self.observed >= self.pipeline.generation
 
 
 def undeployed_from(raw: RawObject) -> Undeployed:
-    """Return the record of a raw MLFlow. Raises ``MalformedError`` when it can't be told which it is."""
+    """Return the record of a raw MLFlow. Raises ``MalformedError`` if name or UID are missing."""
     return Undeployed(
         replace(pipeline_from(raw), stages=(), problem=PIPELINES_ARE_OFF), integer(mapping(raw, "status"), "observedGeneration", -1)
     )
 
 
 async def until_readable(server: ApiServer, path: ApiPath, sleep: Sleep = asyncio.sleep) -> None:
-    """Wait until objects can be listed: their CRD may not be installed, or the operator may lack the right, which is no fault here."""
+    """Wait until objects can be listed. A missing CRD or a missing right is normal here, and isn't logged as a warning."""
     while True:
         try:
             await server.get(path, {"limit": "1"})
         except ApiError as error:
             logger.debug("%s: %s", path, error)
-            await sleep(_ASK_SECONDS)
+            await sleep(_RETRY_SECONDS)
         else:
             return
 
 
 class UndeployedPipelines:
-    """Remembers pipelines that were told nothing. It is the ``Store`` of a reflector of MLFlows.
+    """Reports on pipelines that no operator deploys; the ``Store`` of a reflector of MLFlows.
 
-    ``leads`` tells whether this replica may write; pipelines of other ``namespaces``, if there are any, are other operators'.
+    ``leads`` returns whether this replica may write. ``namespaces``: the namespaces of our pipelines; empty for all.
     """
 
     def __init__(
@@ -95,14 +95,14 @@ class UndeployedPipelines:
         self._clock = clock
         self._now = now
         self._keys: set[str] = set()
-        self._waiting: dict[str, tuple[Pipeline, float]] = {}  # and when it was first seen without a status
+        self._waiting: dict[str, tuple[Pipeline, float]] = {}  # with the time since when it has no status, on the clock
 
     def upsert(self, key: str, record: Undeployed) -> None:
-        """Take the newest state of a pipeline."""
+        """Record the newest state of a pipeline."""
         self._keys.add(key)
         pipeline = record.pipeline
-        is_theirs = bool(self._namespaces) and pipeline.namespace not in self._namespaces
-        if record.is_told or is_theirs or pipeline.is_terminating:
+        is_foreign = bool(self._namespaces) and pipeline.namespace not in self._namespaces
+        if record.has_status or is_foreign or pipeline.is_terminating:
             self._waiting.pop(key, None)
         elif key in self._waiting or len(self._waiting) < _MOST_WAITING:
             _, since = self._waiting.get(key, (pipeline, self._clock()))
@@ -114,25 +114,25 @@ class UndeployedPipelines:
         self._waiting.pop(key, None)
 
     def known(self) -> Collection[str]:
-        """The keys of all pipelines."""
+        """Return the keys of all pipelines."""
         return self._keys
 
     async def run(self) -> None:
-        """Look every few seconds, until cancelled, which pipelines are to be told."""
+        """Report every few seconds on the pipelines that are due, until cancelled."""
         while True:
-            await asyncio.sleep(_LOOK_SECONDS)
-            self.look()
+            await asyncio.sleep(_REPORT_SECONDS)
+            self.report_due()
 
-    def look(self) -> None:
-        """Have those told that have waited long enough, some at a time."""
+    def report_due(self) -> None:
+        """Queue reports on pipelines that had no status for 5 s, at most 64 at a time."""
         if not self._leads():
             return
         due = self._clock() - GRACE_SECONDS
         for key in list(islice((key for key, (_, since) in self._waiting.items() if since <= due), _MOST_AT_ONCE)):
             pipeline, _ = self._waiting.pop(key)
-            self._writer.put(f"pipeline {key}", partial(self._tell, pipeline), pipeline.namespace)
+            self._writer.put(f"pipeline {key}", partial(self._report, pipeline), pipeline.namespace)
 
-    async def _tell(self, pipeline: Pipeline) -> None:
+    async def _report(self, pipeline: Pipeline) -> None:
         about = ObjectReference(MLFLOWS.api_version, MLFLOWS.kind, pipeline.namespace, pipeline.name, pipeline.uid)
         self._events.warning(about, "PipelinesOff", "Deploying", PIPELINES_ARE_OFF)
         status = status_of(pipeline, (), "", api_time(self._now()))

@@ -1,4 +1,7 @@
-"""The search for a placement of a whole gang. Pure: same input, same plan."""
+"""Search for a placement of a whole gang.
+
+A search has no side effects. The same input gives the same plan, unless the search reaches its time limit.
+"""
 
 from allaboard.placement.problem.build import build_problem
 from allaboard.placement.problem.plan import Explanation, Plan, RoleExplanation, SearchReport, Shortage, Step

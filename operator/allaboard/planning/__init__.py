@@ -1,1 +1,1 @@
-"""Searches for placements of the gangs that are due, one planning round after another."""
+"""Plans the gangs that are due, one round after another: which gangs are placed, and where their members go."""

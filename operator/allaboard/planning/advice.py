@@ -1,8 +1,8 @@
-"""Finds what would let a refused gang fit, when no gang is due, and appends it to the message of the gang's PodGroup.
+"""Finds what would let a refused gang fit, when no gang is due, and appends that advice to the message of the gang's PodGroup.
 
 Advice takes longer than a refusal (tens of milliseconds for hundreds of nodes), so no gang waits for it. A refusal is reported at once.
-Advice is added at the end of the cycle, for one gang after another, by the search process. While a gang is refused with the same message
-its advice is renewed only once in a while: a gang that the advice names may have left.
+The search process finds advice at the end of the cycle, for one gang after another. While a gang is refused with the same message, its
+advice is renewed only once in a while: a gang that the advice names may have left.
 """
 
 import asyncio
@@ -24,20 +24,23 @@ from allaboard.report import messages
 
 logger = logging.getLogger(__name__)
 
-_MOST_LEAVERS = 200
-_FRESH_SECONDS = 2.0  # advice is taken to be true for so long
-_REST_SHARE = 3.0  # after renewed advice no other is renewed for so many times as long as the search took
+_MOST_BLOCKERS = 200
+_FRESH_SECONDS = 2.0  # the age up to which advice is taken to be true
+_PAUSE_SHARE = 3.0  # the pause after a renewal of advice, in multiples of the time that its search took
 
 
 def blockers(gang: Gang, gangs: Iterable[Gang]) -> dict[str, Gang]:
-    """Return the gangs with bound members, by key: those of the lowest priority first, then those with the fewest bound."""
+    """Return the other gangs with bound members, by key: the lowest priority first, then the fewest bound members; 200 at most."""
     others = [other for other in gangs if other.key != gang.key and not other.is_single and other.bound_in_all_runs]
     others.sort(key=lambda other: (other.priority, len(other.bound_in_all_runs), other.key))
-    return {str(other.key): other for other in others[:_MOST_LEAVERS]}
+    return {str(other.key): other for other in others[:_MOST_BLOCKERS]}
 
 
 def emptied_problem(gang: Gang, problem: Problem, snapshot: Snapshot, others: Mapping[str, Gang], filters: NodeFilters) -> EmptiedProblem:
-    """Return what advice for ``gang`` is computed from, if any of ``others`` might leave; ``problem`` is that of placing ``gang``."""
+    """Return the problem from which advice for ``gang`` is computed, if any of ``others`` may leave.
+
+    ``problem`` is the problem of placing ``gang`` in the cluster as it is.
+    """
     bound = [(key, other.bound_in_all_runs) for key, other in others.items()]
     return emptied_problem_of(problem, gang.candidates, snapshot, bound, rules_of(gang), filters)
 
@@ -48,43 +51,44 @@ def sentence(gang: Gang, remedies: Remedies, others: Mapping[str, Gang]) -> str:
 
 
 class Advisor:
-    """Remembers the refusals of gangs, and has advice found when no gang is due.
+    """The requests for advice of refused gangs, which are answered when no gang is due.
 
-    ``find`` returns the advice for a gang. ``tell`` replaces a message of the gang by another, if that message is still the one reported.
+    ``find`` returns the advice for a gang. ``report`` takes a gang, a message and a new message, and replaces the message by the new one if
+    the message is still the reported one.
     """
 
     def __init__(
         self,
         records: GangRecords,
         find: Callable[[GangKey], Awaitable[str]],
-        tell: Callable[[GangKey, str, str], None],
+        report: Callable[[GangKey, str, str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._records = records
         self._find = find
-        self._tell = tell
+        self._report = report
         self._clock = clock
-        self._rests_until = -math.inf
-        self._wanted: list[GangKey] = []  # may include gangs that no longer want advice
+        self._paused_until = -math.inf
+        self._wanted: list[GangKey] = []  # may include gangs whose advice is no longer wanted
         self._task: asyncio.Task[None] | None = None
 
     def want(self, key: GangKey, message: str) -> None:
-        """Have advice found for a gang that was refused with ``message``, unless known advice is fresh."""
+        """Request advice for a gang that was refused with ``message``, unless its known advice is fresh."""
         advice = self._records.of(key).advice
-        if advice.known_for != message or self._clock() >= max(advice.found_at + _FRESH_SECONDS, self._rests_until):
+        if advice.known_for != message or self._clock() >= max(advice.found_at + _FRESH_SECONDS, self._paused_until):
             if not advice.wanted_for:
                 self._wanted.append(key)
             advice.wanted_for = message
 
     def forget(self, key: GangKey) -> None:
-        """Forget the advice of a gang that isn't refused any more."""
+        """Forget the advice of a gang that is no longer refused."""
         if (record := self._records.find(key)) is not None:
             record.advice = Advice()
 
     def work(self) -> None:
-        """Find the wanted advice, since no gang is due."""
+        """Start to find the requested advice. Call this when no gang is due."""
         if self._wanted and (self._task is None or self._task.done()):
-            self._task = asyncio.create_task(self._look(), name="advice")
+            self._task = asyncio.create_task(self._find_all(), name="advice")
 
     async def stop(self) -> None:
         """Stop finding advice."""
@@ -93,13 +97,13 @@ class Advisor:
             with suppress(asyncio.CancelledError):
                 await self._task
 
-    async def _look(self) -> None:
+    async def _find_all(self) -> None:
         while self._wanted:
             key = self._wanted.pop()
             record = self._records.find(key)
             if record is None or not record.advice.wanted_for:
                 continue
-            message, began = record.advice.wanted_for, self._clock()
+            message, started = record.advice.wanted_for, self._clock()
             is_known = record.advice.known_for == message
             before = record.advice.text if is_known else ""
             record.advice = advice = Advice(known_for=message, text=before)
@@ -107,11 +111,11 @@ class Advisor:
                 advice.text = await self._find(key)
                 advice.found_at = self._clock()
                 if is_known:
-                    self._rests_until = advice.found_at + _REST_SHARE * (advice.found_at - began)
-                # The gang may have been forgotten meanwhile.
+                    self._paused_until = advice.found_at + _PAUSE_SHARE * (advice.found_at - started)
+                # The gang may have been forgotten during the search.
                 if advice.text != before and record.advice is advice and self._records.find(key) is record:
-                    self._tell(key, messages.with_advice(message, before), messages.with_advice(message, advice.text))
+                    self._report(key, messages.with_advice(message, before), messages.with_advice(message, advice.text))
             except SearchError as error:
-                logger.warning("gang %s: what would help can't be told: %s", key, error)
+                logger.warning("gang %s: advice can't be found: %s", key, error)
             except Exception:
-                logger.exception("gang %s: what would help can't be told", key)
+                logger.exception("gang %s: advice can't be found or reported", key)

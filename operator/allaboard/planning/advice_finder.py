@@ -1,4 +1,4 @@
-"""Finds advice for refused gangs, and has it reported."""
+"""Finds advice for refused gangs with a search, and hands it to the reporter."""
 
 from dataclasses import dataclass
 
@@ -11,20 +11,20 @@ from allaboard.report.reporter import Reporter
 
 @dataclass(frozen=True, slots=True)
 class AdviceFinder:
-    """Finds the advice that an ``advice.Advisor`` asks for, and reports it."""
+    """The finder and reporter of advice that an ``advice.Advisor`` calls."""
 
     gangs: KnownGangs
     planner: Planner
     reporter: Reporter
 
     async def find(self, key: GangKey) -> str:
-        """Return what would let a refused gang fit; empty if nothing is known to, or the gang isn't refused any more."""
+        """Return a sentence on what would let a refused gang fit; empty if nothing would, or the gang needs no placement now."""
         gang = self.gangs.current(key)
         if gang is None or not gang.can_act or not gang.missing:
             return ""
         return await self.planner.advice(prepared(gang), self.gangs.registry.bound_gangs())
 
-    def tell(self, key: GangKey, message: str, advised: str) -> None:
+    def report(self, key: GangKey, message: str, advised: str) -> None:
         """Report ``advised`` instead of ``message``, if ``message`` is still the gang's last report."""
         gang = self.gangs.registry.gang(key)
         if gang is not None:

@@ -1,4 +1,4 @@
-"""The answers of a planning round about a gang, as values."""
+"""The possible answers of a planning round about a gang, as values."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,24 +13,26 @@ from allaboard.planning.prepared import PreparedGang
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A gang whose plan holds now: ``assignments`` were checked against the current state of the cluster and the gang.
+    """A gang whose plan is valid now: ``assignments`` were checked against the current state of the cluster and the gang.
 
-    ``is_turn``: the gang is placed in its own queue position, not together with a gang before it. ``overtaken`` are gangs that would fit in
-    queue order, and don't because of the gangs that were planned together.
+    ``counts_as_pass``: this placement counts as one pass for an older gang that it leaves behind in backoff. Gangs that were planned
+    together count as one pass, for the first of them. ``overtaken`` are gangs that would fit in queue order, and don't fit because of the
+    gangs that were planned together.
     """
 
     gang: PreparedGang
     plan: Plan
     assignments: Sequence[Assignment]
-    is_turn: bool = True
+    counts_as_pass: bool = True
     overtaken: Sequence[GangKey] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A gang for which there is no capacity, and why; ``cause`` is None for a whole gang, of which only surplus members were refused.
+    """A gang for which there is no capacity, and the cause.
 
-    The plan's ``feasible`` is False if that is proved, None if no placement was found.
+    ``cause`` is None for a whole gang, of which only surplus members were refused. The plan's ``feasible`` is False if a proof shows that
+    no placement exists, and None if the search merely found none.
     """
 
     gang: PreparedGang
@@ -40,7 +42,10 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class SearchLonger:
-    """A gang for which a short search found neither a placement nor a proof. ``plan`` is None if the search took too long and was ended."""
+    """A gang for which a short search found neither a placement nor a proof that there is none.
+
+    ``plan`` is None if that search took too long and was ended.
+    """
 
     gang: PreparedGang
     plan: Plan | None
@@ -48,7 +53,7 @@ class SearchLonger:
 
 @dataclass(frozen=True, slots=True)
 class Outdated:
-    """A gang whose plan doesn't hold any more, since the gang or the cluster changed during the search."""
+    """A gang whose plan is no longer valid, since the gang or the cluster changed during the search; ``unfit`` says how."""
 
     gang: PreparedGang
     unfit: Unfit
@@ -56,7 +61,7 @@ class Outdated:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A gang whose search failed: with a ``SearchError``, or with any other exception, which is a defect."""
+    """A gang whose search failed with a ``SearchError``, or with another exception, which is a defect."""
 
     gang: PreparedGang
     error: Exception
@@ -66,6 +71,6 @@ Answer = Placed | Refused | SearchLonger | Outdated | Failed
 
 
 def warning_of(answer: Answer) -> str:
-    """Return the warning of the answer's plan for the gang's user; empty if there is none."""
+    """Return the warning for the gang's user in an answer's plan; empty without a plan or a warning."""
     plan = answer.plan if isinstance(answer, Placed | Refused | SearchLonger) else None
     return plan.warning if plan is not None else ""

@@ -1,4 +1,4 @@
-"""Builds the search problem of placing a gang."""
+"""Builds the problem of placing a gang, which a search solves."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -11,30 +11,33 @@ from allaboard.model.rules import rules_of
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement import NodeFilters, Problem, build_problem
 from allaboard.placement.contest.contest import Waiting
-from allaboard.placement.problem.draft import Asking, Draft, Packer
+from allaboard.placement.problem.draft import Draft, DraftPod, Packer
 from allaboard.settings.options import Settings
 
 
 @dataclass(frozen=True, slots=True)
 class Packings:
-    """How nodes are scored: by the profile of the gang's scheduler name, unless the gang has chosen another objective; else by ``ours``."""
+    """The ways of scoring nodes: ``profiles`` by scheduler name, and ``ours`` for all other gangs.
+
+    A gang that has chosen another objective than its profile's is scored by ``ours``, too.
+    """
 
     ours: Packing = PACKING
     profiles: Mapping[str, tuple[Objective, FitScoring]] = field(default_factory=dict)
 
     @classmethod
     def by(cls, settings: Settings) -> Self:
-        """Return the packings of the operator's settings."""
+        """Return the packings that the operator's settings state."""
         return cls(settings.packing.parsed, {name: (profile.objective, profile.scoring) for name, profile in settings.profiles.items()})
 
     def of(self, gang: Gang) -> Packing | FitScoring:
-        """Return how nodes are scored for ``gang``."""
+        """Return the way of scoring nodes for ``gang``."""
         objective, scoring = self.profiles.get(gang.scheduler_name, (None, None))
         return scoring if scoring is not None and gang.objective is objective else self.ours
 
 
 def problem_of(gang: Gang, minimum: int, snapshot: Snapshot, filters: NodeFilters, packing: Packing | FitScoring) -> Problem:
-    """Return the problem of placing the candidates of ``gang``: at least ``minimum`` of them, and what each role lacks."""
+    """Return the problem of placing the candidates of ``gang``: at least ``minimum`` of them, and as many of each role as it lacks."""
     return build_problem(
         gang.candidates,
         minimum,
@@ -48,9 +51,9 @@ def problem_of(gang: Gang, minimum: int, snapshot: Snapshot, filters: NodeFilter
 
 
 def draft_of(gang: Gang, minimum: int, snapshot: Snapshot, packer: Packer, packing: Packing | FitScoring) -> Draft:
-    """Return the problem of ``problem_of`` as a ``Draft``, which a worker process builds."""
+    """Return a ``Draft`` of the problem of ``problem_of``: a worker process builds the problem from it."""
     return Draft(
-        pods=[Asking(pod.uid, pod.spec) for pod in gang.candidates],
+        pods=[DraftPod(pod.uid, pod.spec) for pod in gang.candidates],
         minimum=minimum,
         snapshot=replace(snapshot, nodes=()),
         nodes=packer.packed(snapshot.nodes),
@@ -62,13 +65,16 @@ def draft_of(gang: Gang, minimum: int, snapshot: Snapshot, packer: Packer, packi
 
 
 def size_of(gang: Gang, nodes: int) -> int:
-    """Return the size of a gang's problem in cells, which take a quarter to half a microsecond each to build."""
+    """Return the size of a gang's problem in cells: nodes times kinds of pods and their rules.
+
+    Building a cell takes a quarter to half a microsecond.
+    """
     specs = {id(pod.spec): pod.spec for pod in gang.candidates}  # equal specs are mostly one object
     return nodes * sum(1 + spec.rules for spec in specs.values())
 
 
 def waiting_of(gang: Gang, seed: int, *, is_protected: bool) -> Waiting:
-    """Return ``gang`` as it enters a contest with gangs that are placed together."""
+    """Return ``gang`` as a contest takes it, in which several gangs are placed together; no gang may overtake it if it ``is_protected``."""
     return Waiting(
         pods=gang.candidates,
         minimum=gang.least,

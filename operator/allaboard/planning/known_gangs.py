@@ -1,4 +1,4 @@
-"""Gives the current state of each gang in the cluster, and the times at which the gang must be attempted again."""
+"""Returns the current state of each gang in the cluster, and the time at which the gang must be attempted again."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from allaboard.records.waiting import WaitClock
 
 @dataclass(frozen=True, slots=True)
 class KnownGangs:
-    """The gangs of the cluster, with their records. ``clock`` is monotonic, in seconds."""
+    """The gangs of the cluster, and their records; ``clock`` is monotonic, in seconds."""
 
     registry: GangRegistry
     records: GangRecords
@@ -27,16 +27,19 @@ class KnownGangs:
     levels: Levels = field(default_factory=lambda: LEVELS)
 
     def current(self, key: GangKey) -> Gang | None:
-        """Return the current state of a gang, with what volumes and other pods require of its members' nodes; None if it is gone."""
+        """Return a gang's current state; None if the gang is gone.
+
+        Its members' specs contain what volumes and other pods require of the members' nodes (``resolve``).
+        """
         gang = self.registry.gang(key)
         if gang is None:
             return None
         return resolve(settled(gang, self.records.find(key), self.clock()), self.view.volumes, self.view, self.levels)
 
-    def next_look(self, gang: Gang) -> float | None:
-        """Return when the gang must be attempted even if nothing changes, on the clock; None if it needn't be.
+    def next_attempt(self, gang: Gang) -> float | None:
+        """Return the time, on the clock, at which the gang must be attempted even if nothing changes; None if there is no such time.
 
-        That is when a deadline of its own partial bind passes, or a deadline of a gang whose capacity it may wait for.
+        It is the next deadline of the gang's own partial bind, or of a partially bound gang whose capacity the gang may wait for.
         """
         now, mine = self.clock(), self.records.find_partial_bind(gang.key)
         times = list(mine.times()) if mine else []

@@ -1,8 +1,8 @@
 """Orders long searches, which run beside the cycle: one at a time, in a process of their own, and the namespaces in turn.
 
-A gang comes here when a short search has found neither a placement nor a proof that there is none. Only its key and its place in the queue
-wait; its problem is built when its search begins. A namespace with many such gangs delays only itself. Next is a gang of the namespace that
-has used the least of this process lately, and of that namespace the first in queue order.
+A gang gets a long search when a short search has found neither a placement nor a proof that there is none. While the gang waits, only its
+key and its queue position are kept; its problem is built when its search begins. The next gang is of the namespace that has recently used
+the least time of this process, and is the first of that namespace in queue order. So a namespace with many such gangs delays only itself.
 """
 
 import asyncio
@@ -19,53 +19,53 @@ from allaboard.records.sort_key import Order
 
 
 class SearchAbandonedError(Exception):
-    """The search was ended because its result isn't wanted any more."""
+    """The search was ended because its result is no longer wanted."""
 
 
 @dataclass(slots=True)
 class LongSearches:
-    """The gangs that wait for a long search, and the one that is searched for. ``len`` is the number that wait."""
+    """The gangs that wait for a long search, and the gang whose long search runs. ``len`` is the number of gangs that wait."""
 
     records: GangRecords
     clock: Callable[[], float]
     shares: SearchTime
-    _lines: dict[str, LazyHeap] = field(default_factory=dict)  # the gangs that wait, by namespace
+    _waiting: dict[str, LazyHeap] = field(default_factory=dict)  # the gangs that wait, by namespace
     _running: GangKey | None = None
     _search: asyncio.Future[Plan] | None = None
     _is_stopped: bool = False
 
     def __len__(self) -> int:
-        return sum(map(len, self._lines.values()))
+        return sum(map(len, self._waiting.values()))
 
     @property
     def is_idle(self) -> bool:
-        """Whether a gang that joins now is next."""
-        return self._running is None and not self._lines
+        """True if a gang that joins now is next."""
+        return self._running is None and not self._waiting
 
     def join(self, key: GangKey, place: Order) -> None:
-        """Queue ``key`` for a long search; ``place`` is its place in the queue."""
+        """Queue ``key`` for a long search; ``place`` is its position in the queue."""
         self.records.of(key).long_search = place
-        if key.namespace not in self._lines:
-            self._lines[key.namespace] = LazyHeap(self._place)
-        self._lines[key.namespace].push(key)
+        if key.namespace not in self._waiting:
+            self._waiting[key.namespace] = LazyHeap(self._place)
+        self._waiting[key.namespace].push(key)
 
     def leave(self, key: GangKey) -> None:
-        """Remove ``key`` from the waiting gangs: it is attempted again, or gone."""
+        """Remove ``key`` from the gangs that wait: the gang is attempted again, or gone."""
         if (record := self.records.find(key)) is not None and record.long_search is not None:
             record.long_search = None
-            if line := self._lines.get(key.namespace):
-                line.discard(key)
-                if not line:
-                    del self._lines[key.namespace]
+            if waiting := self._waiting.get(key.namespace):
+                waiting.discard(key)
+                if not waiting:
+                    del self._waiting[key.namespace]
 
     def next(self) -> GangKey | None:
-        """Return the gang whose turn it is, and remove it; None during another gang's turn, or if no gang waits.
+        """Begin the turn of the next gang, and return that gang; None during another gang's turn, or if no gang waits.
 
-        The turn ends with ``search``, or with ``done``.
+        A turn ends with the end of ``search``, or with ``done``.
         """
-        if self._is_stopped or self._running is not None or not self._lines:
+        if self._is_stopped or self._running is not None or not self._waiting:
             return None
-        _, first = min((self.shares.used(namespace), line.first()) for namespace, line in self._lines.items())
+        _, first = min((self.shares.used(namespace), waiting.first()) for namespace, waiting in self._waiting.items())
         key = first.key
         self.leave(key)
         self._running = key
@@ -75,16 +75,17 @@ class LongSearches:
         return self.records.of(key).long_search or order_of_gone(key)
 
     def done(self, key: GangKey) -> None:
-        """End the turn of ``key``."""
+        """End the turn of ``key``, if it has the turn."""
         if key == self._running:
             self._running = None
 
     async def search(
         self, key: GangKey, work: Callable[[], Awaitable[Plan]], afterwards: Callable[[Plan], Awaitable[None]] | None = None
     ) -> Plan:
-        """Return what ``work`` finds for ``key``, then do what is to be done ``afterwards`` within the same turn.
+        """Return the plan that ``work`` finds for ``key``. Call ``afterwards`` with the plan within the same turn.
 
-        The time of ``work`` is charged whatever the result. Raises ``SearchAbandonedError``, and what ``work`` and ``afterwards`` raise.
+        The time of ``work`` is charged to the namespace whatever the result. Raises ``SearchAbandonedError``, and what ``work`` and
+        ``afterwards`` raise.
         """
         try:
             plan = await self._found(key, work)
@@ -108,17 +109,17 @@ class LongSearches:
             self.shares.charge(key.namespace, self.clock() - started)
 
     def is_searching(self, key: GangKey) -> bool:
-        """Return whether the running search is for ``key``."""
+        """Return whether the long search for ``key`` is running."""
         return self._search is not None and key == self._running
 
     def abandon(self, key: GangKey) -> None:
-        """End the search for ``key``, and its process, if it is running."""
+        """End the long search for ``key``, and its process, if that search is running."""
         if self._search is not None and key == self._running:
             self._search.cancel()
 
     def stop(self) -> None:
-        """Begin no more searches, and end the running one."""
+        """Begin no more searches, and end the running search."""
         self._is_stopped = True
-        self._lines.clear()
+        self._waiting.clear()
         if self._search is not None:
             self._search.cancel()

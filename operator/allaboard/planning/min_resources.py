@@ -1,8 +1,8 @@
-"""``spec.minResources``: what must be free in the cluster before a gang starts, besides capacity for its members.
+"""Checks ``spec.minResources``: resources that must be free in the cluster before a gang starts, beyond its members' requests.
 
-Job operators write it for members that don't exist yet. Example: a Spark driver requests 1 cpu, is a gang of one, and creates executors
+Job operators state them for members that don't exist yet. Example: a Spark driver requests 1 cpu, is a gang of one, and creates executors
 that request 3 more. With minResources of 4 cpu the driver starts once 4 cpu are free. As in coscheduling (``CheckClusterResource``) the sum
-over the nodes counts, however it is spread. Nothing is reserved for members that come later. A gang with a bound member isn't checked.
+over all nodes counts. Nothing is reserved for members that are created later. A gang with a bound member isn't checked.
 """
 
 from collections import Counter
@@ -19,7 +19,7 @@ from allaboard.placement.remedies.causes import whole_amounts
 
 
 def beyond_members(gang: Gang) -> dict[str, int]:
-    """Return each resource of which minResources asks for more than the starting members take, with the amount that must be free.
+    """Return the resources of which minResources asks for more than the starting members take, with the amount that must be free.
 
     Empty for most gangs: if their members fit, minResources is met.
     """
@@ -30,7 +30,7 @@ def beyond_members(gang: Gang) -> dict[str, int]:
     least = gang.least
 
     def taken(resource: str) -> int:
-        """Return what the least number of members takes that must start, those with the smallest requests."""
+        """Return the least amount of ``resource`` that the members take which must start: the smallest requests are summed."""
         left, total = least, 0
         for amount, pods in sorted((kinds[kind].get(resource, 0), pods) for kind, pods in number.items()):
             total += amount * min(left, pods)
@@ -41,25 +41,25 @@ def beyond_members(gang: Gang) -> dict[str, int]:
 
 
 def shortage_of(gang: Gang, snapshot: Snapshot) -> Shortage | None:
-    """Return the resource of minResources with the smallest share free; None if enough is free of each.
+    """Return the scarcest resource of minResources, the one with the smallest free share; None if enough of each is free.
 
-    Resources of terminating members count as free. Nodes that take no pods count as full.
+    Resources of the gang's terminating members count as free. Nodes that take no pods count as full.
     """
     wanted = beyond_members(gang)
     if not wanted:
         return None
     takes_pods = np.array([node.is_ready and not node.is_unschedulable for node in snapshot.nodes], dtype=np.bool_)
     _, free = whole_amounts(snapshot, list(wanted))
-    there = dict(zip(wanted, free[:, takes_pods].sum(axis=1).tolist(), strict=True))
+    free_amounts = dict(zip(wanted, free[:, takes_pods].sum(axis=1).tolist(), strict=True))
     for pod in gang.members:
         if pod.is_bound:
-            there.update({resource: there[resource] + amount for resource, amount in pod.spec.requests if resource in there})
-    short = [Shortage(resource, amount, there[resource]) for resource, amount in wanted.items() if amount > there[resource]]
-    return max(short, key=lambda each: (Fraction(each.requested, each.free + 1), each.resource), default=None)
+            free_amounts.update({name: free_amounts[name] + amount for name, amount in pod.spec.requests if name in free_amounts})
+    shortages = [Shortage(name, amount, free_amounts[name]) for name, amount in wanted.items() if amount > free_amounts[name]]
+    return max(shortages, key=lambda each: (Fraction(each.requested, each.free + 1), each.resource), default=None)
 
 
 def refusal(gang: Gang, snapshot: Snapshot, short: Shortage) -> Plan:
-    """Return the plan of a gang that lacks ``short``: no pod is placed, and there is nothing to search for."""
+    """Return the plan that refuses a gang for the shortage ``short``, without a search: no pod is placed."""
     pods = tuple(pod.uid for pod in gang.candidates)
     nodes = len(snapshot.nodes)
     reasons = ((Reason(Kind.MIN_RESOURCES, short.resource), nodes),) if nodes else ()
@@ -74,7 +74,7 @@ def refusal(gang: Gang, snapshot: Snapshot, short: Shortage) -> Plan:
 
 
 def cause(snapshot: Snapshot, short: Shortage) -> Cause:
-    """Return why a gang that lacks ``short`` doesn't start: the nodes don't have that much, or it isn't free."""
+    """Return the cause of a refusal for the shortage ``short``: the nodes don't have that much in all, or it isn't free now."""
     has, _ = whole_amounts(snapshot, [short.resource])
     rule = Reason(Kind.MIN_RESOURCES, short.resource)
     in_all = int(has.sum())

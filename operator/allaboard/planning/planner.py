@@ -1,10 +1,10 @@
 """Searches for the placement of one gang, or of several that contend for the same capacity.
 
-Gangs that are due at once contend if some order of them may leave one out (``placement.contest``). Then they are placed together, and the
-queue counts the overtaken ones. Otherwise each is searched for in queue order, which is as good. Many single pods are placed together in
-any case: that takes less time.
+Gangs that are due at once contend if some order of placing them may leave one out (``placement.contest``). Gangs that contend are placed
+together, and the queue counts which gangs are overtaken. Other gangs are searched for one by one in queue order, with as good a result.
+Many single pods are placed together in any case: that takes less time.
 
-Other gangs wait for these searches. So they are short, and their time is charged to the gangs' namespaces.
+Other gangs wait for these searches. So the searches are short, and their time is charged to the gangs' namespaces.
 """
 
 import logging
@@ -48,24 +48,24 @@ logger = logging.getLogger(__name__)
 SEED = 42
 """The seed of the scheduler's searches, to which each gang and attempt adds its own; ``allaboard simulate --seed`` sets others."""
 
-_MOST_CELLS = 100_000  # kinds of pods and their rules times nodes: preparing more would hold up the event loop
-_REST_SECONDS = 60.0  # how long a strategy that didn't answer isn't used for the gangs of a namespace
-_MANY = 8  # single pods, which take less time together than one after another
+_MOST_CELLS = 100_000  # nodes times kinds of pods and their rules: building more cells would block the event loop.
+_PAUSE_SECONDS = 60.0  # the pause of a strategy that didn't answer, for the gangs of one namespace.
+_MANY = 8  # single pods: from this number on a joint search takes less time than a search for each.
 
 
 class Cluster(precheck.Cluster, Protocol):
-    """The cluster whose capacity is searched, and that plans are checked against."""
+    """A cluster in which gangs are placed, and against which plans are checked."""
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """The number of ``nodes``, among others."""
+        """The numbers of the cluster's objects, by name; ``nodes`` is one of the names."""
 
 
 @dataclass(slots=True)
 class Planner:
-    """Gathers the input of a search, on the event loop; the search itself runs in a worker process.
+    """The caller of searches: it gathers the input of a search on the event loop, and the search runs in a worker process.
 
-    ``records`` give a gang's failed attempts, which change the seed, and whether other gangs may be placed before it.
+    ``records`` state a gang's number of failed attempts, which changes the seed, and whether the gang may be overtaken.
     """
 
     cluster: Cluster
@@ -76,17 +76,17 @@ class Planner:
     overtaking: Overtaking
     plugin_processes: PluginProcesses = field(default_factory=lambda: PluginProcesses(has_processes=False))
     seed: int = SEED
-    _rests: dict[tuple[str, str], float] = field(default_factory=dict)
-    """When a strategy may be used again for the gangs of a namespace."""
+    _paused_until: dict[tuple[str, str], float] = field(default_factory=dict)
+    """The time at which a strategy may be used again for the gangs of a namespace, by (namespace, strategy)."""
     _filters: NodeFilters = field(default_factory=NodeFilters)
     _packer: Packer = field(default_factory=Packer)
     _repaired: Repaired = field(default_factory=Repaired)
 
     async def plan(self, gang: PreparedGang, without: Sequence[Pod] = ()) -> Plan:
-        """Return a placement of the missing members, and of as many more as fit; of a whole gang's surplus, at least one.
+        """Return a plan that places all missing members, and as many surplus members as fit, or says why there is none.
 
-        The search is short. Bound pods in ``without`` count as gone. The plan's ``warning`` says that the gang's own strategy has failed.
-        Raises ``SearchError``.
+        For a whole gang the plan places at least one surplus member. The search is short. Bound pods in ``without`` count as gone. The
+        plan's ``warning`` says how the gang's own strategy failed; empty if it didn't. Raises ``SearchError``.
         """
         snapshot = self.cluster.snapshot(gang.priority)
         snapshot = snapshot.without(without) if without else snapshot
@@ -94,23 +94,23 @@ class Planner:
             return min_resources.refusal(gang, snapshot, short)
         problem = self._problem(gang, snapshot)
         with self.costs.brief([gang]) as seconds:
-            plan, warning = (None, "") if without else await self._by_its_strategy(gang, problem, snapshot)
+            plan, warning = (None, "") if without else await self._by_own_strategy(gang, problem, snapshot)
             if plan is None:
                 plan = await self.searcher.search_briefly(problem, self._seed(gang))
         self.costs.metrics.searched(plan.search, seconds())
         return replace(plan, warning=warning) if warning else plan
 
     async def cause(self, gang: PreparedGang) -> Cause:
-        """Return why there is no capacity for a gang that was refused just now."""
+        """Return the cause for which a gang was refused just now."""
         snapshot, rules = self.cluster.snapshot(gang.priority), rules_of(gang)
         if short := min_resources.shortage_of(gang, snapshot):
             return min_resources.cause(snapshot, short)
         if size_of(gang, len(snapshot.nodes)) > _MOST_CELLS // 2:
-            return Cause(Code.INSUFFICIENT)  # it takes as long again as to build the problem
+            return Cause(Code.INSUFFICIENT)  # finding the cause takes as long as building the problem
         cause = cause_of(gang.candidates, gang.least, snapshot, rules=rules, filters=self._filters, repaired=self._repaired)
         if cause.code is not Code.FRAGMENTED:
             return cause
-        # Would the gang fit without the rules that keep members apart? First leave out one of the two at a time.
+        # Would the gang fit without the rules between its members? Leave out one kind of rule at a time, then both.
         has_ports = any(pod.spec.host_ports for pod in gang.candidates)
         attaches = any(pod.spec.attaches for pod in gang.candidates)
         without: list[tuple[Sequence[Candidate], Rules, Reason | None]] = []
@@ -131,7 +131,7 @@ class Planner:
         return cause
 
     async def plan_at_length(self, gang: PreparedGang) -> Plan:
-        """Return a placement as ``plan`` does, by a long search for which no other gang waits. Raises ``SearchError``."""
+        """Return a plan as ``plan`` does, by a long search, for which no other gang waits. Raises ``SearchError``."""
         problem = self._problem(gang, self.cluster.snapshot(gang.priority))
         with self.costs.long() as seconds:
             plan = await self.searcher.search(problem, self._seed(gang))
@@ -141,24 +141,24 @@ class Planner:
         short = min_resources.shortage_of(gang, snapshot)
         return min_resources.refusal(gang, snapshot, short) if short else plan
 
-    async def _by_its_strategy(self, gang: Gang, problem: Problem | Draft, snapshot: Snapshot) -> tuple[Plan | None, str]:
+    async def _by_own_strategy(self, gang: Gang, problem: Problem | Draft, snapshot: Snapshot) -> tuple[Plan | None, str]:
         """Return the plan of the strategy that the gang has chosen, and a warning if the strategy has failed.
 
-        Without a plan the search decides: a strategy never decides that there is no capacity for the gang.
+        If there is no plan, the default search decides: another strategy never decides that there is no capacity for a gang.
         """
         name, chosen = gang.strategy, (gang.key.namespace, gang.strategy)
         if name == DEFAULT_STRATEGY:
             return None, ""
         try:
-            if self._rests.get(chosen, -math.inf) > self.costs.clock():
-                raise SearchError("it rests, since it has not answered before")
+            if self._paused_until.get(chosen, -math.inf) > self.costs.clock():
+                raise SearchError("it is paused, since it has not answered before")
             plan = await self.plugin_processes.place(name, problem, self.searcher)
             if plan is not None and (wrong := verify(dict(plan.assignments), gang.candidates, snapshot, rules_of(gang))):
                 raise StrategyError(f"its plan is wrong: {violation(wrong[0])}")
         except (StrategyError, SearchError) as error:
-            if isinstance(error, SearchOverrunError):  # other gangs have waited for it in vain
-                self._rests = {key: ends for key, ends in self._rests.items() if ends > self.costs.clock()}
-                self._rests[chosen] = self.costs.clock() + _REST_SECONDS
+            if isinstance(error, SearchOverrunError):  # other gangs have waited for the strategy in vain
+                self._paused_until = {key: ends for key, ends in self._paused_until.items() if ends > self.costs.clock()}
+                self._paused_until[chosen] = self.costs.clock() + _PAUSE_SECONDS
             self.costs.metrics.strategy_failures.labels(name).inc()
             return None, f"strategy {name}: {error}; {DEFAULT_STRATEGY} decides instead"
         return plan, ""
@@ -169,10 +169,10 @@ class Planner:
         return problem_of(gang, gang.least, snapshot, self._filters, self.packings.of(gang))
 
     async def plan_together(self, gangs: Sequence[PreparedGang]) -> tuple[dict[GangKey, Plan], list[GangKey]]:
-        """Return plans for the ``gangs`` that are to be placed now, and the gangs that they overtake.
+        """Return plans for gangs that contend, and the gangs that the placed gangs overtake.
 
-        ``gangs`` are in queue order; the plans are in the order in which they take capacity. No gang has a plan if the gangs don't contend:
-        each is then planned by itself. So are gangs for which nodes are scored in another way than for the first.
+        ``gangs`` are in queue order; the plans are in the order in which they take capacity. There are no plans if the gangs don't contend.
+        A gang without a plan is to be planned by itself, such as a gang whose nodes are scored in another way than the first gang's.
         """
         if len(gangs) < 2:
             return {}, []
@@ -206,9 +206,9 @@ class Planner:
             return await self.searcher.place_together(contest, is_easy=is_easy)
 
     def _preparable(self, gangs: Sequence[PreparedGang]) -> Sequence[PreparedGang]:
-        """Return the first of ``gangs``, as many as can be prepared at once."""
+        """Return the first of ``gangs``: as many as can be prepared without blocking the event loop for long."""
         nodes = self.cluster.counts["nodes"]
-        seen: set[int] = set()  # equal specs are mostly one object, and an identity is quicker to compare
+        seen: set[int] = set()  # equal specs are mostly one object, and identities are quicker to compare
         specs: set[SchedulingSpec] = set()
         objectives = set()
         for number, gang in enumerate(gangs):
@@ -221,12 +221,12 @@ class Planner:
         return gangs
 
     async def advice(self, gang: PreparedGang, gangs: Sequence[Gang]) -> str:
-        """Return what would let a refused gang fit, ``gangs`` being all there are; empty if nothing is known to."""
+        """Return a sentence on what would let a refused gang fit; empty if nothing is known. ``gangs`` are all gangs with bound members."""
         snapshot = self.cluster.snapshot(gang.priority)
         if min_resources.shortage_of(gang, snapshot):
             return ""  # the refusal has the numbers
         if size_of(gang, len(snapshot.nodes)) > _MOST_CELLS // 2:
-            return ""  # it takes twice as long as to build the problem
+            return ""  # finding advice takes twice as long as building the problem
         problem = problem_of(gang, gang.missing, snapshot, self._filters, self.packings.of(gang))
         others = blockers(gang, gangs)
         emptied = emptied_problem(gang, problem, snapshot, others, self._filters)
@@ -237,6 +237,6 @@ class Planner:
         return record is not None and self.overtaking.is_over(record.queue, self.costs.clock())
 
     def _seed(self, gang: Gang) -> int:
-        """Return a seed made of the gang and its attempt: a search can be repeated, and each attempt's search is another one."""
+        """Return a seed made of the planner's seed, the gang and its attempt: a search can be repeated, and attempts differ."""
         record = self.records.find(gang.key)
         return zlib.crc32(f"{self.seed}/{gang.key}/{record.queue.attempts if record else 0}".encode())

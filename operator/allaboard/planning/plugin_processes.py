@@ -1,8 +1,7 @@
-"""Runs the placement strategies that gangs choose. Each strategy of another package runs in a process of its own, so that its side
-effects stay there.
+"""Runs the placement strategies that gangs choose, each plug-in in a process of its own, so that side effects stay there.
 
-The package is imported ahead of the first use, since an import may take longer than the cycle may wait. A strategy that doesn't answer
-in time is ended with its process. Until its package is imported again no gang waits for it.
+A plug-in is a strategy of another package. The package is imported ahead of the first use, since an import may take longer than the cycle
+may wait. A strategy that doesn't answer in time is ended with its process. No gang waits for it until its package is imported again.
 """
 
 import asyncio
@@ -15,26 +14,26 @@ from typing import Self
 from allaboard.placement import Budget, Plan, Problem
 from allaboard.placement.problem.draft import Draft
 from allaboard.placement.strategies.named import make_strategy
-from allaboard.placement.strategies.trial import StrategyError, tried
+from allaboard.placement.strategies.trial import StrategyError, checked_plan
 from allaboard.planning.search_processes import Inline, Searcher, SearchError, SearchOverrunError, Workers
 from allaboard.plugins import SHIPPED_STRATEGIES
 
 ANSWER_SECONDS = 5.0
-"""How long a strategy may take; the cycle waits for it."""
+"""The most seconds that a strategy may take, since the cycle waits for it."""
 
-_BUDGET_SHARE = 0.75  # of that: the budget that the strategy is given
-_SHIPPED_SECONDS = 2.0  # the budget of shipped strategies, which are ended as short searches are
+_BUDGET_SHARE = 0.75  # the part of these seconds that is the strategy's budget
+_SHIPPED_SECONDS = 2.0  # the budget of a shipped strategy, which is ended as a short search is
 _IMPORT_SECONDS = 60.0
-_WARM_UP_SECONDS = 10.0  # the longest that the first decision waits for; slower packages are ready later
+_WARM_UP_SECONDS = 10.0  # the longest that the first decision waits for imports; slower packages are ready later
 
 Arguments = Mapping[str, Mapping[str, object]]
 """The keyword arguments of strategies, by the strategies' names; most have none."""
 
 
 class PluginProcesses:
-    """The processes of plugged-in strategies; a context manager that ends them.
+    """The processes of plug-ins; as a context manager it ends them.
 
-    With ``has_processes`` False plug-ins place in this process, without a time limit.
+    With ``has_processes`` False plug-ins run in this process, without a time limit.
     """
 
     def __init__(self, arguments: Arguments | None = None, *, has_processes: bool = True) -> None:
@@ -50,12 +49,12 @@ class PluginProcesses:
             process.end()
 
     async def warm_up(self, names: Collection[str]) -> None:
-        """Import the packages of strategies ahead. A failed import is reported to the gangs that choose the strategy."""
+        """Import the packages of strategies ahead of their use. A failed import is reported to the gangs that choose the strategy."""
         if plugged_in := [name for name in names if name not in SHIPPED_STRATEGIES]:
             await asyncio.wait([self._process(name).load() for name in plugged_in], timeout=_WARM_UP_SECONDS)
 
     async def place(self, name: str, problem: Problem | Draft, searcher: Searcher) -> Plan | None:
-        """Return the plan of a strategy, as ``placement.strategies.trial.tried``; shipped strategies run in the processes of ``searcher``.
+        """Return the plan of a strategy; None if it found none. Shipped strategies run in the processes of ``searcher``.
 
         Raises ``StrategyError``, and ``SearchError`` if the strategy doesn't answer in time or its process dies.
         """
@@ -70,7 +69,7 @@ class PluginProcesses:
 
 
 class _PluginProcess:
-    """The process of one strategy."""
+    """The process of one plug-in."""
 
     def __init__(self, name: str, arguments: Mapping[str, object], *, has_process: bool) -> None:
         self._name, self._arguments = name, arguments
@@ -84,7 +83,7 @@ class _PluginProcess:
         self._workers.end()
 
     def load(self) -> asyncio.Task[None]:
-        """Begin to import the strategy's package."""
+        """Start to import the strategy's package."""
         self._loading = asyncio.create_task(self._load())
         return self._loading
 
@@ -107,26 +106,26 @@ class _PluginProcess:
             raise SearchError("its process died") from error
         except StrategyError:
             raise
-        except Exception as error:  # such as that of a process whose modules the strategy has broken
+        except Exception as error:  # for example, the strategy has broken the modules of its process
             self.load()
             raise SearchError("its process is out of order") from error
 
 
 def _made(name: str, arguments: Mapping[str, object]) -> None:
-    with suppress(BaseException):  # the process is the strategy's alone
+    with suppress(BaseException):  # only the strategy uses this process
         make_strategy(name, arguments)
 
 
 def _placed(name: str, arguments: Mapping[str, object], problem: Problem | Draft, seconds: float) -> Plan | None:
-    """Return the strategy's plan; ``seconds`` are of wall-clock time, by which the strategy is ended."""
+    """Return the strategy's plan. Its budget is ``seconds`` of wall-clock time, since it is ended by wall-clock time."""
     budget = Budget(seconds=seconds, clock=time.monotonic)
-    return tried(name, arguments, problem.built() if isinstance(problem, Draft) else problem, budget)
+    return checked_plan(name, arguments, problem.built() if isinstance(problem, Draft) else problem, budget)
 
 
 def _placed_apart(name: str, arguments: Mapping[str, object], problem: Problem | Draft, seconds: float) -> Plan | None:
-    """Return what ``_placed`` does, in a process without a terminal.
+    """Return the strategy's plan as ``_placed`` does, in a process of its own.
 
-    An interrupt there is the strategy's own, and would be raised again in the operator.
+    No terminal interrupts that process. So a KeyboardInterrupt is the strategy's own, and must not be raised again in the operator.
     """
     try:
         return _placed(name, arguments, problem, seconds)

@@ -1,15 +1,15 @@
-"""A gang that can be planned: nothing holds it, its pods exist, and their specs contain all their requirements of nodes."""
+"""The type of a gang that can be planned: it isn't held, its pods exist, and their specs contain all requirements of nodes."""
 
 from typing import NewType
 
 from allaboard.model.gang import Gang
 
 PreparedGang = NewType("PreparedGang", Gang)
-"""A gang that ``prepared`` has returned. The planner takes no other."""
+"""A gang that ``prepared`` has returned. The planner takes no other gang."""
 
 
 def prepared(gang: Gang) -> PreparedGang:
-    """Return ``gang``, whose members' specs were resolved (``planning.resolve``), as one that can be planned.
+    """Return ``gang`` as a gang that can be planned. Its members' specs must be resolved (``planning.resolve``).
 
     Raises ``ValueError`` for a gang that is held, waits for pods, or has no candidates.
     """

@@ -1,9 +1,11 @@
-"""Adds to a gang's members the requirements that aren't in their own specs: where their volumes are, how many volumes a node must attach,
-which domains other pods' anti-affinity forbids, and where the members are that they must share a domain with.
+"""Adds to a gang's members the requirements that other objects state.
 
-Members with equal requirements share one spec object, as their pods do (``Interner``): kinds are distinguished by identity. Whatever other
-pods forbid, a gang has no more kinds of members afterwards than the limit. Where it would have more, every member avoids each domain that
-any member must avoid.
+These are the nodes that the members' volumes allow, and the number of volumes that a node must attach for a member. There are also the
+domains that other pods' anti-affinity forbids, and the domains that members must share with bound members.
+
+Members with equal requirements share one spec object, as their pods do (``Interner``): kinds of members are distinguished by identity.
+Other pods' anti-affinity can't give a gang more kinds of members than the limit. Where the gang would have more kinds, every member avoids
+each domain that any member must avoid.
 """
 
 from collections import Counter
@@ -24,15 +26,16 @@ from allaboard.model.volumes import Attaches, Volume
 
 Terms = tuple[NodeSelectorTerm, ...]
 _Known = tuple[Labels, Several]
-"""Labels with one value, and labels that have several values."""
+"""A member's labels with one value, and, for merged members, the labels with several values."""
 
 _NOTHING: _Known = ((), frozenset())
 
 
 def resolve(gang: Gang, volumes: VolumeView, view: ClusterView, levels: Levels = LEVELS) -> Gang:
-    """Return ``gang`` with all current requirements of its candidates.
+    """Return ``gang`` with all current requirements in its candidates' specs.
 
-    The gang is held if a candidate's volume can't be located yet, or if a limit is exceeded. ``levels`` are the names of topology levels.
+    The gang is held if a candidate's volume can't be located yet, or if a limit is exceeded. ``levels`` maps the names of topology levels
+    to node labels.
     """
     gang = _with_labels(gang, view, levels)
     candidates = gang.candidates
@@ -64,12 +67,12 @@ def resolve(gang: Gang, volumes: VolumeView, view: ClusterView, levels: Levels =
 
 
 def _claims(candidates: Sequence[Pod]) -> int:
-    """Return how many volumes candidates name; those of one spec name the same."""
+    """Return the number of volumes that the candidates name; candidates of one spec name the same volumes."""
     return sum(len(spec.claims) + len(spec.disks) for spec in {id(pod.spec): pod.spec for pod in candidates}.values())
 
 
 class _NotYetError(Exception):
-    """The nodes that the volumes of ``pod`` allow aren't known yet."""
+    """The nodes that the volumes of ``pod`` allow are not known yet."""
 
     def __init__(self, pod: Pod, problem: UnboundClaimError) -> None:
         super().__init__(str(problem))
@@ -77,7 +80,7 @@ class _NotYetError(Exception):
 
 
 def _with_labels(gang: Gang, view: ClusterView, levels: Levels) -> Gang:
-    """Return ``gang`` with node labels in place of the names of topology levels, if it has any topology rule."""
+    """Return ``gang`` with node labels in place of the names of topology levels."""
     stated = {gang.topology, gang.required_topology, *(pod.option("required-topology") or "" for pod in gang.alive if pod.options)} - {""}
     if not stated:
         return gang  # the usual case
@@ -88,7 +91,7 @@ def _with_labels(gang: Gang, view: ClusterView, levels: Levels) -> Gang:
 
 
 def _resolved(candidates: Sequence[Pod], volumes: VolumeView, gpus: GpuRequest | None) -> dict[str, SchedulingSpec]:
-    """Return the candidates' specs with the requirements of their volumes, and of their PodGroup for GPUs, by UID."""
+    """Return the candidates' specs, by UID, with the requirements of their volumes and the GPU requirements of their PodGroup."""
     by_spec: dict[int, SchedulingSpec] = {}
     of_volumes: dict[SchedulingSpec, SchedulingSpec] = {}
     for pod in candidates:
@@ -103,17 +106,17 @@ def _resolved(candidates: Sequence[Pod], volumes: VolumeView, gpus: GpuRequest |
 
 
 def _attaching(candidates: Sequence[Pod], specs: Mapping[str, SchedulingSpec], view: ClusterView) -> Mapping[str, SchedulingSpec]:
-    """Return ``specs`` with the volumes that each candidate attaches; volumes that several candidates use are marked as shared."""
+    """Return ``specs`` with the volumes that each candidate attaches. Volumes that several candidates use are marked as shared."""
     if not view.volumes.limited:
         return specs
-    alike = {id(pod.spec): pod for pod in candidates}  # pods of one spec use the same volumes
+    samples = {id(pod.spec): pod for pod in candidates}  # pods of one spec use the same volumes
     number = Counter(id(pod.spec) for pod in candidates)
     users: Counter[Volume] = Counter()
-    for kind, pod in alike.items():
+    for kind, pod in samples.items():
         users.update(dict.fromkeys(view.volumes.attached_by(pod), number[kind]))
     if not users:
         return specs
-    attaches = {kind: view.attached.asked_by(pod, users.__getitem__) for kind, pod in alike.items()}
+    attaches = {kind: view.attached.asked_by(pod, users.__getitem__) for kind, pod in samples.items()}
     known: dict[tuple[SchedulingSpec, tuple[Attaches, ...]], SchedulingSpec] = {}
     found = {}
     for pod in candidates:
@@ -123,7 +126,7 @@ def _attaching(candidates: Sequence[Pod], specs: Mapping[str, SchedulingSpec], v
 
 
 def _excess(gang: Gang, candidates: Sequence[Pod], specs: Mapping[str, SchedulingSpec]) -> Hold | None:
-    """Return which limit the gang exceeds, so that it isn't searched for; None if none."""
+    """Return a hold for the first limit that the gang exceeds; None if it exceeds none."""
     kinds: set[tuple[int, str, str]] = set()
     for pod in candidates:
         topology = pod.option("required-topology") or ""
@@ -134,7 +137,10 @@ def _excess(gang: Gang, candidates: Sequence[Pod], specs: Mapping[str, Schedulin
 
 
 def _labels(candidates: Sequence[Pod], specs: Mapping[str, SchedulingSpec], view: ClusterView) -> dict[str, _Known]:
-    """Return the labels of each candidate that other pods' anti-affinity selects by, by UID; the same for all if they are too diverse."""
+    """Return the labels of each candidate, by UID, that matter to other pods' anti-affinity.
+
+    If these labels are too diverse, all candidates get the same merged labels.
+    """
     if not view.anti_affinity:
         return {}
     relevant: dict[str, Labels] = {}
@@ -143,7 +149,7 @@ def _labels(candidates: Sequence[Pod], specs: Mapping[str, SchedulingSpec], view
     is_diverse = False
     for pod in candidates:
         relevant[pod.uid] = labels = view.relevant(pod.labels)
-        if not is_diverse:  # else it doesn't matter how many there are
+        if not is_diverse:  # once they are too diverse, their number doesn't matter
             distinct.add(labels)
             kinds.add((id(specs[pod.uid]), labels))
             is_diverse = len(distinct) > LABEL_SETS.most or len(kinds) > KINDS.most
@@ -153,7 +159,7 @@ def _labels(candidates: Sequence[Pod], specs: Mapping[str, SchedulingSpec], view
 
 
 def _merged(labels: Collection[Labels]) -> _Known:
-    """Return the labels that all have in common, and the values of the labels that differ."""
+    """Return the labels that all pods have in common, and all values of each label that differs; None for a pod without the label."""
     holders: Counter[str] = Counter()
     values: dict[str, set[str | None]] = {}
     for pairs in labels:
@@ -167,7 +173,7 @@ def _merged(labels: Collection[Labels]) -> _Known:
 
 
 def _required_domains(gang: Gang, view: ClusterView) -> dict[str, tuple[Terms, ...]]:
-    """Return the nodes that candidates must go to because bound members are there that must share a domain with them, by UID."""
+    """Return the domains of bound members that other members must share, as node terms by the UID of a member."""
     found: dict[str, tuple[Terms, ...]] = {}
     for (label, _), members in gang.together.items():
         nodes = (view.node(pod.node_name) for pod in members if pod.node_name)

@@ -1,8 +1,9 @@
-"""One planning round: which of the due gangs are placed, where, and why the others aren't.
+"""Runs one planning round: which of the due gangs are placed, where, and why other gangs aren't.
 
-The scheduler's cycle, ``allaboard plan`` and ``allaboard simulate`` all call ``Round.answers``. They differ in where gangs come from
-(``Due``), and in what they do with an answer: the cycle binds pods, a plan assigns them in its copy of the cluster, and a simulation starts
-a gang. Only the round decides which gangs are planned together, in which order they take capacity, and what a plan is worth.
+The scheduler's cycle, ``allaboard plan`` and ``allaboard simulate`` all call ``Round.answers``. They differ in the source of their gangs
+(``Due``), and in how they carry out an answer. The cycle binds pods, a plan assigns pods in its copy of the cluster, and a simulation
+starts a gang. The round alone decides which gangs are planned together, in which order they take capacity, and whether a plan is still
+valid.
 """
 
 from collections.abc import AsyncGenerator, Callable, Iterable
@@ -30,11 +31,11 @@ MOST_PODS = 2000
 
 
 Current = Callable[[PreparedGang], PreparedGang | None]
-"""Returns the current state of a gang, after its search; None if it needs no plan any more."""
+"""Returns the current state of a gang after its search; None if the gang no longer needs a plan."""
 
 
 class Due(Protocol):
-    """The gangs that are due, in queue order, and what is known of each. An implementation does what needs no plan."""
+    """The gangs that are due, in queue order, and the facts that a round needs. An implementation handles gangs that need no plan."""
 
     async def next(self) -> GangKey | None:
         """Return the first gang that is due, and remove it; None if none is due."""
@@ -43,32 +44,33 @@ class Due(Protocol):
         """Return a gang without preparation; None if it is gone."""
 
     def prepared(self, key: GangKey) -> PreparedGang | None:
-        """Return the gang's current state for a search that is about to begin; None if it needs no plan."""
+        """Return the gang's current state for a search that is about to begin; None if the gang needs no plan."""
 
     def current(self, gang: PreparedGang) -> PreparedGang | None:
-        """Return the gang's current state after its search; None if it needs no plan any more."""
+        """Return the gang's current state after its search; None if the gang no longer needs a plan."""
 
     def failed(self, key: GangKey, error: Exception) -> None:
-        """Handle an error of ours about one gang, so that the others go on; or raise it."""
+        """Handle a defect that concerns one gang, so that other gangs go on; or raise ``error``."""
 
     def put_back(self, keys: Iterable[GangKey]) -> None:
         """Make gangs due again that were not planned."""
 
     def place(self, key: GangKey) -> Order:
-        """Return the gang's place in the queue."""
+        """Return the gang's position in the queue."""
 
     def usage(self, namespace: str) -> int:
         """Return how much search time a namespace has used, as a level (``queueing.search_time``)."""
 
     def is_preceded(self, key: GangKey) -> bool:
-        """Return whether a gang has become due that ranks before ``key`` and needs a plan: then the round ends."""
+        """Return whether a gang has become due that ranks before ``key`` and needs a plan; then the round ends."""
 
 
-def goes_alone(gang: Gang | None) -> bool:
-    """Return whether a gang is planned by itself, whichever others are due.
+def is_planned_alone(gang: Gang | None) -> bool:
+    """Return whether a gang is planned by itself, whichever other gangs are due.
 
-    A gang is if it is gone, has bound members, or lacks none. So is a gang with a strategy of its own, which places one gang at a time. So
-    is a gang whose minResources ask for more than its members do, which depends on what other gangs leave.
+    That holds for a gang that is gone, has bound members, or lacks no member. It holds for a gang with a strategy of its own: a strategy
+    places one gang at a time. It also holds for a gang whose minResources exceed its members' requests: whether they are free depends on
+    the gangs placed before.
     """
     if gang is None or gang.bound or not gang.missing:
         return True
@@ -77,22 +79,25 @@ def goes_alone(gang: Gang | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Plans the gangs that are due. ``records`` give the gangs that are being finished, and have no time for a long search."""
+    """A planner of due gangs, one round at a time.
+
+    ``records`` say which gangs are being finished: these have no time for a long search.
+    """
 
     planner: Planner
     records: GangRecords
 
     async def answers(self, due: Due) -> AsyncGenerator[Answer, None]:
-        """Yield an answer for the first gang that is due, and for those that compete with it on equal terms.
+        """Yield an answer for the first gang that is due, and for each gang that competes with it on equal terms.
 
-        Carry out each answer before asking for the next: the next gang is planned around the gangs that were placed.
+        Carry out each answer before taking the next one: the next gang is planned around the gangs that were placed.
         """
-        # 1. Which gangs are planned together?
+        # 1. Take the gangs that compete on equal terms.
         batch, places = await self._batch(due)
-        # 2. Those that contend for capacity are; the plans are in the order in which they take it.
+        # 2. Plan together those that contend for capacity. The plans are in the order in which they take it.
         plans, overtaken = await self.planner.plan_together(list(batch.values()))
-        # 3. The others are planned one by one, unless a gang becomes due that ranks before them.
-        order, is_known, is_turn = list(plans), not plans, True
+        # 3. Plan the other gangs one by one, until a gang becomes due that ranks before them.
+        order, is_current, is_first = list(plans), not plans, True
         try:
             while batch:
                 key = order.pop(0) if order else min(batch, key=lambda key: (places[key].standing, due.usage(key.namespace)))
@@ -100,24 +105,24 @@ class Round:
                 try:
                     if due.is_preceded(key):
                         break
-                    if key not in plans and not is_known:
+                    if key not in plans and not is_current:
                         gang = due.prepared(key)
                 except Exception as error:
                     due.failed(key, error)
                     gang = None
                 del batch[key]
-                is_known = False
+                is_current = False
                 answer = await self._answer(due, gang, plans.get(key)) if gang is not None else None
                 if isinstance(answer, Placed):
-                    answer = replace(answer, is_turn=is_turn or key not in plans, overtaken=overtaken)
-                    is_turn, overtaken = False, []
+                    answer = replace(answer, counts_as_pass=is_first or key not in plans, overtaken=overtaken)
+                    is_first, overtaken = False, []
                 if answer is not None:
                     yield answer
         finally:
             due.put_back(batch)
 
     async def conclude(self, current: Current, gang: PreparedGang, plan: Plan, *, may_search_longer: bool = False) -> Answer | None:
-        """Return the answer that a plan leads to now; None if the gang needs no plan any more."""
+        """Return the answer that follows from a plan now; None if the gang no longer needs a plan."""
         if plan.is_bindable:
             now = current(gang)
             if now is None:
@@ -129,18 +134,19 @@ class Round:
         return Refused(gang, plan, None if gang.is_whole else await self.planner.cause(gang))
 
     async def _batch(self, due: Due) -> tuple[dict[GangKey, PreparedGang], dict[GangKey, Order]]:
-        """Return the first gang that is due and needs a plan, with the gangs behind it that compete on equal terms; remove them.
+        """Return the first due gang that needs a plan, and the gangs behind it that compete on equal terms; remove all of them.
 
-        These have the same priority, and their namespaces have used about as much search time. Return their places, too.
+        Gangs compete on equal terms if they have the same priority and their namespaces have used about as much search time. The second
+        value is each gang's position in the queue.
         """
         batch: dict[GangKey, PreparedGang] = {}
         places: dict[GangKey, Order] = {}
         pods = 0
         while len(batch) < MOST_TOGETHER and (key := await due.next()) is not None:
-            batch.pop(key, None)  # a gang that has changed since it was removed is due again
+            batch.pop(key, None)  # a gang that has changed since its removal is due again
             try:
                 gang, places[key] = due.gang(key), due.place(key)
-                is_alone = goes_alone(gang)
+                is_alone = is_planned_alone(gang)
                 pods += len(gang.candidates) if gang else 0
                 if batch and (is_alone or pods > MOST_PODS or not _are_equal(places[key], places[next(iter(batch))])):
                     due.put_back([key])
@@ -156,12 +162,12 @@ class Round:
         return {key: batch[key] for key in sorted(batch, key=places.__getitem__)}, places
 
     async def _answer(self, due: Due, gang: PreparedGang, joint: Plan | None) -> Answer | None:
-        """Plan one gang; ``joint`` is its plan if it was planned with others."""
+        """Return the answer about one gang; ``joint`` is its plan from a joint search, None if it wasn't planned with other gangs."""
         may_search_longer = not self.records.is_finishing(gang.key)
         try:
             if joint is not None:
                 answer = await self.conclude(due.current, gang, joint)
-                # A joint search ignores affinities between gangs: the first may have taken what was planned for the others.
+                # A joint search ignores affinities between gangs: a gang placed before may have invalidated this plan.
                 if not isinstance(answer, Outdated):
                     return answer
                 gang = answer.gang

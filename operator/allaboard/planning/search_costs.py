@@ -1,4 +1,4 @@
-"""Counts the time of searches: in the metrics, and as search time of the gangs' namespaces."""
+"""Counts the time of searches, in the metrics and as search time of the gangs' namespaces."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from allaboard.report.metrics import Metrics
 
 @dataclass(frozen=True, slots=True)
 class SearchCosts:
-    """The accounts of search time. ``clock`` is monotonic, in seconds."""
+    """The accounts of search time; ``clock`` is monotonic, in seconds."""
 
     metrics: Metrics
     by_namespace: SearchTime
@@ -19,7 +19,10 @@ class SearchCosts:
 
     @contextmanager
     def brief(self, gangs: Sequence[Gang]) -> Iterator[Callable[[], float]]:
-        """Charge the block's time to the namespaces of ``gangs``, by the number of kinds of pods in each. Yield the seconds so far."""
+        """Charge the time of the ``with`` block to the namespaces of ``gangs``, by each gang's number of kinds of pods.
+
+        Yield a function that returns the seconds so far.
+        """
         started = self.clock()
         try:
             yield lambda: self.clock() - started
@@ -32,7 +35,10 @@ class SearchCosts:
 
     @contextmanager
     def long(self) -> Iterator[Callable[[], float]]:
-        """Count the block's time as that of a long search, which ``long_searches`` charges. Yield the seconds so far."""
+        """Count the time of the ``with`` block in the metrics, as a long search; ``long_searches`` charges it to the namespace.
+
+        Yield a function that returns the seconds so far.
+        """
         started = self.clock()
         try:
             yield lambda: self.clock() - started

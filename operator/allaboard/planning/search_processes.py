@@ -1,8 +1,8 @@
 """Runs searches in processes of their own, so that the event loop never waits for arithmetic.
 
-There are two groups of processes. The cycle waits for the first, so its searches are short: they are bounded by effort, which is estimated
-from sizes, and ended by time only if the estimate was wrong. The second is for searches that no gang waits for. A worker that dies or
-overruns costs its own attempt only, since pebble replaces it and leaves the others alone.
+There are two groups of processes. The cycle waits for the searches of the first group, so these are short. They are limited by effort,
+which is estimated from sizes, and are ended by time only if the estimate was wrong. The second group runs searches that no other gang waits
+for. A worker that dies or overruns costs its own search only: pebble replaces that worker and leaves the other workers alone.
 """
 
 import asyncio
@@ -32,20 +32,20 @@ SHORT_EFFORT = 600_000
 """Microseconds that a short search may take, as ``SearchSettings.effort`` estimates."""
 
 JOINT_EFFORT = 900_000
-"""Microseconds that a search for gangs placed together may take: mostly it takes a half of that."""
+"""Microseconds that a joint search for several gangs may take; mostly it takes half of that."""
 
-_ANSWER_SHARE = 0.75  # of the time after which a process is ended: then a search answers with the best it has
-_SHORT_SECONDS = 3.0  # of a processor: a short search that takes more is of an unforeseen shape
+_ANSWER_SHARE = 0.75  # the part of the time limit of a process after which its search answers with its best result.
+_SHORT_SECONDS = 3.0  # processor time after which a short search is ended: its problem has an unforeseen shape.
 _INLINE_PODS = 1
-_INLINE_PLACES = 150_000  # pods times nodes: some twenty milliseconds
-_INLINE_CELLS = 20_000  # kinds of pods times nodes: as long
+_INLINE_PLACES = 150_000  # pods times nodes: some twenty milliseconds.
+_INLINE_CELLS = 20_000  # kinds of pods times nodes: as long.
 _NICE, _NICER = 5, 10
 
 Answer = TypeVar("Answer")
 
 
 class SearchError(Exception):
-    """The search did not answer: its process died or took too long."""
+    """The search gave no answer: its process died or took too long."""
 
 
 class SearchOverrunError(SearchError):
@@ -53,16 +53,16 @@ class SearchOverrunError(SearchError):
 
 
 def _be_quiet(niceness: int) -> None:
-    """Send stdout to stderr and lower the priority: solvers may write to stdout, which belongs to the operator's caller."""
+    """Send stdout to stderr and lower the process priority. Solvers may write to stdout, which belongs to the operator's caller."""
     sys.stdout = sys.stderr
     os.nice(niceness)
 
 
 class Workers:
-    """Processes that answer questions one after another, each within a time limit.
+    """Processes that do one piece of work after another, each within ``timeout_seconds``.
 
-    ``cpu_seconds`` is a limit of the processor's time. On a busy machine a search takes longer without being worse, and ending it would
-    only make more work.
+    ``cpu_seconds`` limits the processor time, 0 for no limit. On a busy machine a search takes longer without being worse, and ending it
+    would only make more work.
     """
 
     def __init__(self, number: int, timeout_seconds: float, cpu_seconds: float = 0.0, niceness: int = _NICE) -> None:
@@ -74,11 +74,11 @@ class Workers:
         _end(self._pool)
 
     async def run(self, work: Callable[..., Answer], *arguments: object) -> Answer:
-        """Return ``work(*arguments)``, done in a process. Cancelling the call ends that process. Raises ``SearchError``."""
+        """Return ``work(*arguments)``, computed in a process. Cancelling the call ends that process. Raises ``SearchError``."""
         pool = self._pool
         try:
-            asked = pool.schedule(_within, args=(self._cpu_seconds, work, *arguments), timeout=self._timeout)
-            answer: Answer = await asyncio.wrap_future(asked)
+            future = pool.schedule(_within, args=(self._cpu_seconds, work, *arguments), timeout=self._timeout)
+            answer: Answer = await asyncio.wrap_future(future)
         except TimeoutError as error:
             raise SearchOverrunError(f"the search took longer than {self._timeout:g} s and was ended") from error
         except ProcessExpired as error:
@@ -88,11 +88,11 @@ class Workers:
         except RuntimeError as error:
             if pool.active:
                 raise
-            # A process that dies while it has no work takes the whole pool with it.
+            # If a process dies while it has no work, pebble closes the whole pool.
             if pool is self._pool:
                 self._pool = self._new_pool()
                 asyncio.get_running_loop().run_in_executor(None, _end, pool)
-            raise SearchError("the search processes died; others take their place") from error
+            raise SearchError("the search processes died and are replaced") from error
         return answer
 
     def _new_pool(self) -> ProcessPool:
@@ -101,7 +101,7 @@ class Workers:
 
 
 class Inline:
-    """Answers in this process, for callers that have nothing else to do meanwhile."""
+    """A stand-in for ``Workers`` that does the work in this process, for callers that may block."""
 
     def end(self) -> None:
         """Do nothing: there are no processes."""
@@ -112,62 +112,64 @@ class Inline:
 
 
 class Searcher:
-    """Runs searches; a context manager that ends its processes. Without ``workers`` it searches in this process."""
+    """The runner of searches; as a context manager it ends its processes. With no ``workers`` it searches in this process."""
 
     def __init__(self, settings: SearchSettings, *, workers: int = 1, timeout_seconds: float = 60.0) -> None:
         self._settings = settings = replace(settings, seconds=_ANSWER_SHARE * timeout_seconds, clock=time.monotonic)
         # On a busy machine a short search takes longer without being worse.
         short = replace(settings, seconds=_ANSWER_SHARE * _SHORT_SECONDS, clock=time.process_time, wall=time.monotonic)
         self._short, self._joint = replace(short, effort=SHORT_EFFORT), replace(short, effort=JOINT_EFFORT)
-        self._first: Workers | Inline = Workers(workers, timeout_seconds, _SHORT_SECONDS) if workers else Inline()
-        self._beside: Workers | Inline = Workers(1, timeout_seconds, niceness=_NICER) if workers else Inline()
+        self._short_workers: Workers | Inline = Workers(workers, timeout_seconds, _SHORT_SECONDS) if workers else Inline()
+        self._long_workers: Workers | Inline = Workers(1, timeout_seconds, niceness=_NICER) if workers else Inline()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._first.end()
-        self._beside.end()
+        self._short_workers.end()
+        self._long_workers.end()
 
     async def warm_up(self) -> None:
-        """Start a worker and import what it needs, so that the first gang doesn't wait for it."""
+        """Start a worker and have it import its modules, so that the first gang doesn't wait for that."""
         with suppress(SearchError):
-            await self._first.run(_noop)
+            await self._short_workers.run(_noop)
 
     async def search_briefly(self, problem: Problem | Draft, seed: int) -> Plan:
-        """Return ``placement.search`` with little effort. A problem of one pod is solved here, which takes less time than sending it.
+        """Return the plan of a short search. A problem of one pod is solved in this process, which takes less time than sending it.
 
         Raises ``SearchError``.
         """
         if not isinstance(problem, Draft) and problem.total <= _INLINE_PODS:
             return search(problem, self._settings, seed)
-        return await self._first.run(_search, problem, self._short, seed)
+        return await self._short_workers.run(_search, problem, self._short, seed)
 
     async def run_briefly(self, work: Callable[..., Answer], *arguments: object) -> Answer:
-        """Return ``work(*arguments)``, done by the processes of short searches, and within their limits. Raises ``SearchError``."""
-        return await self._first.run(work, *arguments)
+        """Return ``work(*arguments)``, computed by a process of short searches, within its limits. Raises ``SearchError``."""
+        return await self._short_workers.run(work, *arguments)
 
     async def search(self, problem: Problem | Draft, seed: int) -> Plan:
-        """Return ``placement.search``, run for as long as it pays, beside the cycle. Raises ``SearchError``."""
-        return await self._beside.run(_search, problem, self._settings, seed)
+        """Return the plan of a long search, which runs beside the cycle for as long as it pays. Raises ``SearchError``."""
+        return await self._long_workers.run(_search, problem, self._settings, seed)
 
     async def place_together(self, contest: Contest, *, is_easy: bool = False) -> Joint:
-        """Return ``placement.contest.joint``, run by a process; here if it ``is_easy``: all are single pods and none contend.
+        """Return the result of a joint search for the gangs of a contest.
+
+        If it ``is_easy`` (all gangs are single pods, and none contend), a small search runs in this process.
 
         Raises ``SearchError``.
         """
         places = len(contest.gangs) * len(contest.problem.nodes)
         if is_easy and places <= _INLINE_PLACES and contest.problem.slots.size <= _INLINE_CELLS:
             return place_together(contest, self._joint)
-        return await self._first.run(place_together, contest, self._joint)
+        return await self._short_workers.run(place_together, contest, self._joint)
 
-    async def find_remedies(self, within: EmptiedProblem) -> Remedies:
-        """Return ``placement.remedies``, run beside the cycle since no gang waits for it. Raises ``SearchError``."""
-        return await self._beside.run(find_remedies, within)
+    async def find_remedies(self, emptied: EmptiedProblem) -> Remedies:
+        """Return the remedies for a refused gang, found beside the cycle, since no gang waits for them. Raises ``SearchError``."""
+        return await self._long_workers.run(find_remedies, emptied)
 
 
 def _within(cpu_seconds: float, work: Callable[..., Answer], *arguments: object) -> Answer:
-    """Do the work; the process ends, whatever code it is in, once that takes more processor time. 0 is for no limit."""
+    """Return ``work(*arguments)``. The process is ended, whatever code it runs, once that takes more processor time; 0 for no limit."""
     signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
     try:
         return work(*arguments)
@@ -181,10 +183,10 @@ def _end(pool: ProcessPool) -> None:
 
 
 def _search(problem: Problem | Draft, settings: SearchSettings, seed: int) -> Plan:
-    # Building a problem of hundreds of kinds takes seconds, too.
+    # The budget begins before the problem is built: for hundreds of kinds of pods that takes seconds.
     budget = Budget(seconds=settings.seconds, clock=settings.clock, wall=settings.wall)
     return Genetic(settings, seed).place(problem.built() if isinstance(problem, Draft) else problem, budget)
 
 
 def _noop() -> None:
-    """Do nothing: importing this module in the worker is the work."""
+    """Do nothing: the worker has imported this module to call this function."""

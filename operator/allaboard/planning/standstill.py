@@ -1,7 +1,7 @@
-"""Planning rounds at one moment: what ``allaboard plan`` answers, and what a simulation does at one moment.
+"""Runs planning rounds for gangs that are all due at one moment, for ``allaboard plan`` and for each moment of a simulation.
 
-The scheduler's cycle runs on: long searches end beside it, and gangs whose surplus found no capacity are attempted again. Here these steps
-follow each other until no gang is left.
+In the scheduler's cycle time passes: long searches end beside the cycle, and gangs whose surplus found no capacity are attempted again
+later. Here these steps follow each other until no gang is left.
 """
 
 from abc import ABC, abstractmethod
@@ -27,9 +27,9 @@ from allaboard.report.metrics import Metrics
 
 
 class Standstill(ABC):
-    """Gangs that are all due at one moment; a ``planning.round.Due``. No namespace has used search time, and no gang is added meanwhile.
+    """Gangs that are all due at one moment. No namespace has used search time, and no gang becomes due later.
 
-    Searches and plug-ins run in this process. ``arguments`` are those of the plug-ins.
+    Searches and plug-ins run in this process. ``arguments`` are the plug-ins' keyword arguments.
     """
 
     def __init__(
@@ -44,72 +44,72 @@ class Standstill(ABC):
 
     @abstractmethod
     def gang(self, key: GangKey) -> Gang | None:
-        """Implement ``planning.round.Due``."""
+        """Return a gang without preparation; None if it is gone."""
 
     @abstractmethod
     def prepared(self, key: GangKey) -> PreparedGang | None:
-        """Implement ``planning.round.Due``."""
+        """Return the gang's current state for a search; None if the gang needs no plan."""
 
     @abstractmethod
     def place(self, key: GangKey) -> Order:
-        """Implement ``planning.round.Due``."""
+        """Return the gang's position in the queue."""
 
     @abstractmethod
     def answered(self, answer: Answer, *, is_again: bool) -> None:
-        """Carry out an answer of the round, so that the next gang is planned around this one.
+        """Carry out an answer of the round, so that the next gang is planned around this gang.
 
-        ``is_again``: the gang was placed before, and the answer is for its surplus.
+        ``is_again``: the gang was placed before, and the answer is about its surplus members.
         """
 
     async def run(self, keys: Iterable[GangKey]) -> None:
         """Plan gangs until nothing more can be placed. Raises what ``answered`` raises."""
-        left: list[GangKey] = []
+        undecided: list[GangKey] = []
         surplus: list[GangKey] = []
-        await self._rounds(keys, left, surplus, is_again=False)
-        for key in _in_turn(sorted(left, key=self.place)):
+        await self._rounds(keys, undecided, surplus, is_again=False)
+        for key in _in_turn(sorted(undecided, key=self.place)):
             if (gang := self.prepared(key)) is not None:
                 answer = await self._round.conclude(self.current, gang, await self._planner.plan_at_length(gang))
-                self._take(answer, surplus, is_again=False)
-        # What was placed later may have left capacity, or a larger gang has moved.
+                self._carry_out(answer, surplus, is_again=False)
+        # Gangs with surplus members are planned again: gangs that were placed later may have left capacity.
         await self._rounds(surplus, [], [], is_again=True)
 
-    async def _rounds(self, keys: Iterable[GangKey], left: list[GangKey], surplus: list[GangKey], *, is_again: bool) -> None:
+    async def _rounds(self, keys: Iterable[GangKey], undecided: list[GangKey], surplus: list[GangKey], *, is_again: bool) -> None:
         self._waiting = deque(sorted(keys, key=self.place))
         while self._waiting:
             async with aclosing(self._round.answers(self)) as answers:
                 async for answer in answers:
                     if isinstance(answer, SearchLonger):
-                        left.append(answer.gang.key)
-                    self._take(answer, surplus, is_again=is_again)
+                        undecided.append(answer.gang.key)
+                    self._carry_out(answer, surplus, is_again=is_again)
 
-    def _take(self, answer: Answer | None, surplus: list[GangKey], *, is_again: bool) -> None:
+    def _carry_out(self, answer: Answer | None, surplus: list[GangKey], *, is_again: bool) -> None:
         if answer is not None:
             self.answered(answer, is_again=is_again)
         if isinstance(answer, Placed) and len(answer.assignments) < len(answer.gang.candidates):
             surplus.append(answer.gang.key)
 
     async def next(self) -> GangKey | None:
-        """Implement ``planning.round.Due``."""
+        """Return the first gang that is due, and remove it; None if none is due."""
         return self._waiting.popleft() if self._waiting else None
 
     def current(self, gang: PreparedGang) -> PreparedGang | None:
-        """Implement ``planning.round.Due``."""
+        """Return the gang's current state after its search; None if the gang no longer needs a plan."""
         return self.prepared(gang.key)
 
     def failed(self, key: GangKey, error: Exception) -> None:
-        """Implement ``planning.round.Due``: raise the error."""
+        """Raise ``error``, a defect that concerns one gang."""
         raise error
 
     def put_back(self, keys: Iterable[GangKey]) -> None:
-        """Implement ``planning.round.Due``."""
+        """Make gangs due again that were not planned."""
         self._waiting.extendleft(reversed(list(keys)))
 
     def usage(self, namespace: str) -> int:
-        """Implement ``planning.round.Due``."""
+        """Return 0: no namespace has used search time."""
         return 0
 
     def is_preceded(self, key: GangKey) -> bool:
-        """Implement ``planning.round.Due``."""
+        """Return False: no gang becomes due during a round."""
         return False
 
 
@@ -118,7 +118,7 @@ def _no_time() -> float:
 
 
 def _in_turn(keys: Sequence[GangKey]) -> Iterator[GangKey]:
-    """Yield gangs in the order of long searches: the namespaces in turn, as if all searches took equally long."""
+    """Yield gangs in the order of their long searches: the namespaces take turns, as if all searches took equally long."""
     searched: Counter[str] = Counter()
     waiting = list(keys)
     while waiting:

@@ -1,1 +1,1 @@
-"""Orders the gangs: which gang is next, and when a waiting gang is worth another attempt."""
+"""The queue of gangs: it decides which gang is attempted next, and when a refused gang is attempted again."""

@@ -1,6 +1,7 @@
-"""The batch window: how long pods are gathered before a cycle, since pods of one job or one ``kubectl apply`` come one by one.
+"""The batch window: a short wait before a cycle, in which pods are gathered.
 
-The window closes as Karpenter's does (provisioning/batcher.go): when no pod has come for a while, or when it has been open for long.
+The pods of one job or one ``kubectl apply`` come one by one, and should be planned in one cycle. The window closes as Karpenter's does
+(provisioning/batcher.go): when no pod has come for a while, or when the window has been open for its longest time.
 """
 
 import asyncio
@@ -11,16 +12,16 @@ from dataclasses import dataclass
 from allaboard.kube.retry import Sleep
 
 _FOLLOWED = 3
-"""How many times longer the window waits for the next pod once one has followed: a controller takes about as long for each pod."""
+"""The idle time is multiplied by this once a second pod has come. A controller takes about as long for each pod, so more will follow."""
 _ENOUGH = 64
-"""When so many pods have come, as many gangs are placed together as possible."""
+"""The window closes when so many pods have come: no more gangs than that are placed together."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchWindow:
-    """A batch window. ``arrivals`` counts all pods that have ever come.
+    """A batch window. ``arrivals`` returns the number of all pods that have ever come.
 
-    A single pod waits for ``idle_seconds``, and no pod for longer than ``most_seconds``.
+    After a single pod the window stays open for ``idle_seconds``. It never stays open for longer than ``most_seconds``.
     """
 
     arrivals: Callable[[], int]
@@ -30,7 +31,7 @@ class BatchWindow:
     sleep: Sleep = asyncio.sleep
 
     async def gather(self) -> None:
-        """Return when the window closes."""
+        """Wait until the window, which opens now, closes."""
         first = seen = self.arrivals()
         ends, idle = self.clock() + self.most_seconds, self.idle_seconds
         while True:

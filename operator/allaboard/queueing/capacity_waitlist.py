@@ -1,8 +1,11 @@
-"""Refused gangs whose capacity can be counted: freed capacity admits as many gangs as it is enough for, and the others stay.
+"""The capacity waitlist: refused gangs that wait until counting shows enough free capacity for them.
 
-Counting is exact for a gang with one kind of pod. It is an upper bound for several kinds that must all be placed: each kind is counted as
-if it were alone. Example: sixteen GPUs are freed while nine gangs of eight wait. The first two gangs are due at once, whatever their
-backoff, and the other seven aren't attempted. An admitted gang that isn't placed leaves the capacity to the next.
+When capacity is freed, as many gangs become due as it is enough for, and the others stay on the waitlist. Example: sixteen GPUs are freed
+while nine gangs of eight GPUs wait. The first two gangs are due at once, even in backoff, and the other seven aren't attempted. If an
+admitted gang isn't placed after all, the capacity is counted again for the next gang.
+
+Counting is exact for a gang with one kind of pod. For a gang that needs several kinds of pods the count is an upper bound, since each kind
+is counted as if only its pods were placed.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -20,13 +23,16 @@ from allaboard.records.sort_key import Order
 from allaboard.records.wake_up import CapacityNeed
 
 Slots = Callable[[Sequence[SchedulingSpec]], Sequence[int]]
-"""Returns how many pods of each kind fit, if that kind were alone."""
+"""A function that returns how many pods of each kind fit in the free capacity, if only pods of that kind were placed."""
 
-_MOST_NEEDS = 256  # each is counted when capacity is freed: some 50 µs for thousands of nodes
+_MOST_NEEDS = 256  # most different needs; each is counted when capacity is freed, which takes some 50 µs for thousands of nodes
 
 
 def need_of(gang: Gang) -> CapacityNeed | None:
-    """Return what a gang needs, if counting shows when its capacity may be free; None if that takes a search."""
+    """Return the capacity that a gang needs; None if only a search can show whether the gang fits.
+
+    Counting can't show that for a gang with rules between members, or for a gang that needs only some of several kinds of pods.
+    """
     alike: dict[SchedulingSpec, int] = {}
     for pod in gang.candidates:
         alike[pod.spec] = alike.get(pod.spec, 0) + 1
@@ -37,24 +43,24 @@ def need_of(gang: Gang) -> CapacityNeed | None:
 
 
 def _is_plain(spec: SchedulingSpec) -> bool:
-    """Return whether a pod's requirements of a node don't depend on which other pods are there."""
+    """Return whether counting is exact for such pods: which node fits doesn't depend on the pods that are on it, except for capacity."""
     return not (spec.host_ports or spec.attaches or spec.volumes or spec.forbidden_domains or spec.required_domains or spec.gpu_share)
 
 
-def no_seats_known(specs: Sequence[SchedulingSpec]) -> Sequence[int]:
-    """Return the answer of a queue that doesn't count: any number of pods may fit."""
+def unlimited_slots(specs: Sequence[SchedulingSpec]) -> Sequence[int]:
+    """Return that any number of pods may fit: with these ``Slots`` a queue doesn't count capacity, and no gang is on the waitlist."""
     return [MOST_SLOTS] * len(specs)
 
 
 class Capacity:
-    """Counts how many pods fit in the free capacity of a view."""
+    """A counter of the pods that fit in the free capacity of a view; callable as ``Slots``."""
 
     def __init__(self, view: ClusterView) -> None:
         self._view = view
         self._filters = NodeFilters()
 
     def __call__(self, specs: Sequence[SchedulingSpec]) -> Sequence[int]:
-        """Return how many pods of each of ``specs`` fit, if that kind were alone."""
+        """Return how many pods of each of ``specs`` fit, if only pods of that kind were placed."""
         snapshot = self._view.snapshot()
         free = np.ascontiguousarray(np.maximum(snapshot.free, 0).T)
         offered = set(snapshot.resources)
@@ -68,50 +74,53 @@ class Capacity:
 
 
 class CapacityWaitlist:
-    """Gangs by the capacity that they need, those with equal needs in queue order."""
+    """The waiting gangs, by the capacity that they need. Gangs with equal needs are in queue order."""
 
-    def __init__(self, place: Callable[[GangKey], Order], slots: Slots) -> None:
-        self._place = place
+    def __init__(self, order: Callable[[GangKey], Order], slots: Slots) -> None:
+        self._order = order
         self._slots = slots
         self._heaps: dict[CapacityNeed, LazyHeap] = {}
         self.is_dirty = False
-        """Whether capacity was freed since the last count."""
+        """True if capacity was freed since the last count."""
 
-    def has_place(self, need: CapacityNeed) -> bool:
-        """Return whether a gang with this need may wait here: the number of different needs is limited."""
+    def can_add(self, need: CapacityNeed) -> bool:
+        """Return whether a gang with this need can be added; the number of different needs is limited."""
         return need in self._heaps or len(self._heaps) < _MOST_NEEDS
 
-    def has_room(self, need: CapacityNeed) -> bool:
-        """Return whether the capacity that ``need`` names may be free."""
+    def may_fit(self, need: CapacityNeed) -> bool:
+        """Return whether the capacity that ``need`` names is free by count."""
         return all(count >= number for count, (_, number) in zip(self._slots([spec for spec, _ in need]), need, strict=True))
 
     def add(self, key: GangKey, need: CapacityNeed) -> None:
-        """Add a gang."""
+        """Add a gang with its need."""
         if need not in self._heaps:
-            self._heaps[need] = LazyHeap(self._place)
+            self._heaps[need] = LazyHeap(self._order)
         self._heaps[need].push(key)
 
     def discard(self, key: GangKey, need: CapacityNeed) -> None:
-        """Remove a gang with this need, if it is here."""
+        """Remove a gang with this need, if it is on the waitlist."""
         if (heap := self._heaps.get(need)) is not None:
             heap.discard(key)
             if not heap:
                 del self._heaps[need]
 
     def promote(self, namespace: str) -> None:
-        """Take into account that gangs of a namespace may have moved to the front."""
+        """Update the order after gangs of a namespace may have moved to the front."""
         for heap in self._heaps.values():
             heap.promote(namespace)
 
     def admit(self) -> Iterator[GangKey]:
-        """Yield and remove the gangs that may fit: the first of each need, as many as fit if that need were alone."""
+        """Yield and remove the gangs that may fit.
+
+        These are the first gangs of each need, as many as fit if only gangs with this need were placed.
+        """
         self.is_dirty = False
         specs = list({spec: None for need in self._heaps for spec, _ in need})
         counts = dict(zip(specs, self._slots(specs), strict=True)) if specs else {}
         for need in list(self._heaps):
             for _ in range(min(counts[spec] // number for spec, number in need)):
                 if (heap := self._heaps.get(need)) is None:
-                    break  # gangs may have left since the last one was admitted
+                    break  # gangs may have been removed while this generator was suspended
                 key = heap.first().key
                 self.discard(key, need)
                 yield key

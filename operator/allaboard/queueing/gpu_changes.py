@@ -1,4 +1,4 @@
-"""Detects GPU metric changes that could unblock a waiting gang; most scrapes change nothing."""
+"""Detects changes of GPU metrics after which a waiting gang may fit; most scrapes show no such change."""
 
 import numpy as np
 
@@ -7,13 +7,14 @@ from allaboard.model.gpu_inventory import WHOLE_GPUS, GpuInventory
 from allaboard.records.wake_up import GPU_CHANGES
 
 _LEAST_MEBIBYTES = 64.0
-"""A GPU's free memory changes by less than that all the time."""
+"""The least increase of a GPU's free memory that wakes gangs. Smaller changes happen all the time."""
 
 
 class GpuChanges:
-    """Compares the GPU metrics with earlier ones, and returns what waiting gangs may gain, also by memory that is freed in small steps.
+    """A comparison of GPU metrics with earlier metrics, which shows what waiting gangs may gain.
 
-    Free memory is compared with the least since a gang was last woken: a waiting gang may have been refused at any time since.
+    Free memory is compared with its least value since gangs were last woken, since a waiting gang may have been refused at that value. So
+    memory that is freed in many small steps wakes gangs, too.
     """
 
     def __init__(self) -> None:
@@ -21,9 +22,10 @@ class GpuChanges:
         self._least: Floats | None = None
 
     def gained(self, old: GpuInventory | None, new: GpuInventory | None) -> frozenset[str]:
-        """Return the wake-up keys of gangs that may fit now.
+        """Return the wake-up keys of gangs that may fit after the metrics changed from ``old`` to ``new``.
 
-        GPUs, if more are healthy; ``GPU_CHANGES`` if GPUs were replaced, or if more of their memory is free.
+        If more GPUs are healthy, these are the resources of whole GPUs and ``GPU_CHANGES``. If GPUs were replaced, or more of their memory
+        is free, it is ``GPU_CHANGES`` alone.
         """
         if old is not self._seen or self._least is None:
             self._least = None if old is None else old.free
@@ -35,7 +37,7 @@ class GpuChanges:
 
 
 def has_lost(old: GpuInventory | None, new: GpuInventory | None) -> bool:
-    """Return whether waiting gangs would find less than before."""
+    """Return whether a waiting gang that fitted with ``old`` may not fit with ``new``."""
     return bool(_gained(new, old, None))
 
 

@@ -1,8 +1,8 @@
-"""A heap of gangs in queue order; a gang whose place changes is moved when it reaches the top.
+"""A heap of gangs in queue order, which moves a gang whose queue position has changed only when the gang reaches the top.
 
-A tenant may have thousands of gangs, and all of them move when the namespace's usage changes, or when a gang of higher priority comes or
-goes. Gangs of one group (``order.Group``) never change order among themselves by that. So the heap keeps the groups apart, and compares
-only the place of each group's first gang.
+A tenant may have thousands of gangs. All of them move when their namespace's search-time usage changes, or when a gang of higher namespace
+priority comes or goes. The order within a group (``sort_key.Group``) stays. So the heap keeps each group in a heap of its own, and compares
+only the queue positions of the groups' first gangs.
 """
 
 import heapq
@@ -12,34 +12,34 @@ from dataclasses import dataclass, field
 from allaboard.model.gang import GangKey
 from allaboard.records.sort_key import Group, Order, Own
 
-_MOST_STALE = 64  # outdated entries of a heap
+_MOST_STALE = 64  # outdated entries of a heap that are allowed, besides one for each current entry
 
 
 @dataclass(slots=True, eq=False)
 class _Members:
-    """The gangs of one group that are in the heap."""
+    """The gangs of one group."""
 
     heap: list[Own] = field(default_factory=list)
-    """In their own order; entries of gangs that were removed, or moved to another group, are dropped at the top."""
+    """A heap in the order within the group. Entries of gangs that have left the group are dropped when they reach the top."""
     number: int = 0
     """The number of gangs."""
     front: Order | None = None
-    """The place that stands for the group: no gang of the group ranks before it."""
+    """The queue position that stands for the group: no gang of the group is before it. None before the first gang is added."""
 
 
 class LazyHeap:
-    """Gangs in the order of ``place``, which returns a gang's current place.
+    """A heap of gangs. ``order`` returns a gang's current queue position.
 
-    A gang that has moved back since it was pushed is moved when it reaches the top. A gang that has moved to the front must be pushed
-    again. ``promote`` does that for all gangs of a namespace.
+    A gang whose position has moved back since it was pushed is moved when it reaches the top. A gang whose position has moved to the front
+    must be pushed again; ``promote`` does that for all gangs of a namespace.
     """
 
-    def __init__(self, place: Callable[[GangKey], Order]) -> None:
-        self._place = place
-        self._kept: dict[GangKey, tuple[Group, Own]] = {}  # each gang's group and place in it, in the order of arrival
-        self._groups: dict[str, dict[Group, _Members]] = {}  # by namespace
-        self._number = 0  # of groups
-        self._fronts: list[Order] = []  # a heap; places that are no longer a group's front are dropped at the top
+    def __init__(self, order: Callable[[GangKey], Order]) -> None:
+        self._order = order
+        self._kept: dict[GangKey, tuple[Group, Own]] = {}  # Each gang's group, and its sort key in the group, in the order of arrival.
+        self._groups: dict[str, dict[Group, _Members]] = {}  # By namespace.
+        self._number = 0  # The number of groups.
+        self._fronts: list[Order] = []  # A heap of the groups' fronts. Outdated fronts are dropped when they reach the top.
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -53,8 +53,8 @@ class LazyHeap:
         return self._kept.keys()
 
     def push(self, key: GangKey) -> None:
-        """Add a gang, or move one that is in the heap to the front."""
-        self._put(self._place(key))
+        """Add a gang. If the gang is in the heap already, update its position after it has moved to the front."""
+        self._put(self._order(key))
 
     def discard(self, key: GangKey) -> None:
         """Remove a gang, if it is in the heap."""
@@ -62,17 +62,17 @@ class LazyHeap:
             self._leave(kept[0])
 
     def first(self) -> Order:
-        """Return the first place. Raises ``IndexError`` if the heap is empty."""
+        """Return the queue position of the first gang. Raises ``IndexError`` if the heap is empty."""
         while True:
             kept = self._fronts[0]
             members = self._members(kept.group)
-            place = self._first_of(kept.group, members) if members is not None and members.front is kept else None
-            if place == kept and self._fronts[0] is kept:
+            order = self._first_of(kept.group, members) if members is not None and members.front is kept else None
+            if order == kept and self._fronts[0] is kept:
                 return kept
-            if self._fronts[0] is kept:  # else a gang that moved to another group is first there
+            if self._fronts[0] is kept:  # otherwise the top has changed: a gang has moved to another group, and is the first there
                 heapq.heappop(self._fronts)
-            if members is not None and place is not None:
-                self._set_front(members, place)
+            if members is not None and order is not None:
+                self._set_front(members, order)
 
     def pop(self) -> GangKey:
         """Remove and return the first gang. Raises ``IndexError`` if the heap is empty."""
@@ -81,14 +81,14 @@ class LazyHeap:
         return key
 
     def promote(self, namespace: str) -> None:
-        """Take into account that gangs of a namespace may have moved to the front."""
+        """Update the order after gangs of a namespace may have moved to the front."""
         for group, members in list(self._groups.get(namespace, {}).items()):
-            place = self._first_of(group, members)
-            if place is not None and (members.front is None or place < members.front):
-                self._set_front(members, place)
+            order = self._first_of(group, members)
+            if order is not None and (members.front is None or order < members.front):
+                self._set_front(members, order)
 
     def fronts(self) -> Iterator[Order]:
-        """Yield a place for each group: that of its first gang when it was last compared."""
+        """Yield the queue position of each group's first gang, which may be outdated if the whole group has moved since."""
         for groups in list(self._groups.values()):
             for group, members in list(groups.items()):
                 front = members.front
@@ -103,19 +103,22 @@ class LazyHeap:
         return self._groups.get(group.namespace, {}).get(group)
 
     def _first_of(self, group: Group, members: _Members) -> Order | None:
-        """Return the current place of the first gang of a group. Gangs that belong to another group are moved there."""
+        """Return the current queue position of a group's first gang; None if the group has no gang.
+
+        Gangs at the top that belong to another group are moved there.
+        """
         while members.heap:
             own = members.heap[0]
-            place = self._place(own.key) if self._kept.get(own.key) == (group, own) else None
-            if place is not None and (place.group, place.own) == (group, own):
-                return place
+            order = self._order(own.key) if self._kept.get(own.key) == (group, own) else None
+            if order is not None and (order.group, order.own) == (group, own):
+                return order
             heapq.heappop(members.heap)  # before the gang is pushed again, maybe to the top of this heap
-            if place is not None:
-                self._put(place)
+            if order is not None:
+                self._put(order)
         return None
 
-    def _put(self, place: Order) -> None:
-        group, own = place.group, place.own
+    def _put(self, order: Order) -> None:
+        group, own = order.group, order.own
         members = self._groups.setdefault(group.namespace, {}).get(group)
         if members is None:
             members = self._groups[group.namespace][group] = _Members()
@@ -130,11 +133,11 @@ class LazyHeap:
                 members.heap = [each for each in set(members.heap) if self._kept.get(each.key) == (group, each)]
                 heapq.heapify(members.heap)
             heapq.heappush(members.heap, own)
-        if members.front is None or place < members.front:
-            self._set_front(members, place)
+        if members.front is None or order < members.front:
+            self._set_front(members, order)
 
     def _leave(self, group: Group) -> None:
-        """Count one gang of a group less; delete the group after the last."""
+        """Subtract one from a group's number of gangs, and delete the group if none is left."""
         groups = self._groups[group.namespace]
         groups[group].number -= 1
         if not groups[group].number:
@@ -144,10 +147,10 @@ class LazyHeap:
             if not groups:
                 del self._groups[group.namespace]
 
-    def _set_front(self, members: _Members, place: Order) -> None:
-        members.front = place
+    def _set_front(self, members: _Members, order: Order) -> None:
+        members.front = order
         if len(self._fronts) > 2 * self._number + _MOST_STALE:
             self._fronts = [each.front for groups in self._groups.values() for each in groups.values() if each.front is not None]
             heapq.heapify(self._fronts)
         else:
-            heapq.heappush(self._fronts, place)
+            heapq.heappush(self._fronts, order)

@@ -1,4 +1,4 @@
-"""Computes the place of a gang in the queue, and what wakes a refused gang."""
+"""Computes a gang's queue position, and the changes that wake a refused gang."""
 
 from collections.abc import Iterable
 
@@ -23,33 +23,45 @@ def order_of(
     since: float | None = None,
     namespace_priority: int = 0,
 ) -> Order:
-    """Return a gang's place in the queue.
+    """Return a gang's queue position.
 
-    Priority counts first. Then gangs go first that we left partially bound (``is_first``), then gangs that have lost a member, then gangs
-    that must not be overtaken. Then counts ``usage``, the search time that the namespace has used, then age and name.
+    Priority counts first. Within a priority the order is:
 
-    Nothing takes a gang past a higher priority: a tenant could raise the minimum of a bound gang, or forge a stamp. Healing takes no gang
-    past namespaces that have used less search time, nor a gang that ``has_grown``: a tenant could have many gangs that have lost members
-    and are hard to place. ``may_go_first`` ends when partially bound gangs of the namespace have gone first for long enough, since a tenant
-    can forge stamps. ``since`` is the creation time that counts, if a ``namespace_priority`` changes it (``gangs.namespace_priority``).
+    1. gangs that this scheduler left partially bound (``is_first``);
+    2. gangs that have lost a member;
+    3. gangs that must not be overtaken again (``is_protected``);
+    4. the other gangs.
+
+    Then the namespace's search-time usage counts (``usage``, a level), then age and name.
+
+    Some rules keep tenants from abusing this order:
+
+    - No gang goes before a higher priority. A tenant could raise the minimum of a bound gang, or forge a stamp.
+    - A gang that has lost a member doesn't go first for that if its namespace has search-time usage, or if the gang ``has_grown``. A tenant
+      could have many such gangs that are hard to place.
+    - A partially bound gang goes first only while ``may_go_first`` is True. It is False once partially bound gangs of the namespace have
+      kept others waiting for long enough.
+
+    ``since`` is the effective creation time, if a ``namespace_priority`` changes it (``gangs.namespace_priority``).
     """
-    heals = gang.is_open and gang.missing_of_stamped > 0 and gang.on_member_lost is not OnMemberLost.IGNORE and not has_grown
+    heals = gang.is_partially_bound and gang.missing_of_stamped > 0 and gang.on_member_lost is not OnMemberLost.IGNORE and not has_grown
     standing = HEALS if heals and not usage else OVERTAKEN if is_protected else PLAIN
     group = Group(gang.key.namespace, -gang.priority, not is_first, heals, is_protected)
-    made = gang.created if since is None else since
+    created = gang.created if since is None else since
     own = Own(-namespace_priority, gang.created, gang.key)
-    return Order(-gang.priority, not (is_first and may_go_first), standing, usage, made, gang.key, (group, own))
+    return Order(-gang.priority, not (is_first and may_go_first), standing, usage, created, gang.key, (group, own))
 
 
 def order_of_gone(key: GangKey) -> Order:
-    """Return the place of a gang that doesn't exist any more: it is due at once, only to be forgotten."""
+    """Return the queue position of a gang that no longer exists. It is the first, so that the gang's state is deleted at once."""
     return Order(_FIRST, False, HEALS, 0, 0.0, key)
 
 
 def wakes_up_on(explanation: Explanation, candidates: Iterable[Pod]) -> WakeUpOn:
-    """Return what the unplaced roles lacked.
+    """Return the changes that wake a refused gang: more of the resources that its unplaced roles lacked.
 
-    With several roles, capacity for one may let another one move. Then any resource that a candidate requests may help.
+    In a gang of several roles, capacity for one role may let pods of another role move to it. So then more of any resource that a candidate
+    requests wakes the gang.
     """
     resources: set[str] = set()
     kept = {reason for role in explanation.roles for reason, _ in role.reasons}

@@ -1,18 +1,21 @@
-"""Decides which gang is next, and when a refused gang is worth another attempt.
+"""The queue: it decides which gang is attempted next, and when a refused gang is attempted again.
 
-A gang is *active* (due), in *backoff* after a failure, or *unschedulable* until something that it lacks may have been freed. A slow flush
-retries unschedulable gangs in case an event was missed. When no gang is due, the gang with the oldest out-of-date message is.
+A gang is *active* (due), in *backoff* after a failure, or *unschedulable* until some of what it lacks may have been freed. Unschedulable
+gangs are also retried every five minutes, in case an event was missed. When no gang is due, the waiting gang with the oldest out-of-date
+message is attempted.
 
-- **Backoff.** Each failed attempt doubles it, up to a bound. When capacity is freed, a gang in backoff still goes before gangs of a lower
-  priority, and a partially bound one before unbound gangs of its priority. Not while the backoff is *hard*: the gang has failed several
-  times although there was capacity, or the API server has asked for the backoff.
-- **Search time.** Gangs of a namespace that has used much search time lately go behind the others of their priority. They count as passed.
-- **Overtaking.** Gangs that are placed together may overtake an older one of their priority a few times, or for a while. Then the older
-  gang goes before all others of its priority, in backoff or not, until it is placed. If it doesn't fit, the gangs behind it go on.
-- **Passing.** When a gang is placed while older ones are in backoff, the oldest is passed. A gang that was passed as often as gangs may be
-  overtaken goes first once.
-- **Assumed capacity.** A gang that was refused while capacity was assumed for others may have come at a bad moment. If that capacity is
-  returned, the refusal doesn't count as a failure. Otherwise a gang whose binds always fail would take the capacity at each attempt.
+- **Backoff.** Each failed attempt doubles the backoff, up to a bound. A woken gang in backoff still goes before gangs of a lower priority.
+  If this scheduler left it partially bound, it also goes before other gangs of its priority. Neither holds while the backoff is *hard*: the
+  gang has failed several times although there was capacity, or the API server has asked for the backoff.
+- **Search time.** Gangs of a namespace that has used much search time go behind other gangs of their priority. When a gang behind them is
+  placed, they may count as passed.
+- **Overtaking.** When gangs are placed together, a gang that would have fitted in queue order may be left out for the others: it is
+  overtaken. That happens to a gang a few times, or for a while. Then it goes before all other gangs of its priority, in backoff or not,
+  until it is placed. If it doesn't fit even so, the gangs behind it are attempted.
+- **Passing.** When a gang is placed while older gangs are in backoff, the oldest of these is passed. A gang that was passed as often as a
+  gang may be overtaken goes first once.
+- **Assumed capacity.** If a gang is refused while capacity is assumed for other gangs, and that capacity is then returned, the refusal
+  doesn't count as a failure. Otherwise another gang whose binds always fail could take the capacity at each attempt.
 """
 
 import asyncio
@@ -21,7 +24,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 
 from allaboard.model.gang import GangKey
-from allaboard.queueing.capacity_waitlist import Slots, no_seats_known
+from allaboard.queueing.capacity_waitlist import Slots, unlimited_slots
 from allaboard.queueing.heap import LazyHeap
 from allaboard.queueing.order import order_of_gone
 from allaboard.queueing.ranks import OVERTAKING, Overtaking
@@ -34,18 +37,19 @@ from allaboard.records.record import GangRecords, QueueState
 from allaboard.records.sort_key import Order
 from allaboard.records.wake_up import ANYTHING, CapacityNeed, WakeUpOn
 
-_FLUSH_SECONDS = 300.0  # kube-scheduler's podMaxInUnschedulablePodsDuration
-_BLIPS = 3  # failures in a row that the API server may have caused
-_SLICE = 500  # gangs that are woken without a break: some milliseconds
+_FLUSH_SECONDS = 300.0  # kube-scheduler's podMaxInUnschedulablePodsDuration.
+_BLIPS = 3  # Failures in a row that passing faults of the API server may cause; more make the backoff hard.
+_SLICE = 500  # Gangs that are handled at once, before other tasks run: some milliseconds.
 
-_NO_STATE = QueueState()  # of a gang without a record; never written
+_NO_STATE = QueueState()  # the state of a gang without a record; never written
 
 
 class GangQueue:
     """The gangs that are active, in backoff, or unschedulable.
 
-    ``order`` returns a gang's place, ``slots`` counts free capacity. ``exists`` returns whether a gang still exists; a gang that is gone is
-    due once more, to be forgotten. The state of each gang is the ``queue`` of its record in ``records``.
+    ``order`` returns a gang's queue position. ``slots`` counts free capacity. ``exists`` returns whether a gang exists. A gang that
+    no longer exists is due once more, so that its state is deleted. Each gang's state is the ``queue`` of its record in ``records``.
+    ``changes`` counts the changes that may have freed capacity.
     """
 
     def __init__(
@@ -56,7 +60,7 @@ class GangQueue:
         *,
         backoff: Backoff = BACKOFF,
         overtaking: Overtaking = OVERTAKING,
-        slots: Slots = no_seats_known,
+        slots: Slots = unlimited_slots,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._order = order
@@ -65,20 +69,20 @@ class GangQueue:
         self._backoff = backoff
         self._overtaking = overtaking
         self._clock = clock
-        self._due = LazyHeap(self._place)
-        self._in_backoff = LazyHeap(self._place)
-        self._timers = Timers(self._known, clock)
-        self._unschedulable = Unschedulable(self._place, slots)
-        self._promoted: dict[GangKey, None] = {}  # gangs that may have moved to the front by themselves
-        self._tentative: dict[GangKey, None] = {}  # gangs that were refused while capacity was assumed for others
-        self._spared: dict[GangKey, None] = {}  # tentative refusals that turned out to be no failures
+        self._active = LazyHeap(self._order_of)
+        self._in_backoff = LazyHeap(self._order_of)
+        self._timers = Timers(self._read_state, clock)
+        self._unschedulable = Unschedulable(self._order_of, slots)
+        self._promoted: dict[GangKey, None] = {}  # Gangs that may have moved to the front because they changed.
+        self._tentative: dict[GangKey, None] = {}  # Gangs that were refused while capacity was assumed for others.
+        self._forgiven: dict[GangKey, None] = {}  # Gangs whose refusal turned out to be no failure.
         self._changed = asyncio.Event()
-        self._given_back = -1
-        self._refresh = MessageRefresh(self._known, clock)
+        self._last_return = -1  # ``changes`` after assumed capacity was last returned
+        self._refresh = MessageRefresh(self._read_state, clock)
         self.changes = 0
 
-    def _known(self, key: GangKey) -> QueueState:
-        """Return a gang's state, to be read only."""
+    def _read_state(self, key: GangKey) -> QueueState:
+        """Return a gang's state for reading. The caller must not change it."""
         record = self._records.find(key)
         return record.queue if record else _NO_STATE
 
@@ -86,113 +90,108 @@ class GangQueue:
         return self._records.of(key).queue
 
     def placed(self, key: GangKey | None, overtaken: Iterable[GangKey] = ()) -> None:
-        """Record that ``key`` is placed, in its own queue position; None if it is placed together with a gang before it.
+        """Record that gangs are placed, and count which gangs were passed and overtaken by that.
 
-        ``overtaken`` are gangs of the same priority that would fit in queue order, and don't because of the gangs that are placed.
+        ``key`` is a gang that is placed at its own turn in queue order; None if the gang is placed together with a gang before it.
+        ``overtaken`` are gangs that would have fitted in queue order, and don't fit beside the gangs that are placed.
         """
         if key is not None:
-            self._pass(key)
+            self._count_pass(key)
         for other in overtaken:
             state = self._state(other)
             times, since = state.overtaken
             state.overtaken = (times + 1, since if times else self._clock())
 
-    def _pass(self, key: GangKey) -> None:
-        """Count a pass for the oldest gang of the level of ``key`` that only backoff or search-time usage keeps behind it.
+    def _count_pass(self, key: GangKey) -> None:
+        """Record that the placed gang ``key`` has passed a gang: the oldest one that only backoff or search-time usage keeps behind it.
 
-        A (older) is in backoff for 4 s, and B is placed: A was passed once, whether or not A would have fitted. A gang that was passed as
-        often as gangs may be overtaken goes first once. Then its passes count from zero.
+        Only gangs of the level of ``key`` count, and gangs that must not be overtaken don't. Example: A is older than B and in backoff for
+        4 s, and B is placed. Then A was passed once, whether or not A would have fitted.
         """
         mine = self._order(key)
-        waiting = [*self._in_backoff.fronts(), *(order for order in self._due.fronts() if order.usage > mine.usage)]
+        waiting = [*self._in_backoff.fronts(), *(order for order in self._active.fronts() if order.usage > mine.usage)]
         before = [order for order in waiting if order.level_key == mine.level_key and order.key_without_usage < mine.key_without_usage]
-        passable = [order for order in before if not self._overtaking.is_over(self._known(order.key), self._clock())]
+        passable = [order for order in before if not self._overtaking.is_over(self._read_state(order.key), self._clock())]
         if older := min(passable, key=lambda order: order.key_without_usage, default=None):
             self._state(older.key).passed += 1
-            # The gang may rank further to the front now.
-            (self._in_backoff if older.key in self._in_backoff else self._due).push(older.key)
+            # A gang that was passed often enough moves to the front.
+            (self._in_backoff if older.key in self._in_backoff else self._active).push(older.key)
 
     def sizes(self) -> Mapping[str, int]:
-        """Return how many gangs are active, in backoff and unschedulable, in kube-scheduler's words."""
+        """Return the numbers of gangs that are active, in backoff and unschedulable, under kube-scheduler's names."""
         unschedulable = len(self._unschedulable)
-        return {"active": len(self._due), "backoff": max(0, len(self._timers) - unschedulable), "unschedulable": unschedulable}
+        return {"active": len(self._active), "backoff": max(0, len(self._timers) - unschedulable), "unschedulable": unschedulable}
 
     def mark(self, key: GangKey) -> None:
-        """Make a gang due that has changed itself: at once, or when its backoff ends."""
-        if key in self._due:
-            self._promoted[key] = None  # e.g. by an older member; a thousand members that come one by one make one entry
+        """Make a gang due after a change of the gang itself: at once, or when its backoff ends."""
+        if key in self._active:
+            self._promoted[key] = None  # for instance an older member has come; many such changes make one entry
             return
-        now, state = self._clock(), self._known(key)
+        now, state = self._clock(), self._read_state(key)
         if state.need is None or state.not_before <= now or not self._exists(key):
-            self._unpark(key)  # else the waitlist may make the gang due before its backoff ends
+            self._stop_waiting(key)  # otherwise the gang stays on the waitlist, which may make it due before its backoff ends
         if not self._exists(key):
-            # A later gang of the same name begins with a new state.
+            # A later gang of this name begins with an empty state.
             self._forget(key)
-            state = self._known(key)
+            state = self._read_state(key)
         if state.not_before > now:
             self._set_timer(key, state.not_before)
             if key not in self._in_backoff and not state.is_hard:
                 self._in_backoff.push(key)
         else:
-            self._make_due(key)
+            self._activate(key)
 
     def observe(self, change: CapacityChange) -> None:
-        """Make gangs due that a change of the cluster's capacity may help.
-
-        Of thousands the first are due at once, the others when ``drain`` returns.
-        """
+        """Make the gangs due that may fit after a change of capacity: the first 500 at once, and all of them when ``drain`` returns."""
         match change:
             case Freed(resources=resources):
                 self._unschedulable.wake(resources, is_only=change.is_only)
-                self._have_woken()
+                self._after_wake()
             case Taken():
                 self._make_stale()
             case Returned():
-                self._return()
+                self._return_capacity()
 
-    def _have_woken(self) -> None:
+    def _after_wake(self) -> None:
         self.changes += 1
         self._make_stale()
         self._drain_some()
 
     def _make_stale(self) -> None:
-        """Record that messages of waiting gangs may be out of date."""
+        """Record that the messages of waiting gangs may be out of date."""
         self._refresh.changed()
         self._changed.set()
 
     async def drain(self) -> None:
-        """Move all woken gangs to the active or backoff heap, then admit gangs from the capacity waitlist."""
-        moved = len(self._promoted)  # gangs that move meanwhile are left for the next call
-        while self._unschedulable.are_woken or moved > 0 or self._spared:
+        """Move all woken gangs to the active or backoff heap, then admit gangs from the capacity waitlist. Other tasks run in between."""
+        moved = len(self._promoted)  # gangs that move while this call runs are handled by the next call
+        while self._unschedulable.are_woken or moved > 0 or self._forgiven:
             self._drain_some()
             moved -= _SLICE
             await asyncio.sleep(0)
-        while self._admit():  # noqa: ASYNC110  # there is no event: each call admits more
+        while self._admit():  # noqa: ASYNC110  # there is no event to await: each call admits more gangs
             await asyncio.sleep(0)
 
     def _admit(self) -> bool:
-        """Make gangs of the capacity waitlist due that may fit; nothing is counted unless capacity was freed since the last count.
-
-        Return whether there may be more of them.
-        """
+        """Make up to 500 waitlisted gangs due that fit by count. Return whether more may fit. Counts only if capacity was freed since."""
         admitted = list(self._unschedulable.admitted(_SLICE))
         for key in admitted:
-            self._unpark(key)
-            if self._known(key).is_hard:
+            self._stop_waiting(key)
+            if self._read_state(key).is_hard:
                 self.mark(key)
             else:
-                self._make_due(key)
+                self._activate(key)
         return len(admitted) == _SLICE
 
     def _drain_some(self) -> None:
         for key in self._unschedulable.woken(_SLICE):
             self.mark(key)
-        for key in _taken(self._promoted):
-            for heap in (self._due, self._in_backoff):
+        for key in _take_some(self._promoted):
+            for heap in (self._active, self._in_backoff):
                 if key in heap:
                     heap.push(key)
-        for key in _taken(self._spared):
-            state = self._known(key)
+        for key in _take_some(self._forgiven):
+            state = self._read_state(key)
             if state.tentative is not None:
                 state.attempts, since = state.tentative
                 state.tentative = None
@@ -202,10 +201,7 @@ class GangQueue:
             self._changed.set()
 
     def requeue(self, key: GangKey, requeue: Requeue, *, seen: int | None = None) -> None:
-        """Put a gang back whose attempt has ended.
-
-        ``seen`` is the value of ``changes`` when the attempt began; None if nothing can have changed since.
-        """
+        """Put a gang back into the queue. ``seen`` is the value of ``changes`` when its attempt began; None for the current value."""
         seen, wake_on, retry_by = self.changes if seen is None else seen, requeue.wake_on, requeue.retry_by
         match requeue.reason:
             case Reason.REFUSED:
@@ -214,9 +210,9 @@ class GangQueue:
             case Reason.FAILED:
                 self._fail(key, wake_on, seen=seen, retry_by=retry_by, at_least=requeue.seconds)
             case Reason.SEARCHING:
-                self._pause(key, wake_on, seen=seen, retry_by=retry_by)
+                self._back_off(key, wake_on, seen=seen, retry_by=retry_by)
             case Reason.WAITING:
-                self._park(key, wake_on, seen=seen, retry_by=retry_by)
+                self._wait_for_change(key, wake_on, seen=seen, retry_by=retry_by)
             case Reason.AGAIN:
                 self._retry(key, requeue.seconds, is_hard=requeue.is_hard)
             case Reason.RESUMED:
@@ -238,69 +234,71 @@ class GangQueue:
         retry_by: float | None = None,
         need: CapacityNeed | None = None,
     ) -> None:
-        """Record that there was no capacity for the gang; otherwise as ``_fail``. ``is_capacity_assumed``: for others, now.
+        """Record that there was no capacity for the gang. The parameters that ``_fail`` has are as there.
 
-        A gang with a ``need`` is due as soon as counting finds that capacity, unless it was refused although counting does. A gang is due
-        again at once, one time, if capacity was freed during its search, of which its plan knew nothing.
+        A gang with a ``need`` goes to the capacity waitlist, unless counting finds enough capacity although the gang was refused. If
+        capacity was freed during the gang's search, which didn't know of it, the gang is due again at once, but only once in a row.
+        ``is_capacity_assumed``: capacity was assumed for other gangs at that time.
         """
         attempts = self._count_failure(key)
         state = self._state(key)
         state.is_hard = False
-        self._unpark(key)
+        self._stop_waiting(key)
         state.need = self._unschedulable.countable(need)
-        if state.need is None and self.changes != seen >= self._given_back and not state.has_looked_again:
-            state.has_looked_again, state.attempts, state.not_before = True, attempts, self._clock()
+        if state.need is None and self.changes != seen >= self._last_return and not state.was_retried:
+            state.was_retried, state.attempts, state.not_before = True, attempts, self._clock()
             self.mark(key)
             return
-        self._pause(key, wake_on, seen=seen, retry_by=retry_by, until=self._refresh.refused(key, state))
-        if is_capacity_assumed or self._given_back > seen:
+        self._back_off(key, wake_on, seen=seen, retry_by=retry_by, until=self._refresh.refused(key, state))
+        if is_capacity_assumed or self._last_return > seen:
             self._state(key).tentative = (attempts, self._clock())
             self._tentative[key] = None
-        if self._given_back > seen:
-            self._spare()
+        if self._last_return > seen:
+            self._forgive()
 
-    def _return(self) -> None:
-        """Make gangs due that were refused while the capacity was assumed that is returned now: they haven't failed."""
+    def _return_capacity(self) -> None:
+        """Record that assumed capacity was returned. Gangs that were refused while it was assumed are due again, without a failure."""
         self._unschedulable.wake(None)
-        self._have_woken()
-        self._given_back = self.changes
-        self._spare()
+        self._after_wake()
+        self._last_return = self.changes
+        self._forgive()
 
-    def _spare(self) -> None:
-        self._spared |= self._tentative
+    def _forgive(self) -> None:
+        self._forgiven |= self._tentative
         self._tentative = {}
         self._drain_some()
 
     def _fail(self, key: GangKey, wake_on: WakeUpOn, *, seen: int, retry_by: float | None = None, at_least: float = 0.0) -> None:
-        """Count a failure, and begin the backoff for so many failures, at least ``at_least`` seconds, at most the longest.
+        """Count a failure, and begin the gang's backoff: at least ``at_least`` seconds, but at most the longest backoff.
 
-        ``seen`` is the value of ``changes`` when the attempt began; ``retry_by`` is when to retry at the latest, once the backoff is over.
+        ``wake_on`` are the changes that wake the gang. ``seen`` is the value of ``changes`` when the attempt began. ``retry_by`` is the
+        latest time of the next attempt, but not before the end of the backoff; None for the queue's own limit.
         """
         self._count_failure(key)
         self._state(key).message_from = None
-        self._pause(key, wake_on, seen=seen, retry_by=retry_by, at_least=at_least)
-        state = self._state(key)  # read again: the gang may be gone meanwhile
+        self._back_off(key, wake_on, seen=seen, retry_by=retry_by, at_least=at_least)
+        state = self._state(key)  # read again, since the gang may have been deleted by the call before
         if at_least or state.attempts > _BLIPS:
             state.is_hard = True
             self._in_backoff.discard(key)
-            self._mark_anew(key)
+            self._move_if_active(key)
 
     def _count_failure(self, key: GangKey) -> int:
-        """Count one more failure, and return how many there were before."""
+        """Count one more failure, and return the number of failures before it."""
         self._tentative.pop(key, None)
-        self._spared.pop(key, None)
+        self._forgiven.pop(key, None)
         state = self._state(key)
         state.tentative = None
         state.attempts += 1
         return state.attempts - 1
 
-    def _mark_anew(self, key: GangKey) -> None:
-        """Move a gang that is active already, since it has changed, to where its current backoff belongs."""
-        if key in self._due:
-            self._due.discard(key)
+    def _move_if_active(self, key: GangKey) -> None:
+        """Take a gang from the active heap, if it is there, and mark it again, so that its new backoff counts."""
+        if key in self._active:
+            self._active.discard(key)
             self.mark(key)
 
-    def _pause(
+    def _back_off(
         self,
         key: GangKey,
         wake_on: WakeUpOn,
@@ -310,64 +308,61 @@ class GangQueue:
         at_least: float = 0.0,
         until: float | None = None,
     ) -> None:
-        """Begin the backoff of the last failure, or one until ``until``, without counting a failure."""
+        """Begin a backoff without counting a failure: until ``until``, or if that is None as long as after the last failure."""
         state = self._state(key)
         if state.passed >= self._overtaking.times:
-            state.passed = 0  # the gang has gone first, and didn't fit
+            state.passed = 0  # the gang was attempted first, and didn't fit
         if until is None:
             until = self._clock() + min(self._backoff.longest, max(at_least, self._backoff.after(max(1, state.attempts))))
         state.not_before = max(until, state.not_before) if state.is_hard else until
-        self._park(key, wake_on, seen=seen, retry_by=retry_by)
+        self._wait_for_change(key, wake_on, seen=seen, retry_by=retry_by)
 
-    def _park(self, key: GangKey, wake_on: WakeUpOn, *, seen: int, retry_by: float | None = None) -> None:
-        """Make the gang wait for what it lacks, without counting a failure. Otherwise as ``_fail``."""
+    def _wait_for_change(self, key: GangKey, wake_on: WakeUpOn, *, seen: int, retry_by: float | None = None) -> None:
+        """Make the gang unschedulable until ``wake_on`` happens, without counting a failure. The other parameters are as in ``_fail``."""
         state = self._state(key)
-        if state.need is None and self.changes != seen and not state.has_looked_again:
-            # Capacity was freed during the attempt, and may be enough. The second time in a row other gangs go first, or a gang that
-            # doesn't fit would keep them waiting for ever on a busy cluster.
-            state.has_looked_again = True
+        if state.need is None and self.changes != seen and not state.was_retried:
+            # Capacity was freed during the attempt, and may be enough: the gang is due again. It isn't a second time in a row, since on a
+            # busy cluster a gang that doesn't fit would then keep the gangs behind it waiting for ever.
+            state.was_retried = True
             self.mark(key)
             return
-        state.has_looked_again = False
-        # A gang that is in the backoff heap has changed itself meanwhile.
+        state.was_retried = False
+        # A gang that is in the backoff heap has changed during its attempt.
         if (state.need is None and self.changes != seen) or key in self._in_backoff:
             retry_by = self._clock()
         if state.wake_on is not None:
-            self._unpark(key)
+            self._stop_waiting(key)
         self._unschedulable.add(key, state, wake_on)
         flush = self._clock() + _FLUSH_SECONDS
         self._set_timer(key, max(state.not_before, flush if retry_by is None else min(flush, retry_by)))
 
     def _retry(self, key: GangKey, seconds: float, *, is_hard: bool = False) -> None:
-        """Retry the gang in ``seconds`` at most, without counting a failure; not before, whatever happens, if ``is_hard``."""
+        """Retry the gang after ``seconds`` at the latest, without counting a failure. If ``is_hard``, no event makes it due earlier."""
         state, when = self._state(key), self._clock() + seconds
         if is_hard:
             state.not_before, state.is_hard = when, True
-            self._due.discard(key)
+            self._active.discard(key)
             self._in_backoff.discard(key)
         self._set_timer(key, when if is_hard or state.due_at is None else min(when, state.due_at))
 
     def _resume(self, key: GangKey, seconds: float) -> None:
-        """Retry as ``_retry`` does, after work other than placement. An unexpired hard backoff is kept.
-
-        Capacity that is freed meanwhile still wakes the gang.
-        """
-        state = self._known(key)
-        if not state.is_hard and key not in self._due and key not in self._in_backoff:
-            self._park(key, ANYTHING, seen=self.changes)
+        """Retry the gang after other work, in ``seconds`` at most. A hard backoff goes on, and freed capacity wakes the gang."""
+        state = self._read_state(key)
+        if not state.is_hard and key not in self._active and key not in self._in_backoff:
+            self._wait_for_change(key, ANYTHING, seen=self.changes)
             self._set_timer(key, self._clock() + seconds)
         else:
             self._retry(key, max(seconds, state.not_before - self._clock()) if state.is_hard else seconds)
 
     def _settle(self, key: GangKey) -> None:
-        """Forget the failures of a gang that has what it wants. A gang that has changed since it was popped is due."""
-        state = self._known(key)
+        """Reset the state of a gang whose attempt has succeeded. If the gang has changed since it was popped, it is due again."""
+        state = self._read_state(key)
         is_marked = key in self._in_backoff or (state.due_at is not None and state.wake_on is None)
-        self._unpark(key)
+        self._stop_waiting(key)
         self._stop_timer(key)
         self._in_backoff.discard(key)
         self._tentative.pop(key, None)
-        self._spared.pop(key, None)
+        self._forgiven.pop(key, None)
         if (record := self._records.find(key)) is not None:
             record.queue = QueueState()
         if is_marked:
@@ -380,63 +375,68 @@ class GangQueue:
             record.last_binds.clear()
 
     def peek(self) -> GangKey | None:
-        """Return the first gang that is due, or a gang in backoff that outranks it; None if no gang is due."""
+        """Return the gang to attempt next: the first active gang, or a gang in backoff that goes before it; None if no gang is active."""
         heap = self._next()
         return heap.first().key if heap else None
 
     def pop(self, *, beside: GangKey | None = None) -> GangKey | None:
-        """Remove and return what ``peek`` returns; if ``beside`` was popped already, also a gang in backoff that ranks before it."""
+        """Remove and return the gang to attempt next, as ``peek`` does.
+
+        ``beside`` is a gang that was popped before. A gang in backoff that goes before ``beside`` is then also returned if no gang is
+        active.
+        """
         heap = self._next(beside)
         if heap is None:
             return None
         key = heap.pop()
-        self._unpark(key)
+        self._stop_waiting(key)
         self._stop_timer(key)
         if self._exists(key):
-            self._refresh.looks(self._state(key))
+            self._refresh.begin_attempt(self._state(key))
         return key
 
     def outranks(self, key: GangKey) -> bool:
-        """Return whether a gang that is due or in backoff ranks before ``key``, which was popped, by more than age.
+        """Return whether a gang that is due or in backoff goes before the popped gang ``key``, and not only because it is older.
 
-        Gangs of the capacity waitlist are admitted first: a plan for ``key`` may use capacity that was freed for them since.
+        Before that, gangs of the capacity waitlist are admitted: the plan for ``key`` may use capacity that was freed since for a gang that
+        goes before ``key``.
         """
         self._admit()
         heap = self._next(key)
         return heap is not None and heap.first().rank_key < self._order(key).rank_key
 
     def promote(self, changed: Mapping[str, Iterable[GangKey]]) -> None:
-        """Take into account that gangs of these namespaces may have moved to the front.
-
-        The gangs that are named have moved by themselves: each is handled when ``drain`` returns.
-        """
+        """Update the order after gangs of the ``changed`` namespaces may have moved to the front; the listed gangs changed themselves."""
         for namespace, keys in changed.items():
             self._promoted.update(dict.fromkeys(keys))
-            for heap in (self._due, self._in_backoff, self._unschedulable):
+            for heap in (self._active, self._in_backoff, self._unschedulable):
                 heap.promote(namespace)
 
     def put_back(self, keys: Iterable[GangKey]) -> None:
-        """Put popped gangs back that were not attempted."""
+        """Make gangs due again that were popped but not attempted."""
         for key in keys:
-            if key not in self._due:
-                self._make_due(key)
+            if key not in self._active:
+                self._activate(key)
 
     def _next(self, beside: GangKey | None = None) -> LazyHeap | None:
-        """Return the backoff heap if its head outranks ``beside`` or the active heap's head; else the active heap, None if empty."""
-        self._ring_timers()
-        served = [self._due.first()] if self._due else []
+        """Return the heap of the gang to attempt next; None if no gang is to be attempted.
+
+        It is the backoff heap if the first gang there has a lesser ``standing_key`` than ``beside`` and than the first active gang.
+        """
+        self._expire_timers()
+        compared = [self._active.first()] if self._active else []
         if self._in_backoff:
-            served += [self._place(beside)] if beside is not None else []
-            if served and self._in_backoff.first().claim_key < min(served).claim_key:
+            compared += [self._order_of(beside)] if beside is not None else []
+            if compared and self._in_backoff.first().standing_key < min(compared).standing_key:
                 return self._in_backoff
-        return self._due if self._due else None
+        return self._active if self._active else None
 
     async def wait(self) -> None:
         """Wait until a gang is due."""
         while True:
             await self.drain()
-            self._ring_timers()
-            if self._due:
+            self._expire_timers()
+            if self._active:
                 return
             if self._unschedulable.recount():
                 continue
@@ -450,51 +450,51 @@ class GangQueue:
                 continue
 
     def _refresh_oldest(self) -> bool:
-        """Make the waiting gang due that has the oldest out-of-date message. No failure is counted, and its backoff goes on afterwards."""
+        """Make the gang with the oldest out-of-date message due, without counting a failure. Return whether there was such a gang."""
         key = self._refresh.take()
-        if key is None or self._known(key).is_hard or not self._exists(key):
+        if key is None or self._read_state(key).is_hard or not self._exists(key):
             return False
         state = self._state(key)
         state.attempts = max(0, state.attempts - 1)
-        self._unpark(key)
-        self._make_due(key)
+        self._stop_waiting(key)
+        self._activate(key)
         return True
 
     @property
     def _seconds_to_sleep(self) -> float | None:
-        """Seconds until the next timer, None without one."""
+        """Seconds until the next timer or refresh; None without either."""
         return min((seconds for seconds in (self._timers.seconds, self._refresh.seconds) if seconds is not None), default=None)
 
-    def _place(self, key: GangKey) -> Order:
+    def _order_of(self, key: GangKey) -> Order:
         return self._order(key) if self._exists(key) else order_of_gone(key)
 
-    def _unpark(self, key: GangKey) -> None:
-        self._unschedulable.discard(key, self._known(key))
+    def _stop_waiting(self, key: GangKey) -> None:
+        self._unschedulable.discard(key, self._read_state(key))
 
-    def _make_due(self, key: GangKey) -> None:
+    def _activate(self, key: GangKey) -> None:
         self._stop_timer(key)
         self._in_backoff.discard(key)
-        self._due.push(key)
+        self._active.push(key)
         self._changed.set()
 
     def _set_timer(self, key: GangKey, when: float) -> None:
         state = self._state(key)
-        if key in self._due or state.due_at == when:
+        if key in self._active or state.due_at == when:
             return
         self._timers.set(key, state, when)
         self._changed.set()
 
     def _stop_timer(self, key: GangKey) -> None:
-        self._timers.stop(self._known(key))
+        self._timers.stop(self._read_state(key))
 
-    def _ring_timers(self) -> None:
+    def _expire_timers(self) -> None:
         for key in self._timers.expired():
-            self._unpark(key)
-            self._make_due(key)
+            self._stop_waiting(key)
+            self._activate(key)
 
 
-def _taken(keys: dict[GangKey, None]) -> Iterable[GangKey]:
-    """Yield and remove the first of ``keys``, as many as are handled without a break."""
+def _take_some(keys: dict[GangKey, None]) -> Iterable[GangKey]:
+    """Yield and remove the first of ``keys``, at most 500."""
     for key in list(itertools.islice(keys, _SLICE)):
         del keys[key]
         yield key

@@ -1,4 +1,4 @@
-"""Computes each gang's place in the queue, from the gang, its record, and the search time that its namespace has used."""
+"""Computes each gang's queue position, from the gang, its record, and the search time that its namespace has used."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from contextlib import contextmanager
@@ -15,13 +15,16 @@ from allaboard.records.sort_key import Order
 
 @dataclass(frozen=True, slots=True)
 class Overtaking:
-    """How often younger gangs may be placed before an older one of their priority, and how long after the first time."""
+    """A limit on overtaking: ``times`` times, and ``seconds`` after the first time, a gang may be overtaken.
+
+    A gang is overtaken if it would have fitted in queue order, but gangs that were planned together with it were placed instead.
+    """
 
     times: int = 3
     seconds: float = 300.0
 
     def is_over(self, state: QueueState, now: float) -> bool:
-        """Return whether a gang has been overtaken often enough, or first overtaken long ago."""
+        """Return whether the gang must not be overtaken again: it was overtaken or passed ``times`` times, or first overtaken long ago."""
         times, since = state.overtaken
         return (times > 0 and (times >= self.times or now - since >= self.seconds)) or state.passed >= self.times
 
@@ -31,10 +34,11 @@ OVERTAKING = Overtaking()
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """Computes the places of gangs; ``place`` is what the queue orders by.
+    """A computation of gangs' queue positions; the queue orders gangs by ``place``.
 
-    ``firsts`` counts the time for which partially bound gangs have kept the others of their priority waiting. Only stamps on a tenant's own
-    pods show that such a gang goes first. So it does only while its namespace has used little of that time.
+    ``shares`` is the search time that namespaces have used. ``time_first`` is the time for which a namespace's partially bound gangs have
+    gone first and kept other gangs waiting. These gangs go first only while their namespace has used little of this time: a gang counts as
+    partially bound by stamps on its pods, which a tenant can forge.
     """
 
     registry: GangRegistry
@@ -42,16 +46,17 @@ class Ranks:
     shares: SearchTime
     overtaking: Overtaking
     clock: Callable[[], float]
-    firsts: SearchTime = field(init=False)
+    time_first: SearchTime = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "firsts", SearchTime(self.clock))
+        object.__setattr__(self, "time_first", SearchTime(self.clock))
 
     @contextmanager
     def charged(self, gang: Gang, began: float, searched: float) -> Iterator[None]:
-        """Charge the namespace of a partially bound gang for an attempt that started at ``began``.
+        """Charge the namespace of a partially bound gang for the time of an attempt, which began at ``began`` and ends with the context.
 
-        Searches are charged already: ``searched`` is the search time that the namespace had used when the attempt began, in seconds.
+        ``searched`` is the search time, in seconds, that the namespace had used when the attempt began. The attempt's searches are charged
+        elsewhere, and not twice.
         """
         namespace = gang.key.namespace
         try:
@@ -59,39 +64,42 @@ class Ranks:
         finally:
             if gang.bound and gang.missing:
                 took = self.clock() - began
-                self.firsts.charge(namespace, took)
+                self.time_first.charge(namespace, took)
                 self.shares.charge(namespace, took - max(0.0, self.shares.used(namespace) - searched))
 
     def moved(self) -> Mapping[str, Collection[GangKey]]:
-        """Return the namespaces whose gangs may have moved to the front since the last call, with the gangs that moved by themselves."""
-        return {**dict.fromkeys(self.promote(), ()), **self.registry.namespace_priority.changed()}
+        """Return the namespaces whose gangs may have moved to the front since the last call.
 
-    def promote(self) -> Set[str]:
-        """Return the namespaces whose gangs may have moved to the front since the last call, since their usage has faded."""
-        return self.shares.promote() | self.firsts.promote()
+        Each namespace comes with the gangs that have changed themselves (``NamespacePriority.changed``).
+        """
+        return {**dict.fromkeys(self.fallen(), ()), **self.registry.namespace_priority.changed()}
+
+    def fallen(self) -> Set[str]:
+        """Return the namespaces whose usage level has fallen since the last call, so that their gangs move to the front."""
+        return self.shares.fallen() | self.time_first.fallen()
 
     def place(self, key: GangKey) -> Order:
-        """Return a gang's place in the queue.
+        """Return a gang's queue position.
 
-        A gang that we left partially bound comes first of its priority, after gangs that don't exist any more.
+        Gangs that no longer exist are first. Within a priority, gangs that this scheduler left partially bound are first.
         """
         gang: Gang | Outline | None = self.registry.outline(key)
         if gang is None:  # without living members the priority isn't known yet
             return order_of_gone(key)
         record = self.records.find(key)
-        if gang.is_open and not (record and record.task):  # else it is deferred, and gets its place when the task ends
+        if gang.is_partially_bound and not (record and record.task):  # a gang with a task is deferred: its position is computed later
             gang = self.registry.gang(key) or gang
         usage = self.shares.level(key.namespace)
         since, namespace_priority = self.registry.namespace_priority.since(gang), self.registry.namespace_priority.of(key)
         if record is None:
             return order_of(gang, usage=usage, since=since, namespace_priority=namespace_priority)
-        is_first = record.partial_bind is not None and record.partial_bind.is_finishing and gang.is_open
+        is_first = record.partial_bind is not None and record.partial_bind.is_finishing and gang.is_partially_bound
         is_protected = self.overtaking.is_over(record.queue, self.clock())
-        is_grown = isinstance(gang, Gang) and gang.is_open and has_grown(gang, record)
+        is_grown = isinstance(gang, Gang) and gang.is_partially_bound and has_grown(gang, record)
         return order_of(
             gang,
             is_first=is_first,
-            may_go_first=not self.firsts.level(key.namespace),
+            may_go_first=not self.time_first.level(key.namespace),
             is_protected=is_protected,
             has_grown=is_grown,
             usage=usage,

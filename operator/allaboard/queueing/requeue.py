@@ -1,4 +1,4 @@
-"""How a gang goes back to the queue after an attempt, and changes of the cluster's capacity, as values."""
+"""Values that change the queue: the result of a gang's attempt (``Requeue``), and changes of the cluster's capacity."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -9,56 +9,56 @@ from allaboard.records.wake_up import ANYTHING, CapacityNeed, WakeUpOn
 
 
 class Reason(Enum):
-    """The result of an attempt, as far as the queue is concerned."""
+    """The result of an attempt, from which the queue decides when to attempt the gang again."""
 
     REFUSED = auto()
-    """There was no capacity: a failure is counted, and freed capacity wakes the gang."""
+    """There was no capacity. A failure is counted, and freed capacity wakes the gang."""
     FAILED = auto()
-    """The attempt failed for another reason: a failure is counted, and the gang is in backoff."""
+    """The attempt failed for another reason. A failure is counted, and the gang's backoff begins."""
     SEARCHING = auto()
-    """A longer search follows: the gang is in backoff as after its last failure, and no failure is counted."""
+    """A longer search follows. No failure is counted, and a backoff begins that is as long as after the last failure."""
     WAITING = auto()
     """The gang waits for a change, without backoff."""
     AGAIN = auto()
-    """The gang is attempted again after a time, and no failure is counted."""
+    """The gang is attempted again after a given time, and no failure is counted."""
     RESUMED = auto()
-    """As ``AGAIN``, after work other than placement: a hard backoff goes on."""
+    """Like ``AGAIN``, but after work other than placement. A hard backoff goes on, and freed capacity wakes the gang."""
     NOW = auto()
-    """The gang has changed: it is due now, or when its backoff ends."""
+    """The gang has changed. It is due now, or when its backoff ends."""
     SETTLED = auto()
-    """The gang has what it wants: its failures are forgotten."""
+    """The gang needs nothing for now. Its failures are forgotten."""
     GONE = auto()
-    """The gang doesn't exist any more: its state is forgotten."""
+    """The gang no longer exists. Its state is deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Requeue:
-    """How a gang goes back to the queue. Make one with the function that is named for its reason."""
+    """An instruction to put a gang back into the queue. Create it with the class method that is named for its reason."""
 
     reason: Reason
     wake_on: WakeUpOn = ANYTHING
     """The changes that make the gang due."""
     retry_by: float | None = None
-    """When the gang is due at the latest, on the clock, once its backoff is over; None for the queue's own limit."""
+    """The latest time, on the clock, at which the gang is due, but not before its backoff ends; None for the queue's own limit."""
     seconds: float = 0.0
-    """The least backoff of a failure; or the time until the gang is attempted again."""
+    """After ``FAILED`` the least backoff; after ``AGAIN`` and ``RESUMED`` the longest time until the gang is attempted again."""
     is_hard: bool = False
-    """Whether nothing makes the gang due before that time."""
+    """True if nothing makes the gang due before ``seconds`` are over."""
     need: CapacityNeed | None = None
-    """The capacity that the gang needs, if it can be counted: then the gang is due as soon as that much is free."""
+    """The capacity that the gang needs. The gang is due as soon as that much is free. None if its need can't be counted."""
     is_capacity_assumed: bool = False
-    """Whether capacity was assumed for other gangs during the attempt: if it is returned, the refusal is no failure."""
+    """True if capacity was assumed for other gangs during the attempt. If that capacity is returned, the refusal is no failure."""
 
     @classmethod
     def refused(
         cls, wake_on: WakeUpOn, *, is_capacity_assumed: bool, retry_by: float | None = None, need: CapacityNeed | None = None
     ) -> Self:
-        """Return the requeue of a gang for which there is no capacity."""
+        """Return the requeue of a gang for which there was no capacity."""
         return cls(Reason.REFUSED, wake_on, retry_by, need=need, is_capacity_assumed=is_capacity_assumed)
 
     @classmethod
     def failed(cls, wake_on: WakeUpOn = ANYTHING, *, retry_by: float | None = None, at_least: float = 0.0) -> Self:
-        """Return the requeue of a gang whose attempt failed; its backoff lasts ``at_least`` so many seconds."""
+        """Return the requeue of a gang whose attempt failed. Its backoff lasts for ``at_least`` seconds or longer."""
         return cls(Reason.FAILED, wake_on, retry_by, at_least)
 
     @classmethod
@@ -73,12 +73,12 @@ class Requeue:
 
     @classmethod
     def again(cls, seconds: float, *, is_hard: bool = False) -> Self:
-        """Return the requeue of a gang that is attempted again in ``seconds`` at most, and not before if it ``is_hard``."""
+        """Return the requeue of a gang that is attempted again after ``seconds`` at the latest; not before, if ``is_hard``."""
         return cls(Reason.AGAIN, seconds=seconds, is_hard=is_hard)
 
     @classmethod
     def resumed(cls, seconds: float) -> Self:
-        """Return the requeue of a gang that is attempted again in ``seconds`` at most, after work other than placement."""
+        """Return the requeue of a gang that is attempted again after ``seconds`` at the latest, after work other than placement."""
         return cls(Reason.RESUMED, seconds=seconds)
 
     @classmethod
@@ -88,20 +88,20 @@ class Requeue:
 
     @classmethod
     def settled(cls) -> Self:
-        """Return the requeue of a gang that has what it wants."""
+        """Return the requeue of a gang that needs nothing for now."""
         return cls(Reason.SETTLED)
 
     @classmethod
     def gone(cls) -> Self:
-        """Return the requeue of a gang that doesn't exist any more."""
+        """Return the requeue of a gang that no longer exists."""
         return cls(Reason.GONE)
 
 
 @dataclass(frozen=True, slots=True)
 class Freed:
-    """Some of these ``resources`` are free now; None if any may be, as after a change of a node.
+    """Some capacity was freed. ``resources`` are the resources of which more may be free; None for all, as after a change of a node.
 
-    ``is_only``: nothing else has changed, so gangs that any change may help stay unschedulable.
+    ``is_only``: nothing else has changed. Then gangs that wait for any change at all aren't woken.
     """
 
     resources: Collection[str] | None = None
@@ -110,12 +110,12 @@ class Freed:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Capacity was taken: that helps no gang, but messages of waiting gangs may be out of date."""
+    """Capacity was taken. No gang is woken, but messages of waiting gangs may be out of date."""
 
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """Capacity that was assumed for a gang is free again: refusals since then are no failures."""
+    """Capacity that was assumed for a gang is free again. Refusals while it was assumed are no failures."""
 
 
 CapacityChange = Freed | Taken | Returned

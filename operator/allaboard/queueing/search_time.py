@@ -1,34 +1,34 @@
-"""How much search time each namespace has used lately; older use counts for less.
+"""The search time that each namespace has used. Older use counts for less.
 
-Time is charged to a namespace, and not to a gang, because a tenant may have any number of gangs.
+Search time is charged to a namespace and not to a gang, because a tenant may have any number of gangs.
 """
 
 import math
 from collections.abc import Callable, Set
 
 MUCH_SECONDS = 0.5
-"""More search time than ordinary gangs use: from here on a namespace goes behind those that have used less."""
+"""More search time than ordinary gangs use. From here on a namespace's gangs go behind those of namespaces that have used less."""
 
-_FADES_SECONDS = 60.0  # after which used time counts for a third (1/e)
-_FORGOTTEN_SECONDS = 0.01  # less than this makes no difference
-_FEW = 64
+_FADES_SECONDS = 60.0  # Used time counts for a third (1/e) after so many seconds.
+_FORGOTTEN_SECONDS = 0.01  # Less used time than this makes no difference.
+_FEW = 64  # Namespaces that may be kept, besides those whose time counts.
 
 
 class SearchTime:
-    """Search time in seconds, by namespace. Only namespaces whose time still counts are kept, so the size is bounded."""
+    """The used search time of namespaces. Namespaces whose time no longer counts are dropped, so the size is bounded."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._used: dict[str, tuple[float, float]] = {}  # seconds, and when they were computed
-        self._levels: dict[str, int] = {}  # the last levels above 0
+        self._used: dict[str, tuple[float, float]] = {}  # By namespace: (seconds, time at which they were computed).
+        self._levels: dict[str, int] = {}  # By namespace: the level that ``fallen`` compares with, if it is above 0.
         self._capacity = _FEW
 
     def __len__(self) -> int:
-        """Return how many namespaces are kept."""
+        """Return the number of namespaces that are kept."""
         return len(self._used)
 
     def charge(self, namespace: str, seconds: float) -> None:
-        """Charge a search of so many seconds to ``namespace``."""
+        """Charge the ``seconds`` of a search to a namespace."""
         self._used[namespace] = (self.used(namespace) + max(0.0, seconds), self._clock())
         if level := self.level(namespace):
             self._levels[namespace] = max(level, self._levels.get(namespace, 0))
@@ -38,21 +38,24 @@ class SearchTime:
             self._capacity = 2 * len(self._used) + _FEW
 
     def used(self, namespace: str) -> float:
-        """Return the seconds that still count."""
+        """Return the seconds of a namespace's search time that count now."""
         seconds, since = self._used.get(namespace, (0.0, 0.0))
         return seconds * math.exp((since - self._clock()) / _FADES_SECONDS)
 
     def level(self, namespace: str) -> int:
-        """Return the namespace's level: 0 for ordinary use, then one more for each doubling. A higher level goes behind a lower one."""
+        """Return a namespace's usage level: 0 below half a second, 1 up to one second, then one more for each doubling.
+
+        Gangs of a higher level go behind gangs of a lower level.
+        """
         used = self.used(namespace)
         return 0 if used < MUCH_SECONDS else 1 + int(math.log2(used / MUCH_SECONDS))
 
-    def promote(self) -> Set[str]:
+    def fallen(self) -> Set[str]:
         """Return the namespaces whose level has fallen since the last call."""
-        promote = {namespace for namespace, level in self._levels.items() if self.level(namespace) < level}
-        for namespace in promote:
+        fallen = {namespace for namespace, level in self._levels.items() if self.level(namespace) < level}
+        for namespace in fallen:
             if level := self.level(namespace):
                 self._levels[namespace] = level
             else:
                 del self._levels[namespace]
-        return promote
+        return fallen

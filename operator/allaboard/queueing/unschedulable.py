@@ -1,6 +1,7 @@
-"""Unschedulable gangs, indexed by the resource whose release makes a retry worthwhile.
+"""The unschedulable gangs, which wait until capacity is freed that may be enough for them.
 
-Where the capacity that a gang needs can be counted, the gang is on the capacity waitlist instead.
+A gang whose need can be counted is on the capacity waitlist. The other gangs are indexed by the resources that they lacked, so that freed
+capacity wakes only gangs that it may help.
 """
 
 import itertools
@@ -14,14 +15,14 @@ from allaboard.records.wake_up import CapacityNeed, WakeUpOn
 
 
 class Unschedulable:
-    """The gangs that wait for a change that may help them. The changes that wake each gang are in its ``QueueState``."""
+    """The gangs that wait for a change of the cluster. The changes that wake a gang are ``wake_on`` and ``need`` of its ``QueueState``."""
 
-    def __init__(self, place: Callable[[GangKey], Order], slots: Slots) -> None:
-        self._waitlist = CapacityWaitlist(place, slots)
-        self._by_wake_up_key: dict[str | None, dict[GangKey, None]] = {}  # None for gangs that any change may help
-        self._woken: dict[GangKey, None] = {}  # gangs for which something was freed
-        self._admitted: Iterator[GangKey] = iter(())  # gangs that fitted at the last count
-        self._has_admitted = False
+    def __init__(self, order: Callable[[GangKey], Order], slots: Slots) -> None:
+        self._waitlist = CapacityWaitlist(order, slots)
+        self._by_wake_up_key: dict[str | None, dict[GangKey, None]] = {}  # The key None has gangs that any change may help.
+        self._woken: dict[GangKey, None] = {}  # Woken gangs that weren't yielded yet.
+        self._admitted: Iterator[GangKey] = iter(())  # Gangs that fitted at the last count.
+        self._has_admitted = False  # True if a gang was admitted since ``recount`` was last called.
         self._number = 0
 
     def __len__(self) -> int:
@@ -30,12 +31,12 @@ class Unschedulable:
     def countable(self, need: CapacityNeed | None) -> CapacityNeed | None:
         """Return ``need`` if the gang is to wait on the capacity waitlist, else None.
 
-        It is if counting finds too little capacity now, and if the waitlist has not too many different needs.
+        It is to wait there if counting finds too little capacity now, and the waitlist can take another need.
         """
-        return need if need and self._waitlist.has_place(need) and not self._waitlist.has_room(need) else None
+        return need if need and self._waitlist.can_add(need) and not self._waitlist.may_fit(need) else None
 
     def add(self, key: GangKey, state: QueueState, wake_on: WakeUpOn) -> None:
-        """Make a gang wait for what it lacks, or for the capacity that it needs."""
+        """Make a gang wait: for the capacity ``state.need`` if that is set, else for the changes ``wake_on``."""
         state.wake_on = wake_on
         self._number += 1
         if state.need is not None:
@@ -59,31 +60,35 @@ class Unschedulable:
         self._number -= 1
 
     def wake(self, freed: Iterable[str] | None, *, is_only: bool = False) -> None:
-        """Wake gangs that lack any of ``freed``, and gangs that any change may help.
+        """Wake the gangs that lack any of the resources ``freed``, and the gangs that any change may help.
 
-        ``freed`` is None if anything may be free. ``is_only``: nothing else has changed, so gangs that any change may help stay.
+        ``freed`` is None if any resource may be free. ``is_only``: nothing else has changed, so gangs that any change may help aren't
+        woken.
         """
         for resource in self._by_wake_up_key if freed is None else freed if is_only else (None, *freed):
             self._woken.update(self._by_wake_up_key.get(resource, {}))
         self._waitlist.is_dirty = True
 
     def promote(self, namespace: str) -> None:
-        """Take into account that gangs of a namespace may have moved to the front."""
+        """Update the order after gangs of a namespace may have moved to the front."""
         self._waitlist.promote(namespace)
 
     @property
     def are_woken(self) -> bool:
-        """Whether gangs have been woken and not been yielded."""
+        """True if woken gangs are still to be yielded."""
         return bool(self._woken)
 
     def woken(self, most: int) -> Iterator[GangKey]:
-        """Yield and remove ``most`` of the gangs that have been woken."""
+        """Yield woken gangs, at most ``most``, and no longer count them as woken."""
         for key in list(itertools.islice(self._woken, most)):
             del self._woken[key]
             yield key
 
     def admitted(self, most: int) -> Iterator[GangKey]:
-        """Yield ``most`` of the gangs that fit by count; counts again if capacity was freed since."""
+        """Yield gangs of the waitlist that fit by count, at most ``most``.
+
+        Capacity is counted again if some was freed since the last count.
+        """
         if self._waitlist.is_dirty:
             self._admitted = self._waitlist.admit()
         for key in itertools.islice(self._admitted, most):
@@ -91,7 +96,7 @@ class Unschedulable:
             yield key
 
     def recount(self) -> bool:
-        """Return whether to count again: an admitted gang that wasn't placed leaves the capacity to the next."""
+        """Return whether capacity must be counted again: gangs were admitted since the last call, and may have left capacity free."""
         self._waitlist.is_dirty |= self._has_admitted
-        is_again, self._has_admitted = self._has_admitted, False
-        return is_again
+        must_recount, self._has_admitted = self._has_admitted, False
+        return must_recount

@@ -1,1 +1,1 @@
-"""Everything that is remembered of a gang, in one record; each part of a record has one writer."""
+"""The records of gangs: all that the scheduler remembers of each gang between attempts."""

@@ -1,4 +1,4 @@
-"""Whether a gang has grown since it was whole."""
+"""Detects gangs that would need more capacity than they held when they were whole."""
 
 import heapq
 from collections import Counter
@@ -18,10 +18,10 @@ def asked_by(pods: Iterable[Pod]) -> Mapping[str, int]:
 
 
 def has_grown(gang: Gang, record: GangRecord) -> bool:
-    """Return whether a gang that has lost members could need more than it held when it was whole.
+    """Return whether a gang that has lost members could need more of a resource than it held when it was whole.
 
-    A tenant could have tiny members bound as a whole gang, and put large ones in their place. A gang that we haven't seen whole hasn't
-    grown.
+    Gangs that have lost members go ahead in the queue. Without this check a tenant could have tiny members bound, and replace them by large
+    ones that go ahead, too. A gang that this process hasn't seen whole hasn't grown.
     """
     if record.held is None:
         return False

@@ -1,4 +1,4 @@
-"""The last decisions: about each gang, and about all. Bounded, and kept in memory only."""
+"""The last decisions about each gang and about all gangs. Their number is bounded, and they are kept in memory only."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -8,20 +8,20 @@ from typing import Self
 from allaboard.model.gang import GangKey
 
 MOST_TRANSITIONS = 20
-"""The most decisions that are kept of one gang."""
+"""The most decisions that are kept about one gang."""
 
 MOST_DECISIONS = 500
-"""The most decisions that are kept of all gangs."""
+"""The most decisions that are kept about all gangs together."""
 
-_MOST_TEXT = 256  # characters of a message
+_MOST_TEXT = 256  # most characters of a message; longer messages are cut
 
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """One decision about a gang, or several equal ones in a row: ``times``, from ``first_at`` to ``last_at``, seconds since the epoch.
+    """A decision about a gang, which was made ``times`` times in a row.
 
-    ``decision`` and ``reason`` are CamelCase words, the reason empty without one; ``message`` is the reason in a sentence, cut to 256
-    characters.
+    It was made first at ``first_at`` and last at ``last_at``, in seconds since the epoch. ``decision`` and ``reason`` are CamelCase words;
+    ``reason`` is empty if the decision has none. ``message`` is the reason as a sentence, cut to 256 characters.
     """
 
     first_at: float
@@ -33,19 +33,19 @@ class Transition:
 
     @classmethod
     def of(cls, at: float, decision: str, reason: str = "", message: str = "") -> Self:
-        """Return one decision, made ``at``, in seconds since the epoch."""
+        """Return a decision that was made once, ``at`` seconds since the epoch."""
         return cls(at, at, decision, reason, message if len(message) <= _MOST_TEXT else f"{message[: _MOST_TEXT - 1]}…")
 
     def follows(self, other: "Transition") -> bool:
-        """Return whether this decision equals ``other``, for the same reason."""
+        """Return whether this decision repeats ``other``: decision, reason and message are equal."""
         return (self.decision, self.reason, self.message) == (other.decision, other.reason, other.message)
 
 
 @dataclass(frozen=True, slots=True)
 class PlanSummary:
-    """The last plan of a gang.
+    """A summary of a gang's last plan.
 
-    ``at`` is in seconds since the epoch; the other fields are as in ``placement.Plan`` and its ``SearchReport``.
+    ``at`` is when the plan was made, in seconds since the epoch; the other fields are as in ``placement.Plan`` and its ``SearchReport``.
     """
 
     at: float
@@ -66,7 +66,7 @@ class History:
     plan: PlanSummary | None = None
 
     def add(self, transition: Transition) -> None:
-        """Record a decision. One that equals the last decision is counted there."""
+        """Record a decision. If it repeats the last decision, only the count and time of that entry change."""
         if self.transitions and transition.follows(last := self.transitions[-1]):
             self.transitions[-1] = replace(last, last_at=transition.last_at, times=last.times + 1)
         else:

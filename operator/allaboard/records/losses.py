@@ -1,11 +1,12 @@
-"""Delays the next bind of members that are lost again and again, soon after they were bound.
+"""Delays the next bind of a controller's pods if its earlier pods were lost again and again, soon after their bind.
 
-A node may reject each pod that it gets, and the controller recreates each at once. The first loss is replaced at once. The second in a row
-is replaced a second after the last bind, then two seconds, four, … up to the longest backoff. The count returns to zero once members have
-stayed for a minute, or for twice as long as the last backoff.
+A node may reject each pod that is bound to it, while the controller recreates each pod at once. After the first such loss the
+replacement is bound without delay. After the second in a row it is bound one second after the last bind, then after two seconds, four, … up
+to the longest backoff. The count of losses returns to zero once members have stayed for a minute, or for twice the last backoff if that is
+longer.
 
-Members are counted by controller and revision. So a member that a rolling update replaces on purpose isn't lost, and a run that starts
-beside others has lost no member.
+Losses are counted for each controller and revision. So a member that a rolling update replaces doesn't count as lost, and a run that starts
+beside other runs has no losses.
 """
 
 import time
@@ -19,14 +20,17 @@ from allaboard.records.backoff import Backoff
 from allaboard.records.record import GangRecords, LastBind
 
 _STAYED_SECONDS = 60.0
-"""Members that have stayed for so long weren't lost soon."""
+"""Members that stay for so long after their bind aren't lost soon after it."""
 _MOST_CONTROLLERS = 16
-"""The most controllers of one gang whose last bind is remembered."""
+"""The most controllers of one gang whose last binds are remembered."""
 
 
 @dataclass(slots=True)
 class Losses:
-    """Counts the members that each gang lost soon after their bind. ``backoff`` is the one after so many losses in a row."""
+    """A counter of the members that each gang loses soon after their bind.
+
+    ``root_of`` returns the UID of a pod's root object. ``backoff`` is the delay after a number of losses in a row.
+    """
 
     records: GangRecords
     root_of: Callable[[Pod], str]
@@ -34,10 +38,10 @@ class Losses:
     clock: Callable[[], float] = time.monotonic
 
     def observe_bind(self, gang: Gang, bound: Collection[Pod], waiting_since: float) -> None:
-        """Record that ``bound`` were bound for ``gang``, the gang before that. Count what their controllers lost since the last bind.
+        """Record that the pods ``bound`` were bound, and count the losses of their controllers since the last bind.
 
-        ``waiting_since`` is when the gang began to lack members. Members beyond the minimum are lost only if they have failed: others may
-        have been removed on purpose.
+        ``gang`` is the gang as it was before this bind. ``waiting_since`` is when the gang began to lack members. A surplus member counts
+        as lost only if it has failed: a deleted one may have been removed on purpose.
         """
         now, last_binds = self.clock(), self.records.of(gang.key).last_binds
         living, succeeded, failed = Counter[str](), Counter[str](), Counter[str]()
@@ -60,7 +64,7 @@ class Losses:
             del last_binds[next(iter(last_binds))]
 
     def back_off(self, gang: Gang) -> tuple[float, int]:
-        """Return when the gang's candidates may be bound, on the clock, and after how many losses in a row; zeros without a delay."""
+        """Return when the gang's candidates may be bound, on the clock, and the losses in a row that cause the delay; else zeros."""
         record = self.records.find(gang.key)
         last_binds = {name: last for name, last in record.last_binds.items() if last.losses} if record else {}
         if not last_binds:
@@ -72,7 +76,7 @@ class Losses:
         )
 
     def _controller_of(self, pod: Pod) -> str:
-        """Return the pod's controller and template: its UID, and the revision where a controller has several; empty for bare pods."""
+        """Return the UID of the pod's root object, and the pod's revision if its controller has several; empty for a bare pod."""
         if pod.owner is None:
             return ""
         revision = pod.label("controller-revision-hash") if pod.owner.kind in ("StatefulSet", "DaemonSet") else None

@@ -1,4 +1,4 @@
-"""What was reported of one gang, so that only changes are reported, and later reports agree with earlier ones."""
+"""The last reports about each gang, which are kept so that only changes are reported."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,12 +9,15 @@ from allaboard.model.reasons import Code
 
 @dataclass(frozen=True, slots=True)
 class GangStatus:
-    """The scheduler's current report on a gang, from which PodGroup conditions are made.
+    """The scheduler's current status of a gang, from which the PodGroup's conditions are made.
 
-    ``short`` is the ``message`` for a table, which may be cut. ``started`` is when the quorum first existed, RFC 3339. ``whole_since`` is
-    when the gang was last found whole; it is still to be reported when the gang isn't whole any more. ``has_timed_out`` is set once the
-    gang waits longer than its time-out. ``is_being_bound`` is set while the gang's first members are bound, until it is seen whole or
-    something else is reported: such a gang isn't called partially bound.
+    - ``short`` is the ``message`` for a table, which may be cut.
+    - ``started`` is when the quorum's pods first existed, RFC 3339; empty before.
+    - ``whole_since`` is when the gang was last found whole, RFC 3339; empty before. It is kept when the gang loses a member, since the
+      PodGroup reports it.
+    - ``has_timed_out`` is set once the gang waits longer than its time-out.
+    - ``is_being_bound`` is set while the gang's first binds are in flight, so that such a gang isn't reported as partially bound. It ends
+      when the gang is seen whole, or when something else is reported.
     """
 
     code: Code
@@ -28,7 +31,7 @@ class GangStatus:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The status that a PodGroup was given, and the status that it kept: not all of it with upstream's CRD."""
+    """The status that was written to a PodGroup, and the part of it that the API server ``kept``: upstream's CRD drops some fields."""
 
     uid: str
     status: dict[str, Any]
@@ -37,24 +40,28 @@ class Written:
 
 @dataclass(slots=True)
 class Change:
-    """What the last events were about: why a gang waits, and the UID of the object that the event was about."""
+    """The content of the last events about a gang."""
 
     topic: str = ""
+    """The reason that the last event reported: why the gang waits, or that it is scheduled; empty before the first event."""
     about: str = ""
+    """The UID of the object that the event was about."""
     members: dict[str, str] = field(default_factory=dict)
-    """The topic last reported to members, by UID; only members that wait and get events."""
+    """The topic of the last event of each waiting member that gets events of its own, by the member's UID."""
 
 
 @dataclass(slots=True)
 class ReportState:
-    """What was last reported of one gang."""
+    """The last reports about one gang."""
 
     opinion: GangStatus | None = None
+    """The gang's current status; None before the first."""
     written: Written | None = None
+    """The status that was last written to the PodGroup; None before the first write."""
     strategy: tuple[str, float] | None = None
-    """What was reported of its strategy when that failed, and when, on the clock."""
+    """(Message about the last failure of the gang's strategy, time of the report on the clock); None without a failure."""
     change: Change = field(default_factory=Change)
     logged: str = ""
-    """The outcome and the reason of the last attempt that was logged."""
+    """The outcome and reason that were logged for the last attempt; empty before the first."""
     is_unwritten: bool = False
-    """Whether the gang's PodGroup doesn't show ``opinion`` yet."""
+    """True while ``opinion`` isn't written to the gang's PodGroup yet."""

@@ -1,77 +1,88 @@
-"""A gang's place in the queue."""
+"""The sort key of the queue, from which all comparisons of gangs' queue positions are made."""
 
 from typing import NamedTuple
 
 from allaboard.model.gang import GangKey
 
 HEALS, OVERTAKEN, PLAIN = range(3)
-"""The values of ``Order.standing``; the first goes first."""
+"""The values of ``Order.standing``: gangs that have lost a member, gangs that must not be overtaken, and other gangs, in this order."""
 
 
 class Group(NamedTuple):
-    """Gangs of one namespace that search-time usage and priority move together: among themselves only ``Order.own`` counts."""
+    """A group of one namespace's gangs that move in the queue together, for instance when the namespace has used much search time.
+
+    The order within a group depends on ``Order.own`` only. The fields ``depth`` and ``is_not_first`` are as in ``Order``.
+    """
 
     namespace: str
     depth: int
     is_not_first: bool
     heals: bool
+    """True for gangs that have lost a member."""
     is_protected: bool
+    """True for gangs that must not be overtaken again."""
 
 
 class Own(NamedTuple):
-    """A gang's place in its group. It doesn't change with what happens to other gangs."""
+    """A gang's sort key within its group. It doesn't depend on other gangs."""
 
     namespace_priority: int
-    """The priority within the namespace, negated."""
+    """The gang's namespace priority (``genius/priority``), negated."""
     created: float
     key: GangKey
 
 
 class Order(NamedTuple):
-    """A place in the queue: the lesser goes first. The fields up to ``key`` count in this order; several gangs may share the first few."""
+    """A gang's position in the queue, as a sort key: the gang with the least key goes first.
+
+    The fields up to ``key`` are compared in this order.
+    """
 
     depth: int
     """The priority, negated."""
     is_not_first: bool
-    """False for a gang that we left partially bound, which goes first."""
+    """False for a gang that this scheduler left partially bound; it goes first."""
     standing: int
-    """Gangs that have lost a member go first, then gangs that must not be overtaken, then the others."""
+    """``HEALS`` for a gang that has lost a member, ``OVERTAKEN`` for a gang that must not be overtaken again, else ``PLAIN``."""
     usage: int
-    """How much search time the gang's namespace has used, in levels (``SearchTime.level_key``)."""
+    """The level of the search time that the gang's namespace has used (``SearchTime.level``)."""
     created: float
-    """The effective creation time."""
+    """The effective creation time (``gangs.namespace_priority``), in seconds since the epoch."""
     key: GangKey
     stated: tuple[Group, Own] | None = None
-    """The gang's group and its place in the group; None where the fields before say both."""
+    """The gang's group and its sort key in the group; None if both follow from the other fields."""
 
     @property
     def group(self) -> Group:
-        """The gangs among which this gang has its own place."""
+        """The group that the gang belongs to."""
         if self.stated is not None:
             return self.stated[0]
         return Group(self.key.namespace, self.depth, self.is_not_first, self.standing == HEALS, self.standing == OVERTAKEN)
 
     @property
     def own(self) -> Own:
-        """The gang's place in its group."""
+        """The gang's sort key within its group."""
         return self.stated[1] if self.stated is not None else Own(0, self.created, self.key)
 
     @property
     def level_key(self) -> tuple[int, bool]:
-        """The level: gangs of one level may overtake each other, for a while."""
+        """The level: priority, and whether this scheduler left the gang partially bound.
+
+        Gangs of one level may overtake each other, for a while.
+        """
         return self[:2]
 
     @property
-    def claim_key(self) -> tuple[int, bool, int]:
-        """The claim: what a gang keeps during a backoff."""
+    def standing_key(self) -> tuple[int, bool, int]:
+        """The level and standing. By this key alone a gang in backoff is compared with active gangs."""
         return self[:3]
 
     @property
     def rank_key(self) -> tuple[int, bool, int, int]:
-        """The rank: all but age."""
+        """All that counts before age: level, standing and search-time usage."""
         return self[:4]
 
     @property
     def key_without_usage(self) -> tuple[int, bool, int, float, GangKey]:
-        """The place that the gang would have if its namespace had used no search time."""
+        """The sort key without search-time usage: the gang's position if its namespace had used no search time."""
         return (*self[:3], *self[4:6])

@@ -1,4 +1,4 @@
-"""Since when a gang waits, for capacity or for pods that don't exist yet. Its time-out runs from then."""
+"""Records since when each gang waits for capacity or for pods. A gang's time-out runs from then."""
 
 import time
 from collections.abc import Callable
@@ -8,7 +8,10 @@ from allaboard.records.record import GangRecords, Wait
 
 
 class WaitClock:
-    """Begins and ends the waits of gangs, in their records. ``clock`` is monotonic, ``now`` is in seconds since the epoch."""
+    """A clock of waits, which begins and ends them in the gangs' records.
+
+    ``clock`` is monotonic. ``now`` returns seconds since the epoch.
+    """
 
     def __init__(self, records: GangRecords, clock: Callable[[], float] = time.monotonic, now: Callable[[], float] = time.time) -> None:
         self._records = records
@@ -16,26 +19,30 @@ class WaitClock:
         self.now = now
 
     def of(self, gang: Gang, *, is_for_pods: bool = False) -> Wait:
-        """Return the gang's current wait. A new one begins if the gang waited for something else, or for nothing."""
+        """Return the gang's current wait for capacity, or for pods if it ``is_for_pods``.
+
+        A new wait begins if the gang didn't wait, or waited for the other of the two.
+        """
         record = self._records.of(gang.key)
         if record.wait is None or record.wait.is_for_pods != is_for_pods:
             record.wait = Wait(self._clock(), self.now(), is_for_pods)
         return record.wait
 
     def find(self, key: GangKey) -> Wait | None:
-        """Return the gang's current wait; None if it doesn't wait."""
+        """Return the gang's current wait; None if the gang doesn't wait."""
         record = self._records.find(key)
         return record.wait if record else None
 
     def end(self, key: GangKey) -> None:
-        """End the gang's wait: the gang is whole, lacks pods or is gone. A later wait has a beginning of its own."""
+        """End the gang's wait, if it waits. A later wait begins at its own time."""
         if (record := self._records.find(key)) is not None:
             record.wait = None
 
     def retry_by(self, gang: Gang, next_look: float | None) -> float | None:
-        """Return when a refused gang must be attempted again at the latest: at its time-out, or at ``next_look`` if that is earlier.
+        """Return the time, on the clock, by which a refused gang must be attempted again.
 
-        None if neither is to come, and for the surplus of a whole gang.
+        It is the end of the gang's time-out, or ``next_look`` if that is earlier. It is None if the time-out is over and ``next_look`` is
+        None, and also for a whole gang.
         """
         if gang.is_whole:
             return None

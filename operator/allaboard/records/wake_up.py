@@ -1,4 +1,4 @@
-"""The changes that wake a refused gang."""
+"""The changes of the cluster that wake a refused gang."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -6,28 +6,28 @@ from dataclasses import dataclass
 from allaboard.model.constraints import SchedulingSpec
 
 GPU_CHANGES = "cards"
-"""Wake-up key of gangs blocked by GPU model, health or free memory instead of a countable resource. No resource is called so."""
+"""Wake-up key of gangs that are blocked by GPU model, health or free memory, and not by a countable resource. No resource has this name."""
 
 
 @dataclass(frozen=True, slots=True)
 class WakeUpOn:
-    """The changes that wake a refused gang: the resources that were short. ``anything``: a change of any kind could help."""
+    """The changes that wake a refused gang: more of the ``resources`` that were short, or any change at all if ``anything`` is set."""
 
     resources: frozenset[str] = frozenset()
     anything: bool = False
 
     def joined(self, other: "WakeUpOn") -> "WakeUpOn":
-        """Return what wakes either of two gangs."""
+        """Return the changes of this object and of ``other`` together."""
         return WakeUpOn(self.resources | other.resources, self.anything or other.anything)
 
     @property
     def awaited(self) -> Iterable[str | None]:
-        """Wake-up keys: each short resource; None for any change; "" if no change is known to help."""
+        """The wake-up keys: each short resource; None if any change could help; "" if no change is known to help."""
         return (None,) if self.anything else self.resources or ("",)
 
 
 CapacityNeed = tuple[tuple[SchedulingSpec, int], ...]
-"""Kinds of pods, and how many of each must be assigned."""
+"""The capacity that a gang needs: (kind of pods, number of them that must be assigned) for each kind."""
 
 NOTHING = WakeUpOn()
 ANYTHING = WakeUpOn(anything=True)

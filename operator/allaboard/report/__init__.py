@@ -1,1 +1,1 @@
-"""Reports what was decided about gangs: in PodGroups, pods, events, metrics and the log."""
+"""Reports decisions on gangs in PodGroup statuses, pod conditions, events, metrics and the log."""

@@ -1,4 +1,4 @@
-"""Events on users' objects, in kube-scheduler's words. Equal messages about the same object become one event with a count."""
+"""Posts events on users' objects in kube-scheduler's words. Equal messages on one object become one event with a count."""
 
 import time
 from collections import OrderedDict
@@ -16,13 +16,13 @@ from allaboard.report.writer import Writer
 
 _Key = tuple[str, str, str]
 
-_REMEMBERED = 10_000
-_REPEAT_SECONDS = 60.0
+_REMEMBERED = 10_000  # most series; the least recently used one is dropped
+_REPEAT_SECONDS = 60.0  # least time between two writes of one count
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectReference:
-    """The object of an event."""
+    """The object that an event is on."""
 
     api_version: str
     kind: str
@@ -32,12 +32,14 @@ class ObjectReference:
 
     @classmethod
     def of_pod(cls, pod: Pod) -> "ObjectReference":
-        """Return the reference of a pod."""
+        """Return the reference to a pod."""
         return cls("v1", "Pod", pod.namespace, pod.name, pod.uid)
 
 
 @dataclass(slots=True)
 class _Series:
+    """Equal events on one object: the name of the Event object, their number, and when the Event was last written (on the clock)."""
+
     name: str
     count: int
     posted: float
@@ -65,11 +67,11 @@ class EventRecorder:
         self._series: OrderedDict[_Key, _Series] = OrderedDict()
 
     def normal(self, about: ObjectReference, reason: str, action: str, note: str) -> None:
-        """Record that something succeeded."""
+        """Post an event of type Normal: something succeeded."""
         self._record("Normal", about, reason, action, note)
 
     def warning(self, about: ObjectReference, reason: str, action: str, note: str, *, is_low: bool = False) -> None:
-        """Record something that the user should know or fix; written after everything else if it ``is_low``."""
+        """Post an event of type Warning: something that the user should know or fix. If it ``is_low``, other reports are written first."""
         self._record("Warning", about, reason, action, note, is_low=is_low)
 
     def _record(self, kind: str, about: ObjectReference, reason: str, action: str, note: str, *, is_low: bool = False) -> None:
@@ -122,7 +124,7 @@ class EventRecorder:
             raise
 
     async def _repeat(self, key: _Key, namespace: str, name: str, body: dict[str, object]) -> None:
-        """Count a repeat. If the event doesn't exist (never created, or expired), the next repeat creates a new one."""
+        """Write the count of a repeated event. If the Event doesn't exist (not created, or expired), the next repeat creates one."""
         try:
             await self._server.patch(EVENTS.named(namespace, name), body)
         except ApiError as error:

@@ -1,6 +1,6 @@
-"""Turns facts into sentences, in kube-scheduler's words: people grep for them, and tools were built on them.
+"""Turns facts into messages in kube-scheduler's words, because people grep for these words and tools parse them.
 
-Formats: kube-scheduler framework/types.go (FitError), 1.37. A gang's own sentence comes first.
+Formats: kube-scheduler framework/types.go (FitError), 1.37. A message of a gang begins with a sentence about the whole gang.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,13 +34,13 @@ _REASONS = {
     Kind.VOLUMES: "node(s) didn't match PersistentVolume's node affinity",
     Kind.AVOIDED: "node(s) didn't satisfy existing pods anti-affinity rules",
     Kind.APART: "node(s) weren't in the domain of the members that are bound",
-    Kind.TOPOLOGY: "node(s) were in no domain that takes all who must share one",
+    Kind.TOPOLOGY: "node(s) were in no topology domain that fits all members that must share one",
     Kind.UNLABELLED: "node(s) had no label {subject}",
     Kind.PORTS: "node(s) didn't have free ports for the requested pod ports",
     Kind.ATTACHMENTS: "node(s) exceed max volume count",
-    Kind.SHARING: "node(s) had no driver that hands out such parts of GPUs ({subject})",
-    Kind.GPU_TOO_SMALL: "node(s) had GPUs too small for the part",
-    Kind.GPU_CONTAINER: "node(s) had GPUs that their driver gives to one container only, as many as it requests",
+    Kind.SHARING: "node(s) had no driver for this kind of GPU sharing ({subject})",
+    Kind.GPU_TOO_SMALL: "node(s) had GPUs too small for the requested part",
+    Kind.GPU_CONTAINER: "node(s) had a driver that gives GPUs to one container of a pod only, as many as that container requests",
     Kind.GPU_NUMBER: "node(s) didn't match gpu-number",
     Kind.GPU_MODEL: "node(s) didn't match gpu-model",
     Kind.GPU_MEMORY_EACH: "node(s) didn't match gpu-memory-each",
@@ -48,22 +48,22 @@ _REASONS = {
     Kind.GPU_MODEL_UNKNOWN: "node(s) had GPUs of unknown model",
     Kind.GPU_MEMORY_UNKNOWN: "node(s) had GPUs of unknown memory",
     Kind.INSUFFICIENT: "Insufficient {subject}",
-    Kind.MIN_RESOURCES: "node(s) had less {subject} free together than minResources asks for",
+    Kind.MIN_RESOURCES: "node(s) together had less free {subject} than minResources asks for",
 }
-"""kube-scheduler's words where it has any (plugins/nodeunschedulable, tainttoleration, nodeaffinity, volumebinding, nodeports,
-nodevolumelimits).
+"""The text of each reason, after the number of nodes. The words are kube-scheduler's if it has such a reason (plugins/nodeunschedulable,
+tainttoleration, nodeaffinity, volumebinding, nodeports, nodevolumelimits).
 """
 
-_RULES = {Kind.TOPOLOGY: "one {subject} for all", Kind.PORTS: "host ports", Kind.ATTACHMENTS: "volumes"}
-"""Rules between members, as what a gang would fit without."""
+_RULES = {Kind.TOPOLOGY: "the rule that members share one {subject}", Kind.PORTS: "its host ports", Kind.ATTACHMENTS: "its volumes"}
+"""Rules between members, in words for ``would fit without …``."""
 
 _BROKEN = {Kind.TOPOLOGY: "members would not share one {subject}: {value}"}
-"""Rules between members, as what a plan breaks."""
+"""Rules between members, in words for a plan that breaks them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a gang has no capacity: a code, a sentence, a few words for a table, and a message for each of its pods, by UID."""
+    """Why there is no capacity for a gang: a code, a sentence, a short form for a table, and a message for each of its pods, by UID."""
 
     code: Code
     message: str
@@ -72,7 +72,7 @@ class Refusal:
 
 
 def reason(why: Reason) -> str:
-    """Return the text of one reason."""
+    """Return the text of one reason, without a number of nodes."""
     if why == (Kind.INSUFFICIENT, "pods", ""):
         return "Too many pods"
     return _text_of(_REASONS, why)
@@ -87,7 +87,7 @@ def violation(found: Violation) -> str:
     where = f"{found.pod} on {found.node}"
     match found.wrong:
         case Wrong.STRANGER:
-            return f"pod {found.pod} is not of this gang"
+            return f"pod {found.pod} is not a member of this gang"
         case Wrong.NO_NODE:
             return f"{found.pod}: node {found.node} does not exist"
         case Wrong.VOLUME:
@@ -97,9 +97,9 @@ def violation(found: Violation) -> str:
         case Wrong.BROKEN if found.reason:
             return _text_of(_BROKEN, found.reason)
         case Wrong.DEVICES:
-            return f"{found.node}: {found.pods} members ask for parts of GPUs that don't fit on its devices together"
+            return f"{found.node}: the parts of GPUs that {found.pods} members ask for don't fit on its devices together"
         case Wrong.TAKEN:
-            return f"{where}: others have taken its room"
+            return f"{where}: other pods have taken its capacity"
         case Wrong.OVERLOAD:
             requested, free = (format_amount(found.subject, amount) for amount in (found.requested, found.free))
             return f"{found.node}: {found.pods} members ask for {requested} {found.subject}, {free} free"
@@ -111,12 +111,12 @@ def not_bound(outcome: Refused | Committed) -> str:
     if isinstance(outcome, Committed):
         return "; ".join(f"pod{'s' if len(names) > 1 else ''} {_some(names)}: {why}" for why, names in _by_reason(outcome.failed)[:3])
     match outcome.because:
-        case MembersChanged(there, missing):
-            return f"members changed while the gang was being placed: {there} of {missing} missing ones are still there"
+        case MembersChanged(existing, missing):
+            return f"members changed while the gang was being placed: {existing} of {missing} unbound members still exist"
         case Violation() as found:
             return f"the cluster changed while the gang was being placed: {violation(found)}"
         case NotAdmitted(assignment, reply):
-            return f"pod {assignment.pod.name} {seat_not_taken(assignment, reply)}"
+            return f"pod {assignment.pod.name} {member_not_bound(assignment, reply)}"
         case Hold() as hold:
             return hold.message
         case gone:
@@ -124,7 +124,7 @@ def not_bound(outcome: Refused | Committed) -> str:
 
 
 def _by_reason(failed: Sequence[tuple[Assignment, BindReply]]) -> list[tuple[str, list[str]]]:
-    """Return each reason for failed binds, with the names of its pods; reasons that differ by the pod's own name only are one."""
+    """Return each reason for failed binds with the names of its pods. Reasons that differ only in the pod's own name count as one."""
     found: dict[str, tuple[str, list[str]]] = {}
     for assignment, reply in failed:
         why, name = _why_not(reply), assignment.pod.name
@@ -132,8 +132,8 @@ def _by_reason(failed: Sequence[tuple[Assignment, BindReply]]) -> list[tuple[str
     return list(found.values())
 
 
-def seat_not_taken(assignment: Assignment, reply: BindReply) -> str:
-    """Return why a member was not bound, for a sentence about the member."""
+def member_not_bound(assignment: Assignment, reply: BindReply) -> str:
+    """Return why a member was not bound, as the end of a sentence that begins with the pod."""
     prefix = f"{assignment.pod.key} on {assignment.node_name}: "
     return f"can't be bound to {assignment.node_name}: {_why_not(reply).removeprefix(prefix)}"
 
@@ -143,7 +143,7 @@ def _why_not(reply: BindReply) -> str:
 
 
 def fit_error(total_nodes: int, reasons: Counted) -> str:
-    """Return e.g. ``0/4 nodes are available: 3 Insufficient cpu, 4 Too many pods.``; reasons are sorted as text, as in kube-scheduler."""
+    """Return e.g. ``0/7 nodes are available: 3 Insufficient cpu, 4 Too many pods.`` Reasons are sorted as text, as in kube-scheduler."""
     if not total_nodes:
         return NO_NODES
     counted = ", ".join(sorted(f"{count} {reason(each)}" for each, count in reasons))
@@ -151,20 +151,23 @@ def fit_error(total_nodes: int, reasons: Counted) -> str:
 
 
 def refusal(gang: Gang, plan: Plan, why: Cause | None = None) -> str:
-    """Return why ``gang`` was not placed, for its PodGroup: how many would fit, ``why``, and what blocks the first member that doesn't."""
+    """Return why ``gang`` was not placed, for its PodGroup: how many members fit, the cause ``why``, and what blocks the others."""
     return _Refusal(gang, plan, why).of_gang()
 
 
 def refused(gang: Gang, plan: Plan, why: Cause, times_overtaken: int = 0) -> Refusal:
-    """Return all that is reported of a gang for which there is no capacity, and that was overtaken so many times."""
+    """Return the report on a gang without capacity.
+
+    ``times_overtaken``: how many times other gangs were preferred where this gang would have fitted.
+    """
     found = _Refusal(gang, plan, why)
     message = found.of_gang()
     message = overtaken(message, times_overtaken) if times_overtaken else message
     return Refusal(why.code, message, cause(why, plan), found.of_pods())
 
 
-def cause(why: Cause, plan: Plan, who: str = "a member") -> str:
-    """Return why a gang has no capacity, in a few words; ``who`` names a member that is too large."""
+def cause(why: Cause, plan: Plan, subject: str = "a member") -> str:
+    """Return why there is no capacity for a gang, in a few words; ``subject`` is the word for a member that is too large."""
     amounts = [format_amount(why.resource, amount) for amount in (why.requested, why.there)] if why.resource else []
     match why.code:
         case Code.INSUFFICIENT if why.rule:
@@ -174,19 +177,19 @@ def cause(why: Cause, plan: Plan, who: str = "a member") -> str:
         case Code.INSUFFICIENT:
             return f"needs {amounts[0]} {why.resource} where {_free(amounts[1])}" if amounts else "too little is free"
         case Code.FRAGMENTED if amounts:
-            return f"needs {amounts[0]} {why.resource}; {_free(amounts[1])}, but in pieces"
+            return f"needs {amounts[0]} {why.resource}; {_free(amounts[1])}, but fragmented"
         case Code.FRAGMENTED:
-            return "enough is free, but in pieces"
+            return "enough is free, but fragmented"
         case Code.NEVER_FITS if why.member:
-            return f"{who} asks for {amounts[0]} {why.resource}; no node it may use has more than {amounts[1]}"
+            return f"{subject} asks for {amounts[0]} {why.resource}; no node it may use has more than {amounts[1]}"
         case Code.NEVER_FITS if amounts:
             return f"needs {amounts[0]} {why.resource}; the nodes it may use have {amounts[1]} in all"
         case Code.NEVER_FITS if why.rule:
-            return f"no {why.rule.subject} takes all who must share one, even when empty"
+            return f"no {why.rule.subject} fits all members that must share one, even empty"
         case Code.NEVER_FITS:
             return "too large for the nodes it may use, even when they are empty"
         case Code.CONSTRAINTS if why.rule:
-            return f"would fit but for its {_text_of(_RULES, why.rule)}"
+            return f"would fit without {_text_of(_RULES, why.rule)}"
     role = _hardest_role(plan.explanation, why)
     kept = [(nodes, reason(each)) for each, nodes in role.reasons if each.kind is not Kind.INSUFFICIENT] if role else []
     nodes, text = max(kept, default=(0, ""))
@@ -198,7 +201,7 @@ def _free(amount: str) -> str:
 
 
 def members_bound(number: int) -> str:
-    """Return the message of a whole gang."""
+    """Return the message of a gang that is whole."""
     return f"{number} {'member' if number == 1 else 'members'} bound"
 
 
@@ -208,37 +211,37 @@ def ended(ending: Ending) -> str:
 
 
 def summary(text: str) -> str:
-    """Return ``text`` on one line, cut to what a column of a table holds."""
+    """Return ``text`` on one line of at most 80 characters, for a column of a table."""
     text = one_line(text)
     return text if len(text) <= _SUMMARY_LIMIT else f"{text[: _SUMMARY_LIMIT - 1].rstrip()}…"
 
 
 def advice(gang: Gang, remedies: Remedies, blocker: Gang | None) -> str:
-    """Return what would let ``gang`` fit, for the end of its refusal; empty if nothing is known to.
+    """Return what would let ``gang`` fit, as the last sentence of its refusal; empty if no remedy is known.
 
-    A gang of another namespace is not named: a tenant must not learn who else runs there.
+    A gang of another namespace is not named: a tenant must not learn what runs in other namespaces.
     """
     ways = []
     if remedies.more is not None:
         ways.append(f"with {_more(gang, remedies.more)}")
     if remedies.nodes is not None:
-        there = f" in {remedies.nodes.domain}" if remedies.nodes.domain else ""
+        domain = f" in {remedies.nodes.domain}" if remedies.nodes.domain else ""
         ways.append(
-            f"with {remedies.nodes.number} more {'node' if remedies.nodes.number == 1 else 'nodes'} like {remedies.nodes.like}{there}"
+            f"with {remedies.nodes.number} more {'node' if remedies.nodes.number == 1 else 'nodes'} like {remedies.nodes.like}{domain}"
         )
     if blocker is not None:
-        who = f"gang {blocker.key.name}" if blocker.key.namespace == gang.key.namespace else "a gang of another namespace"
-        ways.append(f"if {who} (priority {blocker.priority}) left")
+        name = f"gang {blocker.key.name}" if blocker.key.namespace == gang.key.namespace else "a gang of another namespace"
+        ways.append(f"if {name} (priority {blocker.priority}) left")
     return f"Would fit {', or '.join(ways)}." if ways else ""
 
 
 def with_advice(message: str, advice: str) -> str:
-    """Return a refusal with advice."""
+    """Return a refusal with the ``advice`` as its last sentence; the refusal alone if there is none."""
     return f"{message.removesuffix('.')}. {advice}" if advice else message
 
 
 def selector_text(spec: SchedulingSpec) -> str:
-    """Return the nodes that a spec is for, as ``kubectl get nodes -l`` takes them if it can; empty for all nodes."""
+    """Return which nodes a spec selects, as a selector for ``kubectl get nodes -l`` if one can express it; empty for all nodes."""
     selector = ",".join(f"{key}={value}" for key, value in spec.node_selector)
     terms = [_term_text(term) for term in spec.affinity or ()]
     affinity = " or ".join(term for term in terms if term)
@@ -246,12 +249,12 @@ def selector_text(spec: SchedulingSpec) -> str:
 
 
 def pod_refusals(gang: Gang, plan: Plan, why: Cause | None = None) -> dict[str, str]:
-    """Return why each candidate was not placed, by UID: the gang's sentence, and what blocks the pods of the candidate's role."""
+    """Return why each candidate was not placed, by UID: the sentence about the gang, and what blocks pods of the candidate's role."""
     return _Refusal(gang, plan, why).of_pods()
 
 
 def surplus_refusals(plan: Plan) -> dict[str, str]:
-    """Return why members beyond the minimum were left out, by UID."""
+    """Return why members beyond the minimum were not placed, by UID."""
     unplaced = set(plan.unplaced)
     messages: dict[str, str] = {}
     for role in plan.explanation.roles:
@@ -262,36 +265,37 @@ def surplus_refusals(plan: Plan) -> dict[str, str]:
 
 
 def members_missing_in_short(gang: Gang) -> str:
-    """Return what ``members_missing`` does, for a table."""
-    return f"{_there(gang)} of {gang.required} members exist"
+    """Return the short form of ``members_missing``, for a table."""
+    return f"{_existing(gang)} of {gang.required} members exist"
 
 
-def _there(gang: Gang) -> int:
-    return len(gang.alive) + (gang.succeeded if gang.missing else 0)  # a next wave needs members of its own
+def _existing(gang: Gang) -> int:
+    return len(gang.alive) + (gang.succeeded if gang.missing else 0)  # the next wave of a whole run needs new pods
 
 
 def members_missing(gang: Gang, *, was_whole: bool = False) -> str:
-    """Return that a gang waits for pods that don't exist yet; ``was_whole`` if the current run has been whole."""
+    """Return the message of a gang that waits for pods that don't exist yet; ``was_whole``: the current run was whole before."""
     gated = sum(1 for pod in gang.members if pod.is_gated and not pod.is_terminating)
     tail = f", {gated} of them gated" if gated else ""
-    # The counts in the PodGroup's status are those of all runs.
+    # Named because the counts in the PodGroup's status include all runs.
     others = sum(1 for pod in gang.others if pod.is_alive)
-    of_run = f" in this run, beside {others} of other runs" if others else ""
+    of_run = f" in this run, and {others} of other runs" if others else ""
     roles = "".join(f", role {role} lacks {number}" for role, number in sorted(gang.roles_without_pods.items()))
     stale = "; the gang was whole before: lower minMember if it was scaled down" if was_whole and gang.bound else ""
-    return f"podgroup {gang.key}: waiting for members: {_there(gang)} of {gang.required} exist{of_run}{tail}{roles}{stale}"
+    return f"podgroup {gang.key}: waiting for members: {_existing(gang)} of {gang.required} exist{of_run}{tail}{roles}{stale}"
 
 
 def backs_off(gang: Gang, losses: int, seconds: float) -> str:
-    """Return why no member is bound now: members were lost ``losses`` times in a row soon after they were bound."""
+    """Return why no member is bound now: members were lost ``losses`` times in a row, each time soon after they were bound."""
     number = {1: "once", 2: "twice"}.get(losses, f"{losses} times in a row")
-    return f"podgroup {gang.key}: members were lost soon after they were bound, {number}: the next are bound {seconds:g} s after the last"
+    lost = f"members were lost soon after they were bound, {number}"
+    return f"podgroup {gang.key}: {lost}: the next members are bound {seconds:g} s after the last"
 
 
 def kept_open(gang: Gang, bound: Sequence[Pod], message: str, problem: str = "") -> str:
-    """Return why a partially bound gang is kept, what it lacks, and which setting would let its members be released.
+    """Return why the ``bound`` members of a partially bound gang are kept, and which setting would let them be released.
 
-    ``problem`` is why Jobs weren't suspended that should be.
+    ``message``: why the gang isn't whole. ``problem``: why Jobs that should be suspended are not; empty if there is no such Job.
     """
     running = [pod.name for pod in bound if pod.phase == "Running"]
     bare = [pod.name for pod in bound if pod.owner is None and pod.option("recreate") != "true"]
@@ -300,20 +304,20 @@ def kept_open(gang: Gang, bound: Sequence[Pod], message: str, problem: str = "")
     if running:
         reasons.append(f"{_some(running)} already running")
     if bare:
-        reasons.append(f'{_some(bare)} would be gone for good (annotate allaboard.dev/recreate: "true" where something recreates them)')
+        reasons.append(f'{_some(bare)} would not be recreated (if a controller recreates them, annotate allaboard.dev/recreate: "true")')
     if jobs:
-        way_out = _JOB_POLICY if gang.undo else f"{_JOB_POLICY}, or its gang says allaboard.dev/undo: suspend"
+        way_out = _JOB_POLICY if gang.undo else f"{_JOB_POLICY}, or its gang has the annotation allaboard.dev/undo: suspend"
         reasons.append(f"job {', '.join(sorted(jobs))} counts a lost pod as a failure (unless it has {way_out})")
         if gang.undo and not (running or bare or problem):
-            reasons.append(f"it is suspended, and resumed, once {gang.timeout_seconds} s are over")
+            reasons.append(f"the job is suspended and resumed if the gang isn't whole after {gang.timeout_seconds} s")
     if problem:
         reasons.append(problem)
     why = "; ".join(reasons) or "members could not be released"
-    return f"kept open with {len(bound)} of {gang.quorum} members bound: {why}; {message}"
+    return f"stays partially bound with {len(bound)} of {gang.quorum} members bound: {why}; {message}"
 
 
 def why(gang: Gang, because: reasons.Reason) -> str:
-    """Return why a gang waits, is released or is kept, in a sentence for its PodGroup and its pods."""
+    """Return why a gang waits, is released or stays partially bound, as a message for its PodGroup and its pods."""
     match because:
         case reasons.Held(hold):
             return hold.message
@@ -331,14 +335,14 @@ def why(gang: Gang, because: reasons.Reason) -> str:
             return f"{missing} lost members could not be replaced within {seconds} s"
         case reasons.CapacityNeeded(by, seconds, members):
             # A tenant must not learn the names of another namespace.
-            who = f"podgroup {by}" if by.namespace == gang.key.namespace else "a podgroup of another namespace"
-            return f"not whole within {seconds} s, and {who} needs the seats of its {members} bound members"
+            other = f"podgroup {by}" if by.namespace == gang.key.namespace else "a podgroup of another namespace"
+            return f"not whole within {seconds} s, and {other} needs the capacity of its {members} bound members"
         case reasons.SearchFailed(error):
             return error
         case reasons.NotFenced(name, error):
-            return f"pod {name} can't be taken out of an earlier leader's reach: writing its annotation {EPOCH} fails: {error}"
+            return f"an earlier leader may still bind pod {name}, because writing its annotation {EPOCH} fails: {error}"
         case reasons.Defect():
-            return "the scheduler failed on this gang; its log says how"
+            return "the scheduler failed on this gang with an internal error; see its log"
         case reasons.Kept(because=first, pods=pods, problem=problem):
             return kept_open(gang, pods, why(gang, first), problem)
 
@@ -348,7 +352,7 @@ def _some(names: Sequence[str]) -> str:
 
 
 def event_note(text: str) -> str:
-    """Return ``text`` on one line, cut to what an event may hold as kube-scheduler cuts it."""
+    """Return ``text`` on one line, cut to the longest note of an event in the way that kube-scheduler cuts it."""
     text = one_line(text)
     encoded = text.encode()
     if len(encoded) <= _EVENT_NOTE_LIMIT:
@@ -383,10 +387,10 @@ def _requirement_text(requirement: Requirement) -> str:
 
 
 def _hardest_role(explanation: Explanation, why: Cause | None) -> RoleExplanation | None:
-    """Return the role to name; None if none was left out.
+    """Return the role with unplaced pods that a message names; None if all pods are placed.
 
-    That is the role that ``why`` is about. Otherwise it is one that fits on no node, before one for which the others left no capacity.
-    Roles of spare members come last.
+    The role of the member that ``why`` names comes first, then a role that fits on no node, then a role for which the others left no
+    capacity. Roles that the minimum doesn't need come last.
     """
     left_out = [role for role in explanation.roles if role.unplaced]
     named = why.member if why else ""
@@ -394,7 +398,7 @@ def _hardest_role(explanation: Explanation, why: Cause | None) -> RoleExplanatio
 
 
 class _Refusal:
-    """Why a gang was not placed. The gang's own part is computed once: a gang may have thousands of members, and hundreds of roles."""
+    """Messages on a gang that was not placed. The gang's sentence is made once: a gang may have thousands of members."""
 
     def __init__(self, gang: Gang, plan: Plan, why: Cause | None) -> None:
         self._explanation = plan.explanation
@@ -408,23 +412,26 @@ class _Refusal:
         self._names = {pod.uid: pod.name for pod in gang.members} if self._head and len(plan.explanation.roles) > 1 else {}
 
     def of_gang(self) -> str:
-        """Return the gang's sentence, and what blocks the role that is hardest to place."""
+        """Return the sentence about the gang, and what blocks the role that is hardest to place."""
         return self._because_of(self._hardest)
 
     def of_pods(self) -> dict[str, str]:
-        """Return the gang's sentence for each candidate, by UID, with what blocks the candidate's role if it was left out."""
+        """Return a message for each candidate, by UID: the sentence about the gang, and what blocks the candidate's role.
+
+        A candidate whose role is placed gets what blocks the role that is hardest to place.
+        """
         messages: dict[str, str] = {}
         for role in self._explanation.roles:
             messages.update(dict.fromkeys(role.pods, self._because_of(role if role.unplaced or self._hardest is None else self._hardest)))
         return messages
 
     def _because_of(self, role: RoleExplanation | None) -> str:
-        """Return the gang's sentence, and what blocks the pods of one role."""
+        """Return the sentence about the gang, and what blocks the pods of ``role``."""
         reasons = fit_error(self._explanation.total_nodes, role.reasons if role else ())
         if not self._head:
             return reasons + self._tail
-        who = f"pod {self._names[role.pods[0]]}: " if role and role.pods[0] in self._names else ""
-        return f"{self._head}; {who}{reasons}"
+        pod = f"pod {self._names[role.pods[0]]}: " if role and role.pods[0] in self._names else ""
+        return f"{self._head}; {pod}{reasons}"
 
 
 def _with_errors(why: Cause) -> str:
@@ -434,9 +441,8 @@ def _with_errors(why: Cause) -> str:
 def _head(gang: Gang, plan: Plan, why: Cause | None) -> str:
     explanation = plan.explanation
     already = len(gang.bound) + (gang.succeeded if gang.missing else 0)
-    needed = min(
-        already + explanation.placeable, gang.min_member - explanation.lacking
-    )  # a role may lack members while others have surplus
+    # A role may lack members while other roles have surplus.
+    needed = min(already + explanation.placeable, gang.min_member - explanation.lacking)
     placeable = f"{needed} of {gang.min_member} members placeable"
     head = f"podgroup {gang.key}: {placeable}"
     if why is not None and (why.resource or why.rule or why.code is Code.NEVER_FITS):
@@ -446,13 +452,13 @@ def _head(gang: Gang, plan: Plan, why: Cause | None) -> str:
 
 
 def overtaken(message: str, times: int) -> str:
-    """Return a refusal, with how often other gangs were preferred where this gang would have fitted."""
+    """Return a refusal, with how many times other gangs were preferred where this gang would have fitted."""
     number = {1: "once", 2: "twice"}.get(times, f"{times} times")
-    return f"{message}; left out {number} for gangs that put more GPUs to work"
+    return f"{message}; deferred {number} in favour of gangs that use more GPUs"
 
 
 def steps(report: SearchReport) -> str:
-    """Return what each step of a search reached, as members placed and score.
+    """Return each step of a search with the number of placed members and the score.
 
     Example: ``greedy 20@88.871, polish 20@89.803, evolution(9) 20@91.821``.
     """
@@ -462,7 +468,7 @@ def steps(report: SearchReport) -> str:
 
 
 def generations(number: int, stopped_by: str = "", wanted: int = 0) -> str:
-    """Return the number of generations, of how many wanted if fewer; without any, why none was needed."""
+    """Return the number of generations, with the ``wanted`` number if the search got fewer; if there are none, why none was needed."""
     known = {"exact": "known to be best by an exact method", "optimal": "known to be best by a bound"}
     text = f"{number} of {wanted} generations" if wanted else f"{number} generation{'' if number == 1 else 's'}"
     return f"{text}: {known[stopped_by]}" if not number and stopped_by in known else text

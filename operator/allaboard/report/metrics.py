@@ -1,4 +1,4 @@
-"""Prometheus metrics: kube-scheduler's suffixes and label values under our own prefix. No names of pods or gangs in labels."""
+"""Prometheus metrics: kube-scheduler's suffixes and label values with the prefix ``allaboard_``. Labels never name pods or gangs."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -12,77 +12,88 @@ _SECONDS = tuple(0.001 * 2**power for power in range(16))
 
 
 class Metrics:
-    """All metrics of one operator, in a registry of their own."""
+    """All metrics of one operator, in their own registry."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.attempts = Counter(
-            "allaboard_podgroup_schedule_attempts", "Attempts to schedule a gang, by result.", ["result"], registry=self.registry
+            "allaboard_podgroup_schedule_attempts",
+            "Attempts to schedule a gang, by result: scheduled, unschedulable or error.",
+            ["result"],
+            registry=self.registry,
         )
         self.pods_scheduled = Counter(
-            "allaboard_schedule_attempts", "Pods by the result of an attempt.", ["result"], registry=self.registry
+            "allaboard_schedule_attempts",
+            "Pods that were part of an attempt, by result of the attempt.",
+            ["result"],
+            registry=self.registry,
         )
         self.attempt_seconds = Histogram(
             "allaboard_podgroup_scheduling_attempt_duration_seconds",
-            "One attempt at a gang, from the snapshot to the last reply of the API server.",
+            "Duration of one attempt to schedule a gang, from the snapshot to the last reply of the API server.",
             ["result"],
             buckets=_SECONDS,
             registry=self.registry,
         )
         self.algorithm_seconds = Histogram(
-            "allaboard_podgroup_scheduling_algorithm_duration_seconds", "The search alone.", buckets=_SECONDS, registry=self.registry
+            "allaboard_podgroup_scheduling_algorithm_duration_seconds",
+            "Duration of the search for a placement alone.",
+            buckets=_SECONDS,
+            registry=self.registry,
         )
         self.gang_latency = Histogram(
             "allaboard_podgroup_scheduling_sli_duration_seconds",
-            "From a gang's quorum being there to its last bind.",
+            "Time from when the pods of a gang's quorum exist until the gang is whole.",
             buckets=tuple(0.01 * 2**power for power in range(20)),
             registry=self.registry,
         )
         self.generations = Histogram(
             "allaboard_search_generations",
-            "Generations of the genetic search.",
+            "Generations of the genetic search, per search.",
             buckets=(0, 10, 20, 30, 40, 60, 100, 200, 400),
             registry=self.registry,
         )
         self.gain = Histogram(
             "allaboard_search_gain",
-            "Points (of 100) of the score gained over the best greedy seed.",
+            "Points of the score (0 to 100) that a search gained over its best greedy seed.",
             buckets=(0, 0.01, 0.1, 0.5, 1, 2, 5, 10, 20, 50),
             registry=self.registry,
         )
         self.search_seconds = Counter(
             "allaboard_search_seconds",
-            "Time of searches: short ones, that others wait for, and long ones beside.",
+            "Seconds spent on searches, by lane: short ones, for which other gangs wait, and long ones, which run beside the cycle.",
             ["lane"],
             registry=self.registry,
         )
-        self.searches = Counter("allaboard_searches", "Searches, by what stopped them.", ["stopped_by"], registry=self.registry)
-        self.binds = Counter("allaboard_binds", "Binds, by result.", ["result"], registry=self.registry)
-        self.transactions = Counter("allaboard_transactions", "Transactions, by outcome.", ["outcome"], registry=self.registry)
+        self.searches = Counter("allaboard_searches", "Searches, by the reason why they stopped.", ["stopped_by"], registry=self.registry)
+        self.binds = Counter("allaboard_binds", "Binds of pods, by result.", ["result"], registry=self.registry)
+        self.transactions = Counter(
+            "allaboard_transactions", "Transactions that bind a gang, by outcome.", ["outcome"], registry=self.registry
+        )
         self.over_limit = Counter(
-            "allaboard_over_limit", "Objects that had more of something than is taken in.", ["what"], registry=self.registry
+            "allaboard_over_limit", "Objects that exceeded a limit of the operator, by limit.", ["what"], registry=self.registry
         )
         self.reloads = Counter(
-            "allaboard_configuration_reloads", "Changes of the configuration file, by result.", ["result"], registry=self.registry
+            "allaboard_configuration_reloads", "Reloads of the changed configuration file, by result.", ["result"], registry=self.registry
         )
         self.strategy_failures = Counter(
-            "allaboard_strategy_failures", "Placements that a strategy failed at.", ["strategy"], registry=self.registry
+            "allaboard_strategy_failures", "Placements at which a strategy failed, by strategy.", ["strategy"], registry=self.registry
         )
-        self.releases = Counter("allaboard_released_pods", "Bound pods deleted to undo a partial gang.", registry=self.registry)
+        self.releases = Counter("allaboard_released_pods", "Bound pods deleted to release a partially bound gang.", registry=self.registry)
 
     def searched(self, report: SearchReport, seconds: float) -> None:
-        """Count one search."""
+        """Record the duration, the generations and the gain of one search."""
         self.algorithm_seconds.observe(seconds)
         self.generations.observe(report.generations)
         self.gain.observe(max(0.0, report.score - report.seed_score))
         self.searches.labels(report.stopped_by).inc()
 
     def gauge(self, name: str, text: str, read: Callable[[], float]) -> None:
-        """Add a gauge that is read when it is scraped."""
+        """Add a gauge whose value ``read`` returns at each scrape."""
         Gauge(f"allaboard_{name}", text, registry=self.registry).set_function(read)
 
     def gauges(self, name: str, text: str, label: str, reads: Mapping[str, Callable[[], float]]) -> None:
-        """Add gauges of one name that differ in one label, read when they are scraped."""
+        """Add a gauge with one label; each function of ``reads`` returns the value for one value of the label, at each scrape."""
         gauge = Gauge(f"allaboard_{name}", text, [label], registry=self.registry)
         for value, read in reads.items():
             gauge.labels(value).set_function(read)
@@ -90,20 +101,20 @@ class Metrics:
 
 @asynccontextmanager
 async def serve(metrics: Metrics, port: int, is_ready: Callable[[], bool]) -> AsyncIterator[None]:
-    """Serve ``/metrics``, and ``/readyz`` (200 or 503), on ``port`` while the context lasts; 0 serves nothing.
+    """Serve ``/metrics`` and ``/readyz`` (200 or 503) on ``port`` while the context lasts. With port 0 nothing is served.
 
-    Served by the event loop itself: a loop that is stuck is not ready. Raises ``OSError`` when the port is taken.
+    The scheduler's own event loop serves both, so that a stuck loop doesn't look ready. Raises ``OSError`` if the port is taken.
     """
     if not port:
         yield
         return
-    from aiohttp import web  # only here: ``allaboard plan`` counts searches, and serves nothing
+    from aiohttp import web  # imported only here: ``allaboard plan`` counts searches and serves nothing
 
     async def scrape(_: web.Request) -> web.Response:
         return web.Response(body=generate_latest(metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def readiness(_: web.Request) -> web.Response:
-        return web.Response(text="ready\n") if is_ready() else web.Response(status=503, text="not ready: the log says why\n")
+        return web.Response(text="ready\n") if is_ready() else web.Response(status=503, text="not ready: see the log for the reason\n")
 
     app = web.Application()
     app.add_routes([web.get("/metrics", scrape), web.get("/readyz", readiness)])

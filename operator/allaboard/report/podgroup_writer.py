@@ -1,7 +1,7 @@
-"""Keeps PodGroup objects in step with their gangs: creates those of gangs that only have labels, and writes status.
+"""Keeps PodGroup objects in step with their gangs: creates the PodGroups of gangs that only have labels, and writes statuses.
 
-Nothing is decided here, and nothing depends on what is written. With upstream's CRD our extra status fields are pruned. Without any CRD
-gangs that only have labels are scheduled all the same.
+Nothing is decided here, and no decision depends on a status that was written. With upstream's CRD the API server drops our extra status
+fields. Without any CRD gangs that only have labels are scheduled as well.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ def utc_now() -> str:
 
 
 class PodGroupWriter:
-    """Creates, fixes and updates PodGroups through a ``Writer``; the ``reader`` takes the API server's answers."""
+    """Creates and updates PodGroups through a ``Writer``. The ``reader`` records the answers of the API server."""
 
     def __init__(self, reader: PodGroupReader, records: GangRecords, writer: Writer, now: Callable[[], str] = utc_now) -> None:
         self._reader = reader
@@ -43,20 +43,20 @@ class PodGroupWriter:
         self._endings = Endings(registry)
 
     def observe_pod(self, old: Pod | None, new: Pod | None) -> None:
-        """Record how a changed pod has ended: that outlives the pod."""
+        """Record whether a changed pod has succeeded or failed; the record is kept when the pod is deleted."""
         self._endings.observe_pod(old, new)
 
     def write_missing(self) -> None:
-        """Write the status of PodGroups that don't show it.
+        """Write the status of each PodGroup that doesn't show its gang's last report.
 
-        The CRD may have been installed, or a PodGroup of ours deleted, since the gang's last report; or the API server refused a write.
+        Reasons: the CRD was installed, or a PodGroup of ours was deleted, after the report; or the API server refused the write.
         """
         for key, state in self._records.report_states():
             if state.opinion and (state.is_unwritten or self._registry.needs_group(key) or self._is_overwritten(key, state)):
                 self._write(key)
 
-    def tell(self, gang: Gang, opinion: GangStatus | None = None) -> None:
-        """Have the PodGroup of ``gang`` show its status; without an ``opinion`` the last one still holds."""
+    def report(self, gang: Gang, opinion: GangStatus | None = None) -> None:
+        """Queue a write of the status of the gang's PodGroup; without an ``opinion`` the last reported one is written."""
         if gang.is_single or self._is_foreign(gang):
             return
         if opinion is not None:
@@ -64,32 +64,32 @@ class PodGroupWriter:
         if self.opinion(gang.key) is not None:
             self._write(gang.key)
 
-    def begin_bind(self, gang: Gang) -> None:
+    def mark_being_bound(self, gang: Gang) -> None:
         """Mark the gang as being bound, so that PartiallyBound isn't set during its first binds. No effect if a member is bound."""
         if (opinion := self.opinion(gang.key)) is not None and not gang.bound:
             self._records.report_state(gang.key).opinion = replace(opinion, is_being_bound=True)
 
     def opinion(self, key: GangKey) -> GangStatus | None:
-        """Return what was last reported of a gang."""
+        """Return the last reported status of a gang; None if nothing was reported."""
         state = self._records.find_report_state(key)
         return state.opinion if state else None
 
     def ending(self, gang: Gang) -> Ending | None:
-        """Return how a gang has ended; None while a member lives, and when its members were deleted before they ended."""
+        """Return how a gang has ended; None while a member is alive, or if its members were deleted before they succeeded or failed."""
         return ending_of(gang, self._endings.find(gang.key), self._stated(gang.key))
 
     def is_known(self, gang: Gang) -> bool:
-        """Return whether the gang has, or has had, members of ours, as far as is remembered or its PodGroup's status says."""
+        """Return whether the gang has or had members of ours, by our records or by the status of its PodGroup."""
         scheduler = self._stated(gang.key).get("schedulerName")
         return bool(gang.members) or self.opinion(gang.key) is not None or self._registry.answers_to(scheduler)
 
     def _stated(self, key: GangKey) -> Mapping[str, Any]:
-        """Return the status of a PodGroup as the API server has it; empty without one."""
+        """Return the status of a PodGroup as the API server has it; empty without a PodGroup or a status."""
         group = self._registry.group(key)
         return group.status or {} if group else {}
 
     def _is_foreign(self, gang: Gang) -> bool:
-        """Return whether the PodGroup is another scheduler's: no pod of ours has named it, and its status isn't of our writing."""
+        """Return whether the PodGroup is another scheduler's: no pod of ours has named the PodGroup, and we didn't write its status."""
         return bool(self._stated(gang.key)) and not self.is_known(gang)
 
     def _write(self, key: GangKey) -> None:
@@ -103,11 +103,11 @@ class PodGroupWriter:
         gang, opinion = self._registry.gang(key), state.opinion
         if gang is not None and opinion is not None and opinion.is_being_bound and gang.is_whole:
             state.opinion = opinion = replace(opinion, is_being_bound=False)
-        await asyncio.sleep(0)  # a gang of thousands of members was assembled just now
+        await asyncio.sleep(0)  # let other tasks run: assembling a gang of thousands of members takes long
         group = await self._group_of(gang) if gang is not None and opinion is not None else None
         if gang is not None and opinion is not None and group is not None:
-            stated, ends = group.status or {}, self._endings.find(key)
-            status = pod_group_status(gang, phase_of(gang, ends, stated), opinion, stated, self._now(), ending_of(gang, ends, stated))
+            stated, endings = group.status or {}, self._endings.find(key)
+            status = pod_group_status(gang, phase_of(gang, endings, stated), opinion, stated, self._now(), ending_of(gang, endings, stated))
             if status == group.status:
                 state.written = Written(group.uid, status, status)
             elif state.written != Written(group.uid, status, group.status):
@@ -117,12 +117,12 @@ class PodGroupWriter:
         state.is_unwritten = False
 
     def _is_overwritten(self, key: GangKey, state: ReportState) -> bool:
-        """Return whether the status that we wrote was changed, e.g. by a late request of an earlier leader."""
+        """Return whether another client has changed the status that we wrote, e.g. a late request of an earlier leader."""
         group, written = self._registry.group(key), state.written
         return group is not None and written is not None and group.uid == written.uid and group.status != written.kept
 
     async def _group_of(self, gang: Gang) -> PodGroup | None:
-        """Return the PodGroup of a gang, created or fixed if it is ours; None if there is none."""
+        """Return the PodGroup of a gang, after creating or correcting it if it is ours; None if there is none."""
         group = self._registry.group(gang.key)
         if group is None:
             if not self._registry.needs_group(gang.key) or not gang.alive:
@@ -146,7 +146,7 @@ class PodGroupWriter:
             self._reader.observe(await self._server.get(_path(gang.key)))
 
     async def _fix(self, gang: Gang, group: PodGroup) -> None:
-        """Update a PodGroup that we created to the labels and owners of its gang."""
+        """Patch a PodGroup that we created, so that ``minMember`` and owners are those of its gang."""
         references = owner_references(gang.alive_in_all_runs)
         patch: dict[str, Any] = {}
         if not {str(reference["uid"]) for reference in references} <= group.owner_uids:

@@ -1,4 +1,4 @@
-"""Reports on single pods: events, and the condition PodScheduled, to which autoscalers react."""
+"""Reports on single pods by events, and by the condition PodScheduled, to which autoscalers react."""
 
 import asyncio
 import time
@@ -15,32 +15,30 @@ from allaboard.report.status import api_time, pod_unscheduled
 from allaboard.report.writer import Writer
 
 FAILED = "FailedScheduling"
-_SLICE = 200  # pods that are reported on without a break: some milliseconds
+_SLICE = 200  # pods that are reported on before other tasks run again: some milliseconds
 
 
 class PodReporter:
-    """Reports on the first pods at once, and on the others in the background, so that a gang of thousands holds nothing up."""
+    """Reports on the first pods of a gang at once, and on the rest in the background, so that a gang of thousands delays nothing."""
 
     def __init__(self, server: ApiServer, events: EventRecorder, writer: Writer, now: Callable[[], float] = time.time) -> None:
         self._server = server
         self._events = events
         self._writer = writer
         self._now = now
-        self._unscheduled: dict[str, str] = {}
-        self._queued: dict[
-            tuple[str, str], Callable[[], None]
-        ] = {}  # by pod UID and reason: reports of gangs of thousands, yet to be written
+        self._unscheduled: dict[str, str] = {}  # the message of the last condition PodScheduled=False, by pod UID
+        self._queued: dict[tuple[str, str], Callable[[], None]] = {}  # the reports that aren't written yet, by pod UID and reason
 
     def repeat(self) -> None:
-        """Report again on each pod at its gang's next attempt."""
+        """Forget the written conditions, so that each pod is reported on again at its gang's next attempt."""
         self._unscheduled.clear()
 
     def forget(self, uid: str) -> None:
-        """Drop the reports of a pod that is gone, or bound."""
+        """Drop the reports on a pod that is deleted or bound."""
         self._unscheduled.pop(uid, None)
         self._queued.pop((uid, FAILED), None)
 
-    def wait(
+    def report_wait(
         self,
         pods: Sequence[Pod],
         message_of: Callable[[Pod], str],
@@ -49,39 +47,40 @@ class PodReporter:
         is_event: bool,
         is_low: bool = False,
     ) -> None:
-        """Report that ``pods`` wait: PodScheduled=False, and ``FailedScheduling`` if it ``is_event``. Nothing is reported twice in a row.
+        """Report that ``pods`` wait: by PodScheduled=False, and by the event ``FailedScheduling`` if it ``is_event``.
 
-        ``is_low``: after everything else. The reason of pods that wait for other pods isn't ``Unschedulable``: cluster-autoscaler and
-        Karpenter add nodes for that, and no node helps such pods.
+        A condition with the same message isn't written twice in a row. If it ``is_low``, other reports are written first.
+        Pods that wait for other pods get another ``reason`` than ``Unschedulable``: cluster-autoscaler and Karpenter add nodes for
+        ``Unschedulable``, and no node helps such pods.
         """
-        news = [pod for pod in pods if self._unscheduled.get(pod.uid) != message_of(pod)] if is_low else pods
-        self._each(FAILED, news, lambda pod: self._wait(pod, message_of(pod), reason, is_event=is_event, is_low=is_low))
+        changed = [pod for pod in pods if self._unscheduled.get(pod.uid) != message_of(pod)] if is_low else pods
+        self._each(FAILED, changed, lambda pod: self._wait(pod, message_of(pod), reason, is_event=is_event, is_low=is_low))
 
-    def scheduled(self, pods: Sequence[Pod], node_of: Callable[[Pod], str]) -> None:
-        """Report that ``pods`` are bound."""
+    def report_bound(self, pods: Sequence[Pod], node_of: Callable[[Pod], str]) -> None:
+        """Report by events that ``pods`` are bound."""
         for pod in pods:
             self.forget(pod.uid)
 
-        def tell(pod: Pod) -> None:
+        def report(pod: Pod) -> None:
             self._events.normal(ObjectReference.of_pod(pod), "Scheduled", "Binding", f"Successfully assigned {pod.key} to {node_of(pod)}")
 
-        self._each("Scheduled", pods, tell)
+        self._each("Scheduled", pods, report)
 
-    def released(self, pods: Sequence[Pod], note: str) -> None:
-        """Report that ``pods`` were bound, and are released."""
+    def report_released(self, pods: Sequence[Pod], note: str) -> None:
+        """Report by events that ``pods`` were bound and are released."""
         self._each("GangUndone", pods, lambda pod: self._events.warning(ObjectReference.of_pod(pod), "GangUndone", "Binding", note))
 
-    def _each(self, reason: str, pods: Sequence[Pod], tell: Callable[[Pod], None]) -> None:
-        """Report on 200 pods now, and queue the rest. A new report replaces a queued one with the same reason."""
+    def _each(self, reason: str, pods: Sequence[Pod], report: Callable[[Pod], None]) -> None:
+        """Report on 200 pods now, and queue the rest. A new report replaces a queued one with the same pod and reason."""
         for pod in pods[:_SLICE]:
             self._queued.pop((pod.uid, reason), None)
-            tell(pod)
+            report(pod)
         if len(pods) > _SLICE:
-            self._queued.update(((pod.uid, reason), partial(tell, pod)) for pod in pods[_SLICE:])
-            self._writer.put("words of pods", self.tell_rest)
+            self._queued.update(((pod.uid, reason), partial(report, pod)) for pod in pods[_SLICE:])
+            self._writer.put("reports on pods", self.report_rest)
 
-    async def tell_rest(self) -> None:
-        """Write the queued reports, some without a break."""
+    async def report_rest(self) -> None:
+        """Make the queued reports, 200 at a time, so that other tasks run in between."""
         while self._queued:
             for key in list(islice(self._queued, _SLICE)):
                 self._queued.pop(key)()
@@ -95,11 +94,11 @@ class PodReporter:
         self._unscheduled[pod.uid] = message
         write = partial(self._write, pod, message, reason)
         if not self._writer.put(f"condition of pod {pod.key}", write, pod.namespace, is_low=is_low):
-            del self._unscheduled[pod.uid]  # it is reported again at the next attempt
+            del self._unscheduled[pod.uid]  # so that the next attempt reports it again
 
     async def _write(self, pod: Pod, message: str, reason: str) -> None:
         if self._unscheduled.get(pod.uid) != message:
-            return  # bound or gone in the meantime
+            return  # bound, deleted or reported on again since
         body: dict[str, Any] = {
             "metadata": {"uid": pod.uid},  # never the condition of another pod of the same name
             "status": {"conditions": [pod_unscheduled(message, api_time(self._now()), reason)]},
@@ -108,5 +107,5 @@ class PodReporter:
             await self._server.write(PODS.named(pod.namespace, pod.name, "status"), body, STRATEGIC_PATCH)
         except Exception:
             if self._unscheduled.get(pod.uid) == message:
-                del self._unscheduled[pod.uid]  # it is reported again at the next attempt
+                del self._unscheduled[pod.uid]  # so that the next attempt reports it again
             raise

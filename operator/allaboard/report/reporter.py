@@ -1,4 +1,4 @@
-"""Reports the result of each attempt: pods by events and conditions, the PodGroup by its status, operators by log and metrics."""
+"""Reports the result of each attempt: on pods by events and conditions, on the PodGroup by its status, to operators by log and metrics."""
 
 import json
 import logging
@@ -28,17 +28,17 @@ from allaboard.report.waiting import Waiting, waiting_of
 logger = logging.getLogger(__name__)
 decisions = logging.getLogger("allaboard.decisions")
 
-_NEW_MESSAGE_SECONDS = 60.0
-_AWAITED_SECONDS = 2.0  # in which a gang's pods are usually created: until then no pod is reported to wait for the others
-_AWAITED_AGAIN_SECONDS = 10.0  # how often a changed number of pods is reported to them
+_NEW_MESSAGE_SECONDS = 60.0  # least time between reports of a strategy's failure in different words.
+_AWAITED_SECONDS = 2.0  # most gangs' pods are created within this time; until then no pod is reported to wait for others.
+_AWAITED_AGAIN_SECONDS = 10.0  # least time between two reports of a changed number of members to the gang's pods.
 
 
 @dataclass(frozen=True, slots=True)
 class ReportedWait:
-    """What was reported of a gang that waits: the ``message``, empty for a whole gang's surplus.
+    """The report on a waiting gang: its ``message``, empty if only surplus members of a whole gang wait.
 
-    ``to_advise``: the message for which advice is wanted, empty if none is. ``next_seconds``: when there is more to report; None if
-    there isn't.
+    ``to_advise``: the message for which advice is to be computed; empty if none is. ``next_seconds``: seconds until the next report is due;
+    None if no report is due.
     """
 
     message: str = ""
@@ -47,7 +47,7 @@ class ReportedWait:
 
 
 class Reporter:
-    """The one place for all reports, so that they agree with each other."""
+    """The only source of reports on gangs, so that the reports on pods, PodGroups and gangs agree."""
 
     def __init__(
         self,
@@ -72,11 +72,11 @@ class Reporter:
         self._now = now
 
     def repeat(self) -> None:
-        """Report again on each pod at its gang's next attempt: a late report of an earlier leader may have replaced ours."""
+        """Report on each pod again at its gang's next attempt: a late report of an earlier leader may have replaced ours."""
         self._pods.repeat()
 
     def report_wait(self, gang: Gang, because: Reason, seconds: float) -> ReportedWait:
-        """Report why a gang waits, after an attempt of so many seconds."""
+        """Report why a gang waits, after an attempt that took ``seconds``."""
         if isinstance(because, reasons.NoCapacity) and because.cause is None:
             self._report_surplus(gang, messages.surplus_refusals(because.plan))
             self.unchanged(gang)
@@ -90,9 +90,9 @@ class Reporter:
         return ReportedWait(waiting.message, waiting.to_advise, self._next_seconds(gang, waiting.message) if is_for_pods else None)
 
     def _reports_to_pods(self, gang: Gang, message: str) -> bool:
-        """Return whether it is reported to the gang's pods now that others don't exist yet, and record that.
+        """Return whether to report to the gang's pods now that other members are missing, and record that report.
 
-        The PodGroup shows it at once, pods and events only when it lasts: the pods of most gangs are created within a moment.
+        The PodGroup shows the number of members at once. Pods and events show it after 2 s, since most pods are created sooner.
         """
         wait, now = self._waits.of(gang, is_for_pods=True), self._clock()
         if now < wait.since + _AWAITED_SECONDS:
@@ -104,9 +104,9 @@ class Reporter:
         return True
 
     def _next_seconds(self, gang: Gang, message: str) -> float | None:
-        """Return the seconds until there is more to report of a gang that waits for pods; None if there isn't.
+        """Return the seconds until the next report on a gang that waits for pods; None if no report is due.
 
-        There is if the last message reported to the gang's pods differs from ``message``, which its PodGroup shows.
+        A report is due at the gang's time-out, and when ``message``, which the PodGroup shows, may be reported to the pods as well.
         """
         wait, now = self._waits.of(gang, is_for_pods=True), self._clock()
         times = [] if wait.has_timed_out else [wait.since + gang.timeout_seconds]
@@ -117,18 +117,20 @@ class Reporter:
         return min(times) - now if times else None
 
     def _publish(self, gang: Gang, waiting: Waiting, seconds: float) -> None:
-        """Report one reason to wait everywhere: to the pods, the PodGroup, by events and metrics, and in the log."""
+        """Report one reason to wait in all ways: on the pods and the PodGroup, by events and metrics, and in the log."""
         is_held, is_for_pods = waiting.code is Code.HELD, waiting.code is Code.WAITING
         if waiting.about is not None:
             self._events.warning(waiting.about, waiting.topic, "Scheduling", waiting.message)
         if waiting.over_limit:
             self._metrics.over_limit.labels(waiting.over_limit).inc()
         pods = [pod for pod in gang.candidates if pod.uid in waiting.of_pods]
-        self._pods.wait(pods, lambda pod: waiting.of_pods[pod.uid], waiting.pod_reason, is_event=waiting.is_pod_event, is_low=is_for_pods)
+        self._pods.report_wait(
+            pods, lambda pod: waiting.of_pods[pod.uid], waiting.pod_reason, is_event=waiting.is_pod_event, is_low=is_for_pods
+        )
         if waiting.is_of_gang:
             if not is_held:
                 self._time_out_if_due(gang, self._waits.of(gang, is_for_pods=is_for_pods), waiting.message)
-            self._tell(gang, waiting.code, waiting.message, waiting.short, waiting=waiting)
+            self._report_reason(gang, waiting.code, waiting.message, waiting.short, waiting=waiting)
         if waiting.result:
             self._count(waiting.result, waiting.pods, seconds)
         if is_held:
@@ -136,32 +138,34 @@ class Reporter:
         if waiting.outcome:
             self._log(gang, waiting.outcome, waiting.search, seconds if waiting.result else 0.0, waiting.message)
 
-    def _tell(self, gang: Gang, code: Code, message: str, short: str = "", *, waiting: Waiting | None = None) -> None:
-        """Report to the gang's PodGroup why it waits, and by events if that is news; to its members as ``waiting`` says, if given."""
-        self._say(gang, code, message, short)
+    def _report_reason(self, gang: Gang, code: Code, message: str, short: str = "", *, waiting: Waiting | None = None) -> None:
+        """Report on the PodGroup why the gang waits, and by events if the reason is new; on the members as ``waiting`` says, if given."""
+        self._set_status(gang, code, message, short)
         if waiting is None:
-            self._changes.waits(gang, code, message)
+            self._changes.report_wait(gang, code, message)
         elif waiting.has_event:
             of_pods = waiting.of_pods
             topic = f"{code}: {waiting.topic}" if code is Code.HELD else waiting.topic
-            self._changes.waits(gang, topic, message, gang.candidates, lambda pod: of_pods.get(pod.uid, message), beside=waiting.about)
+            self._changes.report_wait(
+                gang, topic, message, gang.candidates, lambda pod: of_pods.get(pod.uid, message), reported=waiting.about
+            )
 
     def waits_behind(self, gang: Gang) -> None:
-        """Report to pods of later runs of the gang that the current run goes first."""
-        # A deferred run shows why it can't start, and not that it waits for a younger run.
+        """Report on the pods of later runs of the gang that they wait for the current run."""
+        # An older run that was deferred keeps its own reason: it doesn't wait for the current, younger run.
         first = min(map(by_age, gang.members))
         later = [pod for pod in gang.others if pod.is_candidate and by_age(pod) > first]
         message = f"podgroup {gang.key}: waiting for an earlier run of this gang, that of pod {gang.members[0].name}"
-        self._pods.wait(later, lambda pod: message, Code.WAITING, is_event=False, is_low=True)
+        self._pods.report_wait(later, lambda pod: message, Code.WAITING, is_event=False, is_low=True)
 
     def advised(self, gang: Gang, message: str, advised: str) -> None:
-        """Report advice for a gang that was refused with ``message``, if ``message`` is still its last report."""
+        """Replace ``message`` by ``advised``, the same refusal with advice, if ``message`` is the last report on the gang."""
         opinion = self._podgroups.opinion(gang.key)
         if opinion is not None and opinion.message == message:
-            self._podgroups.tell(gang, replace(opinion, message=advised))
+            self._podgroups.report(gang, replace(opinion, message=advised))
 
     def strategy_failed(self, gang: Gang, message: str) -> None:
-        """Report that the strategy of the gang has failed, and another decided. A message that keeps changing is reported once a minute."""
+        """Report that the gang's strategy has failed, and the default one has placed the gang. New messages are reported once a minute."""
         state, about = self._records.report_state(gang.key), reference_of(gang)
         before = state.strategy
         if before is not None and before[0] != message and self._clock() - before[1] < _NEW_MESSAGE_SECONDS:
@@ -173,38 +177,38 @@ class Reporter:
             self._events.warning(about, "StrategyFailed", "Scheduling", message)
 
     def _report_surplus(self, gang: Gang, messages: Mapping[str, str]) -> None:
-        """Report, by UID, why members beyond the minimum of a whole gang found no capacity."""
+        """Report on members beyond a whole gang's minimum why there is no capacity for them; ``messages`` are by UID."""
         refused = [pod for pod in gang.candidates if pod.uid in messages]
-        self._pods.wait(refused, lambda pod: messages[pod.uid], is_event=True)
+        self._pods.report_wait(refused, lambda pod: messages[pod.uid], is_event=True)
         self._metrics.pods_scheduled.labels("unschedulable").inc(len(messages))
 
-    def binds(self, gang: Gang) -> None:
-        """Record that members are about to be bound, one after another."""
-        self._podgroups.begin_bind(gang)
+    def mark_being_bound(self, gang: Gang) -> None:
+        """Record that members are about to be bound, so that the gang isn't reported as partially bound meanwhile."""
+        self._podgroups.mark_being_bound(gang)
 
     def report_bound(
         self, gang: Gang, outcome: Committed, report: SearchReport, seconds: float, surplus: Mapping[str, str] | None = None
     ) -> None:
-        """Report that members were bound; the gang is whole unless some are missing.
+        """Report that members were bound; the gang is whole unless members are missing.
 
-        ``surplus`` has, by UID, why members beyond the minimum found no capacity.
+        ``surplus``: why there is no capacity for members beyond the minimum, by UID.
         """
         nodes = {each.pod.uid: each.node_name for each in outcome.bound}
-        self._pods.scheduled([each.pod for each in outcome.bound], lambda pod: nodes[pod.uid])
-        problems = {each.pod.uid: messages.seat_not_taken(each, reply) for each, reply in (*outcome.failed, *outcome.dropped)}
+        self._pods.report_bound([each.pod for each in outcome.bound], lambda pod: nodes[pod.uid])
+        problems = {each.pod.uid: messages.member_not_bound(each, reply) for each, reply in (*outcome.failed, *outcome.dropped)}
         not_bound = [each.pod for each, _ in (*outcome.failed, *outcome.dropped)]
-        self._pods.wait(not_bound, lambda pod: problems[pod.uid], "SchedulerError", is_event=True)
+        self._pods.report_wait(not_bound, lambda pod: problems[pod.uid], "SchedulerError", is_event=True)
         self._count("error" if outcome.missing else "scheduled", len(outcome.bound), seconds)
         total = len(gang.bound) + len(outcome.bound)
         if outcome.missing:
             text = f"{total} of {gang.quorum} members bound, {outcome.missing} missing: {messages.not_bound(outcome)}"
-            self._tell(gang, Code.RETRYING, text)
+            self._report_reason(gang, Code.RETRYING, text)
             self._log(gang, "open", report, seconds, text, outcome.missing)
             return
         if gang.missing:
             self._metrics.gang_latency.observe(self._clock() - self._waits.of(gang).since)
-        self._say(gang, Code.SCHEDULED, messages.members_bound(total), is_being_bound=True)
-        self._changes.scheduled(gang, messages.members_bound(total))
+        self._set_status(gang, Code.SCHEDULED, messages.members_bound(total), is_being_bound=True)
+        self._changes.report_scheduled(gang, messages.members_bound(total))
         self._waits.end(gang.key)
         self._log(gang, "bound", report, seconds, "", missing=0)
         if surplus:
@@ -219,58 +223,58 @@ class Reporter:
         self._metrics.transactions.labels(result).inc()
 
     def report_release(self, gang: Gang, released: Sequence[Pod], because: Reason, kept: reasons.Kept | None) -> None:
-        """Report that bound members were released, and why; and why others are ``kept``, None if none are."""
+        """Report that bound members were released ``because`` of a reason, and why further members are ``kept``; None if none are."""
         before, message = self._podgroups.opinion(gang.key), messages.why(gang, because)
         if released:
             self._metrics.transactions.labels("undone").inc()
             self._metrics.releases.inc(len(released))
-            self._pods.released(released, f"released: {message}")
+            self._pods.report_released(released, f"released: {message}")
             text = f"undone, released {', '.join(pod.name for pod in released)}: {message}"
-            self._tell(gang, Code.RETRYING, text)
+            self._report_reason(gang, Code.RETRYING, text)
             self._log(gang, "undone", None, 0.0, text)
         if kept is not None:
             code = before.code if before and before.code.is_waiting and not released else Code.RETRYING
-            self._tell_kept(gang, code, messages.why(gang, kept))
+            self._report_kept(gang, code, messages.why(gang, kept))
 
-    def _tell_kept(self, gang: Gang, code: Code, message: str) -> None:
+    def _report_kept(self, gang: Gang, code: Code, message: str) -> None:
         if (about := reference_of(gang)) is not None:
             self._events.warning(about, "KeptOpen", "Binding", message)
-        self._tell(gang, code, message, waiting=Waiting(code, message, {}, code, ""))
+        self._report_reason(gang, code, message, waiting=Waiting(code, message, {}, code, ""))
 
     def unchanged(self, gang: Gang) -> None:
-        """Update the report of a gang without a decision: its counts, or its last message, may be out of date."""
+        """Update the report on a gang about which nothing was decided: its counts or its last message may be out of date."""
         before = self._podgroups.opinion(gang.key)
         if gang.is_whole and gang.bound:
             message = messages.members_bound(len(gang.bound))
             if before is None or before.code is not Code.SCHEDULED or before.message != message:
-                self._say(gang, Code.SCHEDULED, message)
-                self._changes.scheduled(gang, message)
+                self._set_status(gang, Code.SCHEDULED, message)
+                self._changes.report_scheduled(gang, message)
                 self._waits.end(gang.key)
                 return
         elif not gang.alive_in_all_runs and not gang.is_single:
             self._report_ended(gang)
             return
-        self._podgroups.tell(gang)
+        self._podgroups.report(gang)
 
     def _report_ended(self, gang: Gang) -> None:
-        """Report how a gang has ended; or that it waits for pods again, if its members were deleted before they ended."""
+        """Report how a gang has ended; or that it waits for pods, if its members were deleted before they succeeded or failed."""
         if not self._podgroups.is_known(gang):
             return
         ending = self._podgroups.ending(gang)
         self._waits.end(gang.key)
         if ending is not None:
-            self._say(gang, Code.ENDED, messages.ended(ending))
-            self._changes.ended(gang)
+            self._set_status(gang, Code.ENDED, messages.ended(ending))
+            self._changes.record_end(gang)
         else:
-            self._say(gang, Code.WAITING, messages.members_missing(gang), messages.members_missing_in_short(gang))
+            self._set_status(gang, Code.WAITING, messages.members_missing(gang), messages.members_missing_in_short(gang))
 
     def observe_pod(self, old: Pod | None, new: Pod | None) -> None:
-        """Record how a changed pod has ended, for its gang, and drop the reports of a pod that is gone."""
+        """Record whether a changed pod has succeeded or failed, and drop the reports on a pod that is deleted."""
         self._podgroups.observe_pod(old, new)
         if new is None and old is not None:
             self._pods.forget(old.uid)
 
-    def _say(self, gang: Gang, code: Code, message: str, short: str = "", *, is_being_bound: bool = False) -> None:
+    def _set_status(self, gang: Gang, code: Code, message: str, short: str = "", *, is_being_bound: bool = False) -> None:
         state = self._records.report_state(gang.key)
         wait, before = self._waits.find(gang.key), state.opinion
         opinion = GangStatus(
@@ -282,10 +286,10 @@ class Reporter:
             has_timed_out=wait is not None and wait.has_timed_out and code.is_waiting,
             is_being_bound=is_being_bound,
         )
-        self._podgroups.tell(gang, opinion)
+        self._podgroups.report(gang, opinion)
 
     def _time_out_if_due(self, gang: Gang, wait: Wait, message: str) -> None:
-        """Report, once, that a gang has waited longer than its time-out."""
+        """Report, once for each wait, that a gang waits longer than its time-out."""
         if wait.has_timed_out or self._clock() < wait.since + gang.timeout_seconds:
             return
         wait.has_timed_out = True
@@ -298,7 +302,7 @@ class Reporter:
         self._metrics.attempt_seconds.labels(result).observe(seconds)
 
     def _log(self, gang: Gang, outcome: str, report: SearchReport | None, seconds: float, reason: str, missing: int | None = None) -> None:
-        """Log one line for the gang and attempt; a refusal that repeats the last logged line is logged for debugging only."""
+        """Log one line for an attempt at the gang. If outcome and reason are those of the gang's last line, the level is DEBUG."""
         facts: dict[str, object] = {
             "gang": str(gang.key),
             "outcome": outcome,
@@ -329,6 +333,6 @@ class Reporter:
 
 
 def _quoted(value: object) -> str:
-    """Return ``value`` on one line, in quotes unless it is one word: parts of it may come from a tenant or a webhook."""
+    """Return ``value`` on one line, in quotes unless it is one word: text of a tenant or a webhook must not forge a line of the log."""
     text = str(value)
     return text if text.isprintable() and not set(text) & {" ", '"'} else json.dumps(text, ensure_ascii=False)

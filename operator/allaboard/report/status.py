@@ -1,4 +1,4 @@
-"""Computes the status of a PodGroup and the PodScheduled condition of a pod, as values; ``report.writer`` writes them."""
+"""Computes the status of a PodGroup, and the condition PodScheduled of a pod, as values. Nothing is written here."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -23,9 +23,9 @@ def api_time(seconds: float) -> str:
 def pod_group_status(
     gang: Gang, phase: str, opinion: GangStatus, current: Mapping[str, Any], now: str, ending: Ending | None = None
 ) -> dict[str, Any]:
-    """Return the whole status of a PodGroup. Conditions keep their ``lastTransitionTime`` unless their status flips.
+    """Return the whole status of a PodGroup. A condition of ``current`` keeps its ``lastTransitionTime`` unless its status changes.
 
-    The ``ending`` of a gang that has ended counts members whose pods are already deleted.
+    ``ending`` has the counts of a gang that has ended, including members whose pods are deleted; None for other gangs.
     """
     living = gang.alive_in_all_runs
     owners = sorted({f"{pod.namespace}/{pod.owner.name if pod.owner else pod.name}" for pod in living})
@@ -52,13 +52,13 @@ def pod_group_status(
 
 
 def pod_unscheduled(message: str, now: str, reason: str = "Unschedulable") -> Condition:
-    """Return the condition that autoscalers react to."""
+    """Return the condition PodScheduled=False, to which autoscalers react if the ``reason`` is ``Unschedulable``."""
     return {"type": "PodScheduled", "status": "False", "reason": reason, "message": one_line(message), "lastTransitionTime": now}
 
 
 def _conditions(opinion: GangStatus, gang: Gang, current: Sequence[Mapping[str, Any]], now: str) -> list[Condition]:
-    """Return the conditions. ``PodGroupInitiallyScheduled`` stays True once it was, as upstream's; the others show the current state."""
-    # Without a schema the stored conditions may be anything.
+    """Return the conditions. ``PodGroupInitiallyScheduled`` never turns False again, as upstream; the others show the current state."""
+    # Without a schema the stored conditions may be any JSON value.
     stated = current if isinstance(current, Sequence) else ()
     before = {str(condition.get("type")): condition for condition in stated if isinstance(condition, Mapping)}
     was_scheduled = before.get(INITIALLY_SCHEDULED, {}).get("status") == "True"
@@ -71,7 +71,7 @@ def _conditions(opinion: GangStatus, gang: Gang, current: Sequence[Mapping[str, 
             "all members that must start together have been bound" if is_scheduled else opinion.message,
         ),
     ]
-    partial = gang.is_open and not opinion.is_being_bound
+    partial = gang.is_partially_bound and not opinion.is_being_bound
     if partial or "PartiallyBound" in before:
         bound = f"{len(gang.bound)} of {gang.quorum} members bound"
         text = (opinion.message if bound in opinion.message else f"{bound}: {opinion.message}") if partial else "no longer"

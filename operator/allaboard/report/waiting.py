@@ -1,4 +1,4 @@
-"""What is reported of a waiting gang, as one value: ``reporter`` publishes it to pods, the PodGroup, events, metrics and the log."""
+"""Computes the report on a waiting gang as one value, which ``reporter`` publishes in statuses, conditions, events, metrics and the log."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,9 +18,11 @@ from allaboard.report.messages import Refusal
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Why a gang waits. ``of_pods`` has the messages of its candidates, by UID; ``topic`` is what makes the reason news.
+    """The report on a gang that waits.
 
-    ``outcome`` is the word of the log, ``result`` that of the metrics, empty if nothing is counted; ``pods`` are counted with it.
+    ``of_pods``: the messages of the gang's candidates, by UID. ``topic``: the reason without its numbers; a new topic gets an event.
+    ``outcome``: the outcome in the log; empty if nothing is logged. ``result``: the label value of the metrics; empty if nothing is
+    counted. ``pods``: the number of pods that are counted with this ``result``. ``pod_reason``: the reason of the condition PodScheduled.
     """
 
     code: Code
@@ -33,23 +35,24 @@ class Waiting:
     short: str = ""
     pod_reason: str = "SchedulerError"
     is_pod_event: bool = False
+    """True if each candidate gets an event ``FailedScheduling``, instead of the PodGroup and the first members."""
     is_of_gang: bool = True
-    """Whether the gang's PodGroup shows the reason."""
+    """True if the gang's PodGroup shows the reason."""
     about: ObjectReference | None = None
-    """The object to fix, which has an event of its own, with ``topic``; None without one."""
+    """The object that a user has to fix: it gets an event with the reason ``topic``. None if there is no such object."""
     has_event: bool = True
-    """Whether the reason is reported by events, if it is news."""
+    """True if a new ``topic`` is reported by events."""
     over_limit: str = ""
-    """The limit that the gang exceeds, if it is held for that."""
+    """The name of the limit that the gang exceeds; empty if the gang isn't held for a limit."""
     to_advise: str = ""
-    """The message without advice, if advice is wanted for it."""
+    """The message without advice; empty if no advice is to be computed for the gang."""
     search: SearchReport | None = None
 
 
 def waiting_of(gang: Gang, because: Reason, *, times_overtaken: int = 0, advice: Advice | None = None) -> Waiting:
-    """Return what is reported of a waiting gang; for capacity with the ``advice`` for its refusal, if known.
+    """Return the report on a gang that waits ``because`` of a reason; a refusal gets the ``advice``, if that is known.
 
-    ``times_overtaken`` is how often other gangs were placed before it.
+    ``times_overtaken``: how many times other gangs were placed before this gang where it would have fitted.
     """
     if isinstance(because, reasons.NoCapacity) and because.cause is not None:
         refusal = messages.refused(gang, because.plan, because.cause, times_overtaken)

@@ -1,9 +1,9 @@
 """Writes reports beside the scheduling path: a slow or failing API server costs reports, never decisions.
 
-Writes wait while there is anything else to do. Each tenant has a queue of its own, so that one tenant's writes don't delay another's. Jobs
-are keyed: a newer job replaces an older one of the same key that hasn't begun. So a status that changes ten times while the API server is
-busy is written once. Jobs of low priority (equal reports to many pods) have queues, workers and a rate of their own, so that they hardly
-delay the others.
+Writes wait, for a limited time, while binds are in flight. Each tenant has its own queue, so that one tenant's writes don't delay those of
+another tenant. A job has a key: a newer job replaces an older job of the same key that hasn't begun. So a status that changes ten times
+while the API server is busy is written once. Jobs of low priority (equal reports on many pods) have separate queues, workers and a limited
+rate, so that they hardly delay ordinary jobs.
 """
 
 import asyncio
@@ -20,91 +20,94 @@ logger = logging.getLogger(__name__)
 Job = Callable[[], Awaitable[object]]
 WaitUntilIdle = Callable[[float], Awaitable[None]]
 
-_LIMIT = 20_000
-_LIMIT_OF_ONE = 10_000
+_LIMIT = 20_000  # most jobs that wait, of all tenants
+_LIMIT_OF_ONE = 10_000  # most jobs that wait, of one tenant
 _WORKERS = 8
-_WORKERS_FOR_ONE = 3
+_WORKERS_FOR_ONE = 3  # most workers that do jobs of one tenant at once
 _LOW_LIMIT = 10_000
 _LOW_LIMIT_OF_ONE = 5_000
 _LOW_WORKERS = 2
-_LOW_PAUSE_SECONDS = 0.02  # of each worker after each job: a hundred jobs a second take some per cent of the event loop
+_LOW_PAUSE_SECONDS = 0.02  # pause of each worker after each job: a hundred jobs a second take a few percent of the event loop
 _ATTEMPTS = 4
-_PATIENCE_SECONDS = 3.0
+_PATIENCE_SECONDS = 3.0  # longest wait of a job for more urgent work
 
 
 @dataclass(slots=True)
-class _Line:
-    """The queued jobs of one tenant, and the number of workers that do them or are called to."""
+class _TenantQueue:
+    """The keys of one tenant's queued jobs, and the number of workers that are busy with the tenant or called for it."""
 
     keys: deque[str] = field(default_factory=deque)
     workers: int = 0
 
 
-class _Lines:
-    """The queues of all tenants for jobs of one priority, and the calls for workers; each call is the name of a tenant."""
+class _Queues:
+    """The queues of all tenants for jobs of one priority, and the calls for workers. A call is the name of a tenant."""
 
     def __init__(self, *, limit: int, limit_of_one: int, workers_for_one: int) -> None:
         self.calls: asyncio.Queue[str] = asyncio.Queue()
         self.jobs: dict[str, Job] = {}
-        self.by_tenant: dict[str, _Line] = {}
+        self.by_tenant: dict[str, _TenantQueue] = {}
         self.running: set[str] = set()
         self._limit = limit
         self._limit_of_one = limit_of_one
         self._workers_for_one = workers_for_one
 
     def put(self, key: str, job: Job, tenant: str) -> bool:
-        """Take a job, in place of one of its key that hasn't begun. Return False if too many wait already."""
+        """Queue a job, or replace the job of the same key that hasn't begun. Return False if too many jobs wait."""
         if key not in self.jobs:
-            line = self.by_tenant.get(tenant)
-            if len(self.jobs) >= self._limit or (line is not None and len(line.keys) >= self._limit_of_one):
+            queue = self.by_tenant.get(tenant)
+            if len(self.jobs) >= self._limit or (queue is not None and len(queue.keys) >= self._limit_of_one):
                 return False
             if key not in self.running:
-                self.queue(key, tenant)
+                self.append(key, tenant)
         self.jobs[key] = job
         return True
 
-    def queue(self, key: str, tenant: str) -> None:
-        """Add a key to the end of its tenant's queue, and call a worker unless enough are there."""
-        line = self.by_tenant.setdefault(tenant, _Line())
-        line.keys.append(key)
-        if line.workers < self._workers_for_one:
-            line.workers += 1
+    def append(self, key: str, tenant: str) -> None:
+        """Add a key to the end of its tenant's queue, and call a worker unless the tenant has its most workers."""
+        queue = self.by_tenant.setdefault(tenant, _TenantQueue())
+        queue.keys.append(key)
+        if queue.workers < self._workers_for_one:
+            queue.workers += 1
             self.calls.put_nowait(tenant)
 
     def release(self, tenant: str) -> None:
-        """Call a worker for the tenant's next job, after the calls of other tenants."""
-        line = self.by_tenant[tenant]
-        if line.keys:
+        """Release a worker from its job: call it for the tenant's next job, behind the calls of other tenants, if there is one."""
+        queue = self.by_tenant[tenant]
+        if queue.keys:
             self.calls.put_nowait(tenant)
             return
-        line.workers -= 1
-        if not line.workers:
+        queue.workers -= 1
+        if not queue.workers:
             del self.by_tenant[tenant]
 
 
 class Writer:
-    """Bounded queues of writes, one for each tenant, and the workers that do them, one job of each tenant in turn.
+    """Bounded queues of writes, one for each tenant, and the workers that do one job of each tenant in turn.
 
-    One tenant's jobs occupy no more than ``_WORKERS_FOR_ONE`` workers, however many they are and however slow its webhooks make them.
+    One tenant's jobs occupy at most ``_WORKERS_FOR_ONE`` workers, even if the tenant's webhooks make each job slow.
     """
 
     def __init__(self, sleep: Sleep = asyncio.sleep) -> None:
         self._sleep = sleep
-        self._ordinary = _Lines(limit=_LIMIT, limit_of_one=_LIMIT_OF_ONE, workers_for_one=_WORKERS_FOR_ONE)
-        self._low = _Lines(limit=_LOW_LIMIT, limit_of_one=_LOW_LIMIT_OF_ONE, workers_for_one=1)
+        self._ordinary = _Queues(limit=_LIMIT, limit_of_one=_LIMIT_OF_ONE, workers_for_one=_WORKERS_FOR_ONE)
+        self._low = _Queues(limit=_LOW_LIMIT, limit_of_one=_LOW_LIMIT_OF_ONE, workers_for_one=1)
         self.dropped = 0
 
     def put(self, key: str, job: Job, tenant: str = "", *, is_low: bool = False) -> bool:
-        """Queue ``job``; if it ``is_low``, after all others, at a low rate. Return whether it was taken.
+        """Queue ``job``, with low priority if it ``is_low``. Return whether the job was queued.
 
-        A job is dropped if too much is waiting already, of all or of its ``tenant``. Dropped jobs are counted unless they are low.
+        A job is dropped if too many jobs of all tenants, or of its ``tenant``, wait. Dropped jobs are counted unless they are low.
         """
-        is_taken = self._lines_for(key, is_low=is_low).put(key, job, tenant)
+        is_taken = self._queues_for(key, is_low=is_low).put(key, job, tenant)
         self.dropped += not (is_taken or is_low)
         return is_taken
 
-    def _lines_for(self, key: str, *, is_low: bool) -> _Lines:
-        """Return the queues for a job: two of one key never run at once, and a job that hasn't begun takes the more urgent queue."""
+    def _queues_for(self, key: str, *, is_low: bool) -> _Queues:
+        """Return the queues for a job of this key.
+
+        Two jobs of one key never run at once. A key that is put with both priorities before its job begins is done with ordinary priority.
+        """
         if is_low:
             return self._ordinary if key in self._ordinary.jobs or key in self._ordinary.running else self._low
         if key in self._low.running:
@@ -114,11 +117,11 @@ class Writer:
 
     @property
     def waiting(self) -> int:
-        """The number of jobs that have not begun."""
+        """Number of jobs that have not begun."""
         return len(self._ordinary.jobs) + len(self._low.jobs)
 
     async def run(self, wait_until_idle: WaitUntilIdle) -> None:
-        """Do jobs until cancelled. ``wait_until_idle(seconds)`` returns when there is nothing more urgent, or after ``seconds``."""
+        """Do jobs until cancelled. ``wait_until_idle(seconds)`` returns when no more urgent work is in flight, or after ``seconds``."""
         async with asyncio.TaskGroup() as workers:
             for _ in range(_WORKERS):
                 workers.create_task(self._work(self._ordinary, wait_until_idle))
@@ -126,40 +129,40 @@ class Writer:
                 workers.create_task(self._work(self._low, wait_until_idle, _LOW_PAUSE_SECONDS))
 
     async def drain(self, *, with_low: bool = False) -> None:
-        """Wait until all queued jobs are done or given up; jobs of low priority only ``with_low``."""
+        """Wait until all ordinary jobs are done or given up; ``with_low`` also wait for the jobs of low priority."""
         await self._ordinary.calls.join()
         if with_low:
             await self._low.calls.join()
 
-    async def _work(self, lines: _Lines, wait_until_idle: WaitUntilIdle, pause_seconds: float = 0.0) -> None:
+    async def _work(self, queues: _Queues, wait_until_idle: WaitUntilIdle, pause_seconds: float = 0.0) -> None:
         while True:
-            tenant = await lines.calls.get()
+            tenant = await queues.calls.get()
             try:
                 await wait_until_idle(_PATIENCE_SECONDS)
-                if (line := lines.by_tenant[tenant]).keys:
-                    await self._do_next(lines, line.keys.popleft(), tenant)
+                if (queue := queues.by_tenant[tenant]).keys:
+                    await self._do_next(queues, queue.keys.popleft(), tenant)
             finally:
-                lines.release(tenant)
-                lines.calls.task_done()
+                queues.release(tenant)
+                queues.calls.task_done()
             if pause_seconds:
                 await self._sleep(pause_seconds)
 
-    async def _do_next(self, lines: _Lines, key: str, tenant: str) -> None:
-        if (job := lines.jobs.pop(key, None)) is None:
-            return  # a job of ordinary priority has replaced this one
-        lines.running.add(key)
+    async def _do_next(self, queues: _Queues, key: str, tenant: str) -> None:
+        if (job := queues.jobs.pop(key, None)) is None:
+            return  # an ordinary job has replaced this job of low priority
+        queues.running.add(key)
         try:
             await self._do(key, job)
         finally:
-            lines.running.discard(key)
-            if key in lines.jobs:
-                lines.queue(key, tenant)
+            queues.running.discard(key)
+            if key in queues.jobs:
+                queues.append(key, tenant)
 
     async def _do(self, key: str, job: Job) -> None:
         try:
             await retried(job, _ATTEMPTS, self._sleep)
         except ApiError as error:
-            # An object that is gone needs no report.
+            # A deleted object needs no report.
             if error.status != 404:
                 self.dropped += 1
                 logger.warning("%s was not written: %s", key, error)

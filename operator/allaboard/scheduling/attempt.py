@@ -1,4 +1,4 @@
-"""An attempt at one gang: what the attempt started from, and how long it held capacity."""
+"""One attempt to place and bind a gang."""
 
 from dataclasses import dataclass
 
@@ -9,19 +9,20 @@ _BRIEF_SECONDS = 1.0
 
 @dataclass(slots=True)
 class Attempt:
-    """One attempt at one gang: what the attempt started from, and how long it held capacity."""
+    """One attempt to place and bind a gang: what was known at its start, and for how long it held capacity."""
 
     gang: Gang
+    """The gang's state at the start of the attempt; once there is a plan, the state that the plan was checked against."""
     started: float
-    """When the attempt started, on the clock."""
+    """The start of the attempt, on the clock."""
     changes: int
-    """The changes of capacity that the queue had counted when the attempt started."""
+    """The queue's count of capacity changes when the attempt started; a release sets the count at the end of the release."""
     searched_seconds: float = 0.0
     """The search time that the gang's namespace had used when the attempt started."""
     held_seconds: float = 0.0
-    """How long capacity was assumed for the gang."""
+    """Seconds for which capacity was assumed for the gang."""
 
     @property
     def was_brief(self) -> bool:
-        """Whether capacity was assumed for a second at most: no gang has missed it, and what was known of the cluster still holds."""
+        """True if capacity was assumed for a second at most: no other gang has missed it, and the plan still describes the cluster."""
         return self.held_seconds <= _BRIEF_SECONDS

@@ -29,9 +29,9 @@ from allaboard.scheduling.victims import Victims
 
 @dataclass(frozen=True, slots=True)
 class Writers:
-    """The objects that write to the API server:
+    """The objects that write binds, releases, suspensions of Jobs and fences to the API server.
 
-    binds, releases, suspensions of Jobs and fences. ``dry_run`` says which members are dry-run.
+    ``dry_run`` says for which members the bind is dry-run first: one of each role, all, or none.
     """
 
     binder: Binder
@@ -49,12 +49,15 @@ def cycle_of(
     writers: Writers,
     is_fresh: Callable[[], bool] = lambda: True,
 ) -> Cycle:
-    """Return a scheduling cycle of these parts. ``is_fresh`` returns whether the cached cluster state is recent enough to decide by."""
+    """Return a scheduling cycle that is built from these parts.
+
+    ``is_fresh`` returns whether the cached cluster state is recent enough to decide by.
+    """
     records, clock = gangs.records, gangs.clock
     long = LongSearches(records, clock, SearchTime(clock))
     planner.costs.metrics.gauge("long_searches_waiting", "Gangs that wait for a long search.", lambda: len(long))
     finder = AdviceFinder(gangs, planner, reporter)
-    advisor = Advisor(records, finder.find, finder.tell, clock)
+    advisor = Advisor(records, finder.find, finder.report, clock)
     partial_binds = PartialBinds(gangs, writers.binder, writers.restarter)
     unresolved = UnresolvedBinds(gangs.view, writers.term, clock)
     tasks = GangTasks(records, queue)

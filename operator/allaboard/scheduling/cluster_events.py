@@ -1,4 +1,7 @@
-"""Passes changes of the cluster to the queue: changes that may help waiting gangs, or make their messages untrue."""
+"""Passes changes of the cluster to the queue.
+
+A change may free capacity that a gang waits for, or make the message of a waiting gang untrue.
+"""
 
 from dataclasses import dataclass, field
 
@@ -13,14 +16,17 @@ from allaboard.report.reporter import Reporter
 
 @dataclass(frozen=True, slots=True)
 class ClusterEvents:
-    """Passes changes of the cluster to the queue. The view calls it."""
+    """A listener of the cluster view that passes changes to the queue."""
 
     queue: GangQueue
     reporter: Reporter
     _gpus: GpuChanges = field(default_factory=GpuChanges)
 
     def observe_pod(self, old: Pod | None, new: Pod | None) -> None:
-        """Pass a changed pod on. Gangs may wait for the capacity that the pod frees, and messages may name what it takes."""
+        """Pass on a pod that was added, changed or deleted.
+
+        Gangs may wait for capacity that the pod frees. Messages of waiting gangs may name capacity that the pod takes.
+        """
         self.reporter.observe_pod(old, new)
         if old is not None and (freed := old.freed(new)):
             self.queue.observe(Freed(freed))
@@ -32,12 +38,12 @@ class ClusterEvents:
         self.queue.observe(Freed())
 
     def observe_cards(self, old: GpuInventory | None, new: GpuInventory | None) -> None:
-        """Pass on a change in the GPU metrics: gangs that lacked what became free are woken."""
+        """Pass on changed GPU metrics. Gangs that lacked what became free are woken."""
         if freed := self._gpus.gained(old, new):
             self.queue.observe(Freed(freed, is_only=True))
         elif has_lost(old, new):
             self.queue.observe(Taken())
 
     def observe_volumes(self) -> None:
-        """Pass on a claim or a volume that has changed."""
+        """Pass on a volume or volume claim that was added, changed or deleted."""
         self.queue.observe(Freed())

@@ -1,9 +1,10 @@
-"""The scheduling cycle: planning rounds, one after another, until no gang is due.
+"""The scheduling cycle: planning rounds that run one after another until no gang is due.
 
-Read ``Cycle.run`` first, and the steps of an attempt in ``due``. Searches run one after another. Each searches a snapshot that contains the
-capacity assumed before it. Transactions run beside the searches, so the API server works on one gang while the next is searched for. These
-searches are short. A gang is searched for at length (``longer``) if a short search finds neither a placement nor a proof that there is
-none.
+Read ``Cycle.run`` first, then the steps of an attempt in ``due``.
+
+The cycle's searches are short and run one after another. Each search uses a snapshot that contains the capacity assumed before it.
+Transactions run beside the searches: the API server binds one gang while the cycle searches for the next. If a short search finds neither
+a placement nor a proof that there is none, a long search for the gang runs beside the cycle (``longer``).
 """
 
 import asyncio
@@ -24,12 +25,12 @@ from allaboard.scheduling.execute import Executor
 from allaboard.scheduling.freshness import until_fresh
 from allaboard.scheduling.longer import LongerSearches
 
-_VICTIM_SECONDS = 0.5  # the most that finding a gang's victims may take within the cycle: each victim costs a search
+_VICTIM_SECONDS = 0.5  # the most that the cycle spends on finding the victims for a gang: each victim costs a search
 
 
 @dataclass(frozen=True, slots=True)
 class Cycle:
-    """Brings each due gang to a decision. Belongs to the event loop."""
+    """The scheduling cycle, which brings each due gang to a decision. Only the event loop may use it."""
 
     queue: GangQueue
     ranks: Ranks
@@ -41,7 +42,7 @@ class Cycle:
     is_fresh: Callable[[], bool]
 
     async def run(self) -> None:
-        """Bring every due gang to a decision, in queue order; gangs that contend are placed together."""
+        """Bring every due gang to a decision, in queue order. Gangs that contend are placed together."""
         self.due.begin_cycle()
         while self.queue.peek() is not None:
             await until_fresh(self.is_fresh)
@@ -58,13 +59,13 @@ class Cycle:
         self.advisor.work()
 
     async def _carry_out(self, attempt: Attempt, answer: Answer) -> None:
-        """Decide about one gang from the answer of the planning round, and carry the decision out."""
+        """Decide what to do about one gang from the planning round's answer, and carry the decision out."""
         key = attempt.gang.key
         with self.ranks.charged(attempt.gang, attempt.started, attempt.searched_seconds):
             try:
                 await self._decide(attempt, answer)
             except Exception as error:
-                self.executor.defect(key, error)
+                self.executor.handle_defect(key, error)
 
     async def _decide(self, attempt: Attempt, answer: Answer) -> None:
         if isinstance(answer, Failed) and not isinstance(answer.error, SearchError):
@@ -72,8 +73,8 @@ class Cycle:
         gang = attempt.gang
         if warning := warning_of(answer):
             self.executor.reporter.strategy_failed(gang, warning)
-        is_settled = not isinstance(answer, Refused) or await self.longer.release_victims(answer.gang, _VICTIM_SECONDS)
-        decision = self.longer.decision(gang, answer, is_settled=is_settled)
+        victims_known = not isinstance(answer, Refused) or await self.longer.release_victims(answer.gang, _VICTIM_SECONDS)
+        decision = self.longer.decision(gang, answer, victims_known=victims_known)
         if isinstance(decision, decide.SearchLonger):
             await self.longer.add(attempt, decision.plan)
         else:

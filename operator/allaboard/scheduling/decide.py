@@ -1,7 +1,7 @@
-"""Decides what is done about a gang, from values alone: no clock, no loop, no server.
+"""Decides what to do about a gang, from values alone: no clock, no event loop, no server.
 
-An attempt has three decisions: before a search (``before_search``), after the planning round has answered (``after_search``), and after the
-binds were answered (``after_bind``). ``execute.Executor`` carries out the decisions.
+An attempt at a gang takes three decisions: before its search (``before_search``), after the answer of the planning round
+(``after_search``), and after the answers to its binds (``after_bind``). ``execute.Executor`` carries out the decisions.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from allaboard.records.partial_bind import FORWARD_SECONDS, PartialBind
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """Search for a placement."""
+    """Search for a placement of the gang."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,24 +31,30 @@ class Bind:
 
 @dataclass(frozen=True, slots=True)
 class SearchLonger:
-    """Search for the gang beside the cycle: a short search found neither a placement nor a proof that there is none."""
+    """Run a long search for the gang beside the cycle: the short search found neither a placement nor a proof that there is none.
+
+    ``plan`` is the result of the short search; None if that search took too long.
+    """
 
     plan: Plan | None
 
 
 @dataclass(frozen=True, slots=True)
 class FenceOff:
-    """Write to pods, so that an earlier leader's binds and releases of them fail. The gang is due when the watch delivers the writes."""
+    """Write to pods, so that binds and releases fail that an earlier leader has sent for them.
+
+    The gang is due again when the watch delivers the writes.
+    """
 
     pods: Sequence[Pod]
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Release bound members, so that their controllers recreate them; ``force`` evicts running members.
+    """Release bound members, so that their controllers recreate them.
 
-    ``for_gang`` is the gang that needs their capacity, None if the gang is released for its own sake. ``pause``: the least backoff, in
-    seconds.
+    ``force``: also evict running members. ``for_gang`` is the gang that needs the capacity; None if the members are released for their own
+    gang's sake. ``pause`` is the least backoff, in seconds.
     """
 
     pods: Sequence[Pod]
@@ -60,47 +66,47 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class SuspendJobs:
-    """Suspend and resume the Jobs that keep the gang open, which releases all members."""
+    """Suspend and resume the Jobs that keep the gang partially bound: that releases all members."""
 
     because: Reason
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Do nothing now: the gang goes back to the queue, and ``because`` is reported."""
+    """Do nothing now. The gang goes back to the queue, and ``because`` is reported."""
 
     because: Reason
 
 
 @dataclass(frozen=True, slots=True)
 class LookAgain:
-    """Attempt the gang again in a moment: its plan doesn't hold any more."""
+    """Attempt the gang again in a moment, since its plan no longer fits the gang or the cluster; ``unfit`` says why."""
 
     unfit: Refused
 
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """Place the missing members of a partially bound gang around the bound ones, before any other gang."""
+    """Place the missing members of a partially bound gang around its bound members, before any other gang."""
 
     because: reasons.NotBound
 
 
 @dataclass(frozen=True, slots=True)
 class StayOpen:
-    """Leave the gang partially bound, as it was before: it was whole once, or may not be released."""
+    """Leave the gang partially bound, as before: it was whole once, or its bound members may not be released."""
 
     because: reasons.NotBound
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """Do nothing: the gang is whole without waiting candidates, or all members have ended."""
+    """Do nothing: no member waits for a node, and the gang is whole or all its members have ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """Record that the gang became whole by this bind. Surplus members may have failed, or found no capacity."""
+    """Record that the gang is whole after its binds. Surplus members may be unbound: their binds failed, or there was no capacity."""
 
     outcome: Committed
 
@@ -109,12 +115,13 @@ Decision = Search | Bind | SearchLonger | FenceOff | Release | SuspendJobs | Wai
 
 
 def before_search(gang: Gang, partial: PartialBind | None, now: float, lost: reasons.LostSoon | None = None) -> Decision:
-    """Decide what is done about a due gang. A gang that was left partially bound is released before anything else.
+    """Return what to do about a due gang before any search.
 
-    A gang whose time-out is over is searched for once more before its release: some capacity may be free now. While ``lost`` is set,
-    no member is bound, unless the gang was left partially bound.
+    A gang that a transaction left partially bound, and that is past its finish deadline, is released before anything else. A gang whose
+    time-out is over is released after one more search, since capacity may be free now. While ``lost`` is set, no member is bound, unless
+    the gang is being finished.
     """
-    if partial is not None and gang.is_open and partial.is_overdue(now):
+    if partial is not None and gang.is_partially_bound and partial.is_overdue(now):
         return Release(gang.bound, reasons.NotFinished(gang.missing, FORWARD_SECONDS))
     decision = _before_search(gang)
     if partial is not None and (decision != Search() or partial.was_tried) and (ending := _ending(gang, partial, now)):
@@ -125,7 +132,7 @@ def before_search(gang: Gang, partial: PartialBind | None, now: float, lost: rea
 
 
 def _before_search(gang: Gang) -> Decision:
-    if gang.hold and (gang.candidates or gang.is_open):
+    if gang.hold and (gang.candidates or gang.is_partially_bound):
         return Wait(reasons.Held(gang.hold))
     if not gang.candidates and (gang.is_whole or not gang.alive):
         return Done()
@@ -133,7 +140,10 @@ def _before_search(gang: Gang) -> Decision:
 
 
 def _ending(gang: Gang, partial: PartialBind, now: float) -> Release | SuspendJobs | None:
-    """Return how to release a partially bound gang whose time-out is over; None if the time-out isn't over."""
+    """Return how to release a partially bound gang whose time-out is over; None if it isn't over, or no option asks for a release.
+
+    None is also returned if the last such release was less than a time-out ago.
+    """
     if not (partial.has_timed_out(now) and now >= partial.restarts_at):
         return None
     if not partial.is_finishing and gang.on_member_lost is OnMemberLost.RELEASE:
@@ -144,12 +154,18 @@ def _ending(gang: Gang, partial: PartialBind, now: float) -> Release | SuspendJo
 
 
 def after_search(
-    gang: Gang, answer: planned.Answer, partial: PartialBind | None, now: float, *, is_settled: bool = True, is_served: bool = False
+    gang: Gang,
+    answer: planned.Answer,
+    partial: PartialBind | None,
+    now: float,
+    *,
+    victims_known: bool = True,
+    is_releasing_victims: bool = False,
 ) -> Decision:
-    """Decide what is done with the answer of the planning round.
+    """Return what to do with the answer of the planning round.
 
-    ``is_settled``: it is known whether partially bound gangs can be released for this gang, which takes a search for each of them.
-    ``is_served``: partially bound gangs are being released for this gang now.
+    ``victims_known`` is False while it is unknown whether releasing partially bound gangs would help this gang: each of them takes a
+    search. ``is_releasing_victims``: partially bound gangs are being released for this gang now.
     """
     match answer:
         case planned.Placed():
@@ -163,14 +179,14 @@ def after_search(
         case planned.Refused(plan=plan, cause=cause):
             if gang.missing and partial is not None and partial.is_finishing:
                 return Release(gang.bound, reasons.NoCapacity(plan))
-            if not is_settled:
+            if not victims_known:
                 return SearchLonger(plan)
-            ending = _ending(gang, partial, now) if partial is not None and not is_served else None
+            ending = _ending(gang, partial, now) if partial is not None and not is_releasing_victims else None
             return ending or Wait(reasons.NoCapacity(plan, cause))
 
 
 def after_bind(gang: Gang, outcome: Committed | Refused, partial: PartialBind | None) -> Decision:
-    """Decide what is done about ``gang``, the gang before its binds, once the binds are answered."""
+    """Return what to do about a gang once its binds are answered; ``gang`` is its state before the binds."""
     because = reasons.NotBound(outcome)
     if isinstance(outcome, Refused):
         return Wait(because)
@@ -178,8 +194,8 @@ def after_bind(gang: Gang, outcome: Committed | Refused, partial: PartialBind | 
         return Whole(outcome)
     if not outcome.bound and not gang.bound:
         return Wait(because)
-    if (gang.is_open and not (partial and partial.is_finishing)) or (partial and partial.is_kept_open):
+    if (gang.is_partially_bound and not (partial and partial.is_finishing)) or (partial and partial.is_kept_open):
         return StayOpen(because)
     if outcome.is_final:
-        return Release((*gang.bound, *(seat.pod for seat in outcome.bound)), because, pause=outcome.retry_after)
+        return Release((*gang.bound, *(assignment.pod for assignment in outcome.bound)), because, pause=outcome.retry_after)
     return Finish(because)

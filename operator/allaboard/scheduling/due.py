@@ -1,13 +1,13 @@
-"""Hands due gangs to the planning round: takes each from the queue, and decides whether a search is needed.
+"""Takes due gangs from the queue for the planning round, and handles the gangs that need no search.
 
 The steps of an attempt, from the queue to the report:
 
 1. The gang is taken from the queue, and its current state is read (``DueGangs.prepared``).
-2. ``decide.before_search``: it waits, is released, or is to be searched for.
-3. The planning round searches (``planning.round``), with the gangs that it contends with.
-4. ``decide.after_search``: the members are bound, or the gang is searched for longer, is released, or waits.
+2. ``decide.before_search``: the gang waits, is released, or needs a search.
+3. The planning round searches for a placement (``planning.round``), together with the gangs that contend for the same capacity.
+4. ``decide.after_search``: the members are bound, a longer search follows, or the gang is released or waits.
 5. The transaction binds all members or none (``binding.transaction``), beside the next search.
-6. ``decide.after_bind``: the gang is whole, is finished, or its members are released.
+6. ``decide.after_bind``: the gang is whole, is finished, stays partially bound, or its members are released.
 7. The result is reported, and the gang goes back to the queue (``execute.Executor``).
 """
 
@@ -31,12 +31,15 @@ from allaboard.scheduling.execute import Executor
 from allaboard.scheduling.tasks import GangTasks
 from allaboard.scheduling.unresolved_binds import UnresolvedBinds
 
-_BEHIND_SECONDS = 30.0  # when a gang is attempted again if the watch has not delivered the members that were just bound
+_BEHIND_SECONDS = 30.0  # the longest wait for the watch to deliver the members that were just bound
 
 
 @dataclass(slots=True)
 class DueGangs:
-    """The gangs that are due: the ``planning.round.Due`` of the cluster. ``attempts`` has those of the current round's gangs."""
+    """The gangs of the queue that are due, for the planning round.
+
+    ``attempts`` holds the attempts at the gangs of the current round.
+    """
 
     gangs: KnownGangs
     queue: GangQueue
@@ -47,7 +50,7 @@ class DueGangs:
     executor: Executor
     attempts: dict[GangKey, Attempt] = field(default_factory=dict)
     _ended_for: set[GangKey] = field(default_factory=set)
-    """Gangs for which a round has ended early, since the last attempt at any other gang."""
+    """The gangs for which a round has ended early since any other gang was attempted."""
     _slices: Slices = field(init=False)
 
     def __post_init__(self) -> None:
@@ -59,25 +62,31 @@ class DueGangs:
         self._slices = Slices(self.gangs.clock)
 
     def begin_cycle(self) -> None:
-        """Forget the gangs for which a round has ended."""
+        """Forget for which gangs a round has ended early."""
         self._ended_for.clear()
 
     async def next(self) -> GangKey | None:
-        """Implement ``planning.round.Due``. A gang with a running task is due again when the task ends."""
+        """Return the first gang that is due, and remove it; None if none is due.
+
+        A gang with a running task is left out. It is due again when the task ends.
+        """
         while (key := self.queue.pop()) is not None:
             if key not in self.tasks:
                 await self._slices.give_way()
                 return key
-            self.attempt(key)  # which defers the gang
+            self.attempt(key)  # defers the gang
             await asyncio.sleep(0)
         return None
 
     def gang(self, key: GangKey) -> Gang | None:
-        """Implement ``planning.round.Due``."""
+        """Return a gang without preparation; None if it is gone."""
         return self.gangs.registry.gang(key)
 
     def prepared(self, key: GangKey) -> PreparedGang | None:
-        """Implement ``planning.round.Due``. What needs no search is done here."""
+        """Begin an attempt at a gang, and return the gang's current state for a search; None if no search is needed.
+
+        A gang that needs no search is handled here.
+        """
         attempt = self.attempt(key)
         if attempt is None:
             self.attempts.pop(key, None)
@@ -86,14 +95,14 @@ class DueGangs:
         return prepared(attempt.gang)
 
     def current(self, gang: PreparedGang) -> PreparedGang | None:
-        """Implement ``planning.round.Due``. A gang that needs something other than its plan is due again."""
+        """Return the gang's current state after its search; None if its plan isn't needed, and then the gang is due again."""
         if gang.key in self.tasks:
             self.tasks.defer(gang.key)
             return None
         return self.current_for_task(gang)
 
     def current_for_task(self, gang: PreparedGang) -> PreparedGang | None:
-        """Return what ``current`` does, for the task that acts on the gang."""
+        """Return the gang's current state as ``current`` does, although a task acts on the gang: that task calls this method."""
         now = self.gangs.current(gang.key)
         if now is None or not now.can_act:
             self.queue.mark(gang.key)
@@ -101,27 +110,27 @@ class DueGangs:
         return prepared(now)
 
     def failed(self, key: GangKey, error: Exception) -> None:
-        """Implement ``planning.round.Due``."""
+        """Report a defect that concerns one gang, and retry the gang later."""
         self.attempts.pop(key, None)
-        self.executor.defect(key, error)
+        self.executor.handle_defect(key, error)
 
     def put_back(self, keys: Iterable[GangKey]) -> None:
-        """Implement ``planning.round.Due``."""
+        """Make gangs due again that were not planned."""
         self.queue.put_back(keys)
 
     def place(self, key: GangKey) -> Order:
-        """Implement ``planning.round.Due``."""
+        """Return the gang's position in the queue."""
         return self.ranks.place(key)
 
     def usage(self, namespace: str) -> int:
-        """Implement ``planning.round.Due``."""
+        """Return how much search time a namespace has used, as a level (``queueing.search_time``)."""
         return self.ranks.shares.level(namespace)
 
     def is_preceded(self, key: GangKey) -> bool:
-        """Implement ``planning.round.Due``. Gangs that rank before ``key`` and need no search are handled here.
+        """Return whether a gang has become due that ranks before ``key`` and needs a search: then the round ends.
 
-        The round ends once for each gang that ranks before the others, until another gang was attempted. So the plans of a round aren't
-        discarded for the same gang again and again.
+        Gangs that rank before ``key`` and need no search are handled here. A gang ends no second round before another gang was attempted.
+        Otherwise the plans of each round could be discarded for the same gang.
         """
         while self.queue.outranks(key) and (first := self.queue.pop(beside=key)):
             if self.attempt(first) is not None:
@@ -135,32 +144,32 @@ class DueGangs:
         return False
 
     def is_outranked(self, key: GangKey) -> bool:
-        """Return whether a gang that is due, or in the current round, ranks before ``key`` by more than age."""
+        """Return whether a gang that is due or in the current round ranks before ``key`` by more than age."""
         mine = self.ranks.place(key).rank_key
         return any(self.ranks.place(other).rank_key < mine for other in self.attempts) or self.queue.outranks(key)
 
     def attempt(self, key: GangKey) -> Attempt | None:
-        """Begin an attempt at a gang. Return None if no search is needed; what is needed instead is done."""
+        """Begin an attempt at a gang. Return None if the gang needs no search; then the gang has been handled."""
         self.long.leave(key)
         if key in self.tasks:
-            if self.long.is_searching(key) and not self._is_wanted(key):
+            if self.long.is_searching(key) and not self._needs_search(key):
                 self.long.abandon(key)
             self.tasks.defer(key)
             return None
         try:
             return self._attempt(key)
         except Exception as error:
-            self.executor.defect(key, error)
+            self.executor.handle_defect(key, error)
             return None
 
     def _attempt(self, key: GangKey) -> Attempt | None:
-        # 1. The gang as it is now.
+        # 1. Read the current state of the gang.
         gang = self.gangs.current(key)
         if gang is None:
             self.executor.forget(key)
             return None
         if self.unresolved.is_behind(gang):
-            self.queue.requeue(key, Requeue.again(_BEHIND_SECONDS))  # mostly the watch makes it due long before
+            self.queue.requeue(key, Requeue.again(_BEHIND_SECONDS))  # mostly the watch makes the gang due long before
             return None
         attempt = Attempt(gang, self.gangs.clock(), self.queue.changes, self.ranks.shares.used(key.namespace))
         if older := self.unresolved.older(gang):
@@ -168,18 +177,18 @@ class DueGangs:
             return None
         if self.executor.observe(gang):
             return None
-        # 2. What is done before a search?
-        decision = before_search(gang, self.gangs.records.find_partial_bind(key), self.gangs.clock(), self._lost(gang))
+        # 2. Decide what to do before a search.
+        decision = before_search(gang, self.gangs.records.find_partial_bind(key), self.gangs.clock(), self._lost_soon(gang))
         self.executor.carry_out(attempt, decision)
         return attempt if decision == Search() else None
 
-    def _lost(self, gang: Gang) -> LostSoon | None:
-        """Return that members were lost soon after they were bound, while the backoff for such losses lasts; else None."""
+    def _lost_soon(self, gang: Gang) -> LostSoon | None:
+        """Return how often members were lost soon after their bind, and until when the gang backs off for that; None without a backoff."""
         until, losses = self.gangs.losses.back_off(gang)
         return LostSoon(losses, self.gangs.losses.backoff.after(losses), until) if self.gangs.clock() < until else None
 
-    def _is_wanted(self, key: GangKey) -> bool:
-        """Return whether a gang still needs a search, and nothing else first."""
+    def _needs_search(self, key: GangKey) -> bool:
+        """Return whether a gang still needs its search, and nothing else first."""
         gang = self.gangs.registry.gang(key)
         if gang is None or not gang.candidates:
             return False

@@ -1,6 +1,7 @@
 """Carries out decisions: the only place that changes the queue, the records, the cluster and the reported state of a gang.
 
-``Executor.carry_out`` has a case for each decision of ``decide``. Work that takes requests runs in a task of the gang, beside the cycle.
+``Executor.begin`` and ``Executor.after_bind`` have a case for each decision of ``decide``. Work that sends requests to the API server runs
+in a task of the gang, beside the cycle.
 """
 
 import asyncio
@@ -39,19 +40,19 @@ from allaboard.scheduling.unresolved_binds import UnresolvedBinds
 
 logger = logging.getLogger(__name__)
 
-_LOOK_AGAIN_SECONDS = 0.02  # after which the watch has delivered what had changed
-_FENCED_SECONDS = 1.0  # the watch delivers fenced pods long before
+_LOOK_AGAIN_SECONDS = 0.02  # long enough for the watch to deliver the change that made the plan invalid.
+_FENCED_SECONDS = 1.0  # the longest wait for the watch to deliver fenced pods; mostly it does so much earlier.
 
 _EXPECTED = reasons.Held | reasons.MembersMissing | reasons.LostSoon | reasons.NoCapacity
 """Reasons to wait that aren't failures of the attempt."""
 
-_COUNTED = {decide.Wait: "refused", decide.Whole: "whole"}
-"""The metrics' word for a transaction, by the decision after it; all other decisions count as open."""
+_OUTCOMES = {decide.Wait: "refused", decide.Whole: "whole"}
+"""The outcome of a transaction in the metrics, by the decision after it; the outcome is "open" for all other decisions."""
 
 
 @dataclass(slots=True)
 class Executor:
-    """Carries out decisions about gangs."""
+    """The part of the cycle that carries out decisions about gangs."""
 
     gangs: KnownGangs
     queue: GangQueue
@@ -67,10 +68,10 @@ class Executor:
         """Carry out a decision about a gang: at once, or in a task of the gang."""
         key = attempt.gang.key
         if (work := self.begin(attempt, decision)) is not None:
-            self.tasks.start(key, self.surviving(key, work))
+            self.tasks.start(key, self.guarded(key, work))
 
     def begin(self, attempt: Attempt, decision: Decision) -> Coroutine[None, None, None] | None:
-        """Do what was decided about a gang as far as it takes no requests; return the rest, None if there is none."""
+        """Carry out a decision as far as that takes no requests. Return the rest as a coroutine; None if there is no rest."""
         if not isinstance(decision, decide.Wait | decide.Search):
             self._record(attempt.gang, decision)
         match decision:
@@ -85,25 +86,28 @@ class Executor:
             case decide.Wait(because):
                 self._wait(attempt, because)
             case decide.LookAgain(unfit):
-                logger.info("gang %s: %s; looking again", attempt.gang.key, messages.not_bound(unfit))
+                logger.info("gang %s: %s; trying again", attempt.gang.key, messages.not_bound(unfit))
                 self._requeue(attempt, [Requeue.again(_LOOK_AGAIN_SECONDS)])
             case decide.Done():
-                self._rest(attempt)
+                self._requeue_done(attempt)
             case decide.Search() if attempt.gang.missing:
                 self.gangs.waits.of(attempt.gang)
         return None
 
-    async def surviving(self, key: GangKey, work: Coroutine[None, None, None]) -> None:
-        """Do ``work`` for a gang. A defect in it affects this gang alone."""
+    async def guarded(self, key: GangKey, work: Coroutine[None, None, None]) -> None:
+        """Run ``work`` for a gang, so that a defect in ``work`` affects this gang alone."""
         try:
             await work
         except Exception as error:
-            self.defect(key, error)
+            self.handle_defect(key, error)
 
     def observe(self, gang: Gang) -> bool:
-        """Record what the gang's current state shows. Return whether the gang is attempted again, since another run may go first."""
+        """Record what the gang's current state shows.
+
+        Return True if another run of the gang may go first now. Then the gang is due again.
+        """
         if self.partial_binds.observe(gang) and gang.others:
-            self.gangs.registry.choose_again(gang.key)  # a run that was whole, and waits for pods, doesn't hold up the other runs
+            self.gangs.registry.choose_again(gang.key)  # a run that was whole and waits for pods must not delay the other runs
             self.queue.mark(gang.key)
             return True
         if gang.others:
@@ -112,8 +116,8 @@ class Executor:
             self.gangs.records.of(gang.key).short_since = None
         return False
 
-    def pause_for_search(self, attempt: Attempt, plan: Plan | None, because: reasons.NoCapacity | None) -> None:
-        """Put a gang back that needs a long search. Report what the short search found, if there is a reason to."""
+    def requeue_for_search(self, attempt: Attempt, plan: Plan | None, because: reasons.NoCapacity | None) -> None:
+        """Requeue a gang that needs a long search. Report ``because``, which the short search found, unless it is None."""
         self._record(attempt.gang, decide.SearchLonger(plan))
         if because is not None:
             self._report_wait(attempt, because)
@@ -127,13 +131,13 @@ class Executor:
             self.carry_out(Attempt(victim, self.gangs.clock(), self.queue.changes), release)
 
     def forget(self, key: GangKey) -> None:
-        """Forget a gang that doesn't exist any more."""
+        """Forget a gang that no longer exists."""
         self.partial_binds.close(key)
         self.queue.requeue(key, Requeue.gone())
         self.gangs.records.forget(key)
 
-    def defect(self, key: GangKey, error: BaseException) -> None:
-        """Handle a defect that concerns one gang: report it and retry the gang. Other gangs go on."""
+    def handle_defect(self, key: GangKey, error: BaseException) -> None:
+        """Report a defect that concerns one gang, and retry the gang later. Other gangs go on."""
         logger.error("gang %s: the attempt failed by a defect; other gangs go on", key, exc_info=error)
         self.queue.requeue(key, Requeue.failed(retry_by=self.gangs.clock()))
         try:
@@ -146,7 +150,7 @@ class Executor:
             logger.exception("gang %s: the defect can't be reported", key)
 
     async def inherit(self) -> None:
-        """Make every gang due; gangs that an earlier leader left partially bound go first."""
+        """Make every gang due. Gangs that an earlier leader left partially bound go first."""
         async for key in self.partial_binds.inherited():
             self.queue.mark(key)
 
@@ -154,7 +158,7 @@ class Executor:
         """Wait at most ``seconds`` for the tasks of gangs, then cancel those that still run."""
         try:
             async with asyncio.timeout(seconds):
-                await self.tasks.settled()
+                await self.tasks.wait_until_idle()
         except TimeoutError:
             logger.warning("transactions take longer than %g s to end: they are cut off", seconds)
         for task in (*self._resolving, *self.tasks.tasks()):
@@ -163,15 +167,15 @@ class Executor:
     # Bind
 
     def _transaction(self, attempt: Attempt, placed: Placed) -> Transaction:
-        """Return the transaction that binds a gang. Its capacity is assumed from now on: nothing may fail before it commits."""
+        """Begin the transaction that binds a gang. Its capacity is assumed from here on, so nothing may fail before the commit."""
         attempt.gang, key = placed.gang, placed.gang.key
-        self.reporter.binds(placed.gang)
-        if placed.is_turn or placed.overtaken:
-            self.queue.placed(key if placed.is_turn else None, placed.overtaken)
+        self.reporter.mark_being_bound(placed.gang)
+        if placed.counts_as_pass or placed.overtaken:
+            self.queue.placed(key if placed.counts_as_pass else None, placed.overtaken)
         # After a rollback each member is dry-run: otherwise one refused pod would roll the gang back again and again.
         was_whole = run_was_whole(placed.gang, self.gangs.records.find(key))
-        look, tries_all = partial(self.gangs.current, key), self.partial_binds.was_undone(key)
-        return self.transactions.begin(placed.gang, placed.assignments, look, tries_all=tries_all, was_whole=was_whole)
+        refresh, tries_all = partial(self.gangs.current, key), self.partial_binds.was_undone(key)
+        return self.transactions.begin(placed.gang, placed.assignments, refresh, tries_all=tries_all, was_whole=was_whole)
 
     async def _bind(self, attempt: Attempt, plan: Plan, transaction: Transaction) -> None:
         gang, began = attempt.gang, self.gangs.clock()
@@ -182,10 +186,10 @@ class Executor:
         await self.after_bind(attempt, plan, outcome)
 
     async def after_bind(self, attempt: Attempt, plan: Plan, outcome: Committed | Refused) -> None:
-        """Carry out what follows from the answers to a gang's binds."""
+        """Decide what follows from the answers to a gang's binds, and carry the decision out."""
         gang, now = attempt.gang, self.gangs.clock()
         decision = decide.after_bind(gang, outcome, self.partial_binds.find(gang.key))
-        self.reporter.committed(outcome, _COUNTED.get(type(decision), "open"))
+        self.reporter.committed(outcome, _OUTCOMES.get(type(decision), "open"))
         if isinstance(outcome, Refused) or outcome.failed or outcome.dropped:
             self.queue.observe(Returned())
         if isinstance(outcome, Refused) or isinstance(decision, decide.Wait):
@@ -207,21 +211,21 @@ class Executor:
             case decide.StayOpen():
                 self.partial_binds.failed(gang.key)
                 is_due = decide.before_search(gang, self.partial_binds.find(gang.key), now) != decide.Search()
-                self._requeue(attempt, requeues.of_open(outcome, now, is_due=is_due))
+                self._requeue(attempt, requeues.of_stay_open(outcome, now, is_due=is_due))
             case decide.Whole():
                 self._close(gang.key)
-                self._begin_sweep(gang.key)
-                self.gangs.losses.observe_bind(gang, [seat.pod for seat in outcome.bound], waiting_since)
+                self._undefer_runs(gang.key)
+                self.gangs.losses.observe_bind(gang, [assignment.pod for assignment in outcome.bound], waiting_since)
                 whole = requeues.of_whole(gang, plan, outcome, now, has_surplus=bool(surplus), was_brief=attempt.was_brief)
                 self._requeue(attempt, whole)
 
     def _resolve(self, key: GangKey, outcome: Committed) -> None:
-        task = asyncio.create_task(self.surviving(key, self._resolved(key, outcome)), name=f"unresolved binds of {key}")
+        task = asyncio.create_task(self.guarded(key, self._resolved(key, outcome)), name=f"unresolved binds of {key}")
         self._resolving.add(task)
         task.add_done_callback(self._resolving.discard)
 
     async def _resolved(self, key: GangKey, outcome: Committed) -> None:
-        """Attempt the gang again once its unanswered binds are resolved."""
+        """Wait until the unanswered binds are resolved, then make their gang due."""
         await self.unresolved.resolve(outcome.in_doubt)
         self.partial_binds.renew(key)
         self.queue.observe(Returned())
@@ -237,10 +241,10 @@ class Executor:
     # Release
 
     async def _release(self, attempt: Attempt, release: decide.Release, *, is_paced: bool = False) -> None:
-        """Release bound members; the gang is placed again after a backoff.
+        """Release bound members, and requeue the gang with a backoff.
 
-        A gang whose time-out is over is released at most once in each time-out (``is_paced``). In between the gang is searched for like
-        others.
+        ``is_paced``: the gang is released for its own sake, at most once in each time-out. Between two such releases the gang is planned
+        like other gangs.
         """
         gang, other = attempt.gang, release.for_gang
         is_paced |= release.force and other is None
@@ -263,7 +267,7 @@ class Executor:
     def _wait(self, attempt: Attempt, because: Reason, retry_after: float = 0.0) -> None:
         """Report why a gang waits, and requeue it; or defer this run for another run of the gang.
 
-        ``retry_after`` is how many seconds the API server asks to be left alone.
+        ``retry_after``: the seconds for which the API server asks to get no more requests.
         """
         gang, key, has_failed = attempt.gang, attempt.gang.key, not isinstance(because, _EXPECTED)
         record = self.gangs.records.of(key)
@@ -272,17 +276,17 @@ class Executor:
         if has_failed:
             self.partial_binds.failed(key)
         settles_at = self._settles_at(gang) if isinstance(because, reasons.MembersMissing) else None
-        # A gang that has held capacity in vain leaves the capacity to other gangs for as long.
+        # A gang that held capacity in vain leaves the capacity to other gangs for as long.
         pause = max(retry_after, 0.0 if attempt.was_brief else attempt.held_seconds)
         reported = ReportedWait() if in_grace else self._report_wait(attempt, because)
         self._record(gang, decide.Wait(because), reported.message)
         wakes_deferred_runs = None
         if not isinstance(because, reasons.Held | reasons.MembersMissing):
-            is_bound_to_wait = has_failed and (pause > 0 or self.gangs.records.is_finishing(key))
-            if not is_bound_to_wait and self._passes_over(gang, because):
+            must_wait = has_failed and (pause > 0 or self.gangs.records.is_finishing(key))
+            if not must_wait and self._defer_run(gang, because):
                 self._requeue(attempt, [Requeue.now()])
                 return
-            wakes_deferred_runs = self._begin_sweep(key)
+            wakes_deferred_runs = self._undefer_runs(key)
         facts = replace(
             self._facts(gang, lacks_capacity=isinstance(because, reasons.NoCapacity)),
             in_grace=in_grace,
@@ -295,7 +299,7 @@ class Executor:
         self._requeue(attempt, requeues.of_wait(gang, because, facts))
 
     def _report_wait(self, attempt: Attempt, because: Reason) -> ReportedWait:
-        """Report why a gang waits, and have advice looked for if that may help."""
+        """Report why a gang waits, and request advice on what would let the gang fit, if such advice is possible."""
         gang = attempt.gang
         if isinstance(because, reasons.MembersMissing):
             because = reasons.MembersMissing(run_was_whole(gang, self.gangs.records.find(gang.key)))
@@ -305,9 +309,9 @@ class Executor:
         return reported
 
     def _settles_at(self, gang: Gang) -> float | None:
-        """Return when a gang goes on with the replacements that exist; None if it doesn't.
+        """Return when a gang that has lost members goes on with the replacements that exist, though they are too few.
 
-        A run that is known to have been whole needs only its lost members.
+        None if the gang waits for all members: its run wasn't whole, and its pods aren't replacements.
         """
         record = self.gangs.records.of(gang.key)
         if not may_settle(gang, record):
@@ -317,16 +321,16 @@ class Executor:
         return record.short_since + SETTLE_SECONDS
 
     def _facts(self, gang: Gang, *, lacks_capacity: bool) -> Facts:
-        next_look = self.gangs.next_look(gang)
-        retry_by = self.gangs.waits.retry_by(gang, next_look) if lacks_capacity else None
-        return Facts(self.gangs.clock(), next_look, retry_by, is_capacity_assumed=self.transactions.has_assumed)
+        next_attempt = self.gangs.next_attempt(gang)
+        retry_by = self.gangs.waits.retry_by(gang, next_attempt) if lacks_capacity else None
+        return Facts(self.gangs.clock(), next_attempt, retry_by, is_capacity_assumed=self.transactions.has_assumed)
 
     def _requeue(self, attempt: Attempt, after: Iterable[Requeue]) -> None:
         for requeue in after:
             self.queue.requeue(attempt.gang.key, requeue, seen=attempt.changes)
 
-    def _rest(self, attempt: Attempt) -> None:
-        """Requeue a gang that is whole, or of which all members have ended."""
+    def _requeue_done(self, attempt: Attempt) -> None:
+        """Requeue a gang that needs nothing: it is whole, or all its members have ended."""
         gang = attempt.gang
         self._close(gang.key)
         if gang.bound:
@@ -334,10 +338,10 @@ class Executor:
         self._requeue(attempt, [Requeue.settled()])
         self.reporter.unchanged(gang)
 
-    def _passes_over(self, gang: Gang, because: Reason) -> bool:
-        """Defer this run of the gang, if it hasn't begun, for the next run that can act. Return whether there is one.
+    def _defer_run(self, gang: Gang, because: Reason) -> bool:
+        """Defer this run of the gang, if no member is bound, for the next run that can act. Return whether there is such a run.
 
-        Each run that can't be bound is deferred once. The gang counts as refused when no run is left; then the first run goes first again.
+        Each run that can't be bound is deferred once. When no run is left, the gang counts as refused, and the first run goes first again.
         """
         if gang.bound or not self.gangs.registry.defer_run(gang):
             return False
@@ -345,24 +349,24 @@ class Executor:
         record.wakes_deferred_runs = wake_on.joined(record.wakes_deferred_runs) if record.wakes_deferred_runs else wake_on
         return True
 
-    def _begin_sweep(self, key: GangKey) -> WakeUpOn | None:
-        """Let the first run that can act go first again. Return what the deferred runs lack."""
+    def _undefer_runs(self, key: GangKey) -> WakeUpOn | None:
+        """Let the first run that can act go first again. Return what wakes the deferred runs; None if no run was deferred."""
         self.gangs.registry.defer_no_run(key)
         record = self.gangs.records.find(key)
         if record is None:
             return None
-        passed, record.wakes_deferred_runs = record.wakes_deferred_runs, None
-        return passed
+        wake_on, record.wakes_deferred_runs = record.wakes_deferred_runs, None
+        return wake_on
 
     def _close(self, key: GangKey) -> None:
-        """Forget the state that a gang needed until it became whole or absent."""
+        """Forget what a gang needs only until it is whole or absent."""
         self.partial_binds.close(key)
         self.advisor.forget(key)
         if (record := self.gangs.records.find(key)) is not None:
             record.had_grace = False
 
     def _record(self, gang: Gang, decision: Decision, message: str = "") -> None:
-        """Add a decision to the history of its gang, and to that of all gangs. ``message``: what was reported of it, if that is known."""
+        """Add a decision to the history of its gang and to the history of all gangs; ``message`` is its report, empty without one."""
         because, now = getattr(decision, "because", None), self.gangs.waits.now()
         reason = "" if because is None else type(because).__name__
         if isinstance(because, reasons.NoCapacity) and because.cause is not None:
@@ -375,14 +379,14 @@ class Executor:
 
 
 def summary_of(now: float, plan: Plan) -> PlanSummary:
-    """Return the summary of a plan that was made ``now``, in seconds since the epoch."""
+    """Return the summary of a plan that is made ``now``, in seconds since the epoch."""
     search = plan.search
     numbers = len(plan.assignments), len(plan.unplaced), search.score, search.generations
     return PlanSummary(now, plan.feasible, *numbers, search.stopped_by, search.found_by)
 
 
 def plan_of(decision: Decision) -> Plan | None:
-    """Return the plan that a decision is based on; None without one."""
+    """Return the plan that a decision is based on; None if there is no plan."""
     match decision:
         case decide.Bind(placed):
             return placed.plan

@@ -22,13 +22,13 @@ from allaboard.scheduling.execute import Executor
 from allaboard.scheduling.freshness import until_fresh
 from allaboard.scheduling.victims import Victims
 
-_LOOK_AGAIN_SECONDS = 0.02
-_LET_PASS_SECONDS = 2.0
+_POLL_SECONDS = 0.02
+_EARLIER_GANGS_SECONDS = 2.0  # the longest that a plan waits for gangs that rank before its own
 
 
 @dataclass(frozen=True, slots=True)
 class LongerSearches:
-    """Runs the long searches. ``LongSearches`` decides which gang is next."""
+    """The runner of long searches; ``LongSearches`` decides which gang is next."""
 
     gangs: KnownGangs
     round: Round
@@ -39,11 +39,11 @@ class LongerSearches:
     is_fresh: Callable[[], bool]
 
     async def add(self, attempt: Attempt, plan: Plan | None) -> None:
-        """Queue a gang for a long search. What the short search found is reported if the gang has to wait for that."""
+        """Queue a gang for a long search. If the gang has to wait for that search, report what the short search found."""
         gang, because = attempt.gang, None
         if plan and gang.missing and not self.long.is_idle:
             because = NoCapacity(plan, await self.round.planner.cause(prepared(gang)))
-        self.executor.pause_for_search(attempt, plan, because)
+        self.executor.requeue_for_search(attempt, plan, because)
         self.long.join(gang.key, self.due.place(gang.key))
         self.start()
 
@@ -51,7 +51,7 @@ class LongerSearches:
         """Begin the next long search, unless one is running."""
         while (key := self.long.next()) is not None:
             if (attempt := self.due.attempt(key)) is not None:
-                self.executor.tasks.start(key, self.executor.surviving(key, self._run(attempt)))
+                self.executor.tasks.start(key, self.executor.guarded(key, self._run(attempt)))
                 return
             self.long.done(key)
 
@@ -61,18 +61,18 @@ class LongerSearches:
         if victims is None:
             return False
         busy = [victim.key for victim in victims if victim.key in self.executor.tasks]
-        self.victims.put_off(busy)  # the others would be released in vain
+        self.victims.skip_for_a_moment(busy)  # without these, the other victims would be released in vain
         self.executor.release_for(gang, victims if not busy else ())
-        await asyncio.sleep(0)  # the releases have begun then
+        await asyncio.sleep(0)  # lets the releases begin
         return True
 
-    def decision(self, gang: Gang, answer: Answer, *, is_settled: bool = True) -> Decision:
-        """Return what is done with an answer of the planning round, as ``decide.after_search``."""
-        partial_bind, is_served = self.gangs.records.find_partial_bind(gang.key), self.victims.is_served(gang.key)
-        return after_search(gang, answer, partial_bind, self.gangs.clock(), is_settled=is_settled, is_served=is_served)
+    def decision(self, gang: Gang, answer: Answer, *, victims_known: bool = True) -> Decision:
+        """Return what to do with an answer of the planning round (``decide.after_search``)."""
+        partial_bind, is_releasing = self.gangs.records.find_partial_bind(gang.key), self.victims.are_being_released_for(gang.key)
+        return after_search(gang, answer, partial_bind, self.gangs.clock(), victims_known=victims_known, is_releasing_victims=is_releasing)
 
     async def _run(self, attempt: Attempt) -> None:
-        """Search for one gang in the capacity that is free now, and check the plan against what is free after the search."""
+        """Search for one gang in the capacity that is free now, and check the plan against the capacity that is free afterwards."""
         gang = prepared(attempt.gang)
         try:
             plan = await self.long.search(gang.key, partial(self.round.planner.plan_at_length, gang), partial(self._release_victims, gang))
@@ -85,21 +85,21 @@ class LongerSearches:
             self.start()
         await until_fresh(self.is_fresh)
         if plan.is_bindable:
-            await self._let_pass(gang.key)
+            await self._wait_for_earlier_gangs(gang.key)
         answer = await self.round.conclude(self.due.current_for_task, gang, plan)
         if answer is None:
             return
         if (work := self.executor.begin(attempt, self.decision(gang, answer))) is not None:
             await work
 
-    async def _let_pass(self, key: GangKey) -> None:
-        """Let the cycle handle gangs that rank before ``key`` and may want the same capacity; two seconds at most."""
-        ends = self.gangs.clock() + _LET_PASS_SECONDS
-        while self.due.is_outranked(key) and self.gangs.clock() < ends:  # noqa: ASYNC110  # a decision, a departure or a rank ends it
-            await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+    async def _wait_for_earlier_gangs(self, key: GangKey) -> None:
+        """Wait while the cycle handles gangs that rank before ``key`` and may need the same capacity; two seconds at most."""
+        ends = self.gangs.clock() + _EARLIER_GANGS_SECONDS
+        while self.due.is_outranked(key) and self.gangs.clock() < ends:  # noqa: ASYNC110  # many kinds of events end this wait
+            await asyncio.sleep(_POLL_SECONDS)
 
     async def _release_victims(self, gang: PreparedGang, plan: Plan) -> None:
-        """Release victims within a long search, since finding them takes many short searches."""
+        """Release victims for a gang that the long search didn't place: finding the victims takes many short searches."""
         if not plan.is_bindable:
             await until_fresh(self.is_fresh)
             await self.release_victims(gang)

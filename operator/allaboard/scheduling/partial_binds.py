@@ -1,7 +1,7 @@
-"""Partially bound gangs: finished forward while there is hope, released when there is none, healed when they were whole before.
+"""Records which gangs are partially bound, and releases their members when the missing ones can't be bound.
 
-Only a gang that a transaction of ours left partially bound is released, whichever leader that was: annotations of the pods say so. A gang
-that was whole and lost a member since is healed, however long that takes, unless it asks for a release. ``records.partial_bind`` has the
+Only a gang that a transaction of ours, under whichever leader, left partially bound is released; annotations of the pods say so. A gang
+that was whole and has lost a member is healed, however long that takes, unless it asks for a release. ``records.partial_bind`` has the
 states.
 """
 
@@ -21,18 +21,21 @@ from allaboard.model.gang import Gang, GangKey
 from allaboard.model.pod import Pod
 from allaboard.planning.known_gangs import KnownGangs
 from allaboard.records.partial_bind import Event, Leaving, PartialBind
-from allaboard.scheduling.victims import UNASKED_SECONDS, leaving_of, may_suspend
+from allaboard.scheduling.victims import NO_VICTIM_SECONDS, leaving_of, may_suspend
 
 logger = logging.getLogger(__name__)
 
-_SLICE = 100  # gangs checked without a break: some milliseconds
+_SLICE = 100  # gangs that are checked before other tasks run: some milliseconds
 _LEAVING_SECONDS = 40.0
-"""How long the capacity of released members may take to be free, before other gangs' members are released instead."""
+"""Seconds that the capacity of released members may take to be free, before other gangs' members are released instead."""
 
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """The result of a release. ``is_kept_open``: some members stay bound; ``problem`` is why their Jobs weren't suspended, if any."""
+    """The result of a release.
+
+    ``is_kept_open``: some members stay bound. ``problem`` says why their Jobs weren't suspended; empty if there is no such reason.
+    """
 
     undone: Undone
     is_kept_open: bool = False
@@ -41,7 +44,7 @@ class Released:
 
 @dataclass(frozen=True, slots=True)
 class PartialBinds:
-    """Keeps the partial binds in the records, and releases members of partially bound gangs."""
+    """The partial binds in the records, and the releases of members of partially bound gangs."""
 
     gangs: KnownGangs
     binder: Binder
@@ -56,7 +59,7 @@ class PartialBinds:
         return self.gangs.records.find_partial_bind(key)
 
     async def inherited(self) -> AsyncGenerator[GangKey, None]:
-        """Yield every gang, and record those that an earlier leader left partially bound: they go first. Other work runs in between."""
+        """Yield every gang. Record the gangs that an earlier leader left partially bound: these go first. Other tasks run in between."""
         registry, records = self.gangs.registry, self.gangs.records
         for number, gang in enumerate(registry.gangs()):
             if number % _SLICE == _SLICE - 1:
@@ -67,17 +70,17 @@ class PartialBinds:
             yield gang.key
 
     def was_undone(self, key: GangKey) -> bool:
-        """Return whether members of the gang were released before, so that each member is dry-run at the next bind."""
+        """Return whether members of the gang were released before; then every member is dry-run before the next bind."""
         record = self.gangs.records.find(key)
         return record is not None and record.was_undone
 
     def add(self, gang: Gang) -> None:
-        """Record that the gang was left partially bound just now; its time-out runs from the first such record."""
+        """Record that the gang was left partially bound just now. Its time-out runs from the first such record."""
         self.suspect(gang.key)
         self._start_timeout(gang)
 
     def suspect(self, key: GangKey) -> None:
-        """Record that members of a gang may turn out to be bound, and then are finished. Until then the gang's time-out doesn't run."""
+        """Record that members of a gang may turn out to be bound. In that case the gang is finished; its time-out doesn't run before."""
         self.of(key).move(Event.LEFT_IN_PART, self.gangs.clock())
 
     def _start_timeout(self, gang: Gang) -> None:
@@ -99,51 +102,51 @@ class PartialBinds:
             partial.close(self.gangs.clock())
 
     def observe(self, gang: Gang) -> bool:
-        """Record what the gang's state shows: whether and since when it is partially bound, and which run has been whole.
+        """Record what the gang's state shows: whether and since when it is partially bound, and whether its run has been whole.
 
-        Return whether it is news that the run has been whole.
+        Return True if the run wasn't known to have been whole before.
         """
         record, now = self.gangs.records.of(gang.key), self.gangs.clock()
-        if record.is_inherited:  # no earlier leader can bind its members any more
+        if record.is_inherited:  # an earlier leader can no longer bind its members
             record.is_inherited = False
             if was_cut_off(gang, self.gangs.registry.group(gang.key)):
                 logger.info("gang %s: a transaction was cut off, %d members are missing", gang.key, gang.missing_of_stamped)
                 self.add(gang)
                 self.of(gang.key).move(Event.INHERITED, now)  # the deadline runs from now: the gang could not be attempted before
         partial = record.partial_bind
-        if partial is not None and not gang.is_open:
+        if partial is not None and not gang.is_partially_bound:
             partial.move(Event.SEEN_CLOSED, now)
-        is_news = False
+        is_new = False
         if gang.run and not (partial and (partial.is_finishing or partial.is_kept_open)):
-            is_news = record.note_whole(gang)  # also if that can't be known: no leader may release the run then
-        if gang.is_open and gang.missing_of_stamped:
+            is_new = record.note_whole(gang)  # also a run that may have been whole: no leader may release that run
+        if gang.is_partially_bound and gang.missing_of_stamped:
             self._start_timeout(gang)
         elif partial is not None:
             partial.expires, partial.was_tried = None, False
-        return is_news
+        return is_new
 
     def failed(self, key: GangKey) -> None:
-        """Record that an attempt has failed: a gang whose time-out is over is released before another search."""
+        """Record that an attempt has failed. If the gang's time-out is over, the gang is released before another search."""
         if (partial := self.find(key)) is not None:
             partial.was_tried = partial.has_timed_out(self.gangs.clock())
 
     def pace(self, gang: Gang) -> None:
-        """Record that the gang is released for its own sake: the next such release is a time-out later, after another search."""
+        """Record that the gang is released for its own sake. The next such release is a time-out later, after another search."""
         partial = self.of(gang.key)
         partial.restarts_at, partial.was_tried = self.gangs.clock() + gang.timeout_seconds, False
 
     def is_waiting(self, key: GangKey) -> bool:
-        """Return whether a gang still lacks capacity, and isn't being released for another gang."""
+        """Return whether a gang lacks members, and isn't being released for another gang."""
         gang, partial = self.gangs.registry.gang(key), self.find(key)
         return gang is not None and bool(gang.missing) and not (partial is not None and partial.is_going(self.gangs.clock()))
 
     async def release(
         self, gang: Gang, pods: Sequence[Pod], *, force: bool = False, other: GangKey | None = None, is_paced: bool = False
     ) -> Released:
-        """Release bound ``pods``, and record the result; ``force`` evicts running pods.
+        """Release the bound ``pods`` of a gang, and record the result; ``force`` also evicts running pods.
 
-        ``other`` is the gang that needs their capacity, None if they are released for the gang's own sake. A Job that would count a lost
-        pod as a failure is suspended if it may be, and if ``other`` still needs the capacity then.
+        ``other`` is the gang that needs the capacity; None if the pods are released for their own gang's sake. A Job that would count a
+        lost pod as a failure is suspended if that is allowed, and if ``other`` still needs the capacity.
         """
         partial, clock = self.of(gang.key), self.gangs.clock
         if is_paced:
@@ -156,7 +159,7 @@ class PartialBinds:
         try:
             undone, problem = await undo(pods, self.binder, even_running=force), ""
             if not undone.is_unfinished and may_suspend(gang, partial, clock()):
-                # A released pod may stay visible for a while: its Job isn't suspended for it.
+                # A released pod may stay visible for a while; that is no reason to suspend its Job.
                 leaves = {pod.uid for pod in (*before, *undone.released)}
                 kept = [pod for pod in pods if pod.uid not in leaves]
                 undone, problem = await self._suspended(gang, kept, undone, force, lambda: other is None or self.is_waiting(other))
@@ -166,8 +169,8 @@ class PartialBinds:
         if undone.released:
             self.gangs.records.of(gang.key).was_undone = True
         elif other is not None:
-            # A gang that stays open all the same is attempted when it would have been: ``other`` must not delay that.
-            partial.released_for, partial.unasked_until = None, clock() + UNASKED_SECONDS
+            # The failed release for ``other`` must not delay the next attempt at a gang that stays partially bound.
+            partial.released_for, partial.no_victim_until = None, clock() + NO_VICTIM_SECONDS
         if undone.is_unfinished and not force:
             partial.move(Event.RELEASE_UNFINISHED, clock())
             return Released(undone)
@@ -180,7 +183,10 @@ class PartialBinds:
     async def _suspended(
         self, gang: Gang, kept: Sequence[Pod], undone: Undone, force: bool, is_wanted: Callable[[], bool]
     ) -> tuple[Undone, str]:
-        """Suspend and resume the Jobs of the ``kept`` pods, if all are Jobs' pods. Return what was released, and why not all was."""
+        """Suspend and resume the Jobs of the ``kept`` pods, if Jobs own all of them.
+
+        Return what was released, and the problem that kept the Jobs from being suspended; empty without a problem.
+        """
         if not kept or not all(pod.is_of_job for pod in kept):
             return undone, ""
         partial = self.of(gang.key)
@@ -189,7 +195,7 @@ class PartialBinds:
             await self.restarter.restart(kept, even_running=force, is_wanted=lambda: bool(undone.released) or is_wanted())
         except JobKeptError as error:
             if not is_wanted():
-                partial.restarts_at = before  # a release for another gang doesn't delay one for the gang's own sake
+                partial.restarts_at = before  # a release for another gang must not delay a release for the gang's own sake
             return undone, str(error)
         except (ApiError, LeaseLostError) as error:
             logger.warning("gang %s: its jobs could not be suspended: %s; trying again", gang.key, error)

@@ -1,4 +1,4 @@
-"""How a gang goes back to the queue after a decision, from values alone."""
+"""Decides how a gang goes back to the queue after an attempt, from values alone."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,71 +13,76 @@ from allaboard.queueing.requeue import Requeue
 from allaboard.records.partial_bind import FORWARD_SECONDS
 from allaboard.records.wake_up import ANYTHING, NOTHING, CapacityNeed, WakeUpOn
 
-_ENDING_SECONDS = 0.5  # after which the watch has delivered which members are bound
+_ENDING_SECONDS = 0.5  # long enough for the watch to deliver which members are bound
 _PODGROUP_GRACE_SECONDS = 1.0  # a PodGroup is often created just after its pods
 RETRY_SECONDS = 0.5
-"""After so many seconds unfinished work is tried again."""
+"""Seconds after which unfinished work is tried again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known when a gang goes back to the queue. Times are on the clock, in seconds."""
+    """The facts that decide how a gang goes back to the queue. Times are on the clock, in seconds."""
 
     now: float
-    next_look: float | None = None
-    """When the gang must be attempted even if nothing changes; None if it needn't be."""
+    next_attempt: float | None = None
+    """When the gang must be attempted even if nothing changes; None if there is no such time."""
     retry_by: float | None = None
     """When a gang without capacity must be attempted again at the latest; None for the queue's own limit."""
     in_grace: bool = False
-    """Whether the gang's PodGroup may still be created."""
+    """True if the gang's PodGroup is missing, and is given a second to be created."""
     settles_at: float | None = None
-    """When a gang that waits for replacements goes on with those that exist; None if it doesn't."""
+    """When a gang that waits for replacements goes on with those that exist; None if it waits for all of them."""
     next_report: float | None = None
-    """Seconds until there is more to report; None if there isn't."""
+    """Seconds until there is more to report; None if nothing is left to report."""
     wakes_deferred_runs: WakeUpOn | None = None
-    """What wakes the gang's deferred runs; None if no run was deferred."""
+    """The changes that wake the gang's deferred runs; None if no run was deferred."""
     need: CapacityNeed | None = None
+    """The capacity that the gang needs; None if it can't be counted."""
     is_capacity_assumed: bool = False
+    """True if capacity is assumed for other gangs, and may be returned."""
     pause: float = 0.0
-    """The least backoff: what the API server wants, or as long as the gang has held capacity in vain."""
+    """The least backoff: as long as the API server asks for, or as long as the gang held capacity in vain."""
 
 
 def of_wait(gang: Gang, because: Reason, facts: Facts) -> Sequence[Requeue]:
-    """Return how a waiting gang goes back."""
-    look = () if facts.next_look is None else (Requeue.again(facts.next_look - facts.now),)
+    """Return how a gang that waits goes back to the queue."""
+    attempt = () if facts.next_attempt is None else (Requeue.again(facts.next_attempt - facts.now),)
     match because:
         case reasons.Held() if facts.in_grace:
             return (Requeue.again(_PODGROUP_GRACE_SECONDS),)
         case reasons.Held():
-            return (Requeue.waiting(NOTHING), *look)
+            return (Requeue.waiting(NOTHING), *attempt)
         case reasons.MembersMissing():
             settles = () if facts.settles_at is None else (Requeue.again(max(0.0, facts.settles_at - facts.now)),)
             report = () if facts.next_report is None else (Requeue.again(facts.next_report),)
-            return (*look, *settles, *report)
+            return (*attempt, *settles, *report)
         case reasons.LostSoon(until=until):
-            return (Requeue.waiting(NOTHING, retry_by=until), *look)
+            return (Requeue.waiting(NOTHING, retry_by=until), *attempt)
         case reasons.NoCapacity(plan=plan):
             wake_on, need = wakes_up_on(plan.explanation, gang.candidates), facts.need
             if facts.wakes_deferred_runs is not None:
-                wake_on, need = wake_on.joined(facts.wakes_deferred_runs), None  # capacity for any of its runs may help
+                wake_on, need = wake_on.joined(facts.wakes_deferred_runs), None  # capacity for any run of the gang may help
             assumed = facts.is_capacity_assumed
             return (Requeue.refused(wake_on, is_capacity_assumed=assumed, retry_by=facts.retry_by, need=need),)
     return (Requeue.failed(retry_by=facts.now, at_least=facts.pause),)
 
 
 def wakes_of(gang: Gang, because: Reason) -> WakeUpOn:
-    """Return what wakes a deferred run of a gang."""
+    """Return the changes that wake the run that ``gang`` is, once the run is deferred."""
     return wakes_up_on(because.plan.explanation, gang.candidates) if isinstance(because, reasons.NoCapacity) else ANYTHING
 
 
 def of_search(gang: Gang, plan: Plan | None, facts: Facts) -> Sequence[Requeue]:
-    """Return how a gang goes back that needs a long search; ``plan`` is the short search's, None if the short search took too long."""
+    """Return how a gang that needs a long search goes back to the queue.
+
+    ``plan`` is the result of the short search; None if that search took too long.
+    """
     wake_on = wakes_up_on(plan.explanation, gang.candidates) if plan else ANYTHING
     return (Requeue.searching(wake_on, retry_by=facts.retry_by),)
 
 
 def of_whole(gang: Gang, plan: Plan, outcome: Committed, now: float, *, has_surplus: bool, was_brief: bool) -> Sequence[Requeue]:
-    """Return how a gang goes back whose quorum is bound. ``has_surplus``: the plan leaves surplus members out.
+    """Return how a gang whose quorum is bound goes back to the queue; ``has_surplus``: the plan leaves surplus members out.
 
     Surplus members that are refused again and again are tried less and less often.
     """
@@ -87,27 +92,31 @@ def of_whole(gang: Gang, plan: Plan, outcome: Committed, now: float, *, has_surp
         return (*settled, Requeue.failed(retry_by=now, at_least=outcome.retry_after))
     if not has_surplus:
         return settled
-    # After a long transaction what was known of capacity may not hold any more.
+    # After a long transaction the plan may no longer describe the cluster.
     again = Requeue.failed(wakes_up_on(plan.explanation, gang.candidates)) if was_brief else Requeue.now()
     return (*settled, again)
 
 
-def of_open(outcome: Committed, now: float, *, is_due: bool) -> Sequence[Requeue]:
-    """Return how a gang goes back that stays partially bound. ``is_due``: its time-out is over, and no backoff delays what follows."""
+def of_stay_open(outcome: Committed, now: float, *, is_due: bool) -> Sequence[Requeue]:
+    """Return how a gang that stays partially bound goes back to the queue.
+
+    ``is_due``: the next attempt decides something other than a search, such as a release; no backoff delays that.
+    """
     failed = Requeue.failed(retry_by=now, at_least=outcome.retry_after)
     return (failed, Requeue.again(_ENDING_SECONDS)) if is_due else (failed,)
 
 
 def of_finish(outcome: Committed) -> Sequence[Requeue]:
-    """Return how a gang goes back whose missing members are bound around the bound ones."""
+    """Return how a gang whose missing members are bound around the bound ones goes back to the queue."""
     pause = min(max(RETRY_SECONDS, outcome.retry_after), FORWARD_SECONDS)
     return (Requeue.again(pause, is_hard=outcome.retry_after > 0),)
 
 
 def of_release(facts: Facts, *, has_released: bool, is_unfinished: bool, is_paced: bool) -> Sequence[Requeue]:
-    """Return how a gang goes back after a release. ``is_paced``: released for its own sake, at most once in each time-out.
+    """Return how a gang goes back to the queue after a release.
 
-    No failure is counted if no member may be released.
+    ``is_paced``: the gang is released for its own sake, at most once in each time-out. Then no failure is counted if no member may be
+    released.
     """
     if is_paced and not (has_released or is_unfinished):
         return (Requeue.resumed(RETRY_SECONDS),)

@@ -1,4 +1,4 @@
-"""Runs the scheduling cycle, from the beginning of a term to its end."""
+"""Runs the scheduling cycle from the beginning of a leader's term to its end."""
 
 import asyncio
 import logging
@@ -12,12 +12,12 @@ from allaboard.scheduling.cycle import Cycle
 
 logger = logging.getLogger(__name__)
 
-_STOP_SECONDS = 10.0  # how long transactions may take to end when the scheduler stops
+_STOP_SECONDS = 10.0  # the longest wait for running transactions when the scheduler stops
 
 
 @dataclass(frozen=True, slots=True)
 class Scheduler:
-    """The scheduling cycle, and the work that begins and ends with it."""
+    """The scheduling cycle, and the work that starts and stops with it."""
 
     cycle: Cycle
     window: BatchWindow
@@ -25,7 +25,7 @@ class Scheduler:
     restarter: JobRestarter
 
     def apply(self, packings: Packings) -> None:
-        """Score nodes by these packings from now on."""
+        """Use ``packings`` to score nodes from now on."""
         self.cycle.round.planner.packings = packings
 
     async def run(self) -> None:

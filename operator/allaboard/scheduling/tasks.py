@@ -33,7 +33,7 @@ class GangTasks:
         """Make the gang due when its task ends."""
         self.records.of(key).is_deferred = True
 
-    async def settled(self) -> None:
+    async def wait_until_idle(self) -> None:
         """Wait until no task is running."""
         while tasks := self.tasks():
             await asyncio.wait(tasks)

@@ -1,7 +1,7 @@
-"""Members that a request may still bind without our knowledge: an earlier leader's request, or one of ours that got no answer.
+"""Members that a request may still bind without our knowledge: a request of an earlier leader, or one of ours that got no answer.
 
-A gang is skipped until the watch has caught up with such members. A pod that is fenced off (``leadership.fencing``) can't be bound by a
-request that was sent before.
+No search for a gang with such members begins until the watch has caught up with them. A pod that is fenced off (``leadership.fencing``)
+can't be bound by a request that was sent before.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 
 @dataclass(slots=True)
 class UnresolvedBinds:
-    """Finds such members, fences them off, and keeps their capacity assumed until their binds are resolved."""
+    """The members whose binds are unresolved. Their capacity stays assumed until it is known whether they are bound."""
 
     view: ClusterView
     term: Term
@@ -29,16 +29,16 @@ class UnresolvedBinds:
     _awaited: dict[str, Pod] = field(default_factory=dict)  # by UID
 
     def is_behind(self, gang: Gang) -> bool:
-        """Return whether the watch hasn't delivered members that we have just bound."""
+        """Return whether members that we have just bound have yet to be delivered by the watch."""
         return any(self.view.is_assumed(pod) for pod in gang.candidates)
 
     def older(self, gang: Gang) -> Sequence[Pod]:
         """Return the members that an earlier leader may still bind or release."""
-        releasable = [pod for pod in gang.bound if pod.phase == "Pending"] if gang.is_open else []
+        releasable = [pod for pod in gang.bound if pod.phase == "Pending"] if gang.is_partially_bound else []
         return self.term.older([*gang.candidates, *releasable])
 
     async def fence_off(self, pods: Sequence[Pod]) -> NotFenced | None:
-        """Have an earlier leader's requests for ``pods`` fail. Return a pod that can't be fenced off, and why; None if all are."""
+        """Make an earlier leader's requests for ``pods`` fail. Return a pod that can't be fenced off, and why; None if all can."""
         refusals = await asyncio.gather(*map(self.term.fence_off, pods))
         for pod, error in zip(pods, refusals, strict=True):
             if error is not None and error.status not in (404, 409):
@@ -46,10 +46,10 @@ class UnresolvedBinds:
         return None
 
     async def resolve(self, in_doubt: Iterable[tuple[Pod, str]]) -> None:
-        """Wait until each unanswered bind is resolved, and return capacity that its pod doesn't take.
+        """Wait until each unanswered bind is resolved, and return the capacity of pods that aren't bound.
 
-        ``in_doubt``: pods, and the resourceVersion that the bind named. A bind is resolved when its pod is bound, fenced off or gone, or
-        when the API server is too late to carry it out.
+        ``in_doubt``: each pod with the resourceVersion that its bind named. A bind is resolved when its pod is bound, fenced off or gone,
+        or when so much time has passed that the API server can no longer carry it out.
         """
         members = [replace(pod, resource_version=version) for pod, version in in_doubt]
         self._awaited |= {pod.uid: pod for pod in members}
@@ -60,7 +60,7 @@ class UnresolvedBinds:
         return list(filter(None, map(self.view.as_assumed, self._awaited.values())))
 
     async def _await(self, pod: Pod) -> None:
-        """Wait until no bind that names this version of ``pod`` can succeed any more. The view shows the result."""
+        """Wait until a bind that names this version of ``pod`` can no longer succeed. The view shows the result."""
         pause, until = _FIRST_PAUSE, self.clock() + CARRIED_OUT_SECONDS
         while self.view.is_assumed(pod) and self.clock() < until:
             now = self.view.pod(pod.key)

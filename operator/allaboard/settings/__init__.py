@@ -1,1 +1,1 @@
-"""What the operator is set to: options by group, configuration files, kube-scheduler's profiles."""
+"""Settings of the operator: options by group, configuration files, and kube-scheduler's profiles."""

@@ -1,4 +1,4 @@
-"""A configuration file: our own options, a kube-scheduler's configuration, or both as documents of one file."""
+"""Parse a configuration file: options of Allaboard, a kube-scheduler's configuration, or both as documents of one file."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,40 +9,43 @@ from pydantic.alias_generators import to_snake
 from allaboard.model.errors import shown
 from allaboard.model.yamltext import TextError, decoded, yaml_documents
 from allaboard.settings.kubescheduler import GROUP, VERSIONS, kubescheduler_from
-from allaboard.settings.kubescheduler import KIND as FOREIGN_KIND
-from allaboard.settings.profiles import NOTHING, ConfigurationError, Foreign
+from allaboard.settings.kubescheduler import KIND as KUBESCHEDULER_KIND
+from allaboard.settings.profiles import NO_SETTINGS, ConfigurationError, KubeSchedulerSettings
 
 API_VERSION = "allaboard.dev/v1alpha1"
 KIND = "AllaboardConfiguration"
 
 MOST_BYTES = 1 << 20
-"""As much as a ConfigMap may hold."""
+"""Largest size of a file in bytes: a ConfigMap can't hold more."""
 
 _MOST_VALUES = 100_000
 _OWN_VERSIONS = (API_VERSION,)
-_FOREIGN_VERSIONS = tuple(f"{GROUP}/{version}" for version in VERSIONS)
+_KUBESCHEDULER_VERSIONS = tuple(f"{GROUP}/{version}" for version in VERSIONS)
 
 
 @dataclass(frozen=True, slots=True)
-class Stated:
-    """What a file says: our ``own`` options as they stand, and what a kube-scheduler is configured to.
-
-    An ``is_empty`` file has no document at all, or comments only.
-    """
+class ConfigurationFile:
+    """A parsed configuration file. Values of options are unchecked."""
 
     own: Mapping[str, object] = field(default_factory=dict)
-    foreign: Foreign = NOTHING
+    """Options of Allaboard by name, from the document of that kind."""
+    kubescheduler: KubeSchedulerSettings = NO_SETTINGS
+    """The honoured part of a kube-scheduler's configuration in the file."""
     is_empty: bool = False
+    """True if the file has no document, or only comments."""
 
     @property
     def options(self) -> Mapping[str, object]:
-        """Values of options by name; our own win."""
-        return {**self.foreign.options, **self.own}
+        """Values of options by name. Options of Allaboard win over those of a kube-scheduler's configuration."""
+        return {**self.kubescheduler.options, **self.own}
 
 
 @lru_cache(maxsize=1)
-def stated_in(content: bytes) -> Stated:
-    """What a file with ``content`` says; settings ask twice. Raises ``ConfigurationError`` that says what is wrong, and where."""
+def parse_configuration(content: bytes) -> ConfigurationFile:
+    """Return the parsed ``content`` of a file. Cached, since ``load_settings`` parses the same content twice.
+
+    Raises ``ConfigurationError``, which names the place in the file and the mistake.
+    """
     if len(content) > MOST_BYTES:
         raise ConfigurationError(f"is larger than {MOST_BYTES >> 20} MiB, more than a ConfigMap holds")
     try:
@@ -51,40 +54,42 @@ def stated_in(content: bytes) -> Stated:
         raise ConfigurationError(str(error)) from error
     _refuse_many(documents)
     own: Mapping[str, object] | None = None
-    foreign: Foreign | None = None
+    kubescheduler: KubeSchedulerSettings | None = None
     for number, document in enumerate(documents):
         where = f"document {number + 1}: " if len(documents) > 1 else ""
         if not isinstance(document, Mapping):
             raise ConfigurationError(f"{where}must hold a mapping of options, not {shown(document)}")
         named = {str(key).lower(): value for key, value in document.items()}
-        is_foreign = str(named.get("apiversion")).startswith(f"{GROUP}/")
-        if (foreign if is_foreign else own) is not None:
-            raise ConfigurationError(f"{where}there can be one {FOREIGN_KIND if is_foreign else KIND} only")
+        is_kubescheduler = str(named.get("apiversion")).startswith(f"{GROUP}/")
+        if (kubescheduler if is_kubescheduler else own) is not None:
+            raise ConfigurationError(f"{where}there can be one {KUBESCHEDULER_KIND if is_kubescheduler else KIND} only")
         try:
-            if is_foreign:
-                foreign = kubescheduler_from({str(key): value for key, value in document.items()})
+            if is_kubescheduler:
+                kubescheduler = kubescheduler_from({str(key): value for key, value in document.items()})
             else:
                 own = _own(document, is_alone=len(documents) == 1)
         except ConfigurationError as error:
             raise ConfigurationError(f"{where}{error}") from error
-    return Stated(own or {}, foreign or NOTHING, is_empty=not documents)
+    return ConfigurationFile(own or {}, kubescheduler or NO_SETTINGS, is_empty=not documents)
 
 
 def _own(document: Mapping[object, object], *, is_alone: bool) -> dict[str, object]:
-    """Our options. In a file of their own they need no kind."""
+    """Return the options of an Allaboard document by name in snake case. The only document of a file needs no apiVersion and no kind."""
     options = {str(key): value for key, value in document.items()}
     api_version, kind = options.pop("apiVersion", None), options.pop("kind", None)
     is_bare = api_version is None and kind is None
     if is_bare and any(name.lower() == "profiles" for name in options):
-        raise ConfigurationError(f"looks like a {FOREIGN_KIND}: add apiVersion and kind, such as {GROUP}/v1 and {FOREIGN_KIND}")
+        raise ConfigurationError(f"looks like a {KUBESCHEDULER_KIND}: add apiVersion and kind, such as {GROUP}/v1 and {KUBESCHEDULER_KIND}")
     if api_version is None and not (is_bare and is_alone):
-        versions = {KIND: _OWN_VERSIONS, FOREIGN_KIND: _FOREIGN_VERSIONS}.get(str(kind), _OWN_VERSIONS + _FOREIGN_VERSIONS)
+        versions = {KIND: _OWN_VERSIONS, KUBESCHEDULER_KIND: _KUBESCHEDULER_VERSIONS}.get(
+            str(kind), _OWN_VERSIONS + _KUBESCHEDULER_VERSIONS
+        )
         raise ConfigurationError(f"apiVersion: is missing; one of {', '.join(versions)}")
     if api_version == API_VERSION and kind is None:
         raise ConfigurationError(f"kind: is missing; must be {KIND}")
     if (api_version, kind) != (API_VERSION, KIND) and not (is_alone and (api_version, kind) == (None, None)):
         stated = " ".join(shown(each) for each in (api_version, kind) if each is not None)
-        raise ConfigurationError(f"must be of {API_VERSION} {KIND} or of {GROUP}/v1 {FOREIGN_KIND}, not of {stated}")
+        raise ConfigurationError(f"must be of {API_VERSION} {KIND} or of {GROUP}/v1 {KUBESCHEDULER_KIND}, not of {stated}")
     found: dict[str, object] = {}
     for name, value in options.items():
         option = to_snake(name) if name.isidentifier() else name
@@ -95,14 +100,14 @@ def _own(document: Mapping[object, object], *, is_alone: bool) -> dict[str, obje
 
 
 def _refuse_many(documents: Sequence[object]) -> None:
-    """A few lines with anchors can stand for more than there is memory."""
-    waiting, left = list(documents), _MOST_VALUES
-    while waiting:
-        value = waiting.pop()
+    """Raise ``ConfigurationError`` for too many values: a few lines with YAML anchors can expand to more values than fit into memory."""
+    unvisited, left = list(documents), _MOST_VALUES
+    while unvisited:
+        value = unvisited.pop()
         left -= 1
         if left < 0:
             raise ConfigurationError(f"holds more than {_MOST_VALUES} values")
         if isinstance(value, Mapping):
-            waiting += value.values()
+            unvisited += value.values()
         elif isinstance(value, list):
-            waiting += value
+            unvisited += value

@@ -1,4 +1,4 @@
-"""Options of what is known of GPUs beside how many there are: where exporters' metrics are read, and what they mean."""
+"""The group of options ``gpu_metrics``: where metrics of GPUs are read, and what each metric measures."""
 
 import re
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from allaboard.model.raw_fields import NAMESPACE
 from allaboard.settings.pairs import Pairs
 
 USED = "used"
-"""MiB of a card's memory that somebody uses: from it and what is free follows how much there is, and the other way round."""
+"""The measure of used memory, in MiB. Together with the free memory it gives the whole memory of a card, and the other way round."""
 
 _SIZES = {"bytes": 2.0**-20, "kib": 2.0**-10, "mib": 1.0, "gib": 2.0**10}
 _RATIOS = {"ratio": 1.0, "percent": 0.01}
@@ -28,7 +28,7 @@ _UNITS: Mapping[str, Mapping[str, float]] = {
     "temperature": {"c": 1.0},
     "bandwidth": {"gb/s": 1.0},
 }
-"""By what a number of such a unit is multiplied to be one of the measure's own; what isn't here is counted, and has none."""
+"""Measure → unit → factor that turns a number of this unit into the measure's own unit. Measures that are counts have no units."""
 
 _MEASURES = (*(measure.name.lower() for measure in Measure), USED)
 _METRIC = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]{0,199}", re.ASCII)
@@ -37,7 +37,7 @@ _PREFIX = re.compile(r"(/[A-Za-z0-9._~-]{1,100}){0,8}", re.ASCII)
 
 
 def meaning_of(stated: str) -> tuple[str, float]:
-    """The measure that ``free:bytes`` names, and by what its numbers are multiplied. Raises ``ValueError``."""
+    """Return the measure that a text such as ``free:bytes`` names, and the factor for its numbers. Raises ``ValueError``."""
     measure, _, unit = stated.partition(":")
     name, spelt = measure.strip().lower(), unit.strip().lower()
     if name not in _MEASURES:
@@ -55,10 +55,10 @@ def meaning_of(stated: str) -> tuple[str, float]:
     return name, factor
 
 
-def _matching(pattern: "re.Pattern[str]", what: str) -> AfterValidator:
+def _matching(pattern: "re.Pattern[str]", expected: str) -> AfterValidator:
     def check(value: str) -> str:
         if value and not pattern.fullmatch(value):
-            raise ValueError(f"must be {what}, not {shown(value)}")
+            raise ValueError(f"must be {expected}, not {shown(value)}")
         return value
 
     return AfterValidator(check)
@@ -70,48 +70,55 @@ _Label = Annotated[str, _matching(_LABEL, "the name of a label of metrics, of le
 
 
 class GpuMetricsOptions(BaseModel):
-    """What exporters say of GPUs, read in the background: decisions never wait for it, and go on without."""
+    """Options on metrics of GPUs. Metrics are read in the background: scheduling never waits for them, and goes on without them."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True)
 
     source: Literal["auto", "exporters", "off"] = Field(
         "auto",
-        description="`auto`: Prometheus, at `gpu_metrics.url` or found by its Service, quietly nothing where none has metrics of GPUs;"
-        " `exporters`: the exporters' pods themselves; `off`.",
+        description="Where metrics of GPUs are read: from a Prometheus (`auto`), from the pods of exporters (`exporters`), or nowhere"
+        " (`off`). `auto` uses `gpu_metrics.url`, else finds Prometheus by its Service; if no Prometheus has metrics of GPUs, none are"
+        " used.",
     )
-    url: str = Field("", description="Prometheus, with its path prefix if it has one (https://prometheus.example/prometheus).")
+    url: str = Field(
+        "", description="URL of Prometheus, with its path prefix if it has one (https://prometheus.example/prometheus); empty to find it."
+    )
     namespaces: _Namespaces = Field(
         ("monitoring", "prometheus", "kube-prometheus", "kube-prometheus-stack", "observability", "openshift-monitoring"),
-        description="Namespaces whose Services are believed to be Prometheus and given credentials: tenants must have no rights there.",
+        description="Namespaces in which the Service of Prometheus is looked for. It gets credentials, so tenants must have no rights"
+        " there.",
     )
     exporter_namespaces: _Namespaces = Field(
         ("gpu-operator", "nvidia-gpu-operator", "kube-system", "monitoring", "prometheus"),
-        description="Namespaces whose pods are believed to be exporters: tenants must have no rights there.",
+        description="Namespaces in which pods of exporters are looked for. Their metrics are trusted: tenants must have no rights there.",
     )
     path_prefix: Annotated[str, _matching(_PREFIX, "a path such as /prometheus, without a slash at its end")] = Field(
-        "", description="Path under which a Prometheus that was found by its Service answers."
+        "", description="Path prefix of a Prometheus that is found by its Service, such as /prometheus; empty for none."
     )
     matchers: Pairs = Field(
-        {}, description="Labels of the series that count (job=nvidia-dcgm-exporter), so that nobody else's metrics are taken for them."
+        {}, description="Labels that a series of metrics must have to be used (job=nvidia-dcgm-exporter); empty for all series."
     )
     metrics: Pairs = Field(
         {},
-        description="Metrics of another exporter and what they measure, with a unit or factor (my_gpu_free_bytes=free:bytes); docs/gpu.md"
-        " has the measures.",
+        description="Metrics of exporters that Allaboard doesn't know, each with its measure and a unit or factor"
+        " (my_gpu_free_bytes=free:bytes); docs/gpu.md lists the measures.",
     )
-    node_label: _Label = Field("node", description="Label of `gpu_metrics.metrics` that has the name of the node.")
-    card_label: _Label = Field("gpu", description="Label of `gpu_metrics.metrics` that tells the cards of a node apart.")
-    model_label: _Label = Field("model", description="Label of `gpu_metrics.metrics` that has the card's model.")
-    interval_seconds: float = Field(30.0, ge=0.1, le=3600, description="Pause between two readings.")
+    node_label: _Label = Field("node", description="Label of the metrics in `gpu_metrics.metrics` that holds the node's name.")
+    card_label: _Label = Field("gpu", description="Label of the metrics in `gpu_metrics.metrics` that identifies a card of the node.")
+    model_label: _Label = Field("model", description="Label of the metrics in `gpu_metrics.metrics` that holds the card's model.")
+    interval_seconds: float = Field(30.0, ge=0.1, le=3600, description="Seconds between two readings of the metrics.")
     stale_seconds: float = Field(
-        120.0, ge=0.2, le=86_400, description="Age after which what is known counts as unknown; more than `gpu_metrics.interval_seconds`."
+        120.0,
+        ge=0.2,
+        le=86_400,
+        description="Age in seconds from which metrics count as unknown. Must be more than `gpu_metrics.interval_seconds`.",
     )
-    timeout_seconds: float = Field(10.0, gt=0, le=300, description="Time limit of one request.")
-    ca_file: str = Field("", description="Certificates (PEM) by which Prometheus is believed; none named means the system's.")
-    insecure_skip_verify: bool = Field(False, description="Whether any certificate of Prometheus is believed.")
-    token_file: str = Field("", description="File with a bearer token for Prometheus, read anew for each request.")
-    username_file: str = Field("", description="File with a user name for Prometheus; with `gpu_metrics.password_file`.")
-    password_file: str = Field("", description="File with the password to `gpu_metrics.username_file`.")
+    timeout_seconds: float = Field(10.0, gt=0, le=300, description="Time limit in seconds of one request for metrics.")
+    ca_file: str = Field("", description="File of CA certificates (PEM) that verify Prometheus; empty for those of the system.")
+    insecure_skip_verify: bool = Field(False, description="If true, the certificate of Prometheus isn't verified.")
+    token_file: str = Field("", description="File with a bearer token for Prometheus, read again for each request; empty for none.")
+    username_file: str = Field("", description="File with a user name for Prometheus; needs `gpu_metrics.password_file`; empty for none.")
+    password_file: str = Field("", description="File with the password for the user of `gpu_metrics.username_file`; empty for none.")
 
     @field_validator("namespaces", "exporter_namespaces", mode="before")
     @classmethod
@@ -124,7 +131,7 @@ class GpuMetricsOptions(BaseModel):
 
     @field_validator("url")
     @classmethod
-    def _is_a_url(cls, value: str) -> str:
+    def _check_url(cls, value: str) -> str:
         try:
             parts = urlsplit(value)
             is_fine = parts.scheme in ("http", "https") and parts.hostname and (parts.port or 1) and not (parts.query or parts.fragment)
@@ -132,12 +139,12 @@ class GpuMetricsOptions(BaseModel):
             is_fine = False
         if value and (not is_fine or parts.username is not None):
             words = "https://prometheus.example/prefix, without query and credentials (gpu_metrics.token_file, gpu_metrics.username_file)"
-            raise ValueError(f"must be like {words}")  # what was stated may hold a password
+            raise ValueError(f"must be like {words}")  # the message doesn't repeat the value, which may hold a password
         return value.rstrip("/")
 
     @field_validator("matchers")
     @classmethod
-    def _name_labels(cls, value: dict[str, str]) -> dict[str, str]:
+    def _check_label_names(cls, value: dict[str, str]) -> dict[str, str]:
         for name in value:
             if not _LABEL.fullmatch(name):
                 raise ValueError(f"{shown(name)} is no label of metrics")
@@ -145,7 +152,7 @@ class GpuMetricsOptions(BaseModel):
 
     @field_validator("metrics")
     @classmethod
-    def _mean_something(cls, value: dict[str, str]) -> dict[str, str]:
+    def _check_metrics(cls, value: dict[str, str]) -> dict[str, str]:
         for name, stated in value.items():
             if not _METRIC.fullmatch(name):
                 raise ValueError(f"{shown(name)} is no metric's name")
@@ -160,7 +167,7 @@ class GpuMetricsOptions(BaseModel):
                 f"not {self.stale_seconds:g} and {self.interval_seconds:g}"
             )
         if self.url and self.source == "exporters":
-            raise ValueError("gpu_metrics.url: nobody asks it with gpu_metrics.source: exporters; leave out one of them")
+            raise ValueError("gpu_metrics.url: isn't used with gpu_metrics.source: exporters; leave out one of them")
         if bool(self.username_file) != bool(self.password_file):
             raise ValueError("gpu_metrics.username_file and gpu_metrics.password_file must be named together")
         if self.token_file and self.username_file:

@@ -1,4 +1,4 @@
-"""The options ``gpu``: what is made of labels and measurements of GPUs."""
+"""The group of options ``gpu``: which GPU cards may be used, and how cards are scored."""
 
 from dataclasses import fields
 from functools import cached_property
@@ -20,7 +20,7 @@ _Numbers = Annotated[tuple[Annotated[int, Field(ge=0, le=1_000_000)], ...], NoDe
 
 
 class GpuModelOptions(BaseModel):
-    """What a card of one model has, where nobody measures it."""
+    """Attributes of a GPU model, for cards without metrics: memory in MiB, bandwidth in GB/s, numbers of units; None where unknown."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True)
 
@@ -32,46 +32,56 @@ class GpuModelOptions(BaseModel):
 
 
 class GpuOptions(BaseModel):
-    """What is made of labels and measurements of GPUs: which cards are taken, and how good they are."""
+    """Options on GPU cards: which cards may be used, and how labels and metrics of cards are scored."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True)
 
     charged_by_label: bool = Field(
         True,
-        description="Whether a pod takes as many GPUs as `gpu-number` says where that is more than it requests; or only needs a node with"
-        " as many. A change counts from the next start.",
+        description="Whether a pod is charged for the GPUs that its label or annotation `gpu-number` asks for, if they are more than it"
+        " requests. If false, the pod is charged for its requests, and only needs a node with that many GPUs. A change takes effect at the"
+        " next start.",
     )
     unknown_memory: Literal["closed", "open"] = Field(
-        "closed", description="Whether a card of which no memory is known has too little of it for who asks (`closed`), or enough (`open`)."
+        "closed",
+        description="A card of unknown memory counts as too small for pods that ask for memory (`closed`), or as large enough (`open`).",
     )
     unhealthy: Literal["exclude", "ignore"] = Field(
-        "exclude", description="Whether cards with an XID error or rows of memory that couldn't be remapped are none, or as others."
+        "exclude",
+        description="Whether cards with an XID error, or with memory rows that couldn't be remapped, are left out (`exclude`) or used like"
+        " other cards (`ignore`).",
     )
     application_errors: _Numbers = Field(
-        APPLICATION_ERRORS, description="XIDs that are applications' own errors, and don't make a card unhealthy."
+        APPLICATION_ERRORS, description="XID numbers that are errors of applications, and don't make a card unhealthy."
     )
     aliases: Pairs = Field(
-        {}, description="Other names of cards (big=H.00), each with the expression, as in `gpu-model`, for what they are called."
+        {},
+        description="Own names for GPU models, each with a regular expression for the model's name (big=H.00). Pods may use them in"
+        " `gpu-model`.",
     )
     models: dict[str, GpuModelOptions] = Field(
         {},
-        description="What cards have by an expression for what they are called: memory (MiB), multiprocessors, decoders, encoders and"
-        " bandwidth (GB/s); before those that are known.",
+        description="Attributes of GPU models, by a regular expression for the model's name: memory (MiB), multiprocessors, decoders,"
+        " encoders and bandwidth (GB/s). They win over the built-in table of models.",
     )
-    weight: float = Field(1.0, ge=0, le=1_000_000, description="How much better cards count, times what the objective has; 0: not at all.")
-    static_weight: float = Field(1.0, ge=0, le=1_000, description="What cards have, in their score.")
-    dynamic_weight: float = Field(2.0, ge=0, le=1_000, description="How little is going on on them, in their score.")
-    memory_weight: float = Field(2.0, ge=0, le=1_000, description="Memory, in what they have.")
-    multiprocessors_weight: float = Field(2.0, ge=0, le=1_000, description="Multiprocessors, in what they have.")
-    decoders_weight: float = Field(1.0, ge=0, le=1_000, description="Decoders (NVDEC), in what they have.")
-    encoders_weight: float = Field(1.0, ge=0, le=1_000, description="Encoders (NVENC), in what they have.")
-    bandwidth_weight: float = Field(2.0, ge=0, le=1_000, description="Bandwidth of the memory, in what they have.")
-    free_memory_weight: float = Field(2.0, ge=0, le=1_000, description="Free memory, in what is going on.")
-    power_weight: float = Field(1.0, ge=0, le=1_000, description="Little power, in what is going on.")
-    encoder_weight: float = Field(1.0, ge=0, le=1_000, description="Idle encoders, in what is going on.")
-    decoder_weight: float = Field(1.0, ge=0, le=1_000, description="Idle decoders, in what is going on.")
-    utilization_weight: float = Field(0.0, ge=0, le=1_000, description="Idle cards, in what is going on.")
-    temperature_weight: float = Field(0.0, ge=0, le=1_000, description="Cool cards, in what is going on.")
+    weight: float = Field(
+        1.0, ge=0, le=1_000_000, description="Factor on the weight that the objective gives to the score of GPUs; 0 switches the score off."
+    )
+    static_weight: float = Field(
+        1.0, ge=0, le=1_000, description="Weight of the attributes of cards (such as memory) in the score of GPUs."
+    )
+    dynamic_weight: float = Field(2.0, ge=0, le=1_000, description="Weight of the load of cards in the score of GPUs; less load is better.")
+    memory_weight: float = Field(2.0, ge=0, le=1_000, description="Weight of the memory among the attributes of cards.")
+    multiprocessors_weight: float = Field(2.0, ge=0, le=1_000, description="Weight of the multiprocessors among the attributes of cards.")
+    decoders_weight: float = Field(1.0, ge=0, le=1_000, description="Weight of the decoders (NVDEC) among the attributes of cards.")
+    encoders_weight: float = Field(1.0, ge=0, le=1_000, description="Weight of the encoders (NVENC) among the attributes of cards.")
+    bandwidth_weight: float = Field(2.0, ge=0, le=1_000, description="Weight of the memory bandwidth among the attributes of cards.")
+    free_memory_weight: float = Field(2.0, ge=0, le=1_000, description="Weight of the free memory in the load of cards; more is better.")
+    power_weight: float = Field(1.0, ge=0, le=1_000, description="Weight of the power draw in the load of cards; less is better.")
+    encoder_weight: float = Field(1.0, ge=0, le=1_000, description="Weight of the use of encoders in the load of cards; less is better.")
+    decoder_weight: float = Field(1.0, ge=0, le=1_000, description="Weight of the use of decoders in the load of cards; less is better.")
+    utilization_weight: float = Field(0.0, ge=0, le=1_000, description="Weight of the utilization in the load of cards; less is better.")
+    temperature_weight: float = Field(0.0, ge=0, le=1_000, description="Weight of the temperature in the load of cards; less is better.")
 
     @field_validator("application_errors", mode="before")
     @classmethod
@@ -86,8 +96,8 @@ class GpuOptions(BaseModel):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        stated = [(f"gpu.aliases.{name}", pattern) for name, pattern in self.aliases.items()]
-        for option, pattern in (*stated, *(("gpu.models", pattern) for pattern in self.models)):
+        aliases = [(f"gpu.aliases.{name}", pattern) for name, pattern in self.aliases.items()]
+        for option, pattern in (*aliases, *(("gpu.models", pattern) for pattern in self.models)):
             try:
                 expression(pattern)
             except ValueError as error:
@@ -96,7 +106,7 @@ class GpuOptions(BaseModel):
 
     @cached_property
     def policy(self) -> GpuPolicy:
-        """The same as the view of the cluster knows it."""
+        """The options as the cluster view uses them."""
         return GpuPolicy(
             unknown_fits=self.unknown_memory == "open",
             excludes_unhealthy=self.unhealthy == "exclude",

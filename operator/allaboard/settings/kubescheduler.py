@@ -1,7 +1,7 @@
 """Reads kube-scheduler's configuration (``kubescheduler.config.k8s.io``), of every version from 2020 on.
 
-What a file means depends on its version: which plugins are on unless it says otherwise, what they weigh, and how they count. What is
-known and not honoured becomes a warning; what isn't known, or can't be, is an error that names the field.
+The meaning of a file depends on its version: the plugins that are enabled by default, their weights, and how they score. A known field
+that isn't honoured becomes a warning. An unknown field or an invalid value is an error that names the field.
 """
 
 import re
@@ -12,9 +12,9 @@ from pydantic import BaseModel, ValidationError
 
 from allaboard.model.errors import shown
 from allaboard.model.fit import Era, FitScoring, Strategy
-from allaboard.settings.messages import no_such, words_of
+from allaboard.settings.messages import no_such, requirement_of
 from allaboard.settings.plugins import meant_by
-from allaboard.settings.profiles import ConfigurationError, Foreign, Profile
+from allaboard.settings.profiles import ConfigurationError, KubeSchedulerSettings, Profile
 from allaboard.settings.schema import (
     AllocatedArgs,
     Args,
@@ -52,25 +52,25 @@ _FIT = "NodeResourcesFit"
 _RATIO = "RequestedToCapacityRatio"
 _LEAST = "NodeResourcesLeastAllocated"
 _MOST = "NodeResourcesMostAllocated"
-_BESIDE = ("NodeAffinity", "TaintToleration", "ImageLocality")
+_OTHER_SCORES = ("NodeAffinity", "TaintToleration", "ImageLocality")
 _GPUS = "genius"
-"""Genius's, of which the filters are the labels' and the score is ours."""
+"""The plugin of Genius. Allaboard filters by the pods' labels in any case; the plugin's weight is that of Allaboard's score of GPUs."""
 
-_OTHERS = ("NodeResourcesBalancedAllocation", "InterPodAffinity", "PodTopologySpread")
-"""Score plugins that are on by default and have no counterpart here."""
+_UNSCORED = ("NodeResourcesBalancedAllocation", "InterPodAffinity", "PodTopologySpread")
+"""Score plugins that kube-scheduler enables by default and Allaboard doesn't have."""
 
-_PLUGINS_SAID = {
-    "LeastRequestedPriority": f"is the name of no plugin, so that kube-scheduler changes nothing by it; {_LEAST} was meant",
-    "Coscheduling": "isn't needed: gangs are held together in any case",
+_PLUGIN_REASONS = {
+    "LeastRequestedPriority": f"is the name of no plugin, so it has no effect in kube-scheduler either; {_LEAST} was meant",
+    "Coscheduling": "isn't needed: gangs are scheduled whole in any case",
 }
-_SAID = {
-    "parallelism": "searches run in `workers` processes",
-    "percentage_of_nodes_to_score": "all nodes are looked at",
-    "healthz_bind_address": "`health_port` says where the probes are",
-    "metrics_bind_address": "`metrics_port` says where the metrics are",
-    "extenders": "no extender is asked",
+_FIELD_REASONS = {
+    "parallelism": "the option `workers` sets the number of processes that search",
+    "percentage_of_nodes_to_score": "all nodes are considered",
+    "healthz_bind_address": "the option `health_port` sets the port of the probes",
+    "metrics_bind_address": "the option `metrics_port` sets the port of the metrics",
+    "extenders": "extenders aren't called",
 }
-"""What to say of fields that aren't honoured; of the others just that."""
+"""Reasons why fields aren't honoured. Other fields have no reason in their warning."""
 
 _PLACEHOLDER = re.compile(r"replace[_-]?me|change[_-]?me|<.*>|\$\{.*\}|your[_-]", re.IGNORECASE)
 _DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
@@ -78,8 +78,8 @@ _DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
-def kubescheduler_from(raw: Mapping[str, object]) -> Foreign:
-    """What a ``KubeSchedulerConfiguration`` asks for. Raises ``ConfigurationError``, which names the field."""
+def kubescheduler_from(raw: Mapping[str, object]) -> KubeSchedulerSettings:
+    """Return what a ``KubeSchedulerConfiguration`` asks for. Raises ``ConfigurationError``, which names the field."""
     api_version = next((value for key, value in raw.items() if key.lower() == "apiversion"), None)
     group, _, version = str(api_version).partition("/")
     if api_version is None:
@@ -90,20 +90,22 @@ def kubescheduler_from(raw: Mapping[str, object]) -> Foreign:
 
 
 class _Reader:
+    """Reads one configuration of a given version, and collects warnings."""
+
     def __init__(self, version: str) -> None:
         self._version = version
         self._era = _ERAS[version]
         self._warnings: list[str] = []
         self._unusable: dict[str, str] = {}
 
-    def read(self, raw: Mapping[str, object]) -> Foreign:
-        # 1. What is stated, by its fields.
+    def read(self, raw: Mapping[str, object]) -> KubeSchedulerSettings:
+        # 1. Check the fields.
         stated = self._parsed(KubeSchedulerConfiguration, raw, "")
         if stated.kind != KIND:
             raise ConfigurationError(f"kind: must be {KIND}, not {shown(stated.kind)}")
-        # 2. Who is placed how.
+        # 2. Read the profiles.
         profiles = [self._profile(profile, place) for profile, place in self._profiles(stated)]
-        # 3. What there are options of ours for, and what there aren't.
+        # 3. Take over fields that options of Allaboard correspond to, and warn of the others.
         options = self._connection(stated.client_connection) | self._election(stated.leader_election)
         for name, value in (
             ("backoff_initial_seconds", stated.pod_initial_backoff_seconds),
@@ -114,11 +116,11 @@ class _Reader:
         for name in KubeSchedulerConfiguration.model_fields.keys() & stated.model_fields_set:
             field = KubeSchedulerConfiguration.model_fields[name]
             if field.annotation is object:
-                self._warn(str(field.alias), "isn't honoured" + (f": {_SAID[name]}" if name in _SAID else ""))
-        return Foreign(tuple(profiles), options, tuple(self._warnings), self._unusable)
+                self._warn(str(field.alias), "isn't honoured" + (f": {_FIELD_REASONS[name]}" if name in _FIELD_REASONS else ""))
+        return KubeSchedulerSettings(tuple(profiles), options, tuple(self._warnings), self._unusable)
 
     def _profiles(self, stated: KubeSchedulerConfiguration) -> Iterator[tuple[SchedulerProfile, str]]:
-        """The profiles and where they stand; the first version has one, which is the file itself."""
+        """Yield the profiles and their places. A file of v1alpha1 is itself the only profile."""
         if self._version == "v1alpha1":
             if stated.profiles:
                 raise ConfigurationError("profiles: v1alpha1 has none; state apiVersion v1, or plugins and pluginConfig at the top")
@@ -133,8 +135,8 @@ class _Reader:
         for number, profile in enumerate(stated.profiles):
             if profile.scheduler_name in places:
                 first = places[profile.scheduler_name]
-                what = f"{profile.scheduler_name!r} is that of profiles[{first}], too" if profile.scheduler_name else "is missing again"
-                raise ConfigurationError(f"profiles[{number}].schedulerName: {what}; give each profile a name of its own")
+                mistake = f"{profile.scheduler_name!r} is that of profiles[{first}], too" if profile.scheduler_name else "is missing again"
+                raise ConfigurationError(f"profiles[{number}].schedulerName: {mistake}; give each profile a name of its own")
             places[profile.scheduler_name] = number
             yield profile, f"profiles[{number}]"
 
@@ -143,33 +145,40 @@ class _Reader:
         if len(profile.scheduler_name) > 253:
             raise ConfigurationError(f"{prefix}schedulerName: must be 253 characters at most, not {len(profile.scheduler_name)}")
         if profile.percentage_of_nodes_to_score is not None:
-            self._warn(f"{prefix}percentageOfNodesToScore", f"isn't honoured: {_SAID['percentage_of_nodes_to_score']}")
+            self._warn(f"{prefix}percentageOfNodesToScore", f"isn't honoured: {_FIELD_REASONS['percentage_of_nodes_to_score']}")
         weights, is_explicit = self._score_plugins(profile.plugins, prefix)
         arguments = self._arguments(profile.plugin_config, f"{prefix}pluginConfig")
-        on = sorted((name for name in self._family if name in weights), key=lambda name: (name not in is_explicit, -weights[name]))
-        for name in on[1:]:
-            self._warn(f"{prefix}plugins.score", f"{name} (weight {weights[name]}) isn't scored beside {on[0]}, as kube-scheduler does")
+        enabled = sorted(
+            (name for name in self._resource_plugins if name in weights), key=lambda name: (name not in is_explicit, -weights[name])
+        )
+        for name in enabled[1:]:
+            self._warn(
+                f"{prefix}plugins.score",
+                f"{name} (weight {weights[name]}) isn't scored beside {enabled[0]}, though kube-scheduler scores both",
+            )
         for name, (where, _) in arguments.items():
-            if name in self._family and name not in on[:1]:
-                self._warn(where, f"isn't in force: {name} isn't enabled" if name not in on else f"isn't in force beside {on[0]}")
-        left = [name for name in _OTHERS if name in weights]
-        if left:
-            verb = "is" if len(left) == 1 else "are"
-            self._warn(f"{prefix}plugins.score", f"{', '.join(left)} {verb} on in kube-scheduler, and not here")
-        beside = {name: weights.get(name, 0) for name in _BESIDE}
+            if name in self._resource_plugins and name not in enabled[:1]:
+                self._warn(where, f"isn't in force: {name} isn't enabled" if name not in enabled else f"isn't in force beside {enabled[0]}")
+        unscored = [name for name in _UNSCORED if name in weights]
+        if unscored:
+            verb = "is" if len(unscored) == 1 else "are"
+            self._warn(
+                f"{prefix}plugins.score", f"{', '.join(unscored)} {verb} enabled in kube-scheduler by default; Allaboard has no such score"
+            )
+        other_scores = {name: weights.get(name, 0) for name in _OTHER_SCORES}
         scoring = FitScoring(
             era=self._era,
-            weight=weights[on[0]] if on else 0,
-            affinity=beside["NodeAffinity"],
-            taints=beside["TaintToleration"],
-            images=beside["ImageLocality"],
+            weight=weights[enabled[0]] if enabled else 0,
+            affinity=other_scores["NodeAffinity"],
+            taints=other_scores["TaintToleration"],
+            images=other_scores["ImageLocality"],
             gpus=weights.get(_GPUS, 0),
-            **(self._strategy(on[0], arguments, f"{prefix}pluginConfig") if on else {}),
+            **(self._strategy(enabled[0], arguments, f"{prefix}pluginConfig") if enabled else {}),
         )
         return Profile(profile.scheduler_name, scoring, place or "the file")
 
     def _score_plugins(self, plugins: Plugins, prefix: str) -> tuple[dict[str, int], frozenset[str]]:
-        """Weights of the score plugins that are on, and which of them the file switches on."""
+        """Return the weights of the enabled score plugins, and the names of those that the file itself enables."""
         weights = self._defaults()
         explicit: set[str] = set()
         for point in ("multiPoint", "score"):
@@ -181,42 +190,42 @@ class _Reader:
                 if plugin.name == "*":
                     weights.clear()
                 elif weights.pop(plugin.name, None) is None:
-                    self._say(f"{where}.disabled", plugin, "isn't on, or isn't known")
+                    self._warn_of_plugin(f"{where}.disabled", plugin, "isn't enabled, or isn't known")
             for plugin in stated.enabled:
-                if plugin.name in self._known():
+                if plugin.name in self._scored():
                     weights[plugin.name] = plugin.weight or 1
                     explicit.add(plugin.name)
                 else:
-                    self._say(f"{where}.enabled", plugin, "isn't scored: it is none of ours")
+                    self._warn_of_plugin(f"{where}.enabled", plugin, "isn't scored: Allaboard has no such score")
         for name in Plugins.model_fields.keys() & plugins.model_fields_set - {"multi_point", "score"}:
             point = str(Plugins.model_fields[name].alias)
             where, stated = f"{prefix}plugins.{point}", getattr(plugins, name)
             _refuse_typos(stated.enabled, f"{where}.enabled")
             _refuse_typos(stated.disabled, f"{where}.disabled")
             for plugin in stated.enabled:
-                self._say(f"{where}.enabled", plugin, "isn't honoured")
+                self._warn_of_plugin(f"{where}.enabled", plugin, "isn't honoured")
             for plugin in stated.disabled:
-                self._say(f"{where}.disabled", plugin, "isn't honoured: our own rules of where pods may run hold in any case")
+                self._warn_of_plugin(f"{where}.disabled", plugin, "isn't honoured: Allaboard's own rules decide where pods may run")
         return weights, frozenset(explicit)
 
     def _defaults(self) -> dict[str, int]:
-        """Score plugins that are on unless they are switched off, and their weights (the registries of 1.18, 1.20, 1.22 and 1.37)."""
+        """Return the weights of the score plugins that are enabled by default (the registries of 1.18, 1.20, 1.22 and 1.37)."""
         is_weighty = self._version in ("v1beta3", "v1")
         affinity, taints, others = (2, 3, 2) if is_weighty else (1, 1, 1)
         fit = _FIT if self._era is Era.TODAY else _LEAST
-        weights = {fit: 1, "NodeAffinity": affinity, "TaintToleration": taints, "ImageLocality": 1, _OTHERS[0]: 1, _OTHERS[1]: others}
-        return weights if self._version == "v1alpha1" else weights | {_OTHERS[2]: 2}
+        weights = {fit: 1, "NodeAffinity": affinity, "TaintToleration": taints, "ImageLocality": 1, _UNSCORED[0]: 1, _UNSCORED[1]: others}
+        return weights if self._version == "v1alpha1" else weights | {_UNSCORED[2]: 2}
 
     @property
-    def _family(self) -> tuple[str, ...]:
-        """The plugins that score what is taken of a node."""
+    def _resource_plugins(self) -> tuple[str, ...]:
+        """The plugins that score nodes by the requested share of resources. Only one of them is in force."""
         return (_FIT,) if self._era is Era.TODAY else (_RATIO, _LEAST, _MOST)
 
-    def _known(self) -> frozenset[str]:
-        return frozenset((*self._family, *_BESIDE, *_OTHERS, _GPUS))
+    def _scored(self) -> frozenset[str]:
+        return frozenset((*self._resource_plugins, *_OTHER_SCORES, *_UNSCORED, _GPUS))
 
     def _arguments(self, configs: Sequence[PluginConfig], where: str) -> dict[str, tuple[str, Mapping[str, object]]]:
-        """The arguments of plugins by name, and where they stand; of plugins of which nothing is scored it is said."""
+        """Return the arguments of plugins by name, with their places. Warn of plugins whose arguments aren't honoured."""
         found: dict[str, tuple[str, Mapping[str, object]]] = {}
         _refuse_typos(configs, where)
         for number, config in enumerate(configs):
@@ -231,11 +240,13 @@ class _Reader:
                         f"{where}[{number}].args.scoringStrategy: {self._version} has none; v1beta2 and later do; state apiVersion v1,"
                         f" or enable {_RATIO}, {_LEAST} or {_MOST} in plugins.score"
                     )
-                self._warn(f"{where}[{number}].args", f"{config.name}: isn't honoured: what is asked for must be free in any case")
+                self._warn(
+                    f"{where}[{number}].args", f"{config.name}: isn't honoured: a pod's requests must be free on its node in any case"
+                )
         return found
 
     def _strategy(self, plugin: str, arguments: Mapping[str, tuple[str, Mapping[str, object]]], where: str) -> dict[str, Any]:
-        """What a plugin of the family scores, as ``FitScoring`` has it."""
+        """Return the scoring of a resource plugin, as keyword arguments of ``FitScoring``."""
         place, args = arguments.get(plugin, (f"{where}[{plugin}].args", {}))
         if plugin == _FIT:
             return self._fit(self._parsed(FitArgs, args, place), place)
@@ -243,7 +254,7 @@ class _Reader:
             resources = self._resources(self._parsed(AllocatedArgs, args, place).resources, f"{place}.resources")
             return {"strategy": Strategy.LEAST if plugin == _LEAST else Strategy.MOST, **resources}
         if self._era is Era.V1ALPHA:
-            return self._first(self._parsed(RatioArgs2020, args, place), place)
+            return self._ratio_of_2020(self._parsed(RatioArgs2020, args, place), place)
         stated = self._parsed(RatioArgs, args, place)
         resources = self._resources(stated.resources, f"{place}.resources")
         return {"strategy": Strategy.RATIO, "shape": _shape(stated.shape, f"{place}.shape"), **resources}
@@ -252,7 +263,7 @@ class _Reader:
         for name in ("ignored_resources", "ignored_resource_groups"):
             if name in stated.model_fields_set:
                 alias = FitArgs.model_fields[name].alias
-                self._warn(f"{place}.{alias}", "isn't honoured: what is asked for must be free in any case")
+                self._warn(f"{place}.{alias}", "isn't honoured: a pod's requests must be free on its node in any case")
         strategy, where = stated.scoring_strategy, f"{place}.scoringStrategy"
         if strategy.type not in set(Strategy):
             raise ConfigurationError(f"{where}.type: must be one of {', '.join(Strategy)}, not {shown(strategy.type)}")
@@ -265,20 +276,20 @@ class _Reader:
         shape = _shape(ratio.shape if ratio else [], f"{where}.requestedToCapacityRatio.shape")
         return {"strategy": Strategy.RATIO, "shape": shape, **resources}
 
-    def _first(self, stated: RatioArgs2020, place: str) -> dict[str, Any]:
-        """The form of 2020, of which nothing was checked."""
+    def _ratio_of_2020(self, stated: RatioArgs2020, place: str) -> dict[str, Any]:
+        """Return the scoring of RequestedToCapacityRatio of 2020. kube-scheduler checked none of these values then."""
         shape = tuple((point.utilization, point.score) for point in stated.function_shape)
         utilizations = [utilization for utilization, _ in shape]
         if utilizations != sorted(set(utilizations)) or not all(0 <= number <= 100 for point in shape for number in point):
-            odd = "isn't by rising utilization, of 0 to 100 with scores of 0 to 100"
-            self._warn(f"{place}.functionShape", f"{odd}; it is taken as it stands, as in its time")
+            problem = "isn't by rising utilization, or has a utilization or score outside of 0 to 100"
+            self._warn(f"{place}.functionShape", f"{problem}; it is used unchanged, as kube-scheduler did")
         for name, weight in stated.resource_to_weight_map.items():
             if weight < 1:
-                self._warn(f"{place}.resourceToWeightMap[{name}]", f"{weight} is less than 1; it is taken as it stands")
+                self._warn(f"{place}.resourceToWeightMap[{name}]", f"{weight} is less than 1; it is used unchanged, as kube-scheduler did")
         return {"strategy": Strategy.RATIO, "shape": shape, "resources": tuple(stated.resource_to_weight_map.items())}
 
     def _resources(self, stated: Sequence[Resource], where: str) -> dict[str, tuple[tuple[str, int], ...]]:
-        """Weights by resource; cpu 1 and memory 1 are meant where there are none."""
+        """Return the weights by resource, as a keyword argument of ``FitScoring``. Empty for its default, cpu 1 and memory 1."""
         found: dict[str, int] = {}
         for number, resource in enumerate(stated):
             if resource.name in found:
@@ -301,7 +312,7 @@ class _Reader:
             options["client_burst"] = stated.burst
         for name, alias in (("accept_content_types", "acceptContentTypes"), ("content_type", "contentType")):
             if getattr(stated, name) not in ("", "application/json"):
-                self._warn(f"clientConnection.{alias}", "isn't honoured: it is JSON that is spoken with the API server")
+                self._warn(f"clientConnection.{alias}", "isn't honoured: requests to the API server are JSON")
         return options
 
     def _election(self, stated: LeaderElection) -> dict[str, object]:
@@ -327,27 +338,27 @@ class _Reader:
         try:
             return model.model_validate(raw, context=is_any_case)
         except ValidationError as error:
-            raise ConfigurationError("; ".join(_said(model, problem, place) for problem in error.errors()[:3])) from error
+            raise ConfigurationError("; ".join(_message_of(model, problem, place) for problem in error.errors()[:3])) from error
 
-    def _say(self, where: str, plugin: Plugin, otherwise: str) -> None:
+    def _warn_of_plugin(self, where: str, plugin: Plugin, otherwise: str) -> None:
         if plugin.name == _GPUS and where.endswith((".preFilter.enabled", ".filter.enabled")):
-            return  # which is what labels ask for
+            return  # Allaboard filters by the pods' labels in any case
         weight = f" (weight {plugin.weight})" if plugin.weight else ""
-        self._warn(where, f"{plugin.name[:64]}{weight}: {_PLUGINS_SAID.get(plugin.name, otherwise)}")
+        self._warn(where, f"{plugin.name[:64]}{weight}: {_PLUGIN_REASONS.get(plugin.name, otherwise)}")
 
     def _warn(self, where: str, words: str) -> None:
         self._warnings.append(f"{where}: {words}")
 
 
 def _refuse_typos(stated: Sequence[Plugin | PluginConfig], where: str) -> None:
-    """Raises ``ConfigurationError`` for a name that is nearly that of a plugin: its weight or arguments would be without effect."""
+    """Raise ``ConfigurationError`` for a misspelt name of a plugin, whose weight or arguments would have no effect."""
     for number, each in enumerate(stated):
         if meant := meant_by(each.name):
             raise ConfigurationError(f"{where}[{number}].name: no such plugin as {shown(each.name)}; did you mean {meant}?")
 
 
 def _shape(stated: Sequence[Point], where: str) -> tuple[tuple[int, int], ...]:
-    """The points of a shape, by rising utilization. Raises ``ConfigurationError``."""
+    """Return the points of a shape. Raises ``ConfigurationError`` for values out of range or utilizations that don't rise."""
     if not stated:
         raise ConfigurationError(f"{where}: must have at least one point, such as {{utilization: 0, score: 0}}")
     for number, point in enumerate(stated):
@@ -361,7 +372,7 @@ def _shape(stated: Sequence[Point], where: str) -> tuple[tuple[int, int], ...]:
 
 
 def _seconds(text: str, where: str) -> int:
-    """Of a Go duration. Raises ``ConfigurationError``."""
+    """Return the seconds of a Go duration. Raises ``ConfigurationError``."""
     found = _DURATION.fullmatch(text) if len(text) < 20 else None
     if not found or not text:
         raise ConfigurationError(f"{where}: must be whole seconds such as 15s or 1m30s, not {shown(text)}")
@@ -369,8 +380,8 @@ def _seconds(text: str, where: str) -> int:
     return hours * 3600 + minutes * 60 + seconds
 
 
-def _said(model: type[BaseModel], problem: Any, place: str) -> str:
-    """One line about one problem: where, and what would be right."""
+def _message_of(model: type[BaseModel], problem: Any, place: str) -> str:
+    """Return one line about an error of pydantic: the field, and what its value must be."""
     path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in problem["loc"])
     where = f"{place}{path}".lstrip(".") or "the document"
     kind = problem["type"]
@@ -380,17 +391,17 @@ def _said(model: type[BaseModel], problem: Any, place: str) -> str:
     if kind in ("too_long", "string_too_long"):
         most = problem["ctx"]["max_length"]
         return f"{where}: must have {most} entries at most" if kind == "too_long" else f"{where}: must be {most} characters at most"
-    words = words_of(kind, problem.get("ctx", {})) or problem["msg"].removeprefix("Value error, ")
+    words = requirement_of(kind, problem.get("ctx", {})) or problem["msg"].removeprefix("Value error, ")
     return f"{where}: {words}" if kind == "missing" else f"{where}: {words}, not {shown(problem['input'])}"
 
 
 def _fields_of(model: Any, path: Sequence[object]) -> Sequence[str]:
-    """The names of the fields in the object that ``path`` leads to."""
+    """Return the names of the fields of the object at ``path``."""
     for part in path:
         if isinstance(part, str):
             field = next(each for each in model.model_fields.values() if each.alias == part)
             model = next(each for each in (field.annotation, *getattr(field.annotation, "__args__", ())) if hasattr(each, "model_fields"))
-    return [str(each.alias) for each in model.model_fields.values() if each.alias not in _OF_ARGS]
+    return [str(each.alias) for each in model.model_fields.values() if each.alias not in _ARGS_FIELDS]
 
 
-_OF_ARGS = frozenset(str(each.alias) for each in Args.model_fields.values())
+_ARGS_FIELDS = frozenset(str(each.alias) for each in Args.model_fields.values())

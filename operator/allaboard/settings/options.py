@@ -1,6 +1,7 @@
-"""Every option, typed and checked: from flags, the environment (``ALLABOARD_…``) and a YAML file, in that order of precedence.
+"""All options, typed and checked, from flags, the environment (``ALLABOARD_…``) and a YAML file, in that order of precedence.
 
-An unknown or invalid option stops the start with the option named: a scheduler that silently runs with defaults is worse than none.
+An unknown or invalid option stops the start, and the message names the option: a scheduler that silently runs with defaults is worse than
+none.
 """
 
 import os
@@ -24,11 +25,11 @@ from allaboard.model.pod import Reading
 from allaboard.model.raw_fields import LABEL_KEY, NAMESPACE, OBJECT_NAME
 from allaboard.model.topologies import LEVELS, Levels
 from allaboard.plugins import DEFAULT_STRATEGY, SHIPPED_STRATEGIES, STRATEGY_NAME, strategy_names
-from allaboard.settings.files import MOST_BYTES, Stated, stated_in
+from allaboard.settings.files import MOST_BYTES, ConfigurationFile, parse_configuration
 from allaboard.settings.gpu_metrics import GpuMetricsOptions
 from allaboard.settings.gpus import GpuOptions
 from allaboard.settings.kubescheduler import KUBECONFIG_PLACE
-from allaboard.settings.messages import in_words, no_such_option
+from allaboard.settings.messages import message_of, no_such_option
 from allaboard.settings.pairs import Pairs
 from allaboard.settings.placement import PackingOptions, SearchOptions
 from allaboard.settings.profiles import ConfigurationError, InForce, Profile, in_force
@@ -44,24 +45,24 @@ _Port = Annotated[int, Field(ge=0, le=65535)]
 
 
 LONGEST_LEASE_SECONDS = 300
-"""A Lease object that says more is malformed."""
+"""Longest ``lease_duration_seconds``. A Lease object with a longer duration is malformed."""
 
 
 class SettingsError(ValueError):
-    """The settings can't be used; the message names each offending option, and the file where one does."""
+    """Settings that can't be used. The message names each wrong option, and the file if the option is stated there."""
 
 
-def _of_the_form(pattern: str, what: str) -> AfterValidator:
+def _of_the_form(pattern: str, expected: str) -> AfterValidator:
     def check(value: str) -> str:
         if not re.fullmatch(pattern, value):
-            raise ValueError(f"must be {what}, not {shown(value)}")
+            raise ValueError(f"must be {expected}, not {shown(value)}")
         return value
 
     return AfterValidator(check)
 
 
-_A_NAMESPACE = "the name of a namespace, of lower-case letters, digits and '-'"
-_Namespaces = Annotated[tuple[Annotated[str, _of_the_form(NAMESPACE, _A_NAMESPACE)], ...], NoDecode]
+_NAMESPACE_FORM = "the name of a namespace, of lower-case letters, digits and '-'"
+_Namespaces = Annotated[tuple[Annotated[str, _of_the_form(NAMESPACE, _NAMESPACE_FORM)], ...], NoDecode]
 
 
 _Hosts = Annotated[
@@ -69,8 +70,8 @@ _Hosts = Annotated[
 ]
 _Keys = Annotated[tuple[Annotated[str, _of_the_form(LABEL_KEY, "the key of a label")], ...], Field(min_length=1)]
 _Topologies = dict[Annotated[str, _of_the_form(LABEL_KEY, "a name such as rack")], _Keys]
-_A_STRATEGY = "the name of a strategy, of lower-case letters, digits and '-'"
-_Strategy = Annotated[str, _of_the_form(STRATEGY_NAME, _A_STRATEGY)]
+_STRATEGY_FORM = "the name of a strategy, of lower-case letters, digits and '-'"
+_Strategy = Annotated[str, _of_the_form(STRATEGY_NAME, _STRATEGY_FORM)]
 _Strategies = Annotated[tuple[_Strategy, ...], NoDecode]
 
 
@@ -79,141 +80,173 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix=_PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True)
 
-    scheduler_names: _Names = Field(("allaboard",), min_length=1, description="Pods whose schedulerName is one of these are ours.")
-    namespaces: _Namespaces = Field((), description="Namespaces whose pods are ours; none named means all.")
-    node_selector: Pairs = Field({}, description="Labels of the nodes that are ours (pool=train,zone=a); none named means all.")
-    objective: Objective = Field(Objective.FRAGMENTATION, description="What placements aim at unless a gang says otherwise.")
-    strategy: _Strategy = Field(DEFAULT_STRATEGY, description="Who places gangs that don't say otherwise: a strategy's name.")
-    strategies: _Strategies = Field(SHIPPED_STRATEGIES, description="Strategies that gangs may choose, plug-ins too; beside `strategy`.")
+    scheduler_names: _Names = Field(("allaboard",), min_length=1, description="Pods with one of these schedulerNames are scheduled.")
+    namespaces: _Namespaces = Field((), description="Pods of these namespaces are scheduled; empty for all.")
+    node_selector: Pairs = Field({}, description="Labels of the nodes that may be used (pool=train,zone=a); empty for all.")
+    objective: Objective = Field(Objective.FRAGMENTATION, description="Aim of placements, unless a gang chooses another objective.")
+    strategy: _Strategy = Field(DEFAULT_STRATEGY, description="Name of the strategy that places gangs, unless a gang chooses another one.")
+    strategies: _Strategies = Field(
+        SHIPPED_STRATEGIES, description="Strategies that gangs may choose besides `strategy`; names of plug-ins are allowed."
+    )
     strategy_options: StrategyOptions = StrategyOptions()
     topology: Annotated[str, _of_the_form(f"({LABEL_KEY})?", "the key of a label such as topology.kubernetes.io/zone")] = Field(
-        "", description="Label of nodes, such as their rack, of whose values a gang should use few."
+        "", description="Node label, such as that of the rack. The members of a gang use few of its values, if possible; empty for none."
     )
-    headroom: Pairs = Field({}, description="What is kept free on each node, by resource (cpu=20%,memory=4Gi); GPUs only if named.")
+    headroom: Pairs = Field(
+        {}, description="Amount or share of each resource that is kept free on each node (cpu=20%,memory=4Gi); empty for none."
+    )
     packing: PackingOptions = PackingOptions()
     gpu: GpuOptions = GpuOptions()
     topologies: _Topologies = Field(
         {},
-        description="Names of levels of the topology, each with the labels of nodes that may tell it; beside nvlink, rack and the others.",
+        description="Additional topology levels by name, each with the node labels that may state it (rack, zone and others are built in).",
     )
     schedule_timeout_seconds: int = Field(
         60,
         ge=1,
         le=86_400,
-        description="How long a gang may wait, or be half bound, before that is reported; docs/reliability.md says what else it ends.",
+        description="Seconds after which a gang that waits, or is partially bound, is reported; docs/reliability.md describes what else"
+        " ends then.",
     )
     batch_window_seconds: float = Field(
         0.04,
         ge=0,
         le=10,
-        description="How long a cycle waits for more pods before it starts; three times as long once one has followed.",
+        description="Seconds for which a cycle waits for another pod before it starts, so that pods of a job are placed together. Three"
+        " times as long once another pod has come.",
     )
-    batch_window_max_seconds: float = Field(1.0, ge=0, le=60, description="How long pods are gathered at most while more of them come.")
-    backoff_initial_seconds: float = Field(1.0, gt=0, le=600, description="Pause after the first failed attempt; doubles each time.")
-    backoff_max_seconds: float = Field(60.0, gt=0, le=3600, description="Longest pause between attempts.")
+    batch_window_max_seconds: float = Field(1.0, ge=0, le=60, description="Seconds after which a cycle starts, even if more pods come.")
+    backoff_initial_seconds: float = Field(
+        1.0, gt=0, le=600, description="Backoff in seconds after a gang's first failed attempt; doubles with each failure."
+    )
+    backoff_max_seconds: float = Field(60.0, gt=0, le=3600, description="Longest backoff in seconds between two attempts of a gang.")
     overtaking_times: int = Field(
-        3, ge=1, le=1000, description="How often a gang may be overtaken by younger ones that use the cluster better, before none may."
+        3,
+        ge=1,
+        le=1000,
+        description="How often younger gangs that use the cluster better may be placed ahead of a gang. Then the gang goes first.",
     )
-    overtaking_seconds: float = Field(300.0, ge=0, le=86_400, description="For how long after the first time; 0 means once at most.")
+    overtaking_seconds: float = Field(
+        300.0,
+        ge=0,
+        le=86_400,
+        description="Seconds for which a gang may be overtaken, counted from the first time. Then the gang goes first; 0 allows it once.",
+    )
     openfaas: bool = Field(
         False,
-        description="Whether a function's pod whose containers state no cpu or memory takes what com.openfaas.function.spec asks for, and"
-        " admission gives us function pods.",
+        description="Whether pods of OpenFaaS functions are charged by their annotation com.openfaas.function.spec if their containers"
+        " state no cpu or memory. The admission webhooks then also set the schedulerName of such pods.",
     )
-    pipelines: bool = Field(False, description="Whether pipelines (kopf.dev/v1 MLFlow) are deployed, one gang per stage, in order.")
-    pipeline_namespaces: _Namespaces = Field((), description="Namespaces that pipelines of other namespaces may deploy into.")
+    pipelines: bool = Field(
+        False, description="Whether pipelines (kopf.dev/v1 MLFlow) are deployed: stage by stage, each stage as one gang."
+    )
+    pipeline_namespaces: _Namespaces = Field(
+        (), description="Namespaces into which pipelines of other namespaces may deploy; empty for none."
+    )
     dry_run: Literal["role", "all", "none"] = Field(
         "role",
-        description="Which binds are tried without effect before: one of each template, and all where none could be undone; all; or none.",
+        description="Binds that are dry-run before a gang is bound: one of each pod template (`role`), or all if bound pods couldn't be"
+        " released again; always all (`all`); or none (`none`).",
     )
-    bind_concurrency: int = Field(64, ge=1, le=1024, description="Binds in flight at once; a namespace has three quarters of them at most.")
-    bind_attempts: int = Field(4, ge=1, le=20, description="Tries of one bind while the API server answers with transient errors.")
-    kubeconfig: str = Field("", description="Path of the kubeconfig; none named means the pod's service account, else `KUBECONFIG`.")
+    bind_concurrency: int = Field(64, ge=1, le=1024, description="Most binds at once. One namespace has at most three quarters of them.")
+    bind_attempts: int = Field(4, ge=1, le=20, description="Most attempts of one bind while the API server answers with transient errors.")
+    kubeconfig: str = Field(
+        "", description="Path of the kubeconfig; empty for the pod's service account, and outside of a cluster for `KUBECONFIG`."
+    )
     client_qps: float = Field(
-        0.0, ge=0, le=1_000_000, description="Requests a second to the API server at most, those of the Lease aside; 0 means no limit."
+        0.0, ge=0, le=1_000_000, description="Most requests per second to the API server, without those of the Lease; 0 for no limit."
     )
-    client_burst: int = Field(100, ge=1, le=1_000_000, description="Requests at once before `client_qps` holds.")
-    request_timeout_seconds: float = Field(15.0, gt=0, le=300, description="Time limit of one API request.")
+    client_burst: int = Field(
+        100, ge=1, le=1_000_000, description="Most requests to the API server at once, before `client_qps` limits them."
+    )
+    request_timeout_seconds: float = Field(15.0, gt=0, le=300, description="Time limit in seconds of one request to the API server.")
     reach_seconds: float = Field(
-        30.0, ge=0, le=3600, description="How long the API server is waited for at the start, before the operator ends and says so."
+        30.0, ge=0, le=3600, description="Seconds to wait for the API server at the start. Then the operator ends with an error."
     )
-    resync_seconds: float = Field(60.0, ge=1, le=3600, description="How often PodGroups are listed anew, to forget deleted ones.")
+    resync_seconds: float = Field(
+        60.0, ge=1, le=3600, description="Seconds between two lists of all PodGroups, which find the deletions that a watch missed."
+    )
     stale_seconds: float = Field(
         10.0,
         ge=5,
         le=3600,
-        description="Age of what is known after which the operator isn't ready and decides nothing: silence of a watch, or lag.",
+        description="Age in seconds of the cached cluster state, by silence or lag of a watch, from which nothing is scheduled. The"
+        " operator isn't ready then.",
     )
     workers: int = Field(
-        1, ge=1, le=64, description="Processes for the searches that others wait for; long searches have one of their own."
+        1, ge=1, le=64, description="Processes for short searches, which other gangs wait for. Long searches have another process."
     )
     search_timeout_seconds: float = Field(
         60.0,
         gt=0,
         le=3600,
-        description="A long search that takes three quarters of it answers with the best it has; one that still doesn't is killed,"
-        " and the gang retried.",
+        description="Time limit in seconds of a long search. After three quarters of it, the search answers with its best placement. A"
+        " search that reaches the limit is ended, and the gang is retried.",
     )
     search: SearchOptions = SearchOptions()
     gpu_metrics: GpuMetricsOptions = GpuMetricsOptions()
-    leader_elect: bool = Field(False, description="Whether replicas elect one that decides; on in config/.")
-    lease_namespace: Annotated[str, _of_the_form(f"({NAMESPACE})?", _A_NAMESPACE)] = Field(
-        "", description="Namespace of the Lease of the election; none named means the pod's own, and `default` outside of a cluster."
+    leader_elect: bool = Field(False, description="Whether replicas elect a leader, which alone schedules. On in config/ and in the chart.")
+    lease_namespace: Annotated[str, _of_the_form(f"({NAMESPACE})?", _NAMESPACE_FORM)] = Field(
+        "", description="Namespace of the Lease for leader election; empty for the pod's own, and for `default` outside of a cluster."
     )
     lease_name: Annotated[str, _of_the_form(OBJECT_NAME, "the name of an object, of lower-case letters, digits, '-' and '.'")] = Field(
-        "allaboard", description="Name of the Lease."
+        "allaboard", description="Name of the Lease for leader election."
     )
     lease_duration_seconds: int = Field(
-        15, ge=1, le=LONGEST_LEASE_SECONDS, description="How long after its last renewal another replica may take the Lease."
+        15, ge=1, le=LONGEST_LEASE_SECONDS, description="Seconds after the last renewal from which another replica may take the Lease."
     )
-    lease_renew_deadline_seconds: float = Field(10.0, gt=0, description="How long without a renewal the leader goes on.")
-    lease_retry_seconds: float = Field(2.0, gt=0, description="Pause between renewals; a follower looks eight times as often.")
-    metrics_port: _Port = Field(8080, description="Port of /metrics; 0 means no metrics server.")
-    health_port: _Port = Field(8081, description="Port of the liveness probe with `allaboard run`; 0 means none.")
-    admission_port: _Port = Field(0, description="Port of the admission webhooks (docs/admission.md); 0 means none.")
+    lease_renew_deadline_seconds: float = Field(
+        10.0, gt=0, description="Seconds without a renewal after which the leader stops scheduling."
+    )
+    lease_retry_seconds: float = Field(
+        2.0, gt=0, description="Seconds between renewals of the Lease. A follower reads it eight times as often."
+    )
+    metrics_port: _Port = Field(8080, description="Port of /metrics and /readyz; 0 for none.")
+    health_port: _Port = Field(8081, description="Port of the liveness probe with `allaboard run`; 0 for none.")
+    admission_port: _Port = Field(0, description="Port of the admission webhooks (docs/admission.md); 0 for none.")
     admission_hosts: _Hosts = Field(
-        (), description="Names or addresses by which the API server reaches the webhooks; none named means those of their Service."
+        (), description="Names or addresses by which the API server reaches the webhooks; empty for those of their Service."
     )
     admission_certificate_days: int = Field(
-        90, ge=1, le=3650, description="Life of the webhooks' certificate, which is renewed after two thirds of it."
+        90, ge=1, le=3650, description="Days for which the webhooks' certificate is valid. It is renewed after two thirds of them."
     )
-    log_format: Literal["text", "json"] = Field("text", description="How log lines look.")
+    log_format: Literal["text", "json"] = Field("text", description="Format of the log: lines of text, or one JSON object a line.")
 
     _in_force: InForce = PrivateAttr(InForce(()))
 
     @property
     def reading(self) -> Reading:
-        """How pods are read."""
+        """The settings that change how pods are read."""
         return Reading(frozenset(self.scheduler_names), self.openfaas, self.gpu.charged_by_label)
 
     @property
     def levels(self) -> Levels:
-        """The levels of the topology by name."""
+        """The labels of each topology level, by the level's name."""
         return {**LEVELS, **self.topologies}
 
     @property
     def in_force(self) -> InForce:
-        """What a kube-scheduler's configuration means here."""
+        """The scheduler names and profiles in force."""
         return self._in_force
 
     def with_profiles(self, in_force: InForce) -> Self:
-        """The same with the scheduler names and profiles that are ``in_force``."""
+        """Return a copy with the scheduler names and profiles of ``in_force``."""
         copy = self.model_copy(update={"scheduler_names": in_force.names})
         copy._in_force = in_force
         return copy
 
     @property
     def profiles(self) -> Mapping[str, Profile]:
-        """What a kube-scheduler's configuration says, by scheduler name."""
+        """The profiles of a kube-scheduler's configuration, by scheduler name."""
         return self._in_force.profiles
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What of a kube-scheduler's configuration isn't honoured."""
+        """Warnings about the configuration file, such as fields that aren't honoured."""
         return self._in_force.warnings
 
     @model_validator(mode="after")
-    def _know_the_strategies(self) -> Self:
+    def _check_strategies(self) -> Self:
         stated = {self.strategy, *self.strategies, *self.strategy_options.by_name}
         if not stated <= set(SHIPPED_STRATEGIES) and (unknown := stated.difference(strategy_names())):
             options = (("strategy", (self.strategy,)), ("strategies", self.strategies), ("strategy_options", unknown))
@@ -229,7 +262,7 @@ class Settings(BaseSettings):
         return value
 
     @model_validator(mode="after")
-    def _keep_the_order_of_the_lease(self) -> Self:
+    def _check_lease_times(self) -> Self:
         if not self.lease_retry_seconds < self.lease_renew_deadline_seconds < self.lease_duration_seconds:
             raise ValueError(
                 "lease_retry_seconds must be less than lease_renew_deadline_seconds, and that less than lease_duration_seconds, "
@@ -239,7 +272,7 @@ class Settings(BaseSettings):
 
     @field_validator("headroom")
     @classmethod
-    def _amounts(cls, value: dict[str, str]) -> dict[str, str]:
+    def _check_headroom(cls, value: dict[str, str]) -> dict[str, str]:
         for resource, amount in value.items():
             try:
                 headroom_from(resource, amount)
@@ -249,8 +282,8 @@ class Settings(BaseSettings):
 
     @field_validator("headroom", mode="before")
     @classmethod
-    def _as_quantities(cls, value: object) -> object:
-        """Numbers are quantities too, as they are in manifests."""
+    def _quantities(cls, value: object) -> object:
+        """Turn numbers into quantities, as manifests allow."""
         if not isinstance(value, Mapping):
             return value
         return {name: str(amount) if type(amount) in (int, float) else amount for name, amount in value.items()}
@@ -266,14 +299,15 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Flags come in as ``init``, the file is merged below the environment by ``load_settings``."""
+        """Return the sources in order of precedence: flags (as ``init``), the environment, the file."""
         return init_settings, _EnvironmentSource(settings_cls), _FileSource(settings_cls)
 
 
 class _EnvironmentSource(EnvSettingsSource):
-    """The environment, which may hold a group of options as JSON."""
+    """The environment. A variable may hold a group of options as JSON."""
 
     def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
+        """Return the decoded JSON of a variable. Raises ``SettingsError``."""
         try:
             return super().decode_complex_value(field_name, field, value)
         except ValueError as error:
@@ -282,7 +316,7 @@ class _EnvironmentSource(EnvSettingsSource):
             raise SettingsError(f"{self._variable(field_name, value)}: {words}, not {shown(value)}") from error
 
     def _variable(self, field_name: str, value: Any) -> str:
-        """The variable that holds ``value`` for a field of that name, which may be one of a group."""
+        """Return the name of the variable that holds ``value`` for the field; the field may be in a group."""
         names = (name for name, stated in self.env_vars.items() if stated == value and name.rpartition("__")[2] == field_name.lower())
         return next(names, f"{_PREFIX}{field_name}").upper()
 
@@ -291,18 +325,19 @@ class _FileSource(PydanticBaseSettingsSource):
     """The YAML file that ``ALLABOARD_CONFIG`` names."""
 
     def get_field_value(self, field: object, field_name: str) -> tuple[object, str, bool]:
-        raise NotImplementedError  # the whole file is read at once, in __call__
+        """Never called: ``__call__`` reads the whole file at once."""
+        raise NotImplementedError
 
     def __call__(self) -> dict[str, object]:
-        return dict(_stated_in_file())
+        return dict(_options_of_file())
 
 
 def load_settings(flags: Mapping[str, object] | None = None) -> Settings:
-    """The settings in force: ``flags``, then the environment, then the file that ``ALLABOARD_CONFIG`` names.
+    """Return the settings in force: from ``flags``, else the environment, else the file that ``ALLABOARD_CONFIG`` names.
 
-    Raises ``SettingsError`` that names each offending option.
+    Raises ``SettingsError``, which names each wrong option.
     """
-    # Kubernetes sets variables for each Service, so that one named "allaboard" must not look like a mistake.
+    # Kubernetes sets variables for each Service. Those of a Service named "allaboard" are no mistake.
     unknown = sorted(
         name
         for name in os.environ
@@ -320,46 +355,51 @@ def load_settings(flags: Mapping[str, object] | None = None) -> Settings:
     except DecodingError as error:
         raise SettingsError(str(error.__cause__)) from error
     except ValidationError as error:
-        stated = _stated_in_file().keys() - dict(flags or {}).keys()
-        raise SettingsError("; ".join(_place(problem, stated) + in_words(problem, Settings) for problem in error.errors())) from error
-    return settings.with_profiles(_meant(_file(), settings))
+        stated = _options_of_file().keys() - dict(flags or {}).keys()
+        raise SettingsError(
+            "; ".join(_file_prefix(problem, stated) + message_of(problem, Settings) for problem in error.errors())
+        ) from error
+    return settings.with_profiles(_profiles_in_force(_read_file(), settings))
 
 
-def _meant(file: Stated, settings: Settings) -> InForce:
-    """What ``file`` means beside ``settings``, in words too. Raises ``SettingsError`` for what can't be used and nobody else sets."""
-    found = in_force(file.foreign, settings.scheduler_names)
-    for option, problem in file.foreign.unusable.items():
+def _profiles_in_force(file: ConfigurationFile, settings: Settings) -> InForce:
+    """Return the profiles of ``file`` that are in force with ``settings``, and warnings.
+
+    Raises ``SettingsError`` for an unusable value of the file that no flag or variable replaces.
+    """
+    found = in_force(file.kubescheduler, settings.scheduler_names)
+    for option, problem in file.kubescheduler.unusable.items():
         if option not in settings.model_fields_set:
             raise SettingsError(f"{os.environ[CONFIG_VARIABLE]}: {problem}")
-        found = replace(found, warnings=(*found.warnings, f"{problem}; {option} is set elsewhere, so that this one isn't used"))
-    if settings.kubeconfig and file.foreign.options.get("kubeconfig") == settings.kubeconfig:
+        found = replace(found, warnings=(*found.warnings, f"{problem}; {option} is set elsewhere, so this value isn't used"))
+    if settings.kubeconfig and file.kubescheduler.options.get("kubeconfig") == settings.kubeconfig:
         found = replace(found, kubeconfig_place=f"{KUBECONFIG_PLACE} of {os.environ[CONFIG_VARIABLE]}")
     if file.is_empty:
-        words = f"{os.environ[CONFIG_VARIABLE]}: states nothing; all that no flag or variable sets is at its default"
+        words = f"{os.environ[CONFIG_VARIABLE]}: states nothing; options that no flag or variable sets have their defaults"
         found = replace(found, warnings=(words, *found.warnings), is_stated=False)
     return found
 
 
-def _stated_in_file() -> Mapping[str, object]:
-    return _file().options
+def _options_of_file() -> Mapping[str, object]:
+    return _read_file().options
 
 
-def _file() -> Stated:
-    """What the file says. Raises ``SettingsError``."""
+def _read_file() -> ConfigurationFile:
+    """Return the parsed configuration file; an empty one if no file is named. Raises ``SettingsError``."""
     path = os.environ.get(CONFIG_VARIABLE)
     if not path:
-        return Stated()
+        return ConfigurationFile()
     try:
         with Path(path).open("rb") as file:
-            return stated_in(file.read(MOST_BYTES + 1))
+            return parse_configuration(file.read(MOST_BYTES + 1))
     except OSError as error:
         raise SettingsError(f"{path}: can't be read: {error.strerror}") from error
     except ConfigurationError as error:
         raise SettingsError(f"{path}: {error}") from error
 
 
-def _place(problem: ErrorDetails, stated: Iterable[str]) -> str:
-    """The file and a colon, when the problem is with what is ``stated`` there and not in the environment."""
+def _file_prefix(problem: ErrorDetails, stated: Iterable[str]) -> str:
+    """Return the file and a colon if the file states the option of ``problem`` and the environment doesn't; else an empty string."""
     path = [part for part in problem["loc"] if isinstance(part, str)]
     options = path[:1] or re.findall(r"\w+", problem["msg"])  # a problem with several options at once names them
     variables = [_PREFIX + "__".join(path[:end]).upper() for end in range(1, len(path) + 1)]

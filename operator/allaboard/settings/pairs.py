@@ -1,4 +1,4 @@
-"""Options that are pairs: a mapping in a file, and ``key=value,…`` in the environment, where it isn't to be taken for JSON."""
+"""The type of options that are pairs: a mapping in a file, ``key=value,…`` in the environment, where pydantic would expect JSON."""
 
 from typing import Annotated
 

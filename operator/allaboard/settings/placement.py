@@ -1,4 +1,4 @@
-"""The options ``search`` and ``packing``: how a placement is searched, and how full nodes are to be taken for."""
+"""The groups of options ``search`` and ``packing``: how placements are searched, and how the utilization of nodes is scored."""
 
 from collections.abc import Mapping
 from typing import Literal, Self
@@ -23,41 +23,52 @@ _PRESETS: Mapping[str, Mapping[str, object]] = {
 
 
 class SearchOptions(BaseModel):
-    """The genetic search. More generations find better packings and take longer; the result never depends on the clock."""
+    """Options of the genetic search. More generations find better placements and take longer.
+
+    The result doesn't depend on the clock, unless a search reaches its time limit.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True)
 
     preset: Literal["", "seed"] = Field(
         "",
         exclude=True,
-        description="`seed`: 1000 generations of 50, mutation 0.2, crossover 0.8, as the first genetic scheduler had it; in a short search"
-        " as many as it may take, which is reported.",
+        description="`seed` sets 1000 generations of 50 placements, mutation 0.2 and crossover 0.8, as the first genetic scheduler had"
+        " them. A short search does as many generations as its effort allows, and reports their number. Empty for no preset.",
     )
     generations: int = Field(
         60,
         ge=1,
         le=10_000,
-        description="Generations at most. While a member that must start has no node: 5 before the exact solver is asked, and as many as"
-        " this after it; eleven times as many as this where the solver isn't asked.",
+        description="Most generations of a search. While a required member has no node, the search does 5 generations before the exact"
+        " solver runs, and up to this number after it; up to eleven times this number if the solver doesn't run.",
     )
-    min_generations: int = Field(1, ge=0, le=10_000, description="Generations at least, unless the best possible is reached.")
-    population_size: int = Field(48, ge=4, le=1_000, description="Placements kept from one generation to the next.")
-    mutation_rate: float = Field(0.5, ge=0, le=1, description="Share of children that are ruined in part and repaired.")
-    crossover_rate: float = Field(0.8, ge=0, le=1, description="Share of children that mix the nodes of two parents.")
+    min_generations: int = Field(
+        1, ge=0, le=10_000, description="Fewest generations, unless the search reaches the best possible placement."
+    )
+    population_size: int = Field(48, ge=4, le=1_000, description="Number of placements that each generation keeps.")
+    mutation_rate: float = Field(
+        0.5, ge=0, le=1, description="Share (0 to 1) of new placements from which some pods are removed and assigned again."
+    )
+    crossover_rate: float = Field(0.8, ge=0, le=1, description="Share (0 to 1) of new placements that combine two others.")
     patience: int = Field(
         5,
         ge=1,
         le=10_000,
-        description="Generations without gain after which another one doesn't pay; a fifth of it without domains and shared GPUs.",
+        description="The search stops after this many generations without a better placement. If neither topology domains nor shared GPUs"
+        " matter, a fifth of it is enough.",
     )
     branches: int = Field(
-        200, ge=0, le=100_000, description="Work of the exact solver, asked where no greedy rule seats a gang: branches; 0 asks it never."
+        200,
+        ge=0,
+        le=100_000,
+        description="Most branches of the exact solver, which runs if the heuristics don't place a gang; 0 switches the solver off.",
     )
 
     @model_validator(mode="before")
     @classmethod
     def _fill_in_the_preset(cls, stated: object) -> object:
-        """What is stated beside a preset wins over it."""
+        """Add the options of the preset. Options that are stated win over the preset."""
         if not isinstance(stated, Mapping) or (preset := _PRESETS.get(str(stated.get("preset")))) is None:
             return stated
         names = {to_camel(name): name for name in cls.model_fields}
@@ -65,16 +76,19 @@ class SearchOptions(BaseModel):
 
 
 class PackingOptions(BaseModel):
-    """How full a node is to be taken for where pods are packed: kube-scheduler's RequestedToCapacityRatio, in its own form or in ours."""
+    """Options of kube-scheduler's RequestedToCapacityRatio: how the utilization of a node is scored. Its own form is accepted, too."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True)
 
     shape: Pairs = Field(
         {},
-        description="Scores (0 to 10) of utilizations in percent; none means 0=0,100=10: the fuller the better; fragmentation: best fit.",
+        description="Scores (0 to 10) by utilization in percent. Empty means 0=0,100=10 (fuller nodes are better), and best fit for the"
+        " objective `fragmentation`.",
     )
     resources: Pairs = Field(
-        {}, description="Weights (1 to 100) of resources; none means cpu 1, memory 1, each GPU kind 5; best fit for fragmentation."
+        {},
+        description="Weights (1 to 100) by resource. Empty means cpu 1, memory 1 and each kind of GPU 5, and best fit for the objective"
+        " `fragmentation`.",
     )
 
     @field_validator("shape", mode="before")
@@ -94,5 +108,5 @@ class PackingOptions(BaseModel):
 
     @property
     def parsed(self) -> Packing:
-        """The same as the search knows it."""
+        """The options as the search uses them."""
         return packing_from(self.shape, self.resources)

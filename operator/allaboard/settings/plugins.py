@@ -1,4 +1,4 @@
-"""The plugins of kube-scheduler, of all versions together, and of scheduler-plugins, by name: of which others may be a slip of the pen."""
+"""Names of the plugins of kube-scheduler (of all versions) and of scheduler-plugins, to detect misspelt names."""
 
 import difflib
 
@@ -61,11 +61,14 @@ KNOWN = frozenset(
 
 _BY_LOWER = {name.lower(): name for name in KNOWN}
 _ALIKE = 0.9
-"""A letter too many, too few or another of ten; less, and NodeResourcesFitPlus, which is a plugin too, would be taken for a slip."""
+"""Similarity from which a name counts as misspelt: about one wrong letter in ten.
+
+A lower value would take NodeResourcesFitPlus, which is a real plugin, for a misspelt NodeResourcesFit.
+"""
 
 
 def meant_by(name: str) -> str | None:
-    """The known plugin whose name is so close to ``name`` that it must be meant; none where ``name`` is known or far from all."""
+    """Return the known plugin that the misspelt ``name`` must mean; None if ``name`` is known, or close to no known name."""
     if name in KNOWN:
         return None
     close = difflib.get_close_matches(name.lower(), _BY_LOWER, n=1, cutoff=_ALIKE)

@@ -1,4 +1,4 @@
-"""What a kube-scheduler's configuration asks for, as far as we honour it, and under which scheduler names it is in force."""
+"""A kube-scheduler's configuration as far as Allaboard honours it, and the scheduler names for which its profiles are in force."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,84 +7,87 @@ from allaboard.model.fit import FitScoring, Strategy
 from allaboard.model.gang import Objective
 
 DEFAULT_SCHEDULER = "default-scheduler"
-"""Whose pods another scheduler places, unless our own configuration claims them."""
+"""The schedulerName of pods that name none. kube-scheduler places them unless ``scheduler_names`` lists this name."""
 
 
 class ConfigurationError(ValueError):
-    """A configuration can't be used: ``field: what is wrong with it, and what would be right``."""
+    """A configuration that can't be used. The message is ``field: mistake; correction``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """``scheduler_name`` is empty where none is stated; ``place`` is where it stands in the file."""
+    """A profile of a kube-scheduler's configuration."""
 
     scheduler_name: str
+    """Empty if the profile states none."""
     scoring: FitScoring
     place: str = ""
+    """The profile's place in the file, such as ``profiles[0]``."""
 
     @property
     def objective(self) -> Objective:
-        """The one of ours that is nearest: what a gang may say instead of it."""
+        """The objective of Allaboard that is nearest to the scoring. A gang's annotation may choose another one."""
         shape = self.scoring.shape
         is_packing = self.scoring.strategy is Strategy.MOST or (shape and shape[-1][1] >= shape[0][1])
         return Objective.BINPACK if is_packing else Objective.SPREAD
 
 
 @dataclass(frozen=True, slots=True)
-class Foreign:
-    """A kube-scheduler's configuration: its profiles, values of our options by name, and what of it isn't honoured, in words.
-
-    ``unusable`` says of options what is wrong with their values, which matters only if nobody else sets them.
-    """
+class KubeSchedulerSettings:
+    """The part of a kube-scheduler's configuration that Allaboard honours, and warnings about the rest."""
 
     profiles: tuple[Profile, ...] = ()
     options: Mapping[str, object] = field(default_factory=dict)
+    """Values of options of Allaboard by name, such as ``client_qps``."""
     warnings: tuple[str, ...] = ()
+    """One message for each field that isn't honoured."""
     unusable: Mapping[str, str] = field(default_factory=dict)
+    """Options by name, each with the mistake in its value. The mistake doesn't matter if a flag or variable sets the option."""
 
 
-NOTHING = Foreign()
+NO_SETTINGS = KubeSchedulerSettings()
 
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """Scheduler names that are ours, the profile of those that have one, and what was to be said about that and the file.
-
-    ``is_stated`` is false where there is a file that states nothing; ``kubeconfig_place`` is where in it the kubeconfig in use is named.
-    """
+    """The scheduler names in force, and the profiles of a kube-scheduler's configuration that score for them."""
 
     names: tuple[str, ...]
+    """The schedulerNames of the pods that Allaboard schedules."""
     profiles: Mapping[str, Profile] = field(default_factory=dict)
+    """Profiles by scheduler name. A name without a profile is placed by the options."""
     warnings: tuple[str, ...] = ()
     is_stated: bool = True
+    """False if there is a configuration file and it states nothing."""
     kubeconfig_place: str = ""
+    """The field and file that name the kubeconfig in use; empty if no configuration file does."""
 
 
-def in_force(foreign: Foreign, own: Sequence[str]) -> InForce:
-    """What ``foreign`` means beside our ``own`` scheduler names, which a profile without a name is for.
+def in_force(kubescheduler: KubeSchedulerSettings, own: Sequence[str]) -> InForce:
+    """Return the scheduler names and profiles in force: those of ``kubescheduler``, and the names ``own`` of ``scheduler_names``.
 
-    Pods of ``default-scheduler`` are left to it unless it is one of ``own``.
+    A profile without a name is for the names ``own``. A profile of ``default-scheduler`` isn't in force unless ``own`` has that name.
     """
-    names, profiles, warnings = dict.fromkeys(own), {}, list(foreign.warnings)
+    names, profiles, warnings = dict.fromkeys(own), {}, list(kubescheduler.warnings)
     if DEFAULT_SCHEDULER in own:
         warnings.append(
-            f"scheduler_names: kube-scheduler takes pods of {DEFAULT_SCHEDULER}, too, and one by one, so that gangs start in part, unless"
-            " its own profile has another schedulerName; admission webhooks name the scheduler of pods that name none (docs/admission.md)"
+            f"scheduler_names: kube-scheduler takes pods of {DEFAULT_SCHEDULER}, too, and binds them one by one, so gangs start in part;"
+            " give its own profile another schedulerName, or let admission webhooks set the schedulerName of pods (docs/admission.md)"
         )
-    for profile in foreign.profiles:
+    for profile in kubescheduler.profiles:
         if profile.scheduler_name == DEFAULT_SCHEDULER and DEFAULT_SCHEDULER not in own:
             warnings.append(
-                f"{profile.place}: pods of {DEFAULT_SCHEDULER} are left to kube-scheduler, so that this profile isn't in force;"
-                " list it in scheduler_names to take them over, or give the profile another schedulerName"
+                f"{profile.place}: pods of {DEFAULT_SCHEDULER} are left to kube-scheduler, so this profile isn't in force;"
+                f" list {DEFAULT_SCHEDULER} in scheduler_names to take its pods over, or give the profile another schedulerName"
             )
         elif profile.scheduler_name:
             names[profile.scheduler_name] = None
             profiles[profile.scheduler_name] = profile
-    for profile in foreign.profiles:
+    for profile in kubescheduler.profiles:
         if not profile.scheduler_name:
             warnings.append(
-                f"{profile.place}: no schedulerName, which is {DEFAULT_SCHEDULER} for kube-scheduler, whose pods aren't taken; it is in"
-                f" force for {', '.join(name for name in own if name not in profiles) or 'nobody'}"
+                f"{profile.place}: has no schedulerName, which means {DEFAULT_SCHEDULER} for kube-scheduler; pods of that name are left to"
+                f" it, and the profile is in force for {', '.join(name for name in own if name not in profiles) or 'no scheduler name'}"
             )
             profiles = dict.fromkeys(own, profile) | profiles
     return InForce(tuple(names), profiles, tuple(warnings))

@@ -1,6 +1,7 @@
-"""The fields of kube-scheduler's configuration, of all versions together, as far as anything is made of them.
+"""Models of kube-scheduler's configuration, with the fields of all its versions.
 
-What is declared as ``object`` is taken as it stands, to be named as not honoured. In 2020 keys were taken in any case; null is absent.
+A field of type ``object`` is not checked: a warning says that it isn't honoured. A null value counts as absent. The versions of 2020
+accept keys in upper and lower case.
 """
 
 from collections.abc import Mapping
@@ -16,11 +17,11 @@ Name = Annotated[str, Field(min_length=1, max_length=317)]
 
 MOST_PROFILES = 64
 _MOST_PLUGINS = 256
-"""In one list; the registry of a kube-scheduler with all of scheduler-plugins holds fifty."""
+"""Most entries of one list. A kube-scheduler with all scheduler-plugins has about fifty plugins."""
 
 
 class Part(BaseModel):
-    """An object of the configuration; what it doesn't know is refused."""
+    """An object of the configuration; unknown fields are refused. With a true validation context, case of keys is ignored."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, alias_generator=to_camel)
 
@@ -30,62 +31,62 @@ class Part(BaseModel):
         if not isinstance(stated, Mapping):
             return stated
         known = {str(each.alias).lower(): str(each.alias) for each in cls.model_fields.values()} if info.context else {}
-        there = {key: value for key, value in stated.items() if value is not None}
-        folded = {known.get(str(key).lower(), str(key)): value for key, value in there.items()}
-        if len(folded) < len(there):
+        present = {key: value for key, value in stated.items() if value is not None}
+        folded = {known.get(str(key).lower(), str(key)): value for key, value in present.items()}
+        if len(folded) < len(present):
             raise ValueError("must not state a field twice, in different spellings")
         return folded
 
 
 class Point(Part):
-    """A point of a shape."""
+    """A point of a shape: utilization in percent, and its score."""
 
     utilization: Weight = 0
     score: Weight = 0
 
 
 class Resource(Part):
-    """A resource that is scored."""
+    """A resource that is scored, and its weight; 0 means 1."""
 
     name: Name
     weight: Weight = 0
 
 
 class Shape(Part):
-    """How much what is taken of a resource is worth."""
+    """Scores of utilizations, for RequestedToCapacityRatio."""
 
     shape: list[Point] = Field(default=[])
 
 
 class Args(Part):
-    """The arguments of a plugin, which may say of which kind they are."""
+    """Arguments of a plugin, with an optional apiVersion and kind."""
 
     api_version: str = ""
     kind: str = ""
 
 
 class RatioArgs2020(Args):
-    """Of RequestedToCapacityRatio in the first versions."""
+    """Arguments of RequestedToCapacityRatio in v1alpha1 and v1alpha2 (2020)."""
 
     function_shape: list[Point] = Field(min_length=1)
     resource_to_weight_map: dict[Name, Weight] = Field(min_length=1)
 
 
 class RatioArgs(Args):
-    """Of RequestedToCapacityRatio in v1beta1."""
+    """Arguments of RequestedToCapacityRatio in v1beta1."""
 
     shape: list[Point] = Field(min_length=1)
     resources: list[Resource] = Field(default=[])
 
 
 class AllocatedArgs(Args):
-    """Of NodeResourcesLeastAllocated and NodeResourcesMostAllocated, in v1beta1."""
+    """Arguments of NodeResourcesLeastAllocated and NodeResourcesMostAllocated, before v1beta2."""
 
     resources: list[Resource] = Field(default=[])
 
 
 class ScoringStrategy(Part):
-    """Of NodeResourcesFit."""
+    """The scoringStrategy of NodeResourcesFit."""
 
     type: str = "LeastAllocated"
     resources: list[Resource] = Field(default=[])
@@ -93,7 +94,7 @@ class ScoringStrategy(Part):
 
 
 class FitArgs(Args):
-    """Of NodeResourcesFit."""
+    """Arguments of NodeResourcesFit."""
 
     ignored_resources: object = None
     ignored_resource_groups: object = None
@@ -101,21 +102,21 @@ class FitArgs(Args):
 
 
 class Plugin(Part):
-    """A plugin by name."""
+    """A plugin in a list of enabled or disabled plugins; weight 0 means 1."""
 
     name: Name
     weight: Annotated[int, Field(ge=0, le=_SMALL)] = 0
 
 
 class PluginSet(Part):
-    """What is switched on and off at one point of a scheduling cycle."""
+    """Plugins that are enabled and disabled at one extension point."""
 
     enabled: list[Plugin] = Field(default=[], max_length=_MOST_PLUGINS)
     disabled: list[Plugin] = Field(default=[], max_length=_MOST_PLUGINS)
 
 
 class Plugins(Part):
-    """By the points of a scheduling cycle."""
+    """Plugins by extension point."""
 
     multi_point: PluginSet = PluginSet()
     score: PluginSet = PluginSet()
@@ -134,14 +135,14 @@ class Plugins(Part):
 
 
 class PluginConfig(Part):
-    """The arguments of a plugin by name."""
+    """The name of a plugin, and its arguments."""
 
     name: Name
     args: dict[str, Any] = Field(default={})
 
 
 class SchedulerProfile(Part):
-    """How the pods of one scheduler name are placed."""
+    """A profile: the configuration for the pods of one scheduler name."""
 
     scheduler_name: str = ""
     percentage_of_nodes_to_score: object = None
@@ -150,7 +151,7 @@ class SchedulerProfile(Part):
 
 
 class LeaderElection(Part):
-    """The election of a leader. The names of the lock were others in the first version."""
+    """Options of leader election. ``lock_object_…`` are the names that v1alpha1 has for ``resource_…``."""
 
     leader_elect: bool | None = None
     lease_duration: str = ""
@@ -174,7 +175,7 @@ class ClientConnection(Part):
 
 
 class KubeSchedulerConfiguration(Part):
-    """The whole of it."""
+    """The whole configuration."""
 
     api_version: str
     kind: str

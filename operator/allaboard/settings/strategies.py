@@ -1,4 +1,4 @@
-"""The options ``strategy_options``: what strategies are made with."""
+"""The group of options ``strategy_options``: arguments of strategies."""
 
 from collections.abc import Mapping
 
@@ -6,23 +6,25 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class BestFitOptions(BaseModel):
-    """What the strategy `bestfit` looks at."""
+    """Options of the strategy ``bestfit``."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    most_used: bool = Field(False, description="`bestfit` takes the node of which most is in use, instead of where least is left over.")
+    most_used: bool = Field(
+        False, description="Whether `bestfit` chooses the node with the most in use, instead of the node with the least left over."
+    )
 
 
 class RandomOptions(BaseModel):
-    """How the strategy `random` draws."""
+    """Options of the strategy ``random``."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    seed: int = Field(0, ge=0, le=2**32 - 1, description="What `random` draws by, beside who is to be seated.")
+    seed: int = Field(0, ge=0, le=2**32 - 1, description="Seed of the strategy `random`; the pods to place are part of the seed, too.")
 
 
 class StrategyOptions(BaseModel):
-    """What strategies are made with: the shipped ones' options, and plug-ins' by their names, which their packages check."""
+    """Options of strategies by the strategy's name. A plug-in's package checks the options of its strategies."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
     __pydantic_extra__: dict[str, dict[str, str | int | float | bool]] = Field(init=False)
@@ -32,6 +34,6 @@ class StrategyOptions(BaseModel):
 
     @property
     def by_name(self) -> Mapping[str, Mapping[str, object]]:
-        """The same as keyword arguments, by the strategy's name."""
+        """Keyword arguments of each strategy, by the strategy's name."""
         arguments: Mapping[str, Mapping[str, object]] = self.model_dump()
         return arguments

@@ -91,7 +91,7 @@ MUTANTS = (
         "the next wave starts in part",
         "second_wave",
         "quorum",
-        (Edit("_Census._assigned", "is_first or pod.created < run.began", "True"),),
+        (Edit("_Census._assign", "is_first or pod.created < run.began", "True"),),
     ),
     Mutant(
         "Retry-After is obeyed without a limit, with the capacity assumed",
@@ -164,7 +164,7 @@ MUTANTS = (
         "a refused gang is attempted again at once",
         "refused_at_every_bind",
         "storm",
-        (Edit("GangQueue._pause", "self._backoff.longest", "1.0"),),
+        (Edit("GangQueue._back_off", "self._backoff.longest", "1.0"),),
     ),
     Mutant(
         "no check before a bind is repeated",
@@ -252,8 +252,8 @@ MUTANTS = (
         "second_run",
         "quorum",
         (
-            Edit("Gang._successes", "self.members", "self.everybody"),
-            Edit("Gang._successes", "self.of_this_run()", "self.everybody"),
+            Edit("Gang._successes", "self.members", "self.all_pods"),
+            Edit("Gang._successes", "self.members_bound_in_run()", "self.all_pods"),
         ),
     ),
     Mutant(
@@ -369,7 +369,7 @@ MUTANTS = (
         "a PodGroup stays PartiallyBound for ever",
         "groups",
         "status",
-        (Edit("_conditions", "gang.is_open and (not opinion.is_being_bound)", "gang.is_open or bool(gang.bound)"),),
+        (Edit("_conditions", "gang.is_partially_bound and (not opinion.is_being_bound)", "gang.is_partially_bound or bool(gang.bound)"),),
     ),
     Mutant(
         "a PodGroup miscounts its members",
@@ -381,7 +381,7 @@ MUTANTS = (
         "minimums of roles are ignored",
         "roles",
         "quorum",
-        (Edit("GangRegistry._gang_of", "still_possible(minimums, run)", "()"),),
+        (Edit("GangRegistry._gang_of", "creatable_minimums(minimums, run)", "()"),),
     ),
     Mutant(
         "pods without a gang are never scheduled",

@@ -101,7 +101,7 @@ MUTANTS = (
         "a gang whose release is in progress counts as released",
         "needed_while_a_job_is_released",
         "release",
-        (Edit("Victims.of", "chain(self._leaving(), pods)", "chain(self._leaving(), pods, _bound_of(self._asked_now()))"),),
+        (Edit("Victims.of", "chain(self._leaving(), pods)", "chain(self._leaving(), pods, _bound_of(self._in_release()))"),),
     ),
     Mutant(
         "partially bound gangs are released beside one whose release is in progress",
@@ -115,7 +115,7 @@ MUTANTS = (
         "unresolved",
         (
             Edit("Executor._release", "undone.is_unfinished or not undone.released", "False"),
-            Edit("PartialBind.times_for_others", "(self.unasked_until, releasing, self.leaving.until, expires)", "(expires,)"),
+            Edit("PartialBind.times_for_others", "(self.no_victim_until, releasing, self.leaving.until, expires)", "(expires,)"),
         ),
     ),
     Mutant(

@@ -34,13 +34,13 @@ MUTANTS = (
         "a scheduler that shuts down doesn't wait for its binds",
         "stopped_in_a_commit",
         "open",
-        (Edit("Executor.stop", "await self.tasks.settled()", "pass"),),
+        (Edit("Executor.stop", "await self.tasks.wait_until_idle()", "pass"),),
     ),
     Mutant(
         "no recovery: no gang counts as cut off",
         "killed_in_a_commit",
         "unresolved",
-        (Edit("was_cut_off", "not (gang.is_open and gang.missing_of_stamped) or was_whole(gang)", "True"),),
+        (Edit("was_cut_off", "not (gang.is_partially_bound and gang.missing_of_stamped) or was_whole(gang)", "True"),),
     ),
     Mutant(
         "a gang that was whole counts as cut off",

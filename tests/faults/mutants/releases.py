@@ -124,7 +124,7 @@ MUTANTS = (
             ),
             Edit(
                 "PartialBinds.release",
-                "partial.released_for, partial.unasked_until = (None, clock() + UNASKED_SECONDS)",
+                "partial.released_for, partial.no_victim_until = (None, clock() + NO_VICTIM_SECONDS)",
                 "pass",
             ),
         ),
@@ -183,7 +183,7 @@ MUTANTS = (
         "the status doesn't report that a gang is kept open",
         "kept_open",
         "unreported",
-        (Edit("_conditions", "gang.is_open and (not opinion.is_being_bound)", "False"),),
+        (Edit("_conditions", "gang.is_partially_bound and (not opinion.is_being_bound)", "False"),),
     ),
     Mutant(
         "a Job is suspended without the label",
@@ -251,9 +251,9 @@ MUTANTS = (
         (
             Edit(
                 "DueGangs._attempt",
-                "decision = before_search(gang, self.gangs.records.find_partial_bind(key), self.gangs.clock(), self._lost(gang))",
+                "decision = before_search(gang, self.gangs.records.find_partial_bind(key), self.gangs.clock(), self._lost_soon(gang))",
                 """
-    decision = before_search(gang, self.gangs.records.find_partial_bind(key), self.gangs.clock(), self._lost(gang))
+    decision = before_search(gang, self.gangs.records.find_partial_bind(key), self.gangs.clock(), self._lost_soon(gang))
     if self.gangs.registry.group(key) is None and gang.bound and (not gang.is_single):
         from allaboard.binding.reasons import NotReplaced
         from allaboard.scheduling.decide import Release

@@ -69,10 +69,10 @@ MUTANTS = (
         "device",
         (
             Edit(
-                "_slots_on_devices",
+                "_device_positions",
                 """
-    places = iter(found)
-    return [tuple((next(places) for _ in parts)) for _, parts in asked]
+    positions = iter(found)
+    return [tuple((next(positions) for _ in parts)) for _, parts in asked]
 """,
                 "return [tuple(range(len(parts))) for _, parts in asked]",
             ),

@@ -13,19 +13,19 @@ MUTANTS = (
         "the last member of a wave counts for the next wave",
         "wave_beside_a_straggler",
         "quorum",
-        (Edit("_Census._assigned", "is_first or pod.created < run.began", "True"),),
+        (Edit("_Census._assign", "is_first or pod.created < run.began", "True"),),
     ),
     Mutant(
         "bare pods that are enough for a run join the earlier run",
         "bare_run_beside_a_straggler",
         "quorum",
-        (Edit("_Census._assigned", "is_first or pod.created < run.began", "True"),),
+        (Edit("_Census._assign", "is_first or pod.created < run.began", "True"),),
     ),
     Mutant(
         "the two Jobs of a gang are two runs",
         "two_controllers",
         "idle",
-        (Edit("_Census.lineages", "fresh and (fresh[-1].size < self.minimum or lineage.sorts.isdisjoint(fresh[-1].sorts))", "False"),),
+        (Edit("_Census.lineages", "new and (new[-1].size < self.minimum or lineage.templates.isdisjoint(new[-1].templates))", "False"),),
     ),
     Mutant(
         "the scheduler waits for pods that no Job will create",
@@ -49,6 +49,6 @@ MUTANTS = (
         "the old pods of a rollout state the minimum",
         "rolled_out",
         "unresolved",
-        (Edit("speakers_of", "waiting or [max(alive, key=by_age)] if alive else ()", "alive"),),
+        (Edit("deciding_members", "waiting or [max(alive, key=by_age)] if alive else ()", "alive"),),
     ),
 )

@@ -2,7 +2,7 @@
 
 from .mutant import Edit, Mutant
 
-_PLACE = "Order(-gang.priority, not (is_first and may_go_first), standing, usage, made, gang.key, (group, own))"
+_PLACE = "Order(-gang.priority, not (is_first and may_go_first), standing, usage, created, gang.key, (group, own))"
 PRIORITY_IGNORED = Edit(
     "order_of",
     _PLACE,
@@ -70,7 +70,7 @@ MUTANTS = (
         "priority",
         (
             NO_RETELLING,
-            Edit("GangQueue._next", "served and self._in_backoff.first().claim_key < min(served).claim_key", "False"),
+            Edit("GangQueue._next", "compared and self._in_backoff.first().standing_key < min(compared).standing_key", "False"),
         ),
     ),
     Mutant(
@@ -101,10 +101,10 @@ MUTANTS = (
         (
             NO_RETELLING,
             Edit(
-                "GangQueue._return",
+                "GangQueue._return_capacity",
                 """
-    self._given_back = self.changes
-    self._spare()
+    self._last_return = self.changes
+    self._forgive()
 """,
                 "",
             ),

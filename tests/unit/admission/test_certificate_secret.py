@@ -1,4 +1,4 @@
-"""Who makes and renews the certificate, and in which order it is trusted and served."""
+"""Tests which replica creates and renews the certificate, and that every served certificate is trusted."""
 
 import asyncio
 import base64
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from allaboard.admission.certificate_secret import HEARD_SECONDS, NAME, CertificateSecret
+from allaboard.admission.certificate_secret import NAME, PROPAGATION_SECONDS, CertificateSecret
 from allaboard.admission.certificates import Pair
 from allaboard.kube.errors import ApiError
 from allaboard.kube.paths import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, ApiPath
@@ -22,7 +22,7 @@ CONFIGURATIONS = (str(MUTATING_WEBHOOKS.clusterwide(NAME)), str(VALIDATING_WEBHO
 
 
 class FakeServer:
-    """Objects by their paths, with versions; ``log`` has what was written."""
+    """An API server with objects by path; ``log`` has the verb and the resource of each write."""
 
     def __init__(self, *, is_installed: bool = True) -> None:
         self.objects: dict[str, dict[str, Any]] = {}
@@ -34,7 +34,7 @@ class FakeServer:
     async def request(
         self, method: str, path: ApiPath, *, body: Mapping[str, object] | None = None, content_type: str = "application/json"
     ) -> dict[str, Any]:
-        await asyncio.sleep(0)  # so that others come in between
+        await asyncio.sleep(0)  # so that other tasks run in between
         key = f"{path}/{NAME}" if method == "POST" else str(path)
         found = self.objects.get(key)
         if method == "GET":
@@ -49,8 +49,8 @@ class FakeServer:
         self.log.append(f"{method} {key.split('/')[-2]}")
         if method == "PATCH":
             assert found is not None
-            for told in wanted["webhooks"]:
-                next(each for each in found["webhooks"] if each["name"] == told["name"])["clientConfig"] |= told["clientConfig"]
+            for change in wanted["webhooks"]:
+                next(each for each in found["webhooks"] if each["name"] == change["name"])["clientConfig"] |= change["clientConfig"]
             return found
         self.version += 1
         wanted["metadata"]["resourceVersion"] = str(self.version)
@@ -59,7 +59,7 @@ class FakeServer:
 
     @property
     def bundles(self) -> list[str]:
-        """Whom the API server trusts."""
+        """The authorities that the API server trusts, for each configuration."""
         bundles = [self.objects[path]["webhooks"][0]["clientConfig"].get("caBundle", "") for path in CONFIGURATIONS]
         return [base64.b64decode(bundle).decode() for bundle in bundles]
 
@@ -92,129 +92,129 @@ def certificate_secret(
     return CertificateSecret(server, namespace=NAMESPACE, hosts=HOSTS, life=LIFE, leads=leads, now=clock, sleep=sleep or clock.sleep)
 
 
-async def test_who_comes_first_makes_it_and_tells_the_api_server(server: FakeServer, clock: Clock) -> None:
+async def test_first_replica_creates_the_secret_and_writes_the_authorities(server: FakeServer, clock: Clock) -> None:
     ours = certificate_secret(server, clock)
-    pair = await ours.look()
+    pair = await ours.refresh()
     assert server.bundles == [pair.authorities] * 2
     assert ours.is_settled
     assert server.objects[CONFIGURATIONS[0]]["webhooks"][0]["clientConfig"]["service"] == {"name": NAME}
 
 
-async def test_a_secret_of_another_type_is_to_be_deleted_by_whoever_made_it(server: FakeServer, clock: Clock) -> None:
+async def test_secret_of_another_type_is_an_error_until_a_user_deletes_it(server: FakeServer, clock: Clock) -> None:
     server.objects[SECRET] = {"type": "Opaque", "metadata": {"resourceVersion": "1"}, "data": {}}
     with pytest.raises(ApiError, match="is of type Opaque, which can't be changed: delete it"):
-        await certificate_secret(server, clock).look()
+        await certificate_secret(server, clock).refresh()
     assert server.log == []
 
     del server.objects[SECRET]
-    await certificate_secret(server, clock).look()
+    await certificate_secret(server, clock).refresh()
     assert server.objects[SECRET]["type"] == "kubernetes.io/tls"
 
 
-async def test_webhooks_of_another_installation_are_left_to_it_and_that_is_told_once(
+async def test_webhooks_of_another_installation_are_left_alone_with_one_warning(
     server: FakeServer, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     for path in CONFIGURATIONS:
-        server.objects[path]["webhooks"][0]["clientConfig"]["service"]["namespace"] = "somebody-elses"
+        server.objects[path]["webhooks"][0]["clientConfig"]["service"]["namespace"] = "other-system"
     ours = certificate_secret(server, clock)
     for _ in range(3):
-        await ours.look()
+        await ours.refresh()
     assert server.bundles == ["", ""]
-    assert [record.levelname for record in caplog.records if "somebody-elses" in record.getMessage()] == ["WARNING", "WARNING"]
+    assert [record.levelname for record in caplog.records if "other-system" in record.getMessage()] == ["WARNING", "WARNING"]
 
 
-async def test_of_two_that_come_at_once_both_serve_the_same(server: FakeServer, clock: Clock) -> None:
-    one, two = await asyncio.gather(certificate_secret(server, clock).look(), certificate_secret(server, clock, lambda: False).look())
+async def test_two_replicas_that_start_at_once_serve_the_same_pair(server: FakeServer, clock: Clock) -> None:
+    one, two = await asyncio.gather(certificate_secret(server, clock).refresh(), certificate_secret(server, clock, lambda: False).refresh())
     assert one == two
     assert server.log.count("POST secrets") == 1
 
 
-async def test_a_second_look_changes_nothing(server: FakeServer, clock: Clock) -> None:
+async def test_second_refresh_changes_nothing(server: FakeServer, clock: Clock) -> None:
     ours = certificate_secret(server, clock)
-    pair = await ours.look()
+    pair = await ours.refresh()
     before = list(server.log)
-    assert await ours.look() == pair
+    assert await ours.refresh() == pair
     assert server.log == before
 
 
-async def test_a_follower_serves_what_is_stored_and_waits_for_the_leader_to_have_it_trusted(server: FakeServer, clock: Clock) -> None:
+async def test_follower_serves_the_stored_pair_and_leaves_the_authorities_to_the_leader(server: FakeServer, clock: Clock) -> None:
     follower = certificate_secret(server, clock, lambda: False)
-    pair = await follower.look()
+    pair = await follower.refresh()
     assert not follower.is_settled
-    assert await certificate_secret(server, clock).look() == pair
-    assert await follower.look() == pair
+    assert await certificate_secret(server, clock).refresh() == pair
+    assert await follower.refresh() == pair
     assert follower.is_settled
 
 
-async def test_the_leader_renews_it_and_has_the_next_trusted_before_it_is_stored(server: FakeServer, clock: Clock) -> None:
+async def test_leader_writes_the_next_authority_before_it_stores_a_renewed_pair(server: FakeServer, clock: Clock) -> None:
     follower = certificate_secret(server, clock, lambda: False)
 
-    async def heard(seconds: float) -> None:
+    async def propagation(seconds: float) -> None:
         clock.slept.append(seconds)
         assert all(old.authorities in bundle and len(bundle) > len(old.authorities) for bundle in server.bundles)
-        assert await follower.look() == old
+        assert await follower.refresh() == old
 
-    leader = certificate_secret(server, clock, sleep=heard)
-    old = await leader.look()
+    leader = certificate_secret(server, clock, sleep=propagation)
+    old = await leader.refresh()
     clock.now += timedelta(days=61)
     del server.log[:]
 
-    new = await leader.look()
+    new = await leader.refresh()
 
     assert new != old
-    assert clock.slept == [HEARD_SECONDS]
+    assert clock.slept == [PROPAGATION_SECONDS]
     assert server.log == [f"PATCH {kind.plural}" for kind in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)] + ["PUT secrets"]
-    assert await follower.look() == new
+    assert await follower.refresh() == new
     assert follower.is_settled
 
 
-async def test_a_renewal_that_fails_half_way_is_made_anew_and_nobody_is_cut_off(server: FakeServer, clock: Clock) -> None:
+async def test_renewal_that_fails_half_way_keeps_the_old_pair_trusted_and_is_repeated(server: FakeServer, clock: Clock) -> None:
     async def die(_: float) -> None:
         raise ApiError(0, "Unreachable", "gone")
 
     leader = certificate_secret(server, clock, sleep=die)
-    old = await leader.look()
+    old = await leader.refresh()
     clock.now += timedelta(days=61)
 
     with pytest.raises(ApiError):
-        await leader.look()
+        await leader.refresh()
     assert all(old.authorities in bundle for bundle in server.bundles)
 
-    new = await certificate_secret(server, clock).look()
+    new = await certificate_secret(server, clock).refresh()
     assert server.bundles == [new.authorities] * 2
     assert old.authorities in new.authorities
 
 
-async def test_a_secret_that_is_deleted_is_made_anew_by_the_leader_without_a_gap(server: FakeServer, clock: Clock) -> None:
+async def test_deleted_secret_is_created_again_by_the_leader_while_the_old_pair_stays_trusted(server: FakeServer, clock: Clock) -> None:
     leader, follower = certificate_secret(server, clock), certificate_secret(server, clock, lambda: False)
-    old = await leader.look()
-    assert await follower.look() == old
+    old = await leader.refresh()
+    assert await follower.refresh() == old
     del server.objects[SECRET]
 
-    assert await follower.look() == old
-    new = await leader.look()
+    assert await follower.refresh() == old
+    new = await leader.refresh()
 
     assert new != old
     assert old.authorities in server.bundles[0]
-    assert await follower.look() == new
+    assert await follower.refresh() == new
 
 
 @pytest.mark.parametrize("data", [None, {}, {"tls.crt": "!"}, {"ca.crt": "eA==", "tls.crt": "eA==", "tls.key": "eA=="}, 5])
-async def test_a_secret_that_cant_be_used_is_replaced(data: object, server: FakeServer, clock: Clock) -> None:
+async def test_malformed_secret_is_replaced(data: object, server: FakeServer, clock: Clock) -> None:
     server.objects[SECRET] = {"type": "kubernetes.io/tls", "metadata": {"resourceVersion": "7"}, "data": data}
-    pair = await certificate_secret(server, clock).look()
+    pair = await certificate_secret(server, clock).refresh()
     assert isinstance(pair, Pair)
-    assert await certificate_secret(server, clock).look() == pair
+    assert await certificate_secret(server, clock).refresh() == pair
 
 
-async def test_one_that_has_expired_while_nobody_ran_is_replaced(server: FakeServer, clock: Clock) -> None:
-    old = await certificate_secret(server, clock).look()
+async def test_pair_that_expired_while_no_replica_ran_is_replaced(server: FakeServer, clock: Clock) -> None:
+    old = await certificate_secret(server, clock).refresh()
     clock.now += timedelta(days=100)
-    new = await certificate_secret(server, clock).look()
+    new = await certificate_secret(server, clock).refresh()
     assert (new.is_good(clock()), old.is_good(clock())) == (True, False)
 
 
-async def test_where_no_webhooks_are_installed_nobody_need_be_told(clock: Clock) -> None:
+async def test_missing_webhook_configurations_need_no_authorities(clock: Clock) -> None:
     ours = certificate_secret(FakeServer(is_installed=False), clock)
-    await ours.look()
+    await ours.refresh()
     assert ours.is_settled

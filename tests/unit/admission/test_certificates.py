@@ -1,4 +1,4 @@
-"""The certificate that the webhooks prove themselves with."""
+"""Tests the webhooks' certificate and its authority."""
 
 import ssl
 import tempfile
@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from allaboard.admission.certificates import Pair, made, read
+from allaboard.admission.certificates import Pair, make_pair, read_pair
 
 HOSTS = ("allaboard-admission.allaboard-system.svc", "127.0.0.1")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LIFE = timedelta(days=90)
 
 
-def shaken_hands(served: Pair, trusted: Pair, host: str) -> str:
-    """What comes of a TLS handshake in memory; empty when it succeeds."""
+def handshake_error(served: Pair, trusted: Pair, host: str) -> str:
+    """Return the error of a TLS handshake in memory; empty if it succeeds."""
     server_context, client_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context(cadata=trusted.authorities)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "pair.pem"
@@ -36,36 +36,36 @@ def shaken_hands(served: Pair, trusted: Pair, host: str) -> str:
 
 
 @pytest.mark.parametrize("host", HOSTS)
-def test_a_client_that_trusts_the_authority_takes_the_certificate_for_each_of_its_names(host: str) -> None:
-    pair = made(HOSTS, datetime.now(UTC), LIFE)
-    assert shaken_hands(pair, pair, host) == ""
-    assert "doesn't match" in shaken_hands(pair, pair, "somewhere.else") or "mismatch" in shaken_hands(pair, pair, "somewhere.else")
+def test_client_that_trusts_the_authority_accepts_the_certificate_only_for_its_names(host: str) -> None:
+    pair = make_pair(HOSTS, datetime.now(UTC), LIFE)
+    assert handshake_error(pair, pair, host) == ""
+    assert "doesn't match" in handshake_error(pair, pair, "somewhere.else") or "mismatch" in handshake_error(pair, pair, "somewhere.else")
 
 
-def test_over_a_renewal_old_and_new_certificates_are_trusted_and_none_older() -> None:
-    oldest = made(HOSTS, datetime.now(UTC), LIFE)
-    old = made(HOSTS, datetime.now(UTC), LIFE, oldest)
-    new = made(HOSTS, datetime.now(UTC), LIFE, old)
-    assert shaken_hands(new, new, HOSTS[0]) == ""
-    assert shaken_hands(old, new, HOSTS[0]) == ""
-    assert shaken_hands(oldest, new, HOSTS[0]) != ""
-    assert shaken_hands(new, old, HOSTS[0]) != ""
+def test_renewed_authorities_trust_the_new_and_the_previous_certificate_and_none_older() -> None:
+    oldest = make_pair(HOSTS, datetime.now(UTC), LIFE)
+    old = make_pair(HOSTS, datetime.now(UTC), LIFE, oldest)
+    new = make_pair(HOSTS, datetime.now(UTC), LIFE, old)
+    assert handshake_error(new, new, HOSTS[0]) == ""
+    assert handshake_error(old, new, HOSTS[0]) == ""
+    assert handshake_error(oldest, new, HOSTS[0]) != ""
+    assert handshake_error(new, old, HOSTS[0]) != ""
 
 
-def test_what_is_stored_is_read_back() -> None:
-    pair = made(HOSTS, NOW, LIFE)
-    assert read(pair.authorities, pair.certificate, pair.key, HOSTS) == pair
+def test_stored_pair_is_read_back() -> None:
+    pair = make_pair(HOSTS, NOW, LIFE)
+    assert read_pair(pair.authorities, pair.certificate, pair.key, HOSTS) == pair
     assert pair.key not in repr(pair)
 
 
-def test_a_certificate_is_due_after_two_thirds_of_its_life_and_good_until_its_end() -> None:
-    pair = made(HOSTS, NOW, LIFE)
+def test_certificate_is_due_after_two_thirds_of_its_life_and_valid_until_its_end() -> None:
+    pair = make_pair(HOSTS, NOW, LIFE)
     assert [pair.is_due(NOW + timedelta(days=days)) for days in (0, 59, 61)] == [False, False, True]
     assert [pair.is_good(NOW + timedelta(days=days)) for days in (-1, 0, 89, 91)] == [False, True, True, False]
 
 
-def test_what_is_no_certificate_for_these_names_is_refused() -> None:
-    pair, other = made(HOSTS, NOW, LIFE), made(HOSTS, NOW, LIFE)
+def test_malformed_pair_or_pair_for_other_names_is_refused() -> None:
+    pair, other = make_pair(HOSTS, NOW, LIFE), make_pair(HOSTS, NOW, LIFE)
     for authorities, certificate, key in [
         ("", pair.certificate, pair.key),
         (pair.authorities, "", pair.key),
@@ -75,6 +75,6 @@ def test_what_is_no_certificate_for_these_names_is_refused() -> None:
         (pair.authorities, pair.certificate, "x" * 100_000),
     ]:
         with pytest.raises(ValueError, match=r"it isn't a certificate|the key isn't|too long"):
-            read(authorities, certificate, key, HOSTS)
+            read_pair(authorities, certificate, key, HOSTS)
     with pytest.raises(ValueError, match=r"isn't for elsewhere\.svc"):
-        read(pair.authorities, pair.certificate, pair.key, ("elsewhere.svc",))
+        read_pair(pair.authorities, pair.certificate, pair.key, ("elsewhere.svc",))

@@ -1,4 +1,4 @@
-"""The webhook configurations that are shipped say what the code takes for granted."""
+"""Tests that the shipped webhook configurations agree with the code."""
 
 import re
 from pathlib import Path
@@ -25,7 +25,7 @@ def webhook(file: str) -> dict[str, Any]:
     return found
 
 
-def test_a_webhook_that_is_down_costs_a_second_at_most_and_none_has_a_bundle_to_be_overwritten() -> None:
+def test_webhooks_are_ignored_if_they_fail_and_have_no_bundle_that_an_upgrade_would_overwrite() -> None:
     for found in (webhook("mutating-webhook.yaml"), webhook("validating-webhook.yaml")):
         assert (found["failurePolicy"], found["timeoutSeconds"], found["sideEffects"]) == ("Ignore", 1, "None")
         assert found["clientConfig"] == {"service": {"namespace": "allaboard-system", "name": NAME, "path": PATH}}
@@ -36,13 +36,13 @@ def test_a_webhook_that_is_down_costs_a_second_at_most_and_none_has_a_bundle_to_
         assert {"kube-system", "allaboard-system"} <= set(excluded["values"])
 
 
-def test_the_api_server_asks_about_pods_with_each_label_that_makes_one_ours() -> None:
+def test_mutating_webhook_matches_pods_with_each_label_that_makes_a_pod_ours() -> None:
     (condition,) = webhook("mutating-webhook.yaml")["matchConditions"]
     asked = re.findall(r"'([^']+)'", condition["expression"])
     assert set(asked) == {*GANG_LABELS, FUNCTION_LABEL, "allaboard.dev/"}
 
 
-def test_every_example_is_let_in() -> None:
+def test_every_example_is_allowed() -> None:
     found = [raw for path in examples() for raw in yaml.safe_load_all(path.read_text()) if raw]
     for raw in found:
         group = raw["apiVersion"].rpartition("/")[0]
@@ -50,7 +50,7 @@ def test_every_example_is_let_in() -> None:
         assert answer(orjson.dumps({"request": request}), Rules(("allaboard",)))["response"] == {"uid": "1", "allowed": True}
 
 
-def test_the_api_server_asks_about_each_kind_whose_templates_are_known() -> None:
+def test_validating_webhook_matches_each_kind_whose_templates_are_known() -> None:
     asked = {
         (group, plural)
         for rule in webhook("validating-webhook.yaml")["rules"]

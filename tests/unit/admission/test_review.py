@@ -1,4 +1,4 @@
-"""What is answered about pods and workloads that are about to be stored."""
+"""Tests the answers to admission reviews of pods and workloads."""
 
 import base64
 from typing import Any
@@ -37,8 +37,8 @@ def review(raw: object, kind: str = "Pod", group: str = "", operation: str = "CR
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
 
 
-def asked(body: object, rules: Rules = RULES) -> Body:
-    """The response to a review."""
+def response_to(body: object, rules: Rules = RULES) -> Body:
+    """Return the response to a review."""
     whole = answer(orjson.dumps(body), rules)
     assert (whole["apiVersion"], whole["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
     response: Body = whole["response"]
@@ -50,7 +50,7 @@ def patch_in(response: Body) -> Any:
 
 
 def workload(group: str, kind: str, *templates: Body) -> Body:
-    """A workload of a kind with templates where it has them: in maps and lists as ``0``, ``1``, …"""
+    """Return a workload of a kind with its pod templates; in maps and lists the templates have the keys ``0``, ``1``, …"""
     raw: Body = {}
     for path in PATHS[group, kind][:1]:
         head, star, tail = path.partition(".*.")
@@ -65,9 +65,9 @@ def _nested(path: str, value: object) -> Any:
     return value
 
 
-def test_a_pod_of_a_gang_that_names_no_scheduler_is_given_ours() -> None:
+def test_gang_pod_that_names_no_scheduler_gets_ours() -> None:
     for stated in ({}, {"schedulerName": None}, {"schedulerName": ""}, {"schedulerName": "default-scheduler"}):
-        response = asked(review(template(**stated)))
+        response = response_to(review(template(**stated)))
         assert response["uid"] == "42"
         assert response["allowed"]
         assert response["patchType"] == "JSONPatch"
@@ -75,15 +75,15 @@ def test_a_pod_of_a_gang_that_names_no_scheduler_is_given_ours() -> None:
 
 
 @pytest.mark.parametrize("label", ["scheduling.x-k8s.io/pod-group", PAIR])
-def test_so_is_one_whose_label_names_a_pod_group(label: str) -> None:
-    assert patch_in(asked(review(template({label: "train"}))))
+def test_pod_whose_label_names_a_pod_group_gets_our_scheduler(label: str) -> None:
+    assert patch_in(response_to(review(template({label: "train"}))))
 
 
 @pytest.mark.parametrize(
     "pod",
     [
-        template(schedulerName="somebody-else"),
-        template({NAME: "train", MINIMUM: "five"}, schedulerName="somebody-else"),
+        template(schedulerName="another-scheduler"),
+        template({NAME: "train", MINIMUM: "five"}, schedulerName="another-scheduler"),
         template(schedulerName="other-name-of-ours"),
         template({"app": "web"}),
         template({"app": "web"}, {"allaboard.dev/nothing": "x"}),
@@ -94,30 +94,30 @@ def test_so_is_one_whose_label_names_a_pod_group(label: str) -> None:
         {"metadata": {"labels": GANG}},
     ],
 )
-def test_any_other_pod_is_let_through_as_it_is(pod: Body) -> None:
-    assert asked(review(pod)) == {"uid": "42", "allowed": True}
+def test_any_other_pod_is_allowed_unchanged(pod: Body) -> None:
+    assert response_to(review(pod)) == {"uid": "42", "allowed": True}
 
 
-def test_a_function_pod_is_ours_where_the_adapter_is_on() -> None:
+def test_function_pod_gets_our_scheduler_if_openfaas_is_on() -> None:
     pod = template({FUNCTION_LABEL: "resize"})
-    assert patch_in(asked(review(pod), Rules(("allaboard",), openfaas=True)))
-    assert not patch_in(asked(review({**pod, "spec": {"schedulerName": "theirs"}}), Rules(("allaboard",), openfaas=True)))
+    assert patch_in(response_to(review(pod), Rules(("allaboard",), openfaas=True)))
+    assert not patch_in(response_to(review({**pod, "spec": {"schedulerName": "theirs"}}), Rules(("allaboard",), openfaas=True)))
 
 
-def test_pods_of_namespaces_that_the_scheduler_leaves_alone_are_left_alone() -> None:
+def test_pods_outside_the_scheduled_namespaces_are_allowed_unchanged() -> None:
     rules = Rules(("allaboard",), ("elsewhere",))
-    assert asked(review(template()), rules) == {"uid": "42", "allowed": True}
-    assert asked(review(template({NAME: "x"})), rules)["allowed"]
-    assert patch_in(asked(review(template()), Rules(("allaboard",), ("ml",))))
+    assert response_to(review(template()), rules) == {"uid": "42", "allowed": True}
+    assert response_to(review(template({NAME: "x"})), rules)["allowed"]
+    assert patch_in(response_to(review(template()), Rules(("allaboard",), ("ml",))))
 
 
-def test_only_a_pod_that_is_made_is_given_a_scheduler() -> None:
-    assert not patch_in(asked(review(template(), operation="UPDATE", old=template())))
-    assert not patch_in(asked(review(workload("apps", "Deployment", template()), "Deployment", "apps")))
+def test_only_a_pod_that_is_created_gets_a_scheduler() -> None:
+    assert not patch_in(response_to(review(template(), operation="UPDATE", old=template())))
+    assert not patch_in(response_to(review(workload("apps", "Deployment", template()), "Deployment", "apps")))
 
 
 @pytest.mark.parametrize(
-    ("labels", "annotations", "words"),
+    ("labels", "annotations", "message"),
     [
         ({**GANG, MINIMUM: "five"}, None, f"metadata.labels[{MINIMUM}]: 'five' is not a whole number of at least 1"),
         ({**GANG, MINIMUM: "0"}, None, f"metadata.labels[{MINIMUM}]: "),
@@ -133,49 +133,51 @@ def test_only_a_pod_that_is_made_is_given_a_scheduler() -> None:
         ({"scheduling.x-k8s.io/pod-group": "x"}, {"allaboard.dev/undo": "no"}, "metadata.annotations[allaboard.dev/undo]: "),
     ],
 )
-@pytest.mark.parametrize("of", [("", "Pod"), *PATHS], ids=lambda of: of[1])
-def test_what_the_scheduler_would_hold_is_refused_with_the_field(of: tuple[str, str], labels: Body, annotations: Body, words: str) -> None:
-    group, kind = of
+@pytest.mark.parametrize("group_kind", [("", "Pod"), *PATHS], ids=lambda group_kind: group_kind[1])
+def test_mistake_for_which_the_scheduler_would_hold_a_gang_is_refused_with_its_field(
+    group_kind: tuple[str, str], labels: Body, annotations: Body, message: str
+) -> None:
+    group, kind = group_kind
     wrong = template(labels, annotations)
     raw = wrong if kind == "Pod" else workload(group, kind, wrong)
 
-    response = asked(review(raw, kind, group))
+    response = response_to(review(raw, kind, group))
 
     assert not response["allowed"]
     status = response["status"]
     assert (status["code"], status["reason"]) == (422, "Invalid")
     path = "" if kind == "Pod" else PATHS[group, kind][0].replace(".*.", "[0]." if "ReplicaSpecs" not in PATHS[group, kind][0] else ".0.")
-    assert status["message"].startswith(f"{path}.{words}" if path else words)
+    assert status["message"].startswith(f"{path}.{message}" if path else message)
     assert "patch" not in response
 
 
 def test_templates_of_one_gang_that_disagree_are_refused() -> None:
     wrong = workload("kubeflow.org", "TFJob", template(), template({**GANG, MINIMUM: "4"}))
-    message = asked(review(wrong, "TFJob", "kubeflow.org"))["status"]["message"]
+    message = response_to(review(wrong, "TFJob", "kubeflow.org"))["status"]["message"]
     assert message.startswith(f"spec.tfReplicaSpecs.1.template.metadata.labels[{MINIMUM}]: PodGroupMinAvailables do not match")
 
 
 def test_templates_of_several_gangs_need_not_agree() -> None:
     job = workload("jobset.x-k8s.io", "JobSet", template(), template({NAME: "other", MINIMUM: "4"}))
-    assert asked(review(job, "JobSet", "jobset.x-k8s.io"))["allowed"]
+    assert response_to(review(job, "JobSet", "jobset.x-k8s.io"))["allowed"]
 
 
-def test_of_an_update_only_what_it_makes_wrong_is_refused() -> None:
+def test_update_is_refused_only_for_mistakes_that_it_makes() -> None:
     good, wrong = (workload("batch", "Job", template(labels)) for labels in (GANG, {**GANG, MINIMUM: "five"}))
     finalized = {**wrong, "metadata": {"finalizers": []}}
-    assert not asked(review(wrong, "Job", "batch", "UPDATE", old=good))["allowed"]
-    assert asked(review(finalized, "Job", "batch", "UPDATE", old=wrong))["allowed"]
-    assert asked(review(good, "Job", "batch", "UPDATE", old=wrong))["allowed"]
+    assert not response_to(review(wrong, "Job", "batch", "UPDATE", old=good))["allowed"]
+    assert response_to(review(finalized, "Job", "batch", "UPDATE", old=wrong))["allowed"]
+    assert response_to(review(good, "Job", "batch", "UPDATE", old=wrong))["allowed"]
 
 
-def test_a_template_of_another_scheduler_is_not_looked_at() -> None:
+def test_template_of_another_scheduler_is_not_checked() -> None:
     theirs = workload("apps", "Deployment", template({NAME: "x"}, schedulerName="volcano"))
-    assert asked(review(theirs, "Deployment", "apps"))["allowed"]
+    assert response_to(review(theirs, "Deployment", "apps"))["allowed"]
 
 
-def test_a_workload_of_very_many_templates_is_looked_at_in_part() -> None:
+def test_refusal_of_a_workload_with_very_many_templates_has_a_short_message() -> None:
     raw = _nested("spec.replicatedJobs", [_nested("template.spec.template", template({**GANG, MINIMUM: "x" * 9}))] * 20_000)
-    assert len(asked(review(raw, "JobSet", "jobset.x-k8s.io"))["status"]["message"]) <= 2048
+    assert len(response_to(review(raw, "JobSet", "jobset.x-k8s.io"))["status"]["message"]) <= 2048
 
 
 JSON = st.recursive(
@@ -199,18 +201,18 @@ OPERATIONS = st.sampled_from(["CREATE", "UPDATE", "DELETE"]) | JSON
 
 
 @given(st.binary(max_size=64) | JSON.map(orjson.dumps) | st.just(b"[" * 100_000) | st.just(b'{"a":' * 2_000))
-def test_whatever_is_sent_is_answered(payload: bytes) -> None:
+def test_malformed_review_is_allowed(payload: bytes) -> None:
     assert answer(payload, RULES)["response"]["allowed"] is True
 
 
 @given(OBJECTS, OBJECTS, OPERATIONS, st.sampled_from([("", "Pod"), ("apps", "Deployment"), ("batch", "Job")]), st.booleans())
 def test_nothing_is_changed_but_the_scheduler_of_a_pod_that_names_none(
-    raw: object, old: object, operation: object, of: tuple[str, str], openfaas: bool
+    raw: object, old: object, operation: object, group_kind: tuple[str, str], openfaas: bool
 ) -> None:
-    body = review(raw, of[1], of[0], "CREATE", old)
+    body = review(raw, group_kind[1], group_kind[0], "CREATE", old)
     body["request"]["operation"] = operation
 
-    response = asked(body, Rules(RULES.scheduler_names, openfaas=openfaas))
+    response = response_to(body, Rules(RULES.scheduler_names, openfaas=openfaas))
 
     assert response["uid"] == "42"
     assert response["allowed"] or response["status"]["message"]
@@ -219,19 +221,19 @@ def test_nothing_is_changed_but_the_scheduler_of_a_pod_that_names_none(
         return
     assert patch == [{"op": "add", "path": "/spec/schedulerName", "value": "allaboard"}]
     assert response["allowed"]
-    assert (of, operation) == (("", "Pod"), "CREATE")
+    assert (group_kind, operation) == (("", "Pod"), "CREATE")
     assert isinstance(raw, dict)
     assert raw["spec"].get("schedulerName") in (None, "", "default-scheduler")
     assert set(raw["metadata"]["labels"]) & {*GANG_LABELS, FUNCTION_LABEL}
 
 
 @given(LABELS.filter(lambda found: isinstance(found, dict)), LABELS)
-def test_what_is_let_in_is_what_the_scheduler_understands(labels: Any, annotations: Any) -> None:
+def test_pod_that_the_scheduler_does_not_understand_is_refused(labels: Any, annotations: Any) -> None:
     pod = template(labels, annotations, schedulerName="allaboard")
     pod["metadata"] |= {"name": "new", "namespace": "ml", "uid": "1"}
     record = pod_from(pod)
 
-    is_allowed = asked(review(pod))["allowed"]
+    is_allowed = response_to(review(pod))["allowed"]
 
     if record.malformed or membership_of(record).error:
         assert not is_allowed

@@ -1,4 +1,4 @@
-"""How much of what is sent to the webhooks is read, and for how long."""
+"""Tests how large a request to the webhooks may be, and how long it may take."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
@@ -21,8 +21,8 @@ async def server() -> AsyncIterator[TestServer]:
         yield server
 
 
-async def sent(server: TestServer, header: str, body: Iterable[bytes] = ()) -> bytes:
-    """The status line that answers a request with this header and body. No more is sent, and the connection stays open."""
+async def status_line_for(server: TestServer, header: str, body: Iterable[bytes] = ()) -> bytes:
+    """Return the status line of the answer to a request with this header and body. The connection stays open meanwhile."""
     assert server.port is not None
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     try:
@@ -34,33 +34,33 @@ async def sent(server: TestServer, header: str, body: Iterable[bytes] = ()) -> b
 
 
 def in_chunks(body: bytes) -> list[bytes]:
-    """A body whose length isn't said before it ends."""
+    """Return a chunked body, whose length is not sent in advance."""
     return [b"%x\r\n" % len(body), body, b"\r\n0\r\n\r\n"]
 
 
-async def test_what_says_that_it_is_too_large_is_refused_before_it_comes(server: TestServer) -> None:
-    assert b" 413 " in await sent(server, f"Content-Length: {LIMIT + 1}")
+async def test_body_with_too_large_a_content_length_is_refused_before_it_is_sent(server: TestServer) -> None:
+    assert b" 413 " in await status_line_for(server, f"Content-Length: {LIMIT + 1}")
 
 
-async def test_what_does_not_say_how_large_it_is_is_read_up_to_the_limit(server: TestServer) -> None:
-    assert b" 413 " in await sent(server, "Transfer-Encoding: chunked", in_chunks(b" " * (LIMIT + 1)))
+async def test_body_without_a_content_length_is_read_up_to_the_limit(server: TestServer) -> None:
+    assert b" 413 " in await status_line_for(server, "Transfer-Encoding: chunked", in_chunks(b" " * (LIMIT + 1)))
 
 
 @pytest.mark.parametrize("is_chunked", [False, True])
-async def test_what_is_below_the_limit_is_read_whole(server: TestServer, is_chunked: bool) -> None:
+async def test_body_below_the_limit_is_read_whole(server: TestServer, is_chunked: bool) -> None:
     body = orjson.dumps({"request": {"uid": "1"}}).ljust(LIMIT - 1)
     if is_chunked:
-        answer = await sent(server, "Transfer-Encoding: chunked", in_chunks(body))
+        answer = await status_line_for(server, "Transfer-Encoding: chunked", in_chunks(body))
     else:
-        answer = await sent(server, f"Content-Length: {len(body)}", [body])
+        answer = await status_line_for(server, f"Content-Length: {len(body)}", [body])
     assert b" 200 " in answer
 
 
 @pytest.mark.parametrize(
     ("header", "body"), [("Content-Length: 10", [b"{"]), ("Transfer-Encoding: chunked", [b"1\r\n{\r\n"])], ids=["length", "chunked"]
 )
-async def test_who_never_ends_is_not_waited_for(
+async def test_body_that_never_ends_is_given_up_at_the_time_limit(
     server: TestServer, monkeypatch: pytest.MonkeyPatch, header: str, body: list[bytes]
 ) -> None:
     monkeypatch.setattr(servers, "_LONGEST_SECONDS", 0.01)
-    assert b" 408 " in await sent(server, header, body)
+    assert b" 408 " in await status_line_for(server, header, body)

@@ -1,4 +1,4 @@
-"""Which pod templates of a workload are looked at, and how much is stepped over to find them."""
+"""Tests which pod templates of a workload are found, and how many entries are visited to find them."""
 
 from collections.abc import ItemsView, Iterator
 from typing import Any
@@ -12,7 +12,7 @@ TEMPLATE = {"metadata": {}}
 
 
 class CountedList(list[Any]):
-    """Counts how many of its entries were looked at."""
+    """Counts how many of its entries were visited."""
 
     seen = 0
 
@@ -23,7 +23,7 @@ class CountedList(list[Any]):
 
 
 class CountedMap(dict[str, Any]):
-    """Counts how many of its entries were looked at."""
+    """Counts how many of its entries were visited."""
 
     seen = 0
 
@@ -39,7 +39,7 @@ class CountedMap(dict[str, Any]):
 @pytest.mark.parametrize(
     ("entry", "count"), [({}, 0), (None, 0), ({"template": {"spec": {"template": TEMPLATE}}}, MOST)], ids=["empty", "null", "template"]
 )
-def test_of_a_list_the_first_entries_are_stepped_over_whatever_they_are(entry: object, count: int) -> None:
+def test_only_the_first_64_entries_of_a_list_are_visited(entry: object, count: int) -> None:
     jobs = CountedList([entry] * 1000)
     found = list(templates_in("jobset.x-k8s.io", "JobSet", {"spec": {"replicatedJobs": jobs}}))
     assert len(found) == count
@@ -47,18 +47,18 @@ def test_of_a_list_the_first_entries_are_stepped_over_whatever_they_are(entry: o
 
 
 @pytest.mark.parametrize(("entry", "count"), [({}, 0), (None, 0), ({"template": TEMPLATE}, MOST)], ids=["empty", "null", "template"])
-def test_of_a_map_the_first_entries_are_stepped_over_whatever_they_are(entry: object, count: int) -> None:
+def test_only_the_first_64_entries_of_a_map_are_visited(entry: object, count: int) -> None:
     replicas = CountedMap({str(index): entry for index in range(1000)})
     found = list(templates_in("kubeflow.org", "TFJob", {"spec": {"tfReplicaSpecs": replicas}}))
     assert len(found) == count
     assert replicas.seen == MOST
 
 
-def test_of_a_workload_with_several_places_for_templates_no_more_are_looked_at() -> None:
+def test_at_most_64_templates_of_a_workload_with_several_paths_are_found() -> None:
     raw = {"spec": {"headGroupSpec": {"template": TEMPLATE}, "workerGroupSpecs": [{"template": TEMPLATE}] * MOST}}
     paths = [path for path, _ in templates_in("ray.io", "RayCluster", raw)]
     assert paths == ["spec.headGroupSpec.template", *(f"spec.workerGroupSpecs[{index}].template" for index in range(MOST - 1))]
 
 
-def test_no_path_steps_over_entries_of_entries() -> None:
+def test_no_path_visits_entries_of_entries() -> None:
     assert all(path.count("*") <= 1 for paths in PATHS.values() for path in paths)

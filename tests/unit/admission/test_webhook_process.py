@@ -1,4 +1,4 @@
-"""The process that serves the webhooks, as a client sees it."""
+"""Tests the process that serves the webhooks, as a client sees it."""
 
 import asyncio
 import io
@@ -17,9 +17,9 @@ import pytest
 
 from allaboard import app
 from allaboard.admission import webhook_process as webhook_processes
-from allaboard.admission.certificates import Pair, made
+from allaboard.admission.certificates import Pair, make_pair
 from allaboard.admission.review import Rules
-from allaboard.admission.server import BODY_BYTES, bound, serve
+from allaboard.admission.server import BODY_BYTES, bind_socket, serve
 from allaboard.admission.webhook_process import WebhookProcess
 from allaboard.kube.errors import ApiError
 from allaboard.runtime.processes import spawned
@@ -33,21 +33,21 @@ REVIEW = orjson.dumps({"request": {"uid": "1", "operation": "CREATE", "kind": {"
 Call = Callable[..., Awaitable[tuple[int, Any]]]
 
 
-class FakeKeeper:
-    """Gives what it is told to, once it is told anything."""
+class FakeCertificateSecret:
+    """Returns the ``pair`` that a test sets; fails until then."""
 
     def __init__(self) -> None:
         self.pair: Pair | None = None
         self.is_settled = True
 
-    async def look(self) -> Pair:
+    async def refresh(self) -> Pair:
         if self.pair is None:
-            raise ApiError(0, "Unreachable", "nobody is there")
+            raise ApiError(0, "Unreachable", "no answer")
         return self.pair
 
 
 def new_pair(before: Pair | None = None) -> Pair:
-    return made(("127.0.0.1",), datetime.now(UTC), timedelta(days=1), before)
+    return make_pair(("127.0.0.1",), datetime.now(UTC), timedelta(days=1), before)
 
 
 @pytest.fixture
@@ -57,26 +57,28 @@ def port() -> int:
 
 
 @pytest.fixture
-def certificate_secret() -> FakeKeeper:
-    return FakeKeeper()
+def certificate_secret() -> FakeCertificateSecret:
+    return FakeCertificateSecret()
 
 
 @pytest.fixture
-async def webhook_process(certificate_secret: FakeKeeper, port: int, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[WebhookProcess]:
-    """A desk that looks ten times a second."""
+async def webhook_process(
+    certificate_secret: FakeCertificateSecret, port: int, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[WebhookProcess]:
+    """Yield a webhook process that refreshes its certificate ten times a second."""
     monkeypatch.setattr(webhook_processes, "_SOON_SECONDS", 0.1)
-    made = WebhookProcess(certificate_secret, port, Rules(("allaboard",)), 0.1)  # type: ignore[arg-type]
-    running = asyncio.create_task(made.run())
-    yield made
+    process = WebhookProcess(certificate_secret, port, Rules(("allaboard",)), 0.1)  # type: ignore[arg-type]
+    running = asyncio.create_task(process.run())
+    yield process
     assert not running.done()
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
-    await made.close()
+    await process.close()
 
 
 @pytest.fixture
 async def call(port: int) -> Call:
-    """Sends a body over a new connection, and returns status and answer; waits until somebody who is trusted answers."""
+    """Return a function that sends a body over a new connection, until a trusted server answers, and returns status and answer."""
 
     async def send(trusted: Pair, body: bytes = REVIEW) -> tuple[int, Any]:
         context = ssl.create_default_context(cadata=trusted.authorities)
@@ -93,7 +95,7 @@ async def call(port: int) -> Call:
     return send
 
 
-async def test_a_review_is_answered_over_tls(webhook_process: WebhookProcess, certificate_secret: FakeKeeper, call: Call) -> None:
+async def test_review_is_answered_over_tls(webhook_process: WebhookProcess, certificate_secret: FakeCertificateSecret, call: Call) -> None:
     certificate_secret.pair = new_pair()
     status, answer = await call(certificate_secret.pair)
     assert status == 200
@@ -101,25 +103,25 @@ async def test_a_review_is_answered_over_tls(webhook_process: WebhookProcess, ce
     assert answer["response"]["patchType"] == "JSONPatch"
 
 
-async def test_who_comes_while_there_is_no_certificate_is_refused_at_once(webhook_process: WebhookProcess, port: int) -> None:
+async def test_connection_is_refused_at_once_while_there_is_no_certificate(webhook_process: WebhookProcess, port: int) -> None:
     await asyncio.sleep(0)
     with pytest.raises(ConnectionRefusedError):
         await asyncio.open_connection("127.0.0.1", port)
 
 
-async def test_a_renewed_certificate_is_served_by_the_same_process(
-    webhook_process: WebhookProcess, certificate_secret: FakeKeeper, call: Call
+async def test_renewed_certificate_is_served_by_the_same_process(
+    webhook_process: WebhookProcess, certificate_secret: FakeCertificateSecret, call: Call
 ) -> None:
     certificate_secret.pair = new_pair()
     await call(certificate_secret.pair)
     process = webhook_process._process
-    certificate_secret.pair = new = new_pair()  # whom nobody trusts who trusts the one before only
+    certificate_secret.pair = new = new_pair()  # a client that trusts only the pair before doesn't trust this one
     assert (await call(new))[0] == 200
     assert webhook_process._process is process
 
 
-async def test_it_is_said_once_that_and_where_the_webhooks_are_served(
-    webhook_process: WebhookProcess, certificate_secret: FakeKeeper, call: Call, port: int, caplog: pytest.LogCaptureFixture
+async def test_port_of_the_webhooks_is_logged_once(
+    webhook_process: WebhookProcess, certificate_secret: FakeCertificateSecret, call: Call, port: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", webhook_processes.logger.name)
     for _ in range(2):
@@ -128,55 +130,57 @@ async def test_it_is_said_once_that_and_where_the_webhooks_are_served(
     assert [record.getMessage() for record in caplog.records] == [f"the webhooks are served on port {port}"]
 
 
-async def test_a_process_that_dies_is_replaced(webhook_process: WebhookProcess, certificate_secret: FakeKeeper, call: Call) -> None:
+async def test_process_that_dies_is_replaced(
+    webhook_process: WebhookProcess, certificate_secret: FakeCertificateSecret, call: Call
+) -> None:
     certificate_secret.pair = new_pair()
     await call(certificate_secret.pair)
     first = webhook_process._process
     assert first is not None
     assert first.pid is not None
     os.kill(first.pid, signal.SIGKILL)
-    certificate_secret.pair = new = new_pair()  # which the one that is dead can't have served
+    certificate_secret.pair = new = new_pair()  # the dead process can't have served this pair
     assert (await call(new))[0] == 200
     assert webhook_process._process is not first
 
 
-async def test_the_process_ends_by_itself_when_whoever_started_it_is_gone(port: int, call: Call) -> None:
+async def test_process_ends_by_itself_when_its_pipe_is_closed(port: int, call: Call) -> None:
     pair = new_pair()
-    theirs, orders = spawned().Pipe(duplex=False)
-    with bound(port) as listening, theirs:
-        process = spawned().Process(target=serve, args=(listening, theirs, Rules(("allaboard",))))
+    receiver, pairs = spawned().Pipe(duplex=False)
+    with bind_socket(port) as listening, receiver:
+        process = spawned().Process(target=serve, args=(listening, receiver, Rules(("allaboard",))))
         process.start()
-    orders.send(pair)
+    pairs.send(pair)
     await call(pair)
 
-    orders.close()
+    pairs.close()
 
     await asyncio.to_thread(process.join, 20)
     assert process.exitcode == 0
 
 
-async def test_what_is_larger_than_an_object_is_not_read(
-    webhook_process: WebhookProcess, certificate_secret: FakeKeeper, call: Call
+async def test_body_that_is_too_large_is_refused(
+    webhook_process: WebhookProcess, certificate_secret: FakeCertificateSecret, call: Call
 ) -> None:
     certificate_secret.pair = new_pair()
     assert (await call(certificate_secret.pair, b" " * (BODY_BYTES + 1)))[0] == 413
     assert (await call(certificate_secret.pair))[0] == 200
 
 
-async def test_nonsense_is_let_through(webhook_process: WebhookProcess, certificate_secret: FakeKeeper, call: Call) -> None:
+async def test_malformed_body_is_allowed(webhook_process: WebhookProcess, certificate_secret: FakeCertificateSecret, call: Call) -> None:
     certificate_secret.pair = new_pair()
     status, answer = await call(certificate_secret.pair, b"\0" * 1000)
     assert (status, answer["response"]) == (200, {"uid": "", "allowed": True})
 
 
-def test_a_port_that_is_taken_is_named_with_its_setting() -> None:
-    with bound(0) as first:
+def test_port_that_is_taken_is_named_with_its_setting() -> None:
+    with bind_socket(0) as first:
         first.listen()
         with pytest.raises(OSError, match=r"webhooks can't be served on port [0-9]+: .*ALLABOARD_ADMISSION_PORT"):
-            bound(first.getsockname()[1])
+            bind_socket(first.getsockname()[1])
 
 
-def test_without_the_package_that_makes_certificates_the_setting_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_cryptography_is_named_with_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.startswith(("allaboard.admission", "cryptography"))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "cryptography", None)

@@ -1,4 +1,4 @@
-"""Help and shell completion answer at once: they import the options of the commands and nothing that a command does."""
+"""Tests that help and shell completion import only the options of the commands, so that they answer at once."""
 
 import json
 import subprocess
@@ -61,7 +61,7 @@ def test_completion_imports_nothing_that_a_command_does(words: list[str], comple
     assert modules <= LIGHT
 
 
-def test_options_offer_the_objectives_and_the_stories_that_there_are() -> None:
+def test_options_offer_exactly_the_known_objectives_and_stories() -> None:
     assert list(commands.OBJECTIVES) == [objective.value for objective in Objective]
     assert list(commands.STORIES) == [story.name for story in STORIES]
 
@@ -70,5 +70,5 @@ def test_options_offer_the_objectives_and_the_stories_that_there_are() -> None:
 def test_help_of_run_states_the_defaults_of_the_settings(option: commands.click.Option) -> None:
     default = Settings.model_fields[str(option.name)].default
     shown = {"": "", False: "no", (): "all"}.get(default, ", ".join(default) if isinstance(default, tuple) else default)
-    if option.name not in ("kubeconfig", "lease_namespace"):  # empty for "found out when it starts"
+    if option.name not in ("kubeconfig", "lease_namespace"):  # empty, since the default depends on where the operator runs
         assert str(option.help).endswith(f" [{shown}].")

@@ -1,4 +1,4 @@
-"""``allaboard config check``: what a file means, before the scheduler is started with it."""
+"""Tests of ``allaboard config check``, which shows the settings in force with a file."""
 
 import json
 import os
@@ -46,7 +46,7 @@ def answer(tmp_path: Path, text: str) -> dict[str, Any]:
     return found
 
 
-def test_each_scheduler_name_is_told_with_what_its_pods_are_placed_by(tmp_path: Path) -> None:
+def test_answer_has_the_scoring_for_each_scheduler_name(tmp_path: Path) -> None:
     found = answer(tmp_path, TWO)
     assert [(each["schedulerName"], each["objective"], each["scoring"], each["era"]) for each in found["schedulers"]] == [
         ("train", "binpack", "packing", ""),
@@ -61,32 +61,32 @@ def test_each_scheduler_name_is_told_with_what_its_pods_are_placed_by(tmp_path: 
     assert any(warning.startswith("parallelism: isn't honoured") for warning in found["warnings"])
 
 
-def test_people_are_shown_tables(tmp_path: Path) -> None:
+def test_default_output_is_tables(tmp_path: Path) -> None:
     lines = check(tmp_path, TWO).stdout.splitlines()
     rows = [line.split() for line in lines]
     assert rows[0] == ["SCHEDULER", "OBJECTIVE", "SCORING", "ERA", "SHAPE", "RESOURCES"]
     assert ["headroom", "cpu=2"] in rows
-    assert not any(row[:1] == ["search.generations"] for row in rows)  # it is as ever
+    assert not any(row[:1] == ["search.generations"] for row in rows)  # it has its default
     assert ["search.generations", "60"] in [line.split() for line in check(tmp_path, TWO, "--all").stdout.splitlines()]
     assert any(row[:5] == ["pack", "binpack", "RequestedToCapacityRatio", "v1", "0=0,100=10"] for row in rows)
     assert lines.index("WARNINGS") < lines.index(next(line for line in lines if line.startswith("OPTION")))
     assert max(len(line) for line in lines[lines.index("WARNINGS") :]) <= 80
 
 
-def test_the_weight_of_the_score_of_gpus_is_shown(tmp_path: Path) -> None:
+def test_weight_of_the_gpu_score_is_shown(tmp_path: Path) -> None:
     text = (Path(__file__).parents[1] / "settings" / "genius.yaml").read_text()
     assert answer(tmp_path, text)["schedulers"][-1]["weights"]["genius"] == 300
     assert "genius=300" in check(tmp_path, text).stdout
 
 
-def test_of_the_options_of_gpus_those_are_shown_that_differ(tmp_path: Path) -> None:
+def test_table_shows_only_gpu_options_that_differ_from_the_defaults(tmp_path: Path) -> None:
     lines = check(tmp_path, "gpu: {weight: 3, models: {X9: {memory: 1024}}}\n").stdout.splitlines()
     rows = [line.split() for line in lines]
     assert [row for row in rows if row[:1] and row[0].startswith("gpu")] == [["gpu.models", "X9={memory=1024.0}"], ["gpu.weight", "3.0"]]
     assert answer(tmp_path, "gpu: {weight: 3}\n")["options"]["gpu.weight"] == 3.0
 
 
-def test_a_file_without_a_word_to_warn_of_has_no_warnings(tmp_path: Path) -> None:
+def test_file_without_problems_has_no_warnings(tmp_path: Path) -> None:
     assert "WARNINGS" not in check(tmp_path, "objective: spread\n").stdout
     assert answer(tmp_path, "objective: spread\n")["warnings"] == []
 
@@ -98,14 +98,14 @@ def test_a_file_without_a_word_to_warn_of_has_no_warnings(tmp_path: Path) -> Non
         (TWO.replace("utilization: 100", "utilization: 0"), "shape[1].utilization: must be more than that of the point before, not 0"),
     ],
 )
-def test_a_file_that_can_not_be_used_is_told_about_in_one_line(text: str, words: str, tmp_path: Path) -> None:
+def test_invalid_file_is_refused_in_one_line(text: str, words: str, tmp_path: Path) -> None:
     result = check(tmp_path, text)
     assert (result.exit_code, result.stdout) == (2, "")
     assert words in result.stderr
     assert "ALLABOARD_CONFIG" not in os.environ
 
 
-def test_a_placeholder_is_refused_unless_a_kubeconfig_is_named_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_placeholder_is_refused_unless_a_flag_or_variable_names_a_kubeconfig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = TWO.replace("parallelism: 16", "clientConnection: {kubeconfig: REPLACE_ME}")
     refused = check(tmp_path, text)
     assert refused.exit_code == 2
@@ -114,14 +114,14 @@ def test_a_placeholder_is_refused_unless_a_kubeconfig_is_named_elsewhere(tmp_pat
     monkeypatch.setenv("ALLABOARD_KUBECONFIG", "/etc/kubernetes/scheduler.conf")
     found = answer(tmp_path, text)
     assert found["options"]["kubeconfig"] == "/etc/kubernetes/scheduler.conf"
-    assert f"{words}; kubeconfig is set elsewhere, so that this one isn't used" in found["warnings"]
+    assert f"{words}; kubeconfig is set elsewhere, so this value isn't used" in found["warnings"]
     monkeypatch.delenv("ALLABOARD_KUBECONFIG")
     found = json.loads(check(tmp_path, text, "--kubeconfig", "/etc/kubernetes/other.conf", "-o", "json").stdout)
     assert found["options"]["kubeconfig"] == "/etc/kubernetes/other.conf"
 
 
-def test_a_file_that_states_nothing_is_warned_of(tmp_path: Path) -> None:
+def test_file_that_states_nothing_causes_a_warning(tmp_path: Path) -> None:
     for text in ("", "# objective: spread\n"):
         [warning] = answer(tmp_path, text)["warnings"]
-        assert warning.endswith("scheduler.yaml: states nothing; all that no flag or variable sets is at its default")
+        assert warning.endswith("scheduler.yaml: states nothing; options that no flag or variable sets have their defaults")
     assert answer(tmp_path, "objective: spread\n")["warnings"] == []

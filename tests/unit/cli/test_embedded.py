@@ -1,4 +1,4 @@
-"""How an operator in this process ends before it has begun."""
+"""Tests of an operator in this process that ends before it schedules."""
 
 import asyncio
 import logging
@@ -17,7 +17,7 @@ from allaboard.handlers import TAKE_SIGNALS, start
 
 @pytest.fixture(autouse=True)
 def formatters_stay() -> Iterator[None]:
-    """The operator's start changes how each handler of the root logger writes, and pytest's own handlers last longer than a test."""
+    """Restore the formatters of the root logger's handlers. The operator replaces them, and pytest keeps its handlers."""
     formatters = [(handler, handler.formatter) for handler in logging.getLogger().handlers]
     yield
     for handler, formatter in formatters:
@@ -30,23 +30,23 @@ async def ends(error: Exception | None = None) -> None:
 
 
 def started(*, has_failed: bool = False) -> kopf.Memo:
-    """The memo of an operator that makes no decisions yet."""
+    """Return the memo of an operator that doesn't schedule yet."""
     return kopf.Memo(app=SimpleNamespace(scheduling=asyncio.Event(), has_failed=has_failed))
 
 
 @pytest.mark.parametrize("memo", [kopf.Memo, started])
-async def test_one_that_is_stopped_while_it_starts_says_so_at_once(memo: type[kopf.Memo]) -> None:
+async def test_operator_that_is_stopped_while_it_starts_raises_at_once(memo: type[kopf.Memo]) -> None:
     with pytest.raises(OperatorStoppedError, match="stopped"):
         await _ready(asyncio.create_task(ends()), memo(), seconds=60)
 
 
-async def test_one_that_can_not_start_says_why() -> None:
+async def test_operator_that_can_not_start_raises_with_the_reason() -> None:
     with pytest.raises(OperatorEndedError, match="could not start: address in use") as caught:
         await _ready(asyncio.create_task(ends(OSError("address in use"))), started(), seconds=60)
     assert not isinstance(caught.value, OperatorStoppedError)
 
 
-async def test_one_that_can_not_start_leaves_the_process_that_it_is_embedded_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_operator_that_can_not_start_does_not_end_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def only_starts(*, memo: kopf.Memo, **_: object) -> None:
         await start(settings=kopf.OperatorSettings(), memo=memo)
 
@@ -56,7 +56,7 @@ async def test_one_that_can_not_start_leaves_the_process_that_it_is_embedded_in(
             raise AssertionError("it has started")
 
 
-async def test_one_that_is_interrupted_while_it_starts_is_cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_operator_that_is_interrupted_while_it_starts_is_cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ends_of_kopf: list[str] = []
 
     async def never_starts(*, memo: kopf.Memo, stop_flag: asyncio.Event, **_: object) -> None:
@@ -76,13 +76,13 @@ async def test_one_that_is_interrupted_while_it_starts_is_cancelled(tmp_path: Pa
     assert ends_of_kopf == ["cancelled"]
 
 
-async def test_one_of_which_a_part_has_died_is_not_said_to_be_stopped() -> None:
+async def test_operator_with_a_failed_part_is_not_reported_as_stopped() -> None:
     with pytest.raises(OperatorEndedError, match="the lines above say why") as caught:
         await _ready(asyncio.create_task(ends()), started(has_failed=True), seconds=60)
     assert not isinstance(caught.value, OperatorStoppedError)
 
 
-async def test_one_that_decides_nothing_in_time_is_given_up() -> None:
+async def test_operator_that_does_not_schedule_in_time_raises() -> None:
     for_ever = asyncio.create_task(asyncio.Event().wait())
     with pytest.raises(OperatorEndedError, match="no decision within"):
         await _ready(for_ever, started(), seconds=0)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""``allaboard gpus`` shows what nodes, pods and exporters say of GPUs."""
+"""Tests of ``allaboard gpus``, which shows the GPUs of nodes, the requests of pods, and the metrics of exporters."""
 
 import asyncio
 import io
@@ -23,7 +23,7 @@ from allaboard_sandbox import Sandbox
 
 @pytest.fixture
 def loop() -> Iterator[asyncio.AbstractEventLoop]:
-    """One that runs in a thread."""
+    """An event loop that runs in a thread."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
@@ -37,7 +37,7 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 def sandbox(loop: asyncio.AbstractEventLoop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sandbox]:
     """A cluster served by a thread, with two nodes that have GPUs and one that has none."""
 
-    def there(work: Any) -> Any:
+    def run_in_loop(work: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(work, loop).result(30)
 
     async def opened() -> Sandbox:
@@ -52,18 +52,18 @@ def sandbox(loop: asyncio.AbstractEventLoop, tmp_path: Path, monkeypatch: pytest
         )
         return cluster
 
-    cluster = there(opened())
+    cluster = run_in_loop(opened())
     cluster.write_kubeconfig(tmp_path / "kubeconfig")
     monkeypatch.delenv("KUBECONFIG", raising=False)
     yield cluster
-    there(cluster.__aexit__(None, None, None))
+    run_in_loop(cluster.__aexit__(None, None, None))
 
 
 def run(tmp_path: Path, *arguments: str) -> Any:
     return CliRunner().invoke(cli, ["gpus", "--kubeconfig", str(tmp_path / "kubeconfig"), *arguments])
 
 
-def test_without_metrics_labels_and_requests_tell_what_there_is(sandbox: Sandbox, tmp_path: Path) -> None:
+def test_without_metrics_the_table_shows_labels_and_requests(sandbox: Sandbox, tmp_path: Path) -> None:
     result = run(tmp_path)
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
@@ -71,21 +71,19 @@ def test_without_metrics_labels_and_requests_tell_what_there_is(sandbox: Sandbox
     assert lines[1].split() == ["gpu-1", "A100-SXM4-40GB", "1/4", "40Gi", "-", "-", "-", "-", "-", "-"]
     assert lines[2].split() == ["gpu-2", "-", "2/2", "-", "-", "-", "-", "-", "-", "-"]
     assert len(lines) == 3
-    assert "no Prometheus that has metrics of GPUs was found" in result.stderr
+    assert "no Prometheus with GPU metrics was found" in result.stderr
 
 
-def test_programs_are_told_the_same(sandbox: Sandbox, tmp_path: Path) -> None:
-    told = json.loads(run(tmp_path, "--no-metrics", "-o", "json").stdout)
-    assert told["note"] == ""
-    assert [(row["node"], row["free"], row["allocatable"], row["memory_mib"]) for row in told["nodes"]] == [
+def test_json_has_the_same_nodes_as_the_table(sandbox: Sandbox, tmp_path: Path) -> None:
+    found = json.loads(run(tmp_path, "--no-metrics", "-o", "json").stdout)
+    assert found["note"] == ""
+    assert [(row["node"], row["free"], row["allocatable"], row["memory_mib"]) for row in found["nodes"]] == [
         ("gpu-1", 1, 4, 40960.0),
         ("gpu-2", 2, 2, None),
     ]
 
 
-def test_of_nodes_that_share_their_gpus_the_free_parts_of_cards_are_shown(
-    sandbox: Sandbox, loop: asyncio.AbstractEventLoop, tmp_path: Path
-) -> None:
+def test_free_parts_of_shared_gpus_are_shown(sandbox: Sandbox, loop: asyncio.AbstractEventLoop, tmp_path: Path) -> None:
     async def share() -> None:
         listing = "".join(f"GPU-{card},10,16000,100,NVIDIA-A100,0,true:" for card in range(2))
         sandbox.add_node("gpu-3", gpus=20)
@@ -99,27 +97,27 @@ def test_of_nodes_that_share_their_gpus_the_free_parts_of_cards_are_shown(
     assert ["gpu-3", "-", "1.5/2"] in rows
     cards = [line.split()[:3] for line in run(tmp_path, "--no-metrics", "--cards").stdout.splitlines()]
     assert [card for card in cards if card[0] == "gpu-3"] == [["gpu-3", "GPU-0", "1"], ["gpu-3", "GPU-1", "0.5"]]
-    (told,) = (row for row in json.loads(run(tmp_path, "--no-metrics", "-o", "json").stdout)["nodes"] if row["node"] == "gpu-3")
-    assert told["devices"] == [{"uuid": "GPU-0", "free_thousandths": 1000}, {"uuid": "GPU-1", "free_thousandths": 500}]
+    (found,) = (row for row in json.loads(run(tmp_path, "--no-metrics", "-o", "json").stdout)["nodes"] if row["node"] == "gpu-3")
+    assert found["devices"] == [{"uuid": "GPU-0", "free_thousandths": 1000}, {"uuid": "GPU-1", "free_thousandths": 500}]
 
 
 @pytest.mark.parametrize("url", ["nowhere", "http://h:99999", ""])
-def test_a_mistake_is_told_in_a_line(url: str, tmp_path: Path, sandbox: Sandbox) -> None:
+def test_wrong_options_are_refused_in_one_line(url: str, tmp_path: Path, sandbox: Sandbox) -> None:
     result = run(tmp_path, "--url", url, "--no-metrics") if not url else run(tmp_path, "--url", url)
     assert (result.exit_code, result.stdout) == (2, "")
-    told = result.stderr.splitlines()[-1]
-    assert told.startswith("Error: gpu_metrics.url: must be like https" if url else "Error: --url and --no-metrics: state one of them")
+    found = result.stderr.splitlines()[-1]
+    assert found.startswith("Error: gpu_metrics.url: must be like https" if url else "Error: --url and --no-metrics: state one of them")
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_a_prometheus_that_is_named_and_does_not_answer_is_a_failure_in_plain_words(scheme: str, sandbox: Sandbox, tmp_path: Path) -> None:
+def test_named_prometheus_that_does_not_answer_is_an_error(scheme: str, sandbox: Sandbox, tmp_path: Path) -> None:
     result = run(tmp_path, "--url", f"{scheme}://127.0.0.1:1")
     assert result.exit_code == 1
     assert "can't be reached: Connection refused" in result.stderr
     assert result.stdout.startswith("NODE ")
 
 
-def test_without_metrics_cards_are_told_by_labels(sandbox: Sandbox, tmp_path: Path) -> None:
+def test_without_metrics_the_table_of_cards_shows_labels(sandbox: Sandbox, tmp_path: Path) -> None:
     rows = [line.split()[:4] for line in run(tmp_path, "--no-metrics", "--cards").stdout.splitlines()[1:]]
     assert rows == [
         *(["gpu-1", str(card), "A100-SXM4-40GB", "40Gi"] for card in range(4)),
@@ -129,7 +127,7 @@ def test_without_metrics_cards_are_told_by_labels(sandbox: Sandbox, tmp_path: Pa
 
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One of the cards of ``gpu-2`` has failed, says an exporter that was asked 100 s ago, and the other draws 70 W."""
+    """Metrics of ``gpu-2`` that are 100 s old: card 0 has failed, and each card draws 70 W."""
     values = np.full((len(Measure), 1, 2), np.nan, dtype=np.float32)
     values[Measure.XID, 0, 0], values[Measure.POWER, 0, :] = 79.0, 70.0
     reading = Reading(("gpu-2",), (("0", "1"),), (), np.full((1, 2), -1, dtype=np.int32), values, np.array([100.0]))
@@ -145,25 +143,25 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("unhealthy", "free"), [("exclude", 1), ("ignore", 2)])
-def test_a_card_that_has_failed_is_free_where_that_is_set(
+def test_failed_card_is_free_only_if_the_settings_ignore_errors(
     unhealthy: str, free: int, measured: None, sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ALLABOARD_GPU__UNHEALTHY", unhealthy)
-    told = json.loads(run(tmp_path, "-o", "json").stdout)
-    assert [(row["node"], row["free"]) for row in told["nodes"]] == [("gpu-1", 1), ("gpu-2", free)]
+    found = json.loads(run(tmp_path, "-o", "json").stdout)
+    assert [(row["node"], row["free"]) for row in found["nodes"]] == [("gpu-1", 1), ("gpu-2", free)]
 
 
 @pytest.mark.parametrize(("stale_seconds", "watts"), [(90, None), (110, 70.0)])
-def test_numbers_are_shown_for_as_long_as_they_count(
+def test_metrics_are_shown_until_they_are_stale(
     stale_seconds: int, watts: float | None, measured: None, sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ALLABOARD_GPU_METRICS__STALE_SECONDS", str(stale_seconds))
-    told = json.loads(run(tmp_path, "-o", "json").stdout)
-    assert {card["power_watts"] for row in told["nodes"] for card in row["cards"]} == {watts}
+    found = json.loads(run(tmp_path, "-o", "json").stdout)
+    assert {card["power_watts"] for row in found["nodes"] for card in row["cards"]} == {watts}
 
 
 @pytest.mark.parametrize("width", [60, 80, 200])
-def test_a_model_is_not_cut_inside_a_word(width: int) -> None:
+def test_model_is_not_cut_inside_a_word(width: int) -> None:
     row = NodeRow("gke-prod-gpu-h100-pool-1a2b3c4d-x9z8", "NVIDIA-A100-SXM4-40GB", 16, 16, 81559.0, "7: XID 79 +1", 118.0, ())
     console = Console(width=width, record=True, file=io.StringIO())
     console.print(_fitted(_of_nodes([row]), width))
@@ -174,7 +172,7 @@ def test_a_model_is_not_cut_inside_a_word(width: int) -> None:
 
 @pytest.mark.parametrize("width", [80, 100])
 @pytest.mark.parametrize("table", [_of_nodes, _of_cards])
-def test_what_is_known_fits_in_a_terminal(table: Callable[[Sequence[NodeRow]], Table], width: int) -> None:
+def test_tables_fit_the_width_of_a_terminal(table: Callable[[Sequence[NodeRow]], Table], width: int) -> None:
     card = CardRow("7", "NVIDIA H100 80GB HBM3", 81559.0, 81000.0, 0.97, 699.6, 88.0, 79, True)
     fine = CardRow("0", "NVIDIA H100 80GB HBM3", 81559.0, 81000.0, 0.97, 699.6, 88.0, 0, False)
     row = NodeRow("gke-prod-gpu-h100-pool-1a2b3c4d-x9z8", card.model, 16, 16, 81559.0, "7: XID 79 +1", 118.0, (fine, card))

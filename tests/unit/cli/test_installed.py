@@ -1,4 +1,4 @@
-"""Commands that look at a live cluster count by the settings of the operator that runs in it."""
+"""Tests that commands on a live cluster use the settings of the operator that runs there."""
 
 import asyncio
 from collections.abc import Callable
@@ -47,7 +47,7 @@ Ask = Callable[..., tuple[Settings, list[str]]]
 
 @pytest.fixture
 def ask(tmp_path: Path) -> Ask:
-    """Ask which settings are in force on a cluster that has these objects."""
+    """Return a function that returns the settings in force on a cluster with the given objects, and the notes."""
 
     def ask(*objects: Object, **flags: object) -> tuple[Settings, list[str]]:
         notes: list[str] = []
@@ -65,7 +65,7 @@ def ask(tmp_path: Path) -> Ask:
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "Pod"])
-def test_the_file_of_a_config_map_counts(ask: Ask, kind: str) -> None:
+def test_settings_are_read_from_the_operators_config_map(ask: Ask, kind: str) -> None:
     settings, notes = ask(operator("--config=/etc/allaboard/allaboard.yaml", kind=kind), config_map())
     assert (settings.scheduler_names, settings.gpu.charged_by_label, notes) == (("batch",), False, [])
 
@@ -87,7 +87,7 @@ def test_variables_may_come_from_config_maps(ask: Ask) -> None:
     assert (settings.strategy, settings.scheduler_names, notes) == ("exact", ("mine",), [])
 
 
-def test_flags_of_the_command_win_over_the_operators(ask: Ask) -> None:
+def test_flags_of_the_command_win_over_those_of_the_operator(ask: Ask) -> None:
     settings, _ = ask(operator("--strategy=exact", "--objective=spread"), strategy="bestfit")
     assert (settings.strategy, settings.objective) == ("bestfit", "spread")
 
@@ -117,7 +117,7 @@ def test_settings_that_are_stated_here_are_used_instead(ask: Ask, monkeypatch: p
         ),
     ],
 )
-def test_which_settings_are_assumed_is_said(ask: Ask, objects: list[Object], why: str) -> None:
+def test_note_says_why_default_settings_are_assumed(ask: Ask, objects: list[Object], why: str) -> None:
     settings, [note] = ask(*objects)
     assert settings.model_dump() == Settings().model_dump()
     assert why in note

@@ -1,4 +1,4 @@
-"""How commands end that are ended from outside: told in a line at most, and by exit codes that mean nothing else."""
+"""Tests of commands that are interrupted or can't write: they print at most one line, and have exit codes of their own."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ HELP = [sys.executable, "-m", "allaboard", "--help"]
         (["simulate", "-f", "x.yaml"], "allaboard.cli.simulate.read_scenario"),
     ],
 )
-def test_an_interrupt_is_told_apart_from_a_verdict(command: list[str], inside: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupt_has_an_exit_code_of_its_own(command: list[str], inside: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt
 
@@ -32,11 +32,11 @@ def test_an_interrupt_is_told_apart_from_a_verdict(command: list[str], inside: s
     assert (result.exit_code, result.stdout, result.stderr) == (130, "", "interrupted\n")
 
 
-def test_an_interrupt_while_a_command_is_imported_waits_until_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupt_during_the_import_of_a_command_is_delayed_until_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     imported = []
 
     def interrupted(name: str) -> None:
-        signal.raise_signal(signal.SIGINT)  # to this thread: others, which libraries start while they are imported, block it, too
+        signal.raise_signal(signal.SIGINT)  # sent to this thread; threads that libraries start during their import block the signal, too
         imported.append(name)
 
     monkeypatch.setattr("allaboard.cli.commands.import_module", interrupted)
@@ -46,17 +46,17 @@ def test_an_interrupt_while_a_command_is_imported_waits_until_it_is(monkeypatch:
 
 @pytest.mark.parametrize("command", ["demo", "sandbox"])
 @pytest.mark.parametrize("missing", ["allaboard_sandbox", "jsonschema"])
-def test_a_command_without_the_sandbox_that_it_needs_names_the_extra(command: str, missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_of_the_sandbox_is_reported_with_the_extra(command: str, missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     known = [name for name in sys.modules if name.partition(".")[0] == "allaboard_sandbox"]
     for name in (*known, "allaboard.cli.demo", "allaboard.cli.sandbox", "allaboard.cli.stories"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, missing, None)
     result = CliRunner().invoke(cli, [command])
-    told = f"Error: `allaboard {command}` needs the extra: pip install 'allaboard[sandbox]'\n"
-    assert (result.exit_code, result.stdout, result.stderr) == (2, "", told)
+    expected = f"Error: `allaboard {command}` needs the extra: pip install 'allaboard[sandbox]'\n"
+    assert (result.exit_code, result.stdout, result.stderr) == (2, "", expected)
 
 
-def test_an_answer_that_nobody_listens_to_is_dropped_quietly() -> None:
+def test_output_into_a_closed_pipe_is_dropped_without_an_error() -> None:
     read, write = os.pipe()
     os.close(read)
     try:
@@ -67,20 +67,20 @@ def test_an_answer_that_nobody_listens_to_is_dropped_quietly() -> None:
 
 
 @pytest.mark.skipif(not (os.path.exists("/dev/full") or os.environ.get("CI")), reason="needs Linux, which CI must have")
-def test_an_answer_that_finds_no_room_is_told_in_a_line() -> None:
+def test_output_to_a_full_disk_is_an_error_in_one_line() -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(HELP, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-    assert (done.returncode, done.stderr) == (2, "Error: the answer can't be written: No space left on device\n")
+    assert (done.returncode, done.stderr) == (2, "Error: the output can't be written: No space left on device\n")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_who_is_ended_from_outside_ends_whom_it_has_started(number: signal.Signals) -> None:
+def test_command_that_is_ended_by_a_signal_ends_its_processes(number: signal.Signals) -> None:
     program = "from allaboard.cli.main import main; main()"
     arguments = ["simulate", "-f", "examples/simulate/training.yaml", "--seeds", "1-200", "--workers", "2"]
     with subprocess.Popen([sys.executable, "-c", program, *arguments], stderr=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stderr is not None
-        assert process.stderr.read(1)  # progress: its processes are there
+        assert process.stderr.read(1)  # the first progress: its processes run
         process.send_signal(number)
-        _, rest = process.communicate(timeout=100)  # which ends when nobody has standard output open any more
+        _, rest = process.communicate(timeout=100)  # returns when no process has stdout open
     assert process.returncode == 130
     assert rest.endswith(b"interrupted\n")

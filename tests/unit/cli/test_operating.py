@@ -1,4 +1,4 @@
-"""How Kopf's operator is told to end."""
+"""Tests of ending Kopf's operator."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -15,7 +15,7 @@ from allaboard.handlers import TAKE_SIGNALS
 
 @pytest.fixture
 def begins(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
-    """Lets a stand-in for Kopf's operator begin, which takes as long as it takes to clean up when it is cancelled."""
+    """An event that starts a fake of Kopf's operator. The fake needs a moment for its cleanup when it is cancelled."""
     event = asyncio.Event()
 
     async def work(*, memo: kopf.Memo, stop_flag: asyncio.Event, **_: object) -> None:
@@ -33,7 +33,7 @@ def begins(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
 
 
 @pytest.mark.parametrize("is_early", [True, False])
-async def test_it_is_cancelled_once_and_not_before_kopf_has_begun(is_early: bool, begins: asyncio.Event) -> None:
+async def test_operator_is_cancelled_once_and_not_before_kopf_has_started(is_early: bool, begins: asyncio.Event) -> None:
     taken: list[bool] = []
     has_begun = asyncio.Event()
     memo = kopf.Memo()
@@ -58,7 +58,7 @@ async def test_it_is_cancelled_once_and_not_before_kopf_has_begun(is_early: bool
     assert (memo.is_clean, taken) == (True, [False, True])
 
 
-def test_a_watch_that_the_loop_closes_at_its_end_is_no_error_and_others_are(
+def test_only_errors_of_watches_that_the_loop_closes_are_ignored(
     begins: asyncio.Event, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def endless(**_: object) -> AsyncIterator[object]:

@@ -1,4 +1,4 @@
-"""``allaboard plan``: the answer on stdout, everything else on stderr, and an exit code that tells which it was."""
+"""Tests of ``allaboard plan``: the answer on stdout, notes and errors on stderr, and the exit codes."""
 
 import json
 from collections.abc import Sequence
@@ -17,9 +17,9 @@ from allaboard.model.limits import MEMBERS
 from allaboard.model.pod import PLAIN, Reading
 from allaboard.planning.planner import Planner
 from allaboard.whatif.snapshots import Cluster, read_cluster
-from tests.unit.cli.asking import PAIR, Plan, gpu_node, member, node, nodes_of, pod
+from tests.unit.cli.plan_command import PAIR, Plan, gpu_node, member, node, nodes_of, pod
 
-# What is answered
+# The answer
 
 
 def test_a_gang_that_fits_is_answered_with_the_node_of_every_pod(plan: Plan) -> None:
@@ -50,14 +50,14 @@ def test_the_objective_can_be_chosen(plan: Plan) -> None:
 
 
 def test_the_schedulers_settings_can_be_named(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ALLABOARD_CONFIG", "")  # put back afterwards
+    monkeypatch.setenv("ALLABOARD_CONFIG", "")  # monkeypatch restores the variable that the command sets
     (tmp_path / "settings.yaml").write_text("objective: spread\n", encoding="utf-8")
     planned = plan.cluster(gpu_node("n1"), gpu_node("n2")).example("tfjob-smoke-gpu")
     [gang] = planned.gangs("--config", str(tmp_path / "settings.yaml"))
     assert set(nodes_of(gang)) == {"n1", "n2"}
 
 
-def test_a_gang_that_can_not_fit_has_nobody_placed_and_says_why(plan: Plan) -> None:
+def test_gang_that_can_not_fit_has_no_pod_placed_and_a_reason(plan: Plan) -> None:
     [gang] = plan.cluster(gpu_node("n1"), gpu_node("n2")).example("impossible-gang").gangs(exit_code=1)
     assert (gang["feasible"], gang["assignments"], len(gang["unplaced"]), gang["search"]["stoppedBy"]) == (False, [], 3, "bound")
     assert "2 Insufficient nvidia.com/gpu" in gang["message"]
@@ -65,27 +65,27 @@ def test_a_gang_that_can_not_fit_has_nobody_placed_and_says_why(plan: Plan) -> N
     assert "a member asks for 64 nvidia.com/gpu; no node it may use has more than 4" in gang["message"]
 
 
-def test_a_pod_larger_than_every_node_is_told_that_it_never_fits(plan: Plan) -> None:
+def test_pod_larger_than_every_node_never_fits(plan: Plan) -> None:
     [gang] = plan.cluster(node("n1", cpu="8")).manifest(pod("a", cpu="20")).gangs(exit_code=1)
     assert gang["reason"] == "NeverFits"
     expected = "0/1 nodes are available: 1 Insufficient cpu. It never fits: it asks for 20 cpu; no node it may use has more than 8."
     assert gang["message"].startswith(expected)
 
 
-def test_who_is_held_is_told_so_and_not_that_no_seats_were_found(plan: Plan) -> None:
+def test_held_pod_is_shown_as_held_and_not_as_not_found(plan: Plan) -> None:
     labels = {"runai/queue": "q", "kai.scheduler/queue": "q"}
     result = plan.cluster(node("n1", cpu="8")).manifest(pod("a", metadata={"labels": labels})).run()
     assert result.stdout.splitlines()[1].split()[4:6] == ["unknown", "Held"]
 
 
-def test_a_gang_that_can_not_fit_is_told_what_would_help(plan: Plan) -> None:
+def test_message_of_a_gang_that_does_not_fit_names_remedies(plan: Plan) -> None:
     bound = [member(f"b{index}", gang="b", cpu="3", nodeName=f"n{index}") for index in range(2)]
     plan.cluster(node("n0", cpu="4"), node("n1", cpu="4"), *bound)
     [gang] = plan.manifest(member("a0", cpu="2"), member("a1", cpu="2")).gangs(exit_code=1)
     assert gang["message"].endswith("Would fit with 2 more cpu (1 on n0, 1 on n1), or if gang b (priority 0) left.")
 
 
-def test_a_gang_that_must_share_a_rack_is_told_in_which_one_least_is_lacking(plan: Plan) -> None:
+def test_message_of_a_gang_that_must_share_a_rack_names_the_rack_that_lacks_least(plan: Plan) -> None:
     def worker(name: str) -> dict[str, Any]:
         return member(name, cpu="4", metadata={"annotations": {"allaboard.dev/role": "w", "allaboard.dev/required-topology": "rack"}})
 
@@ -99,13 +99,13 @@ def test_a_gang_that_must_share_a_rack_is_told_in_which_one_least_is_lacking(pla
     )
 
 
-def test_a_gang_that_was_placed_before_is_one_that_could_leave(plan: Plan) -> None:
+def test_remedies_name_gangs_that_the_plan_has_placed(plan: Plan) -> None:
     plan.cluster(node("n0", cpu="2")).manifest(*(member(f"{gang}{index}", gang=gang) for gang in "ab" for index in range(2)))
     [_, second] = plan.gangs(exit_code=1)
     assert "if gang a (priority 0) left" in second["message"]
 
 
-def test_gangs_take_their_seats_one_after_another(plan: Plan) -> None:
+def test_gang_can_not_use_capacity_of_gangs_placed_before_it(plan: Plan) -> None:
     first, second = plan.cluster(gpu_node("n1")).example("two-jobs").gangs(exit_code=1)
     assert (first["name"], first["feasible"], len(first["assignments"])) == ("tf-first", True, 5)
     assert (second["name"], second["feasible"], second["assignments"]) == ("tf-second", False, [])
@@ -120,7 +120,7 @@ def test_gangs_that_contend_are_placed_together_as_the_scheduler_would(plan: Pla
     assert old["message"].endswith("or if gang young (priority 0) left.")
 
 
-def test_nodes_that_are_not_ours_take_nobody(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nodes_outside_of_the_node_selector_are_not_used(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALLABOARD_NODE_SELECTOR", "pool=train")
     [gang] = plan.cluster(node("n1", cpu="8")).manifest(pod("a")).gangs(exit_code=1)
     assert gang["message"] == "no nodes available to schedule pods"
@@ -139,7 +139,7 @@ def test_pods_beyond_the_minimum_need_not_fit(plan: Plan, minimum: int, placed: 
     assert "3 Insufficient cpu" in gang["message"]
 
 
-def test_bound_pods_of_the_cluster_take_room_and_pending_and_finished_ones_do_not(plan: Plan) -> None:
+def test_bound_pods_of_the_cluster_use_capacity_and_pending_and_finished_pods_do_not(plan: Plan) -> None:
     bound = pod("a", cpu="3", nodeName="n1", schedulerName="default-scheduler")
     finished = pod("b", cpu="4", nodeName="n1") | {"status": {"phase": "Succeeded"}}
     pending = pod("c", cpu="4")
@@ -156,7 +156,7 @@ def test_a_pod_that_is_bound_in_the_cluster_stays_where_it_is(plan: Plan) -> Non
     assert "note: pod default/a is in the cluster already, on node n2" in plan.run().stderr
 
 
-def test_members_join_those_that_are_bound_where_they_must_share_a_domain_and_roles_lack_only_who_is_not_bound(plan: Plan) -> None:
+def test_bound_members_decide_the_required_domain_and_count_for_role_minimums(plan: Plan) -> None:
     def worker(name: str, **more: Any) -> dict[str, Any]:
         options = {"allaboard.dev/role": "worker", "allaboard.dev/min-members": "worker=2", "allaboard.dev/required-topology": "rack"}
         return member(name, metadata={"uid": name, "namespace": "default", "annotations": options}, **more)
@@ -198,7 +198,7 @@ def test_resources_that_the_api_server_refuses_are_bad_input(plan: Plan, resourc
 def test_a_snapshot_without_nodes_is_bad_input(plan: Plan) -> None:
     result = plan.cluster(pod("b")).manifest(pod("a")).run()
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.startswith(f"Error: {plan.folder / 'cluster.json'}: no nodes in it; a snapshot is what `kubectl get nodes,pods")
+    assert result.stderr.startswith(f"Error: {plan.folder / 'cluster.json'}: holds no nodes; a snapshot is the output of `kubectl get")
 
 
 def test_on_a_cluster_without_anything_nothing_fits(plan: Plan) -> None:
@@ -221,13 +221,13 @@ def test_pods_of_a_pod_group_are_its_gang(plan: Plan) -> None:
 
 def test_a_pod_group_may_be_in_the_cluster(plan: Plan) -> None:
     group = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "metadata": {"name": "g"}, "spec": {"minMember": 2}}
-    other = group | {"metadata": {"name": "nobody-here"}}
+    other = group | {"metadata": {"name": "other-group"}}
     labelled = [pod(name, labels={"scheduling.x-k8s.io/pod-group": "g"}) for name in "ab"]
     [gang] = plan.cluster(node("n1", cpu="8"), group, other).manifest(*labelled).gangs()
     assert (gang["name"], gang["minMember"]) == ("g", 2)
 
 
-def test_a_pod_group_that_is_nowhere_holds_its_pods(plan: Plan) -> None:
+def test_missing_pod_group_holds_its_pods(plan: Plan) -> None:
     plan.cluster(node("n1", cpu="8")).manifest(pod("a", labels={"scheduling.x-k8s.io/pod-group": "g"}))
     [gang] = plan.gangs(exit_code=1)
     assert (gang["feasible"], gang["reason"]) == (False, "Held")
@@ -235,14 +235,14 @@ def test_a_pod_group_that_is_nowhere_holds_its_pods(plan: Plan) -> None:
     assert gang["search"] == {"seedScore": None, "score": None, "generations": 0, "stoppedBy": "", "foundBy": "", "steps": []}
 
 
-def test_what_is_not_understood_is_refused_without_a_claim(plan: Plan) -> None:
+def test_unsupported_field_holds_a_pod_without_a_verdict(plan: Plan) -> None:
     plan.cluster(node("n1", cpu="8")).manifest(pod("a", resourceClaims=[{"name": "gpu"}]))
     [gang] = plan.gangs(exit_code=1)
     assert (gang["feasible"], gang["reason"]) == (None, "Held")
     assert "resource claims (DRA) are not supported" in gang["message"]
 
 
-def test_a_pod_with_a_volume_claim_is_refused_since_its_node_is_not_known(plan: Plan) -> None:
+def test_pod_with_an_unknown_volume_claim_has_no_verdict(plan: Plan) -> None:
     plan.cluster(node("n1", cpu="8")).manifest(pod("a", volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]))
     [gang] = plan.gangs(exit_code=1)
     assert (gang["feasible"], gang["assignments"]) == (None, [])
@@ -258,30 +258,30 @@ def test_pods_of_another_scheduler_are_planned_with_a_note(plan: Plan) -> None:
 @pytest.mark.parametrize(
     ("name", "hint"), [("allabord", "; did you mean allaboard?"), ("Allaboard", "; did you mean allaboard?"), ("volcano", ";")]
 )
-def test_a_scheduler_that_may_be_misspelt_is_hinted_at(plan: Plan, name: str, hint: str) -> None:
+def test_note_suggests_the_name_of_a_misspelt_scheduler(plan: Plan, name: str, hint: str) -> None:
     result = plan.cluster(node("n1", cpu="8")).manifest(pod("a", schedulerName=name)).run()
-    assert f"note: some pods say schedulerName {name!r}{hint} they are planned all the same" in result.stderr
+    assert f"note: some pods say schedulerName {name!r}{hint} they are planned anyway" in result.stderr
 
 
-def test_the_same_question_has_the_same_answer(plan: Plan) -> None:
+def test_plan_of_the_same_input_is_the_same(plan: Plan) -> None:
     plan.cluster(*(node(f"n{index}", cpu="8", memory="16Gi") for index in range(3))).example("demo-twenty-pods")
     assert plan.gangs() == plan.gangs()
 
 
-def test_the_search_finds_what_greedy_does_not(plan: Plan) -> None:
+def test_search_places_a_gang_that_greedy_rules_can_not_place(plan: Plan) -> None:
     shapes = (("memory", "16", "96Gi"), ("cpu", "32", "64Gi"), ("even", "24", "64Gi"))
     plan.cluster(*(node(f"{kind}-{index}", cpu=cpu, memory=memory) for kind, cpu, memory in shapes for index in range(3)))
     [gang] = plan.example("tight-gang").gangs()
     assert (gang["feasible"], gang["search"]["foundBy"], len(gang["assignments"])) == (True, "evolution", 48)
 
 
-# How it is asked and shown
+# Options and output formats
 
 
 def test_manifests_may_come_from_standard_input_and_in_a_list(plan: Plan) -> None:
     several = json.dumps({"apiVersion": "v1", "kind": "List", "items": [member("a"), member("b")]})
     [gang] = plan.cluster(node("n1", cpu="8")).gangs(files=("-",), stdin=several)
-    assert [seat["pod"] for seat in gang["assignments"]] == ["a", "b"]
+    assert [assignment["pod"] for assignment in gang["assignments"]] == ["a", "b"]
 
 
 def test_one_option_takes_many_files(plan: Plan) -> None:
@@ -296,12 +296,12 @@ def test_the_namespace_is_for_objects_without_one(plan: Plan) -> None:
     assert [(gang["namespace"], gang["name"]) for gang in plan.gangs("-n", "ml")] == [("ml", "a"), ("prod", "b")]
 
 
-def test_yaml_says_the_same_as_json(plan: Plan) -> None:
+def test_yaml_and_json_have_the_same_answer(plan: Plan) -> None:
     plan.cluster(gpu_node("n1")).example("tfjob-smoke-gpu")
     assert yaml.safe_load(plan.run("-o", "yaml").stdout)["gangs"] == plan.gangs()
 
 
-def test_yaml_and_tables_say_what_json_does_of_one_that_is_refused_whatever_its_resources_are_called(plan: Plan) -> None:
+def test_yaml_and_tables_show_refused_gangs_with_any_names_of_resources(plan: Plan) -> None:
     plan.cluster(gpu_node("n1")).manifest(pod("a"), pod("much-too-large", cpu="99"))
     assert yaml.safe_load(plan.run("-o", "yaml").stdout)["gangs"] == json.loads(plan.run("-o", "json").stdout)["gangs"]
     resources = {"limits": {"x.y/\ud800": "1"}, "requests": {"x.y/\ud800": "1"}}
@@ -319,7 +319,7 @@ def test_a_table_has_one_line_a_gang(plan: Plan) -> None:
 
 
 def test_a_line_that_is_too_short_has_the_message_below_each_gang(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("allaboard.cli.tables.room", lambda: 80)
+    monkeypatch.setattr("allaboard.cli.tables.line_width", lambda: 80)
     lines = plan.cluster(gpu_node("n1")).example("two-jobs").run().stdout.splitlines()
     assert lines[0].split() == ["NAMESPACE", "NAME", "MIN", "PODS", "FITS", "REASON"]
     assert lines[1].split() == ["default", "tf-first", "5", "5/5", "yes", "<none>"]
@@ -330,13 +330,13 @@ def test_a_line_that_is_too_short_has_the_message_below_each_gang(plan: Plan, mo
 
 
 def test_long_names_are_cut_where_lines_are_short(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("allaboard.cli.tables.room", lambda: 60)
+    monkeypatch.setattr("allaboard.cli.tables.line_width", lambda: 60)
     lines = plan.cluster(node("n1", cpu="8")).manifest(pod("a" * 70)).run().stdout.splitlines()
     assert len(lines) == 4
     assert all(len(line) <= 60 for line in lines)
 
 
-def test_no_line_of_a_table_is_filled_up_with_blanks(plan: Plan) -> None:
+def test_lines_of_a_table_have_no_trailing_spaces(plan: Plan) -> None:
     plan.cluster(gpu_node("n")).manifest(pod("a"), pod("much-too-large", cpu="99"))
     lines = plan.run("-o", "wide").stdout.splitlines()
     assert len(lines) == 7
@@ -351,7 +351,7 @@ def test_a_wide_table_shows_the_search_and_every_pod(plan: Plan) -> None:
     assert ["default", "tf-second-ps-0", "tf-second", "<none>"] in lines
 
 
-def test_nothing_to_place_is_no_failure(plan: Plan) -> None:
+def test_manifests_without_pods_are_no_failure(plan: Plan) -> None:
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}}
     result = plan.cluster(node("n1", cpu="8")).manifest(service).run("-o", "json")
     assert (result.exit_code, json.loads(result.stdout)["gangs"]) == (0, [])
@@ -424,7 +424,7 @@ def test_a_gang_over_a_limit_is_named(plan: Plan, monkeypatch: pytest.MonkeyPatc
     assert f"document 1: spec.template.spec: {problem}" in result.stderr
 
 
-def test_pods_that_are_alike_are_refused_alike_by_one_search(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_pods_get_equal_refusals_from_one_search(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     advise, advised = Planner.advice, []
 
     async def advice(self: Planner, gang: Gang, gangs: Sequence[Gang]) -> str:
@@ -466,7 +466,7 @@ def test_a_wrong_setting_is_bad_input(plan: Plan, monkeypatch: pytest.MonkeyPatc
     assert "search.generations" in result.stderr
 
 
-def test_what_functions_ask_for_counts_when_that_is_set(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_of_functions_count_if_the_setting_openfaas_is_on(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     annotations = {"com.openfaas.function.spec": '{"requests": {"cpu": "3"}}'}
     there, new = pod("there", nodeName="n1"), pod("new")
     for each in (there, new):
@@ -487,7 +487,7 @@ def test_the_stages_of_a_pipeline_are_planned_as_gangs(plan: Plan) -> None:
     ]
 
 
-def test_a_pipeline_that_makes_no_sense_is_bad_input(plan: Plan) -> None:
+def test_invalid_pipeline_is_bad_input(plan: Plan) -> None:
     spec = {"pipeline": {"stage1": {"step": [{"name": "No Name", "mlfun": "x"}]}}}
     plan.cluster(node("n1")).manifest({"apiVersion": "kopf.dev/v1", "kind": "MLFlow", "metadata": {"name": "p"}, "spec": spec})
     result = plan.run()
@@ -498,8 +498,8 @@ def test_a_pipeline_that_makes_no_sense_is_bad_input(plan: Plan) -> None:
 @pytest.mark.parametrize(
     ("there", "note"),
     [
-        ([], "cluster.json: its nodes are taken to be empty\n"),
-        ([pod("a", nodeName="n1")], "but those of namespace default; if there are others, kubectl's -A writes them, too\n"),
+        ([], "cluster.json: its nodes count as empty\n"),
+        ([pod("a", nodeName="n1")], "except those of namespace default; kubectl's -A writes the pods of all namespaces\n"),
         ([pod("a", nodeName="n1"), pod("b", metadata={"namespace": "other"})], ""),
     ],
 )
@@ -536,7 +536,7 @@ def test_without_a_snapshot_the_live_cluster_is_read(plan: Plan, monkeypatch: py
         (ApiError(403, "Forbidden", "nodes is forbidden"), " of kubeconfig {kubeconfig} (context 'here')"),
     ],
 )
-def test_a_cluster_that_can_not_be_read_is_no_verdict(plan: Plan, monkeypatch: pytest.MonkeyPatch, error: Exception, which: str) -> None:
+def test_unreadable_cluster_is_an_error_and_no_verdict(plan: Plan, monkeypatch: pytest.MonkeyPatch, error: Exception, which: str) -> None:
     async def read(notes: list[str], _: Reading) -> Cluster:
         raise error
 
@@ -553,7 +553,7 @@ def test_a_cluster_that_can_not_be_read_is_no_verdict(plan: Plan, monkeypatch: p
     assert result.stderr == f"Error: the cluster{which.format(kubeconfig=kubeconfig)} can't be read: {error}\n"
 
 
-def test_what_is_asked_of_gpus_by_labels_and_annotations_is_planned_by(plan: Plan) -> None:
+def test_gpu_requests_of_labels_and_annotations_are_honoured(plan: Plan) -> None:
     cluster = [gpu_node("n1"), gpu_node("n2")]
     cluster[0]["metadata"]["labels"] = {"nvidia.com/gpu.product": "Tesla-T4", "nvidia.com/gpu.memory": "15360"}
     cluster[1]["metadata"]["labels"] = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB", "nvidia.com/gpu.memory": "40960"}
@@ -563,10 +563,10 @@ def test_what_is_asked_of_gpus_by_labels_and_annotations_is_planned_by(plan: Pla
     assert nodes_of(gangs["a"]) == ["n2"]
     assert "1 Insufficient nvidia.com/gpu" in gangs["b"]["message"]
     assert "1 node(s) didn't match gpu-memory-each" in gangs["b"]["message"]
-    assert "gpu-number asks for 2 nvidia.com/gpu" not in gangs["b"]["message"]  # there are two, on a node that won't do
+    assert "gpu-number asks for 2 nvidia.com/gpu" not in gangs["b"]["message"]  # two exist, on a node that doesn't fit for another reason
 
 
-def test_gpus_of_which_nobody_tells_the_model_or_the_memory_are_told_as_unknown(plan: Plan) -> None:
+def test_message_names_nodes_with_gpus_of_unknown_model_or_memory(plan: Plan) -> None:
     labelled = gpu_node("n2")
     labelled["metadata"]["labels"] = {"nvidia.com/gpu.product": "Tesla-T4", "nvidia.com/gpu.memory": "15360"}
     asked = {"gpu-model": "A100", "gpu-memory-each": "20Gi", "gpu-memory-total": "30Gi", "gpu-number": "2"}
@@ -576,7 +576,7 @@ def test_gpus_of_which_nobody_tells_the_model_or_the_memory_are_told_as_unknown(
         assert f"1 node(s) {words}" in gang["message"]
 
 
-def test_gpus_that_a_label_asks_for_are_charged_unless_that_is_set_otherwise(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_of_a_label_are_charged_unless_the_setting_is_off(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     containers = [{"name": "main", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]
     there = pod("there", labels={"genius/gpu-number": "2"}, nodeName="n1", containers=containers)
     plan.cluster(gpu_node("n1", 2), there).manifest(pod("new", containers=containers))
@@ -585,20 +585,20 @@ def test_gpus_that_a_label_asks_for_are_charged_unless_that_is_set_otherwise(pla
     assert plan.gangs()[0]["feasible"]
 
 
-def test_pods_of_other_schedulers_take_what_the_operator_charges_them_for(plan: Plan) -> None:
+def test_pods_of_other_schedulers_are_charged_as_by_the_operator(plan: Plan) -> None:
     there = pod("there", labels={"genius/gpu-number": "2"}, schedulerName="default-scheduler", nodeName="n1")
     many = pod("many", schedulerName="default-scheduler", nodeName="n1", containers=[{"name": f"c{each}"} for each in range(70)])
     new = pod("new", containers=[{"name": "main", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "2"}}}])
     assert plan.cluster(gpu_node("n1", 2), there, many).manifest(new).gangs()[0]["feasible"]
 
 
-def test_a_label_that_asks_for_gpus_and_can_not_be_understood_is_bad_input(plan: Plan) -> None:
+def test_invalid_gpu_label_is_bad_input(plan: Plan) -> None:
     result = plan.cluster(gpu_node("n1")).manifest(pod("a", labels={"genius/gpu-number": "many"})).run()
     assert result.exit_code == 2
     assert "genius/gpu-number" in result.stderr
 
 
-def test_a_pod_of_the_snapshot_that_makes_no_sense_is_held_as_in_the_cluster_and_stops_nobody(tmp_path: Path) -> None:
+def test_invalid_pod_of_the_snapshot_is_held_and_does_not_stop_the_plan(tmp_path: Path) -> None:
     pods = [
         {
             "apiVersion": "v1",
@@ -615,21 +615,21 @@ def test_a_pod_of_the_snapshot_that_makes_no_sense_is_held_as_in_the_cluster_and
     assert [(pod.name, bool(pod.malformed)) for pod in found.pods] == [("waits", True), ("runs", True)]
 
 
-def test_a_pod_groups_min_resources_are_asked_for_as_the_scheduler_does(plan: Plan) -> None:
+def test_min_resources_of_a_pod_group_are_checked(plan: Plan) -> None:
     group = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "metadata": {"name": "spark"}, "spec": {"minMember": 1}}
     driver = pod("driver", metadata={"labels": {"scheduling.x-k8s.io/pod-group": "spark"}})
     plan.cluster(node("n1", cpu="3"))
-    (told,) = plan.manifest(group | {"spec": {"minMember": 1, "minResources": {"cpu": "4"}}}, driver).gangs(exit_code=1)
-    assert (told["reason"], told["feasible"]) == ("NeverFits", False)
-    assert "minResources asks for 4 cpu; the nodes have 3 in all" in told["message"]
-    (told,) = plan.manifest(group | {"spec": {"minMember": 1, "minResources": {"cpu": "3"}}}, driver).gangs()
-    assert told["feasible"]
+    (gang,) = plan.manifest(group | {"spec": {"minMember": 1, "minResources": {"cpu": "4"}}}, driver).gangs(exit_code=1)
+    assert (gang["reason"], gang["feasible"]) == ("NeverFits", False)
+    assert "minResources asks for 4 cpu; the nodes have 3 in all" in gang["message"]
+    (gang,) = plan.manifest(group | {"spec": {"minMember": 1, "minResources": {"cpu": "3"}}}, driver).gangs()
+    assert gang["feasible"]
 
 
-def test_a_demand_on_another_scheduler_is_told_by_its_name(plan: Plan) -> None:
+def test_message_names_the_label_for_another_scheduler(plan: Plan) -> None:
     labels = {"pod-group.scheduling.sigs.k8s.io/name": "prefill", "pod-group.scheduling.sigs.k8s.io/min-available": "1"}
     groups = {"gang.scheduling.koordinator.sh/groups": '["default/prefill", "default/decode"]'}
     manifest = pod("p", metadata={"labels": labels, "annotations": groups})
-    (told,) = plan.cluster(node("n1", cpu="3")).manifest(manifest).gangs(exit_code=1)
-    assert (told["reason"], told["assignments"]) == ("Held", [])
-    assert "annotation gang.scheduling.koordinator.sh/groups asks Koordinator" in told["message"]
+    (gang,) = plan.cluster(node("n1", cpu="3")).manifest(manifest).gangs(exit_code=1)
+    assert (gang["reason"], gang["assignments"]) == ("Held", [])
+    assert "annotation gang.scheduling.koordinator.sh/groups asks Koordinator" in gang["message"]

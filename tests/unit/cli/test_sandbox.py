@@ -1,4 +1,4 @@
-"""``allaboard sandbox``: what it refuses, before and while it starts."""
+"""Tests of ``allaboard sandbox``: invalid options, and errors while it starts."""
 
 import socket
 from collections.abc import AsyncIterator
@@ -20,11 +20,11 @@ def sandbox(*options: str) -> Result:
     ("option", "value", "problem"),
     [
         ("--memory", "-5", "'-5' is negative"),
-        ("--memory", "0", "'0' is nothing; say how much there is"),
+        ("--memory", "0", "'0' is not more than 0"),
         ("--cpu", "lots", "'lots' is not a quantity such as 500m, 2 or 16Gi"),
     ],
 )
-def test_a_size_that_no_node_has_is_refused_with_its_option(option: str, value: str, problem: str) -> None:
+def test_invalid_size_of_nodes_is_refused_with_its_option(option: str, value: str, problem: str) -> None:
     result = sandbox(option, value)
     assert result.exit_code == 2
     assert f"Invalid value for '{option}': {problem}" in result.stderr
@@ -37,12 +37,12 @@ def test_a_kubeconfig_that_can_not_be_written_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["precious", "clusters: [{name: mine}]", "{", "[1]"])
-def test_a_file_that_is_no_sandboxs_is_not_overwritten(tmp_path: Path, text: str) -> None:
+def test_file_that_is_no_sandbox_kubeconfig_is_not_overwritten(tmp_path: Path, text: str) -> None:
     config = tmp_path / "config"
     config.write_text(text)
     result = sandbox("--kubeconfig-out", str(config))
     assert (result.exit_code, config.read_text()) == (2, text)
-    assert result.stderr == f"Error: {config}: is there already, and isn't a sandbox's kubeconfig; name another file\n"
+    assert result.stderr == f"Error: {config}: exists, and isn't a sandbox's kubeconfig; name another file\n"
 
 
 def test_a_port_in_use_is_named() -> None:
@@ -78,7 +78,7 @@ def test_a_scheduler_that_ends_while_it_starts_ends_the_sandbox(
     assert (result.exit_code, result.stdout, result.stderr) == (code, "", said)
 
 
-def test_help_teaches_a_first_try() -> None:
+def test_help_has_commands_for_a_first_try() -> None:
     text = CliRunner().invoke(cli, ["sandbox", "--help"]).stdout
     assert "\n    allaboard sandbox --nodes 1 --gpus 4 --run\n" in text
     assert "\n    kubectl apply -f examples/two-jobs.yaml\n" in text

@@ -1,4 +1,4 @@
-"""What the demo shows on the smallest terminal that is common: 80 columns and 24 lines."""
+"""Tests of the demo's screen, mostly on a terminal of 80 columns and 24 lines."""
 
 import io
 from typing import Any
@@ -69,17 +69,17 @@ def test_a_high_terminal_shows_all_stories() -> None:
 
 
 @pytest.mark.parametrize(("width", "height"), [(40, 10), (20, 3), (200, 60)])
-def test_a_terminal_of_any_size_shows_the_story_that_plays(width: int, height: int) -> None:
+def test_terminal_of_any_size_shows_the_story_that_plays(width: int, height: int) -> None:
     console = a_terminal(width, height)
     assert any(" pack" in line for line in lines_of(a_screen().frame(console), console))
 
 
-def test_all_stories_are_listed_in_the_end_with_what_is_to_be_noted() -> None:
+def test_list_at_the_end_has_all_stories_and_their_notes() -> None:
     screen = a_screen()
-    screen.scenes[3].note = "seats found by evolution"
-    told = "\n".join(lines_of(screen.programme(), a_terminal()))
-    assert all(f" {story.name} " in told for story in STORIES)
-    assert "seats found by evolution" in told
+    screen.scenes[3].note = "placement found by evolution"
+    shown = "\n".join(lines_of(screen.programme(), a_terminal()))
+    assert all(f" {story.name} " in shown for story in STORIES)
+    assert "placement found by evolution" in shown
 
 
 def test_picture_shows_every_story_and_node_and_loads_nothing_from_elsewhere() -> None:

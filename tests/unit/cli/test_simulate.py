@@ -1,4 +1,4 @@
-"""``allaboard simulate``: the answer on stdout, everything else on stderr."""
+"""Tests of ``allaboard simulate``, which prints its answer on stdout, and notes and errors on stderr."""
 
 import itertools
 import json
@@ -84,7 +84,7 @@ def test_the_same_command_gives_the_same_answer(simulate: Simulate) -> None:
     assert first | {"elapsedSeconds": 0} == second | {"elapsedSeconds": 0}
 
 
-def test_without_inflation_each_task_comes_once(simulate: Simulate) -> None:
+def test_without_inflation_each_task_is_replayed_once(simulate: Simulate) -> None:
     found = answer(simulate.trace("--strategy", "firstfit", "--seeds", "1", "--inflate", "0", "-o", "json"))
     more = answer(simulate.trace("--strategy", "firstfit", "--seeds", "1", "--inflate", "4", "-o", "json"))
     assert found["mean"]["podsFailed"] < more["mean"]["podsFailed"]
@@ -108,19 +108,19 @@ def test_the_table_has_a_line_for_each_run_and_their_mean(simulate: Simulate) ->
     assert [line[:4] for line in lines[1:]] == [["bestfit", "1", seed, "30"] for seed in ("42", "43", "mean")]
 
 
-def test_the_table_of_a_scenario_tells_of_waiting(simulate: Simulate) -> None:
+def test_table_of_a_scenario_has_waiting_times(simulate: Simulate) -> None:
     lines = simulate.scenario("--strategy", "fgd").stdout.splitlines()
     assert lines[0].split()[-7:] == ["GANGS", "PLACED", "WAITING", "S", "MAKESPAN", "S", "SECONDS"]
     assert lines[1].split()[:9] == ["fgd", "1", "42", "4", "25.00", "0.00", "0", "4", "360.0"]
 
 
-def test_progress_is_told_on_stderr(simulate: Simulate) -> None:
+def test_progress_is_printed_on_stderr(simulate: Simulate) -> None:
     result = simulate.trace("--strategy", "fgd", "--seeds", "42-43", "-o", "json")
     assert [line.split(":")[0] for line in result.stderr.splitlines()] == ["1 of 2 runs", "2 of 2 runs"]
 
 
 @pytest.mark.parametrize(("name", "start"), [("curves.png", b"\x89PNG"), ("curves.SVG", b"<?xml")])
-def test_a_plot_is_written_in_the_form_that_its_name_says(simulate: Simulate, name: str, start: bytes) -> None:
+def test_suffix_of_a_plots_name_decides_its_format(simulate: Simulate, name: str, start: bytes) -> None:
     file = simulate.folder / name
     result = simulate.trace("--strategy", "fgd", "--strategy", "random", "--seeds", "42-43", "--plot", str(file))
     assert result.exit_code == 0, result.output
@@ -158,38 +158,38 @@ def test_the_plot_of_a_scenario_shows_waits_over_hours_and_is_the_same_every_tim
         (("--dask", ""), "--dask needs an address"),
         (("--seeds", "1-"), "'1-' is not a seed or a range of them such as 42-51"),
         (("--strategy", "best"), "there is no strategy 'best'; known are genetic, exact, bestfit, firstfit, random, fgd, fgd-bestfit"),
-        (("--plot", "curves.pdf"), "curves.pdf: a plot is written as .png or .svg; name the file so"),
-        (("--plot", ""), "--plot: a plot is written as .png or .svg; name the file so"),
-        (("--plot", "none/curves.png"), "none/curves.png: there is no folder none; make it first"),
+        (("--plot", "curves.pdf"), "curves.pdf: a plot is written as .png or .svg; use one of these suffixes"),
+        (("--plot", ""), "--plot: a plot is written as .png or .svg; use one of these suffixes"),
+        (("--plot", "none/curves.png"), "none/curves.png: there is no folder none; create it first"),
         (("--batch", "0"), "Invalid value for '--batch'"),
     ],
 )
-def test_bad_input_is_told_and_ends_with_2(simulate: Simulate, options: tuple[str, ...], problem: str) -> None:
+def test_bad_input_exits_with_2_and_a_message(simulate: Simulate, options: tuple[str, ...], problem: str) -> None:
     result = simulate.run(*options)
     assert result.exit_code == 2
     assert result.stdout == ""
     assert problem in result.stderr
 
 
-def test_what_makes_no_difference_is_noted(simulate: Simulate) -> None:
+def test_options_without_effect_are_noted(simulate: Simulate) -> None:
     result = simulate.scenario("--inflate", "1.3", "--strategy", "fgd", "--objective", "spread", "-o", "json")
     assert answer(result)["strategy"] == "fgd"
-    assert "note: --inflate is of CSV only" in result.stderr
-    assert "note: --objective is what genetic aims at; fgd doesn't look at it" in result.stderr
+    assert "note: --inflate is for CSV files only" in result.stderr
+    assert "note: --objective is for genetic only; fgd ignores it" in result.stderr
     assert "--seeds" not in result.stderr
 
 
-def test_rows_that_will_be_the_same_are_noted(simulate: Simulate) -> None:
+def test_seeds_and_batch_that_make_no_difference_are_noted(simulate: Simulate) -> None:
     result = simulate.scenario("--strategy", "fgd", "--strategy", "random", "--seeds", "1-2", "--batch", "8")
-    assert "note: --seeds make no difference to fgd with -f" in result.stderr
-    assert "note: --batch is for CSV files; of -f all gangs that are due at a moment are pending together" in result.stderr
+    assert "note: --seeds makes no difference to fgd with -f" in result.stderr
+    assert "note: --batch is for CSV files only; with -f, all gangs that are due at the same time are placed together" in result.stderr
 
 
 def test_a_plot_without_matplotlib_names_the_extra(simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     result = simulate.trace("--plot", "curves.png")
     assert result.exit_code == 2
-    assert "a plot needs the extra: pip install 'allaboard[simulate]', or '.[simulate]' beside setup.cfg" in result.stderr
+    assert "a plot needs the extra: pip install 'allaboard[simulate]', or '.[simulate]' in the repository" in result.stderr
 
 
 def test_dask_without_distributed_names_the_extra(simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,13 +199,13 @@ def test_dask_without_distributed_names_the_extra(simulate: Simulate, monkeypatc
     assert "a Dask cluster needs the extra: pip install 'allaboard[dask]'" in result.stderr
 
 
-def test_a_scenario_comes_by_standard_input_too(simulate: Simulate) -> None:
+def test_scenario_may_come_from_standard_input(simulate: Simulate) -> None:
     found = answer(simulate.run("-f", "-", "--strategy", "fgd", "-o", "json", stdin=SCENARIO))
     assert found["runs"][0]["gangsPlaced"] == 4
     assert "Error: standard input: is empty" in simulate.run("-f", "-", stdin="").stderr
 
 
-def test_tasks_without_gpus_are_refused_with_their_file_and_what_helps(simulate: Simulate) -> None:
+def test_tasks_without_gpus_are_refused_with_their_file_unless_inflation_is_off(simulate: Simulate) -> None:
     Path(simulate.pods).write_text("name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\nt,1000,1024,0,0,\n")
     result = simulate.trace("--strategy", "fgd", "--seeds", "1")
     assert result.exit_code == 2
@@ -220,13 +220,13 @@ def test_a_gpu_model_that_no_node_has_is_noted(simulate: Simulate) -> None:
     assert result.stderr.splitlines()[0] == "note: no node has GPU model H9000 or H9001 (12 of 16 tasks)"
 
 
-def test_the_mean_of_the_table_is_one_of_seconds_too(simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_row_of_the_mean_has_the_mean_of_seconds(simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("allaboard.simulation.sweep.time.perf_counter", itertools.count(0.0, 3.0).__next__)
     lines = simulate.trace("--strategy", "firstfit", "--seeds", "1-3").stdout.splitlines()
     assert [line.split()[-1] for line in lines[1:]] == ["3.0"] * 4
 
 
-def test_help_shows_how_to_begin(simulate: Simulate) -> None:
+def test_help_has_an_example(simulate: Simulate) -> None:
     result = simulate.run("--help")
     assert result.exit_code == 0
     assert "allaboard simulate --nodes nodes.csv --pods pods.csv" in result.stdout

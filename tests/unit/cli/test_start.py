@@ -1,4 +1,4 @@
-"""An operator that can't start says why in one line, however it is started."""
+"""Tests that an operator that can't start prints the reason in one line, for each command that starts it."""
 
 import asyncio
 import os
@@ -26,7 +26,7 @@ def environment_of(**stated: str) -> dict[str, str]:
 
 
 def ended(*command: str, **environment: str) -> tuple[int, str]:
-    """The exit status of an operator that ends by itself, and all that it has printed."""
+    """Return the exit status of an operator that ends by itself, and its output."""
     done = subprocess.run(
         [sys.executable, "-m", *command],
         cwd=ROOT,
@@ -59,24 +59,24 @@ def taken_port() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("start", STARTS.values(), ids=STARTS)
-def test_a_kubeconfig_that_is_none_is_told_in_a_line(start: tuple[str, ...], tmp_path: Path) -> None:
+def test_invalid_kubeconfig_is_reported_in_one_line(start: tuple[str, ...], tmp_path: Path) -> None:
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text("not a kubeconfig\n")
-    status, told = ended(*start, KUBECONFIG=str(kubeconfig))
-    assert (status, told.count("\n")) == (1, 1), told
-    assert told.startswith("Error: no cluster to connect to: ")
-    assert f"kubeconfig {kubeconfig} can't be used (it is no kubeconfig)" in told
+    status, output = ended(*start, KUBECONFIG=str(kubeconfig))
+    assert (status, output.count("\n")) == (1, 1), output
+    assert output.startswith("Error: no cluster to connect to: ")
+    assert f"kubeconfig {kubeconfig} can't be used (it is no kubeconfig)" in output
 
 
 @ALL_STARTS
-def test_a_kubeconfig_that_is_not_there_is_told_with_the_file_that_names_it(start: tuple[str, ...], tmp_path: Path) -> None:
+def test_missing_kubeconfig_is_reported_with_the_file_that_names_it(start: tuple[str, ...], tmp_path: Path) -> None:
     path, kubeconfig = tmp_path / "scheduler.yaml", tmp_path / "nowhere"
     kind = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
     path.write_text(f"{kind}clientConnection: {{kubeconfig: {kubeconfig}}}\n")
-    status, told = ended(*start, ALLABOARD_CONFIG=str(path))
-    assert status in (1, 2), told
+    status, output = ended(*start, ALLABOARD_CONFIG=str(path))
+    assert status in (1, 2), output
     named = f"kubeconfig {kubeconfig}, which clientConnection.kubeconfig of {path} names, can't be used (there is no such file)"
-    assert f"Error: no cluster to connect to: {named}\n" in told
+    assert f"Error: no cluster to connect to: {named}\n" in output
 
 
 @pytest.mark.parametrize("start", STARTS.values(), ids=STARTS)
@@ -84,43 +84,46 @@ def test_a_kubeconfig_that_is_not_there_is_told_with_the_file_that_names_it(star
     ("content", "words"),
     [("objektive: spread\n", "objektive: no such option; did you mean objective?"), ("a: [\n", "line 1: is not YAML: ")],
 )
-def test_a_settings_file_with_a_mistake_is_told_in_a_line(content: str, words: str, start: tuple[str, ...], tmp_path: Path) -> None:
+def test_mistake_in_the_settings_file_is_reported_in_one_line(content: str, words: str, start: tuple[str, ...], tmp_path: Path) -> None:
     path = tmp_path / "settings.yaml"
     path.write_text(content)
-    status, told = ended(*start, ALLABOARD_CONFIG=str(path))
-    assert (status, told.count("\n")) == (1, 1), told
-    assert told.startswith(f"Error: {path}: {words}")
+    status, output = ended(*start, ALLABOARD_CONFIG=str(path))
+    assert (status, output.count("\n")) == (1, 1), output
+    assert output.startswith(f"Error: {path}: {words}")
 
 
-def test_a_health_port_that_is_taken_is_told_in_a_line(taken_port: str, tmp_path: Path) -> None:
-    status, told = ended(*OURS[:-1], taken_port, KUBECONFIG=str(kubeconfig_of(9, tmp_path)))
+def test_health_port_in_use_is_reported_in_one_line(taken_port: str, tmp_path: Path) -> None:
+    status, output = ended(*OURS[:-1], taken_port, KUBECONFIG=str(kubeconfig_of(9, tmp_path)))
     words = f"health can't be served on port {taken_port}: Address already in use; choose another with --health-port, or 0 for none"
-    assert (status, told) == (1, f"Error: {words}\n")
+    assert (status, output) == (1, f"Error: {words}\n")
 
 
 @ALL_STARTS
-def test_a_metrics_port_that_is_taken_is_told_in_a_line(start: tuple[str, ...], taken_port: str, tmp_path: Path) -> None:
+def test_metrics_port_in_use_is_reported_in_one_line(start: tuple[str, ...], taken_port: str, tmp_path: Path) -> None:
     kubeconfig = kubeconfig_of(9, tmp_path)
-    status, told = ended(*start, KUBECONFIG=str(kubeconfig), ALLABOARD_METRICS_PORT=taken_port)
+    status, output = ended(*start, KUBECONFIG=str(kubeconfig), ALLABOARD_METRICS_PORT=taken_port)
     words = (
         f"metrics can't be served on port {taken_port}: Address already in use; choose another with ALLABOARD_METRICS_PORT, or 0 for none"
     )
-    assert (status, told) == (1, f"Error: {words}\n")
+    assert (status, output) == (1, f"Error: {words}\n")
 
 
 @ALL_STARTS
-def test_an_api_server_that_is_gone_is_told_in_a_line(start: tuple[str, ...], tmp_path: Path) -> None:
+def test_unreachable_api_server_is_reported_in_one_line(start: tuple[str, ...], tmp_path: Path) -> None:
     kubeconfig = kubeconfig_of(9, tmp_path)
-    status, told = ended(*start, KUBECONFIG=str(kubeconfig), ALLABOARD_REACH_SECONDS="0")
-    assert (status, told.count("\n")) == (1, 1), told
-    assert told.startswith(
+    status, output = ended(*start, KUBECONFIG=str(kubeconfig), ALLABOARD_REACH_SECONDS="0")
+    assert (status, output.count("\n")) == (1, 1), output
+    assert output.startswith(
         f"Error: kubeconfig {kubeconfig} (context 'here') leads to http://127.0.0.1:9, and the API server can't be reached"
     )
-    assert told.endswith("start that cluster, or set KUBECONFIG to that of another\n")
+    assert output.endswith("start that cluster, or set KUBECONFIG to that of another\n")
 
 
 async def interrupted(start: tuple[str, ...], folder: Path, refused: bytes, awaited: bytes) -> tuple[int | None, str]:
-    """As ``ended``, of an operator that is interrupted when it asks for ``awaited``; nothing is answered but what is ``refused``."""
+    """Return exit status and output of an operator that is interrupted when it requests ``awaited``.
+
+    The API server refuses requests for ``refused``, and doesn't answer others.
+    """
     asked = asyncio.Event()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -144,24 +147,24 @@ async def interrupted(start: tuple[str, ...], folder: Path, refused: bytes, awai
         try:
             await asked.wait()
             process.send_signal(signal.SIGINT)
-            told, _ = await process.communicate()
+            output, _ = await process.communicate()
         finally:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
-    return process.returncode, told.decode()
+    return process.returncode, output.decode()
 
 
-async def test_one_that_is_interrupted_while_it_waits_for_the_api_server_ends_without_a_word(tmp_path: Path) -> None:
+async def test_operator_interrupted_while_it_waits_for_the_api_server_prints_nothing(tmp_path: Path) -> None:
     assert await interrupted(OURS, tmp_path, b"", b"/api/v1/nodes?limit=1 ") == (0, "")
 
 
 @pytest.mark.parametrize("start", STARTS.values(), ids=STARTS)
-async def test_kopf_waits_for_nothing_when_it_is_interrupted_meanwhile(start: tuple[str, ...], tmp_path: Path) -> None:
-    status, told = await interrupted(start, tmp_path, b"", b"/api/v1/nodes?limit=1 ")
-    assert (status, told.count("\n")) == (0, 1), told
-    assert "Signal SIGINT is received" in told
+async def test_kopf_run_interrupted_while_it_waits_for_the_api_server_ends_at_once(start: tuple[str, ...], tmp_path: Path) -> None:
+    status, output = await interrupted(start, tmp_path, b"", b"/api/v1/nodes?limit=1 ")
+    assert (status, output.count("\n")) == (0, 1), output
+    assert "Signal SIGINT is received" in output
 
 
-async def test_one_that_is_interrupted_while_kopf_looks_at_what_is_served_ends_without_a_word(tmp_path: Path) -> None:
+async def test_operator_interrupted_while_kopf_lists_resources_prints_nothing(tmp_path: Path) -> None:
     assert await interrupted(OURS, tmp_path, b"/api/v1/nodes?limit=1 ", b"/apis ") == (0, "")

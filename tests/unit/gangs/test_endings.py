@@ -1,4 +1,4 @@
-"""How members of a gang have ended, when their pods are deleted."""
+"""The counts of members that have succeeded and failed, which outlive the deletion of the pods."""
 
 from dataclasses import replace
 from typing import Any
@@ -19,7 +19,7 @@ POD = Pod("ns", "a", "a", "1", 0.0, "allaboard", "", "Pending", 0, SchedulingSpe
 
 
 class Stage:
-    """A registry and the endings of its pods."""
+    """A registry, and the endings of its pods."""
 
     def __init__(self) -> None:
         self.registry = GangRegistry(["allaboard"])
@@ -28,16 +28,16 @@ class Stage:
         self.pods: dict[str, Pod] = {}
 
     def change(self, name: str, **fields: Any) -> None:
-        """Let a pod come, or change."""
+        """Create a pod, or change fields of an existing one."""
         old = self.pods.get(name)
         new = replace(old or replace(POD, name=name, uid=name), **fields)
         self.pods[name] = new
-        self.tell(old, new)
+        self.report(old, new)
 
     def delete(self, name: str) -> None:
-        self.tell(self.pods.pop(name), None)
+        self.report(self.pods.pop(name), None)
 
-    def tell(self, old: Pod | None, new: Pod | None) -> None:
+    def report(self, old: Pod | None, new: Pod | None) -> None:
         self.registry.observe_pod(old, new)
         self.endings.observe_pod(old, new)
 
@@ -52,7 +52,7 @@ class Stage:
         return self.endings.find(KEY)
 
 
-def test_a_success_is_remembered_when_the_job_operator_deletes_all_pods() -> None:
+def test_success_of_a_member_counts_after_the_job_operator_has_deleted_all_pods() -> None:
     stage = Stage()
     stage.start("ps", "worker")
     stage.change("worker", phase="Succeeded")
@@ -63,7 +63,7 @@ def test_a_success_is_remembered_when_the_job_operator_deletes_all_pods() -> Non
     assert stage.ends == Ends(1, 0)
 
 
-def test_evicted_members_have_failed() -> None:
+def test_evicted_members_count_as_failed() -> None:
     stage = Stage()
     stage.start("a", "b")
     stage.change("a", is_terminating=True, is_disrupted=True)
@@ -72,19 +72,19 @@ def test_evicted_members_have_failed() -> None:
     assert stage.ends == Ends(0, 1)
 
 
-@pytest.mark.parametrize("is_seen_going", [True, False])
-def test_a_job_that_is_suspended_has_not_ended_though_members_had_succeeded(is_seen_going: bool) -> None:
+@pytest.mark.parametrize("is_seen_terminating", [True, False])
+def test_suspended_job_has_not_ended_even_if_members_had_succeeded(is_seen_terminating: bool) -> None:
     stage = Stage()
     stage.start("a", "b", "c", owner=JOB)
     stage.change("a", phase="Succeeded")
     for name in ("b", "c"):
-        if is_seen_going:
+        if is_seen_terminating:
             stage.change(name, is_terminating=True)
         stage.delete(name)
     assert stage.ends == Ends(0, 0)
 
 
-def test_a_failed_member_that_is_replaced_is_no_failure_of_the_gang() -> None:
+def test_failed_member_no_longer_counts_once_a_new_pod_exists() -> None:
     stage = Stage()
     stage.start("a", "b", owner=JOB)
     stage.change("a", phase="Failed")
@@ -95,16 +95,16 @@ def test_a_failed_member_that_is_replaced_is_no_failure_of_the_gang() -> None:
     assert stage.ends == Ends(2, 0)
 
 
-def test_a_pod_that_comes_again_under_its_name_is_a_new_one() -> None:
+def test_pod_that_is_recreated_under_its_name_counts_as_a_new_pod() -> None:
     stage = Stage()
     stage.start("a")
     stage.change("a", phase="Failed")
     new = replace(POD, name="a", uid="a-2")
-    stage.tell(stage.pods["a"], new)
+    stage.report(stage.pods["a"], new)
     assert stage.ends == Ends(0, 0)
 
 
-def test_of_a_run_that_had_begun_before_this_process_nothing_is_known_until_a_member_ends() -> None:
+def test_ends_of_a_run_that_started_before_this_process_are_unknown_until_a_member_ends() -> None:
     stage = Stage()
     stage.change("done", node_name="n", phase="Succeeded")
     stage.change("a", node_name="n", phase="Running")
@@ -113,12 +113,12 @@ def test_of_a_run_that_had_begun_before_this_process_nothing_is_known_until_a_me
     assert stage.ends == Ends(0, 1)
 
 
-def test_nothing_is_remembered_of_pods_without_a_gang_of_others_or_of_gangs_that_are_gone() -> None:
+def test_ends_of_single_pods_foreign_pods_and_deleted_gangs_are_not_kept() -> None:
     stage = Stage()
     single, foreign = replace(POD, labels=()), replace(POD, scheduler_name="default-scheduler")
     for pod in (single, foreign):
-        stage.tell(None, pod)
-        stage.tell(pod, replace(pod, phase="Failed"))
+        stage.report(None, pod)
+        stage.report(pod, replace(pod, phase="Failed"))
     assert not stage.endings._ends
     stage.start("a")
     stage.registry.forget_group(KEY, 1)

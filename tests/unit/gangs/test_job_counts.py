@@ -1,4 +1,4 @@
-"""The pods that a batch Job still makes, by its status and by the pods that are seen."""
+"""The pods that a batch Job will still create, computed from its status and from the known pods."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,25 +8,26 @@ from allaboard.gangs.job_counts import JobCounts, JobStore, SeenPods
 FEW = st.integers(0, 5)
 
 
-@given(parallelism=st.integers(1, 20), shown=FEW, looks_alive=FEW, deleted=FEW, bound=FEW, not_begun=FEW)
-def test_a_job_never_has_fewer_pods_left_than_it_still_makes(
-    parallelism: int, shown: int, looks_alive: int, deleted: int, bound: int, not_begun: int
+@given(parallelism=st.integers(1, 20), shown=FEW, looks_alive=FEW, deleted=FEW, bound=FEW, not_started=FEW)
+def test_computed_pods_of_a_job_are_never_fewer_than_the_pods_it_will_create(
+    parallelism: int, shown: int, looks_alive: int, deleted: int, bound: int, not_started: int
 ) -> None:
-    """Of the pods that have succeeded, ``shown`` are seen so, ``looks_alive`` are still seen alive, and ``deleted`` aren't seen.
+    """The computed number is exact, unless some pods run and others were deleted.
 
-    The number is exact unless some pods run and others were deleted.
+    The pods watch may be behind the Job's status. So of the succeeded pods ``shown`` are seen as succeeded, ``looks_alive`` are still seen
+    alive, and ``deleted`` aren't seen.
     """
     done = shown + looks_alive + deleted
-    job = JobCounts("u", "u", parallelism, completions=done + bound + not_begun, done=done)
+    job = JobCounts("u", "u", parallelism, completions=done + bound + not_started, done=done)
     left = job.left(SeenPods(alive=bound + looks_alive, bound=bound + looks_alive, succeeded=shown))
-    expected = min(parallelism, bound + not_begun + looks_alive)
+    expected = min(parallelism, bound + not_started + looks_alive)
     assert left >= expected
     if not bound or not deleted:
         assert left == expected
 
 
-def test_a_job_made_again_under_its_name_is_another_job() -> None:
-    """A watch may leave out the deletion. The gangs of the Job that is gone are told by ``observe(old, None)``."""
+def test_job_that_is_recreated_under_its_name_is_observed_as_deleted_and_created() -> None:
+    """A watch may leave out the deletion. The store then calls ``observe(old, None)``, so that the old Job's gangs are updated."""
     observed: list[tuple[JobCounts | None, JobCounts | None]] = []
     store = JobStore(lambda old, new: observed.append((old, new)))
     first, second = JobCounts("u1", "u1", 4, 4, 3), JobCounts("u2", "u2", 4, 4, 0)

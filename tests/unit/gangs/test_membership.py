@@ -1,4 +1,4 @@
-"""How pods say which gang they belong to."""
+"""The gang that a pod belongs to, as read from the pod's labels, annotations and spec."""
 
 from dataclasses import replace
 from typing import Any
@@ -53,11 +53,11 @@ def test_a_malformed_minimum_is_an_error_and_names_the_label(value: str) -> None
 
 
 @pytest.mark.parametrize(("present", "missing"), [("name", "min-available"), ("min-available", "name")])
-def test_half_a_pair_is_an_error_that_names_the_other_half(present: str, missing: str) -> None:
+def test_incomplete_label_pair_is_an_error_that_names_the_missing_label(present: str, missing: str) -> None:
     assert f"{PAIR}/{missing} is missing" in membership_of(labelled(**{f"{PAIR}/{present}": "3"})).error
 
 
-def test_the_native_group_is_refused_by_name() -> None:
+def test_native_pod_group_is_an_error_that_names_the_group() -> None:
     assert "'native'" in membership_of(replace(POD, group_name="native")).error
 
 
@@ -91,7 +91,7 @@ BY_LATER_VERSIONS = [
 
 @pytest.mark.parametrize("kind", ["labels", "annotations"])
 @pytest.mark.parametrize("label", NAMES)
-def test_a_mark_that_asks_another_scheduler_for_a_gang_holds_its_pod_and_says_what_to_write_instead(label: str, kind: str) -> None:
+def test_foreign_gang_label_holds_the_pod_and_the_message_names_the_labels_to_use(label: str, kind: str) -> None:
     membership = membership_of(with_foreign_label(kind, label))
     assert (membership.key, membership.reason) == (GangKey("ns", "p", kind="Pod"), "Unsupported")
     assert membership.error.startswith(f"{kind.removesuffix('s')} {label} asks {FOREIGN_GANG_LABELS[label].scheduler} for a gang, ")
@@ -103,7 +103,7 @@ def test_a_mark_that_asks_another_scheduler_for_a_gang_holds_its_pod_and_says_wh
 @pytest.mark.parametrize("labels", [{}, {"scheduling.x-k8s.io/pod-group": "train"}, GANG], ids=["alone", "pod-group", "pair"])
 @pytest.mark.parametrize("kind", ["labels", "annotations"])
 @pytest.mark.parametrize("label", [*DEMANDS, *BY_LATER_VERSIONS])
-def test_a_further_demand_on_another_scheduler_holds_its_pod_by_name_wherever_its_gang_is_named(
+def test_further_demand_on_another_scheduler_holds_the_pod_however_the_pod_names_its_gang(
     label: str, kind: str, labels: dict[str, str]
 ) -> None:
     membership = membership_of(with_foreign_label(kind, label, **labels))
@@ -124,25 +124,25 @@ def test_a_further_demand_on_another_scheduler_holds_its_pod_by_name_wherever_it
         ("scheduling.volcano.sh/group-min-resources", "spec.minResources"),
     ],
 )
-def test_the_message_about_a_demand_names_the_option_that_says_the_same(label: str, instead: str) -> None:
+def test_message_about_a_demand_on_another_scheduler_names_the_equivalent_option(label: str, instead: str) -> None:
     assert instead in membership_of(annotated("x", label, **GANG)).error
 
 
 @pytest.mark.parametrize("labels", [{"scheduling.x-k8s.io/pod-group": "train"}, {"pod-group.scheduling.sigs.k8s.io": "train"}, GANG])
-def test_foreign_labels_that_only_name_a_gang_mean_nothing_beside_a_name_that_is_read(labels: dict[str, str]) -> None:
+def test_foreign_labels_that_only_name_a_gang_are_ignored_if_a_supported_label_names_one(labels: dict[str, str]) -> None:
     names = (name for name in NAMES if not FOREIGN_GANG_LABELS[name].demand)
     membership = membership_of(with_foreign_label("annotations", *names, **labels))
     assert (membership.key, membership.error) == (GangKey("ns", "train"), "")
 
 
 @pytest.mark.parametrize("label", MINIMUMS)
-def test_a_foreign_minimum_is_a_demand_where_the_pod_states_another_one(label: str) -> None:
+def test_foreign_minimum_is_an_error_only_if_it_differs_from_the_pods_own_minimum(label: str) -> None:
     assert membership_of(annotated("2", label, **GANG)).error == ""
     assert f"annotation {label} asks " in membership_of(annotated("3", label, **GANG)).error
-    assert membership_of(annotated("3", label, **{"scheduling.x-k8s.io/pod-group": "train"})).error == ""  # there its PodGroup counts
+    assert membership_of(annotated("3", label, **{"scheduling.x-k8s.io/pod-group": "train"})).error == ""  # the PodGroup decides
 
 
-def test_koordinators_strict_mode_is_what_every_gang_gets() -> None:
+def test_koordinators_strict_mode_is_accepted_and_its_other_mode_is_an_error() -> None:
     mode = "gang.scheduling.koordinator.sh/mode"
     assert membership_of(annotated("Strict", mode, **GANG)).error == ""
     assert f"annotation {mode} asks Koordinator" in membership_of(annotated("NonStrict", mode, **GANG)).error
@@ -150,12 +150,12 @@ def test_koordinators_strict_mode_is_what_every_gang_gets() -> None:
 
 @pytest.mark.parametrize("by", ["kueue.x-k8s.io/workload", "kueue.x-k8s.io/podset"])
 @pytest.mark.parametrize("labels", [{}, GANG], ids=["alone", "pair"])
-def test_a_topology_that_kueue_meets_itself_holds_no_gang(labels: dict[str, str], by: str) -> None:
+def test_kueue_topology_of_a_pod_that_kueue_manages_holds_no_gang(labels: dict[str, str], by: str) -> None:
     membership = membership_of(annotated("rack", "kueue.x-k8s.io/podset-required-topology", by, **labels))
     assert membership.error == ""
 
 
-def test_of_several_foreign_labels_the_first_of_the_table_is_reported() -> None:
+def test_first_foreign_label_in_the_order_of_the_table_is_reported() -> None:
     assert with_foreign_label("annotations", *reversed(FOREIGN_GANG_LABELS)).foreign_gang_labels == (
         next(iter(FOREIGN_GANG_LABELS)),
         DEMANDS[0],
@@ -172,7 +172,7 @@ def test_foreign_labels_of_other_schedulers_pods_are_ignored(label: str) -> None
     assert with_foreign_label("annotations", label, scheduler="volcano").foreign_gang_labels == NONE
 
 
-def test_a_mark_without_a_value_is_none_if_it_is_null_and_one_if_it_is_empty() -> None:
+def test_foreign_annotation_counts_if_its_value_is_empty_and_not_if_it_is_null() -> None:
     found = {
         value: pod_from({"metadata": {"name": "p", "annotations": {"pod-group-name": value}}}).foreign_gang_labels.first
         for value in (None, "")
@@ -180,7 +180,7 @@ def test_a_mark_without_a_value_is_none_if_it_is_null_and_one_if_it_is_empty() -
     assert found == {None: "", "": "pod-group-name"}
 
 
-def test_a_label_value_that_is_no_object_name_is_cleaned_without_collisions() -> None:
+def test_label_value_that_is_no_object_name_becomes_a_unique_valid_name() -> None:
     assert object_name("train-1") == "train-1"
     assert object_name("My_Job").startswith("my-job-")
     assert object_name("My_Job") != object_name("My-Job")

@@ -1,4 +1,4 @@
-"""``genius/priority``: an order among a namespace's own gangs, by which no other namespace's gang comes later."""
+"""The label ``genius/priority`` orders the gangs of a namespace, and delays no gang of another namespace."""
 
 import random
 from dataclasses import replace
@@ -36,16 +36,16 @@ def test_a_higher_namespace_priority_goes_first_in_its_namespace_only() -> None:
     assert order(a_pod("x", "a", 1, 5), a_pod("x", "b", 1, 7), a_pod("x", "c", 0)) == ["b", "a", "c"]
 
 
-def test_priority_classes_come_first_and_bound_pods_do_not_count() -> None:
+def test_priority_counts_before_namespace_priority_and_bound_pods_do_not_count() -> None:
     assert order(a_pod("x", "a", 1, priority=7), a_pod("x", "b", 2, 10)) == ["a", "b"]
     assert order(a_pod("x", "a", 1), a_pod("x", "b", 2, 10, node="n1"), a_pod("y", "c", 1.5)) == ["a", "c"]
 
 
-def test_namespace_priorities_count_within_one_priority_class() -> None:
+def test_namespace_priority_counts_only_among_gangs_of_equal_priority() -> None:
     assert order(a_pod("x", "a", 1), a_pod("y", "c", 3), a_pod("x", "b", 5, 10, priority=7)) == ["b", "a", "c"]
 
 
-def test_when_the_first_gang_of_a_namespace_has_gone_the_others_have_their_own_age() -> None:
+def test_gang_has_its_own_age_again_when_the_gang_of_higher_namespace_priority_is_gone() -> None:
     registry = GangRegistry(["allaboard"])
     low, high = a_pod("x", "a", 1), a_pod("x", "b", 2, 10)
     for pod in (low, high):
@@ -63,7 +63,7 @@ GANGS = st.lists(st.tuples(st.sampled_from("xy"), st.integers(0, 5), st.integers
 
 
 @given(GANGS)
-def test_namespace_priority_orders_a_namespace_and_delays_no_other_gang(gangs: list[tuple[str, int, int]]) -> None:
+def test_namespace_priority_orders_a_namespace_and_delays_no_gang_of_another_namespace(gangs: list[tuple[str, int, int]]) -> None:
     pods = [
         a_pod(namespace, f"g{number}", created, namespace_priority) for number, (namespace, created, namespace_priority) in enumerate(gangs)
     ]
@@ -73,11 +73,13 @@ def test_namespace_priority_orders_a_namespace_and_delays_no_other_gang(gangs: l
     for namespace in "xy":
         own = [stated[name] for name in found if spaces[name] == namespace]
         assert own == sorted(own, reverse=True)
-        # Whatever another namespace says, as many of it at most are before a gang as there would be if it said nothing.
-        mute = order(*(a_pod(pod.namespace, pod.name, pod.created, stated[pod.name] if pod.namespace == namespace else 0) for pod in pods))
+        # The labels of the other namespace put none of its gangs before a gang that would be before it without these labels.
+        unlabelled = order(
+            *(a_pod(pod.namespace, pod.name, pod.created, stated[pod.name] if pod.namespace == namespace else 0) for pod in pods)
+        )
         for name in (name for name in found if spaces[name] == namespace):
             others = [each for each in found[: found.index(name)] if spaces[each] != namespace]
-            assert len(others) <= len([each for each in mute[: mute.index(name)] if spaces[each] != namespace])
+            assert len(others) <= len([each for each in unlabelled[: unlabelled.index(name)] if spaces[each] != namespace])
 
 
 def test_a_gang_has_the_highest_namespace_priority_of_its_waiting_members() -> None:
@@ -97,35 +99,35 @@ def test_a_gang_has_the_highest_namespace_priority_of_its_waiting_members() -> N
 
 
 class Crowd:
-    """Gangs of one namespace, whose priority and age are looked up and counted."""
+    """Gangs of one namespace. ``reads`` counts how often a gang's priority and age are read."""
 
     def __init__(self) -> None:
         self.outlines: dict[GangKey, Outline] = {}
-        self.looked_up = 0
+        self.reads = 0
         self.namespace_priority = NamespacePriority(self.outline)
 
     def outline(self, key: GangKey) -> Outline | None:
-        self.looked_up += 1
+        self.reads += 1
         return self.outlines.get(key)
 
-    def come(self, pod: Pod) -> None:
+    def add(self, pod: Pod) -> None:
         key = GangKey("x", pod.name)
         self.outlines[key] = Outline(key, pod.priority, pod.created)
-        self.namespace_priority.joins(key, pod)
-        self.namespace_priority.settle(key)
+        self.namespace_priority.add_member(key, pod)
+        self.namespace_priority.update(key)
 
-    def go(self, pod: Pod) -> None:
+    def remove(self, pod: Pod) -> None:
         key = GangKey("x", pod.name)
         del self.outlines[key]
-        self.namespace_priority.leaves(key, pod)
-        self.namespace_priority.settle(key)
+        self.namespace_priority.remove_member(key, pod)
+        self.namespace_priority.update(key)
 
     def since(self, namespace_priority: int) -> float:
-        """Return the effective creation time of the oldest gang if it has this namespace priority."""
-        key = GangKey("x", "asks")
-        self.come(a_pod("x", "asks", 0, namespace_priority))
+        """Return the effective creation time of a gang that is older than all others and has this namespace priority."""
+        key = GangKey("x", "oldest")
+        self.add(a_pod("x", "oldest", 0, namespace_priority))
         found = self.namespace_priority.since(self.outlines[key])
-        self.go(a_pod("x", "asks", 0, namespace_priority))
+        self.remove(a_pod("x", "oldest", 0, namespace_priority))
         return found
 
 
@@ -133,34 +135,34 @@ CHANGES = st.lists(st.tuples(st.integers(0, 20), st.integers(1, 400), st.integer
 
 
 @pytest.mark.parametrize("number", [0, 1, 300])
-@given(changes=CHANGES, asked=st.integers(0, 400))
-def test_a_gang_stands_just_after_the_last_of_higher_namespace_priority(
-    number: int, changes: list[tuple[int, int, int]], asked: int
+@given(changes=CHANGES, own=st.integers(0, 400))
+def test_gang_counts_as_created_just_after_the_youngest_gang_of_higher_namespace_priority(
+    number: int, changes: list[tuple[int, int, int]], own: int
 ) -> None:
     crowd, waiting, chance = Crowd(), dict[str, Pod](), random.Random(7)
     at_first = [(100 + each, chance.randint(1, 400), chance.randint(0, 20)) for each in range(number)]
     for name, namespace_priority, created in [*at_first, *changes]:
         if (old := waiting.pop(f"g{name}", None)) is not None:
-            crowd.go(old)
+            crowd.remove(old)
         else:
             waiting[f"g{name}"] = a_pod("x", f"g{name}", created, namespace_priority)
-            crowd.come(waiting[f"g{name}"])
-    last = max((pod.created for pod in waiting.values() if int(dict(pod.labels)["genius/priority"]) > asked), default=None)
-    since = crowd.since(asked)
+            crowd.add(waiting[f"g{name}"])
+    last = max((pod.created for pod in waiting.values() if int(dict(pod.labels)["genius/priority"]) > own), default=None)
+    since = crowd.since(own)
     assert since == 0 if last is None else last < since < last + 1e-9
-    assert asked == 0 or since <= crowd.since(asked - 1)
+    assert own == 0 or since <= crowd.since(own - 1)
 
 
-def test_what_a_gang_costs_does_not_grow_with_the_gangs_of_its_namespace() -> None:
+def test_cost_of_a_gang_does_not_grow_with_the_number_of_gangs_in_its_namespace() -> None:
     crowd, number = Crowd(), 3000
     pods = [a_pod("x", f"g{each}", each, 1 + each) for each in range(number)]
     for pod in pods:
-        crowd.come(pod)
+        crowd.add(pod)
         assert crowd.namespace_priority.since(Outline(GangKey("x", "z"), 0, 0.0)) > pod.created
     random.Random(3).shuffle(pods)
     for pod in pods:
-        crowd.go(pod)
+        crowd.remove(pod)
         crowd.namespace_priority.since(Outline(GangKey("x", "z"), 0, 0.0))
-    assert crowd.looked_up == number
-    assert not crowd.namespace_priority._levels
+    assert crowd.reads == number
+    assert not crowd.namespace_priority._sorted
     assert not crowd.namespace_priority._stated

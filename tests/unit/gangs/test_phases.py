@@ -1,4 +1,4 @@
-"""The PHASE column."""
+"""The phase of a PodGroup, which follows from the gang's members and their ends."""
 
 from dataclasses import replace
 from typing import Any
@@ -17,7 +17,7 @@ BOUND: dict[str, Any] = {"node_name": "n1", "stamped_min_member": 3, "transactio
 
 
 def a_gang(*phases: str, minimum: int = 3) -> Gang:
-    """A gang with members in these phases, of which ``Bound`` ones have a node and are yet to run, and ``Deleted`` ones are going."""
+    """Return a gang with a member for each phase. ``Bound``: a bound pod that doesn't run yet; ``Deleted``: a terminating pod."""
     members = tuple(
         replace(
             POD,
@@ -37,7 +37,7 @@ def a_gang(*phases: str, minimum: int = 3) -> Gang:
     [
         ((), "Pending"),
         (("Pending", "Pending"), "Pending"),
-        (("Pending",) * 3, "Pending"),  # whether it has been looked at or never fits
+        (("Pending",) * 3, "Pending"),  # before the first attempt as well as after a refusal
         (("Bound", "Pending", "Pending"), "Scheduling"),
         (("Bound",) * 3, "Scheduling"),
         (("Running", "Running", "Pending"), "Scheduling"),
@@ -50,7 +50,7 @@ def a_gang(*phases: str, minimum: int = 3) -> Gang:
         (("Succeeded",) * 3 + ("Failed",), "Finished"),
         (("Succeeded", "Succeeded", "Failed"), "Failed"),
         (("Failed",), "Failed"),
-        (("Running", "Succeeded", "Failed"), "Scheduling"),  # a member lives
+        (("Running", "Succeeded", "Failed"), "Scheduling"),  # a member is alive
         (("Failed", "Running", "Running", "Running"), "Running"),
         (("Failed", "Pending", "Running", "Running"), "Scheduling"),
         (("Succeeded", "Deleted", "Deleted"), "Finished"),
@@ -63,13 +63,13 @@ def test_the_phase_follows_from_the_members(phases: tuple[str, ...], expected: s
 
 @pytest.mark.parametrize("before", ["Finished", "Failed"])
 @pytest.mark.parametrize("phases", [(), ("Succeeded",), ("Failed", "Deleted")])
-def test_an_ended_gang_stays_so_by_its_podgroups_status_while_its_pods_are_deleted(before: str, phases: tuple[str, ...]) -> None:
+def test_phase_of_an_ended_gang_is_taken_from_its_podgroups_status_when_its_pods_are_deleted(before: str, phases: tuple[str, ...]) -> None:
     stated = {"phase": before, "succeeded": 3, "failed": 1}
     assert ending_of(a_gang(*phases), None, stated) == Ending(Phase(before), 3, 1)
 
 
 @pytest.mark.parametrize("before", ["Finished", "Failed"])
-def test_a_member_that_lives_begins_a_new_run(before: str) -> None:
+def test_ended_gang_that_gets_a_living_member_is_pending_again(before: str) -> None:
     gang = a_gang("Pending")
     assert ending_of(gang, Ends(3, 1), {"phase": before}) is None
     assert phase_of(gang, Ends(3, 1), {"phase": before}) == "Pending"
@@ -85,11 +85,11 @@ def test_a_member_that_lives_begins_a_new_run(before: str) -> None:
         (Ends(0, 0), None),
     ],
 )
-def test_a_gang_whose_pods_are_deleted_has_the_phase_of_their_seen_ends(ends: Ends, expected: Ending | None) -> None:
+def test_phase_of_a_gang_whose_pods_are_deleted_follows_from_the_seen_ends(ends: Ends, expected: Ending | None) -> None:
     assert ending_of(a_gang(), ends, {"phase": "Running", "succeeded": 3}) == expected
 
 
 @pytest.mark.parametrize("written", [None, "3", -1, True, 2**40, {}])
-def test_a_status_without_valid_counts_is_ignored(written: object) -> None:
+def test_invalid_counts_in_a_podgroups_status_are_ignored(written: object) -> None:
     stated = {"phase": "Running", "succeeded": written, "failed": written}
     assert ending_of(a_gang(), None, stated) is None

@@ -1,4 +1,4 @@
-"""PodGroups that Kopf and the API server tell of are known, and one whose deletion was not reported is forgotten."""
+"""The reader of PodGroups, which also finds PodGroups whose deletion was not reported."""
 
 from typing import Any, cast
 
@@ -15,7 +15,7 @@ def a_group(name: str, version: str = "5") -> dict[str, Any]:
 
 
 class Server:
-    """Lists the ``groups``, or answers with an ``error``."""
+    """An API server that lists ``groups``, or raises ``error`` if that is set."""
 
     def __init__(self) -> None:
         self.groups: list[dict[str, Any]] = []

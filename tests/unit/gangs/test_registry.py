@@ -1,4 +1,4 @@
-"""The members of gangs, and the gangs that are held."""
+"""The registry: the members and options of gangs, and the reasons for which gangs are held."""
 
 from dataclasses import replace
 from typing import Any
@@ -39,7 +39,7 @@ def a_registry(*pods: Pod) -> GangRegistry:
     return registry
 
 
-def test_members_are_gathered_and_leave_when_their_pods_go() -> None:
+def test_members_of_a_gang_are_the_pods_that_exist() -> None:
     registry = a_registry(a_pod("a"), a_pod("b"))
     gang = registry.gang(KEY)
     assert gang is not None
@@ -49,7 +49,7 @@ def test_members_are_gathered_and_leave_when_their_pods_go() -> None:
     assert registry.gang(KEY) is None
 
 
-def test_a_gang_with_bound_members_is_listed_also_without_its_pod_group() -> None:
+def test_gang_with_bound_members_is_listed_even_if_its_pod_group_is_unknown() -> None:
     alone = a_pod("alone", labels=(), node_name="n")
     registry = a_registry(a_pod("a", node_name="n"), a_pod("b"), alone)
     assert [gang.key for gang in registry.bound_gangs()] == [KEY]
@@ -72,7 +72,7 @@ def test_a_gang_keeps_its_age_when_its_pod_group_is_made_after_its_pods() -> Non
     assert gang.created == 5.0
 
 
-def test_pods_of_other_schedulers_and_namespaces_are_not_ours() -> None:
+def test_pods_of_other_schedulers_and_of_other_namespaces_are_ignored() -> None:
     registry = GangRegistry(["allaboard"], namespaces=["team"])
     registry.observe_pod(None, a_pod("a", scheduler_name="default-scheduler", namespace="team"))
     registry.observe_pod(None, a_pod("b"))
@@ -81,28 +81,28 @@ def test_pods_of_other_schedulers_and_namespaces_are_not_ours() -> None:
 
 def test_a_change_that_does_not_matter_for_scheduling_calls_no_listener() -> None:
     registry = a_registry(a_pod("a"))
-    expired: list[GangKey] = []
-    registry.listen(expired.append)
+    changed: list[GangKey] = []
+    registry.listen(changed.append)
     registry.observe_pod(a_pod("a"), a_pod("a", resource_version="2"))
-    assert expired == []
+    assert changed == []
     gang = registry.gang(KEY)
     assert gang is not None
     assert gang.members[0].resource_version == "2"
 
 
 @pytest.mark.parametrize(
-    "begun",
+    "state",
     [{"node_name": "node-1"}, {"phase": "Succeeded"}, {"is_terminating": True}, {"phase": "Failed", "node_name": "node-1"}],
-    ids=["has a node", "has ended", "is going", "has failed on its node"],
+    ids=["has a node", "has ended", "is terminating", "has failed on its node"],
 )
-def test_a_gang_has_begun_while_a_member_has_a_node_is_terminating_or_has_ended(begun: dict[str, Any]) -> None:
-    registry, newcomer = a_registry(a_pod("a")), a_pod("c")
-    assert not registry.has_begun(newcomer)
-    registry.observe_pod(a_pod("a"), a_pod("a", **begun))
-    assert registry.has_begun(newcomer)
-    registry.observe_pod(a_pod("a", **begun), None)
-    assert not registry.has_begun(newcomer)
-    assert registry.has_begun(a_pod("d", scheduler_name="default-scheduler"))  # another scheduler's pod counts as begun
+def test_gang_has_started_while_a_member_has_a_node_is_terminating_or_has_ended(state: dict[str, Any]) -> None:
+    registry, new_pod = a_registry(a_pod("a")), a_pod("c")
+    assert not registry.has_started(new_pod)
+    registry.observe_pod(a_pod("a"), a_pod("a", **state))
+    assert registry.has_started(new_pod)
+    registry.observe_pod(a_pod("a", **state), None)
+    assert not registry.has_started(new_pod)
+    assert registry.has_started(a_pod("d", scheduler_name="default-scheduler"))  # the gang of another scheduler's pod counts as started
 
 
 def test_a_label_pair_gang_needs_a_pod_group_object_until_there_is_one() -> None:
@@ -130,7 +130,7 @@ def test_a_users_own_pod_group_that_disagrees_with_the_labels_holds_the_gang() -
 
 
 @pytest.mark.parametrize(
-    ("odd_one", "reason"),
+    ("invalid", "reason"),
     [
         (a_pod("b", minimum="4"), "MinAvailableMismatch"),
         (a_pod("b", minimum="five"), "InvalidLabel"),
@@ -143,8 +143,8 @@ def test_a_users_own_pod_group_that_disagrees_with_the_labels_holds_the_gang() -
         (a_pod("b", options=(("undo", "delete"),)), "InvalidAnnotation"),
     ],
 )
-def test_a_member_that_cannot_be_trusted_holds_the_gang_and_is_named(odd_one: Pod, reason: str) -> None:
-    gang = a_registry(a_pod("a"), odd_one).gang(KEY)
+def test_invalid_member_holds_the_gang_and_is_named(invalid: Pod, reason: str) -> None:
+    gang = a_registry(a_pod("a"), invalid).gang(KEY)
     assert gang is not None and gang.hold is not None
     assert gang.hold.reason == reason
     assert gang.hold.pod is not None
@@ -152,9 +152,7 @@ def test_a_member_that_cannot_be_trusted_holds_the_gang_and_is_named(odd_one: Po
 
 
 @pytest.mark.parametrize(("bound", "waiting", "expected"), [(0, 1000, 0), (1000, 0, 0), (7, 7, 7)])
-def test_running_members_hold_no_newcomer_of_another_priority_and_neither_lends_the_other_its_own(
-    bound: int, waiting: int, expected: int
-) -> None:
+def test_gang_of_a_running_and_a_waiting_member_has_the_lower_of_their_priorities(bound: int, waiting: int, expected: int) -> None:
     gang = a_registry(a_pod("a", node_name="n1", priority=bound), a_pod("b", priority=waiting)).gang(KEY)
     assert gang is not None
     assert gang.hold is None
@@ -162,11 +160,11 @@ def test_running_members_hold_no_newcomer_of_another_priority_and_neither_lends_
 
 
 def test_in_a_rollout_the_youngest_template_states_minimum_and_options() -> None:
-    def serves(name: str, owner: str, minimum: str, objective: str, **parts: Any) -> Pod:
+    def a_serving_pod(name: str, owner: str, minimum: str, objective: str, **parts: Any) -> Pod:
         return a_pod(name, minimum, options=(("objective", objective),), owner=Owner("apps/v1", "ReplicaSet", owner, owner), **parts)
 
-    old = [serves(f"o{number}", "old", "4", "binpack", node_name="n1") for number in range(4)]
-    new = serves("n", "new", "3", "spread", created=9.0)
+    old = [a_serving_pod(f"o{number}", "old", "4", "binpack", node_name="n1") for number in range(4)]
+    new = a_serving_pod("n", "new", "3", "spread", created=9.0)
     gang = a_registry(*old, new).gang(KEY)
     assert gang is not None
     assert (gang.hold, gang.min_member, gang.objective) == (None, 3, Objective.SPREAD)
@@ -176,7 +174,7 @@ def test_in_a_rollout_the_youngest_template_states_minimum_and_options() -> None
     assert (gang.hold, gang.min_member, gang.objective) == (None, 3, Objective.SPREAD)
 
 
-def test_a_finished_member_that_disagrees_is_past_caring() -> None:
+def test_finished_member_that_states_another_minimum_does_not_hold_the_gang() -> None:
     gang = a_registry(a_pod("a"), a_pod("b", minimum="4", phase="Succeeded")).gang(KEY)
     assert gang is not None
     assert gang.hold is None
@@ -184,13 +182,13 @@ def test_a_finished_member_that_disagrees_is_past_caring() -> None:
 
 def test_a_missing_pod_group_is_reported_on_a_waiting_pod_and_not_on_a_running_one() -> None:
     labels = (("scheduling.x-k8s.io/pod-group", "train"),)
-    there = [replace(a_pod(name, labels=labels), node_name="node-1", phase="Running", created=1.0) for name in ("a", "b")]
-    gang = a_registry(*there, replace(a_pod("c", labels=labels), created=2.0)).gang(KEY)
+    running = [replace(a_pod(name, labels=labels), node_name="node-1", phase="Running", created=1.0) for name in ("a", "b")]
+    gang = a_registry(*running, replace(a_pod("c", labels=labels), created=2.0)).gang(KEY)
     assert gang is not None and gang.hold is not None and gang.hold.pod is not None
     assert (gang.hold.reason, gang.hold.pod.name) == ("PodGroupNotFound", "c")
 
 
-def test_a_pod_that_names_a_missing_pod_group_is_held_until_it_exists() -> None:
+def test_pod_that_names_a_missing_pod_group_is_held_until_the_pod_group_exists() -> None:
     pod = a_pod("a", labels=(("scheduling.x-k8s.io/pod-group", "train"),))
     registry = a_registry(pod)
     gang = registry.gang(KEY)
@@ -213,7 +211,7 @@ def test_a_malformed_pod_group_holds_its_gang(minimum: object) -> None:
 
 
 @pytest.mark.parametrize("minimum", [0, None])
-def test_a_minimum_of_zero_or_none_is_the_default(minimum: object) -> None:
+def test_missing_or_zero_minimum_of_a_pod_group_is_one(minimum: object) -> None:
     assert a_group(minimum).min_member == 1
 
 
@@ -241,14 +239,14 @@ def test_members_that_want_different_objectives_hold_the_gang() -> None:
 
 
 @pytest.mark.parametrize(("stated", "undo"), [((), None), ((("undo", "suspend"),), Undo.SUSPEND)])
-def test_jobs_are_suspended_only_for_gangs_that_say_so(stated: tuple[tuple[str, str], ...], undo: Undo | None) -> None:
+def test_jobs_of_a_gang_may_be_suspended_only_if_the_gang_states_so(stated: tuple[tuple[str, str], ...], undo: Undo | None) -> None:
     gang = a_registry(a_pod("a", options=stated)).gang(KEY)
     assert gang is not None
     assert gang.hold is None
     assert gang.undo is undo
 
 
-def test_the_stamp_of_an_earlier_bind_is_no_mistake() -> None:
+def test_stamp_of_an_earlier_bind_does_not_hold_the_gang() -> None:
     gang = a_registry(a_pod("a", options=(("transaction", "t1/3"),))).gang(KEY)
     assert gang is not None
     assert gang.hold is None
@@ -270,21 +268,21 @@ def test_an_unknown_option_of_the_pod_group_holds_the_gang() -> None:
         ("role", "a b", "must be a word, such as worker, not 'a b'"),
     ],
 )
-def test_an_option_of_pods_that_means_nothing_holds_the_gang(name: str, value: str, problem: str) -> None:
+def test_invalid_value_of_a_pods_option_holds_the_gang(name: str, value: str, problem: str) -> None:
     gang = a_registry(a_pod("a", options=((name, value),))).gang(KEY)
     assert gang is not None and gang.hold is not None
     assert gang.hold.message == f"pod a: annotation allaboard.dev/{name}: {problem}"
 
 
 @pytest.mark.parametrize("name", ["recreate", "role"])
-def test_an_option_of_pods_that_says_nothing_is_as_good_as_none(name: str) -> None:
+def test_empty_option_of_a_pod_is_ignored(name: str) -> None:
     gang = a_registry(a_pod("a", options=((name, ""),))).gang(KEY)
     assert gang is not None
     assert gang.hold is None
 
 
 @pytest.mark.parametrize("name", ["recreate", "role"])
-def test_an_option_of_pods_on_a_pod_group_holds_the_gang(name: str) -> None:
+def test_option_that_only_pods_can_have_holds_the_gang_if_it_is_on_the_pod_group(name: str) -> None:
     registry = a_registry(a_pod("a"))
     registry.observe_group(a_group(annotations={f"allaboard.dev/{name}": "true"}))
     gang = registry.gang(KEY)
@@ -295,7 +293,7 @@ def test_an_option_of_pods_on_a_pod_group_holds_the_gang(name: str) -> None:
 @given(
     st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["", "node-1"]), st.sampled_from(["2", "3"]), st.booleans()), max_size=12)
 )
-def test_a_gang_is_what_it_would_be_in_a_registry_made_anew(changes: list[tuple[str, str, str, bool]]) -> None:
+def test_gang_after_many_events_equals_the_gang_of_a_new_registry(changes: list[tuple[str, str, str, bool]]) -> None:
     registry, pods, group = a_registry(), dict[str, Pod](), None
     for number, (name, node, minimum, leaves) in enumerate(changes, start=1):
         old = pods.get(name)
@@ -307,10 +305,10 @@ def test_a_gang_is_what_it_would_be_in_a_registry_made_anew(changes: list[tuple[
         else:
             pods[name] = a_pod(name, minimum, node_name=node, resource_version=str(number))
             registry.observe_pod(old, pods[name])
-        anew = a_registry(*pods.values())
+        fresh = a_registry(*pods.values())
         if group:
-            anew.observe_group(group)
-        assert registry.gang(KEY) == anew.gang(KEY)
+            fresh.observe_group(group)
+        assert registry.gang(KEY) == fresh.gang(KEY)
 
 
 def worker(name: str, role: str, **changes: object) -> Pod:
@@ -322,7 +320,7 @@ MINIMUMS = (("min-members", "ps=1,worker=3"),)
 
 
 @pytest.mark.parametrize(("bound", "missing"), [("", 4), ("a", 3), ("bcd", 1), ("bcde", 1), ("abcd", 0), ("abc", 1), ("abcde", 0)])
-def test_each_role_has_its_own_minimum_beside_that_of_the_gang(bound: str, missing: int) -> None:
+def test_each_role_has_its_own_minimum_besides_the_gangs_minimum(bound: str, missing: int) -> None:
     roles = {"a": "ps", "b": "worker", "c": "worker", "d": "worker", "e": "worker"}
     pods = [worker(name, role, options=MINIMUMS, node_name="n" if name in bound else "") for name, role in roles.items()]
     gang = a_registry(*pods).gang(KEY)
@@ -347,12 +345,12 @@ def test_each_role_has_its_own_minimum_beside_that_of_the_gang(bound: str, missi
         ("required-topology", "a/b/c"),
     ],
 )
-def test_an_option_that_makes_no_sense_holds_the_gang(option: str, value: str) -> None:
-    on_a_pod = a_registry(a_pod("a", options=((option, value),))).gang(KEY)
+def test_malformed_option_of_a_pod_or_pod_group_holds_the_gang(option: str, value: str) -> None:
+    of_pods = a_registry(a_pod("a", options=((option, value),))).gang(KEY)
     registry = a_registry(a_pod("a", labels=(("scheduling.x-k8s.io/pod-group", "train"),)))
     registry.observe_group(a_group(1, annotations={f"allaboard.dev/{option}": value}))
-    on_the_group = registry.gang(KEY)
-    for gang in (on_a_pod, on_the_group):
+    of_the_group = registry.gang(KEY)
+    for gang in (of_pods, of_the_group):
         assert gang is not None
         assert gang.hold is not None
         assert (gang.hold.reason, option in gang.hold.message) == ("InvalidAnnotation", True)
@@ -366,7 +364,7 @@ def test_the_topology_of_the_gang_wins_over_the_default() -> None:
     assert registry.gang(KEY).topology == "rack"  # type: ignore[union-attr]
 
 
-def test_the_strategy_of_the_gang_is_one_that_is_allowed_or_the_default_that_holds_for_all() -> None:
+def test_gang_may_choose_an_allowed_strategy_and_is_held_if_it_chooses_another() -> None:
     registry = GangRegistry(["allaboard"], defaults=GangDefaults(strategy="learned", strategies=("exact",)))
     for stated, strategy in ((None, "learned"), ("exact", "exact"), ("learned", "learned")):
         registry.observe_pod(None, a_pod("a", options=(("strategy", stated),) if stated else ()))
@@ -384,7 +382,7 @@ def test_the_strategy_of_the_gang_is_one_that_is_allowed_or_the_default_that_hol
     )
 
 
-def test_roles_with_required_topologies_of_their_own_are_told_apart() -> None:
+def test_required_topology_of_a_pod_is_for_its_role_and_that_of_a_pod_group_for_all_members() -> None:
     together = (("required-topology", "rack"),)
     pods = [worker("a", "ps"), worker("b", "worker", options=together), worker("c", "worker", options=together)]
     gang = a_registry(*pods).gang(KEY)
@@ -398,7 +396,7 @@ def test_roles_with_required_topologies_of_their_own_are_told_apart() -> None:
     assert list(whole.together) == [("zone", "")]
 
 
-def test_a_role_without_pods_is_waited_for() -> None:
+def test_gang_waits_for_the_pods_of_a_role_that_has_none() -> None:
     gang = a_registry(*(worker(name, "worker", options=(("min-members", "wroker=2,worker=1"),)) for name in "abcdef")).gang(KEY)
     assert gang is not None
     assert gang.awaits_pods
@@ -406,7 +404,7 @@ def test_a_role_without_pods_is_waited_for() -> None:
 
 
 @pytest.mark.parametrize(("stamped", "missing"), [(4, 1), (2, 0)])
-def test_a_stamped_minimum_includes_the_minimums_of_roles(stamped: int, missing: int) -> None:
+def test_minimums_of_roles_count_as_stamped_only_if_the_stamped_minimum_covers_them(stamped: int, missing: int) -> None:
     roles = {"b": "worker", "c": "worker", "d": "worker", "a": "ps"}
     pods = [
         worker(name, role, options=MINIMUMS, node_name="" if name == "a" else "n", stamped_min_member=0 if name == "a" else stamped)
@@ -414,7 +412,7 @@ def test_a_stamped_minimum_includes_the_minimums_of_roles(stamped: int, missing:
     ]
     gang = a_registry(*pods).gang(KEY)
     assert gang is not None
-    assert (gang.required, gang.is_open, gang.missing_of_stamped) == (4, True, missing)
+    assert (gang.required, gang.is_partially_bound, gang.missing_of_stamped) == (4, True, missing)
 
 
 def test_a_gang_with_too_many_living_members_is_held_and_keeps_all_members() -> None:
@@ -425,7 +423,7 @@ def test_a_gang_with_too_many_living_members_is_held_and_keeps_all_members() -> 
     assert (len(gang.members), gang.min_member) == (MEMBERS.most + 1, 3)
 
 
-def test_of_members_that_have_ended_the_youngest_are_counted() -> None:
+def test_only_the_youngest_ended_members_are_kept_up_to_a_limit() -> None:
     ended = [a_pod(f"e{number}", created=float(number), phase="Succeeded") for number in range(ENDED.most + 3)]
     gang = a_registry(*ended, a_pod("a"), a_pod("b", created=9e9)).gang(KEY)
     assert gang is not None
@@ -434,30 +432,30 @@ def test_of_members_that_have_ended_the_youngest_are_counted() -> None:
     assert {pod.name for pod in gang.all_pods} == {"a", "b"} | {f"e{number}" for number in range(3, ENDED.most + 3)}
 
 
-def test_a_namespace_has_so_many_pod_groups_and_others_have_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_pod_groups_is_limited_in_each_namespace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("allaboard.gangs.registry.POD_GROUPS", Limit("podgroups", 2, "PodGroups of one namespace"))
-    registry, told = a_registry(), list[str]()
-    registry.on_excess = told.append
+    registry, reported = a_registry(), list[str]()
+    registry.on_excess = reported.append
     for name in "abc":
         registry.observe_group(a_group(name=name))
     registry.observe_group(a_group(name="a", namespace="other"))
     assert [str(key) for key in registry.groups()] == ["default/a", "default/b", "other/a"]
-    assert told == ["podgroups"]
+    assert reported == ["podgroups"]
     registry.forget_group(GangKey("default", "a"), 0)
     registry.observe_group(a_group(name="c"))
     assert GangKey("default", "c") in registry.groups()
 
 
-def test_a_pod_group_with_endless_options_holds_its_gang() -> None:
-    registry, told = a_registry(*(a_pod(name) for name in "abc")), list[str]()
-    registry.on_excess = told.append
+def test_pod_group_with_too_long_options_holds_its_gang() -> None:
+    registry, reported = a_registry(*(a_pod(name) for name in "abc")), list[str]()
+    registry.on_excess = reported.append
     group = a_group(annotations={"allaboard.dev/min-members": "x" * 9000, "allaboard.dev/" + "y" * 9000: "z" * 9000})
     registry.observe_group(group)
     gang = registry.gang(KEY)
     assert gang is not None
     assert gang.hold is not None
     assert gang.hold.reason == "InvalidPodGroup"
-    assert told == ["option_characters"]
+    assert reported == ["option_characters"]
     assert sum(len(name) + len(value) for name, value in group.options.items()) < 300
 
 
@@ -471,7 +469,7 @@ def test_a_status_that_is_too_large_or_too_deep_counts_as_empty() -> None:
     assert pod_group_from({**raw, "status": deep}).status == {}
 
 
-def test_owners_of_a_pod_group_are_as_many_as_are_read_again() -> None:
+def test_no_more_owner_references_are_written_than_are_read() -> None:
     members = [a_pod(f"m{number:04d}", owner=None) for number in range(1200)]
     references = owner_references(members)
     raw = {"metadata": {"name": "train", "labels": {MANAGED_BY: OURS}, "ownerReferences": owner_references(members)}}
@@ -486,14 +484,14 @@ _STATES = st.fixed_dictionaries(
         "phase": st.sampled_from(["Pending", "Pending", "Running", "Succeeded"]),
         "node_name": st.sampled_from(["", "", "", "n1"]),
         "is_terminating": st.sampled_from([False, False, False, True]),
-        "uid": st.sampled_from(["first", "anew"]),
+        "uid": st.sampled_from(["first", "second"]),
     }
 )
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.none() | _STATES, st.booleans()), max_size=30), st.integers(0, 30))
-def test_the_outline_of_a_gang_says_what_the_gang_does(events: list[tuple[str, dict[str, Any] | None, bool]], group_comes: int) -> None:
-    """Pods come, change, go and are replaced under their names, and the outline is asked for now and then."""
+def test_outline_of_a_gang_agrees_with_the_gang(events: list[tuple[str, dict[str, Any] | None, bool]], group_comes: int) -> None:
+    """Pods are created, changed, deleted, and recreated under their names. The outline is read after some of these events."""
     registry, pods = a_registry(), dict[str, Pod]()
     for number, (name, state, is_asked) in enumerate(events):
         if number == group_comes:
@@ -507,9 +505,9 @@ def test_the_outline_of_a_gang_says_what_the_gang_does(events: list[tuple[str, d
         outline, gang = registry.outline(KEY), registry.gang(KEY)
         if gang is None or not gang.alive:
             assert outline is None
-        elif gang.bound:  # then the whole gang is looked at
+        elif gang.bound:  # then the queue reads the gang and not the outline
             assert outline is not None
-            assert (outline.created, outline.is_open) == (gang.created, True)
+            assert (outline.created, outline.is_partially_bound) == (gang.created, True)
         elif gang.hold is None:
             assert outline == Outline(KEY, gang.priority, gang.created)
 
@@ -526,7 +524,7 @@ def test_the_outline_of_a_gang_is_found_without_reading_its_members_again() -> N
 
 
 @pytest.mark.parametrize("different", [0, 7])
-def test_the_first_member_that_disagrees_is_named_however_many_state_the_same(different: int) -> None:
+def test_first_member_whose_option_differs_from_the_others_is_named(different: int) -> None:
     def stating(each: int) -> Pod:
         objective = "spread" if each == different else "binpack"
         role = (("role", "worker"),) if each % 2 else ()
@@ -540,7 +538,7 @@ def test_the_first_member_that_disagrees_is_named_however_many_state_the_same(di
     assert f"pod {first} says" in gang.hold.message
 
 
-def test_a_late_deletion_does_not_remove_a_pod_group_that_was_created_since() -> None:
+def test_late_deletion_does_not_remove_a_pod_group_that_was_created_again() -> None:
     registry = a_registry(a_pod("a"))
     registry.observe_group(a_group(resourceVersion="7"))
     registry.forget_group(KEY, 6)
@@ -549,7 +547,7 @@ def test_a_late_deletion_does_not_remove_a_pod_group_that_was_created_since() ->
     assert registry.group(KEY) is None
 
 
-def test_only_pods_that_come_without_a_node_are_arrivals() -> None:
+def test_only_pods_that_come_without_a_node_count_as_arrivals() -> None:
     registry = a_registry(a_pod("a"), a_pod("b", node_name="n"))
     assert registry.arrivals == 1
     registry.observe_pod(a_pod("a"), a_pod("a", node_name="n"))
@@ -581,20 +579,20 @@ def test_a_field_of_another_schedulers_pod_group_holds_the_gang(name: str) -> No
 
 
 @pytest.mark.parametrize("annotation", ["gang.scheduling.koordinator.sh/total-number", "scheduling.volcano.sh/group-name"])
-def test_a_mark_that_only_names_a_gang_means_nothing_on_its_pod_group(annotation: str) -> None:
+def test_foreign_annotation_that_only_names_a_gang_is_ignored_on_a_pod_group(annotation: str) -> None:
     assert not a_group(annotations={annotation: "4"}).malformed
 
 
-def test_a_pod_groups_min_resources_are_its_gangs_and_a_change_calls_listeners() -> None:
-    registry, told = a_registry(a_pod("a")), []
-    registry.listen(told.append)
+def test_gang_has_the_min_resources_of_its_pod_group_and_a_change_calls_listeners() -> None:
+    registry, reported = a_registry(a_pod("a")), []
+    registry.listen(reported.append)
     raw = {"metadata": {"name": "train", "namespace": "default", "uid": "pg"}, "spec": {"minMember": 3, "minResources": {"cpu": "1500m"}}}
     registry.observe_group(pod_group_from(raw))
     gang = registry.gang(KEY)
     assert gang is not None
     assert gang.min_resources == (("cpu", 1500),)
     registry.observe_group(pod_group_from({**raw, "spec": {"minMember": 3}}))
-    assert told == [KEY, KEY]
+    assert reported == [KEY, KEY]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
-"""Random histories of everything that makes pods: every run starts whole or not at all, and no run waits for a pod that won't come.
+"""Random histories of controllers: every run starts whole or not at all, and no run waits for pods that no controller will create.
 
-The history knows of each pod which submission and which wave it is of, since it plays the controllers; the registry has to find it out.
+The test plays the controllers, so it knows the submission and the wave of each pod. The registry has to find them from the pods.
 """
 
 from collections.abc import Sequence
@@ -22,26 +22,28 @@ INDEX = "batch.kubernetes.io/job-completion-index"
 
 
 class Controller(Protocol):
-    """What makes pods of the gang."""
+    """A source of the gang's pods."""
 
-    def makes(self, world: "World") -> list[Pod]: ...
+    def create_pods(self, world: "World") -> list[Pod]:
+        """Create the pods that are lacking, and return them."""
+        ...
 
-    def may_start(self, world: "World", pods: Sequence[Pod]) -> str:
-        """What is wrong with starting so many of its pods at once; empty if nothing is."""
+    def problem_of_start(self, world: "World", pods: Sequence[Pod]) -> str:
+        """Return why these of its pods must not be bound together, before any other; empty if they may be."""
         ...
 
 
 @dataclass
 class World:
-    """The pods, as the API server has them. The registry hears of their changes in order, and late while the watch ``lags``."""
+    """The pods in the API server. The registry observes their changes in order, but none while the watch ``is_late``."""
 
     minimum: int
     registry: GangRegistry = field(default_factory=lambda: GangRegistry(["allaboard"]))
     pods: dict[str, Pod] = field(default_factory=dict)
-    maker: dict[str, Controller] = field(default_factory=dict)
+    controller_of: dict[str, Controller] = field(default_factory=dict)
     now: float = 100.0
     commits: int = 0
-    lags: bool = False
+    is_late: bool = False
     events: list[tuple[Pod | None, Pod | None]] = field(default_factory=list)
     seen: dict[str, Pod] = field(default_factory=dict)
 
@@ -55,8 +57,8 @@ class World:
         self.watch()
 
     def watch(self) -> None:
-        """Let the registry hear of what has happened, unless the watch lags."""
-        while self.events and not self.lags:
+        """Pass the changes to the registry, unless the watch is late."""
+        while self.events and not self.is_late:
             old, new = self.events.pop(0)
             self.registry.observe_pod(old, new)
             for pod in (old, new):
@@ -64,34 +66,34 @@ class World:
             if new is not None:
                 self.seen[new.uid] = new
 
-    def create(self, maker: Controller, owner: Owner | None, labels: dict[str, str]) -> Pod:
-        uid = f"p{len(self.maker)}"
+    def create(self, controller: Controller, owner: Owner | None, labels: dict[str, str]) -> Pod:
+        uid = f"p{len(self.controller_of)}"
         stated = tuple(sorted({NAME: "gang", MINIMUM: str(self.minimum), **labels}.items()))
         pod = Pod("default", uid, uid, "1", self.now, "allaboard", "", "Pending", 0, SchedulingSpec(()), labels=stated, owner=owner)
-        self.maker[uid] = maker
+        self.controller_of[uid] = controller
         self.write(pod)
         return pod
 
-    def of(self, maker: Controller, *states: str) -> list[Pod]:
-        """A controller's pods in these states: waits, runs, Succeeded, Failed."""
-        return [pod for pod in self.pods.values() if self.maker[pod.uid] is maker and state_of(pod) in states]
+    def of(self, controller: Controller, *states: str) -> list[Pod]:
+        """Return a controller's pods in these states: waits, runs, Succeeded, Failed."""
+        return [pod for pod in self.pods.values() if self.controller_of[pod.uid] is controller and state_of(pod) in states]
 
     def gang(self) -> Gang | None:
         return self.registry.gang(KEY)
 
     def commit(self, number: int) -> None:
-        """Bind the gang whose turn it is: as many as it needs, and ``number`` more if there are so many."""
+        """Bind members of the current run: as many as it needs, and up to ``number`` surplus members."""
         if any(new is not None and new.node_name and not new.is_terminal and not (old and old.node_name) for old, new in self.events):
-            return  # the last binds are not seen yet
+            return  # the registry hasn't observed the last binds yet
         gang = self.gang()
         if gang is None or gang.hold or not gang.candidates or gang.awaits_pods:
             return
         chosen = gang.candidates[: gang.least + number]
         if gang.missing_once_bound([pod.uid for pod in chosen]):
             return
-        for maker in dict.fromkeys(self.maker[pod.uid] for pod in chosen):
-            own = [pod for pod in chosen if self.maker[pod.uid] is maker]
-            assert not (problem := maker.may_start(self, own)), (problem, [pod.uid for pod in own])
+        for controller in dict.fromkeys(self.controller_of[pod.uid] for pod in chosen):
+            own = [pod for pod in chosen if self.controller_of[pod.uid] is controller]
+            assert not (problem := controller.problem_of_start(self, own)), (problem, [pod.uid for pod in own])
         self.commits += 1
         run = gang.run or f"{self.commits:x}"
         for pod in chosen:
@@ -104,7 +106,7 @@ def state_of(pod: Pod) -> str:
 
 @dataclass(eq=False)
 class BatchJob:
-    """A Job, maybe indexed. Its status is what it was when ``sync`` was called last."""
+    """A batch Job, which may be indexed. The registry knows its status as of the last call of ``sync``."""
 
     uid: str
     parallelism: int
@@ -112,12 +114,12 @@ class BatchJob:
     is_indexed: bool
     succeeded: set[str] = field(default_factory=set)
     lost: int = 0
-    told: JobCounts | None = None
+    reported_counts: JobCounts | None = None
 
     def left(self) -> int:
         return self.completions - len(self.succeeded)
 
-    def makes(self, world: World) -> list[Pod]:
+    def create_pods(self, world: World) -> list[Pod]:
         alive = world.of(self, "waits", "runs")
         lacking = min(self.parallelism, self.left()) - len(alive)
         taken = {pod.label(INDEX) for pod in alive} | {world_index for world_index in self.succeeded if self.is_indexed}
@@ -125,7 +127,7 @@ class BatchJob:
         owner = Owner("batch/v1", "Job", self.uid, self.uid)
         return [world.create(self, owner, {INDEX: free[place]} if self.is_indexed else {}) for place in range(max(0, lacking))]
 
-    def ends(self, world: World, pod: Pod, phase: str) -> None:
+    def observe_end(self, world: World, pod: Pod, phase: str) -> None:
         if phase == "Succeeded":
             self.succeeded.add(pod.label(INDEX) or pod.uid)
         else:
@@ -133,11 +135,14 @@ class BatchJob:
 
     def sync(self, world: World) -> None:
         new = JobCounts(self.uid, self.uid, self.parallelism, self.completions, len(self.succeeded))
-        world.registry.observe_job(self.told, new)
-        self.told = new
+        world.registry.observe_job(self.reported_counts, new)
+        self.reported_counts = new
 
-    def may_start(self, world: World, pods: Sequence[Pod]) -> str:
-        """A run starts whole, as large as the Job can make it; a started run may get its lost members, and pods left over from it."""
+    def problem_of_start(self, world: World, pods: Sequence[Pod]) -> str:
+        """Return why the pods must not be bound; empty if they are a whole run, replace lost members, or are surplus of a started run.
+
+        A run is whole if it has the minimum, or all pods that the Job will still create.
+        """
         running, seen = (
             world.of(self, "runs"),
             [pod for pod in world.seen.values() if pod.owner == pods[0].owner and state_of(pod) == "runs"],
@@ -155,21 +160,21 @@ class BatchJob:
 
 @dataclass(eq=False)
 class Serving:
-    """A Deployment: its newest ReplicaSet makes pods until there are so many; a rollout begins another."""
+    """A Deployment. Its newest ReplicaSet creates pods up to ``replicas``, and a rollout begins another ReplicaSet."""
 
     replicas: int
     revision: int = 0
     was_whole: bool = False
 
-    def makes(self, world: World) -> list[Pod]:
+    def create_pods(self, world: World) -> list[Pod]:
         name = f"rs-{self.revision}"
         lacking = self.replicas - len(world.of(self, "waits", "runs"))
         return [world.create(self, Owner("apps/v1", "ReplicaSet", name, name), {}) for _ in range(max(0, lacking))]
 
-    def ends(self, world: World, pod: Pod, phase: str) -> None:
+    def observe_end(self, world: World, pod: Pod, phase: str) -> None:
         pass
 
-    def may_start(self, world: World, pods: Sequence[Pod]) -> str:
+    def problem_of_start(self, world: World, pods: Sequence[Pod]) -> str:
         running = world.of(self, "runs")
         if running or len(pods) >= world.minimum:
             return ""
@@ -181,15 +186,14 @@ class Bare:
     """Runs of bare pods that a user submits."""
 
     size: int
-    succeeded_beside: bool = False
 
-    def makes(self, world: World) -> list[Pod]:
+    def create_pods(self, world: World) -> list[Pod]:
         return [world.create(self, None, {}) for _ in range(self.size)] if not world.of(self, "waits") else []
 
-    def ends(self, world: World, pod: Pod, phase: str) -> None:
+    def observe_end(self, world: World, pod: Pod, phase: str) -> None:
         pass
 
-    def may_start(self, world: World, pods: Sequence[Pod]) -> str:
+    def problem_of_start(self, world: World, pods: Sequence[Pod]) -> str:
         running = world.of(self, "runs")
         return "" if running or len(pods) >= world.minimum else f"{len(pods)} of {world.minimum} start, and none runs"
 
@@ -200,42 +204,46 @@ STEPS, LATE_STEPS = (
 )
 
 
-def play(world: World, makers: Sequence[BatchJob | Serving | Bare], steps: Sequence[tuple[str, int, int]]) -> None:
-    """Play a history: controllers make pods, the scheduler commits, pods end and are deleted, and statuses are written late."""
-    for what, one, other in steps:
+def play(world: World, controllers: Sequence[BatchJob | Serving | Bare], steps: Sequence[tuple[str, int, int]]) -> None:
+    """Play a history of ``steps``: (event, number that selects a controller, number that selects a pod).
+
+    The events: ``m`` a controller creates pods, ``b`` the scheduler binds pods, ``s`` and ``f`` a pod succeeds or fails, ``d`` a pod is
+    deleted. ``y`` a Job's status is written, ``r`` a rollout begins, ``l`` the watch becomes late, ``v`` the watch catches up.
+    """
+    for event, which_controller, number in steps:
         world.now += 1
-        maker = makers[one % len(makers)]
-        running, ended = world.of(maker, "runs"), world.of(maker, "Succeeded", "Failed")
-        if what == "m":
-            maker.makes(world)
-        elif what == "b":
-            world.commit(other)
-        elif what in "sf" and running:
-            pod = running[other % len(running)]
-            phase = "Failed" if what == "f" or isinstance(maker, Serving) else "Succeeded"
-            maker.ends(world, pod, phase)
+        controller = controllers[which_controller % len(controllers)]
+        running, ended = world.of(controller, "runs"), world.of(controller, "Succeeded", "Failed")
+        if event == "m":
+            controller.create_pods(world)
+        elif event == "b":
+            world.commit(number)
+        elif event in "sf" and running:
+            pod = running[number % len(running)]
+            phase = "Failed" if event == "f" or isinstance(controller, Serving) else "Succeeded"
+            controller.observe_end(world, pod, phase)
             world.write(replace(pod, phase=phase))
-        elif what == "d" and ended:
-            world.delete(ended[other % len(ended)])
-        elif what == "y" and isinstance(maker, BatchJob):
-            maker.sync(world)
-        elif what == "r" and isinstance(maker, Serving):
-            maker.revision += 1
-        elif what in "lv":
-            world.lags = what == "l"
+        elif event == "d" and ended:
+            world.delete(ended[number % len(ended)])
+        elif event == "y" and isinstance(controller, BatchJob):
+            controller.sync(world)
+        elif event == "r" and isinstance(controller, Serving):
+            controller.revision += 1
+        elif event in "lv":
+            world.is_late = event == "l"
             world.watch()
-    world.lags = False
+    world.is_late = False
     world.watch()
 
 
-def settle(world: World, makers: Sequence[BatchJob | Serving | Bare]) -> None:
-    """Let controllers make all that they will, statuses be written, and the scheduler bind what it can, until nothing changes."""
+def settle(world: World, controllers: Sequence[BatchJob | Serving | Bare]) -> None:
+    """Create all pods that controllers will create, write the statuses, and bind what can be bound, until nothing changes."""
     for _ in range(60):
         before = world.commits
-        for maker in makers:
-            maker.makes(world) if not isinstance(maker, Bare) else None
-            if isinstance(maker, BatchJob):
-                maker.sync(world)
+        for controller in controllers:
+            controller.create_pods(world) if not isinstance(controller, Bare) else None
+            if isinstance(controller, BatchJob):
+                controller.sync(world)
         world.now += 1
         world.commit(99)
         if world.commits == before:
@@ -249,36 +257,36 @@ def test_every_run_of_every_job_starts_whole_and_none_waits_for_pods_that_will_n
 ) -> None:
     world = World(minimum)
     parallelism = minimum + surplus
-    makers = [BatchJob(f"job-{number}", parallelism, max(completions, minimum), is_indexed) for number in range(jobs)]
-    for maker in makers:
-        maker.sync(world)
-    play(world, makers, steps)
-    # All running pods succeed, again and again: then all Jobs are done.
+    controllers = [BatchJob(f"job-{number}", parallelism, max(completions, minimum), is_indexed) for number in range(jobs)]
+    for controller in controllers:
+        controller.sync(world)
+    play(world, controllers, steps)
+    # All running pods succeed, time after time. Then all Jobs must be done.
     for _ in range(40):
-        settle(world, makers)
-        for maker in makers:
-            for pod in world.of(maker, "runs"):
-                maker.ends(world, pod, "Succeeded")
+        settle(world, controllers)
+        for controller in controllers:
+            for pod in world.of(controller, "runs"):
+                controller.observe_end(world, pod, "Succeeded")
                 world.write(replace(pod, phase="Succeeded"))
-    assert [maker.left() for maker in makers] == [0] * jobs
+    assert [controller.left() for controller in controllers] == [0] * jobs
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.integers(1, 4), st.integers(0, 2), STEPS)
 def test_every_rollout_ends_with_the_replicas_that_were_asked_for(minimum: int, surplus: int, steps: list[tuple[str, int, int]]) -> None:
-    world, maker = World(minimum), Serving(minimum + surplus)
-    play(world, [maker], steps)
-    settle(world, [maker])
-    assert len(world.of(maker, "runs")) == maker.replicas
+    world, controller = World(minimum), Serving(minimum + surplus)
+    play(world, [controller], steps)
+    settle(world, [controller])
+    assert len(world.of(controller, "runs")) == controller.replicas
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.integers(1, 4), STEPS)
 def test_every_run_of_bare_pods_starts_whole(minimum: int, steps: list[tuple[str, int, int]]) -> None:
-    world, maker = World(minimum), Bare(minimum)
-    play(world, [maker], steps)
-    # Running pods end; the rest is bound, if it is enough for a run.
-    for pod in world.of(maker, "runs"):
+    world, controller = World(minimum), Bare(minimum)
+    play(world, [controller], steps)
+    # Running pods end. Then waiting pods are bound if they are enough for a run.
+    for pod in world.of(controller, "runs"):
         world.write(replace(pod, phase="Succeeded"))
-    settle(world, [maker])
-    assert len(world.of(maker, "waits")) < minimum
+    settle(world, [controller])
+    assert len(world.of(controller, "waits")) < minimum

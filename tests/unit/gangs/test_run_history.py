@@ -1,4 +1,4 @@
-"""Which half bound gangs were never whole: the pods tell, and when they don't, the gang was."""
+"""The decision whether a partially bound gang was ever whole. A gang counts as whole unless its pods prove that it never was."""
 
 from dataclasses import dataclass, field, replace
 
@@ -32,7 +32,7 @@ def a_group(whole_since: str) -> PodGroup:
     return pod_group_from({"metadata": {"name": "gang", "namespace": "default"}, "spec": {}, "status": {"conditions": conditions}})
 
 
-def half(of: int) -> tuple[Pod, Pod]:
+def bound_pair(of: int) -> tuple[Pod, Pod]:
     return a_pod("a", stamped=of), a_pod("b", stamped=of)
 
 
@@ -43,48 +43,48 @@ OLD, YOUNG = BIND - 10, BIND + 5
     ("minimum", "waiting", "is_cut_off"),
     [
         (3, (OLD,), True),
-        (3, (YOUNG,), False),  # it replaces one that was bound
+        (3, (YOUNG,), False),  # the waiting pod replaces a member that was bound
         (4, (OLD, OLD), True),
-        (4, (OLD, YOUNG), True),  # at most three were ever bound
+        (4, (OLD, YOUNG), True),  # at most three members were ever bound
         (4, (YOUNG, YOUNG), False),
-        (4, (OLD,), False),  # somebody has gone without a replacement
+        (4, (OLD,), False),  # a member was lost without a replacement
         (4, (OLD, OLD, YOUNG, YOUNG), False),  # four of six were whole, and two of them were lost
         (4, (OLD, OLD, OLD, YOUNG), True),
     ],
 )
-def test_a_gang_was_cut_off_when_too_few_can_have_been_bound(minimum: int, waiting: tuple[float, ...], is_cut_off: bool) -> None:
+def test_gang_was_cut_off_if_too_few_members_can_ever_have_been_bound(minimum: int, waiting: tuple[float, ...], is_cut_off: bool) -> None:
     others = (a_pod(f"w{number}", created=created) for number, created in enumerate(waiting))
-    assert was_cut_off(a_gang(*half(minimum), *others, minimum=minimum), None) is is_cut_off
+    assert was_cut_off(a_gang(*bound_pair(minimum), *others, minimum=minimum), None) is is_cut_off
 
 
-def test_a_bind_that_says_that_the_run_was_whole_is_believed() -> None:
-    first, second = half(3)
+def test_gang_was_not_cut_off_if_a_stamp_says_that_the_run_was_whole() -> None:
+    first, second = bound_pair(3)
     assert not was_cut_off(a_gang(first, replace(second, was_whole=True), a_pod("c")), None)
     ended = replace(second, uid="e", phase="Failed", was_whole=True)
-    assert not was_cut_off(a_gang(*half(4), ended, a_pod("c"), a_pod("d"), minimum=4), None)
+    assert not was_cut_off(a_gang(*bound_pair(4), ended, a_pod("c"), a_pod("d"), minimum=4), None)
 
 
-def test_members_that_kubelets_have_rejected_were_bound_with_the_others() -> None:
+def test_members_that_a_kubelet_has_rejected_count_as_bound() -> None:
     rejected = replace(a_pod("r", stamped=3), phase="Failed")
-    assert not was_cut_off(a_gang(*half(3), rejected, a_pod("c")), None)
+    assert not was_cut_off(a_gang(*bound_pair(3), rejected, a_pod("c")), None)
 
 
 def test_a_gang_whose_minimum_was_raised_was_not_cut_off() -> None:
-    assert not was_cut_off(a_gang(*half(2), a_pod("c")), None)
+    assert not was_cut_off(a_gang(*bound_pair(2), a_pod("c")), None)
 
 
-def test_a_gang_whose_minimum_was_lowered_owes_the_lower_one() -> None:
-    assert not was_cut_off(a_gang(*half(3), a_pod("c"), minimum=2), None)
+def test_gang_whose_minimum_was_lowered_needs_only_the_lower_minimum() -> None:
+    assert not was_cut_off(a_gang(*bound_pair(3), a_pod("c"), minimum=2), None)
 
 
 @pytest.mark.parametrize(("whole_since", "expected"), [("1970-01-01T00:16:45Z", False), ("1970-01-01T00:10:00Z", True), ("rubbish", True)])
-def test_a_pod_group_that_was_whole_says_so_unless_that_was_an_earlier_run(whole_since: str, expected: bool) -> None:
-    assert was_cut_off(a_gang(*half(3), a_pod("c")), a_group(whole_since)) is expected
+def test_gang_was_not_cut_off_if_its_pod_group_says_that_the_current_run_was_whole(whole_since: str, expected: bool) -> None:
+    assert was_cut_off(a_gang(*bound_pair(3), a_pod("c")), a_group(whole_since)) is expected
 
 
 @dataclass
 class History:
-    """A gang's true history. The scheduler knows it as ``PartialBinds`` does, and forgets it when it crashes."""
+    """The true history of a gang, and what the scheduler knows of it (``known_whole``), which a crash deletes."""
 
     size: int
     minimum: int
@@ -92,21 +92,21 @@ class History:
     was_ever_whole: bool = False
     known_whole: bool = False
     now: float = BIND
-    born: int = 0
+    created_pods: int = 0
     runs: int = 0
 
     def gang(self) -> Gang:
         return a_gang(*self.members, minimum=self.minimum)
 
-    def make(self) -> None:
-        """The controller makes whoever is lacking."""
+    def create_pods(self) -> None:
+        """Create the pods that the controller lacks."""
         self.now += 1
         while sum(not pod.is_terminal for pod in self.members) < self.size:
-            self.born += 1
-            self.members.append(a_pod(f"p{self.born}", created=self.now))
+            self.created_pods += 1
+            self.members.append(a_pod(f"p{self.created_pods}", created=self.now))
 
     def bind(self, wanted: int) -> None:
-        """A commit, cut off when ``wanted`` are bound; a scheduler that sees the end of it knows what it came to."""
+        """Bind ``wanted`` candidates in a transaction that is then cut off. If the gang is whole after it, the scheduler knows that."""
         self.now += 1
         gang = self.gang()
         if not gang.bound:
@@ -115,30 +115,29 @@ class History:
         mark = self.known_whole or was_whole(gang)
         stamped = {"stamped_min_member": self.minimum, "transaction": gang.run or f"{self.runs:x}", "was_whole": mark, "bound_at": self.now}
         for pod in waiting:
-            place = self.members.index(pod)
-            self.members[place] = replace(pod, node_name="node-1", **stamped)  # type: ignore[arg-type]
+            index = self.members.index(pod)
+            self.members[index] = replace(pod, node_name="node-1", **stamped)  # type: ignore[arg-type]
         if self.gang().is_whole and self.gang().bound:
             self.was_ever_whole = self.known_whole = True
 
     def lose(self, number: int, *, is_shown: bool) -> None:
-        """A member goes, and can be seen as failed still, or not."""
+        """End a living member. If ``is_shown``, a bound member stays visible as failed; else its pod is deleted."""
         self.now += 1
         if alive := [pod for pod in self.members if not pod.is_terminal]:
             pod = alive[number % len(alive)]
-            place = self.members.index(pod)
-            self.members[place : place + 1] = [replace(pod, phase="Failed")] if is_shown and pod.node_name else []
+            index = self.members.index(pod)
+            self.members[index : index + 1] = [replace(pod, phase="Failed")] if is_shown and pod.node_name else []
 
     def crash(self) -> None:
-        """The next scheduler decides by what it sees, and sticks to it.
+        """Start another scheduler, which decides from the pods whether the run was whole, and keeps that decision.
 
-        Meanwhile the controller has made whoever is lacking: one of more members than the minimum that has gone without a replacement
-        leaves no trace.
+        Before that the controller creates the pods that it lacks. Otherwise a surplus member that was lost would leave no trace.
         """
-        self.make()
+        self.create_pods()
         gang = self.gang()
         is_cut_off = was_cut_off(gang, None)
-        if gang.is_open and gang.missing_of_stamped:
-            assert not (is_cut_off and self.was_ever_whole), "called cut off when it was whole"
+        if gang.is_partially_bound and gang.missing_of_stamped:
+            assert not (is_cut_off and self.was_ever_whole), "counts as cut off although it was whole"
         self.known_whole = bool(gang.run) and not is_cut_off
 
 
@@ -154,11 +153,11 @@ events = st.one_of(
 
 @settings(max_examples=600)
 @given(st.integers(2, 6), st.integers(0, 2), st.lists(events, max_size=14))
-@example(4, 0, [("bind", 4), ("lose", 0), ("lose", 0), ("make", 0), ("crash", 0), ("bind", 1)])  # cut off while it heals
-def test_no_gang_that_was_whole_is_ever_called_cut_off(minimum: int, surplus: int, happens: list[tuple[str, int]]) -> None:
+@example(4, 0, [("bind", 4), ("lose", 0), ("lose", 0), ("make", 0), ("crash", 0), ("bind", 1)])  # cut off while lost members are replaced
+def test_no_gang_that_was_whole_is_ever_called_cut_off(minimum: int, surplus: int, events_in_order: list[tuple[str, int]]) -> None:
     history = History(minimum + surplus, minimum)
-    history.make()
-    for what, number in happens:
+    history.create_pods()
+    for what, number in events_in_order:
         if what == "bind":
             history.bind(number)
         elif what in ("lose", "show"):
@@ -166,21 +165,19 @@ def test_no_gang_that_was_whole_is_ever_called_cut_off(minimum: int, surplus: in
         elif what == "scale":
             history.size = max(history.size, number)
         elif what == "make":
-            history.make()
+            history.create_pods()
         else:
             history.crash()
     history.crash()
 
 
 @given(st.integers(2, 6), st.data())
-def test_a_gang_that_was_cut_off_in_its_first_commit_is_known_to_have_been_while_one_waiting_member_is_replaced(
-    minimum: int, data: st.DataObject
-) -> None:
+def test_cut_off_in_the_first_transaction_is_recognized_even_if_one_waiting_member_was_replaced(minimum: int, data: st.DataObject) -> None:
     history = History(minimum, minimum)
-    history.make()
+    history.create_pods()
     bound = data.draw(st.integers(1, minimum - 1))
     history.bind(bound)
     if bound + 1 < minimum:
         history.lose(bound, is_shown=False)
-        history.make()
+        history.create_pods()
     assert was_cut_off(history.gang(), None)

@@ -1,4 +1,4 @@
-"""Runs of a gang: the run that each pod belongs to, and what the run whose turn it is still needs."""
+"""The runs of a gang: the run that each pod belongs to, and what the current run still needs."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -37,7 +37,7 @@ def a_pod(
     index: int | None = None,
     bound_at: float = FIRST_BIND,
 ) -> Pod:
-    """A pod that ``waits``, is ``bound``, or has ``succeeded``, ``failed`` or begun to ``end`` after it was bound in ``run``."""
+    """Return a pod that ``waits``, or was bound in ``run``: it is ``bound``, ``succeeded``, ``failed`` or terminating (``ends``)."""
     phases = {"succeeded": "Succeeded", "failed": "Failed", "bound": "Running"}
     own = {NAME: "gang", MINIMUM: str(minimum), **labels} | ({INDEX: str(index)} if index is not None else {})
     pod = Pod(
@@ -59,7 +59,7 @@ def a_pod(
 
 
 def several(text: str, **parts: object) -> list[Pod]:
-    """Pods such as ``3 succeeded, 1 bound, 2 wait``: those that wait were made after the first bind."""
+    """Return pods such as ``3 succeeded, 1 bound, 2 wait``. Waiting pods were created after the first bind."""
     pods = []
     for part in text.split(", "):
         number, state = part.split()
@@ -85,8 +85,8 @@ def gang_of(pods: list[Pod], *jobs: JobCounts) -> Gang:
     return gang
 
 
-def told(gang: Gang) -> str:
-    """What is to be done next about a gang."""
+def next_step_of(gang: Gang) -> str:
+    """Return the next step of a gang: held, ``rests``, ``awaits`` pods, or ``starts`` so many of its candidates."""
     if gang.hold:
         return gang.hold.reason
     if not gang.candidates:
@@ -100,19 +100,19 @@ def told(gang: Gang) -> str:
         ("4 wait", "starts 4 of 4"),
         ("3 wait", "awaits"),
         ("4 bound", "rests"),
-        ("3 bound, 1 wait", "starts 1 of 1"),  # one of the run is lost
+        ("3 bound, 1 wait", "starts 1 of 1"),  # a member of the run is lost
         ("4 bound, 1 wait", "starts 1 of 1"),  # surplus
         ("4 succeeded, 4 wait", "starts 4 of 4"),  # the next run
         ("4 succeeded, 3 wait", "awaits"),
-        ("3 succeeded, 1 bound, 4 wait", "starts 4 of 4"),  # the next run, beside a straggler
+        ("3 succeeded, 1 bound, 4 wait", "starts 4 of 4"),  # the next run, beside the last member of the first
         ("3 succeeded, 1 bound, 3 wait", "awaits"),
-        ("2 succeeded, 1 bound, 1 wait", "starts 1 of 1"),  # one of the run is lost
-        ("2 succeeded, 1 bound, 4 wait", "starts 4 of 4"),  # as many as a run has are one
+        ("2 succeeded, 1 bound, 1 wait", "starts 1 of 1"),  # a member of the run is lost
+        ("2 succeeded, 1 bound, 4 wait", "starts 4 of 4"),  # as many pods as the minimum are the next run
         ("3 succeeded, 1 failed, 1 wait", "awaits"),  # no pod is bound: a run of bare pods has ended
     ],
 )
-def test_of_bare_pods(pods: str, expected: str) -> None:
-    assert told(gang_of(several(pods))) == expected
+def test_next_step_of_a_gang_of_bare_pods(pods: str, expected: str) -> None:
+    assert next_step_of(gang_of(several(pods))) == expected
 
 
 @pytest.mark.parametrize(
@@ -122,28 +122,28 @@ def test_of_bare_pods(pods: str, expected: str) -> None:
         ("4 bound, 2 wait", a_job(parallelism=6, completions=6), "starts 1 of 2"),  # surplus
         ("2 succeeded, 1 bound, 1 failed, 1 wait", a_job(done=2), "starts 1 of 1"),
         ("3 succeeded, 1 failed, 1 wait", a_job(done=3), "starts 1 of 1"),
-        ("1 wait", a_job(done=3), "starts 1 of 1"),  # those that have succeeded were deleted
-        ("4 failed, 3 wait", a_job(), "awaits"),  # all are lost: the run starts again, and whole
+        ("1 wait", a_job(done=3), "starts 1 of 1"),  # the succeeded pods were deleted
+        ("4 failed, 3 wait", a_job(), "awaits"),  # all members are lost: the run starts again, and whole
         ("3 succeeded, 1 failed, 4 wait", a_job(completions=8, done=3), "starts 1 of 1"),  # the run ends before the next one starts
         ("4 succeeded, 4 wait", a_job(completions=8, done=4), "starts 4 of 4"),
         ("4 succeeded, 3 wait", a_job(completions=8, done=4), "awaits"),
-        ("3 succeeded, 1 bound, 3 wait", a_job(completions=8, done=3), "awaits"),  # the next run is four, beside a straggler
+        ("3 succeeded, 1 bound, 3 wait", a_job(completions=8, done=3), "awaits"),  # the next run needs four pods
         ("4 succeeded, 2 wait", a_job(completions=6, done=4), "starts 2 of 2"),  # the last run is smaller
         ("4 succeeded, 1 wait", a_job(completions=6, done=4), "awaits"),
         ("3 succeeded, 1 bound, 2 wait", a_job(completions=6, done=3), "starts 2 of 2"),
-        ("3 succeeded, 1 bound, 3 wait", a_job(completions=8, done=4), "awaits"),  # the straggler has succeeded, and isn't seen to have
-        ("2 wait", a_job(parallelism=2, completions=2), "awaits"),  # another Job is to make the others
-        ("1 succeeded, 2 bound, 1 wait", a_job(completions=None, done=1), "starts 1 of 1"),  # a work queue makes none any more
+        ("3 succeeded, 1 bound, 3 wait", a_job(completions=8, done=4), "awaits"),  # the bound pod's success isn't seen yet
+        ("2 wait", a_job(parallelism=2, completions=2), "awaits"),  # another Job must create the other pods
+        ("1 succeeded, 2 bound, 1 wait", a_job(completions=None, done=1), "starts 1 of 1"),  # a work queue creates no more pods
         ("4 wait", None, "starts 4 of 4"),  # an unknown Job
         ("3 succeeded, 1 bound, 3 wait", None, "awaits"),
         ("3 bound, 1 wait", a_job(completions=8, done=1), "awaits"),  # the succeeded pod was deleted: no member is lost
     ],
 )
-def test_of_a_job(pods: str, job: JobCounts | None, expected: str) -> None:
-    assert told(gang_of(several(pods, kind="Job"), *([job] if job else []))) == expected
+def test_next_step_of_the_pods_of_a_job(pods: str, job: JobCounts | None, expected: str) -> None:
+    assert next_step_of(gang_of(several(pods, kind="Job"), *([job] if job else []))) == expected
 
 
-def test_a_success_is_remembered_when_its_pod_is_deleted() -> None:
+def test_success_of_a_deleted_pod_counts() -> None:
     registry = GangRegistry(["allaboard"])
     registry.observe_job(None, a_job(completions=8))
     pods = several("1 succeeded, 3 bound", kind="Job")
@@ -152,11 +152,11 @@ def test_a_success_is_remembered_when_its_pod_is_deleted() -> None:
     registry.observe_pod(pods[0], None)
     gang = registry.gang(KEY)
     assert gang is not None
-    assert (told(gang), [pod.name for pod in gang.candidates]) == ("awaits", ["next"])
+    assert (next_step_of(gang), [pod.name for pod in gang.candidates]) == ("awaits", ["next"])
     registry.observe_job(a_job(completions=8), a_job(completions=8, done=1))
     gang = registry.gang(KEY)
     assert gang is not None
-    assert told(gang) == "awaits"
+    assert next_step_of(gang) == "awaits"
 
 
 def test_a_pod_for_a_failed_index_joins_the_run_of_the_failed_pod() -> None:
@@ -168,47 +168,47 @@ def test_a_pod_for_a_failed_index_joins_the_run_of_the_failed_pod() -> None:
     assert {pod.name for pod in gang.others} == {"w4", "w5", "w6"}
 
 
-def test_a_pod_that_was_there_before_its_run_began_is_left_over_from_it_also_when_others_have_succeeded() -> None:
+def test_pod_that_is_older_than_the_first_bind_of_a_run_is_surplus_even_after_a_success() -> None:
     run = several("1 succeeded, 3 bound")
-    assert told(gang_of([*run, a_pod("early", created=0.0)])) == "starts 1 of 1"
-    assert told(gang_of([*run, a_pod("late", created=FIRST_BIND + 1)])) == "awaits"
+    assert next_step_of(gang_of([*run, a_pod("early", created=0.0)])) == "starts 1 of 1"
+    assert next_step_of(gang_of([*run, a_pod("late", created=FIRST_BIND + 1)])) == "awaits"
 
 
-def test_the_lowest_index_that_waits_replaces_the_lost_member() -> None:
-    """The pod of index 3 was lost and deleted; the Job has made index 4 of the next run before it."""
+def test_waiting_pod_of_the_lowest_index_replaces_the_lost_member() -> None:
+    """The pod of index 3 was lost and deleted. The Job created the pod of index 4, for the next run, before it recreated index 3."""
     run = [a_pod("s0", "succeeded", kind="Job", index=0), *(a_pod(f"b{index}", "bound", kind="Job", index=index) for index in (1, 2))]
     waiting = [a_pod(f"w{index}", kind="Job", index=index, created=FIRST_BIND + 10 - index) for index in (4, 3)]
     gang = gang_of([*run, *waiting], a_job(completions=8, done=1))
     assert [pod.name for pod in gang.candidates] == ["w3"]
 
 
-def test_an_index_that_has_failed_is_made_again_though_a_success_is_not_seen_yet() -> None:
-    """By the Job's status three have succeeded, so perhaps no member is lost: the index shows that one is."""
+def test_pod_for_a_failed_index_replaces_the_failed_pod_even_if_a_success_is_not_seen_yet() -> None:
+    """The Job's status counts three successes, so perhaps no member is lost. The pod's index shows that one is."""
     run = [*(a_pod(f"s{index}", "succeeded", kind="Job", index=index) for index in (0, 1)), a_pod("b2", "bound", kind="Job", index=2)]
     failed, again = a_pod("f3", "failed", kind="Job", index=3), a_pod("w3", kind="Job", index=3, created=FIRST_BIND + 5)
     gang = gang_of([*run, failed, again], a_job(completions=8, done=3))
-    assert (told(gang), [pod.name for pod in gang.candidates]) == ("starts 1 of 1", ["w3"])
+    assert (next_step_of(gang), [pod.name for pod in gang.candidates]) == ("starts 1 of 1", ["w3"])
 
 
-def test_pods_that_a_job_does_not_make_any_more_count_only_as_far_as_the_others_are_fewer_than_the_minimum() -> None:
-    """Of six that a minimum of four has to spare two, three have succeeded: the three that are left start together."""
+def test_completions_that_are_done_lower_the_minimum_only_if_too_few_pods_are_left() -> None:
+    """The Job has six completions and the minimum is four, so two are surplus. After three successes the last three start together."""
     job = a_job(parallelism=6, completions=6, done=3)
-    assert told(gang_of(several("2 wait", kind="Job"), job)) == "awaits"
-    assert told(gang_of(several("3 wait", kind="Job"), job)) == "starts 3 of 3"
+    assert next_step_of(gang_of(several("2 wait", kind="Job"), job)) == "awaits"
+    assert next_step_of(gang_of(several("3 wait", kind="Job"), job)) == "starts 3 of 3"
 
 
 @pytest.mark.parametrize(("created", "expected"), [(5.0, "starts 1 of 3"), (60.0, "starts 2 of 3")])
-def test_another_job_that_is_enough_by_itself_is_a_part_of_the_gang_if_it_was_made_at_the_same_time(created: float, expected: str) -> None:
+def test_second_job_that_reaches_the_minimum_is_surplus_only_if_it_was_created_with_the_first(created: float, expected: str) -> None:
     first = several("2 bound", kind="Job", owner="one", labels={"part": "1"}, minimum=2)
     second = several("3 wait", kind="Job", owner="two", labels={"part": "2"}, minimum=2, created=created)
-    assert told(gang_of([*first, *second], a_job("one"), a_job("two"))) == expected
+    assert next_step_of(gang_of([*first, *second], a_job("one"), a_job("two"))) == expected
 
 
-def test_pods_of_an_unknown_job_are_no_surplus() -> None:
+def test_pods_of_a_job_that_is_not_known_yet_are_no_surplus() -> None:
     first = several("4 bound", kind="Job", owner="one", labels={"part": "1"})
     second = several("2 wait", kind="Job", owner="two", labels={"part": "2"})
-    assert told(gang_of([*first, *second], a_job("one"))) == "awaits"
-    assert told(gang_of([*first, *second], a_job("one"), a_job("two", parallelism=2, completions=2))) == "starts 1 of 2"
+    assert next_step_of(gang_of([*first, *second], a_job("one"))) == "awaits"
+    assert next_step_of(gang_of([*first, *second], a_job("one"), a_job("two", parallelism=2, completions=2))) == "starts 1 of 2"
 
 
 @pytest.mark.parametrize(
@@ -218,18 +218,18 @@ def test_pods_of_an_unknown_job_are_no_surplus() -> None:
         ("4 bound", "2 wait", (a_job("one"), a_job("two")), "awaits"),
         ("4 bound", "2 wait", (), "awaits"),  # neither Job is known
         ("4 bound", "2 wait", (a_job("one"),), "awaits"),
-        ("4 wait", "4 wait", (a_job("one"), a_job("two")), "starts 4 of 4"),  # not some of both
-        ("2 wait", "4 wait", (a_job("one"), a_job("two")), "starts 4 of 4"),  # the older waits for its pods, and delays no other
+        ("4 wait", "4 wait", (a_job("one"), a_job("two")), "starts 4 of 4"),  # the four pods of one Job
+        ("2 wait", "4 wait", (a_job("one"), a_job("two")), "starts 4 of 4"),  # the older run waits for pods.
         ("3 bound, 1 wait", "4 wait", (a_job("one"), a_job("two")), "starts 1 of 1"),  # a started run is healed first
         ("3 bound", "4 wait", (a_job("one"), a_job("two")), "awaits"),  # it may never have been whole
         ("3 bound, 1 failed", "4 wait", (a_job("one"), a_job("two")), "starts 4 of 4"),
         ("4 succeeded", "2 wait", (a_job("one", done=4), a_job("two")), "awaits"),
-        ("4 bound", "1 wait", (a_job("one"), a_job("two", parallelism=1, completions=1)), "awaits"),  # the same job, if smaller
+        ("4 bound", "1 wait", (a_job("one"), a_job("two", parallelism=1, completions=1)), "awaits"),  # the same job again, although smaller
     ],
 )
-def test_of_two_jobs_that_are_two_runs(first: str, second: str, jobs: tuple[JobCounts, ...], expected: str) -> None:
+def test_next_step_of_two_jobs_that_are_two_runs(first: str, second: str, jobs: tuple[JobCounts, ...], expected: str) -> None:
     pods = [*several(first, kind="Job", owner="one"), *several(second, kind="Job", owner="two")]
-    assert told(gang_of(pods, *jobs)) == expected
+    assert next_step_of(gang_of(pods, *jobs)) == expected
 
 
 def next_gang(registry: GangRegistry) -> Gang:
@@ -239,7 +239,7 @@ def next_gang(registry: GangRegistry) -> Gang:
 
 
 def two_jobs(first: str, second: str) -> GangRegistry:
-    """A registry that knows the Jobs ``one`` and ``two`` of one gang, and such pods of each."""
+    """Return a registry that knows the Jobs ``one`` and ``two`` of one gang, and these pods of each."""
     registry = GangRegistry(["allaboard"])
     for uid in ("one", "two"):
         registry.observe_job(None, a_job(uid))
@@ -248,21 +248,21 @@ def two_jobs(first: str, second: str) -> GangRegistry:
     return registry
 
 
-def test_a_run_that_was_whole_and_waits_for_pods_delays_no_other() -> None:
+def test_run_that_was_whole_and_waits_for_pods_delays_no_other_run() -> None:
     registry = two_jobs("3 bound", "4 wait")
     assert next_gang(registry).run == "first"  # it may never have been whole
     registry.knows_whole = lambda key, run: (key, run) == (KEY, "first")
     registry.choose_again(KEY)
-    assert told(next_gang(registry)) == "starts 4 of 4"
+    assert next_step_of(next_gang(registry)) == "starts 4 of 4"
 
 
-def test_a_run_that_does_not_fit_is_passed_over_once_and_then_goes_first_again() -> None:
+def test_run_that_does_not_fit_is_deferred_once_and_then_goes_first_again() -> None:
     registry = two_jobs("4 wait", "4 wait")
     first = next_gang(registry)
     assert registry.defer_run(first)
     second = next_gang(registry)
     assert {pod.owner.uid for pod in second.candidates if pod.owner} == {"two"}
-    assert not registry.defer_run(second), "no run is left"
+    assert not registry.defer_run(second), "no other run is left"
     assert next_gang(registry) == first
     assert registry.defer_run(first)
     registry.defer_no_run(KEY)
@@ -270,16 +270,16 @@ def test_a_run_that_does_not_fit_is_passed_over_once_and_then_goes_first_again()
 
 
 @pytest.mark.parametrize("second", ["2 wait", "4 bound", "3 bound"])
-def test_no_run_is_passed_over_for_one_that_can_not_act(second: str) -> None:
+def test_run_is_not_deferred_if_no_other_run_can_be_bound_now(second: str) -> None:
     registry = two_jobs("4 wait", second)
     registry.knows_whole = lambda key, run: True
     gang = next_gang(registry)
-    assert told(gang) == "starts 4 of 4"
+    assert next_step_of(gang) == "starts 4 of 4"
     assert not registry.defer_run(gang)
     assert next_gang(registry) == gang
 
 
-def test_runs_whose_pods_are_gone_are_forgotten() -> None:
+def test_deferred_runs_are_forgotten_when_their_pods_are_deleted() -> None:
     registry = two_jobs("4 wait", "4 wait")
     assert registry.defer_run(next_gang(registry))
     for pod in next_gang(registry).all_pods:
@@ -295,38 +295,38 @@ def test_a_partially_bound_run_goes_before_the_next_run_of_an_older_job() -> Non
     for pod in (*first, *several("3 bound, 1 wait", kind="Job", owner="two", run="second", created=50.0)):
         registry.observe_pod(None, pod)
     gang = next_gang(registry)
-    assert (gang.run, told(gang)) == ("second", "starts 1 of 1")
+    assert (gang.run, next_step_of(gang)) == ("second", "starts 1 of 1")
 
 
-def test_where_nothing_is_to_be_done_it_is_the_newest_run() -> None:
+def test_newest_run_is_chosen_if_no_run_needs_anything() -> None:
     assert next_gang(two_jobs("4 bound", "4 bound")).run == "second"
 
 
-def test_a_run_that_another_scheduler_has_bound_in_part_is_not_complete() -> None:
+def test_run_that_another_scheduler_has_partially_bound_is_not_complete() -> None:
     first = [replace(pod, transaction="", stamped_min_member=0) for pod in several("2 bound", kind="Job", owner="one")]
     second = several("4 bound", kind="Job", owner="two", run="second", created=50.0)
-    assert told(gang_of([*first, *second], a_job("one"), a_job("two"))) == "awaits"
+    assert next_step_of(gang_of([*first, *second], a_job("one"), a_job("two"))) == "awaits"
 
 
-def test_a_gang_of_one_run_is_not_passed_over() -> None:
+def test_only_run_of_a_gang_is_not_deferred() -> None:
     registry = GangRegistry(["allaboard"])
     for pod in several("4 wait"):
         registry.observe_pod(None, pod)
     assert not registry.defer_run(next_gang(registry))
 
 
-def test_of_very_many_runs_few_are_made_gangs_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[str] = []
+def test_only_the_first_of_very_many_runs_are_considered(monkeypatch: pytest.MonkeyPatch) -> None:
+    computed: list[str] = []
     gang_of = GangRegistry._gang_of
-    monkeypatch.setattr(GangRegistry, "_gang_of", lambda *args, **fields: made.append("") or gang_of(*args, **fields))
+    monkeypatch.setattr(GangRegistry, "_gang_of", lambda *args, **fields: computed.append("") or gang_of(*args, **fields))
     registry = GangRegistry(["allaboard"])
     for number in range(300):
         for pod in several("4 bound" if number % 2 else "3 bound", kind="TFJob", owner=f"o{number}", run=f"r{number}"):
             registry.observe_pod(None, pod)
     for pod in several("4 wait", kind="TFJob", owner="last", created=1e6):
         registry.observe_pod(None, pod)
-    assert told(next_gang(registry)) == "awaits"
-    assert len(made) <= 65
+    assert next_step_of(next_gang(registry)) == "awaits"
+    assert len(computed) <= 65
 
 
 PS, WORKER = {"volcano.sh/task-spec": "ps"}, {"volcano.sh/task-spec": "worker"}
@@ -339,51 +339,51 @@ PS, WORKER = {"volcano.sh/task-spec": "ps"}, {"volcano.sh/task-spec": "worker"}
         ("1 wait", "3 wait", 5, "awaits"),
         ("1 bound", "4 bound", 5, "rests"),
         ("1 bound", "3 bound, 1 failed, 1 wait", 5, "starts 1 of 1"),
-        ("1 wait", "4 bound", 4, "starts 1 of 1"),  # one that comes late, and wasn't needed
+        ("1 wait", "4 bound", 4, "starts 1 of 1"),  # a late pod that wasn't needed is surplus
         ("1 wait", "4 wait", 4, "starts 4 of 5"),  # the workers alone would be enough
         ("1 wait", "4 wait", 1, "starts 1 of 5"),
     ],
 )
-def test_of_two_jobs_that_are_one_gang(ps: str, workers: str, minimum: int, expected: str) -> None:
+def test_next_step_of_two_jobs_that_are_one_run(ps: str, workers: str, minimum: int, expected: str) -> None:
     pods = [
         *several(ps, kind="Job", owner="ps", labels=PS, minimum=minimum),
         *several(workers, kind="Job", owner="worker", labels=WORKER, minimum=minimum),
     ]
-    assert told(gang_of(pods, a_job("ps", parallelism=1, completions=1), a_job("worker"))) == expected
+    assert next_step_of(gang_of(pods, a_job("ps", parallelism=1, completions=1), a_job("worker"))) == expected
 
 
-def test_a_controller_that_comes_late_and_is_enough_by_itself_is_a_part_of_the_gang_if_its_role_is_another() -> None:
+def test_late_controller_that_reaches_the_minimum_is_part_of_the_run_if_its_role_differs() -> None:
     first = several("2 bound", kind="Job", owner="ps", labels=PS, minimum=2)
     late = several("3 wait", kind="Job", owner="w", labels=WORKER, minimum=2)
-    assert told(gang_of([*first, *late], a_job("ps", parallelism=2, completions=2), a_job("w"))) == "starts 1 of 3"
+    assert next_step_of(gang_of([*first, *late], a_job("ps", parallelism=2, completions=2), a_job("w"))) == "starts 1 of 3"
 
 
-def test_the_next_run_of_a_gang_of_two_jobs_takes_no_pod_of_the_first() -> None:
+def test_next_run_of_two_jobs_has_no_pod_of_the_first_run() -> None:
     first = [
         *several("1 bound", kind="Job", owner="ps", labels=PS, minimum=5),
         *several("4 bound", kind="Job", owner="w", labels=WORKER, minimum=5),
     ]
     second = several("1 wait", kind="Job", owner="ps2", labels=PS, minimum=5)
     jobs = [a_job("ps", parallelism=1, completions=1), a_job("w"), a_job("ps2", parallelism=1, completions=1), a_job("w2")]
-    assert told(gang_of([*first, *second], *jobs)) == "awaits"
+    assert next_step_of(gang_of([*first, *second], *jobs)) == "awaits"
     second += several("4 wait", kind="Job", owner="w2", labels=WORKER, minimum=5)
-    assert told(gang_of([*first, *second], *jobs)) == "starts 5 of 5"
+    assert next_step_of(gang_of([*first, *second], *jobs)) == "starts 5 of 5"
 
 
-def test_jobs_of_one_job_set_are_one_gang() -> None:
+def test_jobs_of_one_job_set_are_one_run() -> None:
     pods = [*several("1 wait", kind="Job", owner="d", minimum=3), *several("2 wait", kind="Job", owner="w", minimum=3)]
     jobs = [a_job("d", parallelism=1, completions=1, root="set"), a_job("w", parallelism=2, completions=2, root="set")]
-    assert told(gang_of(pods, *jobs)) == "starts 3 of 3"
+    assert next_step_of(gang_of(pods, *jobs)) == "starts 3 of 3"
 
 
-def test_the_sort_of_each_pod_is_worked_out_once_however_many_controllers_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-    sort_of = runs_module._sort_of
-    monkeypatch.setattr(runs_module, "_sort_of", lambda pod: asked.append(pod.name) or sort_of(pod))
+def test_template_of_each_pod_is_computed_once_however_many_controllers_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    computed: list[str] = []
+    template_of = runs_module._template_of
+    monkeypatch.setattr(runs_module, "_template_of", lambda pod: computed.append(pod.name) or template_of(pod))
     bound = [a_pod(f"b{number}", "bound", kind="TFJob", owner=f"b{number}", labels={"n": f"b{number}"}) for number in range(100)]
     waiting = [a_pod(f"w{number}", kind="TFJob", owner=f"w{number}", labels={"n": f"w{number}"}) for number in range(100)]
     runs_of([*bound, *waiting], 1, {})
-    assert len(asked) == 200
+    assert len(computed) == 200
 
 
 @pytest.mark.parametrize(
@@ -395,28 +395,28 @@ def test_the_sort_of_each_pod_is_worked_out_once_however_many_controllers_there_
         ("4 wait", "1 wait", "starts 4 of 5"),
     ],
 )
-def test_of_a_rollout(old: str, new: str, expected: str) -> None:
+def test_next_step_of_a_rollout(old: str, new: str, expected: str) -> None:
     pods = [*several(old, kind="ReplicaSet", owner="old"), *several(new, kind="ReplicaSet", owner="new")]
-    assert told(gang_of(pods)) == expected
+    assert next_step_of(gang_of(pods)) == expected
 
 
 @pytest.mark.parametrize(
     ("pods", "expected"),
     [
         ("4 bound, 1 succeeded, 1 wait", "starts 1 of 1"),
-        ("3 succeeded, 1 failed, 1 wait", "starts 1 of 1"),  # the last worker is made again
+        ("3 succeeded, 1 failed, 1 wait", "starts 1 of 1"),  # the last worker is recreated
         ("2 succeeded, 2 failed, 1 wait", "awaits"),
-        ("4 failed, 3 wait", "awaits"),  # all are made again
+        ("4 failed, 3 wait", "awaits"),  # all workers are recreated
     ],
 )
-def test_of_a_job_operator(pods: str, expected: str) -> None:
-    assert told(gang_of(several(pods, kind="TFJob"))) == expected
+def test_next_step_of_the_pods_of_a_job_operator(pods: str, expected: str) -> None:
+    assert next_step_of(gang_of(several(pods, kind="TFJob"))) == expected
 
 
-def test_a_job_of_an_operator_that_is_submitted_again_is_another_run() -> None:
+def test_job_operators_object_that_is_submitted_again_is_another_run() -> None:
     first = several("4 bound", kind="TFJob", owner="one")
     second = several("3 wait", kind="TFJob", owner="two")
-    assert told(gang_of([*first, *second])) == "awaits"
+    assert next_step_of(gang_of([*first, *second])) == "awaits"
 
 
 @pytest.mark.parametrize(
@@ -432,7 +432,7 @@ def test_a_malformed_job_is_refused(raw: dict[str, object]) -> None:
         job_counts_from({"metadata": {"uid": "u"}, **raw})
 
 
-def test_the_numbers_of_a_job_are_read() -> None:
+def test_counts_of_a_job_are_read_from_its_spec_and_status() -> None:
     owner = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "s", "uid": "set", "controller": True}
     raw = {
         "metadata": {"uid": "u", "ownerReferences": [owner]},
@@ -444,7 +444,7 @@ def test_the_numbers_of_a_job_are_read() -> None:
     assert job_counts_from(raw).root == "u"
 
 
-def test_a_gang_of_thousands_of_forged_stamps_is_divided_without_a_pause() -> None:
+def test_gang_with_thousands_of_forged_stamps_is_divided_into_few_runs() -> None:
     pods = [a_pod(f"b{number}", "bound", run=f"{number:x}", bound_at=float(number)) for number in range(2000)]
     pods += [a_pod(f"w{number}", created=1e6) for number in range(2000)]
     runs = runs_of(pods, 4, {})
@@ -461,17 +461,25 @@ MEMBERS = st.lists(
 
 @settings(max_examples=500)
 @given(KINDS, MEMBERS, st.integers(1, 4), st.integers(0, 2), st.booleans())
-def test_members_that_are_certainly_one_run_are_one_run_by_all_rules(
+def test_shortcut_for_members_of_one_run_agrees_with_the_full_division(
     kinds: list[Kind], described: list[tuple[str, str, int, bool]], minimum: int, done: int, has_deleted: bool
 ) -> None:
     members = [
-        a_pod(f"p{n}", state, kind=kinds[which % len(kinds)], owner=f"o{which}", run=run, created=n + 200.0 * is_late, minimum=minimum)
-        for n, (state, run, which, is_late) in enumerate(described)
+        a_pod(
+            f"p{n}",
+            state,
+            kind=kinds[controller % len(kinds)],
+            owner=f"o{controller}",
+            run=run,
+            created=n + 200.0 * is_late,
+            minimum=minimum,
+        )
+        for n, (state, run, controller, is_late) in enumerate(described)
     ]
     members.sort(key=lambda pod: pod.created)
     jobs = {uid: JobCounts(uid, uid, 4, 8, done) for uid in ("o0", "o1")}
     deleted = {("o0", "a"): 1} if has_deleted else {}
-    quick = runs_of(members, minimum, jobs, deleted)
+    by_shortcut = runs_of(members, minimum, jobs, deleted)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runs_module._Census, "is_one_run", False)
-        assert runs_of(members, minimum, jobs, deleted) == quick
+        assert runs_of(members, minimum, jobs, deleted) == by_shortcut

@@ -1,4 +1,4 @@
-"""What is known gets older, and is unknown when it is too old."""
+"""Tests that measurements of GPUs get older, and count as unknown when they are too old."""
 
 import math
 
@@ -24,13 +24,13 @@ def temperatures(cache: CardCache, now: float) -> dict[str, float]:
     return {node: float(cards.values[Measure.TEMPERATURE, row, 0]) for node, row in cards.rows.items()}
 
 
-def test_nothing_is_known_at_first() -> None:
+def test_empty_cache_knows_no_gpus() -> None:
     cache = CardCache(60.0)
     assert cache.cards(0.0) is NO_CARDS
     assert (cache.counts(0.0), cache.expires(0.0)) == ((0, 0), math.inf)
 
 
-def test_numbers_that_are_too_old_are_unknown_and_the_cards_are_not() -> None:
+def test_numbers_that_are_too_old_are_unknown_but_gpus_and_models_stay_known() -> None:
     cache = CardCache(60.0)
     cache.take(a_reading("n1"), 100.0)
     assert (temperatures(cache, 159.0), cache.counts(159.0), cache.expires(100.0)) == ({"n1": 40.0}, (1, 0), 60.0)
@@ -39,7 +39,7 @@ def test_numbers_that_are_too_old_are_unknown_and_the_cards_are_not() -> None:
     assert cache.cards(160.0).models == ("A100",)
 
 
-def test_a_broken_card_stays_broken_when_its_exporter_is_gone_until_the_card_is_forgotten() -> None:
+def test_errors_of_a_gpu_stay_known_after_its_exporter_has_stopped_until_the_node_is_forgotten() -> None:
     cache = CardCache(60.0)
     gathering = Gathering(lambda _, value: value)
     for metric in DCGM.metrics:
@@ -54,14 +54,14 @@ def test_a_broken_card_stays_broken_when_its_exporter_is_gone_until_the_card_is_
     assert cache.cards(701.0).rows.keys() == {"n2"}
 
 
-def test_what_the_exporter_said_long_ago_is_old_however_lately_it_was_read() -> None:
+def test_age_of_a_measurement_counts_from_the_scrape_and_not_from_the_reading() -> None:
     cache = CardCache(60.0)
     cache.take(a_reading("n1", age=59.0), 100.0)
     assert temperatures(cache, 100.5) == {"n1": 40.0}
     assert np.isnan(temperatures(cache, 101.5)["n1"])
 
 
-def test_a_node_that_is_told_of_no_more_stays_until_it_is_too_old_and_is_forgotten_at_last() -> None:
+def test_node_that_is_missing_in_a_reading_becomes_unknown_and_later_is_forgotten() -> None:
     cache = CardCache(60.0)
     cache.take(a_reading("n1", "n2"), 100.0)
     cache.take(a_reading("n2", temperature=50, model="H100"), 130.0)
@@ -74,7 +74,7 @@ def test_a_node_that_is_told_of_no_more_stays_until_it_is_too_old_and_is_forgott
     assert cache.cards(701.0).models == ("A100",)
 
 
-def test_models_that_change_all_the_time_are_not_kept() -> None:
+def test_models_that_no_gpu_has_are_dropped() -> None:
     cache = CardCache(60.0)
     for number in range(50):
         cache.take(a_reading("n1", f"n{2 + number % 2}", model=f"m{number}"), 100.0 + number)

@@ -1,4 +1,4 @@
-"""Prometheus is told from its Service, by the conventions of those who install it."""
+"""Tests that Prometheus is found by its Service, for each usual way to install it."""
 
 from typing import Any
 
@@ -57,15 +57,15 @@ OTHERS = [
         (OPENSHIFT, "OpenShift", "https://thanos-querier.openshift-monitoring.svc:9091"),
     ],
 )
-def test_each_way_to_install_it_is_known(service: dict[str, Any], convention: str, url: str) -> None:
+def test_service_of_each_usual_installation_is_found_with_its_url(service: dict[str, Any], convention: str, url: str) -> None:
     assert [(found.convention, found.url) for found in among([*OTHERS, service])] == [(convention, url)]
 
 
-def test_what_is_only_like_it_is_left_out() -> None:
+def test_services_that_only_resemble_prometheus_are_left_out() -> None:
     assert among(OTHERS) == []
 
 
-def test_they_are_tried_in_the_order_of_the_conventions_and_those_with_an_address_first() -> None:
+def test_candidates_are_in_the_order_of_the_conventions_and_services_with_an_address_first() -> None:
     named = a_service("main", "monitoring", {"operated-prometheus": "true"}, ("web", 9090))
     found = among([OPENSHIFT, JSONNET, CHART, STACK, OPERATED, named], "/prometheus")
     order = ["main", "prometheus-operated", "stack-kube-prometheus-stack-prometheus", "p-server", "prometheus-k8s", "thanos-querier"]
@@ -74,7 +74,7 @@ def test_they_are_tried_in_the_order_of_the_conventions_and_those_with_an_addres
 
 
 class Api:
-    """Lets Services be listed in some namespaces."""
+    """Lists Services in the given namespaces, and refuses all other namespaces."""
 
     def __init__(self, services: dict[str, list[dict[str, Any]]]) -> None:
         self._services = services
@@ -85,7 +85,7 @@ class Api:
         return {"metadata": {}, "items": self._services[path.namespace]}
 
 
-async def test_namespaces_whose_services_may_not_be_listed_hide_no_others() -> None:
+async def test_namespaces_whose_services_we_may_not_list_are_skipped() -> None:
     server: Any = Api({"prometheus": [CHART]})
     assert [found.name for found in await candidates(server, ("monitoring", "prometheus"))] == ["p-server"]
     with pytest.raises(ApiError, match="you may not"):
@@ -98,5 +98,5 @@ PARTS = JSON | st.dictionaries(st.sampled_from(["name", "namespace", "labels", "
 
 
 @given(st.dictionaries(st.sampled_from(["metadata", "spec"]), PARTS))
-def test_a_malformed_service_hides_no_other(malformed: dict[str, Any]) -> None:
+def test_malformed_service_hides_no_other_service(malformed: dict[str, Any]) -> None:
     assert [found.name for found in among([malformed, CHART])] == ["p-server"]

@@ -1,4 +1,4 @@
-"""Lines of an exporter's page are read as Prometheus' own library reads them, and what is no sample costs nothing but itself."""
+"""Tests that an exporter's page is parsed as by Prometheus' own library, and that a malformed line affects no other line."""
 
 import json
 import math
@@ -30,15 +30,15 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.samp
 
 
 @given(st.dictionaries(st.tuples(TEXTS, TEXTS), st.floats(), max_size=4), st.integers(1, 200))
-async def test_what_the_library_writes_is_read(values: dict[tuple[str, str], float], size: int) -> None:
+async def test_page_that_the_library_writes_is_parsed(values: dict[tuple[str, str], float], size: int) -> None:
     registry = CollectorRegistry()
     gauge = Gauge(NAME, "Free memory.", ["gpu", "modelName"], registry=registry)
     for (card, model), value in values.items():
         gauge.labels(card, model).set(value)
     found = await read(generate_latest(registry), size)
-    told = {(labels["gpu"], labels["modelName"]): value for labels, value in found}
-    assert told.keys() == values.keys()
-    assert all(told[key] == value or (math.isnan(told[key]) and math.isnan(value)) for key, value in values.items())
+    parsed = {(labels["gpu"], labels["modelName"]): value for labels, value in found}
+    assert parsed.keys() == values.keys()
+    assert all(parsed[key] == value or (math.isnan(parsed[key]) and math.isnan(value)) for key, value in values.items())
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ async def test_what_the_library_writes_is_read(values: dict[tuple[str, str], flo
         NAME + "{} 3",
     ],
 )
-async def test_a_line_means_what_it_means_to_the_library(line: str) -> None:
+async def test_valid_line_is_parsed_as_by_the_library(line: str) -> None:
     [family] = text_string_to_metric_families(line)
     assert await read(line.encode() + b"\r\n" if "\t" not in line else line.encode()) == [
         (dict(sample.labels), sample.value) for sample in family.samples
@@ -75,19 +75,19 @@ async def test_a_line_means_what_it_means_to_the_library(line: str) -> None:
         b"DCGM_FI_DEV_FB_FREE{" + b'a="",' * 1500 + b"{",
     ],
 )
-async def test_a_line_that_is_none_costs_nothing_but_itself(line: bytes) -> None:
+async def test_malformed_line_affects_no_other_line(line: bytes) -> None:
     fine = b'DCGM_FI_DEV_FB_FREE{gpu="7"} 1'
     assert await read(b"\n".join([line, fine, line])) == [({"gpu": "7"}, 1.0)]
 
 
-async def test_where_it_was_asked_wins_over_what_it_says() -> None:
+async def test_added_label_replaces_a_label_of_the_page() -> None:
     assert await read(b'DCGM_FI_DEV_FB_FREE{instance="other",gpu="0"} 1', more={"instance": "n1"}) == [
         ({"instance": "n1", "gpu": "0"}, 1.0)
     ]
 
 
 @given(st.binary(max_size=200), st.integers(0, 100))
-async def test_whatever_stands_on_a_page_is_no_error(noise: bytes, at: int) -> None:
+async def test_page_with_random_bytes_raises_no_error(noise: bytes, at: int) -> None:
     page = b'DCGM_FI_DEV_FB_FREE{gpu="7",Hostname="n1"} 1\nDCGM_FI_DEV_FB_FREE{gpu="8",Hostname="n1"} 1\n'
     for labels, _ in await read(page[:at] + noise.replace(b"\n", b"") + page[at:]):
         assert isinstance(labels, dict)

@@ -1,4 +1,4 @@
-"""What exporters say becomes numbers of cards, or nothing, whatever they say."""
+"""Tests that samples of exporters become measurements of GPUs, and that malformed or absurd samples become unknown."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from tests.exporters import dcgm, observerward
 
 
 async def read(page: str, dialect: Dialect, node: str = "n1") -> Reading:
-    """What comes of an exporter's page."""
+    """Return the reading of one exporter's page."""
 
     async def chunks():  # type: ignore[no-untyped-def]
         yield page.encode()
@@ -35,7 +35,7 @@ def a_sample(value: str, **labels: str) -> Sample:
     return inside.encode(), b"1732725000.5", value.encode()
 
 
-async def test_dcgm_tells_memory_by_its_parts_and_ratios_by_percentages() -> None:
+async def test_dcgm_memory_is_summed_from_its_parts_and_percentages_become_ratios() -> None:
     reading = await read(dcgm("n1", 2), DCGM)
     assert (reading.nodes, reading.names, reading.models) == (("n1",), (("0", "1"),), ("NVIDIA A100-SXM4-40GB",))
     assert reading.model.tolist() == [[0, 0]]
@@ -54,14 +54,14 @@ async def test_dcgm_tells_memory_by_its_parts_and_ratios_by_percentages() -> Non
         assert of(reading, measure) == [expected.get(measure, np.nan)] * 2, measure.name
 
 
-async def test_dcgm_s_own_total_wins_and_utilisation_falls_back_to_the_engines_activity() -> None:
+async def test_dcgm_total_is_preferred_and_missing_utilization_is_taken_from_engine_activity() -> None:
     page = dcgm("n1", 1, DCGM_FI_DEV_FB_TOTAL=40960, DCGM_FI_PROF_GR_ENGINE_ACTIVE=0.75, DCGM_FI_DEV_GPU_UTIL=float("nan"))
     reading = await read(page, DCGM)
     assert of(reading, Measure.MEMORY) == [40960.0]
     assert of(reading, Measure.UTILIZATION) == [0.75]
 
 
-async def test_rows_of_mig_instances_are_no_cards_and_leave_the_parents_numbers_alone() -> None:
+async def test_series_of_mig_instances_are_no_gpus_and_do_not_change_the_numbers_of_the_whole_gpu() -> None:
     parents = dcgm("n1", 2)
     parts = dcgm(
         "n1", 2, more=',GPU_I_PROFILE="1g.5gb",GPU_I_ID="1"', DCGM_FI_DEV_FB_FREE=4000, DCGM_FI_DEV_FB_USED=9, DCGM_FI_DEV_GPU_UTIL=99
@@ -72,14 +72,14 @@ async def test_rows_of_mig_instances_are_no_cards_and_leave_the_parents_numbers_
     np.testing.assert_array_equal(reading.values, alone.values)
 
 
-async def test_of_a_card_that_only_instances_tell_of_what_is_the_whole_cards_is_known() -> None:
+async def test_gpu_that_only_mig_instances_name_has_the_values_of_the_whole_gpu() -> None:
     reading = await read(dcgm("n1", 1, more=',GPU_I_PROFILE="1g.5gb",GPU_I_ID="1"', DCGM_FI_DEV_XID_ERRORS=79), DCGM)
     assert reading.names == (("0",),)
     assert (of(reading, Measure.XID), of(reading, Measure.POWER)) == ([79.0], [61.5])
     assert np.isnan(reading.values[[Measure.MEMORY, Measure.FREE, Measure.UTILIZATION], 0, 0]).all()
 
 
-async def test_observerward_s_zeros_are_unknown_and_its_pages_are_of_the_pod_s_node() -> None:
+async def test_observerward_zeros_are_unknown_and_its_page_counts_for_the_node_of_the_pod() -> None:
     reading = await read(observerward(1), OBSERVERWARD, "gpu-2")
     assert reading.nodes == ("gpu-2",)
     assert (of(reading, Measure.MEMORY), of(reading, Measure.FREE), of(reading, Measure.DECODER)) == ([8192.0], [6144.0], [0.2])
@@ -100,7 +100,7 @@ async def test_observerward_s_zeros_are_unknown_and_its_pages_are_of_the_pod_s_n
         ({"Hostname": "elsewhere", "node": "n1"}, "n1"),
     ],
 )
-def test_the_node_is_told_by_the_best_label_there_is(labels: dict[str, str], node: str) -> None:
+def test_node_of_a_series_is_found_by_the_most_preferred_label_that_names_one(labels: dict[str, str], node: str) -> None:
     locator = Locator({"n1", "n2", "n3"}.__contains__)
     locator.learn([ExporterPod("dcgm-exporter-abcde", "n3", "10.0.0.9", 9400), ExporterPod("other", "n2", "fd00::9", 9400)])
     gathering = Gathering(locator.locate)
@@ -108,13 +108,13 @@ def test_the_node_is_told_by_the_best_label_there_is(labels: dict[str, str], nod
     assert gathering.reading().nodes == (node,)
 
 
-def test_a_node_that_is_not_of_the_cluster_is_left_out() -> None:
+def test_series_of_a_node_outside_the_cluster_is_left_out() -> None:
     gathering = Gathering(Locator({"n1"}.__contains__).locate)
     gathering.take(DCGM, DCGM.metrics[0], [a_sample("40", gpu="0", Hostname="n9", instance="10.0.0.1:9400")])
     assert (gathering.reading().nodes, gathering.unlocated) == ((), 1)
 
 
-def test_of_several_rows_of_a_card_the_least_free_memory_counts_and_the_most_of_all_else() -> None:
+def test_least_free_memory_and_the_greatest_other_values_of_several_series_of_one_gpu_count() -> None:
     gathering = Gathering(lambda _, value: value)
     by_name = {metric.name: metric for metric in DCGM.metrics}
     for name in ("DCGM_FI_DEV_FB_FREE", "DCGM_FI_DEV_GPU_TEMP"):
@@ -124,7 +124,7 @@ def test_of_several_rows_of_a_card_the_least_free_memory_counts_and_the_most_of_
     assert (of(reading, Measure.FREE), of(reading, Measure.TEMPERATURE)) == ([30.0], [50.0])
 
 
-def test_another_exporter_is_described_by_the_settings() -> None:
+def test_exporter_that_the_settings_describe_is_read() -> None:
     stated = {"acme_free_bytes": "free:bytes", "acme_used_bytes": "used:bytes", "acme_mw": "power:0.001"}
     acme, *others = dialects(stated, "host", "index", "kind")
     assert tuple(others) == KNOWN
@@ -144,7 +144,7 @@ def test_absurd_numbers_are_unknown(value: str) -> None:
     assert np.isnan(gathering.reading().values).all()
 
 
-def test_cards_nodes_and_names_are_bounded() -> None:
+def test_numbers_of_gpus_nodes_and_models_are_limited() -> None:
     gathering = Gathering(lambda _, value: value)
     many = [a_sample("1", Hostname="n1", gpu=str(card)) for card in range(MOST_CARDS + 5)]
     nodes = [a_sample("1", Hostname=f"node-{node}", gpu="0", modelName=f"m{node}") for node in range(MOST_NODES + 5)]
@@ -168,9 +168,9 @@ NUMBERS = st.binary(max_size=12) | (st.floats() | st.integers()).map(lambda numb
 
 
 @given(st.lists(st.tuples(st.sampled_from(DCGM.metrics + OBSERVERWARD.metrics), st.tuples(INSIDES, NUMBERS, NUMBERS)), max_size=30))
-def test_whatever_is_said_numbers_are_in_bounds_or_unknown(said: list[tuple[object, Sample]]) -> None:
+def test_random_samples_give_numbers_in_bounds_or_unknown(samples: list[tuple[object, Sample]]) -> None:
     gathering = Gathering(lambda _, value: value if value in ("n1", "n2") else None)
-    for metric, sample in said:
+    for metric, sample in samples:
         dialect = DCGM if metric in DCGM.metrics else OBSERVERWARD
         gathering.take(dialect, metric, [sample])  # type: ignore[arg-type]
         gathering.take_times(dialect, [sample])

@@ -1,4 +1,4 @@
-"""Cards are read again and again, and nobody minds when they can't be."""
+"""Tests that GPU metrics are read periodically, and that failures only make the measurements older."""
 
 import asyncio
 import logging
@@ -20,8 +20,6 @@ from allaboard.kube.errors import ApiError
 from allaboard.model.gpus import Cards, Measure
 from allaboard.settings.gpu_metrics import GpuMetricsOptions
 
-Say = Callable[[], Reading]
-
 
 def a_reading() -> Reading:
     gathering = Gathering(lambda _, value: value)
@@ -30,25 +28,25 @@ def a_reading() -> Reading:
 
 
 class Script:
-    """What is found and read, turn by turn; the last turn again and again."""
+    """A source whose readings and failures are given in order; the last one repeats."""
 
-    words = "a script"
+    description = "a script"
 
-    def __init__(self, *turns: Reading | Exception) -> None:
-        self._turns = list(turns)
+    def __init__(self, *results: Reading | Exception) -> None:
+        self._results = list(results)
 
     async def find(self, *_: object) -> "Script":
         return self
 
     async def read(self) -> Reading:
-        turn = self._turns.pop(0) if len(self._turns) > 1 else self._turns[0]
-        if isinstance(turn, Exception):
-            raise turn
-        return turn
+        result = self._results.pop(0) if len(self._results) > 1 else self._results[0]
+        if isinstance(result, Exception):
+            raise result
+        return result
 
 
 class Scraped:
-    """A scraper that reads by a script, and what it has handed over."""
+    """A scraper that reads from a script, and the measurements that it has pushed."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, script: Script, **options: Any) -> None:
         monkeypatch.setattr(scraper_module, "find", script.find)
@@ -71,7 +69,7 @@ class Scraped:
         return self.figures[f"gpu_metrics_{name}"]()
 
 
-async def test_what_is_read_is_handed_over_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reading_is_pushed_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     async with Scraped(monkeypatch, Script(a_reading())) as scraped, asyncio.timeout(50):
         assert math.isnan(scraped.value("age_seconds"))
         cards = await scraped.pushed.get()
@@ -80,7 +78,7 @@ async def test_what_is_read_is_handed_over_and_counted(monkeypatch: pytest.Monke
         assert 0 <= scraped.value("age_seconds") < 10
 
 
-async def test_what_has_become_too_old_is_handed_over_as_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_measurements_that_become_too_old_are_pushed_as_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     script = Script(a_reading(), SourceError("gone"))
     async with Scraped(monkeypatch, script, stale_seconds=0.3) as scraped, asyncio.timeout(50):
         known, unknown = await scraped.pushed.get(), await scraped.pushed.get()
@@ -89,9 +87,11 @@ async def test_what_has_become_too_old_is_handed_over_as_unknown(monkeypatch: py
     assert scraped.value("stale_nodes") == 1
 
 
-async def test_a_failure_is_warned_of_once_and_its_end_told(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+async def test_failure_is_logged_once_as_a_warning_and_its_end_is_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO, "allaboard.gpu")
-    script = Script(a_reading(), SourceError("gone"), NoneFoundError("nobody"), SourceError("gone"), a_reading())
+    script = Script(a_reading(), SourceError("gone"), NoneFoundError("none"), SourceError("gone"), a_reading())
     async with Scraped(monkeypatch, script, interval_seconds=0.1) as scraped, asyncio.timeout(50):
         for _ in range(2):
             await scraped.pushed.get()
@@ -103,8 +103,8 @@ async def test_a_failure_is_warned_of_once_and_its_end_told(monkeypatch: pytest.
     ]
 
 
-@pytest.mark.parametrize("nothing", [NoneFoundError("nobody"), ApiError(403, "Forbidden", "no")])
-async def test_where_there_is_nothing_nobody_is_alarmed(
+@pytest.mark.parametrize("nothing", [NoneFoundError("none"), ApiError(403, "Forbidden", "no")])
+async def test_missing_source_of_metrics_is_logged_without_a_warning(
     nothing: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "allaboard.gpu")
@@ -115,7 +115,7 @@ async def test_where_there_is_nothing_nobody_is_alarmed(
     assert [record.levelno for record in caplog.records] == [logging.INFO, logging.INFO]
 
 
-async def test_what_is_beyond_the_limits_is_counted_and_warned_of_once(
+async def test_series_beyond_the_limits_are_counted_and_logged_once_as_a_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     too_much = replace(a_reading(), left_out=2)
@@ -126,13 +126,15 @@ async def test_what_is_beyond_the_limits_is_counted_and_warned_of_once(
     assert ["left out" in record.getMessage() for record in caplog.records if record.levelno == logging.WARNING] == [True]
 
 
-async def test_a_defect_is_logged_and_ends_nothing(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+async def test_defect_in_a_reading_is_logged_and_does_not_stop_the_scraper(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     async with Scraped(monkeypatch, Script(ZeroDivisionError("a defect"), a_reading())) as scraped, asyncio.timeout(50):
         await scraped.pushed.get()
     assert [record.exc_info is not None for record in caplog.records if record.levelno == logging.WARNING] == [True]
 
 
-def test_what_has_been_read_or_is_named_is_tried_again_at_the_usual_pause() -> None:
+def test_source_that_was_read_or_is_named_is_tried_again_after_the_usual_pause() -> None:
     usual, rare = GpuMetricsOptions(), GpuMetricsOptions(interval_seconds=600, stale_seconds=900)
     named = GpuMetricsOptions(url="http://p:9090")
     assert [pause_after(failures, usual, has_read=True) for failures in (0, 1, 9)] == [30.0, 30.0, 30.0]
@@ -140,7 +142,7 @@ def test_what_has_been_read_or_is_named_is_tried_again_at_the_usual_pause() -> N
     assert pause_after(9, rare, has_read=True) == 30.0
 
 
-def test_where_nothing_may_be_it_is_looked_for_less_and_less_often() -> None:
+def test_pause_grows_while_no_source_was_ever_found() -> None:
     usual, rare = GpuMetricsOptions(), GpuMetricsOptions(interval_seconds=600, stale_seconds=900)
     assert [pause_after(failures, usual, has_read=False) for failures in (0, 1, 2, 3, 4, 10_000)] == [
         30.0,
@@ -153,7 +155,7 @@ def test_where_nothing_may_be_it_is_looked_for_less_and_less_often() -> None:
     assert pause_after(3, rare, has_read=False) == 600.0
 
 
-async def test_what_runs_in_a_thread_of_its_own_ends_with_whoever_waits_for_it() -> None:
+async def test_work_in_its_own_thread_ends_when_the_waiting_task_is_cancelled() -> None:
     began, ended = asyncio.Event(), []
     loop = asyncio.get_running_loop()
 

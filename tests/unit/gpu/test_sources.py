@@ -1,4 +1,4 @@
-"""Where cards are read: the Prometheus that is named, the first that is found and has what is looked for, or the exporters."""
+"""Tests the sources of GPU metrics: a named Prometheus, the first Prometheus found that has GPU metrics, and the exporters."""
 
 import json
 import socket
@@ -28,7 +28,7 @@ def vector(*series: tuple[Mapping[str, str], str]) -> dict[str, Any]:
 
 
 class FakePrometheus:
-    """Says what a test wants it to say, and remembers what it was asked."""
+    """Answers with given metrics, and records the queries and credentials of its clients."""
 
     def __init__(self, metrics: Mapping[str, str], labels: Mapping[str, str], ready: int = 200, version: str | None = "2.42.0") -> None:
         self.metrics, self.labels, self.ready, self.version = metrics, labels, ready, version
@@ -67,7 +67,7 @@ class FakePrometheus:
 
 @pytest.fixture
 async def sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Sandbox]:
-    """A cluster in which names of Services lead to this machine."""
+    """Yield a cluster in which names of Services resolve to this machine."""
     resolve = socket.getaddrinfo
 
     def resolved(host: Any, *arguments: Any, **options: Any) -> Any:
@@ -110,7 +110,7 @@ GPU = {"Hostname": "n1", "gpu": "0"}
 METRICS = {"DCGM_FI_DEV_GPU_TEMP": "40", "DCGM_FI_DEV_FB_FREE": "1000"}
 
 
-async def test_the_first_service_that_is_ready_and_has_metrics_of_gpus_is_read(sandbox: Sandbox) -> None:
+async def test_first_service_that_is_ready_and_has_gpu_metrics_is_read(sandbox: Sandbox) -> None:
     starting, wrong, empty, right = (
         FakePrometheus(METRICS, GPU, ready=503),
         FakePrometheus(METRICS, GPU, version=None),
@@ -127,7 +127,7 @@ async def test_the_first_service_that_is_ready_and_has_metrics_of_gpus_is_read(s
     assert (starting.queries, wrong.queries, len(empty.queries)) == ([], [], 1)
 
 
-async def test_a_service_of_another_namespace_is_not_even_asked(sandbox: Sandbox) -> None:
+async def test_service_outside_the_configured_namespaces_gets_no_request(sandbox: Sandbox) -> None:
     tenant = FakePrometheus(METRICS, GPU)
     async with tenant.served() as port:
         add_service(sandbox, "prometheus", port, "default")
@@ -136,7 +136,7 @@ async def test_a_service_of_another_namespace_is_not_even_asked(sandbox: Sandbox
     assert tenant.authorizations == set()
 
 
-async def test_a_service_is_sent_no_credentials_without_tls(sandbox: Sandbox, tmp_path: Path) -> None:
+async def test_discovered_service_without_tls_is_sent_no_credentials(sandbox: Sandbox, tmp_path: Path) -> None:
     (tmp_path / "token").write_text("s3cret")
     found, named = FakePrometheus(METRICS, GPU), FakePrometheus(METRICS, GPU)
     async with found.served() as port, named.served() as other:
@@ -146,7 +146,7 @@ async def test_a_service_is_sent_no_credentials_without_tls(sandbox: Sandbox, tm
     assert (found.authorizations, named.authorizations) == ({None}, {"Bearer s3cret"})
 
 
-async def test_queries_ask_for_no_labels_but_those_that_tell_nodes_and_cards(sandbox: Sandbox) -> None:
+async def test_later_queries_ask_only_for_the_labels_that_name_nodes_and_gpus(sandbox: Sandbox) -> None:
     prometheus = FakePrometheus(METRICS, {**GPU, "modelName": "A100", "instance": "10.0.0.1:9400"})
     async with prometheus.served() as port:
         reading = await read(url=f"http://127.0.0.1:{port}", matchers={"job": 'a"b\\'})
@@ -158,7 +158,7 @@ async def test_queries_ask_for_no_labels_but_those_that_tell_nodes_and_cards(san
     assert reading.models == ("A100",)
 
 
-async def test_a_series_without_a_node_is_of_the_node_on_which_its_exporter_runs(sandbox: Sandbox) -> None:
+async def test_series_without_a_node_counts_for_the_node_of_its_exporter(sandbox: Sandbox) -> None:
     prometheus = FakePrometheus(METRICS, {"instance": "10.9.8.7:9400", "gpu": "0"})
     add_exporter(sandbox, "exporter-a", "n2", "10.9.8.7")
     add_exporter(sandbox, "tenant", "n1", "10.9.8.7", "default")
@@ -167,7 +167,7 @@ async def test_a_series_without_a_node_is_of_the_node_on_which_its_exporter_runs
     assert reading.nodes == ("n2",)
 
 
-async def test_exporters_are_read_themselves_and_speak_for_the_node_on_which_they_run(sandbox: Sandbox) -> None:
+async def test_exporters_that_are_read_directly_count_for_the_node_on_which_they_run(sandbox: Sandbox) -> None:
     add_exporter(sandbox, "nvidia", "n1", "127.0.0.2")
     add_exporter(sandbox, "ward", "n2", "127.0.0.3", "monitoring", name="observerward")
     add_exporter(sandbox, "silent", "n2", "127.0.0.4")
@@ -180,6 +180,6 @@ async def test_exporters_are_read_themselves_and_speak_for_the_node_on_which_the
         await read(source="exporters")
 
 
-async def test_where_there_are_no_exporters_that_is_said(sandbox: Sandbox) -> None:
+async def test_missing_exporters_are_reported(sandbox: Sandbox) -> None:
     with pytest.raises(NoneFoundError, match="no exporter's pod"):
         await read(source="exporters")

@@ -1,4 +1,4 @@
-"""Answers of Prometheus are read as they come, and whatever isn't one is an error and nothing else."""
+"""Tests that answers of Prometheus are parsed in parts, and that a malformed answer raises ``SourceError`` and nothing else."""
 
 import json
 from collections.abc import AsyncIterator, Sequence
@@ -29,7 +29,7 @@ def an_answer(series: Sequence[tuple[dict[str, Any], str]], separators: tuple[st
     return json.dumps(document, separators=separators).encode()
 
 
-def told(samples: list[Sample]) -> list[tuple[dict[str, Any], str]]:
+def parsed(samples: list[Sample]) -> list[tuple[dict[str, Any], str]]:
     return [(json.loads(b"{" + labels + b"}"), value.decode()) for labels, _, value in samples]
 
 
@@ -39,20 +39,20 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.samp
 @given(
     st.lists(st.tuples(st.dictionaries(TEXTS, TEXTS, max_size=3), st.sampled_from(["1", "NaN", "1e+09"]))), st.integers(1, 400), st.data()
 )
-async def test_series_are_the_same_however_they_are_cut_and_written(
+async def test_parsed_series_do_not_depend_on_chunks_and_spacing(
     series: list[tuple[dict[str, Any], str]], size: int, data: st.DataObject
 ) -> None:
     before, vectors._BLOCK = vectors._BLOCK, data.draw(st.integers(1, 300))
     try:
         spaced = data.draw(st.booleans())
         body = an_answer(series, (", ", ": ") if spaced else (",", ":"), warnings=["beware [of] this"])
-        assert told(await read(body, size)) == series
+        assert parsed(await read(body, size)) == series
     finally:
         vectors._BLOCK = before
 
 
 @given(st.binary(max_size=200), st.integers(0, 200), st.integers(1, 50))
-async def test_a_broken_answer_is_an_error_or_no_more_than_series(noise: bytes, at: int, size: int) -> None:
+async def test_corrupted_answer_raises_source_error_or_gives_samples(noise: bytes, at: int, size: int) -> None:
     body = an_answer([({"gpu": str(card)}, "1") for card in range(3)])
     try:
         found = await read(body[:at] + noise + body[at:], size)
@@ -79,36 +79,36 @@ async def test_a_broken_answer_is_an_error_or_no_more_than_series(noise: bytes, 
         b'{"status":"success","data":{"resultType":"vector","result":[' + b"x" * 2**21,
     ],
 )
-async def test_what_is_no_vector_is_an_error(body: bytes) -> None:
+async def test_answer_that_is_no_vector_raises_source_error(body: bytes) -> None:
     with pytest.raises(SourceError):
         await read(body)
 
 
-async def test_of_more_series_than_there_can_be_the_first_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_the_first_series_of_an_answer_with_too_many_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vectors, "_MOST_SERIES", 1000)
     left_out: list[None] = []
     found = await read(an_answer([({"gpu": str(card)}, "1") for card in range(5000)]), 2**16, left_out)
-    assert told(found) == [({"gpu": str(card)}, "1") for card in range(1000)]
+    assert parsed(found) == [({"gpu": str(card)}, "1") for card in range(1000)]
     assert len(left_out) == 1
 
 
 @pytest.mark.parametrize("size", [997, 2**16])
 @pytest.mark.parametrize("too_long", [[0], [2], [4], [1, 2], [0, 1, 2, 3, 4]])
-async def test_series_that_are_too_long_are_left_out_and_no_others(too_long: list[int], size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_series_that_are_too_long_are_left_out(too_long: list[int], size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vectors, "_LONGEST", 5000)
     monkeypatch.setattr(vectors, "_BLOCK", 1000)
     left_out: list[None] = []
     text = 'an "},{"metric":{" x' * 5000
     series = [({"gpu": str(card), "text": text if card in too_long else ""}, "1") for card in range(5)]
     found = await read(an_answer(series, warnings=["beware"]), size, left_out)
-    assert told(found) == [each for card, each in enumerate(series) if card not in too_long]
+    assert parsed(found) == [each for card, each in enumerate(series) if card not in too_long]
     assert len(left_out) == len(too_long)
 
 
-async def test_of_an_answer_that_does_not_end_what_has_come_is_taken() -> None:
+async def test_complete_series_of_an_answer_that_is_cut_off_are_taken() -> None:
     async def chunks() -> AsyncIterator[bytes]:
         yield an_answer([({"gpu": str(card)}, "1") for card in range(5000)])
-        raise TooLongError("more than is taken")
+        raise TooLongError("longer than the limit")
 
     left_out: list[None] = []
     found = [sample async for part in vector(chunks(), "http://p", lambda: left_out.append(None)) for sample in part]

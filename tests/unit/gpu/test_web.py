@@ -1,4 +1,4 @@
-"""Whoever is asked for metrics can answer late, at length, wrongly or not at all."""
+"""Tests that a server of metrics may answer late, at length, wrongly or not at all."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -45,7 +45,7 @@ async def ask(url: str, credentials: Credentials | None = None, **options: Any) 
         return await whole(chunks)
 
 
-async def test_a_redirect_is_not_followed() -> None:
+async def test_redirect_is_not_followed() -> None:
     asked: list[str] = []
 
     async def handler(request: web.Request) -> web.Response:
@@ -53,24 +53,24 @@ async def test_a_redirect_is_not_followed() -> None:
         return web.Response(status=302, headers={"Location": "/elsewhere"})
 
     async with serving(handler) as url:
-        with pytest.raises(SourceError, match="leads elsewhere"):
+        with pytest.raises(SourceError, match="a redirect"):
             await ask(f"{url}/here")
     assert asked == ["/here"]
 
 
-async def test_an_answer_that_is_too_long_is_not_read() -> None:
+async def test_answer_that_is_too_long_is_not_read() -> None:
     async with serving(answering(b"x" * 1001)) as url:
         with pytest.raises(SourceError, match="longer than 1000 bytes"):
             await ask(url)
 
 
-async def test_an_answer_that_is_compressed_is_not_unpacked() -> None:
+async def test_compressed_answer_is_not_decompressed() -> None:
     async with serving(answering(b"x", {"Content-Encoding": "gzip"})) as url:
         with pytest.raises(SourceError, match="compressed"):
             await ask(url)
 
 
-async def test_an_answer_that_never_comes_to_its_end_is_given_up() -> None:
+async def test_answer_without_end_is_given_up_at_the_time_limit() -> None:
     async def handler(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
         await response.prepare(request)
@@ -83,12 +83,12 @@ async def test_an_answer_that_never_comes_to_its_end_is_given_up() -> None:
             await ask(url, timeout_seconds=0.2)
 
 
-async def test_credentials_are_read_anew_and_never_told(tmp_path: Path) -> None:
-    told: list[str | None] = []
+async def test_credentials_are_read_for_each_request_and_never_shown_in_errors(tmp_path: Path) -> None:
+    sent: list[str | None] = []
 
     async def handler(request: web.Request) -> web.Response:
-        told.append(request.headers.get("Authorization"))
-        return web.Response(status=500, text=str(told[-1]))
+        sent.append(request.headers.get("Authorization"))
+        return web.Response(status=500, text=str(sent[-1]))
 
     token, name, word = tmp_path / "token", tmp_path / "name", tmp_path / "word"
     credentials = Credentials(token_file=str(token))
@@ -105,10 +105,10 @@ async def test_credentials_are_read_anew_and_never_told(tmp_path: Path) -> None:
         token.write_text("two\nlines")
         with pytest.raises(SourceError, match="more than one line") as caught:
             await ask(url, credentials)
-    assert told == ["Bearer s3cret-1", "Bearer s3cret-2", "Basic bWU6czNjcmV0LTM="]
+    assert sent == ["Bearer s3cret-1", "Bearer s3cret-2", "Basic bWU6czNjcmV0LTM="]
 
 
-async def test_a_certificate_is_believed_by_the_settings_only(tmp_path: Path) -> None:
+async def test_server_certificate_is_trusted_only_by_the_settings(tmp_path: Path) -> None:
     import ssl
 
     authority = trustme.CA()
@@ -135,7 +135,7 @@ LINES = st.one_of(
 
 
 @given(st.lists(LINES, max_size=8), st.integers(1, 64))
-async def test_a_malformed_line_of_a_page_costs_nothing_but_itself(lines: list[bytes], size: int) -> None:
+async def test_malformed_line_of_a_page_affects_no_other_line(lines: list[bytes], size: int) -> None:
     page = b"\n".join([*(line.replace(b"\n", b"") for line in lines), b'DCGM_FI_DEV_GPU_TEMP{gpu="right"} 42', b""])
 
     async def chunks() -> AsyncIterator[bytes]:
@@ -146,7 +146,7 @@ async def test_a_malformed_line_of_a_page_costs_nothing_but_itself(lines: list[b
     assert (b'"gpu":"right"', b"0", b"42") in found["DCGM_FI_DEV_GPU_TEMP"]
 
 
-async def test_a_line_without_end_is_no_line() -> None:
+async def test_line_without_end_is_skipped() -> None:
     async def chunks() -> AsyncIterator[bytes]:
         yield b'DCGM_FI_DEV_GPU_TEMP{gpu="'
         for _ in range(100):

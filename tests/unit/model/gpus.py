@@ -1,4 +1,4 @@
-"""Nodes with GPUs and what exporters say of them, at random, and plainly: a list of cards a node."""
+"""Random nodes with GPUs, and what exporters measure of them, as a plain list of GPUs for each node."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ PRODUCTS = ("Tesla-T4", "NVIDIA-A100-SXM4-40GB", "Odd_Card")
 
 @dataclass(frozen=True)
 class Known:
-    """A node by plain values. ``cards`` are a model and what is measured of each card; none where no exporter speaks."""
+    """A node in plain values. ``cards`` has the model and the measurements of each GPU; empty without an exporter."""
 
     name: str
     gpus: int
@@ -30,18 +30,18 @@ class Known:
 
 
 def cards_of(nodes: Sequence[Known]) -> Cards:
-    """What exporters say of those nodes of which they say anything."""
-    told = [node for node in nodes if node.cards]
-    most = max((len(node.cards) for node in told), default=0)
-    values = np.full((len(Measure), len(told), most), np.nan, dtype=np.float32)
-    model = np.full((len(told), most), -1, dtype=np.int32)
-    for row, node in enumerate(told):
+    """Return what exporters measure of the nodes that have an exporter."""
+    measured_nodes = [node for node in nodes if node.cards]
+    most = max((len(node.cards) for node in measured_nodes), default=0)
+    values = np.full((len(Measure), len(measured_nodes), most), np.nan, dtype=np.float32)
+    model = np.full((len(measured_nodes), most), -1, dtype=np.int32)
+    for row, node in enumerate(measured_nodes):
         for column, (kind, measured) in enumerate(node.cards):
             model[row, column] = kind
             for measure, value in measured.items():
                 values[measure, row, column] = value
-    names = tuple(tuple(f"gpu{column}" for column in range(len(node.cards))) for node in told)
-    return Cards({node.name: row for row, node in enumerate(told)}, names, MODELS, model, values)
+    names = tuple(tuple(f"gpu{column}" for column in range(len(node.cards))) for node in measured_nodes)
+    return Cards({node.name: row for row, node in enumerate(measured_nodes)}, names, MODELS, model, values)
 
 
 _MEASURED = st.fixed_dictionaries(
@@ -60,7 +60,7 @@ _MEASURED = st.fixed_dictionaries(
 
 @st.composite
 def nodes(draw: st.DrawFn, most: int = 5) -> list[Known]:
-    """Some with labels, some with an exporter, some with both, and some without GPUs."""
+    """Draw nodes: some with labels, some with an exporter, some with both, and some without GPUs."""
     found = []
     for number in range(draw(st.integers(0, most))):
         gpus = draw(st.integers(0, 4))

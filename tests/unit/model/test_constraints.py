@@ -1,4 +1,4 @@
-"""Where a pod may run, read from its spec."""
+"""The part of a pod's spec that decides which nodes can take the pod."""
 
 from typing import Any
 
@@ -30,12 +30,12 @@ def test_pods_with_equal_specs_are_one_role_whatever_the_order_of_keys() -> None
     assert hash(one) == hash(other)
 
 
-def test_a_spec_tells_how_much_of_a_resource_it_asks_for() -> None:
+def test_a_spec_gives_the_requested_amount_of_a_resource() -> None:
     spec = read(containers=[{"name": "main", "resources": {"requests": {"cpu": 2}}}])
     assert (spec.amount("cpu"), spec.amount("memory"), spec.amount("pods")) == (2000, 0, 1)
 
 
-def test_without_required_node_affinity_there_is_none() -> None:
+def test_a_spec_without_required_node_affinity_has_no_affinity() -> None:
     assert read().affinity is None
     assert read(affinity=None).affinity is None
     assert read(affinity={"nodeAffinity": {REQUIRED: None, PREFERRED: [{"weight": 1}]}}).affinity is None
@@ -46,7 +46,7 @@ def test_a_required_node_affinity_without_terms_is_kept_because_it_matches_no_no
     assert read(affinity=node_affinity([{}])).affinity == (NodeSelectorTerm(),)
 
 
-def test_terms_keep_their_expressions_and_fields() -> None:
+def test_node_selector_terms_keep_their_expressions_and_fields() -> None:
     terms = [
         {
             "matchExpressions": [{"key": "zone", "operator": "In", "values": ["a", "b"]}, {"key": "gpu", "operator": "Exists"}],
@@ -69,7 +69,7 @@ def test_an_unknown_operator_is_reported_with_its_path() -> None:
     assert caught.value.field == f"spec.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms[0].matchExpressions[0].operator"
 
 
-def test_tolerations_default_to_equal() -> None:
+def test_the_default_operator_of_a_toleration_is_equal() -> None:
     assert read(tolerations=[{"key": "gpu", "value": "yes", "effect": "NoSchedule"}, {"operator": "Exists"}]).tolerations == (
         Toleration("gpu", "Equal", "yes", "NoSchedule"),
         Toleration("", "Exists", "", ""),
@@ -123,11 +123,11 @@ def test_claims_are_the_names_of_persistent_volume_claims() -> None:
         ({"volumes": [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}}]}, "generic ephemeral volumes are not supported"),
     ],
 )
-def test_requirements_that_are_not_understood_are_named(spec: dict[str, Any], reason: str) -> None:
+def test_unsupported_requirements_are_named(spec: dict[str, Any], reason: str) -> None:
     assert read(**spec).unsupported == (reason,)
 
 
-def test_preferences_may_be_ignored() -> None:
+def test_preferences_are_not_named_as_unsupported() -> None:
     affinity = {"podAffinity": {PREFERRED: [{"weight": 1}], REQUIRED: []}, "podAntiAffinity": {PREFERRED: [{"weight": 1}]}}
     assert read(affinity=affinity, topologySpreadConstraints=[{"whenUnsatisfiable": "ScheduleAnyway"}], resourceClaims=[]).unsupported == ()
 

@@ -1,4 +1,4 @@
-"""The words of a gang: quorum, bound, missing, whole, open."""
+"""The quorum and the missing members of a gang, and its states: whole, partially bound and absent."""
 
 from dataclasses import replace
 from typing import Any
@@ -31,40 +31,40 @@ def gang(min_member: int, *members: Pod) -> Gang:
     )
 
 
-def test_a_gang_with_nobody_bound_is_absent() -> None:
+def test_a_gang_without_bound_members_is_absent() -> None:
     found = gang(2, member("a"), member("b"))
-    assert (found.quorum, len(found.bound), found.missing, found.is_whole, found.is_open) == (2, 0, 2, False, False)
+    assert (found.quorum, len(found.bound), found.missing, found.is_whole, found.is_partially_bound) == (2, 0, 2, False, False)
 
 
-def test_a_gang_with_some_bound_is_open() -> None:
+def test_a_gang_with_some_members_bound_is_partially_bound() -> None:
     found = gang(2, member("a", node="n1"), member("b"))
-    assert (found.missing, found.is_whole, found.is_open) == (1, False, True)
+    assert (found.missing, found.is_whole, found.is_partially_bound) == (1, False, True)
 
 
 def test_a_gang_with_its_quorum_bound_is_whole_and_may_have_more_members() -> None:
     found = gang(2, member("a", node="n1"), member("b", node="n1", phase="Running"), member("c"))
-    assert (found.missing, found.is_whole, found.is_open) == (0, True, False)
+    assert (found.missing, found.is_whole, found.is_partially_bound) == (0, True, False)
     assert [pod.name for pod in found.candidates] == ["c"]
 
 
 def test_terminating_and_failed_members_are_not_bound() -> None:
     found = gang(2, member("a", node="n1", terminating=True), member("b", node="n1", phase="Failed"), member("c", node="n1"))
     assert [pod.name for pod in found.bound] == ["c"]
-    assert found.is_open
+    assert found.is_partially_bound
 
 
-def test_gated_and_terminating_members_are_alive_or_not_but_no_candidates() -> None:
+def test_gated_terminating_and_ended_members_are_no_candidates() -> None:
     found = gang(1, member("a", gated=True), member("b", terminating=True), member("c", phase="Succeeded"))
     assert [pod.name for pod in found.alive] == ["a"]
     assert found.candidates == ()
 
 
-def test_a_succeeded_member_of_the_run_that_goes_on_lowers_the_quorum() -> None:
+def test_a_member_that_has_succeeded_in_the_run_lowers_the_quorum() -> None:
     found = gang(3, member("a", phase="Succeeded", node="n1"), member("b", node="n1"), member("c"))
     assert (found.succeeded, found.quorum, found.missing) == (1, 2, 1)
 
 
-def test_a_pod_that_others_have_bound_counts_for_nothing_when_it_has_succeeded() -> None:
+def test_a_succeeded_pod_that_another_scheduler_bound_does_not_count() -> None:
     assert gang(3, member("a", phase="Succeeded", node="n1", run=""), member("b", node="n1")).succeeded == 0
 
 
@@ -74,20 +74,20 @@ def test_the_quorum_is_never_negative() -> None:
     assert (found.quorum, found.missing, found.is_whole) == (0, 0, True)
 
 
-def test_pods_that_no_job_will_make_lower_the_quorum() -> None:
+def test_pods_that_no_job_will_create_lower_the_quorum() -> None:
     found = replace(gang(4, member("a"), member("b")), gone=2)
     assert (found.quorum, found.missing, found.required) == (2, 2, 2)
     assert not found.awaits_pods
 
 
-def test_what_is_gone_and_has_succeeded_in_the_run_is_counted_once() -> None:
+def test_successes_of_the_run_are_not_counted_again_as_pods_that_no_job_will_create() -> None:
     ended = [member(name, phase="Succeeded", node="n1") for name in "ab"]
     found = replace(gang(4, *ended, member("c", node="n1"), member("d")), gone=2)
     assert (found.quorum, found.missing, found.required) == (2, 1, 4)
 
 
 @pytest.mark.parametrize(("candidates", "least", "missing"), [(1, 1, 0), (2, 2, 0), (4, 3, 0)])
-def test_a_run_that_settles_is_content_with_the_replacements_that_exist(candidates: int, least: int, missing: int) -> None:
+def test_a_run_that_settles_needs_only_the_replacements_that_exist(candidates: int, least: int, missing: int) -> None:
     pods = [member(f"c{number}") for number in range(candidates)]
     found = replace(gang(4, member("a", node="n1"), *pods), settles=True)
     assert not found.awaits_pods
@@ -95,7 +95,7 @@ def test_a_run_that_settles_is_content_with_the_replacements_that_exist(candidat
     assert found.missing_once_bound([pod.uid for pod in pods]) == missing
 
 
-def test_pods_of_other_runs_are_counted_where_all_are_asked_for() -> None:
+def test_pods_of_other_runs_count_only_in_the_sums_of_all_runs() -> None:
     others = (member("a", node="n1", run="b"), member("b", phase="Succeeded", node="n1", run="b"), member("c", node="n1", terminating=True))
     found = replace(gang(2, member("d"), member("e")), others=others)
     assert (len(found.bound), len(found.bound_in_all_runs), len(found.alive_in_all_runs), found.in_phase("Succeeded")) == (0, 1, 3, 1)
@@ -122,12 +122,12 @@ def test_pods_of_other_runs_are_counted_where_all_are_asked_for() -> None:
         ("a/٣", ("", 0, False)),
     ],
 )
-def test_only_a_stamp_of_ours_says_anything(stamp: str | None, read: tuple[str, int, bool]) -> None:
+def test_only_well_formed_stamps_are_read(stamp: str | None, read: tuple[str, int, bool]) -> None:
     assert read_stamp(stamp) == read
 
 
 @given(st.text("0123456789abcdef", min_size=1, max_size=32), st.integers(1, 999_999_999), st.booleans())
-def test_what_a_stamp_says_is_read_from_it(run: str, minimum: int, is_whole: bool) -> None:
+def test_a_written_stamp_is_read_back(run: str, minimum: int, is_whole: bool) -> None:
     assert read_stamp(stamp_of(run, minimum, was_whole=is_whole)) == (run, minimum, is_whole)
 
 
@@ -148,17 +148,17 @@ members = st.builds(
 
 
 @given(st.integers(1, 6), st.lists(members, max_size=6))
-def test_a_gang_is_exactly_one_of_whole_absent_and_open(minimum: int, pods: list[Pod]) -> None:
+def test_a_gang_is_exactly_one_of_whole_absent_and_partially_bound(minimum: int, pods: list[Pod]) -> None:
     found = gang(minimum, *pods)
     is_absent = not found.is_whole and not found.bound
-    assert [found.is_whole, is_absent, found.is_open].count(True) == 1
+    assert [found.is_whole, is_absent, found.is_partially_bound].count(True) == 1
     assert found.quorum + found.succeeded >= minimum
     assert not set(found.candidates) & set(found.bound)
 
 
 @pytest.mark.parametrize(("minimum", "missing"), [(1, 0), (2, 0), (3, 1), (9, 1)])
-def test_raising_the_minimum_after_a_bind_adds_no_missing_of_stamped(minimum: int, missing: int) -> None:
-    """Running pods are released for members that are missing of the stamped minimum."""
+def test_a_minimum_raised_after_a_bind_leaves_the_stamped_minimum_unchanged(minimum: int, missing: int) -> None:
+    """Running pods may be released if members are missing of the stamped minimum, so a raised minimum must not add any."""
     bound = [replace(member(name, node="n1"), stamped_min_member=3) for name in ("a", "b")]
     assert gang(minimum, *bound, member("c")).missing_of_stamped == missing
 

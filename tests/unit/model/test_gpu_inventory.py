@@ -1,4 +1,4 @@
-"""What is known of GPUs, and how good they are, beside a plain count of the same, card by card."""
+"""The inventory and the scores of GPUs equal a plain computation, GPU by GPU."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ Card = tuple[int | None, dict[Measure, float]]
 
 
 def plain_cards(known: Known) -> list[Card]:
-    """The kind, ``None`` if nobody says it, and what is known of each card that is well."""
+    """Return the kind and the measurements of each healthy GPU; the kind is ``None`` if neither label nor exporter names it."""
     label = known.labels.get("nvidia.com/gpu.product")
     cards: list[Card] = [(kind, dict(measured)) for kind, measured in known.cards]
     cards = cards or [(PRODUCT_KINDS[label] if label else None, {}) for _ in range(known.gpus)]
@@ -60,7 +60,7 @@ def plain_score(found: Sequence[Known], weights: ScoreWeights) -> list[float]:
 
     def has(name: str, measure: Measure) -> list[float | None]:
         def of(card: Card) -> float | None:
-            # A product's label and an exporter's model both name it: whichever is in the table first.
+            # A value that isn't measured is that of the model, as the exporter or the label names it.
             return card[1].get(measure, getattr(KNOWN[card[0]], name) if card[0] is not None else None)
 
         return attribute(of)
@@ -93,7 +93,7 @@ def plain_score(found: Sequence[Known], weights: ScoreWeights) -> list[float]:
 
 
 def agreeing(found: Sequence[Known]) -> list[Known]:
-    """The same where a product's label says nothing else than the exporter does of each card."""
+    """Return the nodes without the label of the product where an exporter names the model, which may differ."""
     return [
         replace(known, labels={key: value for key, value in known.labels.items() if "product" not in key}) if known.cards else known
         for known in found
@@ -105,7 +105,7 @@ WEIGHTS = st.builds(ScoreWeights, *(st.sampled_from((0.0, 1.0, 2.0)) for _ in ra
 
 @settings(max_examples=300)
 @given(nodes(), WEIGHTS)
-def test_scores_are_what_a_count_node_by_node_gives(found: list[Known], weights: ScoreWeights) -> None:
+def test_scores_equal_a_plain_computation_node_by_node(found: list[Known], weights: ScoreWeights) -> None:
     found = agreeing(found)
     table = gpus_of([known.node for known in found], cards_of(found), GpuPolicy(weights=weights))
     if table is None:
@@ -115,15 +115,15 @@ def test_scores_are_what_a_count_node_by_node_gives(found: list[Known], weights:
 
 
 def unwell_devices(known: Known) -> int:
-    """One of those that a node offers for each of its cards that isn't well, but for those that it offers no more."""
+    """Return how many of the node's devices belong to unhealthy GPUs, without those that the node no longer offers."""
     unwell = len(known.cards) - len(plain_cards(known)) if known.cards else 0
     return max(0, min(unwell, known.gpus) - max(0, len(known.cards) - known.gpus))
 
 
 @pytest.mark.parametrize(
-    ("gpus", "labels", "told", "unwell"),
+    ("gpus", "labels", "xids", "unwell"),
     [
-        (8, {}, [79], 1),  # whoever said that: of the other seven nobody speaks
+        (8, {}, [79], 1),  # the exporter reports only one of eight GPUs
         (8, {}, [79] * 20, 0),
         (8, {}, [79] * 8, 8),
         (8, {}, [0] * 6 + [79] * 2, 2),
@@ -132,15 +132,15 @@ def unwell_devices(known: Known) -> int:
         (8, {"nvidia.com/gpu.replicas": "4"}, [0, 79], 4),
     ],
 )
-def test_a_card_that_is_not_well_takes_its_own_devices_from_a_node(gpus: int, labels: dict[str, str], told: list[int], unwell: int) -> None:
-    known = Known("n", gpus, labels, [(0, {Measure.XID: float(xid)}) for xid in told])
+def test_an_unhealthy_gpu_takes_only_its_own_devices_from_a_node(gpus: int, labels: dict[str, str], xids: list[int], unwell: int) -> None:
+    known = Known("n", gpus, labels, [(0, {Measure.XID: float(xid)}) for xid in xids])
     table = gpus_of([known.node], cards_of([known]))
     assert table is not None
     assert table.unwell.tolist() == [unwell]
 
 
 @given(nodes())
-def test_cards_are_those_that_exporters_or_labels_tell_of_and_that_are_well(found: list[Known]) -> None:
+def test_the_inventory_has_the_healthy_gpus_that_exporters_or_labels_report(found: list[Known]) -> None:
     table = gpus_of([known.node for known in found], cards_of(found))
     for row, known in enumerate(found if table is not None else ()):
         assert table is not None
@@ -152,7 +152,7 @@ def test_cards_are_those_that_exporters_or_labels_tell_of_and_that_are_well(foun
         assert table.unwell[row] == unwell_devices(known)
 
 
-def test_memory_that_nobody_measures_is_what_labels_say_or_what_the_setting_decides() -> None:
+def test_unmeasured_memory_is_read_from_labels_and_else_unknown() -> None:
     def memory(**labels: str) -> float:
         stated = {key.replace("__", "/").replace("_", "."): value for key, value in labels.items()}
         table = gpus_of([Known("n", 1, stated).node], NO_CARDS)
@@ -170,19 +170,19 @@ def test_memory_that_nobody_measures_is_what_labels_say_or_what_the_setting_deci
     ("labels", "cards"),
     [({}, 8), ({"nvidia.com/gpu.replicas": "4"}, 2), ({"nvidia.com/gpu.count": "2", "nvidia.com/gpu.replicas": "4"}, 2)],
 )
-def test_cards_that_are_shared_in_time_are_counted_once(labels: dict[str, str], cards: int) -> None:
+def test_time_sliced_gpus_are_counted_once(labels: dict[str, str], cards: int) -> None:
     table = gpus_of([Known("n", 8, labels).node], NO_CARDS)
     assert table is not None
     assert int(table.is_here.sum()) == cards
     assert cards * int(table.replicas[0]) == 8
 
 
-def test_a_cluster_without_gpus_has_no_table() -> None:
+def test_a_cluster_without_gpus_has_no_inventory() -> None:
     assert gpus_of([Node("n", "n", (("cpu", 1000),))], NO_CARDS) is None
     assert gpus_of([], NO_CARDS) is None
 
 
-def test_unhealthy_cards_are_as_others_where_the_settings_say_so() -> None:
+def test_settings_decide_which_gpus_count_as_unhealthy() -> None:
     known = Known("n", 2, {}, [(0, {Measure.XID: 79.0}), (0, {Measure.XID: 31.0})])
     for policy, well in ((GpuPolicy(), 1), (GpuPolicy(excludes_unhealthy=False), 2), (GpuPolicy(application_errors=(79, 31)), 2)):
         table = gpus_of([known.node], cards_of([known]), policy)
@@ -190,7 +190,7 @@ def test_unhealthy_cards_are_as_others_where_the_settings_say_so() -> None:
         assert int(table.is_here.sum()) == well
 
 
-def test_a_driver_that_hands_out_parts_of_cards_says_itself_which_are_well() -> None:
+def test_unhealthy_gpus_take_no_devices_from_a_node_whose_driver_shares_gpus() -> None:
     known = Known("n", 20, {}, [(0, {Measure.XID: 79.0}), (0, {})])
     for shared, unwell in ((None, 1), (Shared("HAMi", (Device("GPU-a", 16_000, 10, True),)), 0)):
         table = gpus_of([replace(known.node, shared=shared)], cards_of([known]))
@@ -198,7 +198,7 @@ def test_a_driver_that_hands_out_parts_of_cards_says_itself_which_are_well() -> 
         assert table.unwell.tolist() == [unwell]
 
 
-def test_an_alias_is_another_name_of_the_cards_that_its_expression_means() -> None:
+def test_an_alias_is_an_additional_name_of_the_gpus_that_its_expression_matches() -> None:
     found = [Known("n", 1, {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB"})]
     table = gpus_of([found[0].node], NO_CARDS, GpuPolicy(aliases={"big-one": "a100.sxm4"}))
     assert table is not None
@@ -206,7 +206,7 @@ def test_an_alias_is_another_name_of_the_cards_that_its_expression_means() -> No
 
 
 class CountedExpression:
-    """An expression that tells how often it was searched for."""
+    """An expression that counts the searches for it."""
 
     searches = 0
 
@@ -218,7 +218,7 @@ class CountedExpression:
         return True if self._pattern in text else None
 
 
-def test_what_a_name_matches_is_found_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_name_is_matched_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("allaboard.model.gpu_inventory.expression", CountedExpression)
     found = [Known(f"n{row}", 1, {"nvidia.com/gpu.product": f"once {row % 5}"}, [(row % 3, {})]) for row in range(60)]
     policy = GpuPolicy(models={"once 3": Attributes(memory=7.0)}, aliases={"third": "once 2"})
@@ -233,7 +233,7 @@ def test_what_a_name_matches_is_found_out_once(monkeypatch: pytest.MonkeyPatch) 
     assert searches == 0
 
 
-def test_of_too_many_names_those_that_exporters_say_give_way_to_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_too_many_names_labels_replace_the_names_of_exporters(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("allaboard.model.gpu_inventory._MOST_NAMES", 3)
     found = [Known(f"n{row}", 1, {"nvidia.com/gpu.product": "own"} if row < 6 else {}, [(row % 3, {})]) for row in range(9)]
     table = gpus_of([known.node for known in found], cards_of(found))
@@ -243,7 +243,7 @@ def test_of_too_many_names_those_that_exporters_say_give_way_to_labels(monkeypat
 
 
 @pytest.mark.parametrize("pattern", ATTRIBUTES)
-def test_every_model_that_is_known_has_an_expression_and_figures(pattern: str) -> None:
+def test_every_known_model_has_a_valid_expression_and_attributes(pattern: str) -> None:
     expression(pattern)
     attributes = ATTRIBUTES[pattern]
     assert attributes.memory > 0

@@ -1,4 +1,4 @@
-"""What pods ask of GPUs by labels and annotations: read once, charged, or held with the name of what is wrong."""
+"""Labels and annotations that ask for GPUs: they are charged, or hold the pod with a message that names the error."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ def a_pod(labels: dict[str, str] | None = None, requests: dict[str, str] | None 
     return pod_from(raw, reading=Reading(ours=("ours",)))
 
 
-def test_labels_ask_in_whole_mebibytes_and_annotations_in_quantities_too_and_win() -> None:
+def test_annotations_override_labels_and_accept_quantities_beside_whole_mebibytes() -> None:
     labels = {"gpu-number": "2", "gpu-memory-each": "8000", "gpu-memory-total": "16000", "gpu-model": "1070.Ti"}
     assert a_pod(labels).spec.gpus == GpuRequest(2, 8000, 16000, "1070.Ti")
     pod = a_pod(labels, gpu_memory_each="16Gi", gpu_memory_total="40000", gpu_model="A100|H100", gpu_number="1")
@@ -43,7 +43,7 @@ def test_labels_ask_in_whole_mebibytes_and_annotations_in_quantities_too_and_win
         ("0", {}, {}),
     ],
 )
-def test_a_pod_is_charged_for_what_it_requests_or_says_whichever_is_more(
+def test_a_pod_is_charged_for_its_requests_or_its_label_whichever_is_more(
     number: str, requests: dict[str, str], charged: dict[str, int]
 ) -> None:
     spec = a_pod({"gpu-number": number}, requests).spec
@@ -66,7 +66,7 @@ def test_a_pod_is_charged_for_what_it_requests_or_says_whichever_is_more(
         ("priority", "-5", "not a whole number"),
     ],
 )
-def test_a_label_that_can_not_be_understood_is_named(name: str, value: str, words: str) -> None:
+def test_a_malformed_label_is_named(name: str, value: str, words: str) -> None:
     pod = a_pod({name: value})
     assert pod.malformed.startswith(f"metadata.labels[genius/{name}]: ")
     assert words in pod.malformed
@@ -83,7 +83,7 @@ def test_a_label_that_can_not_be_understood_is_named(name: str, value: str, word
         ("gpu_model", "x" * 300, "more than the 128"),
     ],
 )
-def test_an_annotation_that_can_not_be_understood_is_named(name: str, value: str, words: str) -> None:
+def test_a_malformed_annotation_is_named(name: str, value: str, words: str) -> None:
     pod = a_pod(**{name: value})
     assert pod.malformed.startswith(f"metadata.annotations[allaboard.dev/{name.replace('_', '-')}]: ")
     assert words in pod.malformed
@@ -104,7 +104,7 @@ def test_an_annotation_that_can_not_be_understood_is_named(name: str, value: str
         {"annotation": "allaboard.dev/role", "value": 5},
     ],
 )
-def test_whatever_is_wrong_beside_it_the_number_counts(wrong: dict[str, Any]) -> None:
+def test_a_gpu_number_counts_despite_other_errors_of_the_pod(wrong: dict[str, Any]) -> None:
     labels, annotations = {"genius/gpu-number": "2"}, {}
     if "annotation" in wrong:
         annotations[wrong["annotation"]] = wrong["value"]
@@ -120,7 +120,7 @@ def test_whatever_is_wrong_beside_it_the_number_counts(wrong: dict[str, Any]) ->
     assert pod.spec.amount(GPU) == 2
 
 
-def test_a_number_that_can_not_be_understood_leaves_the_requests() -> None:
+def test_a_malformed_gpu_number_leaves_the_requests_unchanged() -> None:
     pod = a_pod({"gpu-number": "x"}, {GPU: "3"})
     assert pod.malformed
     assert pod.spec.amount(GPU) == 3
@@ -143,13 +143,13 @@ KNOWN_LABELS = "known are genius/gpu-number, genius/gpu-memory-each, genius/gpu-
         ("gpu-count", KNOWN_LABELS),
     ],
 )
-def test_a_label_that_is_nearly_one_of_geniuss_holds_its_pod_and_says_which_is_meant(name: str, meant: str) -> None:
+def test_a_misspelt_label_of_genius_holds_its_pod_and_the_message_suggests_the_right_name(name: str, meant: str) -> None:
     pod = a_pod({name: "2"})
     assert pod.malformed == f"metadata.labels[genius/{name}]: no such label; {meant}"
 
 
 @pytest.mark.parametrize("name", ["team", "queue", "x" * 63])
-def test_other_labels_under_geniuss_prefix_mean_nothing(name: str) -> None:
+def test_other_labels_with_the_prefix_of_genius_are_ignored(name: str) -> None:
     assert not a_pod({name: "2"}).malformed
 
 
@@ -161,12 +161,12 @@ def test_other_labels_under_geniuss_prefix_mean_nothing(name: str) -> None:
         ("priority", ""),
     ],
 )
-def test_an_annotation_that_is_called_like_one_of_geniuss_labels_holds_its_pod(name: str, instead: str) -> None:
+def test_an_annotation_with_the_name_of_a_genius_label_holds_its_pod(name: str, instead: str) -> None:
     raw = {"metadata": {"name": "p", "annotations": {f"genius/{name}": "2"}}, "spec": {"containers": []}}
     assert pod_from(raw).malformed == f"metadata.annotations[genius/{name}]: is read as a label only{instead}"
 
 
-def test_a_number_that_is_not_charged_is_a_rule_about_nodes() -> None:
+def test_a_gpu_number_that_is_not_charged_is_a_rule_about_nodes() -> None:
     raw = {
         "metadata": {"name": "p", "labels": {"genius/gpu-number": "3"}},
         "spec": {"containers": [{"name": "main", "resources": {"requests": {GPU: "1"}}}]},
@@ -177,7 +177,7 @@ def test_a_number_that_is_not_charged_is_a_rule_about_nodes() -> None:
     assert (spec.gpus.number, spec.gpus.rules) == (3, 1)
 
 
-def test_what_pods_of_other_schedulers_say_is_theirs() -> None:
+def test_gpu_labels_of_pods_of_other_schedulers_are_ignored() -> None:
     raw = {"metadata": {"name": "p", "labels": {"genius/gpu-number": "3"}}, "spec": {"schedulerName": "other", "containers": []}}
     assert pod_from(raw, reading=Reading(ours=("ours",))).spec == SchedulingSpec((("pods", 1),))
 
@@ -187,7 +187,7 @@ def a_group(**annotations: str) -> PodGroup:
     return pod_group_from({"metadata": {"name": "g", "annotations": written}, "spec": {"minMember": 1}})
 
 
-def test_a_pod_group_says_which_gpus_its_members_that_ask_for_any_may_have() -> None:
+def test_gpu_options_of_a_pod_group_apply_to_members_that_request_gpus() -> None:
     asked, hold = of_group(a_group(gpu_model="A100", gpu_memory_each="1Gi"))
     assert (asked, hold) == (GpuRequest(model="A100", memory_each=1024), None)
     assert asked is not None
@@ -197,7 +197,7 @@ def test_a_pod_group_says_which_gpus_its_members_that_ask_for_any_may_have() -> 
     assert with_group(launcher, asked) is launcher
 
 
-def test_a_pod_group_that_says_a_number_or_nonsense_holds_its_gang() -> None:
+def test_a_pod_group_with_a_gpu_number_or_a_malformed_option_holds_its_gang() -> None:
     hold = meaningless_option(a_group(gpu_number="2"), ())
     assert hold is not None
     assert "gpu-number: only a pod can have it" in hold.message
@@ -210,13 +210,13 @@ def test_a_pod_group_that_says_a_number_or_nonsense_holds_its_gang() -> None:
     ("number", "requests", "container"),
     [("1", {}, -1), ("2", {"nvidia.com/gpu": "1"}, -1), ("1", {"nvidia.com/gpu": "2"}, 0), ("2", {"amd.com/gpu": "1"}, 0)],
 )
-def test_gpus_that_no_container_requests_are_of_none(number: str, requests: dict[str, str], container: int) -> None:
+def test_gpus_beyond_the_requests_of_a_container_belong_to_no_container(number: str, requests: dict[str, str], container: int) -> None:
     assert a_pod({"gpu-number": number}, requests).spec.device_container == container
 
 
 @pytest.mark.parametrize("count", ["nvidia.com/gpu", "volcano.sh/vgpu-number"])
 @pytest.mark.parametrize(("number", "refused"), [("0", False), ("1", False), ("2", True)])
-def test_a_number_beside_a_part_of_a_gpu_adds_none_and_more_than_one_is_refused(count: str, number: str, refused: bool) -> None:
+def test_a_gpu_number_beside_a_part_adds_no_gpu_and_is_refused_above_one(count: str, number: str, refused: bool) -> None:
     word = "nvidia.com/gpumem" if count == "nvidia.com/gpu" else "volcano.sh/vgpu-memory"
     spec = a_pod({"gpu-number": number}, {count: "1", word: "1000"}).spec
     assert dict(spec.requests) == dict(a_pod({}, {count: "1", word: "1000"}).spec.requests)

@@ -1,4 +1,4 @@
-"""What pods ask of shared GPUs, and what drivers say of nodes and pods: shapes as the drivers' own sources write them."""
+"""Requests for parts of GPUs, and the annotations of drivers on nodes and pods, in the formats of the drivers' sources."""
 
 import itertools
 import json
@@ -27,13 +27,13 @@ from allaboard.model.gpu_sharing import (
 from allaboard.model.node import node_from
 from allaboard.model.pod import Pod, Reading, pod_from
 from allaboard.model.snapshot import most_frequent
-from allaboard.placement.rules.devices import seated_exactly
+from allaboard.placement.rules.devices import assign_devices_exactly
 
 GPU = "nvidia.com/gpu"
 OURS = frozenset({"allaboard"})
 OF_FRACTION, OF_MEMORY = "metadata.annotations[gpu-fraction]", "metadata.annotations[gpu-memory]"
 
-# HAMi docs/develop/protocol.md, and what ``MarshalNodeDevices`` makes of the same two; what is false is left out
+# HAMi docs/develop/protocol.md, and the output of ``MarshalNodeDevices`` for the same two devices, without fields that are false
 HAMI_COLUMNS = (
     "GPU-00552014-5c87-89ac-b1a6-7b53aa24b0ec,10,32768,100,NVIDIA-Tesla V100-PCIE-32GB,0,true:"
     "GPU-0fc3eda5-e98b-a25b-5b0d-cf5c855d1448,10,32768,100,NVIDIA-Tesla V100-PCIE-32GB,0,false:"
@@ -106,12 +106,12 @@ def test_the_devices_of_a_node_are_those_that_its_driver_lists(annotations: dict
      '[{"id": "a:b", "count": 1, "devmem": 1}]',
      '[{"id": "\\ud800", "count": 1, "devmem": 1, "health": true}]', "[" * 20_000, f"{'x' * 40_000}:", 12, {"a": 1}],
 )  # fmt: skip
-def test_nobody_is_seated_by_a_list_that_makes_no_sense(listing: object) -> None:
+def test_a_malformed_list_of_devices_offers_no_device(listing: object) -> None:
     assert shared_by({HAMI.register: listing}) == Shared("HAMi")
 
 
 @given(st.text(alphabet="GPU-a0,1:;.[]{}\"' \n٣", max_size=60))
-def test_whatever_annotations_say_is_read(text: str) -> None:
+def test_any_text_in_annotations_is_read_without_an_error(text: str) -> None:
     for driver in (HAMI, VOLCANO):
         found = shared_by({driver.register: text})
         assert found is not None
@@ -137,7 +137,7 @@ def test_whatever_annotations_say_is_read(text: str) -> None:
         ({"nvidia.com/gpu.shared": "1"}, {}, None),
     ],
 )
-def test_a_part_of_a_gpu_is_read_in_the_words_of_each_driver(
+def test_a_part_of_a_gpu_is_read_from_the_resources_of_each_driver(
     requests: dict[str, str], annotations: dict[str, str], share: Share | None
 ) -> None:
     pod = read(requests, annotations)
@@ -145,7 +145,7 @@ def test_a_part_of_a_gpu_is_read_in_the_words_of_each_driver(
     assert pod.spec.whole_gpus == (0 if share else int(requests.get(GPU, "0")))
     assert bool(pod.spec.gpu_share) is (share is not None)
     counted = {name for name, _ in pod.spec.requests}
-    assert counted == {"cpu", "pods", *(name for name in requests if name not in (*HAMI.words, *VOLCANO.words))}
+    assert counted == {"cpu", "pods", *(name for name in requests if name not in (*HAMI.part_resources, *VOLCANO.part_resources))}
 
 
 @pytest.mark.parametrize(
@@ -157,14 +157,18 @@ def test_a_part_of_a_gpu_is_read_in_the_words_of_each_driver(
         ({GPU: "1"}, {"gpu-fraction": 0.5}, "metadata.annotations.gpu-fraction: 0.5 is not a string"),
         ({GPU: "1"}, {"gpu-memory": "4Gi"}, f"{OF_MEMORY}: '4Gi' is not a whole number of at least 1"),
         ({GPU: "1"}, {"gpu-memory": "4", "gpu-fraction": "0.5"}, f"{OF_MEMORY}: says how much of a GPU, and so does gpu-fraction"),
-        ({GPU: "2"}, {"gpu-fraction-num-devices": "2"}, "metadata.annotations[gpu-fraction-num-devices]: doesn't say how much of a GPU"),
+        (
+            {GPU: "2"}, {"gpu-fraction-num-devices": "2"},
+            "metadata.annotations[gpu-fraction-num-devices]: says of how many GPUs, but nothing says how much of each",
+        ),
         (
             {GPU: "1"}, {"gpu-fraction": "0.5", "gpu-fraction-num-devices": "2"},
-            "metadata.annotations[gpu-fraction-num-devices]: says 2, and nvidia.com/gpu 1",
+            "metadata.annotations[gpu-fraction-num-devices]: is 2, but nvidia.com/gpu is 1",
         ),
         (
             {"nvidia.com/gpumem": "1"}, {},
-            "spec.containers.resources.requests[nvidia.com/gpumem]: says how much of a GPU, and nvidia.com/gpu doesn't say of how many",
+            "spec.containers.resources.requests[nvidia.com/gpumem]: "
+            "says how much of a GPU, but nvidia.com/gpu doesn't say of how many GPUs",
         ),
         (
             {GPU: "1", "nvidia.com/gpumem-percentage": "101"}, {},
@@ -180,7 +184,7 @@ def test_a_part_of_a_gpu_is_read_in_the_words_of_each_driver(
         ),
     ],
 )  # fmt: skip
-def test_what_makes_no_sense_is_named(requests: dict[str, str], annotations: dict[str, Any], problem: str) -> None:
+def test_a_malformed_part_of_a_gpu_is_named(requests: dict[str, str], annotations: dict[str, Any], problem: str) -> None:
     assert read(requests, annotations).malformed == problem
 
 
@@ -194,18 +198,18 @@ def test_what_makes_no_sense_is_named(requests: dict[str, str], annotations: dic
         ({"aliyun.com/gpu-mem": "3"}, {}, "aliyun.com/gpu-mem is not supported"),
     ],
 )
-def test_what_cannot_be_had_is_said(requests: dict[str, str], annotations: dict[str, str], beginning: str) -> None:
+def test_an_unsupported_request_for_parts_is_named(requests: dict[str, str], annotations: dict[str, str], beginning: str) -> None:
     (unsupported,) = read(requests, annotations).spec.unsupported
     assert unsupported.startswith(beginning)
 
 
-def test_a_part_that_two_containers_ask_for_is_refused_and_one_beside_init_containers_has_its_place() -> None:
-    asking = {"name": "a", "resources": {"requests": {GPU: "1", "nvidia.com/gpumem": "100"}}}
+def test_a_part_is_refused_in_two_containers_and_init_containers_count_in_its_position() -> None:
+    requesting = {"name": "a", "resources": {"requests": {GPU: "1", "nvidia.com/gpumem": "100"}}}
     idle = {"name": "b", "resources": {}}
-    several = pod_from(raw_pod(containers=[asking, {**asking, "name": "c"}]))
-    assert "parts of GPUs are supported in one container only, which is no init container" in several.spec.unsupported
-    assert pod_from(raw_pod(containers=[idle, asking], initContainers=[idle])).spec.device_container == 2
-    assert pod_from(raw_pod(containers=[idle], initContainers=[asking])).spec.device_container == -1
+    several = pod_from(raw_pod(containers=[requesting, {**requesting, "name": "c"}]))
+    assert "parts of GPUs are supported in one container only, which must not be an init container" in several.spec.unsupported
+    assert pod_from(raw_pod(containers=[idle, requesting], initContainers=[idle])).spec.device_container == 2
+    assert pod_from(raw_pod(containers=[idle], initContainers=[requesting])).spec.device_container == -1
 
 
 @pytest.mark.parametrize(
@@ -219,16 +223,16 @@ def test_a_part_that_two_containers_ask_for_is_refused_and_one_beside_init_conta
         ("", ()),
     ],
 )
-def test_a_bound_pod_of_anybody_says_which_devices_it_has(holds: str, expected: tuple[Taken, ...]) -> None:
+def test_devices_of_bound_pods_of_any_scheduler_are_read_from_their_annotation(holds: str, expected: tuple[Taken, ...]) -> None:
     pod = read({GPU: "1", "nvidia.com/gpumem": "1"}, {HAMI.holds: holds}, scheduler="hami-scheduler", nodeName="n")
     assert pod.devices == expected
-    assert read({GPU: "1"}, {HAMI.holds: holds}).devices == ()  # it isn't bound
-    assert read({}, {HAMI.holds: holds}, nodeName="n").devices == ()  # nor does it ask for any
+    assert read({GPU: "1"}, {HAMI.holds: holds}).devices == ()  # the pod isn't bound
+    assert read({}, {HAMI.holds: holds}, nodeName="n").devices == ()  # the pod requests no GPU
     ours = read({GPU: "1"}, {HAMI.holds: holds}, nodeName="n")
-    assert ours.devices == tuple(Taken(taken.uuid, driver="HAMi") for taken in expected)  # how much it has is what it asks for
+    assert ours.devices == tuple(Taken(taken.uuid, driver="HAMi") for taken in expected)  # how much follows from the request
 
 
-def test_what_one_driver_s_annotation_says_hides_nothing_of_the_other_s() -> None:
+def test_an_annotation_of_one_driver_does_not_hide_that_of_another() -> None:
     said = {VOLCANO.holds: "GPU-b,NVIDIA,8000,0:"}
     for forged in ("GPU-a,NVIDIA,1,1:;", "nonsense"):
         assert Taken("GPU-b", 8000, 0, "Volcano") in taken_by({HAMI.holds: forged, **said})
@@ -240,32 +244,32 @@ def test_what_one_driver_s_annotation_says_hides_nothing_of_the_other_s() -> Non
         (Share("HAMi", memory=4_000), 0, [Taken("GPU-a")], {0: 250}),
         (Share("HAMi", memory=4_000), 0, [Taken("GPU-b")], {1: 500}),
         (Share("HAMi", memory=4_000, cores=80), 0, [Taken("GPU-a", 4_000, 80)], {0: 800}),
-        (Share("HAMi", memory=4_000), 0, [Taken("GPU-a", 1, 0)], {0: 250}),  # it says less than it asks for
-        (Share("HAMi", memory=4_000), 0, [Taken("GPU-a", 16_000, 0)], {0: 1000}),  # or more
-        (Share("HAMi", thousandths=10), 0, [Taken("GPU-a")], {0: 100}),  # ten share a device at most
-        (Share("HAMi", memory=4_000), 0, [], {0: 500}),  # nobody knows where it is: it may be on the smallest
+        (Share("HAMi", memory=4_000), 0, [Taken("GPU-a", 1, 0)], {0: 250}),  # the annotation states less than the request
+        (Share("HAMi", memory=4_000), 0, [Taken("GPU-a", 16_000, 0)], {0: 1000}),  # the annotation states more
+        (Share("HAMi", thousandths=10), 0, [Taken("GPU-a")], {0: 100}),  # at most ten pods share a device
+        (Share("HAMi", memory=4_000), 0, [], {0: 500}),  # the device is unknown, and may be the smallest
         (Share("HAMi", memory=4_000), 0, [Taken("GPU-x")], {0: 500}),
         (Share("HAMi", devices=2, memory=4_000), 0, [], {0: 500, 1: 500}),
         (Share("HAMi", devices=2, memory=4_000), 0, [Taken("GPU-a")], {0: 250, 1: 500}),
         (Share("HAMi", devices=2, memory=4_000), 0, [Taken("GPU-a"), Taken("GPU-b")], {0: 250, 1: 500}),
         (None, 1, [Taken("GPU-b")], {1: 1000}),
-        (None, 1, [Taken("GPU-b", 2_000, 0)], {1: 250}),  # another scheduler's, by a default of its driver's
-        (None, 1, [Taken("GPU-a"), Taken("GPU-b")], {0: 1000}),  # it doesn't get more than it asks for by saying so
+        (None, 1, [Taken("GPU-b", 2_000, 0)], {1: 250}),  # a driver gave a pod of another scheduler less than the whole GPU
+        (None, 1, [Taken("GPU-a"), Taken("GPU-b")], {0: 1000}),  # an annotation gives no more devices than the request
         (None, 2, [Taken("GPU-b")], {0: 1000, 1: 1000}),
-        (None, 1, [Taken("GPU-a", driver="Volcano"), Taken("GPU-b", driver="HAMi")], {1: 1000}),  # who reads Volcano's isn't here
+        (None, 1, [Taken("GPU-a", driver="Volcano"), Taken("GPU-b", driver="HAMi")], {1: 1000}),  # Volcano isn't the node's driver
         (None, 1, [Taken("GPU-a", driver="Volcano")], {0: 1000}),
         (None, 0, [Taken("GPU-b")], {}),
         (Share("Volcano", memory=4_000), 0, [Taken("GPU-a")], {}),
     ],
 )
-def test_a_pod_is_charged_what_it_asks_for_where_it_says_it_is(
+def test_a_pod_is_charged_for_its_request_on_the_devices_that_it_names(
     share: Share | None, whole: int, taken: list[Taken], expected: dict[int, int]
 ) -> None:
     assert charged(TWO, share, whole, taken) == expected
 
 
 def charged(shared: Shared, share: Share | None, whole: int, taken: Sequence[Taken]) -> dict[int, int]:
-    """What one pod takes of a node on which it is alone."""
+    """Return what a pod takes of each device of a node without other pods."""
     named, unnamed = charges_of(shared, share, whole, taken)
     free = [1000 for _ in shared.devices]
     for place, thousandths in named:
@@ -280,12 +284,12 @@ some_unnamed = st.lists(st.sampled_from([100, 250, 600, 1000]), max_size=4)
 
 
 def left_beside(free: Sequence[int], asked: Sequence[int]) -> list[int]:
-    """What is free beside pods that ask for so many thousandths of a device and name none."""
+    """Return what is free beside pods that each ask for some thousandths of a device and name no device."""
     return charge_unnamed(FOUR, free, Counter(Unnamed(each, 1) for each in asked))
 
 
 @given(some_free, some_unnamed)
-def test_beside_pods_that_name_no_device_as_many_whole_gpus_are_left_as_in_the_worst_case(free: list[int], asked: list[int]) -> None:
+def test_pods_that_name_no_device_leave_as_many_whole_gpus_as_in_the_worst_case(free: list[int], asked: list[int]) -> None:
     worst = min(
         sum(each == 1000 and place not in places for place, each in enumerate(free))
         for places in itertools.product(range(4), repeat=len(asked))
@@ -294,24 +298,24 @@ def test_beside_pods_that_name_no_device_as_many_whole_gpus_are_left_as_in_the_w
 
 
 @given(some_free, some_unnamed)
-def test_pods_that_name_no_device_are_charged_once_for_what_they_ask(free: list[int], asked: list[int]) -> None:
+def test_pods_that_name_no_device_are_charged_once_for_their_request(free: list[int], asked: list[int]) -> None:
     left = left_beside(free, asked)
     assert sum(left) == max(0, sum(free) - sum(asked))
     assert min(left) >= 0
 
 
 @given(st.lists(st.sampled_from([100, 300, 1000]), max_size=6), some_unnamed)
-def test_devices_are_given_away_twice_by_no_more_than_the_unnamed_pods_on_them_ask_for(ours: list[int], asked: list[int]) -> None:
+def test_a_device_is_given_away_twice_by_no_more_than_pods_without_named_devices_request(ours: list[int], asked: list[int]) -> None:
     known = [1000] * 4
     for part in ours:
-        if (places := seated_exactly(left_beside(known, asked), [part])) is not None:
+        if (places := assign_devices_exactly(left_beside(known, asked), [part])) is not None:
             known[places[0]] -= part
-    assert min(known) >= 0  # so wherever the unnamed are, a device lacks no more than they ask for of it
-    assert known == [1000] * 4 or sum(known) >= sum(asked)  # and in sum there is room for everybody
+    assert min(known) >= 0  # so a device lacks no more than what the pods without named devices request of it
+    assert known == [1000] * 4 or sum(known) >= sum(asked)  # in sum the devices have enough for all pods
 
 
-def test_what_is_written_for_hami_is_what_its_device_plugin_reads() -> None:
-    """docs/develop/protocol.md and pkg/util/util.go ``GetPendingPod``, pkg/device/devices.go ``DecodePodDevices``."""
+def test_annotations_for_hami_are_those_that_its_device_plugin_reads() -> None:
+    """The format is that of docs/develop/protocol.md, pkg/util/util.go ``GetPendingPod`` and pkg/device/devices.go ``DecodePodDevices``."""
     share = Share("HAMi", memory=3_000, cores=30)
     assert annotations_of(TWO, share, 1, ["GPU-b"], "n", 1_700_000_000.9) == {
         "hami.io/vgpu-node": "n",
@@ -325,8 +329,8 @@ def test_what_is_written_for_hami_is_what_its_device_plugin_reads() -> None:
     assert whole["hami.io/vgpu-devices-allocated"] == "GPU-a,NVIDIA,16000,100:GPU-b,NVIDIA,8000,100:;"
 
 
-def test_what_is_written_for_volcano_is_what_its_device_plugin_reads() -> None:
-    """volcano pkg/scheduler/api/devices/nvidia/vgpu/device_info.go ``Allocate``."""
+def test_annotations_for_volcano_are_those_that_its_device_plugin_reads() -> None:
+    """The format is that of volcano pkg/scheduler/api/devices/nvidia/vgpu/device_info.go ``Allocate``."""
     node = Shared("Volcano", (Device("GPU-a", 40_960, 10, True),))
     assert annotations_of(node, Share("Volcano", thousandths=500), 2, ["GPU-a"], "n", 5) == {
         "volcano.sh/vgpu-node": "n",
@@ -344,17 +348,17 @@ def test_what_is_written_for_volcano_is_what_its_device_plugin_reads() -> None:
     ),
     st.sampled_from(["GPU-a", "GPU-b"]),
 )
-def test_what_is_written_charges_no_more_than_was_promised(share: Share, uuid: str) -> None:
-    promised = charged(TWO, share, 0, [Taken(uuid)])
+def test_written_annotations_charge_what_was_assumed(share: Share, uuid: str) -> None:
+    assumed = charged(TWO, share, 0, [Taken(uuid)])
     written = annotations_of(TWO, share, 0, [uuid], "n", 0)
-    assert charged(TWO, share, 0, taken_by(written)) == promised
+    assert charged(TWO, share, 0, taken_by(written)) == assumed
 
 
-def test_parts_are_told_apart_in_a_workload() -> None:
+def test_a_workload_distinguishes_parts_of_different_sizes() -> None:
     specs = [read({GPU: "1", **words}).spec for words in ({}, {"nvidia.com/gpumem": "1"}, {"nvidia.com/gpumem": "2"})]
     assert len(most_frequent([{spec.demand: 1 for spec in specs}])) == 3
 
 
-def test_a_foreign_pod_that_makes_no_sense_is_taken_to_have_all_of_its_devices() -> None:
+def test_a_foreign_pod_with_a_malformed_request_is_charged_for_all_of_its_devices() -> None:
     words = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-cores": "900"}
     assert read(words, scheduler="volcano", nodeName="n").spec.share == Share("Volcano", 1, 1000)

@@ -1,4 +1,4 @@
-"""What GPUs are called, and what is asked for: hostile expressions are bounded, and spelling doesn't matter."""
+"""Expressions for names of GPUs: spelling doesn't matter, and the cost of hostile expressions is bounded."""
 
 import re
 
@@ -35,17 +35,17 @@ def test_a_name_is_found_however_it_is_spelt(name: str, pattern: str) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["1070Ti", "^1070", "GTX$", "[^-]1070", "10[8-9]0", "A100|H100"])
-def test_what_is_not_there_is_not_found(pattern: str) -> None:
+def test_an_expression_does_not_match_other_names(pattern: str) -> None:
     assert not any(matches(pattern, (canonical(name),)) for name in GTX)
 
 
 @pytest.mark.parametrize("letters", ["[_-]", "[.-]", "[-]", "[a-]", r"[\s_-]", "[-_]", r"[_\-]", "[]-]", "[A-Z0-9-]", r"[\w-]"])
-def test_a_set_that_ends_in_a_dash_has_a_dash(letters: str) -> None:
+def test_a_bracket_expression_with_a_literal_dash_matches_a_dash(letters: str) -> None:
     assert matches(f"A100{letters}80GB", ("NVIDIA A100 80GB",))
     assert not matches(f"A100{letters}80GB", ("NVIDIA A100!80GB",))
 
 
-def test_a_range_of_letters_is_no_list_of_them() -> None:
+def test_a_range_in_brackets_matches_no_dash() -> None:
     assert matches("A[0-9]+", ("NVIDIA A100",))
     assert not matches("A[0-9]00", ("NVIDIA A 00",))
     assert matches(r"A[[:digit:]-]00", ("NVIDIA A 00",))
@@ -69,13 +69,13 @@ def test_a_range_of_letters_is_no_list_of_them() -> None:
         ("  ", "is empty"),
     ],
 )
-def test_what_is_no_expression_or_too_large_is_refused_in_words(pattern: str, words: str) -> None:
+def test_malformed_and_too_large_expressions_are_refused_with_the_reason(pattern: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         expression(pattern)
 
 
 @pytest.mark.parametrize("pattern", ["T4", "(", "(ab?c){900}b{900}", "x" * 127])
-def test_what_is_written_on_many_pods_is_compiled_once_also_if_it_is_refused(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_expression_of_many_pods_is_compiled_once_even_if_it_is_refused(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[str] = []
     compiled = re2.compile
 
@@ -91,22 +91,22 @@ def test_what_is_written_on_many_pods_is_compiled_once_also_if_it_is_refused(pat
         except ValueError as error:
             said.add(str(error))
     assert len(said) <= 1
-    assert len(tried) <= 2  # as it is written, and as names are
+    assert len(tried) <= 2  # as written, and in canonical form
 
 
-def test_what_is_costly_is_refused_before_it_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_costly_expressions_are_refused_before_they_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(re2, "compile", None)
     for pattern in (r"\PL" * 40, r"(?:\pL{1,40}){20}", "x" * (MOST_CHARACTERS + 1)):
         with pytest.raises(ValueError, match=r"Unicode|characters"):
             expression(pattern)
 
 
-def test_a_backslash_that_stands_for_itself_begins_no_class() -> None:
+def test_an_escaped_backslash_begins_no_unicode_class() -> None:
     assert not matches(r"\\pL", ("A100",))
 
 
 @given(st.text(alphabet="ab -_[]()^$|*+?.\\{},:<>P10", max_size=24))
-def test_whatever_is_written_is_an_expression_or_refused(pattern: str) -> None:
+def test_any_text_is_an_expression_or_is_refused_with_a_reason(pattern: str) -> None:
     try:
         expression(pattern)
     except ValueError as error:
@@ -116,7 +116,7 @@ def test_whatever_is_written_is_an_expression_or_refused(pattern: str) -> None:
 
 
 @given(st.text(alphabet="ab1 -_", min_size=1, max_size=8).filter(str.strip), st.text(alphabet="abAB1 -_", max_size=12))
-def test_a_literal_is_found_where_its_letters_are(pattern: str, name: str) -> None:
+def test_a_literal_matches_exactly_the_names_that_contain_it(pattern: str, name: str) -> None:
     def plain(text: str) -> str:
         return re.sub("[-_]", " ", text).lower()
 

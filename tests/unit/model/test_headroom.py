@@ -1,4 +1,4 @@
-"""What is kept free of a node."""
+"""Capacity that is kept free on each node."""
 
 import pytest
 
@@ -22,7 +22,7 @@ ALLOCATABLE = (("cpu", 8000), ("memory", 16 * GI), ("nvidia.com/gpu", 4))
         ("cpu", "7%", 7440),
     ],
 )
-def test_a_part_or_an_amount_is_kept_free(resource: str, text: str, left: int) -> None:
+def test_a_percentage_or_an_amount_is_kept_free(resource: str, text: str, left: int) -> None:
     offered = dict(with_headroom(ALLOCATABLE, {resource: headroom_from(resource, text)}))
     assert offered.get(resource, 0) == left
     assert {name: amount for name, amount in offered.items() if name != resource} == {
@@ -31,12 +31,12 @@ def test_a_part_or_an_amount_is_kept_free(resource: str, text: str, left: int) -
 
 
 @pytest.mark.parametrize("text", ["101%", "-1", "much", "", "5%%"])
-def test_what_is_neither_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"neither|less than nothing"):
+def test_a_text_that_is_neither_percentage_nor_quantity_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"neither"):
         headroom_from("cpu", text)
 
 
-def test_nodes_of_a_view_offer_what_is_left() -> None:
+def test_nodes_of_a_view_offer_their_allocatable_without_headroom() -> None:
     view = ClusterView({"cpu": headroom_from("cpu", "20%")})
     view.upsert_node(Node("n", "n", ALLOCATABLE))
     snapshot = view.snapshot()

@@ -1,4 +1,4 @@
-"""Equal values become one object, and nothing is kept for its own sake."""
+"""Equal values become one object, and the interner keeps a bounded number of values."""
 
 import gc
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ def a_spec(cpu: int = 1) -> SchedulingSpec:
     return SchedulingSpec((("cpu", cpu),))
 
 
-def test_equal_records_are_one_object_for_as_long_as_somebody_has_it() -> None:
+def test_equal_records_are_one_object_while_they_are_in_use() -> None:
     intern = Interner()
     kept = intern.record(a_spec())
     assert intern.record(a_spec()) is kept
@@ -32,7 +32,7 @@ def test_equal_records_are_one_object_for_as_long_as_somebody_has_it() -> None:
     assert not intern._records
 
 
-def test_texts_are_forgotten_rather_than_kept_without_bound() -> None:
+def test_the_number_of_kept_texts_is_bounded() -> None:
     intern = Interner(most=2)
     kept = intern(("a", "1"))
     intern(("b", "2"))
@@ -51,7 +51,7 @@ def test_long_texts_are_not_kept() -> None:
 
 
 @given(st.lists(st.integers(0, 500), max_size=200))
-def test_pods_that_come_and_go_leave_nothing_behind_that_is_large(numbers: list[int]) -> None:
+def test_deleted_pods_leave_no_large_values_in_the_interner(numbers: list[int]) -> None:
     intern = Interner()
     for number in numbers:
         annotations = {"allaboard.dev/x": f"{number}" * 1000, "allaboard.dev/min-members": f"{number}" * 1000}

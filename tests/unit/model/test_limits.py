@@ -1,4 +1,4 @@
-"""What is taken in of a pod has a bound, whatever its tenant writes."""
+"""The data that is read of a pod is bounded, whatever its tenant writes."""
 
 import gc
 import sys
@@ -67,7 +67,7 @@ OVER: dict[limits.Limit, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("limit", OVER, ids=lambda limit: limit.name)
-def test_a_pod_of_ours_over_a_limit_says_which_and_counts_with_all_it_takes(limit: limits.Limit) -> None:
+def test_a_pod_over_a_limit_names_the_limit_and_counts_with_its_requests(limit: limits.Limit) -> None:
     metadata, spec = OVER[limit]
     pod = pod_from(raw_pod(metadata, spec), reading=Reading(ours=OURS))
     assert pod.over == (limit.name,)
@@ -77,7 +77,7 @@ def test_a_pod_of_ours_over_a_limit_says_which_and_counts_with_all_it_takes(limi
 
 
 @pytest.mark.parametrize("limit", OVER, ids=lambda limit: limit.name)
-def test_a_foreign_pod_over_a_limit_counts_with_all_it_takes(limit: limits.Limit) -> None:
+def test_a_foreign_pod_over_a_limit_counts_with_its_requests(limit: limits.Limit) -> None:
     metadata, spec = OVER[limit]
     pod = pod_from(raw_pod(metadata, spec, "other"), reading=Reading(ours=OURS))
     assert "containers" in spec or pod.spec.amount("cpu") == 2000
@@ -85,7 +85,7 @@ def test_a_foreign_pod_over_a_limit_counts_with_all_it_takes(limit: limits.Limit
     assert (pod.labels, pod.options, pod.owner, pod.spec.claims, pod.spec.images) == ((), (), None, (), ())
 
 
-def test_of_a_foreign_pod_the_first_terms_of_anti_affinity_are_kept_and_those_that_are_too_large_are_not() -> None:
+def test_the_first_anti_affinity_terms_of_a_foreign_pod_are_kept_without_too_large_ones() -> None:
     too_large = selector(*several(9))
     terms = [selector({"key": f"k{number}", "operator": "Exists"}) for number in range(40)]
     pod = pod_from(raw_pod({}, affinity(too_large, *terms, kind="podAntiAffinity"), "other"), reading=Reading(ours=OURS))
@@ -94,7 +94,7 @@ def test_of_a_foreign_pod_the_first_terms_of_anti_affinity_are_kept_and_those_th
 
 
 @pytest.mark.parametrize("scheduler", ["allaboard", "other"])
-def test_what_the_first_containers_ask_for_counts_when_there_are_too_many(scheduler: str) -> None:
+def test_only_the_first_containers_count_if_a_pod_has_too_many(scheduler: str) -> None:
     containers = [{"name": f"c{number}", "resources": {"requests": {"cpu": "1"}}} for number in range(MANY)]
     pod = pod_from(raw_pod({}, {"containers": containers}, scheduler), reading=Reading(ours=OURS))
     assert pod.spec.amount("cpu") == 64_000
@@ -109,26 +109,26 @@ def test_cpu_and_memory_count_beside_any_number_of_other_resources() -> None:
     assert len(pod.spec.requests) <= 6
 
 
-def test_of_options_that_are_not_known_one_name_is_kept_and_no_value() -> None:
+def test_only_one_unknown_option_is_kept_without_its_value() -> None:
     annotations = {f"allaboard.dev/o{number}": "x" * 1000 for number in range(MANY)} | {"allaboard.dev/objective": "spread"}
     pod = pod_from(raw_pod({"annotations": annotations}), reading=Reading(ours=OURS))
     assert pod.options == (("o0", ""), ("objective", "spread"))
 
 
-def test_what_we_have_promised_is_read_whatever_else_is_said() -> None:
+def test_a_stamp_is_read_however_long_the_other_options_are() -> None:
     annotations = {"allaboard.dev/min-members": "x" * 8192, "allaboard.dev/transaction": "abc/3"}
     pod = pod_from(raw_pod({"annotations": annotations}), reading=Reading(ours=OURS))
     assert (pod.stamped_min_member, pod.over) == (3, ("option_characters",))
 
 
-def test_a_pod_whose_scheduler_has_an_endless_name_takes_what_it_takes() -> None:
+def test_a_pod_whose_scheduler_has_a_very_long_name_counts_with_its_requests() -> None:
     pod = pod_from(raw_pod(scheduler="x" * 100_000), reading=Reading(ours=OURS))
     assert pod.spec.amount("cpu") == 2000
     assert len(pod.scheduler_name) <= limits.CHARACTERS.most
 
 
 def size_of(value: object) -> int:
-    """Bytes of a value and all it is made of."""
+    """Return the bytes of a value and of all its parts."""
     if is_dataclass(value):
         return sys.getsizeof(value) + sum(size_of(getattr(value, field.name)) for field in fields(value))
     return sys.getsizeof(value) + (sum(map(size_of, value)) if isinstance(value, tuple) else 0)
@@ -140,7 +140,7 @@ counts = st.sampled_from([0, 1, 16, 64, 65, 300, MANY])
 
 @st.composite
 def hostile_pods(draw: st.DrawFn) -> dict[str, Any]:
-    """A pod with any number of everything, of texts of any length."""
+    """Draw a raw pod with any number of entries in each list, and texts of any length."""
 
     def many(what: Any) -> list[Any]:
         return [what(number) for number in range(draw(counts))]
@@ -188,7 +188,7 @@ def test_no_pod_takes_more_memory_than_the_limits_allow(raw: dict[str, Any]) -> 
 
 
 @pytest.mark.parametrize("scheduler", ["allaboard", "other"])
-def test_a_pod_that_is_at_all_limits_at_once_is_taken_in_whole(scheduler: str) -> None:
+def test_a_pod_that_reaches_all_limits_at_once_is_read_completely(scheduler: str) -> None:
     wide = "\N{GRINNING FACE}" * 250
     spec = {
         "nodeSelector": {f"{wide}{number}": wide for number in range(64)},
@@ -204,17 +204,17 @@ def test_a_pod_that_is_at_all_limits_at_once_is_taken_in_whole(scheduler: str) -
 
 
 class Watched(dict[str, Any]):
-    """An object whose end can be waited for."""
+    """A raw object whose end a weak reference shows."""
 
 
 @pytest.mark.parametrize("scheduler", ["allaboard", "other"])
 @pytest.mark.parametrize("limit", OVER, ids=lambda limit: limit.name)
-def test_nothing_of_the_object_is_held_once_it_was_read(limit: limits.Limit, scheduler: str) -> None:
+def test_the_record_of_a_pod_keeps_no_reference_to_the_raw_object(limit: limits.Limit, scheduler: str) -> None:
     metadata, spec = OVER[limit]
     raw = Watched(raw_pod(metadata, spec, scheduler))
     end = weakref.ref(raw)
     gc.collect()
-    gc.disable()  # which looks at old objects after hours
+    gc.disable()  # so that only the last reference frees the object: for old objects the collector runs hours later
     try:
         pod = pod_from(raw, reading=Reading(ours=OURS))
         del raw

@@ -1,4 +1,4 @@
-"""Raw nodes become records."""
+"""Reading of raw nodes into records."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ def raw_node(**parts: Any) -> dict[str, Any]:
     }
 
 
-def test_a_node_tells_what_it_offers_and_whom_it_admits() -> None:
+def test_a_raw_node_becomes_a_record_with_resources_labels_and_taints() -> None:
     spec = {"unschedulable": True, "taints": [{"key": "gpu", "effect": "NoSchedule"}, {"key": "a", "value": "b", "effect": "NoExecute"}]}
     assert node_from(raw_node(spec=spec)) == Node(
         name="n1",
@@ -42,7 +42,7 @@ def test_a_node_tells_what_it_offers_and_whom_it_admits() -> None:
         [{"type": "MemoryPressure", "status": "True"}],
     ],
 )
-def test_a_node_is_ready_only_when_it_says_so(conditions: Any) -> None:
+def test_a_node_without_a_true_ready_condition_is_not_ready(conditions: Any) -> None:
     assert not node_from(raw_node(status={"conditions": conditions})).is_ready
 
 
@@ -62,7 +62,7 @@ def test_null_fields_count_as_absent() -> None:
         ({"status": {"conditions": {}}}, "status.conditions"),
     ],
 )
-def test_what_can_not_be_read_is_reported_with_its_path(parts: dict[str, Any], field: str) -> None:
+def test_a_malformed_field_of_a_node_is_reported_with_its_path(parts: dict[str, Any], field: str) -> None:
     with pytest.raises(MalformedError) as caught:
         node_from(raw_node(**parts))
     assert caught.value.field == field
@@ -102,7 +102,7 @@ def test_junk_raises_nothing_but_malformed_error(raw: dict[str, Any], spec: Any)
             assert error.field
 
 
-def test_images_worth_counting_are_kept_by_each_of_their_names() -> None:
+def test_large_images_are_kept_under_each_of_their_names() -> None:
     images = [
         {"names": ["train@sha256:1", "train:1"], "sizeBytes": 9_000 * 1024**2},
         {"names": ["pause:3"], "sizeBytes": 700_000},

@@ -1,4 +1,4 @@
-"""What a function asks for counts where its containers say nothing, and nowhere else."""
+"""The requests of an OpenFaaS function count only if the containers of its pod request no cpu or memory."""
 
 import json
 import re
@@ -16,7 +16,7 @@ MEBI = 2**20
 
 
 def read(annotation: object, *, openfaas: bool = True, ours: tuple[str, ...] | None = None, **spec: Any) -> Pod:
-    """The pod of a function, with one container that states nothing."""
+    """Return the pod of a function, with one container that states no requests."""
     metadata = {"name": "load-data-0", "namespace": "openfaas-fn", "uid": "u1", "annotations": {FUNCTION_SPEC: annotation}}
     raw = {"metadata": metadata, "spec": {"containers": [{"name": "load-data"}], **spec}}
     return pod_from(raw, reading=Reading(ours, openfaas))
@@ -46,7 +46,7 @@ REQUESTS, LIMITS = {"cpu": "200m", "memory": "128Mi"}, {"cpu": "1", "memory": "1
         ({}, {}),
     ],
 )
-def test_a_function_asks_for_its_requests_and_else_for_its_limits(stated: dict[str, object], asked: dict[str, int]) -> None:
+def test_requests_of_a_function_count_and_limits_where_it_has_none(stated: dict[str, object], asked: dict[str, int]) -> None:
     pod = read(function(**stated))
     assert dict(pod.spec.requests) == {**asked, "pods": 1}
     assert (pod.malformed, pod.caution) == ("", "")
@@ -61,12 +61,12 @@ def test_a_function_asks_for_its_requests_and_else_for_its_limits(stated: dict[s
         {"containers": [container()], "resources": {"requests": {"cpu": "1"}}},
     ],
 )
-def test_a_pod_that_states_cpu_or_memory_itself_asks_for_no_more_than_that(spec: dict[str, Any]) -> None:
+def test_a_pod_that_requests_cpu_or_memory_itself_is_not_charged_for_its_function(spec: dict[str, Any]) -> None:
     with_function, without = read(function(requests=LIMITS), **spec), read(function(), openfaas=False, **spec)
     assert with_function.spec.requests == without.spec.requests
 
 
-def test_what_the_function_asks_for_comes_on_top_of_what_else_the_pod_takes() -> None:
+def test_requests_of_a_function_are_added_to_other_resources_of_the_pod() -> None:
     pod = read(function(requests=REQUESTS), containers=[container(**{"nvidia.com/gpu": "1"})], overhead={"cpu": "50m"})
     assert dict(pod.spec.requests) == {"cpu": 250, "memory": 128 * MEBI, "nvidia.com/gpu": 1, "pods": 1}
 
@@ -79,22 +79,22 @@ def test_what_the_function_asks_for_comes_on_top_of_what_else_the_pod_takes() ->
         ({}, {"cpu": 100, "memory": 200 * MEBI}),
     ],
 )
-def test_scores_assume_nothing_of_what_the_function_asks_for(stated: dict[str, object], unstated: dict[str, int]) -> None:
+def test_scores_assume_no_amount_of_resources_that_the_function_requests(stated: dict[str, object], unstated: dict[str, int]) -> None:
     assert dict(read(function(**stated)).spec.unstated) == unstated
 
 
-def test_without_the_adapter_the_annotation_says_nothing() -> None:
+def test_the_annotation_is_ignored_if_openfaas_is_switched_off() -> None:
     assert read(function(requests=REQUESTS), openfaas=False).spec.requests == (("pods", 1),)
     assert not read("{", openfaas=False).malformed
 
 
-def test_a_function_that_another_scheduler_has_bound_is_charged_likewise() -> None:
+def test_a_function_that_another_scheduler_has_bound_is_charged_too() -> None:
     pod = read(function(requests={"cpu": "1", "memory": "128"}), ours=("allaboard",), nodeName="node-1")
     assert dict(pod.spec.requests) == {"cpu": 1000, "memory": 128, "pods": 1}
     assert not pod.caution
 
 
-def test_memory_without_a_unit_is_bytes_and_its_owner_is_told() -> None:
+def test_memory_without_a_unit_counts_as_bytes_with_a_caution() -> None:
     pod = read(function(requests={"cpu": "2", "memory": "128"}))
     assert dict(pod.spec.requests) == {"cpu": 2000, "memory": 128, "pods": 1}
     field = f"metadata.annotations[{FUNCTION_SPEC}].requests.memory"
@@ -115,7 +115,7 @@ def test_memory_without_a_unit_is_bytes_and_its_owner_is_told() -> None:
         (function(image="x" * FUNCTION_CHARACTERS.most), "characters of com.openfaas.function.spec are more than"),
     ],
 )
-def test_a_function_that_makes_no_sense_holds_its_pod_and_asks_for_nothing(annotation: object, words: str) -> None:
+def test_a_malformed_function_holds_its_pod_and_requests_nothing(annotation: object, words: str) -> None:
     pod = read(annotation)
     assert pod.spec.requests == (("pods", 1),)
     assert pod.malformed.startswith(f"metadata.annotations[{FUNCTION_SPEC}]")
@@ -130,7 +130,7 @@ _JSON = st.recursive(
 
 
 @given(_JSON | st.builds(json.dumps, _JSON) | st.text())
-def test_whatever_the_annotation_says_the_pod_is_read_and_never_charged_less(annotation: object) -> None:
+def test_no_annotation_makes_a_pod_unreadable_or_lowers_its_requests(annotation: object) -> None:
     spec = {"containers": [container(**{"nvidia.com/gpu": "1"})]}
     pod, plain = read(annotation, **spec), read(annotation, openfaas=False, **spec)
     assert all(pod.spec.amount(resource) >= amount for resource, amount in plain.spec.requests)

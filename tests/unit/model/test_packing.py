@@ -1,4 +1,4 @@
-"""How full a node is taken for."""
+"""Scores of nodes by their utilization."""
 
 import numpy as np
 import pytest
@@ -9,13 +9,13 @@ from allaboard.model.packing import PACKING, packing_from
 @pytest.mark.parametrize(
     ("utilization", "score"), [(0.0, 0.2), (0.1, 0.2), (0.2, 0.2), (0.35, 0.6), (0.5, 1.0), (0.75, 0.5), (1.0, 0.0), (3.0, 0.0)]
 )
-def test_scores_go_straight_between_the_points_and_stay_beyond_them(utilization: float, score: float) -> None:
+def test_scores_are_linear_between_the_points_and_constant_beyond_them(utilization: float, score: float) -> None:
     packing = packing_from({"100": "0", "20": "2", "50": "10"}, {})
     assert packing.score(np.array([utilization]))[0] == pytest.approx(score)
     assert packing.best == 1.0
 
 
-def test_without_a_shape_a_node_counts_as_full_as_it_is() -> None:
+def test_without_a_shape_the_score_is_the_utilization() -> None:
     packing = packing_from({}, {"nvidia.com/gpu": "3"})
     assert packing.is_plain
     assert packing.shape == PACKING.shape
@@ -35,6 +35,6 @@ def test_without_a_shape_a_node_counts_as_full_as_it_is() -> None:
         ({}, {"cpu": "heavy"}, "weight of cpu"),
     ],
 )
-def test_what_is_wrong_is_said(shape: dict[str, str], resources: dict[str, str], wrong: str) -> None:
+def test_a_malformed_shape_or_weight_is_named(shape: dict[str, str], resources: dict[str, str], wrong: str) -> None:
     with pytest.raises(ValueError, match=wrong):
         packing_from(shape, resources)

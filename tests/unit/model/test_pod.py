@@ -1,4 +1,4 @@
-"""Raw pods become records, whatever is wrong with them."""
+"""Reading of raw pods, also malformed ones, into records."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.errors import MalformedError
 from allaboard.model.interner import Interner
-from allaboard.model.pod import Owner, Pod, parse_time, pod_from, tells_end
+from allaboard.model.pod import Owner, Pod, parse_time, pod_from, reports_end
 
 
 def raw_pod(
@@ -28,7 +28,7 @@ def read(**parts: Any) -> Pod:
     return pod_from(raw_pod(**parts))
 
 
-def test_a_pod_knows_who_it_is() -> None:
+def test_identity_priority_age_and_labels_of_a_pod_are_read() -> None:
     pod = read(metadata={"creationTimestamp": "2026-01-02T03:04:05Z", "labels": {"b": "2", "a": "1"}}, spec={"priority": 10})
     assert (pod.key, pod.uid, pod.resource_version, pod.priority) == ("ml/worker-0", "u1", "7", 10)
     assert pod.created == 1767323045
@@ -36,13 +36,13 @@ def test_a_pod_knows_who_it_is() -> None:
     assert (pod.label("a"), pod.label("c")) == ("1", None)
 
 
-def test_what_the_api_server_would_default_is_defaulted() -> None:
+def test_absent_fields_have_the_defaults_of_the_api_server() -> None:
     pod = pod_from({"metadata": {"name": "x"}})
     assert (pod.namespace, pod.scheduler_name, pod.phase, pod.node_name, pod.created) == ("default", "default-scheduler", "Pending", "", 0)
     assert pod.is_candidate
 
 
-def test_only_annotations_under_our_prefix_are_kept_and_without_it() -> None:
+def test_only_annotations_with_the_allaboard_prefix_are_kept_and_lose_the_prefix() -> None:
     pod = read(metadata={"annotations": {"allaboard.dev/objective": "spread", "huge": "x" * 1000}})
     assert pod.options == (("objective", "spread"),)
     assert (pod.option("objective"), pod.option("huge")) == ("spread", None)
@@ -74,7 +74,9 @@ def test_a_native_scheduling_group_is_read() -> None:
         ({"status": {"phase": "Failed"}}, False, False),
     ],
 )
-def test_who_may_be_bound_and_who_holds_a_node(parts: dict[str, Any], is_candidate: bool, is_bound: bool) -> None:
+def test_node_phase_gates_and_deletion_decide_whether_a_pod_is_a_candidate_or_bound(
+    parts: dict[str, Any], is_candidate: bool, is_bound: bool
+) -> None:
     pod = read(**parts)
     assert (pod.is_candidate, pod.is_bound) == (is_candidate, is_bound)
 
@@ -89,13 +91,15 @@ def test_who_may_be_bound_and_who_holds_a_node(parts: dict[str, Any], is_candida
         ({"metadata": {"annotations": {"allaboard.dev/objective": 1}}}, "metadata.annotations[allaboard.dev/objective]"),
     ],
 )
-def test_a_malformed_pod_is_kept_as_what_it_is_and_says_what_is_wrong(parts: dict[str, Any], field: str) -> None:
+def test_a_malformed_pod_keeps_its_identity_and_names_the_error(parts: dict[str, Any], field: str) -> None:
     parts = {**parts, "spec": {"schedulerName": "allaboard", "nodeName": "n1", **parts.get("spec", {})}}
     pod = read(**parts)
     assert pod.malformed.startswith(f"{field}: ")
     assert (pod.key, pod.uid, pod.scheduler_name, pod.node_name) == ("ml/worker-0", "u1", "allaboard", "n1")
     is_readable = "containers" not in parts["spec"]
-    assert pod.spec.requests == ((("cpu", 1000),) if is_readable else ()) + (("pods", 1),), "what it takes of a node counts all the same"
+    assert pod.spec.requests == ((("cpu", 1000),) if is_readable else ()) + (("pods", 1),), (
+        "the requests that can be read count nevertheless"
+    )
 
 
 @pytest.mark.parametrize(
@@ -109,7 +113,7 @@ def test_a_malformed_pod_is_kept_as_what_it_is_and_says_what_is_wrong(parts: dic
         ({"metadata": {"name": "x"}, "spec": 1}, "spec"),
     ],
 )
-def test_a_pod_that_can_not_be_told_apart_is_refused(raw: dict[str, Any], field: str) -> None:
+def test_a_pod_without_a_readable_identity_is_refused(raw: dict[str, Any], field: str) -> None:
     with pytest.raises(MalformedError) as caught:
         pod_from(raw)
     assert caught.value.field == field
@@ -133,11 +137,11 @@ def test_pods_read_with_one_interner_share_their_specs() -> None:
         ("soon", 0.0),
     ],
 )
-def test_a_time_that_can_not_be_read_sorts_as_the_oldest(text: str, seconds: float) -> None:
+def test_times_are_read_as_seconds_since_the_epoch_and_unreadable_times_as_zero(text: str, seconds: float) -> None:
     assert parse_time(text) == seconds
 
 
-def test_a_time_before_all_clocks_does_no_harm() -> None:
+def test_a_time_before_the_epoch_raises_no_error() -> None:
     assert parse_time("0001-01-01T00:00:00") <= 0.0
 
 
@@ -216,12 +220,12 @@ def test_junk_in_a_pod_raises_nothing_but_malformed_error(raw: dict[str, Any]) -
 
 
 @given(junk)
-def test_junk_as_a_spec_is_noted_or_refused(spec: Any) -> None:
+def test_a_pod_with_junk_as_its_spec_is_malformed_or_refused(spec: Any) -> None:
     with suppress(MalformedError):
         assert pod_from({"metadata": {"name": "x"}, "spec": spec}).name == "x"
 
 
-def test_a_bound_pod_frees_what_it_takes_no_more() -> None:
+def test_a_bound_pod_frees_the_resources_that_it_no_longer_takes() -> None:
     pod, requests = read(spec={"nodeName": "node-1"}), SchedulingSpec((("cpu", 500), ("pods", 1)))
     assert pod.freed(pod) == []
     assert pod.freed(replace(pod, spec=requests)) == ["cpu"]
@@ -251,20 +255,20 @@ def test_a_pod_without_a_node_frees_nothing() -> None:
         ({"metadata": {"labels": {"app": "a"}}, "spec": {"initContainers": [{"image": "setup"}]}}, False),
     ],
 )
-def test_pods_are_of_one_template_when_admission_can_t_tell_them_apart_but_by_number(difference: dict[str, Any], is_one: bool) -> None:
+def test_pods_that_differ_only_in_name_and_number_have_one_template(difference: dict[str, Any], is_one: bool) -> None:
     first = read(metadata={"labels": {"app": "a", "training.kubeflow.org/replica-index": "0"}, "annotations": {}})
     difference["metadata"].setdefault("annotations", {})
     assert (read(**difference).template == first.template) is is_one
 
 
-def test_a_bound_pod_needs_no_template_and_one_with_very_many_labels_has_its_own() -> None:
+def test_bound_pods_have_no_template_and_pods_with_very_many_labels_have_their_own() -> None:
     assert read(spec={"nodeName": "n1"}).template == 0
     many = {f"label-{number}": "x" for number in range(1000)}
     assert read(metadata={"labels": many, "uid": "u1"}).template != read(metadata={"labels": many, "uid": "u2"}).template
 
 
 @pytest.mark.parametrize(
-    ("metadata", "status", "tells"),
+    ("metadata", "status", "is_reported"),
     [
         ({}, {"phase": "Succeeded"}, True),
         ({}, {"phase": "Failed"}, True),
@@ -276,14 +280,14 @@ def test_a_bound_pod_needs_no_template_and_one_with_very_many_labels_has_its_own
         ({"deletionTimestamp": "2026-01-01T00:00:00Z"}, {"conditions": "many"}, False),
     ],
 )
-def test_a_pod_tells_how_it_ended_before_it_was_deleted_or_by_a_disruption(
-    metadata: dict[str, Any], status: dict[str, Any], tells: bool
+def test_a_pod_that_ended_by_itself_or_by_a_disruption_reports_its_end(
+    metadata: dict[str, Any], status: dict[str, Any], is_reported: bool
 ) -> None:
-    assert tells_end(raw_pod(metadata=metadata, status=status)) is tells
+    assert reports_end(raw_pod(metadata=metadata, status=status)) is is_reported
 
 
 @pytest.mark.parametrize(
     "raw", [{}, {"status": None}, {"status": "Failed", "metadata": []}, {"status": {"phase": "Failed"}, "metadata": 1}]
 )
-def test_whether_a_malformed_pod_tells_its_end_is_answered(raw: dict[str, Any]) -> None:
-    assert tells_end(raw) in (True, False)
+def test_reports_end_raises_no_error_for_a_malformed_pod(raw: dict[str, Any]) -> None:
+    assert reports_end(raw) in (True, False)

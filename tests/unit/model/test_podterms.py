@@ -1,4 +1,4 @@
-"""Whom a pod keeps away."""
+"""The required anti-affinity of a pod, and the pods that it keeps away."""
 
 from typing import Any
 
@@ -44,11 +44,11 @@ def test_a_selector_matches_labels_as_kubernetes_does(selector: dict[str, Any], 
         ({"namespaceSelector": {}}, "anywhere", True),
     ],
 )
-def test_a_term_holds_in_the_holders_namespace_unless_it_says_otherwise(fields: dict[str, Any], namespace: str, matches: bool) -> None:
+def test_a_term_concerns_the_namespace_of_its_holder_unless_it_names_others(fields: dict[str, Any], namespace: str, matches: bool) -> None:
     assert bool({namespace, None} & set(term(**fields).concerns("ns"))) is matches
 
 
-def test_no_selector_keeps_nobody_away() -> None:
+def test_a_term_without_a_selector_keeps_no_pod_away() -> None:
     stated = {"topologyKey": "zone", "labelSelector": None}
     assert anti_affinity_terms({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [stated]}}) == ((), None)
 

@@ -76,7 +76,7 @@ def test_a_malformed_quantity_is_refused_with_its_field(text: str) -> None:
 
 
 @pytest.mark.parametrize("value", [None, True, False, [], {}, b"1", float("nan"), float("inf"), "9" * 5000])
-def test_what_is_no_number_is_refused(value: object) -> None:
+def test_a_value_that_is_no_number_is_refused(value: object) -> None:
     with pytest.raises(MalformedError, match="is not a quantity"):
         parse_quantity(value)
 

@@ -41,7 +41,7 @@ def test_zero_requests_are_left_out() -> None:
     assert requested(container(cpu=0, memory="0")) == {"pods": 1}
 
 
-def test_limits_are_not_looked_at() -> None:
+def test_limits_are_ignored() -> None:
     assert requested(container(limits={"cpu": 4})) == {"pods": 1}
 
 
@@ -75,7 +75,7 @@ def test_sidecars_add_up_in_order() -> None:
     assert requested(container(cpu=1), initContainers=init)["cpu"] == 6000
 
 
-def test_overhead_is_added_on_top_of_the_larger_of_both() -> None:
+def test_overhead_is_added_to_the_larger_of_containers_and_init_containers() -> None:
     spec = {"initContainers": [container("init", cpu=3)], "overhead": {"cpu": "250m", "memory": "120Mi"}}
     assert requested(container(cpu=1), **spec) == {"cpu": 3250, "memory": 120 * 2**20, "pods": 1}
 
@@ -126,9 +126,9 @@ def test_a_pod_level_request_that_shrinks_in_place_still_holds_what_the_kubelet_
 
 
 def vectors() -> list[Any]:
-    """Pods of all kinds, also while they are resized, with what ``PodRequests`` of component-helpers v0.37.0 makes of them.
+    """Return pods of many kinds, some during a resize, each with the result of ``PodRequests`` of component-helpers v0.37.0.
 
-    Made with UseStatusResources and InPlacePodLevelResourcesVerticalScalingEnabled, as kube-scheduler 1.37 calls it.
+    The results were computed with UseStatusResources and InPlacePodLevelResourcesVerticalScalingEnabled, as in kube-scheduler 1.37.
     """
     lines = (Path(__file__).parent / "pod_requests.jsonl").read_text().splitlines()
     return [json.loads(line) for line in lines]
@@ -168,7 +168,7 @@ def test_null_counts_as_absent_everywhere() -> None:
         ({"resources": {"requests": {"cpu": True}}}, "spec.resources.requests[cpu]"),
     ],
 )
-def test_what_can_not_be_read_is_reported_with_its_path(spec: dict[str, Any], field: str) -> None:
+def test_a_malformed_field_of_a_pod_is_reported_with_its_path(spec: dict[str, Any], field: str) -> None:
     with pytest.raises(MalformedError) as caught:
         pod_requests({"spec": spec})
     assert caught.value.field == field
@@ -210,7 +210,7 @@ def test_a_stated_request_of_the_pod_is_kept() -> None:
     assert defaulted(containers=[container()], resources={"limits": {"cpu": 8}, "requests": {"cpu": 2}})["cpu"] == 2000
 
 
-def test_defaulting_changes_nothing_in_what_it_is_given() -> None:
+def test_default_requests_leaves_the_given_spec_unchanged() -> None:
     spec: dict[str, Any] = {"containers": [container(limits={"cpu": 1})], "resources": {"limits": {"memory": "1Gi"}}}
     before = repr(spec)
     default_requests(spec)
@@ -222,8 +222,8 @@ def test_a_node_offers_its_allocatable_without_zeros() -> None:
     assert dict(node_allocatable(node)) == {"cpu": 3920, "memory": 15 * 2**30, "pods": 110}
 
 
-def test_no_node_has_room_for_more_than_can_be_counted() -> None:
-    """3 Pi doesn't fit into 2 Pi, though both are beyond what is counted."""
+def test_a_request_beyond_the_largest_amount_fits_no_node() -> None:
+    """A request of 3Pi doesn't fit a node of 2Pi, though both exceed the largest amount."""
     node = {"status": {"allocatable": {"memory": "2Pi"}}}
     assert dict(node_allocatable(node))["memory"] < requested(container(memory="3Pi"))["memory"]
 
@@ -238,8 +238,8 @@ amounts = st.integers(0, 64)
 
 
 @given(st.lists(amounts, max_size=4), st.lists(st.tuples(amounts, st.booleans()), max_size=5), amounts)
-def test_a_pod_never_asks_for_less_than_any_moment_of_its_start_needs(main: list[int], init: list[tuple[int, bool]], overhead: int) -> None:
-    """Walks through the start-up of the pod: sidecars stay, init containers come and go, containers run at the end."""
+def test_a_pod_requests_the_peak_of_its_start_up(main: list[int], init: list[tuple[int, bool]], overhead: int) -> None:
+    """The peak is counted step by step: sidecars stay, init containers come and go, containers run at the end."""
     raw_init = [container(f"i{n}", cpu=cpu, restart_policy="Always" if stays else None) for n, (cpu, stays) in enumerate(init)]
     spec = {"initContainers": raw_init, "overhead": {"cpu": overhead}}
     running, peak = 0, 0
@@ -251,7 +251,7 @@ def test_a_pod_never_asks_for_less_than_any_moment_of_its_start_needs(main: list
     assert found.get("cpu", 0) == (peak + overhead) * 1000
 
 
-def test_scores_count_something_for_each_container_that_states_nothing() -> None:
+def test_scores_assume_an_amount_for_each_container_without_requests() -> None:
     def unstated(pod: dict[str, Any]) -> Requests:
         return unstated_requests(pod, pod_requests(pod))
 
@@ -260,5 +260,5 @@ def test_scores_count_something_for_each_container_that_states_nothing() -> None
     assert unstated({"spec": {"containers": [stated]}}) == ()
     assert unstated({"spec": {"containers": [stated, {}]}}) == (("cpu", 100), ("memory", 209_715_200))
     assert unstated({"spec": {"containers": [half, half]}}) == (("memory", 419_430_400),)
-    # What runs before is more than what runs later, whatever that is taken for.
+    # The init container requests more than scores assume for the container, so nothing is added.
     assert unstated({"spec": {"containers": [{}], "initContainers": [stated]}}) == ()

@@ -1,4 +1,4 @@
-"""A snapshot answers by name as well as by row and column."""
+"""Free amounts, rows and columns of a snapshot, and its workload."""
 
 import numpy as np
 
@@ -17,7 +17,7 @@ def snapshot() -> Snapshot:
     )
 
 
-def test_free_is_what_is_left_and_negative_where_a_node_is_over_committed() -> None:
+def test_free_amounts_are_negative_where_a_node_is_over_committed() -> None:
     assert snapshot().free.tolist() == [[3000, 0], [-1000, 3]]
 
 
@@ -27,7 +27,7 @@ def test_rows_and_columns_are_found_by_name() -> None:
     assert (found.column_of("nvidia.com/gpu"), found.column_of("memory")) == (1, None)
 
 
-def test_a_workload_keeps_its_gpu_tasks_however_many_kinds_of_others_there_are() -> None:
+def test_a_workload_keeps_gpu_tasks_beside_any_number_of_other_tasks() -> None:
     others = {SchedulingSpec(as_requests({"cpu": cpu})): 9 for cpu in range(1, 1000)}
     gpus = {SchedulingSpec(as_requests({"cpu": 1, "nvidia.com/gpu": 1})): 2, SchedulingSpec(as_requests({"cpu": 1}), gpu_share=300): 1}
     mix = workload_of(others | gpus)

@@ -1,4 +1,4 @@
-"""Which volume a source names, and how many a node can attach."""
+"""Volumes by their sources, and the number of volumes that a node can attach."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ def a_pod(*volumes: dict[str, Any], scheduler: str = "default-scheduler") -> dic
         ({"nfs": {"server": "s", "path": "/"}}, None),
     ],
 )
-def test_a_persistent_volume_that_a_csi_driver_attaches_is_known_by_the_drivers_name_for_it(spec: dict, expected: Volume | None) -> None:
+def test_a_persistent_volume_is_identified_by_its_csi_driver_and_handle(spec: dict, expected: Volume | None) -> None:
     assert volume_of(spec) == expected
 
 
@@ -43,24 +43,24 @@ def test_a_driver_without_a_number_has_no_limit() -> None:
     assert attach_limits_from({"spec": {"drivers": None}}) == {}
 
 
-def test_pods_of_any_scheduler_name_their_claims_and_those_of_generic_ephemeral_volumes() -> None:
+def test_claims_of_pods_of_any_scheduler_include_those_of_generic_ephemeral_volumes() -> None:
     raw = a_pod(
         {"name": "data", "persistentVolumeClaim": {"claimName": "c0"}},
         {"name": "again", "persistentVolumeClaim": {"claimName": "c0"}},
         {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}},
-        {"name": "inline", "csi": {"driver": "secrets.example.com"}},  # which no scheduler counts
+        {"name": "inline", "csi": {"driver": "secrets.example.com"}},  # no scheduler counts inline volumes
         {"name": "old", "awsElasticBlockStore": {"volumeID": "vol-1"}},
     )
     spec = pod_from(raw, reading=FOREIGN).spec
     assert (spec.claims, spec.disks) == (("c0", "p-scratch"), (Volume("ebs.csi.aws.com", "vol-1"),))
 
 
-def test_of_a_pod_with_more_volumes_than_are_taken_in_none_are() -> None:
+def test_a_pod_with_too_many_volumes_is_over_the_limit() -> None:
     volumes = [{"name": f"v{number}", "persistentVolumeClaim": {"claimName": f"c{number}"}} for number in range(VOLUMES.most + 1)]
     assert pod_from(a_pod(*volumes), reading=FOREIGN).over == ("volumes",)
 
 
-def test_a_shared_volume_costs_nothing_where_it_is_attached() -> None:
+def test_a_shared_volume_needs_no_attachment_where_it_is_attached() -> None:
     attaches = Attaches("disk.example.com", own=2, shared=(("h", ("a", "b")), ("i", ("a",))))
     assert attaches.needed_on("a") == (2, frozenset())
     assert attaches.needed_on("b") == (2, {"i"})

@@ -1,4 +1,4 @@
-"""What a text can't mean, or means at a price, is refused before anything is built of it."""
+"""Malformed and costly YAML is refused before values are built from it."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from allaboard.model.yamltext import TextError, yaml_documents, yaml_value
 
 
 def merges(levels: int, width: int) -> str:
-    """Each level merges the one before it ``width`` times."""
+    """Return YAML with levels of mappings; each level merges the level before ``width`` times."""
     lines = [f"a{level}: &a{level} {{<<: [{', '.join([f'*a{level - 1}'] * width)}]}}" for level in range(1, levels)]
     return "\n".join(["a0: &a0 {k: 1}", *lines])
 
@@ -24,7 +24,7 @@ def test_many_mappings_that_merge_a_large_one_are_refused() -> None:
         yaml_value(f"- &a {{{pairs}}}\n" + "- {<<: *a}\n" * 101)
 
 
-def test_merges_that_people_write_are_taken() -> None:
+def test_ordinary_merges_are_accepted() -> None:
     assert yaml_value(merges(levels=4, width=3)) == {f"a{level}": {"k": 1} for level in range(4)}
     assert yaml_value("a: &a {x: 1, y: 2}\nb: {<<: *a, y: 3}\n") == {"a": {"x": 1, "y": 2}, "b": {"x": 1, "y": 3}}
     assert yaml_value("a: &a {<<: *a, b: 1}\n") == {"a": {"b": 1}}
@@ -38,7 +38,7 @@ def test_a_number_that_python_can_not_print_is_refused_with_the_line(text: str) 
 
 
 @pytest.mark.parametrize("number", ["9" * 256, f"0x{'f' * 254}", f"-{'9' * 255}"])
-def test_the_longest_number_can_be_printed_and_be_a_float(number: str) -> None:
+def test_the_longest_accepted_number_can_be_printed_and_converted_to_a_float(number: str) -> None:
     value = yaml_value(number)
     assert isinstance(value, int)
     assert (len(str(value)) > 250, abs(float(value)) > 1e250) == (True, True)

@@ -1,10 +1,10 @@
-"""Pipelines to test with."""
+"""Builds pipelines, and their existing objects, for tests."""
 
 from typing import Any
 
 from allaboard.kube.paths import Resource
 from allaboard.pipelines.objects import DEPLOYMENTS, Body, object_of
-from allaboard.pipelines.plan import Found, Place
+from allaboard.pipelines.plan import Found, ObjectKey
 from allaboard.pipelines.stages import Pipeline, Policy, pipeline_from
 
 
@@ -17,7 +17,7 @@ def stage(*names: str, **parts: Any) -> Body:
 
 
 def mlflow(name: str = "lstm", namespace: str = "ml", **stages: Any) -> Body:
-    """A raw MLFlow, of two stages of two steps and one when no other are given."""
+    """Return a raw MLFlow with the given stages; by default one stage of two steps and one stage of one step."""
     stages = stages or {"stage1": stage("load", "clean"), "stage2": stage("train")}
     metadata = {"name": name, "namespace": namespace, "uid": f"uid-of-{name}", "generation": 3}
     return {"apiVersion": "kopf.dev/v1", "kind": "MLFlow", "metadata": metadata, "spec": {"pipeline": stages}}
@@ -27,23 +27,25 @@ def pipeline(name: str = "lstm", namespace: str = "ml", **stages: Any) -> Pipeli
     return pipeline_from(mlflow(name, namespace, **stages))
 
 
-def there(of: Pipeline, *names: str, ready: bool = True, kind: Resource = DEPLOYMENTS, policy: Policy | None = None) -> dict[Place, Body]:
-    """The objects of the steps called ``names``, as the API server has them."""
-    found: dict[Place, Body] = {}
-    for each in of.stages:
+def existing(
+    flow: Pipeline, *names: str, ready: bool = True, kind: Resource = DEPLOYMENTS, policy: Policy | None = None
+) -> dict[ObjectKey, Body]:
+    """Return the objects of the steps called ``names``, as the API server has them."""
+    found: dict[ObjectKey, Body] = {}
+    for each in flow.stages:
         for one in each.steps:
             if one.name in names:
-                body = object_of(of, each, one, kind, policy or Policy())
+                body = object_of(flow, each, one, kind, policy or Policy())
                 name = body["metadata"]["name"]
-                met = {"metadata": {**body["metadata"], "uid": f"uid-of-{name}", "resourceVersion": "7"}}
-                found[kind, each.namespace, name] = body | met | status(ready)
+                stored = {"metadata": {**body["metadata"], "uid": f"uid-of-{name}", "resourceVersion": "7"}}
+                found[kind, each.namespace, name] = body | stored | status(ready)
     return found
 
 
 def status(ready: bool) -> Body:
-    """The status of a Deployment of one replica."""
+    """Return the status of a Deployment of one replica."""
     return {"status": {"observedGeneration": 1, "updatedReplicas": 1, "readyReplicas": int(ready)}}
 
 
-def found(*parts: dict[Place, Body], **others: Any) -> Found:
-    return Found({place: body for part in parts for place, body in part.items()}, **others)
+def found(*parts: dict[ObjectKey, Body], **others: Any) -> Found:
+    return Found({object_key: body for part in parts for object_key, body in part.items()}, **others)

@@ -1,4 +1,4 @@
-"""What a pipeline asks for is read whole, and what is wrong with it is said of the stage that is wrong."""
+"""Tests that an MLFlow is read into stages, and that a mistake is reported for the stage that has it."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from allaboard.pipelines.stages import Policy, pipeline_from
 from tests.unit.pipelines.mlflows import mlflow, pipeline, stage, step
 
 
-def test_the_file_of_the_earlier_system_is_read_as_it_is() -> None:
+def test_file_of_the_earlier_scheduler_is_read_unchanged() -> None:
     found = pipeline_from(_with_uid(yaml.safe_load(example("lstm-pipeline").read_text(encoding="utf-8"))))
     assert not found.problem
     assert [(each.key, each.title, each.namespace, each.rule, [step.name for step in each.steps]) for each in found.stages] == [
@@ -25,44 +25,44 @@ def test_the_file_of_the_earlier_system_is_read_as_it_is() -> None:
     assert {each.problem for each in found.stages} == {""}
 
 
-def test_stages_come_in_the_order_of_their_numbers() -> None:
+def test_stages_are_in_the_order_of_their_numbers() -> None:
     found = pipeline(**{f"stage{number}": stage(f"step-{number}") for number in (10, 9, 1, 2)})
     assert [each.key for each in found.stages] == ["stage1", "stage2", "stage9", "stage10"]
 
 
-def test_a_stage_is_deployed_into_the_pipelines_own_namespace_unless_it_says_otherwise() -> None:
+def test_stage_is_deployed_into_the_pipelines_namespace_unless_it_names_another() -> None:
     first, second = pipeline(stage1=stage("a"), stage2=stage("b", namespace="fn")).stages
     assert (first.namespace, second.namespace) == ("ml", "fn")
 
 
-def test_gangs_of_pipelines_of_the_same_name_never_meet() -> None:
+def test_pipelines_of_the_same_name_never_share_a_gang() -> None:
     flows = [pipeline("x", "a-b", stage1=stage("s", namespace="fn")), pipeline("b-x", "a", stage1=stage("s", namespace="fn"))]
     flows += [pipeline("x", "fn", stage1=stage("s")), pipeline("a-b-x", "fn", stage1=stage("s"))]
     assert len({flow.gang_of(flow.stages[0]) for flow in flows}) == 4
 
 
 @pytest.mark.parametrize(
-    ("stages", "words"),
+    ("stages", "message"),
     [
         ({"stage1": stage("a"), "stageX": stage("b")}, r"spec\.pipeline: 'stageX' is not the name of a stage"),
         ({"stage1": stage("a"), "stage01": stage("b")}, r"spec\.pipeline: 'stage01' is not the name of a stage"),
         ({f"stage{number}": stage("a") for number in range(33)}, r"33 stages of a pipeline are more than the 32"),
     ],
 )
-def test_stages_that_cannot_be_told_apart_or_counted_make_the_pipeline_unreadable(stages: dict[str, Any], words: str) -> None:
+def test_malformed_stage_name_or_too_many_stages_make_the_whole_pipeline_unreadable(stages: dict[str, Any], message: str) -> None:
     found = pipeline(**stages)
     assert found.stages == ()
-    with pytest.raises(MalformedError, match=words):
+    with pytest.raises(MalformedError, match=message):
         raise MalformedError("", found.problem)
 
 
 @pytest.mark.parametrize("spec", [None, {}, {"pipeline": None}, {"pipeline": {}}, {"pipeline": []}, []])
-def test_a_pipeline_without_stages_says_so(spec: object) -> None:
+def test_pipeline_without_stages_has_a_problem(spec: object) -> None:
     assert "spec" in pipeline_from({**mlflow(), "spec": spec}).problem
 
 
 @pytest.mark.parametrize(
-    ("wrong", "words"),
+    ("wrong", "message"),
     [
         (stage(), "spec.pipeline.stage1.step: has no steps"),
         ("none", "spec.pipeline.stage1: 'none' is not an object"),
@@ -83,31 +83,31 @@ def test_a_pipeline_without_stages_says_so(spec: object) -> None:
         (stage("a", schedulerName=3), "schedulerName: 3 is not a string"),
     ],
 )
-def test_what_is_wrong_with_a_stage_is_said_of_it_and_leaves_the_others_alone(wrong: object, words: str) -> None:
+def test_mistake_in_a_stage_is_reported_for_that_stage_alone(wrong: object, message: str) -> None:
     first, second = pipeline(stage1=wrong, stage2=stage("other")).stages
-    assert words in first.problem
+    assert message in first.problem
     assert not first.steps
     assert (second.problem, [step.name for step in second.steps]) == ("", ["other"])
 
 
-def test_a_pipeline_has_so_many_steps_and_no_more() -> None:
+def test_pipeline_has_at_most_128_steps() -> None:
     first, second = pipeline(stage1=stage(*(f"s{number}" for number in range(128))), stage2=stage("last")).stages
     assert (first.problem, len(first.steps)) == ("", 128)
     assert "129 steps of a pipeline are more than the 128" in second.problem
 
 
-def test_a_gang_whose_name_would_be_no_label_is_refused() -> None:
+def test_stage_whose_gang_name_is_too_long_for_a_label_is_refused() -> None:
     (found,) = pipeline("x" * 30, "n" * 30, stage1=stage("a", namespace="fn")).stages
     assert "is longer than 63 characters" in found.problem
 
 
-def test_a_step_is_called_by_a_name_that_no_other_of_the_pipeline_has() -> None:
+def test_step_name_that_an_earlier_stage_has_is_refused() -> None:
     first, second = pipeline(stage1=stage("a"), stage2=stage("a")).stages
     assert (first.problem, second.problem) == ("", "spec.pipeline.stage2.step[0].name: 'a' is the name of two steps")
 
 
 @pytest.mark.parametrize(
-    ("namespace", "policy", "words"),
+    ("namespace", "policy", "message"),
     [
         ("ml", Policy(), ""),
         ("fn", Policy(), "pipelines of namespace ml may not deploy into fn"),
@@ -116,17 +116,17 @@ def test_a_step_is_called_by_a_name_that_no_other_of_the_pipeline_has() -> None:
         ("ml", Policy(scheduled=("fn",)), "pods of namespace ml are not scheduled here"),
     ],
 )
-def test_a_stage_goes_only_where_pipelines_of_its_namespace_may(namespace: str, policy: Policy, words: str) -> None:
+def test_stage_is_deployed_only_into_namespaces_that_are_open_to_its_pipeline(namespace: str, policy: Policy, message: str) -> None:
     flow = pipeline(stage1=stage("a", namespace=namespace))
     refusal = policy.refusal(flow, flow.stages[0])
-    assert refusal.startswith(words) if words.startswith("p") else words in refusal
-    assert bool(refusal) is bool(words)
+    assert refusal.startswith(message) if message.startswith("p") else message in refusal
+    assert bool(refusal) is bool(message)
 
 
 @pytest.mark.parametrize(
     ("stated", "used"), [({}, "ours"), ({"schedulerName": "default-scheduler"}, "ours"), ({"schedulerName": "x"}, "x")]
 )
-def test_the_default_scheduler_stands_for_ours_and_any_other_for_itself(stated: dict[str, str], used: str) -> None:
+def test_default_scheduler_means_ours_and_any_other_name_is_kept(stated: dict[str, str], used: str) -> None:
     assert Policy(("ours", "other")).scheduler_of(pipeline(stage1=stage("a", **stated)).stages[0]) == used
 
 
@@ -147,10 +147,12 @@ _JSON = st.recursive(
 
 
 @given(_JSON, _JSON)
-def test_whatever_a_pipeline_says_it_is_read_and_its_status_can_be_told(spec: object, status: object) -> None:
+def test_pipeline_with_random_json_is_read_and_has_a_status(spec: object, status: object) -> None:
     flow = pipeline_from({**mlflow(), "spec": spec, "status": status})
-    told = status_of(flow, plan_of(flow, Found(), Policy()).states, "", "2026-01-02T03:04:05Z")
-    assert (told["conditions"][0]["status"] == "True") is (bool(flow.stages) and told["ready"] == f"{len(flow.stages)}/{len(flow.stages)}")
+    shown = status_of(flow, plan_of(flow, Found(), Policy()).states, "", "2026-01-02T03:04:05Z")
+    assert (shown["conditions"][0]["status"] == "True") is (
+        bool(flow.stages) and shown["ready"] == f"{len(flow.stages)}/{len(flow.stages)}"
+    )
 
 
 def _with_uid(raw: Any) -> Any:

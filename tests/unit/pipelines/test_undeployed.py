@@ -1,4 +1,4 @@
-"""While pipelines are off, a pipeline that nobody deploys is told so, once, and no other is touched."""
+"""Tests that, while pipelines are off, a pipeline that no operator deploys gets one report, and no other pipeline gets any."""
 
 from typing import Any, cast
 
@@ -10,16 +10,16 @@ from allaboard.pipelines.undeployed import GRACE_SECONDS, PIPELINES_ARE_OFF, Und
 from allaboard.report.events import EventRecorder
 from allaboard.report.writer import Writer
 from tests.unit.pipelines.mlflows import mlflow
-from tests.unit.pipelines.test_reconciler import Line, Server
+from tests.unit.pipelines.test_reconciler import ManualWriter, Server
 
 
 class Cluster:
-    """MLFlows on a server, and who tells them. ``apply`` is what a user does, and the watch event of it."""
+    """MLFlows on a server, and the reporter under test. ``apply`` creates or changes an MLFlow, and delivers its watch event."""
 
     def __init__(self, namespaces: tuple[str, ...] = ()) -> None:
         self.now, self.leads = 100.0, True
-        self.server, self.line = Server(), Line()
-        server, writer = cast(ApiServer, self.server), cast(Writer, self.line)
+        self.server, self.writer = Server(), ManualWriter()
+        server, writer = cast(ApiServer, self.server), cast(Writer, self.writer)
         events = EventRecorder(server, writer, "allaboard", "allaboard-1")
         self.undeployed = UndeployedPipelines(
             server, writer, events, leads=lambda: self.leads, namespaces=namespaces, clock=lambda: self.now
@@ -27,55 +27,55 @@ class Cluster:
 
     def apply(self, raw: Body) -> None:
         self.server.put(MLFLOWS.kind, raw)
-        self.hear()
+        self.observe()
 
-    def hear(self) -> None:
+    def observe(self) -> None:
         raw = self.server.objects[MLFLOWS.kind, "ml", "lstm"]
         self.undeployed.upsert("ml/lstm", undeployed_from(raw))
 
     async def after(self, seconds: float) -> None:
         self.now += seconds
-        self.undeployed.look()
-        await self.line.drain()
+        self.undeployed.report_due()
+        await self.writer.drain()
 
-    def told(self) -> Any:
+    def status(self) -> Any:
         return self.server.objects[MLFLOWS.kind, "ml", "lstm"].get("status")
 
     def events(self) -> list[tuple[str, str]]:
         return [(each["reason"], each["note"]) for key, each in self.server.objects.items() if key[0] == "Event"]
 
 
-async def test_a_pipeline_that_nobody_deploys_is_told_so_by_an_event_and_its_condition() -> None:
+async def test_pipeline_that_no_operator_deploys_gets_one_event_and_a_condition() -> None:
     cluster = Cluster()
     cluster.apply(mlflow())
     await cluster.after(GRACE_SECONDS - 1)
-    assert (cluster.told(), cluster.events()) == (None, [])
+    assert (cluster.status(), cluster.events()) == (None, [])
     await cluster.after(1)
-    (condition,) = cluster.told()["conditions"]
+    (condition,) = cluster.status()["conditions"]
     assert (condition["type"], condition["status"], condition["message"]) == ("Ready", "False", PIPELINES_ARE_OFF)
-    assert (cluster.told()["phase"], cluster.told()["observedGeneration"]) == ("Failed", 3)
+    assert (cluster.status()["phase"], cluster.status()["observedGeneration"]) == ("Failed", 3)
     assert cluster.events() == [("PipelinesOff", PIPELINES_ARE_OFF)]
-    cluster.hear()
+    cluster.observe()
     await cluster.after(60)
     assert len(cluster.events()) == 1
 
 
-async def test_a_pipeline_that_another_operator_deploys_is_left_alone() -> None:
+async def test_pipeline_that_another_operator_deploys_gets_no_report() -> None:
     cluster = Cluster()
     cluster.apply(mlflow())
     status = {"status": {"observedGeneration": 3, "phase": "Deploying"}}
     cluster.apply({**mlflow(), **status})
     await cluster.after(60)
-    assert (cluster.told(), cluster.events()) == (status["status"], [])
-    # Nobody has taken a change of it, which is another generation.
+    assert (cluster.status(), cluster.events()) == (status["status"], [])
+    # The status is of an older generation: no operator has deployed the change.
     raw = mlflow()
     cluster.apply({**raw, **status, "metadata": {**raw["metadata"], "generation": 4}})
     await cluster.after(GRACE_SECONDS)
-    assert cluster.told()["message"] == PIPELINES_ARE_OFF
+    assert cluster.status()["message"] == PIPELINES_ARE_OFF
 
 
 @pytest.mark.parametrize("change", [{"deletionTimestamp": "2026-01-01T00:00:00Z"}, {}], ids=["terminating", "gone"])
-async def test_a_pipeline_that_goes_is_told_nothing(change: dict[str, str]) -> None:
+async def test_pipeline_that_is_deleted_gets_no_report(change: dict[str, str]) -> None:
     cluster = Cluster()
     raw = mlflow()
     cluster.apply(raw)
@@ -88,14 +88,14 @@ async def test_a_pipeline_that_goes_is_told_nothing(change: dict[str, str]) -> N
     assert cluster.events() == []
 
 
-async def test_pipelines_of_other_operators_namespaces_are_told_nothing() -> None:
+async def test_pipeline_outside_our_namespaces_gets_no_report() -> None:
     cluster = Cluster(namespaces=("research",))
     cluster.apply(mlflow())
     await cluster.after(60)
     assert cluster.events() == []
 
 
-async def test_only_the_leader_tells_and_a_new_one_does() -> None:
+async def test_only_the_leader_reports_and_a_new_leader_does_so_at_once() -> None:
     cluster = Cluster()
     cluster.leads = False
     cluster.apply(mlflow())
@@ -106,14 +106,14 @@ async def test_only_the_leader_tells_and_a_new_one_does() -> None:
     assert len(cluster.events()) == 1
 
 
-async def test_a_pipeline_that_can_not_be_read_is_told_the_same() -> None:
+async def test_pipeline_that_cannot_be_read_gets_the_same_report() -> None:
     cluster = Cluster()
     cluster.apply({**mlflow(), "spec": {"pipeline": {"first": {}}}})
     await cluster.after(GRACE_SECONDS)
-    assert cluster.told()["message"] == PIPELINES_ARE_OFF
+    assert cluster.status()["message"] == PIPELINES_ARE_OFF
 
 
-async def test_until_the_kind_is_known_and_may_be_read_nothing_is_complained_of(caplog: pytest.LogCaptureFixture) -> None:
+async def test_missing_kind_or_missing_right_is_waited_for_without_a_log_message(caplog: pytest.LogCaptureFixture) -> None:
     answers = [ApiError(404, "NotFound", "no such kind"), ApiError(403, "Forbidden", "not yours"), None]
     slept: list[float] = []
 

@@ -19,7 +19,7 @@ from allaboard.model.rules import NO_RULES
 from allaboard.placement import NodeFilters, Plan, SearchSettings, build_problem, search, verify
 from allaboard.placement.contest.contest import Waiting, contest_of
 from allaboard.placement.contest.joint import place_together
-from allaboard.placement.problem.draft import Asking, Draft, Packer
+from allaboard.placement.problem.draft import Draft, DraftPod, Packer
 from allaboard.placement.remedies.causes import Repaired, cause_of
 from allaboard.placement.rules.verify import chosen_devices
 from allaboard.report import messages
@@ -71,7 +71,7 @@ def test_node_without_the_driver_and_node_without_free_parts_are_refused_for_dif
     view.assume(one, "full", ["GPU-full-0"])
     (role,) = planned([two], 1, view).explanation.roles
     assert dict(role.reasons) == {Reason(Kind.SHARING, "HAMi"): 2, Reason(Kind.INSUFFICIENT, SHARES): 1}
-    assert messages.reason(Reason(Kind.SHARING, "HAMi")) == "node(s) had no driver that hands out such parts of GPUs (HAMi)"
+    assert messages.reason(Reason(Kind.SHARING, "HAMi")) == "node(s) had no driver for this kind of GPU sharing (HAMi)"
     assert messages.reason(Reason(Kind.INSUFFICIENT, SHARES)) == "Insufficient parts of nvidia.com/gpu"
 
 
@@ -80,7 +80,7 @@ def test_gpus_that_are_too_small_and_a_missing_driver_are_different_reasons() ->
     (pod,) = part("p", 1, Share("HAMi", memory=20 * 1024))
     (role,) = planned([pod], 1, view).explanation.roles
     assert dict(role.reasons) == {Reason(Kind.GPU_TOO_SMALL): 1, Reason(Kind.SHARING, "HAMi"): 2}
-    assert messages.reason(Reason(Kind.GPU_TOO_SMALL)) == "node(s) had GPUs too small for the part"
+    assert messages.reason(Reason(Kind.GPU_TOO_SMALL)) == "node(s) had GPUs too small for the requested part"
     assert Reason(Kind.GPU_TOO_SMALL) in [found.reason for found in verify({pod.uid: "small"}, [pod], view.snapshot())]
 
 
@@ -187,7 +187,7 @@ def test_problem_built_from_a_draft_equals_the_problem_built_directly() -> None:
     gang = part("p", 2, Share("HAMi", memory=9000))
     snapshot = view.snapshot()
     here = build_problem(gang, 2, snapshot, objective=Objective.BINPACK)
-    asking = [Asking(pod.uid, pod.spec) for pod in gang]
+    asking = [DraftPod(pod.uid, pod.spec) for pod in gang]
     packed = Packer().packed(snapshot.nodes)
     there = Draft(asking, 2, replace(snapshot, nodes=()), packed, Objective.BINPACK, PACKING, "", NO_RULES).built()
     assert (here.nodes, here.shares.tolist(), here.slots.tolist()) == (there.nodes, there.shares.tolist(), there.slots.tolist())

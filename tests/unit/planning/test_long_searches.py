@@ -1,4 +1,4 @@
-"""Long searches run one at a time, and namespaces take turns."""
+"""Tests that long searches run one at a time, and that namespaces take turns."""
 
 import asyncio
 
@@ -27,7 +27,9 @@ def key_of(namespace: str, name: object) -> GangKey:
     return GangKey(namespace, str(name))
 
 
-async def searched(searches: LongSearches, clock: Clock, key: GangKey, seconds: float) -> None:
+async def search_for(searches: LongSearches, clock: Clock, key: GangKey, seconds: float) -> None:
+    """Run a long search for a gang that takes ``seconds``."""
+
     async def work() -> Plan:
         clock.now += seconds
         return PLAN
@@ -36,10 +38,11 @@ async def searched(searches: LongSearches, clock: Clock, key: GangKey, seconds: 
 
 
 async def turns(searches: LongSearches, clock: Clock, seconds: float) -> list[GangKey]:
+    """Run a long search of ``seconds`` for each gang that waits, and return the gangs in the order of their turns."""
     order = []
     while (key := searches.next()) is not None:
         order.append(key)
-        await searched(searches, clock, key, seconds)
+        await search_for(searches, clock, key, seconds)
     return order
 
 
@@ -51,22 +54,22 @@ async def test_within_a_namespace_the_first_gang_in_queue_order_is_next() -> Non
     assert [key.name for key in await turns(searches, clock, 1.0)] == ["a", "b", "c"]
 
 
-async def test_namespaces_with_long_searches_take_turns_however_many_gangs_one_has() -> None:
+async def test_namespaces_take_turns_however_many_gangs_one_of_them_has() -> None:
     clock = Clock()
     searches = long_searches(clock)
     for number in range(12):
         searches.join(key_of("many", number), place(key_of("many", number)))
     for number in range(3):
-        searches.join(key_of("few", number), place(key_of("few", number), created=100.0))  # all of them younger
+        searches.join(key_of("few", number), place(key_of("few", number), created=100.0))  # younger than all gangs of the other namespace
     order = [key.namespace for key in await turns(searches, clock, 12.0)]
     assert order[:6] == ["many", "few"] * 3
     assert order[6:] == ["many"] * 9
 
 
-async def test_a_namespaces_turns_are_counted_by_time_and_not_by_number() -> None:
+async def test_a_namespace_that_used_less_search_time_goes_first() -> None:
     clock = Clock()
     searches = long_searches(clock)
-    await searched(searches, clock, key_of("long", 0), 30.0)
+    await search_for(searches, clock, key_of("long", 0), 30.0)
     for number in range(3):
         searches.join(key_of("long", number), place(key_of("long", number)))
         searches.join(key_of("short", number), place(key_of("short", number)))
@@ -95,7 +98,7 @@ async def test_one_long_search_runs_at_a_time() -> None:
     assert searches.next() == key_of("team", "b")
 
 
-async def test_a_turn_begins_before_its_search_and_may_end_without_one() -> None:
+async def test_a_turn_begins_before_its_search_and_may_end_without_a_search() -> None:
     searches = long_searches(Clock())
     for name in "ab":
         searches.join(key_of("team", name), place(key_of("team", name)))
@@ -107,7 +110,7 @@ async def test_a_turn_begins_before_its_search_and_may_end_without_one() -> None
     assert searches.next() == key_of("team", "b")
 
 
-async def test_a_gang_that_has_left_gets_no_turn_and_leaves_no_entry() -> None:
+async def test_a_gang_that_no_longer_waits_gets_no_turn_and_leaves_no_entry() -> None:
     searches = long_searches(Clock())
     searches.join(key_of("team", "a"), place(key_of("team", "a")))
     searches.leave(key_of("team", "a"))
@@ -116,8 +119,8 @@ async def test_a_gang_that_has_left_gets_no_turn_and_leaves_no_entry() -> None:
     assert searches.next() is None
 
 
-async def abandoned(searches: LongSearches, key: GangKey, end: str) -> bool:
-    """Return whether the work is cancelled when ``end`` happens to it."""
+async def is_ended(searches: LongSearches, key: GangKey, end: str) -> bool:
+    """Run a search that never answers, and return whether ``end`` cancels it: "stop", "abandon" or "cancel"."""
     is_cancelled = False
 
     async def work() -> Plan:
@@ -145,13 +148,13 @@ async def abandoned(searches: LongSearches, key: GangKey, end: str) -> bool:
 
 
 @pytest.mark.parametrize("end", ["abandon", "stop", "cancel"])
-async def test_a_search_that_is_not_wanted_any_more_is_ended(end: str) -> None:
+async def test_a_search_whose_result_is_no_longer_wanted_is_ended(end: str) -> None:
     searches = long_searches(Clock())
-    assert await abandoned(searches, key_of("team", "a"), end)
+    assert await is_ended(searches, key_of("team", "a"), end)
     assert searches.is_idle
 
 
-async def test_abandoning_another_gang_does_not_end_the_running_search() -> None:
+async def test_abandoning_the_search_for_one_gang_does_not_end_the_search_for_another() -> None:
     searches = long_searches(Clock())
     go = asyncio.Event()
 
@@ -166,7 +169,7 @@ async def test_abandoning_another_gang_does_not_end_the_running_search() -> None
     assert await task is PLAN
 
 
-async def test_a_search_that_ends_by_an_error_is_charged_too() -> None:
+async def test_a_search_that_ends_with_an_error_is_charged_to_its_namespace() -> None:
     clock = Clock()
     searches = long_searches(clock)
 
@@ -187,10 +190,10 @@ async def test_no_search_begins_after_stop() -> None:
     assert searches.next() is None
 
 
-async def test_work_after_a_search_belongs_to_its_turn_and_is_not_abandoned() -> None:
-    """It uses the processes of short searches, which must not be ended."""
+async def test_work_after_a_search_belongs_to_the_same_turn_and_is_not_abandoned() -> None:
+    """Work after a long search runs in the processes of short searches, which must not be ended."""
     searches = long_searches(Clock())
-    key, other, goes_on = key_of("a", 0), key_of("b", 0), asyncio.Event()
+    key, other, has_ended = key_of("a", 0), key_of("b", 0), asyncio.Event()
 
     async def work() -> Plan:
         return PLAN
@@ -201,14 +204,14 @@ async def test_work_after_a_search_belongs_to_its_turn_and_is_not_abandoned() ->
         assert searches.next() is None
         assert not searches.is_searching(key)
         searches.abandon(key)
-        goes_on.set()
+        has_ended.set()
 
     assert await searches.search(key, work, afterwards) is PLAN
-    assert goes_on.is_set()
+    assert has_ended.is_set()
     assert searches.next() == other
 
 
-async def test_the_next_gang_is_found_without_visiting_all_that_wait() -> None:
+async def test_the_next_gang_is_found_without_visiting_all_waiting_gangs() -> None:
     class Counted(SearchTime):
         asked = 0
 

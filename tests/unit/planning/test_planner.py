@@ -1,4 +1,4 @@
-"""The planner does on the event loop only what takes no time."""
+"""Tests of the planner: where problems are built, which gangs are placed together, and whose search time is charged."""
 
 import zlib
 from collections.abc import Callable
@@ -29,8 +29,8 @@ from allaboard.report.metrics import Metrics
 from tests.unit.placement.clusters import node, pods
 
 
-class Searched(Searcher):
-    """Searches in this process, and records its searches."""
+class RecordedSearcher(Searcher):
+    """A searcher that works in this process; ``asked`` lists the problems of its searches."""
 
     def __init__(self) -> None:
         self.asked: list[Problem | Draft] = []
@@ -40,7 +40,7 @@ class Searched(Searcher):
         return search(problem.built() if isinstance(problem, Draft) else problem, SearchSettings(), seed)
 
 
-def a_planner(searcher: Searched, clock: Callable[[], float] = lambda: 0.0) -> Planner:
+def a_planner(searcher: RecordedSearcher, clock: Callable[[], float] = lambda: 0.0) -> Planner:
     view = ClusterView()
     for name in "abc":
         view.upsert_node(node(name, {"cpu": 4000}))
@@ -50,27 +50,27 @@ def a_planner(searcher: Searched, clock: Callable[[], float] = lambda: 0.0) -> P
 GANG = Gang(GangKey("default", "g"), 4, (*pods("a", 2, {"cpu": 1000}), *pods("b", 2, {"cpu": 2000})), 0, 0.0, Objective.SPREAD, 60)
 
 
-async def test_a_problem_that_takes_long_to_build_is_built_where_it_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
-    searcher = Searched()
-    here = await a_planner(searcher).plan(GANG)
-    monkeypatch.setattr(planner, "_MOST_CELLS", 5)  # two kinds on three nodes are six
-    there = await a_planner(searcher).plan(GANG)
+async def test_a_problem_that_takes_long_to_build_is_built_in_the_search_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    searcher = RecordedSearcher()
+    built_here = await a_planner(searcher).plan(GANG)
+    monkeypatch.setattr(planner, "_MOST_CELLS", 5)  # two kinds of pods on three nodes are six cells
+    built_there = await a_planner(searcher).plan(GANG)
     assert [type(problem) for problem in searcher.asked] == [Problem, Draft]
-    assert here == there
-    assert here.feasible
+    assert built_here == built_there
+    assert built_here.feasible
 
 
-async def test_no_advice_is_searched_for_a_gang_whose_problem_takes_long_to_build(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_gang_whose_problem_takes_long_to_build_gets_no_advice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planner, "_MOST_CELLS", 5)
-    assert await a_planner(Searched()).advice(GANG, []) == ""
+    assert await a_planner(RecordedSearcher()).advice(GANG, []) == ""
 
 
 @pytest.mark.parametrize(("taken", "expected"), [("a", Reason(Kind.PORTS)), ("", Reason(Kind.TOPOLOGY, "zone"))])
 async def test_the_rule_between_members_that_prevents_a_placement_is_named(taken: str, expected: Reason) -> None:
     port = HostPort("", "TCP", 80)
-    planner = a_planner(Searched())
+    planner = a_planner(RecordedSearcher())
     view = planner.cluster
-    # One zone of two nodes, whose port may be taken on one node; without that, two zones of one node each.
+    # With ``taken`` both nodes are in one zone, and the port is taken on one node. Otherwise each node is a zone of its own.
     for name in "abc":
         view.remove_node(name)
     for name in "ab":
@@ -87,7 +87,7 @@ async def test_the_rule_between_members_that_prevents_a_placement_is_named(taken
 async def test_the_time_of_a_joint_search_is_charged_by_each_gangs_number_of_kinds_of_pods() -> None:
     now = 0.0
 
-    class Slow(Searched):
+    class Slow(RecordedSearcher):
         async def place_together(self, contest: Contest, *, is_easy: bool = False) -> Joint:
             nonlocal now
             now += 12.0
@@ -101,8 +101,8 @@ async def test_the_time_of_a_joint_search_is_charged_by_each_gangs_number_of_kin
     assert (planner.costs.by_namespace.used("plain"), planner.costs.by_namespace.used("mixed")) == (3.0, 9.0)
 
 
-async def test_a_search_has_the_same_result_for_the_same_gang_and_attempt_in_any_process() -> None:
-    class Seeds(Searched):
+async def test_the_seed_of_a_search_depends_only_on_the_gang_its_attempts_and_the_seed_of_the_planner() -> None:
+    class Seeds(RecordedSearcher):
         def __init__(self) -> None:
             super().__init__()
             self.seeds: list[int] = []
@@ -123,8 +123,8 @@ async def test_a_search_has_the_same_result_for_the_same_gang_and_attempt_in_any
     assert searcher.seeds == [zlib.crc32(name) for name in names]
 
 
-async def test_a_gang_that_must_not_be_overtaken_is_marked_so_in_a_joint_search() -> None:
-    class Contests(Searched):
+async def test_a_gang_that_must_not_be_overtaken_is_protected_in_a_joint_search() -> None:
+    class Contests(RecordedSearcher):
         async def place_together(self, contest: Contest, *, is_easy: bool = False) -> Joint:
             self.contest = contest
             return place_together(contest, SearchSettings(generations=6, min_generations=2))
@@ -139,7 +139,7 @@ async def test_a_gang_that_must_not_be_overtaken_is_marked_so_in_a_joint_search(
 
 
 async def test_only_gangs_whose_nodes_are_scored_alike_are_placed_together() -> None:
-    class Together(Searched):
+    class Together(RecordedSearcher):
         async def place_together(self, contest: Contest, *, is_easy: bool = False) -> Joint:
             self.contests.append(contest)
             return place_together(contest, SearchSettings(generations=2))
@@ -163,4 +163,4 @@ async def test_only_gangs_whose_nodes_are_scored_alike_are_placed_together() -> 
 
     [contest] = searcher.contests
     assert contest.problem.scoring.packing == fit
-    assert [key.name for key in plans] == ["a"]  # one of the two fits
+    assert [key.name for key in plans] == ["a"]  # only one of the two gangs fits

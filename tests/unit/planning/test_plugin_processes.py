@@ -1,4 +1,4 @@
-"""Strategies of other packages in processes of their own: whatever one does, its gang is placed in the same cycle, with a warning."""
+"""Tests that a failing plug-in costs no gang its placement: the gang is placed in the same cycle, with a warning."""
 
 import asyncio
 import re
@@ -70,7 +70,7 @@ class Hangs(Strategy):
             except BaseException:
                 pass
 
-class Toils(Strategy):
+class Loops(Strategy):
     def place(self, problem, budget):
         while True:
             pass
@@ -103,7 +103,7 @@ NAMES = {
     "raises": "Raises",
     "interrupts": "Interrupts",
     "hangs": "Hangs",
-    "toils": "Toils",
+    "loops": "Loops",
     "dies": "Dies",
     "over-commits": "OverCommits",
     "rubbish": "Rubbish",
@@ -111,12 +111,12 @@ NAMES = {
     "missing": "Missing",
 }
 PROBLEM = build_problem(pods("a", 2, {"cpu": 1000}), 2, snapshot([node("n", {"cpu": 2000})]), objective=Objective.BINPACK)
-SEATS = (("a-0", "n"), ("a-1", "n"))
+ASSIGNMENTS = (("a-0", "n"), ("a-1", "n"))
 
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Allow slow starts, imports and answers on a busy machine; tests set the limit for a strategy that never answers."""
+    """Allow slow starts, imports and answers on a busy machine. A test sets a limit for a strategy that never answers."""
     monkeypatch.setattr(module, "_WARM_UP_SECONDS", 100.0)
     monkeypatch.setattr(module, "_IMPORT_SECONDS", 100.0)
     monkeypatch.setattr(module, "ANSWER_SECONDS", 100.0)
@@ -137,17 +137,17 @@ async def placed(plugin_processes: PluginProcesses, name: str, problem: Problem 
 
 @pytest.mark.parametrize("name", ["good", "large"])
 async def test_a_plug_in_places_a_gang_in_a_process_of_its_own(plugin_processes: PluginProcesses, name: str) -> None:
-    assert await placed(plugin_processes, name) == SEATS
+    assert await placed(plugin_processes, name) == ASSIGNMENTS
 
 
 @pytest.mark.parametrize("name", SHIPPED_STRATEGIES)
 async def test_a_shipped_strategy_places_a_gang_in_the_search_processes(plugin_processes: PluginProcesses, name: str) -> None:
-    assert await placed(plugin_processes, name) == SEATS
+    assert await placed(plugin_processes, name) == ASSIGNMENTS
     assert not plugin_processes._processes
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
+    ("name", "message"),
     [
         ("picky", "it does not accept the gang"),
         ("raises", "it raised ValueError: no weights"),
@@ -157,13 +157,15 @@ async def test_a_shipped_strategy_places_a_gang_in_the_search_processes(plugin_p
         ("uninstalled", "it raised UnknownStrategyError: there is no strategy 'uninstalled'"),
     ],
 )
-async def test_an_error_of_a_plug_in_is_reported_and_its_process_lives_on(plugin_processes: PluginProcesses, name: str, words: str) -> None:
+async def test_an_error_of_a_plug_in_is_reported_and_its_process_is_kept(
+    plugin_processes: PluginProcesses, name: str, message: str
+) -> None:
     for _ in range(2):
-        with pytest.raises(StrategyError, match=words):
+        with pytest.raises(StrategyError, match=message):
             await placed(plugin_processes, name)
 
 
-@pytest.mark.parametrize("name", ["hangs", "toils"])
+@pytest.mark.parametrize("name", ["hangs", "loops"])
 async def test_a_plug_in_that_does_not_answer_is_ended_and_no_gang_waits_while_it_is_loaded_again(
     plugin_processes: PluginProcesses, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,7 +184,7 @@ async def test_a_plug_in_that_does_not_answer_is_ended_and_no_gang_waits_while_i
         await plugin_processes.place(name, PROBLEM, searcher)
 
 
-async def test_a_plug_in_that_dies_affects_no_other(plugin_processes: PluginProcesses) -> None:
+async def test_a_plug_in_whose_process_dies_affects_no_other_plug_in(plugin_processes: PluginProcesses) -> None:
     with pytest.raises(StrategyError) as before:
         await placed(plugin_processes, "pid")
     for _ in range(2):
@@ -207,7 +209,7 @@ def a_world(plugin_processes: PluginProcesses) -> World:
         ("picky", "it does not accept the gang"),
         ("hangs", r"it took longer than 0\.2 s and was ended"),
         ("dies", "its process died"),
-        ("over-commits", "its plan is wrong: node n has too little cpu for those it is given"),
+        ("over-commits", "its plan is wrong: node n has too little cpu for the pods assigned to it"),
         ("rubbish", "it answered Unpicklable, which is neither a plan nor an explanation"),
     ],
 )
@@ -218,21 +220,21 @@ async def test_a_gang_whose_strategy_fails_is_placed_by_the_default_in_the_same_
     if name == "hangs":
         monkeypatch.setattr(module, "ANSWER_SECONDS", 0.2)
     async with a_world(plugin_processes) as world:
-        # Four of the six fit, and three must.
+        # Four of the six members fit, and the minimum is three.
         key = world.add("wrong", 6, minimum=3, cpus=1, options={"strategy": name})
-        await world.cycle()
-        assert len([asked for asked in world.api.asked if asked.startswith("bind wrong")]) == 4
-        assert world.has_said(key, "4 members")
+        await world.run_cycle()
+        assert len([asked for asked in world.api.requests if asked.startswith("bind wrong")]) == 4
+        assert world.has_message(key, "4 members")
         assert ("wrong", "StrategyFailed") in world.events.reported
         assert world.counted("strategy_failures", strategy=name) == 1
         [warning] = [record.getMessage() for record in caplog.records if "genetic decides instead" in record.getMessage()]
         assert re.fullmatch(f"gang default/wrong: strategy {name}: {cause}; genetic decides instead", warning)
 
 
-async def test_a_plan_of_a_plug_in_is_checked_again_in_the_operator(
+async def test_the_plan_of_a_plug_in_is_checked_again_in_the_operator(
     plugin_processes: PluginProcesses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever comes from a strategy's process, even one that has broken the trial's modules."""
+    """A plug-in may have broken the modules that check its plan in its own process."""
     async with a_world(plugin_processes) as world:
         key = world.add("wrong", 6, minimum=3, cpus=1, options={"strategy": "good"})
         gang = world.registry.gang(key)
@@ -243,34 +245,34 @@ async def test_a_plan_of_a_plug_in_is_checked_again_in_the_operator(
             return on_one_node
 
         monkeypatch.setattr(plugin_processes, "place", forged)
-        await world.cycle()
-        assert len([asked for asked in world.api.asked if asked.startswith("bind wrong")]) == 4
+        await world.run_cycle()
+        assert len([asked for asked in world.api.requests if asked.startswith("bind wrong")]) == 4
         assert ("wrong", "StrategyFailed") in world.events.reported
 
 
-async def test_a_gang_is_placed_by_the_strategy_that_it_has_chosen_without_a_warning(plugin_processes: PluginProcesses) -> None:
+async def test_a_gang_is_placed_by_its_chosen_strategy_without_a_warning(plugin_processes: PluginProcesses) -> None:
     await plugin_processes.warm_up(["good"])
     async with a_world(plugin_processes) as world:
         world.resize(8)
         world.add("plain")
         world.add("chosen", options={"strategy": "good"})
         world.add("shipped", 1, options={"strategy": "firstfit"})
-        await world.cycle()
-        assert sorted(world.api.asked) == ["bind chosen-0", "bind chosen-1", "bind plain-0", "bind plain-1", "bind shipped-0"]
-        assert world.searched.asked == ["briefly plain"]
+        await world.run_cycle()
+        assert sorted(world.api.requests) == ["bind chosen-0", "bind chosen-1", "bind plain-0", "bind plain-1", "bind shipped-0"]
+        assert world.searcher.searches == ["briefly plain"]
         assert "StrategyFailed" not in {reason for _, reason in world.events.reported}
 
 
 async def test_only_the_default_strategy_decides_that_there_is_no_capacity(plugin_processes: PluginProcesses) -> None:
     async with a_world(plugin_processes) as world:
         key = world.add("large", 5, options={"strategy": "firstfit"})
-        await world.cycle()
-        assert world.searched.asked == ["briefly large"]
-        assert "cpu" in world.said(key)
+        await world.run_cycle()
+        assert world.searcher.searches == ["briefly large"]
+        assert "cpu" in world.message_of(key)
         assert "StrategyFailed" not in {reason for _, reason in world.events.reported}
 
 
-async def test_a_strategy_that_did_not_answer_is_not_used_for_that_namespace_for_a_while(
+async def test_a_strategy_that_did_not_answer_is_not_used_for_gangs_of_that_namespace_for_a_minute(
     plugin_processes: PluginProcesses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await plugin_processes.warm_up(["hangs"])
@@ -286,37 +288,37 @@ async def test_a_strategy_that_did_not_answer_is_not_used_for_that_namespace_for
     async with a_world(plugin_processes) as world:
         for name, namespace in (("a", "one"), ("b", "one"), ("c", "two")):
             world.add(name, 1, namespace=namespace, options={"strategy": "hangs"})
-            await world.cycle()
+            await world.run_cycle()
         assert asked == ["a-0", "c-0"]
-        assert len(world.api.asked) == 3
+        assert len(world.api.requests) == 3
         world.now += 60
         world.add("d", 1, namespace="one", options={"strategy": "hangs"})
-        await world.cycle()
+        await world.run_cycle()
         assert asked == ["a-0", "c-0", "d-0"]
 
 
 async def test_a_strategy_warning_that_keeps_changing_is_reported_once_a_minute(plugin_processes: PluginProcesses) -> None:
     async with a_world(plugin_processes) as world:
-        gang, tell = world.gang(world.add("g")), world.reporter.strategy_failed
+        gang, report = world.gang(world.add("g")), world.reporter.strategy_failed
         for number, seconds in enumerate((0, 1, 58, 1)):
             world.now += seconds
-            tell(gang, f"failed {number}")
+            report(gang, f"failed {number}")
         assert [reason for _, reason in world.events.reported] == ["StrategyFailed"] * 2
 
 
-async def test_a_strategy_that_is_not_allowed_holds_its_gang() -> None:
+async def test_a_gang_with_a_strategy_that_is_not_allowed_is_held() -> None:
     async with World() as world:
         key = world.add("g", options={"strategy": "raises"})
-        await world.cycle()
-        assert world.said(key) == (
+        await world.run_cycle()
+        assert world.message_of(key) == (
             "podgroup default/g: annotation allaboard.dev/strategy: 'raises' is not one of genetic, exact, bestfit, firstfit, random, "
             "which the setting strategies lists"
         )
         assert ("g", "InvalidAnnotation") in world.events.reported
-        assert world.api.asked == world.searched.asked == []
+        assert world.api.requests == world.searcher.searches == []
 
 
-async def test_arrays_of_a_plug_in_come_back_as_ours(plugin_processes: PluginProcesses) -> None:
+async def test_the_plan_of_a_plug_in_contains_no_numpy_numbers(plugin_processes: PluginProcesses) -> None:
     await plugin_processes.warm_up(["good"])
     plan = await plugin_processes.place("good", PROBLEM, Searcher(SearchSettings(), workers=0))
     assert plan is not None

@@ -1,4 +1,4 @@
-"""The requirements of a gang's members beyond their own specs, and their limits."""
+"""Tests of the requirements that other objects add to a gang's members, and of their limits."""
 
 from dataclasses import replace
 
@@ -27,7 +27,7 @@ def a_gang(*members: Pod) -> Gang:
 
 
 def a_view(*terms: PodTerm) -> ClusterView:
-    """Return two zones, and a foreign pod with ``terms`` in the first."""
+    """Return a view of two zones, and of another namespace's pod in the first zone whose anti-affinity has ``terms``."""
     view = ClusterView()
     for name, zone in (("n1", "a"), ("n2", "b")):
         view.upsert_node(Node(name, name, (("cpu", 8000), ("pods", 110)), {"zone": zone, "rack": f"r-{name}"}))
@@ -35,47 +35,47 @@ def a_view(*terms: PodTerm) -> ClusterView:
     return view
 
 
-def keeping_away(*expressions: LabelExpression) -> PodTerm:
+def anti_affinity_to(*expressions: LabelExpression) -> PodTerm:
     return PodTerm("zone", expressions, in_any_namespace=True)
 
 
-def out_of(*zones: str) -> tuple[tuple[NodeSelectorTerm, ...], ...]:
+def not_in(*zones: str) -> tuple[tuple[NodeSelectorTerm, ...], ...]:
     return ((NodeSelectorTerm((Requirement("zone", "NotIn", zones),)),),)
 
 
 def test_each_member_avoids_the_domains_of_pods_whose_anti_affinity_selects_its_labels() -> None:
-    view = a_view(keeping_away(LabelExpression("app", "In", ("web",))))
+    view = a_view(anti_affinity_to(LabelExpression("app", "In", ("web",))))
     placed = resolve(a_gang(a_pod("a", app="web"), a_pod("b", app="ps")), VolumeView(), view)
-    assert [pod.spec.forbidden_domains for pod in placed.members] == [out_of("a"), ()]
+    assert [pod.spec.forbidden_domains for pod in placed.members] == [not_in("a"), ()]
 
 
 def test_members_with_equal_requirements_share_one_spec() -> None:
-    view = a_view(keeping_away(LabelExpression("app", "Exists")))
+    view = a_view(anti_affinity_to(LabelExpression("app", "Exists")))
     gang = a_gang(*(a_pod(f"m{index}", app="web", index=str(index)) for index in range(100)))
     placed = resolve(gang, VolumeView(), view)
     assert len({id(pod.spec) for pod in placed.members}) == 1
-    assert placed.members[0].spec.forbidden_domains == out_of("a")
+    assert placed.members[0].spec.forbidden_domains == not_in("a")
 
 
-def test_members_with_too_many_different_labels_avoid_each_domain_that_any_of_them_must() -> None:
+def test_members_with_too_many_different_labels_avoid_each_domain_that_any_member_must_avoid() -> None:
     members = [a_pod(f"m{index}", app="web", index=str(index)) for index in range(LABEL_SETS.most + 1)]
-    view = a_view(keeping_away(LabelExpression("index", "In", ("3",))))
-    assert {pod.spec.forbidden_domains for pod in resolve(a_gang(*members[:-1]), VolumeView(), view).members} == {(), out_of("a")}
-    assert {pod.spec.forbidden_domains for pod in resolve(a_gang(*members), VolumeView(), view).members} == {out_of("a")}
+    view = a_view(anti_affinity_to(LabelExpression("index", "In", ("3",))))
+    assert {pod.spec.forbidden_domains for pod in resolve(a_gang(*members[:-1]), VolumeView(), view).members} == {(), not_in("a")}
+    assert {pod.spec.forbidden_domains for pod in resolve(a_gang(*members), VolumeView(), view).members} == {not_in("a")}
 
 
-def test_labels_that_all_members_share_count_even_if_the_others_are_too_diverse() -> None:
+def test_labels_that_all_members_share_are_respected_even_if_other_labels_are_too_diverse() -> None:
     members = [a_pod(f"m{index}", app="web", index=str(index)) for index in range(LABEL_SETS.most + 1)]
-    view = a_view(keeping_away(LabelExpression("app", "In", ("db",)), LabelExpression("index", "Exists")))
+    view = a_view(anti_affinity_to(LabelExpression("app", "In", ("db",)), LabelExpression("index", "Exists")))
     gang = a_gang(*members)
     assert resolve(gang, VolumeView(), view) is gang
 
 
-def test_other_pods_give_no_gang_more_kinds_of_members_than_the_limit() -> None:
+def test_anti_affinity_of_other_pods_adds_no_kinds_of_members_beyond_the_limit() -> None:
     specs = [SchedulingSpec((("cpu", number + 1), ("pods", 1))) for number in range(KINDS.most)]
     members = [a_pod(f"m{number}", spec=spec, index=str(number % 2)) for number, spec in enumerate(specs * 2)]
     members = [replace(pod, labels=(("index", str(number // KINDS.most)),)) for number, pod in enumerate(members)]
-    placed = resolve(a_gang(*members), VolumeView(), a_view(keeping_away(LabelExpression("index", "In", ("0",)))))
+    placed = resolve(a_gang(*members), VolumeView(), a_view(anti_affinity_to(LabelExpression("index", "In", ("0",)))))
     assert placed.hold is None
     assert len({pod.spec for pod in placed.members}) == KINDS.most
 
@@ -89,7 +89,7 @@ def test_a_gang_with_too_many_kinds_of_members_is_held_with_a_message() -> None:
     assert resolve(a_gang(*members[1:]), VolumeView(), ClusterView()).hold is None
 
 
-def test_a_gang_whose_kinds_have_too_many_rules_together_is_held() -> None:
+def test_a_gang_whose_kinds_of_members_have_too_many_rules_in_all_is_held() -> None:
     each = 64
     members = []
     for number in range(GANG_REQUIREMENTS.most // each + 1):
@@ -101,33 +101,33 @@ def test_a_gang_whose_kinds_have_too_many_rules_together_is_held() -> None:
     assert resolve(a_gang(*members[1:]), VolumeView(), ClusterView()).hold is None
 
 
-def test_a_gang_with_too_many_groups_that_share_a_domain_is_held() -> None:
+def test_a_gang_with_too_many_groups_of_members_that_must_share_a_domain_is_held() -> None:
     members = [replace(a_pod(f"m{number}"), options=(("required-topology", f"rack{number}"),)) for number in range(TOPOLOGIES.most + 1)]
     hold = resolve(a_gang(*members), VolumeView(), ClusterView()).hold
     assert hold is not None
     assert hold.field == "topologies"
 
 
-def test_members_that_differ_only_in_their_claims_are_of_one_kind() -> None:
+def test_members_that_differ_only_in_their_volume_claims_are_of_one_kind() -> None:
     volumes = VolumeView()
-    volumes.volumes.upsert("pv", StoredVolume((out_of("b")[0],)))
+    volumes.volumes.upsert("pv", StoredVolume((not_in("b")[0],)))
     members = []
     for number in range(KINDS.most + 1):
         volumes.claims.upsert(f"team/data-{number}", Claim("pv"))
         members.append(a_pod(f"m{number}", spec=replace(SPEC, claims=(f"data-{number}",))))
     placed = resolve(a_gang(*members), volumes, ClusterView())
     assert placed.hold is None
-    assert {pod.spec for pod in placed.members} == {replace(SPEC, volumes=(out_of("b")[0],))}
+    assert {pod.spec for pod in placed.members} == {replace(SPEC, volumes=(not_in("b")[0],))}
 
 
-def test_a_volume_that_does_not_exist_yet_holds_the_gang() -> None:
+def test_a_gang_whose_volume_claim_does_not_exist_is_held() -> None:
     hold = resolve(a_gang(a_pod("a", spec=replace(SPEC, claims=("data",)))), VolumeView(), ClusterView()).hold
     assert hold is not None
     assert hold.message == 'pod a: persistentvolumeclaim "data" not found'
 
 
 def a_view_of_disks(*claims: str) -> ClusterView:
-    """Return zones a and b, whose nodes attach ten disks each, and claims bound to a disk each."""
+    """Return a view of two nodes that attach ten disks each, and of ``claims`` that are bound to a disk each."""
     view = a_view()
     for name in ("n1", "n2"):
         view.volumes.limits.upsert(name, {"disk": 10})
@@ -147,14 +147,14 @@ def test_members_with_equally_many_volumes_are_of_one_kind() -> None:
     assert len({id(pod.spec) for pod in placed.members}) == 1
 
 
-def test_a_volume_that_is_already_attached_to_a_node_costs_nothing_there() -> None:
+def test_a_volume_that_is_already_attached_to_a_node_is_not_counted_again_there() -> None:
     view = a_view_of_disks("data")
     view.upsert_pod(a_pod("stranger", node="n2", spec=replace(SPEC, claims=("data",))))
     placed = resolve(a_gang(a_pod("a", spec=replace(SPEC, claims=("data",)))), view.volumes, view)
     assert placed.members[0].spec.attaches == (Attaches("disk", 0, (("data", ("n2",)),)),)
 
 
-def test_volumes_of_a_driver_without_a_limit_do_not_matter() -> None:
+def test_volumes_of_a_driver_without_a_limit_are_not_counted() -> None:
     view = a_view_of_disks("data")
     for name in ("n1", "n2"):
         view.volumes.limits.upsert(name, {"another": 1})

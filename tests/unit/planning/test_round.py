@@ -1,4 +1,4 @@
-"""The planning round decides which gangs are planned together, in which order, and what their plans are worth."""
+"""Tests of the planning round: which gangs are planned together, in which order, and which answer a plan leads to."""
 
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -15,7 +15,7 @@ from allaboard.planning.answers import Answer, Failed, Outdated, Placed, Refused
 from allaboard.planning.gang_problem import Packings
 from allaboard.planning.planner import Planner
 from allaboard.planning.prepared import PreparedGang, prepared
-from allaboard.planning.round import Round, goes_alone
+from allaboard.planning.round import Round, is_planned_alone
 from allaboard.planning.search_costs import SearchCosts
 from allaboard.planning.search_processes import Searcher, SearchError, SearchOverrunError
 from allaboard.queueing.order import order_of
@@ -35,7 +35,7 @@ def a_gang(name: str, size: int = 2, *, minimum: int = 0, cpus: int = 1, priorit
 
 @dataclass
 class Waiting:
-    """Gangs that are due, on a node of so many processors. ``meanwhile`` is called when a gang is prepared."""
+    """Gangs that are due; ``meanwhile`` is called when a gang is prepared, and ``prepared_`` lists those gangs."""
 
     gangs: dict[GangKey, Gang]
     view: ClusterView
@@ -79,7 +79,7 @@ class Waiting:
 
 
 class Scene:
-    """A round over ``gangs`` that are due; its answers are carried out in the view."""
+    """A round over ``gangs`` that are due, on one node; placed members are assumed in the view."""
 
     def __init__(self, *gangs: Gang, cpus: int = 8) -> None:
         self.view, self.records, self.searcher = ClusterView(), GangRecords(), Searcher(SearchSettings(), workers=0)
@@ -109,21 +109,21 @@ def kinds_of(answers: list[Answer]) -> list[tuple[str, str]]:
     return [(type(answer).__name__, answer.gang.key.name) for answer in answers]
 
 
-async def test_gangs_of_one_priority_are_planned_in_one_round_each_around_the_ones_before() -> None:
+async def test_gangs_of_one_priority_are_planned_in_one_round_each_around_the_gangs_placed_before_it() -> None:
     scene = Scene(a_gang("a", 3), a_gang("b", 3, created=1.0), a_gang("low", priority=-1), cpus=5)
     assert kinds_of(await scene.answers()) == [("Placed", "a"), ("Refused", "b")]
     assert kinds_of(await scene.answers()) == [("Placed", "low")]
     assert await scene.answers() == []
 
 
-async def test_a_gang_without_candidates_needs_no_answer() -> None:
+async def test_a_gang_that_needs_no_plan_gets_no_answer() -> None:
     gone = a_gang("gone")
     scene = Scene(gone, a_gang("b", created=1.0))
     scene.due.gone.add(gone.key)
     assert kinds_of(await scene.answers()) == [("Placed", "b")]
 
 
-async def test_a_round_ends_when_a_gang_that_ranks_before_becomes_due() -> None:
+async def test_a_round_ends_when_a_gang_becomes_due_that_ranks_before_the_next_one() -> None:
     scene = Scene(*(a_gang(name, created=float(age)) for age, name in enumerate("abc")))
     scene.due.preceded.add(GangKey("default", "b"))
     assert kinds_of(await scene.answers()) == [("Placed", "a")]
@@ -138,18 +138,18 @@ async def test_the_number_of_gangs_and_pods_planned_together_is_limited(limit: s
     assert [key.name for key in scene.due.due] == ["c"]
 
 
-async def test_gangs_that_contend_are_placed_in_one_turn_and_the_overtaken_gangs_are_named() -> None:
+async def test_gangs_that_contend_are_placed_together_and_the_overtaken_gangs_are_named() -> None:
     large = a_gang("large", 3, cpus=1)
     others = [a_gang(name, 2, created=1.0 + age) for age, name in enumerate("bc")]
     answers = await Scene(large, *others, cpus=4).answers()
     placed = [answer for answer in answers if isinstance(answer, Placed)]
     assert {answer.gang.key.name for answer in placed} == {"b", "c"}
-    assert [answer.is_turn for answer in placed] == [True, False]
+    assert [answer.counts_as_pass for answer in placed] == [True, False]
     assert [list(answer.overtaken) for answer in placed] == [[large.key], []]
     assert kinds_of(answers)[-1] == ("Refused", "large")
 
 
-async def test_a_namespace_that_uses_much_search_time_during_a_round_goes_behind_the_others() -> None:
+async def test_a_namespace_that_uses_much_search_time_during_a_round_goes_behind_other_namespaces() -> None:
     first, second = a_gang("a"), a_gang("b", created=1.0)
     third = replace(a_gang("c", created=2.0), key=GangKey("other", "c"))
     scene = Scene(first, second, third)
@@ -158,7 +158,7 @@ async def test_a_namespace_that_uses_much_search_time_during_a_round_goes_behind
 
 
 @pytest.mark.parametrize("is_finishing", [False, True])
-async def test_without_placement_or_proof_a_gang_is_searched_for_longer_unless_it_is_being_finished(
+async def test_a_gang_without_placement_or_proof_gets_a_long_search_unless_it_is_being_finished(
     is_finishing: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gang = a_gang("a", 9)
@@ -220,13 +220,13 @@ def test_a_gang_that_is_held_or_waits_for_pods_cannot_be_planned() -> None:
         prepared(a_gang("a", 2, minimum=3))
 
 
-def test_a_gang_that_is_gone_goes_alone() -> None:
-    assert goes_alone(None)
-    assert not goes_alone(a_gang("a"))
+def test_a_deleted_gang_is_planned_alone() -> None:
+    assert is_planned_alone(None)
+    assert not is_planned_alone(a_gang("a"))
 
 
 @pytest.mark.parametrize("method", ["gang", "place", "prepared", "is_preceded"])
-async def test_an_error_in_the_look_at_one_gang_ends_no_round(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_error_in_the_preparation_of_one_gang_does_not_end_the_round(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(*(a_gang(name, created=float(age)) for age, name in enumerate("abc")))
     real = getattr(scene.due, method)
 
@@ -240,7 +240,7 @@ async def test_an_error_in_the_look_at_one_gang_ends_no_round(method: str, monke
     assert scene.due.failures == ["b"]
 
 
-async def test_a_round_that_is_cut_off_puts_back_the_gangs_that_had_no_turn() -> None:
+async def test_a_round_that_is_closed_early_makes_its_unanswered_gangs_due_again() -> None:
     scene = Scene(*(a_gang(name, created=float(age)) for age, name in enumerate("abc")))
     async with aclosing(scene.round.answers(scene.due)) as answers:
         await anext(answers)

@@ -1,4 +1,4 @@
-"""A search process that dies costs its own search only, and no short search waits for a long one."""
+"""Tests that a search process that dies costs only its own search, and that no short search waits for a long one."""
 
 import asyncio
 import os
@@ -45,17 +45,17 @@ async def test_a_process_that_dies_without_work_is_replaced(workers: Workers) ->
     assert await workers.run(os.getpid) != pid
 
 
-async def test_a_process_that_dies_at_work_costs_that_search_only(workers: Workers) -> None:
+async def test_a_process_that_dies_during_a_search_costs_only_that_search(workers: Workers) -> None:
     with pytest.raises(SearchError, match="died"):
         await workers.run(pid_and_end, signal.SIGKILL)
     await workers.run(os.getpid)
 
 
-async def test_all_searches_that_wait_when_the_processes_die_raise_an_error(workers: Workers) -> None:
+async def test_all_searches_that_wait_for_a_process_that_dies_raise_an_error(workers: Workers) -> None:
     pid = await workers.run(os.getpid)
     os.kill(pid, signal.SIGKILL)
-    ends = await asyncio.gather(*(workers.run(os.getpid) for _ in range(3)), return_exceptions=True)
-    assert all(isinstance(end, SearchError) for end in ends)
+    results = await asyncio.gather(*(workers.run(os.getpid) for _ in range(3)), return_exceptions=True)
+    assert all(isinstance(result, SearchError) for result in results)
     await workers.run(os.getpid)
 
 
@@ -66,11 +66,11 @@ async def test_an_error_of_a_search_does_not_end_its_process(workers: Workers) -
     assert await workers.run(os.getpid) == pid
 
 
-async def test_an_interrupt_of_the_terminal_does_not_end_the_search_processes(workers: Workers) -> None:
+async def test_a_keyboard_interrupt_does_not_end_a_search_process(workers: Workers) -> None:
     assert await workers.run(pid_and_end, signal.SIGINT)
 
 
-def toil() -> None:
+def loop_for_ever() -> None:
     while True:
         pass
 
@@ -79,9 +79,9 @@ async def test_a_search_that_takes_too_much_processor_time_is_ended_and_the_next
     own = Workers(1, timeout_seconds=60, cpu_seconds=0.2)
     try:
         with pytest.raises(SearchOverrunError, match="of a processor"):
-            await own.run(toil)
+            await own.run(loop_for_ever)
         pid = await own.run(os.getpid)
-        await own.run(time.sleep, 0.3)  # takes no processor time
+        await own.run(time.sleep, 0.3)  # sleeping takes no processor time
         assert await own.run(os.getpid) == pid
     finally:
         own.end()
@@ -100,19 +100,19 @@ async def test_a_search_that_overruns_is_ended_and_the_next_is_answered() -> Non
         own.end()
 
 
-def say_and_sleep(path: Path) -> None:
+def report_and_sleep(path: Path) -> None:
     path.write_text("begun")  # writing to a pipe waits for a reader
     time.sleep(60)
 
 
 async def test_the_process_of_a_cancelled_search_is_ended(workers: Workers, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    question = asyncio.create_task(workers.run(say_and_sleep, tmp_path / "pipe"))
+    search_task = asyncio.create_task(workers.run(report_and_sleep, tmp_path / "pipe"))
     assert await asyncio.to_thread((tmp_path / "pipe").read_text) == "begun"
-    question.cancel()
+    search_task.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await question
-    async with asyncio.timeout(50):  # less than the workers' own limit
+        await search_task
+    async with asyncio.timeout(50):  # less than the time limit of the workers
         await workers.run(os.getpid)
 
 
@@ -125,7 +125,7 @@ async def test_a_short_search_does_not_wait_for_a_long_one() -> None:
     with Searcher(SearchSettings(generations=10_000, patience=10_000)) as searcher:
         await searcher.warm_up()
         long = asyncio.create_task(searcher.search(a_hard_problem(10), 1))
-        advice = asyncio.create_task(searcher.find_remedies(None))  # type: ignore[arg-type]  # the advice waits for its turn
+        advice = asyncio.create_task(searcher.find_remedies(None))  # type: ignore[arg-type]  # the search for advice waits behind the long search
         plan = await searcher.search_briefly(a_hard_problem(10), 1)
         assert plan.feasible is None
         assert not long.done()
@@ -134,7 +134,7 @@ async def test_a_short_search_does_not_wait_for_a_long_one() -> None:
         await asyncio.gather(long, advice, return_exceptions=True)
 
 
-async def test_without_workers_a_search_in_this_process_finds_the_same() -> None:
+async def test_a_search_without_workers_finds_the_same_plan_in_this_process() -> None:
     problem = build_problem(
         pods("a", 6, {"cpu": 1000}), 6, snapshot([node(name, {"cpu": 4000}) for name in "ab"]), objective=Objective.SPREAD
     )
@@ -144,9 +144,7 @@ async def test_without_workers_a_search_in_this_process_finds_the_same() -> None
     assert await here.search(problem, 1) == search(problem, SearchSettings(), 1)
 
 
-async def test_a_search_ends_before_its_process_is_ended_a_short_one_by_processor_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_search_has_less_time_than_its_process_and_a_short_search_less_processor_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine a short search takes longer without being worse."""
     asked: list[SearchSettings] = []
 

@@ -1,4 +1,4 @@
-"""Levels of the topology by name, on nodes of any vendor."""
+"""Tests of topology levels that a gang names, on nodes with the labels of any vendor."""
 
 from dataclasses import replace
 
@@ -40,7 +40,7 @@ def a_gang(**options: str) -> Gang:
 
 
 def placed(gang: Gang, view: ClusterView, levels: dict[str, tuple[str, ...]] | None = None) -> set[str]:
-    """Return the domains of the gang's members."""
+    """Place a gang, and return the topology domains of its members."""
     known = resolve(gang, VolumeView(), view, {**LEVELS, **(levels or {})})
     assert known.hold is None
     snapshot = view.snapshot()
@@ -51,17 +51,17 @@ def placed(gang: Gang, view: ClusterView, levels: dict[str, tuple[str, ...]] | N
 
 
 @pytest.mark.parametrize(("level", "label"), [(level, label) for level, labels in LEVELS.items() for label in labels])
-def test_a_level_means_the_label_that_the_nodes_have_for_it(level: str, label: str) -> None:
+def test_the_name_of_a_level_means_the_label_that_the_nodes_have_for_that_level(level: str, label: str) -> None:
     assert len(placed(a_gang(required_topology=level), a_view(label))) == 1
     assert len(placed(a_gang(own_required_topology=level), a_view(label))) == 1
 
 
-def test_a_preferred_level_is_used_sparingly() -> None:
+def test_a_gang_is_placed_in_few_domains_of_its_preferred_level() -> None:
     gang = replace(a_gang(topology="nvlink"), objective=Objective.BINPACK)
     assert len(placed(gang, a_view("nvidia.com/gpu.clique", "abab"))) == 1
 
 
-def test_a_level_may_be_a_label_of_its_name_or_one_that_the_settings_name() -> None:
+def test_a_level_may_be_a_node_label_of_that_name_or_be_defined_in_the_settings() -> None:
     assert len(placed(a_gang(required_topology="rack"), a_view("rack"))) == 1
     assert len(placed(a_gang(required_topology="row"), a_view("example.com/row"), {"row": ("example.com/row",)})) == 1
 
@@ -73,6 +73,6 @@ def test_a_gang_without_topology_rules_is_returned_unchanged() -> None:
     assert resolve(named, VolumeView(), a_view("rack")) is named
 
 
-def test_a_level_without_a_label_on_any_node_is_reported_by_its_name() -> None:
+def test_a_level_whose_labels_no_node_has_is_reported_by_the_name_of_the_level() -> None:
     known = resolve(a_gang(required_topology="rack"), VolumeView(), a_view("host"))
     assert reason(Reason(Kind.UNLABELLED, rules_of(known).together[0][0])) == "node(s) had no label of level rack"

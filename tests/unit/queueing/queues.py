@@ -1,4 +1,4 @@
-"""Queues with a given order, and helpers to empty them."""
+"""Queues with a given order, and functions that read and empty them."""
 
 from allaboard.model.gang import GangKey
 from allaboard.queueing.queue import GangQueue
@@ -40,13 +40,13 @@ def drain(queue: GangQueue) -> list[GangKey]:
 
 
 def failures_of(queue: GangQueue, key: GangKey) -> int:
-    """Return the failed attempts in a row."""
-    return queue._known(key).attempts
+    """Return the number of a gang's failed attempts in a row."""
+    return queue._read_state(key).attempts
 
 
 def must_not_be_overtaken(queue: GangQueue, key: GangKey) -> bool:
-    return queue._overtaking.is_over(queue._known(key), queue._clock())
+    return queue._overtaking.is_over(queue._read_state(key), queue._clock())
 
 
 def times_overtaken(queue: GangQueue, key: GangKey) -> int:
-    return queue._known(key).overtaken[0]
+    return queue._read_state(key).overtaken[0]

@@ -1,4 +1,4 @@
-"""How long pods are gathered before a cycle."""
+"""The batch window, in which pods are gathered before a cycle."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from allaboard.queueing.batch_window import BatchWindow
 
 
 class Arrivals:
-    """Pods that come at known times, on a clock that only a sleep moves."""
+    """Pods that come at given times, and a clock that only ``sleep`` moves."""
 
     def __init__(self, *times: float) -> None:
         self.times = times
@@ -19,12 +19,12 @@ class Arrivals:
         self.now += seconds
 
     async def gathered(self) -> float:
-        """Return when a window that opens now closes."""
+        """Return the time at which a window closes that opens now."""
         await BatchWindow(self.count, 0.04, 1.0, lambda: self.now, self.sleep).gather()
         return self.now
 
 
-async def test_a_single_pod_waits_for_the_idle_time_only() -> None:
+async def test_window_with_a_single_pod_closes_after_the_idle_time() -> None:
     assert await Arrivals(0.0).gathered() == pytest.approx(0.04)
 
 

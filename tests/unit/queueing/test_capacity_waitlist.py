@@ -1,4 +1,4 @@
-"""Refused gangs whose capacity can be counted: as many are admitted as fit."""
+"""The capacity waitlist, which admits as many refused gangs as fit by count."""
 
 import asyncio
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ KEYS = [GangKey("default", f"{number}") for number in range(9)]
 
 
 class Free:
-    """So many GPUs are free, on one node."""
+    """Free GPUs on one node, callable as the queue's ``Slots``."""
 
     def __init__(self, gpus: int = 0) -> None:
         self.gpus = gpus
@@ -64,12 +64,12 @@ def test_each_kind_of_pods_of_a_gang_must_fit() -> None:
 def test_the_number_of_different_needs_is_limited() -> None:
     waitlist = CapacityWaitlist(by_name, Free())
     for number in range(1000):
-        if waitlist.has_place(((ONE, number + 1),)):
+        if waitlist.can_add(((ONE, number + 1),)):
             waitlist.add(GangKey("default", str(number)), ((ONE, number + 1),))
-    assert not waitlist.has_place(((ONE, 5000),))
-    assert waitlist.has_place(((ONE, 1),))
+    assert not waitlist.can_add(((ONE, 5000),))
+    assert waitlist.can_add(((ONE, 1),))
     waitlist.discard(GangKey("default", "0"), ((ONE, 1),))
-    assert waitlist.has_place(((ONE, 5000),))
+    assert waitlist.can_add(((ONE, 5000),))
 
 
 def a_gang(*members: object, minimum: int, **fields: object) -> Gang:
@@ -86,31 +86,31 @@ def test_the_need_of_a_gang_with_one_kind_of_pods_is_counted() -> None:
     "gang",
     [
         a_gang(minimum=1),
-        a_gang(*pods("w", 3, {GPU: 1}), *pods("s", 1, {"cpu": 1000}), minimum=3),  # any three
+        a_gang(*pods("w", 3, {GPU: 1}), *pods("s", 1, {"cpu": 1000}), minimum=3),  # any three of the four pods
         a_gang(*pods("w", 2, {GPU: 1}, host_ports=(HostPort("", "TCP", 80),)), minimum=2),
         a_gang(*pods("w", 2, {GPU: 1}), minimum=2, required_topology="rack"),
         a_gang(*pods("w", 2, {GPU: 1}), minimum=2, role_minimums=(("", 1),)),
     ],
 )
-def test_the_need_of_a_gang_with_rules_or_choices_is_not_counted(gang: Gang) -> None:
+def test_need_of_a_gang_with_rules_or_more_pods_than_needed_is_not_counted(gang: Gang) -> None:
     assert need_of(gang) is None
 
 
 @settings(max_examples=80)
 @given(cases(most_roles=1, most_pods=6))
-def test_counting_agrees_with_a_search_for_one_kind_of_pods(record: Case) -> None:
-    gang = [replace(pod, spec=replace(pod.spec, host_ports=())) for pod in record.gang]
+def test_counting_agrees_with_a_search_for_one_kind_of_pods(case: Case) -> None:
+    gang = [replace(pod, spec=replace(pod.spec, host_ports=())) for pod in case.gang]
     view = ClusterView()
-    for each in record.cluster.nodes:
+    for each in case.cluster.nodes:
         view.upsert_node(each)
-    for row, column in zip(*record.cluster.used.nonzero(), strict=True):
-        spec = SchedulingSpec(((record.cluster.resources[column], int(record.cluster.used[row, column])),))
+    for row, column in zip(*case.cluster.used.nonzero(), strict=True):
+        spec = SchedulingSpec(((case.cluster.resources[column], int(case.cluster.used[row, column])),))
         name = f"{row}-{column}"
-        view.upsert_pod(replace(gang[0], name=name, uid=name, spec=spec, node_name=record.cluster.nodes[row].name, phase="Running"))
-    (seats,) = Capacity(view)([gang[0].spec])
+        view.upsert_pod(replace(gang[0], name=name, uid=name, spec=spec, node_name=case.cluster.nodes[row].name, phase="Running"))
+    (slots,) = Capacity(view)([gang[0].spec])
     for minimum in range(1, len(gang) + 1):
         plan = search(build_problem(gang, minimum, view.snapshot(), objective=Objective.BINPACK), SearchSettings(), 0)
-        assert plan.feasible is (seats >= minimum)
+        assert plan.feasible is (slots >= minimum)
 
 
 async def drained(queue: GangQueue) -> list[GangKey]:
@@ -135,13 +135,13 @@ async def test_a_gang_that_was_refused_many_times_is_due_at_once_when_it_fits() 
     for _ in range(8):
         refuse(queue, KEYS[0], ((ONE, 4),))
     queue.observe(Freed(["gpu"]))
-    assert await drained(queue) == []  # not even attempted
+    assert await drained(queue) == []  # the gang isn't even attempted
     free.gpus = 4
     queue.observe(Freed(["gpu"]))
     assert await drained(queue) == [KEYS[0]]
 
 
-async def test_of_ten_thousand_waiting_gangs_only_those_that_fit_are_due() -> None:
+async def test_only_the_gangs_that_fit_are_due_among_ten_thousand_waiting_gangs() -> None:
     free, clock = Free(), Clock(1000.0)
     queue = a_queue(free, clock)
     keys = [GangKey("default", str(number)) for number in range(10_000)]

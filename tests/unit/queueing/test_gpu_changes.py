@@ -1,4 +1,4 @@
-"""Changes of GPU metrics wake gangs that lacked the GPUs, and no other gang."""
+"""Changes of GPU metrics, which wake gangs that are blocked by GPUs and no other gangs."""
 
 from collections.abc import Mapping
 from itertools import pairwise
@@ -46,13 +46,13 @@ def test_gpu_changes_return_the_keys_of_what_increased(old: GpuInventory | None,
     assert {GPU_CHANGES, GPU} & found == expected
 
 
-def test_memory_that_is_freed_in_small_steps_wakes_gangs_also_after_it_was_taken() -> None:
-    watch, woken = GpuChanges(), []
+def test_memory_that_is_freed_in_small_steps_wakes_gangs_even_after_other_memory_was_taken() -> None:
+    changes, woken = GpuChanges(), []
     free = [1000, 1060, 1063, 1120, 1180, 1184, 600, 640, 664, 680, 700, 728]
     tables = [table({Measure.FREE: each}) for each in free]
-    for place, (old, new) in enumerate(pairwise(tables), 1):
-        if watch.gained(old, new):
-            woken.append(free[place])
+    for index, (old, new) in enumerate(pairwise(tables), 1):
+        if changes.gained(old, new):
+            woken.append(free[index])
     assert woken == [1120, 1184, 664, 728]
 
 

@@ -1,4 +1,4 @@
-"""A heap of gangs whose places change while they are in it."""
+"""The heap of gangs whose queue positions change while they are in the heap."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +11,8 @@ KEYS = [GangKey("default", name) for name in "abcd"]
 
 
 class Crowd:
+    """Gangs in a heap, whose priorities a test changes."""
+
     def __init__(self) -> None:
         self.depths = dict.fromkeys(KEYS, 0)
         self.heap = LazyHeap(self.place)
@@ -27,7 +29,7 @@ def test_a_gang_that_has_moved_back_since_its_push_is_moved_at_the_top() -> None
     assert [crowd.heap.pop(), crowd.heap.pop()] == [KEYS[1], KEYS[0]]
 
 
-def test_a_gang_that_has_moved_to_the_front_is_pushed_again() -> None:
+def test_gang_that_has_moved_to_the_front_is_first_after_another_push() -> None:
     crowd = Crowd()
     for key in KEYS[:2]:
         crowd.heap.push(key)
@@ -47,21 +49,21 @@ STEPS = st.one_of(
 
 
 def entries(heap: LazyHeap) -> int:
-    """Return how many entries a heap keeps."""
+    """Return the number of entries that a heap keeps."""
     return len(heap._fronts) + sum(len(members.heap) for groups in heap._groups.values() for members in groups.values())
 
 
 @given(st.lists(STEPS, max_size=300))
-def test_the_first_gang_always_has_the_least_place(steps: list[tuple[str, GangKey, int]]) -> None:
+def test_first_gang_always_has_the_least_queue_position(steps: list[tuple[str, GangKey, int]]) -> None:
     crowd, members = Crowd(), set[GangKey]()
-    for what, key, amount in steps:
-        if what == "push":
+    for step, key, amount in steps:
+        if step == "push":
             crowd.depths[key] = amount
             crowd.heap.push(key)
             members.add(key)
-        elif what == "fall":
+        elif step == "fall":
             crowd.depths[key] += amount
-        elif what == "discard":
+        elif step == "discard":
             crowd.heap.discard(key)
             members.discard(key)
         elif members:
@@ -73,27 +75,27 @@ def test_the_first_gang_always_has_the_least_place(steps: list[tuple[str, GangKe
 
 
 class Tenants:
-    """Gangs of several namespaces with priorities and ages; each namespace has a usage."""
+    """Gangs of several namespaces, with their namespace priorities and ages. Each namespace has a search-time usage."""
 
     def __init__(self, gangs: list[tuple[str, int, int]]) -> None:
         self.gangs = {GangKey(namespace, str(number)): (priority, created) for number, (namespace, priority, created) in enumerate(gangs)}
         self.waiting: set[GangKey] = set()
         self.usages: dict[str, int] = {}
-        self.asked = 0
+        self.computed = 0
 
     def place(self, key: GangKey) -> Order:
-        """Return a gang's place, behind the waiting gangs of higher priority in its namespace."""
-        self.asked += 1
+        """Return a gang's queue position, which is behind the waiting gangs of higher namespace priority."""
+        self.computed += 1
         namespace_priority, created = self.gangs[key]
         others = [self.gangs[other] for other in self.waiting if other.namespace == key.namespace]
-        of_more = [other_created + 0.01 for other_urgency, other_created in others if other_urgency > namespace_priority]
-        since = max([float(created), *of_more])
+        behind = [other_created + 0.01 for other_priority, other_created in others if other_priority > namespace_priority]
+        since = max([float(created), *behind])
         group = Group(key.namespace, 0, True, heals=False, is_protected=False)
         return Order(0, True, 2, self.usages.get(key.namespace, 0), since, key, (group, Own(-namespace_priority, created, key)))
 
 
 GANGS = st.lists(st.tuples(st.sampled_from("xy"), st.integers(0, 2), st.integers(0, 5)), min_size=1, max_size=8)
-EVENTS = st.lists(st.tuples(st.sampled_from(["come", "go", "owe", "pop"]), st.integers(0, 7), st.integers(0, 2)), max_size=40)
+EVENTS = st.lists(st.tuples(st.sampled_from(["come", "go", "use", "pop"]), st.integers(0, 7), st.integers(0, 2)), max_size=40)
 
 
 @given(GANGS, EVENTS)
@@ -102,17 +104,17 @@ def test_all_gangs_of_a_namespace_move_when_its_usage_or_a_higher_priority_chang
 ) -> None:
     tenants = Tenants(gangs)
     heap, keys = LazyHeap(tenants.place), list(tenants.gangs)
-    for what, number, usage in events:
+    for step, number, usage in events:
         key = keys[number % len(keys)]
-        if what == "come":
+        if step == "come":
             tenants.waiting.add(key)
             heap.push(key)
-        elif what == "go":
+        elif step == "go":
             tenants.waiting.discard(key)
             heap.discard(key)
-        elif what == "owe":
+        elif step == "use":
             tenants.usages[key.namespace] = usage
-        if what != "pop":
+        if step != "pop":
             heap.promote(key.namespace)
         elif tenants.waiting:
             firsts = [
@@ -127,24 +129,24 @@ def test_all_gangs_of_a_namespace_move_when_its_usage_or_a_higher_priority_chang
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from(["push", "discard", "first", "ease", "move"]), st.integers(0, 5), st.integers(0, 5)), max_size=60)
+    st.lists(st.tuples(st.sampled_from(["push", "discard", "first", "promote", "move"]), st.integers(0, 5), st.integers(0, 5)), max_size=60)
 )
-def test_no_gang_is_lost_when_its_place_changes_without_notice(steps: list[tuple[str, int, int]]) -> None:
-    """A new pod of a gang may be older than the known ones: then the gang moves to the front of its group."""
+def test_no_gang_is_lost_when_its_queue_position_changes_without_a_push(steps: list[tuple[str, int, int]]) -> None:
+    """A new pod of a gang may be older than the known pods. Then the gang moves to the front of its group."""
     tenants = Tenants([("x", 0, 3)] * 6)
     heap, keys = LazyHeap(tenants.place), list(tenants.gangs)
     members = set[GangKey]()
-    for what, number, created in steps:
+    for step, number, created in steps:
         key = keys[number]
-        if what == "push":
+        if step == "push":
             heap.push(key)
             members.add(key)
-        elif what == "discard":
+        elif step == "discard":
             heap.discard(key)
             members.discard(key)
-        elif what == "ease":
+        elif step == "promote":
             heap.promote("x")
-        elif what == "move":
+        elif step == "move":
             tenants.gangs[key] = (number % 2, created)
         elif members:
             assert heap.first().key in members
@@ -153,19 +155,19 @@ def test_no_gang_is_lost_when_its_place_changes_without_notice(steps: list[tuple
     assert not heap
 
 
-def test_promoting_a_namespace_computes_the_place_of_its_first_gang_only() -> None:
+def test_promoting_a_namespace_computes_the_queue_position_of_its_first_gang_only() -> None:
     number = 2000
     tenants = Tenants([("x", 0, created) for created in range(number)])
     heap = LazyHeap(tenants.place)
     for key in tenants.gangs:
         heap.push(key)
-    tenants.asked = 0
+    tenants.computed = 0
     for change in range(100):
         tenants.usages["x"] = change % 3
         heap.promote("x")
         heap.first()
         assert len(list(heap.fronts())) == 1
-    assert tenants.asked <= 400
+    assert tenants.computed <= 400
     for _ in range(number):
         heap.pop()
-    assert tenants.asked <= 400 + 3 * number
+    assert tenants.computed <= 400 + 3 * number

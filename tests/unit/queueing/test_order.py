@@ -1,4 +1,4 @@
-"""The place of a gang in the queue, and what wakes a refused gang."""
+"""The queue position of a gang, and the changes that wake a refused gang."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -35,8 +35,8 @@ ORDERS = PLACED.map(lambda placed: order_of(placed[0], **placed[1]))
 
 
 def plainly(gang: Outline, standing: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return what decides a gang's place, the most important first."""
-    heals = gang.is_open and gang.on_member_lost is not OnMemberLost.IGNORE and standing["usage"] == 0
+    """Return the facts that decide a gang's queue position, the most important first."""
+    heals = gang.is_partially_bound and gang.on_member_lost is not OnMemberLost.IGNORE and standing["usage"] == 0
     is_plain = not (heals or standing["is_protected"])
     return -gang.priority, not standing["is_first"], not heals, is_plain, standing["usage"], gang.created, gang.key
 
@@ -47,24 +47,24 @@ def test_gangs_rank_by_priority_then_standing_then_usage_then_age(placed: list[t
 
 
 @given(ORDERS, ORDERS)
-def test_a_gang_that_ranks_before_another_also_has_the_lesser_keys(one: Order, other: Order) -> None:
+def test_gang_that_is_before_another_gang_has_no_greater_comparison_key(one: Order, other: Order) -> None:
     first, second = sorted((one, other))
-    for part in ("level_key", "claim_key", "rank_key"):
+    for part in ("level_key", "standing_key", "rank_key"):
         assert getattr(first, part) <= getattr(second, part)
     assert (one.key_without_usage < other.key_without_usage) is (one._replace(usage=0, stated=None) < other._replace(usage=0, stated=None))
 
 
-@pytest.mark.parametrize(("promise", "has_lost_one"), [(3, True), (2, False)])
-def test_raising_its_minimum_moves_no_gang_to_the_front(promise: int, has_lost_one: bool) -> None:
-    seated = [replace(pod, node_name="node-1", transaction="a", stamped_min_member=promise) for pod in WORKERS[:2]]
-    gang = Gang(GangKey("default", "g"), 3, (*seated, WORKERS[2]), 0, 5.0, Objective.BINPACK, 60)
+@pytest.mark.parametrize(("stamped", "has_lost_a_member"), [(3, True), (2, False)])
+def test_gang_whose_minimum_is_raised_does_not_move_to_the_front(stamped: int, has_lost_a_member: bool) -> None:
+    bound = [replace(pod, node_name="node-1", transaction="a", stamped_min_member=stamped) for pod in WORKERS[:2]]
+    gang = Gang(GangKey("default", "g"), 3, (*bound, WORKERS[2]), 0, 5.0, Objective.BINPACK, 60)
     older = Outline(GangKey("default", "older"), 0, 1.0)
-    assert (order_of(gang) < order_of(older)) is has_lost_one
+    assert (order_of(gang) < order_of(older)) is has_lost_a_member
 
 
 def an_explanation(*roles: tuple[Reason, ...], shortage: Shortage | None = None) -> Explanation:
-    fared = (RoleExplanation((), 1, 0, tuple((reason, 1) for reason in reasons)) for reasons in roles)
-    return Explanation(3, 3, 0, tuple(fared), shortage)
+    explained = (RoleExplanation((), 1, 0, tuple((reason, 1) for reason in reasons)) for reasons in roles)
+    return Explanation(3, 3, 0, tuple(explained), shortage)
 
 
 @pytest.mark.parametrize(

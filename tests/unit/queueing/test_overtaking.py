@@ -1,4 +1,4 @@
-"""Gangs that are placed together may overtake one another, but not for ever."""
+"""Gangs that are placed together may overtake a gang that would have fitted in queue order, but not for ever."""
 
 from collections import Counter
 
@@ -35,7 +35,7 @@ def a_queue(clock: Clock, *, times: int = 3, seconds: float = 300.0) -> GangQueu
     return queue
 
 
-def test_a_gang_may_be_overtaken_as_often_as_set() -> None:
+def test_gang_may_be_overtaken_as_often_as_the_setting_allows() -> None:
     queue, key = a_queue(Clock(), times=2), key_of(1)
 
     assert not must_not_be_overtaken(queue, key)
@@ -45,7 +45,7 @@ def test_a_gang_may_be_overtaken_as_often_as_set() -> None:
     assert must_not_be_overtaken(queue, key)
 
 
-def test_a_gang_may_be_overtaken_for_as_long_as_set() -> None:
+def test_gang_may_be_overtaken_for_as_long_as_the_setting_allows() -> None:
     clock = Clock()
     queue, key = a_queue(clock, seconds=300), key_of(1)
     queue.placed(None, [key])
@@ -94,10 +94,10 @@ ranks = st.lists(st.tuples(st.booleans(), st.integers(-1, 1), st.integers(0, 2),
 
 @given(ranks, ranks)
 def test_a_gang_that_was_put_back_is_not_popped_before_the_gang_that_outranks_it(at_first: list[Rank], later: list[Rank]) -> None:
-    # Gangs change while they wait: one that has lost a member goes before others, though it was queued as if it went behind.
+    # Gangs change while they wait. For example a gang that has lost a member since it was queued now goes before other gangs.
     now = at_first
 
-    keys = [GangKey(f"namespace-{number}", "gang") for number in range(4)]  # each with a usage of its own
+    keys = [GangKey(f"namespace-{number}", "gang") for number in range(4)]  # each namespace has a usage of its own
 
     def order(key: GangKey) -> Order:
         return Order(*now[keys.index(key)], 0.0, key)
@@ -105,28 +105,28 @@ def test_a_gang_that_was_put_back_is_not_popped_before_the_gang_that_outranks_it
     queue = GangQueue(order)
     for key in keys:
         queue.mark(key)
-    taken = queue.pop()
+    popped = queue.pop()
     now = later
-    assert taken is not None
-    if queue.outranks(taken):
-        queue.put_back([taken])
-        assert queue.peek() != taken
+    assert popped is not None
+    if queue.outranks(popped):
+        queue.put_back([popped])
+        assert queue.peek() != popped
 
 
 def test_a_gang_that_is_put_back_is_due_again() -> None:
     queue = a_queue(Clock())
     for number in (1, 2, 3):
         queue.mark(key_of(number))
-    taken = [queue.pop(), queue.pop()]
+    popped = [queue.pop(), queue.pop()]
 
-    queue.put_back(key for key in taken if key)
+    queue.put_back(key for key in popped if key)
 
     assert [queue.pop() for _ in range(4)] == [key_of(1), key_of(2), key_of(3), None]
 
 
 @given(st.lists(st.lists(st.integers(1, GPUS), max_size=3), min_size=1, max_size=10), st.integers(1, 3))
 @settings(max_examples=40, deadline=None)
-def test_no_gang_is_overtaken_more_often_than_set(arrivals: list[list[int]], times: int) -> None:
+def test_no_gang_is_overtaken_more_often_than_the_setting_allows(arrivals: list[list[int]], times: int) -> None:
     queue = a_queue(Clock(), times=times)
     cluster = snapshot([node("node", {"cpu": 64_000, GPU: GPUS})])
     size: dict[GangKey, int] = {}
@@ -139,7 +139,7 @@ def test_no_gang_is_overtaken_more_often_than_set(arrivals: list[list[int]], tim
             size[key] = gpus
             waiting.append(key)
         waiting.sort(key=lambda key: (not must_not_be_overtaken(queue, key), key))
-        # All placed gangs are gone by the next round.
+        # Placed gangs end before the next round.
         gangs = [
             Waiting(
                 pods(key.name, size[key], {GPU: 1}),
@@ -161,25 +161,25 @@ def test_no_gang_is_overtaken_more_often_than_set(arrivals: list[list[int]], tim
     assert not waiting
 
 
-def test_a_gang_in_backoff_is_passed_no_more_often_than_set() -> None:
+def test_gang_in_backoff_is_passed_no_more_often_than_the_setting_allows() -> None:
     clock = Clock()
     queue, old = a_queue(clock), key_of(1)
     for _ in range(4):
         queue.requeue(old, Requeue.refused(ANYTHING, is_capacity_assumed=False), seen=queue.changes)
-    young = []
+    placed = []
     for number in range(2, 9):
-        queue.observe(Freed())  # capacity was freed for both, and the old one sits out its pause
+        queue.observe(Freed())  # capacity was freed for both, but the old gang stays in backoff
         queue.mark(key_of(number))
-        taken = queue.pop()
-        if taken is None or taken == old:
+        popped = queue.pop()
+        if popped is None or popped == old:
             break
-        queue.placed(taken)
-        queue.requeue(taken, Requeue.settled())
-        young.append(taken)
-    assert young == [key_of(2), key_of(3), key_of(4)]
+        queue.placed(popped)
+        queue.requeue(popped, Requeue.settled())
+        placed.append(popped)
+    assert placed == [key_of(2), key_of(3), key_of(4)]
 
 
-def test_of_many_gangs_in_backoff_the_oldest_that_may_be_passed_is() -> None:
+def test_oldest_gang_in_backoff_that_may_still_be_passed_is_passed() -> None:
     queue = a_queue(Clock(), times=1)
     for number in (2, 3, 9):
         queue.requeue(key_of(number), Requeue.failed(ANYTHING), seen=queue.changes)

@@ -1,4 +1,4 @@
-"""Which gangs are due, and when a refused gang is worth another attempt."""
+"""The queue: the gangs that are due, and the changes that make a refused gang due again."""
 
 import asyncio
 from typing import Any
@@ -39,7 +39,7 @@ async def test_a_gang_that_gets_an_older_member_moves_to_the_front() -> None:
     assert drain(queue) == [A, B]
 
 
-async def test_draining_moved_gangs_does_not_wait_for_gangs_that_move_meanwhile() -> None:
+async def test_drain_does_not_wait_for_gangs_that_move_while_it_runs() -> None:
     queue = GangQueue(lambda key: Order(0, True, 2, 0, 0.0, key))
     queue.mark(A)
     marks = 0
@@ -58,7 +58,7 @@ async def test_draining_moved_gangs_does_not_wait_for_gangs_that_move_meanwhile(
     await marking
 
 
-def test_a_gang_that_went_during_its_attempt_is_due_to_be_forgotten() -> None:
+def test_gang_that_is_deleted_during_its_attempt_is_due_once_more_to_be_forgotten() -> None:
     queue = GangQueue(lambda key: Order(0, True, 2, 0, 0.0, key), exists=lambda key: False)
     seen = queue.changes
     queue.observe(Freed())
@@ -97,7 +97,7 @@ def test_capacity_that_is_freed_during_an_attempt_wakes_the_gang() -> None:
     assert drain(queue) == [A]
 
 
-def test_a_missed_event_is_made_up_for_by_a_slow_flush() -> None:
+def test_slow_flush_retries_a_gang_whose_event_was_missed() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock)
     queue.requeue(A, Requeue.failed(WakeUpOn(frozenset({"cpu"}))), seen=queue.changes)
@@ -132,13 +132,13 @@ def test_capacity_that_is_freed_during_each_attempt_delays_other_gangs_once_only
     queue = a_queue(clock, {A: 10})
     for key in (A, B):
         queue.mark(key)
-    turns = []
+    rounds = []
     for _ in range(3):
-        turns.append(queue.pop())
+        rounds.append(queue.pop())
         seen = queue.changes
         queue.observe(Freed(["cpu"]))  # a pod of another gang ends while A is searched for
         queue.requeue(A, Requeue.failed(WakeUpOn(frozenset({"cpu"}))), seen=seen)
-    assert turns == [A, A, B]
+    assert rounds == [A, A, B]
     clock.now += 60
     assert queue.pop() == A
 
@@ -158,7 +158,7 @@ def test_a_gang_that_must_share_a_rack_is_woken_by_any_freed_resource() -> None:
         assert wake_on.anything or wake_on.resources & used[emptied].keys()
 
 
-async def test_of_thousands_of_woken_gangs_the_first_are_due_at_once_and_the_others_soon() -> None:
+async def test_first_of_thousands_of_woken_gangs_are_due_at_once_and_the_others_soon() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock)
     keys = [GangKey("default", f"g{number:05d}") for number in range(5000)]
@@ -182,10 +182,10 @@ async def test_wait_returns_when_all_woken_gangs_are_due() -> None:
 
 
 def test_freeing_a_resource_does_not_visit_gangs_that_lack_another() -> None:
-    asked = []
+    visited = []
 
     def exists(key: GangKey) -> bool:
-        asked.append(key)
+        visited.append(key)
         return True
 
     queue = GangQueue(lambda key: Order(0, True, 2, 0, 0.0, key), exists)
@@ -193,7 +193,7 @@ def test_freeing_a_resource_does_not_visit_gangs_that_lack_another() -> None:
         queue.requeue(GangKey("default", f"g{number}"), Requeue.waiting(WakeUpOn(frozenset({"memory"}))), seen=queue.changes)
     queue.requeue(A, Requeue.waiting(WakeUpOn(frozenset({"cpu", "memory"}))), seen=queue.changes)
     queue.observe(Freed(["cpu"]))
-    assert set(asked) == {A}
+    assert set(visited) == {A}
     assert queue.sizes()["unschedulable"] == 1000
 
 
@@ -201,7 +201,7 @@ def test_freeing_a_resource_does_not_visit_gangs_that_lack_another() -> None:
     st.lists(
         st.one_of(
             st.tuples(
-                st.just("park"), st.sampled_from([A, B, C]), st.sampled_from([ANYTHING, WakeUpOn(), WakeUpOn(frozenset({"cpu", "memory"}))])
+                st.just("wait"), st.sampled_from([A, B, C]), st.sampled_from([ANYTHING, WakeUpOn(), WakeUpOn(frozenset({"cpu", "memory"}))])
             ),
             st.tuples(st.just("wake"), st.sampled_from([None, ("cpu",), ("gpu",)])),
             st.tuples(st.sampled_from(["mark", "settle", "pop"]), st.sampled_from([A, B, C])),
@@ -209,11 +209,11 @@ def test_freeing_a_resource_does_not_visit_gangs_that_lack_another() -> None:
         max_size=20,
     )
 )
-def test_the_index_of_unschedulable_gangs_has_no_entry_of_gangs_that_left(history: list[tuple[object, ...]]) -> None:
+def test_index_of_unschedulable_gangs_has_no_entries_of_removed_gangs(history: list[tuple[object, ...]]) -> None:
     queue = a_queue(Clock(1000.0))
     for event in history:
         match event:
-            case ("park", GangKey() as key, WakeUpOn() as wake_on):
+            case ("wait", GangKey() as key, WakeUpOn() as wake_on):
                 queue.requeue(key, Requeue.waiting(wake_on), seen=queue.changes)
             case ("wake", freed):
                 queue.observe(Freed(freed))  # type: ignore[arg-type]
@@ -223,10 +223,10 @@ def test_the_index_of_unschedulable_gangs_has_no_entry_of_gangs_that_left(histor
                 queue.requeue(key, Requeue.settled())
             case _:
                 queue.pop()
-        of_lacks = {key: {r for r, keys in queue._unschedulable._by_wake_up_key.items() if key in keys} for key in (A, B, C)}
-        known = {key: queue._known(key).wake_on for key in (A, B, C)}
+        indexed = {key: {r for r, keys in queue._unschedulable._by_wake_up_key.items() if key in keys} for key in (A, B, C)}
+        known = {key: queue._read_state(key).wake_on for key in (A, B, C)}
         expected = {key: set(wake_on.awaited) if wake_on else set() for key, wake_on in known.items()}
-        assert of_lacks == expected
+        assert indexed == expected
         assert not queue._unschedulable.are_woken
 
 
@@ -245,11 +245,11 @@ def test_capacity_that_is_freed_during_a_search_makes_the_gang_due_whatever_its_
     assert failures_of(queue, A) == attempts  # the gang hasn't failed on the current cluster
     queue.observe(Freed({"cpu"}))
     queue.requeue(A, Requeue.refused(CPU, need=need, is_capacity_assumed=False), seen=seen)
-    assert drain(queue) == []  # else the gang would delay others on a busy cluster
+    assert drain(queue) == []  # else the gang would delay other gangs for ever on a busy cluster
 
 
 async def test_admitting_many_gangs_does_not_block_the_event_loop() -> None:
-    """So that the event loop is never held up by all of them."""
+    """At most 500 gangs are admitted before other tasks of the event loop run."""
     places = 0
 
     def order(key: GangKey) -> Order:
@@ -262,14 +262,14 @@ async def test_admitting_many_gangs_does_not_block_the_event_loop() -> None:
     keys, need = [GangKey("default", str(number)) for number in range(3000)], ((SchedulingSpec((("pods", 1),)), 1),)
     for key in keys:
         queue.requeue(key, Requeue.refused(WakeUpOn(frozenset({"pods"})), need=need, is_capacity_assumed=True), seen=queue.changes)
-    free, most, turns = len(keys), 0, 0
+    free, most, rounds = len(keys), 0, 0
     queue.observe(Freed(["pods"]))
     task = asyncio.create_task(queue.drain())
     while not task.done():
-        places, turns = 0, turns + 1
+        places, rounds = 0, rounds + 1
         await asyncio.sleep(0)
         most = max(most, places)
-    assert turns >= 6
+    assert rounds >= 6
     assert most <= 3 * 500
     assert [queue.pop() for _ in keys] == keys
 

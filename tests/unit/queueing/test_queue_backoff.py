@@ -1,4 +1,4 @@
-"""How long a gang that failed, or lost members, is in backoff."""
+"""The length of a gang's backoff after failed attempts."""
 
 import asyncio
 
@@ -17,15 +17,15 @@ from tests.unit.scheduling.clocks import Clock
 def test_each_failure_doubles_the_backoff_up_to_a_bound() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock)
-    pauses = []
+    backoffs = []
     for _ in range(9):
         queue.requeue(A, Requeue.failed(ANYTHING), seen=queue.changes)
         queue.mark(A)
         start = clock.now
         while queue.pop() is None:
             clock.now += 1.0
-        pauses.append(clock.now - start)
-    assert pauses == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+        backoffs.append(clock.now - start)
+    assert backoffs == [1, 2, 4, 8, 16, 32, 60, 60, 60]
 
 
 def test_success_resets_the_failures() -> None:
@@ -69,7 +69,7 @@ def test_a_gang_that_changes_during_an_attempt_in_backoff_is_due_again() -> None
     queue.requeue(A, Requeue.failed(WakeUpOn(frozenset({"cpu"}))), seen=queue.changes)
     queue.observe(Freed(["cpu"]))
     queue.mark(B)
-    assert drain(queue) == [A, B]  # in spite of its backoff
+    assert drain(queue) == [A, B]  # A is in backoff, but has the higher priority
     queue.mark(A)  # one of its pods changes while it is searched for
     queue.requeue(A, Requeue.failed(WakeUpOn(frozenset({"cpu"}))), seen=queue.changes)
     clock.now += 2
@@ -92,10 +92,10 @@ def test_a_backoff_without_a_failure_is_as_long_as_after_the_last_one() -> None:
 
 def test_a_backoff_lasts_at_least_as_long_as_requested_and_at_most_the_longest() -> None:
     clock = Clock(1000.0)
-    for asked, pause in ((0.0, 1), (7.0, 7), (86_400.0, 60)):
+    for asked, backoff in ((0.0, 1), (7.0, 7), (86_400.0, 60)):
         queue = a_queue(clock)
         queue.requeue(A, Requeue.failed(ANYTHING, retry_by=clock.now, at_least=asked), seen=queue.changes)
-        clock.now += pause - 0.5
+        clock.now += backoff - 0.5
         assert queue.pop() is None
         clock.now += 0.5
         assert queue.pop() == A
@@ -114,7 +114,7 @@ def test_a_refusal_beside_assumed_capacity_is_forgiven_when_the_capacity_is_retu
     assert drain(queue) == [A]
 
 
-def test_a_refusal_is_forgiven_also_for_a_woken_gang_in_backoff() -> None:
+def test_refusal_beside_assumed_capacity_is_forgiven_even_for_a_woken_gang_in_backoff() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock)
     for _ in range(5):
@@ -126,7 +126,7 @@ def test_a_refusal_is_forgiven_also_for_a_woken_gang_in_backoff() -> None:
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_a_refusal_is_forgiven_if_the_capacity_was_returned_during_the_attempt(times: int) -> None:
+def test_refusal_is_forgiven_if_assumed_capacity_was_returned_during_the_attempt(times: int) -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock)
     for _ in range(5):
@@ -141,11 +141,11 @@ def test_a_refusal_is_forgiven_if_the_capacity_was_returned_during_the_attempt(t
     assert drain(queue) == [A]
 
 
-def test_a_refusal_without_assumed_capacity_counts_whatever_is_returned() -> None:
+def test_refusal_without_assumed_capacity_counts_even_if_capacity_is_returned_later() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock)
-    for is_promised in (True, True, False):
-        queue.requeue(A, Requeue.refused(CPU, is_capacity_assumed=is_promised), seen=queue.changes)
+    for is_assumed in (True, True, False):
+        queue.requeue(A, Requeue.refused(CPU, is_capacity_assumed=is_assumed), seen=queue.changes)
     queue.observe(Returned())
     clock.now += 3.9
     assert queue.peek() is None
@@ -182,13 +182,13 @@ def test_a_hard_backoff_of_a_retried_gang_is_not_ended_by_events(is_in_backoff: 
     assert drain(queue) == [A]
 
 
-def test_a_gang_that_is_placed_in_backoff_and_loses_a_member_meanwhile_is_due() -> None:
+def test_gang_that_changes_while_it_is_placed_in_backoff_is_due() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock, {A: 10})
     queue.requeue(A, Requeue.refused(CPU, is_capacity_assumed=False), seen=queue.changes)
     queue.observe(Freed())
     queue.mark(B)
-    assert queue.pop() == A  # before its backoff is over, since no lower priority may pass it
+    assert queue.pop() == A  # before its backoff ends, since it goes before lower priorities
     queue.mark(A)
     queue.requeue(A, Requeue.settled())
     assert drain(queue) == [A, B]
@@ -198,7 +198,7 @@ def test_a_backoff_that_the_api_server_asks_for_outlasts_retries_and_other_failu
     clock = Clock(1000.0)
     queue = a_queue(clock)
     queue.requeue(A, Requeue.failed(ANYTHING, retry_by=clock.now, at_least=30), seen=queue.changes)
-    queue.requeue(A, Requeue.again(1))  # e.g. its time-out is over
+    queue.requeue(A, Requeue.again(1))  # for instance since its time-out is over
     clock.now += 1
     assert drain(queue) == [A]
     queue.requeue(A, Requeue.resumed(1))
@@ -221,8 +221,8 @@ def test_a_backoff_for_lack_of_capacity_is_not_hard() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock, {A: 10})
     for _ in range(6):
-        queue.requeue(A, Requeue.failed(ANYTHING, retry_by=clock.now), seen=queue.changes)  # so often that the backoff is hard
+        queue.requeue(A, Requeue.failed(ANYTHING, retry_by=clock.now), seen=queue.changes)  # after so many failures the backoff is hard
     queue.requeue(A, Requeue.refused(CPU, is_capacity_assumed=False), seen=queue.changes)
     queue.mark(B)
     queue.observe(Freed({"cpu"}))
-    assert drain(queue) == [A, B]  # A goes before a lower priority, in backoff or not
+    assert drain(queue) == [A, B]  # A goes before a lower priority even in backoff

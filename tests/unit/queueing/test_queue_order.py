@@ -1,4 +1,4 @@
-"""Which gang is next: priorities, usage, and which gangs may be passed."""
+"""The order in which gangs are popped: by priority and usage, and with the gangs that may be passed."""
 
 import pytest
 
@@ -53,7 +53,7 @@ def test_a_woken_gang_in_backoff_is_not_passed_by_lower_priorities_nor_by_unboun
     assert drain(queue) == ([] if high or partially_bound else [B])
 
 
-def test_a_gang_that_has_moved_back_since_it_was_marked_goes_there() -> None:
+def test_gang_whose_position_has_moved_back_since_it_was_marked_is_popped_later() -> None:
     priorities = {A: 10}
     queue = a_queue(Clock(1000.0), priorities)
     for key in (A, B, C):
@@ -70,7 +70,7 @@ def test_gangs_of_a_namespace_with_much_usage_go_behind_younger_ones_of_their_pr
     assert drain(queue) == [gang_of("team", 3), gang_of("evil", 1), gang_of("evil", 2)]
 
 
-def test_usage_that_rises_or_fades_while_gangs_wait_counts() -> None:
+def test_usage_that_changes_while_gangs_wait_changes_their_order() -> None:
     usages: dict[str, int] = {}
     queue = a_queue_by_usage(Clock(1000.0), usages)
     for key in (gang_of("evil", 1), gang_of("team", 3), gang_of("evil", 2), gang_of("team", 4)):
@@ -84,11 +84,11 @@ def test_usage_that_rises_or_fades_while_gangs_wait_counts() -> None:
     assert drain(queue) == [gang_of("evil", 1), gang_of("evil", 2), gang_of("team", 4)]
 
 
-def test_a_gang_with_usage_is_passed_as_often_as_set_and_then_goes_first_once() -> None:
+def test_gang_of_a_namespace_with_usage_is_passed_a_few_times_and_then_goes_first_once() -> None:
     queue = a_queue_by_usage(Clock(1000.0), {"evil": 1})
     old = gang_of("evil", 1)
     queue.mark(old)
-    seated = []
+    placed = []
     for number in range(2, 9):
         queue.mark(gang_of("team", number))
         key = queue.pop()
@@ -97,8 +97,8 @@ def test_a_gang_with_usage_is_passed_as_often_as_set_and_then_goes_first_once() 
             break
         queue.placed(key)
         queue.requeue(key, Requeue.settled())
-        seated.append(key)
-    assert len(seated) == 3
+        placed.append(key)
+    assert len(placed) == 3
     queue.requeue(old, Requeue.failed(ANYTHING), seen=queue.changes)
     assert not must_not_be_overtaken(queue, old)
 
@@ -122,7 +122,7 @@ def test_usage_that_changes_leaves_no_outdated_entries() -> None:
         usages["evil"] = 0
         queue.promote({"evil": ()})
         assert queue.peek() == gang_of("evil", 0)
-    assert len(queue._due._fronts) <= 200
+    assert len(queue._active._fronts) <= 200
     assert drain(queue) == [*(gang_of("evil", number) for number in range(20)), gang_of("team", 99)]
 
 
@@ -136,7 +136,7 @@ def test_a_gang_that_fails_again_and_again_despite_capacity_is_passed_by_lower_p
         assert drain(queue) == ([A, B] if times <= 3 else [B])
 
 
-def test_a_gang_is_due_at_the_earliest_time_set() -> None:
+def test_gang_is_due_at_the_earliest_of_its_retry_times() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock, {A: 10})
     queue.requeue(A, Requeue.again(2))
@@ -145,7 +145,7 @@ def test_a_gang_is_due_at_the_earliest_time_set() -> None:
     assert drain(queue) == [A]
 
 
-async def test_capacity_that_is_freed_before_a_retry_is_not_left_to_lower_priorities() -> None:
+async def test_capacity_that_is_freed_before_a_retry_goes_to_the_higher_priority() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock, {A: 10})
     queue.mark(A)
@@ -168,10 +168,10 @@ def test_a_placed_gang_passes_only_gangs_of_its_own_priority() -> None:
     for _ in range(100):
         queue.placed(C)
     assert failures_of(queue, A) == 1
-    assert [queue._known(key).passed > 0 for key in (A, B)] == [True, False]
+    assert [queue._read_state(key).passed > 0 for key in (A, B)] == [True, False]
 
 
-def test_the_time_of_overtaking_is_counted_from_the_first_time() -> None:
+def test_time_limit_of_overtaking_counts_from_the_first_time() -> None:
     clock = Clock(1000.0)
     queue = GangQueue(lambda key: Order(0, True, 2, 0, 0.0, key), overtaking=Overtaking(100, 50.0), clock=clock)
     for _ in range(3):
@@ -181,13 +181,13 @@ def test_the_time_of_overtaking_is_counted_from_the_first_time() -> None:
 
 
 async def test_a_gang_that_moves_to_the_front_in_backoff_goes_first() -> None:
-    made = {A: 2.0, B: 3.0}
-    queue = GangQueue(lambda key: Order(0 if key == C else -10, True, 0, 0, made.get(key, 0.0), key), clock=Clock(1000.0))
+    created = {A: 2.0, B: 3.0}
+    queue = GangQueue(lambda key: Order(0 if key == C else -10, True, 0, 0, created.get(key, 0.0), key), clock=Clock(1000.0))
     for key in (A, B):
         queue.requeue(key, Requeue.refused(CPU, is_capacity_assumed=False), seen=queue.changes)
     queue.observe(Freed({"cpu"}))
-    queue.mark(C)  # of a lower priority: A and B go before it, in backoff or not
-    made[B] = 1.0
+    queue.mark(C)  # C has a lower priority: A and B go before it even in backoff
+    created[B] = 1.0
     queue.promote({"default": [B]})
     await queue.drain()
     assert drain(queue) == [B, A, C]

@@ -1,4 +1,4 @@
-"""The places of gangs: by their records, and the search time that their namespaces have used."""
+"""The queue positions of gangs, which follow from their records and the search time that their namespaces have used."""
 
 import asyncio
 from dataclasses import replace
@@ -30,15 +30,17 @@ A, B = GangKey("default", "a"), GangKey("other", "b")
         ((0, 0.0), 3, 0.0, True),
     ],
 )
-def test_a_gang_is_overtaken_a_few_times_or_for_a_while(overtaken: tuple[int, float], passed: int, now: float, is_over: bool) -> None:
+def test_gang_may_be_overtaken_a_few_times_or_for_a_while(overtaken: tuple[int, float], passed: int, now: float, is_over: bool) -> None:
     assert Overtaking(3, 300.0).is_over(QueueState(overtaken=overtaken, passed=passed), now) is is_over
 
 
 class Scene:
+    """The bound gang A and the older waiting gang B, and their queue positions."""
+
     def __init__(self) -> None:
         self.records, self.clock = GangRecords(), Clock()
         self.shares = SearchTime(self.clock)
-        outlines = {A: Outline(A, 0, 2.0, is_open=True, on_member_lost=OnMemberLost.IGNORE), B: Outline(B, 0, 1.0)}
+        outlines = {A: Outline(A, 0, 2.0, is_partially_bound=True, on_member_lost=OnMemberLost.IGNORE), B: Outline(B, 0, 1.0)}
         registry = Mock(outline=outlines.get, gang=lambda key: None, namespace_priority=NamespacePriority(outlines.get))
         self.ranks = Ranks(registry, self.records, self.shares, Overtaking(), self.clock)
 
@@ -46,7 +48,7 @@ class Scene:
         return min(A, B, key=self.ranks.place)
 
 
-def test_the_older_gang_goes_first_unless_we_left_the_other_partially_bound() -> None:
+def test_older_gang_goes_first_unless_a_transaction_left_the_younger_gang_partially_bound() -> None:
     scene = Scene()
     assert scene.first() == B
     scene.records.partial_bind(A).state = KeptOpen()
@@ -55,7 +57,7 @@ def test_the_older_gang_goes_first_unless_we_left_the_other_partially_bound() ->
     assert scene.first() == A
 
 
-def test_a_gang_overtaken_often_enough_goes_first_and_one_with_search_time_usage_last() -> None:
+def test_gang_that_was_passed_often_enough_goes_first_and_a_gang_with_search_time_usage_last() -> None:
     scene = Scene()
     scene.records.of(A).queue.passed = 3
     assert scene.first() == A
@@ -64,7 +66,7 @@ def test_a_gang_overtaken_often_enough_goes_first_and_one_with_search_time_usage
     assert scene.first() == A
 
 
-def test_a_gang_that_is_gone_is_due_at_once_and_one_with_a_task_is_not_read() -> None:
+def test_gang_that_is_gone_goes_first_and_a_gang_with_a_task_is_not_assembled() -> None:
     scene = Scene()
     gone = GangKey("default", "gone")
     assert scene.ranks.place(gone) == order_of_gone(gone)
@@ -77,16 +79,16 @@ def test_partially_bound_gangs_go_first_until_their_namespace_has_kept_others_wa
     scene = Scene()
     scene.records.partial_bind(A).state = Finishing(5.0)
     scene.shares.charge("default", 10.0)
-    assert scene.first() == A  # whatever search time its namespace has used
-    scene.ranks.firsts.charge("default", 1.5 * MUCH_SECONDS)
+    assert scene.first() == A  # even if its namespace has used search time
+    scene.ranks.time_first.charge("default", 1.5 * MUCH_SECONDS)
     assert scene.first() == B
     scene.clock.now += 60.0
     assert scene.first() == A
-    assert scene.ranks.promote() == {"default"}
+    assert scene.ranks.fallen() == {"default"}
 
 
 async def test_gangs_with_forged_stamps_delay_another_namespaces_gang_by_two_seconds_at_most() -> None:
-    """However many there are, and though they are older; each takes a tenth of a second here."""
+    """There are sixty such gangs, older than the other namespace's gang, and each attempt takes a tenth of a second."""
     async with World(cpus=500) as world:
         names = [f"evil-{number}" for number in range(60)]
         for name in names:
@@ -97,12 +99,12 @@ async def test_gangs_with_forged_stamps_delay_another_namespaces_gang_by_two_sec
             def take_a_while() -> None:
                 world.now += 0.1
 
-            world.searched.meanwhile[f"briefly {name}"] = take_a_while
+            world.searcher.meanwhile[f"briefly {name}"] = take_a_while
         await world.executor.inherit()
         world.add("good", 2, namespace="team", created=5.0)
         bound_at: list[float] = []
-        world.searched.meanwhile["briefly good"] = lambda: bound_at.append(world.now)
-        await world.cycle()
+        world.searcher.meanwhile["briefly good"] = lambda: bound_at.append(world.now)
+        await world.run_cycle()
         assert bound_at
         assert bound_at[0] <= 1002.0
-        assert sum(search.startswith("briefly evil") for search in world.searched.asked) >= 60
+        assert sum(search.startswith("briefly evil") for search in world.searcher.searches) >= 60

@@ -1,4 +1,4 @@
-"""The message of a waiting gang is up to date a few seconds after capacity was taken or freed, at a low cost."""
+"""Refreshes of messages: a waiting gang's message is up to date a few seconds after capacity was taken or freed, at a low cost."""
 
 import asyncio
 from collections.abc import Callable
@@ -26,14 +26,14 @@ def a_foreign_pod(name: str, cpus: int, on: str = "n") -> Pod:
 
 
 async def pass_time(world: World, seconds: float) -> None:
-    """Run the scheduler for so many seconds."""
+    """Run the scheduler for ``seconds``."""
     ends = world.now + seconds
     while world.now < ends - 1e-6:
         with suppress(TimeoutError):
             async with asyncio.timeout(0):
                 await world.queue.wait()
         if world.queue.peek() is not None:
-            await world.cycle()
+            await world.run_cycle()
         world.now += 0.1
 
 
@@ -65,51 +65,51 @@ def grow(world: World) -> None:
 COUNTED, WITH_PORTS = {}, {"host_ports": (HostPort("", "TCP", 80),)}
 
 
-@pytest.mark.parametrize("asks", [COUNTED, WITH_PORTS], ids=["counted", "with_ports"])
+@pytest.mark.parametrize("fields", [COUNTED, WITH_PORTS], ids=["counted", "with_ports"])
 @pytest.mark.parametrize("failures", [1, 8])
 @pytest.mark.parametrize("change", [bind_another, bind_a_foreign_pod, free_some, free_and_take, shrink, grow])
 async def test_the_message_of_a_waiting_gang_is_up_to_date_within_five_seconds(
-    change: Callable[[World], None], failures: int, asks: dict[str, object]
+    change: Callable[[World], None], failures: int, fields: dict[str, object]
 ) -> None:
     async with World(cpus=8) as world:
         world.view.upsert_pod(a_foreign_pod("first", 2))
         key = world.add("g", 2, cpus=8)
         for member in world.gang(key).members:
-            world.view.upsert_pod(replace(member, spec=replace(member.spec, **asks)))  # type: ignore[arg-type]
+            world.view.upsert_pod(replace(member, spec=replace(member.spec, **fields)))  # type: ignore[arg-type]
         for _ in range(failures):
             world.queue.mark(key)
             world.now += 60.0
             await pass_time(world, 0.1)
-        before = world.said(key)
+        before = world.message_of(key)
         await pass_time(world, 2.0)
         change(world)
         await pass_time(world, 5.0)
-        message = world.said(key)
+        message = world.message_of(key)
         world.queue.mark(key)
         world.now += 60.0
         await pass_time(world, 0.1)
         assert before
-        assert message == world.said(key)
+        assert message == world.message_of(key)
 
 
 async def test_without_changes_no_gang_is_refreshed() -> None:
     async with World(cpus=1) as world:
         world.add("g", 2)
         await pass_time(world, 5.0)
-        asked = len(world.searched.asked)
+        asked = len(world.searcher.searches)
         await pass_time(world, 30.0)
-        assert len(world.searched.asked) == asked
+        assert len(world.searcher.searches) == asked
 
 
 async def test_on_a_busy_cluster_a_gang_is_refreshed_once_a_second_and_its_backoff_goes_on() -> None:
     async with World(cpus=1) as world:
         key = world.add("g", 2)
         await pass_time(world, 0.1)
-        asked, attempts = len(world.searched.asked), failures_of(world.queue, key)
+        asked, attempts = len(world.searcher.searches), failures_of(world.queue, key)
         for number in range(100):
             world.view.upsert_pod(a_foreign_pod(f"late-{number}", 0))
             await pass_time(world, 0.1)
-        assert len(world.searched.asked) - asked <= 11
+        assert len(world.searcher.searches) - asked <= 11
         assert failures_of(world.queue, key) == attempts
 
 
@@ -119,7 +119,7 @@ def refuse(queue: GangQueue, key: GangKey) -> None:
 
 
 async def due(queue: GangQueue) -> GangKey | None:
-    """Return the first gang that is due without any time passing."""
+    """Return the first gang that is due now; None if no gang is."""
     with suppress(TimeoutError):
         async with asyncio.timeout(0):
             await queue.wait()
@@ -135,15 +135,15 @@ async def test_messages_are_refreshed_one_after_another_the_oldest_first() -> No
         clock.now += 0.1
     clock.now += 1.0
     queue.observe(Taken())
-    looked = []
+    refreshed = []
     for _ in range(3):
         key = await due(queue)
         assert key is not None
-        looked.append(key)
+        refreshed.append(key)
         refuse(queue, key)
         assert await due(queue) is None
         clock.now += 0.02
-    assert looked == [B, C, A]
+    assert refreshed == [B, C, A]
     clock.now += 60.0
     assert failures_of(queue, A) == 1
 
@@ -181,14 +181,14 @@ async def test_a_backoff_after_failures_is_not_shortened_by_refreshes() -> None:
         clock.now += 60.0
         await due(queue)
         refuse(queue, A)
-    ends = queue._known(A).not_before
+    ends = queue._read_state(A).not_before
     assert ends == clock.now + 16.0
     for _ in range(3):
         clock.now += 2.0
         queue.observe(Taken())
         assert await due(queue) == A
         refuse(queue, A)
-        assert (failures_of(queue, A), queue._known(A).not_before) == (5, ends)
+        assert (failures_of(queue, A), queue._read_state(A).not_before) == (5, ends)
 
 
 @pytest.mark.parametrize("ending", ["fail", "settle", "forget"])
@@ -210,7 +210,7 @@ async def test_a_gang_whose_message_is_not_about_capacity_is_not_refreshed(endin
 
 
 class Refused:
-    """Gangs that were refused after attempts of so many seconds."""
+    """Gangs that are refused after attempts of given lengths, and the refresh of their messages."""
 
     def __init__(self) -> None:
         self.clock, self.records = Clock(1000.0), GangRecords()
@@ -219,8 +219,8 @@ class Refused:
     def state(self, key: GangKey) -> QueueState:
         return self.records.of(key).queue
 
-    def look(self, key: GangKey, seconds: float = 0.0) -> None:
-        self.refresh.looks(self.state(key))
+    def attempt(self, key: GangKey, seconds: float = 0.0) -> None:
+        self.refresh.begin_attempt(self.state(key))
         self.clock.now += seconds
         self.refresh.refused(key, self.state(key))
 
@@ -228,39 +228,39 @@ class Refused:
 def test_refreshes_take_a_quarter_of_the_time_at_most() -> None:
     refused, keys = Refused(), [GangKey("default", str(number)) for number in range(1000)]
     for key in keys:
-        refused.look(key)
-    began, looked = refused.clock.now, 0.0
+        refused.attempt(key)
+    began, refreshed = refused.clock.now, 0.0
     while refused.clock.now < began + 30.0:
         refused.refresh.changed()
         key = refused.refresh.take()
         if key is None:
             refused.clock.now += 0.01
         else:
-            refused.look(key, 0.1)
-            looked += 0.1
-    assert 6.0 < looked <= 8.0
+            refused.attempt(key, 0.1)
+            refreshed += 0.1
+    assert 6.0 < refreshed <= 8.0
 
 
 def test_a_gang_whose_attempt_takes_long_does_not_delay_other_refreshes() -> None:
-    refused, small = Refused(), [GangKey("default", str(number)) for number in range(20)]
+    refused, quick = Refused(), [GangKey("default", str(number)) for number in range(20)]
     for number in range(50):
-        refused.look(GangKey("default", f"hard-{number}"), 1.0)
-    for key in small:
-        refused.look(key)
+        refused.attempt(GangKey("default", f"hard-{number}"), 1.0)
+    for key in quick:
+        refused.attempt(key)
     refused.clock.now += 5.0
     refused.refresh.changed()
     began, taken = refused.clock.now, []
     while refused.clock.now < began + 2.0:
         if (key := refused.refresh.take()) is not None:
             taken.append(key)
-            refused.look(key, 0.001)
+            refused.attempt(key, 0.001)
         refused.clock.now += 0.01
-    assert sorted(taken) == sorted(small)
+    assert sorted(taken) == sorted(quick)
 
 
 def test_a_gang_whose_attempt_takes_long_is_refreshed_once_a_minute() -> None:
     refused = Refused()
-    refused.look(A, 1.0)
+    refused.attempt(A, 1.0)
     refused.refresh.changed()
     refused.clock.now += 58.0
     assert refused.refresh.take() is None
@@ -271,20 +271,20 @@ def test_a_gang_whose_attempt_takes_long_is_refreshed_once_a_minute() -> None:
 def test_changes_cost_the_same_however_many_gangs_wait_and_leave_no_outdated_entries() -> None:
     refused = Refused()
     for number in range(1000):
-        refused.look(GangKey("default", str(number)))
-    asked = 0
+        refused.attempt(GangKey("default", str(number)))
+    reads = 0
 
     def state_of(key: GangKey) -> QueueState:
-        nonlocal asked
-        asked += 1
+        nonlocal reads
+        reads += 1
         return refused.state(key)
 
     refused.refresh._state_of = state_of
     for _ in range(1000):
         refused.refresh.changed()
         assert refused.refresh.seconds is not None
-    assert asked <= 3000
+    assert reads <= 3000
     for _ in range(100):
         for number in range(100):
-            refused.look(GangKey("default", str(number)))
-    assert sum(map(len, refused.refresh._looks.values())) < 3000
+            refused.attempt(GangKey("default", str(number)))
+    assert sum(map(len, refused.refresh._attempts.values())) < 3000

@@ -1,4 +1,4 @@
-"""Timers of gangs, which ring whatever else happens."""
+"""The timers of gangs, each of which expires at the last time that was set."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,8 +10,8 @@ from allaboard.records.record import GangRecords
 KEYS = A, B, C = [GangKey("default", name) for name in "abc"]
 
 
-class Bells:
-    """Timers of gang records, used as the queue does: a gang that was yielded is due, and has no time any more."""
+class Alarms:
+    """Timers of gangs, used as the queue uses them: the timer of a gang that was yielded is stopped."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -34,50 +34,50 @@ class Bells:
 
 
 def test_gangs_whose_time_has_come_are_yielded_the_earliest_first() -> None:
-    bells = Bells()
+    alarms = Alarms()
     for key, seconds in ((A, 2.0), (B, 1.0), (C, 2.5)):
-        bells.set(key, seconds)
-    assert bells.expired(after=0.5) == []
-    assert bells.expired(after=1.5) == [B, A]
-    assert bells.expired(after=0.5) == [C]
-    assert len(bells.timers) == 0
+        alarms.set(key, seconds)
+    assert alarms.expired(after=0.5) == []
+    assert alarms.expired(after=1.5) == [B, A]
+    assert alarms.expired(after=0.5) == [C]
+    assert len(alarms.timers) == 0
 
 
 def test_a_gang_whose_timer_is_moved_back_is_not_yielded_at_the_earlier_time() -> None:
-    bells = Bells()
-    bells.set(A, 1.0)
-    bells.set(A, 3.0)
-    assert len(bells.timers) == 1
-    assert bells.expired(after=2.0) == []
-    assert bells.timers.seconds == 1.0
-    assert bells.expired(after=1.0) == [A]
+    alarms = Alarms()
+    alarms.set(A, 1.0)
+    alarms.set(A, 3.0)
+    assert len(alarms.timers) == 1
+    assert alarms.expired(after=2.0) == []
+    assert alarms.timers.seconds == 1.0
+    assert alarms.expired(after=1.0) == [A]
 
 
 def test_a_gang_whose_timer_is_moved_back_and_forth_is_yielded_once() -> None:
-    bells = Bells()
+    alarms = Alarms()
     for seconds in (1.0, 3.0, 1.0):
-        bells.set(A, seconds)
-    assert bells.expired(after=5.0) == [A]
-    assert bells.timers.seconds is None
+        alarms.set(A, seconds)
+    assert alarms.expired(after=5.0) == [A]
+    assert alarms.timers.seconds is None
 
 
 SECONDS = st.integers(0, 5)
-STEPS = st.tuples(st.sampled_from(["set", "stop", "ring"]), st.sampled_from(KEYS), SECONDS)
+STEPS = st.tuples(st.sampled_from(["set", "stop", "expire"]), st.sampled_from(KEYS), SECONDS)
 
 
 @given(st.lists(STEPS, max_size=60))
 def test_each_gang_is_yielded_at_the_last_time_that_was_set(steps: list[tuple[str, GangKey, int]]) -> None:
-    bells, moments = Bells(), dict[GangKey, float]()
-    for what, key, seconds in steps:
-        if what == "set":
-            bells.set(key, seconds)
-            moments[key] = bells.now + seconds
-        elif what == "stop":
-            bells.stop(key)
-            moments.pop(key, None)
+    alarms, times = Alarms(), dict[GangKey, float]()
+    for step, key, seconds in steps:
+        if step == "set":
+            alarms.set(key, seconds)
+            times[key] = alarms.now + seconds
+        elif step == "stop":
+            alarms.stop(key)
+            times.pop(key, None)
         else:
-            expired = bells.expired(after=seconds)
-            assert expired == sorted((key for key in moments if moments[key] <= bells.now), key=lambda key: (moments[key], key))
-            moments = {key: when for key, when in moments.items() if when > bells.now}
-            assert bells.timers.seconds == min((when - bells.now for when in moments.values()), default=None)
-        assert len(bells.timers) == len(moments)
+            expired = alarms.expired(after=seconds)
+            assert expired == sorted((key for key in times if times[key] <= alarms.now), key=lambda key: (times[key], key))
+            times = {key: when for key, when in times.items() if when > alarms.now}
+            assert alarms.timers.seconds == min((when - alarms.now for when in times.values()), default=None)
+        assert len(alarms.timers) == len(times)

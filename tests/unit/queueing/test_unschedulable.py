@@ -1,4 +1,4 @@
-"""Unschedulable gangs wait for what they lacked, or until they fit by count."""
+"""The unschedulable gangs, which wait for resources that they lacked, or until they fit by count."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -16,19 +16,19 @@ FOUR: CapacityNeed = ((SchedulingSpec((("gpu", 1), ("pods", 1))), 4),)
 
 
 class Scene:
-    """Unschedulable gangs, while so many GPUs are free."""
+    """Unschedulable gangs, and ``free`` GPUs."""
 
     def __init__(self, free: int = 0, **wake_on: WakeUpOn) -> None:
-        self.free, self.turns = free, defaultdict[GangKey, QueueState](QueueState)
+        self.free, self.states = free, defaultdict[GangKey, QueueState](QueueState)
         self.unschedulable = Unschedulable(lambda key: Order(0, True, 2, 0, 0.0, key), self.slots)
-        for name, lack in wake_on.items():
-            self.add(GangKey("default", name), lack)
+        for name, wake_up in wake_on.items():
+            self.add(GangKey("default", name), wake_up)
 
     def slots(self, specs: Sequence[SchedulingSpec]) -> Sequence[int]:
         return [self.free // spec.amount("gpu") for spec in specs]
 
     def add(self, key: GangKey, wake_on: WakeUpOn, need: CapacityNeed | None = None) -> None:
-        state = self.turns[key]
+        state = self.states[key]
         state.need = self.unschedulable.countable(need)
         self.unschedulable.add(key, state, wake_on)
 
@@ -59,8 +59,8 @@ def test_woken_gangs_are_yielded_a_few_at_a_time() -> None:
 def test_a_removed_gang_is_neither_counted_nor_yielded_even_if_it_was_woken() -> None:
     scene = Scene(a=BOTH, b=CPU)
     scene.unschedulable.wake(["cpu"])
-    scene.unschedulable.discard(A, scene.turns[A])
-    scene.unschedulable.discard(A, scene.turns[A])
+    scene.unschedulable.discard(A, scene.states[A])
+    scene.unschedulable.discard(A, scene.states[A])
     assert len(scene.unschedulable) == 1
     assert scene.woken("cpu", "gpu") == [B]
 
@@ -79,11 +79,11 @@ def test_a_gang_on_the_waitlist_is_admitted_when_it_fits_and_not_woken_by_resour
     assert list(scene.unschedulable.admitted(9)) == [A]
 
 
-def test_capacity_that_an_admitted_gang_left_is_counted_again_for_the_next() -> None:
+def test_capacity_that_an_admitted_gang_left_free_is_counted_again_for_the_next_gang() -> None:
     scene = Scene()
     for key in (A, B, C):
         scene.add(key, GPU, FOUR)
-    scene.unschedulable.discard(B, scene.turns[B])
+    scene.unschedulable.discard(B, scene.states[B])
     scene.free = 4
     scene.unschedulable.wake(None)
     assert (list(scene.unschedulable.admitted(9)), scene.unschedulable.recount()) == ([A], True)

@@ -7,7 +7,7 @@ from allaboard.records.history import MOST_DECISIONS, MOST_TRANSITIONS, Decision
 def test_equal_decisions_in_a_row_are_counted_in_one_entry() -> None:
     history = History()
     for at, reason in ((1.0, "NoCapacity"), (2.0, "NoCapacity"), (3.0, "Held"), (4.0, "NoCapacity")):
-        history.add(Transition.of(at, "Wait", reason, "no room"))
+        history.add(Transition.of(at, "Wait", reason, "no capacity"))
     assert [(each.first_at, each.last_at, each.reason, each.times) for each in history.transitions] == [
         (1.0, 2.0, "NoCapacity", 2),
         (3.0, 3.0, "Held", 1),
@@ -15,7 +15,7 @@ def test_equal_decisions_in_a_row_are_counted_in_one_entry() -> None:
     ]
 
 
-def test_the_oldest_entries_are_dropped() -> None:
+def test_oldest_decisions_are_dropped_beyond_a_limit() -> None:
     history, decisions = History(), Decisions()
     for number in range(1000):
         entry = Transition.of(float(number), "Wait", str(number))

@@ -1,4 +1,4 @@
-"""The state of a partially bound gang changes by its table of transitions only."""
+"""The states of a partially bound gang, and the events that change them."""
 
 import math
 
@@ -79,7 +79,7 @@ def test_the_finish_deadline_is_extended_once_at_most_and_a_closed_gang_has_no_s
             assert state == before
 
 
-def test_a_release_that_takes_too_long_counts_no_longer() -> None:
+def test_release_that_takes_too_long_no_longer_counts_as_in_progress() -> None:
     partial_bind = PartialBind(KeptOpen())
     partial_bind.move(Event.RELEASE_BEGAN, NOW)
     assert partial_bind.is_kept_open
@@ -94,9 +94,9 @@ def test_a_gang_whose_members_were_released_is_released_again_if_one_turns_out_t
     assert partial_bind.is_finishing
 
 
-def test_only_leaving_members_are_remembered_of_a_closed_gang() -> None:
+def test_closed_partial_bind_keeps_its_released_members_and_no_state() -> None:
     leaving = Leaving((), NOW + 9)
-    partial_bind = PartialBind(KeptOpen(), NOW, was_tried=True, restarts_at=NOW, leaving=leaving, unasked_until=NOW + 1)
+    partial_bind = PartialBind(KeptOpen(), NOW, was_tried=True, restarts_at=NOW, leaving=leaving, no_victim_until=NOW + 1)
     partial_bind.close(NOW)
-    assert partial_bind == PartialBind(leaving=leaving, unasked_until=NOW + 1)
+    assert partial_bind == PartialBind(leaving=leaving, no_victim_until=NOW + 1)
     assert partial_bind.restarts_at == -math.inf

@@ -1,4 +1,4 @@
-"""What is remembered of gangs."""
+"""The records of gangs."""
 
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ from tests.unit.placement.clusters import pods
 A, B = GangKey("default", "a"), GangKey("default", "b")
 
 
-def test_a_record_is_added_when_there_is_something_to_remember() -> None:
+def test_record_is_added_by_of_and_not_by_find() -> None:
     records = GangRecords()
     assert records.find(A) is None
     assert records.of(A) is records.of(A) is records.find(A)
@@ -18,13 +18,13 @@ def test_a_record_is_added_when_there_is_something_to_remember() -> None:
     assert len(records) == 1
 
 
-def test_partially_bound_gangs_are_found_among_thousands() -> None:
+def test_partial_binds_are_found_without_reading_all_records() -> None:
     records = GangRecords()
     records.of(A)
-    half = records.partial_bind(B)
-    assert list(records.partial_binds()) == [(B, half)]
+    partial = records.partial_bind(B)
+    assert list(records.partial_binds()) == [(B, partial)]
     assert records.find_partial_bind(A) is None
-    assert records.of(B).partial_bind is records.partial_bind(B) is half
+    assert records.of(B).partial_bind is records.partial_bind(B) is partial
 
 
 def test_forget_deletes_the_whole_record() -> None:
@@ -40,13 +40,13 @@ def test_forget_deletes_the_whole_record() -> None:
 
 
 def test_a_partially_bound_gang_has_timed_out_when_it_expires() -> None:
-    half = GangRecords().partial_bind(A)
-    assert not half.has_timed_out(1e9)
-    half.expires = 10.0
-    assert [half.has_timed_out(now) for now in (9.9, 10.0)] == [False, True]
-    assert not half.is_going(0.0)
-    half.state = Releasing(None, 5.0)
-    assert half.is_going(4.0)
+    partial = GangRecords().partial_bind(A)
+    assert not partial.has_timed_out(1e9)
+    partial.expires = 10.0
+    assert [partial.has_timed_out(now) for now in (9.9, 10.0)] == [False, True]
+    assert not partial.is_going(0.0)
+    partial.state = Releasing(None, 5.0)
+    assert partial.is_going(4.0)
 
 
 def a_run(name: str, *others: str) -> Gang:

@@ -1,4 +1,4 @@
-"""Since when a gang waits, and when it is attempted again."""
+"""The times at which a gang's wait began, and at which the gang is attempted again."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ GANG = Gang(GangKey("default", "g"), 1, tuple(pods("p", 1, {})), 0, 0.0, Objecti
 WHOLE = replace(GANG, members=tuple(replace(pod, node_name="n") for pod in GANG.members))
 
 
-def test_a_wait_begins_when_it_is_first_asked_for_and_goes_on_until_it_ends() -> None:
+def test_wait_begins_at_its_first_query_and_lasts_until_it_is_ended() -> None:
     clock = Clock(1000.0)
     waits = WaitClock(GangRecords(), clock, lambda: 5.0)
     assert waits.find(GANG.key) is None
@@ -28,7 +28,7 @@ def test_a_wait_begins_when_it_is_first_asked_for_and_goes_on_until_it_ends() ->
     assert waits.of(GANG).since == 1010.0
 
 
-def test_a_wait_for_pods_and_a_wait_for_capacity_have_beginnings_of_their_own() -> None:
+def test_wait_for_pods_and_wait_for_capacity_begin_separately() -> None:
     clock = Clock(1000.0)
     waits = WaitClock(GangRecords(), clock)
     waits.of(GANG, is_for_pods=True)

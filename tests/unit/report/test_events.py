@@ -1,4 +1,4 @@
-"""Events are written in their namespace's queue, and repeats are counted now and then."""
+"""Tests that events are queued by namespace, and that repeats are counted at most once a minute."""
 
 from typing import Any
 
@@ -6,8 +6,8 @@ from allaboard.report.events import EventRecorder, ObjectReference
 from allaboard.report.writer import Writer
 
 
-class Noted(Writer):
-    """Records the tenants of queued writes."""
+class RecordingWriter(Writer):
+    """Records the tenants of queued writes instead of writing."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -18,8 +18,8 @@ class Noted(Writer):
         return True
 
 
-def test_an_event_is_queued_for_its_namespace_and_counted_once_a_minute_at_most() -> None:
-    clock, writer = [0.0], Noted()
+def test_event_is_queued_for_its_namespace_and_counted_at_most_once_a_minute() -> None:
+    clock, writer = [0.0], RecordingWriter()
     events = EventRecorder(None, writer, "c", "i", clock=lambda: clock[0])  # type: ignore[arg-type]
     about = ObjectReference("v1", "Pod", "team", "a", "u")
     for clock[0] in (0.0, 30.0, 61.0, 62.0, 90.0, 122.0):

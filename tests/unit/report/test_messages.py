@@ -1,4 +1,4 @@
-"""Messages that people grep for."""
+"""Tests the messages on gangs and pods, which people grep for."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -33,44 +33,44 @@ WORKERS = RoleExplanation(("uid-w0", "uid-w1"), unplaced=2, most=0, reasons=((Re
 SERVER = RoleExplanation(("uid-ps",), unplaced=0, most=1, reasons=())
 
 
-def test_reasons_are_sorted_as_text_like_kube_scheduler_does() -> None:
+def test_reasons_are_sorted_as_text_as_in_kube_scheduler() -> None:
     reasons = ((Reason(Kind.INSUFFICIENT, "cpu"), 2), (Reason(Kind.INSUFFICIENT, "pods"), 10))
     assert messages.fit_error(12, reasons) == "0/12 nodes are available: 10 Too many pods, 2 Insufficient cpu."
 
 
-def test_a_cluster_without_nodes_is_reported_in_kube_schedulers_words() -> None:
+def test_cluster_without_nodes_is_reported_in_kube_schedulers_words() -> None:
     assert messages.fit_error(0, {}) == "no nodes available to schedule pods"
 
 
-def test_a_gangs_refusal_counts_members_and_names_the_pod_that_does_not_fit() -> None:
+def test_refusal_of_a_gang_counts_members_and_names_the_pod_that_does_not_fit() -> None:
     gang, plan = a_gang("ps", "w0", "w1", minimum=3), a_plan(SERVER, WORKERS, placeable=1, minimum=3)
     assert messages.refusal(gang, plan) == (
         "podgroup ns/g: 1 of 3 members placeable; pod w0: 0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
     )
 
 
-def test_the_message_of_a_member_that_would_fit_names_one_that_does_not() -> None:
+def test_message_of_a_member_that_fits_names_a_member_that_does_not_fit() -> None:
     gang, plan = a_gang("ps", "w0", "w1", minimum=3), a_plan(SERVER, WORKERS, placeable=1, minimum=3)
     assert "pod w0:" in messages.pod_refusals(gang, plan)["uid-ps"]
     assert "Insufficient nvidia.com/gpu" in messages.pod_refusals(gang, plan)["uid-w1"]
 
 
-class Walked(tuple[Pod, ...]):
-    """Members that count how often they are iterated over."""
+class CountingTuple(tuple[Pod, ...]):
+    """Members that count how many of them were iterated over."""
 
-    looks = 0
+    visits = 0
 
     def __iter__(self) -> Iterator[Pod]:
         for pod in super().__iter__():
-            self.looks += 1
+            self.visits += 1
             yield pod
 
 
 @pytest.mark.parametrize("of_a_role", [1, 4, 10_000])
 @pytest.mark.parametrize("unplaced", [0, 1])
-def test_the_messages_of_a_gang_take_time_in_proportion_to_its_members(of_a_role: int, unplaced: int) -> None:
-    def looks(number: int) -> int:
-        members = Walked(a_pod(f"w{each}") for each in range(number))
+def test_messages_of_a_gang_take_time_in_proportion_to_its_members(of_a_role: int, unplaced: int) -> None:
+    def visits_per_member(number: int) -> int:
+        members = CountingTuple(a_pod(f"w{each}") for each in range(number))
         uids = [f"uid-w{each}" for each in range(number)]
         kinds = [tuple(uids[first : first + of_a_role]) for first in range(0, number, of_a_role)]
         reasons = ((Reason(Kind.INSUFFICIENT, "cpu"), 3),)
@@ -79,37 +79,37 @@ def test_the_messages_of_a_gang_take_time_in_proportion_to_its_members(of_a_role
             replace(a_gang(minimum=number), members=members), a_plan(*roles, placeable=0, minimum=number, feasible=None)
         )
         assert len(refusals) == number
-        return members.looks // number
+        return members.visits // number
 
-    assert looks(16) == looks(400)
+    assert visits_per_member(16) == visits_per_member(400)
 
 
-def test_a_role_that_fits_on_no_node_is_named_before_one_that_lacks_capacity() -> None:
+def test_role_that_fits_on_no_node_is_named_before_one_that_lacks_capacity() -> None:
     crowded = RoleExplanation(("uid-a", "uid-b", "uid-c"), unplaced=1, most=2, reasons=((Reason(Kind.INSUFFICIENT, "cpu"), 3),))
     gang, plan = a_gang("a", "b", "c", "w0", "w1", minimum=5), a_plan(crowded, WORKERS, placeable=2, minimum=5)
     assert "pod w0:" in messages.refusal(gang, plan)
 
 
-def test_a_member_too_large_for_every_node_is_named_before_one_that_lacks_capacity_now() -> None:
+def test_member_too_large_for_every_node_is_named_before_one_that_lacks_capacity_now() -> None:
     crowded = RoleExplanation(("uid-a", "uid-b"), unplaced=1, most=1, reasons=((Reason(Kind.INSUFFICIENT, "cpu"), 3),))
     gang, plan = a_gang("a", "b", "w0", "w1", minimum=4), a_plan(WORKERS, crowded, placeable=1, minimum=4)
     assert "pod w0:" in messages.refusal(gang, plan, Cause(Code.NEVER_FITS))
     assert "pod a:" in messages.refusal(gang, plan, Cause(Code.NEVER_FITS, "gpu", 64, 4, member="uid-b"))
 
 
-def test_a_role_that_fits_on_no_node_is_not_named_if_the_minimum_does_not_need_it() -> None:
+def test_role_that_fits_on_no_node_is_not_named_if_the_minimum_does_not_need_it() -> None:
     crowded = RoleExplanation(("uid-a", "uid-b", "uid-c"), unplaced=1, most=2, reasons=((Reason(Kind.INSUFFICIENT, "cpu"), 3),))
     gang = a_gang("a", "b", "c", "w0", "w1", minimum=3)
     plan = a_plan(crowded, replace(WORKERS, is_spare=True), placeable=2, minimum=3)
     assert "pod a:" in messages.refusal(gang, plan)
 
 
-def test_a_gang_of_one_is_refused_in_kube_schedulers_words_alone() -> None:
+def test_refusal_of_a_single_pod_has_only_kube_schedulers_words() -> None:
     gang, plan = a_gang("w0", minimum=1, kind="Pod"), a_plan(WORKERS, placeable=0, minimum=1)
     assert messages.refusal(gang, plan) == "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
 
 
-def test_a_shortage_over_all_nodes_is_reported_with_amounts() -> None:
+def test_shortage_over_all_nodes_is_reported_with_amounts() -> None:
     gang = a_gang("w0", "w1", minimum=2)
     plan = a_plan(WORKERS, placeable=0, minimum=2)
     assert "needs 9 cpu where 2500m are free" in messages.refusal(gang, plan, Cause(Code.INSUFFICIENT, "cpu", 9000, 2500))
@@ -119,19 +119,19 @@ def test_a_shortage_over_all_nodes_is_reported_with_amounts() -> None:
     ("why", "short"),
     [
         (Cause(Code.INSUFFICIENT, "gpu", 16, 12), "needs 16 gpu where 12 are free"),
-        (Cause(Code.FRAGMENTED, "gpu", 8, 12), "needs 8 gpu; 12 are free, but in pieces"),
+        (Cause(Code.FRAGMENTED, "gpu", 8, 12), "needs 8 gpu; 12 are free, but fragmented"),
         (Cause(Code.NEVER_FITS, "gpu", 64, 4, member="uid-w0"), "a member asks for 64 gpu; no node it may use has more than 4"),
         (Cause(Code.NEVER_FITS, "gpu", 64, 40), "needs 64 gpu; the nodes it may use have 40 in all"),
         (Cause(Code.NEVER_FITS), "too large for the nodes it may use, even when they are empty"),
         (
             Cause(Code.NEVER_FITS, rule=Reason(Kind.TOPOLOGY, "topology.kubernetes.io/rack")),
-            "no topology.kubernetes.io/rack takes all who must share one, even when empty",
+            "no topology.kubernetes.io/rack fits all members that must share one, even empty",
         ),
-        (Cause(Code.CONSTRAINTS, rule=Reason(Kind.PORTS)), "would fit but for its host ports"),
-        (Cause(Code.CONSTRAINTS, rule=Reason(Kind.TOPOLOGY, "rack")), "would fit but for its one rack for all"),
+        (Cause(Code.CONSTRAINTS, rule=Reason(Kind.PORTS)), "would fit without its host ports"),
+        (Cause(Code.CONSTRAINTS, rule=Reason(Kind.TOPOLOGY, "rack")), "would fit without the rule that members share one rack"),
     ],
 )
-def test_each_cause_is_reported_in_a_few_words(why: Cause, short: str) -> None:
+def test_each_cause_has_a_short_form_of_at_most_80_characters(why: Cause, short: str) -> None:
     gang, plan = a_gang("w0", "w1", minimum=2), a_plan(WORKERS, placeable=0, minimum=2)
     refusal = messages.refused(gang, plan, why)
     assert (refusal.code, refusal.short) == (why.code, short)
@@ -143,7 +143,7 @@ def an_assignment(name: str) -> Assignment:
     return Assignment(a_pod(name), "n1")
 
 
-def test_binds_that_fail_for_one_reason_are_reported_in_one_clause() -> None:
+def test_pods_whose_binds_fail_for_one_reason_are_named_in_one_clause() -> None:
     denied = {name: BindReply(Result.REFUSED, f'pods "{name}" is forbidden: exceeded quota') for name in ("a", "b", "c", "d", "e")}
     failed = tuple((an_assignment(name), reply) for name, reply in denied.items())
     other = (an_assignment("x"), BindReply(Result.UNANSWERED, "no answer"))
@@ -151,18 +151,18 @@ def test_binds_that_fail_for_one_reason_are_reported_in_one_clause() -> None:
     assert text == 'pods a, b, c and 2 more: pods "a" is forbidden: exceeded quota; pod x: no answer'
 
 
-def test_a_failed_assignment_is_named_once_in_the_message() -> None:
+def test_message_of_a_member_that_was_not_bound_names_the_node_once() -> None:
     reply = BindReply(Result.REFUSED, violation=Violation(Wrong.PORT, "ns/a", "n1", subject="80"))
-    assert messages.seat_not_taken(an_assignment("a"), reply) == "can't be bound to n1: host port 80 is taken"
+    assert messages.member_not_bound(an_assignment("a"), reply) == "can't be bound to n1: host port 80 is taken"
 
 
-def test_the_rule_that_excludes_most_nodes_is_reported_if_no_node_admits_a_gang() -> None:
+def test_reason_that_excludes_most_nodes_is_reported_if_no_node_admits_the_gang() -> None:
     kept = RoleExplanation(("w0",), unplaced=1, most=0, reasons=((Reason(Kind.AFFINITY), 2), (Reason(Kind.UNSCHEDULABLE), 1)))
     refusal = messages.refused(a_gang("w0", "w1", minimum=2), a_plan(kept, placeable=0, minimum=2), Cause(Code.CONSTRAINTS))
     assert refusal.short == "2 of 3 node(s) didn't match Pod's node affinity/selector"
 
 
-def test_a_refusal_without_proof_says_that_no_placement_was_found() -> None:
+def test_refusal_without_proof_says_that_no_placement_was_found() -> None:
     gang, plan = a_gang("w0", "w1", minimum=2), a_plan(WORKERS, placeable=1, minimum=2, feasible=None)
     assert "no placement found" in messages.refusal(gang, plan)
 
@@ -220,7 +220,7 @@ def test_advice_does_not_name_a_gang_of_another_namespace() -> None:
         ),
     ],
 )
-def test_the_nodes_a_spec_is_for_are_written_as_a_selector(spec: SchedulingSpec, expected: str) -> None:
+def test_nodes_that_a_spec_selects_are_written_as_a_selector(spec: SchedulingSpec, expected: str) -> None:
     assert messages.selector_text(spec) == expected
 
 
@@ -228,8 +228,10 @@ def test_missing_members_are_counted() -> None:
     gang = a_gang("a", "b", minimum=3)
     assert messages.members_missing(gang) == "podgroup ns/g: waiting for members: 2 of 3 exist"
     beside = replace(gang, others=gang.members)
-    assert messages.members_missing(beside) == "podgroup ns/g: waiting for members: 2 of 3 exist in this run, beside 2 of other runs"
-    assert messages.members_missing(gang, was_whole=True) == messages.members_missing(gang), "the next run of a gang isn't scaled down"
+    assert messages.members_missing(beside) == "podgroup ns/g: waiting for members: 2 of 3 exist in this run, and 2 of other runs"
+    assert messages.members_missing(gang, was_whole=True) == messages.members_missing(gang), (
+        "without bound members the next run has begun, and was not scaled down"
+    )
     running = replace(gang, members=tuple(replace(pod, node_name="n") for pod in gang.members))
     assert messages.members_missing(running, was_whole=True).endswith(
         "2 of 3 exist; the gang was whole before: lower minMember if it was scaled down"
@@ -237,51 +239,51 @@ def test_missing_members_are_counted() -> None:
 
 
 @pytest.mark.parametrize("text", ["x" * 5000, "é" * 5000, "日本" * 2000])
-def test_an_event_note_is_cut_to_what_an_event_may_hold(text: str) -> None:
+def test_event_note_is_cut_to_the_1024_bytes_of_an_event(text: str) -> None:
     note = messages.event_note(text)
     assert len(note.encode()) <= 1024
     assert note.endswith(" ...")
 
 
-def test_a_short_event_note_is_not_cut() -> None:
+def test_short_event_note_is_not_cut() -> None:
     assert messages.event_note("short") == "short"
 
 
-def test_an_event_note_with_line_ends_is_put_on_one_line() -> None:
+def test_event_note_with_line_ends_is_put_on_one_line() -> None:
     assert messages.event_note("denied\nall is well") == "denied\\nall is well"
 
 
 @pytest.mark.parametrize(
     ("undo", "problem", "expected"),
     [
-        (None, "", ", or its gang says allaboard.dev/undo: suspend)"),
-        (Undo.SUSPEND, "", "; it is suspended, and resumed, once 60 s are over; "),
+        (None, "", ", or its gang has the annotation allaboard.dev/undo: suspend)"),
+        (Undo.SUSPEND, "", "; the job is suspended and resumed if the gang isn't whole after 60 s; "),
         (Undo.SUSPEND, "job train was suspended by another client", "; job train was suspended by another client; "),
     ],
 )
-def test_the_message_of_a_gang_kept_open_by_a_job_says_when_or_why_not_it_is_suspended(
+def test_message_of_a_gang_that_is_kept_for_its_job_says_when_the_job_is_suspended_or_why_not(
     undo: Undo | None, problem: str, expected: str
 ) -> None:
     spec, owner = SchedulingSpec((("pods", 1),)), Owner("batch/v1", "Job", "train", "u")
     a = Pod("default", "a", "uid-a", "1", 0.0, "allaboard", "node-1", "Pending", 0, spec, owner=owner)
     gang = Gang(GangKey("default", "train"), 3, (a,), 0, 0.0, Objective.BINPACK, 60, undo=undo)
-    assert expected in messages.kept_open(gang, [a], "no room", problem)
+    assert expected in messages.kept_open(gang, [a], "no capacity", problem)
 
 
 @pytest.mark.parametrize(
     ("pod", "advice"),
     [
         ({"phase": "Running", "owner": Owner("apps/v1", "ReplicaSet", "r", "u")}, "a already running"),
-        ({"owner": None}, 'a would be gone for good (annotate allaboard.dev/recreate: "true"'),
+        ({"owner": None}, 'a would not be recreated (if a controller recreates them, annotate allaboard.dev/recreate: "true"'),
         ({"owner": Owner("batch/v1", "Job", "train", "u")}, "job train counts a lost pod as a failure (unless it has a podFailurePolicy"),
     ],
 )
-def test_the_message_of_a_gang_that_is_kept_open_says_why_and_what_would_help(pod: dict[str, object], advice: str) -> None:
+def test_message_of_a_gang_that_stays_partially_bound_says_why_and_which_setting_would_help(pod: dict[str, object], advice: str) -> None:
     spec = SchedulingSpec((("pods", 1),))
     a = replace(Pod("default", "a", "uid-a", "1", 0.0, "allaboard", "node-1", "Pending", 0, spec), **pod)  # type: ignore[arg-type]
     gang = Gang(GangKey("default", "train"), 3, (a,), 0, 0.0, Objective.BINPACK, 60)
     text = messages.kept_open(gang, [a], "0/1 nodes are available: 1 Insufficient cpu.")
-    assert text.startswith("kept open with 1 of 3 members bound: ")
+    assert text.startswith("stays partially bound with 1 of 3 members bound: ")
     assert advice in text
     assert text.endswith("; 0/1 nodes are available: 1 Insufficient cpu.")
 
@@ -293,7 +295,7 @@ def test_every_kind_of_reason_has_a_text(kind: Kind) -> None:
     assert "{subject}" not in text
 
 
-def test_a_taint_is_reported_in_kube_schedulers_words() -> None:
+def test_taint_is_reported_in_kube_schedulers_words() -> None:
     assert messages.reason(Reason(Kind.TAINT, "gpu", "only")) == "node(s) had untolerated taint {gpu: only}"
 
 
@@ -302,7 +304,7 @@ def test_every_violation_has_a_text(wrong: Wrong) -> None:
     assert len(messages.violation(Violation(wrong, "ns/pod", "node", subject="cpu"))) > len(wrong)
 
 
-def test_generations_that_a_search_was_not_given_are_reported() -> None:
+def test_search_with_fewer_generations_than_wanted_is_reported_with_both_numbers() -> None:
     assert messages.generations(101, "effort", 1000) == "101 of 1000 generations"
     assert messages.generations(1, "patience") == "1 generation"
     assert messages.generations(0, "exact") == "0 generations: known to be best by an exact method"

@@ -1,4 +1,4 @@
-"""What is scraped and probed over HTTP."""
+"""Tests the HTTP endpoints ``/metrics`` and ``/readyz``."""
 
 import socket
 
@@ -7,7 +7,7 @@ import aiohttp
 from allaboard.report.metrics import Metrics, serve
 
 
-async def test_metrics_are_served_and_readiness_follows_the_operator() -> None:
+async def test_metrics_are_served_and_readyz_answers_200_only_when_the_operator_is_ready() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

@@ -1,4 +1,4 @@
-"""The status of a PodGroup."""
+"""Tests the status of a PodGroup."""
 
 from typing import Any
 
@@ -14,14 +14,14 @@ from allaboard.report.status import pod_group_status, pod_unscheduled
 
 
 @pytest.mark.parametrize("stated", ["x", 7, ["x", None, 3], {"type": "Timeout"}, [{"type": ["Timeout"]}]])
-def test_a_status_is_computed_whatever_the_stored_conditions_are(stated: Any) -> None:
-    """Without a schema the stored status of a PodGroup may be anything."""
+def test_status_is_computed_even_if_the_stored_conditions_are_malformed(stated: Any) -> None:
+    """Without a schema the stored status of a PodGroup may be any JSON value."""
     gang = Gang(GangKey("ml", "g"), 1, (), 0, 0.0, Objective.BINPACK, 60)
     status = pod_group_status(gang, "Pending", GangStatus(Code.WAITING, "waits"), {"conditions": stated}, "2026-01-01T00:00:00Z")
     assert [condition["type"] for condition in status["conditions"]] == ["PodGroupInitiallyScheduled"]
 
 
-def test_the_status_says_since_when_a_gang_was_whole_even_if_it_lost_members_since() -> None:
+def test_status_keeps_the_time_since_when_a_gang_was_whole_after_it_lost_members() -> None:
     """The next leader must not take the gang for one that has never been whole."""
     gang = Gang(GangKey("ml", "g"), 3, (), 0, 0.0, Objective.BINPACK, 60)
     whole_since = "2026-01-01T00:00:02Z"
@@ -29,16 +29,16 @@ def test_the_status_says_since_when_a_gang_was_whole_even_if_it_lost_members_sin
     assert scheduled_since(status) == parse_time(whole_since)
 
 
-@pytest.mark.parametrize(("is_being_bound", "said"), [(True, []), (False, ["True"])])
-def test_a_gang_is_partially_bound_if_some_members_are_bound_and_no_bind_is_in_flight(is_being_bound: bool, said: list[str]) -> None:
+@pytest.mark.parametrize(("is_being_bound", "expected"), [(True, []), (False, ["True"])])
+def test_gang_with_some_bound_members_is_partially_bound_unless_it_is_being_bound(is_being_bound: bool, expected: list[str]) -> None:
     pods = [Pod("ml", name, name, "1", 0.0, "allaboard", node, "Pending", 0, SchedulingSpec(())) for name, node in (("a", "n1"), ("b", ""))]
     gang = Gang(GangKey("ml", "g"), 2, tuple(pods), 0, 0.0, Objective.BINPACK, 60)
     opinion = GangStatus(Code.WAITING, "waits", is_being_bound=is_being_bound)
     status = pod_group_status(gang, "Scheduling", opinion, {}, "2026-01-01T00:00:00Z")
-    assert [condition["status"] for condition in status["conditions"] if condition["type"] == "PartiallyBound"] == said
+    assert [condition["status"] for condition in status["conditions"] if condition["type"] == "PartiallyBound"] == expected
 
 
-def test_the_condition_partially_bound_turns_false_if_it_was_set() -> None:
+def test_condition_partially_bound_turns_false_if_it_was_true() -> None:
     gang = Gang(GangKey("ml", "g"), 1, (), 0, 0.0, Objective.BINPACK, 60)
     before = {"conditions": [{"type": "PartiallyBound", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}
     status = pod_group_status(gang, "Running", GangStatus(Code.SCHEDULED, "1 member bound"), before, "2026-01-01T00:00:09Z")
@@ -46,7 +46,7 @@ def test_the_condition_partially_bound_turns_false_if_it_was_set() -> None:
     assert (condition["status"], condition["message"], condition["lastTransitionTime"]) == ("False", "no longer", "2026-01-01T00:00:09Z")
 
 
-def test_the_summary_has_eighty_characters_and_the_message_is_complete() -> None:
+def test_summary_has_eighty_characters_and_the_message_is_complete() -> None:
     gang = Gang(GangKey("ml", "g"), 1, (), 0, 0.0, Objective.BINPACK, 60)
     long = " ".join(["needs much"] * 20)
     status = pod_group_status(
@@ -60,8 +60,8 @@ def test_the_summary_has_eighty_characters_and_the_message_is_complete() -> None
     assert (condition["status"], condition["reason"]) == ("False", "Insufficient")
 
 
-def test_initially_scheduled_stays_true_once_it_was() -> None:
-    """Also for a scheduler that has never seen the gang whole."""
+def test_condition_initially_scheduled_never_turns_false_again() -> None:
+    """That holds even for a scheduler that has never seen the gang whole."""
     gang = Gang(GangKey("ml", "g"), 1, (), 0, 0.0, Objective.BINPACK, 60)
     before = {"conditions": [{"type": "PodGroupInitiallyScheduled", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}
     status = pod_group_status(gang, "Scheduling", GangStatus(Code.RETRYING, "lost a member"), before, "2026-01-01T00:00:09Z")
@@ -69,7 +69,7 @@ def test_initially_scheduled_stays_true_once_it_was() -> None:
     assert (condition["status"], condition["lastTransitionTime"]) == ("True", "2026-01-01T00:00:00Z")
 
 
-def test_a_webhooks_message_with_line_ends_is_put_on_one_line_of_a_status() -> None:
+def test_webhook_message_with_line_ends_is_put_on_one_line_of_a_status() -> None:
     gang = Gang(GangKey("ml", "g"), 1, (), 0, 0.0, Objective.BINPACK, 60)
     status = pod_group_status(gang, "Pending", GangStatus(Code.RETRYING, "denied\nall is well"), {}, "2026-01-01T00:00:00Z")
     messages = [status["summary"], status["message"], *(condition["message"] for condition in status["conditions"])]
@@ -78,9 +78,14 @@ def test_a_webhooks_message_with_line_ends_is_put_on_one_line_of_a_status() -> N
 
 
 @pytest.mark.parametrize(
-    "message", ["1 of 2 members bound, 1 missing: pod b: no", "kept open with 1 of 2 members bound: a already running; no room", "no room"]
+    "message",
+    [
+        "1 of 2 members bound, 1 missing: pod b: no",
+        "stays partially bound with 1 of 2 members bound: a already running; no capacity",
+        "no capacity",
+    ],
 )
-def test_the_number_of_bound_members_is_in_a_message_once(message: str) -> None:
+def test_message_of_the_condition_partially_bound_has_the_number_of_bound_members_once(message: str) -> None:
     pods = [Pod("ml", name, name, "1", 0.0, "allaboard", node, "Pending", 0, SchedulingSpec(())) for name, node in (("a", "n1"), ("b", ""))]
     gang = Gang(GangKey("ml", "g"), 2, tuple(pods), 0, 0.0, Objective.BINPACK, 60)
     status = pod_group_status(gang, "Scheduling", GangStatus(Code.RETRYING, message), {}, "2026-01-01T00:00:00Z")

@@ -1,4 +1,4 @@
-"""Reports are written beside the scheduling path, after more urgent work."""
+"""Tests that reports are written beside the scheduling path, after more urgent work."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -16,7 +16,7 @@ from allaboard.report.writer import WaitUntilIdle, Writer
 
 
 class SlowServer(ApiServer):
-    """Answers a bind once it is allowed to."""
+    """Answers a bind when ``may_answer`` is set."""
 
     def __init__(self) -> None:
         self.may_answer = asyncio.Event()
@@ -65,7 +65,7 @@ async def test_reports_wait_until_the_running_binds_are_done() -> None:
         assert written.is_set()
 
 
-async def test_endless_binds_delay_reports_for_a_while_only() -> None:
+async def test_endless_binds_delay_reports_for_a_limited_time() -> None:
     now = 1000.0
     server, writer, written = SlowServer(), Writer(), asyncio.Event()
     binder = Binder(server, clock=lambda: now)
@@ -85,7 +85,7 @@ async def test_endless_binds_delay_reports_for_a_while_only() -> None:
         await bind
 
 
-async def test_a_newer_job_replaces_one_of_its_key_that_has_not_begun() -> None:
+async def test_newer_job_replaces_a_job_of_its_key_that_has_not_begun() -> None:
     writer, done = Writer(), list[int]()
     may_go = asyncio.Event()
 
@@ -108,7 +108,7 @@ async def never_busy(_: float) -> None:
     pass
 
 
-async def test_a_tenant_with_slow_writes_delays_no_other_tenant() -> None:
+async def test_tenant_with_slow_writes_delays_no_other_tenant() -> None:
     writer, may_answer, written = Writer(), asyncio.Event(), list[str]()
 
     async def slow() -> None:
@@ -130,7 +130,7 @@ async def test_a_tenant_with_slow_writes_delays_no_other_tenant() -> None:
     assert not writer.waiting
 
 
-async def test_reports_of_tenants_are_written_in_turn() -> None:
+async def test_tenants_reports_are_written_in_turn() -> None:
     writer, written = Writer(), list[str]()
 
     async def job(tenant: str) -> None:
@@ -146,7 +146,7 @@ async def test_reports_of_tenants_are_written_in_turn() -> None:
     assert "few" not in written[12:]
 
 
-async def test_one_tenant_fills_its_own_queue_only() -> None:
+async def test_one_tenant_fills_only_its_own_queue() -> None:
     writer = Writer()
     for number in range(module._LIMIT_OF_ONE + 10):
         writer.put(f"many {number}", partial(never_busy, 0), "many")
@@ -158,7 +158,7 @@ async def test_one_tenant_fills_its_own_queue_only() -> None:
     assert not writer._ordinary.by_tenant
 
 
-async def test_a_job_that_is_queued_again_while_it_runs_is_done_again() -> None:
+async def test_job_that_is_queued_again_while_it_runs_is_done_again() -> None:
     writer, runs, may_go = Writer(), list[int](), asyncio.Event()
 
     async def job(number: int) -> None:
@@ -177,7 +177,7 @@ async def test_a_job_that_is_queued_again_while_it_runs_is_done_again() -> None:
     assert runs == [1, 2]
 
 
-async def test_a_defect_in_one_write_affects_no_other() -> None:
+async def test_defect_in_one_write_affects_no_other_write() -> None:
     async def defective() -> None:
         raise KeyError("a defect")
 
@@ -201,7 +201,7 @@ async def test_a_defect_in_one_write_affects_no_other() -> None:
     await asyncio.gather(running, return_exceptions=True)
 
 
-def test_the_reports_of_all_tenants_together_are_bounded() -> None:
+def test_number_of_waiting_reports_of_all_tenants_together_is_bounded() -> None:
     async def never() -> None:
         pass
 
@@ -211,7 +211,7 @@ def test_the_reports_of_all_tenants_together_are_bounded() -> None:
     assert (writer.waiting, writer.dropped) == (module._LIMIT, 10)
 
 
-async def test_reports_of_low_priority_are_written_after_all_others() -> None:
+async def test_reports_of_low_priority_are_written_after_all_ordinary_reports() -> None:
     writer, written = Writer(sleep=instantly), list[str]()
 
     async def job(name: str) -> None:
@@ -237,10 +237,10 @@ async def instantly(_: float) -> None:
 async def test_reports_of_low_priority_are_written_at_a_limited_rate() -> None:
     pauses = list[float]()
 
-    async def noted(seconds: float) -> None:
+    async def recorded(seconds: float) -> None:
         pauses.append(seconds)
 
-    writer = Writer(sleep=noted)
+    writer = Writer(sleep=recorded)
     for number in range(10):
         writer.put(f"low {number}", partial(never_busy, 0), "a", is_low=True)
     async with running(writer, never_busy), asyncio.timeout(5):
@@ -250,7 +250,7 @@ async def test_reports_of_low_priority_are_written_at_a_limited_rate() -> None:
 
 
 @pytest.mark.parametrize("order", [(True, False), (False, True)])
-async def test_an_ordinary_report_replaces_one_of_low_priority_with_its_key(order: tuple[bool, bool]) -> None:
+async def test_ordinary_report_replaces_a_report_of_low_priority_with_its_key(order: tuple[bool, bool]) -> None:
     writer, written = Writer(sleep=instantly), list[int]()
 
     async def job(number: int) -> None:
@@ -265,7 +265,7 @@ async def test_an_ordinary_report_replaces_one_of_low_priority_with_its_key(orde
     assert written == [1]
 
 
-def test_reports_of_low_priority_have_limits_of_their_own() -> None:
+def test_reports_of_low_priority_have_separate_limits() -> None:
     writer = Writer()
     taken = [writer.put(f"{number}", partial(never_busy, 0), "a", is_low=True) for number in range(module._LOW_LIMIT_OF_ONE + 1)]
     assert taken.count(False) == 1

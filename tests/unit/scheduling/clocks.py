@@ -2,7 +2,7 @@
 
 
 class Clock:
-    """Returns the time that a test has set: ``now``, in seconds."""
+    """A clock that returns ``now``, in seconds, which a test sets."""
 
     def __init__(self, now: float = 0.0) -> None:
         self.now = now

@@ -1,4 +1,4 @@
-"""The decision about a gang, by what is known of it: the specification of the scheduler, as tables."""
+"""Tables of the decisions about a gang, by its state: the specification of the scheduler."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -15,7 +15,7 @@ from allaboard.model.gang import Gang, GangKey, Hold, Objective, OnMemberLost, U
 from allaboard.model.pod import Pod
 from allaboard.placement import Plan
 from allaboard.planning.answers import Failed, Outdated, Placed, SearchLonger
-from allaboard.planning.answers import Refused as NoRoom
+from allaboard.planning.answers import Refused as NoPlacement
 from allaboard.planning.prepared import PreparedGang
 from allaboard.planning.search_processes import SearchError
 from allaboard.records.partial_bind import Finishing, KeptOpen, Left, PartialBind, Releasing
@@ -40,113 +40,117 @@ def a_gang(*, bound: int = 0, waiting: int = 0, ended: int = 0, minimum: int = 4
     return Gang(GangKey("default", "gang"), minimum, tuple(pods), 0, 0.0, Objective.BINPACK, 60, **fields)
 
 
-ABSENT, PARTIAL, WHOLE, LONELY = a_gang(waiting=4), a_gang(bound=2, waiting=2), a_gang(bound=4), a_gang(bound=2)
-MENDED = Hold("BadLabel", "a label is wrong", "labels", None)
+ABSENT, PARTIAL, WHOLE, LACKS_PODS = a_gang(waiting=4), a_gang(bound=2, waiting=2), a_gang(bound=4), a_gang(bound=2)
+HOLD = Hold("BadLabel", "a label is wrong", "labels", None)
 FINISHING, OVERDUE = PartialBind(Finishing(NOW + 1), expires=NOW + 60), PartialBind(Finishing(NOW), expires=NOW + 60)
 LEFT = PartialBind(Left(), expires=NOW + 60)
-OPEN, TIMED_OUT = PartialBind(KeptOpen(), expires=NOW + 1), PartialBind(KeptOpen(), expires=NOW)
+KEPT_OPEN, TIMED_OUT = PartialBind(KeptOpen(), expires=NOW + 1), PartialBind(KeptOpen(), expires=NOW)
 LOST = reasons.LostSoon(4, 8.0, NOW + 1)
 
 
 def name_of(decision: Decision) -> str:
-    """Return the kind of a decision and of its reason, with an exclamation mark if running members are evicted."""
+    """Return the name of a decision and of its reason; "!" after the decision means that running members are evicted."""
     because = getattr(decision, "because", None)
     force = "!" if isinstance(decision, Release) and decision.force else ""
     return type(decision).__name__ + force + (f" {type(because).__name__}" if because else "")
 
 
 SEARCH, MEMBERS, HELD, DONE = "Search", "Wait MembersMissing", "Wait Held", "Done"
-UNDO, GIVE_UP, SUSPEND = "Release NotFinished", "Release! NotReplaced", "SuspendJobs NotFinished"
+RELEASE, GIVE_UP, SUSPEND = "Release NotFinished", "Release! NotReplaced", "SuspendJobs NotFinished"
 TRIED = replace(TIMED_OUT, was_tried=True)
-ASKED_ONCE = replace(TIMED_OUT, restarts_at=NOW + 1)
+RELEASED_BEFORE = replace(TIMED_OUT, restarts_at=NOW + 1)
 GIVES_UP, SUSPENDS = replace(PARTIAL, on_member_lost=OnMemberLost.RELEASE), replace(PARTIAL, undo=Undo.SUSPEND)
 
 
 @pytest.mark.parametrize(
-    ("gang", "partial", "look"),
+    ("gang", "partial", "decision"),
     [
         # absent
         (ABSENT, None, SEARCH),
         (a_gang(waiting=3), None, MEMBERS),
-        (replace(ABSENT, hold=MENDED), None, HELD),
+        (replace(ABSENT, hold=HOLD), None, HELD),
         (a_gang(), None, DONE),
         (a_gang(ended=4), None, DONE),
-        (replace(a_gang(), hold=MENDED), None, DONE),
+        (replace(a_gang(), hold=HOLD), None, DONE),
         (ABSENT, OVERDUE, SEARCH),
-        # partially bound, and finished forward until the deadline
+        # partially bound, and being finished until the deadline
         (PARTIAL, FINISHING, SEARCH),
-        (LONELY, FINISHING, MEMBERS),
-        (PARTIAL, OVERDUE, UNDO),
-        (PARTIAL, LEFT, UNDO),  # all members were released
+        (LACKS_PODS, FINISHING, MEMBERS),
+        (PARTIAL, OVERDUE, RELEASE),
+        (PARTIAL, LEFT, RELEASE),  # all members were released
         (ABSENT, LEFT, SEARCH),
-        (LONELY, OVERDUE, UNDO),
-        (replace(PARTIAL, hold=MENDED), OVERDUE, UNDO),
-        (replace(PARTIAL, hold=MENDED), FINISHING, HELD),
+        (LACKS_PODS, OVERDUE, RELEASE),
+        (replace(PARTIAL, hold=HOLD), OVERDUE, RELEASE),
+        (replace(PARTIAL, hold=HOLD), FINISHING, HELD),
         # partially bound, and kept open
-        (PARTIAL, OPEN, SEARCH),
+        (PARTIAL, KEPT_OPEN, SEARCH),
         (PARTIAL, TIMED_OUT, SEARCH),
-        (SUSPENDS, OPEN, SEARCH),
+        (SUSPENDS, KEPT_OPEN, SEARCH),
         (SUSPENDS, TIMED_OUT, SEARCH),  # capacity may have been freed
         (SUSPENDS, TRIED, SUSPEND),
-        (replace(LONELY, undo=Undo.SUSPEND), TIMED_OUT, SUSPEND),
-        (replace(SUSPENDS, hold=MENDED), TIMED_OUT, SUSPEND),
-        (SUSPENDS, replace(ASKED_ONCE, was_tried=True), SEARCH),
-        (SUSPENDS, PartialBind(expires=NOW), SEARCH),  # whole before: it is healed
-        # whole before, and has lost members
+        (replace(LACKS_PODS, undo=Undo.SUSPEND), TIMED_OUT, SUSPEND),
+        (replace(SUSPENDS, hold=HOLD), TIMED_OUT, SUSPEND),
+        (SUSPENDS, replace(RELEASED_BEFORE, was_tried=True), SEARCH),
+        (SUSPENDS, PartialBind(expires=NOW), SEARCH),  # the gang was whole before: it is healed
+        # whole before, with lost members
         (PARTIAL, PartialBind(expires=NOW), SEARCH),
         (GIVES_UP, PartialBind(expires=NOW + 1), SEARCH),
         (GIVES_UP, PartialBind(expires=NOW), SEARCH),
         (GIVES_UP, PartialBind(expires=NOW, was_tried=True), GIVE_UP),
-        (replace(LONELY, on_member_lost=OnMemberLost.RELEASE), PartialBind(expires=NOW), GIVE_UP),
-        (GIVES_UP, ASKED_ONCE, SEARCH),
+        (replace(LACKS_PODS, on_member_lost=OnMemberLost.RELEASE), PartialBind(expires=NOW), GIVE_UP),
+        (GIVES_UP, RELEASED_BEFORE, SEARCH),
         (GIVES_UP, replace(FINISHING, expires=NOW), SEARCH),
         # whole
         (WHOLE, None, DONE),
         (WHOLE, OVERDUE, DONE),
         (a_gang(bound=4, waiting=1), None, SEARCH),
-        (replace(WHOLE, hold=MENDED), None, DONE),
-        (replace(a_gang(bound=4, waiting=1), hold=MENDED), None, HELD),
+        (replace(WHOLE, hold=HOLD), None, DONE),
+        (replace(a_gang(bound=4, waiting=1), hold=HOLD), None, HELD),
     ],
 )
-def test_the_decision_before_a_search(gang: Gang, partial: PartialBind | None, look: str) -> None:
-    assert name_of(before_search(gang, partial, NOW)) == look
+def test_the_decision_before_a_search_follows_from_the_gang_and_its_partial_bind(
+    gang: Gang, partial: PartialBind | None, decision: str
+) -> None:
+    assert name_of(before_search(gang, partial, NOW)) == decision
 
 
 PLAN, UNKNOWN = (cast(Plan, SimpleNamespace(feasible=feasible)) for feasible in (False, None))
 REFUSE, SEARCH_LONGER, ROLL_BACK = "Wait NoCapacity", "SearchLonger", "Release NoCapacity"
 
 
-def refused(gang: Gang, plan: Plan = PLAN) -> NoRoom:
-    return NoRoom(PreparedGang(gang), plan, None)
+def refused(gang: Gang, plan: Plan = PLAN) -> NoPlacement:
+    return NoPlacement(PreparedGang(gang), plan, None)
 
 
 @pytest.mark.parametrize(
-    ("gang", "partial", "is_settled", "found"),
+    ("gang", "partial", "victims_known", "decision"),
     [
         (ABSENT, None, True, REFUSE),
         (ABSENT, None, False, SEARCH_LONGER),
         (PARTIAL, FINISHING, True, ROLL_BACK),
         (PARTIAL, FINISHING, False, ROLL_BACK),
-        (PARTIAL, OPEN, True, REFUSE),
-        (PARTIAL, OPEN, False, SEARCH_LONGER),
+        (PARTIAL, KEPT_OPEN, True, REFUSE),
+        (PARTIAL, KEPT_OPEN, False, SEARCH_LONGER),
         (a_gang(bound=4, waiting=1), FINISHING, True, REFUSE),
         (SUSPENDS, TIMED_OUT, True, SUSPEND),
         (SUSPENDS, TIMED_OUT, False, SEARCH_LONGER),
-        (SUSPENDS, ASKED_ONCE, True, REFUSE),
+        (SUSPENDS, RELEASED_BEFORE, True, REFUSE),
         (PARTIAL, TIMED_OUT, True, REFUSE),
         (GIVES_UP, PartialBind(expires=NOW), True, GIVE_UP),
         (GIVES_UP, replace(FINISHING, expires=NOW), True, ROLL_BACK),
     ],
 )
-def test_the_decision_after_a_search_that_found_no_capacity(gang: Gang, partial: PartialBind | None, is_settled: bool, found: str) -> None:
-    assert name_of(after_search(gang, refused(gang), partial, NOW, is_settled=is_settled)) == found
+def test_the_decision_about_a_refused_gang_follows_from_its_partial_bind(
+    gang: Gang, partial: PartialBind | None, victims_known: bool, decision: str
+) -> None:
+    assert name_of(after_search(gang, refused(gang), partial, NOW, victims_known=victims_known)) == decision
 
 
 def test_a_gang_is_not_released_while_victims_are_being_released_for_it() -> None:
-    assert name_of(after_search(SUSPENDS, refused(SUSPENDS), TIMED_OUT, NOW, is_served=True)) == REFUSE
+    assert name_of(after_search(SUSPENDS, refused(SUSPENDS), TIMED_OUT, NOW, is_releasing_victims=True)) == REFUSE
 
 
-def test_the_decision_after_every_other_answer() -> None:
+def test_each_answer_other_than_a_refusal_has_its_own_decision() -> None:
     gang = PreparedGang(ABSENT)
     answers = {
         "Bind": Placed(gang, PLAN, ()),
@@ -158,14 +162,14 @@ def test_the_decision_after_every_other_answer() -> None:
 
 
 def outcome_of(gang: Gang, *, bound: int, result: Result | None = None, in_doubt: str = "") -> Committed:
-    """Return an outcome with so many candidates bound, and ``result`` for the binds of the others."""
+    """Return an outcome with ``bound`` candidates bound, and with ``result`` for the binds of the other candidates."""
     assignments = [Assignment(pod, "node-1") for pod in gang.candidates]
     failed = tuple((each, BindReply(result, "", in_doubt)) for each in assignments[bound:]) if result else ()
     return Committed(tuple(assignments[:bound]), failed, missing=max(0, gang.missing - bound))
 
 
 @pytest.mark.parametrize(
-    ("gang", "partial", "bound", "result", "in_doubt", "reply"),
+    ("gang", "partial", "bound", "result", "in_doubt", "decision"),
     [
         (ABSENT, None, 4, None, "", "Whole"),
         (ABSENT, None, 0, Result.UNANSWERED, "", "Wait NotBound"),
@@ -175,24 +179,24 @@ def outcome_of(gang: Gang, *, bound: int, result: Result | None = None, in_doubt
         (ABSENT, None, 2, Result.REFUSED, "", "Release NotBound"),
         (ABSENT, None, 2, Result.GATED, "", "Release NotBound"),
         (ABSENT, None, 2, Result.REFUSED, "7", "Finish NotBound"),  # the member may be bound all the same
-        (ABSENT, OPEN, 2, Result.UNANSWERED, "", "StayOpen NotBound"),
+        (ABSENT, KEPT_OPEN, 2, Result.UNANSWERED, "", "StayOpen NotBound"),
         (PARTIAL, FINISHING, 2, None, "", "Whole"),
         (PARTIAL, FINISHING, 1, Result.UNANSWERED, "", "Finish NotBound"),
         (PARTIAL, FINISHING, 1, Result.REFUSED, "", "Release NotBound"),
         (PARTIAL, FINISHING, 0, Result.UNANSWERED, "", "Finish NotBound"),
-        (PARTIAL, OPEN, 1, Result.REFUSED, "", "StayOpen NotBound"),
+        (PARTIAL, KEPT_OPEN, 1, Result.REFUSED, "", "StayOpen NotBound"),
         (PARTIAL, None, 1, Result.REFUSED, "", "StayOpen NotBound"),
         (PARTIAL, None, 0, Result.UNANSWERED, "7", "StayOpen NotBound"),
         (a_gang(bound=4, waiting=1), None, 0, Result.REFUSED, "", "Whole"),
     ],
 )
-def test_the_decision_after_the_binds_are_answered(
-    gang: Gang, partial: PartialBind | None, bound: int, result: Result | None, in_doubt: str, reply: str
+def test_the_decision_after_the_binds_follows_from_their_answers(
+    gang: Gang, partial: PartialBind | None, bound: int, result: Result | None, in_doubt: str, decision: str
 ) -> None:
-    assert name_of(after_bind(gang, outcome_of(gang, bound=bound, result=result, in_doubt=in_doubt), partial)) == reply
+    assert name_of(after_bind(gang, outcome_of(gang, bound=bound, result=result, in_doubt=in_doubt), partial)) == decision
 
 
-def test_a_transaction_that_is_refused_before_any_bind_has_failed() -> None:
+def test_a_gang_whose_transaction_is_refused_before_any_bind_waits() -> None:
     assert name_of(after_bind(ABSENT, Refused(MembersChanged(0, 2)), None)) == "Wait NotBound"
 
 
@@ -210,58 +214,58 @@ GANGS = st.builds(
     waiting=st.integers(0, 5),
     ended=st.integers(0, 2),
     minimum=st.integers(1, 6),
-    hold=st.sampled_from([None, MENDED]),
+    hold=st.sampled_from([None, HOLD]),
     undo=st.sampled_from(Undo),
     on_member_lost=st.sampled_from(OnMemberLost),
 )
 
 
 @given(GANGS, PARTIALS)
-def test_no_decision_before_a_search_releases_a_gang_that_must_be_kept(gang: Gang, partial: PartialBind | None) -> None:
-    look = name_of(before_search(gang, partial, NOW))
-    if look in (UNDO, GIVE_UP, SUSPEND):
+def test_a_gang_is_released_before_a_search_only_if_its_state_and_options_allow_it(gang: Gang, partial: PartialBind | None) -> None:
+    decision = name_of(before_search(gang, partial, NOW))
+    if decision in (RELEASE, GIVE_UP, SUSPEND):
         assert partial is not None
-    if look == UNDO:
-        assert gang.is_open
-    if look == GIVE_UP:
+    if decision == RELEASE:
+        assert gang.is_partially_bound
+    if decision == GIVE_UP:
         assert gang.on_member_lost is OnMemberLost.RELEASE
-    if look == SUSPEND:
+    if decision == SUSPEND:
         assert gang.undo is Undo.SUSPEND
         assert partial is not None
         assert partial.is_kept_open
 
 
 @given(GANGS, PARTIALS)
-def test_a_backoff_after_losses_delays_only_searches_and_none_of_a_gang_that_is_being_finished(
+def test_a_backoff_after_losses_delays_only_the_search_for_a_gang_that_is_not_being_finished(
     gang: Gang, partial: PartialBind | None
 ) -> None:
-    look, later = (name_of(before_search(gang, partial, NOW, lost)) for lost in (None, LOST))
+    without, within = (name_of(before_search(gang, partial, NOW, lost)) for lost in (None, LOST))
     is_finishing = partial is not None and partial.is_finishing
-    assert later == ("Wait LostSoon" if look == SEARCH and not is_finishing else look)
+    assert within == ("Wait LostSoon" if without == SEARCH and not is_finishing else without)
 
 
 @given(GANGS, PARTIALS)
-def test_every_waiting_gang_lacks_something_that_can_still_change(gang: Gang, partial: PartialBind | None) -> None:
+def test_the_decision_before_a_search_is_justified_by_the_state_of_the_gang(gang: Gang, partial: PartialBind | None) -> None:
     """A gang with candidates is never done, a gang that waits for members lacks pods, and only an invalid gang is held."""
-    look = name_of(before_search(gang, partial, NOW))
-    if look == DONE:
+    decision = name_of(before_search(gang, partial, NOW))
+    if decision == DONE:
         assert not gang.candidates
-    if look == MEMBERS:
+    if decision == MEMBERS:
         assert gang.awaits_pods
-    assert (look == HELD) <= (gang.hold is not None)
-    if look == SEARCH:
+    assert (decision == HELD) <= (gang.hold is not None)
+    if decision == SEARCH:
         assert gang.candidates or gang.missing
 
 
 @given(GANGS, PARTIALS, st.integers(0, 5), st.sampled_from([None, *Result]), st.sampled_from(["", "7"]))
-def test_a_partially_bound_gang_is_never_called_whole_and_never_abandoned(
+def test_a_partially_bound_gang_never_counts_as_whole_and_is_never_abandoned(
     gang: Gang, partial: PartialBind | None, bound: int, result: Result | None, in_doubt: str
 ) -> None:
     outcome = outcome_of(gang, bound=min(bound, len(gang.candidates)), result=result, in_doubt=in_doubt)
-    reply = name_of(after_bind(gang, outcome, partial))
-    assert (reply == "Whole") is (outcome.missing == 0)
-    if reply == "Wait NotBound":
+    decision = name_of(after_bind(gang, outcome, partial))
+    assert (decision == "Whole") is (outcome.missing == 0)
+    if decision == "Wait NotBound":
         assert not outcome.bound
         assert not gang.bound
-    if reply == "Release NotBound":
+    if decision == "Release NotBound":
         assert partial is None or not partial.is_kept_open

@@ -1,4 +1,4 @@
-"""Gangs that are partially bound or have lost a member: their place in the queue, and their record."""
+"""Tests of gangs that are partially bound or have lost a member: their position in the queue, their records and their releases."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -54,7 +54,7 @@ def a_partial_bind_of(owner: Owner, **changes: Any) -> Gang:
 
 
 def known(records: GangRecords, clock: Callable[[], float], gang: Gang | None = None) -> KnownGangs:
-    """Return the gangs and records of one gang."""
+    """Return the known gangs of a cluster with one gang, or with none."""
     registry = Mock()
     registry.gang.return_value, registry.gangs.return_value, registry.group.return_value = gang, [gang] if gang else [], None
     return KnownGangs(registry, records, Mock(), Mock(), Mock(), clock)
@@ -63,41 +63,41 @@ def known(records: GangRecords, clock: Callable[[], float], gang: Gang | None = 
 def partial_binds_of(
     gang: Gang, records: GangRecords, *, goes: Iterable[bool] = repeat(True), restarter: Any = None, clock: Callable[[], float]
 ) -> PartialBinds:
-    """Return the partial binds of one gang; ``goes`` returns for each released pod whether the release succeeds."""
+    """Return the partial binds of a cluster with one gang; ``goes`` yields for each release of a pod whether it succeeds."""
     return PartialBinds(known(records, clock, gang), Mock(release=AsyncMock(side_effect=goes)), restarter or Mock())
 
 
-def test_a_healing_gang_goes_before_others_of_its_priority_and_no_higher_one() -> None:
+def test_a_gang_that_heals_goes_before_other_gangs_of_its_priority_only() -> None:
     healing, older = a_gang(*PARTIAL, created=10.0), a_gang(a_pod("x"), created=1.0)
     assert order_of(healing) < order_of(older) < order_of(a_gang(a_pod("y"), created=2.0))
     assert order_of(replace(older, priority=1)) < order_of(healing)
 
 
-def test_a_healing_gang_goes_before_no_namespace_that_has_used_less_search_time() -> None:
+def test_a_gang_that_heals_goes_behind_gangs_whose_namespace_has_used_less_search_time() -> None:
     healing, other = a_gang(*PARTIAL, created=1.0), a_gang(a_pod("x"), created=10.0)
     assert order_of(other) < order_of(healing, usage=1) < order_of(other, usage=2)
 
 
-def test_a_partially_bound_gang_does_not_pass_a_higher_priority() -> None:
+def test_a_gang_that_is_being_finished_goes_before_other_gangs_of_its_priority_only() -> None:
     partial, plain = a_gang(*PARTIAL, created=10.0), a_gang(a_pod("x"), created=1.0)
     assert order_of(partial, is_first=True) < order_of(plain)
     assert order_of(replace(plain, priority=1)) < order_of(partial, is_first=True)
 
 
-def test_a_gang_that_is_gone_is_first_in_the_queue_to_be_forgotten() -> None:
+def test_a_deleted_gang_is_first_in_the_queue_so_that_it_is_forgotten() -> None:
     assert order_of_gone(KEY) < order_of(replace(a_gang(*PARTIAL), priority=2_147_483_647), is_first=True)
 
 
 def test_the_outline_of_a_gang_never_ranks_behind_the_gang() -> None:
-    """A gang that ranks too far ahead is compared again at the top; one too far behind isn't."""
+    """The queue compares the first gang again, by its full state. So an outline may rank a gang too early, and never too late."""
     waiting, whole = a_gang(a_pod("x"), a_pod("y")), a_gang(*PARTIAL, minimum=2)
     for gang in (waiting, a_gang(*PARTIAL), whole, replace(a_gang(*PARTIAL), on_member_lost=OnMemberLost.IGNORE)):
-        outline = Outline(gang.key, gang.priority, gang.created, is_open=bool(gang.bound))
+        outline = Outline(gang.key, gang.priority, gang.created, is_partially_bound=bool(gang.bound))
         assert order_of(outline) <= order_of(gang)
     assert order_of(Outline(KEY, waiting.priority, waiting.created)) == order_of(waiting)
 
 
-def test_a_whole_run_does_not_make_the_next_run_whole() -> None:
+def test_a_run_does_not_count_as_whole_because_an_earlier_run_was() -> None:
     records = GangRecords()
     partial_binds = PartialBinds(known(records, lambda: 0.0), Mock(), Mock())
     whole, partial = (
@@ -111,7 +111,7 @@ def test_a_whole_run_does_not_make_the_next_run_whole() -> None:
 
 
 async def test_released_pods_count_as_leaving_before_the_watch_shows_their_deletion() -> None:
-    """Their capacity is about to be free: no other gang is released for a gang that waits for it."""
+    """The capacity of released pods is about to be free, so no other gang is released for a gang that waits for that capacity."""
     first, second, waiting = (replace(pod, owner=SET, phase="Running" if pod.stamped_min_member else "Pending") for pod in PARTIAL)
     gang, records = a_gang(first, second, waiting), GangRecords()
     partial_binds = partial_binds_of(gang, records, clock=lambda: 0.0)
@@ -121,32 +121,32 @@ async def test_released_pods_count_as_leaving_before_the_watch_shows_their_delet
 
 
 async def test_a_refused_gang_is_attempted_again_when_leaving_members_are_overdue() -> None:
-    """A gang for which another was released has no part in releases until then, and no other event may ever come."""
+    """A gang for which another was released takes no part in releases while members leave, and no other event may make it due."""
     gang, refused = a_gang(*PARTIAL), replace(a_gang(a_pod("x"), minimum=1), key=GangKey("default", "refused"))
     now = 100.0
     records = GangRecords()
     gangs = known(records, lambda: now)
     partial_binds = PartialBinds(gangs, Mock(), Mock())
-    assert gangs.next_look(refused) is None
+    assert gangs.next_attempt(refused) is None
     await partial_binds.release(gang, [], force=True)
-    when = gangs.next_look(refused)
-    assert when is not None
-    assert when > now
-    now = when
-    assert gangs.next_look(refused) is None
+    attempt_at = gangs.next_attempt(refused)
+    assert attempt_at is not None
+    assert attempt_at > now
+    now = attempt_at
+    assert gangs.next_attempt(refused) is None
     assert not records.partial_bind(KEY).is_going(now)
 
 
 @pytest.mark.parametrize(("timeout", "seconds"), [(10, 10.0), (3600, 40.0)])
-async def test_released_members_are_waited_for_forty_seconds_at_most(timeout: int, seconds: float) -> None:
+async def test_the_capacity_of_released_members_is_awaited_for_forty_seconds_at_most(timeout: int, seconds: float) -> None:
     gang, records = a_partial_bind_of(SET, timeout_seconds=timeout), GangRecords()
     partial_binds = partial_binds_of(gang, records, clock=lambda: 100.0)
     await partial_binds.release(gang, gang.bound, force=True)
     assert records.partial_bind(gang.key).leaving.until == 100.0 + seconds
 
 
-@pytest.mark.parametrize("what", ["waits", "is gone", "is whole", "has made way", "some have gone"])
-async def test_jobs_are_suspended_for_another_gang_only_while_it_waits_or_after_a_first_release(what: str) -> None:
+@pytest.mark.parametrize("state", ["waits", "is deleted", "is whole", "is released itself", "waits, one pod released"])
+async def test_jobs_are_suspended_for_another_gang_only_while_that_gang_waits_or_once_a_pod_is_released(state: str) -> None:
     gang = a_partial_bind_of(JOB, undo=Undo.SUSPEND, timeout_seconds=50)
     other = replace(gang, key=GangKey("default", "other"))
     records, seen = GangRecords(), list[bool]()
@@ -154,19 +154,19 @@ async def test_jobs_are_suspended_for_another_gang_only_while_it_waits_or_after_
     records.partial_bind(KEY).restarts_at = 7.0
 
     async def restart(pods: Any, *, even_running: bool, is_wanted: Callable[[], bool]) -> None:
-        now = {"is gone": None, "is whole": replace(other, min_member=2)}.get(what, other)
+        now = {"is deleted": None, "is whole": replace(other, min_member=2)}.get(state, other)
         registry.gang.side_effect = lambda key: now if key == other.key else gang
-        if what in ("has made way", "some have gone"):
+        if state in ("is released itself", "waits, one pod released"):
             records.partial_bind(other.key).leaving = Leaving((), 101.0)
         seen.append(is_wanted())
         raise JobKeptError("j", "stays")
 
-    goes = [what == "some have gone", False]
+    goes = [state == "waits, one pod released", False]
     partial_binds = partial_binds_of(gang, records, goes=goes, restarter=Mock(restart=restart), clock=lambda: 100.0)
     registry = cast("Mock", partial_binds.gangs.registry)
     await partial_binds.release(gang, gang.bound, force=True, other=other.key)
-    assert seen == [what in ("waits", "some have gone")]
-    assert records.partial_bind(KEY).restarts_at == (150.0 if what == "waits" else 7.0)  # not delayed by another gang
+    assert seen == [state in ("waits", "waits, one pod released")]
+    assert records.partial_bind(KEY).restarts_at == (150.0 if state == "waits" else 7.0)  # the other gang delays no release
 
 
 async def test_jobs_are_suspended_for_the_gangs_own_sake_whether_or_not_a_gang_waits() -> None:
@@ -195,7 +195,7 @@ async def test_a_refused_gang_is_attempted_again_at_the_time_out_of_a_gang_that_
     records = GangRecords()
     partial = records.partial_bind(KEY)
     partial.state, partial.expires = Finishing(5.0), 30.0
-    assert known(records, lambda: 0.0).next_look(replace(a_gang(a_pod("x")), key=GangKey("default", "refused"))) == 30.0
+    assert known(records, lambda: 0.0).next_attempt(replace(a_gang(a_pod("x")), key=GangKey("default", "refused"))) == 30.0
 
 
 async def test_jobs_are_suspended_at_most_once_in_each_time_out() -> None:
@@ -208,7 +208,7 @@ async def test_jobs_are_suspended_at_most_once_in_each_time_out() -> None:
     assert records.partial_bind(KEY).restarts_at == 100.0 + gang.timeout_seconds
 
 
-async def test_the_deadline_of_a_cut_off_gang_runs_from_when_no_earlier_leader_can_bind_any_more() -> None:
+async def test_the_deadline_of_an_inherited_gang_runs_from_its_first_attempt_and_restarts_once() -> None:
     gang, records, clock = a_gang(*PARTIAL), GangRecords(), Clock()
     partial_binds = PartialBinds(known(records, clock, gang), Mock(), Mock())
     assert [key async for key in partial_binds.inherited()] == [KEY]

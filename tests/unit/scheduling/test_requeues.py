@@ -1,4 +1,4 @@
-"""How a gang goes back to the queue, by what was decided about it: the specification, as a table."""
+"""Tables of how a gang goes back to the queue, by the decision about it: the specification of requeueing."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -21,7 +21,7 @@ NOW = 1000.0
 GANG = Gang(GangKey("default", "g"), 2, tuple(pods("g", 2, {"cpu": 1000})), 0, 0.0, Objective.BINPACK, 60)
 PLAN = cast(Plan, SimpleNamespace(explanation=Explanation(1, 2, 0, (), Shortage("cpu", 2000, 0))))
 CPU = WakeUpOn(frozenset({"cpu"}))
-FACTS = Facts(NOW, next_look=NOW + 9, retry_by=NOW + 60)
+FACTS = Facts(NOW, next_attempt=NOW + 9, retry_by=NOW + 60)
 HELD = reasons.Held(Hold("BadLabel", "a label is wrong"))
 MISSING, LOST = reasons.MembersMissing(), reasons.LostSoon(3, 4.0, NOW + 4)
 FULL = reasons.NoCapacity(PLAN, Cause(Code.INSUFFICIENT))
@@ -31,10 +31,10 @@ FAILED = reasons.SearchFailed("it died")
 @pytest.mark.parametrize(
     ("because", "facts", "expected"),
     [
-        (HELD, replace(FACTS, next_look=None), [Requeue.waiting(NOTHING)]),
+        (HELD, replace(FACTS, next_attempt=None), [Requeue.waiting(NOTHING)]),
         (HELD, FACTS, [Requeue.waiting(NOTHING), Requeue.again(9.0)]),
         (HELD, replace(FACTS, in_grace=True), [Requeue.again(1.0)]),
-        (MISSING, replace(FACTS, next_look=None), []),
+        (MISSING, replace(FACTS, next_attempt=None), []),
         (MISSING, replace(FACTS, settles_at=NOW - 1, next_report=2.0), [Requeue.again(9.0), Requeue.again(0.0), Requeue.again(2.0)]),
         (LOST, FACTS, [Requeue.waiting(NOTHING, retry_by=NOW + 4), Requeue.again(9.0)]),
         (FULL, FACTS, [Requeue.refused(CPU, is_capacity_assumed=False, retry_by=NOW + 60)]),
@@ -47,12 +47,12 @@ FAILED = reasons.SearchFailed("it died")
         (reasons.Defect(), FACTS, [Requeue.failed(retry_by=NOW)]),
     ],
 )
-def test_a_gang_that_waits_goes_back_by_its_reason(because: reasons.Reason, facts: Facts, expected: list[Requeue]) -> None:
+def test_a_waiting_gang_is_requeued_according_to_its_reason(because: reasons.Reason, facts: Facts, expected: list[Requeue]) -> None:
     assert list(requeues.of_wait(GANG, because, facts)) == expected
 
 
 def bound(*, failed: bool = False, retry_after: float = 0.0) -> Committed:
-    """The members are bound; a surplus one isn't if it has ``failed``."""
+    """Return an outcome with all members bound; if ``failed``, the bind of a surplus member was refused."""
     assignments = tuple(Assignment(pod, "n") for pod in GANG.members)
     reply = BindReply(Result.REFUSED, "no", retry_after=retry_after)
     return Committed(assignments, ((assignments[0], reply),) if failed else ())
@@ -67,14 +67,14 @@ def bound(*, failed: bool = False, retry_after: float = 0.0) -> Committed:
         (bound(failed=True, retry_after=8.0), True, True, [Requeue.settled(), Requeue.failed(retry_by=NOW, at_least=8.0)]),
     ],
 )
-def test_a_whole_gang_goes_back_for_its_surplus_only(
+def test_a_whole_gang_is_requeued_only_for_its_surplus_members(
     outcome: Committed, has_surplus: bool, was_brief: bool, expected: list[Requeue]
 ) -> None:
     assert list(requeues.of_whole(GANG, PLAN, outcome, NOW, has_surplus=has_surplus, was_brief=was_brief)) == expected
 
 
-def test_failures_of_a_whole_gangs_surplus_are_counted() -> None:
-    """Surplus that is refused again and again is tried less and less often, since nothing forgets the failures before."""
+def test_refused_surplus_members_of_a_whole_gang_count_as_a_failure() -> None:
+    """Surplus members that are refused again and again are tried less and less often, since earlier failures are kept."""
     whole = replace(GANG, members=tuple(replace(pod, node_name="n") for pod in GANG.members))
     again = requeues.of_whole(whole, PLAN, bound(failed=True), NOW, has_surplus=False, was_brief=True)
     assert list(again) == [Requeue.failed(retry_by=NOW)]
@@ -91,7 +91,9 @@ def test_failures_of_a_whole_gangs_surplus_are_counted() -> None:
         (False, True, True, Requeue.again(0.5)),
     ],
 )
-def test_a_released_gang_goes_back_by_what_was_released(has_released: bool, is_unfinished: bool, is_paced: bool, expected: Requeue) -> None:
+def test_a_released_gang_is_requeued_according_to_the_result_of_its_release(
+    has_released: bool, is_unfinished: bool, is_paced: bool, expected: Requeue
+) -> None:
     facts = Facts(NOW, pause=3.0)
     after = requeues.of_release(facts, has_released=has_released, is_unfinished=is_unfinished, is_paced=is_paced)
     assert list(after) == [expected]
@@ -101,5 +103,5 @@ def test_a_released_gang_goes_back_by_what_was_released(has_released: bool, is_u
     ("retry_after", "expected"),
     [(0.0, Requeue.again(0.5)), (3.0, Requeue.again(3.0, is_hard=True)), (9.0, Requeue.again(5.0, is_hard=True))],
 )
-def test_a_gang_that_is_finished_goes_back_soon_and_not_before_the_api_server_wants(retry_after: float, expected: Requeue) -> None:
+def test_a_gang_that_is_being_finished_is_requeued_soon_but_not_before_the_api_server_allows(retry_after: float, expected: Requeue) -> None:
     assert list(requeues.of_finish(bound(failed=True, retry_after=retry_after))) == [expected]

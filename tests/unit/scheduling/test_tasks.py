@@ -1,4 +1,4 @@
-"""Tasks beside the cycle: at most one for each gang."""
+"""Tests of the tasks that act on gangs beside the cycle: at most one for each gang."""
 
 import asyncio
 
@@ -14,7 +14,7 @@ A, B = GangKey("default", "a"), GangKey("default", "b")
 
 
 class Scene:
-    """A task that runs until ``is_over`` is set, and its gangs."""
+    """The tasks of two gangs; ``work`` runs until ``is_over`` is set."""
 
     def __init__(self) -> None:
         self.records, self.is_over = GangRecords(), asyncio.Event()
@@ -27,7 +27,7 @@ class Scene:
     async def end(self) -> None:
         self.is_over.set()
         async with asyncio.timeout(50):
-            await self.tasks.settled()
+            await self.tasks.wait_until_idle()
 
 
 async def test_a_gang_has_a_task_until_its_work_is_done() -> None:
@@ -48,10 +48,10 @@ async def test_a_deferred_gang_is_due_when_its_task_ends_and_not_before() -> Non
     assert [scene.queue.pop(), scene.queue.pop()] == [A, None]
     scene.tasks.start(A, scene.work())
     await scene.end()
-    assert scene.queue.pop() is None  # the gang wasn't deferred since
+    assert scene.queue.pop() is None  # the gang wasn't deferred during its second task
 
 
-async def test_a_cancelled_task_is_no_defect_and_its_gang_may_have_another() -> None:
+async def test_a_gang_whose_task_was_cancelled_may_have_another_task() -> None:
     scene = Scene()
     scene.tasks.start(A, scene.work())
     await asyncio.sleep(0)  # the task begins
@@ -62,7 +62,7 @@ async def test_a_cancelled_task_is_no_defect_and_its_gang_may_have_another() -> 
     assert A not in scene.tasks
 
 
-async def test_settled_waits_also_for_tasks_that_are_started_meanwhile() -> None:
+async def test_waiting_until_idle_includes_tasks_that_start_during_the_wait() -> None:
     scene = Scene()
 
     async def later() -> None:

@@ -1,4 +1,4 @@
-"""Capacity of unanswered binds is returned when no pod can take it any more, and not before."""
+"""Tests that the capacity of an unanswered bind is returned when its pod can no longer take it, and not before."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -19,21 +19,21 @@ BROKEN, CHANGED, GONE = (ApiError(status, "", "no") for status in (500, 409, 404
 
 
 class World:
-    """A pod with an assumed node, and an API server with set answers to fences; after each pause comes an event."""
+    """A pod with an assumed node, and an API server with given ``answers`` to fences; an event follows each pause."""
 
     def __init__(self, *answers: ApiError | None, events: tuple[Callable[["World"], None], ...] = ()) -> None:
         self.now = 0.0
         self.answers, self.events = list(answers), list(events)
-        self.sealed: list[str] = []
+        self.fenced: list[str] = []
         self.view = ClusterView()
         self.view.upsert_node(node("a", {"cpu": 1000}))
         (self.pod,) = pods("p", 1, {"cpu": 1000})
         self.view.upsert_pod(self.pod)
         self.view.assume(self.pod, "a")
-        self.late = UnresolvedBinds(self.view, cast("Term", self), lambda: self.now, self.sleep)
+        self.unresolved = UnresolvedBinds(self.view, cast("Term", self), lambda: self.now, self.sleep)
 
     async def fence_off(self, pod: Pod) -> ApiError | None:
-        self.sealed.append(pod.resource_version)
+        self.fenced.append(pod.resource_version)
         return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 
     async def sleep(self, seconds: float) -> None:
@@ -44,20 +44,20 @@ class World:
 
     async def play(self) -> None:
         async with asyncio.timeout(50):
-            await self.late.resolve([(self.pod, "7")])
+            await self.unresolved.resolve([(self.pod, "7")])
         assert not self.view.is_assumed(self.pod)
-        assert not self.late._awaited  # else the index would grow for ever
+        assert not self.unresolved._awaited  # else the index would grow for ever
 
 
-def is_bound(world: World) -> None:
+def bind(world: World) -> None:
     world.view.upsert_pod(replace(world.pod, resource_version="9", node_name="a"))
 
 
-def is_newer(world: World) -> None:
+def update(world: World) -> None:
     world.view.upsert_pod(replace(world.pod, resource_version="9"))
 
 
-def is_gone(world: World) -> None:
+def delete(world: World) -> None:
     world.view.remove_pod(world.pod.key)
 
 
@@ -66,16 +66,16 @@ def is_gone(world: World) -> None:
     [
         (World(None), 0.0),
         (World(BROKEN, None), 0.1),
-        (World(CHANGED, events=(is_bound,)), 0.1),
-        (World(CHANGED, events=(is_newer,)), 0.1),
-        (World(GONE, events=(is_gone,)), 0.1),
-        (World(BROKEN, events=(lambda _: None, is_newer)), 0.3),
+        (World(CHANGED, events=(bind,)), 0.1),
+        (World(CHANGED, events=(update,)), 0.1),
+        (World(GONE, events=(delete,)), 0.1),
+        (World(BROKEN, events=(lambda _: None, update)), 0.3),
     ],
 )
-async def test_capacity_stays_assumed_until_the_pod_is_fenced_off_bound_newer_or_gone(world: World, seconds: float) -> None:
+async def test_capacity_stays_assumed_until_the_pod_is_fenced_off_bound_updated_or_deleted(world: World, seconds: float) -> None:
     await world.play()
     assert world.now == pytest.approx(seconds)
-    assert set(world.sealed) == {"7"}
+    assert set(world.fenced) == {"7"}
 
 
 async def test_the_capacity_of_a_pod_that_cannot_be_fenced_off_stays_assumed_for_ninety_seconds() -> None:
@@ -84,32 +84,32 @@ async def test_the_capacity_of_a_pod_that_cannot_be_fenced_off_stays_assumed_for
     assert CARRIED_OUT_SECONDS <= world.now < CARRIED_OUT_SECONDS + 5
 
 
-class Seals(NamedTuple):
-    """Says that every pod is older, and records the pods that are fenced off."""
+class FenceRecorder(NamedTuple):
+    """A term for which every pod is of an earlier leader; ``fenced`` lists the pods that are fenced off."""
 
-    sealed: list[str]
+    fenced: list[str]
 
     def older(self, pods: Iterable[Pod]) -> list[Pod]:
         return list(pods)
 
     async def fence_off(self, pod: Pod) -> ApiError | None:
-        self.sealed.append(pod.name)
+        self.fenced.append(pod.name)
         return None
 
 
 @pytest.mark.parametrize(
-    ("bound", "phase", "sealed"),
+    ("bound", "phase", "fenced"),
     [
         (0, "Pending", ["g-0", "g-1", "g-2"]),
         (1, "Pending", ["g-1", "g-2", "g-0"]),  # a release would delete a pod that an earlier leader may still start
         (1, "Running", ["g-1", "g-2"]),
     ],
 )
-async def test_pods_that_may_be_bound_or_released_are_fenced_off_first(bound: int, phase: str, sealed: list[str]) -> None:
+async def test_pods_that_an_earlier_leader_may_bind_or_release_are_fenced_off(bound: int, phase: str, fenced: list[str]) -> None:
     async with Scheduler() as world:
         gang = world.gang(world.add("g", 3, bound=bound))
         gang = replace(gang, members=tuple(replace(pod, phase=phase if pod.node_name else "Pending") for pod in gang.members))
-        seals = Seals([])
-        unresolved = UnresolvedBinds(world.view, cast("Term", seals), world.clock)
+        term = FenceRecorder([])
+        unresolved = UnresolvedBinds(world.view, cast("Term", term), world.clock)
         await unresolved.fence_off(unresolved.older(gang))
-        assert seals.sealed == sealed
+        assert term.fenced == fenced

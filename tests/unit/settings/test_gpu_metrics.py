@@ -1,4 +1,4 @@
-"""Where metrics of GPUs are read is stated as other options are, and mistakes are named."""
+"""Tests of the options ``gpu_metrics``: their values, and the messages for mistakes."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import pytest
 from allaboard.settings.options import SettingsError, load_settings
 
 
-def test_groups_are_stated_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_metrics_options_are_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {
         "SOURCE": "exporters",
         "NAMESPACES": "one,two",
@@ -35,7 +35,7 @@ def test_groups_are_stated_in_the_environment(monkeypatch: pytest.MonkeyPatch) -
         ({"metrics": {"acme_free": "free:stone"}}, "'stone' is no unit of free; known are bytes, kib, mib, gib, or a factor more than 0"),
         ({"metrics": {"acme": "utilization:bytes"}}, "'bytes' is no unit of utilization; known are ratio, percent, or a factor"),
         ({"metrics": {"acme": "xid:c"}}, "'c' is no unit of xid; known are a factor more than 0"),
-        ({"source": "exporters", "url": "http://p:9090"}, "gpu_metrics.url: nobody asks it with gpu_metrics.source: exporters"),
+        ({"source": "exporters", "url": "http://p:9090"}, "gpu_metrics.url: isn't used with gpu_metrics.source: exporters"),
         ({"metrics": {"acme_free": "free:nan"}}, "'nan' is no unit"),
         ({"metrics": {'x"}': "free"}}, "is no metric's name"),
         ({"stale_seconds": 10, "interval_seconds": 10}, "stale_seconds must be more than gpu_metrics.interval_seconds"),
@@ -43,14 +43,14 @@ def test_groups_are_stated_in_the_environment(monkeypatch: pytest.MonkeyPatch) -
         ({"token_file": "/t", "username_file": "/a", "password_file": "/b"}, "name one of them"),
     ],
 )
-def test_a_mistake_is_named(stated: dict[str, Any], words: str) -> None:
+def test_mistake_in_gpu_metrics_options_is_named(stated: dict[str, Any], words: str) -> None:
     with pytest.raises(SettingsError) as caught:
         load_settings({"gpu_metrics": stated})
     assert words in str(caught.value)
     assert str(caught.value).count("gpu_metrics: ") == 0
 
 
-def test_a_password_in_a_url_is_refused_and_not_repeated() -> None:
+def test_url_with_a_password_is_refused_without_repeating_the_password() -> None:
     with pytest.raises(SettingsError) as caught:
         load_settings({"gpu_metrics": {"url": "https://me:s3cret@prometheus.example"}})
     assert "s3cret" not in str(caught.value)

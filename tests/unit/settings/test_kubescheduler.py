@@ -1,4 +1,4 @@
-"""A kube-scheduler's configuration means what it meant to the kube-scheduler of its version."""
+"""Tests that a kube-scheduler's configuration means the same as to the kube-scheduler of its version."""
 
 import re
 from pathlib import Path
@@ -8,9 +8,9 @@ import pytest
 
 from allaboard.model.fit import Era, FitScoring, Strategy
 from allaboard.model.gang import Objective
-from allaboard.settings.files import MOST_BYTES, stated_in
+from allaboard.settings.files import MOST_BYTES, parse_configuration
 from allaboard.settings.kubescheduler import kubescheduler_from
-from allaboard.settings.profiles import ConfigurationError, Foreign, in_force
+from allaboard.settings.profiles import ConfigurationError, KubeSchedulerSettings, in_force
 
 HERE = Path(__file__).parent
 
@@ -40,28 +40,30 @@ def refused(raw: dict[str, object]) -> str:
     return str(caught.value)
 
 
-def test_the_file_of_2020_names_its_placeholder_and_is_taken_without_it() -> None:
+def test_placeholder_of_the_file_of_2020_is_named_and_the_file_without_it_is_accepted() -> None:
     content = (HERE / "scheduler-2020.yaml").read_bytes()
     words = "is a placeholder: replace it by a kubeconfig's path, or remove the line"
-    assert stated_in(content).foreign.unusable == {"kubeconfig": f"clientConnection.kubeconfig: 'REPLACE_ME_WITH_KUBE_CONFIG_PATH' {words}"}
-    assert "kubeconfig" not in stated_in(content).options
+    assert parse_configuration(content).kubescheduler.unusable == {
+        "kubeconfig": f"clientConnection.kubeconfig: 'REPLACE_ME_WITH_KUBE_CONFIG_PATH' {words}"
+    }
+    assert "kubeconfig" not in parse_configuration(content).options
 
-    stated = stated_in(content.replace(b"REPLACE_ME_WITH_KUBE_CONFIG_PATH", b"/etc/kubernetes/scheduler.conf"))
+    stated = parse_configuration(content.replace(b"REPLACE_ME_WITH_KUBE_CONFIG_PATH", b"/etc/kubernetes/scheduler.conf"))
 
     assert stated.options == {"kubeconfig": "/etc/kubernetes/scheduler.conf", "leader_elect": False}
-    (only,) = stated.foreign.profiles
+    (only,) = stated.kubescheduler.profiles
     assert (only.scheduler_name, only.objective) == ("", Objective.BINPACK)
     resources = (("cpu", 1), ("nvidia.com/gpu", 1))
     assert only.scoring == FitScoring(
         Strategy.RATIO, Era.V1ALPHA, resources, ((0, 0), (100, 100)), weight=100, affinity=1, taints=1, images=1
     )
-    assert any("LeastRequestedPriority: is the name of no plugin" in warning for warning in stated.foreign.warnings)
-    assert any("NodeResourcesLeastAllocated (weight 1) isn't scored beside" in warning for warning in stated.foreign.warnings)
+    assert any("LeastRequestedPriority: is the name of no plugin" in warning for warning in stated.kubescheduler.warnings)
+    assert any("NodeResourcesLeastAllocated (weight 1) isn't scored beside" in warning for warning in stated.kubescheduler.warnings)
 
 
-def test_the_genius_file_is_in_force_with_the_weight_of_its_term() -> None:
-    stated = stated_in((HERE / "genius.yaml").read_bytes())
-    (only,) = stated.foreign.profiles
+def test_file_of_genius_sets_the_weight_of_the_gpu_score() -> None:
+    stated = parse_configuration((HERE / "genius.yaml").read_bytes())
+    (only,) = stated.kubescheduler.profiles
     assert (only.scheduler_name, only.scoring.strategy, only.scoring.era) == ("genius-scheduler", Strategy.LEAST, Era.V1BETA1)
     assert stated.options == {
         "leader_elect": True,
@@ -71,11 +73,11 @@ def test_the_genius_file_is_in_force_with_the_weight_of_its_term() -> None:
         "lease_namespace": "kube-system",
     }
     assert only.scoring.gpus == 300
-    assert not [warning for warning in stated.foreign.warnings if "genius" in warning]
+    assert not [warning for warning in stated.kubescheduler.warnings if "genius" in warning]
 
 
 @pytest.mark.parametrize("version", ["v1beta2", "v1beta3", "v1"])
-def test_the_strategy_of_today_is_an_argument_of_node_resources_fit(version: str) -> None:
+def test_scoring_strategy_is_an_argument_of_node_resources_fit_since_v1beta2(version: str) -> None:
     shape = [{"utilization": 0, "score": 10}, {"utilization": 100, "score": 0}]
     args = strategy("RequestedToCapacityRatio", resources=[{"name": "nvidia.com/gpu", "weight": 5}, {"name": "cpu"}])
     args["scoringStrategy"]["requestedToCapacityRatio"] = {"shape": shape}  # type: ignore[index]
@@ -99,19 +101,19 @@ def test_the_strategy_of_today_is_an_argument_of_node_resources_fit(version: str
         ),
     ],
 )
-def test_the_strategies_of_then_are_plugins_of_their_own(version: str, plugin: str, args: dict[str, object], found: tuple) -> None:
+def test_scoring_strategies_are_separate_plugins_before_v1beta2(version: str, plugin: str, args: dict[str, object], found: tuple) -> None:
     plugins = {"score": {"enabled": [{"name": plugin, "weight": 4}], "disabled": [{"name": "*"}]}}
     read = scoring(config(version, profiles=[profile(args=args, plugin=plugin, plugins=plugins)]))
     assert (read.strategy, read.resources) == found
     assert (read.weight, read.affinity, read.taints, read.images) == (4, 0, 0, 0)
 
 
-def test_without_a_word_nodes_are_scored_as_kube_scheduler_does_by_default() -> None:
+def test_profile_without_plugins_scores_as_kube_scheduler_does_by_default() -> None:
     assert scoring(config(profiles=[profile()])) == FitScoring(affinity=2, taints=3, images=1)
     assert scoring(config("v1beta2", profiles=[profile()])) == FitScoring(affinity=1, taints=1, images=1)
 
 
-def test_weights_at_several_points_add_up_to_what_is_said_last() -> None:
+def test_plugins_at_score_win_over_those_at_multi_point() -> None:
     plugins = {
         "multiPoint": {"enabled": [{"name": "NodeResourcesFit", "weight": 3}, {"name": "NodeAffinity", "weight": 9}]},
         "score": {"enabled": [{"name": "NodeAffinity", "weight": 4}], "disabled": [{"name": "ImageLocality"}]},
@@ -120,12 +122,12 @@ def test_weights_at_several_points_add_up_to_what_is_said_last() -> None:
     assert (found.weight, found.affinity, found.taints, found.images) == (3, 4, 3, 0)
 
 
-def test_several_profiles_are_several_names() -> None:
+def test_each_profile_is_a_scheduler_name() -> None:
     found = kubescheduler_from(config(profiles=[profile("pack", strategy("MostAllocated")), profile("spread", strategy("LeastAllocated"))]))
     assert {each.scheduler_name: each.objective for each in found.profiles} == {"pack": Objective.BINPACK, "spread": Objective.SPREAD}
 
 
-def test_what_is_known_and_not_honoured_is_named() -> None:
+def test_known_fields_that_are_not_honoured_are_named_in_warnings() -> None:
     raw = config(
         parallelism=16,
         extenders=[{"urlPrefix": "http://e"}],
@@ -156,7 +158,7 @@ def test_what_is_known_and_not_honoured_is_named() -> None:
     assert found.options == {"client_qps": 50.0, "client_burst": 100, "backoff_max_seconds": 20.0}
 
 
-def test_plugins_of_others_are_named_as_not_ours() -> None:
+def test_plugins_that_allaboard_does_not_have_are_named_in_warnings() -> None:
     names = ["NodeResourcesFitPlus", "LoadAware", "TargetLoadPacking"]
     raw = config(
         profiles=[profile(plugins={"score": {"enabled": [{"name": name} for name in names]}}, pluginConfig=[{"name": "LoadAware"}])]
@@ -262,18 +264,18 @@ def test_a_shape_is_checked_since_v1beta1(points: list[object], words: str) -> N
     assert len(scoring(older).shape) == len(points)
 
 
-def test_pods_of_the_default_scheduler_are_taken_only_when_we_are_told_to() -> None:
-    foreign = kubescheduler_from(config(profiles=[profile("default-scheduler"), profile("pack", strategy("MostAllocated"))]))
-    left = in_force(foreign, ["allaboard"])
+def test_pods_of_the_default_scheduler_are_scheduled_only_if_scheduler_names_lists_it() -> None:
+    kubescheduler = kubescheduler_from(config(profiles=[profile("default-scheduler"), profile("pack", strategy("MostAllocated"))]))
+    left = in_force(kubescheduler, ["allaboard"])
     assert (left.names, set(left.profiles)) == (("allaboard", "pack"), {"pack"})
-    assert any("list it in scheduler_names to take them over" in warning for warning in left.warnings)
-    taken = in_force(foreign, ["default-scheduler"])
+    assert any("list default-scheduler in scheduler_names to take its pods over" in warning for warning in left.warnings)
+    taken = in_force(kubescheduler, ["default-scheduler"])
     assert (taken.names, set(taken.profiles)) == (("default-scheduler", "pack"), {"default-scheduler", "pack"})
     assert any("kube-scheduler takes pods of default-scheduler, too" in warning for warning in taken.warnings)
     assert not any("kube-scheduler takes pods" in warning for warning in left.warnings)
 
 
-def test_a_profile_without_a_name_is_for_our_own_names() -> None:
+def test_profile_without_a_name_is_for_the_configured_scheduler_names() -> None:
     found = in_force(kubescheduler_from(config(profiles=[profile("b"), {"plugins": {}}])), ["a", "b"])
     assert (found.names, {name: each.place for name, each in found.profiles.items()}) == (
         ("a", "b"),
@@ -282,24 +284,26 @@ def test_a_profile_without_a_name_is_for_our_own_names() -> None:
     assert any("is in force for a" in warning for warning in found.warnings)
 
 
-FOREIGN = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\npodMaxBackoffSeconds: 20\n"
+KUBESCHEDULER = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\npodMaxBackoffSeconds: 20\n"
 OWN = "apiVersion: allaboard.dev/v1alpha1\nkind: AllaboardConfiguration\nbackoffMaxSeconds: 30\nworkers: 2\n"
 
 
-def test_both_kinds_may_stand_in_one_file_and_our_own_options_win() -> None:
-    for text in (f"{FOREIGN}---\n{OWN}", f"---\n{OWN}---\n{FOREIGN}---\n"):
-        assert stated_in(text.encode()).options == {"backoff_max_seconds": 30, "workers": 2}
+def test_file_may_hold_both_kinds_and_options_of_allaboard_win() -> None:
+    for text in (f"{KUBESCHEDULER}---\n{OWN}", f"---\n{OWN}---\n{KUBESCHEDULER}---\n"):
+        assert parse_configuration(text.encode()).options == {"backoff_max_seconds": 30, "workers": 2}
 
 
 def test_a_file_of_options_alone_needs_no_kind() -> None:
-    assert stated_in(b"backoff_max_seconds: 30\n").options == stated_in(OWN.replace("workers: 2\n", "").encode()).options
-    assert (stated_in(b"").own, stated_in(b"").foreign) == ({}, Foreign())
+    assert (
+        parse_configuration(b"backoff_max_seconds: 30\n").options == parse_configuration(OWN.replace("workers: 2\n", "").encode()).options
+    )
+    assert (parse_configuration(b"").own, parse_configuration(b"").kubescheduler) == ({}, KubeSchedulerSettings())
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (f"{FOREIGN}---\nworkers: 2\n", "^document 2: apiVersion: is missing; one of allaboard.dev/v1alpha1, kubescheduler"),
+        (f"{KUBESCHEDULER}---\nworkers: 2\n", "^document 2: apiVersion: is missing; one of allaboard.dev/v1alpha1, kubescheduler"),
         ("profiles: [{schedulerName: a}]\n", "^looks like a KubeSchedulerConfiguration: add apiVersion and kind, such as kubescheduler"),
         (
             "kind: KubeSchedulerConfiguration\nprofiles: [{schedulerName: a}]\n",
@@ -308,34 +312,34 @@ def test_a_file_of_options_alone_needs_no_kind() -> None:
         ("kind: AllaboardConfiguration\nworkers: 2\n", "^apiVersion: is missing; one of allaboard.dev/v1alpha1$"),
         ("kind: [a]\n", "^apiVersion: is missing; one of allaboard.dev/v1alpha1, kubescheduler"),
         ("apiVersion: allaboard.dev/v1alpha1\nworkers: 2\n", "^kind: is missing; must be AllaboardConfiguration$"),
-        (f"{FOREIGN}---\n{FOREIGN}", "^document 2: there can be one KubeSchedulerConfiguration only$"),
+        (f"{KUBESCHEDULER}---\n{KUBESCHEDULER}", "^document 2: there can be one KubeSchedulerConfiguration only$"),
         (f"{OWN}---\n{OWN}", "^document 2: there can be one AllaboardConfiguration only$"),
         ("apiVersion: v1\nkind: ConfigMap\n", "not of 'v1' 'ConfigMap'$"),
         ("apiVersion: kubesche\n", "not of 'kubesche'$"),
         ("workers: 1\nWorkers: 2\n", "^Workers: is stated twice, in different spellings$"),
         ("workers: 1\nworkers: 2\n", "^line 2: says 'workers' twice$"),
-        (f"{FOREIGN}kind: x\n", "^line 4: says 'kind' twice$"),
+        (f"{KUBESCHEDULER}kind: x\n", "^line 4: says 'kind' twice$"),
         ("[1, 2]", r"^must hold a mapping of options, not \[1, 2\]$"),
         ("a: [", "^line 1: is not YAML"),
         ("x" * (MOST_BYTES + 1), "^is larger than 1 MiB"),
         ("\n".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9) if n else 1}]" for n in range(9)), "^holds more than 100000 values$"),
     ],
 )
-def test_a_file_that_can_not_be_is_refused_in_one_line(text: str, words: str) -> None:
+def test_invalid_file_is_refused_in_one_line(text: str, words: str) -> None:
     with pytest.raises(ConfigurationError, match=words):
-        stated_in(text.encode())
+        parse_configuration(text.encode())
 
 
-def test_the_example_is_what_it_says() -> None:
-    stated = stated_in((HERE.parents[2] / "examples" / "configuration" / "scheduler.yaml").read_bytes())
-    assert [(each.scheduler_name, each.objective) for each in stated.foreign.profiles] == [
+def test_example_file_has_the_profiles_and_options_that_it_describes() -> None:
+    stated = parse_configuration((HERE.parents[2] / "examples" / "configuration" / "scheduler.yaml").read_bytes())
+    assert [(each.scheduler_name, each.objective) for each in stated.kubescheduler.profiles] == [
         ("pack", Objective.BINPACK),
         ("spread", Objective.SPREAD),
     ]
     assert set(stated.options) == {"client_qps", "client_burst", "objective", "headroom", "search"}
 
 
-def test_durations_may_have_hours_and_minutes_and_no_limit_of_requests_is_none_of_ours() -> None:
+def test_durations_may_have_hours_and_minutes_and_a_negative_qps_sets_no_option() -> None:
     elections = {"leaseDuration": "1m30s", "renewDeadline": "1h", "lockObjectName": "theirs"}
     found = kubescheduler_from(config(leaderElection=elections, clientConnection={"qps": -1}))
     assert found.options == {"lease_duration_seconds": 90, "lease_renew_deadline_seconds": 3600, "lease_name": "theirs"}

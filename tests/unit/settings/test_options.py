@@ -1,4 +1,4 @@
-"""Settings come from flags, environment and file, and a mistake is named."""
+"""Tests that settings come from flags, the environment and a file, and that messages name mistakes."""
 
 import json
 import re
@@ -40,7 +40,7 @@ def test_lists_are_separated_by_commas_in_the_environment_and_are_lists_in_the_f
     assert load_settings().namespaces == ("a", "b")
 
 
-def test_nested_options_have_two_underscores(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variable_of_a_nested_option_has_two_underscores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALLABOARD_SEARCH__GENERATIONS", "99")
     assert load_settings().search.generations == 99
 
@@ -114,7 +114,7 @@ def test_a_mistake_in_the_environment_is_named(name: str, value: str, words: str
         (None, "can't be read"),
     ],
 )
-def test_a_mistake_in_the_file_is_named_with_it_in_a_line(
+def test_mistake_in_the_file_is_named_with_the_file_in_one_line(
     content: bytes | None, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "settings.yaml"
@@ -126,7 +126,7 @@ def test_a_mistake_in_the_file_is_named_with_it_in_a_line(
     assert "\n" not in str(caught.value)
 
 
-def test_the_file_is_not_blamed_for_what_the_environment_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_message_about_a_mistake_in_a_variable_does_not_name_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "settings.yaml"
     path.write_text("workers: 2\nsearch: {patience: 0}\n")
     monkeypatch.setenv("ALLABOARD_CONFIG", str(path))
@@ -149,18 +149,18 @@ def test_an_empty_file_sets_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(("stated", "meant"), [("", {}), ("pool=train", {"pool": "train"}), (" a=b , c= ", {"a": "b", "c": ""})])
-def test_a_part_of_the_cluster_is_stated_as_labels(stated: str, meant: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_node_selector_is_stated_as_labels(stated: str, meant: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALLABOARD_NODE_SELECTOR", stated)
     assert load_settings().node_selector == meant
 
 
-def test_a_selector_that_is_none_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_node_selector_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALLABOARD_NODE_SELECTOR", "pool")
     with pytest.raises(SettingsError, match=r"node_selector: .*pool=train"):
         load_settings()
 
 
-def test_a_preset_fills_in_what_is_not_stated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_preset_sets_only_options_that_are_not_stated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "settings.yaml"
     path.write_text("search: {preset: seed, populationSize: 64}\n")
     monkeypatch.setenv("ALLABOARD_CONFIG", str(path))
@@ -170,13 +170,13 @@ def test_a_preset_fills_in_what_is_not_stated(tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.parametrize(("value", "words"), [("cpu=much", "headroom.*'much' is neither"), ("cpu", "pairs like"), ("cpu=120%", "120%")])
-def test_a_headroom_that_makes_no_sense_is_named(value: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_headroom_is_refused(value: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALLABOARD_HEADROOM", value)
     with pytest.raises(SettingsError, match=words):
         load_settings()
 
 
-def test_headroom_is_stated_by_numbers_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_headroom_may_be_stated_as_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "settings.yaml"
     path.write_text("headroom: {cpu: 2, memory: 1.5, nvidia.com/gpu: '1'}\n")
     monkeypatch.setenv("ALLABOARD_CONFIG", str(path))
@@ -191,7 +191,9 @@ def test_headroom_is_stated_by_numbers_too(tmp_path: Path, monkeypatch: pytest.M
         "{shape: '0=10, 100=0', resources: 'cpu=2'}",
     ],
 )
-def test_packing_is_stated_as_kube_scheduler_states_it_or_shorter(stated: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packing_may_be_stated_in_kube_schedulers_form_or_a_shorter_one(
+    stated: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "settings.yaml"
     file.write_text(f"packing: {stated}\n")
     monkeypatch.setenv("ALLABOARD_CONFIG", str(file))
@@ -202,9 +204,9 @@ def test_packing_is_stated_as_kube_scheduler_states_it_or_shorter(stated: str, t
     ("stated", "wrong"),
     [
         ("{shape: [1]}", "must be a list of {utilization, score}"),
-        ("{shape: [{utilization: 0, score: 1}, {utilization: 0, score: 2}]}", "must not say anything twice"),
-        ("{shape: [{utilization: 0, score: 0}, {utilization: '0', score: 5}]}", "must not say anything twice"),
-        ("{shape: '0=0,0=5'}", "must not say anything twice"),
+        ("{shape: [{utilization: 0, score: 1}, {utilization: 0, score: 2}]}", "must not state a key twice"),
+        ("{shape: [{utilization: 0, score: 0}, {utilization: '0', score: 5}]}", "must not state a key twice"),
+        ("{shape: '0=0,0=5'}", "must not state a key twice"),
         ("{shape: [{utilization: [1], score: 1}]}", "utilization must be a whole number"),
         ("{resources: [{name: cpu}]}", "must be a list of {name, weight}"),
         ("{resources: '=5'}", "'' is not the name of a resource"),
@@ -213,7 +215,7 @@ def test_packing_is_stated_as_kube_scheduler_states_it_or_shorter(stated: str, t
         ("{form: 5}", "packing.form: no such option"),
     ],
 )
-def test_packing_that_is_stated_wrongly_is_refused(stated: str, wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_packing_is_refused(stated: str, wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "settings.yaml"
     file.write_text(f"packing: {stated}\n")
     monkeypatch.setenv("ALLABOARD_CONFIG", str(file))
@@ -221,7 +223,7 @@ def test_packing_that_is_stated_wrongly_is_refused(stated: str, wrong: str, tmp_
         load_settings()
 
 
-def test_strategies_are_chosen_allowed_and_made_with_what_their_settings_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_choose_and_allow_strategies_and_hold_their_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(tmp_path, monkeypatch, "raise RuntimeError('only looked up, not imported')", learned="Learned")
     file = tmp_path / "settings.yaml"
     file.write_text("strategies: [bestfit]\nstrategy_options: {bestfit: {most_used: true}, learned: {weights: w.json, depth: 3}}\n")
@@ -245,7 +247,7 @@ def test_strategies_are_chosen_allowed_and_made_with_what_their_settings_say(tmp
         ("[1]", "strategy_options: must be a mapping of bestfit, random, not"),
     ],
 )
-def test_what_strategies_are_made_with_is_checked(stated: str, wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_strategy_options_are_refused(stated: str, wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(tmp_path, monkeypatch, "", learned="Learned")
     file = tmp_path / "settings.yaml"
     file.write_text(f"strategy_options: {stated}\n")
@@ -254,7 +256,7 @@ def test_what_strategies_are_made_with_is_checked(stated: str, wrong: str, tmp_p
         load_settings()
 
 
-def test_every_option_of_a_gang_is_documented_and_nothing_else_is() -> None:
+def test_documentation_lists_exactly_the_options_of_a_gang() -> None:
     documented = re.findall(rf"^\| `{re.escape(OPTION_PREFIX)}([a-z-]+)`", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     assert sorted(documented) == sorted(KNOWN)
 
@@ -286,7 +288,7 @@ def test_a_kube_schedulers_file_gives_scheduler_names_and_options(tmp_path: Path
     assert any("InterPodAffinity" in warning for warning in settings.warnings)
 
 
-def test_what_a_kube_schedulers_file_says_is_checked_as_our_own_options_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_of_a_kube_schedulers_file_are_checked_like_all_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "scheduler.yaml"
     path.write_text(SCHEDULERS.replace("4s", "40s"))
     monkeypatch.setenv("ALLABOARD_CONFIG", str(path))
@@ -297,7 +299,7 @@ def test_what_a_kube_schedulers_file_says_is_checked_as_our_own_options_are(tmp_
         load_settings()
 
 
-def test_what_is_made_of_gpus_is_stated_in_a_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_options_are_stated_in_a_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "settings.yaml"
     path.write_text(
         "gpu: {unknownMemory: open, aliases: {big: H.00}, models: {X9: {memory: 1024}}, weight: 3, powerWeight: 0}\n"
@@ -335,7 +337,7 @@ def test_what_is_made_of_gpus_is_stated_in_a_group(tmp_path: Path, monkeypatch: 
         ("topologies: {row: ['a b']}", "must be the key of a label"),
     ],
 )
-def test_what_is_stated_wrongly_of_gpus_is_named(stated: str, wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_gpu_options_are_named(stated: str, wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "settings.yaml"
     path.write_text(stated)
     monkeypatch.setenv("ALLABOARD_CONFIG", str(path))
@@ -343,11 +345,11 @@ def test_what_is_stated_wrongly_of_gpus_is_named(stated: str, wrong: str, tmp_pa
         load_settings()
 
 
-def test_the_chart_knows_the_options_of_a_configuration_file_and_no_others() -> None:
+def test_chart_accepts_exactly_the_options_of_a_configuration_file() -> None:
     schema = json.loads((ROOT / "charts" / "allaboard" / "values.schema.json").read_text())
     assert schema["properties"]["settings"] == {
         "type": "object",
-        # A kube-scheduler's configuration has its own, which the program checks; in 2020 keys were in any case.
+        # The program checks a kube-scheduler's configuration. In its versions of 2020, keys may be in upper and lower case.
         "if": {
             "not": {"propertyNames": {"not": {"pattern": _API_VERSION}}},
             "patternProperties": {_API_VERSION: {"type": "string", "pattern": "^kubescheduler[.]config[.]k8s[.]io/"}},
@@ -364,7 +366,7 @@ _TRUTHS = ("true", "t", "yes", "y", "on", "1", "false", "f", "no", "n", "off", "
 
 
 def _names(options: type[BaseModel], **more: object) -> dict[str, Any]:
-    """A schema of the names that ``options`` have, in their spellings, and of nothing else."""
+    """Return the JSON schema that accepts the options of the model in both spellings, and no other names."""
     known: dict[str, Any] = dict(more)
     schema = options.model_json_schema(by_alias=False)
     for name, field in options.model_fields.items():
@@ -376,7 +378,7 @@ def _names(options: type[BaseModel], **more: object) -> dict[str, Any]:
 
 
 def _values(stated: dict[str, Any]) -> dict[str, Any]:
-    """What an option may be that is one of a few words, a number or a truth value, also as text; the rest is for the program to say."""
+    """Return the schema of an option's value: bounds of numbers, spellings of booleans, enumerated words. The program checks all else."""
     match stated.get("type"):
         case "integer" | "number" as kind:
             whole = {"multipleOf": 1} if kind == "integer" else {}

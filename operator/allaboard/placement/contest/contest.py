@@ -22,7 +22,7 @@ from allaboard.placement.problem.build import build_problem
 from allaboard.placement.problem.fragmentation import Fragmentation
 from allaboard.placement.problem.objectives import Weights
 from allaboard.placement.problem.problem import Problem, Role, numbered
-from allaboard.placement.problem.rule_arrays import RuleArrays, bound, class_of, rule_arrays_of
+from allaboard.placement.problem.rule_arrays import RuleArrays, class_of, rule_arrays_of, with_rules
 from allaboard.placement.rules.devices import GPU, WHOLE
 from allaboard.placement.rules.filters import NodeFilters
 
@@ -192,7 +192,7 @@ def problem_among_others(contest: Contest, gang: Contender, state: ContestState)
         Role(pods, problem.roles[role].requests, problem.roles[role].refusals)
         for pods, role in zip(gang.pods, gang.roles.tolist(), strict=True)
     )
-    return bound(replace(found, roles=roles, count=gang.count, minimum=gang.minimum, domains=gang.domains), gang.rule_arrays)
+    return with_rules(replace(found, roles=roles, count=gang.count, minimum=gang.minimum, domains=gang.domains), gang.rule_arrays)
 
 
 def problem_in_state(problem: Problem, state: ContestState, roles: Integers, rows: Integers, *, is_relative: bool = False) -> Problem:

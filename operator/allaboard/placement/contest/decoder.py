@@ -19,7 +19,7 @@ from allaboard.placement.problem.objectives import requested_to_capacity_ratio
 from allaboard.placement.problem.prices import gap_worth
 from allaboard.placement.problem.valuation import Valuation
 from allaboard.placement.rules.capacity import MOST_SLOTS, fill, slots_for
-from allaboard.placement.rules.devices import GPU, seated, slots_on_devices, whole_devices
+from allaboard.placement.rules.devices import GPU, assign_devices, slots_on_devices, whole_devices
 from allaboard.placement.solvers.greedy import best_first, scarce_first
 
 RULES = 6
@@ -135,7 +135,7 @@ class Decoder:
             shares = problem.shares[gang.roles][:, rows]
             shared = np.flatnonzero(problem.shares[gang.roles].any(axis=1))
             whole = demand[:, self._whole] @ slots.taken if self._whole >= 0 else np.zeros(len(rows), dtype=np.int64)
-            left, _ = seated(state.devices[rows], whole, slots.taken[shared].T, shares[shared].T, self._gaps)
+            left, _ = assign_devices(state.devices[rows], whole, slots.taken[shared].T, shares[shared].T, self._gaps)
             state.devices[rows] = left
             if self._whole >= 0:
                 state.free[self._whole, rows] = np.minimum(state.free[self._whole, rows], whole_devices(left))
@@ -259,7 +259,9 @@ class Decoder:
             if devices is not None:
                 whole = slots * demand[self._whole] if self._whole >= 0 else np.zeros_like(slots)
                 parts = [role] if is_part else []
-                devices, fits = seated(devices, whole, slots[:, None][:, : len(parts)], problem.shares[parts][:, rows].T, self._gaps)
+                devices, fits = assign_devices(
+                    devices, whole, slots[:, None][:, : len(parts)], problem.shares[parts][:, rows].T, self._gaps
+                )
                 if not fits.all():
                     return None
                 free[self._sum] = devices.sum(axis=1)

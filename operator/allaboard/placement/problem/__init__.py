@@ -1,1 +1,1 @@
-"""A gang and a cluster in numbers, what a placement of them costs, and the plan that answers."""
+"""The problem of placing a gang as arrays, the cost of a placement, and the plan that a search returns."""

@@ -1,7 +1,7 @@
-"""From a gang and a cluster to the problem of placing it.
+"""Build the problem of placing a gang on a cluster.
 
-It is done in the scheduler's own process, so it is arithmetic on whole arrays; nodes that no role can use are counted for the
-explanation and left behind.
+The scheduler's own process builds all but the largest problems, so everything here is arithmetic on whole arrays. Nodes that no role can
+use are counted for the explanation and left out of the problem.
 """
 
 from collections import Counter
@@ -22,17 +22,18 @@ from allaboard.model.snapshot import Snapshot
 from allaboard.placement.problem.fragmentation import fragmentation_of
 from allaboard.placement.problem.objectives import Weights, scoring_of, weights_of
 from allaboard.placement.problem.problem import Candidate, Problem, Role, capacity_refusals, numbered
-from allaboard.placement.problem.rule_arrays import bound, roles_of, rule_arrays_of, without_label
+from allaboard.placement.problem.rule_arrays import exclude_unlabelled, roles_of, rule_arrays_of, with_rules
 from allaboard.placement.rules.attachments import attachment_columns
 from allaboard.placement.rules.capacity import slots_for
 from allaboard.placement.rules.devices import GPU, WHOLE, counts_devices, parts_on, slots_on_devices, whole_devices
 from allaboard.placement.rules.filters import NodeFilters, Usable
 from allaboard.placement.rules.ports import free_ports, port_columns, port_demand
 
-# Nobody can ask for more than this and be placed; it keeps products of demands and counts inside 64 bits.
+# No pod that requests more than this can be placed. The limit keeps products of demands and counts within 64 bits.
 _LARGEST_DEMAND = 2**62
 
-_SLOTS = f"{GPU} (slots)"
+_GPU_SLOTS = f"{GPU} (slots)"
+"""The column of ``_gpu_slots``."""
 
 
 def build_problem(
@@ -46,12 +47,11 @@ def build_problem(
     rules: Rules = NO_RULES,
     filters: NodeFilters | None = None,
 ) -> Problem:
-    """The placement of ``pods`` on the nodes of ``snapshot``, at least ``minimum`` of them.
+    """Return the problem of placing ``pods``, at least ``minimum`` of them, on the nodes of ``snapshot``.
 
-    ``packing`` says how full a node is to be taken for, or by which profile of kube-scheduler's it is scored; fragmentation is avoided by
-    best fit unless it says more than the default.
-    ``topology`` is the label whose values are the domains of which a placement should use few. ``filters``
-    remembers what each spec may use between calls with the same nodes.
+    ``packing`` scores how full a node is, or is the kube-scheduler profile that scores it. With the default packing, the objective
+    ``fragmentation`` packs by best fit. ``topology`` is the label whose values are topology domains, of which a placement should use few.
+    ``filters`` caches which nodes each spec may use; the cache is valid between calls with the same nodes.
     """
     filters = filters or NodeFilters()
     members = roles_of(pods, rules)
@@ -59,20 +59,20 @@ def build_problem(
     names = tuple(sorted({resource for spec in specs for resource, amount in spec.requests if amount > 0}))
     free = _free(snapshot, names)
     largest = free.max(axis=1, initial=0).tolist()
-    asked = [dict(spec.requests) | {GPU: spec.whole_gpus} for spec in specs]
-    amounts = [[of_spec.get(name, 0) for name in names] for of_spec in asked]
+    amounts_of = [dict(spec.requests) | {GPU: spec.whole_gpus} for spec in specs]
+    amounts = [[of_spec.get(name, 0) for name in names] for of_spec in amounts_of]
     demand = np.array([[min(amount, most + 1) for amount, most in zip(row, largest, strict=True)] for row in amounts], dtype=np.int64)
     demand = demand.reshape(len(specs), len(names))
     shares, devices = np.zeros((len(specs), 0), dtype=np.int64), None
     if snapshot.devices is not None and any(spec.gpu_share for spec in specs):
         shares, devices = np.stack([parts_on(spec, snapshot) for spec in specs]), np.maximum(snapshot.devices, 0)
-        # What is asked of the smallest part allows more on nodes where it is a larger one; their devices don't.
-        own = np.array([spec.whole_gpus * WHOLE for spec in specs]) + shares.min(axis=1, initial=WHOLE + 1)
-        whole, slots = devices.sum(axis=1), _slots(snapshot)
-        names = (*names, SHARES, *(() if slots is None else (_SLOTS,)))
-        free = np.concatenate([free, whole[None], *(() if slots is None else (slots[None],))])
-        taking = np.array([spec.amount(GPU) for spec in specs])
-        demand = np.concatenate([demand, own[:, None], *(() if slots is None else (taking[:, None],))], axis=1)
+        # A part of a GPU may be larger on some nodes. The column counts its smallest size; ``devices`` limit it exactly.
+        thousandths = np.array([spec.whole_gpus * WHOLE for spec in specs]) + shares.min(axis=1, initial=WHOLE + 1)
+        free_thousandths, gpu_slots = devices.sum(axis=1), _gpu_slots(snapshot)
+        names = (*names, SHARES, *(() if gpu_slots is None else (_GPU_SLOTS,)))
+        free = np.concatenate([free, free_thousandths[None], *(() if gpu_slots is None else (gpu_slots[None],))])
+        requested = np.array([spec.amount(GPU) for spec in specs])
+        demand = np.concatenate([demand, thousandths[:, None], *(() if gpu_slots is None else (requested[:, None],))], axis=1)
     ports = port_columns(specs)
     if ports:
         free = np.concatenate([free, free_ports(ports, snapshot)])
@@ -84,12 +84,12 @@ def build_problem(
     usable = [filters.usable(spec, snapshot.nodes, snapshot.gpus) for spec in specs]
     admits = np.array([each.admitted for each in usable], dtype=np.bool_).reshape(len(specs), len(snapshot.nodes))
     rule_arrays = rule_arrays_of(rules, [uids[0] for _, uids in members], lambda label: filters.domains(label, snapshot.nodes, -1))
-    unlabelled = without_label(rule_arrays, admits)
+    unlabelled = exclude_unlabelled(rule_arrays, admits)
     slots = np.stack([slots_for(row, free, admits[role]) for role, row in enumerate(demand)]) if specs else admits.astype(np.int64)
-    of_parts: dict[int, Integers] = {}
+    device_slots: dict[int, Integers] = {}
     if devices is not None:
-        of_parts = {role: slots_on_devices(devices, shares[role]) for role in np.flatnonzero(shares.any(axis=1)).tolist()}
-        for role, on_devices in of_parts.items():
+        device_slots = {role: slots_on_devices(devices, shares[role]) for role in np.flatnonzero(shares.any(axis=1)).tolist()}
+        for role, on_devices in device_slots.items():
             slots[role] = np.minimum(slots[role], on_devices)
     is_kept = slots.any(axis=0)
     rows = np.flatnonzero(is_kept)
@@ -100,7 +100,7 @@ def build_problem(
         *(f"volumes of {driver}" for driver in attachments.names),
     )
     reasons = (
-        *(Reason(Kind.INSUFFICIENT, GPU if name == _SLOTS else name) for name in names),
+        *(Reason(Kind.INSUFFICIENT, GPU if name == _GPU_SLOTS else name) for name in names),
         *(Reason(Kind.PORTS) for _ in ports),
         *(Reason(Kind.ATTACHMENTS) for _ in attachments.names),
     )
@@ -115,7 +115,7 @@ def build_problem(
                 refusals=_merged(
                     each.reasons,
                     unlabelled[role],
-                    capacity_refusals(reasons, demand[role], free, admits[role] & ~is_kept, of_parts.get(role)),
+                    capacity_refusals(reasons, demand[role], free, admits[role] & ~is_kept, device_slots.get(role)),
                     _too_few_gpus(reasons, demand[role], free, each),
                 ),
             )
@@ -140,7 +140,7 @@ def build_problem(
         fragmentation=fragmentation_of(specs, snapshot, rows, filters) if weights.fragmentation or weights.worth else None,
         domains=numbered(filters.domains(topology, snapshot.nodes)[rows]) if topology else None,
     )
-    return bound(problem, rule_arrays.on(rows))
+    return with_rules(problem, rule_arrays.restricted_to(rows))
 
 
 def _merged(*reasons: Counted) -> Counted:
@@ -151,7 +151,7 @@ def _merged(*reasons: Counted) -> Counted:
 
 
 def _too_few_gpus(reasons: Sequence[Reason], demand: Integers, free: Integers, usable: Usable) -> Counted:
-    """Of the nodes whose GPUs are of the wrong kind, those that have too few free besides: each is told."""
+    """Return the GPU shortages of nodes that only GPU rules refuse, so that the explanation counts both reasons."""
     if usable.refused_by_gpus is None:
         return ()
     found = capacity_refusals(reasons, demand, free, usable.refused_by_gpus)
@@ -159,7 +159,10 @@ def _too_few_gpus(reasons: Sequence[Reason], demand: Integers, free: Integers, u
 
 
 def _free(snapshot: Snapshot, names: tuple[str, ...]) -> Integers:
-    """int64[resources, nodes]; a resource no node has is free nowhere, and an over-committed node has nothing free."""
+    """Return what is free of each resource: int64[resources, nodes].
+
+    A resource that no node has counts as 0 everywhere. An over-committed resource counts as 0 on its node.
+    """
     free = np.zeros((len(names), len(snapshot.nodes)), dtype=np.int64)
     position = {resource: column for column, resource in enumerate(snapshot.resources)}
     for row, name in enumerate(names):
@@ -171,8 +174,11 @@ def _free(snapshot: Snapshot, names: tuple[str, ...]) -> Integers:
     return np.minimum(np.maximum(free, 0, out=free), _LARGEST_DEMAND - 1, out=free)
 
 
-def _slots(snapshot: Snapshot) -> Integers | None:
-    """int64[nodes], pods that the kubelet gives any of a node's GPUs; ``None`` where GPUs are counted by their devices alone."""
+def _gpu_slots(snapshot: Snapshot) -> Integers | None:
+    """Return how many more requests for a GPU the kubelet can grant on each node: int64[nodes].
+
+    ``None`` if no node offers GPUs, or no driver shares them: then only their devices are counted.
+    """
     column = snapshot.column_of(GPU)
     if column is None or snapshot.sharing is None:
         return None
@@ -181,7 +187,7 @@ def _slots(snapshot: Snapshot) -> Integers | None:
 
 
 def _taken(snapshot: Snapshot, columns: tuple[str, ...], rows: Integers) -> Integers:
-    """int64[columns, nodes], of the nodes ``rows``; 0 of what isn't counted as a resource."""
+    """Return what is used of each column on the nodes ``rows``: int64[columns, nodes]; 0 for columns that are no resources."""
     taken = np.zeros((len(columns), len(rows)), dtype=np.int64)
     position = {resource: column for column, resource in enumerate(snapshot.resources)}
     for row, name in enumerate(columns):
@@ -191,7 +197,10 @@ def _taken(snapshot: Snapshot, columns: tuple[str, ...], rows: Integers) -> Inte
 
 
 def _dislike(specs: Sequence[SchedulingSpec], snapshot: Snapshot, rows: Integers, weights: Weights, filters: NodeFilters) -> Floats | None:
-    """float64[roles, nodes], or ``None`` when nobody has a preference."""
+    """Return what unmet preferences, missing images and worse GPUs cost a pod of each role: float64[roles, nodes].
+
+    ``None`` if no node costs anything by them.
+    """
     costs = np.zeros((len(specs), len(rows)))
     for role, spec in enumerate(specs):
         dislikes = filters.preference(spec, snapshot.nodes)

@@ -1,6 +1,7 @@
-"""A problem that is yet to be built: kinds of members times nodes are too many to be looked at by the process that sends it.
+"""Drafts of problems, which worker processes build.
 
-A draft is as small as the gang and the cluster themselves. Nodes are packed once for as long as none changes, and unpacked once.
+The work to build a problem grows with roles times nodes, which may be too much for the scheduler's own process. A draft is only as large
+as the gang and the cluster. The nodes are packed and unpacked again only when one of them changes.
 """
 
 import pickle
@@ -21,8 +22,8 @@ from allaboard.placement.problem.problem import Problem
 from allaboard.placement.rules.filters import NodeFilters
 
 
-class Asking(NamedTuple):
-    """A pod as a problem sees it, which is quicker to send than a pod."""
+class DraftPod(NamedTuple):
+    """The part of a pod that a problem needs; sending it to a process is quicker than sending the pod."""
 
     uid: str
     spec: SchedulingSpec
@@ -30,9 +31,9 @@ class Asking(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What ``build_problem`` takes; ``nodes`` are those of the ``snapshot``, which has none itself."""
+    """The arguments of ``build_problem``. ``nodes`` are the packed nodes of ``snapshot``, whose own ``nodes`` are empty."""
 
-    pods: Sequence[Asking]
+    pods: Sequence[DraftPod]
     minimum: int
     snapshot: Snapshot
     nodes: bytes
@@ -42,7 +43,7 @@ class Draft:
     rules: Rules
 
     def built(self) -> Problem:
-        """The problem."""
+        """Return the problem."""
         nodes, filters = _unpacked(self.nodes)
         return build_problem(
             self.pods,
@@ -57,16 +58,16 @@ class Draft:
 
 
 class Packer:
-    """Packs the nodes of snapshots."""
+    """Packs the nodes of snapshots, and keeps the last result."""
 
     def __init__(self) -> None:
         self._nodes: tuple[Node, ...] | None = None
         self._packed = b""
 
     def packed(self, nodes: tuple[Node, ...]) -> bytes:
-        """As much of ``nodes`` as problems are built from."""
+        """Return the fields of ``nodes`` that problems are built from, pickled."""
         if nodes is not self._nodes:
-            # Plain tuples take a quarter of the time that records do.
+            # Pickling plain tuples takes a quarter of the time that pickling records takes.
             rows = [(node.name, node.labels, node.taints, node.is_unschedulable, node.is_ready, node.images, node.shared) for node in nodes]
             self._nodes, self._packed = nodes, pickle.dumps(rows, pickle.HIGHEST_PROTOCOL)
         return self._packed
@@ -76,6 +77,6 @@ class Packer:
 def _unpacked(packed: bytes) -> tuple[tuple[Node, ...], NodeFilters]:
     nodes = (
         Node(name, "", (), labels, taints, is_unschedulable, is_ready, images, shared)
-        for name, labels, taints, is_unschedulable, is_ready, images, shared in pickle.loads(packed)  # noqa: S301 - of our own packing
+        for name, labels, taints, is_unschedulable, is_ready, images, shared in pickle.loads(packed)  # noqa: S301 - pickled by ``Packer``
     )
     return tuple(nodes), NodeFilters()

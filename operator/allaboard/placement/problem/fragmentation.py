@@ -1,8 +1,9 @@
-"""How much of a node's free GPUs the cluster's own workload can't use: expected fragmentation.
+"""Expected fragmentation: how many of a node's free GPUs the cluster's own workload can't use.
 
-After Weng et al., Beware of Fragmentation (USENIX ATC 2023): a task of a class sees a node's free GPUs as lost when it can't run there,
-and otherwise the free parts of single devices that are smaller than what it asks of one. The mean over the classes, each weighed by how
-often it occurs, is what a node may be expected to waste; placing a gang well adds little to it.
+The measure is that of Weng et al., Beware of Fragmentation (USENIX ATC 2023). To a class of tasks that can't run on a node, all free GPUs
+of the node are lost. To any other class, the free part of a device is lost if it is smaller than what a task asks of one device. The
+expected fragmentation of a node is the mean of these losses over the classes, weighted by how often each class occurs. A good placement
+adds little to it.
 """
 
 from collections.abc import Sequence
@@ -15,22 +16,31 @@ from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.snapshot import Snapshot, Workload
 from allaboard.placement.problem.objectives import Weights
 from allaboard.placement.problem.prices import Prices, gap_worth, prices_of
-from allaboard.placement.rules.devices import GPU, WHOLE, parts_on, seated, whole_devices
+from allaboard.placement.rules.devices import GPU, WHOLE, assign_devices, parts_on, whole_devices
 from allaboard.placement.rules.filters import NodeFilters
 
-_POPULAR = 0.95
+_POPULAR = 0.95  # share of the tasks that ask for GPUs, covered by the classes that count
 _MOST_CLASSES = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fragmentation:
-    """The GPUs on the nodes of a problem, who may come to use them, and what they are worth to those.
+    """The free GPUs on the nodes of a problem, the classes of tasks that may use them, and what the GPUs are worth to these tasks.
 
-    Of the classes of tasks that ask for GPUs: ``popularity``: float64[classes], the share of all tasks; ``cpu``, ``gpus``, ``part``:
-    int64[classes], what one asks for, and of how many devices how many thousandths; ``admits``: bool[classes, nodes]. Of the nodes:
-    ``cpu_free``, ``gpus_free``: int64[nodes], whole devices, or ``devices``: int64[nodes, devices], thousandths; ``before``:
-    float64[nodes], the expected fragmentation as they are, and ``worth``: float64[nodes]. Of the roles: ``takes_cpu``, ``takes_gpus``,
-    ``takes_part``: int64[roles], of one pod.
+    Classes of tasks that ask for GPUs:
+
+    - ``popularity``: float64[classes], the share of all tasks;
+    - ``cpu``, ``gpus``, ``part``: int64[classes], the cpu, the number of devices, and the thousandths of each that one task asks for;
+    - ``admits``: bool[classes, nodes], the nodes that the class may use.
+
+    Nodes:
+
+    - ``cpu_free``, ``gpus_free``: int64[nodes], the free cpu and the whole free devices;
+    - ``devices``: int64[nodes, devices], the free thousandths of each device; ``None`` where no GPU is shared;
+    - ``before``: float64[nodes], the expected fragmentation before the gang is placed;
+    - ``worth``: float64[nodes], what the free GPUs are worth by ``prices``, before the gang is placed.
+
+    Roles: ``takes_cpu``, ``takes_gpus``, ``takes_part``: int64[roles], what one pod takes.
     """
 
     popularity: Floats
@@ -49,13 +59,13 @@ class Fragmentation:
     worth: Floats
 
     @property
-    def of_nodes(self) -> tuple[Integers | Floats, ...]:
-        """All that tells nodes apart, nodes last."""
+    def node_arrays(self) -> tuple[Integers | Floats, ...]:
+        """The arrays by which a search distinguishes nodes; nodes are the last axis."""
         devices = () if self.devices is None else (self.devices.T,)
         return self.admits.astype(np.int64), self.cpu_free, self.gpus_free, self.before, self.worth, *devices
 
     def restricted_to(self, rows: Integers) -> "Fragmentation":
-        """The same on some of the nodes."""
+        """Return the fragmentation of some of the nodes, given by position."""
         return replace(
             self,
             admits=self.admits.take(rows, axis=1),
@@ -67,9 +77,10 @@ class Fragmentation:
         )
 
     def costs(self, rows: Integers, patterns: Integers, weights: Weights) -> Floats:
-        """What it costs in GPUs when ``patterns``: int64[k, roles] sit on nodes ``rows``: int64[k]; less than nothing is a gain.
+        """Return the cost in GPUs of placing ``patterns``: int64[k, roles] on the nodes ``rows``: int64[k], as float64[k].
 
-        That is, weighed, the fragmentation that is added, and the worth that is lost beyond the GPUs that are taken.
+        A pattern is the number of pods of each role on one node. A negative cost is a gain. The cost is the weighted sum of two terms: the
+        fragmentation that is added, and the worth that is lost beyond the GPUs taken.
         """
         cpu = self.cpu_free[rows] - patterns @ self.takes_cpu
         whole = patterns @ self.takes_gpus
@@ -79,18 +90,21 @@ class Fragmentation:
         else:
             shared = np.flatnonzero(self.takes_part)
             sizes = np.broadcast_to(self.takes_part[shared], (len(rows), len(shared)))
-            devices, _ = seated(self.devices[rows], whole, patterns[:, shared], sizes, gap_worth(self.prices, weights))
+            devices, _ = assign_devices(self.devices[rows], whole, patterns[:, shared], sizes, gap_worth(self.prices, weights))
             gpus = whole_devices(devices)
         total = np.zeros(len(rows))
         if weights.fragmentation:
-            after = self._of_whole(rows, cpu, gpus) if devices is None else self.of_devices(rows, cpu, devices)
+            after = self._of_whole_gpus(rows, cpu, gpus) if devices is None else self.of_devices(rows, cpu, devices)
             total += weights.fragmentation * (after - self.before[rows])
         if weights.worth and self.prices:
             total += weights.worth * (self.worth[rows] - self.prices.worth(cpu, gpus, devices) - taken)
         return total
 
     def of_devices(self, rows: Integers, cpu: Integers, devices: Integers) -> Floats:
-        """Expected fragmentation of nodes ``rows``: int64[k] with ``cpu``: int64[k] and ``devices``: int64[k, devices] free."""
+        """Return the expected fragmentation of the nodes ``rows``: int64[k], as float64[k].
+
+        ``cpu``: int64[k] and ``devices``: int64[k, devices] are what is free on them.
+        """
         useful = np.zeros(len(rows))
         for part in np.unique(self.part).tolist():
             serves = devices >= part
@@ -103,7 +117,7 @@ class Fragmentation:
         lost: Floats = (devices.sum(axis=1) - useful) / WHOLE
         return lost
 
-    def _of_whole(self, rows: Integers, cpu: Integers, gpus: Integers) -> Floats:
+    def _of_whole_gpus(self, rows: Integers, cpu: Integers, gpus: Integers) -> Floats:
         useful = np.zeros(len(rows))
         for number, share in enumerate(self.popularity.tolist()):
             runs = (cpu >= self.cpu[number]) & (gpus >= self.gpus[number]) & self.admits[number, rows]
@@ -112,7 +126,10 @@ class Fragmentation:
 
 
 def fragmentation_of(specs: Sequence[SchedulingSpec], snapshot: Snapshot, rows: Integers, filters: NodeFilters) -> Fragmentation | None:
-    """The fragmentation of the nodes ``rows`` as the workload of ``snapshot`` sees it; ``None`` without GPUs or anybody who wants them."""
+    """Return the fragmentation of the nodes ``rows`` for the workload of ``snapshot``.
+
+    ``None`` if no node has GPUs, or no task of the workload asks for them.
+    """
     wanting, total = _popular(snapshot.mix)
     column = snapshot.column_of(GPU)
     if not wanting or (column is None and snapshot.devices is None):
@@ -137,7 +154,7 @@ def fragmentation_of(specs: Sequence[SchedulingSpec], snapshot: Snapshot, rows: 
     )
     everywhere = np.arange(len(rows))
     if devices is None:
-        before, gpus = found._of_whole(everywhere, found.cpu_free, found.gpus_free), found.gpus_free
+        before, gpus = found._of_whole_gpus(everywhere, found.cpu_free, found.gpus_free), found.gpus_free
     else:
         before, gpus = found.of_devices(everywhere, found.cpu_free, devices), whole_devices(devices)
     worth = found.prices.worth(found.cpu_free, gpus, devices) if found.prices else before
@@ -145,12 +162,18 @@ def fragmentation_of(specs: Sequence[SchedulingSpec], snapshot: Snapshot, rows: 
 
 
 def _part(spec: SchedulingSpec, snapshot: Snapshot) -> int:
-    """Thousandths of a device, of one on which that is the smallest part: scores needn't be exact where devices differ."""
+    """Return how many thousandths of a device a pod asks for; 0 if it shares no GPU.
+
+    Where the devices differ, the smallest number counts, since scores needn't be exact.
+    """
     return int(parts_on(spec, snapshot).min(initial=WHOLE)) if spec.gpu_share else 0
 
 
 def _popular(mix: Workload) -> tuple[Workload, int]:
-    """The most frequent classes that ask for GPUs, together 95 % of those that do; how many tasks they and those without GPUs are."""
+    """Return the most frequent classes that ask for GPUs, and the number of tasks that count.
+
+    The classes cover 95 % of the tasks that ask for GPUs. The tasks that count are those of these classes, and all tasks without GPUs.
+    """
     wanting = [(spec, count) for spec, count in mix if spec.amount(GPU) or spec.gpu_share]
     number = sum(count for _, count in wanting)
     chosen, seen = [], 0

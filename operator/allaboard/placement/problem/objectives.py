@@ -1,10 +1,12 @@
-"""What is wanted of a placement, and kube-scheduler's RequestedToCapacityRatio for a whole gang at once.
+"""The objectives of placements, and kube-scheduler's RequestedToCapacityRatio for a whole gang at once.
 
-An objective is a set of ``Weights``: the cost of a placement is their weighted sum (``valuation``). *Packing* asks how full each member's
-node is when it is its turn, as kube-scheduler does. The formula is that of noderesources/requested_to_capacity_ratio.go (1.37), but in
-floating point: upstream truncates to whole points, and a search needs to see that a plan is better by less than one. *Spreading* asks how
-full the nodes are once everybody sits, by the plain shape (0,0)-(100,10), whatever packing's is. A profile of kube-scheduler's
-configuration is scored in its whole points instead (``model.fit``).
+An objective is a set of ``Weights``: the cost of a placement is the weighted sum of its terms (``valuation``).
+
+*Packing* scores how full a member's node is when the member is placed, as kube-scheduler does. The formula is that of
+noderesources/requested_to_capacity_ratio.go (1.37), in floating point. kube-scheduler truncates scores to whole points, but a search must
+see smaller improvements. *Spreading* scores how full the nodes are once all members are placed. The shape of spreading is always
+(0,0)-(100,10), whatever the shape of packing is. A profile of kube-scheduler's configuration is scored in whole points instead
+(``model.fit``).
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,13 +28,23 @@ _WEIGHTS = {"cpu": 1, "memory": 1}
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """What each term of a placement's cost weighs.
+    """The weight of each term of a placement's cost.
 
-    ``fragmentation``: per GPU that the cluster's workload is expected not to be able to use any more; ``worth``: per GPU that the free
-    GPUs lose of their worth to it, beyond those that are taken. ``domains``: per topology domain.
-    Per member: ``packing`` of what its node stays empty (0..1), ``spreading`` of what it gets full, ``affinity`` of the preferences that
-    its node doesn't meet, ``taints`` of the PreferNoSchedule taints there, ``images`` of the bytes of its images that must be pulled,
-    and, of one that asks for GPUs, ``gpus`` of what those of its node are worse than the best (``model.gpuscore``).
+    Terms in GPUs:
+
+    - ``fragmentation``: free GPUs that the cluster's workload is expected to be unable to use;
+    - ``worth``: the worth to the workload that free GPUs lose, beyond the GPUs that are taken.
+
+    ``domains`` weighs each topology domain that is used.
+
+    Terms from 0 to 1 for each member:
+
+    - ``packing``: how empty the member's node stays;
+    - ``spreading``: how full the node gets;
+    - ``affinity``: the preferred node affinity that the node doesn't meet;
+    - ``taints``: the PreferNoSchedule taints of the node;
+    - ``images``: the bytes of the member's images that must be pulled;
+    - ``gpus``: how much worse the node's GPUs are than the best, for a member that asks for GPUs (``model.gpuscore``).
     """
 
     packing: float = 0.0
@@ -47,7 +59,7 @@ class Weights:
 
 
 WEIGHTS = {
-    # In GPUs. A preference that isn't met is worth as much as half a GPU, a fuller node a hundredth of one.
+    # In GPUs: a preference that isn't met costs half a GPU, a node that stays empty a hundredth.
     Objective.FRAGMENTATION: Weights(
         fragmentation=0.1, worth=1.0, packing=0.01, domains=0.2, affinity=0.5, taints=0.75, images=0.1, gpus=0.0005
     ),
@@ -58,7 +70,7 @@ WEIGHTS = {
 
 
 def weights_of(objective: Objective, packing: Packing | FitScoring) -> Weights:
-    """What weighs what: by the profile of a kube-scheduler that is to be imitated, else by the objective."""
+    """Return the weights of the kube-scheduler profile ``packing``; if ``packing`` is no profile, return those of the objective."""
     if not isinstance(packing, FitScoring):
         return WEIGHTS[objective]
     domains = WEIGHTS[objective].domains * max(1, packing.weight)
@@ -67,26 +79,30 @@ def weights_of(objective: Objective, packing: Packing | FitScoring) -> Weights:
     )
 
 
-# kube-scheduler scores a container without a request as if it had these (pkg/scheduler/util/pod_resources.go).
+# kube-scheduler scores a container without a request as if it requested these amounts (pkg/scheduler/util/pod_resources.go).
 _ASSUMED_REQUESTS = {"cpu": 100, "memory": 200 * 1024 * 1024}
 
 
 def requested_to_capacity_ratio(utilization: Floats, weights: Floats) -> Floats:
-    """Score 0..100 of each node for one pod: float64[nodes], from the share in use once it sits, and weights: float64[resources, nodes].
+    """Return the score of each node for one pod, 0..100: float64[nodes].
 
-    A resource a node doesn't have must have no weight there.
+    ``utilization``: float64[resources, nodes] is the share in use once the pod is placed. ``weights``: float64[resources, nodes] must be 0
+    for a resource that the node doesn't have.
     """
     return mean_of_scores(np.minimum(utilization, 1.0), weights) * 100.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scoring:
-    """What scores need to know of the gang and the nodes; resources are those that are scored.
+    """The amounts and weights that score the nodes for the roles of a gang. Only resources that are scored count.
 
-    ``used``: float64[resources, nodes], the share of a node that is taken already. ``step``: float64[roles, resources, nodes], the share
-    that one pod of a role adds. ``weight``: float64[roles, resources, nodes], of each resource in a member's mean: they sum to 1 over
-    the resources unless the node has none of them. ``packing``: how utilization is scored. For a profile of kube-scheduler's there are
-    ``allocatable``: int64[resources, nodes], and ``counted``: bool[roles, resources], those that count.
+    - ``used``: float64[resources, nodes], the share of a node that is in use;
+    - ``step``: float64[roles, resources, nodes], the share that one pod of the role adds;
+    - ``weight``: float64[roles, resources, nodes], the weight of the resource in the mean for a member. The weights sum to 1 over the
+      resources, or to 0 if the node has none of them;
+    - ``packing``: how utilization is scored;
+    - ``allocatable``: int64[resources, nodes]; ``None`` unless ``packing`` is a kube-scheduler profile;
+    - ``counted``: bool[roles, resources], whether the profile counts the resource; ``None`` without a profile.
     """
 
     used: Floats
@@ -97,27 +113,27 @@ class Scoring:
     counted: Mask | None = None
 
     @property
-    def of_nodes(self) -> tuple[Integers | Floats, ...]:
-        """All that tells nodes apart, nodes last."""
+    def node_arrays(self) -> tuple[Integers | Floats, ...]:
+        """The arrays by which a search distinguishes nodes; nodes are the last axis."""
         return (self.used, self.step, self.weight, *(() if self.allocatable is None else (self.allocatable,)))
 
     def restricted_to(self, rows: Integers) -> "Scoring":
-        """The same on some of the nodes."""
+        """Return the scoring of some of the nodes, given by position."""
         used, step, weight = (values.take(rows, axis=-1) for values in (self.used, self.step, self.weight))
         allocatable = None if self.allocatable is None else self.allocatable.take(rows, axis=-1)
         return replace(self, used=used, step=step, weight=weight, allocatable=allocatable)
 
     def of_roles(self, roles: Integers) -> "Scoring":
-        """The same for some of the roles."""
+        """Return the scoring of some of the roles, given by position."""
         counted = None if self.counted is None else self.counted[roles]
         return replace(self, step=self.step[roles], weight=self.weight[roles], counted=counted)
 
 
 def scoring_of(specs: Sequence[SchedulingSpec], snapshot: Snapshot, rows: Integers, packing: Packing | FitScoring = PACKING) -> Scoring:
-    """The scoring of a gang on the nodes ``rows`` of ``snapshot``.
+    """Return the scoring of a gang on the nodes ``rows`` of ``snapshot``.
 
-    A pod without cpu or memory request counts with the assumed amounts, so that it weighs at all. By a profile of kube-scheduler's each
-    container does that lacks one, and those of the node's pods too.
+    A pod without a request for cpu or memory counts with the amounts that kube-scheduler assumes, or it would add nothing to a node. With
+    a kube-scheduler profile, each container without such a request counts with these amounts, also containers of pods on the nodes.
     """
     requests = [dict(spec.requests) for spec in specs]
     gpus = sorted({name for amounts in requests for name in amounts if is_gpu(name)})
@@ -126,17 +142,17 @@ def scoring_of(specs: Sequence[SchedulingSpec], snapshot: Snapshot, rows: Intege
     names = list(weights)
     position = {resource: column for column, resource in enumerate(snapshot.resources)}
     allocatable = np.zeros((len(names), len(rows)), dtype=np.float64)
-    taken, whole = np.zeros_like(allocatable), np.zeros_like(allocatable)
+    taken, reference = np.zeros_like(allocatable), np.zeros_like(allocatable)
     for row, name in enumerate(names):
         if name in position:
             offered = snapshot.allocatable[:, position[name]]
             allocatable[row] = offered[rows]
-            whole[row] = offered.max(initial=0) if isinstance(packing, Packing) and packing.of_largest else offered[rows]
-            taken[row] = snapshot.used[rows, position[name]] + (whole[row] - allocatable[row])
+            reference[row] = offered.max(initial=0) if isinstance(packing, Packing) and packing.of_largest else offered[rows]
+            taken[row] = snapshot.used[rows, position[name]] + (reference[row] - allocatable[row])
             if fit and snapshot.unstated is not None and name in UNSTATED:
                 taken[row] += snapshot.unstated[rows, UNSTATED.index(name)]
-    has = allocatable > 0
-    per_unit = np.divide(1.0, whole, out=np.zeros_like(whole), where=has)
+    is_offered = allocatable > 0
+    per_unit = np.divide(1.0, reference, out=np.zeros_like(reference), where=is_offered)
     if fit:
         scored = [
             requests_of | {name: requests_of.get(name, 0) + more for name, more in spec.unstated}
@@ -147,7 +163,7 @@ def scoring_of(specs: Sequence[SchedulingSpec], snapshot: Snapshot, rows: Intege
         demand = np.array([[float(amounts.get(name) or _ASSUMED_REQUESTS.get(name, 0)) for name in names] for amounts in requests])
     demand = demand.reshape(len(specs), len(names))
     asked = np.array([[float(weights[name]) * (name in amounts or name in _WEIGHTS) for name in names] for amounts in requests])
-    weight = asked.reshape(len(specs), len(names))[:, :, None] * has
+    weight = asked.reshape(len(specs), len(names))[:, :, None] * is_offered
     total = weight.sum(axis=1, keepdims=True)
     return Scoring(
         used=taken * per_unit,
@@ -166,5 +182,8 @@ def _weights(packing: Packing, gpus: Sequence[str]) -> Mapping[str, int]:
 
 
 def fullness_with_one(scoring: Scoring, role: int, used: Floats) -> Floats:
-    """How full each node is for one more pod of ``role``, 0..100: float64[nodes]; ``used``: float64[resources, nodes] so far."""
+    """Return how full each node is once one more pod of ``role`` is placed on it, 0..100: float64[nodes].
+
+    ``used``: float64[resources, nodes] is the share in use before.
+    """
     return requested_to_capacity_ratio(used + scoring.step[role], scoring.weight[role])

@@ -1,6 +1,6 @@
-"""What a search answers: where every pod goes, or why that can't be, and how the answer was found.
+"""The answer of a search: the node of every pod, or why there is none, and how the answer was found.
 
-Plain records of names and numbers: they cross process borders, and only ``report/`` turns them into sentences.
+The records hold only names and numbers, since they are sent between processes. Only ``report/`` turns them into sentences.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from allaboard.model.reasons import Counted
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """One resource of which the nodes that could serve have less than the minimum takes, in the units of ``model.requests``."""
+    """A resource of which all usable nodes together have less free than the minimum requests, in the units of ``model.requests``."""
 
     resource: str
     requested: int
@@ -19,11 +19,11 @@ class Shortage:
 
 @dataclass(frozen=True, slots=True)
 class RoleExplanation:
-    """How one role fared.
+    """The result for one role.
 
-    ``most`` bounds from above how many of its pods the cluster could take if they were alone. ``reasons`` counts nodes by
-    why they can't take one more, after the plan's own pods; empty when nobody is left out. ``is_spare``: they fit nowhere, and the
-    minimum is no less without them.
+    ``most`` is an upper bound on the pods of the role that the cluster could take if it took no other role. ``reasons`` counts the nodes by
+    why they can't take one more pod, with the plan's pods in place; empty if no pod of the role is left out. ``is_spare``: no pod of the
+    role fits on any node, and the other roles are enough for the minimum.
     """
 
     pods: tuple[str, ...]
@@ -35,7 +35,11 @@ class RoleExplanation:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """``placeable`` is how many members the plan seats, of which ``minimum`` are needed; ``lacking`` of those who are have no seat."""
+    """The result for all members.
+
+    ``placeable`` is the number of members that the plan assigns; ``minimum`` members are needed. ``lacking`` is how many more members
+    would have to be assigned to satisfy the minimum and the rules.
+    """
 
     total_nodes: int
     minimum: int
@@ -47,9 +51,10 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What had been reached when one step of a search ended: members placed and the score of the best plan so far.
+    """The best plan when one step of a search ended: the number of members placed, and the score in points.
 
-    ``name``: exact, greedy, polish, evolution, solver, or joint. ``generations``: those of an evolution.
+    ``name`` is exact, greedy, polish, evolution, solver, or joint; for another strategy than ``genetic`` its name. ``generations`` is the
+    number of generations of an evolution, else 0.
     """
 
     name: str
@@ -60,22 +65,26 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class SearchReport:
-    """How the search went.
+    """The course of a search and the reason for its end.
 
-    Scores are in points (``points.Scale``): 100 where the placement costs nothing, 0 where each member costs as much as it can; above 100
-    where it leaves the cluster's GPUs of more use than they were. ``stopped_by`` is one of
+    Scores are in points (``points.Scale``): 100 where the placement costs nothing, 0 where each member costs as much as it can. A score
+    above 100 means that the cluster's GPUs are of more use than before. ``stopped_by`` is one of
 
-    - ``exact``: the best is known without a search (one pod, interchangeable pods); ``optimal``: nothing can be better than what was found;
-    - ``domain``: as one of these two, but within the domains that were chosen for members who must share one;
-    - ``joint``: it was placed together with others, by their search; ``strategy``: by one that isn't a search of ours;
-    - ``patience``: another generation doesn't pay; ``generations``: there were as many as there may be;
-    - ``bound``, ``proof``, ``no-nodes``: it can't be placed;
-    - ``effort``, ``time``: all was spent that this search may take; ``greedy-only``: no evolution was wanted, or there are too many roles.
+    - ``exact``: the best placement is known without a search (one pod, or interchangeable pods);
+    - ``optimal``: no placement can be better than the one found;
+    - ``domain``: as ``exact`` or ``optimal``, but only within the domains that were chosen for members that must share one;
+    - ``joint``: the gang was placed together with other gangs, by a joint search;
+    - ``strategy``: another strategy than ``genetic`` placed the gang;
+    - ``patience``: another generation isn't worth its time;
+    - ``generations``: the limit of generations is reached;
+    - ``bound``, ``proof``, ``no-nodes``: the gang can't be placed;
+    - ``effort``, ``time``: the effort or the time that this search may take is spent;
+    - ``greedy-only``: evolution is switched off, or the gang has too many roles for it.
 
-    ``history`` has, for each generation, the members placed and the score of the best plan so far. ``best_seed`` is the greedy rule
-    that did best, and ``seed_score`` its score. ``found_by`` is the first step after which all that
-    are needed had a seat (those that are bound may be a later one's), ``joint`` where it was placed with others, empty if none did.
-    ``wanted`` is how many generations the settings want at least, where effort or time ended the search before; else 0.
+    ``history`` has the number of members placed and the score of the best plan so far, for each generation. ``best_seed`` is the name of
+    the best greedy rule, and ``seed_score`` its score. ``found_by`` is the first step after which all needed members had a node: ``joint``
+    for a joint search, empty if no step achieved it. The plan itself may be that of a later step. ``wanted`` is the least number of
+    generations by the settings if effort or time ended the search before that number; else 0.
     """
 
     seed_score: float
@@ -91,11 +100,11 @@ class SearchReport:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Where the pods go, as (pod uid, node name).
+    """The node of each pod, as (pod UID, node name).
 
-    ``feasible``: True when the minimum is placed, False when that is proved impossible, None when it was not found.
-    Unless feasible, ``assignments`` are the best partial placement, for diagnosis only. ``warning``: what failed on the way to the plan
-    and concerns the gang's user, such as its own strategy; empty if nothing did.
+    ``feasible``: True if the minimum is placed, False if that is proved impossible, None if no such placement was found. Unless it is True,
+    ``assignments`` are the best partial placement, for diagnosis only. ``warning``: a failure that the gang's user should know of, such as
+    that of the strategy that the user chose; empty if there was none.
     """
 
     feasible: bool | None
@@ -107,5 +116,5 @@ class Plan:
 
     @property
     def is_bindable(self) -> bool:
-        """Whether there are members to bind: the minimum is placed, or bound already, and at least one member is placed."""
+        """Return whether there are members to bind: at least one is assigned, and the minimum is assigned or bound already."""
         return bool(self.feasible and self.assignments)

@@ -1,7 +1,7 @@
-"""Scores as people read them, in points: 100 where a placement costs nothing, 0 where each member costs as much as it can.
+"""Scores in points, for reports: 100 where a placement costs nothing, 0 where each member costs as much as it can.
 
-The search compares costs, whose size depends on the weights of the objective or of a kube-scheduler's profile, on preferences, and on how
-many GPUs a node has. Only reports are in points: a cost divided by a number of the problem's compares as the cost does.
+The size of a cost depends on the weights of the objective or of a kube-scheduler profile, on preferences, and on how many GPUs a node has.
+Searches compare costs. Reports show points: a cost divided by a constant of the problem, which doesn't change the order of placements.
 """
 
 from dataclasses import dataclass
@@ -17,15 +17,15 @@ _BEST = 100.0
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How the scores of one problem become points. ``worst`` is what a member may cost at most."""
+    """The scale of points for one problem. ``worst`` is the most that a member can cost."""
 
     worst: float
 
     @classmethod
     def of(cls, problem: Problem) -> Self:
-        """Return the scale of a problem: the sum of what each term may cost a member.
+        """Return the scale of a problem: the sum of the most that each term can cost a member.
 
-        Of the GPU terms that is what all free GPUs of a node are worth, for a node on which one member sits.
+        The GPU terms cost at most what all free GPUs of a node are worth. A member that is alone on its node can cost that much.
         """
         weights = problem.weights
         worst = weights.packing + weights.spreading + (weights.domains if problem.domains is not None else 0.0)
@@ -37,7 +37,7 @@ class Scale:
         return cls(worst)
 
     def points(self, score: float, placed: int) -> float:
-        """Return ``score``, 100 less the hundredfold cost of a member, in points; 0 where no member is placed."""
+        """Return ``score``, which is 100 less 100 times the mean cost of a member, in points; 0 if no member is placed."""
         if not placed:
             return 0.0
         return _BEST - (_BEST - score) / self.worst if self.worst else _BEST

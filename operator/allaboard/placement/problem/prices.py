@@ -1,11 +1,15 @@
-"""What free GPUs are worth to the cluster's workload: bid prices, by which a node is chosen that loses little of it.
+"""Bid prices: what free GPUs are worth to the cluster's workload. Placements prefer nodes that lose little of that worth.
 
-Fragmentation (``fragmentation``) asks whether *one* task of a class still runs on a node. Two losses it doesn't see. A gap on a device is
-worth what the most valuable tasks that fill it together are worth, which is the dual of the cutting-stock problem (Gilmore and Gomory
-1961): if the workload is to be held by as few devices as possible, a gap of a half may be worth less than half a device. And free GPUs
-need cpu beside them: of a node's, those are lost that its free cpu is not expected to serve, when tasks ask for as much per GPU as they do
-on average, with their spread (a newsvendor's expected shortage). And whole ones are worth nothing to tasks that need more of them
-together than a node has left. Bid prices are what online packing places by (Talluri and van Ryzin 1998).
+Fragmentation (``fragmentation``) asks whether *one* task of a class still runs on a node. Three losses remain that it doesn't see:
+
+- A gap on a device is worth what the most valuable tasks that fill the gap together are worth. These values are the dual of the
+  cutting-stock problem (Gilmore and Gomory 1961), which packs the workload into as few devices as possible. By them, a gap of one half may
+  be worth less than half a device.
+- Free GPUs need free cpu on the same node. GPUs are lost that the node's free cpu is expected not to serve. The expectation assumes that
+  tasks ask for the workload's mean cpu per GPU, with the spread of the workload (a newsvendor's expected shortage).
+- Whole GPUs are worth nothing to tasks that need more of them together than the node has left.
+
+Online packing places by bid prices (Talluri and van Ryzin 1998).
 """
 
 import functools
@@ -21,19 +25,23 @@ from allaboard.model.snapshot import Workload
 from allaboard.placement.problem.objectives import Weights
 from allaboard.placement.rules.devices import WHOLE
 
-_GRID = 10  # sizes and gaps are counted in so many thousandths
-_GAPS = WHOLE // _GRID
-_ROUNDS = 200
+_GRID = 10  # thousandths of a device in one step; sizes and gaps are counted in steps
+_GAPS = WHOLE // _GRID  # steps of a whole device
+_ROUNDS = 200  # most rounds of column generation
 _EPSILON = 1e-9
-_SHARES = 200  # demands are compared in two hundredths of all, so that prices are found anew only when the workload has changed
+_SHARES = 200  # demands are rounded to 1/200 of their sum, so that a small change of the workload keeps the prices
 _LEAST_SPREAD = 0.05
 _MOST_DEVICES = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prices:
-    """``cpu_per_gpu``: thousandths of a core per GPU asked for, ``spread`` of it for one GPU; ``gaps``: float64[1001], GPUs that so many
-    free thousandths of a device are worth; ``too_few``: float64[devices + 1], GPUs that are lost when so many whole ones are free.
+    """The prices of one workload.
+
+    - ``cpu_per_gpu``: mean cpu that tasks ask for per GPU, in thousandths of a core;
+    - ``spread``: standard deviation of that cpu for one GPU;
+    - ``gaps``: float64[1001], the worth of a gap in GPUs, by the free thousandths of the device;
+    - ``too_few``: float64[devices + 1], the GPUs that are lost to tasks that need more of them, by the number of whole free GPUs.
     """
 
     cpu_per_gpu: float
@@ -42,7 +50,11 @@ class Prices:
     too_few: Floats
 
     def worth(self, cpu: Integers, gpus: Integers, devices: Integers | None) -> Floats:
-        """GPUs: float64[k] that nodes are worth with ``cpu``: int64[k] and ``gpus``: int64[k] whole ones free, on ``devices`` if shared."""
+        """Return what nodes are worth, in GPUs: float64[k].
+
+        ``cpu``: int64[k] and ``gpus``: int64[k] are the free cpu and the whole free GPUs. ``devices``: int64[k, devices] are the free
+        thousandths of each device; ``None`` if no GPU is shared.
+        """
         if devices is None:
             free = worth = gpus.astype(np.float64)
         else:
@@ -50,7 +62,10 @@ class Prices:
         return worth - self._without_cpu(cpu, free) - self.too_few[np.minimum(gpus, len(self.too_few) - 1)]
 
     def _without_cpu(self, cpu: Integers, gpus: Floats) -> Floats:
-        """GPUs that are expected to stay without cpu: E[(D - cpu)+] / ``cpu_per_gpu``, D normal, its mean and variance as the GPUs."""
+        """Return how many GPUs are expected to find no cpu beside them: E[(D - cpu)+] / ``cpu_per_gpu``.
+
+        The demand D for cpu is normal; its mean and its variance are proportional to ``gpus``.
+        """
         deviation = self.spread * np.sqrt(np.maximum(gpus, 1e-9))
         surplus = (cpu - self.cpu_per_gpu * gpus) / deviation
         density = np.exp(-0.5 * surplus * surplus) / np.sqrt(2.0 * np.pi)
@@ -60,21 +75,21 @@ class Prices:
 
 
 def prices_of(mix: Workload) -> Prices | None:
-    """The prices of a workload; ``None`` when nobody asks for GPUs, or for cpu beside them. The last answer is remembered."""
-    global _latest  # the workload changes seldom, and is asked for at every placement
+    """Return the prices of a workload; ``None`` if no task asks for GPUs, or none of these asks for cpu. The last result is cached."""
+    global _latest  # the workload changes seldom, and every placement needs its prices
     if _latest is None or _latest[0] is not mix:
-        _latest = mix, _found(mix)
+        _latest = mix, _prices_from(mix)
     return _latest[1]
 
 
 _latest: tuple[Workload, Prices | None] | None = None
 
 
-def _found(mix: Workload) -> Prices | None:
+def _prices_from(mix: Workload) -> Prices | None:
     tasks = [
         (spec.amount("cpu"), spec.whole_gpus, spec.gpu_share, number)
         for spec, number in mix
-        if 0 < spec.whole_gpus <= _MOST_DEVICES or spec.gpu_share  # no node takes one that asks for more, and prices mind it not
+        if 0 < spec.whole_gpus <= _MOST_DEVICES or spec.gpu_share  # tasks that ask for more devices fit on no node
     ]
     if not tasks:
         return None
@@ -98,15 +113,16 @@ def _found(mix: Workload) -> Prices | None:
 
 
 def gap_worth(prices: Prices | None, weights: Weights) -> Floats | None:
-    """What gaps are worth, by which a node gives its devices to parts of GPUs; ``None`` where ``weights`` don't mind them."""
+    """Return the worth of gaps, by which devices are chosen for parts of GPUs; ``None`` if ``weights`` ignore the worth."""
     return prices.gaps if prices and weights.worth else None
 
 
 @functools.lru_cache(maxsize=64)
 def _gap_values(sizes: tuple[int, ...], demand: tuple[int, ...]) -> Floats:
-    """GPUs that gaps of 0 to 1000 are worth when ``demand`` pieces of ``sizes`` steps are cut from as few devices as possible.
+    """Return the worth in GPUs of gaps of 0 to 1000 thousandths: float64[1001].
 
-    A whole device is worth the part of it that is used then.
+    The worth is by the cutting-stock problem: ``demand`` pieces of ``sizes``, in steps, are cut from as few devices as possible. A whole
+    device is worth the part of a device that is used in that solution.
     """
     patterns = [[_GAPS // size if other == number else 0 for other in range(len(sizes))] for number, size in enumerate(sizes)]
     for _ in range(_ROUNDS):
@@ -123,7 +139,7 @@ def _gap_values(sizes: tuple[int, ...], demand: tuple[int, ...]) -> Floats:
 
 
 def _best_filling(sizes: Sequence[int], prices: Floats) -> tuple[Floats, list[int]]:
-    """What each gap is worth, filled with the best pieces (unbounded knapsack), and the pieces that fill a whole device."""
+    """Return the worth of each gap when the best pieces fill it (unbounded knapsack), and the pieces that fill a whole device."""
     values, last = np.zeros(_GAPS + 1), np.full(_GAPS + 1, -1)
     pieces = np.array(sizes)
     for gap in range(1, _GAPS + 1):

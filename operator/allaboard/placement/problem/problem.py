@@ -1,6 +1,6 @@
-"""A gang and a cluster as integers: the only thing a search sees, and what travels to the worker that runs it.
+"""The problem of placing a gang, as arrays: all that a search sees, and all that is sent to the process that runs it.
 
-Arrays have their nodes last, so that every operation of the search runs along contiguous memory.
+Nodes are the last axis of the arrays (except ``devices``), so that the operations of a search run along contiguous memory.
 """
 
 from collections.abc import Sequence
@@ -17,24 +17,24 @@ from allaboard.model.reasons import Counted, Kind, Reason
 from allaboard.model.requests import Requests
 from allaboard.placement.problem.fragmentation import Fragmentation
 from allaboard.placement.problem.objectives import Scoring, Weights
-from allaboard.placement.rules.devices import GPU, seated, slots_on_devices
+from allaboard.placement.rules.devices import GPU, assign_devices, slots_on_devices
 
 
 class Candidate(Protocol):
-    """A pod, as far as its seat goes."""
+    """A pod that can be placed."""
 
     @property
     def uid(self) -> str:
-        """Who it is."""
+        """The UID of the pod."""
 
     @property
     def spec(self) -> SchedulingSpec:
-        """What it asks for."""
+        """The requests and constraints of the pod."""
 
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """Interchangeable pods, in the order given. ``refusals`` are (reason, nodes) of the nodes that aren't in the problem."""
+    """Interchangeable pods, by UID. ``refusals`` counts the nodes that aren't in the problem, as (reason, nodes)."""
 
     pods: tuple[str, ...]
     requests: Requests
@@ -43,9 +43,9 @@ class Role:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Together:
-    """``roles`` that must all sit within one topology domain. ``domains``: int64[nodes], the domain of each node, -1 without one.
+    """Roles that must all be placed within one topology domain, such as one rack.
 
-    Nodes of one domain have the same value of ``label``.
+    The nodes of a domain have the same value of ``label``. ``domains``: int64[nodes] is the domain of each node, -1 without the label.
     """
 
     label: str
@@ -55,20 +55,43 @@ class Together:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Problem:
-    """What must be placed, and where it could go.
+    """The pods that must be placed, and the nodes that can take them.
 
-    ``minimum`` pods in all, ``least``: int64[roles] of each role, and of some ``sums`` of roles so many together must be placed, and those
-    of each of ``together`` within one domain; ``outside`` has for each role (reason, nodes) of those outside once one is chosen.
-    ``columns`` names what is counted: ``resources`` resources first, then what rules leave: host ports, of which each node has one, and
-    volumes that nodes can attach. ``reasons`` are told where a node has too little of a column.
-    ``count``: int64[roles], pods of each. ``demand``: int64[roles, columns], of one pod. ``free``: int64[columns, nodes], never
-    negative. ``taken``: int64[columns, nodes], what others have of each resource there; no search looks at it, so it tells no nodes apart.
-    ``admits``: bool[roles, nodes], the filters that don't depend on what is free. ``slots``: int64[roles, nodes], pods of
-    one role that a node could take alone.
-    Where a role asks for a part of a GPU, ``devices``: int64[nodes, devices] are the thousandths that are free, and ``shares``:
-    int64[roles, nodes] what one pod asks of a device there; without nodes where nobody does. The columns then allow more than the devices
-    do; ``trimmed`` says what they take.
-    ``dislike``: float64[roles, nodes], what a pod costs on a node whoever else is there. ``domains``: int64[nodes], from 0.
+    Pods:
+
+    - ``minimum``: pods that must be placed in all;
+    - ``least``: int64[roles], pods of each role that must be placed;
+    - ``sums``: (roles, number), where that number of pods of these roles together must be placed;
+    - ``together``: roles that must be placed within one domain;
+    - ``outside``: (reason, nodes) by role, for the nodes outside the domain once it is chosen (``confined``); empty before;
+    - ``count``: int64[roles], pods of each role.
+
+    Amounts:
+
+    - ``columns``: names of what is counted. The first ``resources`` columns are resources. The others come from rules: host ports, of
+      which each node has one, and volumes that nodes can attach;
+    - ``reasons``: the reason to report where a node has too little of a column;
+    - ``demand``: int64[roles, columns], of one pod;
+    - ``free``: int64[columns, nodes], never negative;
+    - ``taken``: int64[columns, nodes], what other pods have of each resource. No search uses ``taken``, so it doesn't distinguish nodes.
+
+    Nodes:
+
+    - ``admits``: bool[roles, nodes], the result of the filters that don't depend on what is free;
+    - ``slots``: int64[roles, nodes], how many pods of the role the node could take if it took no other role;
+    - ``total_nodes``: nodes of the cluster, including those that are left out of ``nodes``.
+
+    Shared GPUs:
+
+    - ``devices``: int64[nodes, devices], the free thousandths of each device; ``None`` where no role asks for a part of a GPU;
+    - ``shares``: int64[roles, nodes], the thousandths of one device that a pod takes there; int64[roles, 0] without ``devices``.
+
+    The columns allow more pods than the devices do; ``trimmed`` leaves out the excess.
+
+    Costs:
+
+    - ``dislike``: float64[roles, nodes], the part of a pod's cost that doesn't depend on other pods; ``None`` if it is 0 everywhere;
+    - ``domains``: int64[nodes], the topology domain of each node, from 0. A placement should use few domains. ``None`` if it need not.
     """
 
     minimum: int
@@ -99,11 +122,11 @@ class Problem:
 
     @property
     def total(self) -> int:
-        """Pods in all."""
+        """The number of pods of all roles."""
         return int(self.count.sum())
 
     def lacking(self, placed: Integers) -> Integers:
-        """Pods that must be placed still when ``placed``: int64[..., roles] are: int64[...]."""
+        """Return how many more pods must be placed if ``placed``: int64[..., roles] are placed: int64[...]."""
         of_roles = np.maximum(self.least - placed, 0).sum(axis=-1)
         for roles, least in self.sums:
             of_roles = of_roles + np.maximum(least - placed[..., list(roles)].sum(axis=-1), 0)
@@ -111,7 +134,7 @@ class Problem:
         return lacking
 
     def confined(self, domains: Sequence[int]) -> "Problem":
-        """The same with the domain chosen in which each of ``together`` sits."""
+        """Return the problem with each group of ``together`` confined to one of ``domains``, in order."""
         admits = self.admits.copy()
         outside: list[Counted] = [()] * len(self.roles)
         for group, domain in zip(self.together, domains, strict=True):
@@ -123,26 +146,29 @@ class Problem:
         return replace(self, admits=admits, slots=np.where(admits, self.slots, 0), outside=tuple(outside), together=())
 
     @property
-    def of_nodes(self) -> tuple[Integers | Floats, ...]:
-        """All that tells nodes apart, nodes last, 8 bytes each; who isn't admitted has no seat."""
-        return (*self.but_for_dislike, *(() if self.dislike is None else (self.dislike,)))
+    def node_arrays(self) -> tuple[Integers | Floats, ...]:
+        """The arrays by which a search distinguishes nodes: nodes are the last axis, and an element has 8 bytes.
+
+        ``admits`` isn't needed: where a role isn't admitted, it has no slots.
+        """
+        return (*self.node_arrays_without_dislike, *(() if self.dislike is None else (self.dislike,)))
 
     @property
-    def but_for_dislike(self) -> tuple[Integers | Floats, ...]:
-        """The same without what a pod costs on a node whoever else is there."""
+    def node_arrays_without_dislike(self) -> tuple[Integers | Floats, ...]:
+        """The arrays of ``node_arrays`` without ``dislike``."""
         shared = (None, None) if self.devices is None else (self.devices.T, self.shares)
         optional = (self.domains, *shared)
         return (
             self.free,
             self.slots,
-            *self.scoring.of_nodes,
-            *(self.fragmentation.of_nodes if self.fragmentation else ()),
+            *self.scoring.node_arrays,
+            *(self.fragmentation.node_arrays if self.fragmentation else ()),
             *(group.domains for group in self.together),
             *(values for values in optional if values is not None),
         )
 
     def restricted_to(self, rows: Integers) -> "Problem":
-        """The same gang on some of the nodes, given by ascending position; itself on all of them."""
+        """Return the problem on some of the nodes, given by ascending position; the same object if these are all nodes."""
         if len(rows) == len(self.nodes):
             return self
         return replace(
@@ -162,18 +188,25 @@ class Problem:
         )
 
     def left_on_devices(self, counts: Integers) -> Integers | None:
-        """How many pods of each role the devices take beside ``counts``: int64[roles, nodes]; ``None`` where nobody asks for a part."""
+        """Return how many more pods of each role the devices take beside ``counts``: int64[roles, nodes].
+
+        ``None`` if no role asks for a part of a GPU. The number is the largest integer for each role that asks for no part.
+        """
         if self.devices is None:
             return None
         shared = np.flatnonzero(self.shares.any(axis=1))
         whole = counts.T @ self.demand[:, self.columns.index(GPU)] if GPU in self.columns else np.zeros(len(self.nodes), dtype=np.int64)
-        left, _ = seated(self.devices, whole, counts[shared].T, self.shares[shared].T)
+        left, _ = assign_devices(self.devices, whole, counts[shared].T, self.shares[shared].T)
         slots = np.full(counts.shape, np.iinfo(np.int64).max)
         slots[shared] = slots_on_devices(left, self.shares[shared])
         return slots
 
     def trimmed(self, counts: Integers) -> Integers:
-        """``counts``: int64[plans, roles, nodes] without the pods that no single device takes although all together could."""
+        """Return ``counts``: int64[plans, roles, nodes] without the pods that fit on no single device, but only in the sum of devices.
+
+        Example: two devices have 500 thousandths free each, and a pod asks for 600 of one device. The columns allow this pod; the devices
+        don't.
+        """
         shared = np.flatnonzero(self.shares.any(axis=1))
         if self.devices is None or not len(shared):
             return counts
@@ -183,10 +216,10 @@ class Problem:
             patterns = counts[plans, :, rows]
             takes = patterns @ self.demand[:, whole] if whole >= 0 else np.zeros(len(plans), dtype=np.int64)
             sizes = self.shares[shared][:, rows].T
-            _, fits = seated(self.devices[rows], takes, patterns[:, shared], sizes)
+            _, fits = assign_devices(self.devices[rows], takes, patterns[:, shared], sizes)
             plans, rows, patterns, sizes = plans[~fits], rows[~fits], patterns[~fits], sizes[~fits]
             if len(plans):
-                # The largest share of those that are there is the one to leave out.
+                # Leave out a pod of the role with the largest part.
                 counts = counts.copy()
                 victims = shared[np.where(patterns[:, shared] > 0, sizes, 0).argmax(axis=1)]
                 counts[plans, victims, rows] -= 1
@@ -196,16 +229,17 @@ class Problem:
 
 
 def numbered(codes: Integers) -> Integers:
-    """``codes`` as numbers from 0."""
+    """Return ``codes`` renumbered from 0 in ascending order, such as [1, 0, 1] for [7, 3, 7]."""
     return np.unique(codes, return_inverse=True)[1].ravel().astype(np.int64)
 
 
 def capacity_refusals(
     reasons: Sequence[Reason], demand: Integers, free: Integers, where: Mask, on_devices: Integers | None = None
 ) -> Counted:
-    """Why nodes ``where``: bool[nodes] can't take one more pod of ``demand``: the first rule in the way, else each resource that lacks.
+    """Return why nodes can't take one more pod of ``demand``: int64[columns], counted over the nodes ``where``: bool[nodes].
 
-    ``on_devices``: int64[nodes], how many the devices take of one that asks for a part of a GPU.
+    A node counts for the first rule that it fails, such as a host port; if it fails none, for each resource of which it has too little.
+    ``on_devices``: int64[nodes] is how many more pods the devices take, for a role that asks for a part of a GPU.
     """
     lacks = demand[:, None] > free
     if on_devices is not None:

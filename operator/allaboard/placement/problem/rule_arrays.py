@@ -1,4 +1,4 @@
-"""The rules between the members of a gang for a search: which pods are interchangeable, and what is asked of their roles."""
+"""The rules between the members of a gang as arrays: which pods are interchangeable, and what the rules require of each role."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
@@ -14,29 +14,32 @@ from allaboard.placement.problem.problem import Candidate, Problem, Together
 
 
 class RuleArrays(NamedTuple):
-    """The rules by role; fields as in ``Problem``."""
+    """The rules between members, by role. The fields are those of ``Problem``."""
 
     least: Integers
     sums: tuple[tuple[tuple[int, ...], int], ...]
     together: tuple[Together, ...]
 
-    def on(self, rows: Integers) -> "RuleArrays":
-        """The same on some of the nodes, given by position."""
+    def restricted_to(self, rows: Integers) -> "RuleArrays":
+        """Return the rules on some of the nodes, given by position."""
         return self._replace(together=tuple(replace(group, domains=group.domains[rows]) for group in self.together))
 
     @property
     def has_couplings(self) -> bool:
-        """Whether it matters to a member where the others are."""
+        """Return whether the node of one member restricts the nodes of other members."""
         return bool(self.together)
 
     @property
     def is_plain(self) -> bool:
-        """Whether there is no more to it than how many of each role sit."""
+        """Return whether the rules only require a number of pods of each role."""
         return not (self.sums or self.has_couplings)
 
 
 def rule_arrays_of(rules: Rules, members: Sequence[str], domains: Callable[[str], Integers]) -> RuleArrays:
-    """``members`` are one pod of each role, by uid. ``domains`` gives int64[nodes] of a label, -1 without it."""
+    """Return ``rules`` by role.
+
+    ``members`` are the UIDs of one pod of each role. ``domains`` returns the domain of each node by a label: int64[nodes], -1 without it.
+    """
 
     def roles(uids: Collection[str]) -> tuple[int, ...]:
         return tuple(role for role, uid in enumerate(members) if uid in uids)
@@ -53,8 +56,11 @@ def rule_arrays_of(rules: Rules, members: Sequence[str], domains: Callable[[str]
     )
 
 
-def without_label(rule_arrays: RuleArrays, admits: Mask) -> list[Counted]:
-    """Take the nodes from ``admits``: bool[roles, nodes] that have no domain for a role which must share one; how many, by role."""
+def exclude_unlabelled(rule_arrays: RuleArrays, admits: Mask) -> list[Counted]:
+    """Exclude nodes without a domain for the roles that must share one: clear them in ``admits``: bool[roles, nodes].
+
+    Return how many nodes are excluded for each role, by reason.
+    """
     refusals: list[Counted] = [()] * len(admits)
     for group in rule_arrays.together:
         has_none = group.domains < 0
@@ -65,13 +71,13 @@ def without_label(rule_arrays: RuleArrays, admits: Mask) -> list[Counted]:
     return refusals
 
 
-def bound(problem: Problem, rule_arrays: RuleArrays) -> Problem:
-    """``problem`` with the rules between its members."""
+def with_rules(problem: Problem, rule_arrays: RuleArrays) -> Problem:
+    """Return ``problem`` with the rules between its members."""
     problem = replace(problem, least=rule_arrays.least, sums=rule_arrays.sums, together=rule_arrays.together)
     if not rule_arrays.together:
         return problem
     admits = problem.admits.copy()
-    unlabelled = without_label(rule_arrays, admits)
+    unlabelled = exclude_unlabelled(rule_arrays, admits)
     roles = tuple(
         replace(role, refusals=tuple(sorted((*role.refusals, *more)))) if more else role
         for role, more in zip(problem.roles, unlabelled, strict=True)
@@ -80,17 +86,17 @@ def bound(problem: Problem, rule_arrays: RuleArrays) -> Problem:
 
 
 def roles_of(pods: Sequence[Candidate], rules: Rules) -> list[tuple[SchedulingSpec, list[str]]]:
-    """The pods that are interchangeable, by uid, and what they ask for."""
+    """Return the roles of ``pods``: the spec and the UIDs of pods that are interchangeable."""
     return _by_spec(pods) if rules.is_plain else _by_spec_and_class(pods, rules)
 
 
 def class_of(pod: Candidate, rules: Rules) -> tuple[bool, ...]:
-    """To which parts and then to which groups a pod belongs: only pods alike in this are interchangeable."""
+    """Return whether a pod belongs to each part and to each group of ``rules``. Only pods of one class are interchangeable."""
     return (*(pod.uid in part for part, _ in rules.parts), *(pod.uid in group for _, group in rules.together))
 
 
 def _by_spec(pods: Sequence[Candidate]) -> list[tuple[SchedulingSpec, list[str]]]:
-    """Uids by spec. Equal specs are mostly one object, and hashing a spec is slow beside looking at who it is."""
+    """Return UIDs by spec. Equal specs are mostly one object, and looking up its identity is faster than hashing the spec."""
     members: dict[SchedulingSpec, list[str]] = {}
     seen: dict[int, list[str]] = {}
     for pod in pods:
@@ -102,7 +108,7 @@ def _by_spec(pods: Sequence[Candidate]) -> list[tuple[SchedulingSpec, list[str]]
 
 
 def _by_spec_and_class(pods: Sequence[Candidate], rules: Rules) -> list[tuple[SchedulingSpec, list[str]]]:
-    """Uids by spec and by what the pod counts for."""
+    """Return UIDs by spec and class."""
     members: dict[tuple[SchedulingSpec, tuple[bool, ...]], list[str]] = {}
     for pod in pods:
         members.setdefault((pod.spec, class_of(pod, rules)), []).append(pod.uid)

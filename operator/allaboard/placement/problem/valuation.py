@@ -1,7 +1,7 @@
-"""What placements cost: the sum over their nodes of what the pods there cost together, and what the nodes cost together.
+"""The cost of placements: the sum over the nodes of what the pods on each node cost together, plus the topology domains used.
 
-All terms but the topology domains are separable by node, so a placement's cost is looked up node by node in a table of who sits there
-(the *pattern*) that grows as the search meets new patterns: few do, compared with how often.
+All other terms depend on one node alone. So the cost of a placement is looked up node by node in a table, by the *pattern* of the node: how
+many pods of each role are on it. The table grows with each new pattern; a search meets most patterns many times.
 """
 
 from dataclasses import dataclass
@@ -13,12 +13,15 @@ from allaboard.model.fit import FitScoring
 from allaboard.placement.problem.problem import Problem
 
 _LARGEST_KEY = 2**62
-_TURNS = 8  # of a role on a node that are looked at one by one by a profile of kube-scheduler's
+_MOST_SAMPLES = 8  # members of a role on a node that a kube-scheduler profile scores one by one
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class ObjectiveValue:
-    """How good a placement is, compared field by field: members that lack, surplus left out, and the score, negated."""
+    """The value of a placement; the smallest is the best. Fields compare in order.
+
+    ``missing``: needed members that aren't placed. ``surplus``: other members that aren't placed. ``cost``: the negated score.
+    """
 
     missing: int
     surplus: int
@@ -26,25 +29,28 @@ class ObjectiveValue:
 
     @property
     def score(self) -> float:
-        """Higher is better."""
+        """The score of the placement; higher is better."""
         return -self.cost
 
 
 class Valuation:
-    """The costs of placements of one problem. It remembers what it has computed, so keep it as long as the search."""
+    """The costs of placements of one problem. The instance caches what it computes, so keep it as long as the search."""
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
-        # One more than there are: a move is valued before the pod has left where it was.
+        # One pod more than the role has: a move is valued before the pod has left its old node.
         strides = np.cumprod([1, *(problem.count + 2).tolist()], dtype=object)
-        is_dear = problem.fragmentation is not None or isinstance(problem.scoring.packing, FitScoring)
-        self._is_remembered = is_dear and int(strides[-1]) * max(1, len(problem.nodes)) < _LARGEST_KEY
-        self._strides = strides.astype(np.int64) if self._is_remembered else np.zeros(0, dtype=np.int64)
+        is_expensive = problem.fragmentation is not None or isinstance(problem.scoring.packing, FitScoring)
+        self._is_cached = is_expensive and int(strides[-1]) * max(1, len(problem.nodes)) < _LARGEST_KEY
+        self._strides = strides.astype(np.int64) if self._is_cached else np.zeros(0, dtype=np.int64)
         self._keys: Integers = np.zeros(0, dtype=np.int64)
         self._values: Floats = np.zeros(0)
 
     def costs(self, counts: Integers) -> Floats:
-        """float64[plans] of ``counts``: int64[plans, roles, nodes], lower is better. Nobody seated costs nothing."""
+        """Return the costs of ``counts``: int64[plans, roles, nodes], as float64[plans]; lower is better.
+
+        An empty placement costs nothing.
+        """
         problem = self._problem
         plans, rows = np.nonzero(counts.any(axis=1))
         total = np.bincount(plans, weights=self.node_costs(rows, counts[plans, :, rows]), minlength=len(counts)).astype(np.float64)
@@ -55,27 +61,33 @@ class Valuation:
         return total
 
     def scores(self, counts: Integers) -> Floats:
-        """float64[plans], 100 less the hundredfold cost of a member, higher is better; 0 where nobody sits."""
+        """Return the scores of ``counts``: int64[plans, roles, nodes], as float64[plans]; higher is better.
+
+        A score is 100 less 100 times the mean cost of a member; 0 for an empty placement.
+        """
         members = counts.sum(axis=(1, 2))
         costs = self.costs(counts)
         mean = np.divide(costs, members, out=np.ones(len(costs)), where=members > 0)
         scores: Floats = 100.0 * (1.0 - mean)
         return scores
 
-    def worths(self, counts: Integers) -> list[ObjectiveValue]:
-        """Of plans, int64[plans, roles, nodes]; the least is the best."""
+    def objective_values(self, counts: Integers) -> list[ObjectiveValue]:
+        """Return the objective values of ``counts``: int64[plans, roles, nodes]; the smallest is the best."""
         placed = counts.sum(axis=2)
         missing = np.maximum(self._problem.lacking(placed), 0)
         surplus = self._problem.total - placed.sum(axis=1) - missing
         return [ObjectiveValue(*each) for each in zip(missing.tolist(), surplus.tolist(), (-self.scores(counts)).tolist(), strict=True)]
 
-    def worth(self, counts: Integers) -> ObjectiveValue:
-        """Of one plan, int64[roles, nodes]."""
-        return self.worths(counts[None])[0]
+    def objective_value(self, counts: Integers) -> ObjectiveValue:
+        """Return the objective value of one placement, ``counts``: int64[roles, nodes]."""
+        return self.objective_values(counts[None])[0]
 
     def node_costs(self, rows: Integers, patterns: Integers) -> Floats:
-        """float64[k] of ``patterns``: int64[k, roles] on nodes ``rows``: int64[k]."""
-        if not self._is_remembered:
+        """Return the costs of ``patterns``: int64[k, roles] on the nodes ``rows``: int64[k], as float64[k].
+
+        A pattern is the number of pods of each role on one node.
+        """
+        if not self._is_cached:
             return self._computed(rows, patterns)
         keys, places = np.unique(rows * self._strides[-1] + patterns @ self._strides[:-1], return_inverse=True)
         first = np.empty(len(keys), dtype=np.int64)
@@ -97,7 +109,7 @@ class Valuation:
         problem, weights = self._problem, self._problem.weights
         total = np.zeros(len(rows))
         if weights.packing:
-            total += weights.packing * (patterns.sum(axis=1) - self._packed(rows, patterns))
+            total += weights.packing * (patterns.sum(axis=1) - self._packing_scores(rows, patterns))
         if weights.spreading:
             total += weights.spreading * self._fullness(rows, patterns)
         if problem.dislike is not None:
@@ -106,57 +118,61 @@ class Valuation:
             total += problem.fragmentation.costs(rows, patterns, weights)
         return total
 
-    def _packed(self, rows: Integers, patterns: Integers) -> Floats:
-        """Members weighed by how their node scores when it is their turn, 0..1.
+    def _packing_scores(self, rows: Integers, patterns: Integers) -> Floats:
+        """Return the sum of the members' scores on each node: float64[k]; a member scores 0..1.
 
-        A member that is one of many there finds half of the others before it.
+        Members are scored one after another. On average, a member finds half of the node's other members there before it.
         """
-        scoring, seated = self._problem.scoring, np.flatnonzero(patterns.any(axis=0))
+        scoring, roles = self._problem.scoring, np.flatnonzero(patterns.any(axis=0))
         if isinstance(scoring.packing, FitScoring):
             return self._points(scoring.packing, rows, patterns) / 100
-        step, weight = (values[seated].take(rows, axis=2) for values in (scoring.step, scoring.weight))
-        members = patterns.T[seated].astype(np.float64)
+        step, weight = (values[roles].take(rows, axis=2) for values in (scoring.step, scoring.weight))
+        members = patterns.T[roles].astype(np.float64)
         others = scoring.used[:, rows] + np.einsum("rk,rsk->sk", members, step) / 2
         packed: Floats = np.einsum("rk,rk->k", members, scoring.packing.mean(others + step / 2, weight))
         return packed
 
     def _points(self, fit: FitScoring, rows: Integers, patterns: Integers) -> Floats:
-        """The points of all members by a profile of kube-scheduler's, each when it is its turn among those of its role.
+        """Return the sum of the members' points by a kube-scheduler profile on each node: float64[k].
 
-        It finds half of the other roles before it, like above. Of more than eight of a role on a node, eight stand for all.
+        The members of a role are scored one after another, with half of the members of other roles there before each. If a node has more
+        than eight members of a role, eight of them stand for all.
         """
         scoring = self._problem.scoring
         if scoring.allocatable is None or scoring.counted is None:
-            raise ValueError("a profile is scored by whole amounts")
+            raise ValueError("a kube-scheduler profile is scored by whole amounts")
         allocatable, used = scoring.allocatable[:, rows], scoring.used[:, rows]
-        seated = np.flatnonzero(patterns.any(axis=0)).tolist()
-        load = np.einsum("kr,rsk->sk", patterns[:, seated].astype(np.float64), scoring.step[seated].take(rows, axis=2))
+        roles = np.flatnonzero(patterns.any(axis=0)).tolist()
+        load = np.einsum("kr,rsk->sk", patterns[:, roles].astype(np.float64), scoring.step[roles].take(rows, axis=2))
         total = np.zeros(len(rows))
-        for role in seated:
+        for role in roles:
             step, count = scoring.step[role][:, rows], patterns[:, role]
             others = used + (load - step * count) / 2
-            turns = np.minimum(count, _TURNS)
-            for turn in range(int(turns.max())):
-                # Shares times what there is are whole amounts again: they are less than 2^50, which floats are exact for.
-                before = (2 * turn + 1) * count // (2 * np.maximum(turns, 1))
+            samples = np.minimum(count, _MOST_SAMPLES)
+            for sample in range(int(samples.max())):
+                # A share times the allocatable amount is a whole amount again. Below 2^50 floats are exact.
+                before = (2 * sample + 1) * count // (2 * np.maximum(samples, 1))
                 requested = np.rint((others + step * (before + 1)) * allocatable).astype(np.int64)
                 points = fit.scores(requested, allocatable, scoring.counted[role])
-                total += np.where(turn < turns, points * count / np.maximum(turns, 1), 0.0)
+                total += np.where(sample < samples, points * count / np.maximum(samples, 1), 0.0)
         return total
 
     def _fullness(self, rows: Integers, patterns: Integers) -> Floats:
-        """Members weighed by how full their node is, 0..1. No resource of a member scores zero here, since it adds to each."""
+        """Return the sum over the members of how full their node is: float64[k]; a member counts 0..1.
+
+        A resource that scores 0 would have to be left out of the mean. There is none, since each member adds to all its resources.
+        """
         scoring = self._problem.scoring
-        seated = patterns.astype(np.float64)
+        members = patterns.astype(np.float64)
         total = np.zeros(len(rows))
         for resource in range(len(scoring.used)):
-            utilization = scoring.used[resource, rows] + np.einsum("kr,rk->k", seated, scoring.step[:, resource, rows])
-            total += np.minimum(utilization, 1.0) * np.einsum("kr,rk->k", seated, scoring.weight[:, resource, rows])
+            utilization = scoring.used[resource, rows] + np.einsum("kr,rk->k", members, scoring.step[:, resource, rows])
+            total += np.minimum(utilization, 1.0) * np.einsum("kr,rk->k", members, scoring.weight[:, resource, rows])
         return total
 
 
 def one_each(roles: int, role: int, rows: Integers) -> Integers:
-    """Patterns of one pod of ``role`` on each of ``rows``: int64[k, roles]."""
+    """Return the patterns of nodes ``rows`` that each have a single pod, of ``role``: int64[k, roles]."""
     patterns = np.zeros((len(rows), roles), dtype=np.int64)
     patterns[:, role] = 1
     return patterns

@@ -1,1 +1,1 @@
-"""What a pod asks of nodes, a file for each kind of rule; and the last check of a plan, which counts for itself."""
+"""Rules about the nodes that a pod may use, one file for each kind, and the last check of a plan, which counts independently."""

@@ -1,10 +1,10 @@
-"""CSI volumes as capacity: how many more of a driver's volumes a node can attach.
+"""CSI volumes as capacity: how many more volumes of a driver a node can attach.
 
-A volume that several pods share is attached once, which no column of amounts can say of all mixtures of pods. So a node is counted in one
-of two ways, neither of which ever allows more than it attaches:
+A volume that several pods share is attached once per node. Columns of amounts can't express that for every mixture of pods. So a node is
+counted in one of two ways, and neither ever allows more volumes than the node can attach:
 
-- all shared volumes are set aside first, and each pod takes its own: exact where all pods share the same ones;
-- each pod takes all its volumes: exact where those on the node share none.
+- All shared volumes are set aside first, and each pod takes its own volumes. That is exact if all pods share the same volumes.
+- Each pod takes all its volumes. That is exact if the pods on the node share no volume.
 """
 
 from collections.abc import Collection, Sequence
@@ -19,7 +19,10 @@ from allaboard.model.volumes import Attaches
 
 
 class Attachments(NamedTuple):
-    """``names`` of the columns; ``demand``: int64[specs, columns], ``free``: int64[columns, nodes]."""
+    """The columns that count volumes.
+
+    ``names`` are the drivers; ``demand``: int64[specs, columns] is of one pod, ``free``: int64[columns, nodes].
+    """
 
     names: tuple[str, ...]
     demand: Integers
@@ -27,7 +30,7 @@ class Attachments(NamedTuple):
 
 
 def attachment_columns(specs: Sequence[SchedulingSpec], pods: int, snapshot: Snapshot) -> Attachments:
-    """Return the columns by which volumes are counted that pods of ``specs`` attach, so many ``pods`` in all."""
+    """Return the columns that count the volumes of ``pods`` pods of ``specs``."""
     names: list[str] = []
     demand = [np.zeros((len(specs), 0), dtype=np.int64)]
     free = [np.zeros((0, len(snapshot.nodes)), dtype=np.int64)]
@@ -35,7 +38,7 @@ def attachment_columns(specs: Sequence[SchedulingSpec], pods: int, snapshot: Sna
         asked = [next((each for each in spec.attaches if each.driver == driver), Attaches(driver)) for spec in specs]
         own = np.array([each.own for each in asked], dtype=np.int64)
         number = own + np.array([len(each.shared) for each in asked], dtype=np.int64)
-        enough = pods * int(number.max(initial=0))  # no more is ever asked for
+        enough = pods * int(number.max(initial=0))  # the gang never attaches more
         left = np.clip(snapshot.attachable[driver], 0, enough)
         shared = dict(pair for each in asked for pair in each.shared)
         if not shared:
@@ -51,7 +54,10 @@ def attachment_columns(specs: Sequence[SchedulingSpec], pods: int, snapshot: Sna
 
 
 def _unattached(shared: Collection[tuple[str, ...]], snapshot: Snapshot) -> Integers:
-    """int64[nodes], how many of ``shared`` volumes, each given by the nodes that have it, a node would have to attach."""
+    """Return how many of the ``shared`` volumes each node would have to attach: int64[nodes].
+
+    A volume is given by the names of the nodes that have it attached.
+    """
     found = np.full(len(snapshot.nodes), len(shared), dtype=np.int64)
     if any(shared):
         row_of = {node.name: row for row, node in enumerate(snapshot.nodes)}

@@ -1,33 +1,39 @@
-"""How many pods nodes take, and which seats are taken of those that there are."""
+"""Count the pods that nodes can take, and take slots of nodes."""
 
 import numpy as np
 
 from allaboard.model.arrays import Integers, Mask
 
 MOST_SLOTS = 2**31
-"""No node ever takes more; the sum over all nodes stays small."""
+"""The most slots of a node: more than any node takes, and so few that the sum over all nodes stays within 64 bits."""
 
 
 def slots_for(demand: Integers, free: Integers, admits: Mask) -> Integers:
-    """How many pods of one ``demand``, int64[columns], each node takes: int64[..., nodes] of ``free``, int64[columns, ..., nodes]."""
+    """Return how many pods of one ``demand``: int64[columns] each node takes: int64[..., nodes].
+
+    ``free``: int64[columns, ..., nodes]. A node that isn't in ``admits`` takes none.
+    """
     slots = np.where(admits, np.int64(MOST_SLOTS), np.int64(0))
     is_unlimited = True
     for column in np.flatnonzero(demand).tolist():
         is_unlimited = False
         # A scalar divisor: numpy then divides with SIMD multiplications.
         slots = np.minimum(slots, free[column] // int(demand[column]))
-    # Every pod takes one of a node's pods, so this is for made-up specs only.
+    # A real pod requests one of the resource ``pods``, so only artificial specs are unlimited.
     return np.minimum(slots, 1) if is_unlimited else slots
 
 
-def first_slots(room: Integers, wanted: int) -> Integers:
-    """Take ``wanted`` pods from ``room``: int64[nodes], the first nodes to the full."""
-    taken: Integers = np.clip(wanted - (np.cumsum(room) - room), 0, room)
+def first_slots(capacity: Integers, wanted: int) -> Integers:
+    """Take up to ``wanted`` slots of the first nodes of ``capacity``: int64[nodes]; return how many slots of each node are taken."""
+    taken: Integers = np.clip(wanted - (np.cumsum(capacity) - capacity), 0, capacity)
     return taken
 
 
-def fill(room: Integers, wanted: int, order: Integers) -> Integers:
-    """Take ``wanted`` pods from ``room``: int64[nodes], along ``order``, each node to the full."""
-    taken = np.zeros_like(room)
-    taken[order] = first_slots(room[order], wanted)
+def fill(capacity: Integers, wanted: int, order: Integers) -> Integers:
+    """Take up to ``wanted`` slots of ``capacity``: int64[nodes], filling one node after another along ``order``.
+
+    Return how many slots of each node are taken: int64[nodes].
+    """
+    taken = np.zeros_like(capacity)
+    taken[order] = first_slots(capacity[order], wanted)
     return taken

@@ -1,7 +1,7 @@
-"""Which nodes a spec may use at all, whatever is free: the filters that depend on the node object alone.
+"""Node filters that depend on the node object alone: which nodes a spec may use, whatever is free on them.
 
-Thousands of nodes have a handful of distinct taints and label values, so each rule is decided once per distinct value and spread
-by array indexing. The outcome is kept while the snapshot carries the very same tuple of nodes.
+Thousands of nodes have only a few distinct taints and label values. So each rule is decided once per distinct value, and spread over the
+nodes by array indexing. The results are kept while the snapshot carries the same tuple of nodes.
 """
 
 from collections import Counter
@@ -38,10 +38,10 @@ _MOST_COLUMNS = 128
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Usable:
-    """``admitted``: bool[nodes]; ``reasons``: how many of the other nodes were refused by each filter, the first that fails counting.
+    """The nodes that a spec may use.
 
-    Those that fail by what is asked of their GPUs, and by nothing else, are counted for all of that; these are ``refused_by_gpus``:
-    bool[nodes], if there are any.
+    ``admitted``: bool[nodes]. ``reasons`` counts the other nodes, each by the first filter that refuses it. A node that only GPU rules
+    refuse is counted under each GPU rule that it fails. ``refused_by_gpus``: bool[nodes] are these nodes; ``None`` without GPU rules.
     """
 
     admitted: Mask
@@ -51,7 +51,10 @@ class Usable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dislikes:
-    """float64[nodes] each, from 0 where a node is all that is preferred to 1: by its labels, its taints, and the images on its disk."""
+    """The share of a pod's preferences that each node doesn't meet: float64[nodes] each, 0 for the best node to 1.
+
+    ``affinity`` is by the node's labels, ``taints`` by its PreferNoSchedule taints, ``images`` by the images on its disk.
+    """
 
     affinity: Floats
     taints: Floats
@@ -60,7 +63,7 @@ class Dislikes:
 
 @dataclass(frozen=True, slots=True)
 class _Column(Generic[_Value]):
-    """One property of every node: ``values`` are the distinct ones, ``codes`` int64[nodes] points into them."""
+    """One property of all nodes: its distinct ``values``, and ``codes``: int64[nodes], the index of each node's value."""
 
     values: tuple[_Value, ...]
     codes: Integers
@@ -70,19 +73,19 @@ class _Column(Generic[_Value]):
 
 
 class NodeFilters:
-    """What each spec may use, remembered for one tuple of nodes. Bounded, since tenants choose the specs."""
+    """The filter results of specs, cached for one tuple of nodes. The cache is limited, since tenants choose the specs."""
 
     def __init__(self, limit: int = 512) -> None:
         self._limit = limit
         self._gpus: GpuInventory | None = None
         self._by_gpus: dict[Hashable, tuple[Usable, Usable]] = {}
-        self._start(())
+        self._reset(())
 
     def usable(self, spec: SchedulingSpec, nodes: tuple[Node, ...], gpus: GpuInventory | None = None) -> Usable:
-        """Which of ``nodes``, that have these GPUs, admit pods of ``spec``."""
+        """Return which of ``nodes``, with the GPUs of ``gpus``, admit pods of ``spec``."""
         if nodes is not self._nodes:
-            self._start(nodes)
-        usable = self._but_for_gpus(spec)
+            self._reset(nodes)
+        usable = self._without_gpu_rules(spec)
         if spec.gpus is None or not spec.gpus.rules:
             return usable
         if gpus is not self._gpus:
@@ -95,17 +98,17 @@ class NodeFilters:
             known = self._by_gpus[key] = usable, _with_gpus(usable, spec.gpus, gpus)
         return known[1]
 
-    def _but_for_gpus(self, spec: SchedulingSpec) -> Usable:
+    def _without_gpu_rules(self, spec: SchedulingSpec) -> Usable:
         devices = spec.share or (bool(spec.whole_gpus), spec.device_container)
         key = (spec.node_selector, spec.affinity, spec.tolerations, spec.volumes, spec.forbidden_domains, spec.required_domains, devices)
         known = self._known.get(key)
         if known is None:
             if len(self._known) >= self._limit:
                 self._known.clear()
-            known = self._known[key] = self._decide(spec)
+            known = self._known[key] = self._evaluate(spec)
         return known
 
-    def _start(self, nodes: tuple[Node, ...]) -> None:
+    def _reset(self, nodes: tuple[Node, ...]) -> None:
         self._nodes = nodes
         self._known: dict[Hashable, Usable] = {}
         self._gpus, self._by_gpus = None, {}
@@ -115,21 +118,25 @@ class NodeFilters:
         self._states = _column((node.is_unschedulable, node.is_ready, node.taints) for node in nodes)
 
     def domains(self, key: str, nodes: tuple[Node, ...], alone: int | None = None) -> Integers:
-        """Which of ``nodes`` share the value of a label: int64[nodes], equal where they do. One without it is ``alone``, or by itself."""
+        """Return a code for the value of a label on each of ``nodes``: int64[nodes], equal where the values are equal.
+
+        A node without the label has the code ``alone``; if that is ``None``, a code that no other node has.
+        """
         if nodes is not self._nodes:
-            self._start(nodes)
+            self._reset(nodes)
         column = self._label(key)
         is_alone = column.where(lambda value: value is None)
         return np.where(is_alone, len(column.values) + np.arange(len(nodes)) if alone is None else alone, column.codes)
 
     def preference(self, spec: SchedulingSpec, nodes: tuple[Node, ...]) -> Dislikes:
-        """How little each of ``nodes`` is what ``spec`` prefers.
+        """Return the share of the preferences of ``spec`` that each of ``nodes`` doesn't meet, as kube-scheduler scores nodes.
 
-        As kube-scheduler scores them: the weights of the terms that don't match, and the PreferNoSchedule taints that aren't tolerated,
-        as shares of the most there are; and of the images' bytes, as far as any node has them, those that must be pulled.
+        - Affinity: the weight of the preferred terms that don't match, as a share of the weight of all terms.
+        - Taints: the PreferNoSchedule taints that aren't tolerated, as a share of the most on any node.
+        - Images: the bytes that must be pulled, as a share of the bytes of those images that any node has.
         """
         if nodes is not self._nodes:
-            self._start(nodes)
+            self._reset(nodes)
         key = ("preference", spec.preferred, spec.tolerations, spec.images)
         known = self._preferences.get(key)
         if known is None:
@@ -155,7 +162,7 @@ class NodeFilters:
             total += sizes.max(initial=0.0)
         return 1.0 - here / total if total else here
 
-    def _decide(self, spec: SchedulingSpec) -> Usable:
+    def _evaluate(self, spec: SchedulingSpec) -> Usable:
         refusals = [refusal_of_state(*state, spec.tolerations) for state in self._states.values]
         reasons: Counter[Reason] = Counter()
         for refusal, count in zip(refusals, np.bincount(self._states.codes, minlength=len(refusals)).tolist(), strict=True):
@@ -172,7 +179,7 @@ class NodeFilters:
 
     def _rules(self, spec: SchedulingSpec) -> Iterator[tuple[Reason, Mask]]:
         yield Reason(Kind.AFFINITY), self._affinity(spec)
-        for kind, rules in surrounding_rules(spec):
+        for kind, rules in resolved_rules(spec):
             yield Reason(kind), self._all(rules)
         if spec.share or (self._shares and spec.whole_gpus):
             refusals = [refusal_to_share(spec, node) for node in self._nodes]
@@ -216,7 +223,7 @@ class NodeFilters:
 
 
 def _with_gpus(usable: Usable, asked: GpuRequest, gpus: GpuInventory | None) -> Usable:
-    """``usable`` without the nodes whose GPUs aren't what is asked for."""
+    """Return ``usable`` without the nodes whose GPUs aren't what the pod asks for."""
     admitted, reasons = usable.admitted, Counter(dict(usable.reasons))
     for reason, rule in gpu_rules(asked, gpus, len(admitted)):
         if refused := int(np.count_nonzero(usable.admitted & ~rule)):
@@ -232,16 +239,19 @@ def _column(values: Iterable[_Value]) -> _Column[_Value]:
     return _Column(tuple(distinct), np.array(codes, dtype=np.int64))
 
 
-def surrounding_rules(spec: SchedulingSpec) -> tuple[tuple[Kind, tuple[tuple[NodeSelectorTerm, ...], ...]], ...]:
-    """What the surroundings of a pod ask of nodes, every entry to be met by a term of its own, and why a node is refused that doesn't."""
+def resolved_rules(spec: SchedulingSpec) -> tuple[tuple[Kind, tuple[tuple[NodeSelectorTerm, ...], ...]], ...]:
+    """Return the requirements of ``spec`` that come from volumes and other pods, each with the reason for a refusal.
+
+    A node must match a term of every entry. ``planning.resolve`` computes these requirements.
+    """
     return (Kind.VOLUMES, spec.volumes), (Kind.AVOIDED, spec.forbidden_domains), (Kind.APART, spec.required_domains)
 
 
 def refusal_to_share(spec: SchedulingSpec, node: Node) -> Reason | None:
-    """Why what ``spec`` asks for of GPUs is not handed out on ``node``, whatever is free; ``None`` when it is.
+    """Return why ``node`` doesn't provide the GPUs that ``spec`` asks for, whatever is free; ``None`` if it provides them.
 
-    A part is by the driver that it is asked of, where its devices are large enough. A driver that gives whole GPUs must be told which, and
-    for which container, so that it has to be one.
+    A part of a GPU must be provided by the driver whose resources the pod requests, on devices that are large enough. A driver that
+    provides whole GPUs needs to know the devices of a container, so only one container may request GPUs.
     """
     shared, share = node.shared, spec.share
     if share is not None:
@@ -256,7 +266,7 @@ def refusal_to_share(spec: SchedulingSpec, node: Node) -> Reason | None:
 def refusal_of_state(
     is_unschedulable: bool, is_ready: bool, taints: tuple[Taint, ...], tolerations: tuple[Toleration, ...]
 ) -> Reason | None:
-    """Why a node in this state refuses a pod with these tolerations; ``None`` when it doesn't."""
+    """Return why a node in this state refuses a pod with these tolerations; ``None`` if it admits the pod."""
     if is_unschedulable and not tolerates(tolerations, UNSCHEDULABLE_TAINT):
         return Reason(Kind.UNSCHEDULABLE)
     if not is_ready and not readiness_is_tainted(taints):

@@ -1,7 +1,7 @@
-"""Which nodes have the GPUs that a pod asks for by labels: so many of a model, with so much memory each, or together.
+"""Rules about GPUs that a pod states by labels: their number, their model, and their free memory each or in sum.
 
-Each rule is told by itself: a node that fails several is counted under each of them, as Genius logged them. ``gpu_rules`` decides for all
-nodes in arrays; ``refusals_by_gpus`` counts again, card by card, for the last check of a plan.
+Each rule is reported by itself: a node that fails several rules is counted under each of them, as Genius logged them. ``gpu_rules`` decides
+for all nodes in arrays; ``refusals_by_gpus`` counts again, card by card, for the last check of a plan.
 """
 
 from collections.abc import Iterator
@@ -23,9 +23,10 @@ _UNKNOWN = {
 
 
 def gpu_rules(asked: GpuRequest, gpus: GpuInventory | None, nodes: int) -> Iterator[tuple[Reason, Mask]]:
-    """Each rule with the nodes that keep to it, bool[nodes]; without ``gpus`` no node has any.
+    """Yield the reason for each rule, with the nodes that meet the rule: bool[nodes]. Without ``gpus`` no node meets any.
 
-    A rule about what may be unknown is two: the nodes that break it whatever is unknown, and those that break it only for that, if any.
+    A model or an amount of memory may be unknown. Such a rule has two reasons: one for nodes that can't meet the rule whatever the unknown
+    values are, and one for nodes that might meet it.
     """
     if gpus is None:
         yield from ((reason, np.zeros(nodes, dtype=np.bool_)) for reason in _reasons(asked))
@@ -39,22 +40,22 @@ def gpu_rules(asked: GpuRequest, gpus: GpuInventory | None, nodes: int) -> Itera
         if reason.kind is Kind.GPU_MODEL:
             wanted = np.array([*(matches(asked.model, names) for names in gpus.names), False], dtype=np.bool_)
             nameless = np.array([*(not names for names in gpus.names), False], dtype=np.bool_)
-            good = wanted[gpus.kind]  # which is the last one where there is no card
-            kept, possible = _enough(asked, gpus, good), _enough(asked, gpus, good | nameless[gpus.kind])
+            good = wanted[gpus.kind]  # the kind is -1 where there is no card, which selects the last entry
+            meets, possible = _enough(asked, gpus, good), _enough(asked, gpus, good | nameless[gpus.kind])
         elif reason.kind is Kind.GPU_MEMORY_EACH:
             good = np.where(is_unread, gpus.policy.unknown_fits, gpus.free > (asked.memory_each or 0))
-            kept, possible = _enough(asked, gpus, good), _enough(asked, gpus, good | is_unread)
+            meets, possible = _enough(asked, gpus, good), _enough(asked, gpus, good | is_unread)
         else:
-            kept = _enough_together(asked, gpus)
-            possible = kept | (is_unread & gpus.is_here).any(axis=1)
+            meets = _enough_together(asked, gpus)
+            possible = meets | (is_unread & gpus.is_here).any(axis=1)
         yield reason, possible
         why = _UNKNOWN[reason.kind]
-        unless_unknown[why] = unless_unknown.get(why, True) & (kept | ~possible)
+        unless_unknown[why] = unless_unknown.get(why, True) & (meets | ~possible)
     yield from ((why, mask) for why, mask in unless_unknown.items() if not mask.all())
 
 
 def refusals_by_gpus(asked: GpuRequest, gpus: GpuInventory | None, row: int) -> Iterator[Reason]:
-    """The rules that the node in ``row`` doesn't keep to."""
+    """Yield the reasons of the rules that the node in ``row`` doesn't meet, each once."""
     yield from dict.fromkeys(_refusals(asked, gpus, row))
 
 
@@ -95,7 +96,7 @@ def _reasons(asked: GpuRequest) -> Iterator[Reason]:
 
 
 def _enough(asked: GpuRequest, gpus: GpuInventory, good: Mask) -> Mask:
-    """bool[nodes], whether enough of the ``good`` cards are there: bool[nodes, cards]."""
+    """Return which nodes have enough of the cards that are ``good``: bool[nodes] of bool[nodes, cards]."""
     enough: Mask = np.count_nonzero(good & gpus.is_here, axis=1) * gpus.replicas >= max(1, asked.number)
     return enough
 

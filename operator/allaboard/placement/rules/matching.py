@@ -1,7 +1,7 @@
-"""Whether a node is one that a pod's constraints allow: kube-scheduler's selectors, affinity, tolerations and host ports, exactly.
+"""Predicates for a pod's constraints on nodes: kube-scheduler's selectors, affinity, tolerations and host ports, exactly.
 
-Each rule is a predicate on plain values, so that the arrays of ``filters`` and the re-check of ``verify`` rest on the same words
-while counting separately. Sources: component-helpers scheduling/corev1/nodeaffinity/nodeaffinity.go and helpers.go, apimachinery
+Each predicate takes plain values. So the arrays of ``filters`` and the last check of ``verify`` share the predicates, and still count
+separately. Sources: component-helpers scheduling/corev1/nodeaffinity/nodeaffinity.go and helpers.go, apimachinery
 labels/selector.go, kube-scheduler framework HostPortInfo (1.37).
 """
 
@@ -23,7 +23,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 
 
 def label_matches(requirement: Requirement, value: str | None) -> bool:
-    """Whether a node whose label ``requirement.key`` is ``value`` (None: no such label) meets the requirement."""
+    """Return whether a node whose label ``requirement.key`` is ``value`` (None: no such label) meets the requirement."""
     operator, values = requirement.operator, requirement.values
     if operator == "In":
         return value is not None and value in values
@@ -42,7 +42,7 @@ def label_matches(requirement: Requirement, value: str | None) -> bool:
 
 
 def name_matches(requirement: Requirement, name: str) -> bool:
-    """Whether ``matchFields`` allows the node ``name``; only ``metadata.name`` In or NotIn one value is known to Kubernetes."""
+    """Return whether ``matchFields`` allows the node ``name``. Kubernetes knows only ``metadata.name`` In or NotIn one value."""
     if requirement.key != NAME_FIELD or len(requirement.values) != 1:
         return False
     if requirement.operator == "In":
@@ -51,7 +51,7 @@ def name_matches(requirement: Requirement, name: str) -> bool:
 
 
 def term_matches(term: NodeSelectorTerm, node: Node) -> bool:
-    """Whether all expressions and fields of ``term`` match; an empty term matches nothing."""
+    """Return whether all expressions and fields of ``term`` match; an empty term matches nothing."""
     if not (term.expressions or term.fields):
         return False
     return all(label_matches(expression, node.labels.get(expression.key)) for expression in term.expressions) and all(
@@ -60,24 +60,24 @@ def term_matches(term: NodeSelectorTerm, node: Node) -> bool:
 
 
 def any_term_matches(terms: Iterable[NodeSelectorTerm], node: Node) -> bool:
-    """Terms are alternatives; no terms match nothing."""
+    """Return whether any of ``terms`` matches; no terms match nothing."""
     return any(term_matches(term, node) for term in terms)
 
 
 def affinity_matches(spec: SchedulingSpec, node: Node) -> bool:
-    """Whether the nodeSelector and the required node affinity both admit the node."""
+    """Return whether the nodeSelector and the required node affinity both admit the node."""
     if any(node.labels.get(key) != value for key, value in spec.node_selector):
         return False
     return spec.affinity is None or any_term_matches(spec.affinity, node)
 
 
 def all_match(rules: Iterable[Iterable[NodeSelectorTerm]], node: Node) -> bool:
-    """Whether every entry has a term that admits the node."""
+    """Return whether every entry has a term that admits the node."""
     return all(any_term_matches(terms, node) for terms in rules)
 
 
 def tolerates(tolerations: Iterable[Toleration], taint: Taint) -> bool:
-    """Whether one of the tolerations covers ``taint``. The alpha operators Lt and Gt tolerate nothing here."""
+    """Return whether one of the tolerations covers ``taint``. The alpha operators Lt and Gt tolerate nothing here."""
     return any(
         (not toleration.effect or toleration.effect == taint.effect)
         and (not toleration.key or toleration.key == taint.key)
@@ -87,31 +87,31 @@ def tolerates(tolerations: Iterable[Toleration], taint: Taint) -> bool:
 
 
 def untolerated_taint(taints: Iterable[Taint], tolerations: tuple[Toleration, ...]) -> Taint | None:
-    """The first taint that keeps the pod away; PreferNoSchedule never does."""
+    """Return the first taint that keeps the pod off the node; ``None`` if there is none. A PreferNoSchedule taint never does."""
     return next((taint for taint in taints if taint.effect in _HARD_EFFECTS and not tolerates(tolerations, taint)), None)
 
 
 def undesired_taints(taints: Iterable[Taint], tolerations: tuple[Toleration, ...]) -> list[Taint]:
-    """The PreferNoSchedule taints that a pod doesn't tolerate."""
+    """Return the PreferNoSchedule taints that a pod doesn't tolerate."""
     return [taint for taint in taints if taint.effect == "PreferNoSchedule" and not tolerates(tolerations, taint)]
 
 
 def image_size(node: Node, name: str) -> int:
-    """MiB of an image that a node has; 0 when it hasn't."""
+    """Return the MiB of an image on a node; 0 if the node doesn't have the image."""
     place = bisect_left(node.images, (name,))
     return node.images[place][1] if place < len(node.images) and node.images[place][0] == name else 0
 
 
 def readiness_is_tainted(taints: Iterable[Taint]) -> bool:
-    """Whether the node's not being ready is told by a NoSchedule taint already, so that tolerations decide.
+    """Return whether a NoSchedule taint marks the node as not ready, so that tolerations decide.
 
-    The NoExecute one alone doesn't count: the API server lets every pod tolerate it for five minutes.
+    A NoExecute taint alone doesn't count: the API server lets every pod tolerate that taint for five minutes.
     """
     return any(taint.key in _READINESS_KEYS and taint.effect == "NoSchedule" for taint in taints)
 
 
 def ports_conflict(left: HostPort, right: HostPort) -> bool:
-    """Whether two pods with these ports can't share a node."""
+    """Return whether two pods with these ports can't share a node."""
     if (left.protocol, left.port) != (right.protocol, right.port):
         return False
     return left.ip == right.ip or EVERY_ADDRESS in (left.ip, right.ip)

@@ -1,6 +1,6 @@
-"""Checks a plan once more before anybody is bound, against the cluster as it is *now* and without the search's arrays.
+"""Check a plan once more before any pod is bound, against the *current* cluster and without the search's arrays.
 
-The search may have a bug and the snapshot it worked on is old: this counts in plain integers, node by node, and asks every filter again.
+The search may have a bug, and its snapshot is old. So this check counts in plain integers, node by node, and applies every filter again.
 """
 
 from collections import Counter
@@ -15,29 +15,40 @@ from allaboard.model.pod import Pod
 from allaboard.model.reasons import Kind, Reason
 from allaboard.model.rules import NO_RULES, Rules
 from allaboard.model.snapshot import Snapshot
-from allaboard.placement.rules.devices import WHOLE, seated_exactly
-from allaboard.placement.rules.filters import refusal_of_state, refusal_to_share, surrounding_rules
+from allaboard.placement.rules.devices import WHOLE, assign_devices_exactly
+from allaboard.placement.rules.filters import refusal_of_state, refusal_to_share, resolved_rules
 from allaboard.placement.rules.gpus import refusals_by_gpus
 from allaboard.placement.rules.matching import affinity_matches, all_match, ports_conflict
 
 
 class Wrong(StrEnum):
-    """What is wrong with a plan."""
+    """The kind of a violation.
 
-    STRANGER = "stranger"  # the pod isn't of this gang
+    - ``STRANGER``: the pod is not of this gang;
+    - ``NO_NODE``: the node does not exist;
+    - ``REFUSED``: the node refuses the pod, for the ``reason``;
+    - ``VOLUME``: a volume claim has changed, as the ``subject`` says;
+    - ``PORT``: the host port ``subject`` is taken;
+    - ``TAKEN``: other pods have taken the capacity since it was assumed;
+    - ``OVERLOAD``: the members request more of the resource ``subject`` than is free;
+    - ``DEVICES``: parts of GPUs don't fit on the node's devices together;
+    - ``BROKEN``: a rule between members is broken, as the ``reason`` says.
+    """
+
+    STRANGER = "stranger"
     NO_NODE = "no node"
-    REFUSED = "refused"  # for a ``Reason``
-    VOLUME = "volume"  # a claim isn't what it was: the ``subject`` says how
-    PORT = "port"  # the ``subject`` is taken
-    TAKEN = "taken"  # by others, since the seat was promised
-    OVERLOAD = "overload"  # too much is asked for of the resource ``subject``
-    DEVICES = "devices"  # parts of GPUs don't fit on the node's devices together
-    BROKEN = "broken"  # a rule between members, which is the ``Reason``
+    REFUSED = "refused"
+    VOLUME = "volume"
+    PORT = "port"
+    TAKEN = "taken"
+    OVERLOAD = "overload"
+    DEVICES = "devices"
+    BROKEN = "broken"
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One thing that is wrong. ``pod`` is ``namespace/name``; amounts are in the units of ``model.requests``."""
+    """One thing that is wrong with a plan. ``pod`` is ``namespace/name``; amounts are in the units of ``model.requests``."""
 
     wrong: Wrong
     pod: str = ""
@@ -50,14 +61,14 @@ class Violation:
 
 
 def verify(assignments: Mapping[str, str], pods: Sequence[Pod], snapshot: Snapshot, rules: Rules = NO_RULES) -> tuple[Violation, ...]:
-    """What is wrong with binding pods (by uid) to nodes (by name); nothing when all is well.
+    """Return what is wrong with binding pods (by UID) to nodes (by name); empty if the plan is valid.
 
-    ``pods`` are the gang's, of which the unassigned are ignored; none of them may be counted in ``snapshot`` yet.
+    ``pods`` are those of the gang; pods without an assignment are ignored. No pod of the gang may be counted in ``snapshot`` yet.
     """
     by_uid = {pod.uid: pod for pod in pods}
     rows = _rows(snapshot, set(assignments.values()))
     violations: list[Violation] = []
-    seated: dict[str, list[Pod]] = {}
+    assigned: dict[str, list[Pod]] = {}
     for uid, node_name in assignments.items():
         pod = by_uid.get(uid)
         if pod is None:
@@ -65,11 +76,11 @@ def verify(assignments: Mapping[str, str], pods: Sequence[Pod], snapshot: Snapsh
         elif node_name not in rows:
             violations.append(Violation(Wrong.NO_NODE, pod.key, node_name))
         else:
-            seated.setdefault(node_name, []).append(pod)
-    for node_name, members in seated.items():
+            assigned.setdefault(node_name, []).append(pod)
+    for node_name, members in assigned.items():
         row = rows[node_name]
         node = snapshot.nodes[row]
-        # Equal specs are mostly one object, and who it is is told sooner than that it is equal.
+        # Equal specs are mostly one object, and comparing identities is faster than comparing specs.
         specs = {id(pod.spec): pod.spec for pod in members}
         refusals = {kind: refusal_on(spec, node) for kind, spec in specs.items()}
         refusals = {kind: refusals[kind] or refusal_by_gpus(spec, snapshot, row) for kind, spec in specs.items()}
@@ -83,13 +94,13 @@ def verify(assignments: Mapping[str, str], pods: Sequence[Pod], snapshot: Snapsh
         asked = [(specs[kind], pods) for kind, pods in counted.items()]
         violations.extend(_overloads(node_name, asked, row, snapshot))
         violations.extend(_device_violations(node_name, members, row, snapshot))
-    slots = {uid: snapshot.nodes[rows[name]] for uid, name in assignments.items() if name in rows}
-    violations.extend(Violation(Wrong.BROKEN, reason=reason) for reason in rules.broken(slots))
+    node_of = {uid: snapshot.nodes[rows[name]] for uid, name in assignments.items() if name in rows}
+    violations.extend(Violation(Wrong.BROKEN, reason=reason) for reason in rules.broken(node_of))
     return tuple(violations)
 
 
 def refusal_on(spec: SchedulingSpec, node: Node) -> Reason | None:
-    """Why ``node`` doesn't admit pods like this, whatever room it has; ``None`` when it does."""
+    """Return why ``node`` doesn't admit pods of ``spec``, whatever is free on it; ``None`` if it admits them."""
     refusal = refusal_of_state(node.is_unschedulable, node.is_ready, node.taints, spec.tolerations)
     if refusal:
         return refusal
@@ -97,11 +108,11 @@ def refusal_on(spec: SchedulingSpec, node: Node) -> Reason | None:
         return Reason(Kind.AFFINITY)
     if of_sharing := refusal_to_share(spec, node):
         return of_sharing
-    return next((Reason(kind) for kind, rules in surrounding_rules(spec) if not all_match(rules, node)), None)
+    return next((Reason(kind) for kind, rules in resolved_rules(spec) if not all_match(rules, node)), None)
 
 
 def refusal_by_gpus(spec: SchedulingSpec, snapshot: Snapshot, row: int) -> Reason | None:
-    """What the GPUs of the node in ``row`` lack that ``spec`` asks for."""
+    """Return the first GPU rule of ``spec`` that the node in ``row`` doesn't meet; ``None`` if it meets all."""
     return next(refusals_by_gpus(spec.gpus, snapshot.gpus, row), None) if spec.gpus else None
 
 
@@ -119,7 +130,7 @@ def _port_violations(node_name: str, members: Sequence[Pod], taken: frozenset[Ho
 
 
 def _attachment_violations(node_name: str, members: Sequence[Pod], row: int, snapshot: Snapshot) -> Iterator[Violation]:
-    """A volume that several members share is attached once."""
+    """Yield the members whose volumes exceed what the node can attach; a volume that several members share counts once."""
     own: Counter[str] = Counter()
     shared: dict[str, set[str]] = {}
     for pod in members:
@@ -134,7 +145,7 @@ def _attachment_violations(node_name: str, members: Sequence[Pod], row: int, sna
 
 
 def _overloads(node_name: str, asked: Sequence[tuple[SchedulingSpec, int]], row: int, snapshot: Snapshot) -> Iterator[Violation]:
-    """``asked``: what members ask for, and how many of them."""
+    """Yield the resources of which the members request more than is free. ``asked``: specs, and how many members have each."""
     requested: Counter[str] = Counter()
     for spec, pods in asked:
         for resource, amount in spec.requests:
@@ -148,43 +159,46 @@ def _overloads(node_name: str, asked: Sequence[tuple[SchedulingSpec, int]], row:
 
 
 def _device_violations(node_name: str, members: Sequence[Pod], row: int, snapshot: Snapshot) -> Iterator[Violation]:
-    """Who asks for a part of a GPU sits on one device; who asks for whole ones takes devices that are free altogether."""
-    asked = _asked_of_devices(members, snapshot.nodes[row], snapshot)
-    if asked and snapshot.devices is not None and _slots_on_devices(asked, row, snapshot) is None:
+    """Yield a violation if the members don't fit on the node's devices together.
+
+    A part of a GPU takes one device. A whole GPU takes a device that is entirely free.
+    """
+    asked = _device_requests(members, snapshot.nodes[row], snapshot)
+    if asked and snapshot.devices is not None and _device_positions(asked, row, snapshot) is None:
         parts = [part for _, parts in asked for part in parts]
         free = sum(max(0, each) for each in snapshot.devices[row].tolist())
         yield Violation(Wrong.DEVICES, node=node_name, pods=len(asked), requested=sum(parts), free=free)
 
 
 def chosen_devices(assignments: Mapping[str, str], pods: Sequence[Pod], snapshot: Snapshot) -> dict[str, tuple[str, ...]]:
-    """The devices, by UUID, that each pod is to have whose node shares its GPUs, by the pod's UID; for a plan in which nothing is wrong.
+    """Return the devices, by UUID, of each pod (by UID) whose node shares its GPUs. The plan must be valid.
 
-    The same for the same plan, whatever the order of ``pods`` is: the largest part goes first, where least is left.
+    The result doesn't depend on the order of ``pods``. The largest part goes first, to the device with the least left.
     """
     if snapshot.devices is None or snapshot.sharing is None:
         return {}
     rows = _rows(snapshot, set(assignments.values()))
-    seated: dict[str, list[Pod]] = {}
+    assigned: dict[str, list[Pod]] = {}
     for pod in sorted(pods, key=lambda pod: pod.key):
         if (node_name := assignments.get(pod.uid)) in rows and node_name is not None:
-            seated.setdefault(node_name, []).append(pod)
+            assigned.setdefault(node_name, []).append(pod)
     chosen: dict[str, tuple[str, ...]] = {}
-    for node_name, members in seated.items():
+    for node_name, members in assigned.items():
         node = snapshot.nodes[rows[node_name]]
-        asked = _asked_of_devices(members, node, snapshot)
+        asked = _device_requests(members, node, snapshot)
         if node.shared is None or not asked:
             continue
-        for (pod, _), places in zip(asked, _slots_on_devices(asked, rows[node_name], snapshot) or (), strict=False):
-            chosen[pod.uid] = tuple(node.shared.devices[place].uuid for place in places)
+        for (pod, _), positions in zip(asked, _device_positions(asked, rows[node_name], snapshot) or (), strict=False):
+            chosen[pod.uid] = tuple(node.shared.devices[position].uuid for position in positions)
     return chosen
 
 
-_Asked = list[tuple[Pod, tuple[int, ...]]]
-"""Pods, and what each asks for of single devices, in thousandths."""
+_DeviceRequests = list[tuple[Pod, tuple[int, ...]]]
+"""Pods, each with the thousandths that it asks for of single devices."""
 
 
-def _asked_of_devices(members: Sequence[Pod], node: Node, snapshot: Snapshot) -> _Asked:
-    """Of those who ask for devices that are counted one by one on ``node``."""
+def _device_requests(members: Sequence[Pod], node: Node, snapshot: Snapshot) -> _DeviceRequests:
+    """Return the requests of the members for devices that are counted one by one on ``node``."""
     if snapshot.devices is None:
         return []
     if snapshot.sharing is None:
@@ -192,7 +206,7 @@ def _asked_of_devices(members: Sequence[Pod], node: Node, snapshot: Snapshot) ->
         return [each for each in asked if each[1]] if any(pod.spec.gpu_share for pod in members) else []
     if node.shared is None:
         return []
-    found: _Asked = []
+    found: _DeviceRequests = []
     for pod in members:
         if share := pod.spec.share:
             found.append((pod, (share.of(node.shared.memory, node.shared.least),)))
@@ -201,12 +215,12 @@ def _asked_of_devices(members: Sequence[Pod], node: Node, snapshot: Snapshot) ->
     return found
 
 
-def _slots_on_devices(asked: _Asked, row: int, snapshot: Snapshot) -> list[tuple[int, ...]] | None:
-    """The places of the devices that each is given; ``None`` where they don't all fit."""
+def _device_positions(asked: _DeviceRequests, row: int, snapshot: Snapshot) -> list[tuple[int, ...]] | None:
+    """Return the positions of the devices that each pod gets; ``None`` if not all pods fit."""
     if snapshot.devices is None:
         return None
-    found = seated_exactly(snapshot.devices[row].tolist(), [part for _, parts in asked for part in parts])
+    found = assign_devices_exactly(snapshot.devices[row].tolist(), [part for _, parts in asked for part in parts])
     if found is None:
         return None
-    places = iter(found)
-    return [tuple(next(places) for _ in parts) for _, parts in asked]
+    positions = iter(found)
+    return [tuple(next(positions) for _ in parts) for _, parts in asked]

@@ -37,7 +37,7 @@ def in_better_domains(problem: Problem, valuation: Valuation, counts: Integers, 
         return counts
     capacity, allowed = _capacity(problem, problem.domains), min(_MOST_EFFORT, budget.left / 2)
     effort = Budget(allowed)
-    best, least = counts, valuation.worth(counts)
+    best, least = counts, valuation.objective_value(counts)
     tried: set[DomainSet] = set()
     for _ in range(_ROUNDS):
         before = best
@@ -93,13 +93,13 @@ class _Trial:
     def fill_greedily(self) -> ObjectiveValue:
         """Place the gang by the greedy rule ``thrifty``. Return the objective value."""
         seeds = [counts for _, counts in greedy_seeds(self.problem, self._valuation, ("thrifty",))]
-        self._counts = min(seeds, key=self._valuation.worth)
-        return self._valuation.worth(self._counts)
+        self._counts = min(seeds, key=self._valuation.objective_value)
+        return self._valuation.objective_value(self._counts)
 
     def search_locally(self, budget: Budget) -> ObjectiveValue:
         """Improve the placement by a local search. Return the objective value."""
         self._counts = search_locally(self.problem, self._valuation, self._counts, _LOCAL_ROUNDS, budget)
-        return self._valuation.worth(self._counts)
+        return self._valuation.objective_value(self._counts)
 
     def on_all_nodes(self, like: Integers) -> Integers:
         """Return the placement on all nodes: int64[roles, nodes], in the shape of ``like``."""

@@ -30,7 +30,7 @@ def in_best_domains(problem: Problem, counts: Integers | None, budget: Budget) -
         counts = np.zeros_like(problem.slots)
     chosen = [_domain_of(group, counts) for group in problem.together]
     best = problem.confined(chosen)
-    least = Valuation(best).worth(counts)
+    least = Valuation(best).objective_value(counts)
     rules = ("spread", "thrifty") if problem.weights.spreading else ("thrifty",)
     most = min(_MOST_TRIED, max(2, _MOST_CELLS // max(1, problem.slots.size * len(problem.together) * len(rules))))
     for position, group in enumerate(problem.together):
@@ -42,7 +42,7 @@ def in_best_domains(problem: Problem, counts: Integers | None, budget: Budget) -
             trial = problem.confined([*chosen[:position], domain, *chosen[position + 1 :]])
             valuation = Valuation(trial)
             for _, placed in greedy_seeds(trial, valuation, rules):
-                if (value := valuation.worth(placed)) < least:
+                if (value := valuation.objective_value(placed)) < least:
                     best, least, counts, chosen[position] = trial, value, placed, domain
     return best, counts if is_known else None
 

@@ -229,7 +229,7 @@ class _Search:
         return int(individual.counts.sum()), float(individual.fitness.values[2])
 
     def _individuals(self, counts: Integers) -> list[Individual]:
-        worths = self._valuation.worths(counts)
+        worths = self._valuation.objective_values(counts)
         return [Individual(plan, (each.missing, each.surplus, each.score)) for plan, each in zip(counts, worths, strict=True)]
 
     def _survivors(self, individuals: Sequence[Individual]) -> list[Individual]:

@@ -91,7 +91,7 @@ class Improvement:
             best.setdefault(seed.counts.tobytes(), seed)  # several greedy rules may give the same placement
         for seed in best.values():
             counts = assign_more(self._problem, seed.counts) if seed.value.missing else seed.counts
-            if not seed.value.missing or not progress.valuation.worth(counts).missing:
+            if not seed.value.missing or not progress.valuation.objective_value(counts).missing:
                 counts = search_locally(self._problem, progress.valuation, counts, rounds, self.budget)
             if counts is not seed.counts:
                 improved.append((seed.name, counts))

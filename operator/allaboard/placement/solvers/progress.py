@@ -53,7 +53,7 @@ class Progress:
 
     def add(self, step: str, seeds: Sequence[Seed], generations: int = 0) -> None:
         """Record that ``step`` has ended, and what it found. ``generations``: those that a genetic search took."""
-        values = self.valuation.worths(np.stack([counts for _, counts in seeds])) if seeds else []
+        values = self.valuation.objective_values(np.stack([counts for _, counts in seeds])) if seeds else []
         new = [FoundPlacement(name, counts, value) for (name, counts), value in zip(seeds, values, strict=True)]
         self.placements = sorted([*self.placements, *new], key=lambda placement: placement.value)[:_MOST_KEPT]
         if not self.is_incomplete and not self.found_by:

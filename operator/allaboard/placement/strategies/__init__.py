@@ -1,1 +1,1 @@
-"""Who decides where a gang goes: one small protocol, what is shipped, and what keeps a wrong one from doing harm."""
+"""Placement strategies: the protocol, the strategies that are shipped, and the checks that keep a faulty one from doing harm."""

@@ -1,4 +1,4 @@
-"""Strategies from their names and arguments: one register of all there are, for the operator, ``plan`` and ``simulate`` alike."""
+"""Make strategies from their names and arguments: one register for the operator, ``plan`` and ``simulate``."""
 
 from collections.abc import Callable, Mapping
 
@@ -16,11 +16,11 @@ _SHIPPED: Mapping[str, Callable[..., Strategy]] = {
 
 
 class UnknownStrategyError(ValueError):
-    """There is no strategy of that name."""
+    """No strategy has the name."""
 
 
 def make_strategy(name: str, arguments: Mapping[str, object] | None = None) -> Strategy:
-    """The strategy of that name, made with ``arguments``. Raises ``UnknownStrategyError``, and whatever a plug-in raises."""
+    """Return the strategy ``name``, made with ``arguments``. Raises ``UnknownStrategyError``, and any error that a plug-in raises."""
     make: Callable[..., Strategy] | None = _SHIPPED.get(name)
     if make is None:
         entry = plugged_in().get(name)

@@ -1,6 +1,6 @@
-"""The strategies that are shipped: the search itself, the exact solver, and rules that seat one pod after another.
+"""The shipped strategies: the search itself, the exact solver, and rules that assign one pod after another.
 
-What these rules prefer they prefer the more the fuller a node gets, so the pods of a role fill one node after the other.
+A node that a rule prefers stays preferred while it fills. So the pods of a role fill one node after another, except by ``random``.
 """
 
 import zlib
@@ -25,41 +25,45 @@ from allaboard.placement.solvers.one_role import best_of_one_role
 from allaboard.placement.solvers.search import search
 from allaboard.placement.strategies.strategy import answer_of, within_domains
 
-_ROUNDS = 6  # of small steps downhill
-_DIGITS = 9  # what differs by rounding only is equal
+_ROUNDS = 6  # of local search
+_DIGITS = 9  # costs are rounded, so that floating-point errors don't matter
 
-Take = Callable[[int, Integers, int, Integers], Integers]
-"""Of role, room: int64[nodes], pods wanted and what is left: int64[columns, nodes], how many each node takes: int64[nodes]."""
+AssignRole = Callable[[int, Integers, int, Integers], Integers]
+"""Assigns the pods of one role.
+
+Arguments: the role, the slots of each node: int64[nodes], the number of pods, and what is free: int64[columns, nodes]. Returns how many
+pods each node takes: int64[nodes].
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Genetic:
-    """What places gangs by default: exact where that is quick, else greedy rules, evolution, and the solver."""
+    """The default strategy: exact where that is quick, else greedy rules, evolution, and the solver."""
 
     settings: SearchSettings = field(default_factory=SearchSettings)
     seed: int = 0
 
     def accepts(self, problem: Problem) -> bool:
-        """Always."""
+        """Accept every problem."""
         return True
 
     def place(self, problem: Problem, budget: Budget) -> Plan:
-        """As ``Strategy.place``; it always answers with a plan, be it in part."""
+        """Return a plan, possibly for a part of the gang; never an explanation."""
         return search(problem, self.settings.within(budget), self.seed)
 
 
 @dataclass(frozen=True, slots=True)
 class Exact:
-    """The best placement of one role; of several any that the solver finds, and small steps downhill from there."""
+    """The best placement of a single role; for several roles, a placement of the solver, improved by local search."""
 
     branches: int = NODE_LIMIT
 
     def accepts(self, problem: Problem) -> bool:
-        """Always; of what is too large it finds nothing."""
+        """Accept every problem; ``place`` finds no plan if the problem is too large."""
         return True
 
     def place(self, problem: Problem, budget: Budget) -> Plan | Explanation:
-        """As ``Strategy.place``."""
+        """Return a plan or an explanation, as ``Strategy.place``."""
         is_known = one_role.accepts(problem) and not problem.together
         counts = best_of_one_role(problem, Valuation(problem)) if is_known else None
         if counts is None:
@@ -73,69 +77,70 @@ class Exact:
 
 @dataclass(frozen=True, slots=True)
 class BestFit:
-    """The node with the least left over, of what the gang asks for; the first by name among equals.
+    """A rule that prefers the node with the least left over of what the gang asks for; among equals, the first by name.
 
-    With ``most_used`` it is the node of which others have the most, of the GPUs that the pod asks for if it does: what is left over isn't
-    looked at.
+    With ``most_used``, the rule prefers the node with the most in use instead. The GPUs that the pod asks for count; if it asks for none,
+    all resources count.
     """
 
     most_used: bool = False
 
     def accepts(self, problem: Problem) -> bool:
-        """Always."""
+        """Accept every problem."""
         return True
 
     def place(self, problem: Problem, budget: Budget) -> Plan | Explanation:
-        """As ``Strategy.place``."""
-        cost, names = _least_used if self.most_used else _left_over, _by_name(problem)
+        """Return a plan or an explanation, as ``Strategy.place``."""
+        cost, name_ranks = _least_used if self.most_used else _left_over, _name_ranks(problem)
 
-        def take(role: int, room: Integers, wanted: int, left: Integers) -> Integers:
-            return fill(room, wanted, np.lexsort((names, cost(problem, role, left).round(_DIGITS))))
+        def assign(role: int, capacity: Integers, wanted: int, left: Integers) -> Integers:
+            return fill(capacity, wanted, np.lexsort((name_ranks, cost(problem, role, left).round(_DIGITS))))
 
-        return answer_of(problem, _seated(problem, budget, take), "bestfit")
+        return answer_of(problem, _assigned(problem, budget, assign), "bestfit")
 
 
 @dataclass(frozen=True, slots=True)
 class FirstFit:
-    """The first node by name that has room."""
+    """A rule that takes the first node by name that has a free slot."""
 
     def accepts(self, problem: Problem) -> bool:
-        """Always."""
+        """Accept every problem."""
         return True
 
     def place(self, problem: Problem, budget: Budget) -> Plan | Explanation:
-        """As ``Strategy.place``."""
-        order = np.argsort(_by_name(problem))
-        return answer_of(problem, _seated(problem, budget, lambda role, room, wanted, left: fill(room, wanted, order)), "firstfit")
+        """Return a plan or an explanation, as ``Strategy.place``."""
+        order = np.argsort(_name_ranks(problem))
+        counts = _assigned(problem, budget, lambda role, capacity, wanted, left: fill(capacity, wanted, order))
+        return answer_of(problem, counts, "firstfit")
 
 
 @dataclass(frozen=True, slots=True)
 class Random:
-    """Any node that has room, drawn by the ``seed`` and by who is to be seated; the seed is 0 or more."""
+    """A rule that takes a random node with a free slot, drawn by ``seed`` (0 or more) and by the UIDs of the pods."""
 
     seed: int = 0
 
     def accepts(self, problem: Problem) -> bool:
-        """Always."""
+        """Accept every problem."""
         return True
 
     def place(self, problem: Problem, budget: Budget) -> Plan | Explanation:
-        """As ``Strategy.place``."""
+        """Return a plan or an explanation, as ``Strategy.place``."""
         chance = np.random.default_rng((self.seed, zlib.crc32("\n".join(uid for role in problem.roles for uid in role.pods).encode())))
 
-        def take(role: int, room: Integers, wanted: int, left: Integers) -> Integers:
-            taken = np.zeros_like(room)
-            for _ in range(min(wanted, int(room.sum()))):
-                taken[chance.choice(np.flatnonzero(room > taken))] += 1
+        def assign(role: int, capacity: Integers, wanted: int, left: Integers) -> Integers:
+            taken = np.zeros_like(capacity)
+            for _ in range(min(wanted, int(capacity.sum()))):
+                taken[chance.choice(np.flatnonzero(capacity > taken))] += 1
             return taken
 
-        return answer_of(problem, _seated(problem, budget, take), "random")
+        return answer_of(problem, _assigned(problem, budget, assign), "random")
 
 
-def _seated(problem: Problem, budget: Budget, take: Take) -> Integers:
-    """One role after another, in the order given, until the budget ends: int64[roles, nodes].
+def _assigned(problem: Problem, budget: Budget, assign: AssignRole) -> Integers:
+    """Assign one role after another, in the given order, until the budget ends. Return the counts: int64[roles, nodes].
 
-    Who must share a domain goes where greed would have them.
+    Roles that must share a domain are confined to the domain that the greedy rules choose.
     """
     if problem.together:
         problem, _ = in_best_domains(problem, None, budget)
@@ -143,34 +148,40 @@ def _seated(problem: Problem, budget: Budget, take: Take) -> Integers:
     for role, wanted in enumerate(problem.count.tolist()):
         if budget.is_over:
             break
-        room = np.minimum(slots_for(problem.demand[role], left, problem.admits[role]), wanted)
+        capacity = np.minimum(slots_for(problem.demand[role], left, problem.admits[role]), wanted)
         while True:
-            counts[role] = take(role, room, wanted, left)
+            counts[role] = assign(role, capacity, wanted, left)
             lost = (counts - problem.trimmed(counts[None])[0]).sum(axis=0)
             if not lost.any():
                 break
-            # Together they fit on the devices, one by one they don't.
-            room = np.where(lost > 0, np.maximum(counts[role] - lost, 0), room)
+            # The pods fit in the sum of the devices, but not on single devices.
+            capacity = np.where(lost > 0, np.maximum(counts[role] - lost, 0), capacity)
         left -= problem.demand[role][:, None] * counts[role]
     return counts
 
 
-def _by_name(problem: Problem) -> Integers:
-    """The place of each node among all by name: int64[nodes]."""
-    places = np.empty(len(problem.nodes), dtype=np.int64)
-    places[sorted(range(len(problem.nodes)), key=problem.nodes.__getitem__)] = np.arange(len(problem.nodes))
-    return places
+def _name_ranks(problem: Problem) -> Integers:
+    """Return the rank of each node by name: int64[nodes]."""
+    ranks = np.empty(len(problem.nodes), dtype=np.int64)
+    ranks[sorted(range(len(problem.nodes)), key=problem.nodes.__getitem__)] = np.arange(len(problem.nodes))
+    return ranks
 
 
 def _left_over(problem: Problem, role: int, left: Integers) -> Floats:
-    """float64[nodes]: what is left of the resources, each as a share of the most anywhere. One more takes the same of any."""
+    """Return what is left on each node: float64[nodes], the sum over the resources, each as a share of the most free on any node.
+
+    One more pod reduces the sum of each node by the same amount, so the order of the nodes doesn't depend on the role.
+    """
     most = np.maximum(problem.free[: problem.resources].max(axis=1, initial=0), 1)
     total: Floats = (left[: problem.resources] / most[:, None]).sum(axis=0)
     return total
 
 
 def _least_used(problem: Problem, role: int, left: Integers) -> Floats:
-    """float64[nodes]: the negative of what is in use of the GPUs that the role asks for, or of all resources if it asks for none."""
+    """Return the negative of what is in use on each node: float64[nodes], each resource as a share of the most in use on any node.
+
+    Only the GPUs that the role asks for count, or all resources if the role asks for no GPU.
+    """
     asked = [column for column in range(problem.resources) if problem.demand[role, column] and is_gpu(problem.columns[column])]
     columns = asked or list(range(problem.resources))
     used = problem.taken[columns] + problem.free[columns] - left[columns]

@@ -1,6 +1,6 @@
-"""What a strategy is: it is asked whether a problem is for it, and then where the gang goes.
+"""The protocol of a strategy: it says whether it accepts a problem, and then places the gang.
 
-It may be any package's, so nothing that it answers is taken on trust (``trial``). docs/write-a-strategy.md shows how one is written.
+Any package may bring a strategy, so every answer is checked (``trial``). docs/write-a-strategy.md shows how to write a strategy.
 """
 
 from typing import Protocol
@@ -20,24 +20,24 @@ from allaboard.placement.solvers.search import by_pod
 
 
 class Strategy(Protocol):
-    """Decides where gangs go, one at a time."""
+    """Decides which nodes the members of a gang go to, for one gang at a time."""
 
     def accepts(self, problem: Problem) -> bool:
-        """Whether it can place gangs like this one; if it can't, the default does."""
+        """Return whether the strategy can place gangs like this one; if not, the default strategy does."""
         ...
 
     def place(self, problem: Problem, budget: Budget) -> Plan | Explanation:
-        """A plan that seats the minimum, or an explanation that it has found none, within the ``budget``: ``answer_of`` makes either.
+        """Return a plan that places the minimum, or an explanation that none was found, within ``budget``.
 
-        That there is none is the default's to find out: an explanation is no proof.
+        ``answer_of`` makes either of them. An explanation is no proof: only the default strategy proves that no placement exists.
         """
         ...
 
 
 def answer_of(problem: Problem, counts: Integers, name: str = "strategy") -> Plan | Explanation:
-    """The plan that ``counts``: int64[roles, nodes], how many pods of each role sit on each node, are; else an explanation.
+    """Return the plan of ``counts``: int64[roles, nodes], the pods of each role on each node; an explanation if ``counts`` isn't valid.
 
-    They must be a placement of the minimum that takes no more than there is and breaks no rule. ``name`` is who has found it.
+    Valid counts place the minimum, take no more than is free, and break no rule. ``name`` is the name of the strategy, for the report.
     """
     counts = counts.astype(np.int64, casting="safe")
     confined = within_domains(problem, counts)
@@ -45,7 +45,7 @@ def answer_of(problem: Problem, counts: Integers, name: str = "strategy") -> Pla
     if not satisfies(problem, counts, problem.together):
         return explanation
     assignments, unplaced = by_pod(problem, counts)
-    score = Scale.of(problem).points(Valuation(confined).worth(counts).score, len(assignments))
+    score = Scale.of(problem).points(Valuation(confined).objective_value(counts).score, len(assignments))
     return Plan(
         feasible=True,
         assignments=assignments,
@@ -65,7 +65,10 @@ def answer_of(problem: Problem, counts: Integers, name: str = "strategy") -> Pla
 
 
 def within_domains(problem: Problem, counts: Integers) -> Problem:
-    """``problem`` with those domains chosen in which ``counts``: int64[roles, nodes] seat who must share one."""
+    """Return ``problem`` with each group of roles that must share a domain confined to one domain.
+
+    That is the domain in which ``counts``: int64[roles, nodes] places the group.
+    """
     if not problem.together:
         return problem
     rows = [np.flatnonzero(counts[list(group.roles)].any(axis=0)) for group in problem.together]

@@ -1,8 +1,8 @@
-"""Has a strategy place a gang, and believes nothing that it says.
+"""Let a strategy place a gang, and check its answer.
 
-It is given a copy of the problem, so that whatever it does to it is its own affair. Of its answer only who sits where is looked at; that is
-counted again in integers on the problem itself, and the plan is made anew from it. So what comes out is records of ours, as large as the
-gang and no larger, however strange the answer.
+The strategy gets a copy of the problem, so changes that it makes have no effect. Only the assignments of its answer are read. They are
+counted in integers on the original problem, and a new plan is made from the counts. So the result consists of this package's own records
+and is no larger than the gang, whatever the strategy answers.
 """
 
 from collections.abc import Mapping
@@ -21,20 +21,20 @@ from allaboard.placement.strategies.named import make_strategy
 from allaboard.placement.strategies.strategy import answer_of
 
 _MOST_CHARACTERS = 200
-"""Of what is said about a failure; the rest is cut off."""
+"""The longest message about a failure, in characters; the rest is cut off."""
 
 _MOST_FRAMES = 2000
-_OURS = PurePath(__file__).parents[2]
+_ALLABOARD = PurePath(__file__).parents[2]
 
 
 class StrategyError(Exception):
-    """A strategy can't place a gang or has placed it wrongly; the message says how, in so few words that they fit in an event."""
+    """A strategy can't place a gang, or its plan is wrong. The message says why, and is short enough for an event."""
 
 
-def tried(name: str, arguments: Mapping[str, object], problem: Problem, budget: Budget) -> Plan | None:
-    """The plan of a strategy; ``None`` if it has found none. Raises ``StrategyError``.
+def checked_plan(name: str, arguments: Mapping[str, object], problem: Problem, budget: Budget) -> Plan | None:
+    """Return the checked plan of a strategy; ``None`` if the strategy finds none. Raises ``StrategyError``.
 
-    It is for the caller to end a strategy that doesn't answer: none has to look at its ``budget``.
+    The caller has to end a strategy that doesn't answer: strategies may ignore ``budget``.
     """
     plan, cause = None, ""
     try:
@@ -43,54 +43,60 @@ def tried(name: str, arguments: Mapping[str, object], problem: Problem, budget: 
         accepts = strategy.accepts(own)
         if not (isinstance(accepts, bool | np.bool_) and accepts):
             raise StrategyError("it does not accept the gang")
-        plan = _believed(name, problem, strategy.place(own, budget))
+        plan = _checked(name, problem, strategy.place(own, budget))
     except StrategyError as error:
         cause = str(error)
-    except KeyboardInterrupt:  # of whoever runs this in a terminal
+    except KeyboardInterrupt:  # from the user of a terminal
         raise
-    except BaseException as error:  # whatever else it is, a strategy's is none of ours, not even that it wants to end
-        cause = f"it raised {type(error).__name__}{_said_by(error)}{_where(error)}"
-    if cause:  # here, where nothing of the strategy's hangs on it
+    except BaseException as error:  # a strategy must not end this process, not even by SystemExit
+        cause = f"it raised {type(error).__name__}{_text_of(error)}{_line_of(error)}"
+    if cause:  # raised here, so that no error of the strategy is its context
         raise StrategyError(" ".join(cause.split())[:_MOST_CHARACTERS])
     return plan
 
 
-def _believed(name: str, problem: Problem, answer: object) -> Plan | None:
-    """The same plan, made by us; ``None`` of an explanation, or of a plan that seats a part only. Raises ``StrategyError``."""
+def _checked(name: str, problem: Problem, answer: object) -> Plan | None:
+    """Return a new plan with the same assignments. Raises ``StrategyError``.
+
+    ``None`` if ``answer`` is an explanation, or a plan that isn't feasible.
+    """
     if isinstance(answer, Explanation) or (isinstance(answer, Plan) and answer.feasible is not True):
         return None
     if not isinstance(answer, Plan):
         raise StrategyError(f"it answered {type(answer).__name__}, which is neither a plan nor an explanation")
-    counts = _counted(problem, answer)
+    counts = _counts_of(problem, answer)
     plan = answer_of(problem, counts, name)
     if isinstance(plan, Plan):
         return plan
-    raise StrategyError(f"its plan is wrong: {_wrong_with(problem, counts)}")
+    raise StrategyError(f"its plan is wrong: {_violation_of(problem, counts)}")
 
 
-def _counted(problem: Problem, plan: Plan) -> Integers:
-    """How many pods of each role sit on each node: int64[roles, nodes]. Raises ``StrategyError`` if that isn't so many of the gang's."""
+def _counts_of(problem: Problem, plan: Plan) -> Integers:
+    """Return how many pods of each role the plan assigns to each node: int64[roles, nodes].
+
+    Raises ``StrategyError`` if an assignment isn't of a pod of the gang to a node of the problem, or a pod is assigned twice.
+    """
     role_of = {uid: role for role, each in enumerate(problem.roles) for uid in each.pods}
     row_of = {name: row for row, name in enumerate(problem.nodes)}
     counts = np.zeros((len(problem.roles), len(problem.nodes)), dtype=np.int64)
-    seated: set[str] = set()
-    for seat in plan.assignments:
-        if not (isinstance(seat, tuple) and len(seat) == 2 and all(type(part) is str for part in seat)):
-            raise StrategyError("its plan is wrong: a seat is not a pod's UID and a node's name")
-        uid, node = seat
+    assigned: set[str] = set()
+    for assignment in plan.assignments:
+        if not (isinstance(assignment, tuple) and len(assignment) == 2 and all(type(part) is str for part in assignment)):
+            raise StrategyError("its plan is wrong: an assignment is not a pod's UID and a node's name")
+        uid, node = assignment
         if uid not in role_of:
-            raise StrategyError(f"its plan is wrong: pod {uid!r} is none of the gang's that wait")
-        if uid in seated:
-            raise StrategyError(f"its plan is wrong: pod {uid} is seated twice")
+            raise StrategyError(f"its plan is wrong: pod {uid!r} is no waiting member of the gang")
+        if uid in assigned:
+            raise StrategyError(f"its plan is wrong: pod {uid} is assigned twice")
         if node not in row_of:
-            raise StrategyError(f"its plan is wrong: node {node!r} is not there, or takes none of the gang")
-        seated.add(uid)
+            raise StrategyError(f"its plan is wrong: node {node!r} does not exist, or can take no member")
+        assigned.add(uid)
         counts[role_of[uid], row_of[node]] += 1
     return counts
 
 
-def _wrong_with(problem: Problem, counts: Integers) -> str:
-    """The first thing that is wrong with a placement that isn't one."""
+def _violation_of(problem: Problem, counts: Integers) -> str:
+    """Return the first thing that is wrong with ``counts``, which is no valid placement."""
     refused = np.argwhere((counts > 0) & ~problem.admits)
     if len(refused):
         role, row = refused[0].tolist()
@@ -98,25 +104,25 @@ def _wrong_with(problem: Problem, counts: Integers) -> str:
     over = np.argwhere(np.einsum("rc,rn->cn", problem.demand, counts) > problem.free)
     if len(over):
         column, row = over[0].tolist()
-        return f"node {problem.nodes[row]} has too little {problem.columns[column]} for those it is given"
+        return f"node {problem.nodes[row]} has too little {problem.columns[column]} for the pods assigned to it"
     if (lacking := int(problem.lacking(counts.sum(axis=1)))) > 0:
-        return f"it seats {int(counts.sum())}, and {lacking} of those who are needed have no seat"
+        return f"it assigns {int(counts.sum())} pods, but the gang needs {lacking} more"
     if (problem.trimmed(counts[None]) != counts).any():
         return "parts of GPUs don't fit on their devices together"
-    return "members who must share a topology domain don't"
+    return "members that must share a topology domain don't"
 
 
-def _where(error: BaseException) -> str:
-    """The last line of another package that was running; nothing of an error that is raised without one."""
+def _line_of(error: BaseException) -> str:
+    """Return where code outside of Allaboard ran last, as `` (file:line)``; empty if none did."""
     frames = ((PurePath(frame.f_code.co_filename), line) for frame, line in islice(walk_tb(error.__traceback__), _MOST_FRAMES))
-    theirs = [f" ({path.name}:{line})" for path, line in frames if _OURS not in path.parents]
-    return theirs[-1][:_MOST_CHARACTERS] if theirs else ""
+    lines = [f" ({path.name}:{line})" for path, line in frames if _ALLABOARD not in path.parents]
+    return lines[-1][:_MOST_CHARACTERS] if lines else ""
 
 
-def _said_by(error: BaseException) -> str:
-    """The words of an error, if it has any that can be had."""
+def _text_of(error: BaseException) -> str:
+    """Return the message of an error after a colon; empty if the error has none, or making it fails."""
     try:
-        said = str(error).encode(errors="replace").decode()  # half a surrogate pair can't be sent
+        text = str(error).encode(errors="replace").decode()  # half a surrogate pair can't be encoded
     except BaseException:
         return ""
-    return f": {said[: _MOST_CHARACTERS - 80]}" if said else ""  # there is where it was to be told yet
+    return f": {text[: _MOST_CHARACTERS - 80]}" if text else ""  # leaves space for the line

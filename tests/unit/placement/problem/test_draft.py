@@ -1,4 +1,4 @@
-"""A problem built elsewhere is the one that would have been built here."""
+"""A problem that is built from a draft equals the problem that is built directly."""
 
 import pickle
 from dataclasses import replace
@@ -39,12 +39,12 @@ def a_gang(objective: Objective) -> Gang:
 
 
 def drafted(gang: Gang) -> Draft:
-    draft: Draft = pickle.loads(pickle.dumps(draft_of(gang, 5, CLUSTER, Packer(), PACKING)))  # of our own
+    draft: Draft = pickle.loads(pickle.dumps(draft_of(gang, 5, CLUSTER, Packer(), PACKING)))  # pickled here
     return draft
 
 
 @pytest.mark.parametrize("objective", list(Objective))
-def test_a_draft_becomes_the_problem_that_it_was_drawn_up_for(objective: Objective) -> None:
+def test_draft_builds_the_problem_that_problem_of_returns(objective: Objective) -> None:
     gang = a_gang(objective)
     here, there = problem_of(gang, 5, CLUSTER, NodeFilters(), PACKING), drafted(gang).built()
     for name in ("minimum", "roles", "nodes", "total_nodes", "columns", "sums", "weights"):
@@ -53,33 +53,33 @@ def test_a_draft_becomes_the_problem_that_it_was_drawn_up_for(objective: Objecti
         assert np.array_equal(getattr(here, name), getattr(there, name)), name
 
 
-async def test_a_draft_is_searched_for_as_its_problem_is() -> None:
+async def test_draft_and_problem_get_the_same_plan() -> None:
     gang = a_gang(Objective.BINPACK)
     with Searcher(SearchSettings(), timeout_seconds=100) as searcher:
         found = await searcher.search(drafted(gang), 7)
     assert found == search(problem_of(gang, 5, CLUSTER, NodeFilters(), PACKING), SearchSettings(), 7)
 
 
-def test_nodes_are_packed_once_for_as_long_as_none_changes() -> None:
+def test_nodes_are_packed_again_only_after_a_change() -> None:
     packer = Packer()
     packed = packer.packed(CLUSTER.nodes)
     assert packer.packed(CLUSTER.nodes) is packed
     assert packer.packed((*CLUSTER.nodes[1:], replace(CLUSTER.nodes[0], is_ready=False))) != packed
 
 
-def test_what_a_spec_asks_of_nodes_is_counted_rule_by_rule() -> None:
+def test_node_rules_of_a_spec_are_counted() -> None:
     assert SchedulingSpec((("cpu", 1),)).rules == 0
     assert MEMBERS[0].spec.rules == 1
     assert MEMBERS[2].spec.rules == 1
     assert isinstance(drafted(a_gang(Objective.SPREAD)).built(), Problem)
 
 
-def test_what_is_known_of_gpus_travels_with_a_draft() -> None:
+def test_draft_carries_the_gpu_inventory() -> None:
     cards = gpus_of(CLUSTER.nodes, NO_CARDS)
     cluster = replace(CLUSTER, gpus=cards)
     members = pods("worker", 2, {"nvidia.com/gpu": 1}, gpus=GpuRequest(model="A100"))
     gang = replace(a_gang(Objective.BINPACK), members=tuple(members), role_minimums=())
-    draft: Draft = pickle.loads(pickle.dumps(draft_of(gang, 2, cluster, Packer(), PACKING)))  # of our own
+    draft: Draft = pickle.loads(pickle.dumps(draft_of(gang, 2, cluster, Packer(), PACKING)))  # pickled here
     here = problem_of(gang, 2, cluster, NodeFilters(), PACKING)
     assert draft.built().roles == here.roles
     assert not here.nodes

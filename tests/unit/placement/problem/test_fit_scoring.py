@@ -1,4 +1,4 @@
-"""Placements under a profile of kube-scheduler's go where that one's points lead."""
+"""With a kube-scheduler profile, pods go to the nodes with the most points of that profile."""
 
 from dataclasses import replace
 
@@ -21,7 +21,9 @@ FULLER = ((0, 0), (100, 10))
 OBJECTIVES = {Strategy.RATIO: Objective.BINPACK, Strategy.MOST: Objective.BINPACK, Strategy.LEAST: Objective.SPREAD}
 
 
-def where(fit: FitScoring, cluster: Snapshot, number: int = 1, asks: dict[str, int] | None = None, unstated: Requests = ()) -> list[str]:
+def chosen_nodes(
+    fit: FitScoring, cluster: Snapshot, number: int = 1, asks: dict[str, int] | None = None, unstated: Requests = ()
+) -> list[str]:
     asks = {"cpu": 1000, "memory": GI} if asks is None else asks
     gang = [replace(pod, spec=replace(pod.spec, unstated=unstated)) for pod in pods("a", number, asks)]
     problem = build_problem(gang, number, cluster, objective=OBJECTIVES[fit.strategy], packing=fit)
@@ -31,50 +33,50 @@ def where(fit: FitScoring, cluster: Snapshot, number: int = 1, asks: dict[str, i
 @given(
     st.sampled_from(Strategy), st.sampled_from(Era), st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 8)), min_size=1, max_size=8)
 )
-def test_a_pod_goes_to_the_node_with_the_most_points(strategy: Strategy, era: Era, taken: list[tuple[int, int]]) -> None:
+def test_pod_goes_to_the_node_with_the_most_points(strategy: Strategy, era: Era, taken: list[tuple[int, int]]) -> None:
     offered = {"cpu": 7000, "memory": 11 * GI}
     nodes = [node(f"n{number}", offered) for number in range(len(taken))]
     used = {f"n{number}": {"cpu": cpu, "memory": memory * GI} for number, (cpu, memory) in enumerate(taken)}
     fit = FitScoring(strategy, era, (("cpu", 2), ("memory", 1)), ((0, 1), (30, 9), (60, 2), (100, 8)))
 
-    (chosen,) = where(fit, snapshot(nodes, used), asks={"cpu": 900, "memory": 2 * GI})
+    (chosen,) = chosen_nodes(fit, snapshot(nodes, used), asks={"cpu": 900, "memory": 2 * GI})
 
     requested = np.array([[cpu + 900 for cpu, _ in taken], [(memory + 2) * GI for _, memory in taken]])
     points = fit.scores(requested, np.array([[7000], [11 * GI]]))
     assert points[int(chosen[1:])] == points.max()
 
 
-def test_nodes_without_a_gpu_looked_full_in_2020_and_do_not_today() -> None:
+def test_node_without_gpus_counts_as_full_only_in_old_profiles() -> None:
     cluster = snapshot([node("gpu", {"cpu": 4000, "memory": 8 * GI, GPU: 4}), node("plain", {"cpu": 5000, "memory": 8 * GI})])
     resources = (("cpu", 1), (GPU, 1))
-    assert where(FitScoring(Strategy.RATIO, Era.V1ALPHA, resources, ((0, 0), (100, 100))), cluster) == ["plain"]
-    assert where(FitScoring(Strategy.RATIO, Era.TODAY, resources, FULLER), cluster) == ["gpu"]
+    assert chosen_nodes(FitScoring(Strategy.RATIO, Era.V1ALPHA, resources, ((0, 0), (100, 100))), cluster) == ["plain"]
+    assert chosen_nodes(FitScoring(Strategy.RATIO, Era.TODAY, resources, FULLER), cluster) == ["gpu"]
 
 
 @pytest.mark.parametrize(("strategy", "nodes"), [(Strategy.MOST, 1), (Strategy.RATIO, 1), (Strategy.LEAST, 4)])
-def test_a_gang_is_packed_or_spread_as_its_profile_says(strategy: Strategy, nodes: int) -> None:
+def test_gang_is_packed_or_spread_by_its_profile(strategy: Strategy, nodes: int) -> None:
     cluster = snapshot([node(f"n{number}", {"cpu": 8000, "memory": 16 * GI}) for number in range(4)])
-    assert len(set(where(FitScoring(strategy, Era.TODAY, shape=FULLER), cluster, 4))) == nodes
+    assert len(set(chosen_nodes(FitScoring(strategy, Era.TODAY, shape=FULLER), cluster, 4))) == nodes
 
 
-def test_members_are_worth_their_points_each_when_it_is_its_turn() -> None:
+def test_each_member_is_scored_with_the_earlier_members_in_place() -> None:
     cluster = snapshot([node("n", {"cpu": 8000, "memory": 16 * GI})])
     fit = FitScoring(Strategy.RATIO, Era.TODAY, (("cpu", 1),), ((0, 0), (60, 10), (100, 0)))
     problem = build_problem(pods("a", 4, {"cpu": 1500, "memory": GI}), 4, cluster, objective=Objective.BINPACK, packing=fit)
-    # 18, 37, 56 and 75 percent of the cpu: 30, 61, 93 and 100 - 37 points.
+    # The members fill 18, 37, 56 and 75 percent of the cpu, which is 30, 61, 93 and 63 points.
     assert Valuation(problem).scores(np.array([[[4]]]))[0] == pytest.approx((30 + 61 + 93 + 63) / 4)
 
 
-def test_what_containers_do_not_state_counts_for_the_pod_and_for_those_that_are_there() -> None:
+def test_assumed_requests_count_for_the_pod_and_for_pods_on_the_node() -> None:
     nodes = [node("bare", {"cpu": 1000, "memory": 8 * GI}), node("idle", {"cpu": 1000, "memory": 8 * GI})]
     cluster = snapshot(nodes, {"bare": {"cpu": 100}, "idle": {"cpu": 200}})
-    unstated = np.array([[200, 0], [0, 0]])  # two containers without a request sit on the first
+    unstated = np.array([[200, 0], [0, 0]])  # two containers without a request are on the first node
     fit = FitScoring(Strategy.MOST, Era.TODAY, (("cpu", 1),))
-    assert where(fit, cluster, asks={}, unstated=(("cpu", 100),)) == ["idle"]
-    assert where(fit, replace(cluster, unstated=unstated), asks={}, unstated=(("cpu", 100),)) == ["bare"]
+    assert chosen_nodes(fit, cluster, asks={}, unstated=(("cpu", 100),)) == ["idle"]
+    assert chosen_nodes(fit, replace(cluster, unstated=unstated), asks={}, unstated=(("cpu", 100),)) == ["bare"]
 
 
-def test_a_plugin_that_is_switched_off_weighs_nothing() -> None:
+def test_disabled_plugin_has_weight_zero() -> None:
     fit = FitScoring(Strategy.MOST, Era.TODAY, weight=7, affinity=0, taints=0, images=5)
     weights = build_problem(
         pods("a", 1, {"cpu": 1}), 1, snapshot([node("n", {"cpu": 10})]), objective=Objective.BINPACK, packing=fit
@@ -83,7 +85,7 @@ def test_a_plugin_that_is_switched_off_weighs_nothing() -> None:
 
 
 @given(st.sampled_from([Strategy.MOST, Strategy.LEAST]), st.lists(st.integers(0, 6000), min_size=2, max_size=5), st.integers(2, 8))
-def test_pods_that_come_together_go_where_each_would_by_itself(strategy: Strategy, taken: list[int], number: int) -> None:
+def test_pods_that_are_placed_together_go_where_each_would_go_alone(strategy: Strategy, taken: list[int], number: int) -> None:
     used = {f"n{row}": {"cpu": cpu} for row, cpu in enumerate(taken)}
     cluster = snapshot([node(name, {"cpu": 8000}) for name in used], used)
     fit = FitScoring(strategy, Era.TODAY, (("cpu", 1),))

@@ -1,4 +1,4 @@
-"""Scores: kube-scheduler's formula, and the batch form of it that the search uses."""
+"""Scores of placements agree with kube-scheduler's formula, pod by pod and for whole gangs."""
 
 import json
 from collections.abc import Callable
@@ -25,7 +25,7 @@ VECTORS = json.loads(Path(__file__).with_name("scoring_vectors.json").read_text(
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector["name"])
-def test_the_formula_agrees_with_kube_scheduler_to_the_point_that_upstream_rounds_away(vector: dict) -> None:
+def test_formula_agrees_with_kube_scheduler_within_one_point(vector: dict) -> None:
     requested, allocatable, weights = np.array(vector["resources"], dtype=np.float64).T[:, :, None]
     utilization = np.divide(requested, allocatable, out=np.zeros_like(requested), where=allocatable > 0)
 
@@ -35,7 +35,7 @@ def test_the_formula_agrees_with_kube_scheduler_to_the_point_that_upstream_round
 
 
 @given(cases(plain=True))
-def test_the_score_of_a_plan_is_the_mean_of_what_the_formula_gives_each_member(case: Case) -> None:
+def test_score_of_a_plan_is_the_mean_score_of_its_members(case: Case) -> None:
     problem = replace(case, objective=Objective.BINPACK).problem()
     scoring = problem.scoring
     counts = random_counts(problem, case.seed)
@@ -55,7 +55,7 @@ def test_the_score_of_a_plan_is_the_mean_of_what_the_formula_gives_each_member(c
     assert Valuation(spread).scores(counts[None])[0] == pytest.approx(100 - mean(lambda _: load) if counts.any() else 0.0)
 
 
-def test_a_gang_packs_as_well_as_its_members_did_when_each_came_to_kube_scheduler() -> None:
+def test_score_of_a_gang_is_the_mean_over_all_orders_of_its_members() -> None:
     cluster = snapshot([node("n", {"cpu": 10_000, "memory": 100 * GI})], {"n": {"cpu": 2000}})
     gang = [*pods("a", 3, {"cpu": 1000, "memory": 20 * GI}), *pods("b", 1, {"cpu": 3000, "memory": 10 * GI})]
     problem = build_problem(gang, 4, cluster, objective=Objective.BINPACK)
@@ -71,7 +71,7 @@ def test_a_gang_packs_as_well_as_its_members_did_when_each_came_to_kube_schedule
 
 
 def upstream(utilization: float, shape: list[tuple[int, int]]) -> float:
-    """kube-scheduler's buildBrokenLinearFunction, unrounded; 0..100."""
+    """Return the score 0..100 by kube-scheduler's buildBrokenLinearFunction, unrounded."""
     percent = min(utilization, 1.0) * 100
     for (before, low), (after, high) in pairwise(shape):
         if percent <= shape[0][0]:
@@ -87,7 +87,7 @@ weights_of_resources = st.dictionaries(st.sampled_from(["cpu", "memory", GPU]), 
 
 
 @given(cases(plain=True), shapes, weights_of_resources)
-def test_a_shape_and_weights_score_a_plan_as_kube_scheduler_scores_its_members(
+def test_shape_and_resource_weights_score_members_as_kube_scheduler_does(
     case: Case, shape: list[tuple[int, int]], weights: dict[str, int]
 ) -> None:
     packing = Packing(tuple(shape), tuple(sorted(weights.items())))
@@ -99,7 +99,7 @@ def test_a_shape_and_weights_score_a_plan_as_kube_scheduler_scores_its_members(
 
 
 @given(cases(plain=True))
-def test_unless_told_otherwise_a_plan_is_scored_by_what_it_leaves_as_a_share_of_the_largest_node(case: Case) -> None:
+def test_fragmentation_scores_what_is_left_as_a_share_of_the_largest_node(case: Case) -> None:
     whole = build_problem(case.gang, case.minimum, case.cluster, objective=Objective.FRAGMENTATION)
     problem = replace(whole, weights=Weights(packing=1.0), fragmentation=None)
 
@@ -111,7 +111,10 @@ def test_unless_told_otherwise_a_plan_is_scored_by_what_it_leaves_as_a_share_of_
 def scores_of_members(
     case: Case, problem: Problem, weights: dict[str, int], gpu: int, score_of: Callable[[float, int, int], float]
 ) -> list[float]:
-    """Of a random plan: ``score_of`` what is taken of a node when it is a member's turn, what it offers, and the largest one."""
+    """Return the scores of the members of a random plan.
+
+    ``score_of`` takes the amount in use on a node when a member is placed, the amount that the node offers, and the largest of any node.
+    """
     rows = np.flatnonzero([one.name in problem.nodes for one in case.cluster.nodes])
     specs = [next(pod.spec for pod in case.gang if pod.uid == role.pods[0]) for role in problem.roles]
     counts = random_counts(problem, case.seed)
@@ -146,49 +149,49 @@ def assert_the_mean(problem: Problem, case: Case, members: list[float]) -> None:
     assert found <= score_bound(problem) + 1e-6 or counts.sum() < problem.total
 
 
-def test_small_members_leave_large_nodes_alone_unless_a_shape_or_weights_are_set() -> None:
+def test_small_member_avoids_the_large_node_unless_weights_are_set() -> None:
     sizes = {"large": (96_000, 8), "small": (24_000, 2)}
     cluster = snapshot(
         [node(name, {"cpu": cpu, "memory": 100 * GI, GPU: gpus}) for name, (cpu, gpus) in sizes.items()], {"large": {GPU: 4}}
     )
 
-    def seat(packing: Packing) -> set[str]:
+    def chosen_nodes(packing: Packing) -> set[str]:
         gang = pods("w", 1, {"cpu": 1000, GPU: 1})
         problem = build_problem(gang, 1, cluster, objective=Objective.FRAGMENTATION, packing=packing)
         return {where for _, where in search(problem, SearchSettings(), 0).assignments}
 
-    assert seat(Packing()) == {"small"}
-    assert seat(Packing(resources=((GPU, 1),))) == {"large"}
+    assert chosen_nodes(Packing()) == {"small"}
+    assert chosen_nodes(Packing(resources=((GPU, 1),))) == {"large"}
 
 
-def test_a_gang_goes_where_the_shape_says() -> None:
+def test_shape_decides_between_an_idle_and_a_busy_node() -> None:
     cluster = snapshot([node(name, {"cpu": 10_000, "memory": 100 * GI}) for name in ("idle", "half")], {"half": {"cpu": 5000}})
     gang = pods("w", 2, {"cpu": 1000})
 
-    def seat(packing: Packing) -> set[str]:
+    def chosen_nodes(packing: Packing) -> set[str]:
         problem = build_problem(gang, 2, cluster, objective=Objective.BINPACK, packing=packing)
         return {where for _, where in search(problem, SearchSettings(), 0).assignments}
 
-    assert seat(Packing()) == {"half"}
-    assert seat(Packing(((0, 10), (100, 0)))) == {"idle"}
-    assert seat(Packing(((0, 0), (10, 10), (100, 0)))) == {"idle"}
+    assert chosen_nodes(Packing()) == {"half"}
+    assert chosen_nodes(Packing(((0, 10), (100, 0)))) == {"idle"}
+    assert chosen_nodes(Packing(((0, 0), (10, 10), (100, 0)))) == {"idle"}
 
 
-def test_an_over_committed_node_counts_as_full_and_no_more() -> None:
+def test_over_committed_node_counts_as_exactly_full() -> None:
     cluster = snapshot([node("n", {"cpu": 1000, "memory": 10 * GI})], {"n": {"cpu": 5000}})
     problem = build_problem(pods("w", 1, {"memory": 5 * GI}), 1, cluster, objective=Objective.BINPACK)
 
     assert Valuation(problem).scores(np.ones((1, 1, 1), dtype=np.int64))[0] == pytest.approx((100 + 50) / 2)
 
 
-def test_a_gpu_weighs_five_times_as_much_as_cpu_and_memory() -> None:
+def test_gpu_weighs_five_times_as_much_as_cpu_or_memory() -> None:
     gang = pods("worker", 1, {"cpu": 4000, GPU: 1})
     problem = build_problem(gang, 1, snapshot([node("n", {"cpu": 8000, "memory": 10 * GI, GPU: 4})]), objective=Objective.BINPACK)
 
     assert problem.scoring.weight[0, :, 0].tolist() == pytest.approx([1 / 7, 1 / 7, 5 / 7])
 
 
-def test_a_pod_that_asks_for_no_gpu_is_not_scored_by_gpus() -> None:
+def test_pod_without_gpus_is_not_scored_by_gpus() -> None:
     gang = [*pods("ps", 1, {"cpu": 4000}), *pods("worker", 1, {GPU: 1})]
     problem = build_problem(gang, 2, snapshot([node("n", {"cpu": 8000, "memory": 10 * GI, GPU: 4})]), objective=Objective.BINPACK)
 
@@ -211,5 +214,5 @@ def test_a_pod_that_asks_for_no_gpu_is_not_scored_by_gpus() -> None:
         ("example.com/gpu-licence", False),
     ],
 )
-def test_gpus_of_every_vendor_are_known_by_their_resource(resource: str, expected: bool) -> None:
+def test_gpu_resources_of_all_vendors_are_recognised(resource: str, expected: bool) -> None:
     assert is_gpu(resource) is expected

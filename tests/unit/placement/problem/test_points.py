@@ -1,4 +1,4 @@
-"""Scores in points: whatever the objective, the weights and the nodes, a reader sees numbers between 0 and about 100."""
+"""Scores in points are between 0 and about 100 for all objectives, weights and nodes."""
 
 from collections import Counter
 from dataclasses import replace
@@ -35,19 +35,19 @@ def placed(problem: Problem) -> Plan:
 
 
 @given(cases(), st.builds(Weights, packing=WEIGHTS, spreading=WEIGHTS, domains=WEIGHTS))
-def test_points_are_between_0_and_100_however_large_the_weights_are(case: Case, weights: Weights) -> None:
+def test_points_are_between_0_and_100_for_all_weights(case: Case, weights: Weights) -> None:
     problem = replace(case.problem(), weights=weights, fragmentation=None)
     assert -1e-6 <= points_of(problem, random_counts(problem, case.seed)) <= 100 + 1e-6
 
 
 @given(cases(plain=True))
-def test_points_of_what_takes_gpus_from_others_are_not_below_0(case: Case) -> None:
+def test_placement_that_takes_gpus_from_the_workload_has_at_least_0_points(case: Case) -> None:
     problem = replace(case, objective=Objective.FRAGMENTATION, cluster=replace(case.cluster, mix=FILLS_A_NODE)).problem()
     assert points_of(problem, random_counts(problem, case.seed)) >= -1e-6
 
 
 @given(cases(), st.integers(0, 99))
-def test_a_placement_that_costs_less_has_more_points(case: Case, other: int) -> None:
+def test_cheaper_placement_has_more_points(case: Case, other: int) -> None:
     problem = case.problem()
     pair = [random_counts(problem, case.seed), random_counts(problem, other)]
     costs = [float(Valuation(problem).scores(counts[None])[0]) for counts in pair]
@@ -55,13 +55,13 @@ def test_a_placement_that_costs_less_has_more_points(case: Case, other: int) -> 
         assert (costs[0] > costs[1]) is (points_of(problem, pair[0]) > points_of(problem, pair[1]))
 
 
-def test_a_pod_that_leaves_eight_gpus_without_cpu_has_few_points() -> None:
+def test_pod_that_leaves_eight_gpus_without_cpu_has_few_points() -> None:
     gang = pods("eats-cpu", 1, {"cpu": 7500})
     cluster = replace(snapshot([node("n", {"cpu": 8000, GPU: 8, "pods": 10})]), mix=FILLS_A_NODE)
     assert placed(build_problem(gang, 1, cluster, objective=Objective.FRAGMENTATION)).search.score < 50
 
 
-def test_members_that_get_nothing_of_what_they_prefer_lose_the_points_that_it_weighs() -> None:
+def test_unmet_preference_costs_points_by_its_weight() -> None:
     gang = pods("fussy", 1, {"cpu": 1000}, preferred=IN_ZONE_A)
     plans = {
         zone: placed(
@@ -74,10 +74,10 @@ def test_members_that_get_nothing_of_what_they_prefer_lose_the_points_that_it_we
         )
         for zone in ("a", "b")
     }
-    # Packing weighs 1 and the preference 2: cpu is full, and memory, which isn't asked for, isn't there.
+    # Packing weighs 1 and the preference 2. The cpu is full; the node has no memory, and the pod requests none.
     assert {zone: plan.search.score for zone, plan in plans.items()} == {"a": pytest.approx(100.0), "b": pytest.approx(100 / 3)}
 
 
-def test_where_nobody_is_placed_there_are_no_points() -> None:
+def test_empty_placement_has_0_points() -> None:
     assert Scale(7.25).points(0.0, 0) == 0.0
     assert Scale(0.0).points(100.0, 1) == 100.0

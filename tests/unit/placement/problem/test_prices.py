@@ -1,4 +1,4 @@
-"""What free GPUs are worth: known cases of the cutting-stock problem, and the expected shortage of cpu by integration."""
+"""Prices of free GPUs agree with known cases of the cutting-stock problem, and with the expected cpu shortage by integration."""
 
 from collections import Counter
 
@@ -28,32 +28,32 @@ def gaps(*listed: Task) -> np.ndarray:
     return prices.gaps
 
 
-def test_a_gap_that_nobody_fits_into_is_worth_nothing() -> None:
+def test_gap_that_is_too_small_for_all_tasks_is_worth_nothing() -> None:
     worth = gaps((1000, 0, 500, 9))
     assert worth[490] == 0
     assert worth[500] == worth[990] == pytest.approx(0.5)
     assert worth[1000] == pytest.approx(1.0)
 
 
-def test_a_gap_is_worth_what_fills_it_and_what_that_is_paired_with_elsewhere() -> None:
-    # Every 700 has a 300 beside it, so a gap of 300 is worth as much as it holds, and devices are used up altogether.
+def test_two_gaps_that_fill_a_device_are_together_worth_a_device() -> None:
+    # Each part of 700 is paired with a part of 300, so devices are used completely.
     worth = gaps((1000, 0, 700, 10), (1000, 0, 300, 10))
     assert worth[1000] == pytest.approx(1.0)
     assert worth[700] + worth[300] == pytest.approx(1.0)
 
 
-def test_a_device_that_can_only_be_used_in_part_is_worth_that_part() -> None:
+def test_device_that_can_only_be_used_in_part_is_worth_that_part() -> None:
     assert gaps((1000, 0, 600, 5))[1000] == pytest.approx(0.6)
 
 
-def test_where_gpus_are_asked_for_whole_only_whole_ones_are_worth_anything() -> None:
+def test_partly_free_gpu_is_worth_nothing_if_tasks_ask_for_whole_gpus() -> None:
     worth = gaps((8000, 1, 0, 5), (32_000, 4, 0, 5))
     assert worth[999] == 0
     assert worth[1000] == pytest.approx(1.0)
 
 
 @given(st.lists(st.tuples(st.integers(1, 9000), st.integers(0, 2), st.integers(1, 100), st.integers(1, 20)), min_size=1, max_size=6))
-def test_a_larger_gap_is_never_worth_less_and_no_gap_more_than_it_holds_at_most(listed: list[Task]) -> None:
+def test_worth_of_a_gap_grows_with_its_size_up_to_one_gpu(listed: list[Task]) -> None:
     worth = gaps(*((cpu, gpus, 0 if gpus else 10 * part, number) for cpu, gpus, part, number in listed))
     assert (np.diff(worth) >= -1e-9).all()
     assert worth[0] == 0
@@ -61,7 +61,7 @@ def test_a_larger_gap_is_never_worth_less_and_no_gap_more_than_it_holds_at_most(
 
 
 @given(st.integers(0, 120_000), st.integers(1, 8))
-def test_the_shortage_of_cpu_is_its_expectation(cpu: int, gpus: int) -> None:
+def test_shortage_of_cpu_equals_its_expectation(cpu: int, gpus: int) -> None:
     prices = prices_of(a_mix((4000, 1, 0, 3), (12_000, 1, 0, 2), (60_000, 4, 0, 1)))
     assert prices is not None
     mean, deviation = prices.cpu_per_gpu * gpus, prices.spread * gpus**0.5
@@ -72,18 +72,18 @@ def test_the_shortage_of_cpu_is_its_expectation(cpu: int, gpus: int) -> None:
     assert lost == pytest.approx(min(short, gpus), abs=1e-3)
 
 
-def test_whole_gpus_are_lost_to_those_who_need_more_of_them_together() -> None:
+def test_free_gpus_are_lost_to_tasks_that_need_more_of_them() -> None:
     prices = prices_of(a_mix((8000, 1, 0, 3), (64_000, 8, 0, 1)))
     assert prices is not None
     assert prices.too_few[:10].tolist() == pytest.approx([0, 0.25, 0.5, 0.75, 1, 1.25, 1.5, 1.75, 0, 0])
 
 
 @pytest.mark.parametrize("mix", [(), a_mix((1000, 0, 0, 5)), a_mix((0, 2, 0, 5))])
-def test_without_gpus_or_cpu_beside_them_there_are_no_prices(mix: Workload) -> None:
+def test_workload_without_gpus_or_without_cpu_has_no_prices(mix: Workload) -> None:
     assert prices_of(mix) is None
 
 
-def test_the_same_workload_has_the_same_prices() -> None:
+def test_equal_workloads_have_equal_prices() -> None:
     mix = a_mix((1000, 0, 330, 7), (4000, 1, 0, 9), (2000, 0, 810, 5))
     first = prices_of(mix)
     prices_of(())

@@ -1,4 +1,4 @@
-"""From pods and nodes to integers."""
+"""Problems are built from pods and nodes, and allow the placements that the filters and the last check allow."""
 
 import pickle
 
@@ -26,7 +26,7 @@ def test_pods_with_equal_specs_are_one_role() -> None:
     assert problem.count.tolist() == [2, 3]
 
 
-def test_nodes_that_fit_no_role_stay_behind() -> None:
+def test_nodes_that_fit_no_role_are_left_out() -> None:
     cluster = snapshot([node("big", {"cpu": 8000}), node("small", {"cpu": 500}), node("other", {"cpu": 8000}, is_unschedulable=True)])
 
     problem = build_problem(pods("worker", 2, {"cpu": 1000}), 2, cluster, objective=BINPACK)
@@ -36,7 +36,7 @@ def test_nodes_that_fit_no_role_stay_behind() -> None:
     assert in_words(problem.roles[0].refusals) == (("Insufficient cpu", 1), ("node(s) were unschedulable", 1))
 
 
-def test_an_over_committed_node_has_nothing_free_but_still_takes_what_asks_for_nothing_of_it() -> None:
+def test_over_committed_node_takes_pods_that_request_other_resources() -> None:
     cluster = snapshot([node("n", {"cpu": 1000, "memory": GI})], {"n": {"cpu": 1500}})
 
     problem = build_problem([*pods("cpu", 1, {"cpu": 1}), *pods("memory", 1, {"memory": GI})], 1, cluster, objective=BINPACK)
@@ -44,14 +44,14 @@ def test_an_over_committed_node_has_nothing_free_but_still_takes_what_asks_for_n
     assert problem.slots.tolist() == [[0], [1]]
 
 
-def test_a_resource_no_node_has_fits_nowhere() -> None:
+def test_pod_that_requests_a_resource_no_node_has_fits_nowhere() -> None:
     problem = build_problem(pods("w", 1, {"example.com/fpga": 1}), 1, snapshot([node("n", {"cpu": 1000})]), objective=BINPACK)
 
     assert problem.nodes == ()
     assert in_words(problem.roles[0].refusals) == (("Insufficient example.com/fpga", 1),)
 
 
-def test_absurd_amounts_do_not_overflow() -> None:
+def test_huge_amounts_do_not_overflow() -> None:
     gang = [*pods("absurd", 3, {"memory": 10**40}), *pods("large", 100, {"memory": 2**55})]
     cluster = snapshot([node("n", {"memory": 2**62, "cpu": 1000}), node("m", {"memory": 2**62, "cpu": 1000})])
 
@@ -60,7 +60,7 @@ def test_absurd_amounts_do_not_overflow() -> None:
     assert problem.slots.tolist() == [[0, 0], [110, 110]]
 
 
-def test_a_problem_travels_light() -> None:
+def test_pickled_problem_takes_less_than_200_bytes_per_node() -> None:
     cluster = snapshot([node(f"node-{index:04}", {"cpu": 8000, GPU: 4}, labels={"rack": str(index)}) for index in range(2000)])
     gang = [*pods("ps", 4, {"cpu": 1000}), *pods("worker", 60, {"cpu": 1000, GPU: 1})]
 
@@ -71,10 +71,10 @@ def test_a_problem_travels_light() -> None:
 
 
 @given(cases())
-def test_a_placement_holds_in_integers_exactly_when_every_filter_allows_it(case: Case) -> None:
+def test_problem_allows_a_placement_exactly_if_the_last_check_does(case: Case) -> None:
     problem = case.problem()
     rng = np.random.default_rng(case.seed)
-    # Any placement at all, right or wrong, on nodes that were kept.
+    # A random placement on nodes of the problem, valid or not.
     names = {
         uid: problem.nodes[rng.integers(len(problem.nodes))]
         for role in problem.roles
@@ -94,7 +94,7 @@ def test_a_placement_holds_in_integers_exactly_when_every_filter_allows_it(case:
 
 
 @given(cases())
-def test_whatever_holds_in_integers_is_allowed(case: Case) -> None:
+def test_placement_that_the_problem_allows_passes_the_last_check(case: Case) -> None:
     problem = case.problem()
     counts = random_counts(problem, case.seed)
     names = {}
@@ -104,7 +104,7 @@ def test_whatever_holds_in_integers_is_allowed(case: Case) -> None:
     assert verify(names, case.gang, case.cluster) == ()
 
 
-def test_a_wildcard_port_conflicts_with_addresses_that_the_gang_does_not_ask_for() -> None:
+def test_wildcard_port_conflicts_with_an_address_that_another_pod_uses() -> None:
     cluster = snapshot([node("n", {"cpu": 1000})], host_ports={"n": [HostPort("10.0.0.9", "TCP", 80)]})
 
     def slots(*ports: HostPort) -> list[list[int]]:
@@ -115,7 +115,7 @@ def test_a_wildcard_port_conflicts_with_addresses_that_the_gang_does_not_ask_for
     assert slots(HostPort("10.0.0.1", "TCP", 80), HostPort(ANY, "UDP", 80)) == [[1]]
 
 
-def test_a_wildcard_port_excludes_every_address_of_it_within_the_gang() -> None:
+def test_wildcard_port_conflicts_with_all_addresses_of_the_gang() -> None:
     everywhere, here, there = (HostPort(ip, "TCP", 80) for ip in (ANY, "10.0.0.1", "10.0.0.2"))
     gang = [pod for port in (everywhere, here, there) for pod in pods(port.ip, 1, {}, host_ports=(port,))]
 
@@ -129,7 +129,7 @@ def test_a_wildcard_port_excludes_every_address_of_it_within_the_gang() -> None:
     assert not fit(0, 2)
 
 
-def test_filters_are_kept_while_the_nodes_are_the_same_object_and_dropped_with_them() -> None:
+def test_filter_results_are_cached_until_the_nodes_change() -> None:
     filters = NodeFilters()
     spec = SchedulingSpec(requests=(), node_selector=(("zone", "a"),))
     before: tuple[Node, ...] = (node("n", {}, labels={"zone": "a"}),)
@@ -142,7 +142,7 @@ def test_filters_are_kept_while_the_nodes_are_the_same_object_and_dropped_with_t
     assert filters.usable(spec, after).admitted.tolist() == [False]
 
 
-def test_filters_forget_rather_than_grow_without_bound() -> None:
+def test_cache_of_filter_results_is_limited() -> None:
     filters = NodeFilters(limit=4)
     nodes = (node("n", {}, labels={"zone": "a"}),)
 

@@ -1,4 +1,4 @@
-"""What placements cost: the same as counting by hand, term by term."""
+"""Costs of placements equal costs that are counted in plain Python, term by term."""
 
 from collections import Counter
 from dataclasses import replace
@@ -16,7 +16,7 @@ from allaboard.model.snapshot import Snapshot, Workload, workload_of
 from allaboard.placement import build_problem
 from allaboard.placement.problem.objectives import Weights
 from allaboard.placement.problem.valuation import Valuation
-from allaboard.placement.rules.devices import WHOLE, seated
+from allaboard.placement.rules.devices import WHOLE, assign_devices
 from tests.unit.placement.clusters import GPU, Case, cases, node, pods, random_counts, snapshot
 
 Task = tuple[int, int, int, int]  # cpu, whole GPUs, thousandths of one, how many
@@ -36,7 +36,10 @@ def a_mix(listed: list[Task]) -> Workload:
 
 
 def fragmentation(cpu: int, devices: list[int], mix: Workload) -> float:
-    """F_n(M) of the paper, in GPUs, for a node with ``cpu`` and ``devices`` free; the classes with GPUs cut at 95 % popularity."""
+    """Return F_n(M) of the paper, in GPUs, for a node with ``cpu`` and ``devices`` free.
+
+    Of the classes with GPUs, only the most frequent count, up to 95 % of their tasks.
+    """
     wanting = [(spec, number) for spec, number in mix if spec.amount(GPU) or spec.gpu_share]
     popular = [(spec, number) for spec, number in mix if not (spec.amount(GPU) or spec.gpu_share)]
     total, cut, seen = sum(number for _, number in wanting), 0, sum(number for _, number in popular)
@@ -54,7 +57,7 @@ def fragmentation(cpu: int, devices: list[int], mix: Workload) -> float:
 
 
 @given(cases(plain=True), tasks)
-def test_fragmentation_is_what_the_paper_says_before_and_after(case: Case, listed: list[Task]) -> None:
+def test_fragmentation_agrees_with_the_formula_of_the_paper(case: Case, listed: list[Task]) -> None:
     mix = a_mix([task for task in listed if not task[2]])
     problem = replace(case, objective=Objective.FRAGMENTATION, cluster=replace(case.cluster, mix=mix)).problem()
     counts = random_counts(problem, case.seed)
@@ -100,16 +103,16 @@ def test_fragmentation_counts_the_free_parts_of_devices(devices: list[list[int]]
 
 
 @given(st.lists(st.integers(0, 1000), min_size=1, max_size=5), st.integers(0, 3), st.lists(st.integers(0, 3), min_size=2, max_size=2))
-def test_pods_on_devices_take_what_they_ask_for_and_never_more_than_there_is(devices: list[int], whole: int, parts: list[int]) -> None:
+def test_pods_take_exactly_what_they_ask_for_from_devices(devices: list[int], whole: int, parts: list[int]) -> None:
     sizes = np.array([600, 250])
-    left, fits = seated(np.array([devices], dtype=np.int64), np.array([whole]), np.array([parts]), sizes[None])
+    left, fits = assign_devices(np.array([devices], dtype=np.int64), np.array([whole]), np.array([parts]), sizes[None])
     assert (left >= 0).all()
     taken = sum(devices) - int(left.sum())
     asked = WHOLE * whole + int(np.dot(parts, sizes))
     assert taken == asked if fits[0] else taken < asked
 
 
-def test_a_pattern_is_valued_once_however_often_it_is_met() -> None:
+def test_cached_costs_equal_computed_costs() -> None:
     mix = a_mix([(1, 1, 0, 5), (1, 4, 0, 5)])
     cluster = replace(snapshot([node(f"n{row}", {"cpu": 8000, GPU: 4}) for row in range(3)]), mix=mix)
     gang = [*pods("a", 3, {"cpu": 1000, GPU: 1}), *pods("b", 3, {"cpu": 1000})]
@@ -135,7 +138,7 @@ def zoned(*, slow: str = "") -> Snapshot:
 
 
 @pytest.mark.parametrize("objective", list(Objective))
-def test_a_preferred_zone_wins_over_how_full_nodes_are(objective: Objective) -> None:
+def test_preferred_zone_outweighs_how_full_nodes_are(objective: Objective) -> None:
     gang = pods("w", 1, {"cpu": 1000}, preferred=((10, IN_ZONE_A),))
     cluster = snapshot(zoned().nodes, {"n1": {"cpu": 5000}, "n0": {"cpu": 1000}, "n2": {"cpu": 1000}})
     problem = build_problem(gang, 1, cluster, objective=objective)
@@ -144,7 +147,7 @@ def test_a_preferred_zone_wins_over_how_full_nodes_are(objective: Objective) -> 
 
 
 @pytest.mark.parametrize("objective", list(Objective))
-def test_a_node_that_is_not_to_be_preferred_comes_last(objective: Objective) -> None:
+def test_node_with_a_prefer_no_schedule_taint_comes_last(objective: Objective) -> None:
     problem = build_problem(pods("w", 1, {"cpu": 1000}), 1, zoned(slow="a"), objective=objective)
     costs = Valuation(problem).costs(np.eye(4, dtype=np.int64)[:, None, :])
     assert sorted(np.argsort(costs, kind="stable")[2:].tolist()) == [0, 2]
@@ -159,7 +162,7 @@ def test_few_domains_cost_less_than_many(objective: Objective) -> None:
 
 
 @pytest.mark.parametrize("objective", list(Objective))
-def test_a_node_that_has_the_image_comes_first(objective: Objective) -> None:
+def test_node_that_has_the_image_comes_first(objective: Objective) -> None:
     nodes = [
         node(f"n{row}", {"cpu": 8000}, images=images)
         for row, images in enumerate(((), (("small:1", 30), ("train:1", 9000)), (("small:1", 30),)))
@@ -171,14 +174,14 @@ def test_a_node_that_has_the_image_comes_first(objective: Objective) -> None:
     assert np.argsort(costs).tolist() == [1, 2, 0]
 
 
-def test_what_is_remembered_of_one_pattern_is_not_taken_for_another() -> None:
+def test_cached_cost_of_one_pattern_is_not_used_for_another() -> None:
     cluster = snapshot([node(name, {"cpu": 16_000, GPU: 8}) for name in "abc"])
     gang = [*pods("ps", 2, {"cpu": 1000}), *pods("worker", 2, {"cpu": 2000, GPU: 1})]
     problem = build_problem(gang, 4, replace(cluster, mix=a_mix([(2, 1, 0, 4)])), objective=Objective.FRAGMENTATION)
-    remembers = Valuation(problem)
-    # One more than there are of a role: a move is valued before the pod has left where it was.
+    cached = Valuation(problem)
+    # One pod more than the role has: a move is valued before the pod has left its old node.
     patterns = np.array([(ps, workers) for ps in range(4) for workers in range(4)])
     for row in range(3):
         rows = np.full(len(patterns), row)
         costs = [float(Valuation(problem).node_costs(rows[:1], pattern[None])[0]) for pattern in patterns]
-        assert remembers.node_costs(rows, patterns).tolist() == pytest.approx(costs)
+        assert cached.node_costs(rows, patterns).tolist() == pytest.approx(costs)

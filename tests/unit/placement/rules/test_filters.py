@@ -1,4 +1,4 @@
-"""Whole columns at once say of every node what the last check says of one, and nothing remembered is told of another spec."""
+"""Array filters agree with the last check on every node, and a cached result isn't used for another spec."""
 
 from collections import Counter
 from dataclasses import fields, replace
@@ -22,7 +22,7 @@ TERMS = st.lists(
     st.builds(NodeSelectorTerm, st.lists(VALUED | COMPARED | HAVING, max_size=2).map(tuple), st.lists(NAMED, max_size=1).map(tuple)),
     max_size=2,
 ).map(tuple)
-SURROUNDINGS = st.lists(TERMS, max_size=1).map(tuple)
+RESOLVED = st.lists(TERMS, max_size=1).map(tuple)
 SPECS = st.builds(
     SchedulingSpec,
     requests=st.just((("pods", 1),)),
@@ -32,9 +32,9 @@ SPECS = st.builds(
         st.builds(Toleration, st.sampled_from(("", "pool")), st.sampled_from(("Exists", "Equal")), VALUES, EFFECTS | st.just("")),
         max_size=1,
     ).map(tuple),
-    volumes=SURROUNDINGS,
-    forbidden_domains=SURROUNDINGS,
-    required_domains=SURROUNDINGS,
+    volumes=RESOLVED,
+    forbidden_domains=RESOLVED,
+    required_domains=RESOLVED,
 )
 
 
@@ -55,16 +55,16 @@ def nodes(draw: st.DrawFn) -> tuple[Node, ...]:
 
 
 @given(nodes(), st.lists(SPECS, min_size=1, max_size=5))
-def test_what_is_said_of_all_nodes_at_once_is_what_is_said_of_each(cluster: tuple[Node, ...], specs: list[SchedulingSpec]) -> None:
+def test_array_filters_agree_with_the_last_check_on_each_node(cluster: tuple[Node, ...], specs: list[SchedulingSpec]) -> None:
     filters = NodeFilters()
-    for spec in (*specs, *specs):  # the second time from what is remembered
+    for spec in (*specs, *specs):  # the second time from the cache
         usable, refusals = filters.usable(spec, cluster), [refusal_on(spec, each) for each in cluster]
         assert usable.admitted.tolist() == [refusal is None for refusal in refusals]
         assert Counter(dict(usable.reasons)) == Counter(refusal for refusal in refusals if refusal)
 
 
 @given(nodes(), SPECS, SPECS)
-def test_specs_that_differ_in_one_field_get_answers_of_their_own(
+def test_specs_that_differ_in_one_field_have_separate_results(
     cluster: tuple[Node, ...], spec: SchedulingSpec, other: SchedulingSpec
 ) -> None:
     filters = NodeFilters()

@@ -1,4 +1,4 @@
-"""Which nodes have the GPUs that pods ask for by labels: arrays, the last check and a plain count say the same, and nobody over-commits."""
+"""GPU rules by labels: the arrays, the last check and a plain count agree, and no plan over-commits GPUs."""
 
 import math
 from collections import Counter
@@ -46,7 +46,7 @@ def view_of(found: Sequence[Known], policy: GpuPolicy | None = None) -> ClusterV
 
 
 def plain_refusals(asked: GpuRequest, known: Known, policy: GpuPolicy) -> set[str]:
-    """What a node lacks of what is asked for, by plain lists."""
+    """Return why a node is refused, counted with plain lists."""
     label, memory = known.labels.get("nvidia.com/gpu.product", ""), known.labels.get("nvidia.com/gpu.memory", "")
     cards = []
     for kind, measured in known.cards or [(-1, {})] * known.gpus:
@@ -80,7 +80,7 @@ def plain_refusals(asked: GpuRequest, known: Known, policy: GpuPolicy) -> set[st
 
 @settings(max_examples=300)
 @given(nodes(), ASKS, st.booleans())
-def test_arrays_and_the_last_check_say_what_a_plain_count_does(found: list[Known], asked: GpuRequest, unknown_fits: bool) -> None:
+def test_arrays_and_last_check_agree_with_a_plain_count(found: list[Known], asked: GpuRequest, unknown_fits: bool) -> None:
     policy = GpuPolicy(unknown_fits=unknown_fits)
     table = gpus_of([known.node for known in found], cards_of(found), policy)
     rules = list(gpu_rules(asked, table, len(found)))
@@ -91,7 +91,7 @@ def test_arrays_and_the_last_check_say_what_a_plain_count_does(found: list[Known
 
 
 @given(nodes(), ASKS)
-def test_filters_count_a_node_under_each_reason_and_remember_nothing_that_has_changed(found: list[Known], asked: GpuRequest) -> None:
+def test_filters_count_a_node_under_each_reason_and_notice_changed_metrics(found: list[Known], asked: GpuRequest) -> None:
     view, filters = view_of(found), NodeFilters()
     spec = SchedulingSpec((("pods", 1),), gpus=asked)
     snapshot = view.snapshot()
@@ -108,18 +108,18 @@ def test_filters_count_a_node_under_each_reason_and_remember_nothing_that_has_ch
     ]
 
 
-def asking(name: str, number: int, asked: GpuRequest, requested: int = 0) -> list[Pod]:
+def pods_asking(name: str, number: int, asked: GpuRequest, requested: int = 0) -> list[Pod]:
     spec = with_gpus(SchedulingSpec(as_requests({"pods": 1, "cpu": 100, GPU: requested})), asked)
     return [Pod("default", f"{name}-{row}", f"{name}-{row}", "1", 0.0, "allaboard", "", "Pending", 0, spec) for row in range(number)]
 
 
 @settings(max_examples=100, deadline=None)
 @given(nodes(), st.lists(st.tuples(ASKS, st.integers(1, 3), st.integers(0, 2)), min_size=1, max_size=3), st.sampled_from(Objective))
-def test_no_plan_gives_more_gpus_than_there_are_that_are_well(
+def test_no_plan_uses_more_gpus_than_are_healthy(
     found: list[Known], roles: list[tuple[GpuRequest, int, int]], objective: Objective
 ) -> None:
     view = view_of(found)
-    gang = [pod for row, (asked, number, requested) in enumerate(roles) for pod in asking(f"r{row}", number, asked, requested)]
+    gang = [pod for row, (asked, number, requested) in enumerate(roles) for pod in pods_asking(f"r{row}", number, asked, requested)]
     snapshot = view.snapshot()
     plan = search(build_problem(gang, 1, snapshot, objective=objective), SearchSettings(generations=3), seed=1)
     assert not verify(dict(plan.assignments), gang, snapshot)
@@ -143,9 +143,9 @@ def test_no_plan_gives_more_gpus_than_there_are_that_are_well(
         assert {node.name: int(now.used[row, column]) for row, node in enumerate(now.nodes) if now.used[row, column]} == +taken
 
 
-def test_all_four_that_a_node_lacks_are_told() -> None:
+def test_all_gpu_rules_that_a_node_fails_are_reported() -> None:
     snapshot = view_of([Known("n", 2, {"nvidia.com/gpu.product": "Tesla-T4", "nvidia.com/gpu.memory": "15360"})]).snapshot()
-    gang = asking("p", 1, GpuRequest(3, 20000, 90000, "A100"))
+    gang = pods_asking("p", 1, GpuRequest(3, 20000, 90000, "A100"))
     plan = search(build_problem(gang, 1, snapshot, objective=Objective.BINPACK), SearchSettings(), seed=1)
     assert in_words(plan.explanation.roles[0].reasons) == (
         ("Insufficient nvidia.com/gpu", 1),
@@ -159,7 +159,7 @@ def on_two_nodes(first: dict[Measure, float], second: dict[Measure, float], used
     found = [Known("n0", 8, {}, [(0, first)] * 8), Known("n1", 8, {}, [(0, second)] * 8)]
     view = view_of(found)
     for node, number in enumerate(used):
-        for pod in asking(f"there-{node}", number, GpuRequest(), 1):
+        for pod in pods_asking(f"there-{node}", number, GpuRequest(), 1):
             view.upsert_pod(pod)
             view.assume(pod, f"n{node}")
     return view.snapshot()
@@ -169,36 +169,36 @@ IDLE, BUSY = {Measure.POWER: 40.0, Measure.ENCODER: 0.0}, {Measure.POWER: 300.0,
 
 
 def chosen(snapshot: Snapshot, objective: Objective, number: int = 1) -> set[str]:
-    plan = search(build_problem(asking("p", number, GpuRequest(), 1), number, snapshot, objective=objective), SearchSettings(), seed=1)
+    plan = search(build_problem(pods_asking("p", number, GpuRequest(), 1), number, snapshot, objective=objective), SearchSettings(), seed=1)
     return set(dict(plan.assignments).values())
 
 
 @pytest.mark.parametrize("objective", Objective)
-def test_of_equal_nodes_the_one_with_the_better_gpus_is_taken(objective: Objective) -> None:
+def test_node_with_better_gpus_is_preferred_among_equal_nodes(objective: Objective) -> None:
     assert chosen(on_two_nodes(BUSY, IDLE), objective) == {"n1"}
     assert chosen(on_two_nodes(IDLE, BUSY), objective) == {"n0"}
 
 
 @pytest.mark.parametrize("objective", [Objective.BINPACK, Objective.FRAGMENTATION])
-def test_better_gpus_do_not_undo_packing(objective: Objective) -> None:
+def test_packing_outweighs_better_gpus(objective: Objective) -> None:
     assert chosen(on_two_nodes(BUSY, IDLE, used=(1, 0)), objective) == {"n0"}
     assert chosen(on_two_nodes(BUSY, IDLE, used=(1, 0)), objective, 7) == {"n0"}
 
 
-def test_who_asks_for_no_gpus_does_not_look_at_them() -> None:
+def test_pod_without_gpus_ignores_the_score_of_gpus() -> None:
     snapshot = on_two_nodes(BUSY, IDLE)
     problem = build_problem(pods("p", 2, {"cpu": 1000}), 2, snapshot, objective=Objective.BINPACK)
     assert problem.dislike is None
 
 
-def test_without_metrics_and_with_equal_cards_nothing_is_preferred() -> None:
+def test_equal_gpus_without_metrics_have_equal_scores() -> None:
     table = gpus_of([Known(f"n{row}", 2).node for row in range(3)], cards_of([]))
     assert isinstance(table, GpuInventory)
     np.testing.assert_array_equal(table.score, 1.0)
 
 
 @pytest.mark.parametrize("asked", [GpuRequest(model="T4"), GpuRequest(memory_each=100), GpuRequest(is_charged=False)])
-def test_pods_that_share_a_card_find_as_many_as_share_it(asked: GpuRequest) -> None:
+def test_shared_gpu_counts_as_often_as_it_has_replicas(asked: GpuRequest) -> None:
     labels = {"nvidia.com/gpu.product": "Tesla-T4", "nvidia.com/gpu.memory": "15360", "nvidia.com/gpu.replicas": "4"}
     table = gpus_of([Known("n", 8, labels).node], cards_of([]))
     for number, fits in ((8, True), (9, False)):

@@ -1,4 +1,4 @@
-"""Selectors, affinity, tolerations and ports mean what they mean to kube-scheduler."""
+"""Selectors, affinity, tolerations and host ports match as in kube-scheduler."""
 
 import pytest
 
@@ -40,7 +40,7 @@ ANY = "0.0.0.0"  # noqa: S104
         ("zone", "NotIn", (), False),
     ],
 )
-def test_an_expression_matches_a_label(key: str, operator: str, values: tuple[str, ...], expected: bool) -> None:
+def test_expression_matches_labels_as_in_kube_scheduler(key: str, operator: str, values: tuple[str, ...], expected: bool) -> None:
     assert term_matches(NodeSelectorTerm((Requirement(key, operator, values),)), NODE) is expected
 
 
@@ -56,7 +56,7 @@ def test_an_expression_matches_a_label(key: str, operator: str, values: tuple[st
         ("metadata.uid", "In", ("node-1",), False),
     ],
 )
-def test_a_field_matches_the_name_only(key: str, operator: str, values: tuple[str, ...], expected: bool) -> None:
+def test_field_selector_matches_only_the_name_of_a_node(key: str, operator: str, values: tuple[str, ...], expected: bool) -> None:
     assert term_matches(NodeSelectorTerm(fields=(Requirement(key, operator, values),)), NODE) is expected
 
 
@@ -77,11 +77,11 @@ IS_NODE_2 = Requirement("metadata.name", "In", ("node-2",))
         ((NodeSelectorTerm((IN_A,), (IS_NODE_2,)),), False),
     ],
 )
-def test_terms_are_alternatives_whose_parts_must_all_match(affinity: tuple[NodeSelectorTerm, ...] | None, expected: bool) -> None:
+def test_all_parts_of_at_least_one_term_must_match(affinity: tuple[NodeSelectorTerm, ...] | None, expected: bool) -> None:
     assert affinity_matches(SchedulingSpec(requests=(), affinity=affinity), NODE) is expected
 
 
-def test_the_node_selector_must_match_besides_the_affinity() -> None:
+def test_node_selector_and_affinity_must_both_match() -> None:
     affinity = (NodeSelectorTerm((IN_A,)),)
 
     assert affinity_matches(SchedulingSpec(requests=(), node_selector=(("cores", "16"),), affinity=affinity), NODE)
@@ -89,7 +89,7 @@ def test_the_node_selector_must_match_besides_the_affinity() -> None:
     assert not affinity_matches(SchedulingSpec(requests=(), node_selector=(("absent", ""),)), NODE)
 
 
-def test_every_volume_must_be_reachable() -> None:
+def test_node_must_match_the_affinity_of_every_volume() -> None:
     here, elsewhere = (NodeSelectorTerm((IN_A,)),), (NodeSelectorTerm((IN_B,)),)
 
     assert all_match((here, here), NODE)
@@ -110,7 +110,7 @@ def test_every_volume_must_be_reachable() -> None:
         (Toleration("key", "Lt", "1", ""), False),
     ],
 )
-def test_a_toleration_covers_a_taint(toleration: Toleration, expected: bool) -> None:
+def test_toleration_covers_taints_as_in_kube_scheduler(toleration: Toleration, expected: bool) -> None:
     assert tolerates((toleration,), Taint("key", "value", "NoSchedule")) is expected
 
 
@@ -124,6 +124,6 @@ def test_a_toleration_covers_a_taint(toleration: Toleration, expected: bool) -> 
         (HostPort(ANY, "TCP", 80), HostPort(ANY, "TCP", 81), False),
     ],
 )
-def test_ports_conflict_on_the_same_address_or_on_every_address(left: HostPort, right: HostPort, expected: bool) -> None:
+def test_ports_conflict_on_the_same_address_or_a_wildcard_address(left: HostPort, right: HostPort, expected: bool) -> None:
     assert ports_conflict(left, right) is expected
     assert ports_conflict(right, left) is expected

@@ -1,4 +1,4 @@
-"""The last look before binding sees what changed since the search, and what the search got wrong."""
+"""The last check before binding finds changes since the search, and mistakes of the search."""
 
 from dataclasses import replace
 from typing import Any
@@ -15,19 +15,19 @@ from tests.unit.placement.clusters import GI, GPU, node, pods, snapshot
 
 GANG = pods("worker", 2, {"cpu": 2000, "memory": GI, GPU: 1})
 BOTH = {"worker-0": "a", "worker-1": "a"}
-ROOM = {"cpu": 8000, "memory": 8 * GI, GPU: 2}
+CAPACITY = {"cpu": 8000, "memory": 8 * GI, GPU: 2}
 
 
-def told(*plan: Any) -> tuple[str, ...]:
-    """What is wrong with a plan, in words."""
+def messages_of(*plan: Any) -> tuple[str, ...]:
+    """Return the messages about what is wrong with a plan."""
     return tuple(messages.violation(found) for found in verify(*plan))
 
 
-def test_a_plan_that_still_holds_is_passed() -> None:
-    assert verify(BOTH, GANG, snapshot([node("a", ROOM)])) == ()
+def test_valid_plan_passes() -> None:
+    assert verify(BOTH, GANG, snapshot([node("a", CAPACITY)])) == ()
 
 
-def test_the_last_unit_may_be_taken() -> None:
+def test_plan_may_take_all_that_is_free() -> None:
     assert verify(BOTH, GANG, snapshot([node("a", {"cpu": 4000, "memory": 2 * GI, GPU: 2, "pods": 2})])) == ()
 
 
@@ -40,8 +40,8 @@ def test_the_last_unit_may_be_taken() -> None:
         ({"pods": 109}, "a: 2 members ask for 2 pods, 1 free"),
     ],
 )
-def test_seats_taken_meanwhile_are_seen(used: dict[str, int], expected: str) -> None:
-    assert told(BOTH, GANG, snapshot([node("a", ROOM)], {"a": used})) == (expected,)
+def test_capacity_taken_since_the_search_is_found(used: dict[str, int], expected: str) -> None:
+    assert messages_of(BOTH, GANG, snapshot([node("a", CAPACITY)], {"a": used})) == (expected,)
 
 
 @pytest.mark.parametrize(
@@ -52,54 +52,58 @@ def test_seats_taken_meanwhile_are_seen(used: dict[str, int], expected: str) -> 
         ({"taints": (Taint("a", "b", "NoExecute"),)}, "node(s) had untolerated taint {a: b}"),
     ],
 )
-def test_a_node_that_no_longer_admits_is_seen_for_every_member(change: dict, expected: str) -> None:
-    assert told(BOTH, GANG, snapshot([node("a", ROOM, **change)])) == tuple(f"default/worker-{i} on a: {expected}" for i in (0, 1))
+def test_node_that_refuses_members_is_reported_for_every_member(change: dict, expected: str) -> None:
+    assert messages_of(BOTH, GANG, snapshot([node("a", CAPACITY, **change)])) == tuple(
+        f"default/worker-{i} on a: {expected}" for i in (0, 1)
+    )
 
 
-def test_a_node_that_is_gone_is_seen() -> None:
-    assert told({"worker-0": "b"}, GANG, snapshot([node("a", ROOM)])) == ("default/worker-0: node b does not exist",)
+def test_missing_node_is_reported() -> None:
+    assert messages_of({"worker-0": "b"}, GANG, snapshot([node("a", CAPACITY)])) == ("default/worker-0: node b does not exist",)
 
 
-def test_a_stranger_is_seen() -> None:
-    assert told({"other": "a"}, GANG, snapshot([node("a", ROOM)])) == ("pod other is not of this gang",)
+def test_pod_of_another_gang_is_reported() -> None:
+    assert messages_of({"other": "a"}, GANG, snapshot([node("a", CAPACITY)])) == ("pod other is not a member of this gang",)
 
 
-def test_a_label_or_volume_out_of_reach_is_seen() -> None:
+def test_unmatched_node_selector_or_volume_affinity_is_reported() -> None:
     selective = pods("w", 1, {}, node_selector=(("zone", "b"),))
     bound = pods("w", 1, {}, volumes=((),))
 
-    assert told({"w-0": "a"}, selective, snapshot([node("a", ROOM)])) == (
+    assert messages_of({"w-0": "a"}, selective, snapshot([node("a", CAPACITY)])) == (
         "default/w-0 on a: node(s) didn't match Pod's node affinity/selector",
     )
-    assert told({"w-0": "a"}, bound, snapshot([node("a", ROOM)])) == (
+    assert messages_of({"w-0": "a"}, bound, snapshot([node("a", CAPACITY)])) == (
         "default/w-0 on a: node(s) didn't match PersistentVolume's node affinity",
     )
 
 
-def test_ports_are_counted_between_members_and_with_what_runs() -> None:
+def test_host_ports_conflict_between_members_and_with_running_pods() -> None:
     port = HostPort("10.0.0.1", "TCP", 80)
     gang = pods("w", 2, {}, host_ports=(port,))
 
-    assert told({"w-0": "a", "w-1": "a"}, gang, snapshot([node("a", ROOM)])) == ("default/w-1 on a: host port 10.0.0.1:80/TCP is taken",)
-    taken = snapshot([node("a", ROOM)], host_ports={"a": [HostPort("0.0.0.0", "TCP", 80)]})  # noqa: S104
-    assert told({"w-0": "a"}, gang, taken) == ("default/w-0 on a: host port 10.0.0.1:80/TCP is taken",)
+    assert messages_of({"w-0": "a", "w-1": "a"}, gang, snapshot([node("a", CAPACITY)])) == (
+        "default/w-1 on a: host port 10.0.0.1:80/TCP is taken",
+    )
+    taken = snapshot([node("a", CAPACITY)], host_ports={"a": [HostPort("0.0.0.0", "TCP", 80)]})  # noqa: S104
+    assert messages_of({"w-0": "a"}, gang, taken) == ("default/w-0 on a: host port 10.0.0.1:80/TCP is taken",)
 
 
-def test_a_resource_nobody_has_any_more_is_seen() -> None:
-    assert told({"worker-0": "a"}, GANG, snapshot([node("a", {"cpu": 8000, "memory": 8 * GI})])) == (
+def test_resource_that_no_node_has_is_reported() -> None:
+    assert messages_of({"worker-0": "a"}, GANG, snapshot([node("a", {"cpu": 8000, "memory": 8 * GI})])) == (
         "a: 1 members ask for 1 nvidia.com/gpu, 0 free",
     )
 
 
-def test_members_that_would_no_longer_share_a_domain_are_seen() -> None:
+def test_members_that_do_not_share_a_domain_are_reported() -> None:
     together = Rules(together=[("rack", {"worker-0", "worker-1"})])
     apart = {"worker-0": "a", "worker-1": "b"}
     racks = {"a": {"rack": "x"}, "b": {"rack": "x"}, "c": {"rack": "y"}, "d": {}}
-    cluster = snapshot([node(name, ROOM, labels=labels) for name, labels in racks.items()])
+    cluster = snapshot([node(name, CAPACITY, labels=labels) for name, labels in racks.items()])
     assert verify(apart, GANG, cluster, together) == ()
-    assert told({**apart, "worker-1": "c"}, GANG, cluster, together) == ("members would not share one rack: x, y",)
-    assert told({**apart, "worker-1": "d"}, GANG, cluster, together) == ("members would not share one rack: none, x",)
-    assert told({"worker-0": "d", "worker-1": "d"}, GANG, cluster, together) == ("members would not share one rack: none",)
+    assert messages_of({**apart, "worker-1": "c"}, GANG, cluster, together) == ("members would not share one rack: x, y",)
+    assert messages_of({**apart, "worker-1": "d"}, GANG, cluster, together) == ("members would not share one rack: none, x",)
+    assert messages_of({"worker-0": "d", "worker-1": "d"}, GANG, cluster, together) == ("members would not share one rack: none",)
     assert verify({**apart, "worker-1": "c"}, GANG, cluster, Rules(together=[("rack", {"worker-0"})])) == ()
 
 
@@ -109,10 +113,10 @@ def test_members_that_would_no_longer_share_a_domain_are_seen() -> None:
         ((1000, 1000), 0, (500, 500, 500, 500), True),
         ((1000, 1000), 1, (500, 500), True),
         ((1000, 1000), 1, (500, 500, 500), False),
-        ((600, 600), 0, (400, 400, 400), False),  # there are 1,200 thousandths, on no device together
-        ((700, 500), 0, (500, 400, 300), True),  # though the largest on the fullest device leaves no room for the others
-        ((900, 900), 1, (100,), False),  # no device is free altogether
-        ((500, 1000), 1, (500,), True),  # whole ones are taken of those that are
+        ((600, 600), 0, (400, 400, 400), False),  # 1,200 thousandths are free, but no device has 800.
+        ((700, 500), 0, (500, 400, 300), True),  # The largest part must not go to the fullest device.
+        ((900, 900), 1, (100,), False),  # No device is entirely free.
+        ((500, 1000), 1, (500,), True),  # The whole GPU takes the device that is entirely free.
         ((1000, 500), 1, (500,), True),
     ],
 )

@@ -36,7 +36,7 @@ def test_better_set_of_domains_is_found_only_at_less_cost(case: Case) -> None:
     counts = random_counts(problem, case.seed)
     best = in_better_domains(problem, valuation, counts, budget)
     assert holds(problem, best) or not holds(problem, counts)
-    assert best is counts or valuation.worth(best) < valuation.worth(counts)
+    assert best is counts or valuation.objective_value(best) < valuation.objective_value(counts)
 
 
 def test_gang_leaves_two_racks_for_one_that_takes_all_members() -> None:

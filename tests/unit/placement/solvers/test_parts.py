@@ -180,7 +180,7 @@ def test_nodes_without_the_domain_label_have_a_reason_of_their_own() -> None:
     assert dict(in_words(role.reasons)) == {
         "Insufficient cpu": 1,
         "node(s) had no label rack": 1,
-        "node(s) were in no domain that takes all who must share one": 1,
+        "node(s) were in no topology domain that fits all members that must share one": 1,
     }
 
 

@@ -1,4 +1,4 @@
-"""A wrong strategy can do no harm: whatever it raises, does or answers, what comes out is a plan that holds, or words on what is wrong."""
+"""A faulty strategy does no harm: whatever it raises, does or answers, the result is a valid plan or a message about the failure."""
 
 import sys
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from allaboard.placement import Budget, Explanation, Plan, Problem, answer_of, b
 from allaboard.placement.solvers.genetic import SearchSettings
 from allaboard.placement.strategies import named
 from allaboard.placement.strategies.shipped import FirstFit, Genetic
-from allaboard.placement.strategies.trial import StrategyError, tried
+from allaboard.placement.strategies.trial import StrategyError, checked_plan
 from tests.unit.placement.clusters import GPU, node, pods, snapshot
 
 GANG = [*pods("ps", 1, {"cpu": 1000}), *pods("worker", 2, {GPU: 2})]
@@ -26,8 +26,8 @@ GOOD = (("ps-0", "a"), ("worker-0", "a"), ("worker-1", "b"))
 Place = Callable[[Problem], Any]
 
 
-def by(place: Place, problem: Problem = PROBLEM, *, accepts: object = True) -> Plan | None:
-    """What comes of a strategy."""
+def plan_by(place: Place, problem: Problem = PROBLEM, *, accepts: object = True) -> Plan | None:
+    """Return the checked plan of a strategy whose methods do this."""
 
     class Plugin:
         def accepts(self, problem: Problem) -> object:
@@ -38,11 +38,11 @@ def by(place: Place, problem: Problem = PROBLEM, *, accepts: object = True) -> P
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(named._SHIPPED, "plugin", Plugin)  # type: ignore[arg-type]  # a dict, and a plug-in may be anything
-        return tried("plugin", {}, problem, Budget())
+        return checked_plan("plugin", {}, problem, Budget())
 
 
 def a_plan(assignments: Any = GOOD, **fields: Any) -> Plan:
-    """A plan that says of itself that all is well."""
+    """Return a plan that claims to be feasible."""
     found = search()
     return replace(found, **{"assignments": assignments, "feasible": True, **fields})
 
@@ -58,7 +58,7 @@ def raising(error: BaseException) -> Place:
     return place
 
 
-class _Speechless(Exception):  # noqa: N818  # an error of somebody else
+class _Speechless(Exception):  # noqa: N818  # a name as another package might choose it
     def __str__(self) -> str:
         raise ValueError
 
@@ -67,8 +67,8 @@ class _Text(str):
     __slots__ = ()
 
 
-def test_the_seats_of_a_good_plan_are_taken_and_nothing_else_that_it_says() -> None:
-    plan = by(lambda problem: a_plan(unplaced="rubbish", explanation=object(), search=None))
+def test_only_the_assignments_of_a_valid_plan_are_used() -> None:
+    plan = plan_by(lambda problem: a_plan(unplaced="rubbish", explanation=object(), search=None))
     assert plan is not None
     assert dict(plan.assignments) == dict(GOOD)
     assert (plan.feasible, plan.unplaced, plan.explanation.placeable, plan.search.found_by) == (True, (), 3, "plugin")
@@ -85,9 +85,9 @@ def test_the_seats_of_a_good_plan_are_taken_and_nothing_else_that_it_says() -> N
         (StrategyError("y" * 1000), "yyy"),
     ],
 )
-def test_what_a_strategy_raises_is_told_in_few_words(error: BaseException, words: str) -> None:
+def test_error_of_a_strategy_is_reported_in_a_short_message(error: BaseException, words: str) -> None:
     with pytest.raises(StrategyError) as caught:
-        by(raising(error))
+        plan_by(raising(error))
     assert str(caught.value).startswith(words)
     assert len(str(caught.value)) <= 200
     assert "\n" not in str(caught.value)
@@ -96,15 +96,15 @@ def test_what_a_strategy_raises_is_told_in_few_words(error: BaseException, words
 
 
 @pytest.mark.parametrize("answer", [False, np.False_, None, 1, "yes"])
-def test_who_does_not_accept_a_gang_is_not_asked_to_place_it(answer: object) -> None:
+def test_strategy_that_does_not_accept_a_gang_does_not_place_it(answer: object) -> None:
     with pytest.raises(StrategyError, match="it does not accept the gang"):
-        by(raising(AssertionError()), accepts=answer)
+        plan_by(raising(AssertionError()), accepts=answer)
 
 
 @pytest.mark.parametrize("answer", [None, 0, "a", GOOD, dict(GOOD), np.ones((2, 2)), object(), Plan, [a_plan()]])
-def test_what_is_neither_a_plan_nor_an_explanation_is_refused(answer: object) -> None:
+def test_answer_that_is_neither_plan_nor_explanation_is_refused(answer: object) -> None:
     with pytest.raises(StrategyError, match="neither a plan nor an explanation"):
-        by(lambda problem: answer)
+        plan_by(lambda problem: answer)
 
 
 @pytest.mark.parametrize(
@@ -112,27 +112,27 @@ def test_what_is_neither_a_plan_nor_an_explanation_is_refused(answer: object) ->
     [
         (None, "it raised TypeError"),
         (7, "it raised TypeError"),
-        ("abc", "a seat is not a pod's UID and a node's name"),
-        (((1, 2),), "a seat is not"),
-        (((_Text("ps-0"), "a"),), "a seat is not"),
-        ((("ps-0", "a", "b"),), "a seat is not"),
-        ((*GOOD, ("worker-2", "b")), "pod 'worker-2' is none of the gang's that wait"),
-        ((*GOOD, ("worker-1", "b")), "pod worker-1 is seated twice"),
-        ((("ps-0", "c"), *GOOD[1:]), "node 'c' is not there, or takes none of the gang"),
-        ((("ps-0", ""), *GOOD[1:]), "node '' is not there"),  # where the toy scheduler bound whom no node fitted
-        ((("ps-0", "b"), *GOOD[1:]), "node b has too little cpu for those it is given"),
-        ((*GOOD[:2], ("worker-1", "a")), "node a has too little nvidia.com/gpu for those it is given"),
-        (GOOD[:2], "it seats 2, and 1 of those who are needed have no seat"),
-        ((), "it seats 0, and 3 of those who are needed have no seat"),
+        ("abc", "an assignment is not a pod's UID and a node's name"),
+        (((1, 2),), "an assignment is not"),
+        (((_Text("ps-0"), "a"),), "an assignment is not"),
+        ((("ps-0", "a", "b"),), "an assignment is not"),
+        ((*GOOD, ("worker-2", "b")), "pod 'worker-2' is no waiting member of the gang"),
+        ((*GOOD, ("worker-1", "b")), "pod worker-1 is assigned twice"),
+        ((("ps-0", "c"), *GOOD[1:]), "node 'c' does not exist, or can take no member"),
+        ((("ps-0", ""), *GOOD[1:]), "node '' does not exist"),  # the toy scheduler bound pods that fit nowhere to such a node
+        ((("ps-0", "b"), *GOOD[1:]), "node b has too little cpu for the pods assigned to it"),
+        ((*GOOD[:2], ("worker-1", "a")), "node a has too little nvidia.com/gpu for the pods assigned to it"),
+        (GOOD[:2], "it assigns 2 pods, but the gang needs 1 more"),
+        ((), "it assigns 0 pods, but the gang needs 3 more"),
     ],
 )
-def test_a_plan_that_does_not_hold_is_refused_and_it_is_told_why(assignments: object, words: str) -> None:
+def test_invalid_plan_is_refused_with_the_cause(assignments: object, words: str) -> None:
     with pytest.raises(StrategyError) as caught:
-        by(lambda problem: a_plan(assignments))
+        plan_by(lambda problem: a_plan(assignments))
     assert words in str(caught.value)
 
 
-def test_a_problem_that_a_strategy_has_tampered_with_is_not_what_its_plan_is_checked_by() -> None:
+def test_plan_is_checked_against_the_original_problem() -> None:
     def place(problem: Problem) -> Plan:
         problem.free[:] = 1_000_000
         problem.admits[:] = True
@@ -140,68 +140,68 @@ def test_a_problem_that_a_strategy_has_tampered_with_is_not_what_its_plan_is_che
         return a_plan((*GOOD[:2], ("worker-1", "a")))
 
     with pytest.raises(StrategyError):
-        by(place)
+        plan_by(place)
     assert PROBLEM.free.max() < 1_000_000
 
 
-def test_a_rule_between_members_is_kept() -> None:
+def test_plan_that_breaks_a_rule_between_members_is_refused() -> None:
     racks = snapshot([node(name, {GPU: 2}, labels={"rack": name}) for name in "abc"])
     rules = Rules(parts=[({"worker-0"}, 1)], together=[("rack", {"worker-0", "worker-1"})])
     problem = build_problem(pods("worker", 3, {GPU: 1}), 2, racks, objective=Objective.BINPACK, rules=rules)
-    with pytest.raises(StrategyError, match="members who must share a topology domain don't"):
-        by(lambda _: a_plan((("worker-0", "a"), ("worker-1", "b"))), problem)
-    with pytest.raises(StrategyError, match="it seats 2, and 1 of those who are needed have no seat"):
-        by(lambda _: a_plan((("worker-1", "a"), ("worker-2", "b"))), problem)
-    plan = by(lambda _: a_plan((("worker-0", "b"), ("worker-1", "b"))), problem)
+    with pytest.raises(StrategyError, match="members that must share a topology domain don't"):
+        plan_by(lambda _: a_plan((("worker-0", "a"), ("worker-1", "b"))), problem)
+    with pytest.raises(StrategyError, match="it assigns 2 pods, but the gang needs 1 more"):
+        plan_by(lambda _: a_plan((("worker-1", "a"), ("worker-2", "b"))), problem)
+    plan = plan_by(lambda _: a_plan((("worker-0", "b"), ("worker-1", "b"))), problem)
     assert plan is not None
     assert set(plan.assignments) == {("worker-0", "b"), ("worker-1", "b")}
 
 
-def test_parts_of_gpus_fit_on_devices_and_not_on_their_sum() -> None:
+def test_parts_of_gpus_must_fit_on_single_devices() -> None:
     cluster = replace(snapshot([node("a", {"cpu": 8000, GPU: 2})]), devices=np.array([[1000, 1000]]))
     gang = pods("worker", 3, {"cpu": 1000}, gpu_share=600)
     problem = build_problem(gang, 3, cluster, objective=Objective.BINPACK)
     with pytest.raises(StrategyError, match="parts of GPUs don't fit on their devices together"):
-        by(lambda _: a_plan(tuple((pod.uid, "a") for pod in gang)), problem)
+        plan_by(lambda _: a_plan(tuple((pod.uid, "a") for pod in gang)), problem)
 
 
-def test_that_there_is_no_room_is_no_failure_and_no_proof() -> None:
+def test_strategy_that_finds_no_plan_does_not_fail() -> None:
     def explaining(problem: Problem) -> Explanation:
         answer = answer_of(problem, np.zeros_like(problem.slots))
         assert isinstance(answer, Explanation)
         return answer
 
-    assert by(explaining) is None
-    assert by(lambda problem: a_plan((), feasible=False)) is None
-    assert by(lambda problem: a_plan((), feasible=None)) is None
+    assert plan_by(explaining) is None
+    assert plan_by(lambda problem: a_plan((), feasible=False)) is None
+    assert plan_by(lambda problem: a_plan((), feasible=None)) is None
 
 
-def test_a_strategy_that_is_not_there_is_named() -> None:
+def test_unknown_strategy_is_named() -> None:
     with pytest.raises(StrategyError, match="it raised UnknownStrategyError: there is no strategy 'none'; known are genetic, exact"):
-        tried("none", {}, PROBLEM, Budget())
+        checked_plan("none", {}, PROBLEM, Budget())
 
 
-def test_arguments_that_a_strategy_does_not_have_are_told() -> None:
+def test_unknown_argument_of_a_strategy_is_reported() -> None:
     with pytest.raises(StrategyError, match=r"it raised TypeError: .*unexpected keyword argument 'fit'"):
-        tried("firstfit", {"fit": 2}, PROBLEM, Budget())
+        checked_plan("firstfit", {"fit": 2}, PROBLEM, Budget())
 
 
-def test_who_interrupts_a_command_ends_it() -> None:
+def test_keyboard_interrupt_is_raised_again() -> None:
     with pytest.raises(KeyboardInterrupt):
-        by(raising(KeyboardInterrupt()))
+        plan_by(raising(KeyboardInterrupt()))
 
 
-def test_endless_recursion_is_told() -> None:
+def test_endless_recursion_is_reported() -> None:
     def place(problem: Problem) -> Any:
         return place(problem)
 
     limit = sys.getrecursionlimit()
     with pytest.raises(StrategyError, match="it raised RecursionError"):
-        by(place)
+        plan_by(place)
     assert sys.getrecursionlimit() == limit
 
 
-def test_a_strategy_may_be_made_of_another() -> None:
-    plan = by(lambda problem: FirstFit().place(problem, Budget()), accepts=np.True_)
+def test_strategy_may_call_another_strategy() -> None:
+    plan = plan_by(lambda problem: FirstFit().place(problem, Budget()), accepts=np.True_)
     assert plan is not None
     assert dict(plan.assignments) == dict(GOOD)

@@ -1,4 +1,4 @@
-"""Asks ``allaboard plan``: clusters and manifests as files, and the answer."""
+"""Builds clusters and manifests as files, and runs ``allaboard plan`` on them."""
 
 import json
 import shutil
@@ -40,7 +40,7 @@ def pod(
 
 
 def template(*, cpu: Any = "1", labels: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
-    """Return a template of a workload's pods, which ``SELECTOR`` selects."""
+    """Return a pod template of a workload; ``SELECTOR`` selects its pods."""
     return {"metadata": {"labels": {"app": "w", **(labels or {})}}, "spec": pod("", cpu=cpu, **spec)["spec"]}
 
 
@@ -49,13 +49,13 @@ def member(name: str, minimum: Any = "2", gang: str = "g", **more: Any) -> dict[
 
 
 class Plan:
-    """Runs the command in a folder of its own; ``cluster`` and ``manifest`` write its files."""
+    """Runs ``allaboard plan`` in a folder; ``cluster`` and ``manifest`` write its input files."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def cluster(self, *items: Any, is_whole: bool = True) -> "Plan":
-        """With ``is_whole`` there are pods of several namespaces, as in any cluster, which take nothing."""
+        """Write the snapshot of a cluster. ``is_whole`` adds ended pods of two namespaces, so that no note on missing pods appears."""
         ended = [pod("ended", metadata={"namespace": name}) | {"status": {"phase": "Succeeded"}} for name in ("kube-public", "kube-system")]
         self._write("cluster.json", {"apiVersion": "v1", "kind": "List", "items": [*items, *(ended if is_whole else ())]})
         return self
@@ -83,4 +83,4 @@ class Plan:
 
 
 def nodes_of(gang: dict[str, Any]) -> list[str]:
-    return [seat["node"] for seat in gang["assignments"]]
+    return [assignment["node"] for assignment in gang["assignments"]]
