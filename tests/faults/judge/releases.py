@@ -86,7 +86,7 @@ class Releases:
             self._questions.remove(question)
             self._released_for[question.spec] = needed_by = self._needed_by(question)
             if not needed_by:
-                self.accuse("release", f"{question.what}, of {question.spec.name}, and no other gang needed its capacity")
+                self.accuse("release", f"{question.what}, of {question.spec.name}, although no other gang needed its capacity")
 
     def arrived(self, request: Request) -> None:
         """Check what a release or a change of a Job names, each time it reaches the API server, whatever the answer."""
