@@ -22,12 +22,12 @@ def pods(cluster: Cluster, prefix: str = "") -> list[Body]:
 
 
 def running(cluster: Cluster, prefix: str = "") -> int:
-    """Return how many of these pods run."""
+    """Return how many pods run whose names begin with ``prefix``."""
     return sum(1 for pod in pods(cluster, prefix) if pod["status"]["phase"] == "Running")
 
 
 def bound(cluster: Cluster, prefix: str = "") -> list[Body]:
-    """Return those of these pods that have a node."""
+    """Return the pods with a node whose names begin with ``prefix``."""
     return [pod for pod in pods(cluster, prefix) if pod["spec"].get("nodeName")]
 
 

@@ -55,7 +55,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Guarantee:
-    """One row of the table."""
+    """One row of the table: what is done, the bar, and the function that measures."""
 
     what: str
     bar: str

@@ -128,7 +128,7 @@ class _Operator(App):
 
 
 _connecting: ContextVar[DirectServer] = ContextVar("connecting")
-"""The connection of the replica that is starting."""
+"""The server to which the replica that is starting connects."""
 
 
 _VARIATION: ContextVar[random.Random | None] = ContextVar("_VARIATION", default=None)

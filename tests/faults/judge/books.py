@@ -81,7 +81,7 @@ class Books:
     moved: float = 0.0
     """When a pod or node last came, went, was bound or changed its requests or allocatable."""
     free_changed: float = 0.0
-    """When free capacity last changed."""
+    """When the free capacity of a node last changed."""
     freed: float = 0.0
     """When capacity was last freed."""
     _freed: deque[tuple[float, str]] = field(default_factory=lambda: deque(maxlen=16))
@@ -320,7 +320,7 @@ class Books:
         return any(when - self.news.last_contact.get((process, plural), when) > STALE_SECONDS for plural in ("pods", "nodes"))
 
     def is_retry(self, request: Request) -> bool:
-        """Return whether ``request`` repeats a bind that met a fault, had no answer or met a conflict, and may be repeated."""
+        """Return whether ``request`` rightly repeats a bind: an earlier try met a fault or a conflict, or had no answer."""
         before = [other for other in self._tries_of(request) if other is not request]
         recent = (other for other in before if request.sent - other.sent < 3 * RETRY_SECONDS)
         return any(other.is_struck or other.status in (0, 409) for other in recent) and not self._is_exhausted(before)

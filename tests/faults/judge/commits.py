@@ -83,7 +83,7 @@ class Commits:
             self._close(burst)
 
     def answered(self, request: Request) -> None:
-        """Count an attempt in vain if a dry run for an absent gang was refused."""
+        """Count an attempt as made in vain if a dry run for an absent gang was refused."""
         if request.verb == "bind" and request.is_dry_run and request.status in REFUSALS:
             pod = self.books.get("pods", request.namespace, request.name)
             spec = self.books.gang_of(pod) if pod is not None else None

@@ -11,7 +11,7 @@ GangName = tuple[str, str]
 
 @dataclass(eq=False, slots=True)
 class Request:
-    """One request of a scheduler. ``process`` is its process: a restarted process counts as another one.
+    """One request of a scheduler. ``process`` is the sender; a restarted process counts as another one.
 
     ``status`` is 0 when no answer was given.
     """

@@ -65,7 +65,7 @@ def is_searching_long(books: Books) -> bool:
 
 
 def are_events_late(books: Books) -> bool:
-    """Return whether watches were late recently, so that a scheduler may have an old state."""
+    """Return whether watches were late recently, so that a scheduler may act on old state."""
     return any("watches" in deed.what and deed.until > books.clock() - _LATE_SECONDS for deed in books.deeds)
 
 
