@@ -22,7 +22,7 @@ from allaboard.placement.rules.verify import chosen_devices
 
 
 class Cluster(Protocol):
-    """The cluster that a plan is checked against: the view's, or a simulated one's."""
+    """The cluster that a plan is checked against: the live cluster view, or a simulated cluster."""
 
     def snapshot(self, priority: int | None = None) -> Snapshot:
         """Return the present cluster, as a gang of ``priority`` sees it."""
