@@ -27,7 +27,10 @@ _BLOCK = re.compile(r"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----\
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A serving certificate, its key and the authorities to trust, all PEM. The authority that signed the certificate comes first."""
+    """A certificate pair: a serving certificate and its key, and the authorities to trust, all PEM.
+
+    The authority that signed the certificate comes first.
+    """
 
     authorities: str
     certificate: str

@@ -217,7 +217,7 @@ def _row(node: Node, free: int, allocatable: int, cards: tuple[CardRow, ...], ag
 
 
 def _health(cards: Sequence[CardRow]) -> str:
-    """Return the first error of the cards and the number of others; ``ok`` without errors, empty if no exporter reports errors."""
+    """Return the first error of the cards and the number of further errors; ``ok`` without errors, empty if no exporter reports errors."""
     wrong = [f"{card.name}: XID {card.xid}" for card in cards if card.xid]
     wrong += [f"{card.name}: rows not remapped" for card in cards if card.remap_failure]
     if wrong:
