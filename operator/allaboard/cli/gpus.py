@@ -115,7 +115,7 @@ def gpus(
 
 
 async def _show(settings: Settings, kubeconfig: str, every: float | None, each_card: bool, output: str) -> str:
-    """Print the GPUs, with ``every`` again after each pause of so many seconds. Return why there are no metrics; empty if there are."""
+    """Print the GPUs, once or each time after ``every`` seconds. Return why there are no metrics; empty if there are metrics."""
     cache = CardCache(settings.gpu_metrics.stale_seconds)
     async with ApiServer.connect(settings.request_timeout_seconds, kubeconfig=kubeconfig) as server:
         while True:

@@ -490,7 +490,7 @@ def _created(group: PodGroup | None, first: Pod | None) -> float:
 
 
 def _within_limit(members: Collection[Pod]) -> Collection[Pod]:
-    """Return the members, but of the ended ones only the youngest, up to a limit: a Job keeps all of its ended pods."""
+    """Return the members, but only the youngest of the ended members, up to a limit: a Job keeps all of its ended pods."""
     if len(members) <= ENDED.most:
         return members
     ended = [pod for pod in members if pod.is_terminal]

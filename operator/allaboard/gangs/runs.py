@@ -81,7 +81,7 @@ class Run:
 
     @property
     def is_complete(self) -> bool:
-        """True if the run certainly needs nothing: all living members are bound, and they are as many as their stamps require, or none."""
+        """True if the run certainly needs nothing: all living members are bound, and their number is 0, or what their stamps require."""
         living = [pod for pod in self.members if pod.is_alive]
         return all(pod.node_name and 0 < pod.stamped_min_member <= len(living) for pod in living)
 
@@ -96,7 +96,7 @@ The key is the pods' controller UID (empty for bare pods), and the run that they
 def runs_of(
     members: Sequence[Pod], minimum: int, jobs: Mapping[str, JobCounts], deleted_successes: DeletedSuccesses = MappingProxyType({})
 ) -> list[Run]:
-    """Return the runs of a gang, the oldest first. All pods of ended runs are one run, before the others.
+    """Return the runs of a gang, the oldest first. All pods of ended runs are one run, which is the first.
 
     ``members`` are the gang's pods, oldest first. ``minimum`` is how many members must start together. ``jobs`` are the known batch Jobs
     by UID.

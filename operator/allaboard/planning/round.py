@@ -69,8 +69,8 @@ def is_planned_alone(gang: Gang | None) -> bool:
     """Return whether a gang is planned by itself, whichever other gangs are due.
 
     That holds for a gang that is gone, has bound members, or lacks no member. It holds for a gang with a strategy of its own: a strategy
-    places one gang at a time. It also holds for a gang whose minResources exceed its members' requests: whether they are free depends on
-    the gangs placed before.
+    places one gang at a time. It also holds for a gang whose minResources exceed its members' requests: whether the minResources are free
+    depends on the gangs placed before.
     """
     if gang is None or gang.bound or not gang.missing:
         return True

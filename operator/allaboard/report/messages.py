@@ -151,7 +151,7 @@ def fit_error(total_nodes: int, reasons: Counted) -> str:
 
 
 def refusal(gang: Gang, plan: Plan, why: Cause | None = None) -> str:
-    """Return why ``gang`` was not placed, for its PodGroup: how many members fit, the cause ``why``, and what blocks the others."""
+    """Return why ``gang`` was not placed, for its PodGroup: how many members fit, the cause ``why``, and what blocks the other members."""
     return _Refusal(gang, plan, why).of_gang()
 
 

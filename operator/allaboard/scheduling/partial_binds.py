@@ -1,4 +1,4 @@
-"""Records which gangs are partially bound, and releases their members when the missing ones can't be bound.
+"""Records which gangs are partially bound, and releases their bound members when the missing members can't be bound.
 
 Only a gang that a transaction of this or an earlier leader left partially bound is released; annotations of the pods show that. A gang that
 was whole and has lost a member is healed, however long that takes, unless it asks for a release. ``records.partial_bind`` has the states.

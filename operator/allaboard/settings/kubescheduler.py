@@ -178,7 +178,7 @@ class _Reader:
         return Profile(profile.scheduler_name, scoring, place or "the file")
 
     def _score_plugins(self, plugins: Plugins, prefix: str) -> tuple[dict[str, int], frozenset[str]]:
-        """Return the weights of the enabled score plugins, and the names of those that the file itself enables."""
+        """Return the weights of the enabled score plugins, and the names of the score plugins that the file itself enables."""
         weights = self._defaults()
         explicit: set[str] = set()
         for point in ("multiPoint", "score"):
