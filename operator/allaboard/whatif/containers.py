@@ -19,9 +19,9 @@ _STANDARD = frozenset({"cpu", "memory", "ephemeral-storage"})
 
 
 def refuse_containers(spec: RawObject) -> None:
-    """Refuse the spec of a pod, before defaults, for errors in its containers or in the resources of the pod as a whole.
+    """Refuse the spec of a pod for errors in its containers, or in the resources of the pod as a whole (``spec.resources``).
 
-    Raises ``MalformedError`` with the path within the pod.
+    The spec must not have its defaults yet. Raises ``MalformedError`` with the path within the pod.
     """
     names: set[str] = set()
     for key in _KEYS:
@@ -92,7 +92,7 @@ def _check_overcommit(resources: RawObject, path: str) -> None:
 
 
 def _check_pod(spec: RawObject) -> None:
-    """Refuse resources of a pod as a whole that its containers exceed, or that no pod can state as a whole."""
+    """Refuse resources of a pod as a whole (``spec.resources``) that can't be stated there, or that its containers exceed."""
     resources, path = mapping(spec, "resources", "spec."), "spec.resources."
     stated = {kind: dict(_stated(resources, kind, path)) for kind in ("requests", "limits")}
     for kind, amounts in stated.items():

@@ -32,7 +32,7 @@ class Priorities:
             self.default = value
 
     def learn_from_pod(self, pod: RawObject) -> None:
-        """Add the class of a pod of the cluster, with the priority that the pod was given. Raises ``MalformedError``."""
+        """Add the PriorityClass that a pod of the cluster names, with the pod's priority. Raises ``MalformedError``."""
         spec = mapping(pod, "spec")
         name = text(spec, "priorityClassName", path="spec.")
         if name and spec.get("priority") is not None:

@@ -36,7 +36,7 @@ class _Limits:
 
 @dataclass(slots=True)
 class _Quota:
-    """One ResourceQuota: the most that may be used, and the used amounts, by keys such as ``requests.cpu``. Empty if it has scopes."""
+    """The limits of one ResourceQuota and the used amounts, by keys such as ``requests.cpu``. Both are empty if the quota has scopes."""
 
     name: str
     hard: Amounts
@@ -93,7 +93,7 @@ class Quotas:
         return pod
 
     def charge(self, pod: RawObject) -> None:
-        """Count a new pod in its quotas. Raises ``NotAdmittedError`` if it would exceed one, and ``MalformedError``."""
+        """Count a new pod in its quotas. Raises ``NotAdmittedError`` if the pod would exceed a quota, and ``MalformedError``."""
         quotas = self.quotas.get(_namespace(pod), {}).values()
         usage = dict(_usage(pod)) if quotas else {}
         for quota in quotas:
@@ -150,7 +150,7 @@ _MUST_BE_STATED = frozenset(("cpu", "memory", "requests.cpu", "requests.memory",
 
 
 def _usage(pod: RawObject) -> Iterator[tuple[str, Fraction]]:
-    """Yield the amounts that a pod uses of quotas, by keys such as ``requests.cpu``."""
+    """Yield what a pod counts in ResourceQuotas: amounts by keys such as ``requests.cpu``."""
     yield from (("pods", Fraction(1)), ("count/pods", Fraction(1)))
     for resource, amount in pod_requests(pod):
         if resource != "pods":
