@@ -15,7 +15,7 @@ from allaboard.simulation.state import Assignment, BadAssignmentError, ClusterSt
 from allaboard.simulation.workload import WHOLE_GPU_MILLI, Arrival, Workload
 
 SAMPLES = 200
-"""Approximate number of samples in a timeline, besides the first one, which is taken before the first arrival."""
+"""Approximate number of samples in a timeline, besides a first sample that is taken before the first arrival."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The cluster as it would be with manifests applied to it: existing objects stay as they are, and missing objects are added.
 
-The pods of a workload that is applied already may have other names than a plan would give them. They are recognized by their controller,
-and only as many pods are added as the controller would still create.
+The existing pods of a workload may have other names than a plan would give them. Existing pods are therefore recognized by their
+controller, and only as many pods are added as the controller would still create.
 """
 
 from collections import Counter, defaultdict

@@ -1,6 +1,7 @@
 """Refuses containers that the API server refuses (kubernetes pkg/apis/core/validation), in pods and in pod templates of workloads.
 
-A template is checked as strictly as a pod. The API server accepts some templates whose pods it refuses; such a workload would get no pods.
+A template is checked as strictly as a pod. The API server accepts some templates but refuses their pods; a workload with such a template
+would get no pods.
 """
 
 import re
@@ -68,7 +69,7 @@ def _amount(resource: str, value: object, field: str) -> Fraction:
 
 
 def _check_overcommit(resources: RawObject, path: str) -> None:
-    """Refuse resources of a container that don't exist, and requests that over-commit a resource for which that isn't allowed.
+    """Refuse resources of a container that don't exist, and requests that over-commit a resource that can't be over-committed.
 
     A name without a slash is a standard resource. Extended resources, such as GPUs, and huge pages can't be over-committed: their limit
     must be stated and must equal the request.

@@ -1,7 +1,7 @@
 """Keeps the pods that don't exist right after a workload is applied: they are created later, or refused by the API server.
 
-A StatefulSet creates a pod once the pods before it are Ready, and an MPIJob may create its launcher once its workers are Ready. Such pods
-don't count towards a gang's minimum before they exist, so a gang that needs them never starts.
+A StatefulSet creates a pod once the pods before it are Ready, and an MPIJob may create its launcher once its workers are Ready. A pod
+doesn't count towards its gang's minimum before the pod exists, so a gang that needs such a pod never starts.
 """
 
 from collections import deque

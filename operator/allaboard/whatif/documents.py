@@ -60,7 +60,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One object of a file. Its kind and version are its own, or those that its list states for all items."""
+    """One object of a file. Its kind and version are those that it states, or those that its list states for all items."""
 
     raw: Mapping[str, Any]
     kind: str
@@ -120,7 +120,7 @@ def _objects(path: str) -> Iterator[Document]:
 
 
 def _flattened(value: object, origin: Origin, *, kind: str, api_version: str) -> Iterator[Document]:
-    """Yield an object, or the items of a list. ``kind`` and ``api_version`` are those of items that don't state their own."""
+    """Yield an object, or the items of a list. ``kind`` and ``api_version`` are the defaults of an object that doesn't state its own."""
     if not isinstance(value, Mapping):
         raise origin.error("", f"{shown(value)} is not an object")
     kind = text(value, "kind", path=origin.path) or kind

@@ -101,8 +101,8 @@ def read_manifests(paths: Iterable[str], namespace: str = "default") -> Manifest
 def refuse_mistakes(manifests: Manifests, definitions: Iterable[RawObject], *, are_all: bool, skip_unknown: bool) -> None:
     """Refuse fields that a kind doesn't have, and unknown kinds, which may create pods.
 
-    ``definitions`` are CustomResourceDefinitions of the cluster; with ``are_all`` the cluster has no others. With ``skip_unknown``, objects
-    of unknown kinds are left out with a note. Raises ``ManifestError``.
+    ``definitions`` are CustomResourceDefinitions of the cluster; with ``are_all`` the cluster has no other definitions. With
+    ``skip_unknown``, objects of unknown kinds are left out with a note. Raises ``ManifestError``.
     """
     schemas = Schemas()
     for definition in definitions:

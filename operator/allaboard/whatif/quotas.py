@@ -1,6 +1,6 @@
 """Adds the defaults of a namespace's LimitRanges to pods, and refuses pods by its LimitRanges and ResourceQuotas.
 
-This follows the API server's admission control (kubernetes plugin/pkg/admission/limitranger and resourcequota,
+The rules are those of the API server's admission control (kubernetes plugin/pkg/admission/limitranger and resourcequota,
 pkg/quota/v1/evaluator/core, 1.37). Quotas with scopes count only some pods, and are ignored.
 """
 
@@ -51,9 +51,9 @@ class Quotas:
     quotas: dict[str, dict[str, _Quota]] = field(default_factory=lambda: defaultdict(dict))
 
     def overriding(self, others: "Quotas") -> "Quotas":
-        """Return the contents of both; an entry in this object replaces the entry of the same name in ``others``.
+        """Return the LimitRanges and quotas of this object and of ``others``; if both have one of a name, that of this object counts.
 
-        A quota that replaces another quota keeps the used amounts of the replaced one.
+        A quota that replaces a quota of ``others`` keeps the used amounts of the replaced quota.
         """
         both = Quotas()
         for namespace in self.limits.keys() | others.limits.keys():
