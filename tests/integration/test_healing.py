@@ -166,7 +166,7 @@ async def test_broken_watch_resumes_after_the_last_event_without_older_states(
     app.view.listen(on_pod=lambda old, new: seen.append((new.name, new.node_name)) if new else None)
     cluster.create(gang_pod("a", minimum=1))
     await cluster.wait_for(lambda s: bound(s) == ["a"])
-    note, broken = Reflector._note, []
+    note, broken = Reflector._queue_event, []
 
     def breaking(self: Reflector, event: dict[str, Any]) -> None:
         if "b" in str(event["object"]["metadata"].get("name")) and not broken and self.path.endswith("/pods"):
@@ -174,7 +174,7 @@ async def test_broken_watch_resumes_after_the_last_event_without_older_states(
             raise ApiError(0, "Unreachable", "connection reset by peer")
         note(self, event)
 
-    monkeypatch.setattr(Reflector, "_note", breaking)
+    monkeypatch.setattr(Reflector, "_queue_event", breaking)
     seen.clear()
     cluster.create(gang_pod("b", "other", minimum=1))
     await cluster.wait_for(lambda s: sorted(bound(s)) == ["a", "b"])

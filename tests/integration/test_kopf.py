@@ -29,12 +29,12 @@ def ignore_pod_events(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def take_none(self: Reflector, event: dict[str, Any]) -> None:
         if event["object"]["kind"] == "Pod":
-            self._heard = self._clock()
+            self._last_heard = self._clock()
         else:
             note(self, event)
 
-    note = Reflector._note
-    return lambda: monkeypatch.setattr(Reflector, "_note", take_none)
+    note = Reflector._queue_event
+    return lambda: monkeypatch.setattr(Reflector, "_queue_event", take_none)
 
 
 async def test_label_pair_gang_is_scheduled_from_kopfs_events_alone(cluster: Cluster, kubeconfig: Path, ignore_pod_events: Any) -> None:
@@ -99,8 +99,8 @@ class HeldEvents:
 
     def __init__(self, app: App, monkeypatch: pytest.MonkeyPatch) -> None:
         reflector, self._waiting = app._reflectors["pods"], list[dict[str, Any]]()
-        self._note = reflector._note
-        monkeypatch.setattr(reflector, "_note", self._waiting.append)
+        self._note = reflector._queue_event
+        monkeypatch.setattr(reflector, "_queue_event", self._waiting.append)
 
     def holds(self, name: str) -> bool:
         """Return whether an event about a pod is held back."""
