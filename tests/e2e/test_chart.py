@@ -57,7 +57,7 @@ def helm() -> Helm:
 
 
 @pytest.mark.parametrize("option", [*OPTIONS, "all of it"])
-def test_the_chart_and_the_components_install_the_same_objects(option: str, helm: Helm, tmp_path: Path) -> None:
+def test_chart_and_the_components_install_the_same_objects(option: str, helm: Helm, tmp_path: Path) -> None:
     components, values = OPTIONS.get(option) or ALL_OF_IT
     assert _by_name(_chart(helm, *values)) == _by_name(_components(tmp_path, *components))
 
@@ -87,7 +87,7 @@ def test_api_server_accepts_the_objects_that_the_chart_renders(
     assert len(answer.splitlines()) == len(objects)
 
 
-def test_a_second_release_has_names_a_lease_and_pods_of_its_own(helm: Helm) -> None:
+def test_second_release_has_names_a_lease_and_pods_of_its_own(helm: Helm) -> None:
     objects = _chart(helm, "schedulerNames={second}", release="second")
     first = {(each["kind"], each["metadata"]["name"]) for each in _chart(helm)}
     assert not first & {(each["kind"], each["metadata"]["name"]) for each in objects}
@@ -156,7 +156,7 @@ def test_existing_service_account_gets_the_rights(helm: Helm) -> None:
         (("image.tag=v1", f"image.digest=sha256:{'0' * 64}"), f"r/allaboard@sha256:{'0' * 64}"),
     ],
 )
-def test_the_image_is_the_charts_version_unless_a_tag_or_a_digest_is_stated(values: tuple[str, ...], image: str, helm: Helm) -> None:
+def test_image_is_the_charts_version_unless_a_tag_or_a_digest_is_stated(values: tuple[str, ...], image: str, helm: Helm) -> None:
     done = helm("template", "allaboard", str(CHART), "--no-hooks", "--set", ",".join(("image.repository=r/allaboard", *values)))
     deployment = _only("Deployment", filter(None, yaml.safe_load_all(done.stdout)))
     assert [container["image"] for container in deployment["spec"]["template"]["spec"]["containers"]] == [image]
@@ -304,13 +304,13 @@ def test_settings_may_be_a_kube_scheduler_configuration(spelling: str, helm: Hel
 
 
 @pytest.mark.parametrize(("version", "is_taken"), [("1.29.9", False), ("1.30.0", True), ("1.30.1-gke.1", True), ("1.37.0", True)])
-def test_a_kubernetes_that_is_too_old_is_refused(version: str, is_taken: bool, helm: Helm) -> None:
+def test_kubernetes_that_is_too_old_is_refused(version: str, is_taken: bool, helm: Helm) -> None:
     done = helm("template", "allaboard", str(CHART), "--kube-version", version)
     assert (done.returncode == 0) is is_taken
     assert ("kubeVersion: >=1.30.0-0" in done.stderr) is not is_taken
 
 
-def test_a_secret_can_be_mounted(helm: Helm) -> None:
+def test_secret_can_be_mounted(helm: Helm) -> None:
     objects = _chart(
         helm,
         "extraVolumes[0].name=prometheus,extraVolumes[0].secret.secretName=prometheus-token",

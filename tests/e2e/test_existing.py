@@ -54,7 +54,7 @@ async def test_cluster_with_objects_in_the_namespace_default_is_refused(kind: st
         pass
 
 
-async def test_a_cluster_that_has_fake_nodes_is_refused(cluster: Cluster, tmp_path: Path) -> None:
+async def test_cluster_that_has_fake_nodes_is_refused(cluster: Cluster, tmp_path: Path) -> None:
     cluster.add_node("theirs")
 
     with pytest.raises(UnusableError, match="theirs are fake ones"), guest(tmp_path):

@@ -86,7 +86,7 @@ def test_program_of_the_image_prints_its_options(image: Image) -> None:
     assert "--health-port" in done.stdout
 
 
-def test_the_image_has_neither_the_sandbox_nor_development_tools(image: Image) -> None:
+def test_image_has_neither_the_sandbox_nor_development_tools(image: Image) -> None:
     found = set(image.python("import importlib.metadata as m; [print(d.name) for d in m.distributions()]").split())
 
     setup = configparser.ConfigParser()
@@ -181,7 +181,7 @@ def test_numpy_in_the_image_uses_one_thread(image: Image) -> None:
     assert image.python("import os, numpy; print(len(os.listdir('/proc/self/task')))") == "1\n"
 
 
-def test_the_image_has_the_crds_and_the_examples(image: Image) -> None:
+def test_image_has_the_crds_and_the_examples(image: Image) -> None:
     code = "import json; from allaboard.cli import bundled as b; print(json.dumps([b.crds(), [p.name for p in b.examples()]]))"
 
     crds, examples = json.loads(image.python(code))

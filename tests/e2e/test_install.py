@@ -279,7 +279,7 @@ def test_two_installations_side_by_side_write_only_to_their_own_gangs(reader: Re
         assert [each for each in written if each and not each.startswith(f"of-{scheduler}")] == []
 
 
-def test_a_static_pod_schedules_as_the_user_that_its_kubeconfig_names(reader: Reader, plane: ControlPlane, tmp_path: Path) -> None:
+def test_static_pod_schedules_as_the_user_that_its_kubeconfig_names(reader: Reader, plane: ControlPlane, tmp_path: Path) -> None:
     assert len(reader.play("As a static pod")) == 2
     certificate = write_user_certificate(plane.folder, "allaboard")
     kubeconfig = tmp_path / "kubeconfig"

@@ -184,7 +184,7 @@ def test_plugin_runs_the_wheel_of_its_release_with_uv_or_pipx(fetcher: str, dist
         (tmp_path / "path" / program).symlink_to(tmp_path / "fetcher" / "bin" / program)
     with tarfile.open(dist / "kubectl-allaboard.tar.gz") as archive:
         archive.extractall(tmp_path / "plugin", filter="data")
-    (tmp_path / "link").symlink_to(tmp_path / "plugin" / "kubectl-allaboard")  # as krew makes it
+    (tmp_path / "link").symlink_to(tmp_path / "plugin" / "kubectl-allaboard")  # like krew's link
     environment = {
         **_without_the_project(),
         "PATH": f"{tmp_path / 'path'}:/usr/bin:/bin",

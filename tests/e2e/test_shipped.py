@@ -42,7 +42,7 @@ def test_folder_of_crds_can_be_applied_alone(kubectl: Kubectl, installed: None) 
     assert len(answer.splitlines()) == len(bundled.crds())
 
 
-def test_the_operators_pod_meets_the_restricted_pod_security_standard(api_server: ControlPlane, installed: None, deployment: Body) -> None:
+def test_operators_pod_meets_the_restricted_pod_security_standard(api_server: ControlPlane, installed: None, deployment: Body) -> None:
     template = deployment["spec"]["template"]
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "checked", **template["metadata"]}, "spec": template["spec"]}
 

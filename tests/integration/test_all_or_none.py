@@ -363,7 +363,7 @@ async def test_anti_affinity_of_pods_bound_by_other_schedulers_is_respected(clus
 class TestEarlierBugs:
     """Bugs of an earlier scheduler, found in its published code."""
 
-    async def test_a_second_event_for_a_bound_pod_does_not_bind_it_again(self, cluster: Cluster, app: App) -> None:
+    async def test_second_event_for_a_bound_pod_does_not_bind_it_again(self, cluster: Cluster, app: App) -> None:
         cluster.add_node("node-1")
         cluster.create(gang_pod("a", minimum=1))
         await cluster.wait_for(lambda s: bound(s) == ["a"])
@@ -379,7 +379,7 @@ class TestEarlierBugs:
         assert pod["metadata"]["annotations"][STAMP] == stamp
         assert not warnings(cluster, "FailedScheduling")
 
-    async def test_a_pending_pod_that_is_deleted_is_not_planned(self, cluster: Cluster, app: App) -> None:
+    async def test_pending_pod_that_is_deleted_is_not_planned(self, cluster: Cluster, app: App) -> None:
         cluster.create(gang_pod("a", minimum=1))
         await cluster.wait_for(lambda s: bool(pod_condition(s, "a")))
         cluster.delete("pods", "a")

@@ -57,7 +57,7 @@ def bind_without_stamp(cluster: Cluster, server: ApiServer, pod: Pod, node: str)
     return server.post(PODS.named(pod.namespace, pod.name, "binding"), body)
 
 
-async def test_a_bind_sets_the_node_and_the_stamp_in_one_write(cluster: Cluster, binder: Binder, pod: Pod) -> None:
+async def test_bind_sets_the_node_and_the_stamp_in_one_write(cluster: Cluster, binder: Binder, pod: Pod) -> None:
     reply = await binder.bind(pod, "node-1", "t1/3")
     assert reply.is_bound
     bound = cluster.get("pods", "a")
@@ -66,14 +66,12 @@ async def test_a_bind_sets_the_node_and_the_stamp_in_one_write(cluster: Cluster,
     assert bound["metadata"]["annotations"][STAMP] == "t1/3"
 
 
-async def test_a_dry_run_changes_nothing(cluster: Cluster, binder: Binder, pod: Pod) -> None:
+async def test_dry_run_changes_nothing(cluster: Cluster, binder: Binder, pod: Pod) -> None:
     assert (await binder.bind(pod, "node-1", "t1/3", dry_run=True)).is_bound
     assert node_of(cluster) == ""
 
 
-async def test_a_recreated_pod_of_the_same_name_is_not_bound_by_the_plan_for_the_old_one(
-    cluster: Cluster, binder: Binder, pod: Pod
-) -> None:
+async def test_recreated_pod_of_the_same_name_is_not_bound_by_the_plan_for_the_old_one(cluster: Cluster, binder: Binder, pod: Pod) -> None:
     cluster.delete("pods", "a")
     cluster.create(gang_pod("a"))
     assert (await binder.bind(pod, "node-1", "t1/3")).result is Result.GONE
@@ -153,7 +151,7 @@ async def test_bind_is_given_up_when_the_server_demands_a_long_pause(
         ([Fault("bind", "pods", status=503, after=True)], Result.BOUND, False),
     ],
 )
-async def test_a_bind_without_a_definite_answer_is_in_doubt(
+async def test_bind_without_a_definite_answer_is_in_doubt(
     faults: list[Fault], result: Result, is_in_doubt: bool, cluster: Cluster, binder: Binder, pod: Pod
 ) -> None:
     for fault in faults:

@@ -84,7 +84,7 @@ async def test_lost_lease_raises_an_error_in_the_callers_loop(threaded_sandbox: 
         assert not candidate.is_held
 
 
-async def test_the_lease_is_in_the_cluster_that_the_settings_name(
+async def test_lease_is_in_the_cluster_that_the_settings_name(
     threaded_sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "nowhere"))

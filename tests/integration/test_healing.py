@@ -206,7 +206,7 @@ async def test_pod_group_status_names_the_scheduler_that_writes_it(cluster: Clus
     await cluster.wait_for(lambda s: (s.get("podgroups", "gang") or {}).get("status", {}).get("schedulerName") == "allaboard")
 
 
-async def test_an_older_state_of_a_pod_group_never_replaces_a_newer_one(cluster: Cluster, app: App) -> None:
+async def test_older_state_of_a_pod_group_never_replaces_a_newer_one(cluster: Cluster, app: App) -> None:
     cluster.create(pod_group("gang", 2))
     old = cluster.get("podgroups", "gang")
     cluster.patch("podgroups", "gang", {"spec": {"minMember": 3}})
@@ -268,7 +268,7 @@ async def test_slow_rollback_does_not_delay_other_gangs(cluster: Cluster, start_
     deletes.release()
 
 
-async def test_an_event_that_could_not_be_created_is_created_later(cluster: Cluster, start_app: StartApp) -> None:
+async def test_event_that_could_not_be_created_is_created_later(cluster: Cluster, start_app: StartApp) -> None:
     await start_app()
     cluster.faults.add(Fault("create", "events", times=1, status=403))
     cluster.create(gang_pod("a", minimum=1))

@@ -125,7 +125,7 @@ async def test_objects_are_printed_as_json_and_yaml(cluster: Cluster, kubectl: K
     assert [(item["kind"], item["metadata"]["name"]) for item in listed["items"]] == [("Pod", "p")]
 
 
-async def test_a_missing_object_is_named_in_the_error(kubectl: Kubectl) -> None:
+async def test_missing_object_is_named_in_the_error(kubectl: Kubectl) -> None:
     code, _, err = await kubectl.attempt("get", "pod", "nope")
     assert (code, err) == (1, 'Error from server (NotFound): pods "nope" not found\n')
 
@@ -162,7 +162,7 @@ async def test_applied_custom_resource_definition_is_served(bare: Cluster, kubec
     assert "Min Member:  2" in described
 
 
-async def test_an_invalid_pod_group_is_refused_with_the_field(kubectl: Kubectl) -> None:
+async def test_invalid_pod_group_is_refused_with_the_field(kubectl: Kubectl) -> None:
     code, _, err = await kubectl.attempt("apply", "-f", "-", manifest=pod_group(0))
     assert code == 1
     assert "spec.minMember: Invalid value: 0: spec.minMember in body should be greater than or equal to 1" in err
@@ -256,7 +256,7 @@ async def test_tfjob_creates_pods_services_and_a_pod_group(kubeflow: Cluster, ku
     await kubeflow.wait_for(lambda home: not home.list("pods") and not home.list("podgroups"))
 
 
-async def test_a_pod_is_described_with_its_events(cluster: Cluster, kubectl: Kubectl) -> None:
+async def test_pod_is_described_with_its_events(cluster: Cluster, kubectl: Kubectl) -> None:
     created = cluster.create(pod())
     involved = {"kind": "Pod", "name": "p", "namespace": "default", "uid": created["metadata"]["uid"]}
     cluster.create(
@@ -334,7 +334,7 @@ async def test_nodes_are_cordoned_and_uncordoned(cluster: Cluster, kubectl: Kube
     assert not cluster.get("nodes", "node-1")["spec"].get("unschedulable")  # type: ignore[index]
 
 
-async def test_a_drained_node_is_empty(cluster: Cluster, kubectl: Kubectl) -> None:
+async def test_drained_node_is_empty(cluster: Cluster, kubectl: Kubectl) -> None:
     cluster.add_node("node-1")
     cluster.create(pod(nodeName="node-1"))
     await cluster.wait_for(lambda home: is_running(home, "p"))
@@ -342,13 +342,13 @@ async def test_a_drained_node_is_empty(cluster: Cluster, kubectl: Kubectl) -> No
     assert cluster.list("pods") == []
 
 
-async def test_a_deployment_is_scaled(cluster: Cluster, kubectl: Kubectl) -> None:
+async def test_deployment_is_scaled(cluster: Cluster, kubectl: Kubectl) -> None:
     cluster.create(deployment(1))
     assert await kubectl("scale", "deployment", "web", "--replicas=3") == "deployment.apps/web scaled\n"
     await cluster.wait_for(lambda home: len(home.list("pods")) == 3)
 
 
-async def test_a_rollout_is_followed_to_its_end(cluster: Cluster, kubectl: Kubectl) -> None:
+async def test_rollout_is_followed_to_its_end(cluster: Cluster, kubectl: Kubectl) -> None:
     cluster.add_node("node-1")
     placed = deployment(2)
     placed["spec"]["template"]["spec"]["nodeName"] = "node-1"
@@ -367,7 +367,7 @@ async def test_deleting_waits_until_the_object_is_gone(cluster: Cluster, kubectl
     await cluster.wait_for(lambda home: not home.list("replicasets") and not home.list("pods"))
 
 
-async def test_a_watch_prints_each_change(cluster: Cluster, kubectl: Kubectl) -> None:
+async def test_watch_prints_each_change(cluster: Cluster, kubectl: Kubectl) -> None:
     cluster.add_node("node-1")
     cluster.create(pod("first"))
     process = await kubectl.start("get", "pods", "--watch")
@@ -476,7 +476,7 @@ async def test_creating_a_workload_without_a_controller_warns(kind: str, kubectl
     assert err == f"Warning: the sandbox has no controller of {kind}s: its pods are not created\n"
 
 
-async def test_the_resources_served_are_listed(kubectl: Kubectl) -> None:
+async def test_resources_served_are_listed(kubectl: Kubectl) -> None:
     out = await kubectl("api-resources", "--no-headers")
     kinds = {line.split()[-1] for line in out.splitlines()}
     assert kinds >= {"Pod", "Node", "Event", "Deployment", "Job", "PodDisruptionBudget", "PriorityClass", "Lease", "TFJob"}

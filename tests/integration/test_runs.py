@@ -78,7 +78,7 @@ async def test_younger_partially_bound_gang_is_released_after_a_waiting_member_w
     assert not bound(cluster, "younger")
 
 
-async def test_the_next_run_of_bare_pods_starts_whole_or_not_at_all(cluster: Cluster, start_app: StartApp) -> None:
+async def test_next_run_of_bare_pods_starts_whole_or_not_at_all(cluster: Cluster, start_app: StartApp) -> None:
     await start_app()
     cluster.add_node("node-1", cpu="4")
     for number in range(4):
@@ -96,7 +96,7 @@ async def test_the_next_run_of_bare_pods_starts_whole_or_not_at_all(cluster: Clu
     assert len(stamps(cluster, "first") | stamps(cluster, "second")) == 2, "each run has a stamp of its own"
 
 
-async def test_the_second_wave_of_a_job_starts_whole_or_not_at_all(cluster: Cluster, start_app: StartApp) -> None:
+async def test_second_wave_of_a_job_starts_whole_or_not_at_all(cluster: Cluster, start_app: StartApp) -> None:
     await start_app()
     cluster.add_node("node-1", cpu="4")
     cluster.create(job(4, completions=8))
@@ -128,7 +128,7 @@ async def test_second_wave_of_a_job_waits_for_the_last_pod_of_the_first(cluster:
     await cluster.wait_for(lambda s: len(bound(s)) == 8)
 
 
-async def test_the_last_wave_of_a_job_may_be_smaller_than_the_minimum(cluster: Cluster, start_app: StartApp) -> None:
+async def test_last_wave_of_a_job_may_be_smaller_than_the_minimum(cluster: Cluster, start_app: StartApp) -> None:
     await start_app()
     cluster.add_node("node-1", cpu="4")
     cluster.create(job(4, completions=5))

@@ -299,7 +299,7 @@ def with_disks(pod: Body, *claims: str) -> Body:
     return pod
 
 
-async def test_a_node_is_given_no_more_volumes_than_it_can_attach(cluster: Cluster, start_app: StartApp) -> None:
+async def test_node_is_given_no_more_volumes_than_it_can_attach(cluster: Cluster, start_app: StartApp) -> None:
     drivers = [{"name": "disk.example.com", "nodeID": "n1", "topologyKeys": [], "allocatable": {"count": 3}}]
     cluster.add_node("node-1", cpu="8")
     cluster.create({"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": {"name": "node-1"}, "spec": {"drivers": drivers}})

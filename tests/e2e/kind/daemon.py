@@ -100,7 +100,7 @@ class Daemon:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise MissingToolError(f"another run has a docker daemon of its own ({_LOCK} is locked): wait for its end") from None
-            stop_noted(self._folder)  # of a run that was killed
+            stop_noted(self._folder)  # a killed run may have left processes
             undo.callback(self._settings.put_back)
             undo.callback(_remove_cgroups)
             self._settings.note()

@@ -36,7 +36,7 @@ async def cluster(cluster: Cluster) -> AsyncIterator[Cluster]:
     await cluster.wait_for(is_deployed_whole, 2 * PATIENCE, "the operator is deployed again")
 
 
-async def test_a_gang_whose_operator_is_killed_in_the_middle_of_its_commit_is_whole_after_the_restart(
+async def test_gang_whose_operator_is_killed_in_the_middle_of_its_commit_is_whole_after_the_restart(
     cluster: Cluster, worker: str, control_plane_node: str
 ) -> None:
     for number in (1, 2):

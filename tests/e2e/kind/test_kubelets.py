@@ -20,7 +20,7 @@ GONE = ("not-ready", "unreachable")
 pytestmark = pytest.mark.timeout(1500)
 
 
-async def test_a_gang_of_containers_that_wait_for_each_other_on_two_nodes_ends_well(
+async def test_gang_of_containers_that_wait_for_each_other_on_two_nodes_ends_well(
     cluster: Cluster, worker: str, control_plane_node: str
 ) -> None:
     service = {"clusterIP": "None", "selector": {"app": "ranks"}, "publishNotReadyAddresses": True, "ports": [{"port": 7777}]}
