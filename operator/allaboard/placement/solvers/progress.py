@@ -18,7 +18,7 @@ _MOST_KEPT = 32
 class FoundPlacement:
     """A placement, ``counts``: int64[roles, nodes], and its objective value.
 
-    ``name``: the greedy rule or the step that built it. A placement that a local search improves keeps its name.
+    ``name``: the greedy rule or the step that built the placement. A placement that a local search improves keeps its name.
     """
 
     name: str
@@ -28,10 +28,10 @@ class FoundPlacement:
 
 @dataclass(slots=True)
 class Progress:
-    """The placements and the steps of one search.
+    """Holds the placements that one search has found, and the result of each step.
 
-    ``placements``: the best 32, best first; of equally good ones the one found first comes first. ``history``: (members placed, best
-    score) of each generation. ``found_by``: the first step after which every needed member was placed; empty while there is none.
+    ``placements``: the best 32, best first; of equally good ones the one found first comes first. ``history``: (members placed, best score)
+    of each generation. ``found_by``: the first step after which every needed member was placed; empty as long as there is none.
     """
 
     problem: Problem
