@@ -3,7 +3,7 @@
 The genetic search comes near a good placement, and the local search finds the cheapest one there (a memetic algorithm; Moscato 1989). Each
 search step computes the costs of all moves of one kind at once and takes the best move. If the cost of a placement is the sum of the costs
 of its nodes, the step also takes further moves that lower the cost. No node takes part in two moves of a step, so the moves don't affect
-each other: what a move saves depends only on the node that the pod leaves, and what it costs only on the node that takes the pod.
+each other. What a move saves depends only on the node that the pod leaves, and what it costs only on the node that takes the pod.
 """
 
 import numpy as np
