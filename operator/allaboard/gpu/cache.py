@@ -53,7 +53,7 @@ class CardCache:
         return Cards({node: row for row, node in enumerate(found.nodes)}, found.names, found.models, found.model, values)
 
     def ages(self, now: float) -> Mapping[str, float]:
-        """Return the age in seconds of each node's measurements, by node."""
+        """Return the age in seconds of each node's last measurements, by node name."""
         return dict(zip(self._reading.nodes, (now - self._seen).tolist(), strict=True))
 
     def expires(self, now: float) -> float:

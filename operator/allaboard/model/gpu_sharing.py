@@ -215,7 +215,7 @@ DRIVERS: Mapping[str, Driver] = {driver.name: driver for driver in (HAMI, VOLCAN
 """Drivers by name. If a node has several drivers, the first in this order counts."""
 
 BY_COUNT: Mapping[str, Driver] = {driver.count: driver for driver in DRIVERS.values()}
-"""Drivers by the resource for the number of devices."""
+"""Drivers, by the name of the resource by which pods request a number of the driver's devices."""
 
 
 def shared_by(annotations: Mapping[str, object]) -> Shared | None:
@@ -271,7 +271,7 @@ class Unnamed(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Thousandths of all unknown devices together."""
+        """Thousandths that the pod takes of all its unknown devices together."""
         return self.thousandths * self.number
 
 

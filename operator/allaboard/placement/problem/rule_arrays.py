@@ -1,4 +1,5 @@
-"""The rules between the members of a gang as arrays: which pods are interchangeable, and what the rules require of each role."""
+"""The rules between the members of a gang as arrays: which pods are interchangeable, and how many pods of each role must be placed where.
+"""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace

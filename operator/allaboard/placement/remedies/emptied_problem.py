@@ -68,7 +68,7 @@ def emptied_problem_of(
 ) -> EmptiedProblem:
     """Return the emptied problem for ``problem``, which was built from ``pods`` and ``rules`` on ``snapshot``.
 
-    ``others``: (key, pods) of the bound gangs whose release is considered, the gang that should be released first before the others.
+    ``others``: (key, pods) of each bound gang that might be released, in the order in which the gangs should be released.
     """
     if snapshot.devices is not None:  # with shared GPUs, an amount of a resource doesn't decide whether a pod fits
         nothing = problem.free[:, :0]
@@ -91,7 +91,7 @@ def emptied_problem_of(
 
 
 def with_chosen_domains(emptied: EmptiedProblem, most: int) -> tuple[Sequence[EmptiedProblem], bool]:
-    """Return emptied problems that each confine the roles which must share a domain to one choice of domains.
+    """Return emptied problems in which domains are chosen for the roles that must share a domain, one problem for each choice.
 
     At most ``most`` choices are returned, first those whose domains need least to take the gang. Nodes outside the chosen domains are left
     out. The second result is whether these are all choices.
@@ -105,7 +105,7 @@ def with_chosen_domains(emptied: EmptiedProblem, most: int) -> tuple[Sequence[Em
 
 
 def _domain_choices(emptied: EmptiedProblem) -> list[list[int]]:
-    """Return the domains that each set of roles could share, for the sets of roles that must share a domain.
+    """Return the possible domains of each set of roles that must share a domain.
 
     Domains that could take all roles of the set when empty come first, and among equals those with the most free slots.
     """

@@ -38,11 +38,11 @@ _MOST_COLUMNS = 128
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Usable:
-    """The nodes that a spec may use, and the reasons why it may not use the others.
+    """The nodes that a spec may use, and the reasons why other nodes refuse the spec.
 
-    ``admitted``: bool[nodes]. ``reasons`` counts the other nodes, each by the first filter that refuses the node. A node that only GPU
-    rules refuse is counted under each GPU rule that it fails. ``refused_by_gpus``: bool[nodes], the nodes that only GPU rules refuse;
-    ``None`` without GPU rules.
+    ``admitted``: bool[nodes]. ``reasons`` counts the nodes that aren't admitted, each by the first filter that refuses the node. A node
+    that only GPU rules refuse is counted under each GPU rule that it fails. ``refused_by_gpus``: bool[nodes], the nodes that only GPU rules
+    refuse; ``None`` without GPU rules.
     """
 
     admitted: Mask

@@ -1,8 +1,8 @@
 """Select the nodes that a search considers, if a cluster has more than the search needs.
 
-Some nodes are equal in all that the search sees, such as empty nodes of one model. As many of these nodes are needed as there are pods:
-every placement has an equally good one on the needed nodes, and every proof holds for the needed nodes alone. Equal nodes may still differ
-in what a single pod costs there, by the pod's preferences: the cheapest nodes are kept.
+Some nodes are equal in all that the search sees, such as empty nodes of one model. Among equal nodes, as many are needed as there are pods:
+every placement has an equally good one on these nodes, and every proof holds for these nodes alone. Equal nodes may still differ in what a
+single pod costs there, by the pod's preferences: the cheapest nodes are kept.
 
 If there are thousands of nodes, the genetic search considers fewer: those of the best seed, and the first nodes of each sensible order.
 Some random nodes are added, so that no kind of node is left out for good.

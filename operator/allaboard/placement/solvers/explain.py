@@ -1,7 +1,7 @@
 """Explain why members are unassigned: count the nodes by the first filter that refuses one more member beside the plan's own pods.
 
-On nodes without the plan's own pods there would be no reason. Example: four of five members fit; if the nodes were empty, none would refuse
-a member.
+The plan's own pods must count, or there might be no reason. Example: four of five members fit; if the nodes were empty, no node would
+refuse a member.
 """
 
 import numpy as np

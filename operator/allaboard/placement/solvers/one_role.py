@@ -136,7 +136,7 @@ def _joined(left: _Table, right: _Table, pods: int) -> _Table:
 
 
 def _joined_one_by_one(left: _Table, right: _Table, size: int) -> _Table:
-    """Return the same table as ``_joined``, for tables so long that a processor's caches can't hold all ways to split the pods at once."""
+    """Join two tables as ``_joined`` does, if they are so long that a processor's caches can't hold all ways to split the pods at once."""
     costs, second = np.full(size, np.inf), np.zeros(size, dtype=np.int64)
     for taken, cost in enumerate(right.costs[:size].tolist()):
         if cost < np.inf:

@@ -52,7 +52,10 @@ class Progress:
         return self.best.value.missing > 0
 
     def add(self, step: str, seeds: Sequence[Seed], generations: int = 0) -> None:
-        """Record that ``step`` has ended, and what it found. ``generations``: those that a genetic search took."""
+        """Record that ``step`` has ended, and the placements that it found.
+
+        ``generations``: the number of generations, if the step was a genetic search.
+        """
         values = self.valuation.objective_values(np.stack([counts for _, counts in seeds])) if seeds else []
         new = [FoundPlacement(name, counts, value) for (name, counts), value in zip(seeds, values, strict=True)]
         self.placements = sorted([*self.placements, *new], key=lambda placement: placement.value)[:_MOST_KEPT]

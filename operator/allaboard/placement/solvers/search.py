@@ -1,4 +1,4 @@
-"""Search for a plan for one gang: check the bounds, place exactly or greedily, and improve on that (`improve.py`).
+"""Search for a plan for one gang: check the bounds, find a placement exactly or greedily, and improve on the placement (`improve.py`).
 
 The search is pure and deterministic, so any worker process can run it: the same problem, settings and seed give the same plan, bit by bit.
 Only a search that reaches its time limit (``SearchSettings.seconds``) depends on the clock: its answer is the best placement so far.
