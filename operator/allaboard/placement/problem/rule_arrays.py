@@ -1,4 +1,4 @@
-"""The rules between the members of a gang as arrays: which pods are interchangeable, and how many pods of each role must be placed where."""
+"""The rules between the members of a gang as arrays: which pods are interchangeable, and how many pods of each role are needed where."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
