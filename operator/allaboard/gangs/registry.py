@@ -11,13 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Self
 
-from allaboard.gangs.job_counts import JobCounts
-from allaboard.gangs.membership import Membership, membership_of
-from allaboard.gangs.namespace_priority import NamespacePriority
-from allaboard.gangs.options import choice_of, label_key, meaningless_option, of_group, one_of, option_of, role_minimums
-from allaboard.gangs.podgroup import PodGroup
-from allaboard.gangs.runs import Run, can_act_now, next_run, runs_of
-from allaboard.gangs.speakers import (
+from allaboard.gangs.deciding_members import (
     creatable_minimums,
     deciding_members,
     first_of_each_options,
@@ -25,6 +19,12 @@ from allaboard.gangs.speakers import (
     priority_of,
     required_topology_of,
 )
+from allaboard.gangs.job_counts import JobCounts
+from allaboard.gangs.membership import Membership, membership_of
+from allaboard.gangs.namespace_priority import NamespacePriority
+from allaboard.gangs.options import choice_of, label_key, meaningless_option, of_group, one_of, option_of, role_minimums
+from allaboard.gangs.podgroup import PodGroup
+from allaboard.gangs.runs import Run, can_act_now, next_run, runs_of
 from allaboard.model.gang import Gang, GangKey, Hold, Objective, OnMemberLost, Outline, Undo
 from allaboard.model.limits import DELETED_RUNS, ENDED, MEMBERS, POD_GROUPS, Limit
 from allaboard.model.pod import Pod, by_age
