@@ -1,9 +1,10 @@
-"""Writes the sources of the two distributions of a release: `allaboard`, and the sandbox, for which operators have no use.
+"""Writes the sources of the two distributions of a release: `allaboard`, and its sandbox, which production clusters don't need.
 
     python .ci/distributions.py FOLDER REPOSITORY
 
-In the project's tree they are one, so that one editable installation has both. REPOSITORY is where people read the project, such as
-https://github.com/OWNER/allaboard: an index of packages shows the README, where links that are relative to the project lead nowhere.
+In the project's tree the two are one distribution, so that one editable installation has both. REPOSITORY is the public address of the
+project, such as https://github.com/OWNER/allaboard. A package index shows the README without the project's other files, so relative links
+are replaced by links to REPOSITORY.
 """
 
 import re
@@ -13,13 +14,13 @@ from configparser import ConfigParser
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-OF_PACKAGES = ("metadata", "options")  # and sections below; the others configure tools
-OF_THE_SANDBOX = ("aiohttp", "pyyaml")  # what it takes of the operator's requirements, beside the extra's
+PACKAGE_SECTIONS = ("metadata", "options")  # of setup.cfg, with subsections; other sections configure tools
+SANDBOX_REQUIREMENTS = ("aiohttp", "pyyaml")  # of the operator's, beside those of the extra `sandbox`
 
 SANDBOX = """# The sandbox of Allaboard
 
-A Kubernetes API server in one process, with fake kubelets and stand-ins for some controllers: what the demo and the tests of
-[Allaboard]({repository}) run on. It comes with `pip install 'allaboard[sandbox]'`; `allaboard sandbox` serves it for kubectl.
+A Kubernetes API server in one process, with fake kubelets and stand-ins for some controllers. The demo and the tests of
+[Allaboard]({repository}) run on it. It comes with `pip install 'allaboard[sandbox]'`; `allaboard sandbox` serves it for kubectl.
 """
 
 
@@ -41,11 +42,11 @@ def main(folder: Path, repository: str) -> None:
     _write(folder / "allaboard", setup, readme, "operator/allaboard", "crds", "examples")
 
     sandbox = _setup()
-    needed = [line for line in sandbox["options"]["install_requires"].split() if re.split(r"[<>=~]", line)[0] in OF_THE_SANDBOX]
+    needed = [line for line in sandbox["options"]["install_requires"].split() if re.split(r"[<>=~]", line)[0] in SANDBOX_REQUIREMENTS]
     needed += sandbox["options.extras_require"]["sandbox"].split()
     sandbox["metadata"].update(
         name="allaboard-sandbox",
-        description="A Kubernetes API server in one process, with fake kubelets: what Allaboard's demo and tests run on.",
+        description="A Kubernetes API server in one process, with fake kubelets, for Allaboard's demo and tests.",
         keywords="kubernetes, testing, simulation",
         project_urls=setup["metadata"]["project_urls"],
     )
@@ -57,9 +58,10 @@ def main(folder: Path, repository: str) -> None:
 
 
 def with_absolute_links(text: str, base: str) -> str:
-    """Return a Markdown page of the project's root with links to the files under ``base``, also those to its own sections.
+    """Return the Markdown page ``text``, of the project's root, with its relative links made absolute: they start with ``base``.
 
-    GitHub answers with the picture itself, and not with a page about it, where the link of a picture ends in ``?raw=true``.
+    Links to the page's own sections become links to sections of README.md. The link of a picture gets ``?raw=true``, so that GitHub answers
+    with the picture and not with a page about it.
     """
 
     def absolute(found: re.Match[str]) -> str:
@@ -74,12 +76,13 @@ def _setup() -> ConfigParser:
     setup = ConfigParser(interpolation=None)
     setup.read(ROOT / "setup.cfg", encoding="utf-8")
     for section in setup.sections():
-        if section.split(".")[0] not in OF_PACKAGES:
+        if section.split(".")[0] not in PACKAGE_SECTIONS:
             setup.remove_section(section)
     return setup
 
 
 def _write(folder: Path, setup: ConfigParser, readme: str, *parts: str) -> None:
+    """Write a source tree: the folders ``parts`` of the project, its license and build configuration, ``readme`` and ``setup``."""
     for part in parts:
         shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
     for name in ("pyproject.toml", "LICENSE"):
@@ -87,7 +90,7 @@ def _write(folder: Path, setup: ConfigParser, readme: str, *parts: str) -> None:
     (folder / "README.md").write_text(readme, encoding="utf-8")
     with (folder / "setup.cfg").open("w", encoding="utf-8") as file:
         setup.write(file)
-    for each in folder.rglob("*"):  # the same modes, whatever the umask of the checkout was
+    for each in folder.rglob("*"):  # modes don't depend on the umask of the checkout
         each.chmod(0o755 if each.is_dir() else 0o644)
 
 

@@ -1,8 +1,8 @@
-"""What hostile labels at a thousand a second cost everybody else: the scheduler's event loop, and the time until a gang elsewhere is bound.
+"""Measure how a thousand hostile pods a second at the admission webhooks delay the scheduler's event loop and other gangs.
 
-Runs ``kopf run operator/main.py -A`` with its webhooks against a sandbox, and sends reviews straight to the webhooks, over TLS, from a
-process of its own, while gangs of 64 in a namespace that has not opted in are bound.
-Bars: stalls of at most 50 ms of processor time, the gangs bound within 1 s. Exits with 1 where one isn't held.
+Runs ``kopf run operator/main.py -A`` with its webhooks against a sandbox. A process of its own sends admission reviews straight to the
+webhooks, over TLS. Meanwhile gangs of 64 are bound, in a namespace that has not opted in to admission.
+Limits: stalls of at most 50 ms of processor time, and each gang bound within 1 s. Exits with 1 if a limit is exceeded.
 """
 
 import argparse
@@ -36,7 +36,7 @@ Body = dict[str, Any]
 
 
 def hostile_reviews() -> list[bytes]:
-    """Pods with labels of many kinds of wrong, and some that are right."""
+    """Return admission reviews of pods whose labels and annotations are invalid in many ways; a few are valid."""
     labels: list[Body] = [
         {_NAME: "evil", _MINIMUM: "five"},
         {_NAME: "e" * 63, _MINIMUM: "9" * 63},
@@ -45,16 +45,19 @@ def hostile_reviews() -> list[bytes]:
         {_NAME: "evil", _MINIMUM: "5", **{f"l{number}": "x" * 63 for number in range(500)}},
     ]
     annotations: list[Body] = [{}, {f"allaboard.dev/{number}": "" for number in range(500)}, {"allaboard.dev/min-members": "a=1," * 2000}]
-    found = []
-    for stated, noted in itertools.product(labels, annotations):
-        pod = {"metadata": {"labels": stated, "annotations": noted}, "spec": {"containers": [{"name": "main", "image": "pause"}]}}
+    reviews = []
+    for pod_labels, pod_annotations in itertools.product(labels, annotations):
+        pod = {
+            "metadata": {"labels": pod_labels, "annotations": pod_annotations},
+            "spec": {"containers": [{"name": "main", "image": "pause"}]},
+        }
         request = {"uid": "1", "operation": "CREATE", "namespace": "evil", "kind": {"group": "", "kind": "Pod"}, "object": pod}
-        found.append(orjson.dumps({"request": request}))
-    return found
+        reviews.append(orjson.dumps({"request": request}))
+    return reviews
 
 
 async def flood(port: int, authorities: str, rate: int) -> None:
-    """Send reviews at ``rate`` a second until killed; after each second print how many were answered, and the 99th percentile in ms."""
+    """Send reviews at ``rate`` a second until killed. After each second, print the number of answers and their 99th percentile in ms."""
     bodies = itertools.cycle(hostile_reviews())
     context = ssl.create_default_context(cadata=authorities)
     took: list[float] = []
@@ -83,7 +86,7 @@ _tasks: set[asyncio.Task[None]] = set()
 
 
 async def bind_gang(sandbox: Sandbox, gang: str) -> float:
-    """Seconds until a gang is bound."""
+    """Return the seconds until a new gang is bound, and delete its pods."""
     names = [f"{gang}-{number}" for number in range(_GANG)]
     container = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": "10m"}}}
     for name in names:
@@ -101,12 +104,15 @@ async def bind_gang(sandbox: Sandbox, gang: str) -> float:
 
 
 def _lines(watch: Path) -> list[list[str]]:
-    """What ``loop_watch`` has noted so far."""
+    """Return the lines that ``loop_watch`` has written so far, as fields."""
     return [line.split() for line in watch.read_text().splitlines()]
 
 
-async def play(rate: int, port: int) -> list[tuple[str, float, float, str]]:
-    """Without a flood and with one: the longest stall, the longest time until a gang is bound, and what the flood has said, of each."""
+async def measure(rate: int, port: int) -> list[tuple[str, float, float, str]]:
+    """Measure without a flood of reviews, then with one.
+
+    Returns two rows: name, longest stall in processor seconds, longest seconds until a gang is bound, and the last line of the flood.
+    """
     found = []
     os.environ |= {"ALLABOARD_ADMISSION_PORT": str(port), "ALLABOARD_ADMISSION_HOSTS": "127.0.0.1", "ALLABOARD_LEASE_NAMESPACE": "default"}
     with tempfile.TemporaryDirectory() as folder:
@@ -121,28 +127,29 @@ async def play(rate: int, port: int) -> list[tuple[str, float, float, str]]:
                 await sandbox.wait_for(lambda s: s.get("secrets", "allaboard-admission") is not None, timeout=30)
                 data = (sandbox.get("secrets", "allaboard-admission") or {})["data"]
                 authorities = base64.b64decode(data["ca.crt"]).decode()
-                for name, each in (("nothing", 0), (f"{rate} reviews a second", rate)):
+                for name, flood_rate in (("nothing", 0), (f"{rate} reviews a second", rate)):
                     process = None
-                    if each:
-                        command = (sys.executable, __file__, "--flood", authorities, "--rate", str(each), "--port", str(port))
+                    if flood_rate:
+                        command = (sys.executable, __file__, "--flood", authorities, "--rate", str(flood_rate), "--port", str(port))
                         process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
                         assert process.stdout is not None  # noqa: S101  # for the type checker
                         for _ in range(2):
                             await process.stdout.readline()
-                    await bind_gang(sandbox, f"first-{each}")
-                    at = len(_lines(watch))
-                    bound = [await bind_gang(sandbox, f"gang-{each}-{number}") for number in range(_GANGS)]
-                    said = ""
+                    await bind_gang(sandbox, f"first-{flood_rate}")
+                    lines_before = len(_lines(watch))
+                    bound = [await bind_gang(sandbox, f"gang-{flood_rate}-{number}") for number in range(_GANGS)]
+                    last_line = ""
                     if process is not None:
                         process.kill()
-                        rest, _ = await process.communicate()
-                        said = rest.decode().splitlines()[-1] if rest else ""
-                    found.append((name, max((float(line[1]) for line in _lines(watch)[at:]), default=0.0), max(bound), said))
+                        output, _ = await process.communicate()
+                        last_line = output.decode().splitlines()[-1] if output else ""
+                    stall = max((float(line[1]) for line in _lines(watch)[lines_before:]), default=0.0)
+                    found.append((name, stall, max(bound), last_line))
     return found
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure, print a table, and exit with 1 if a limit is exceeded."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rate", type=int, default=1000)
     parser.add_argument("--port", type=int, default=19443)
@@ -150,11 +157,11 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.flood:
         asyncio.run(flood(arguments.port, arguments.flood, arguments.rate))
-    table = Table("hostile labels", "stall ms", f"gang of {_GANG} bound s, at most", "answered in a second, 99th percentile ms")
-    table.add_row("bar", f"{1000 * _STALL_SECONDS:.0f}", f"{_BOUND_SECONDS:.1f}", "")
-    found = asyncio.run(play(arguments.rate, arguments.port))
-    for name, stall, bound, said in found:
-        table.add_row(name, f"{1000 * stall:.0f}", f"{bound:.2f}", said)
+    table = Table("hostile labels", "longest stall ms", f"gang of {_GANG} bound s, at most", "answers per second, their 99th percentile ms")
+    table.add_row("limit", f"{1000 * _STALL_SECONDS:.0f}", f"{_BOUND_SECONDS:.1f}", "")
+    found = asyncio.run(measure(arguments.rate, arguments.port))
+    for name, stall, bound, last_line in found:
+        table.add_row(name, f"{1000 * stall:.0f}", f"{bound:.2f}", last_line)
     Console().print(table)
     sys.exit(any(stall > _STALL_SECONDS or bound > _BOUND_SECONDS for _, stall, bound, _ in found))
 

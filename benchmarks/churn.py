@@ -1,7 +1,8 @@
-"""How soon a queue of gangs has gone through a cluster that holds a few of them at a time: each waits for what another gives back.
+"""Measure how soon a queue of gangs has run on a cluster that holds only a few of them at a time.
 
-Nine gangs of forty pods with a GPU each, which run for two seconds, on 45 nodes of four GPUs: four gangs at a time. What is measured is how
-soon a scheduler sees that there is room again, so nothing but that differs between the contenders.
+Nine gangs of forty pods with a GPU each run for two seconds, on 45 nodes of four GPUs. The cluster holds four gangs at a time, so a later
+gang waits for GPUs that an earlier gang frees. Only the scheduler differs between contenders. So a difference between their results shows
+how soon they notice freed capacity.
 """
 
 import asyncio
@@ -26,11 +27,11 @@ from load import PODS, Binds, Load, Scenario, a_node, create, furnish, prepare, 
 
 _CONCURRENCY = 32
 _TIMEOUT_SECONDS = 300.0
-_ASKED = {"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": "1"}
+_REQUESTS = {"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": "1"}
 
 
 async def measure(home: Home, contender: str, scenario: Scenario, nodes: int, gpus: int, seconds: float, generator: Executor) -> float:
-    """Seconds from sending the first create to the end of the last pod, on a cluster that nobody has used."""
+    """Return the seconds from sending the first create to the end of the last pod, on a fresh cluster."""
     connection = Connection.of(home.kubeconfig)
     async with connection.session(limit=_CONCURRENCY) as session:
         await furnish(session, [a_node(number, gpus) for number in range(nodes)])
@@ -42,7 +43,7 @@ async def measure(home: Home, contender: str, scenario: Scenario, nodes: int, gp
 async def _run(
     session: aiohttp.ClientSession, connection: Connection, contender: str, scenario: Scenario, seconds: float, generator: Executor
 ) -> float:
-    bodies = await prepare(session, contender, scenario, **_ASKED)
+    bodies = await prepare(session, contender, scenario, **_REQUESTS)
     loop, ends = asyncio.get_running_loop(), list[asyncio.Task[None]]()
     binds = Binds(scenario, lambda name: ends.append(loop.create_task(_end(session, name, seconds))))
     async with binds.listening(session) as listener:
@@ -54,7 +55,7 @@ async def _run(
 
 
 async def _end(session: aiohttp.ClientSession, name: str, seconds: float) -> None:
-    """Have a pod that is bound succeed when it has run for so long, as its kubelet would."""
+    """Report a bound pod as succeeded after it has run for ``seconds``, as its kubelet would."""
     await asyncio.sleep(seconds)
     headers = {"Content-Type": "application/merge-patch+json"}
     async with session.patch(f"{PODS}/{name}/status", data=json.dumps({"status": {"phase": "Succeeded"}}), headers=headers) as response:
@@ -64,12 +65,12 @@ async def _end(session: aiohttp.ClientSession, name: str, seconds: float) -> Non
 async def measure_all(
     contenders: tuple[str, ...], scenario: Scenario, nodes: int, gpus: int, seconds: float, runs: int
 ) -> dict[str, list[float]]:
-    """Each contender's makespans, turn by turn, each on a cluster of its own."""
+    """Return the makespans of each contender in seconds. Contenders take turns, and each run has a cluster of its own."""
     found: dict[str, list[float]] = {contender: [] for contender in contenders}
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as generator:
-        generator.submit(os.getpid).result()  # importing is no part of creating
+        generator.submit(os.getpid).result()  # imports shouldn't be measured
         for number in range(1, runs + 1):
-            # Whoever is second in one run is first in the next.
+            # The order alternates, so that no contender is always first.
             for contender in contenders if number % 2 else contenders[::-1]:
                 label = f"run {number}/{runs}, {contender}"
                 with progress.status(label), tempfile.TemporaryDirectory(prefix="allaboard-churn-") as folder:
@@ -80,10 +81,10 @@ async def measure_all(
 
 
 def as_table(found: dict[str, list[float]], least: float, title: str) -> Table:
-    """A row for each contender: the median makespan, the range, and the ratios to the least possible and to kube-scheduler's."""
+    """Return a row for each contender: its median makespan, the range, and the ratios to the least possible and to kube-scheduler's."""
     table = Table(title=title)
     table.add_column("contender", no_wrap=True)
-    for column in ("makespan s", "range", "of the least", "of native"):
+    for column in ("makespan s", "range", "ratio to least", "ratio to native"):
         table.add_column(column, justify="right")
     native = statistics.median(found["native"]) if found.get("native") else None
     for contender, makespans in found.items():
@@ -93,19 +94,19 @@ def as_table(found: dict[str, list[float]], least: float, title: str) -> Table:
     return table
 
 
-_Positive = partial(click.option, type=click.IntRange(min=1), show_default=True)
+_positive = partial(click.option, type=click.IntRange(min=1), show_default=True)
 
 
 @click.command(help=(__doc__ or "").partition("\n")[0], context_settings={"help_option_names": ["-h", "--help"]})
-@_Positive("--gangs", default=9, help="Gangs that come at once.")
-@_Positive("--size", default=40, help="Pods of a gang, with a GPU each.")
-@_Positive("--nodes", default=45, help="Nodes.")
-@_Positive("--gpus", default=4, help="GPUs of a node.")
-@click.option("--seconds", type=click.FloatRange(min=0), default=2.0, show_default=True, help="For how long a pod runs.")
-@_Positive("--runs", default=1, help="How often; the table then shows medians.")
+@_positive("--gangs", default=9, help="Gangs, all created at once.")
+@_positive("--size", default=40, help="Pods of a gang, with a GPU each.")
+@_positive("--nodes", default=45, help="Nodes.")
+@_positive("--gpus", default=4, help="GPUs of a node.")
+@click.option("--seconds", type=click.FloatRange(min=0), default=2.0, show_default=True, help="Seconds that a pod runs.")
+@_positive("--runs", default=1, help="Runs; with several, the table shows medians.")
 @click.option("--contender", "contenders", type=click.Choice([*CONTENDERS]), multiple=True, help="May be repeated [all].")
 def main(gangs: int, size: int, nodes: int, gpus: int, seconds: float, runs: int, contenders: tuple[str, ...]) -> None:
-    """Measure, and print."""
+    """Measure and print a table."""
     at_once = min(gangs, nodes * gpus // size)
     if not at_once:
         raise click.UsageError(f"a gang of {size} never fits on {nodes} nodes of {gpus} GPUs")

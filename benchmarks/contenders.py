@@ -1,4 +1,4 @@
-"""Who is compared and where: clusters that boot and end, and the schedulers that run on them."""
+"""Schedulers that the benchmarks compare (contenders), and clusters that are started for them (homes)."""
 
 import asyncio
 import ssl
@@ -23,7 +23,7 @@ progress = Console(stderr=True, highlight=False)
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """Where an API server is, and how one gets in."""
+    """The address of an API server, and the credentials for it; a credential that isn't needed is empty."""
 
     url: str
     ca: str = ""
@@ -31,13 +31,13 @@ class Connection:
 
     @classmethod
     def of(cls, kubeconfig: Path) -> "Connection":
-        """The one cluster and user of a kubeconfig."""
+        """Return a connection to the only cluster of a kubeconfig, as its only user."""
         content = yaml.safe_load(kubeconfig.read_text())
         cluster, user = content["clusters"][0]["cluster"], content["users"][0]["user"]
         return cls(cluster["server"], cluster.get("certificate-authority", ""), user.get("token", ""))
 
     def session(self, limit: int = 16) -> aiohttp.ClientSession:
-        """A session of at most ``limit`` connections."""
+        """Return a session of at most ``limit`` connections."""
         context = ssl.create_default_context(cafile=self.ca) if self.ca else True
         headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {self.token}"} if self.token else {})
         return aiohttp.ClientSession(self.url, connector=aiohttp.TCPConnector(limit=limit, ssl=context), headers=headers)
@@ -45,7 +45,11 @@ class Connection:
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """A cluster that runs. ``servers`` are the pids of what serves it; ``start_scheduler`` starts kube-scheduler and returns its pid."""
+    """A running cluster.
+
+    ``servers``: pids of the processes that serve the cluster. ``start_scheduler``: starts kube-scheduler and returns its pid; None where
+    there is no kube-scheduler. ``describe``: returns what the cluster consists of, for people.
+    """
 
     kubeconfig: Path
     servers: Sequence[int]
@@ -55,7 +59,7 @@ class Home:
 
 @asynccontextmanager
 async def control_plane(folder: Path) -> AsyncIterator[Home]:
-    """etcd, kube-apiserver, kube-controller-manager and fake kubelets."""
+    """Run etcd, kube-apiserver, kube-controller-manager and fake kubelets (kwok)."""
     sys.path.append(str(ROOT))
     from tests.e2e.controlplane.controlplane import ControlPlane, Options
 
@@ -75,13 +79,13 @@ async def control_plane(folder: Path) -> AsyncIterator[Home]:
 
 @asynccontextmanager
 async def sandbox(folder: Path) -> AsyncIterator[Home]:
-    """The sandbox, in a process of its own."""
+    """Run the sandbox in a process of its own."""
     kubeconfig = folder / "kubeconfig"
     command = (sys.executable, "-m", "allaboard", "sandbox", "--nodes", "0", "--kubeconfig-out", str(kubeconfig))
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL)
     try:
         if process.stdout is None or not await process.stdout.readline():
-            raise click.ClickException("the sandbox could not start: `allaboard sandbox` says why")
+            raise click.ClickException("the sandbox could not start: run `allaboard sandbox` to see why")
         yield Home(kubeconfig, [process.pid], None, lambda: "Allaboard's sandbox")
     finally:
         if process.returncode is None:
@@ -91,14 +95,14 @@ async def sandbox(folder: Path) -> AsyncIterator[Home]:
 
 @asynccontextmanager
 async def allaboard(home: Home, profile: Path | None) -> AsyncIterator[int]:
-    """The operator, as users run it."""
+    """Run the operator as users do; yield its pid."""
     async with operator_process(home.kubeconfig, profile) as pid:
         yield pid
 
 
 @asynccontextmanager
 async def native(home: Home, profile: Path | None) -> AsyncIterator[int]:
-    """kube-scheduler with GenericWorkload. It ends with its home."""
+    """Run kube-scheduler with the feature gate GenericWorkload; yield its pid. kube-scheduler ends with its home."""
     if home.start_scheduler is None:
         raise click.UsageError("the sandbox has no kube-scheduler: leave --contender native out, or use --home controlplane")
     yield await asyncio.to_thread(home.start_scheduler)
@@ -110,4 +114,8 @@ CONTENDERS: Mapping[str, Callable[[Home, Path | None], AbstractAsyncContextManag
     "podgroup": allaboard,
     "native": native,
 }
-"""``allaboard``'s gangs are pairs of labels, those of ``podgroup`` PodGroups of upstream's kind, which Kopf doesn't watch the pods of."""
+"""Contenders by name. ``allaboard`` and ``podgroup`` are the operator, with gangs that are stated in different ways.
+
+A gang of ``allaboard`` is stated by two labels of its pods. A gang of ``podgroup`` is stated by a PodGroup of scheduling.x-k8s.io; Kopf
+doesn't watch the pods of such a gang.
+"""

@@ -1,9 +1,10 @@
-"""How many GPUs stay unallocated by the protocol of Weng et al., "Beware of Fragmentation" (USENIX ATC 2023).
+"""Measure how many GPUs stay unallocated by the protocol of Weng et al., "Beware of Fragmentation" (USENIX ATC 2023).
 
-1,213 GPU nodes with 6,212 GPUs; tasks of the openb trace, shuffled and inflated to 130 % of all GPUs, arrive one by one and stay. Ours
-with the shipped settings, one pod at a time and in batches of pending ones, beside every baseline on the same shuffles: the seeds 42 to
-51, and 100 to 109, which were not used while tuning. The trace is not in this repository: name its folder in OPENB, or the files.
-Without it, and with --quick, a small made-up cluster stands in, whose figures can't be compared with the published ones.
+The cluster has 1,213 GPU nodes with 6,212 GPUs. Tasks of the openb trace, shuffled and inflated to 130 % of all GPUs, arrive one by one and
+stay. Our search has the shipped settings, and places one pod at a time or batches of pending pods. All baselines get the same shuffles: the
+seeds 42 to 51, and 100 to 109, which were not used for tuning.
+The trace is not in this repository: name its folder in OPENB, or name the files. Without the trace, and with --quick, a small made-up
+cluster is used, whose figures can't be compared with the published ones.
 """
 
 import argparse
@@ -41,7 +42,7 @@ progress = Console(stderr=True, highlight=False)
 
 
 def made_up(nodes: int = 40, tasks: int = 250) -> Workload:
-    """Nodes with two or eight GPUs, tasks that share one, take one or several, or none."""
+    """Return a workload of nodes with two or eight GPUs, and of tasks that request no GPU, a share of one, one or several."""
     rng = random.Random(7)
     shapes = ((64, 256, 2, "T4"), (96, 384, 8, "G2"), (96, 384, 8, "G2"))
     machines = []
@@ -57,37 +58,37 @@ def made_up(nodes: int = 40, tasks: int = 250) -> Workload:
 
 
 def jobs_of(workload: Workload, seeds: Sequence[range], batches: Sequence[int], contenders: Sequence[str]) -> Iterator[Job]:
-    """Baselines place pods one by one, so a batch makes no difference to them."""
+    """Yield a job for each contender, batch and seed. Baselines place pods one by one, so they get no larger batches."""
     settings = Settings.model_construct()
     search = SearchSettings(**settings.search.model_dump())
     for name in contenders:
         for batch in batches if name == OURS else (1,):
-            for several in seeds:
-                for seed in several:
+            for seed_set in seeds:
+                for seed in seed_set:
                     yield Job(workload, name, seed, batch, INFLATE, settings.objective, search)
 
 
 def tabulated(runs: Sequence[Run], seeds: Sequence[range]) -> list[dict[str, object]]:
-    """One row for each set of seeds, strategy and batch, in the order of the jobs."""
+    """Return one row for each set of seeds, strategy and batch; means are over the seeds of the set."""
     rows: list[dict[str, object]] = []
-    for several in seeds:
-        ours = [run for run in runs if run.seed in several]
-        kinds = list(dict.fromkeys((run.strategy, run.batch) for run in sorted(ours, key=_order)))
-        means = {kind: statistics.fmean(_unallocated(ours, kind)) for kind in kinds}
+    for seed_set in seeds:
+        runs_of_set = [run for run in runs if run.seed in seed_set]
+        kinds = list(dict.fromkeys((run.strategy, run.batch) for run in sorted(runs_of_set, key=_order)))
+        means = {kind: statistics.fmean(_unallocated(runs_of_set, kind)) for kind in kinds}
         for kind in kinds:
-            values = _unallocated(ours, kind)
-            mine = [run for run in ours if (run.strategy, run.batch) == kind]
+            values = _unallocated(runs_of_set, kind)
+            runs_of_kind = [run for run in runs_of_set if (run.strategy, run.batch) == kind]
             rows.append(
                 {
-                    "seeds": f"{several[0]}-{several[-1]}",
+                    "seeds": f"{seed_set[0]}-{seed_set[-1]}",
                     "strategy": kind[0],
                     "batch": kind[1],
                     "unallocatedPercent": round(means[kind], 3),
                     "deviation": round(statistics.stdev(values), 3) if len(values) > 1 else 0.0,
                     "pointsBelowFgd": round(means["fgd", 1] - means[kind], 3) if ("fgd", 1) in means else None,
-                    "podsFailed": round(statistics.fmean(run.replay.pods_failed for run in mine), 1),
-                    "fragmentationPercent": round(statistics.fmean(run.replay.fragmentation_percent for run in mine), 3),
-                    "secondsPerRun": round(statistics.fmean(run.seconds for run in mine), 1),
+                    "podsFailed": round(statistics.fmean(run.replay.pods_failed for run in runs_of_kind), 1),
+                    "fragmentationPercent": round(statistics.fmean(run.replay.fragmentation_percent for run in runs_of_kind), 3),
+                    "secondsPerRun": round(statistics.fmean(run.seconds for run in runs_of_kind), 1),
                 }
             )
     return rows
@@ -102,7 +103,7 @@ def _unallocated(runs: Sequence[Run], kind: tuple[str, int]) -> list[float]:
 
 
 def show(rows: Sequence[dict[str, object]], is_published: bool, title: str) -> None:
-    """Print the table; published figures only beside the trace that they were measured on."""
+    """Print the table. Published figures are shown only for the trace, on which they were measured."""
     table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0), header_style="bold")
     for heading in ("seeds", "strategy", "batch", "unallocated %", "±", "below fgd", "published %", "failed pods", "frag %", "s/run"):
         table.add_column(heading, justify="left" if heading in ("seeds", "strategy") else "right", no_wrap=True)
@@ -114,20 +115,20 @@ def show(rows: Sequence[dict[str, object]], is_published: bool, title: str) -> N
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure and print a table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a small made-up cluster, two seeds: half a minute")
     parser.add_argument("--nodes", type=existing, default=openb(GPU_NODES), help="CSV of nodes")
     parser.add_argument("--pods", type=existing, default=openb(TASKS), help="CSV of tasks")
-    parser.add_argument("--seeds", type=int, default=None, help="only so many seeds of each set")
+    parser.add_argument("--seeds", type=int, default=None, help="number of seeds of each set; all, if not given")
     parser.add_argument("--batch", type=int, action="append", help="only batches of this size; may be repeated")
-    parser.add_argument("--strategy", action="append", choices=(*BASELINES, OURS), help="only this one; may be repeated")
+    parser.add_argument("--strategy", action="append", choices=(*BASELINES, OURS), help="only this strategy; may be repeated")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--json", type=Path, help="write the rows to this file too")
     options = parser.parse_args()
     is_traced = bool(options.nodes and options.pods) and not options.quick
     workload = workload_of(read_nodes(str(options.nodes)), read_tasks(str(options.pods))) if is_traced else made_up()
-    seeds = [several[: options.seeds] for several in (QUICK_SEEDS if options.quick else SEEDS)]
+    seeds = [seed_set[: options.seeds] for seed_set in (QUICK_SEEDS if options.quick else SEEDS)]
     batches = options.batch or (QUICK_BATCHES if options.quick else BATCHES)
     jobs = list(jobs_of(workload, seeds, batches, options.strategy or (*BASELINES, OURS)))
     started = time.perf_counter()

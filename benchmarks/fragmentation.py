@@ -1,7 +1,8 @@
-"""How much of the free GPUs is fragmented as a cluster fills: each objective of the scheduler beside the published baselines.
+"""Measure how much of the free GPUs is fragmented as a cluster fills, for each objective and for the published baselines.
 
-The published protocol (see `fgd.py`): tasks of the openb trace, shuffled and inflated, arrive one by one and stay. Printed is the expected
-fragmentation, in percent of all GPUs, when so much has arrived. The trace is not in this repository: name its folder in OPENB.
+The protocol is the published one (`fgd.py`): tasks of the openb trace, shuffled and inflated, arrive one by one and stay. A column is the
+expected fragmentation, in percent of all GPUs, when tasks that request that percentage of all GPUs have arrived. The trace is not in this
+repository: name its folder in OPENB.
 """
 
 import json
@@ -29,7 +30,7 @@ BASELINES = ("fgd", "fgd-bestfit", "fgd-random")
 
 
 def jobs(workload: Workload, seeds: range) -> list[tuple[str, Job]]:
-    """Every objective and baseline on every seed, by name."""
+    """Return a titled job for each objective or baseline and each seed."""
     search = SearchSettings()
     ours = [
         (f"genetic, {objective.value}", "genetic", objective)
@@ -43,8 +44,8 @@ def jobs(workload: Workload, seeds: range) -> list[tuple[str, Job]]:
     ]
 
 
-def at(run: Run, arrived: int) -> float:
-    """The fragmentation of the last sample before so much has arrived."""
+def fragmentation_at(run: Run, arrived: int) -> float:
+    """Return the fragmentation, in percent of all GPUs, at the last sample at which at most ``arrived`` percent have arrived."""
     return [sample.fragmentation_percent for sample in run.replay.timeline if sample.arrived_percent <= arrived][-1]
 
 
@@ -53,7 +54,7 @@ def at(run: Run, arrived: int) -> float:
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @click.option("--quick", is_flag=True, help="A sample of some seconds, on a made-up cluster.")
 def main(seeds: int, output: str, *, quick: bool) -> None:
-    """Print the table."""
+    """Measure and print a table."""
     nodes, tasks = openb(GPU_NODES), openb(TASKS)
     workload = workload_of(read_nodes(str(nodes)), read_tasks(str(tasks))) if nodes and tasks and not quick else made_up()
     wanted = jobs(workload, range(42, 43 if quick else 42 + seeds))
@@ -63,7 +64,8 @@ def main(seeds: int, output: str, *, quick: bool) -> None:
     for (title, _), run in zip(wanted, runs, strict=True):
         found.setdefault(title, []).append(run)
     figures = {
-        title: {arrived: statistics.fmean(at(run, arrived) for run in several) for arrived in ARRIVED} for title, several in found.items()
+        title: {arrived: statistics.fmean(fragmentation_at(run, arrived) for run in same) for arrived in ARRIVED}
+        for title, same in found.items()
     }
     if output == "json":
         print(json.dumps(figures, indent=2))

@@ -1,7 +1,7 @@
-"""What the GPU terms cost a plan on thousands of nodes with eight GPUs: filters by label, and the score of the cards.
+"""Measure what GPU terms add to the time of a plan on thousands of nodes with eight GPUs: filters by label, and scores by metrics.
 
-The same gang is planned with and without them, alternating, and the ratio of the medians is told: limits are ratios within one run.
-What exporters say anew every 15 s is taken by the event loop, so the time for that is told, too.
+The same gang is planned with and without GPU terms in turn. The result is the ratio of the medians of one run, which has a limit.
+Every 15 s the event loop takes over the metrics that exporters report, so the time for that is measured as well.
 """
 
 import json
@@ -29,13 +29,13 @@ GI = 1024**3
 GPUS = 8
 MODELS = ("Tesla T4", "NVIDIA A100-SXM4-80GB", "NVIDIA H100 80GB HBM3")
 LIMIT = 1.1
-"""A plan with the GPU terms takes no longer than that, beside one without."""
+"""Largest ratio of the time of a plan with GPU terms to the time of a plan without."""
 SAMPLE_LIMIT = 1.5
-"""What five rounds can tell: on a busy machine their medians are off by a tenth and more."""
+"""Limit for a sample of five rounds, whose medians are off by a tenth or more on a busy machine."""
 
 
 def a_view(nodes: int) -> ClusterView:
-    """Nodes of three models, by their labels, each between empty and full."""
+    """Return a view of nodes whose labels name three GPU models; each node is between empty and full."""
     view, rng = ClusterView(), random.Random(1)
     for row in range(nodes):
         labels = {
@@ -56,7 +56,7 @@ def a_view(nodes: int) -> ClusterView:
 
 
 def cards(nodes: int, seed: int) -> Cards:
-    """What exporters say of all of them."""
+    """Return random metrics of all GPUs, as exporters report them."""
     rng = np.random.default_rng(seed)
     values = np.full((len(Measure), nodes, GPUS), np.nan, dtype=np.float32)
     for measure, most in (
@@ -74,50 +74,50 @@ def cards(nodes: int, seed: int) -> Cards:
 
 
 def a_gang(number: int, asked: GpuRequest | None) -> list[Pod]:
-    """Members with a GPU each."""
+    """Return ``number`` members with a GPU each. ``asked``: the GPU terms of each member; None without."""
     spec = SchedulingSpec(as_requests({"cpu": 4000, "memory": 16 * GI, "nvidia.com/gpu": 1, "pods": 1}), gpus=asked)
     return [Pod("default", f"p{row}", f"p{row}", "1", 0.0, "allaboard", "", "Pending", 0, spec) for row in range(number)]
 
 
 def plan(gang: Sequence[Pod], snapshot: Snapshot, filters: NodeFilters, objective: Objective) -> None:
-    """The whole of what the scheduler does for one gang."""
+    """Build the problem of a gang and search a placement, as the scheduler does. Raises ``AssertionError`` if there is none."""
     problem = build_problem(gang, len(gang), snapshot, objective=objective, filters=filters)
     if not search(problem, SearchSettings(), seed=1).feasible:
-        raise AssertionError("it has room")
+        raise AssertionError("the search has found no placement for a gang that fits")
 
 
 def seconds_of(work: Callable[[], object]) -> float:
-    """How much of a processor it takes."""
+    """Return the processor seconds that ``work`` takes."""
     started = time.process_time()
     work()
     return time.process_time() - started
 
 
 def compared(view: ClusterView, nodes: int, members: int, rounds: int, objective: Objective) -> dict[str, float]:
-    """Medians of plans with and without GPU terms, in turn; what exporters say changes before each, as it does every few seconds."""
+    """Return the medians of plans with and without GPU terms, made in turn. Metrics change before each pair, as they do in a cluster."""
     asked = GpuRequest(model="A100|H100", memory_each=1000)
-    taken: dict[bool, list[float]] = {False: [], True: []}
-    filters = {with_terms: NodeFilters() for with_terms in taken}
+    plan_seconds: dict[bool, list[float]] = {False: [], True: []}
+    filters = {with_terms: NodeFilters() for with_terms in plan_seconds}
     gangs = {False: a_gang(members, None), True: a_gang(members, asked)}
-    observed = []
+    observe_seconds = []
     for number in range(rounds + 1):
-        heard = cards(nodes, number)
-        seconds = seconds_of(lambda heard=heard: view.observe_cards(heard))  # type: ignore[misc]
+        reported = cards(nodes, number)
+        seconds = seconds_of(lambda reported=reported: view.observe_cards(reported))  # type: ignore[misc]
         snapshot = view.snapshot()
         for with_terms in (True, False) if number % 2 else (False, True):
             seen = snapshot if with_terms else replace(snapshot, gpus=None)
             spent = seconds_of(lambda t=with_terms, s=seen: plan(gangs[t], s, filters[t], objective))  # type: ignore[misc]
-            if number:  # the first has everything to find out
-                taken[with_terms].append(spent)
+            if number:  # the first round fills caches
+                plan_seconds[with_terms].append(spent)
         if number:
-            observed.append(seconds)
-    without, with_terms = (statistics.median(taken[each]) for each in (False, True))
+            observe_seconds.append(seconds)
+    without, with_terms = (statistics.median(plan_seconds[each]) for each in (False, True))
     return {
         "plan_ms": round(without * 1000, 1),
         "with_gpu_terms_ms": round(with_terms * 1000, 1),
         "ratio": round(with_terms / without, 3),
-        "cards_taken_ms": round(statistics.median(observed) * 1000, 1),
-        "cards_taken_most_ms": round(max(observed) * 1000, 1),
+        "cards_taken_ms": round(statistics.median(observe_seconds) * 1000, 1),
+        "cards_taken_most_ms": round(max(observe_seconds) * 1000, 1),
     }
 
 
@@ -127,7 +127,7 @@ def compared(view: ClusterView, nodes: int, members: int, rounds: int, objective
 @click.option("--rounds", default=15, show_default=True)
 @click.option("--quick", is_flag=True, help="A sample: five rounds, with a wider limit.")
 def main(nodes: int, members: int, rounds: int, quick: bool) -> None:
-    """Tell what the GPU terms cost; fails when that is more than they may."""
+    """Measure what GPU terms cost, print JSON, and exit with 1 if the ratio exceeds its limit."""
     view = a_view(nodes)
     found = {str(objective): compared(view, nodes, members, 5 if quick else rounds, objective) for objective in Objective}
     click.echo(json.dumps({"nodes": nodes, "gpus": nodes * GPUS, "members": members, **found}, indent=2))

@@ -1,8 +1,9 @@
-"""What it costs to know the GPUs of a large cluster: 5,000 nodes of 8, read from a Prometheus as the operator does it.
+"""Measure what it costs to read the GPU metrics of a large cluster from Prometheus, as the operator does: 5,000 nodes of 8 GPUs.
 
-A stand-in for Prometheus, in a process of its own, answers each query with as many series as the real one would. A scraper reads in its
-thread, beside a loop that only ticks: seconds of the processor for one reading and for what is known after it, memory, and the longest
-stall of the loop, with the scraper and in three seconds before it. Bars: 2 s, 50 MiB, 50 ms; exits with 1 where one isn't held.
+A process of its own stands in for Prometheus, and answers each query with as many series as the real one would. A scraper reads in its own
+thread, beside an event loop that only ticks. Measured are the processor time of a reading with its evaluation, memory, and the longest
+stall of the loop. The longest stall is also measured for three seconds before the scraper starts.
+Limits: 2 s of processor time, 50 MiB, stalls of 50 ms. Exits with 1 if a limit is exceeded.
 """
 
 import argparse
@@ -29,7 +30,7 @@ from allaboard.model.gpus import NO_CARDS, Cards, Measure
 from allaboard.settings.gpu_metrics import GpuMetricsOptions
 from operator_process import memory_mib
 
-_CPU_BAR, _MEMORY_BAR, _STALL_BAR = 2.0, 50.0, 0.05
+_CPU_SECONDS, _MEMORY_MIB, _STALL_SECONDS = 2.0, 50.0, 0.05
 _TICK_SECONDS = 0.002
 _VALUES = {
     "DCGM_FI_DEV_GPU_TEMP": "41",
@@ -44,11 +45,11 @@ _VALUES = {
     "DCGM_FI_DEV_XID_ERRORS": "0",
     "DCGM_FI_DEV_ROW_REMAP_FAILURE": "0",
 }
-_SAME = {"modelName": "NVIDIA H100 80GB HBM3", "instance": "10.100.200.30:9400"}
+_CONSTANT_LABELS = {"modelName": "NVIDIA H100 80GB HBM3", "instance": "10.100.200.30:9400"}
 
 
 def answer(query: str, nodes: int, cards: int) -> bytes:
-    """What Prometheus would answer: the labels that are asked for, of each card."""
+    """Return what Prometheus would answer to ``query``: a series for each metric, node or GPU, with the labels that the query names."""
     by, metric = re.search(r"by \(([^)]*)\)", query), re.search(r"DCGM_\w+", query)
     if by is None or metric is None:
         raise ValueError(query)
@@ -58,16 +59,16 @@ def answer(query: str, nodes: int, cards: int) -> bytes:
     elif "timestamp" in query:
         series = [(f'"Hostname":"gpu-node-{node:04d}"', f"{time.time() - 5:.3f}") for node in range(nodes)]
     else:
-        same = "".join(f',"{key}":"{word}"' for key, word in _SAME.items() if key in labels)
-        places = [(node, card) for node in range(nodes) for card in range(cards)]
-        series = [(f'"Hostname":"gpu-node-{node:04d}"{same},"gpu":"{card}"', _VALUES[metric[0]]) for node, card in places]
+        constant = "".join(f',"{key}":"{word}"' for key, word in _CONSTANT_LABELS.items() if key in labels)
+        gpus = [(node, card) for node in range(nodes) for card in range(cards)]
+        series = [(f'"Hostname":"gpu-node-{node:04d}"{constant},"gpu":"{card}"', _VALUES[metric[0]]) for node, card in gpus]
     now = f"{time.time():.3f}"
-    text = ",".join(f'{{"metric":{{{found}}},"value":[{now},"{value}"]}}' for found, value in series)
+    text = ",".join(f'{{"metric":{{{names}}},"value":[{now},"{value}"]}}' for names, value in series)
     return f'{{"status":"success","data":{{"resultType":"vector","result":[{text}]}}}}'.encode()
 
 
 def serve(ready: Connection, nodes: int, cards: int) -> None:
-    """Answer until ended."""
+    """Answer queries until the process is ended; send the port through ``ready``."""
     answers: dict[str, bytes] = {}
 
     async def query(request: web.Request) -> web.Response:
@@ -89,7 +90,11 @@ def serve(ready: Connection, nodes: int, cards: int) -> None:
 
 @dataclass(slots=True)
 class Figures:
-    """Seconds of the processor and of the wall for each reading, MiB more at the highest, stalls with it and before it, what is known."""
+    """Results of a measurement.
+
+    ``cpu``, ``wall``: processor and wall-clock seconds of each reading. ``memory``: MiB between the start and the peak. ``stall``,
+    ``alone``: longest stall of the loop in seconds, with the scraper and before it starts. ``cards``: metrics of the last reading.
+    """
 
     cpu: list[float] = field(default_factory=list)
     wall: list[float] = field(default_factory=list)
@@ -100,7 +105,7 @@ class Figures:
 
 
 async def measure(url: str, readings: int) -> Figures:
-    """Read so often, beside a loop that ticks."""
+    """Let a scraper read ``readings`` times, beside a loop that ticks."""
     found, pushed, loop = Figures(), asyncio.Queue[Cards](), asyncio.get_running_loop()
     stalls: list[float] = []
 
@@ -119,7 +124,7 @@ async def measure(url: str, readings: int) -> Figures:
     stalls.clear()
     before = memory_mib(os.getpid())[0]
     scraper = Scraper(GpuMetricsOptions(url=url, interval_seconds=1.0, stale_seconds=60.0), lambda _: True, push)
-    server: Any = None  # nobody looks for Services where a URL is named
+    server: Any = None  # used only to find Prometheus when no URL is given
     used, began = _processor_seconds(), time.monotonic()
     reading = asyncio.create_task(in_own_thread(lambda: scraper.run(server)))
     for _ in range(readings):
@@ -138,13 +143,13 @@ async def measure(url: str, readings: int) -> Figures:
 
 
 def _processor_seconds() -> float:
-    """Of all threads but the loop's own, which does nothing but tick."""
+    """Return the processor seconds of all threads except the loop's own, which only ticks."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime - time.thread_time()
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure, print a table, and exit with 1 if a limit is exceeded."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=5_000)
     parser.add_argument("--cards", type=int, default=8, help="GPUs of each node")
@@ -162,12 +167,12 @@ def main() -> None:
         server.join()
     known = int((~np.isnan(found.cards.values[Measure.FREE])).sum())
     if known != arguments.nodes * arguments.cards:
-        sys.exit(f"{known} cards are known")
-    table = Table("nodes", "cards", "CPU s of a reading", "its wall s", "MiB more at its highest", "longest stall, ms", "without it")
+        sys.exit(f"only {known} of {arguments.nodes * arguments.cards} GPUs have metrics")
+    table = Table("nodes", "cards", "CPU s of a reading", "wall s of a reading", "MiB to the peak", "longest stall ms", "without scraper")
     cpu, wall, stalls = f"{max(found.cpu):.2f}", f"{min(found.wall):.2f}", (f"{each * 1000:.0f}" for each in (found.stall, found.alone))
     table.add_row(str(arguments.nodes), str(known), cpu, wall, f"{found.memory:.0f}", *stalls)
     Console().print(table)
-    sys.exit(max(found.cpu) > _CPU_BAR or found.memory > _MEMORY_BAR or found.stall > _STALL_BAR)
+    sys.exit(max(found.cpu) > _CPU_SECONDS or found.memory > _MEMORY_MIB or found.stall > _STALL_SECONDS)
 
 
 if __name__ == "__main__":

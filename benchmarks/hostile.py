@@ -1,10 +1,10 @@
-"""What hostile pods of one tenant cost everybody else: the operator's event loop, its memory, and the time until another's gang is bound.
+"""Measure what hostile pods of one tenant cost other tenants: stalls of the event loop, memory, and the time until a gang is bound.
 
-Runs ``kopf run operator/main.py -A`` against a sandbox, in two processes on this machine. For each kind of hostility 200 pods of it are
-made, or as many as a gang may have, then a gang of 64 in another namespace, and all of them are deleted before the next. The loop is
-measured from within the operator: the longest stretch that it kept everybody waiting, in processor time of its own, since on a busy
-machine it may be kept from running, too.
-Bars: stalls of at most 50 ms, at most 100 MiB more memory, the gang bound within 1 s. Exits with 1 where one isn't held.
+Runs ``kopf run operator/main.py -A`` and a sandbox, as two processes on this machine. For each kind of hostility, 200 hostile pods are
+created, or as many as a gang may have. Then a gang of 64 is created in another namespace. All pods are deleted before the next kind.
+The event loop is measured within the operator. A stall counts in processor time of the loop's thread, because the thread may have to wait
+for a processor on a busy machine. The column "late ms" includes that wait.
+Limits: stalls of at most 50 ms, at most 100 MiB more memory, the gang bound within 1 s. Exits with 1 if a limit is exceeded.
 """
 
 import argparse
@@ -36,7 +36,7 @@ Body = dict[str, Any]
 
 
 def a_pod(name: str, namespace: str, *, labels: Body | None = None, annotations: Body | None = None, owners: Any = (), **spec: Any) -> Body:
-    """A pod of ours that waits, unless ``spec`` says otherwise."""
+    """Return a pending pod for Allaboard. ``spec`` adds or replaces fields of its spec; with a ``nodeName`` the pod is running."""
     container = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": "10m"}}}
     metadata = {"name": name, "namespace": namespace, "uid": f"{namespace}-{name}", "creationTimestamp": "2026-01-01T00:00:00Z"}
     return {
@@ -49,42 +49,43 @@ def a_pod(name: str, namespace: str, *, labels: Body | None = None, annotations:
 
 
 def foreign(number: int, **parts: Any) -> Body:
-    """A pod that another scheduler has bound."""
+    """Return a pod that another scheduler has bound."""
     return a_pod(f"evil-{number}", "evil", schedulerName="default-scheduler", nodeName=f"node-{number % _NODES}", **parts)
 
 
 def member(number: int, pods: int, *, labels: Body | None = None, **parts: Any) -> Body:
-    """A member of a gang of all hostile pods."""
+    """Return a member of a gang of ``pods`` members, which are all the hostile pods."""
     return a_pod(f"evil-{number}", "evil", labels={_NAME: "evil", _MINIMUM: str(pods), **(labels or {})}, **parts)
 
 
-def keeping_away(terms: Iterator[list[Body]]) -> Body:
-    """Required anti-affinity to pods of all namespaces, each term by its expressions."""
-    stated = [{"topologyKey": "zone", "namespaceSelector": {}, "labelSelector": {"matchExpressions": each}} for each in terms]
-    return {"podAntiAffinity": {_REQUIRED: stated}}
+def anti_affinity(terms: Iterator[list[Body]]) -> Body:
+    """Return required anti-affinity to pods of all namespaces. Each term is stated by the expressions of its label selector."""
+    required = [{"topologyKey": "zone", "namespaceSelector": {}, "labelSelector": {"matchExpressions": each}} for each in terms]
+    return {"podAntiAffinity": {_REQUIRED: required}}
 
 
-def an_option(number: int) -> Body:
-    """An annotation of ours that isn't known, as large as annotations may be."""
+def unknown_option(number: int) -> Body:
+    """Return an annotation with Allaboard's prefix and an unknown name; its size is nearly the largest that Kubernetes allows."""
     return {"allaboard.dev/x": f"{number}" + "x" * 250_000}
 
 
-def choosy(number: int) -> Body:
-    """Node affinity of 64 requirements, as many as are taken in, unlike that of any other pod."""
+def node_affinity(number: int) -> Body:
+    """Return node affinity of 64 requirements, the most that Allaboard supports; different for each ``number``."""
     expressions = [{"key": "kubernetes.io/hostname", "operator": "NotIn", "values": [f"no-{number}-{each}"]} for each in range(64)]
     return {"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": expressions}]}}}
 
 
 def too_large(number: int) -> list[Body]:
-    """Containers that fit on no node, of as many kinds as there are numbers."""
+    """Return containers that fit on no node, with requests that are different for each ``number``."""
     return [{"name": "main", "image": "pause", "resources": {"requests": {"cpu": f"{900_000 + number}m"}}}]
 
 
 @dataclass(frozen=True, slots=True)
 class Hostility:
-    """One kind of hostile pods; ``make`` gives the pod of a number out of so many. ``is_passing``: each is deleted at once.
+    """A kind of hostile pods.
 
-    ``pods`` is how many there are of it where that matters; they come as fast as may be then.
+    ``make``: returns a pod, given its number and the number of all pods. ``is_passing``: whether each pod is deleted at once. ``pods``: the
+    number of pods, created as fast as possible; 0 for the number that the command line gives, created at most 100 a second.
     """
 
     name: str
@@ -94,25 +95,25 @@ class Hostility:
 
 
 _MANY_LABELS = {f"l{number:05d}": "" for number in range(60_000)}
-_LABELS = dict(itertools.islice(_MANY_LABELS.items(), 2000))  # the sandbox takes long to write to larger ones
+_LABELS = dict(itertools.islice(_MANY_LABELS.items(), 2000))  # the sandbox is slow to write to pods with more labels
 _MANY_OPTIONS = {f"allaboard.dev/{number}": "" for number in range(2000)}
 _LONG = "a" * 63
 
 HOSTILITIES = (
     Hostility("nothing hostile", lambda number, _: foreign(number)),
-    Hostility("60,000 labels, of another scheduler", lambda number, _: foreign(number, labels=_MANY_LABELS)),
-    Hostility("2,000 labels, of ours", lambda number, pods: member(number, pods, labels=_LABELS)),
+    Hostility("60,000 labels on pods of another scheduler", lambda number, _: foreign(number, labels=_MANY_LABELS)),
+    Hostility("2,000 labels on members", lambda number, pods: member(number, pods, labels=_LABELS)),
     Hostility(
         "8,000 anti-affinity terms",
         lambda number, _: foreign(
-            number, affinity=keeping_away([{"key": f"k{number}-{each}", "operator": "Exists"}] for each in range(8000))
+            number, affinity=anti_affinity([{"key": f"k{number}-{each}", "operator": "Exists"}] for each in range(8000))
         ),
     ),
     Hostility(
-        "anti-affinity to all that is looked at, and matches nobody",
+        "anti-affinity whose expressions are all evaluated, and match no pod",
         lambda number, _: foreign(
             number,
-            affinity=keeping_away(
+            affinity=anti_affinity(
                 [
                     {"key": "index", "operator": "Exists"},
                     {"key": "app", "operator": "NotIn", "values": ["other", f"{number}-{each}"]},
@@ -122,14 +123,15 @@ HOSTILITIES = (
             ),
         ),
     ),
-    Hostility("an annotation of 250 kB", lambda number, pods: member(number, pods, annotations=an_option(number))),
+    Hostility("an annotation of 250 kB", lambda number, pods: member(number, pods, annotations=unknown_option(number))),
     Hostility(
-        "an annotation of 250 kB, made and deleted",
-        lambda number, _: foreign(number, annotations=an_option(number)),
+        "an annotation of 250 kB, on pods that are deleted at once",
+        lambda number, _: foreign(number, annotations=unknown_option(number)),
         is_passing=True,
     ),
     Hostility(
-        "2,000 options", lambda number, pods: member(number, pods, annotations={f"allaboard.dev/{each}": "" for each in range(8000)})
+        "8,000 unknown options",
+        lambda number, pods: member(number, pods, annotations={f"allaboard.dev/{each}": "" for each in range(8000)}),
     ),
     Hostility(
         "2,000 owners",
@@ -161,31 +163,33 @@ HOSTILITIES = (
         ),
     ),
     Hostility(
-        "names as long as may be",
+        "60 labels whose names are as long as possible",
         lambda number, pods: member(
             number, pods, labels={f"{'.'.join([_LONG] * 2)}.{_LONG[:61]}/{f'l{number}-{each}-{_LONG}'[:63]}": _LONG for each in range(60)}
         ),
     ),
     Hostility(
-        "a gang of as many kinds as members",
+        "a gang whose members all have different requests",
         lambda number, pods: member(number, pods, containers=too_large(number)),
     ),
-    Hostility("a gang of choosy members", lambda number, pods: member(number, pods, affinity=choosy(number % 30))),
-    Hostility("a gang of choosy members, each in its own way", lambda number, pods: member(number, pods, affinity=choosy(number))),
+    Hostility("a gang of 30 different node affinities", lambda number, pods: member(number, pods, affinity=node_affinity(number % 30))),
+    Hostility(
+        "a gang with a different node affinity for each member", lambda number, pods: member(number, pods, affinity=node_affinity(number))
+    ),
     Hostility("a gang of 5,000", member, pods=MEMBERS.most),
     Hostility("a gang of 5,000 that doesn't fit", lambda number, pods: member(number, pods, containers=too_large(0)), pods=MEMBERS.most),
     Hostility(
-        "a gang of 5,000 of 256 kinds that doesn't fit",
+        "a gang of 5,000 with 256 different requests that doesn't fit",
         lambda number, pods: member(number, pods, containers=too_large(number % 256)),
         pods=MEMBERS.most,
     ),
     Hostility(
-        "5,000 gangs of one, each of another urgency",
+        "5,000 gangs of one pod with different namespace priorities",
         lambda number, _: a_pod(f"evil-{number}", "evil", labels={"genius/priority": str(1 + number)}, containers=too_large(0)),
         pods=5000,
     ),
     Hostility(
-        "5,000 gangs of one that are less and less urgent, each of another size",
+        "5,000 gangs of one pod with falling namespace priorities and different requests",
         lambda number, pods: a_pod(f"evil-{number}", "evil", labels={"genius/priority": str(pods - number)}, containers=too_large(number)),
         pods=5000,
     ),
@@ -194,7 +198,11 @@ HOSTILITIES = (
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Seconds that the loop was late at most, by its own processor time and by the clock; MiB more; seconds until the gang was bound."""
+    """Results for one kind of hostility.
+
+    ``stall``, ``late``: longest delay of the loop in seconds, by its thread's processor time and by the clock. ``memory``: MiB more than
+    before. ``bound``: seconds until another tenant's gang of 64 is bound, the longer of two measurements.
+    """
 
     stall: float
     late: float
@@ -202,13 +210,13 @@ class Measured:
     bound: float
 
     @property
-    def holds(self) -> bool:
-        """Whether all bars are held."""
+    def is_within_limits(self) -> bool:
+        """Return whether no limit is exceeded."""
         return self.stall <= _STALL_SECONDS and self.memory <= _MEMORY_MIB and self.bound <= _BOUND_SECONDS
 
 
 class Stage:
-    """A sandbox with an operator on it."""
+    """A sandbox on which an operator runs."""
 
     def __init__(self, sandbox: Sandbox, pid: int, watch: Path) -> None:
         self._sandbox = sandbox
@@ -217,9 +225,9 @@ class Stage:
         self._gangs = 0
 
     async def measure(self, hostility: Hostility, pods: int) -> Measured:
-        """Play one kind of hostility."""
+        """Create the pods of one kind of hostility, bind gangs of another tenant, delete all pods, and return the results."""
         await self._bind_gang(1)
-        before, at = memory_mib(self._pid)[0], self._watch.stat().st_size
+        memory_before, watch_size = memory_mib(self._pid)[0], self._watch.stat().st_size
         number_of_pods = hostility.pods or pods
         for number in range(number_of_pods):
             raw = hostility.make(number, number_of_pods)
@@ -228,12 +236,12 @@ class Stage:
             if hostility.is_passing:
                 self._sandbox.delete("pods", raw["metadata"]["name"], "evil", grace=0)
                 await asyncio.sleep(0.01)
-        await self._bind_gang(1)  # the operator has seen all of it by then
+        await self._bind_gang(1)  # once this gang is bound, the operator has seen all hostile pods
         bound = await self._bind_gang(_GANG)
         await asyncio.sleep(2.0)
         bound = max(bound, await self._bind_gang(_GANG))
-        memory = memory_mib(self._pid)[0] - before
-        lines = [line.split() for line in self._watch.read_text()[at:].splitlines()]
+        memory = memory_mib(self._pid)[0] - memory_before
+        lines = [line.split() for line in self._watch.read_text()[watch_size:].splitlines()]
         late = max((float(line[0]) for line in lines), default=0.0)
         stall = max((float(line[1]) for line in lines), default=0.0)
         for raw in [] if hostility.is_passing else self._sandbox.list("pods", "evil"):
@@ -241,7 +249,7 @@ class Stage:
         return Measured(stall, late, memory, bound)
 
     async def _bind_gang(self, members: int) -> float:
-        """Seconds until a gang of another tenant is bound."""
+        """Return the seconds until a new gang of another tenant is bound, and delete its pods."""
         self._gangs += 1
         gang = f"gang-{self._gangs}"
         names = [f"{gang}-{number}" for number in range(members)]
@@ -260,8 +268,8 @@ class Stage:
         return seconds
 
 
-async def play(pods: int, hostilities: list[Hostility], show: Callable[[Hostility, Measured], None]) -> None:
-    """Measure one after another."""
+async def measure_all(pods: int, hostilities: list[Hostility], show: Callable[[Hostility, Measured], None]) -> None:
+    """Measure one kind of hostility after another, and pass each result to ``show``."""
     with tempfile.TemporaryDirectory() as folder:
         async with Sandbox(controllers=False) as sandbox:
             kubeconfig, watch = Path(folder, "kubeconfig"), Path(folder, "late")
@@ -279,23 +287,23 @@ async def play(pods: int, hostilities: list[Hostility], show: Callable[[Hostilit
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure, print a table, and exit with 1 if a limit is exceeded."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pods", type=int, default=200)
-    parser.add_argument("--only", default="", help="Kinds of hostility whose names have this in them.")
+    parser.add_argument("--only", default="", help="Only kinds of hostility whose names contain this text.")
     arguments = parser.parse_args()
-    table = Table("hostile pods", "stall ms", "late ms", "MiB more", f"gang of {_GANG} bound s", "held")
-    table.add_row("bar", f"{1000 * _STALL_SECONDS:.0f}", "", f"{_MEMORY_MIB:.0f}", f"{_BOUND_SECONDS:.1f}", "")
+    table = Table("hostile pods", "stall ms", "late ms", "MiB more", f"gang of {_GANG} bound s", "within limits")
+    table.add_row("limit", f"{1000 * _STALL_SECONDS:.0f}", "", f"{_MEMORY_MIB:.0f}", f"{_BOUND_SECONDS:.1f}", "")
     failed = []
 
     def show(hostility: Hostility, found: Measured) -> None:
         figures = (f"{1000 * found.stall:.0f}", f"{1000 * found.late:.0f}", f"{found.memory:.0f}", f"{found.bound:.2f}")
-        table.add_row(hostility.name, *figures, "yes" if found.holds else "NO")
+        table.add_row(hostility.name, *figures, "yes" if found.is_within_limits else "NO")
         print(hostility.name, *figures, flush=True)
-        if not found.holds:
+        if not found.is_within_limits:
             failed.append(hostility.name)
 
-    asyncio.run(play(arguments.pods, [each for each in HOSTILITIES if arguments.only in each.name], show))
+    asyncio.run(measure_all(arguments.pods, [each for each in HOSTILITIES if arguments.only in each.name], show))
     Console().print(table)
     sys.exit(1 if failed else 0)
 

@@ -1,11 +1,13 @@
-"""How many GPUs a queue of gangs puts to work, when they are placed together and when they are placed one after another.
+"""Measure how many GPUs a queue of gangs puts to work if its gangs are placed together, and if they are placed one after another.
 
-Queues of 12 to 24 gangs of equal priority that ask for 0.9 and 1.3 times the GPUs that are free (`joint_cases.py`). Compared are first come
-first served, where a gang that doesn't fit holds up all behind it or is passed over; the smallest and the largest gang first; the joint
-search as shipped, and with its parts left out; and the exact choice of an integer program, with the bound it proves. A share is of the
-GPUs that are free or asked for, whichever is less, and a gain is over FIFO that passes over; *left out* are gangs that this would have
-placed. One after another, gangs are seated by the
-joint search's own rules, binpack first, and whatever rule seats them.
+A queue has 12 to 24 gangs of equal priority, which request 0.9 or 1.3 times the free GPUs (`joint_cases.py`). The contenders are first come
+first served (FIFO), the smallest gang first, the largest gang first, and the joint search. An integer program adds the exact choice and its
+bound. FIFO is either strict, so that a gang that doesn't fit holds up all gangs behind it, or skips such a gang. The joint search runs as
+shipped and with parts left out.
+
+A share is relative to the GPUs that are free or requested, whichever is less. A gain is relative to skipping FIFO. *Left out* are gangs
+that skipping FIFO would have placed. Gangs placed one after another get slots by the joint search's own rules: binpack first, then the
+other rules.
 """
 
 import json
@@ -46,7 +48,12 @@ progress = Console(stderr=True, highlight=False)
 
 @dataclass(slots=True)
 class Tally:
-    """What came of the queues of one load, a figure of each: GPUs at work by contender, and seconds, and what could be."""
+    """Results of the queues of one load.
+
+    Lists have one entry for each queue. ``gangs``: number of gangs. ``possible``: GPUs that are free or requested, whichever is less.
+    ``gpus``, ``seconds``: GPUs at work and wall-clock seconds, by contender. ``placed``: gangs of all queues, by contender.
+    ``generations``, ``orders``: by the joint search as shipped, generations of its genetic search and orders tried.
+    """
 
     gangs: list[int] = field(default_factory=list)
     possible: list[float] = field(default_factory=list)
@@ -54,7 +61,7 @@ class Tally:
     seconds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     placed: Counter[str] = field(default_factory=Counter)
     left_out: Counter[str] = field(default_factory=Counter)
-    """Gangs that find no seat though they would if gangs were seated one after another."""
+    """Gangs of all queues that the contender doesn't place although skipping FIFO places them."""
     generations: list[int] = field(default_factory=list)
     orders: list[int] = field(default_factory=list)
 
@@ -69,7 +76,7 @@ def measure(cluster: Snapshot, gangs: Sequence[Waiting], tally: Tally) -> None:
 
     skipped: set[int] = set()
 
-    def note(name: str, found: float, started: float, placed: Collection[int] | None = None) -> None:
+    def record(name: str, found: float, started: float, placed: Collection[int] | None = None) -> None:
         tally.gpus[name].append(found)
         tally.seconds[name].append(time.perf_counter() - started)
         if name == SKIP and placed is not None:
@@ -83,7 +90,7 @@ def measure(cluster: Snapshot, gangs: Sequence[Waiting], tally: Tally) -> None:
     for name, order in ((SKIP, given), (STRICT, given), (SMALL, small), (LARGE, small[::-1])):
         started = time.perf_counter()
         placed = one_by_one(contest, order, is_strict=name == STRICT)
-        note(name, sum(gpus[position] for position in placed), started, placed)
+        record(name, sum(gpus[position] for position in placed), started, placed)
     for name, parts in (
         (SORTED, {"use_genetic": False, "use_solver": False}),
         (EVOLVED, {"use_solver": False}),
@@ -92,18 +99,18 @@ def measure(cluster: Snapshot, gangs: Sequence[Waiting], tally: Tally) -> None:
     ):
         started = time.perf_counter()
         joint = place_together(contest_of(gangs, cluster, NodeFilters()), SearchSettings(effort=JOINT_EFFORT), **parts)
-        note(name, sum(gpus[position] for position in joint.taken), started, joint.taken)
+        record(name, sum(gpus[position] for position in joint.taken), started, joint.taken)
         check(joint, gangs, cluster)
     tally.generations.append(joint.generations)
     tally.orders.append(joint.orders)
     started = time.perf_counter()
     found, bound = exact(contest)
-    note(EXACT, found, started)
-    note(BOUND, bound, started)
+    record(EXACT, found, started)
+    record(BOUND, bound, started)
 
 
 def one_by_one(contest: Contest, order: Sequence[int], *, is_strict: bool) -> list[int]:
-    """Positions of the gangs that find seats one after another."""
+    """Return the positions of the gangs that are placed one after another; ``is_strict``: up to the first gang that doesn't fit."""
     decoder, placed = Decoder(contest), []
     table = decoder.start.copy()
     for position in order:
@@ -117,15 +124,15 @@ def one_by_one(contest: Contest, order: Sequence[int], *, is_strict: bool) -> li
 
 
 def check(joint: Joint, gangs: Sequence[Waiting], cluster: Snapshot) -> None:
-    """Count the plans again, all together."""
+    """Verify the plans of all gangs together. Raises ``AssertionError`` if they break a rule or a capacity."""
     assignments = dict(pair for plan in joint.plans if plan for pair in plan.assignments)
     wrong = verify(assignments, [pod for gang in gangs for pod in gang.pods], cluster)
     if wrong:
-        raise AssertionError(f"the plans don't hold together: {wrong[0]}")
+        raise AssertionError(f"the plans of the joint search aren't valid together: {wrong[0]}")
 
 
 def exact(contest: Contest) -> tuple[float, float]:
-    """GPUs at work by the best choice found in ``SECONDS``, and those that no choice exceeds."""
+    """Return the GPUs at work by the best choice that is found within ``SECONDS``, and a number of GPUs that no choice exceeds."""
     problem, gangs = contest.problem, contest.gangs
     slots = np.minimum(problem.slots, problem.count[:, None])
     where = contended(problem.demand, slots, problem.free)
@@ -156,7 +163,7 @@ def exact(contest: Contest) -> tuple[float, float]:
 
 
 def report(tallies: dict[float, Tally], elapsed: float) -> dict[str, object]:
-    """All figures as a document."""
+    """Return all figures as a JSON document."""
     names = [STRICT, SKIP, SMALL, LARGE, SORTED, EVOLVED, SOLVED, OURS, EXACT, BOUND]
 
     def every(name: str) -> np.ndarray:
@@ -189,7 +196,7 @@ def _summary(figures: np.ndarray, what: Sequence[str]) -> dict[str, float]:
 
 
 def show(found: dict[str, dict[str, dict[str, float]]]) -> None:
-    """The figures as a table."""
+    """Print the figures as a table."""
     console = Console()
     loads = list(found["queues"])
     table = Table(
@@ -222,7 +229,7 @@ def show(found: dict[str, dict[str, dict[str, float]]]) -> None:
 @click.option("--quick", is_flag=True, help="A sample: 60 nodes, 3 queues of each load.")
 @click.option("-o", "--output", type=click.Choice(("table", "json")), default="table", show_default=True)
 def main(source: Path | None, size: int, queues: int, quick: bool, output: str) -> None:
-    """Measure and print."""
+    """Measure and print a table or JSON."""
     source = source or openb(ALL_NODES)
     if quick:
         size, queues = 60, 3

@@ -1,7 +1,7 @@
-"""Queues of gangs that contend for what is free: what `joint.py` measures on.
+"""Builds queues of gangs that contend for free capacity, for `joint.py`.
 
-Nodes and their history are those of `tight_cases.py`. A queue is 12 to 24 gangs of equal priority, of kinds that are met in the field,
-drawn until they ask for a given multiple of the GPUs that are free; half of them want GPUs of one model.
+Nodes and their history are those of `tight_cases.py`. A queue has 12 to 24 gangs of equal priority and of common kinds. Gangs are drawn
+until together they request a given multiple of the free GPUs. Half of the gangs require GPUs of one model.
 """
 
 import csv
@@ -24,15 +24,15 @@ from tight_cases import FILLS, GI, GPU, drawn_shapes, read_shapes, state_of
 LOADS = (0.9, 1.3)
 MODEL = "nvidia.com/gpu.product"
 _FEWEST, _MOST = 12, 24
-_PICKY = 0.5  # gangs that want GPUs of one model
-_SPREAD = 0.8  # of the gangs' sizes, as a deviation of their logarithm
+_ONE_MODEL = 0.5  # share of the gangs that require GPUs of one model
+_SPREAD = 0.8  # standard deviation of the logarithm of the gangs' sizes
 _MODELS: Mapping[int, Sequence[str]] = {8: ("V100M32", "G2", "G3"), 4: ("P100",), 2: ("T4",)}
 
 Kind = Sequence[tuple[int, Mapping[str, int]]]
-"""Of each role how many pods in one unit of the gang, and what one asks for."""
+"""For each role: the pods in one unit of the gang, and the requests of one pod."""
 
 KINDS: Mapping[str, tuple[int, Kind]] = {
-    # kind: how often, roles
+    # kind: (weight with which it is drawn, roles)
     "whole nodes": (3, ((1, {"cpu": 64_000, "memory": 256 * GI, GPU: 8}),)),
     "half nodes": (3, ((1, {"cpu": 32_000, "memory": 128 * GI, GPU: 4}),)),
     "pairs of GPUs": (2, ((1, {"cpu": 16_000, "memory": 64 * GI, GPU: 2}),)),
@@ -54,7 +54,7 @@ KINDS: Mapping[str, tuple[int, Kind]] = {
 
 
 def queue(number: int, nodes: int, load: float, source: Path | None) -> tuple[Snapshot, list[Waiting]]:
-    """A cluster, and a queue that asks for ``load`` times the GPUs that are free on it. Each gang would fit if it were alone."""
+    """Return a cluster, and a queue that requests about ``load`` times its free GPUs. Each gang fits if it is alone."""
     rng = random.Random(f"joint/{number}/{load}")
     cluster = _cluster(number, nodes, source, rng)
     gpus = (cluster.allocatable - cluster.used)[:, cluster.resources.index(GPU)]
@@ -67,7 +67,7 @@ def queue(number: int, nodes: int, load: float, source: Path | None) -> tuple[Sn
     gangs: list[Waiting] = []
     while len(gangs) < _MOST and (wanted > 0 or len(gangs) < _FEWEST):
         roles = KINDS[rng.choices(list(KINDS), weights=[weight for weight, _ in KINDS.values()])[0]][1]
-        model = rng.choices(models, weights=[free[model] for model in models])[0] if rng.random() < _PICKY else ""
+        model = rng.choices(models, weights=[free[model] for model in models])[0] if rng.random() < _ONE_MODEL else ""
         unit = sum(pods * amounts.get(GPU, 0) for pods, amounts in roles)
         units = max(1, round(mean * rng.lognormvariate(0.0, _SPREAD) / unit))
         while units and not _fits(cluster, gang := _gang(len(gangs), roles, units, model)):
@@ -79,7 +79,7 @@ def queue(number: int, nodes: int, load: float, source: Path | None) -> tuple[Sn
 
 
 def _cluster(number: int, nodes: int, source: Path | None, rng: random.Random) -> Snapshot:
-    """A state of `tight_cases.py` whose nodes say which GPUs they have."""
+    """Return a state of `tight_cases.py` whose nodes have labels that name their GPU models."""
     if source:
         with source.open(newline="") as lines:
             models = [row["model"] or "none" for row in csv.DictReader(lines)]
@@ -94,7 +94,7 @@ def _cluster(number: int, nodes: int, source: Path | None, rng: random.Random) -
 
 
 def _gang(index: int, roles: Kind, units: int, model: str) -> Waiting:
-    """A gang; with a ``model`` those of its roles that ask for GPUs want that one."""
+    """Return a gang of ``units`` units. With a ``model``, its roles that request GPUs require that model."""
     selector = ((MODEL, model),) if model else ()
     pods = [
         pod

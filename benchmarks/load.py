@@ -1,6 +1,6 @@
-"""The load: nodes, gangs of pods created as fast as the API server takes them, and a watch that hears of each bind.
+"""Creates nodes and gangs of pods, and watches binds, for benchmarks of whole schedulers.
 
-Pods are created by a process of its own, so that creating is no part of what is measured.
+A process of its own creates the pods, as fast as the API server takes them, so that its work doesn't distort what is measured.
 """
 
 import asyncio
@@ -30,7 +30,10 @@ _READY_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """So many gangs of so many pods; with ``roles`` about a tenth of each gang asks for more than a cpu, each role for one more."""
+    """``gangs`` gangs of ``size`` pods each, in ``roles`` roles.
+
+    The pods of the first role request one cpu; those of each further role request one cpu more, and are about a tenth of the gang in all.
+    """
 
     gangs: int
     size: int
@@ -40,15 +43,15 @@ class Scenario:
         return f"{self.gangs}x{self.size}" + (f"r{self.roles}" if self.roles > 1 else "")
 
     def cpus(self, member: int) -> int:
-        """How many cpus the pod of that number asks for."""
+        """Return the number of cpus that the pod with the number ``member`` requests."""
         if self.roles == 1:
             return 1
-        of_each = max(1, self.size // (10 * (self.roles - 1)))
-        return max(1, self.roles - member // of_each)
+        pods_of_role = max(1, self.size // (10 * (self.roles - 1)))
+        return max(1, self.roles - member // pods_of_role)
 
     @property
     def pods(self) -> int:
-        """Pods of all gangs."""
+        """Number of pods of all gangs."""
         return self.gangs * self.size
 
 
@@ -60,7 +63,7 @@ SCENARIOS = {
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What the load generator is to create: bodies with the number of their gang, in order."""
+    """Work for the load generator. ``bodies``: the number of its gang and the JSON of each pod, in the order of creation."""
 
     connection: Connection
     gangs: int
@@ -70,7 +73,10 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """When the first pod of each gang was sent, and the last pod of all was there, on the machine's monotonic clock."""
+    """Times of the creates in seconds on the machine's monotonic clock, and the processor time that they took.
+
+    ``first``: when the first create of each gang was sent. ``ended``: when the last create of all was answered.
+    """
 
     first: Sequence[float]
     ended: float
@@ -78,8 +84,8 @@ class Created:
 
 
 def a_node(number: int, gpus: int = 0) -> dict[str, Any]:
-    """A ready node of 16 cpu, 64 GiB, 110 pods and so many GPUs, kept by a fake kubelet."""
-    from allaboard_sandbox import NodeShape, node_object  # not needed where pods are created
+    """Return a ready node of 16 cpu, 64 GiB, 110 pods and ``gpus`` GPUs, which a fake kubelet (kwok) keeps ready."""
+    from allaboard_sandbox import NodeShape, node_object  # the load generator doesn't need this import
 
     node = node_object(f"node-{number}", NodeShape("16", "64Gi", pods=110, gpus=gpus))
     node["metadata"]["annotations"] = {"kwok.x-k8s.io/node": "fake"}
@@ -87,10 +93,10 @@ def a_node(number: int, gpus: int = 0) -> dict[str, Any]:
 
 
 def a_pod(contender: str, name: str, group: str = "", size: int = 1, **requests: str) -> dict[str, Any]:
-    """A bare pod, of the gang ``group`` if there is one, in the contender's own way of saying so.
+    """Return a bare pod; with ``group``, a member of that gang of ``size`` pods, stated in the contender's own way.
 
-    It asks for a cpu and 1 GiB unless ``requests`` are given. Ours says that it is made anew, as a controller's pods are: pods that would
-    be lost are rehearsed one by one.
+    The pod requests one cpu and 1 GiB unless ``requests`` are given. A pod for Allaboard is annotated as recreated, as if it had a
+    controller. Without the annotation, the bind of each bare pod would be dry-run; with it, only one bind of each template is.
     """
     is_ours = contender != "native"
     labels = {"pod-group.scheduling.sigs.k8s.io/name": group, "pod-group.scheduling.sigs.k8s.io/min-available": str(size)}
@@ -98,7 +104,7 @@ def a_pod(contender: str, name: str, group: str = "", size: int = 1, **requests:
         labels = {"scheduling.x-k8s.io/pod-group": group}
     ours: dict[str, Any] = {"schedulerName": "allaboard"}
     theirs: dict[str, Any] = {"schedulingGroup": {"podGroupName": group}} if group else {}
-    devices = {resource: amount for resource, amount in requests.items() if "/" in resource}  # which can't be over-committed
+    devices = {resource: amount for resource, amount in requests.items() if "/" in resource}  # extended resources need limits
     resources = {"requests": requests or {"cpu": "1", "memory": "1Gi"}, **({"limits": devices} if devices else {})}
     container = {"name": "main", "image": "pause", "resources": resources}
     return {
@@ -115,7 +121,7 @@ def a_pod(contender: str, name: str, group: str = "", size: int = 1, **requests:
 
 
 def a_pod_group(contender: str, name: str, size: int) -> dict[str, Any]:
-    """kube-scheduler's own kind of gang, or ours."""
+    """Return the PodGroup of a gang: upstream's scheduling.x-k8s.io for ``podgroup``, else kube-scheduler's own kind."""
     if contender == "podgroup":
         api_version, kind = "scheduling.x-k8s.io/v1alpha1", "PodGroup"
         return {"apiVersion": api_version, "kind": kind, "metadata": {"name": name, "namespace": "default"}, "spec": {"minMember": size}}
@@ -128,7 +134,7 @@ def a_pod_group(contender: str, name: str, size: int) -> dict[str, Any]:
 
 
 async def prepare(session: aiohttp.ClientSession, contender: str, scenario: Scenario, **requests: str) -> list[tuple[int, bytes]]:
-    """The pods of a scenario as ``Load`` takes them; kube-scheduler's PodGroups are there before them."""
+    """Create the PodGroups of a scenario, if the contender has any, and return the scenario's pods as ``Load`` takes them."""
     is_gang = scenario.size > 1
     names = [f"gang-{gang}" for gang in range(scenario.gangs)]
 
@@ -162,7 +168,7 @@ async def _create(load: Load) -> Created:
                     if response.status != 201:
                         raise RuntimeError(f"a pod could not be created: {answer.decode(errors='replace')}")
 
-        # Connect first: a handshake is no part of a create.
+        # Connect first, so that handshakes don't count as creates.
         await asyncio.gather(*(send(session, "GET", "/version") for _ in range(load.concurrency)))
         cpu = time.process_time()
         await asyncio.gather(*(post() for _ in range(load.concurrency)))
@@ -170,7 +176,7 @@ async def _create(load: Load) -> Created:
 
 
 async def send(session: aiohttp.ClientSession, method: str, path: str, body: Any = None) -> Any:
-    """A request that must succeed, and its answer."""
+    """Send a request and return its answer. Raises ``RuntimeError`` with the answer unless the request succeeds."""
     async with session.request(method, path, data=None if body is None else json.dumps(body)) as response:
         answer = await response.read()
         if response.status >= 400:
@@ -179,14 +185,14 @@ async def send(session: aiohttp.ClientSession, method: str, path: str, body: Any
 
 
 async def find(session: aiohttp.ClientSession, path: str) -> Any:
-    """What is there; ``None`` when there is nothing, or nothing yet."""
+    """Return the object at ``path``; None if there is none, or if its kind isn't served yet."""
     async with session.get(path) as response:
         answer = await response.read()
         return json.loads(answer) if response.status == 200 else None
 
 
 async def furnish(session: aiohttp.ClientSession, nodes: Sequence[dict[str, Any]]) -> None:
-    """Nodes that are ready, and Allaboard's CRD; both contenders find the same."""
+    """Create ``nodes`` and the CRD of PodGroups for every contender; return when the nodes are ready and PodGroups are served."""
     if await find(session, _OUR_GROUPS) is None:
         await send(session, "POST", _CRDS, yaml.safe_load(_CRD.read_text()))
     await asyncio.gather(*(send(session, "POST", "/api/v1/nodes", node) for node in nodes))
@@ -203,7 +209,7 @@ async def furnish(session: aiohttp.ClientSession, nodes: Sequence[dict[str, Any]
 
 
 async def warm_up(session: aiohttp.ClientSession, contender: str) -> None:
-    """Have one pod scheduled and taken away: a contender that knows the cluster and works is what is to be measured."""
+    """Wait until the contender has bound a pod, so that it has read the cluster before it is measured; then delete the pod."""
     path = f"{PODS}/warm-up"
 
     async def is_bound() -> bool:
@@ -219,7 +225,7 @@ async def warm_up(session: aiohttp.ClientSession, contender: str) -> None:
 
 
 async def until(is_so: Callable[[], Awaitable[bool]], what: str) -> None:
-    """Wait for something that is asked for again and again."""
+    """Ask ``is_so`` until it is true. Raises ``RuntimeError`` after 60 s; ``what`` is the awaited state, for its message."""
     deadline = time.monotonic() + _READY_SECONDS
     while not await is_so():
         if time.monotonic() > deadline:
@@ -228,7 +234,7 @@ async def until(is_so: Callable[[], Awaitable[bool]], what: str) -> None:
 
 
 class Binds:
-    """Hears of pods that are bound, and when. Use ``listening()``."""
+    """The times at which the first and the last pod of each gang are bound, and ``complete``, set when all are. Use ``listening()``."""
 
     def __init__(self, scenario: Scenario, on_bound: Callable[[str], None] = lambda name: None) -> None:
         self._on_bound = on_bound
@@ -237,19 +243,19 @@ class Binds:
         self.last = np.zeros(scenario.gangs)
         self.complete = asyncio.Event()
 
-    async def all_bound(self, listener: asyncio.Task[None], seconds: float, who: str) -> None:
-        """Return when all pods are bound. Raises ``RuntimeError`` if they aren't in so many seconds, and what the listener does."""
+    async def all_bound(self, listener: asyncio.Task[None], seconds: float, label: str) -> None:
+        """Return when all pods are bound. Raises ``RuntimeError`` with ``label`` after ``seconds``, or the error of ``listener``."""
         waiter = asyncio.create_task(self.complete.wait())
         await asyncio.wait((waiter, listener), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         waiter.cancel()
         if listener.done():
             listener.result()
         if self._missing:
-            raise RuntimeError(f"{who}: {self._missing} pods are not bound after {seconds:.0f} s")
+            raise RuntimeError(f"{label}: {self._missing} pods are not bound after {seconds:.0f} s")
 
     @asynccontextmanager
     async def listening(self, session: aiohttp.ClientSession) -> AsyncIterator[asyncio.Task[None]]:
-        """Listen from now on; yields the task that does, which ends only by an error."""
+        """Watch binds while the context is open; yield the watching task, which ends only by an error."""
         task = asyncio.create_task(self._listen(session, (await send(session, "GET", f"{PODS}?limit=1"))["metadata"]["resourceVersion"]))
         try:
             yield task
@@ -258,8 +264,8 @@ class Binds:
             await asyncio.gather(task, return_exceptions=True)
 
     async def _listen(self, session: aiohttp.ClientSession, version: str) -> None:
-        """Watch until cancelled. The API server closes watches that don't keep up with a burst; they go on where they were."""
-        # A pod comes into the selection by being bound. Of a pod, metadata is enough.
+        """Watch until cancelled. The API server closes a watch that can't keep up with a burst; it then continues from the last version."""
+        # Only bound pods are selected, so a pod is "added" when it is bound. Metadata is enough.
         headers = {"Accept": "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"}
         query = {"watch": "1", "fieldSelector": "spec.nodeName!="}
         while True:
@@ -274,7 +280,7 @@ class Binds:
                         version = self._take(json.loads(line), now)
 
     def _take(self, event: dict[str, Any], now: float) -> str:
-        """Take one event, and return the version it brings."""
+        """Record one event, and return its resourceVersion. Raises ``RuntimeError`` if the event is an error."""
         if event["type"] == "ERROR":
             raise RuntimeError(f"the watch of bound pods has failed: {event['object'].get('message')}")
         metadata = event["object"]["metadata"]

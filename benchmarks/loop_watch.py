@@ -1,4 +1,4 @@
-"""Notes when the event loop of an operator is late. Loaded by Kopf beside the operator itself; ``LOOP_WATCH`` names the file."""
+"""Records when the event loop of an operator is late. Kopf loads this module beside the operator; ``LOOP_WATCH`` names the output file."""
 
 import asyncio
 import os
@@ -16,12 +16,12 @@ _tasks: set[asyncio.Task[None]] = set()
 
 @kopf.on.startup()
 async def start(**_: Any) -> None:
-    """Begin to watch."""
+    """Start to watch the loop."""
     _tasks.add(asyncio.create_task(_watch(Path(os.environ["LOOP_WATCH"]))))
 
 
 async def _watch(path: Path) -> None:
-    """A line for each time it was late: by how many seconds, and for how many of them its thread had a processor."""
+    """Write a line each time the loop is late: how many seconds, and in how many of them the loop's thread had a processor."""
     with path.open("w", buffering=1, encoding="utf-8") as lines:
         while True:
             now, used = time.monotonic(), time.thread_time()

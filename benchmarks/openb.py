@@ -1,4 +1,4 @@
-"""Where the openb trace is (Weng et al., USENIX ATC'23). Its licence is for research, so it isn't in this repository."""
+"""Finds the openb trace (Weng et al., USENIX ATC'23). Its licence is for research only, so the trace isn't in this repository."""
 
 import argparse
 import os
@@ -10,18 +10,18 @@ TASKS = "openb_pod_list_default.csv"
 
 
 def openb(name: str) -> Path | None:
-    """A file of the trace in the folder that OPENB names; ``None`` when it names none. Ends the program when it isn't there."""
+    """Return a file of the trace in the folder that OPENB names; None if OPENB isn't set. Ends the program if the file doesn't exist."""
     folder = os.environ.get("OPENB")
     if not folder:
         return None
     path = Path(folder, name)
     if not path.is_file():
-        raise SystemExit(f"Error: OPENB must name the folder of the trace, and {path} isn't there")
+        raise SystemExit(f"Error: OPENB must name the folder of the trace, but {path} doesn't exist")
     return path
 
 
 def existing(name: str) -> Path:
-    """A file that an option names, for argparse."""
+    """Return the file that an option of argparse names. Raises ``ArgumentTypeError`` if there is none."""
     path = Path(name)
     if not path.is_file():
         raise argparse.ArgumentTypeError(f"there is no file {name}")

@@ -1,4 +1,4 @@
-"""The operator as users run it, in a process of its own, for benchmarks that measure it from outside."""
+"""Runs the operator as users do, in a process of its own, so that benchmarks can measure the operator from outside."""
 
 import asyncio
 import os
@@ -16,11 +16,11 @@ _RUN = ("-m", "kopf", "run", "operator/main.py", "-A")
 
 @asynccontextmanager
 async def operator_process(kubeconfig: Path, profile: Path | None = None, watch: Path | None = None) -> AsyncIterator[int]:
-    """``kopf run operator/main.py -A`` on the cluster of ``kubeconfig``; yields its pid when it makes decisions.
+    """Run ``kopf run operator/main.py -A`` on the cluster of ``kubeconfig``; yield its pid when scheduling begins.
 
-    With ``watch`` it notes there when its event loop is late (``loop_watch``). With ``profile`` it runs under py-spy, which writes a
-    speedscope file, or under cProfile when py-spy isn't installed.
-    Raises ``RuntimeError`` with its last words when it can't start.
+    With ``watch``, the operator records in that file when its event loop is late (``loop_watch``). With ``profile``, it runs under py-spy,
+    which writes a speedscope file, or under cProfile if py-spy isn't installed.
+    Raises ``RuntimeError`` with the operator's last lines if it can't start.
     """
     sampler = _sampler() if profile else None
     process = await asyncio.create_subprocess_exec(
@@ -32,15 +32,15 @@ async def operator_process(kubeconfig: Path, profile: Path | None = None, watch:
         stderr=asyncio.subprocess.STDOUT,
     )
     pid = process.pid
-    words: deque[str] = deque(maxlen=20)
+    last_lines: deque[str] = deque(maxlen=20)
     begun = asyncio.Event()
-    reader = asyncio.create_task(_read(process, begun, words))
+    reader = asyncio.create_task(_read(process, begun, last_lines))
     try:
         await begun.wait()
         if process.returncode is not None:
-            raise RuntimeError("the operator could not start:\n" + "".join(words))
+            raise RuntimeError("the operator could not start:\n" + "".join(last_lines))
         if sampler:
-            # py-spy starts the operator; it writes its file when that ends.
+            # py-spy is the parent of the operator, and writes its file when the operator ends.
             pid = children(process.pid)[0]
         yield pid
     finally:
@@ -62,11 +62,11 @@ def _command(profile: Path | None, sampler: str | None) -> list[str]:
     return [sys.executable, "-m", "cProfile", "-o", str(profile), *_RUN]
 
 
-async def _read(process: asyncio.subprocess.Process, begun: asyncio.Event, words: deque[str]) -> None:
-    """Keep the pipe empty; its lines are the benchmark's business only until scheduling begins."""
+async def _read(process: asyncio.subprocess.Process, begun: asyncio.Event, last_lines: deque[str]) -> None:
+    """Read the output so that the pipe never fills. Set ``begun`` when scheduling begins, and when the process ends."""
     if process.stdout is not None:
         async for line in process.stdout:
-            words.append(line.decode(errors="replace"))
+            last_lines.append(line.decode(errors="replace"))
             if b"scheduling begins" in line:
                 begun.set()
     await process.wait()
@@ -74,18 +74,18 @@ async def _read(process: asyncio.subprocess.Process, begun: asyncio.Event, words
 
 
 def cpu_seconds(pid: int) -> float:
-    """Processor time a process has used so far."""
+    """Return the processor seconds that a process has used so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def memory_mib(pid: int) -> tuple[float, float]:
-    """Resident memory of a process now and at its highest, MiB."""
+    """Return the resident memory of a process in MiB: now, and its peak."""
     lines = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line)
     return int(lines["VmRSS"].split()[0]) / 1024, int(lines["VmHWM"].split()[0]) / 1024
 
 
 def children(pid: int) -> list[int]:
-    """Processes that ``pid`` has started, its search workers among them."""
+    """Return the pids of the processes that ``pid`` has started, such as the operator's search processes."""
     tasks = Path(f"/proc/{pid}/task").iterdir()
     return [int(child) for task in tasks for child in (task / "children").read_text().split()]

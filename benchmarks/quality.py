@@ -1,10 +1,11 @@
-"""How far from the best possible the placements are that the search finds, where the best possible can be told, and by which steps.
+"""Measure how far the search's placements are from the best possible ones, and what each search step contributes.
 
-Clusters of up to 160 nodes, filled by a history of pods, and four families of gangs of several roles: *everyday*, for which there is room;
-the same to *spread*; some that prefer few *racks* of 16 nodes; and *tight* ones, on 40 nodes, as often repeated as there is room at all for
-(`judge.py`). The cost is the objective's (of the default in GPUs: fragmentation that is added, and racks that are used). The best is proved
-by an integer program over who can sit on each node together (`exact_cost`). Each row is one way to place: the best greedy seed,
-the search without some of its steps, and the search as shipped; quantiles are over the cases that it has placed.
+Clusters of up to 160 nodes are filled by a history of pods. The gangs have several roles and come in four families. *Everyday* gangs fit
+easily. *Spread* gangs are the same gangs with the objective spread. *Racks* gangs prefer few racks of 16 nodes. *Tight* gangs, on 40 nodes,
+are repeated as often as they fit (`judge.py`).
+The cost of a placement is that of its objective. By default it is in GPUs: the fragmentation that is added, and the racks that are used.
+An integer program over the sets of pods that fit on a node together proves the least cost (`exact_cost`). Each row is one way to place: the
+best greedy seed, the search without some of its steps, or the search as shipped. Quantiles are over the cases that the row has placed.
 """
 
 import itertools
@@ -46,7 +47,7 @@ JUDGE_SECONDS = 5.0
 SHIPPED = "as shipped"
 PARTS = {
     "best greedy seed": (),
-    "and polish": (POLISH,),
+    "greedy seeds and polish": (POLISH,),
     "without polish": (EVOLUTION, SOLVER),
     "without evolution": (POLISH, SOLVER),
     "without solver": (POLISH, EVOLUTION),
@@ -55,7 +56,7 @@ PARTS = {
 MOST_PATTERNS = 60_000
 
 Gang = tuple[tuple[str, int, Mapping[str, int]], ...]
-"""Of each role: its name, how many, and what one of them asks for."""
+"""For each role: its name, its number of pods, and the requests of one pod."""
 
 EVERYDAY: Mapping[str, Gang] = {
     "TFJob": (
@@ -96,7 +97,7 @@ TIGHT: Mapping[str, Gang] = {
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Gangs, and what is wanted of their placement; ``is_tight``: as often repeated as there is room for."""
+    """Gangs, and the objective and topology of their placement. ``is_tight``: whether each gang is repeated as often as it fits."""
 
     gangs: Mapping[str, Gang]
     objective: Objective = Objective.FRAGMENTATION
@@ -104,7 +105,7 @@ class Family:
     is_tight: bool = False
 
     def problem(self, gang: Gang, snapshot: Snapshot) -> Problem | None:
-        """``None`` where not even one fits."""
+        """Return the problem of placing ``gang``; None if a tight gang doesn't fit even once."""
         times = self._most_times(gang, snapshot) if self.is_tight else 1
         return self._problem(gang, snapshot, times) if times else None
 
@@ -130,7 +131,7 @@ FAMILIES: Mapping[str, Family] = {
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One gang on one cluster, and what its best placement costs."""
+    """One gang on one cluster, and the cost of its best placement."""
 
     name: str
     problem: Problem
@@ -138,7 +139,7 @@ class Case:
 
 
 def racked(snapshot: Snapshot) -> Snapshot:
-    """The same nodes in racks."""
+    """Return the same cluster, with nodes labelled by rack and a workload for the objective."""
     nodes = tuple(replace(node, labels={RACK: f"rack-{row // RACK_SIZE}"}) for row, node in enumerate(snapshot.nodes))
     return replace(snapshot, nodes=nodes, mix=workload_of(tasks()))
 
@@ -149,7 +150,7 @@ def a_state(number: int, shapes: list[Shape], nodes: int) -> Snapshot:
 
 
 def tasks() -> Counter[SchedulingSpec]:
-    """The workload that the clusters were filled with."""
+    """Return the kinds of pods that the clusters were filled with, and the weight of each."""
     return Counter(
         {
             SchedulingSpec(as_requests({"cpu": cpu * 1000, "memory": memory * GI, GPU: gpus})): weight
@@ -159,7 +160,7 @@ def tasks() -> Counter[SchedulingSpec]:
 
 
 def members(gang: Gang, times: int) -> list[Pod]:
-    """The pending pods of a gang, so many times over."""
+    """Return the pending pods of a gang whose roles have ``times`` times as many pods."""
     return [
         Pod("bench", f"{role}-{index}", f"{role}-{index}", "1", 0.0, "allaboard", "", "Pending", 0, spec)
         for role, number, amounts in gang
@@ -169,7 +170,7 @@ def members(gang: Gang, times: int) -> list[Pod]:
 
 
 def exact_cost(problem: Problem, seconds: float) -> float | None:
-    """The cost that no placement of all pods goes below; ``None`` when that can't be proved in time."""
+    """Return the least cost of a placement of all pods; None if it can't be proved within ``seconds``."""
     rows, patterns = all_patterns(problem)
     if not len(rows) or len(rows) > MOST_PATTERNS:
         return None
@@ -182,17 +183,17 @@ def exact_cost(problem: Problem, seconds: float) -> float | None:
         one_pattern = LinearConstraint(csr_array(is_used + in_rack), -np.inf, 0.0)
     else:
         one_pattern = LinearConstraint(csr_array(is_used), -np.inf, 1.0)
-    seated = csr_array(np.concatenate([patterns.T, np.zeros((len(problem.roles), racks))], axis=1))
-    everybody = LinearConstraint(seated, problem.count, problem.count)
+    pods_of_pattern = csr_array(np.concatenate([patterns.T, np.zeros((len(problem.roles), racks))], axis=1))
+    all_pods = LinearConstraint(pods_of_pattern, problem.count, problem.count)
     found = milp(
-        costs, integrality=np.ones(count + racks), bounds=Bounds(0, 1), constraints=[one_pattern, everybody],
+        costs, integrality=np.ones(count + racks), bounds=Bounds(0, 1), constraints=[one_pattern, all_pods],
         options={"time_limit": seconds, "mip_rel_gap": 0.0},
     )  # fmt: skip
     return float(found.fun) if found.status == 0 else None
 
 
 def all_patterns(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
-    """Who can sit on each node together: node by node, and int64[k, roles]."""
+    """Return the patterns, sets of pods that fit on a node together: the node int64[k], and the pods of each role int64[k, roles]."""
     rows, patterns = [], []
     for node in range(len(problem.nodes)):
         most = np.minimum(problem.slots[:, node], problem.count)
@@ -204,7 +205,7 @@ def all_patterns(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
 
 
 def cases(family: Family, source: Path | None, states: int, seconds: float) -> tuple[list[Case], int]:
-    """The cases whose best is known, and how many aren't. Tight gangs of which nobody fits are none."""
+    """Return the cases whose least cost is proved, and the number of cases whose least cost isn't. Gangs that never fit are no cases."""
     shapes = [shape for shape in (read_shapes(source) if source else drawn_shapes()) if shape[2]]
     found, unknown = [], 0
     for number, name in track(list(itertools.product(range(states), family.gangs)), "proving", console=Console(stderr=True)):
@@ -221,12 +222,10 @@ def cases(family: Family, source: Path | None, states: int, seconds: float) -> t
 
 
 @click.command()
-@click.option(
-    "--nodes", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Node list, CSV; without it that of OPENB, if set."
-)
-@click.option("--family", "names", type=click.Choice(list(FAMILIES)), multiple=True, help="Which gangs; may be repeated [all].")
+@click.option("--nodes", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="CSV of nodes [that of OPENB, if set].")
+@click.option("--family", "names", type=click.Choice(list(FAMILIES)), multiple=True, help="Family of gangs; may be repeated [all].")
 @click.option("--states", default=14, show_default=True, help="Clusters.")
-@click.option("--seconds", default=SECONDS, show_default=True, help="Time to prove the best of one case.")
+@click.option("--seconds", default=SECONDS, show_default=True, help="Time to prove the least cost of one case.")
 @click.option("--quick", is_flag=True, help="A sample of some seconds.")
 def main(nodes: Path | None, names: tuple[str, ...], states: int, seconds: float, *, quick: bool) -> None:
     """Print a table for each family of gangs."""
@@ -236,11 +235,11 @@ def main(nodes: Path | None, names: tuple[str, ...], states: int, seconds: float
         if known:
             Console().print(table_of(name, known, unknown))
         else:
-            print(f"{name}: the best is known of none of {unknown} cases", file=sys.stderr)
+            print(f"{name}: the least cost is proved for none of {unknown} cases", file=sys.stderr)
 
 
 def table_of(name: str, known: list[Case], unknown: int) -> Table:
-    """How far each way to place stays from the best of the cases."""
+    """Return a table of how far each way to place is from the least cost of the cases."""
     gaps: dict[str, list[float]] = {part: [] for part in PARTS}
     seconds: dict[str, list[float]] = {part: [] for part in PARTS}
     for case, seed in track(list(itertools.product(known, range(SEEDS))), "placing", console=Console(stderr=True)):
@@ -251,7 +250,7 @@ def table_of(name: str, known: list[Case], unknown: int) -> Table:
             worst = case.problem.total * Scale.of(case.problem).worst
             cost = worst * (1.0 - plan.search.score / 100.0) if plan.feasible else float("inf")
             gaps[part].append(cost - case.best)
-    title = f"{name}: {len(known)} gangs, {SEEDS} seeds each; of {unknown} more the best isn't known"
+    title = f"{name}: {len(known)} gangs, {SEEDS} seeds each; {unknown} more whose least cost isn't proved"
     table = Table("", "placed", "best reached", "mean gap", "p90", "max", "CPU ms, median", "p99", title=title)
     for part, values in gaps.items():
         placed = np.array([value for value in values if np.isfinite(value)] or [np.nan])

@@ -1,6 +1,7 @@
-"""How long a decision takes on large clusters and of gangs of many roles, verification included, how much memory, and what evolution gains.
+"""Measure how long a decision takes on large clusters and for gangs of many roles, with verification, and how much memory it needs.
 
-Clusters are half full; one is full, and the gang's impossibility is to be proved. The first decision has cold filters.
+Decisions are also measured without evolution, the genetic search. Clusters are half full on average. One cluster is full, so that the
+search has to prove that the gang doesn't fit. The first decision of each row has cold filters.
 """
 
 import json
@@ -34,7 +35,7 @@ RESOURCES = ("cpu", "memory", GPU, "pods")
 
 
 def cluster(nodes: int) -> Snapshot:
-    """CPU nodes and nodes with 4 or 8 GPUs in three zones, each between empty and full."""
+    """Return nodes without GPUs and nodes with 4 or 8 GPUs, in three zones; each node is between empty and full."""
     rng = random.Random(1)
     rows, allocatable, used = [], [], []
     for index in range(nodes):
@@ -55,13 +56,13 @@ def cluster(nodes: int) -> Snapshot:
 
 
 def pods(role: str, number: int, amounts: dict[str, int], selector: tuple[tuple[str, str], ...] = ()) -> list[Pod]:
-    """Pending pods of one role."""
+    """Return pending pods of one role."""
     spec = SchedulingSpec(requests=as_requests({"pods": 1, **amounts}), node_selector=selector)
     return [Pod("bench", f"{role}-{i}", f"{role}-{i}", "1", 0.0, "allaboard", "", "Pending", 0, spec) for i in range(number)]
 
 
 def training(size: int) -> list[Pod]:
-    """Parameter servers in one zone, workers with a GPU each."""
+    """Return a gang of parameter servers, which require one zone, and workers with a GPU each."""
     servers = max(1, size // 8)
     return [
         *pods("ps", servers, {"cpu": 4000, "memory": 16 * GI}, (("zone", "zone-1"),)),
@@ -70,7 +71,7 @@ def training(size: int) -> list[Pod]:
 
 
 def reinforcement(size: int) -> list[Pod]:
-    """Three roles that want the same nodes for different reasons."""
+    """Return a gang of three roles that contend for the same nodes: one needs mostly cpu, one memory, and one GPUs."""
     third = size // 3
     return [
         *pods("rollout", third, {"cpu": 8000, "memory": 8 * GI}),
@@ -80,12 +81,12 @@ def reinforcement(size: int) -> list[Pod]:
 
 
 def pipeline(roles: int, size: int) -> list[Pod]:
-    """Many roles that each ask for something else."""
+    """Return a gang of ``roles`` roles with different requests, of ``size`` pods each."""
     return [pod for role in range(roles) for pod in pods(f"step-{role}", size, {"cpu": 1000 + 100 * role, "memory": (1 + role % 7) * GI})]
 
 
 def full(nodes: int) -> Snapshot:
-    """Nodes of 8 GPUs, all of which are in use but for a few on some nodes."""
+    """Return nodes of 8 GPUs, of which 0 to 7 are free, so that no pod of 8 GPUs fits."""
     amounts = (96_000, 384 * GI, 8, 110)
     allocatable = np.array([amounts] * nodes, dtype=np.int64)
     used = allocatable // 2
@@ -95,14 +96,14 @@ def full(nodes: int) -> Snapshot:
 
 
 def mixed(snapshot: Snapshot) -> Snapshot:
-    """The cluster with a workload of gangs such as those that are measured."""
+    """Return the cluster with a workload, which the fragmentation objective needs: gangs like those that are measured."""
     gangs = [*training(64), *reinforcement(96), *pods("node", 30, {"cpu": 64_000, GPU: 8}), *pods("pair", 40, {"cpu": 16_000, GPU: 2})]
     return replace(snapshot, mix=workload_of(Counter(pod.spec.demand for pod in gangs)))
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One gang on one cluster. ``bar``: milliseconds, median and 95th percentile, ``None`` without one."""
+    """One gang on one cluster. ``bar``: limits of the median and the 95th percentile in milliseconds; None without a limit."""
 
     title: str
     gang: Sequence[Pod]
@@ -112,7 +113,7 @@ class Row:
 
 
 def rows() -> Iterator[Row]:
-    """What is measured."""
+    """Yield the gangs and clusters that are measured."""
     small, medium, large = mixed(cluster(200)), mixed(cluster(500)), mixed(cluster(5000))
     yield Row("1 pod on 200 nodes", pods("w", 1, {"cpu": 1000, GPU: 1}), small)
     yield Row("64 pods, 1 role, 500 nodes", pods("w", 64, {"cpu": 6000, "memory": 20 * GI, GPU: 1}), medium)
@@ -130,17 +131,17 @@ def rows() -> Iterator[Row]:
 
 
 def decided(row: Row, filters: NodeFilters, seed: int, steps: Sequence[str] = STEPS) -> tuple[float, Plan]:
-    """Milliseconds from the snapshot to a verified plan, and the plan."""
+    """Return the milliseconds from the snapshot to a verified plan, and the plan. Raises ``AssertionError`` if the plan isn't valid."""
     started = time.perf_counter()
     problem = build_problem(row.gang, len(row.gang), row.snapshot, objective=row.objective, filters=filters)
     plan = search(problem, SearchSettings(), seed, steps=steps)
     if plan.feasible and verify(dict(plan.assignments), row.gang, row.snapshot):
-        raise AssertionError(f"{row.title}: the plan doesn't hold")
+        raise AssertionError(f"{row.title}: the plan isn't valid")
     return (time.perf_counter() - started) * 1000, plan
 
 
 def peak(row: Row) -> float:
-    """MiB that one decision takes at most, beside the snapshot."""
+    """Return the peak memory of one decision in MiB, without the snapshot."""
     tracemalloc.start()
     try:
         decided(row, NodeFilters(), 0)
@@ -150,7 +151,7 @@ def peak(row: Row) -> float:
 
 
 def measured(row: Row, seeds: int) -> dict[str, object]:
-    """One row of the table."""
+    """Return one row of the table."""
     filters = NodeFilters()
     cold, _ = decided(row, filters, 0)
     runs = [decided(row, filters, seed) for seed in range(seeds)]
@@ -177,11 +178,11 @@ def measured(row: Row, seeds: int) -> dict[str, object]:
 
 
 @click.command()
-@click.option("--seeds", default=20, show_default=True, help="Searches of each row.")
+@click.option("--seeds", default=20, show_default=True, help="Number of searches of each row.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @click.option("--quick", is_flag=True, help="A sample of some seconds.")
 def main(seeds: int, output: str, *, quick: bool) -> None:
-    """Print the table."""
+    """Measure and print a table or JSON."""
     found = []
     for row in track(list(rows()), "searching", console=Console(stderr=True)):
         if quick and len(row.snapshot.nodes) > 500:

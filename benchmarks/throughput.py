@@ -1,7 +1,7 @@
-"""How fast gangs are bound, by Allaboard and by the gang scheduling that kube-scheduler has of its own.
+"""Measure how fast gangs are bound by Allaboard and by kube-scheduler's own gang scheduling.
 
-One thing to know before changing it: everything but the scheduler is the same for both contenders, and none of it may be what is
-measured. So pods are created by a process of their own, and bound pods are heard of by one watch that sends little.
+Only the scheduler differs between contenders, and nothing else may limit the result. Therefore a process of its own creates the pods, and a
+single watch of metadata reports the bound pods.
 """
 
 import asyncio
@@ -29,13 +29,13 @@ from load import SCENARIOS, Binds, Load, Scenario, a_node, create, furnish, prep
 from operator_process import children, cpu_seconds, memory_mib
 
 _TABLE_WIDTH = 140
-_QUIET_SHARE = 0.06  # of a processor: what an idle scheduler may use
-_QUIET_SECONDS = (0.5, 20.0)  # how long it must be idle, and how long that is waited for
+_IDLE_SHARE = 0.06  # of a processor; the most that an idle scheduler uses
+_IDLE_SECONDS = (0.5, 20.0)  # how long the scheduler must be idle, and the longest wait for that
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """One run of one scenario by one contender."""
+    """Results of one run of one scenario by one contender; ``_EPILOG`` explains them."""
 
     pods_per_second: float
     latency_p50: float
@@ -50,7 +50,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Where figures come from."""
+    """The figures of a run, with its scenario, contender and number."""
 
     scenario: str
     contender: str
@@ -60,7 +60,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What is the same in every run."""
+    """Options that are the same in every run; ``timeout`` is in seconds."""
 
     nodes: int
     concurrency: int
@@ -68,7 +68,7 @@ class Rules:
 
 
 async def measure(home: Home, contender: str, scenario: Scenario, rules: Rules, generator: Executor, profile: Path | None) -> Figures:
-    """One scenario by one contender, on a cluster that nobody has used."""
+    """Run one scenario by one contender, on a fresh cluster."""
     connection = Connection.of(home.kubeconfig)
     async with connection.session() as session:
         await furnish(session, [a_node(number) for number in range(rules.nodes)])
@@ -88,7 +88,7 @@ async def _run(
     generator: Executor,
 ) -> Figures:
     bodies = await prepare(session, contender, scenario)
-    await _quiet(pid)
+    await _wait_until_idle(pid)
     binds = Binds(scenario)
     async with binds.listening(session) as listener:
         before, servers_before = _used([pid]), _used(home.servers)
@@ -96,7 +96,7 @@ async def _run(
         created = await asyncio.get_running_loop().run_in_executor(generator, create, load)
         await binds.all_bound(listener, rules.timeout, f"{contender}, {scenario}")
         servers_used = _used(home.servers) - servers_before
-        await _quiet(pid)
+        await _wait_until_idle(pid)
         first = np.array(created.first)
         latency = binds.last - first
         return Figures(
@@ -105,66 +105,66 @@ async def _run(
             latency_p99=float(np.percentile(latency, 99)),
             in_part=float((binds.last - binds.first).max()),
             scheduler_cpu_seconds=_used([pid]) - before,
-            scheduler_mib=sum(memory_mib(each)[1] for each in _family(pid)),
+            scheduler_mib=sum(memory_mib(each)[1] for each in _with_descendants(pid)),
             created_seconds=created.ended - float(first.min()),
             servers_cpu_seconds=servers_used,
             load_cpu_seconds=created.cpu_seconds,
         )
 
 
-async def _quiet(pid: int) -> None:
-    """Wait until a scheduler has nothing to do: it writes events after the last bind, and they are its work as well."""
-    window, longest = _QUIET_SECONDS
+async def _wait_until_idle(pid: int) -> None:
+    """Wait until a scheduler is idle. It writes events after the last bind, and they count as its work."""
+    window, longest = _IDLE_SECONDS
     deadline = time.monotonic() + longest
     used = _used([pid])
     while time.monotonic() < deadline:
         await asyncio.sleep(window)
         before, used = used, _used([pid])
-        if used - before <= _QUIET_SHARE * window:
+        if used - before <= _IDLE_SHARE * window:
             return
 
 
-def _family(pid: int) -> list[int]:
-    return [pid, *(each for child in children(pid) for each in _family(child))]
+def _with_descendants(pid: int) -> list[int]:
+    return [pid, *(each for child in children(pid) for each in _with_descendants(child))]
 
 
 def _used(pids: Sequence[int]) -> float:
-    """Processor time of processes and of what they have started."""
-    return sum(cpu_seconds(each) for pid in pids for each in _family(pid))
+    """Return the processor seconds of processes and of all their descendants."""
+    return sum(cpu_seconds(each) for pid in pids for each in _with_descendants(pid))
 
 
 async def measure_all(
     home: str, scenarios: Sequence[Scenario], contenders: Sequence[str], runs: int, rules: Rules, profile: Path | None
 ) -> tuple[list[Run], str]:
-    """Every scenario by every contender, turn by turn, each on a cluster of its own; and what the clusters were made of."""
+    """Run every scenario by every contender in turn, each on a cluster of its own; return the runs and a description of the clusters."""
     done: list[Run] = []
     description = ""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as generator:
-        generator.submit(os.getpid).result()  # importing is no part of creating
+        generator.submit(os.getpid).result()  # imports shouldn't be measured
         for number in range(1, runs + 1):
             for scenario in scenarios:
-                # Whoever is second in one run is first in the next.
+                # The order alternates, so that no contender is always first.
                 for contender in contenders if number % 2 else contenders[::-1]:
                     label = f"run {number}/{runs}, {scenario}, {contender}"
                     target = _profile_of(profile, scenario, number, len(scenarios) * runs) if contender == "allaboard" else None
                     with progress.status(label), tempfile.TemporaryDirectory(prefix="allaboard-throughput-") as folder:
                         async with HOMES[home](Path(folder)) as cluster:
                             figures = await measure(cluster, contender, scenario, rules, generator, target)
-                            description = max(description, cluster.describe(), key=len)  # the one with kube-scheduler
+                            description = max(description, cluster.describe(), key=len)  # the longest includes kube-scheduler
                     done.append(Run(str(scenario), contender, number, figures))
                     progress.print(f"{label}: {figures.pods_per_second:.0f} pods/s" + (f", profile in {target}" if target else ""))
     return done, description
 
 
 def _profile_of(profile: Path | None, scenario: Scenario, number: int, files: int) -> Path | None:
-    """Where the profile of one run goes: the file named, with the scenario and run in its name when there are several."""
+    """Return the file for the profile of one run: ``profile``, with scenario and run in its name if there are several ``files``."""
     if profile is None or files == 1:
         return profile and profile.absolute()
     return profile.absolute().with_stem(f"{profile.stem}-{scenario}-{number}")
 
 
 def medians(runs: Sequence[Run]) -> dict[tuple[str, str], Figures]:
-    """The median of each figure by scenario and contender, in the order they were first run."""
+    """Return the median of each figure by scenario and contender, in the order of their first runs."""
     grouped: dict[tuple[str, str], list[Figures]] = {}
     for run in runs:
         grouped.setdefault((run.scenario, run.contender), []).append(run.figures)
@@ -173,7 +173,7 @@ def medians(runs: Sequence[Run]) -> dict[tuple[str, str], Figures]:
 
 
 def as_table(runs: Sequence[Run], title: str) -> Table:
-    """One row a scenario and contender; with several runs, medians and the range of pods per second."""
+    """Return a row for each scenario and contender; with several runs, medians and the range of pods per second."""
     found = medians(runs)
     several = len({run.number for run in runs}) > 1
     table = Table(title=title)
@@ -218,7 +218,7 @@ def as_table(runs: Sequence[Run], title: str) -> Table:
 
 
 def as_json(runs: Sequence[Run], description: str, rules: Rules) -> str:
-    """All runs and their medians."""
+    """Return all runs and their medians as JSON."""
     content = {
         "cluster": description,
         "machine": {"processors": os.cpu_count(), "python": platform.python_version(), "system": platform.platform()},
@@ -233,28 +233,29 @@ def as_json(runs: Sequence[Run], description: str, rules: Rules) -> str:
 
 _EPILOG = """
 \b
-How it counts, the same way for both contenders:
-  pods/s         pods, divided by the seconds from sending the first create to hearing of the last bind
-  p50, p99       of the gangs' latency: from sending a gang's first create to hearing of its last bind
-  in part        the longest time that any gang had some members bound and others not
-  CPU s          processor time of the scheduler with its workers, from the first create until it has nothing left to
-                 say (events are written after the last bind); MiB is its resident memory at its highest
-  created s      how long the creates took: no scheduler can be faster than its pods come
+The columns, measured in the same way for all contenders:
+  pods/s         pods, divided by the seconds from sending the first create to receiving the last bind
+  p50, p99       quantiles of the gangs' latency: seconds from sending a gang's first create to receiving its last bind
+  in part        the longest time for which a gang had some members bound and others not
+  CPU s          processor time of the scheduler and its child processes, from the first create until the scheduler is
+                 idle; it writes events after the last bind
+  MiB            peak resident memory of the scheduler and its child processes
+  created s      seconds that the creates took; no scheduler can be faster
   servers' CPU s processor time of etcd, kube-apiserver, kube-controller-manager and kwok until the last bind
-A bind counts when its event arrives at a watch of bound pods; the API's own times have a resolution of one second.
+A bind counts when its event arrives at a watch of bound pods, since times in the API have a resolution of one second.
 
-Each scenario of each contender has a cluster of its own, booted anew with the same flags, with 16 cpu, 64 GiB and 110
-pods a node. Before the clock starts, the nodes are ready, the scheduler has bound one pod, and the native PodGroups
-exist. A gang of one is a plain pod for both. kube-scheduler's client has qps 1000 and burst 2000, and runs for its own
-turns only.
+Each run of a scenario by a contender has a fresh cluster with the same flags. A node has 16 cpu, 64 GiB and 110 pods.
+Before the measurement starts, the nodes are ready, the scheduler has bound one pod, and the PodGroups exist. A gang of
+one is a plain pod for all contenders. kube-scheduler's client has qps 1000 and burst 2000. kube-scheduler runs only
+when it is measured itself.
 
 \b
 Examples:
-  python benchmarks/throughput.py                                             everything once, about three minutes
-  python benchmarks/throughput.py --runs 5 -o json > figures.json             medians that can be compared
-  python benchmarks/throughput.py --scenario 1x1000 --contender allaboard     one of each
+  python benchmarks/throughput.py                                             all scenarios once, about three minutes
+  python benchmarks/throughput.py --runs 5 -o json > figures.json             medians of five runs, as JSON
+  python benchmarks/throughput.py --scenario 1x1000 --contender allaboard     one scenario, one contender
   python benchmarks/throughput.py --contender allaboard --profile a.prof      where the operator's time goes
-  python benchmarks/throughput.py --home sandbox                              nothing to build, Allaboard alone
+  python benchmarks/throughput.py --home sandbox                              needs no build; Allaboard only
 """
 
 
@@ -264,12 +265,12 @@ Examples:
     type=click.Choice([*HOMES]),
     default="controlplane",
     show_default=True,
-    help="A real control plane, whose programs are built with Go when they are missing, or the sandbox, which knows no native gangs.",
+    help="A real control plane, whose programs are built with Go if they are missing; or the sandbox, which has no kube-scheduler.",
 )
 @click.option("--scenario", "names", type=click.Choice([*SCENARIOS]), multiple=True, help="Gangs and their size; may be repeated [all].")
-@click.option("--contender", "contenders", type=click.Choice([*CONTENDERS]), multiple=True, help="May be repeated [all the home has].")
+@click.option("--contender", "contenders", type=click.Choice([*CONTENDERS]), multiple=True, help="May be repeated [all in that home].")
 @click.option("--nodes", type=click.IntRange(min=63), default=200, show_default=True, help="1,000 pods of 1 cpu need at least 63.")
-@click.option("--runs", type=click.IntRange(min=1), default=1, show_default=True, help="How often; the table then shows medians.")
+@click.option("--runs", type=click.IntRange(min=1), default=1, show_default=True, help="Runs; with several, the table shows medians.")
 @click.option("--concurrency", type=click.IntRange(min=1), default=32, show_default=True, help="Creates in flight at once.")
 @click.option("--timeout", type=click.FloatRange(min=1), default=300.0, show_default=True, help="Seconds for binding all pods.")
 @click.option(
@@ -289,7 +290,7 @@ def main(
     profile: Path | None,
     output: str,
 ) -> None:
-    """Measure, and print."""
+    """Measure and print a table or JSON."""
     rules = Rules(nodes, concurrency, timeout)
     if home == "sandbox" and "native" in contenders:
         raise click.UsageError("the sandbox has no kube-scheduler: leave --contender native out, or use --home controlplane")
@@ -302,7 +303,7 @@ def main(
     if output == "json":
         click.echo(as_json(done, description, rules))
         return
-    # A table that is cut says nothing; what isn't a terminal takes any width.
+    # Output that isn't a terminal has any width, so that no column is cut off.
     console = Console(width=None if sys.stdout.isatty() else _TABLE_WIDTH)
     console.print(as_table(done, f"1,000 pods on {nodes} nodes"))
     console.print(description, style="dim", highlight=False)

@@ -1,10 +1,10 @@
-"""How many gangs that fit are missed, the nearer they are to the largest that does.
+"""Measure how many gangs that fit are missed, by how close they are to the largest gang that fits.
 
-For each state of a cluster and each family of gangs (`tight_cases.py`) a judge who knows nothing of the search (`judge.py`) tells
-how many members fit. At 100, 95, 90 and 80 % of that every gang fits: whoever doesn't place it has missed it. Compared are
-one-pod-at-a-time scheduling as kube-scheduler does it (LeastAllocated, pods in creation order), each greedy rule and order of roles, the
-best of them all, the search without some of its steps, and the search as it is shipped. With one member more than fits, the search must
-prove that it can't be, or say that it doesn't know.
+For each state of a cluster and each family of gangs (`tight_cases.py`), the judge finds how many members fit. The judge is a solver that is
+independent of the search (`judge.py`). At 100, 95, 90 and 80 % of that size every gang fits, so a contender that doesn't place the gang has
+missed it. One contender places one pod at a time, as kube-scheduler does (LeastAllocated, pods in creation order). Others are each greedy
+rule with each order of roles, and the best of all these. The last are the search without some of its steps, and the search as shipped. With
+one member more than fits, the search has to prove that the gang doesn't fit, or answer that it doesn't know.
 """
 
 import argparse
@@ -42,7 +42,11 @@ progress = Console(stderr=True, highlight=False)
 
 @dataclass(slots=True)
 class Tally:
-    """What happened at one tightness: gangs tried, and by contender those missed and the seconds each took."""
+    """Results at one percentage of the largest size.
+
+    ``gangs``: number of gangs. ``tried``, ``missed``: number of gangs by contender. ``seconds``: processor seconds of each search by
+    contender. ``found_by``: number of gangs by the search step that placed them first. ``missed_by_family``: by (family, contender).
+    """
 
     gangs: int = 0
     tried: Counter[str] = field(default_factory=Counter)
@@ -53,7 +57,7 @@ class Tally:
 
 
 def measure(case: Case, percent: int, tally: Tally) -> None:
-    """Let every contender place one gang."""
+    """Let every contender place one gang. Raises ``AssertionError`` if the search says that the gang doesn't fit."""
     problem = case.problem(percent)
     tally.gangs += 1
     placed = {name: satisfies(problem, counts) for name, counts in greedy_seeds(problem)}
@@ -65,7 +69,7 @@ def measure(case: Case, percent: int, tally: Tally) -> None:
         plan = search(problem, SearchSettings(), seed=case.most, steps=steps)
         tally.seconds[name].append(time.process_time() - started)
         if plan.feasible is False:
-            raise AssertionError(f"the search called a gang impossible that fits: {case.state} {case.family} {percent} %")
+            raise AssertionError(f"the search says that a gang can't be placed, but it fits: {case.state} {case.family} {percent} %")
         contenders[name] = plan.feasible is True
         if plan.feasible:
             check(problem, plan)
@@ -77,26 +81,26 @@ def measure(case: Case, percent: int, tally: Tally) -> None:
 
 
 def check(problem: Problem, plan: Plan) -> None:
-    """Count what the search says it has placed: its word isn't taken for it. Raises ``AssertionError``."""
+    """Check independently of the search that ``plan`` places all pods within capacity. Raises ``AssertionError`` if it doesn't."""
     row = {name: row for row, name in enumerate(problem.nodes)}
     role = {uid: row for row, one in enumerate(problem.roles) for uid in one.pods}
     counts = np.zeros((len(problem.roles), len(row)), dtype=np.int64)
     for uid, name in plan.assignments:
         counts[role.pop(uid), row[name]] += 1
     if role or (problem.demand.T @ counts > problem.free).any() or counts[~problem.admits].any():
-        raise AssertionError("the search says that it has placed a gang, and hasn't")
+        raise AssertionError("the search has returned a plan that isn't valid")
 
 
 @dataclass(slots=True)
 class Over:
-    """What the search says of gangs with one member more than is known to fit."""
+    """The search's answers for gangs with one member more than is known to fit."""
 
     verdicts: Counter[str] = field(default_factory=Counter)
     seconds: list[float] = field(default_factory=list)
-    """Of a processor, where the simple bounds don't tell."""
+    """Processor seconds of the searches in which the simple bounds didn't prove that the gang doesn't fit."""
 
     def measure(self, case: Case) -> None:
-        """Ask it of one."""
+        """Search one gang, and record the answer. Raises ``AssertionError`` if a gang is placed that is proved not to fit."""
         started = time.process_time()
         plan = search(case.over(), SearchSettings(), seed=case.most)
         took = time.process_time() - started
@@ -111,8 +115,8 @@ class Over:
 def report(
     tallies: Mapping[int, Tally], sizes: Mapping[str, Sequence[int]], over: Over, undecided: Sequence[Case], elapsed: float
 ) -> dict[str, object]:
-    """All figures as a document."""
-    names = sorted({name for tally in tallies.values() for name in tally.missed}, key=_place)
+    """Return all figures as a JSON document."""
+    names = sorted({name for tally in tallies.values() for name in tally.missed}, key=_sort_key)
     return {
         "gangs": {str(percent): tally.gangs for percent, tally in tallies.items()},
         "undecided": [f"{case.family} on {case.state}: {case.most} fit, {case.most + 1} isn't known" for case in undecided],
@@ -132,23 +136,23 @@ def report(
 
 
 def _times(seconds: Sequence[float]) -> dict[str, float]:
-    """Of a processor."""
+    """Return the median and the 99th percentile of processor seconds; zeros without any."""
     values = np.array(seconds or [0.0])
     return {"median": round(float(np.median(values)), 4), "p99": round(float(np.quantile(values, 0.99)), 3)}
 
 
 def _share(tally: Tally, name: str) -> float | None:
-    """Of those it tried: an order of the roles that is another's too is tried once."""
+    """Return the percentage that ``name`` missed of the gangs that it tried; None without any. Equal orders of roles are tried once."""
     return round(100 * tally.missed[name] / tally.tried[name], 1) if tally.tried[name] else None
 
 
-def _place(name: str) -> tuple[int, str]:
+def _sort_key(name: str) -> tuple[int, str]:
     ours = (BEST, *PARTS)
     return (0, name) if name == KUBE else (2 + ours.index(name), name) if name in ours else (1, name)
 
 
 def show(found: dict[str, dict[str, dict[str, float]]]) -> None:
-    """The figures as tables."""
+    """Print the figures as tables."""
     console = Console()
     percents = list(found["gangs"])
     missed = Table("feasible gangs missed, %", *(f"at {percent} %" for percent in percents), box=None)
@@ -161,32 +165,35 @@ def show(found: dict[str, dict[str, dict[str, float]]]) -> None:
         sizes = found["largestGang"][family]
         families.add_row(family, f"{sizes['least']}–{sizes['most']}", *(f"{shares[name]:.1f}" for name in (KUBE, BEST, *PARTS)))
     console.print(families, "")
-    times = Table("seconds of a processor, median (p99)", *(f"at {percent} %" for percent in percents), box=None)
+    times = Table("processor seconds, median (p99)", *(f"at {percent} %" for percent in percents), box=None)
     for name, by_percent in found["seconds"].items():
         times.add_row(name, *(f"{by_percent[percent]['median']:.3f} ({by_percent[percent]['p99']:.2f})" for percent in percents))
     steps = sorted({step for by_step in found["foundBy"].values() for step in by_step})
     for step in steps:
-        times.add_row(f"seats found by {step}", *(str(found["foundBy"][percent].get(step, 0)) for percent in percents))
+        times.add_row(
+            "gangs not placed" if step == "nobody" else f"gangs placed first by {step}",
+            *(str(found["foundBy"][percent].get(step, 0)) for percent in percents),
+        )
     console.print(times, "")
     over = dict(found["oneOver"])
     seconds = over.pop("seconds")
     console.print(
         "one member more than is known to fit: " + ", ".join(f"{verdict} {number}" for verdict, number in over.items()), highlight=False
     )
-    console.print(f"where the simple bounds don't tell: median {seconds['median']:.2f} s, p99 {seconds['p99']:.2f} s")
+    console.print(f"where the simple bounds don't decide: median {seconds['median']:.2f} s, p99 {seconds['p99']:.2f} s")
     console.print(f"undecided by the judge: {len(found['undecided'])}", *found["undecided"], sep="\n  ", highlight=False)
     console.print(f"{found['elapsedSeconds']} s")
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure and print tables or JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    nodes_help = "a node list of the openb trace, that of the folder OPENB if not said; made-up nodes like it without either"
+    nodes_help = "node list of the openb trace; by default that of the folder OPENB, or made-up nodes like those of the trace"
     parser.add_argument("--nodes", type=existing, metavar="CSV", default=openb(ALL_NODES), help=nodes_help)
     parser.add_argument("--size", type=int, default=400, help="nodes of a state (%(default)s)")
     parser.add_argument("--states", type=int, default=20, help="states of the cluster (%(default)s), each with a gang of every family")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="how long the judge may think about one size (%(default)s)")
-    parser.add_argument("--name", default="tight", help="draws other states: nobody has tuned on them (%(default)s)")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="seconds that the judge may take for one size (%(default)s)")
+    parser.add_argument("--name", default="tight", help="another name draws other states, which weren't used for tuning (%(default)s)")
     parser.add_argument("--quick", action="store_true", help="a sample: 60 nodes, 3 states, at 100 and 90 %%, a judge of one second")
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
     arguments = parser.parse_args()

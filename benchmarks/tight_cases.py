@@ -1,9 +1,11 @@
-"""Gangs that nearly don't fit, on clusters that are nearly full: what `tight.py` measures on.
+"""Builds gangs that barely fit on clusters that are nearly full, for `tight.py`.
 
-A state is a cluster after a history: nodes of the openb trace's shapes (Weng et al., USENIX ATC'23; the file itself, under a research
-licence, is read where one is given), filled with pods one by one, of which a third then leave and others come. A family is a gang whose
-roles want the same nodes in different proportions: the kind that an order of the roles can't help with. Its size is taken to the most that
-a judge finds seats for who knows nothing of the search (`judge.py`), in so many seconds; mostly one more is proved not to fit.
+A state is a cluster after a history. Its nodes have the shapes of the openb trace (Weng et al., USENIX ATC'23). The trace has a research
+licence, so its file is read only if it is given. The nodes are filled with pods one by one. Then nearly a third of the pods leave, and
+other pods are added.
+A family is a gang whose roles need the resources of the same nodes in different proportions, so that no order of the roles helps. The
+gang's size is the largest for which the judge (`judge.py`) finds a placement within a time limit. Mostly the judge also proves that one
+member more doesn't fit.
 """
 
 import csv
@@ -31,12 +33,12 @@ GPU = "nvidia.com/gpu"
 RDMA = "rdma/hca"
 RESOURCES = ("cpu", "memory", GPU, RDMA, "pods")
 Shape = tuple[int, int, int]
-"""Cpu in thousandths, memory in bytes, GPUs."""
+"""The size of a node: cpu in thousandths, memory in bytes, GPUs."""
 
 Background = tuple[int, int, int, int]
-"""Pods that fill the cluster: weight, cpu, memory in Gi, GPUs."""
+"""A kind of pods that fill the cluster: weight with which it is drawn, cpu, memory in Gi, GPUs."""
 
-# How many of a hundred nodes have which cpu, memory in Gi and GPUs: about as in the trace, for where the file isn't.
+# Percentage of nodes, their cpu, memory in Gi and GPUs: about as in the trace, for use without its file.
 _SHAPES = ((36, 96, 384, 8), (26, 104, 512, 2), (8, 16, 120, 2), (3, 128, 768, 8), (3, 32, 128, 4), (8, 32, 256, 0), (16, 96, 512, 0))
 GPU_PODS: Sequence[Background] = (
     (30, 4, 8, 1),
@@ -56,7 +58,7 @@ _MOST_SIZE = 8192
 _MOST_REFUSED = 40
 
 FAMILIES: Mapping[str, Sequence[tuple[str, int, Mapping[str, int]]]] = {
-    # family: role, share of the gang, what one pod asks for
+    # family: (role, share of the gang, requests of one pod)
     "cpu-mem": (("cpu-heavy", 1, {"cpu": 12_000, "memory": 16 * GI}), ("mem-heavy", 1, {"cpu": 4000, "memory": 72 * GI})),
     "gpu-cpu-mem": (
         ("cpu-heavy", 1, {"cpu": 14_000, "memory": 24 * GI, GPU: 1}),
@@ -82,9 +84,9 @@ FAMILIES: Mapping[str, Sequence[tuple[str, int, Mapping[str, int]]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A family on a state, and the most members of it that are known to fit; ``is_proved``: one more doesn't.
+    """A family on a state, and ``most``, the largest number of members that is known to fit.
 
-    ``order`` is the order in which its roles' pods were created.
+    ``is_proved``: whether one member more is proved not to fit. ``order``: the order in which the pods of the roles were created.
     """
 
     state: str
@@ -95,18 +97,18 @@ class Case:
     is_proved: bool
 
     def problem(self, percent: int) -> Problem:
-        """The gang at so many percent of its greatest size. All of it must be placed."""
+        """Return the gang at ``percent`` of its largest size; all members must be placed."""
         return _problem(self.snapshot, self.family, self.order, max(1, self.most * percent // 100))
 
     def over(self) -> Problem:
-        """The gang with one member more than is known to fit."""
+        """Return the gang with one member more than is known to fit."""
         return _problem(self.snapshot, self.family, self.order, self.most + 1)
 
 
 def cases(
     nodes: int, states: int, families: Sequence[str], source: Path | None, *, seconds: float, name: str = "tight"
 ) -> Iterator[Case | None]:
-    """A case for each state and family; None where hardly anybody fits. States of another ``name`` are others."""
+    """Yield a case for each state and family; None if fewer members fit than there are roles. Another ``name`` draws other states."""
     shapes = read_shapes(source) if source else drawn_shapes()
     for number in range(states):
         fill, rule = FILLS[number % len(FILLS)], ("least", "most")[number // len(FILLS) % 2]
@@ -128,13 +130,17 @@ def drawn_shapes() -> list[Shape]:
 
 
 def state_of(shapes: Sequence[Shape], fill: float, rule: str, rng: random.Random) -> Snapshot:
-    """Nodes of ``shapes`` of whose GPUs ``fill`` are in use, or of whose cpu where there are no GPUs, after some coming and going."""
+    """Return a cluster of nodes with ``shapes`` whose pods have come and gone.
+
+    ``fill``: share of the GPUs in use, or of the cpu on nodes without GPUs. ``rule``: whether pods go to the least or the most allocated
+    nodes.
+    """
     allocatable = np.array([(*shape, 4 if shape[2] == 8 else 0, 110) for shape in shapes], dtype=np.int64)
     used = np.zeros_like(allocatable)
     with_gpus = allocatable[:, 2] > 0
     for where, pods, column in ((with_gpus, GPU_PODS, 2), (~with_gpus, CPU_PODS, 0)):
-        seated = list(_filled_up(allocatable, used, where, pods, column, fill, rule, rng))
-        for row, pod in rng.sample(seated, int(len(seated) * _CHURN)):
+        assigned = list(_filled_up(allocatable, used, where, pods, column, fill, rule, rng))
+        for row, pod in rng.sample(assigned, int(len(assigned) * _CHURN)):
             used[row] -= pod
         list(_filled_up(allocatable, used, where, pods, column, fill, rule, rng))
     nodes = tuple(
@@ -147,7 +153,7 @@ def state_of(shapes: Sequence[Shape], fill: float, rule: str, rng: random.Random
 def _filled_up(
     allocatable: Integers, used: Integers, where: Mask, pods: Sequence[Background], column: int, fill: float, rule: str, rng: random.Random
 ) -> Iterator[tuple[int, Integers]]:
-    """Add pods, each to the least or the most allocated node that takes it, until ``fill`` of a resource is in use; (node, pod)."""
+    """Add pods until the share ``fill`` of a resource is in use; yield (node, pod). ``rule``: see ``state_of``."""
     refused = 0
     while used[where, column].sum() < fill * allocatable[where, column].sum() and refused < _MOST_REFUSED:
         _, cpu, memory, gpus = rng.choices(pods, weights=[weight for weight, *_ in pods])[0]
@@ -163,7 +169,7 @@ def _filled_up(
 
 
 def _most(snapshot: Snapshot, family: str, order: tuple[int, ...], seconds: float) -> tuple[int, bool]:
-    """The most members that the judge finds seats for, and whether it has proved that one more doesn't fit."""
+    """Return the most members for which the judge finds a placement, and whether it proves that one member more doesn't fit."""
 
     def verdict(size: int) -> bool | None:
         return fits(_problem(snapshot, family, order, size), seconds)
@@ -178,7 +184,7 @@ def _most(snapshot: Snapshot, family: str, order: tuple[int, ...], seconds: floa
 
 
 def _problem(snapshot: Snapshot, family: str, order: tuple[int, ...], size: int) -> Problem:
-    """A gang of ``size`` in the family's proportions: never more of any role than a larger gang has."""
+    """Return a gang of ``size`` in the family's proportions. A larger gang has at least as many pods of each role."""
     roles = FAMILIES[family]
     round_ = [role for role, (_, share, _) in enumerate(roles) for _ in range(share)]
     members = Counter(itertools.islice(itertools.cycle(round_), size))

@@ -47,6 +47,7 @@ WORDS = {
 """Forbidden words (regular expressions, whole words), and what to say instead."""
 
 _WORDS = {re.compile(rf"\b(?:{word})\b", re.IGNORECASE): instead for word, instead in WORDS.items()}
+_ANY_WORD = re.compile(rf"\b(?:{'|'.join(WORDS)})\b", re.IGNORECASE)
 _NAME_PARTS = re.compile(
     r"who(m|ever)?|(no|some|every|any)body|told|tells?|teller|retell|seat(s|ed)?|sits|rooms?|rehears(e|al)|docket|lobby|parked|hearsay|"
     r"(over|un)hear|lull|quarantine|strategists|surroundings|anew|rung"
@@ -83,8 +84,9 @@ def findings(paths: list[str]) -> Iterator[Finding]:
         source = (ROOT / path).read_text(encoding="utf-8")
         texts: Iterator[Text]
         if path.endswith(".py"):
-            yield from _names(path, source)
-            texts = _of_python(path, source)
+            nodes = list(ast.walk(ast.parse(source)))
+            yield from _names(path, nodes)
+            texts = _of_python(path, source, nodes)
         elif path.endswith(".md"):
             texts = _of_markdown(path, source)
         else:
@@ -123,7 +125,7 @@ def _in_text(text: Text) -> Iterator[Finding]:
     first = re.match(r"\W*(\w+)", prose)
     if text.is_docstring and first and first[1].lower() in OPENINGS:
         yield Finding(text.path, text.line, f"opens with {first[1]!r}: say what it does, returns or is")
-    for pattern, instead in _WORDS.items():
+    for pattern, instead in _WORDS.items() if _ANY_WORD.search(prose) else ():
         for found in pattern.finditer(prose):
             line = text.line + prose.count("\n", 0, found.start())
             yield Finding(text.path, line, f"{found[0]!r}: say {instead}")
@@ -147,16 +149,15 @@ def words(sentence: str) -> list[str]:
     return re.findall(r"[^\W_][\w'’./-]*", sentence)
 
 
-def _of_python(path: str, source: str) -> Iterator[Text]:
-    tree = ast.parse(source)
+def _of_python(path: str, source: str, nodes: list[ast.AST]) -> Iterator[Text]:
     documented: set[int] = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         for statement in getattr(node, "body", []) if isinstance(getattr(node, "body", None), list) else []:
             match statement:
                 case ast.Expr(value=ast.Constant(value=str(text)) as constant):
                     documented.add(id(constant))
                     yield Text(path, constant.lineno, text, is_docstring=True)
-    for node in ast.walk(tree):
+    for node in nodes:
         match node:
             case ast.Constant(value=str(text)) if id(node) not in documented and len(text.split()) >= 4 and not _is_data(path):
                 yield Text(path, node.lineno, text, is_counted=False)
@@ -209,8 +210,8 @@ def _of_markdown(path: str, source: str) -> Iterator[Text]:
         yield Text(path, start, "\n".join(lines))
 
 
-def _names(path: str, source: str) -> Iterator[Finding]:
-    for node in ast.walk(ast.parse(source)):
+def _names(path: str, nodes: list[ast.AST]) -> Iterator[Finding]:
+    for node in nodes:
         match node:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name) | ast.arg(arg=name):
                 pass

@@ -1,6 +1,6 @@
-"""An in-process Kubernetes API with fake kubelets, for the demo, the tests and a first try with kubectl.
+"""A Kubernetes API server in this process, with fake kubelets, for the demo, the tests and a first try with kubectl.
 
-Where it differs from a real cluster, the sandbox is wrong: the integration tests run on both.
+The integration tests run against the sandbox and against a real API server. Where the two differ, the sandbox is wrong.
 """
 
 from allaboard_sandbox.errors import ApiError

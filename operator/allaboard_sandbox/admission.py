@@ -1,6 +1,7 @@
-"""Turns what a client sends into what is stored: decoding leniency, defaults, and validation, per kind.
+"""Turn what a client sends into what is stored: decode it, fill in defaults, validate it.
 
-Built-in kinds keep fields the sandbox doesn't know; custom resources are pruned and validated by their schema, as a real server does.
+Objects of built-in kinds keep fields that the sandbox doesn't know. Custom resources are pruned and validated by their schema, as in a real
+API server.
 """
 
 import base64
@@ -16,7 +17,7 @@ from allaboard_sandbox.kinds import Resource
 from allaboard_sandbox.selectors import object_label_selector
 from allaboard_sandbox.store import Body, Store
 
-# Fields only the server writes. A client's values for them are ignored.
+# Fields that only the server writes. A client's values for them are ignored.
 SERVER_FIELDS = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "resourceVersion", "selfLink")
 
 OMITTED_WHEN_EMPTY = ("labels", "annotations", "finalizers", "ownerReferences")
@@ -24,13 +25,18 @@ NOT_READY = "node.kubernetes.io/not-ready"
 
 
 class Admission:
-    """Prepares objects for the store."""
+    """Turns a client's object into the stored object: decodes it, fills in defaults and validates it."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def decoded(self, resource: Resource, body: Body) -> Body:
-        """Return a client's object as the server reads it: kind checked, nulls and bare numbers normalised."""
+        """Return a client's object as a real API server decodes it.
+
+        Null metadata fields are dropped. For built-in kinds all null fields are dropped, and quantities that are bare numbers become
+        strings.
+        Raises ``ApiError`` (400) if the kind, the version, the shape or a quantity of the object is wrong.
+        """
         if problem := shapes.problem(resource, body):
             raise bad_request(f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: {problem}')
         kind, group_version = body.get("kind", resource.kind), body.get("apiVersion", resource.group_version)
@@ -50,9 +56,12 @@ class Admission:
         return cleaned if resource.plural in _NO_QUANTITIES else pods.checked_quantities(resource, cleaned)
 
     def for_create(self, resource: Resource, body: Body, *, strict: bool = False) -> tuple[Body, list[str]]:
-        """Return a new object as it is stored, and the warnings for its sender; raise what the API server would answer."""
+        """Return a new object as it will be stored, and the warnings for the client.
+
+        Raises ``ApiError`` with the API server's answer if the object is invalid.
+        """
         if resource.status and resource.table != "nodes":
-            # Nodes register themselves with their status; every other kind starts without one.
+            # A node is created with its status; objects of every other kind are created without one.
             body = {field: value for field, value in body.items() if field != "status"}
         problems = list(naming.metadata_problems(resource, body))
         dropped: list[str] = []
@@ -71,7 +80,11 @@ class Admission:
         return body, [f'unknown field "{path}"' for path in dropped]
 
     def for_update(self, resource: Resource, old: Body, new: Body, *, strict: bool = False, part: str = "") -> tuple[Body, list[str]]:
-        """Return a changed object as it is stored, and the warnings for its sender; raise what the API server would answer."""
+        """Return a changed object as it will be stored, and the warnings for the client.
+
+        ``part`` is the subresource that is written (see ``schema.problems``). Raises ``ApiError`` with the API server's answer if the
+        object is invalid.
+        """
         problems = list(naming.metadata_problems(resource, new))
         dropped: list[str] = []
         if resource.custom:
@@ -99,7 +112,7 @@ class Admission:
 
 
 def without_nulls(value: Any) -> Any:
-    """Return a decoded JSON value without null fields: to the server's typed decoder they are absent."""
+    """Return a decoded JSON value without its null fields, which the server's typed decoder treats as absent."""
     if isinstance(value, Mapping):
         return {field: without_nulls(inner) for field, inner in value.items() if inner is not None}
     if isinstance(value, list):
@@ -108,7 +121,7 @@ def without_nulls(value: Any) -> Any:
 
 
 def template_hash(template: Body) -> str:
-    """Return a label-sized digest of a pod template."""
+    """Return a digest of a pod template that is short enough for a label."""
     return hashlib.sha256(json.dumps(template, sort_keys=True).encode()).hexdigest()[:10]
 
 
@@ -130,7 +143,7 @@ def _default_deployment(body: Body) -> Body:
 def _default_job(body: Body) -> Body:
     spec = body.get("spec") or {}
     template = spec.get("template") or {}
-    # Completions default to parallelism's default only when both are absent: parallelism alone means a work queue.
+    # If both fields are absent, both are 1. With parallelism alone the Job is a work queue, and completions stays unset.
     counts = {} if "parallelism" in spec and "completions" not in spec else {"completions": 1}
     filled = {"parallelism": 1, **counts, "backoffLimit": 6, "completionMode": "NonIndexed", "suspend": False, **spec}
     filled["template"] = {**template, "spec": pods.with_template_defaults(template.get("spec") or {})}
@@ -175,7 +188,7 @@ def _default_storage_class(body: Body) -> Body:
 
 
 def _tainted_until_ready(body: Body) -> Body:
-    """A new node takes no pods until the node controller has seen it (kubernetes plugin/pkg/admission/nodetaint)."""
+    """Return a new node with the not-ready taint, which the node controller removes later (kubernetes plugin/pkg/admission/nodetaint)."""
     taints = body["spec"].get("taints") or []
     if any((taint.get("key"), taint.get("effect")) == (NOT_READY, "NoSchedule") for taint in taints):
         return body
@@ -229,7 +242,7 @@ def _priority_class_problems(body: Body) -> Iterator[Cause]:
 
 
 def _volume_problems(body: Body) -> Iterator[Cause]:
-    """A volume names its source, whichever kind that is."""
+    """Yield a problem if no field of a volume's spec is a volume source."""
     if not any(isinstance(value, dict) for field, value in body["spec"].items() if field not in _NOT_SOURCES):
         yield required("spec", "must specify a volume type")
 
@@ -242,7 +255,7 @@ def _immutable_problems(resource: Resource, old: Body, new: Body) -> Iterable[Ca
             before, after = (before or {}).get(step), (after or {}).get(step)
         if before == after:
             continue
-        if path == "spec.completions" and new["spec"]["completionMode"] == "Indexed":  # an Indexed Job is elastic
+        if path == "spec.completions" and new["spec"]["completionMode"] == "Indexed":  # an Indexed Job may be resized
             if not all(each["spec"].get("completions") == each["spec"]["parallelism"] for each in (old, new)):
                 yield invalid_value(path, after, "can only be modified in tandem with spec.parallelism")
             continue
@@ -251,7 +264,7 @@ def _immutable_problems(resource: Resource, old: Body, new: Body) -> Iterable[Ca
 
 _PERCENT = re.compile(r"[0-9]{1,9}%", re.ASCII)
 _NOT_SOURCES = frozenset(("capacity", "claimRef", "nodeAffinity"))
-"""Fields of a volume's spec that are objects, and no source."""
+"""Fields of a volume's spec that hold an object but are not a volume source."""
 _IMMUTABLE: Mapping[str, tuple[str, ...]] = {
     "deployments.apps": ("spec.selector",),
     "replicasets.apps": ("spec.selector",),
@@ -283,5 +296,5 @@ _PROBLEMS: Mapping[str, Callable[[Body], Iterable[Cause]]] = {
     "persistentvolumes": _volume_problems,
     "customresourcedefinitions.apiextensions.k8s.io": customresources.problems,
 }
-# Large, numerous or free-form objects without quantities aren't searched for them.
+# Kinds without quantities whose objects are large, numerous or free-form: a search for quantities would be wasted.
 _NO_QUANTITIES = frozenset({"events", "leases", "configmaps", "secrets", "customresourcedefinitions"})

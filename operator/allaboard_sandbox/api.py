@@ -1,7 +1,7 @@
 """The verbs that change objects: create, update, patch, delete.
 
-Requests over HTTP, calls of the facade and the stand-in controllers all pass here, so they obey the same rules. Everything is
-synchronous: within one event loop that makes each write atomic, without locks.
+HTTP requests, the methods of ``Sandbox`` and the stand-in controllers all call this module, so the same rules hold for all of them.
+Every verb is synchronous: within one event loop each write is atomic without locks.
 """
 
 import random
@@ -18,7 +18,7 @@ from allaboard_sandbox.kinds import Registry, Resource
 from allaboard_sandbox.store import Body, Key, Record, Store, Table
 
 NAME_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
-"""What generated names end in: no vowels and no digits that look like letters (apimachinery/pkg/util/rand)."""
+"""Characters of the generated end of a name: no vowels and no digits that look like letters (apimachinery/pkg/util/rand)."""
 
 TERMINAL_PHASES = ("Succeeded", "Failed")
 
@@ -29,7 +29,7 @@ class WriteOptions:
 
     dry_run: bool = False
     strict: bool = False
-    """fieldValidation=Strict: unknown fields are an error, not a warning."""
+    """True if unknown fields are an error instead of a warning (``fieldValidation=Strict``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class DeleteOptions:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The outcome of a write."""
+    """The result of a write: the record of the object, and the warnings for the client."""
 
     record: Record
     created: bool = False
@@ -53,7 +53,7 @@ class Written:
 
 
 class Api:
-    """The verbs that change objects, on one store."""
+    """Carries out the verbs that change the objects of one store."""
 
     def __init__(self, store: Store, registry: Registry, *, clock: Clock = system_clock) -> None:
         self.store = store
@@ -64,25 +64,38 @@ class Api:
         self._random = random.Random()
 
     def now(self) -> str:
+        """Return the current time as metav1.Time is written."""
         return stamp(self.clock())
 
     def table(self, resource: Resource) -> Table:
+        """Return the table that stores the objects of ``resource``."""
         return self.store.table(resource.table)
 
     def resource(self, word: str) -> Resource:
-        """Return the resource called ``word``, for callers that know it is served."""
+        """Return the resource called ``word``.
+
+        Raises ``ApiError`` (404) if the API serves no such resource.
+        """
         resource = self.registry.named(word)
         if resource is None:
             raise errors.ApiError(404, "NotFound", f'the server doesn\'t have a resource type "{word}"')
         return resource
 
     def read(self, resource: Resource, namespace: str, name: str) -> Record:
+        """Return the record of an object.
+
+        Raises ``ApiError`` (404) if the object doesn't exist.
+        """
         record = self.table(resource).get(key_of(resource, namespace, name))
         if record is None:
             raise errors.not_found(resource, name)
         return record
 
     def create(self, resource: Resource, namespace: str, body: Body, options: WriteOptions = WriteOptions()) -> Written:
+        """Create an object.
+
+        Raises ``ApiError`` with the API server's answer if the object is refused.
+        """
         body = self._admission.decoded(resource, body)
         if body["metadata"].get("resourceVersion"):
             raise errors.ApiError(500, "", "resourceVersion should not be set on objects to be created")
@@ -96,8 +109,8 @@ class Api:
         if not metadata.get("name") and metadata.get("generateName"):
             metadata["name"] = self._generated_name(resource, namespace, metadata["generateName"])
         body = {**body, "metadata": metadata}
-        if resource.inward:
-            body = resource.inward(body)
+        if resource.to_stored:
+            body = resource.to_stored(body)
         body, warnings = self._admission.for_create(resource, body, strict=options.strict)
         key = key_of(resource, namespace, body["metadata"]["name"])
         if self.table(resource).get(key) is not None:
@@ -108,7 +121,7 @@ class Api:
         if resource.table == customresources.TABLE:
             body = customresources.established(body, self.now())
         record = Record(key, body, 0) if options.dry_run else self.store.put(resource.table, key, body)
-        return Written(record, created=True, warnings=(*warnings, *filter(None, [resource.caution])))
+        return Written(record, created=True, warnings=(*warnings, *filter(None, [resource.warning])))
 
     def update(
         self,
@@ -120,6 +133,10 @@ class Api:
         subresource: str = "",
         options: WriteOptions = WriteOptions(),
     ) -> Written:
+        """Replace an object; create it if it doesn't exist and its resource has ``create_on_update``.
+
+        Raises ``ApiError`` with the API server's answer if the object is refused.
+        """
         body = self._admission.decoded(resource, body)
         given = body["metadata"].get("name") or ""
         if given != name:
@@ -133,7 +150,7 @@ class Api:
             raise errors.version_required(resource, name)
         uid = body["metadata"].get("uid")
         if uid and uid != old.uid:
-            raise errors.storage_conflict(resource, old.key, "UID", uid, old.uid, rehearsed=options.dry_run)
+            raise errors.storage_conflict(resource, old.key, "UID", uid, old.uid, dry_run=options.dry_run)
         return self._replace(resource, old, body, subresource, options)
 
     def patch(
@@ -147,6 +164,10 @@ class Api:
         subresource: str = "",
         options: WriteOptions = WriteOptions(),
     ) -> Written:
+        """Change an object by a patch in one of the formats of ``patches``; a server-side apply also creates objects.
+
+        Raises ``ApiError`` with the API server's answer if the patch or its result is refused.
+        """
         if patch_type not in (*patches.FORMATS, patches.APPLY_PATCH):
             raise errors.unknown_media_type()
         accepted = [patches.JSON_PATCH, patches.MERGE_PATCH, patches.APPLY_PATCH]
@@ -174,7 +195,10 @@ class Api:
         return self._replace(resource, old, body, subresource, options)
 
     def delete(self, resource: Resource, namespace: str, name: str, options: DeleteOptions = DeleteOptions()) -> Record:
-        """Delete an object and return its last or, while something still holds it, its present state."""
+        """Delete an object, or mark the object as terminating while a finalizer or its grace period keeps it.
+
+        Returns the last state of a deleted object, and the present state of an object that is kept.
+        """
         record = self.read(resource, namespace, name)
         check_preconditions(resource, record, options.uid, options.resource_version)
         if options.dry_run:
@@ -191,27 +215,27 @@ class Api:
             if not shortened and (held or grace):
                 return record
         if resource.table == "pods" or held:
-            # A pod goes in two steps even when it goes at once, so that watches see it terminating first.
+            # Even a pod that is deleted at once is marked first, so that watches report it as terminating before it is gone.
             record = self._mark_deleted(resource, record, grace)
         if grace or held:
             return record
         return self.store.remove(resource.table, record.key)
 
     def _replace(self, resource: Resource, old: Record, new: Body, subresource: str, options: WriteOptions) -> Written:
-        """Store ``new`` in place of ``old``, as far as a client may change it."""
+        """Store ``new`` in place of ``old``, without the changes that a client may not make."""
         name = old.key[1]
         kept = old.body["metadata"]
         if (new["metadata"].get("resourceVersion") or kept["resourceVersion"]) != kept["resourceVersion"]:
             raise errors.modified(resource, name)
-        if resource.inward:
-            new = resource.inward(new)
+        if resource.to_stored:
+            new = resource.to_stored(new)
         metadata = {field: value for field, value in new["metadata"].items() if field not in SERVER_FIELDS}
         metadata |= {field: kept[field] for field in (*SERVER_FIELDS, "name", "namespace") if field in kept}
         warnings: list[str] = []
         if subresource == "status":
             status = {"status": new["status"]} if "status" in new else {}
             if resource.table == "pods":
-                # Old kubelets spoil them (registry/core/pod, podStatusStrategy).
+                # A status write must not change owner references, which old kubelets corrupt (registry/core/pod, podStatusStrategy).
                 metadata = {field: value for field, value in metadata.items() if field != "ownerReferences"}
                 metadata |= {"ownerReferences": kept["ownerReferences"]} if "ownerReferences" in kept else {}
             changed = {**old.body, **status, "metadata": kept if resource.custom else metadata}
@@ -235,7 +259,10 @@ class Api:
         return Written(self.store.put(resource.table, old.key, changed), warnings=tuple(warnings))
 
     def _check_applied(self, resource: Resource, name: str, applied: Body) -> None:
-        """Raise what a server-side apply gets for a wrong name or undeclared fields: those aren't pruned, and fail without a reason."""
+        """Check the name and the fields of a server-side apply.
+
+        Undeclared fields are not pruned: they fail the apply, with an empty ``reason``. Raises ``ApiError`` (400 or 500).
+        """
         given = (applied.get("metadata") or {}).get("name")
         if not given:
             raise errors.bad_request(f"the name of the object ({name} based on URL) was undeterminable: name must be provided")
@@ -295,21 +322,25 @@ class Api:
 
 
 def key_of(resource: Resource, namespace: str, name: str) -> Key:
+    """Return the key of an object in its table: the namespace, empty for cluster-scoped resources, and the name."""
     return (namespace if resource.namespaced else "", name)
 
 
 def check_preconditions(resource: Resource, record: Record, uid: str | None, resource_version: str | None) -> None:
-    """Raise the 409 of a deletion or eviction that was meant for another state of the object."""
+    """Check that an object has the UID and version that a deletion or eviction requires.
+
+    Raises ``ApiError`` (409) if the object has another UID or version.
+    """
     name, current = record.key[1], record.body["metadata"]["resourceVersion"]
     if uid and uid != record.uid:
-        raise errors.of_another_state(
+        raise errors.precondition_failed(
             resource,
             name,
             f"the UID in the precondition ({uid}) does not match the UID in record ({record.uid}). "
             "The object might have been deleted and then recreated",
         )
     if resource_version and resource_version != current:
-        raise errors.of_another_state(
+        raise errors.precondition_failed(
             resource,
             name,
             f"the ResourceVersion in the precondition ({resource_version}) does not match the ResourceVersion in record ({current}). "
@@ -318,5 +349,5 @@ def check_preconditions(resource: Resource, record: Record, uid: str | None, res
 
 
 def _specified(body: Mapping[str, Any]) -> Body:
-    """Return the part of an object whose change makes a new generation."""
+    """Return the fields of an object whose change increments the generation."""
     return {field: value for field, value in body.items() if field not in ("metadata", "status", "kind", "apiVersion")}

@@ -1,7 +1,7 @@
-"""The binding subresource: how a pod gets its node, as kubernetes pkg/registry/core/pod/storage does it.
+"""The binding subresource, which assigns a pod to a node (kubernetes pkg/registry/core/pod/storage).
 
-The API server checks neither that the node exists nor that it has room. It does copy the Binding's annotations and labels onto the pod
-in the same write, which is what a scheduler can build transactions on.
+The API server checks neither that the node exists nor that its capacity suffices. The write that sets the pod's node also copies the
+Binding's annotations and labels onto the pod. A scheduler can therefore stamp each bind with the transaction that the bind belongs to.
 """
 
 from typing import Any
@@ -15,7 +15,10 @@ BINDING_FIELDS = frozenset({"kind", "apiVersion", "metadata", "target"})
 
 
 def bind(api: Api, namespace: str, name: str, binding: Body, options: WriteOptions) -> Record:
-    """Assign a pod to the node its Binding names, or raise what the API server would answer."""
+    """Assign a pod to the node that its Binding names.
+
+    Raises ``ApiError`` with the API server's answer if the Binding is refused.
+    """
     _check(binding, name, options)
     pods = api.resource("pods")
     pod = api.read(pods, namespace, name)
@@ -51,12 +54,12 @@ def _check_preconditions(api: Api, pod: Record, metadata: Body, options: WriteOp
     revision = pod.body["metadata"]["resourceVersion"]
     for word, wanted, actual in (("UID", metadata.get("uid"), pod.uid), ("ResourceVersion", metadata.get("resourceVersion"), revision)):
         if wanted and wanted != actual:
-            raise errors.storage_conflict(api.resource("pods"), pod.key, word, wanted, actual, rehearsed=options.dry_run)
+            raise errors.storage_conflict(api.resource("pods"), pod.key, word, wanted, actual, dry_run=options.dry_run)
 
 
 def _bound(api: Api, pod: Body, target: Body, binding: Body) -> Body:
     node = target["name"]
-    # The admission plug-in PodTopologyLabels passes over Bindings that don't say that their target is a node.
+    # The admission plug-in PodTopologyLabels ignores Bindings whose target doesn't state the kind Node.
     found = api.store.table("nodes").get(("", node)) if target.get("kind") == "Node" else None
     node_labels = (found.body["metadata"].get("labels") or {}) if found else {}
     merged = {
@@ -73,7 +76,10 @@ def _bound(api: Api, pod: Body, target: Body, binding: Body) -> Body:
 
 
 def with_condition(conditions: list[dict[str, Any]] | None, condition: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return ``conditions`` with ``condition`` in place of the one of its type, keeping the transition time of an unchanged status."""
+    """Return ``conditions`` with ``condition`` added, or put in place of the condition of the same type.
+
+    If the condition's status is unchanged, the old ``lastTransitionTime`` is kept.
+    """
     updated, found = [], False
     for each in conditions or ():
         if each["type"] != condition["type"]:

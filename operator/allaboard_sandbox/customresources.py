@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions: checked and defaulted when they come in, and turned into resources the API serves."""
+"""CustomResourceDefinitions: their validation, their defaults, and the resources that the API serves for them."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -13,7 +13,7 @@ ESTABLISHED = {"type": "Established", "status": "True", "reason": "InitialNamesA
 NAMES_ACCEPTED = {"type": "NamesAccepted", "status": "True", "reason": "NoConflicts", "message": "no conflicts found"}
 
 _ANY: Body = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-# What training-operator would have installed: its schema is far larger, but the sandbox only needs the fields to be kept.
+# The CRD that training-operator installs. Its real schema is far larger; the sandbox only needs to keep the fields.
 TFJOB: Body = {
     "apiVersion": "apiextensions.k8s.io/v1",
     "kind": "CustomResourceDefinition",
@@ -40,7 +40,7 @@ TFJOB: Body = {
 
 
 def with_defaults(body: Body) -> Body:
-    """Return a CRD with the fields the API server fills in."""
+    """Return a CRD with the fields that the API server fills in."""
     spec = body.get("spec") or {}
     names = spec.get("names") or {}
     kind = str(names.get("kind", ""))
@@ -49,7 +49,7 @@ def with_defaults(body: Body) -> Body:
 
 
 def established(body: Body, now: str) -> Body:
-    """Return a CRD with the status that says it is served."""
+    """Return a CRD with a status that reports its kind as served."""
     spec = body["spec"]
     status = {
         "conditions": [{**condition, "lastTransitionTime": now} for condition in (NAMES_ACCEPTED, ESTABLISHED)],
@@ -60,7 +60,7 @@ def established(body: Body, now: str) -> Body:
 
 
 def problems(body: Body) -> Iterator[Cause]:
-    """Yield what is wrong with a CRD."""
+    """Yield a cause for each problem of a CRD."""
     spec = body.get("spec") or {}
     group, plural = spec.get("group") or "", (spec.get("names") or {}).get("plural") or ""
     for field in ("group", "scope", "versions"):
@@ -100,13 +100,14 @@ def _list_map_problems(schema: Mapping[str, Any], path: str) -> Iterator[Cause]:
 
 
 class Definitions:
-    """Keeps the registry in step with the CRDs in the store."""
+    """Keeps the registry of served resources equal to the stored CRDs."""
 
     def __init__(self, registry: Registry, store: Store) -> None:
         self._registry = registry
         self._store = store
 
     def on_change(self, change: Change) -> None:
+        """Update the registry when a CRD is written or deleted."""
         if change.table != TABLE:
             return
         spec = change.record.body["spec"]
@@ -115,12 +116,12 @@ class Definitions:
             for resource in resources_of(change.record.body):
                 self._registry.add(resource)
         if change.previous is not None and change.previous.body["spec"] != spec:
-            # A real API server serves the kind from a new watch cache: watches end, and nothing older than now can be watched.
+            # A real API server starts a new watch cache for the kind: its watches end, and no watch can start at an older revision.
             self._store.restart(change.record.key[1])
 
 
 def resources_of(body: Body) -> Iterator[Resource]:
-    """Yield the resource of each version a CRD serves, the storage version first."""
+    """Yield a resource for each version that a CRD serves, the storage version first."""
     spec = body["spec"]
     names = spec["names"]
     versions = [version for version in spec["versions"] if version.get("served", True)]

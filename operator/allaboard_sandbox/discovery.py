@@ -1,6 +1,7 @@
-"""Discovery and OpenAPI: how clients find out what is served.
+"""The discovery and OpenAPI documents, from which clients learn what the API serves.
 
-kubectl needs little of OpenAPI: before an apply it looks whether PATCH takes ``fieldValidation``, and then leaves validation to the server.
+kubectl needs little of OpenAPI: before an apply it checks whether PATCH accepts ``fieldValidation``, and if so leaves validation to the
+server.
 """
 
 import hashlib
@@ -24,13 +25,13 @@ VERSION = {
     "platform": "linux/amd64",
 }
 VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
-# Strategic merge is accepted for built-in kinds but not advertised: without the merge keys in the schemas, which the sandbox doesn't
-# have, kubectl must use those it was compiled with.
+# Strategic merge is accepted for built-in kinds but not advertised. The sandbox's schemas have no merge keys, so kubectl must use the
+# merge keys that were compiled into it.
 PATCH_TYPES = (JSON_PATCH, MERGE_PATCH, APPLY_PATCH)
 
 
 def document(path: str, registry: Registry, address: str) -> Body | None:
-    """Return the discovery or OpenAPI document at ``path``, or None when there is none."""
+    """Return the discovery or OpenAPI document at ``path``, or None if there is none."""
     match path.strip("/").split("/"):
         case ["version"]:
             return dict(VERSION)
@@ -61,10 +62,13 @@ OPENAPI_V2 = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 
 
 def openapi_v2() -> bytes:
-    """The same document of no definitions as gnostic's protobuf, the one form in which kubectl asks for it: it applies no List without."""
+    """Return the OpenAPI v2 document, which has no definitions, as gnostic's protobuf.
+
+    kubectl asks for the document only in this form, and can't apply a ``List`` without it.
+    """
 
     def field(number: int, value: bytes) -> bytes:
-        return bytes((number << 3 | 2, len(value))) + value  # all are short
+        return bytes((number << 3 | 2, len(value))) + value  # every value is shorter than 128 bytes, so its length takes one byte
 
     info = field(1, _INFO["title"].encode()) + field(2, _INFO["version"].encode())
     return field(1, b"2.0") + field(2, info) + field(8, b"")
@@ -90,7 +94,7 @@ def _entries(resource: Resource) -> Iterator[Body]:
         "singularName": resource.singular,
         "namespaced": resource.namespaced,
         "kind": resource.kind,
-        "verbs": VERBS if resource.answer is None else ["create"],
+        "verbs": VERBS if resource.review_status is None else ["create"],
     }
     if resource.short_names:
         entry["shortNames"] = list(resource.short_names)

@@ -1,6 +1,6 @@
-"""The two Event APIs, core/v1 and events.k8s.io/v1, are two views of one store: this translates between them.
+"""Translate Events between core/v1 and events.k8s.io/v1, two APIs that show the same stored objects.
 
-Stored is the core form, as in a real cluster (kubernetes pkg/apis/events/v1/conversion.go).
+Events are stored in the core form, as in a real cluster (kubernetes pkg/apis/events/v1/conversion.go).
 """
 
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 Body = dict[str, Any]
 
 # events.k8s.io/v1 name -> core/v1 name
-RENAMED = {
+CORE_NAMES = {
     "note": "message",
     "regarding": "involvedObject",
     "reportingController": "reportingComponent",
@@ -17,16 +17,16 @@ RENAMED = {
     "deprecatedLastTimestamp": "lastTimestamp",
     "deprecatedCount": "count",
 }
-BACK = {core: new for new, core in RENAMED.items()}
+EVENTS_NAMES = {core: new for new, core in CORE_NAMES.items()}
 
 
 def to_core(body: Body) -> Body:
-    """Return an events.k8s.io/v1 Event as core/v1 has it."""
-    renamed = {RENAMED.get(field, field): value for field, value in body.items()}
+    """Return an events.k8s.io/v1 Event in its core/v1 form."""
+    renamed = {CORE_NAMES.get(field, field): value for field, value in body.items()}
     return {"source": {}, "firstTimestamp": None, "lastTimestamp": None, **renamed, "apiVersion": "v1"}
 
 
 def from_core(body: Body) -> Body:
-    """Return a core/v1 Event as events.k8s.io/v1 has it."""
-    renamed = {BACK.get(field, field): value for field, value in body.items()}
+    """Return a core/v1 Event in its events.k8s.io/v1 form."""
+    renamed = {EVENTS_NAMES.get(field, field): value for field, value in body.items()}
     return {**renamed, "apiVersion": "events.k8s.io/v1"}

@@ -1,7 +1,8 @@
-"""The eviction subresource, and the arithmetic of PodDisruptionBudgets it asks.
+"""The eviction subresource, and the arithmetic of PodDisruptionBudgets.
 
-A real cluster keeps a budget's state in its status, written by a controller; here the budget is counted when it is needed, by the same
-rules (kubernetes pkg/controller/disruption), and the stand-in controller writes what this module counts.
+A real eviction reads a budget's state from its status, which the disruption controller writes. In the sandbox, each eviction counts the
+budget's pods itself, by the same rules (kubernetes pkg/controller/disruption). The stand-in controller writes the same counts to the
+status.
 """
 
 from collections.abc import Iterable
@@ -17,7 +18,7 @@ from allaboard_sandbox.store import Body, Record
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How many of a budget's pods are healthy, and how many must stay so."""
+    """The pod counts of a PodDisruptionBudget: ``expected``, ``healthy``, and ``needed`` (the least number of healthy pods)."""
 
     name: str
     expected: int
@@ -26,11 +27,12 @@ class Budget:
 
     @property
     def allowed(self) -> int:
+        """Number of healthy pods that may be evicted."""
         return max(0, self.healthy - self.needed) if self.expected else 0
 
 
 def assess(api: Api, namespace: str, budget: Body) -> Budget:
-    """Return the state of a PodDisruptionBudget over the pods of its namespace."""
+    """Return the pod counts of a PodDisruptionBudget, for the pods of its namespace."""
     spec = budget.get("spec") or {}
     matches = object_label_selector(spec.get("selector"))
     counted = [
@@ -50,7 +52,7 @@ def assess(api: Api, namespace: str, budget: Body) -> Budget:
 
 
 def _wanted_by_controllers(api: Api, namespace: str, pods: Iterable[Body]) -> int:
-    """Return how many pods the controllers of ``pods`` want in all; pods without one aren't wanted by any."""
+    """Return how many replicas the topmost controllers of ``pods`` want in all; pods without a controller add none."""
     scales: dict[str, int] = {}
     for pod in pods:
         controller = _controller_of(api, namespace, pod)
@@ -62,7 +64,7 @@ def _wanted_by_controllers(api: Api, namespace: str, pods: Iterable[Body]) -> in
 
 
 def _controller_of(api: Api, namespace: str, body: Body) -> Record | None:
-    """Return the object that controls another, if it can be scaled."""
+    """Return the controller of an object, or None if there is none or it can't be scaled."""
     owner = next((each for each in body["metadata"].get("ownerReferences") or () if each.get("controller")), None)
     resource = api.registry.of_object(owner) if owner else None
     if owner is None or resource is None or resource.scale is None:
@@ -71,7 +73,10 @@ def _controller_of(api: Api, namespace: str, body: Body) -> Record | None:
 
 
 def evict(api: Api, namespace: str, name: str, eviction: Body, *, dry_run: bool = False) -> None:
-    """Delete a pod unless a disruption budget needs it; raise what the API server would answer."""
+    """Delete a pod unless a disruption budget needs it.
+
+    Raises ``ApiError`` with the API server's answer if the eviction is refused.
+    """
     pods = api.resource("pods")
     pod = api.read(pods, namespace, name)
     options = eviction.get("deleteOptions") or {}
@@ -100,7 +105,7 @@ def _check_budgets(api: Api, pod: Record) -> None:
     for body in budgets:
         budget = assess(api, namespace, body)
         if not _is_ready(pod.body) and budget.healthy >= budget.needed:
-            # An unhealthy pod may go as long as the healthy ones suffice (unhealthyPodEvictionPolicy IfHealthyBudget).
+            # An unhealthy pod may be evicted while enough pods are healthy (unhealthyPodEvictionPolicy IfHealthyBudget).
             continue
         if budget.allowed < 1:
             cause = f"The disruption budget {budget.name} needs {budget.needed} healthy pods and has {budget.healthy} currently"
@@ -134,7 +139,7 @@ def _is_ready(pod: Body) -> bool:
 
 
 def _scaled(value: Any, total: int) -> int:
-    """Return an int-or-percent of ``total``; percentages round up."""
+    """Return a number of pods that is given as a number or as a percentage of ``total``, rounded up."""
     if isinstance(value, str) and value.endswith("%"):
         return -(-int(value[:-1]) * total // 100)
     return int(value)

@@ -1,4 +1,4 @@
-"""Failures on demand: what a cluster does to its clients on a bad day, at a chosen request."""
+"""Fault injection: a chosen request fails, loses its reply, is delayed, or is held until a test releases it."""
 
 import asyncio
 import fnmatch
@@ -24,11 +24,11 @@ REASONS = {
 }
 
 FOR_EVER = 1_000_000_000
-"""As ``times``: every matching request from the ``nth`` on."""
+"""Value of ``times`` for every matching request from the ``nth`` on."""
 
 
 class Call(NamedTuple):
-    """One request as faults see it."""
+    """One request, with the fields that faults match."""
 
     verb: str
     resource: str
@@ -38,7 +38,10 @@ class Call(NamedTuple):
 
 
 class Hold:
-    """Where requests wait until somebody lets them go on. A client that goes away meanwhile takes its request with it."""
+    """A gate at which requests wait until ``release`` is called.
+
+    If a client disconnects while its request waits, the request leaves the gate.
+    """
 
     def __init__(self) -> None:
         self._arrived = asyncio.Event()
@@ -47,24 +50,24 @@ class Hold:
         self._waiting = 0
 
     async def arrived(self) -> None:
-        """Return when a request waits here, or has waited."""
+        """Wait until a request has reached the gate."""
         await self._arrived.wait()
 
     async def abandoned(self) -> None:
-        """Return when the requests that came here have gone, by themselves or because they were released."""
+        """Wait until all requests that reached the gate have left it, because of a disconnect or a release."""
         await self._empty.wait()
 
     @property
     def has_arrived(self) -> bool:
-        """Whether a request has come here."""
+        """Return whether a request has reached the gate."""
         return self._arrived.is_set()
 
     def release(self) -> None:
-        """Let the requests go on, and those that follow."""
+        """Let the waiting requests and all later requests continue."""
         self._released.set()
 
     async def wait(self) -> None:
-        """What a request does here."""
+        """Hold the calling request at the gate until the release."""
         self._waiting += 1
         self._empty.clear()
         self._arrived.set()
@@ -78,14 +81,18 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Fails the ``nth`` matching request over HTTP from now on, and the following ones up to ``times`` in all.
+    """A fault that hits ``times`` matching HTTP requests, beginning with the ``nth`` matching request after the fault is added.
 
-    ``verb`` is a verb of RBAC, or ``bind`` or ``evict``; ``resource`` a plural, which matches its subresources too, or
-    ``plural/subresource``; ``name`` the object's. All three are globs (``[!w]*`` is every verb but ``watch``). Dry runs don't count
-    unless ``dry_run`` is set, when only they do, or is None, when everything counts.
-    With ``drop`` the connection is closed without a reply; with ``after`` the request is carried out first, and then its reply is lost
-    (``drop``) or replaced by the failure. A ``delay`` alone (``status=0``) only makes a request slow; a ``hold`` keeps it until it is
-    released, before it is carried out or, with ``after``, afterwards: see ``Faults.pause``.
+    ``verb`` is an RBAC verb, ``bind`` or ``evict``. ``resource`` is a resource's plural name, which matches its subresources too, or
+    ``plural/subresource``. ``name`` is the object's name. All three are globs: ``[!w]*`` is every verb but ``watch``.
+
+    ``dry_run`` selects the requests that can match: only real requests (False), only dry runs (True), or both (None).
+
+    ``drop`` closes the connection without a reply. With ``after``, the request is carried out first; then its reply is dropped (``drop``)
+    or replaced by the error. ``delay`` (seconds) with ``status=0`` only makes a request slow.
+
+    ``hold`` keeps a request until the hold is released. Then the request is carried out. With ``after``, it is carried out at once, and
+    only its reply is kept (see ``Faults.pause``).
     """
 
     verb: str
@@ -104,6 +111,7 @@ class Fault:
     hold: Hold | None = None
 
     def matches(self, call: Call) -> bool:
+        """Return whether a request matches the fault."""
         if self.dry_run not in (None, call.is_dry_run) or not fnmatch.fnmatchcase(call.verb, self.verb):
             return False
         whole = f"{call.resource}/{call.subresource}"
@@ -113,10 +121,11 @@ class Fault:
 
     @property
     def fails(self) -> bool:
-        """Whether the request gets another answer than its own, or none."""
+        """Return whether the request gets an error or no reply instead of its own reply."""
         return bool(self.status or self.drop)
 
     def error(self) -> ApiError:
+        """Return the error that replaces the request's reply."""
         reason = REASONS.get(self.status, "") if self.reason is None else self.reason
         return ApiError(self.status, reason, self.message, retry_after=self.retry_after)
 
@@ -133,14 +142,15 @@ class _Armed:
 
 @dataclass(slots=True)
 class Faults:
-    """The faults waiting for their request."""
+    """Holds the faults that can still hit a request, and finds the fault that hits a given request."""
 
     on_strike: Callable[[Call, Fault], None] = lambda call, fault: None
-    """Hears of each request that is hit, in the task that serves it."""
+    """Called for each request that a fault hits, in the task that serves the request."""
     _armed: list[_Armed] = field(default_factory=list)
-    _notebooks: list[list[Call]] = field(default_factory=list)
+    _open_notes: list[list[Call]] = field(default_factory=list)
 
     def add(self, fault: Fault) -> None:
+        """Add a fault, which counts requests from now on."""
         self._armed.append(_Armed(fault))
 
     def pause(
@@ -154,34 +164,37 @@ class Faults:
         after: bool = False,
         dry_run: bool | None = None,
     ) -> Hold:
-        """Hold the ``nth`` matching request, before it is carried out or ``after``: ``arrived()`` says when it is there."""
+        """Hold the ``nth`` matching request before it is carried out; with ``after``, hold its reply.
+
+        ``arrived`` of the returned ``Hold`` waits until the request is held.
+        """
         hold = Hold()
         self.add(Fault(verb, resource, name, nth, times, status=0, after=after, dry_run=dry_run, hold=hold))
         return hold
 
     def clear(self) -> None:
-        """Disarm all faults. What they hold back stays held."""
+        """Remove all faults. Requests that are held stay held."""
         self._armed.clear()
 
     @property
     def pending(self) -> list[Fault]:
-        """The faults that haven't struck for the last time."""
+        """The faults that can still hit a request."""
         return [armed.fault for armed in self._armed]
 
     @contextmanager
     def noting(self) -> Iterator[list[Call]]:
-        """Write down the requests that come while the context is open, in their order."""
+        """Open a context that records the requests that arrive while it is open; its value is their list, in order of arrival."""
         calls: list[Call] = []
-        self._notebooks.append(calls)
+        self._open_notes.append(calls)
         try:
             yield calls
         finally:
-            self._notebooks = [each for each in self._notebooks if each is not calls]
+            self._open_notes = [each for each in self._open_notes if each is not calls]
 
     def strike(self, verb: str, resource: str, subresource: str, name: str, *, dry_run: bool = False) -> Fault | None:
-        """Count a request, and return the fault that hits it, if any."""
+        """Count a request, and return the fault that hits it, or None."""
         call = Call(verb, resource, subresource, name, dry_run)
-        for calls in self._notebooks:
+        for calls in self._open_notes:
             calls.append(call)
         hit = None
         for armed in self._armed:

@@ -19,12 +19,12 @@ Step = re.Match[str]
 
 
 def first(path: str, body: Any) -> Any:
-    """Return the first value ``path`` finds, or None."""
+    """Return the first value that ``path`` finds in ``body``, or None."""
     return next(find(path, body), None)
 
 
 def find(path: str, body: Any) -> Iterator[Any]:
-    """Yield all values ``path`` finds in ``body``; a path that can't be read finds none."""
+    """Yield all values that ``path`` finds in ``body``; a path that can't be parsed finds none."""
     return _walk(_steps(path), body)
 
 

@@ -1,6 +1,7 @@
-"""Which kinds of object the API serves, as one table; custom resources join it while running.
+"""The table of the kinds that the API serves; custom resources are added while the sandbox runs.
 
-A ``Resource`` is one kind seen through one group version. Two may share a storage table (the two Event APIs, the versions of a CRD).
+A ``Resource`` is one kind in one group version. Two resources may share a storage table, such as the two Event APIs or the versions of a
+CRD.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -27,7 +28,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class ScalePaths:
-    """Where the scale subresource finds its numbers."""
+    """The JSON paths of the fields that the scale subresource reads and writes."""
 
     spec: str = ".spec.replicas"
     status: str = ".status.replicas"
@@ -36,7 +37,7 @@ class ScalePaths:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One kind of object, as one group version serves it."""
+    """One kind of object in one group version."""
 
     group: str
     version: str
@@ -50,22 +51,25 @@ class Resource:
     scale: ScalePaths | None = None
     generation: bool = False
     fields: tuple[str, ...] = ()
-    """Field selectors supported beside metadata.name and metadata.namespace; a trailing dot-star supports a whole subtree."""
+    """Fields that field selectors support besides metadata.name and metadata.namespace; ``a.*`` supports all fields below ``a``."""
     unconditional_update: bool = True
-    """Whether a PUT without resourceVersion is accepted."""
+    """True if a PUT without resourceVersion is accepted."""
     create_on_update: bool = False
+    """True if a PUT creates an object that doesn't exist."""
     returns_deleted: bool = False
-    """Whether DELETE answers with the object rather than with a Status."""
-    answer: JsonObject | None = None
-    """The status that a review is answered with: a question, which nothing is kept of, and which only POST asks."""
-    caution: str = ""
-    """What whoever makes one is warned of, since a real cluster would do more with it."""
+    """True if DELETE answers with the object rather than with a Status."""
+    review_status: JsonObject | None = None
+    """The status that answers a review, which is created by POST only and not stored; None for other kinds."""
+    warning: str = ""
+    """Warning to clients that create an object of this kind, because a real cluster would do more with it; empty for none."""
     table: str = ""
     schema: JsonObject | None = None
     columns: tuple[Column, ...] = ()
     custom: bool = False
-    inward: Callable[[Body], Body] | None = None
-    outward: Callable[[Body], Body] | None = None
+    to_stored: Callable[[Body], Body] | None = None
+    """Translates an object into its stored form; None if the forms are the same."""
+    from_stored: Callable[[Body], Body] | None = None
+    """Translates a stored object into the form of this group version; None if the forms are the same."""
     group_version: str = field(init=False)
     qualified: str = field(init=False)
     header: bytes = field(init=False)
@@ -81,21 +85,23 @@ class Resource:
 
     @property
     def qualified_kind(self) -> str:
+        """Kind and group as error messages name them, such as ``PodGroup.scheduling.x-k8s.io``."""
         return f"{self.kind}.{self.group}" if self.group else self.kind
 
     @property
     def storage_path(self) -> str:
-        """Where etcd keeps the objects; those of built-in kinds without their group."""
+        """Path below which etcd keeps the objects; for built-in kinds the path has no group."""
         return f"/registry/{self.group}/{self.plural}" if self.custom else f"/registry/{self.plural}"
 
     @property
     def list_kind(self) -> str:
+        """Kind of a list of the resource's objects."""
         return f"{self.kind}List"
 
     def present(self, body: Body) -> Body:
-        """Return a stored body as this group version shows it."""
-        seen = self.outward(body) if self.outward else body
-        return {**seen, "kind": self.kind, "apiVersion": self.group_version}
+        """Return a stored object in the form of this group version."""
+        shown = self.from_stored(body) if self.from_stored else body
+        return {**shown, "kind": self.kind, "apiVersion": self.group_version}
 
 
 POD_FIELDS = (
@@ -128,15 +134,15 @@ BUILT_IN: tuple[Resource, ...] = (
     Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", short_names=("pvc",), status=True, returns_deleted=True),
     Resource("", "v1", "events", "Event", short_names=("ev",), fields=EVENT_FIELDS, create_on_update=True),
     Resource("events.k8s.io", "v1", "events", "Event", short_names=("ev",), fields=EVENT_FIELDS, create_on_update=True,
-             table="events", inward=eventviews.to_core, outward=eventviews.from_core),
+             table="events", to_stored=eventviews.to_core, from_stored=eventviews.from_core),
     Resource("apps", "v1", "deployments", "Deployment", short_names=("deploy",), categories=("all",), status=True, generation=True,
              scale=ScalePaths()),
     Resource("apps", "v1", "replicasets", "ReplicaSet", short_names=("rs",), categories=("all",), status=True, generation=True,
              scale=ScalePaths()),
     Resource("apps", "v1", "statefulsets", "StatefulSet", short_names=("sts",), categories=("all",), status=True, generation=True,
-             scale=ScalePaths(), caution="the sandbox has no controller of StatefulSets: nobody makes its pods"),
+             scale=ScalePaths(), warning="the sandbox has no controller of StatefulSets: its pods are not created"),
     Resource("apps", "v1", "daemonsets", "DaemonSet", short_names=("ds",), categories=("all",), status=True, generation=True,
-             caution="the sandbox has no controller of DaemonSets: nobody makes its pods"),
+             warning="the sandbox has no controller of DaemonSets: its pods are not created"),
     Resource("batch", "v1", "jobs", "Job", categories=("all",), status=True, generation=True, fields=("status.successful",)),
     Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", short_names=("pdb",), status=True, generation=True,
              unconditional_update=False),
@@ -147,8 +153,8 @@ BUILT_IN: tuple[Resource, ...] = (
     Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False,
              short_names=("crd", "crds"), status=True, generation=True, unconditional_update=False),
     Resource("", "v1", "resourcequotas", "ResourceQuota", short_names=("quota",), status=True, returns_deleted=True,
-             caution="the sandbox keeps quotas and enforces none"),
-    # Stored so that a manifest with them can be applied; nobody is denied anything.
+             warning="the sandbox keeps quotas and enforces none"),
+    # Stored so that manifests with them can be applied; no access is ever denied.
     Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False),
     Resource("rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False),
     Resource("rbac.authorization.k8s.io", "v1", "roles", "Role"),
@@ -156,21 +162,21 @@ BUILT_IN: tuple[Resource, ...] = (
     Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy", short_names=("netpol",), generation=True),
     Resource("networking.k8s.io", "v1", "ingresses", "Ingress", short_names=("ing",), status=True, generation=True),
     Resource("admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration",
-             namespaced=False, generation=True, caution=_NO_WEBHOOKS),
+             namespaced=False, generation=True, warning=_NO_WEBHOOKS),
     Resource("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration",
-             namespaced=False, generation=True, caution=_NO_WEBHOOKS),
+             namespaced=False, generation=True, warning=_NO_WEBHOOKS),
     Resource("authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", namespaced=False,
-             answer={"allowed": True, "reason": "everybody may do everything in the sandbox"}),
+             review_status={"allowed": True, "reason": "the sandbox allows everything"}),
     Resource("authorization.k8s.io", "v1", "selfsubjectrulesreviews", "SelfSubjectRulesReview", namespaced=False,
-             answer={"resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
-                     "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}], "incomplete": False}),
+             review_status={"resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
+                            "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}], "incomplete": False}),
     Resource("authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False,
-             answer={"userInfo": {"username": "sandbox", "groups": ["system:masters", "system:authenticated"]}}),
+             review_status={"userInfo": {"username": "sandbox", "groups": ["system:masters", "system:authenticated"]}}),
 )  # fmt: skip
 
 
 class Registry:
-    """The resources served now."""
+    """The resources that the API serves at present."""
 
     def __init__(self, resources: Iterable[Resource] = BUILT_IN) -> None:
         self._resources: dict[tuple[str, str, str], Resource] = {}
@@ -178,22 +184,24 @@ class Registry:
             self.add(resource)
 
     def add(self, resource: Resource) -> None:
+        """Serve a resource from now on."""
         self._resources[resource.group, resource.version, resource.plural] = resource
 
     def discard(self, group: str, plural: str) -> None:
-        """Stop serving a custom resource, in all its versions."""
+        """Stop serving a custom resource in all its versions."""
         for key in [key for key in self._resources if (key[0], key[2]) == (group, plural)]:
             del self._resources[key]
 
     def get(self, group: str, version: str, plural: str) -> Resource | None:
+        """Return the resource of a group, version and plural, or None if it isn't served."""
         return self._resources.get((group, version, plural))
 
     def of_table(self, table: str) -> Resource | None:
-        """Return the resource that stores its objects in ``table``, in its storage version."""
+        """Return the resource whose objects ``table`` stores, in its storage version; None if there is none."""
         return next((resource for resource in self._resources.values() if resource.table == table), None)
 
     def groups(self) -> dict[str, list[str]]:
-        """Return the versions served of each API group, in the order of registration."""
+        """Return the served versions of each API group, in the order of registration."""
         found: dict[str, list[str]] = {}
         for resource in self._resources.values():
             versions = found.setdefault(resource.group, [])
@@ -202,15 +210,19 @@ class Registry:
         return found
 
     def served_by(self, group: str, version: str) -> list[Resource]:
+        """Return the resources of one group version."""
         return [resource for resource in self._resources.values() if (resource.group, resource.version) == (group, version)]
 
     def of_object(self, body: Body) -> Resource | None:
-        """Return the resource an object belongs to by its apiVersion and kind."""
+        """Return the resource of an object by its apiVersion and kind, or None if it isn't served."""
         wanted = (body.get("apiVersion"), body.get("kind"))
         return next((each for each in self._resources.values() if (each.group_version, each.kind) == wanted), None)
 
     def named(self, word: str) -> Resource | None:
-        """Return the resource called ``word``: a plural, ``plural.group``, singular, kind or short name."""
+        """Return the resource called ``word``, or None if there is none.
+
+        ``word`` is a plural, ``plural.group``, singular, kind or short name.
+        """
         lowered = word.lower()
         for resource in self._resources.values():
             if lowered in (resource.plural, resource.qualified, resource.singular, resource.kind.lower(), *resource.short_names):

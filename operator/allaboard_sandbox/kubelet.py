@@ -1,7 +1,7 @@
-"""The kubelets of all nodes in one: admits bound pods, starts them, finishes them and takes deleted ones away.
+"""A stand-in for the kubelets of all nodes: it admits bound pods, starts and ends them, and removes deleted pods.
 
-Driven by changes and timers, never by polling, so that 5,000 nodes cost nothing while nothing happens. A node that isn't Ready has
-a kubelet that doesn't answer: its pods stay as they are until it comes back.
+It is driven by changes and timers and never polls, so 5,000 idle nodes cost nothing. The kubelet of a node that isn't Ready does nothing:
+the node's pods stay as they are until the node is Ready.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from allaboard_sandbox.store import DELETED, Body, Change, Key, Record
 
 DURATION_ANNOTATION = "sandbox.allaboard.dev/duration"
 DELETION_SECONDS = 0.05
-"""How long containers take to stop; a real one is given its grace period, which no demo wants to wait for."""
+"""Seconds that containers take to stop. Real containers may take their whole grace period, which is too long for a demo."""
 
 Amounts = Mapping[str, int]
 """Resource name to amount: cpu in thousandths, everything else in whole units."""
@@ -24,7 +24,7 @@ Amounts = Mapping[str, int]
 
 @dataclass(slots=True)
 class _Node:
-    """What one kubelet keeps in mind."""
+    """The pods that are bound to one node, and the amounts that the admitted pods take of it."""
 
     pods: set[Key] = field(default_factory=set)
     admitted: dict[Key, Amounts] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class _Node:
 
 
 class Kubelet:
-    """Stands in for the kubelet of every node."""
+    """A stand-in for the kubelets of all nodes."""
 
     def __init__(self, api: Api, *, startup_delay: float) -> None:
         self._api = api
@@ -46,12 +46,13 @@ class Kubelet:
         self._addresses = _addresses()
 
     def stop(self) -> None:
+        """Cancel all timers."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
 
     def on_change(self, change: Change) -> None:
-        """Note a change. Nothing is written here: what follows from it happens in a later turn of the loop."""
+        """Schedule what a change requires, in a later iteration of the event loop. The method writes nothing to the store."""
         if change.table == "pods":
             self._on_pod(change)
         elif change.table == "nodes" and change.type != DELETED and _is_ready(change.record.body):
@@ -62,7 +63,7 @@ class Kubelet:
                     self._later(0, "sync", key, self._sync)
 
     def finish(self, key: Key, phase: str, *, reason: str = "", message: str = "") -> None:
-        """End a pod's containers."""
+        """End a pod's containers and set its phase, ``Succeeded`` or ``Failed``."""
         pod = self._pod(key)
         if pod is None or pod["status"].get("phase") in TERMINAL_PHASES:
             return
@@ -70,8 +71,8 @@ class Kubelet:
         ended = {"exitCode": code, "reason": "Completed" if code == 0 else "Error", "finishedAt": self._api.now()}
         statuses = [{**each, "ready": False, "started": False, "state": {"terminated": ended}} for each in _statuses(pod)]
         waiting = "PodCompleted" if phase == "Succeeded" else "PodFailed"
-        said = {field: text for field, text in (("reason", reason), ("message", message)) if text}
-        self._set_status(key, {"phase": phase, "containerStatuses": statuses, **said}, {"Ready": waiting, "ContainersReady": waiting})
+        explained = {field: text for field, text in (("reason", reason), ("message", message)) if text}
+        self._set_status(key, {"phase": phase, "containerStatuses": statuses, **explained}, {"Ready": waiting, "ContainersReady": waiting})
 
     def _on_pod(self, change: Change) -> None:
         pod, key = change.record.body, change.record.key
@@ -91,15 +92,15 @@ class Kubelet:
         if phase in TERMINAL_PHASES:
             node.admitted.pop(key, None)
         elif phase == "Running" and key not in node.admitted:
-            # Started by somebody else, such as a bulk load: it takes its room without being asked.
+            # The pod was stored as Running, for example by `Sandbox.load`: it is admitted without a check of the capacity.
             node.admitted[key] = requests_of(pod)
         if phase == "Pending" or "deletionTimestamp" in pod["metadata"] or (phase == "Running" and _duration(pod) is not None):
             self._later(0, "sync", key, self._sync)
 
     def _sync(self, key: Key) -> None:
-        """Do the next thing a pod needs."""
+        """Take the next step of a pod: reject or start it, schedule its end, or schedule its removal."""
         pod = self._pod(key)
-        if pod is None or not self._answers(pod["spec"]["nodeName"]):
+        if pod is None or not self._is_node_ready(pod["spec"]["nodeName"]):
             return
         phase = pod["status"].get("phase")
         if "deletionTimestamp" in pod["metadata"]:
@@ -115,7 +116,7 @@ class Kubelet:
             self._later(seconds, "finish", key, lambda key: self.finish(key, "Succeeded"))
 
     def _rejection(self, key: Key, pod: Body) -> tuple[str, str] | None:
-        """Return the reason and message with which the kubelet refuses a pod, or None when it has room."""
+        """Return the reason and message with which the kubelet rejects a pod, or None if its requests fit."""
         name = pod["spec"]["nodeName"]
         node = self._nodes[name]
         if key in node.admitted:
@@ -124,7 +125,7 @@ class Kubelet:
         allocatable = amounts((found.body.get("status") or {}).get("allocatable") or {}) if found else {}
         for resource, requested in {"pods": 1, **requests_of(pod)}.items():
             if "/" in resource and resource not in allocatable:
-                continue  # the node knows nothing of it (kubelet lifecycle/predicate.go, removeMissingExtendedResources)
+                continue  # extended resources that the node lacks are ignored (lifecycle/predicate.go, removeMissingExtendedResources)
             used, capacity = node.used(resource), allocatable.get(resource, 0)
             if requested and requested > capacity - used:
                 text = f"resource: {resource}, requested: {requested}, used: {used}, capacity: {capacity}"
@@ -136,10 +137,10 @@ class Kubelet:
 
     def _start(self, key: Key) -> None:
         pod = self._pod(key)
-        if pod is None or "deletionTimestamp" in pod["metadata"] or not self._answers(pod["spec"]["nodeName"]):
+        if pod is None or "deletionTimestamp" in pod["metadata"] or not self._is_node_ready(pod["spec"]["nodeName"]):
             return
         if pod["status"].get("phase", "Pending") != "Pending":
-            return  # somebody has written that it has ended meanwhile
+            return  # the pod has ended before its start
         now, host = self._api.now(), self._host_address(pod["spec"]["nodeName"])
         address = host if host and pod["spec"].get("hostNetwork") else next(self._addresses)
         statuses = [
@@ -172,7 +173,7 @@ class Kubelet:
             return
         self._cancel(key)
         if pod["metadata"].get("finalizers"):
-            # The containers have stopped, but somebody still holds the object: it goes when they let go.
+            # The containers have stopped, but finalizers keep the object: it is removed with its last finalizer.
             metadata = {**pod["metadata"], "deletionGracePeriodSeconds": 0}
             if metadata != pod["metadata"]:
                 self._api.store.put("pods", key, {**pod, "metadata": metadata})
@@ -180,53 +181,57 @@ class Kubelet:
         self._api.store.remove("pods", key)
 
     def _set_status(self, key: Key, changes: Body, conditions: Mapping[str, str]) -> None:
-        """Merge ``changes`` into a pod's status; conditions without a reason become true, the others false."""
+        """Merge ``changes`` into a pod's status, and set ``conditions``, a mapping from type to reason.
+
+        A condition with an empty reason becomes True, a condition with a reason becomes False.
+        """
         pod = self._pod(key)
         if pod is None:
             return
         listed: list[dict[str, Any]] = pod["status"].get("conditions") or []
         for type, reason in conditions.items():
             condition = {"type": type, "status": "False" if reason else "True", "lastProbeTime": None}
-            said = {"reason": reason} if reason else {}
-            listed = with_condition(listed, {**condition, "lastTransitionTime": self._api.now(), **said})
+            explained = {"reason": reason} if reason else {}
+            listed = with_condition(listed, {**condition, "lastTransitionTime": self._api.now(), **explained})
         self._api.store.put("pods", key, {**pod, "status": {**pod["status"], "conditions": listed, **changes}})
 
     def _pod(self, key: Key) -> Body | None:
         record: Record | None = self._api.store.table("pods").get(key)
         return record.body if record else None
 
-    def _answers(self, name: str) -> bool:
+    def _is_node_ready(self, name: str) -> bool:
         node = self._api.store.table("nodes").get(("", name))
         return node is not None and _is_ready(node.body)
 
     def _host_address(self, name: str) -> str:
-        """Return the address of a node, if it has one."""
+        """Return the internal IP address of a node; empty if the node reports none."""
         node = self._api.store.table("nodes").get(("", name))
         addresses = ((node.body.get("status") or {}).get("addresses") or ()) if node else ()
         return next((str(each.get("address", "")) for each in addresses if each.get("type") == "InternalIP"), "")
 
-    def _later(self, seconds: float, what: str, key: Key, action: Callable[[Key], None]) -> None:
-        if (what, key) in self._timers:
+    def _later(self, seconds: float, step: str, key: Key, action: Callable[[Key], None]) -> None:
+        if (step, key) in self._timers:
             return
 
         def fire() -> None:
-            self._timers.pop((what, key), None)
+            self._timers.pop((step, key), None)
             action(key)
 
-        self._timers[what, key] = asyncio.get_running_loop().call_later(seconds, fire)
+        self._timers[step, key] = asyncio.get_running_loop().call_later(seconds, fire)
 
     def _cancel(self, key: Key) -> None:
-        for what in ("sync", "start", "finish", "remove"):
-            if timer := self._timers.pop((what, key), None):
+        for step in ("sync", "start", "finish", "remove"):
+            if timer := self._timers.pop((step, key), None):
                 timer.cancel()
 
 
 def amounts(listed: Mapping[str, str]) -> dict[str, int]:
+    """Return quantities as numbers: cpu in thousandths, everything else in whole units, rounded up."""
     return {name: quantities.whole(str(text), milli=name == "cpu") for name, text in listed.items()}
 
 
 def requests_of(pod: Body) -> dict[str, int]:
-    """Return what a pod takes of its node (kubernetes pkg/api/v1/resource/helpers.go)."""
+    """Return the amounts that a pod requests of its node (kubernetes pkg/api/v1/resource/helpers.go)."""
     spec = pod["spec"]
     total: dict[str, int] = {}
     for container in spec["containers"]:
@@ -268,7 +273,7 @@ def _is_ready(node: Body) -> bool:
 
 
 def _duration(pod: Body) -> float | None:
-    """Return how long a pod asks to run; pods that are restarted for ever can't end."""
+    """Return the seconds for which a pod asks to run; None without a duration, or if the pod is always restarted."""
     text = (pod["metadata"].get("annotations") or {}).get(DURATION_ANNOTATION)
     if text is None or pod["spec"].get("restartPolicy") == "Always":
         return None

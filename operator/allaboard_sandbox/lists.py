@@ -1,7 +1,8 @@
-"""LIST: which records a request selects, and in pages that all show the state of the first one.
+"""LIST: the records that a request selects, in pages that all show the state of the first page.
 
-A continue token names a revision and the last key seen. The event log lets any remembered revision be rebuilt, so no page is kept for a
-client that may never come back; a token older than the log is answered 410 with a token that goes on from the present state.
+A continue token names a revision and the last key of a page. The event log lets any remembered revision be rebuilt, so the server keeps no
+pages for clients that may never come back. A token older than the log is answered 410, with a new token that continues from the present
+state.
 """
 
 import base64
@@ -18,7 +19,7 @@ from allaboard_sandbox.store import Body, Key, Record, Store
 
 EXACT, NOT_OLDER_THAN = "Exact", "NotOlderThan"
 CURRENT = -1
-"""The revision in a token that goes on from whatever is current."""
+"""Revision in a token that continues from the current revision."""
 CONTINUE_EXPIRED = (
     "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue "
     "parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token "
@@ -29,7 +30,7 @@ CONTINUE_EXPIRED = (
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which objects of a resource a request is about."""
+    """The objects of a resource that a request is about: a namespace (None for all) and two selectors."""
 
     namespace: str | None = None
     labels: str = ""
@@ -37,10 +38,11 @@ class Selection:
 
     @property
     def is_filtered(self) -> bool:
+        """Return whether the request has a label or field selector."""
         return bool(self.labels or self.fields)
 
     def predicate(self, resource: Resource) -> Callable[[Body], bool]:
-        """Return the compiled test of both selectors."""
+        """Return a predicate that is true of the objects that both selectors match."""
         by_label, by_field = label_selector(self.labels), field_selector(self.fields, resource)
         if by_label is everything:
             return by_field
@@ -49,7 +51,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Paging:
-    """Which part of a list, and how fresh, a request wants."""
+    """The paging parameters of a list: most items per page, continue token, resourceVersion, and ``match`` (resourceVersionMatch)."""
 
     limit: int = 0
     token: str = ""
@@ -59,7 +61,7 @@ class Paging:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One page of a list, and how to get the next."""
+    """One page of a list, and the token of the next page, which is empty on the last page."""
 
     records: Sequence[Record]
     revision: int
@@ -68,7 +70,10 @@ class Page:
 
 
 def list_page(store: Store, resource: Resource, selection: Selection, paging: Paging = Paging()) -> Page:
-    """Return the page a LIST asks for, or raise what the API server would answer."""
+    """Return the page that a LIST asks for.
+
+    Raises ``ApiError`` with the API server's answer if the options are invalid or the revision is forgotten.
+    """
     revision, after = _position(store, resource, paging)
     records = store.table(resource.table).snapshot(selection.namespace, revision, store.revision)
     if records is None:
@@ -84,7 +89,7 @@ def list_page(store: Store, resource: Resource, selection: Selection, paging: Pa
         if not matches(records[index].body):
             continue
         if paging.limit and len(found) == paging.limit:
-            # Counting what remains would mean evaluating the selectors to the end, so a real server doesn't either.
+            # As in a real server, the rest of a filtered list isn't counted: that would evaluate the selectors to the end.
             remaining = None if selection.is_filtered else len(records) - index
             return Page(found, revision, _token(revision, found[-1].key), remaining)
         found.append(records[index])
@@ -92,7 +97,7 @@ def list_page(store: Store, resource: Resource, selection: Selection, paging: Pa
 
 
 def _position(store: Store, resource: Resource, paging: Paging) -> tuple[int, Key | None]:
-    """Return the revision to list at, and the key after which to start."""
+    """Return the revision to list at, and the key after which the page starts. The key is None for the first page."""
     if paging.match and not paging.revision and not paging.token:
         raise _bad_options(resource, "resourceVersionMatch is forbidden unless resourceVersion is provided")
     if paging.match == EXACT and paging.revision == "0":
@@ -107,7 +112,10 @@ def _position(store: Store, resource: Resource, paging: Paging) -> tuple[int, Ke
 
 
 def parsed_revision(text: str) -> int:
-    """Return a resourceVersion parameter as a number; absent is 0."""
+    """Return a resourceVersion parameter as a number; 0 if it is absent.
+
+    Raises ``ApiError`` (500) if the parameter isn't a number.
+    """
     try:
         return int(text or 0)
     except ValueError:

@@ -1,7 +1,8 @@
-"""Which fields the Kubernetes objects have that clients send as protobuf: their numbers on the wire, their names and types in JSON.
+"""The fields of the Kubernetes objects that clients send as protobuf: numbers on the wire, and names and types in JSON.
 
-From the tags of the Go types in k8s.io/api and k8s.io/apimachinery v0.37.0 (types.go): of the kinds that kubectl's typed commands send,
-and of all that is in them. A kind that isn't here is refused, so a new one needs its lines here and its name in ``KINDS``.
+The table is taken from the tags of the Go types in k8s.io/api and k8s.io/apimachinery v0.37.0 (types.go). It holds the kinds that kubectl's
+typed commands send, and all types within them. An object of any other kind is refused. To add a kind, add its lines to the table and its
+name to ``KINDS``.
 """
 
 import re
@@ -11,7 +12,7 @@ from enum import Enum
 
 
 class Shape(Enum):
-    """How often a field may occur."""
+    """The form in which a field occurs in a message: one value, a list, or a map."""
 
     ONE = ""
     LIST = "["
@@ -23,11 +24,11 @@ class Field:
     """One field of a message."""
 
     name: str
-    """Its name in JSON; empty where JSON has the fields of the message in place of it."""
+    """Name in JSON; empty if JSON has the fields of the inner message in place of this field."""
     type: str
     shape: Shape
     keeps_zero: bool
-    """Whether JSON has it also when it is zero. Whether it was set can't be seen of the others, which are always sent."""
+    """True if JSON keeps a zero. Other fields are sent even when they are unset, so JSON leaves their zeros out."""
 
 
 KINDS = frozenset(
@@ -37,7 +38,7 @@ KINDS = frozenset(
         "SelfSubjectReview", "SelfSubjectRulesReview", "Service", "ServiceAccount",
     )
 )  # fmt: skip
-"""The messages that are objects of their own. The names of messages are those of kinds, whichever group they are of."""
+"""The messages that are objects of their own. A message has the name of its kind, without the group."""
 
 
 def _messages(table: str) -> Iterator[tuple[str, Mapping[int, Field]]]:
@@ -52,7 +53,7 @@ def _field(text: str) -> tuple[int, Field]:
     return int(number), Field(name, kind.strip("[]{}!"), Shape(kind[0] if kind[0] in "[{" else ""), kind.endswith("!"))
 
 
-# [type] is a list, {type} a map from strings. With an exclamation mark it keeps its zero. Without a name JSON has what is in it instead.
+# [type] is a list, {type} a map from strings. An exclamation mark: JSON keeps a zero. No name: JSON has the inner fields in its place.
 _TABLE = """
 Namespace: metadata=1 ObjectMeta, spec=2 NamespaceSpec, status=3 NamespaceStatus
 ObjectMeta: name=1 string, generateName=2 string, namespace=3 string, selfLink=4 string, uid=5 string, resourceVersion=6 string,
@@ -332,4 +333,4 @@ Preconditions: uid=1 string!, resourceVersion=2 string!
 """
 
 MESSAGES: Mapping[str, Mapping[int, Field]] = dict(_messages(_TABLE))
-"""The fields of each message by their numbers."""
+"""Name of each message to its fields by number."""

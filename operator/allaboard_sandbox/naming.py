@@ -1,4 +1,4 @@
-"""What names, labels and annotations may look like (kubernetes apimachinery/pkg/util/validation)."""
+"""The rules for names, labels and annotations (kubernetes apimachinery/pkg/util/validation)."""
 
 import re
 from collections.abc import Iterator
@@ -31,12 +31,12 @@ LABEL_VALUE_MESSAGE = (
 )
 ANNOTATIONS_LIMIT = 256 * 1024
 
-# Resources whose names become DNS labels; the others may contain dots.
+# Resources whose names must be DNS labels; the names of all other resources may contain dots.
 _DNS_LABEL_NAMES = frozenset({"namespaces", "services"})
 
 
 def metadata_problems(resource: Resource, body: Body) -> Iterator[Cause]:
-    """Yield what is wrong with an object's metadata."""
+    """Yield a cause for each problem of an object's metadata."""
     metadata = body["metadata"]
     yield from _name_problems(resource, metadata.get("name"))
     for key, value in (metadata.get("labels") or {}).items():
@@ -55,7 +55,7 @@ def metadata_problems(resource: Resource, body: Body) -> Iterator[Cause]:
 
 
 def label_problems(key: str, value: Any, field: str) -> Iterator[Cause]:
-    """Yield what is wrong with one label."""
+    """Yield a cause for each problem of one label."""
     yield from _key_problems(key, field)
     if not isinstance(value, str):
         yield invalid_value(field, value, "must be a string")

@@ -1,8 +1,9 @@
-"""The patch formats of the API: JSON patch, merge patch, strategic merge patch and a simple server-side apply.
+"""The patch formats of the API: JSON patch, merge patch, strategic merge patch, and a simple server-side apply.
 
-Strategic merge needs to know, list by list, whether items are merged and by which key; the table below is the ``patchMergeKey`` tags of
-kubernetes staging/src/k8s.io/api, by field name. Server-side apply creates or merges, but tracks no field ownership: nothing is ever taken
-away by an apply that leaves a field out, and no two managers conflict.
+A strategic merge must know for each list whether its items are merged and by which key. ``MERGE_KEYS`` holds the ``patchMergeKey`` tags of
+kubernetes staging/src/k8s.io/api by field name.
+Server-side apply creates or merges objects, but tracks no field ownership. An apply that leaves a field out never removes it, and two
+managers never conflict.
 """
 
 import json
@@ -19,7 +20,7 @@ MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 
-# List field -> keys that may identify its items, the first one present wins. Lists not named here are replaced as a whole.
+# List field -> keys that may identify its items; the first key that is present is used. Lists not named here are replaced as a whole.
 MERGE_KEYS: Mapping[str, tuple[str, ...]] = {
     "addresses": ("type",),
     "conditions": ("type",),
@@ -46,7 +47,10 @@ MERGED_PRIMITIVES = frozenset({"finalizers", "podCIDRs"})
 
 
 def apply_json_patch(body: Body, operations: Any) -> Body:
-    """Return ``body`` after a JSON patch. A failing operation, ``test`` included, is a 422 without details, as in a real API server."""
+    """Return ``body`` after a JSON patch.
+
+    Raises ``ApiError``: a failing operation, including ``test``, is a 422 without details, as in a real API server.
+    """
     if not isinstance(operations, list):
         raise bad_request("json: cannot unmarshal object into Go value of type jsonpatch.Patch")
     try:
@@ -59,7 +63,7 @@ def apply_json_patch(body: Body, operations: Any) -> Body:
 
 
 def apply_merge_patch(body: Any, patch: Any) -> Any:
-    """Return ``body`` after an RFC 7386 merge patch; nothing of either is changed."""
+    """Return ``body`` after an RFC 7386 merge patch; neither argument is changed."""
     if not isinstance(patch, Mapping):
         return patch
     merged = dict(body) if isinstance(body, Mapping) else {}
@@ -105,7 +109,10 @@ def apply_strategic_merge_patch(body: Any, patch: Mapping[str, Any]) -> Body:
 
 
 def apply_server_side(body: Body | None, applied: Body) -> Body:
-    """Return ``body`` with the fields of ``applied`` in it. Keyed lists merge, others are replaced; ownership isn't tracked."""
+    """Return ``body`` merged with the fields of ``applied``.
+
+    Lists with a merge key are merged, all other lists are replaced. Field ownership isn't tracked.
+    """
     cleaned = json.loads(json.dumps(applied))
     cleaned.get("metadata", {}).pop("managedFields", None)
     return cleaned if body is None else apply_strategic_merge_patch(body, cleaned)
@@ -137,7 +144,7 @@ def _merged_list(field: str, current: list[Any], patch: list[Any], order: list[A
 
 
 def _ordered(field: str, items: list[Any], order: list[Any] | None) -> list[Any]:
-    """Return ``items`` with those named in ``order`` in that order; the others keep their place at the end."""
+    """Return ``items`` in the given ``order``; items that ``order`` doesn't name come last."""
     if not order:
         return items
     key = _merge_key(field, items)

@@ -1,7 +1,7 @@
-"""What the API server does to a pod on its way in: defaults, priority, tolerations, quality of service; and what it refuses.
+"""Admission of pods: defaults, priority, tolerations, quality of service, and validation.
 
-Sources: kubernetes pkg/apis/core/v1/defaults.go, pkg/apis/core/validation, and the admission
-plug-ins priority, defaulttolerationseconds and serviceaccount.
+Sources: kubernetes pkg/apis/core/v1/defaults.go, pkg/apis/core/validation, and the admission plug-ins priority, defaulttolerationseconds
+and serviceaccount.
 """
 
 import json
@@ -38,7 +38,7 @@ CONTAINER_LISTS = ("initContainers", "containers", "ephemeralContainers")
 
 
 def with_template_defaults(spec: Body) -> Body:
-    """Return a pod spec with the defaults that pod templates get too."""
+    """Return a pod spec with the defaults that apply to pods and to pod templates."""
     filled = {**SPEC_DEFAULTS, **spec}
     for listed in CONTAINER_LISTS:
         if listed in filled:
@@ -47,7 +47,10 @@ def with_template_defaults(spec: Body) -> Body:
 
 
 def admitted(body: Body, priority_classes: Table) -> Body:
-    """Return a new pod as it is stored, or raise what the API server would answer."""
+    """Return a new pod as it will be stored.
+
+    Raises ``ApiError`` (403) if its priority class is unknown or its priority contradicts the class.
+    """
     spec = {**ADMITTED_DEFAULTS, **with_template_defaults(body.get("spec") or {})}
     spec["containers"] = [_with_requests_from_limits(each) for each in spec.get("containers") or ()]
     if spec.get("initContainers"):
@@ -62,7 +65,7 @@ def admitted(body: Body, priority_classes: Table) -> Body:
 
 
 def quality_of_service(spec: Body) -> str:
-    """Return the QoS class of a pod spec with defaulted requests."""
+    """Return the QoS class of a pod spec whose requests have been defaulted."""
     containers = [*(spec.get("initContainers") or ()), *spec["containers"]]
     amounts = [(each["resources"].get("requests") or {}, each["resources"].get("limits") or {}) for each in containers]
     if not any(name in amount for pair in amounts for amount in pair for name in ("cpu", "memory")):
@@ -76,7 +79,7 @@ def quality_of_service(spec: Body) -> str:
 
 
 def problems(body: Body) -> Iterator[Cause]:
-    """Yield what is wrong with a new pod."""
+    """Yield a cause for each problem of a new pod."""
     spec = body.get("spec") or {}
     if not spec.get("containers"):
         yield required("spec.containers")
@@ -88,7 +91,7 @@ def problems(body: Body) -> Iterator[Cause]:
 
 
 def update_problems(old: Body, new: Body) -> Iterator[Cause]:
-    """Yield the changes of a pod's spec that are not allowed."""
+    """Yield a cause for each change of a pod's spec that isn't allowed."""
     before, after = dict(old["spec"]), dict(new["spec"])
     gates_before, gates_after = before.pop("schedulingGates", None) or [], after.pop("schedulingGates", None) or []
     if any(gate not in gates_before for gate in gates_after):
@@ -97,7 +100,7 @@ def update_problems(old: Body, new: Body) -> Iterator[Cause]:
     if any(toleration not in tolerations_after for toleration in tolerations_before):
         yield not_allowed("spec.tolerations", "existing toleration can not be modified except its tolerationSeconds")
     if gates_before:
-        # A gated pod's node selection may still be narrowed (KEP-3838).
+        # The node selection of a gated pod may be narrowed (KEP-3838).
         for field in ("nodeSelector", "affinity"):
             before.pop(field, None)
             after.pop(field, None)
@@ -111,10 +114,13 @@ def update_problems(old: Body, new: Body) -> Iterator[Cause]:
 
 
 def checked_quantities(resource: Resource, value: Any) -> Any:
-    """Return an object with all its quantities as strings, or raise the 400 a wrong one gets when the body is decoded."""
+    """Return an object with all its quantities as strings.
+
+    Raises ``ApiError`` (400) for a malformed quantity, as a real API server does when it decodes the body.
+    """
     if isinstance(value, list):
         return [checked_quantities(resource, item) for item in value]
-    if not isinstance(value, Mapping) or resource.kind == "CSINode":  # whose ``allocatable`` counts volumes, in a plain number
+    if not isinstance(value, Mapping) or resource.kind == "CSINode":  # a CSINode's ``allocatable`` is a plain number of volumes
         return value
     return {
         field: _amounts(resource, inner) if field in _AMOUNTS and isinstance(inner, Mapping) else checked_quantities(resource, inner)
@@ -167,7 +173,10 @@ def _with_default_tolerations(tolerations: list[Body]) -> list[Body]:
 
 
 def _priority(name: str, spec: Body, classes: Table) -> Body:
-    """Return the fields the priority admission plug-in sets."""
+    """Return the fields that the priority admission plug-in sets.
+
+    Raises ``ApiError`` (403) if the priority class is unknown or the priority contradicts the class.
+    """
     wanted = spec.get("priorityClassName")
     found = classes.get(("", wanted)) if wanted else None
     if wanted and found is None:

@@ -1,7 +1,7 @@
-"""Reads objects that come as protobuf, which is what kubectl's typed commands send (``kubectl create deployment``), as JSON has them.
+"""Decode objects that are sent as protobuf into their JSON form; kubectl's typed commands send it (``kubectl create deployment``).
 
-Answers stay JSON: whoever sends protobuf takes that, too. Fields that aren't in the table are passed over, as a server does with those of a
-newer client. (The envelope: apimachinery pkg/runtime/serializer/protobuf; the wire: protobuf.dev/programming-guides/encoding.)
+Answers stay JSON, which clients that send protobuf also accept. Fields that aren't in the table are ignored, as a real server ignores the
+fields of a newer client. (The envelope: apimachinery pkg/runtime/serializer/protobuf; the wire: protobuf.dev/programming-guides/encoding.)
 """
 
 import base64
@@ -22,15 +22,15 @@ _FIXED_SIZES = {_FIXED64: 8, _FIXED32: 4}
 _LONGEST_VARINT = 10
 
 Part = int | bytes
-"""A number, or the bytes of a text, a message, or a number of fixed size."""
+"""The value of a field: a number, or the bytes of a text, a message or a number of fixed size."""
 
 
 class MalformedError(ValueError):
-    """What was sent isn't protobuf, or not of the kind that it says it is."""
+    """A request body that isn't protobuf, or isn't of the kind that it states."""
 
 
 class UnknownKindError(Exception):
-    """An object of a kind that isn't in the table."""
+    """An object whose kind isn't in the table."""
 
     def __init__(self, group_version: str, kind: str) -> None:
         super().__init__(f"{group_version} {kind}")
@@ -39,7 +39,10 @@ class UnknownKindError(Exception):
 
 
 def decode(payload: bytes) -> Body:
-    """Return the object in a request body. Raises ``MalformedError`` and ``UnknownKindError``."""
+    """Return the object in a request body.
+
+    Raises ``MalformedError`` and ``UnknownKindError``.
+    """
     if not payload.startswith(MAGIC):
         raise MalformedError(f"it doesn't begin with {MAGIC!r}")
     envelope = _last(payload[len(MAGIC) :])
@@ -53,7 +56,7 @@ def decode(payload: bytes) -> Body:
 
 
 def _message(name: str, payload: bytes, into: Body) -> Body:
-    """Add the fields of a message to ``into`` and return it: a message that comes in several pieces is all of them."""
+    """Add the fields of a message to ``into`` and return it; the pieces of a message that is sent in several pieces are merged."""
     fields = MESSAGES[name]
     for number, part in _parts(payload):
         field = fields.get(number)
@@ -83,7 +86,7 @@ def _set(body: Body, field: Field, part: Part) -> None:
 
 
 def _values(type: str, part: Part) -> Iterator[Any]:
-    """Yield the items of a list that one part holds: numbers may be packed."""
+    """Yield the list items in one part: one item, or several packed numbers."""
     if type in _NUMBERS and isinstance(part, bytes):
         position = 0
         while position < len(part):
@@ -100,7 +103,7 @@ def _value(type: str, part: Part) -> Any:
 
 
 def _parts(payload: bytes) -> Iterator[tuple[int, Part]]:
-    """Yield the fields of a message, each with its number, in the order in which they come."""
+    """Yield the number and value of each field of a message, in the order in which they are sent."""
     position = 0
     while position < len(payload):
         tag, position = _varint(payload, position)
@@ -124,12 +127,12 @@ def _parts(payload: bytes) -> Iterator[tuple[int, Part]]:
 
 
 def _last(payload: bytes) -> dict[int, Part]:
-    """Return the fields of a message without lists; of one that occurs more than once the last counts."""
+    """Return the fields of a message that has no lists, by number. If a field occurs several times, its last occurrence counts."""
     return dict(_parts(payload))
 
 
 def _varint(payload: bytes, position: int) -> tuple[int, int]:
-    """Return the number at a position, without a sign, and where the next thing begins."""
+    """Return the unsigned number at a position, and the position after the number."""
     value = 0
     for shift, byte in enumerate(payload[position : position + _LONGEST_VARINT]):
         value |= (byte & 0x7F) << 7 * shift
@@ -145,7 +148,7 @@ def _bytes(part: Part) -> bytes:
 
 
 def _number(part: Part, bits: int) -> int:
-    """Return a number with its sign, as far as the type holds it."""
+    """Return a number with its sign, truncated to ``bits``."""
     if not isinstance(part, int):
         raise MalformedError("a text or a message stands where a number is expected")
     sign = 1 << bits - 1
@@ -160,7 +163,7 @@ def _text(part: Part) -> str:
 
 
 def _time(part: Part) -> str | None:
-    """Return a time to the second; one that isn't set has no fields."""
+    """Return a time to the second, or None for a time without fields, which isn't set."""
     fields = _last(_bytes(part))
     if not fields:
         return None
@@ -183,7 +186,7 @@ def _raw_json(part: Part) -> Any:
     try:
         return json.loads(_bytes(_last(_bytes(part)).get(1, b"")) or b"null")
     except (ValueError, RecursionError):
-        raise MalformedError("the fields that somebody manages aren't JSON") from None
+        raise MalformedError("the managed fields aren't JSON") from None
 
 
 _NUMBERS: Mapping[str, Callable[[Part], Any]] = {
@@ -202,4 +205,4 @@ _SPECIAL: Mapping[str, Callable[[Part], Any]] = {
     "IntOrString": _int_or_string,
     "FieldsV1": _raw_json,
 }
-"""The types that have a form of their own in JSON."""
+"""Readers of the types that have a JSON form of their own."""

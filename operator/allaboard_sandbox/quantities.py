@@ -1,6 +1,6 @@
-"""Kubernetes quantities ("500m", "16Gi"), as far as an API server and a kubelet look into them.
+"""Kubernetes quantities ("500m", "16Gi"), as far as an API server and a kubelet interpret them.
 
-The sandbox has its own reading of them on purpose: a mistake in the scheduler's arithmetic must not be repeated by what it is tested on.
+The sandbox has its own parser on purpose: a mistake in the scheduler's arithmetic must not be repeated by the server it is tested on.
 """
 
 import re
@@ -23,12 +23,15 @@ _SUFFIXES = {
 
 
 class InvalidQuantityError(ValueError):
-    """A string that is no quantity."""
+    """A text that is not a quantity."""
 
 
 @lru_cache(maxsize=4096)
 def parse(text: str) -> Fraction:
-    """Return the exact value of a quantity; raise ``InvalidQuantityError`` when it is none."""
+    """Return the exact value of a quantity.
+
+    Raises ``InvalidQuantityError`` if the text is no quantity.
+    """
     match = _PATTERN.fullmatch(text)
     if match is None:
         raise InvalidQuantityError(MESSAGE)
@@ -40,7 +43,7 @@ def parse(text: str) -> Fraction:
 
 
 def canonical(value: int | float | Fraction) -> str:
-    """Return a quantity that was written as a bare number, the way the API server stores it."""
+    """Return the text that the API server stores for a quantity that is written as a bare number."""
     milli = Fraction(str(value)) * 1000
     if milli % 1000 == 0:
         return str(milli // 1000)
@@ -49,13 +52,16 @@ def canonical(value: int | float | Fraction) -> str:
 
 @lru_cache(maxsize=4096)
 def whole(text: str, *, milli: bool = False) -> int:
-    """Return a quantity rounded up to whole units, or to thousandths of them."""
+    """Return a quantity in whole units, or with ``milli`` in thousandths, rounded up."""
     value = parse(text) * (1000 if milli else 1)
     return -(-value.numerator // value.denominator)
 
 
 def total(texts: Iterable[str]) -> str:
-    """Return the sum of quantities, in the largest binary unit that fits when they are written in one."""
+    """Return the sum of quantities.
+
+    If one of them has a binary unit, the sum is in the largest binary unit that divides it.
+    """
     texts = list(texts)
     value = sum((parse(text) for text in texts), Fraction(0))
     if any(text.endswith("i") for text in texts):

@@ -1,4 +1,4 @@
-"""Reads an HTTP request as the API means it: which verb, on which resource, which object, with which options."""
+"""Parse an HTTP request as the API means it: its verb, resource, object and options."""
 
 import functools
 import json
@@ -19,19 +19,19 @@ Query = Mapping[str, str]
 
 VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch"}
 TRUE = ("true", "1", "True", "t")
-_MOST_DIGITS = 100  # more than any number has, and fewer than Python refuses to read
-OF_CONTAINERS = {
+_MOST_DIGITS = 100  # more than any valid number has, and fewer than Python refuses to parse
+CONTAINER_SUBRESOURCES = {
     "log": "has no logs",
     "exec": "can't run a command",
     "attach": "has nothing to attach to",
     "portforward": "listens on no port",
 }
-"""What a kubelet answers, of a pod that is only made believe to run."""
+"""Subresources that a kubelet would answer, and why the sandbox can't: no containers really run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What a path names, whether it is served or not."""
+    """The parts of a resource path, whether the resource is served or not."""
 
     group: str
     version: str
@@ -41,7 +41,7 @@ class Place:
     subresource: str
 
     def verb(self, method: str, query: Query) -> str:
-        """Return the verb as RBAC, audit logs and fault injection call it."""
+        """Return the verb as RBAC, audit logs and fault injection name it."""
         if self.subresource in ("binding", "eviction") and method == "POST":
             return {"binding": "bind", "eviction": "evict"}[self.subresource]
         if method in ("GET", "HEAD"):
@@ -55,7 +55,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a path points at: a resource that is served, or an object of it."""
+    """The served resource, or an object of it, that a path names."""
 
     resource: Resource
     namespace: str | None
@@ -63,12 +63,12 @@ class Target:
     subresource: str
 
 
-@functools.lru_cache(maxsize=4096)  # the same are asked for again and again
+@functools.lru_cache(maxsize=4096)  # clients request the same paths again and again
 def place_of(path: str) -> Place | None:
-    """Return what a decoded path names, or None when it isn't the path of a resource.
+    """Return the parts of a decoded path, or None if it isn't the path of a resource.
 
-    As a real server does (apiserver endpoints/request, NewRequestInfo): slashes that were encoded separate too, those at the end don't
-    count, and nothing is resolved, so that dots are the names of what can't be.
+    The rules are those of a real API server (apiserver endpoints/request, NewRequestInfo). Encoded slashes also separate, and slashes at
+    the end are ignored. Dots are not resolved: they are taken as names, which no object can have.
     """
     root, *parts = path.rstrip("/").split("/")
     if root:
@@ -96,7 +96,10 @@ def place_of(path: str) -> Place | None:
 
 
 def check_names(place: Place) -> None:
-    """Raise what is answered to a name that no object can have (apimachinery api/validation/path, IsValidPathSegmentName)."""
+    """Check that an object can have the name in a path (apimachinery api/validation/path, IsValidPathSegmentName).
+
+    Raises ``ApiError`` (400) otherwise.
+    """
     if place.name in (".", ".."):
         raise errors.bad_request(f"Name parameter invalid: \"{place.name}\": may not be '{place.name}'")
     if "%" in place.name:
@@ -106,34 +109,35 @@ def check_names(place: Place) -> None:
 
 
 def target_of(place: Place, registry: Registry) -> Target | None:
-    """Return what a path points at, or None when nothing is served there."""
+    """Return the served resource or object that a path names, or None if it isn't served."""
     resource = registry.get(place.group, place.version, place.plural)
     if resource is None or (resource.namespaced and (place.name or place.subresource) and place.namespace is None):
         return None
     if place.subresource and not has_subresource(resource, place.subresource):
         return None
-    # No namespace in its place means all of them.
+    # An empty or missing namespace means all namespaces.
     return Target(resource, (place.namespace or None) if resource.namespaced else None, place.name, place.subresource)
 
 
 def is_served(place: Place, registry: Registry) -> bool:
-    """Whether the version that a path names a resource of is served: what isn't there is then answered in JSON."""
+    """Return whether the API serves the group version of a path; if so, an unknown resource is answered in JSON."""
     return place.version in registry.groups().get(place.group, ())
 
 
-def is_rehearsal(query: Query, body: Any) -> bool:
-    """Whether a request asks for a rehearsal, in its query or in the body of a deletion or eviction."""
+def asks_for_dry_run(query: Query, body: Any) -> bool:
+    """Return whether a request asks for a dry run, in its query or in the body of a deletion or eviction."""
     fields = body if isinstance(body, dict) else {}
     return bool(query.get("dryRun") or fields.get("dryRun") or (fields.get("deleteOptions") or {}).get("dryRun"))
 
 
 def name_in(place: Place, body: Any) -> str:
-    """The name of the object that a request is about; it may stand in the body only."""
+    """Return the name of a request's object, which may be in the body only; empty if there is none."""
     metadata = body.get("metadata") if isinstance(body, dict) else None
     return place.name or (metadata or {}).get("name") or ""
 
 
 def has_subresource(resource: Resource, subresource: str) -> bool:
+    """Return whether a resource has a subresource."""
     match subresource:
         case "status":
             return resource.status
@@ -141,7 +145,7 @@ def has_subresource(resource: Resource, subresource: str) -> bool:
             return resource.scale is not None
         case "binding" | "eviction":
             return resource.table == "pods"
-        case _ if subresource in OF_CONTAINERS:
+        case _ if subresource in CONTAINER_SUBRESOURCES:
             return resource.table == "pods"
         case "finalize":
             return resource.table == "namespaces"
@@ -150,6 +154,7 @@ def has_subresource(resource: Resource, subresource: str) -> bool:
 
 
 def selection_of(target: Target, query: Query) -> Selection:
+    """Return the namespace and selectors of a request."""
     fields = [query["fieldSelector"]] if query.get("fieldSelector") else []
     if target.name:
         # GET on one object with ?watch=true watches just that object.
@@ -158,12 +163,14 @@ def selection_of(target: Target, query: Query) -> Selection:
 
 
 def paging_of(query: Query) -> Paging:
+    """Return the paging parameters of a list."""
     return Paging(
         _number(query.get("limit")), query.get("continue", ""), query.get("resourceVersion", ""), query.get("resourceVersionMatch", "")
     )
 
 
 def watch_options_of(query: Query) -> WatchOptions:
+    """Return the options of a watch."""
     initial = query.get("sendInitialEvents")
     return WatchOptions(
         revision=query.get("resourceVersion", ""),
@@ -175,10 +182,12 @@ def watch_options_of(query: Query) -> WatchOptions:
 
 
 def write_options_of(query: Query) -> WriteOptions:
+    """Return the options of a write."""
     return WriteOptions(dry_run=_is_dry_run(query), strict=query.get("fieldValidation") == "Strict")
 
 
 def delete_options_of(query: Query, body: Any) -> DeleteOptions:
+    """Return the options of a deletion, from its query and its body."""
     check_object(body)
     check_object(body.get("preconditions") or {})
     grace = query.get("gracePeriodSeconds") or body.get("gracePeriodSeconds")
@@ -194,7 +203,10 @@ def delete_options_of(query: Query, body: Any) -> DeleteOptions:
 
 
 def decode(content_type: str, payload: bytes) -> Any:
-    """Return a request body as plain values; raise what the API server answers to one it can't read."""
+    """Return a request body as plain values.
+
+    Raises ``ApiError`` with the API server's answer if the body can't be decoded.
+    """
     media_type = content_type.partition(";")[0].strip()
     if not payload.strip():
         return {}
@@ -211,13 +223,19 @@ def decode(content_type: str, payload: bytes) -> Any:
 
 
 def check_object(body: Any) -> None:
-    """Raise what is answered to a body, or a part of one, that is a text, a list or a number instead."""
+    """Check that a body, or a part of a body, is an object.
+
+    Raises ``ApiError`` (400) otherwise.
+    """
     if not isinstance(body, Mapping):
         raise errors.bad_request("the object provided is unrecognized (must be of type Object)")
 
 
 def _number(text: str | None) -> int:
-    """Return a number as Go reads it (strconv.ParseInt); none is 0."""
+    """Return a number as Go parses it (strconv.ParseInt); 0 if it is absent.
+
+    Raises ``ApiError`` (400) if the text isn't a number or doesn't fit into 64 bits.
+    """
     if not text:
         return 0
     if not re.fullmatch("[+-]?[0-9]+", text):

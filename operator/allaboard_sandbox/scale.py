@@ -1,4 +1,4 @@
-"""The scale subresource: the replica count of any scalable kind, read and written through one shape (autoscaling/v1 Scale)."""
+"""The scale subresource: the replica count of any scalable kind, in one form (autoscaling/v1 Scale)."""
 
 from typing import Any
 
@@ -27,7 +27,10 @@ def scale_of(resource: Resource, record: Record) -> Body:
 
 
 def replace(api: Api, resource: Resource, namespace: str, name: str, scale: Body, options: WriteOptions) -> Body:
-    """Set an object's replicas to those of a Scale, which may carry a resourceVersion as precondition."""
+    """Set an object's replicas to those of a Scale, and return the new Scale.
+
+    The given Scale may carry a resourceVersion as a precondition.
+    """
     paths = resource.scale or ScalePaths()
     change: Any = (scale.get("spec") or {}).get("replicas", 0)
     for step in reversed(paths.spec.strip(".").split(".")):
@@ -39,6 +42,6 @@ def replace(api: Api, resource: Resource, namespace: str, name: str, scale: Body
 
 
 def patch(api: Api, resource: Resource, namespace: str, name: str, change: Any, patch_type: str, options: WriteOptions) -> Body:
-    """Patch an object's Scale."""
+    """Patch the Scale of an object, and return the new Scale."""
     current = scale_of(resource, api.read(resource, namespace, name))
     return replace(api, resource, namespace, name, patches.FORMATS[patch_type](current, change), options)

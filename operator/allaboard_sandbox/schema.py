@@ -1,6 +1,6 @@
-"""Structural schemas of custom resources: pruning, defaulting and validation, with the messages of a real API server.
+"""Structural schemas of custom resources: pruning, defaults and validation, with the messages of a real API server.
 
-Validation is jsonschema's; this module translates OpenAPI's dialect into it and its findings into Kubernetes' words.
+The validator is jsonschema's. This module translates OpenAPI's dialect for it, and its errors into the API server's words.
 """
 
 import json
@@ -17,12 +17,12 @@ Schema = Mapping[str, Any]
 
 PRESERVE = "x-kubernetes-preserve-unknown-fields"
 INT_OR_STRING = "x-kubernetes-int-or-string"
-# Every object has these, whether its schema declares them or not, and their content is not the schema's business.
+# Every object has these fields, whether its schema declares them or not; the schema doesn't apply to their content.
 ROOT_FIELDS = ("apiVersion", "kind", "metadata")
 
 
 def pruned(body: Body, schema: Schema) -> tuple[Body, list[str]]:
-    """Return ``body`` without the fields its schema doesn't declare, and the paths of those dropped."""
+    """Return ``body`` without the fields that its schema doesn't declare, and the paths of the dropped fields."""
     dropped: list[str] = []
     kept = {field: body[field] for field in ROOT_FIELDS if field in body}
     rest = {field: value for field, value in body.items() if field not in ROOT_FIELDS}
@@ -52,7 +52,10 @@ def _pruned(value: Any, schema: Schema, path: str, dropped: list[str]) -> Any:
 
 
 def defaulted(value: Any, schema: Schema) -> Any:
-    """Return ``value`` with the defaults of its schema filled in, and nulls that a default replaces dropped."""
+    """Return ``value`` with the defaults of its schema filled in.
+
+    A null is replaced by the default unless the schema allows null.
+    """
     if isinstance(value, list):
         items = schema.get("items")
         return [defaulted(item, items) for item in value] if items else value
@@ -73,7 +76,10 @@ def defaulted(value: Any, schema: Schema) -> Any:
 
 
 def problems(body: Body, schema: Schema, part: str = "") -> list[Cause]:
-    """Return what is wrong with ``body`` by its schema. What is wrong in ``part`` is named as if that were the body."""
+    """Return a cause for each problem of ``body`` by its schema.
+
+    A message about a field below ``part`` (such as ``status``) names the field relative to ``part``.
+    """
     found: list[Cause] = []
     checked = {field: value for field, value in body.items() if field not in ROOT_FIELDS}
     for error in sorted(_validator(json.dumps(schema, sort_keys=True)).iter_errors(checked), key=lambda error: list(map(str, error.path))):
@@ -87,7 +93,7 @@ def _validator(schema: str) -> Draft4Validator:
 
 
 def _translated(schema: Any, *, root: bool = False) -> Any:
-    """Return an OpenAPI v3 schema as JSON schema draft 4, the one whose exclusive bounds are booleans too."""
+    """Return an OpenAPI v3 schema as JSON schema draft 4, in which exclusive bounds are booleans too."""
     if not isinstance(schema, Mapping):
         return schema
     nested: dict[str, Any] = {}
@@ -97,7 +103,7 @@ def _translated(schema: Any, *, root: bool = False) -> Any:
     nested |= {word: _translated(schema[word]) for word in ("items", "additionalProperties", "not") if word in schema}
     result = {word: value for word, value in schema.items() if not word.startswith("x-") and word not in ("default", "format")} | nested
     if schema.get(INT_OR_STRING):
-        # The anyOf that usually stands beside it says the same, but reports its failures less clearly.
+        # The anyOf that usually accompanies this marker means the same, but its errors are less clear.
         result.pop("anyOf", None)
         result["type"] = ["integer", "string"]
     if schema.get("nullable") and "type" in result:
@@ -113,7 +119,7 @@ def _translated(schema: Any, *, root: bool = False) -> Any:
 
 def _causes(error: ValidationError, part: str) -> Iterator[Cause]:
     path = _path(error.absolute_path)
-    said = path.removeprefix(f"{part}.")
+    relative_path = path.removeprefix(f"{part}.")
     value: Any = error.instance
     limit: Any = error.validator_value
     match error.validator:
@@ -124,7 +130,7 @@ def _causes(error: ValidationError, part: str) -> Iterator[Cause]:
         case "type":
             types = limit if isinstance(limit, list) else [limit]
             kind = _type_name(value)
-            yield type_invalid(path, kind, f'{said} in body must be of type {",".join(types)}: "{kind}"')
+            yield type_invalid(path, kind, f'{relative_path} in body must be of type {",".join(types)}: "{kind}"')
         case "enum":
             yield not_supported(path, value, limit)
         case "maxLength":
@@ -132,7 +138,7 @@ def _causes(error: ValidationError, part: str) -> Iterator[Cause]:
         case "maxItems":
             yield too_many(path, len(value), limit)
         case _:
-            yield invalid_value(path, value, f"{said} in body {_expectation(error)}")
+            yield invalid_value(path, value, f"{relative_path} in body {_expectation(error)}")
 
 
 def _expectation(error: ValidationError) -> str:

@@ -1,4 +1,4 @@
-"""Label and field selectors, parsed once and compiled to predicates: a watch evaluates its selector on every change of its table."""
+"""Label and field selectors, parsed once and compiled to predicates: a watch evaluates its selector on every change."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -19,11 +19,15 @@ _COMMA_OUTSIDE_PARENTHESES = re.compile(r",(?![^(]*\))")
 
 
 def everything(_: object) -> bool:
+    """Return True: the predicate of an empty selector."""
     return True
 
 
 def label_selector(text: str) -> LabelTest:
-    """Return the test of a label selector in the notation of query parameters and ``kubectl -l``."""
+    """Return the predicate of a label selector that is written as in query parameters and ``kubectl -l``.
+
+    Raises ``ApiError`` (400) if the selector can't be parsed.
+    """
     if not text.strip():
         return everything
     tests = [_label_requirement(part.strip()) for part in _COMMA_OUTSIDE_PARENTHESES.split(text)]
@@ -50,7 +54,7 @@ def _label_requirement(text: str) -> LabelTest:
 
 
 def object_label_selector(selector: Mapping[str, Any] | None) -> LabelTest:
-    """Return the test of a LabelSelector as objects carry it; None selects nothing, an empty one everything."""
+    """Return the predicate of a LabelSelector object. None selects nothing, an empty selector everything."""
     if selector is None:
         return lambda _: False
     parts = [f"{key}={value}" for key, value in (selector.get("matchLabels") or {}).items()]
@@ -64,7 +68,10 @@ def object_label_selector(selector: Mapping[str, Any] | None) -> LabelTest:
 
 
 def field_selector(text: str, resource: Resource) -> ObjectTest:
-    """Return the test of a field selector; raise a 400 for fields the resource can't be selected by."""
+    """Return the predicate of a field selector.
+
+    Raises ``ApiError`` (400) if the resource can't be selected by one of the fields.
+    """
     if not text.strip():
         return everything
     tests = [_field_requirement(part.strip(), resource) for part in text.split(",")]
@@ -97,7 +104,7 @@ def _is_supported(field: str, resource: Resource) -> bool:
 
 
 def _stored_name(field: str) -> str:
-    # events.k8s.io spells the fields of the core Event differently; only the core form is stored.
+    # events.k8s.io names some fields of the core Event differently; only the core form is stored.
     if field.startswith("regarding."):
         return f"involvedObject.{field.removeprefix('regarding.')}"
     return {"reportingController": "reportingComponent", "status.podIPs": "status.podIP"}.get(field, field)

@@ -1,4 +1,4 @@
-"""The HTTP side of the sandbox: takes requests to the verbs, and records back as JSON, tables or streams."""
+"""The HTTP server of the sandbox: it passes requests to the verbs and answers with JSON, tables or streams."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -20,20 +20,21 @@ from allaboard_sandbox.tables import TablePresentation
 HEALTH = ("/healthz", "/livez", "/readyz")
 MAX_BODY_BYTES = 3 * 1024 * 1024
 STREAMED_FROM = 2000
-"""Lists longer than this are sent in pieces of as many records, so that other requests aren't held up."""
+"""Longer lists are sent in pieces of this many records, so that other requests aren't delayed."""
 
 
 class JsonPresentation:
-    """Writes records as the objects they are."""
+    """The presentation of records as JSON objects."""
 
     def item(self, resource: Resource, record: Record) -> bytes:
-        """Return a record as a list item; those of built-in kinds name neither kind nor version, as the list does."""
+        """Return a record as a list item; an item of a built-in kind has no kind and apiVersion, which the list states."""
         if resource.custom:
             return self.event(resource, record)
-        return encode(_bare(resource.outward(record.body))) if resource.outward else record.encoded
+        return encode(_bare(resource.from_stored(record.body))) if resource.from_stored else record.encoded
 
     def event(self, resource: Resource, record: Record) -> bytes:
-        encoded = encode(_bare(resource.outward(record.body))) if resource.outward else record.encoded
+        """Return a record as an object with kind and apiVersion."""
+        encoded = encode(_bare(resource.from_stored(record.body))) if resource.from_stored else record.encoded
         return resource.header + encoded[1:]
 
 
@@ -41,13 +42,16 @@ JSON = JsonPresentation()
 
 
 def struck(faults: Faults, place: Place, request: web.Request, body: Any) -> Fault | None:
-    """Count a request, and return the fault that hits it, if any."""
-    verb, dry_run = place.verb(request.method, request.query), requests.is_rehearsal(request.query, body)
+    """Count a request, and return the fault that hits it, or None."""
+    verb, dry_run = place.verb(request.method, request.query), requests.asks_for_dry_run(request.query, body)
     return faults.strike(verb, place.plural, place.subresource, requests.name_in(place, body), dry_run=dry_run)
 
 
 async def fail(fault: Fault, request: web.Request, carry_out: Callable[[], Awaitable[web.StreamResponse]]) -> web.StreamResponse:
-    """Let a fault have its way with a request, which ``carry_out`` would answer. Raises the ``ApiError`` that is to be the answer."""
+    """Apply a fault to a request, and return the response of the request. If the fault answers with an error, raise the ``ApiError``.
+
+    ``carry_out`` carries the request out.
+    """
     await asyncio.sleep(fault.delay)
     if fault.hold and not fault.after:
         await fault.hold.wait()
@@ -65,19 +69,20 @@ async def fail(fault: Fault, request: web.Request, carry_out: Callable[[], Await
 
 
 def refused(error: errors.ApiError) -> web.Response:
-    """The answer that an error is."""
+    """Return the response for an error."""
     headers = {"Retry-After": str(error.retry_after)} if error.retry_after is not None else None
     return _json(encode(error.body()), error.status, headers)
 
 
 class Server:
-    """Answers requests on one ``Api``."""
+    """Handles all HTTP requests to one ``Api``."""
 
     def __init__(self, api: Api, faults: Faults) -> None:
         self._api = api
         self._faults = faults
 
     def application(self) -> web.Application:
+        """Return the web application that handles all paths."""
         application = web.Application(client_max_size=MAX_BODY_BYTES)
         application.router.add_route("*", "/{path:.*}", self._answer)
         return application
@@ -115,7 +120,7 @@ class Server:
         return web.Response(status=404, text="404 page not found\n")
 
     async def _dispatch(self, target: Target, verb: str, request: web.Request, body: Any) -> web.StreamResponse:
-        if wanted := requests.OF_CONTAINERS.get(target.subresource):
+        if wanted := requests.CONTAINER_SUBRESOURCES.get(target.subresource):
             self._api.read(target.resource, target.namespace or "", target.name)
             raise errors.no_containers(target.name, wanted)
         match verb:
@@ -151,7 +156,7 @@ class Server:
         return self._object(target.resource, record, request)
 
     async def _list(self, target: Target, request: web.Request) -> web.StreamResponse:
-        if target.resource.answer is not None:
+        if target.resource.review_status is not None:
             raise errors.method_not_allowed()
         selection, paging = requests.selection_of(target, request.query), requests.paging_of(request.query)
         page = lists.list_page(self._api.store, target.resource, selection, paging)
@@ -163,7 +168,7 @@ class Server:
         options = requests.watch_options_of(request.query)
         watch.check_options(options)
         selection = requests.selection_of(target, request.query)
-        # Selectors are compiled here once more so that a bad one is a plain 400 and not a broken stream.
+        # Compile the selectors before the stream starts, so that a bad selector is answered 400 instead of breaking the stream.
         selection.predicate(target.resource)
         response = web.StreamResponse(headers={"Content-Type": "application/json", "Cache-Control": "no-cache, private"})
         await response.prepare(request)
@@ -173,7 +178,7 @@ class Server:
                 await response.write(lines)
             await response.write_eof()
         except ConnectionError:
-            # The client has gone; its watch ends with it.
+            # The client has disconnected, which ends its watch.
             pass
         return response
 
@@ -181,10 +186,10 @@ class Server:
         resource = target.resource
         if target.name:
             raise errors.method_not_allowed()
-        if resource.answer is not None:
+        if resource.review_status is not None:
             requests.check_object(body)
-            answered = {**body, "kind": resource.kind, "apiVersion": resource.group_version, "status": resource.answer}
-            return _json(encode(answered), 201)
+            review = {**body, "kind": resource.kind, "apiVersion": resource.group_version, "status": resource.review_status}
+            return _json(encode(review), 201)
         written = self._api.create(resource, target.namespace or "", body, requests.write_options_of(request.query))
         return self._written(resource, written, request)
 
@@ -245,7 +250,7 @@ class Server:
         return _json(JSON.event(resource, record), status)
 
     def _table(self, request: web.Request) -> TablePresentation | None:
-        # The first media type that is served wins; kubectl asks for tables first and falls back to plain JSON.
+        # The first media type that is served is used; kubectl asks for tables first and falls back to plain JSON.
         for media_type in request.headers.get("Accept", "").split(","):
             if "as=Table" in media_type:
                 return TablePresentation(self._api.clock, request.query.get("includeObject", "Metadata"))

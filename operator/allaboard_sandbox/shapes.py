@@ -1,6 +1,7 @@
-"""Whether an object has the shape that the API server's typed decoder expects, and how that says where it hasn't.
+"""Check that an object has the shape that the API server's typed decoder expects.
 
-Only where a wrong shape would trip the sandbox; the messages are those of Go's json package, seen from kube-apiserver 1.37.
+Only fields of which a wrong shape would break the sandbox are checked. The messages are those of Go's json package, as kube-apiserver 1.37
+sends them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,42 +14,42 @@ _TEXTS = "map[string]string"
 
 
 def problem(resource: Resource, body: Any) -> str:
-    """Return what is wrong with the shape of an object, or nothing."""
+    """Return a message about the first wrong shape in an object; empty if there is none."""
     return next(_problems(resource, body), "")
 
 
 def _problems(resource: Resource, body: Any) -> Iterator[str]:
     if not isinstance(body, Mapping):
-        yield _unlike(body, "value", f"v1.{resource.kind}")
+        yield _type_mismatch(body, "value", f"v1.{resource.kind}")
         return
     kind = resource.kind
     metadata = body.get("metadata")
     if not _is_object(metadata):
-        # The metadata of custom objects is decoded by itself.
-        yield _unlike(metadata, "value" if resource.custom else f"struct field {kind}.metadata", "v1.ObjectMeta")
+        # The metadata of a custom object is decoded separately.
+        yield _type_mismatch(metadata, "value" if resource.custom else f"struct field {kind}.metadata", "v1.ObjectMeta")
         return
     for field in ("labels", "annotations"):
         texts, place = (metadata or {}).get(field), f"struct field ObjectMeta.{'' if resource.custom else 'metadata.'}{field}"
         if not _is_object(texts):
-            yield _unlike(texts, place, _TEXTS)
+            yield _type_mismatch(texts, place, _TEXTS)
         else:
-            yield from (_unlike(text, place, "string") for text in (texts or {}).values() if not isinstance(text, str | None))
+            yield from (_type_mismatch(text, place, "string") for text in (texts or {}).values() if not isinstance(text, str | None))
     if resource.custom:
-        # The rest is the business of the schema.
+        # The schema checks the rest of a custom object.
         return
     for field in ("spec", "status"):
         if not _is_object(body.get(field)):
-            yield _unlike(body[field], f"struct field {kind}.{field}", f"v1.{kind}{field.capitalize()}")
+            yield _type_mismatch(body[field], f"struct field {kind}.{field}", f"v1.{kind}{field.capitalize()}")
             return
     spec = body.get("spec") or {}
     yield from _pod_spec_problems(spec, "spec")
     template = spec.get("template")
     if not _is_object(template):
-        yield _unlike(template, f"struct field {kind}Spec.spec.template", "v1.PodTemplateSpec")
+        yield _type_mismatch(template, f"struct field {kind}Spec.spec.template", "v1.PodTemplateSpec")
         return
     pod_spec = (template or {}).get("spec")
     if not _is_object(pod_spec):
-        yield _unlike(pod_spec, "struct field PodTemplateSpec.spec.template.spec", "v1.PodSpec")
+        yield _type_mismatch(pod_spec, "struct field PodTemplateSpec.spec.template.spec", "v1.PodSpec")
         return
     yield from _pod_spec_problems(pod_spec or {}, "spec.template.spec")
 
@@ -57,15 +58,15 @@ def _pod_spec_problems(spec: Mapping[str, Any], path: str) -> Iterator[str]:
     for field in CONTAINER_LISTS:
         containers, place = spec.get(field) or [], f"struct field PodSpec.{path}.{field}"
         if not isinstance(containers, list):
-            yield _unlike(containers, place, "[]v1.Container")
+            yield _type_mismatch(containers, place, "[]v1.Container")
         else:
-            yield from (_unlike(container, place, "v1.Container") for container in containers if not isinstance(container, Mapping))
+            yield from (_type_mismatch(container, place, "v1.Container") for container in containers if not isinstance(container, Mapping))
 
 
 def _is_object(value: Any) -> bool:
     return value is None or isinstance(value, Mapping)
 
 
-def _unlike(value: Any, place: str, go_type: str) -> str:
+def _type_mismatch(value: Any, place: str, go_type: str) -> str:
     names = {bool: "bool", int: "number", float: "number", str: "string", list: "array"}
     return f"json: cannot unmarshal {names.get(type(value), 'object')} into Go {place} of type {go_type}"

@@ -1,8 +1,8 @@
-"""What the cluster consists of: objects, their revisions, and the log of changes that watches are fed from.
+"""The store: all objects, their revisions, and the log of changes that feeds the watches.
 
-Everything else depends on three properties kept here. A stored object is never changed, only replaced, so records can be shared freely.
-One counter numbers all writes. And each revision of an object is encoded at most once, however many lists and watches send it: that is
-what lets one Python process serve 100,000 pods.
+Everything else depends on three properties of the store. A stored object is never changed, only replaced, so records can be shared freely.
+One counter numbers all writes. Each revision of an object is encoded at most once, however many lists and watches send it, which lets one
+Python process serve 100,000 pods.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ SNAPSHOTS_KEPT = 8
 
 
 class Record:
-    """One revision of one object. ``body`` is shared by everybody who reads it: it must not be changed."""
+    """One revision of one object. All readers share ``body``, so it must not be changed."""
 
     __slots__ = ("_encoded", "body", "key", "revision")
 
@@ -33,19 +33,20 @@ class Record:
 
     @property
     def encoded(self) -> bytes:
-        """The object as JSON without ``kind`` and ``apiVersion``, which depend on the API group version it is read through."""
+        """The object as JSON without ``kind`` and ``apiVersion``, which depend on the group version that a client requests."""
         if self._encoded is None:
             self._encoded = encode({field: value for field, value in self.body.items() if field not in ("kind", "apiVersion")})
         return self._encoded
 
     @property
     def uid(self) -> str:
+        """UID of the object; empty if it has none."""
         return str(self.body["metadata"].get("uid", ""))
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One write. ``record`` is the new state, or for a deletion the last state stamped with the deletion's revision."""
+    """One write. ``record`` is the new state or, for a deletion, the last state with the revision of the deletion."""
 
     type: str
     table: str
@@ -54,22 +55,25 @@ class Change:
 
     @property
     def revision(self) -> int:
+        """Revision of the write."""
         return self.record.revision
 
 
 class Signal:
-    """Wakes everybody who waits for the next change, in the order in which they came."""
+    """A wake-up for all tasks that wait for the next change, in the order in which they began to wait."""
 
     def __init__(self) -> None:
         self._waiting: dict[asyncio.Future[None], None] = {}
 
     def notify(self) -> None:
+        """Wake all tasks that are waiting."""
         waiting, self._waiting = self._waiting, {}
         for future in waiting:
             if not future.done():
                 future.set_result(None)
 
     async def wait(self) -> None:
+        """Wait for the next ``notify``."""
         future = asyncio.get_running_loop().create_future()
         self._waiting[future] = None
         try:
@@ -79,33 +83,38 @@ class Signal:
 
 
 class Log:
-    """The last changes of one table, oldest first. Readers keep a position; one that fell out of the ring must list again."""
+    """Keeps the latest changes of one table, the oldest first.
+
+    A reader keeps a position in the log. A reader whose position is forgotten must list again.
+    """
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
         self._changes: list[Change] = []
         self._first = 0
         self.forgotten = 0
-        """Revision of the newest change no longer known."""
+        """Revision of the newest forgotten change; 0 while no change is forgotten."""
 
     @property
     def end(self) -> int:
+        """Position after the newest change."""
         return self._first + len(self._changes)
 
     def append(self, change: Change) -> None:
+        """Add a change, and forget the oldest changes beyond the capacity."""
         self._changes.append(change)
-        # Trimming only when twice as long as allowed keeps appending cheap.
+        # The log is trimmed only at twice its capacity, which keeps appending cheap.
         if len(self._changes) >= 2 * self._capacity:
             self._forget(len(self._changes) - self._capacity)
 
     def since(self, position: int) -> Sequence[Change] | None:
-        """Return the changes from ``position`` on, or None when some of them are forgotten."""
+        """Return the changes from ``position`` on, or None if some of them are forgotten."""
         if position < self._first:
             return None
         return self._changes[position - self._first :]
 
     def position_after(self, revision: int) -> int | None:
-        """Return the position of the first change newer than ``revision``, or None when that change is forgotten."""
+        """Return the position of the first change newer than ``revision``, or None if that change is forgotten."""
         if revision < self.forgotten:
             return None
         low, high = 0, len(self._changes)
@@ -118,6 +127,7 @@ class Log:
         return self._first + low
 
     def forget_all(self, revision: int) -> None:
+        """Forget all changes, which are those up to ``revision``."""
         self._forget(len(self._changes))
         self.forgotten = revision
 
@@ -136,11 +146,12 @@ class Table:
         self.log = Log(history)
         self.changed = Signal()
         self.restarts = 0
-        """How often all watches of this table were asked to end."""
+        """Number of times that all watches of this table were ended."""
         self._namespaces: dict[str, dict[str, Record]] = {}
         self._snapshots: dict[tuple[str | None, int], list[Record]] = {}
 
     def get(self, key: Key) -> Record | None:
+        """Return the record at ``key``, or None if there is none."""
         return self._namespaces.get(key[0], {}).get(key[1])
 
     def __iter__(self) -> Iterator[Record]:
@@ -151,12 +162,12 @@ class Table:
         return sum(len(names) for names in self._namespaces.values())
 
     def in_namespace(self, namespace: str | None) -> Iterator[Record]:
-        """Iterate over the records of one namespace, or of all, in no particular order."""
+        """Iterate over the records of one namespace, or of all namespaces, in no particular order."""
         return iter(self) if namespace is None else iter(self._namespaces.get(namespace, {}).values())
 
     def snapshot(self, namespace: str | None, revision: int, current: int) -> list[Record] | None:
-        """Return the records as they stood at ``revision``, in key order; None when that is forgotten."""
-        # Nothing has happened in this table since its last change, so later revisions share its snapshot.
+        """Return the records as they were at ``revision``, in key order; None if the revision is forgotten."""
+        # The table is the same at all revisions since its last change, so these revisions share one snapshot.
         last = self.log.since(self.log.end - 1)
         newest = last[0].revision if last else self.log.forgotten
         version = min(revision, newest) if revision <= current else newest
@@ -170,11 +181,12 @@ class Table:
         return self._snapshots[wanted]
 
     def forget(self, revision: int) -> None:
-        """Drop the history: whoever asks for an older revision must list again."""
+        """Forget the history: clients that ask for an older revision must list again."""
         self.log.forget_all(revision)
         self._snapshots.clear()
 
     def apply(self, change: Change) -> None:
+        """Store the record of a change or remove it, log the change, and wake the watches."""
         namespace, name = change.record.key
         if change.type == DELETED:
             names = self._namespaces[namespace]
@@ -203,7 +215,10 @@ class Table:
 
 
 class Store:
-    """All tables, and the counter of revisions. Subscribers hear of each change at once and must not write from within the call."""
+    """Holds all tables, and numbers the writes to them.
+
+    Subscribers are called at once with each change, and must not write to the store during the call.
+    """
 
     def __init__(self, history: int) -> None:
         self.revision = 1
@@ -213,15 +228,18 @@ class Store:
         self._subscribers: list[Callable[[Change], None]] = []
 
     def table(self, name: str) -> Table:
+        """Return the table called ``name``, which is created if it doesn't exist."""
         table = self._tables.get(name)
         if table is None:
             table = self._tables[name] = Table(name, self._history)
         return table
 
     def tables(self) -> list[Table]:
+        """Return all tables."""
         return list(self._tables.values())
 
     def subscribe(self, subscriber: Callable[[Change], None]) -> None:
+        """Call ``subscriber`` with each change from now on."""
         self._subscribers.append(subscriber)
 
     def put(self, table: str, key: Key, body: Body) -> Record:
@@ -232,7 +250,10 @@ class Store:
         return record
 
     def remove(self, table: str, key: Key, last: Body | None = None) -> Record:
-        """Remove the object at ``key`` and return its ``last`` state, stamped with the revision of the removal."""
+        """Remove the object at ``key``, and return its last state with the revision of the removal.
+
+        ``last`` is the last state if it differs from the stored state. Raises ``KeyError`` if there is no object.
+        """
         previous = self.table(table).get(key)
         if previous is None:
             raise KeyError(key)
@@ -241,6 +262,7 @@ class Store:
         return record
 
     def compact(self) -> None:
+        """Forget the history of all tables."""
         for table in self._tables.values():
             table.forget(self.revision)
 
@@ -263,4 +285,5 @@ class Store:
 
 
 def encode(value: object) -> bytes:
+    """Return a value as compact JSON in UTF-8."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()

@@ -1,6 +1,6 @@
-"""The Table form of objects, which is what ``kubectl get`` prints.
+"""The Table form of objects, which ``kubectl get`` prints.
 
-Column names and cell formats are those of kubernetes pkg/printers/internalversion; custom resources bring their own columns.
+Column names and cell formats are those of kubernetes pkg/printers/internalversion; custom resources define their own columns.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -18,14 +18,17 @@ Cells = list[Any]
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The columns of one kind, as (name, type, priority), and what fills them. Priority 1 is for ``-o wide``."""
+    """The columns of one kind as (name, type, priority), and the function that fills their cells.
+
+    Columns of priority 1 are shown by ``-o wide`` only.
+    """
 
     columns: Sequence[tuple[str, str, int]]
     cells: Callable[[Body, datetime], Cells]
 
 
 class TablePresentation:
-    """Writes records as tables; ``include`` says how much of the object goes with each row."""
+    """The presentation of records as tables; ``include`` says how much of the object accompanies each row."""
 
     def __init__(self, now: Clock, include: str = "Metadata") -> None:
         self._now = now
@@ -39,7 +42,7 @@ class TablePresentation:
         return encode({**_TABLE, "metadata": metadata, "columnDefinitions": _definitions(resource, layout), "rows": rows})
 
     def event(self, resource: Resource, record: Record) -> bytes:
-        """Return a record as the one-row table of a watch event; only the first carries the columns."""
+        """Return a record as the one-row table of a watch event; only the first event of a watch defines the columns."""
         layout = layout_of(resource)
         columns = None if self._columns_sent else _definitions(resource, layout)
         self._columns_sent = True
@@ -59,7 +62,7 @@ _TABLE = {"kind": "Table", "apiVersion": "meta.k8s.io/v1"}
 
 
 def layout_of(resource: Resource) -> Layout:
-    """Return the layout of a resource: its own, its CRD's, or name and age."""
+    """Return the layout of a resource: the built-in layout, the layout of its CRD, or the columns name and age."""
     if resource.custom and resource.columns:
         return _custom_layout(resource)
     return _LAYOUTS.get(resource.table, _NAME_AND_AGE)
@@ -89,6 +92,7 @@ def human_duration(elapsed: timedelta) -> str:
 
 
 def age(moment: str | None, now: datetime) -> str:
+    """Return the age of a time stamp as kubectl prints it; ``<unknown>`` if there is no time stamp."""
     return human_duration(now - clock.parse(moment)) if moment else "<unknown>"
 
 
@@ -272,7 +276,7 @@ def _age(body: Body, now: datetime) -> str:
 
 
 def _layout(cells: Callable[[Body, datetime], Cells], narrow: str, wide: str = "") -> Layout:
-    """Return a layout from column names separated by bars; names marked with # hold integers."""
+    """Return a layout from column names separated by bars; a column whose name has a # holds integers."""
     columns = [(name, priority) for names, priority in ((narrow, 0), (wide, 1)) for name in names.split("|") if name]
     return Layout([(name.strip("#"), "integer" if "#" in name else "string", priority) for name, priority in columns], cells)
 

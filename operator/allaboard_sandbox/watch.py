@@ -1,7 +1,8 @@
-"""WATCH: changes of one table as a stream of JSON lines, through the selectors of the request.
+"""WATCH: the changes of one table as a stream of JSON lines, filtered by the selectors of the request.
 
-A watcher keeps only a position in the table's log, so a slow one costs nothing and a lagging one is told to list again. An object that
-leaves the selection is reported as DELETED, with its old state and the new revision: so a watch for ``spec.nodeName=`` sees a bind.
+A watch keeps only a position in the table's log, so a slow client costs nothing. A client that falls behind the log gets an error and must
+list again. An object that leaves the selection is reported as DELETED, with its old state and the new revision. For example, a watch for
+``spec.nodeName=`` reports a bind as DELETED.
 """
 
 import asyncio
@@ -22,9 +23,11 @@ INITIAL_EVENTS_END = {"k8s.io/initial-events-end": "true"}
 
 
 class Presentation(Protocol):
-    """How records are written to the client: as they are, or as table rows."""
+    """The form in which records are sent: as JSON objects or as table rows."""
 
-    def event(self, resource: Resource, record: Record) -> bytes: ...
+    def event(self, resource: Resource, record: Record) -> bytes:
+        """Return a record as the object of a watch event."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +42,10 @@ class WatchOptions:
 
 
 def check_options(options: WatchOptions) -> None:
-    """Raise what the API server answers to a watch it can't even start."""
+    """Check the options of a watch before its stream starts.
+
+    Raises ``ApiError`` with the API server's answer if the options are invalid.
+    """
     if options.initial_events is not None and options.match != NOT_OLDER_THAN:
         message = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
     elif options.match and options.initial_events is None:
@@ -54,7 +60,10 @@ def check_options(options: WatchOptions) -> None:
 async def watch(
     store: Store, resource: Resource, selection: Selection, options: WatchOptions, presentation: Presentation
 ) -> AsyncIterator[bytes]:
-    """Yield the events of a watch in batches of encoded lines, until it times out or all watches are asked to end."""
+    """Yield the events of a watch in batches of encoded lines.
+
+    The watch ends when it times out, when all watches of its table are ended, or with an error event when its position is forgotten.
+    """
     table = store.table(resource.table)
     generation = table.restarts
     matches = _predicate(resource, selection)
@@ -62,7 +71,7 @@ async def watch(
     from_start = asked == 0 or bool(options.initial_events)
     if from_start:
         position, seen = table.log.end, store.revision
-        # Records don't change, so this stays the state of one moment while a slow client reads it.
+        # Records never change, so the snapshot stays the state of one moment while a slow client reads it.
         records = table.snapshot(selection.namespace, seen, seen) or []
         for start in range(0, len(records), BATCH):
             yield b"".join(_initial(records[start : start + BATCH], resource, matches, presentation))
@@ -84,7 +93,7 @@ async def watch(
             yield expired(seen, table.log)
             return
         if changes:
-            # In batches, so that a client that reads a long history doesn't hold up the loop.
+            # Changes are sent in batches, so that a client that reads a long history doesn't block the event loop.
             changes = changes[:BATCH]
             position += len(changes)
             lines = b"".join(_lines(changes, resource, selection.namespace, matches, presentation, newer_than=seen))
@@ -99,7 +108,7 @@ async def watch(
             bookmark_at = _next_bookmark(now, ends_at)
             if options.bookmarks and store.revision > started:
                 yield bookmark(resource, store.revision)
-                continue  # whoever reads takes its time, and meanwhile things change
+                continue  # objects may have changed while the client was reading
         try:
             async with asyncio.timeout(min(ends_at, bookmark_at) - now):
                 await table.changed.wait()
@@ -108,27 +117,33 @@ async def watch(
 
 
 def _next_bookmark(now: float, ends_at: float) -> float:
-    """Return when the next bookmark is due: every minute, and shortly before the end (apiserver pkg/storage/cacher, nextBookmarkTime)."""
+    """Return the time of the next bookmark (apiserver pkg/storage/cacher, nextBookmarkTime).
+
+    Bookmarks are sent every minute and shortly before the end of the watch.
+    """
     last = ends_at - LAST_BOOKMARK_SECONDS
     return last if now < last < now + BOOKMARK_SECONDS else now + BOOKMARK_SECONDS
 
 
 def line(type: str, payload: bytes) -> bytes:
+    """Return an event as an encoded line."""
     return b'{"type":"' + type.encode() + b'","object":' + payload + b"}\n"
 
 
 def bookmark(resource: Resource, revision: int, annotations: dict[str, str] | None = None) -> bytes:
+    """Return a BOOKMARK event for a revision, as an encoded line."""
     metadata: Body = {"resourceVersion": str(revision)}
     if annotations:
         metadata["annotations"] = annotations
     body: Body = {"kind": resource.kind, "apiVersion": resource.group_version, "metadata": metadata}
     if resource.table == "pods":
-        # The typed decoder of a real server prints these even when empty.
+        # A real server, which encodes typed objects, sends these fields even when they are empty.
         body |= {"spec": {}, "status": {}}
     return line("BOOKMARK", encode(body))
 
 
 def expired(asked: int, log: Log) -> bytes:
+    """Return the ERROR event for a revision that the log has forgotten, as an encoded line."""
     return line("ERROR", encode(errors.expired(f"too old resource version: {asked} ({log.forgotten})").body()))
 
 

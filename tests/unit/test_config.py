@@ -1,4 +1,4 @@
-"""What config/ grants, and what it promises of the operator's pods: said a second time, so that nobody widens it in passing."""
+"""Tests the permissions that config/ grants, and the security settings of the operator's pods. Any change has to be made here as well."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -26,13 +26,13 @@ WRITES = {
     "secrets allaboard-admission": {"update"},
     "mutatingwebhookconfigurations.admissionregistration.k8s.io allaboard-admission": {"patch"},
     "validatingwebhookconfigurations.admissionregistration.k8s.io allaboard-admission": {"patch"},
-    "mlflows/status.kopf.dev": {"patch"},  # also without pipelines: that they are off
+    "mlflows/status.kopf.dev": {"patch"},  # also if pipelines are off, to report that
     # With pipelines.
     "mlflows/finalizers.kopf.dev": {"update"},
     "deployments.apps": {"create", "patch", "delete"},
     "functions.openfaas.com": {"create", "patch", "delete"},
 }
-"""What may be changed: a resource, and the one object of it where only that one may be."""
+"""Verbs that change something, by resource, or by resource and name if only that object may be changed."""
 
 WATCHED = {"list", "watch"}
 READ = {
@@ -44,8 +44,8 @@ READ = {
     "csinodes.storage.k8s.io": WATCHED,
     "jobs.batch": READS,
     "leases.coordination.k8s.io allaboard": {"get"},
-    "customresourcedefinitions.apiextensions.k8s.io": WATCHED,  # Kopf's, which looks what there is
-    "services": {"list"},  # of which one may be Prometheus
+    "customresourcedefinitions.apiextensions.k8s.io": WATCHED,  # Kopf finds out which resources exist
+    "services": {"list"},  # to find Prometheus
     # With admission.
     "secrets allaboard-admission": {"get"},
     "mutatingwebhookconfigurations.admissionregistration.k8s.io allaboard-admission": {"get"},
@@ -55,7 +55,7 @@ READ = {
     "deployments.apps": {"get", "list"},
     "functions.openfaas.com": {"get", "list"},
 }
-"""What may be read."""
+"""Verbs that read, by resource, or by resource and name if only that object may be read."""
 
 Body = dict[str, Any]
 
@@ -66,13 +66,13 @@ def objects(*kinds: str) -> Iterator[Body]:
 
 
 def deployment() -> Body:
-    """The operator's; what a component adds to it is of that kind as well."""
+    """Return the operator's Deployment. Only it has an update strategy: other documents of that kind are a component's patches."""
     (found,) = (each for each in objects("Deployment") if "strategy" in each["spec"])
     return found
 
 
 def granted() -> Iterator[tuple[str, str, str]]:
-    """Resource, object and verb of each right."""
+    """Yield the resource, the object's name and the verb of each right; the name is empty if all objects are meant."""
     for role in objects("ClusterRole", "Role"):
         for rule in role["rules"]:
             assert set(rule) <= {"apiGroups", "resources", "resourceNames", "verbs"}
@@ -83,7 +83,7 @@ def granted() -> Iterator[tuple[str, str, str]]:
                             yield f"{resource}.{group}".removesuffix("."), name, verb
 
 
-def test_nothing_else_may_be_read_or_changed_than_is_listed_here() -> None:
+def test_roles_grant_only_the_listed_reads_and_writes() -> None:
     read, changed = defaultdict(set), defaultdict(set)
     for resource, name, verb in granted():
         (read if verb in READS else changed)[f"{resource} {name}".rstrip()].add(verb)
@@ -91,7 +91,7 @@ def test_nothing_else_may_be_read_or_changed_than_is_listed_here() -> None:
     assert changed == WRITES
 
 
-def test_rights_are_given_to_the_operators_account_alone() -> None:
+def test_roles_are_bound_only_to_the_operators_service_account() -> None:
     bindings = list(objects("ClusterRoleBinding", "RoleBinding"))
     assert bindings
     for binding in bindings:
@@ -101,7 +101,7 @@ def test_rights_are_given_to_the_operators_account_alone() -> None:
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "Pod"])
-def test_its_pods_write_nowhere_and_are_given_nothing_they_need_not(kind: str) -> None:
+def test_operator_pods_have_a_read_only_root_and_no_needless_privileges(kind: str) -> None:
     found = deployment()["spec"]["template"] if kind == "Deployment" else next(objects(kind))
     pod = found["spec"]
     (container,) = pod["containers"]
@@ -117,12 +117,12 @@ def test_its_pods_write_nowhere_and_are_given_nothing_they_need_not(kind: str) -
     assert pod["automountServiceAccountToken"] is (kind == "Deployment")
 
 
-def test_the_account_hands_its_token_to_no_pod_that_does_not_ask_for_it() -> None:
+def test_service_account_token_is_mounted_only_in_pods_that_request_it() -> None:
     (account,) = objects("ServiceAccount")
     assert account["automountServiceAccountToken"] is False
 
 
-def test_there_is_always_somebody_in_an_update_and_in_a_drain() -> None:
+def test_updates_and_drains_leave_a_replica_running() -> None:
     spec = deployment()["spec"]
     assert spec["replicas"] == 2
     assert spec["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
@@ -130,23 +130,23 @@ def test_there_is_always_somebody_in_an_update_and_in_a_drain() -> None:
     assert budget["spec"]["maxUnavailable"] == 1
 
 
-def test_only_its_ports_are_reached() -> None:
+def test_network_policy_admits_only_the_operators_ports() -> None:
     (policy,) = objects("NetworkPolicy")
     assert policy["spec"]["policyTypes"] == ["Ingress"]
     (rule,) = policy["spec"]["ingress"]
     assert [port["port"] for port in rule["ports"]] == ["metrics", "health", 9443]
 
 
-def test_webhooks_are_for_namespaces_that_have_opted_in_and_never_for_the_clusters_own() -> None:
+def test_webhooks_apply_to_opted_in_namespaces_but_never_to_system_namespaces() -> None:
     hooks = [hook for each in objects("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration") for hook in each["webhooks"]]
     assert len(hooks) == 2
     for hook in hooks:
-        (left_out,) = hook["namespaceSelector"]["matchExpressions"]
+        (excluded,) = hook["namespaceSelector"]["matchExpressions"]
         assert hook["namespaceSelector"]["matchLabels"] == {"allaboard.dev/schedule": "true"}
-        assert (left_out["key"], left_out["operator"]) == ("kubernetes.io/metadata.name", "NotIn")
-        assert set(left_out["values"]) == {"kube-system", "kube-public", "kube-node-lease", "allaboard-system"}
+        assert (excluded["key"], excluded["operator"]) == ("kubernetes.io/metadata.name", "NotIn")
+        assert set(excluded["values"]) == {"kube-system", "kube-public", "kube-node-lease", "allaboard-system"}
 
 
-def test_pods_are_given_a_scheduler_when_they_are_made_and_never_later() -> None:
+def test_mutating_webhook_applies_only_when_pods_are_created() -> None:
     hooks = [hook for each in objects("MutatingWebhookConfiguration") for hook in each["webhooks"]]
     assert [(rule["operations"], rule["resources"]) for hook in hooks for rule in hook["rules"]] == [(["CREATE"], ["pods"])]

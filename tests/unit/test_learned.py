@@ -37,7 +37,7 @@ workload:
 
 @pytest.fixture
 def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Install the policy; yield a file of weights by which it prefers the node with the most left over."""
+    """Install the policy; yield a file of weights with which the policy prefers the node with the most free capacity."""
     install_project(tmp_path, monkeypatch, PACKAGE)
     path = tmp_path / "policy.json"
     path.write_text("[1.0, 0.0, 0.0]")

@@ -1,1 +1,1 @@
-"""Replays of workloads on made-up clusters: which strategy leaves how much unused. Nothing here talks to a cluster."""
+"""Replays workloads on simulated clusters, to compare how much capacity strategies leave unused. Nothing here connects to a cluster."""

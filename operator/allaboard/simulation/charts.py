@@ -1,4 +1,7 @@
-"""Draws timelines: allocation, fragmentation, gangs placed and waiting time over hours, or pods that didn't fit against arrived load."""
+"""Draws the timelines of replays: allocation, fragmentation, placed gangs, and either waiting times or pods that didn't fit.
+
+The horizontal axis is hours if gangs wait until they fit. If gangs that don't fit are dropped, the axis is the load that has arrived.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -18,33 +21,33 @@ _HOUR = 3600.0
 _SIZE = (11.0, 7.5)
 _DPI = 120
 
-_WIDTH = 1.4  # points, of the line drawn last; those below are wider, so that equal ones are all seen
+_WIDTH = 1.4  # points, of the line drawn last; lines below it are wider, so that equal lines stay visible
 
 _Value = Callable[[Sample], float]
 
 
 class ChartError(Exception):
-    """A chart can't be drawn where it should be."""
+    """A chart can't be drawn or written; the message says why."""
 
 
 def check_chart(file: str) -> None:
-    """Find out before the replay, which may take long, whether its chart can be drawn. Raises ``ChartError``."""
+    """Check that a chart can be drawn, so that a mistake is found before a long replay and not after it. Raises ``ChartError``."""
     path = Path(file)
     if path.suffix.lower() not in FORMATS:
-        raise ChartError(f"{file or '--plot'}: a plot is written as {' or '.join(FORMATS)}; name the file so")
+        raise ChartError(f"{file or '--plot'}: a plot is written as {' or '.join(FORMATS)}; use one of these suffixes")
     if not path.absolute().parent.is_dir():
-        raise ChartError(f"{file}: there is no folder {path.parent}; make it first")
+        raise ChartError(f"{file}: there is no folder {path.parent}; create it first")
     try:
         import matplotlib.figure  # noqa: F401  # an extra, and slow to import
     except ImportError as error:
-        raise ChartError("a plot needs the extra: pip install 'allaboard[simulate]', or '.[simulate]' beside setup.cfg") from error
+        raise ChartError("a plot needs the extra: pip install 'allaboard[simulate]', or '.[simulate]' in the repository") from error
 
 
 def draw_chart(runs: Mapping[str, Sequence[Run]], file: str, *, waits: bool) -> None:
-    """One line for each strategy, the mean of its runs, and around it from the least to the most of them. Raises ``ChartError``.
+    """Draw one line for each strategy: the mean of its runs, with a band from the least to the greatest value of the runs.
 
-    What ``waits`` is drawn over hours since the first arrival. Otherwise time says nothing: it is drawn against the load that has arrived,
-    and the last panel shows the pods that were dropped.
+    With ``waits`` the horizontal axis is hours since the first arrival. Without ``waits`` the times of a replay mean nothing: the axis is
+    the load that has arrived, and the last panel shows the pods that were dropped. Raises ``ChartError``.
     """
     import matplotlib
     from matplotlib.figure import Figure
@@ -60,11 +63,11 @@ def draw_chart(runs: Mapping[str, Sequence[Run]], file: str, *, waits: bool) -> 
     # The same runs give the same file: no random ids, no date.
     with matplotlib.rc_context({"svg.hashsalt": "allaboard", "svg.fonttype": "none"}):
         figure = Figure(figsize=_SIZE, layout="constrained")
-        across = _hours if waits else _load
+        x_values = _hours if waits else _load
         for axes, (title, value) in zip(figure.subplots(2, 2).flat, panels, strict=True):
-            for above, (name, found) in zip(reversed(range(len(runs))), runs.items(), strict=True):
+            for lines_above, (name, found) in zip(reversed(range(len(runs))), runs.items(), strict=True):
                 values = [[value(sample) for sample in run.replay.timeline] for run in found]
-                _draw_line(axes, name, [across(run) for run in found], values, _WIDTH * (2 + above) / 2)
+                _draw_line(axes, name, [x_values(run) for run in found], values, _WIDTH * (2 + lines_above) / 2)
             axes.set_title(title, fontsize="medium")
             axes.set_xlabel("hours" if waits else "arrived load (% of capacity)")
             axes.set_ylim(bottom=0)
@@ -86,11 +89,14 @@ def _load(run: Run) -> list[float]:
     return [sample.arrived_percent for sample in run.replay.timeline]
 
 
-def _draw_line(axes: "Axes", name: str, across: Sequence[Sequence[float]], values: Sequence[Sequence[float]], width: float) -> None:
-    """Runs are sampled at moments of their own, so they meet on a grid: what was so at the last sample is so until the next."""
-    grid = np.linspace(0.0, max(each[-1] for each in across), _GRID)
-    drawn = np.array([np.array(heights)[np.searchsorted(at, grid, side="right") - 1] for at, heights in zip(across, values, strict=True)])
+def _draw_line(axes: "Axes", name: str, xs: Sequence[Sequence[float]], values: Sequence[Sequence[float]], width: float) -> None:
+    """Draw the mean of several runs as steps, with a band from the least to the greatest value of the runs.
+
+    Each run has its own sample times. The runs are compared on a common grid, on which a value holds until the run's next sample.
+    """
+    grid = np.linspace(0.0, max(each[-1] for each in xs), _GRID)
+    drawn = np.array([np.array(heights)[np.searchsorted(x, grid, side="right") - 1] for x, heights in zip(xs, values, strict=True)])
     [line] = axes.step(grid, drawn.mean(axis=0), where="post", label=name, linewidth=width)
-    if len(across) > 1:
+    if len(xs) > 1:
         low, high = drawn.min(axis=0), drawn.max(axis=0)
         axes.fill_between(grid, low, high, step="post", color=line.get_color(), alpha=0.15, linewidth=0)

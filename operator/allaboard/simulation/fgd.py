@@ -1,11 +1,11 @@
-"""FGD, fragmentation gradient descent: the node whose expected fragmentation grows least (Weng et al., USENIX ATC 2023).
+"""FGD, fragmentation gradient descent: picks the node whose expected fragmentation grows least (Weng et al., USENIX ATC 2023).
 
-Score of a node: ``floor(100 · sigmoid((F before − F after) / 1000))`` in milli-GPU, with the best device for a shared GPU. Many nodes
-score the same, and what decides among them matters more than the score does: the fullest node is taken, which reproduces the published
-figures, where a random one leaves twice as much unallocated.
+The score of a node is ``floor(100 · sigmoid((F before − F after) / 1000))``, where F is the node's expected fragmentation in milli-GPU. For
+a pod that shares a GPU, the node's best device counts. Many nodes have the same score, so the choice among these nodes matters more than
+the score. The fullest of these nodes is picked, which reproduces the published figures; a random choice leaves twice as much unallocated.
 
-Scores of all classes are kept for each node and renewed when it changes. What is left after a placement differs in one device
-only, so a node costs one matrix product: levels of cpu × (kind, device).
+The scores of all task classes are kept for each node, and recomputed when the node changes. A pod that shares a GPU changes one device
+only. So one matrix product gives a node's scores for all such pods: cpu levels × (share of a GPU, device).
 """
 
 import numpy as np
@@ -13,31 +13,35 @@ import numpy as np
 from allaboard.model.arrays import Floats, Integers
 from allaboard.simulation.fragmentation import TargetMix
 from allaboard.simulation.player import OneByOne, Setup
-from allaboard.simulation.state import ClusterState, Seat
+from allaboard.simulation.state import Assignment, ClusterState
 from allaboard.simulation.workload import WHOLE_GPU_MILLI
 
 
 class GradientDescent(OneByOne):
-    """Keeps int64[classes, nodes] of scores and of the best device, for one state."""
+    """Picks the node with the highest FGD score. The scores of the nodes of one ``ClusterState`` are kept between calls."""
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         self._table: _Table | None = None
 
-    def pick(self, state: ClusterState, position: int, fitting: Integers) -> Seat:
-        """As ``OneByOne.pick``."""
+    def pick(self, state: ClusterState, position: int, fitting: Integers) -> Assignment:
+        """Return an assignment to the node of ``fitting`` with the highest score, or to the fullest of several such nodes."""
         if self._table is None or self._table.state is not state:
             self._table = _Table(self.setup.mix, state)
-        self._table.renew()
+        self._table.recompute_changed()
         scores = self._table.scores[position, fitting]
         best = fitting[scores == scores.max()]
-        node = int(best[state.room[best].argmin()])
+        node = int(best[state.free_capacity[best].argmin()])
         task = state.classes[position]
-        return Seat(node, (int(self._table.device[position, node]),) if task.is_shared else state.whole_devices(node, task.gpus))
+        return Assignment(node, (int(self._table.device[position, node]),) if task.is_shared else state.whole_devices(node, task.gpus))
 
 
 class _Table:
-    """``scores``: int64[classes, nodes]. ``device``: int64[classes, nodes], the best one for a class that shares; wherever it fits."""
+    """Holds the FGD scores of every task class on every node of one ``ClusterState``.
+
+    ``scores``: int64[classes, nodes]. ``device``: int64[classes, nodes], the best device for a class that shares a GPU. The entries of a
+    class are meaningless for nodes on which the class doesn't fit.
+    """
 
     def __init__(self, mix: TargetMix, state: ClusterState) -> None:
         self.state = state
@@ -55,30 +59,30 @@ class _Table:
         self._seen = len(state.changes)
         known: dict[tuple[int, int, bytes], int] = {}
         for row in range(len(state.nodes)):
-            like = known.setdefault((int(state.free_cpu[row]), int(state.model[row]), state.devices[row].tobytes()), row)
-            if like == row:
-                self._renew(row)
+            equal = known.setdefault((int(state.free_cpu[row]), int(state.model[row]), state.devices[row].tobytes()), row)
+            if equal == row:
+                self._recompute(row)
             else:
-                self.scores[:, row], self.device[:, row] = self.scores[:, like], self.device[:, like]
+                self.scores[:, row], self.device[:, row] = self.scores[:, equal], self.device[:, equal]
 
-    def renew(self) -> None:
-        """Catch up with what has changed."""
+    def recompute_changed(self) -> None:
+        """Recompute the scores on the nodes that have changed since the last call."""
         changes = self.state.changes
         for row in dict.fromkeys(changes[self._seen :]):
-            self._renew(row)
+            self._recompute(row)
         self._seen = len(changes)
 
-    def _renew(self, row: int) -> None:
+    def _recompute(self, row: int) -> None:
         mix, state = self._mix, self.state
-        order = state.devices[row].argsort(kind="stable")  # of equally good devices the fullest
+        order = state.devices[row].argsort(kind="stable")  # the fullest device first, so that argmax picks it among equally good ones
         devices = state.devices[row, order]
         cpu, free, admits = int(state.free_cpu[row]), int(devices.sum()), mix.admits[int(state.model[row])]
-        # As it is, by device and kind of task: bool and int64[devices, kinds].
+        # The node before the assignment: ``able`` and ``parts`` are bool and int64[devices, kinds], with the kinds of ``TargetMix``.
         able = devices[:, None] >= mix.gpu_milli
         parts = np.where(able, 0, devices[:, None])
         number, lost = able.sum(axis=0), parts.sum(axis=0)
         usable = float(mix.able[mix.level(np.array(cpu))] @ np.where((number >= mix.gpus) & admits, free - lost, 0))
-        # As it would be: [shares, devices, kinds] when a share is taken of one device, [gpus, kinds] when whole ones are.
+        # The node after the assignment: [shares, devices, kinds] if a share of one device is taken, [gpus, kinds] if whole devices are.
         rest = devices - self._shares[:, None]
         still_able = rest[:, :, None] >= mix.gpu_milli
         kept = (free - self._shares)[:, None, None] - (lost - parts + np.where(still_able, 0, rest[:, :, None]))
@@ -98,7 +102,7 @@ class _Table:
         self.scores[self._whole, row] = self._score(gain)
 
     def _score(self, gain: Floats) -> Integers:
-        """``gain``: expected fragmentation before less that after, in tasks × milli-GPU."""
-        # Where a class doesn't fit the gain means nothing, nor is it used.
+        """Return the scores for ``gain``: expected fragmentation before minus after, in tasks × milli-GPU."""
+        # The gain is meaningless where a class doesn't fit, and isn't used there.
         exponent = np.clip(-gain / (max(1, self._mix.total) * WHOLE_GPU_MILLI), -60.0, 60.0)
         return np.floor(100.0 / (1.0 + np.exp(exponent))).astype(np.int64)

@@ -1,6 +1,6 @@
-"""The scheduler as a player of replays: the planning round that ``allaboard run`` calls, on a copy of the simulated cluster.
+"""Lets the scheduler decide in replays: by the planning round of ``allaboard run``, on records of the simulated cluster.
 
-Nodes and specs are made once. What is taken is an array, of which only the rows that have changed are written again.
+The records of nodes and pod specs are created once. Used capacity is an array, of which only the rows of changed nodes are written again.
 """
 
 from collections import Counter
@@ -32,29 +32,32 @@ from allaboard.queueing.order import order_of
 from allaboard.records.sort_key import Order
 from allaboard.runtime.inline import finished
 from allaboard.simulation.baselines import fullest_devices
-from allaboard.simulation.player import Seats, Setup
-from allaboard.simulation.state import ClusterState, Seat
+from allaboard.simulation.player import Assignments, Setup
+from allaboard.simulation.state import Assignment, ClusterState
 from allaboard.simulation.workload import Arrival, SimNode, TaskClass
 
 GPU = "nvidia.com/gpu"
 PRODUCT = "nvidia.com/gpu.product"
 RESOURCES = ("cpu", "memory", GPU, "pods")
 _PODS = 10_000
-"""Of each node; traces don't limit them."""
+"""The number of pods that a node allows; traces state no limit."""
 _NAMESPACE = "default"
 _NO_TIMEOUT = 2**31 - 1
 
 
 class Genetic:
-    """The scheduler itself, with the settings and the objective of ``Setup``: its planning round, on the simulated cluster."""
+    """Decides as the scheduler does by default: by its planning round, with the settings and the objective of ``setup``."""
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
         self._mirror: _Mirror | None = None
         self._pending: _Pending | None = None
 
-    def place(self, state: ClusterState, pending: Sequence[Arrival]) -> Sequence[Seats | None]:
-        """As ``Player.place``. Raises ``SearchError`` if a search fails."""
+    def place(self, state: ClusterState, pending: Sequence[Arrival]) -> Sequence[Assignments | None]:
+        """Return the assignments of each gang in ``pending``; None for a gang that isn't placed.
+
+        Raises ``SearchError`` if a search fails.
+        """
         if self._mirror is None or self._pending is None or self._mirror.state is not state:
             self._mirror = _Mirror(state)
             self._pending = _Pending(self._mirror, self._setup)
@@ -63,27 +66,31 @@ class Genetic:
 
 
 class ByStrategy:
-    """One of the scheduler's other strategies, or a plug-in: gangs go one after another.
+    """Decides about one gang after another, by a strategy of the scheduler other than ``genetic``, or by a plug-in.
 
-    Nobody decides in its stead, so a replay tells what it is worth. Nobody ends it when it doesn't answer.
+    If the strategy fails, the replay fails: no other strategy decides instead, so the figures are those of this strategy alone. No time
+    limit ends a strategy that doesn't answer.
     """
 
     def __init__(self, name: str, setup: Setup) -> None:
         self._name, self._setup = name, setup
-        # Each run is drawn by its own seed.
+        # Each run draws random numbers by its own seed.
         self._arguments = {**setup.arguments, "seed": setup.seed} if name == "random" else setup.arguments
         self._filters = NodeFilters()
         self._mirror: _Mirror | None = None
 
-    def place(self, state: ClusterState, pending: Sequence[Arrival]) -> Sequence[Seats | None]:
-        """As ``Player.place``. Raises ``StrategyError`` when the strategy fails."""
+    def place(self, state: ClusterState, pending: Sequence[Arrival]) -> Sequence[Assignments | None]:
+        """Return the assignments of each gang in ``pending``; None for a gang that isn't placed.
+
+        Raises ``StrategyError`` if the strategy fails.
+        """
         if self._mirror is None or self._mirror.state is not state:
             self._mirror = _Mirror(state)
         with state.trial():
             return [self._gang(self._mirror, arrival) for arrival in pending]
 
-    def _gang(self, mirror: "_Mirror", arrival: Arrival) -> Seats | None:
-        mirror.see([arrival])
+    def _gang(self, mirror: "_Mirror", arrival: Arrival) -> Assignments | None:
+        mirror.count_workload([arrival])
         snapshot, objective = mirror.snapshot(), self._setup.objective
         problem = build_problem(mirror.pods(arrival), arrival.minimum, snapshot, objective=objective, filters=self._filters)
         try:
@@ -91,11 +98,11 @@ class ByStrategy:
         except StrategyError as error:
             raise StrategyError(f"strategy {self._name}: {error}") from error
         worth = gap_worth(prices_of(snapshot.mix), WEIGHTS[objective])
-        return mirror.seated(arrival, dict(plan.assignments), worth) if plan else None
+        return mirror.assign(arrival, dict(plan.assignments), worth) if plan else None
 
 
 class _Pending(Standstill):
-    """The gangs that are pending in a replay at one moment."""
+    """Plans the gangs of a replay that are pending at one moment, and takes the capacity of the gangs that are placed."""
 
     def __init__(self, mirror: "_Mirror", setup: Setup) -> None:
         super().__init__(mirror, setup.search, Packings(), seed=setup.seed)
@@ -104,41 +111,44 @@ class _Pending(Standstill):
         self._arrivals: dict[GangKey, Arrival] = {}
         self._gangs: dict[GangKey, Gang] = {}
         self._positions: dict[GangKey, int] = {}
-        self._seats: dict[GangKey, list[Seat | None]] = {}
+        self._assignments: dict[GangKey, list[Assignment | None]] = {}
         self._worth: Floats | None = None
 
-    async def decide(self, pending: Sequence[Arrival]) -> Sequence[Seats | None]:
-        """Return the seats of each of ``pending``, None for a gang that isn't placed; what is placed is taken from the cluster."""
-        self._mirror.see(pending)
+    async def decide(self, pending: Sequence[Arrival]) -> Sequence[Assignments | None]:
+        """Return the assignments of each gang in ``pending``; None for a gang that isn't placed.
+
+        The capacity of the assignments is taken from the cluster state.
+        """
+        self._mirror.count_workload(pending)
         self._worth = gap_worth(prices_of(self._mirror.mix), WEIGHTS[self._setup.objective])
         self._arrivals = dict(zip(_keys_of(pending), pending, strict=True))
         self._positions = {key: position for position, key in enumerate(self._arrivals)}
         self._gangs = {key: self._gang(key, arrival) for key, arrival in self._arrivals.items()}
-        self._seats = {}
+        self._assignments = {}
         await self.run(self._arrivals)
-        return [tuple(self._seats[key]) if key in self._seats else None for key in self._arrivals]
+        return [tuple(self._assignments[key]) if key in self._assignments else None for key in self._arrivals]
 
     def gang(self, key: GangKey) -> Gang | None:
-        """Implement ``planning.round.Due``."""
+        """Return the pending gang of this key."""
         return self._gangs[key]
 
     def prepared(self, key: GangKey) -> PreparedGang | None:
-        """Implement ``planning.round.Due``."""
+        """Return the gang's current state for a search; None if the gang needs no plan."""
         gang = self._gangs[key]
         return prepared(gang) if gang.can_act else None
 
     def place(self, key: GangKey) -> Order:
-        """Implement ``planning.round.Due``: by priority, then as they came."""
+        """Return the gang's position in the queue: by priority, then by arrival."""
         return order_of(self._gangs[key], since=float(self._positions[key]))
 
     def answered(self, answer: Answer, *, is_again: bool) -> None:
-        """Take the seats of a placed gang; as ``Standstill``."""
+        """Take the capacity of a placed gang, or count the failed attempt of a refused gang. Raises the error of a search that failed."""
         key = answer.gang.key
         match answer:
             case Placed(assignments=assignments):
                 nodes = {each.pod.uid: each.node_name for each in assignments}
-                found, known = self._mirror.seated(self._arrivals[key], nodes, self._worth, key.name), self._seats.get(key)
-                self._seats[key] = [new or old for new, old in zip(found, known, strict=True)] if known else list(found)
+                found, known = self._mirror.assign(self._arrivals[key], nodes, self._worth, key.name), self._assignments.get(key)
+                self._assignments[key] = [new or old for new, old in zip(found, known, strict=True)] if known else list(found)
                 gang = self._gangs[key]
                 members = tuple(replace(pod, node_name=nodes.get(pod.uid, pod.node_name)) for pod in gang.members)
                 self._gangs[key] = replace(gang, members=members)
@@ -161,7 +171,7 @@ class _Pending(Standstill):
 
 
 def _keys_of(pending: Sequence[Arrival]) -> Iterator[GangKey]:
-    """Yield a key of its own for each gang: tasks of a trace may share a name."""
+    """Yield a distinct key for each gang; tasks of a trace may share a name."""
     seen: Counter[str] = Counter()
     for arrival in pending:
         seen[arrival.name] += 1
@@ -170,11 +180,11 @@ def _keys_of(pending: Sequence[Arrival]) -> Iterator[GangKey]:
 
 
 class _Mirror:
-    """The records of one simulated cluster."""
+    """Keeps the records that the scheduler has of a cluster for one simulated cluster: nodes, pod specs, used capacity and workload."""
 
     def __init__(self, state: ClusterState) -> None:
         self.state = state
-        # By name, as the scheduler has them: among equal nodes the first is taken.
+        # Sorted by name, as in the scheduler, which takes the first of equal nodes.
         self._order = np.array(sorted(range(len(state.nodes)), key=lambda row: state.nodes[row].name), dtype=np.int64)
         self._positions = np.argsort(self._order)
         self._nodes = tuple(_node(state.nodes[row]) for row in self._order.tolist())
@@ -193,23 +203,23 @@ class _Mirror:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """The number of nodes."""
+        """The number of nodes, under the key ``nodes``."""
         return {"nodes": len(self._nodes)}
 
-    def see(self, pending: Sequence[Arrival]) -> None:
-        """Count the cluster's workload as the scheduler does: the pods that there are, bound or pending, and none that are to come."""
+    def count_workload(self, pending: Sequence[Arrival]) -> None:
+        """Count the cluster's workload as the scheduler does: pods that are bound or ``pending``, but no pods that arrive later."""
         members = [member for arrival in pending for member in arrival.members]
-        there = self.state.seated + np.bincount(np.array(members, dtype=np.int64), minlength=len(self._counted))
-        for position in np.flatnonzero(there != self._counted).tolist():
-            more = int(there[position] - self._counted[position])
+        counts = self.state.assigned + np.bincount(np.array(members, dtype=np.int64), minlength=len(self._counted))
+        for position in np.flatnonzero(counts != self._counted).tolist():
+            change = int(counts[position] - self._counted[position])
             pod = self._pod("", 0, position)
-            for _ in range(abs(more)):
-                self._workload.replace(None if more > 0 else pod, pod if more > 0 else None)
-        self._counted = there
+            for _ in range(abs(change)):
+                self._workload.replace(None if change > 0 else pod, pod if change > 0 else None)
+        self._counted = counts
         self.mix = self._workload.mix()
 
     def snapshot(self, priority: int | None = None) -> Snapshot:
-        """Return the cluster now. A device that is shared counts as taken if a pod uses a part of it."""
+        """Return a snapshot of the cluster at present. A device counts as used if a pod uses a part of it."""
         changed = self.state.changes[self._seen :]
         self._seen = len(self.state.changes)
         if changed:
@@ -231,7 +241,7 @@ class _Mirror:
         return Snapshot(self._nodes, RESOURCES, self._allocatable, used, devices=devices, mix=self.mix).with_gpus(self._gpus)
 
     def pods(self, arrival: Arrival, name: str = "") -> tuple[Pod, ...]:
-        """The members of a gang as pending pods."""
+        """Return the members of a gang as pending pods."""
         return tuple(self._pod(name or arrival.name, index, member, arrival) for index, member in enumerate(arrival.members))
 
     def _pod(self, gang: str, index: int, position: int, arrival: Arrival | None = None) -> Pod:
@@ -248,9 +258,13 @@ class _Mirror:
             spec=self._specs[position],
         )
 
-    def seated(self, arrival: Arrival, nodes: Mapping[str, str], worth: Floats | None, gang: str = "") -> Seats:
-        """Take the seats of one gang, as ``placement.rules.devices`` counts: whole devices first, then the large shares."""
-        seats: list[Seat | None] = [None] * len(arrival.members)
+    def assign(self, arrival: Arrival, nodes: Mapping[str, str], worth: Floats | None, gang: str = "") -> Assignments:
+        """Take the capacity of one gang's members and return their assignments.
+
+        ``nodes`` has the node of each pod, by the pod's UID. Members that need whole devices are assigned first, then members with large
+        shares of a device, as ``placement.rules.devices`` counts them.
+        """
+        assignments: list[Assignment | None] = [None] * len(arrival.members)
         demands = [self.state.classes[member] for member in arrival.members]
         for index in sorted(range(len(demands)), key=lambda index: -demands[index].gpu_milli):
             name = nodes.get(f"{gang or arrival.name}/{index}")
@@ -260,10 +274,10 @@ class _Mirror:
             devices = fullest_devices(self.state, member, row)
             if demands[index].is_shared:
                 devices = (int(best_device(self.state.devices[row : row + 1], demands[index].gpu_milli, worth)[0]),)
-            seat = Seat(row, devices)
-            self.state.take(member, seat)
-            seats[index] = seat
-        return tuple(seats)
+            assignment = Assignment(row, devices)
+            self.state.take(member, assignment)
+            assignments[index] = assignment
+        return tuple(assignments)
 
 
 def _node(node: SimNode) -> Node:

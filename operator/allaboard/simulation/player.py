@@ -1,4 +1,4 @@
-"""What decides in a replay where gangs go, and what it is made from."""
+"""The interface of players, which decide in a replay where gangs go, and the settings that a player is created from."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -11,18 +11,18 @@ from allaboard.model.arrays import Integers
 from allaboard.model.gang import Objective
 from allaboard.placement import SearchSettings
 from allaboard.simulation.fragmentation import TargetMix
-from allaboard.simulation.state import ClusterState, Seat
+from allaboard.simulation.state import Assignment, ClusterState
 from allaboard.simulation.workload import Arrival
 
-Seats = tuple[Seat | None, ...]
-"""One for each member of a gang, ``None`` for surplus ones that are left out."""
+Assignments = tuple[Assignment | None, ...]
+"""One assignment for each member of a gang; None for a surplus member that isn't placed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What a strategy is made from. ``mix`` is the workload that fragmentation is measured against.
+    """The settings that a player is created from.
 
-    ``arguments`` are those of the strategy, from the settings.
+    ``mix`` is the workload that fragmentation is measured against. ``arguments`` are the strategy's own options, from the settings.
     """
 
     mix: TargetMix
@@ -33,49 +33,55 @@ class Setup:
 
 
 class Player(Protocol):
-    """Decides in a replay where gangs go: a strategy, through ``ours``, or a baseline that knows of nothing but replays."""
+    """Decides in a replay where gangs go: a strategy of the scheduler (``ours``), or a baseline that exists in replays only."""
 
-    def place(self, state: ClusterState, pending: Sequence[Arrival]) -> Sequence[Seats | None]:
-        """Seats for each of ``pending``, in its order, or ``None`` for a gang that is not placed now.
+    def place(self, state: ClusterState, pending: Sequence[Arrival]) -> Sequence[Assignments | None]:
+        """Return the assignments of each gang in ``pending``, in the same order; None for a gang that isn't placed now.
 
-        All seats together must fit. ``state`` must be left as it was found: ``state.trial()`` helps.
+        All assignments together must fit. ``state`` must be unchanged at the end; ``state.trial()`` ensures that.
         """
         ...
 
 
 class OneByOne(ABC):
-    """Seats pods one after another, as a scheduler does that doesn't know of gangs; one that lacks its minimum gives its seats back."""
+    """Assigns pods one after another, like a scheduler that doesn't know gangs.
+
+    If fewer members of a gang fit than its minimum, all its members are released again.
+    """
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
 
     @abstractmethod
-    def pick(self, state: ClusterState, position: int, fitting: Integers) -> Seat:
-        """A seat for a pod of a class on one of the nodes ``fitting``: int64[k], where it fits; there is one at least."""
+    def pick(self, state: ClusterState, position: int, fitting: Integers) -> Assignment:
+        """Return an assignment for a pod of the task class at ``position``.
 
-    def choose(self, state: ClusterState, position: int) -> Seat | None:
-        """A seat for a pod of a class, ``None`` when it fits nowhere."""
+        ``fitting``: int64[k], the rows of the nodes on which the pod fits; at least one node.
+        """
+
+    def choose(self, state: ClusterState, position: int) -> Assignment | None:
+        """Return an assignment for a pod of the task class at ``position``; None if the pod fits nowhere."""
         fitting = np.flatnonzero(state.fits[position])
         return self.pick(state, position, fitting) if fitting.size else None
 
-    def place(self, state: ClusterState, pending: Sequence[Arrival]) -> Sequence[Seats | None]:
-        """As ``Player.place``."""
+    def place(self, state: ClusterState, pending: Sequence[Arrival]) -> Sequence[Assignments | None]:
+        """Return the assignments of each gang in ``pending``, in the same order; None for a gang that isn't placed."""
         if len(pending) == 1 and len(pending[0].members) == 1:
-            seat = self.choose(state, pending[0].members[0])
-            return [(seat,) if seat else None]
+            assignment = self.choose(state, pending[0].members[0])
+            return [(assignment,) if assignment else None]
         with state.trial():
             return [self._gang(state, arrival) for arrival in pending]
 
-    def _gang(self, state: ClusterState, arrival: Arrival) -> Seats | None:
-        seats: list[Seat | None] = []
+    def _gang(self, state: ClusterState, arrival: Arrival) -> Assignments | None:
+        assignments: list[Assignment | None] = []
         for position in arrival.members:
-            seat = self.choose(state, position)
-            seats.append(seat)
-            if seat:
-                state.take(position, seat)
-        if sum(seat is not None for seat in seats) >= arrival.minimum:
-            return tuple(seats)
-        for position, seat in zip(arrival.members, seats, strict=True):
-            if seat:
-                state.give_back(position, seat)
+            assignment = self.choose(state, position)
+            assignments.append(assignment)
+            if assignment:
+                state.take(position, assignment)
+        if sum(assignment is not None for assignment in assignments) >= arrival.minimum:
+            return tuple(assignments)
+        for position, assignment in zip(arrival.members, assignments, strict=True):
+            if assignment:
+                state.release(position, assignment)
         return None

@@ -1,8 +1,9 @@
-"""Who may decide in a replay, by name: every strategy that the scheduler has, shipped or plugged in, and baselines of replays alone.
+"""Creates the players of replays by name: all strategies of the scheduler, shipped or plugged in, and baselines that exist in replays only.
 
-The baselines are those of FGD's published comparison (Weng et al., USENIX ATC 2023). They seat one pod after another on devices that they
-pick themselves, weigh cpu and GPU as published, and are held to the published figures; the strategies of nearly the same names
-know gangs, and leave devices to the scheduler.
+The baselines are FGD (fragmentation gradient descent, Weng et al., USENIX ATC 2023), and the baselines that its authors compare with it.
+They assign one pod after another, and pick devices themselves. They weigh cpu and GPU as published, so that their results can be compared
+with the published figures. The scheduler's strategies of nearly the same names know gangs, and leave the choice of devices to the
+scheduler.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,16 +25,16 @@ _BASELINES: Mapping[str, Callable[[Setup], Player]] = {
 BASELINES = frozenset(_BASELINES)
 
 ONE_BY_ONE = BASELINES | {"bestfit", "firstfit", "random"}
-"""They seat one pod after another by a rule of theirs, whatever the objective."""
+"""Names of the strategies that assign one pod after another by a fixed rule, whatever the objective."""
 
 
 def player_names() -> tuple[str, ...]:
-    """The shipped strategies, the baselines, then strategies of other packages, of which none takes the name of one of ours."""
+    """Return the names of the shipped strategies, the baselines and the plug-ins, in this order; each name once."""
     return tuple(dict.fromkeys((*(name for name in strategy_names() if name not in plugged_in()), *_BASELINES, *strategy_names())))
 
 
 def make_player(name: str, setup: Setup) -> Player:
-    """Who decides under that name. Raises ``UnknownStrategyError``."""
+    """Return a new player of the strategy or baseline ``name``. Raises ``UnknownStrategyError``."""
     if name == DEFAULT_STRATEGY:
         return Genetic(setup)
     if name in _BASELINES:

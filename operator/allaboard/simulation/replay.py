@@ -1,6 +1,7 @@
-"""Replays one workload with one strategy: gangs arrive, are seated or wait, run and finish.
+"""Replays one workload with one strategy: gangs arrive, start or wait, run and finish.
 
-The books are kept here, not by the strategy: what it returns is checked and taken seat by seat, a gang whole or not at all.
+The replay keeps the state of the cluster; the strategy doesn't. It checks each assignment that the strategy returns, and starts a gang
+whole or not at all.
 """
 
 import heapq
@@ -9,21 +10,21 @@ from dataclasses import dataclass
 from math import inf
 
 from allaboard.simulation.fragmentation import Fragmentation, TargetMix
-from allaboard.simulation.player import Player, Seats
-from allaboard.simulation.state import BadAssignmentError, ClusterState, Seat
+from allaboard.simulation.player import Assignments, Player
+from allaboard.simulation.state import Assignment, BadAssignmentError, ClusterState
 from allaboard.simulation.workload import WHOLE_GPU_MILLI, Arrival, Workload
 
 SAMPLES = 200
-"""Points of a timeline, about, after the first, at which nothing has arrived."""
+"""Approximate number of samples in a timeline, besides a first sample that is taken before the first arrival."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
     """The cluster at one moment.
 
-    ``arrived_percent``: what all gangs so far have asked for, of all GPUs (of all cpu where there are no GPUs); ``allocated_percent``
-    likewise. ``fragmentation_percent``: expected fragmented GPUs, of all GPUs. ``waiting_seconds``: the mean over the gangs placed so
-    far, at the end that of the whole replay.
+    ``arrived_percent``: GPUs requested by all gangs that have arrived, as a percentage of all GPUs. ``allocated_percent``: allocated GPUs,
+    as a percentage of all GPUs. Both are of cpu if there are no GPUs. ``fragmentation_percent``: expected fragmented GPUs, as a percentage
+    of all GPUs. ``waiting_seconds``: mean wait of the gangs placed so far; in the last sample, the mean of the whole replay.
     """
 
     at_seconds: float
@@ -37,10 +38,10 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """How it went.
+    """The figures of one replay.
 
-    Where tasks stay for ever, percentages are those of the end. Where gangs run and finish, they are means over the time from the
-    first arrival to the last finish. ``pods_failed`` are pods that were never placed.
+    If tasks stay for ever, percentages are those at the end. If gangs run and finish, percentages are means over the time from the first
+    arrival to the last finish. ``pods_failed`` is the number of pods that were never placed.
     """
 
     gpus_total: int
@@ -55,9 +56,9 @@ class Replay:
 
 
 def replay(workload: Workload, strategy: Player, mix: TargetMix, *, batch: int = 1, samples: int = SAMPLES) -> Replay:
-    """Replay ``workload``. Raises ``BadAssignmentError``.
+    """Return the figures of a replay of ``workload``. Raises ``BadAssignmentError``.
 
-    Where gangs don't wait, ``batch`` of them arrive at a time. Where they do, all that are due are offered to ``strategy`` at once.
+    If gangs don't wait, ``batch`` gangs arrive at a time. If gangs wait, all gangs that are due are offered to ``strategy`` at once.
     """
     run = _Run(workload, strategy, mix, batch, samples)
     return run.in_time() if workload.waits else run.in_order()
@@ -72,14 +73,14 @@ class _Run:
         self.fragmentation = Fragmentation(mix, self.state)
         self.now = 0.0
         self.queue: list[Arrival] = []
-        self.running: list[tuple[float, int, tuple[tuple[int, Seat], ...]]] = []
+        self.running: list[tuple[float, int, tuple[tuple[int, Assignment], ...]]] = []
         self.arrived = self.gangs_placed = self.pods_failed = 0
         self.waited_seconds = 0.0
         self.timeline: list[Sample] = []
         self._every = max(1, len(workload.arrivals) // samples)
 
     def in_order(self) -> Replay:
-        """Tasks one batch after another; what doesn't fit is dropped."""
+        """Replay tasks that don't wait, one batch after another. Tasks that don't fit are dropped."""
         self._sample()
         arrivals = self.workload.arrivals
         sampled = 0
@@ -96,11 +97,11 @@ class _Run:
         return self._outcome(last.allocated_percent, last.fragmentation_percent)
 
     def in_time(self) -> Replay:
-        """Gangs wait until they fit, and give their seats back when they have run.
+        """Replay gangs that wait until they fit, and that release their capacity when they finish.
 
-        1. At the next moment at which something happens, gangs that have run go.
-        2. Those that come queue: by priority, then as they came.
-        3. Whoever waits is tried again when something has come free, else the newcomers alone.
+        1. Advance to the next moment at which a gang arrives or finishes, and release the gangs that finish.
+        2. Queue the gangs that arrive: by priority, then by arrival.
+        3. Offer all waiting gangs to the strategy if capacity was released, otherwise only the gangs that have just arrived.
         """
         arrivals = sorted(self.workload.arrivals, key=lambda arrival: arrival.at_seconds)
         self.now = start = arrivals[0].at_seconds if arrivals else 0.0
@@ -142,28 +143,32 @@ class _Run:
                 self.arrived += task.gpu_total_milli if self.state.gpu_milli else task.cpu_milli
 
     def _offer(self, pending: Sequence[Arrival]) -> list[Arrival]:
-        """Those of ``pending`` that were not placed."""
+        """Offer ``pending`` to the strategy and start the gangs that it places. Return the gangs that it doesn't place."""
         found = self.strategy.place(self.state, pending) if pending else []
         if len(found) != len(pending):
-            raise BadAssignmentError(f"the strategy has answered for {len(found)} of {len(pending)} gangs")
+            raise BadAssignmentError(f"the strategy returned answers for {len(found)} of {len(pending)} gangs")
         left = []
-        for arrival, seats in zip(pending, found, strict=True):
-            if seats is None:
+        for arrival, assignments in zip(pending, found, strict=True):
+            if assignments is None:
                 left.append(arrival)
             else:
-                self._start(arrival, seats)
+                self._start(arrival, assignments)
         return left
 
-    def _start(self, arrival: Arrival, seats: Seats) -> None:
-        if len(seats) != len(arrival.members):
-            raise BadAssignmentError(f"the strategy has {len(seats)} seats for the {len(arrival.members)} members of {arrival.name}")
-        taken = tuple((member, seat) for member, seat in zip(arrival.members, seats, strict=True) if seat is not None)
+    def _start(self, arrival: Arrival, assignments: Assignments) -> None:
+        if len(assignments) != len(arrival.members):
+            raise BadAssignmentError(
+                f"the strategy returned {len(assignments)} assignments for the {len(arrival.members)} members of {arrival.name}"
+            )
+        taken = tuple(
+            (member, assignment) for member, assignment in zip(arrival.members, assignments, strict=True) if assignment is not None
+        )
         if len(taken) < arrival.minimum:
-            raise BadAssignmentError(f"the strategy seats {len(taken)} members of {arrival.name}, which needs {arrival.minimum}")
-        for member, seat in taken:
-            self.state.take(member, seat)
+            raise BadAssignmentError(f"the strategy assigns {len(taken)} members of {arrival.name}, which needs {arrival.minimum}")
+        for member, assignment in taken:
+            self.state.take(member, assignment)
         self.gangs_placed += 1
-        self.pods_failed += len(seats) - len(taken)
+        self.pods_failed += len(assignments) - len(taken)
         self.waited_seconds += self.now - arrival.at_seconds if self.workload.waits else 0.0
         if arrival.run_seconds is not None:
             heapq.heappush(self.running, (self.now + arrival.run_seconds, self.gangs_placed, taken))
@@ -171,8 +176,8 @@ class _Run:
     def _finish(self) -> bool:
         has_freed = False
         while self.running and self.running[0][0] <= self.now:
-            for member, seat in heapq.heappop(self.running)[2]:
-                self.state.give_back(member, seat)
+            for member, assignment in heapq.heappop(self.running)[2]:
+                self.state.release(member, assignment)
                 has_freed = True
         return has_freed
 

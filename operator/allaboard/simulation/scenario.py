@@ -1,6 +1,6 @@
-"""Reads a replay of our own from YAML: nodes, and gangs with arrival and run times. ``docs/simulate.md`` shows the form.
+"""Reads a scenario to be replayed from YAML: nodes, and gangs with arrival and run times. ``docs/simulate.md`` shows the form.
 
-Whatever is wrong is refused with the file and the path of the field, an unknown key too: a misspelt one would be a silent default.
+Errors name the file and the path of the field. An unknown key is an error, too: otherwise a misspelt key would silently mean the default.
 """
 
 import re
@@ -17,7 +17,7 @@ from allaboard.simulation.workload import WHOLE_GPU_MILLI, Arrival, SimNode, Tas
 
 STDIN = "-"
 MOST = 200_000
-"""Nodes, and pods; a typing mistake shouldn't end in a machine without memory."""
+"""The largest number of nodes, and of pods, in a scenario. The limit keeps a typing mistake from exhausting memory."""
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _NODE = ("name", "count", "cpu", "memory", "gpus", "model")
@@ -26,7 +26,7 @@ _MEMBER = ("count", "cpu", "memory", "gpus", "models")
 
 
 class ScenarioError(ValueError):
-    """A scenario can't be used. ``field`` is a path inside it, or empty."""
+    """A scenario can't be used. ``field`` is a path in the scenario, or empty if the whole file is meant."""
 
     def __init__(self, file: str, field: str, problem: str) -> None:
         super().__init__(": ".join(part for part in (file, field, problem) if part))
@@ -36,16 +36,16 @@ class ScenarioError(ValueError):
 
 
 def read_scenario(file: str) -> Workload:
-    """The workload of ``file``, of standard input when that is ``-``: what doesn't fit waits. Raises ``ScenarioError``."""
+    """Return the workload of ``file`` (``-``: standard input), whose gangs wait until they fit. Raises ``ScenarioError``."""
     name = "standard input" if file == STDIN else file
     raw = _parsed(file, name)
     try:
-        _only(raw, ("nodes", "workload"), "")
+        _refuse_unknown_keys(raw, ("nodes", "workload"), "")
         nodes = tuple(_nodes(raw))
         position: dict[TaskClass, int] = {}
         arrivals = tuple(_arrivals(raw, position))
-        _refuse_twins("nodes", [node.name for node in nodes])
-        _refuse_twins("workload", [arrival.name for arrival in arrivals])
+        _refuse_duplicates("nodes", [node.name for node in nodes])
+        _refuse_duplicates("workload", [arrival.name for arrival in arrivals])
     except MalformedError as error:
         raise ScenarioError(name, error.field, error.problem) from error
     return Workload(nodes, tuple(position), tuple(sorted(arrivals, key=lambda arrival: arrival.at_seconds)), waits=True)
@@ -68,7 +68,7 @@ def _parsed(file: str, name: str) -> Mapping[str, object]:
 def _nodes(raw: Mapping[str, object]) -> Iterator[SimNode]:
     total = 0
     for path, entry in _entries(raw, "nodes"):
-        _only(entry, _NODE, path)
+        _refuse_unknown_keys(entry, _NODE, path)
         name, count = _name(entry, path), _count(entry, path)
         total += count
         if total > MOST:
@@ -85,25 +85,25 @@ def _nodes(raw: Mapping[str, object]) -> Iterator[SimNode]:
 def _arrivals(raw: Mapping[str, object], position: dict[TaskClass, int]) -> Iterator[Arrival]:
     pods = 0
     for path, entry in _entries(raw, "workload"):
-        _only(entry, _GANG, path)
+        _refuse_unknown_keys(entry, _GANG, path)
         name = _name(entry, path)
         members: list[int] = []
         for where, member in _entries(entry, "members", path):
-            _only(member, _MEMBER, where)
+            _refuse_unknown_keys(member, _MEMBER, where)
             count = _count(member, where)
             if pods + len(members) + count > MOST:
                 raise MalformedError(f"{where}count", f"makes more than {MOST} pods")
             members += [position.setdefault(_task(member, where), len(position))] * count
         minimum = integer(entry, "minMember", len(members), path)
         if not 1 <= minimum <= len(members):
-            raise MalformedError(f"{path}minMember", f"{minimum} is not from 1 to the {len(members)} members that there are")
+            raise MalformedError(f"{path}minMember", f"{minimum} is not from 1 to {len(members)}, the number of members")
         repeat = _count(entry, path, "repeat")
         pods += len(members) * repeat
         if pods > MOST:
             raise MalformedError(f"{path}repeat", f"makes more than {MOST} pods")
         every = _seconds(entry, "every", path) or 0.0
         if repeat > 1 and "every" not in entry:
-            raise MalformedError(f"{path}every", "is missing; say how long after each other the gangs of repeat come")
+            raise MalformedError(f"{path}every", "is missing; it is the time between two gangs of repeat")
         first, run = _seconds(entry, "arrival", path) or 0.0, _seconds(entry, "run", path)
         priority = integer(entry, "priority", path=path)
         for index in range(repeat):
@@ -114,7 +114,7 @@ def _task(member: Mapping[str, object], path: str) -> TaskClass:
     gpu_milli = milli_amount(member["gpus"], f"{path}gpus") if member.get("gpus") is not None else 0
     gpus, share = divmod(gpu_milli, WHOLE_GPU_MILLI)
     if gpus and share:
-        raise MalformedError(f"{path}gpus", f"{shown(member['gpus'])}: more than one GPU can be asked for in whole ones only")
+        raise MalformedError(f"{path}gpus", f"{shown(member['gpus'])} is not a whole number; only a single GPU can be shared")
     if gpus > MOST_GPUS:
         raise MalformedError(f"{path}gpus", f"{gpus} is more than {MOST_GPUS}, which no node has")
     models = tuple(sorted(set(texts(member, "models", path))))
@@ -130,10 +130,10 @@ def _entries(raw: Mapping[str, object], key: str, path: str = "") -> list[tuple[
     return found
 
 
-def _only(entry: Mapping[str, object], known: tuple[str, ...], path: str) -> None:
+def _refuse_unknown_keys(entry: Mapping[str, object], known: tuple[str, ...], path: str) -> None:
     for key in entry:
         if key not in known:
-            raise MalformedError(f"{path}{key}", f"is not known here; known are {', '.join(known)}")
+            raise MalformedError(f"{path}{key}", f"is not a known key; known are {', '.join(known)}")
 
 
 def _name(entry: Mapping[str, object], path: str) -> str:
@@ -169,9 +169,9 @@ def _seconds(entry: Mapping[str, object], key: str, path: str) -> float | None:
     return float(found[1]) * _UNITS[found[2] or "s"]
 
 
-def _refuse_twins(path: str, names: list[str]) -> None:
+def _refuse_duplicates(path: str, names: list[str]) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise MalformedError(path, f"there are two of the name {shown(name)}; names must differ")
+            raise MalformedError(path, f"two have the name {shown(name)}; names must differ")
         seen.add(name)

@@ -1,7 +1,7 @@
-"""What is free on every node and device, and which class fits where; kept up to date row by row.
+"""The free capacity of every node and device, and which task class fits on which node; updated for one node at a time.
 
-A strategy reads it and may take seats on trial. The replay takes the seats that a strategy returns, and what doesn't fit is refused
-here, so that no strategy can look good by over-committing a node.
+A strategy reads this state, and may take capacity on trial. The replay takes the capacity of the assignments that a strategy returns. An
+assignment that doesn't fit is refused, so that no strategy can gain by over-committing a node.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,23 +15,24 @@ from allaboard.simulation.workload import WHOLE_GPU_MILLI, SimNode, TaskClass
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
-    """A place for one pod: the row of the node, and which of its devices it uses."""
+class Assignment:
+    """The assignment of one pod: the row of its node, and the devices that the pod uses on that node."""
 
     node: int
     devices: tuple[int, ...] = ()
 
 
 class BadAssignmentError(ValueError):
-    """A strategy has chosen a seat that isn't there or isn't free."""
+    """A strategy has assigned a pod to a node or device that doesn't exist or has too little free."""
 
 
 class ClusterState:
-    """``free_cpu``, ``free_memory``: int64[nodes]. ``devices``: int64[nodes, devices], free milli-GPU of each; 0 where there is none.
+    """The free capacity of a simulated cluster. Its arrays must not be written from outside.
 
-    ``fits``: bool[classes, nodes]. ``room``: int64[nodes], free cpu and GPU together, each as a share of the largest node: less is
-    fuller. ``seated``: int64[classes], pods that have a seat. ``changes`` lists the rows that have changed, in order, so that whoever
-    keeps figures by node knows which to renew. All are to be read only.
+    ``free_cpu``, ``free_memory``: int64[nodes]. ``devices``: int64[nodes, devices], free milli-GPU of each device; 0 if the node has no
+    such device. ``fits``: bool[classes, nodes], whether a pod of a task class fits. ``free_capacity``: int64[nodes], free cpu and GPU
+    together, each as a share of the largest node; the fullest node has the least. ``assigned``: int64[classes], number of assigned pods.
+    ``changes``: the row of the node of each change, in order, so that figures kept for each node are recomputed for these nodes only.
     """
 
     def __init__(self, nodes: Sequence[SimNode], classes: Sequence[TaskClass]) -> None:
@@ -44,9 +45,9 @@ class ClusterState:
         self.devices: Integers = np.where(np.arange(most) < gpus[:, None], WHOLE_GPU_MILLI, 0).astype(np.int64)
         self.models = tuple(sorted({node.model for node in nodes}))
         self.model: Integers = np.array([self.models.index(node.model) for node in nodes], dtype=np.int64)
-        self.seated: Integers = np.zeros(len(classes), dtype=np.int64)
+        self.assigned: Integers = np.zeros(len(classes), dtype=np.int64)
         self.changes: list[int] = []
-        self._journal: list[tuple[int, Seat]] | None = None
+        self._journal: list[tuple[int, Assignment]] | None = None
         self._cpu = np.array([task.cpu_milli for task in classes], dtype=np.int64)
         self._memory = np.array([task.memory_bytes for task in classes], dtype=np.int64)
         self._gpus = np.array([task.gpus for task in classes], dtype=np.int64)
@@ -55,75 +56,75 @@ class ClusterState:
         self._largest_cpu = int(self.free_cpu.max(initial=1))
         self._largest_gpu = most * WHOLE_GPU_MILLI
         self.fits: Mask = np.zeros((len(classes), len(nodes)), dtype=np.bool_)
-        self.room: Integers = np.zeros(len(nodes), dtype=np.int64)
+        self.free_capacity: Integers = np.zeros(len(nodes), dtype=np.int64)
         for row in range(len(nodes)):
-            self._renew(row)
+            self._recompute(row)
         self.gpu_milli = int(self.devices.sum())
         self.free_gpu_milli = self.gpu_milli
         self.cpu_milli = int(self.free_cpu.sum())
         self.free_cpu_milli = self.cpu_milli
 
-    def take(self, position: int, seat: Seat) -> None:
-        """Seat one pod of a class. Raises ``BadAssignmentError`` when it doesn't fit there."""
-        self._check(position, seat)
-        self._add(position, seat, -1)
+    def take(self, position: int, assignment: Assignment) -> None:
+        """Assign one pod of the task class at ``position``. Raises ``BadAssignmentError`` if the pod doesn't fit."""
+        self._check(position, assignment)
+        self._add(position, assignment, -1)
         if self._journal is not None:
-            self._journal.append((position, seat))
+            self._journal.append((position, assignment))
 
-    def give_back(self, position: int, seat: Seat) -> None:
-        """Undo one ``take``."""
-        self._add(position, seat, 1)
+    def release(self, position: int, assignment: Assignment) -> None:
+        """Release the pod of one earlier ``take``."""
+        self._add(position, assignment, 1)
         if self._journal is not None:
-            self._journal.remove((position, seat))
+            self._journal.remove((position, assignment))
 
     @contextmanager
     def trial(self) -> Iterator[None]:
-        """What is taken inside is given back at the end."""
+        """Open a context; when the context ends, every ``take`` inside it is undone."""
         journal = self._journal = []
         try:
             yield
         finally:
             self._journal = None
-            for position, seat in reversed(journal):
-                self.give_back(position, seat)
+            for position, assignment in reversed(journal):
+                self.release(position, assignment)
 
     def whole_devices(self, node: int, number: int) -> tuple[int, ...]:
-        """The first ``number`` devices that nobody uses."""
+        """Return the first ``number`` devices of a node that no pod uses."""
         return tuple(np.flatnonzero(self.devices[node] == WHOLE_GPU_MILLI)[:number].tolist())
 
-    def _check(self, position: int, seat: Seat) -> None:
+    def _check(self, position: int, assignment: Assignment) -> None:
         task = self.classes[position]
-        if not 0 <= seat.node < len(self.nodes):
-            raise BadAssignmentError(f"there is no node {seat.node}")
-        name = self.nodes[seat.node].name
-        if not self.fits[position, seat.node]:
+        if not 0 <= assignment.node < len(self.nodes):
+            raise BadAssignmentError(f"there is no node {assignment.node}")
+        name = self.nodes[assignment.node].name
+        if not self.fits[position, assignment.node]:
             raise BadAssignmentError(f"{task} doesn't fit on node {name}")
-        if len(set(seat.devices)) != task.gpus or not all(0 <= device < self.devices.shape[1] for device in seat.devices):
-            raise BadAssignmentError(f"devices {seat.devices} of node {name} aren't the {task.gpus} that {task} needs")
-        if any(self.devices[seat.node, device] < task.gpu_milli for device in seat.devices):
-            raise BadAssignmentError(f"devices {seat.devices} of node {name} have too little free for {task}")
+        if len(set(assignment.devices)) != task.gpus or not all(0 <= device < self.devices.shape[1] for device in assignment.devices):
+            raise BadAssignmentError(f"devices {assignment.devices} of node {name} aren't the {task.gpus} that {task} needs")
+        if any(self.devices[assignment.node, device] < task.gpu_milli for device in assignment.devices):
+            raise BadAssignmentError(f"devices {assignment.devices} of node {name} have too little free for {task}")
 
-    def _add(self, position: int, seat: Seat, sign: int) -> None:
+    def _add(self, position: int, assignment: Assignment, sign: int) -> None:
         task = self.classes[position]
-        self.seated[position] -= sign
-        self.free_cpu[seat.node] += sign * task.cpu_milli
-        self.free_memory[seat.node] += sign * task.memory_bytes
-        for device in seat.devices:
-            self.devices[seat.node, device] += sign * task.gpu_milli
+        self.assigned[position] -= sign
+        self.free_cpu[assignment.node] += sign * task.cpu_milli
+        self.free_memory[assignment.node] += sign * task.memory_bytes
+        for device in assignment.devices:
+            self.devices[assignment.node, device] += sign * task.gpu_milli
         self.free_gpu_milli += sign * task.gpu_total_milli
         self.free_cpu_milli += sign * task.cpu_milli
-        self._renew(seat.node)
-        self.changes.append(seat.node)
+        self._recompute(assignment.node)
+        self.changes.append(assignment.node)
 
-    def _renew(self, row: int) -> None:
+    def _recompute(self, row: int) -> None:
         devices = self.devices[row]
         able = (devices >= self._gpu_milli[:, None]).sum(axis=1) >= self._gpus
-        roomy = (self._cpu <= self.free_cpu[row]) & (self._memory <= self.free_memory[row])
-        self.fits[:, row] = able & roomy & self.permitted[:, self.model[row]]
-        self.room[row] = int(self.free_cpu[row]) * max(1, self._largest_gpu) + int(devices.sum()) * self._largest_cpu
+        has_capacity = (self._cpu <= self.free_cpu[row]) & (self._memory <= self.free_memory[row])
+        self.fits[:, row] = able & has_capacity & self.permitted[:, self.model[row]]
+        self.free_capacity[row] = int(self.free_cpu[row]) * max(1, self._largest_gpu) + int(devices.sum()) * self._largest_cpu
 
 
 def permitted(classes: Sequence[TaskClass], models: Sequence[str]) -> Mask:
-    """bool[classes, models]: which GPU models each class accepts."""
+    """Return whether each task class accepts each GPU model: bool[classes, models]."""
     found = [[not task.models or model in task.models for model in models] for task in classes]
     return np.array(found, dtype=np.bool_).reshape(len(classes), len(models))

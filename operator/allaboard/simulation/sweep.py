@@ -1,6 +1,6 @@
-"""Many replays at once: one job for each strategy and seed, in processes of this machine or on a Dask cluster.
+"""Runs many replays at once: one job for each strategy and seed, in processes of this machine or on a Dask cluster.
 
-Jobs are plain records that hold all they need, and what a job returns depends on nothing else, so it doesn't matter where it runs.
+A job is a plain record that holds all it needs. Its result depends on nothing else, so it doesn't matter where the job runs.
 """
 
 import time
@@ -23,19 +23,20 @@ from allaboard.simulation.workload import Workload, inflated
 
 _CONNECT_SECONDS = 10
 
-# A Dask worker may have several threads; two searches at once would draw from the same random numbers.
+# A Dask worker may have several threads, and concurrent searches would draw from the same random numbers.
 _ALONE = Lock()
 
 
 class SweepError(Exception):
-    """The jobs can't be run where they should."""
+    """The jobs can't be run in these processes or on this Dask cluster; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One replay. ``inflate``: see ``workload.inflated``; ``None`` replays the workload as it is.
+    """One replay to be run.
 
-    ``arguments`` are those of the strategy."""
+    ``inflate`` is the factor of ``workload.inflated``; None replays the workload as it is. ``arguments`` are the strategy's own options.
+    """
 
     workload: Workload
     strategy: str
@@ -49,7 +50,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What came of a job, and how long it took where it ran."""
+    """The result of a job; ``seconds`` is how long the job took in the process that ran it."""
 
     strategy: str
     seed: int
@@ -59,7 +60,7 @@ class Run:
 
 
 def run_job(job: Job) -> Run:
-    """Replay one job here and now."""
+    """Run one job in this process."""
     with _ALONE:
         started = time.perf_counter()
         mix = target_mix(job.workload.classes, job.workload.popularity, sorted({node.model for node in job.workload.nodes}))
@@ -70,9 +71,9 @@ def run_job(job: Job) -> Run:
 
 
 def run_here(jobs: Sequence[Job], workers: int) -> Iterator[Run]:
-    """Runs as they end, from at most ``workers`` processes, spawned and never forked; from this one when one is enough.
+    """Yield runs as they end, from at most ``workers`` processes; from this process if one is enough.
 
-    Raises ``SweepError``, and whatever a job raises.
+    Processes are spawned, never forked. Raises ``SweepError``, and the exceptions of jobs.
     """
     if min(workers, len(jobs)) <= 1:
         yield from map(run_job, jobs)
@@ -83,8 +84,8 @@ def run_here(jobs: Sequence[Job], workers: int) -> Iterator[Run]:
         for future in as_completed([pool.submit(run_job, job) for job in jobs]):
             yield future.result()
     except BrokenProcessPool as error:
-        raise SweepError("a process of the replay died, perhaps for want of memory; try fewer with --workers") from error
-    except (KeyboardInterrupt, GeneratorExit):  # nobody waits for the jobs that are running
+        raise SweepError("a process of the replay died, perhaps because memory ran out; use fewer --workers") from error
+    except (KeyboardInterrupt, GeneratorExit):  # the caller no longer waits for the running jobs
         for process in set(active_children()) - others:
             process.terminate()
         raise
@@ -93,11 +94,14 @@ def run_here(jobs: Sequence[Job], workers: int) -> Iterator[Run]:
 
 
 def run_on_dask(jobs: Sequence[Job], address: str) -> Iterator[Run]:
-    """Runs as they end, from a Dask cluster whose workers have allaboard installed. Raises ``SweepError``, and what a job raises."""
+    """Yield runs as they end, from a Dask cluster whose workers have allaboard installed.
+
+    Raises ``SweepError``, and the exceptions of jobs.
+    """
     distributed = _distributed()
     try:
-        # Before there is a client: one that can't read its address takes 20 s to go, and not quietly.
-        if distributed.comm.parse_address(address)[0] != "inproc":  # which has neither host nor port
+        # Checked before a client is created: a client that can't read its address takes 20 s to close, and logs errors.
+        if distributed.comm.parse_address(address)[0] != "inproc":  # inproc addresses have neither host nor port
             distributed.comm.get_address_host_port(address)
     except ValueError as error:
         raise SweepError(f"{address!r} is not the address of a Dask scheduler, such as tcp://scheduler:8786: {error}") from error
@@ -117,7 +121,7 @@ def run_on_dask(jobs: Sequence[Job], address: str) -> Iterator[Run]:
 
 
 def _distributed() -> Any:
-    # Only here: it is an extra, and takes a second to import.
+    # Imported only here: distributed is an extra, and takes a second to import.
     try:
         import distributed
     except ImportError as error:

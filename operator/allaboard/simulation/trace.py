@@ -1,7 +1,7 @@
 """Reads node and task lists in the CSV form of the openb traces (Alibaba's ``cluster-trace-gpu-v2023``).
 
-Nodes: ``sn, cpu_milli, memory_mib, gpu, model``. Tasks: ``name, cpu_milli, memory_mib, num_gpu, gpu_milli, gpu_spec``, of which the last
-lists models, separated by ``|``, and may be absent. Further columns are left alone. What can't be read is refused with its file and line.
+Nodes: ``sn, cpu_milli, memory_mib, gpu, model``. Tasks: ``name, cpu_milli, memory_mib, num_gpu, gpu_milli, gpu_spec``. The column
+``gpu_spec`` lists GPU models, separated by ``|``, and may be absent. Further columns are ignored. Errors name the file and the line.
 """
 
 import csv
@@ -14,12 +14,12 @@ from allaboard.simulation.workload import MIB, WHOLE_GPU_MILLI, SimNode, TaskCla
 NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 TASK_COLUMNS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
 MOST_GPUS = 64
-"""Of one node; a typing mistake shouldn't end in a machine without memory."""
+"""The largest number of GPUs of one node. The limit keeps a typing mistake from exhausting memory."""
 _MOST = 2**40
 
 
 class TraceError(ValueError):
-    """A list of nodes or tasks can't be used. ``line`` counts from 1, the header included; 0 is the file as a whole."""
+    """A list of nodes or tasks can't be used. ``line`` counts from 1, the header included; 0 means the whole file."""
 
     def __init__(self, file: str, line: int, problem: str) -> None:
         super().__init__(f"{file}{f', line {line}' if line else ''}: {problem}")
@@ -29,7 +29,7 @@ class TraceError(ValueError):
 
 
 def read_nodes(file: str) -> tuple[SimNode, ...]:
-    """The nodes of ``file``. Raises ``TraceError``."""
+    """Return the nodes of ``file``. Raises ``TraceError``."""
     nodes: dict[str, SimNode] = {}
     for row in _rows(file, NODE_COLUMNS, "nodes"):
         name = row.text("sn")
@@ -41,7 +41,7 @@ def read_nodes(file: str) -> tuple[SimNode, ...]:
 
 
 def read_tasks(file: str) -> tuple[tuple[str, TaskClass], ...]:
-    """Name and demand of each task of ``file``. Raises ``TraceError``."""
+    """Return the name and the requests of each task of ``file``. Raises ``TraceError``."""
     tasks = []
     for row in _rows(file, TASK_COLUMNS, "tasks"):
         gpus = row.number("num_gpu", most=MOST_GPUS)
@@ -49,7 +49,7 @@ def read_tasks(file: str) -> tuple[tuple[str, TaskClass], ...]:
         if gpu_milli and not gpus:
             raise row.error(f"num_gpu is 0 but gpu_milli is {gpu_milli}; a task that takes a share of a GPU has num_gpu 1")
         if gpus and not gpu_milli:
-            raise row.error(f"num_gpu is {gpus} but gpu_milli is 0; say how much of each, 1000 for a whole one")
+            raise row.error(f"num_gpu is {gpus} but gpu_milli is 0; gpu_milli is the part of each GPU, 1000 for a whole one")
         if gpus > 1 and gpu_milli != WHOLE_GPU_MILLI:
             raise row.error(f"num_gpu is {gpus} and gpu_milli {gpu_milli}; only a single GPU can be shared, so gpu_milli must be 1000")
         models = tuple(sorted({model.strip() for model in row.optional("gpu_spec").split("|") if model.strip()})) if gpus else ()

@@ -1,6 +1,6 @@
-"""What is replayed: nodes, and gangs that arrive. A task of a trace is a gang of one.
+"""The workload that is replayed: nodes, and gangs that arrive. A task of a trace is a gang of one pod.
 
-Tasks that ask for the same are a *class*; gangs name classes by position, so that a strategy can keep a row of figures for each.
+Tasks with equal requests form a *class*. Gangs name classes by position, so that a strategy can keep a row of figures for each class.
 """
 
 from collections import Counter
@@ -19,7 +19,7 @@ class WorkloadError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class SimNode:
-    """An empty node. ``model`` names its GPUs, empty without any."""
+    """A simulated node without pods. ``model`` is the model of its GPUs; empty if it has none."""
 
     name: str
     cpu_milli: int
@@ -30,7 +30,7 @@ class SimNode:
 
 @dataclass(frozen=True, slots=True)
 class TaskClass:
-    """What one pod asks for: ``gpu_milli`` on each of ``gpus`` devices, 1000 being a whole one. No ``models`` means any."""
+    """The requests of one pod: ``gpu_milli`` of each of ``gpus`` devices; 1000 is a whole device. Empty ``models`` accept any model."""
 
     cpu_milli: int
     memory_bytes: int
@@ -40,12 +40,12 @@ class TaskClass:
 
     @property
     def is_shared(self) -> bool:
-        """Whether it takes a part of one device."""
+        """Return whether the pod takes only a part of one device."""
         return 0 < self.gpu_milli < WHOLE_GPU_MILLI
 
     @property
     def gpu_total_milli(self) -> int:
-        """What it takes of all devices together."""
+        """Milli-GPU that the pod takes of all devices together."""
         return self.gpus * self.gpu_milli
 
 
@@ -53,8 +53,8 @@ class TaskClass:
 class Arrival:
     """A gang that arrives.
 
-    ``members`` are positions in the workload's classes, of which ``minimum`` must be placed together. It gives its seats back
-    ``run_seconds`` after it has started; ``None`` means never.
+    ``members`` are positions in the workload's classes, of which ``minimum`` must be placed together. The gang finishes ``run_seconds``
+    after it has started; None means never.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Nodes, and what arrives on them, in order. Gangs that don't fit wait, or are dropped unless ``waits``."""
+    """Nodes, and the gangs that arrive, in order. With ``waits``, gangs that don't fit wait; without it, they are dropped."""
 
     nodes: tuple[SimNode, ...]
     classes: tuple[TaskClass, ...]
@@ -76,12 +76,12 @@ class Workload:
 
     @property
     def gpus(self) -> int:
-        """GPUs of all nodes."""
+        """The number of GPUs of all nodes."""
         return sum(node.gpus for node in self.nodes)
 
     @property
     def popularity(self) -> tuple[int, ...]:
-        """Tasks of each class."""
+        """The number of tasks of each class."""
         counts = [0] * len(self.classes)
         for arrival in self.arrivals:
             for member in arrival.members:
@@ -90,31 +90,32 @@ class Workload:
 
     @property
     def missing_models(self) -> dict[tuple[str, ...], int]:
-        """Tasks that no node can take for want of a GPU model: how many, by the models that they accept."""
-        there = {node.model for node in self.nodes if node.gpus}
+        """The number of tasks whose GPU models no node has, by the models that the tasks accept."""
+        present = {node.model for node in self.nodes if node.gpus}
         found: Counter[tuple[str, ...]] = Counter()
         for task, count in zip(self.classes, self.popularity, strict=True):
-            if task.models and there.isdisjoint(task.models):
+            if task.models and present.isdisjoint(task.models):
                 found[task.models] += count
         return dict(found)
 
     def gpu_milli_of(self, arrival: Arrival) -> int:
-        """What all members of a gang ask for."""
+        """Return the milli-GPU that all members of a gang request together."""
         return sum(self.classes[member].gpu_total_milli for member in arrival.members)
 
 
 def workload_of(nodes: Sequence[SimNode], tasks: Sequence[tuple[str, TaskClass]]) -> Workload:
-    """Single tasks that arrive in the order given, stay for ever, and are dropped when they don't fit."""
+    """Return a workload of single tasks, which arrive in the order given, stay for ever, and are dropped if they don't fit."""
     position: dict[TaskClass, int] = {}
     arrivals = tuple(Arrival(name, (position.setdefault(task, len(position)),), 1) for name, task in tasks)
     return Workload(tuple(nodes), tuple(position), arrivals, waits=False)
 
 
 def inflated(workload: Workload, factor: float, seed: int) -> Workload:
-    """The tasks in random order, with more of them sampled, or some left out, until they ask for ``factor`` × all GPUs; 0: as they are.
+    """Return the tasks in random order, with tasks added or removed until they request ``factor`` × all GPUs.
 
-    The published protocol (Weng et al., "Beware of Fragmentation", USENIX ATC 2023): every task once, then tasks drawn with
-    replacement. Of a trace that asks for more already tasks are taken out at random until it doesn't. Raises ``WorkloadError``.
+    With ``factor`` 0, each task arrives once. The protocol is the published one (Weng et al., "Beware of Fragmentation", USENIX ATC 2023):
+    every task arrives once, then tasks drawn with replacement. If the tasks of the trace alone request more than ``factor`` × all GPUs,
+    tasks are removed at random. Raises ``WorkloadError``.
     """
     rng = np.random.default_rng(seed)
     tasks = workload.arrivals
@@ -122,9 +123,11 @@ def inflated(workload: Workload, factor: float, seed: int) -> Workload:
     asked = sum(map(workload.gpu_milli_of, tasks))
     wanted = factor * workload.gpus * WHOLE_GPU_MILLI
     if asked < wanted and not asked:
-        raise WorkloadError("no task asks for a GPU, so no number of them reaches the inflated load; replay each once with --inflate 0")
+        raise WorkloadError(
+            "no task asks for a GPU, so adding tasks never reaches the inflated load; replay each task once with --inflate 0"
+        )
     if wanted and asked > wanted:
-        while asked > wanted:  # the order is random, and so are those at its end
+        while asked > wanted:  # the order is random, so the last task is a random one
             asked -= workload.gpu_milli_of(order.pop())
         return replace(workload, arrivals=tuple(order))
     copies = 0

@@ -1,1 +1,1 @@
-"""What the scheduler would do: manifests to workloads to pods, and a plan for them on a cluster as it is."""
+"""Plans manifests without applying them: expands them into pods, and decides where the pods would go on a cluster as it is."""

@@ -1,6 +1,7 @@
-"""Refuses containers that the API server refuses (kubernetes pkg/apis/core/validation), in pods and in templates of workloads.
+"""Refuses containers that the API server refuses (kubernetes pkg/apis/core/validation), in pods and in pod templates of workloads.
 
-A pod that a controller would make is checked with its template: a template that only the pod's own validation refuses makes no pods either.
+A template is checked as strictly as a pod. The API server accepts some templates but refuses their pods; a workload with such a template
+would get no pods.
 """
 
 import re
@@ -19,16 +20,16 @@ _STANDARD = frozenset({"cpu", "memory", "ephemeral-storage"})
 
 
 def refuse_containers(spec: RawObject) -> None:
-    """Refuse the spec of a pod for its containers or the resources of the pod as a whole, as they are stated.
+    """Refuse the spec of a pod for errors in its containers, or in the resources of the pod as a whole (``spec.resources``).
 
-    Raises ``MalformedError`` with the path within the pod.
+    The spec must not have its defaults yet. Raises ``MalformedError`` with the path within the pod.
     """
     names: set[str] = set()
     for key in _KEYS:
         for path, container in items(spec, key, "spec."):
             name = text(container, "name", path=path)
             if not _NAME.fullmatch(name):
-                problem = f"{shown(name)} is no valid name: at most 63 of a-z, 0-9 and '-'" if name else "is missing"
+                problem = f"{shown(name)} is not a valid name: at most 63 characters of a-z, 0-9 and '-'" if name else "is missing"
                 raise MalformedError(f"{path}name", problem)
             if name in names:
                 raise MalformedError(f"{path}name", f"{shown(name)} is the name of another container, too")
@@ -50,7 +51,7 @@ def _check_image(image: object, field: str) -> None:
 
 
 def _check_amounts(resources: RawObject, path: str) -> None:
-    """Refuse amounts that mean nothing, and requests that are more than their limit."""
+    """Refuse amounts that can't be read, and requests that are more than their limit."""
     limits = {resource: _amount(resource, value, f"{path}limits[{resource}]") for resource, value in _stated(resources, "limits", path)}
     for resource, value in _stated(resources, "requests", path):
         field = f"{path}requests[{resource}]"
@@ -61,17 +62,17 @@ def _check_amounts(resources: RawObject, path: str) -> None:
 
 def _amount(resource: str, value: object, field: str) -> Fraction:
     amount = parse_quantity(value, field)
-    # Names with a domain are extended resources: whole pieces, and never more than one may use.
+    # Names with a domain are extended resources, which are counted in whole numbers.
     if "/" in resource and amount.denominator != 1:
-        raise MalformedError(field, f"{shown(value)} is not a whole number; an extended resource comes in whole pieces")
+        raise MalformedError(field, f"{shown(value)} is not a whole number, as an extended resource requires")
     return amount
 
 
 def _check_overcommit(resources: RawObject, path: str) -> None:
-    """Refuse resources of a container that don't exist, and those that are over-committed though they can't be.
+    """Refuse resources of a container that don't exist, and requests that over-commit a resource that can't be over-committed.
 
     A name without a slash is a standard resource. Extended resources, such as GPUs, and huge pages can't be over-committed: their limit
-    must be stated and be what is requested.
+    must be stated and must equal the request.
     """
     for kind in ("limits", "requests"):
         for name, _ in _stated(resources, kind, path):
@@ -80,7 +81,7 @@ def _check_overcommit(resources: RawObject, path: str) -> None:
     limits = dict(_stated(resources, "limits", path))
     names = {name for kind in ("limits", "requests") for name, _ in _stated(resources, kind, path)}
     if any(name.startswith("hugepages-") for name in names) and not names & {"cpu", "memory"}:
-        raise MalformedError(path.rstrip("."), "huge pages need cpu or memory beside them")
+        raise MalformedError(path.rstrip("."), "huge pages require cpu or memory as well")
     for name, amount in _stated(resources, "requests", path):
         if not _is_exact(name):
             continue
@@ -92,14 +93,14 @@ def _check_overcommit(resources: RawObject, path: str) -> None:
 
 
 def _check_pod(spec: RawObject) -> None:
-    """Refuse resources of a pod as a whole that its containers exceed, or that a pod can't have."""
+    """Refuse resources of a pod as a whole (``spec.resources``) that can't be stated there, or that its containers exceed."""
     resources, path = mapping(spec, "resources", "spec."), "spec.resources."
     stated = {kind: dict(_stated(resources, kind, path)) for kind in ("requests", "limits")}
     for kind, amounts in stated.items():
         for name in amounts:
             if name not in ("cpu", "memory") and not name.startswith("hugepages-"):
                 raise MalformedError(
-                    f"{path}{kind}[{shown(name)}]", "is none of cpu, memory and hugepages-…, which a pod as a whole may have"
+                    f"{path}{kind}[{shown(name)}]", "is not one of cpu, memory and hugepages-…, which a pod as a whole may state"
                 )
     _check_amounts(resources, path)
     if not resources:
@@ -109,7 +110,9 @@ def _check_pod(spec: RawObject) -> None:
         for kind, amounts in stated.items():
             if name in amounts and asked > parse_quantity(amounts[name], name):
                 field = f"{path}{kind}[{name}]"
-                raise MalformedError(field, f"{shown(amounts[name])} is less than the {format_amount(name, amount)} of its containers")
+                raise MalformedError(
+                    field, f"{shown(amounts[name])} is less than the {format_amount(name, amount)} that its containers request"
+                )
     for where, container in items(spec, "containers", "spec."):
         within = f"{where}resources."
         for name, value in _stated(mapping(container, "resources", where), "limits", within):
@@ -124,5 +127,5 @@ def _is_exact(name: str) -> bool:
 
 
 def _stated(resources: RawObject, key: str, path: str) -> Iterator[tuple[str, object]]:
-    """Yield the amounts under ``key``; null counts as absent."""
+    """Return the resources under ``key`` with their amounts; null counts as absent."""
     return ((name, amount) for name, amount in mapping(resources, key, path).items() if amount is not None)

@@ -1,7 +1,7 @@
-"""Reads files of Kubernetes objects, YAML or JSON, and remembers where each object came from.
+"""Reads files of Kubernetes objects, YAML or JSON, and remembers where in the files each object is.
 
-Whatever is wrong with a file is raised as ``ManifestError``, which names the file, the document in it and the field: people mend
-their manifests by that message alone.
+An error is raised as ``ManifestError``, which names the file, the document in it and the field: users fix their manifests by that message
+alone.
 """
 
 import json
@@ -25,7 +25,7 @@ _SUFFIXES = (".json", ".yaml", ".yml")
 class ManifestError(Exception):
     """A file of objects can't be used.
 
-    ``document`` counts from 1, 0 when it is about the file as a whole; ``field`` is a JSON path inside the document, or empty.
+    ``document`` counts from 1; 0 means the file as a whole. ``field`` is a JSON path inside the document, or empty.
     """
 
     def __init__(self, file: str, document: int, field: str, problem: str) -> None:
@@ -39,28 +39,28 @@ class ManifestError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where an object was read. ``path`` leads to it from the top of its document, with a dot at the end, or is empty."""
+    """The location of an object in a file. ``path`` leads from the top of its document to the object and ends with a dot, or is empty."""
 
     file: str
     document: int
     path: str = ""
 
     def inside(self, path: str) -> "Origin":
-        """The origin of what ``path`` leads to from here."""
+        """Return the origin of the part of this object that ``path`` leads to."""
         return replace(self, path=self.path + path)
 
     def error(self, field: str, problem: str) -> ManifestError:
-        """The error that ``field`` of this object has ``problem``."""
+        """Return the error that ``field`` of this object has ``problem``."""
         return ManifestError(self.file, self.document, self.path + field, problem)
 
     def blame(self, error: MalformedError) -> ManifestError:
-        """``error``, found in this object, with its place."""
+        """Return ``error``, an error in this object, as a ``ManifestError`` that names the object's location."""
         return self.error(error.field, error.problem)
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One object of a file, with the kind and version it states or its list states for it."""
+    """One object of a file. Its kind and version are those that it states, or those that its list states for all items."""
 
     raw: Mapping[str, Any]
     kind: str
@@ -74,14 +74,14 @@ class Document:
 
     @property
     def qualified_kind(self) -> str:
-        """The kind, with its API group where that isn't one of Kubernetes' own workloads: ``Job``, ``Job.batch.volcano.sh``."""
+        """The kind, and its API group unless that is the core group, apps or batch: ``Job``, ``Job.batch.volcano.sh``."""
         return self.kind if self.group in ("", "apps", "batch") else f"{self.kind}.{self.group}"
 
 
 def read_documents(paths: Iterable[str]) -> Iterator[Document]:
-    """The objects of all files in order, lists taken apart. ``-`` is standard input, a folder stands for its YAML and JSON files.
+    """Yield the objects of all files in order, including the items of lists.
 
-    Raises ``ManifestError``.
+    ``-`` is standard input, and a folder stands for its YAML and JSON files. Raises ``ManifestError``.
     """
     is_stdin_read = False
     for path in paths:
@@ -120,7 +120,7 @@ def _objects(path: str) -> Iterator[Document]:
 
 
 def _flattened(value: object, origin: Origin, *, kind: str, api_version: str) -> Iterator[Document]:
-    """The object, or those of a list. ``kind`` and ``api_version`` are what the list says of items that don't say it themselves."""
+    """Yield an object, or the items of a list. ``kind`` and ``api_version`` are the defaults of an object that doesn't state its own."""
     if not isinstance(value, Mapping):
         raise origin.error("", f"{shown(value)} is not an object")
     kind = text(value, "kind", path=origin.path) or kind
@@ -147,7 +147,7 @@ def _content(path: str, name: str) -> str:
 
 
 def _parsed(name: str, content: str) -> list[object]:
-    """The values in ``content``: JSON when it is that, which is a hundred times faster to read, else YAML."""
+    """Return the values in ``content``, read as JSON if possible, which is a hundred times faster, else as YAML."""
     try:
         if content.lstrip()[:1] in ("{", "["):
             try:
@@ -161,12 +161,12 @@ def _parsed(name: str, content: str) -> list[object]:
         raise ManifestError(name, 0, "", f"{error.problem}{line}") from error
     except RecursionError as error:
         raise ManifestError(name, 0, "", "is nested too deeply") from error
-    except ValueError as error:  # a number that Python refuses
+    except ValueError as error:  # such as a number that Python can't read
         raise ManifestError(name, 0, "", f"holds a value that can't be read: {error}") from error
 
 
 def _json_values(content: str) -> Iterator[object]:
-    """One value or several, one after another, as kubectl accepts them."""
+    """Yield one JSON value or several consecutive ones, as kubectl accepts them."""
     decoder = json.JSONDecoder()
     position = 0
     while match := re.compile(r"\s*(?=\S)").match(content, position):
@@ -175,7 +175,7 @@ def _json_values(content: str) -> Iterator[object]:
 
 
 def _loader() -> Any:
-    """PyYAML's safe loader without what kubectl's doesn't do: turn times into dates and ``12:30`` into 750."""
+    """Return PyYAML's safe loader without conversions that kubectl's doesn't do: times into dates, and ``12:30`` into 750."""
     base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     plain = {
         first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith((":timestamp", ":int", ":float"))]

@@ -1,7 +1,7 @@
-"""Returns what the scheduler would decide about gangs that are all due at once, without a server: by the planning round of its cycle.
+"""Decides about gangs as the scheduler's cycle would if all gangs were due at once, by the same planning round, but without a server.
 
-A gang that is placed has its pods assigned in the view at once, and the gangs behind it are planned around them. Time stands still, so
-that the same question has the same answer: no namespace goes behind the others for search time that it has used.
+The pods of a placed gang are assigned in the view at once, and later gangs are planned around these pods. Time stands still, so that the
+same question has the same answer: no namespace ranks after other namespaces because of search time that it has used.
 """
 
 from collections.abc import Callable, Iterable
@@ -27,10 +27,10 @@ from allaboard.settings.options import Settings
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What becomes of a gang.
+    """The decision about a gang.
 
-    ``feasible``: True when its minimum has seats, False when it is known that it can't have them, None when no placement was found.
-    ``reason`` is what its PodGroup would say, None when its minimum has seats.
+    ``feasible``: True if the gang's minimum can be placed, False if it is proved that it can't be placed, None if it isn't known.
+    ``reason`` is the reason that the gang's PodGroup would report; None if the minimum can be placed.
     """
 
     feasible: bool | None
@@ -42,7 +42,7 @@ class Decision:
 class Forecast(Standstill):
     """Decides about gangs of ``registry``, which observes every pod of ``view``.
 
-    ``warn`` is called with a gang and what its user should know of the way to its plan, such as that its strategy has failed.
+    ``warn`` is called with a gang and a warning for its user, such as that the gang's strategy has failed.
     """
 
     def __init__(self, view: ClusterView, registry: GangRegistry, settings: Settings, warn: Callable[[Gang, str], None]) -> None:
@@ -52,61 +52,64 @@ class Forecast(Standstill):
         self._warn = warn
         search = SearchSettings(**settings.search.model_dump())
         super().__init__(view, search, Packings.by(settings), settings.strategy_options.by_name)
-        self._asked: dict[GangKey, Gang] = {}
+        self._gangs: dict[GangKey, Gang] = {}
         self._decisions: dict[GangKey, Decision] = {}
-        self._refused: dict[Pod, Decision] = {}  # by what a pod that is a gang of its own is like, since the last gang was placed
-        self._advice: dict[Pod, str] = {}  # as above
+        self._refused: dict[Pod, Decision] = {}  # about single-pod gangs, by ``_without_identity``, since the last gang was placed
+        self._advice: dict[Pod, str] = {}  # about single-pod gangs, by ``_without_identity``, since the last gang was placed
 
     async def decide(self, gangs: Iterable[Gang]) -> dict[GangKey, Decision]:
-        """Return what the scheduler's cycle would decide if all ``gangs`` were due."""
+        """Decide about ``gangs`` as if all of them were due at once. Return all decisions so far, including those of earlier calls."""
         self._forget()
-        self._asked = {gang.key: gang for gang in gangs}
-        await self.run(self._asked)
+        self._gangs = {gang.key: gang for gang in gangs}
+        await self.run(self._gangs)
         return self._decisions
 
     def gang(self, key: GangKey) -> Gang | None:
-        """Implement ``planning.round.Due``."""
-        return self._registry.gang(key) or self._asked.get(key)
+        """Return the current state of the gang with this key; None if there is none."""
+        return self._registry.gang(key) or self._gangs.get(key)
 
     def prepared(self, key: GangKey) -> PreparedGang | None:
-        """Implement ``planning.round.Due``."""
-        known = self._prepared(self._asked[key])
+        """Return the gang's current state for a search. If no search is needed, record the decision about the gang and return None."""
+        known = self._prepared(self._gangs[key])
         if isinstance(known, Decision):
             self._decisions[key] = known
             return None
-        if (like := _likeness(known)) and like in self._refused:
-            self._decisions[key] = self._refused[like]
+        if (pod := _without_identity(known)) and pod in self._refused:
+            self._decisions[key] = self._refused[pod]
             return None
         return known
 
     def place(self, key: GangKey) -> Order:
-        """Implement ``planning.round.Due``."""
-        gang = self._asked[key]
+        """Return the gang's position in the queue."""
+        gang = self._gangs[key]
         return order_of(gang, since=self._registry.since(gang))
 
     async def advice(self, gang: Gang) -> str:
-        """What would help a gang that was refused, all others being where they are now; empty when nothing is known to."""
+        """Return what would help a refused gang if all other gangs stayed where they are; empty if nothing is known to help."""
         known = self._prepared(gang)
         if isinstance(known, Decision) or not known.missing:
             return ""
-        like = _likeness(known)
-        advice = self._advice.get(like) if like else None
+        pod = _without_identity(known)
+        advice = self._advice.get(pod) if pod else None
         if advice is None:
             advice = await self._planner.advice(known, self._registry.bound_gangs())
-        if like:
-            self._advice[like] = advice
+        if pod:
+            self._advice[pod] = advice
         return advice
 
     def _forget(self) -> None:
-        """Forget what was answered about pods that are alike: the cluster has changed."""
+        """Forget the decisions and advice that are kept for equal single-pod gangs, since the cluster has changed."""
         self._refused.clear()
         self._advice.clear()
 
     def _prepared(self, gang: Gang) -> PreparedGang | Decision:
-        """The gang as it stands, with what its candidates ask of nodes; what is decided about it when there is nothing to search for."""
+        """Return the gang as it is now, for a search; if no search is needed, return the decision about the gang.
+
+        The specs of the members to be placed also state what topology levels require of a node.
+        """
         gang = self._registry.gang(gang.key) or gang
         if gang.hold:
-            # Whether it would fit if we understood what it asks for isn't known.
+            # It isn't known whether a gang with unsupported requests would fit.
             return Decision(None if gang.hold.reason == "Unsupported" else False, gang.hold.message, Code.HELD)
         if not gang.candidates and gang.is_whole:
             return Decision(True, "all members have a node already")
@@ -122,22 +125,22 @@ class Forecast(Standstill):
         return Decision(None, placed.hold.message, Code.HELD) if placed.hold else prepared(placed)
 
     def answered(self, answer: Answer, *, is_again: bool) -> None:
-        """Assign the members of a placed gang in the view, and record what is decided; as ``Standstill``."""
+        """Assign the members of a placed gang in the view, and record the decision. Raises the error of a search that failed."""
         gang, key = answer.gang, answer.gang.key
         match answer:
             case Placed(plan=plan, assignments=assignments):
                 self._forget()
-                for seat in assignments:
-                    if pod := self._view.pod(seat.pod.key):  # the view's own, which asks for nothing on account of its surroundings
-                        self._view.upsert_pod(replace(pod, node_name=seat.node_name))
+                for assignment in assignments:
+                    if pod := self._view.pod(assignment.pod.key):  # the view's record, without the requirements that ``resolve`` adds
+                        self._view.upsert_pod(replace(pod, node_name=assignment.node_name))
                 first = self._decisions[key].plan if is_again else plan
                 self._decisions[key] = Decision(True, self._placed(gang, len(assignments), plan), plan=first)
             case Refused(plan=plan, cause=None) if not is_again:
                 self._decisions[key] = Decision(True, self._placed(gang, 0, plan), plan=plan)
             case Refused(plan=plan, cause=Cause() as cause):
                 self._decisions[key] = decision = Decision(plan.feasible, messages.refusal(gang, plan, cause), cause.code, plan)
-                if plan.feasible is False and (like := _likeness(gang)):
-                    self._refused[like] = decision
+                if plan.feasible is False and (pod := _without_identity(gang)):
+                    self._refused[pod] = decision
             case Outdated(unfit=unfit) if not is_again:
                 self._decisions[key] = Decision(None, messages.not_bound(unfit), Code.RETRYING)
             case Failed(error=error):
@@ -146,22 +149,23 @@ class Forecast(Standstill):
             self._warn(gang, warning)
 
     def _placed(self, gang: Gang, assigned: int, plan: Plan) -> str:
-        """Return how many members have a node, and why the first surplus member that has none hasn't."""
+        """Return the message for a placed gang: how many members have a node, and why a surplus member was left out."""
         pods = "pod" if len(gang.alive) == 1 else "pods"
-        head, before = f"{len(gang.bound) + assigned} of {len(gang.alive)} {pods} placed", len(self._asked[gang.key].bound)
-        return head + (f", {before} of them before" if before else "") + _left_out(gang, plan)
+        head, before = f"{len(gang.bound) + assigned} of {len(gang.alive)} {pods} placed", len(self._gangs[gang.key].bound)
+        return head + (f", {before} of them earlier" if before else "") + _surplus_refusal(gang, plan)
 
 
-def _likeness(gang: Gang) -> Pod | None:
-    """Return what all pods that are gangs of their own, and are refused alike, are equal to; None for a gang of several pods.
+def _without_identity(gang: Gang) -> Pod | None:
+    """Return the pod of a single-pod gang without its name, UID and age; None for any other gang.
 
-    Of a workload's thousand pods that don't fit, one search tells about all.
+    Gangs whose pods are equal apart from name, UID and age get the same decision. Example: if a workload's thousand pods don't fit, one
+    search decides about all of them.
     """
     return replace(gang.members[0], name="", uid="", created=0.0) if gang.is_single and len(gang.members) == 1 else None
 
 
-def _left_out(gang: Gang, plan: Plan) -> str:
-    """Why the first of those beyond the minimum who have no seat has none."""
+def _surplus_refusal(gang: Gang, plan: Plan) -> str:
+    """Return why the first surplus member without an assignment has none; empty if all have one."""
     refusals = messages.surplus_refusals(plan)
     if not refusals:
         return ""

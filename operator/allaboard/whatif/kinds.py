@@ -1,6 +1,6 @@
-"""Kinds of objects that make no pods, and kinds whose pods a plan can't tell.
+"""Lists the kinds of objects that create no pods, and explains errors about kinds whose pods a plan doesn't know.
 
-Built-in kinds are those of Kubernetes 1.37; the others are common add-ons whose objects no controller turns into pods.
+Built-in kinds are those of Kubernetes 1.37. The other kinds belong to common add-ons, and no controller creates pods for them.
 """
 
 import difflib
@@ -52,19 +52,19 @@ _CLUSTER_SCOPED = {
 
 
 def creates_no_pods(group: str, kind: str) -> bool:
-    """Return whether no controller makes pods of objects of this kind."""
+    """Return whether no controller creates pods for objects of this kind."""
     return is_cluster_scoped(group, kind) or kind in _NAMESPACED.get(group, "").split()
 
 
 def is_cluster_scoped(group: str, kind: str) -> bool:
-    """Return whether objects of this kind, which is known to make no pods, are in no namespace."""
+    """Return whether objects of this kind have no namespace; False for a kind that may create pods."""
     return kind in _CLUSTER_SCOPED.get(group, "").split()
 
 
 def why_not_expanded(document: Document, expanded: Iterable[str]) -> str:
-    """Return why an object isn't turned into pods, and which of the ``expanded`` kinds may be meant."""
+    """Return why an object isn't expanded into pods, and which known or ``expanded`` kind may be meant."""
     known = {*expanded, *(kind for kinds in (*_NAMESPACED.values(), *_CLUSTER_SCOPED.values()) for kind in kinds.split())}
-    # Three characters may be transposed or wrong in a long name; RayJob is no misspelt PaddleJob.
+    # The cutoff allows three wrong characters in a long name, but doesn't take RayJob for a misspelt PaddleJob.
     close = [] if document.kind in known else difflib.get_close_matches(document.kind, known, n=1, cutoff=0.75)
     meant = f"; did you mean {close[0]}?" if close else ""
-    return f"a plan doesn't know which pods {document.kind} ({document.api_version}) makes{meant}; --skip-unknown leaves it out"
+    return f"a plan doesn't know which pods {document.kind} ({document.api_version}) creates{meant}; --skip-unknown leaves it out"

@@ -1,4 +1,4 @@
-"""Reads the cluster that ``KUBECONFIG`` or the pod's service account names, once, for a plan."""
+"""Reads a live cluster once, for a plan: the cluster of ``KUBECONFIG`` or of the pod's service account."""
 
 import time
 from collections.abc import Callable, Collection
@@ -32,7 +32,7 @@ _DEFINITIONS = Resource("apiextensions.k8s.io/v1", "CustomResourceDefinition", "
 
 
 async def read_live_cluster(notes: list[str], reading: Reading) -> Cluster:
-    """Nodes, pods, PodGroups, classes and custom kinds as they are now. What can't be understood is left out, with a note.
+    """Return the present nodes, pods, PodGroups, classes and custom kinds. Objects that can't be read are left out, with a note.
 
     Raises ``CredentialsError`` and ``ApiError``.
     """
@@ -40,32 +40,32 @@ async def read_live_cluster(notes: list[str], reading: Reading) -> Cluster:
 
     def pod(raw: RawObject) -> Pod:
         record = found.pod_from(raw)
-        found.heed(raw, record)
+        found.learn_from_pod(raw, record)
         return record
 
     async with ApiServer.connect() as server:
-        found.nodes = await _known(server, NODES.everywhere, node_from, notes)
-        found.pods = await _known(server, PODS.everywhere, pod, notes)
+        found.nodes = await _read_all(server, NODES.everywhere, node_from, notes)
+        found.pods = await _read_all(server, PODS.everywhere, pod, notes)
         try:
-            found.pod_groups = await _known(server, POD_GROUPS.everywhere, lambda raw: Expanded(raw, Origin("the cluster", 0)), notes)
+            found.pod_groups = await _read_all(server, POD_GROUPS.everywhere, lambda raw: Expanded(raw, Origin("the cluster", 0)), notes)
         except ApiError as error:
-            if error.status != 404:  # without the CRD there are none
+            if error.status != 404:  # without the CRD there are no PodGroups
                 raise
-        # Classes that pods were admitted with are known all the same.
-        found.priorities.are_all = await _could_be_read(server, PRIORITY_CLASSES.everywhere, found.priorities.learn, notes)
-        found.runtimes.are_all = await _could_be_read(server, _RUNTIME_CLASSES.everywhere, found.runtimes.learn, notes)
-        found.has_all_definitions = await _could_be_read(server, _DEFINITIONS.everywhere, found.definitions.append, notes)
-        await _could_be_read(server, _LIMIT_RANGES.everywhere, found.quotas.learn_limits, notes)
-        await _could_be_read(server, _QUOTAS.everywhere, found.quotas.learn_quota, notes)
-        await _could_be_read(server, JOBS.everywhere, found.learn_job, notes)
+        # Classes that can't be listed are known if pods were admitted with them.
+        found.priorities.are_all = await _learn_all(server, PRIORITY_CLASSES.everywhere, found.priorities.learn, notes)
+        found.runtimes.are_all = await _learn_all(server, _RUNTIME_CLASSES.everywhere, found.runtimes.learn, notes)
+        found.has_all_definitions = await _learn_all(server, _DEFINITIONS.everywhere, found.definitions.append, notes)
+        await _learn_all(server, _LIMIT_RANGES.everywhere, found.quotas.learn_limits, notes)
+        await _learn_all(server, _QUOTAS.everywhere, found.quotas.learn_quota, notes)
+        await _learn_all(server, JOBS.everywhere, found.learn_job, notes)
         namespaces: list[str] = []
-        if await _could_be_read(server, _NAMESPACES.everywhere, lambda raw: namespaces.append(_name(raw)), notes):
+        if await _learn_all(server, _NAMESPACES.everywhere, lambda raw: namespaces.append(_name(raw)), notes):
             found.namespaces = frozenset(namespaces)
     return found
 
 
 async def read_cards(settings: Settings, nodes: Collection[str], notes: list[str]) -> Cards:
-    """Return what exporters measure of the GPUs of ``nodes``, where the operator reads it; noted if it can't be read here.
+    """Return the GPU metrics of ``nodes``, from the source from which the operator reads them. Add a note if the metrics can't be read.
 
     Raises ``CredentialsError`` and ``ApiError``.
     """
@@ -75,9 +75,9 @@ async def read_cards(settings: Settings, nodes: Collection[str], notes: list[str
             source = await find(options, server, web, lambda name: name in nodes)
             cache.take(await source.read(), time.monotonic())
         except NoneFoundError:
-            return NO_CARDS  # the operator has none, either
+            return NO_CARDS  # the operator finds no metrics, either
         except (SourceError, ApiError) as error:
-            notes.append(f"no metrics of GPUs, which are planned by the labels of nodes: {error}")
+            notes.append(f"GPU metrics can't be read, so GPUs are planned by node labels: {error}")
     return cache.cards(time.monotonic())
 
 
@@ -85,16 +85,16 @@ def _name(raw: RawObject) -> str:
     return text(mapping(raw, "metadata"), "name", path="metadata.")
 
 
-async def _could_be_read(server: ApiServer, path: ApiPath, learn: Callable[[RawObject], None], notes: list[str]) -> bool:
-    """Take what the user may list of a kind; return whether that is all there is."""
+async def _learn_all(server: ApiServer, path: ApiPath, learn: Callable[[RawObject], None], notes: list[str]) -> bool:
+    """Pass all objects of a kind to ``learn``; return False if they can't be listed."""
     try:
-        await _known(server, path, learn, notes)
+        await _read_all(server, path, learn, notes)
     except ApiError as error:
         return error.status == 404  # a kind that isn't served has no objects
     return True
 
 
-async def _known(server: ApiServer, path: ApiPath, project: Callable[[RawObject], Record], notes: list[str]) -> list[Record]:
+async def _read_all(server: ApiServer, path: ApiPath, project: Callable[[RawObject], Record], notes: list[str]) -> list[Record]:
     found: list[Record] = []
     left_out: list[str] = []
     async for page in pages(server, path, page_size=_PAGE_SIZE):

@@ -1,4 +1,4 @@
-"""The manifests that a user hands to ``allaboard plan``.
+"""Reads the manifests of ``allaboard plan``.
 
 They become the raw pods and PodGroups that an API server would hold after ``kubectl apply``, in the order of the files.
 """
@@ -16,7 +16,7 @@ from allaboard.model.raw_fields import mapping, text
 from allaboard.model.requests import RawObject
 from allaboard.whatif.documents import Document, ManifestError, Origin, read_documents
 from allaboard.whatif.kinds import creates_no_pods, is_cluster_scoped, why_not_expanded
-from allaboard.whatif.podsets import refuse_many, refuse_other
+from allaboard.whatif.podsets import one_of, refuse_many
 from allaboard.whatif.priorities import PRIORITY_CLASS, Priorities
 from allaboard.whatif.quotas import LIMIT_RANGE, RESOURCE_QUOTA, Quotas
 from allaboard.whatif.runtimeclasses import RUNTIME_CLASS, RuntimeClasses
@@ -28,19 +28,19 @@ __all__ = ["Expanded", "ManifestError", "Manifests", "Origin", "read_manifests"]
 
 _POD = ("", "Pod")
 POD_GROUP = ("scheduling.x-k8s.io", "PodGroup")
-_HEEDED = (PRIORITY_CLASS, RUNTIME_CLASS, LIMIT_RANGE, RESOURCE_QUOTA)
+_USED = (PRIORITY_CLASS, RUNTIME_CLASS, LIMIT_RANGE, RESOURCE_QUOTA)
 _NAME_LIMITS = {JOB: 63, ("batch", "CronJob"): 52}
-"""Characters of a name whose pods have it in a label, or get a longer one."""
+"""Greatest length of an object's name, for kinds whose pods have that name in a label, or have a longer name."""
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
 @dataclass(frozen=True, slots=True)
 class Expanded:
-    """A raw object and where it comes from; the origin of a workload's pod leads to the pod template.
+    """A raw pod or PodGroup, and its location in a file. For a pod that a workload creates, the location is that of the pod template.
 
-    ``workload`` is what makes the pod, if anything does, and ``after`` how many of its earlier pods must be Ready before it does.
-    ``position`` tells objects of one kind and of another in the order of the files. ``doubt`` is why it isn't known whether the pod would
-    start by itself, or empty.
+    ``workload`` is the object that creates the pod; None for a bare pod or a PodGroup. ``after`` is how many earlier pods of the workload
+    must be Ready before the pod is created. ``position`` is the position among all pods and PodGroups, in the order of the files. ``doubt``
+    is why it isn't known whether the pod would start by itself; empty if that is known.
     """
 
     raw: dict[str, Any]
@@ -53,11 +53,11 @@ class Expanded:
 
 @dataclass(slots=True)
 class Manifests:
-    """Everything read; LimitRanges and ResourceQuotas are ``quotas``. ``notes`` tell people what was left out.
+    """All objects that were read from manifests.
 
-    ``planned`` are the objects that bring the pods and PodGroups about, ``definitions`` CustomResourceDefinitions, ``namespaces`` those
-    that are made, ``podless`` all objects that make no pods, and ``unknown`` those of other kinds that may make pods, each with the
-    namespace and name of it.
+    ``pods`` and ``pod_groups`` come from the objects ``planned``. ``quotas`` are LimitRanges and ResourceQuotas, ``definitions``
+    CustomResourceDefinitions, and ``namespaces`` the names of Namespaces. ``podless`` are all objects that create no pods. ``unknown`` are
+    objects of other kinds, which may create pods, each with its namespace and name. ``notes`` inform the user about objects left out.
     """
 
     pods: list[Expanded] = field(default_factory=list)
@@ -74,10 +74,10 @@ class Manifests:
 
 
 def read_manifests(paths: Iterable[str], namespace: str = "default") -> Manifests:
-    """Return the pods and PodGroups that the files would bring about; ``namespace`` is for objects that name none.
+    """Return the pods and PodGroups that the files would create; ``namespace`` is for objects that name none.
 
-    Raises ``ManifestError``, also for what only a scheduler reads, such as quantities and affinities. Whether every kind and field is known
-    is asked by ``refuse_mistakes``, once the kinds of the cluster are known.
+    Raises ``ManifestError``, also for values that only a scheduler reads, such as quantities and affinities. Unknown kinds and fields are
+    refused later, by ``refuse_mistakes``, when the kinds of the cluster are known.
     """
     found = Manifests()
     known: dict[tuple[str, str, str], Expanded] = {}
@@ -89,25 +89,24 @@ def read_manifests(paths: Iterable[str], namespace: str = "default") -> Manifest
             if _is_planned(document):
                 found.planned.append(document)
                 for each in unfolded(document, namespace):
-                    _take(each, namespace, found, known)
+                    _add(each, namespace, found, known)
             else:
-                _leave_out(document, namespace, found)
+                _skip(document, namespace, found)
         except ManifestError:
-            _check_fields(document, Schemas())  # a mistyped field is the cause of one that is missing
+            _check_fields(document, Schemas())  # a mistyped field may be why another field is missing
             raise
     return found
 
 
 def refuse_mistakes(manifests: Manifests, definitions: Iterable[RawObject], *, are_all: bool, skip_unknown: bool) -> None:
-    """Refuse fields that no object of its kind has, and kinds of which it isn't known whether they bring pods about.
+    """Refuse fields that a kind doesn't have, and unknown kinds, which may create pods.
 
-    ``definitions`` are the CustomResourceDefinitions of the cluster; ``are_all`` tells that it has no others. With ``skip_unknown`` such
-    kinds are noted and left out.
-    Raises ``ManifestError``.
+    ``definitions`` are CustomResourceDefinitions of the cluster; with ``are_all`` the cluster has no other definitions. With
+    ``skip_unknown``, objects of unknown kinds are left out with a note. Raises ``ManifestError``.
     """
     schemas = Schemas()
     for definition in definitions:
-        with suppress(MalformedError):  # of the cluster, where nobody can mend it here
+        with suppress(MalformedError):  # the definition is the cluster's, and can't be fixed in the manifests
             schemas.learn(definition)
     for document in manifests.definitions:
         try:
@@ -125,7 +124,7 @@ def refuse_mistakes(manifests: Manifests, definitions: Iterable[RawObject], *, a
         if not skip_unknown:
             raise document.origin.error("kind", why_not_expanded(document, expanded_kinds()))
         title = titled(document.qualified_kind, "" if schemas.is_cluster_scoped(document) else namespace, name)
-        manifests.notes.append(f"skipped {title}: which pods objects of this kind make isn't known")
+        manifests.notes.append(f"skipped {title}: it isn't known which pods objects of this kind create")
 
 
 def _check_fields(document: Document, schemas: Schemas) -> None:
@@ -141,7 +140,7 @@ def _is_planned(document: Document) -> bool:
 
 
 def _learn(document: Document, namespace: str, found: Manifests) -> None:
-    """Take what an object says of others, wherever it stands in the files. Raises ``ManifestError``."""
+    """Collect what an object such as a PriorityClass states for other objects, which may precede it. Raises ``ManifestError``."""
     kind = (document.group, document.kind)
     try:
         if kind == PRIORITY_CLASS:
@@ -151,24 +150,24 @@ def _learn(document: Document, namespace: str, found: Manifests) -> None:
         elif kind == CUSTOM_RESOURCE_DEFINITION:
             found.definitions.append(document)
         elif kind == LIMIT_RANGE:
-            found.quotas.learn_limits(_within(document, namespace))
+            found.quotas.learn_limits(_with_namespace(document, namespace))
         elif kind == RESOURCE_QUOTA:
-            found.quotas.learn_quota(_within(document, namespace))
+            found.quotas.learn_quota(_with_namespace(document, namespace))
         elif kind == ("", "Namespace"):
             found.namespaces.add(identity_of(document, "")[1])
     except MalformedError as error:
-        _check_fields(document, Schemas())  # as above
+        _check_fields(document, Schemas())  # a mistyped field may be the cause
         raise document.origin.blame(error) from error
 
 
-def _within(document: Document, namespace: str) -> RawObject:
-    """Return an object with the namespace that it would be made in."""
+def _with_namespace(document: Document, namespace: str) -> RawObject:
+    """Return an object with the namespace in which it would be created."""
     metadata = mapping(document.raw, "metadata")
     return {**document.raw, "metadata": {**metadata, "namespace": identity_of(document, namespace)[0]}}
 
 
-def _leave_out(document: Document, namespace: str, found: Manifests) -> None:
-    """Note an object that brings no pods about, or of which that isn't known. Raises ``ManifestError``."""
+def _skip(document: Document, namespace: str, found: Manifests) -> None:
+    """Record an object that creates no pods, with a note, or an object of an unknown kind. Raises ``ManifestError``."""
     try:
         if not document.api_version:
             raise MalformedError("apiVersion", "is missing")
@@ -180,13 +179,13 @@ def _leave_out(document: Document, namespace: str, found: Manifests) -> None:
         found.unknown.append((document, identity))
         return
     found.podless.append(document)
-    if kind not in _HEEDED:
+    if kind not in _USED:
         title = titled(document.qualified_kind, *identity)
         found.notes.append(f"skipped {title}: objects of this kind are not expanded into pods")
 
 
 def _last_of_each(documents: Sequence[Document], namespace: str, notes: list[str]) -> Iterator[Document]:
-    """Leave out an object that a later file states again, as ``kubectl apply`` ends with the later one, and note it.
+    """Yield the objects except those that a later file states again, since ``kubectl apply`` ends with the later one. Note each omission.
 
     Raises ``ManifestError`` for an object that one file states twice.
     """
@@ -197,7 +196,7 @@ def _last_of_each(documents: Sequence[Document], namespace: str, notes: list[str
             continue
         earlier = last.get(identity)
         if earlier and earlier.origin.file == document.origin.file and _is_planned(document):
-            raise _twice(titled(document.kind, *identity[2:]), document.origin, earlier.origin)
+            raise _duplicate(titled(document.kind, *identity[2:]), document.origin, earlier.origin)
         last[identity] = document
     for document, identity in everything:
         if identity is None or (final := last[identity]).origin.file == document.origin.file:
@@ -207,7 +206,7 @@ def _last_of_each(documents: Sequence[Document], namespace: str, notes: list[str
             notes.append(f"{title} is stated in {document.origin.file} and in {final.origin.file}; the latter counts")
 
 
-def _twice(title: str, place: Origin, earlier: Origin) -> ManifestError:
+def _duplicate(title: str, place: Origin, earlier: Origin) -> ManifestError:
     return place.error("metadata.name", f"{title} is stated twice; first in {earlier.file}, document {earlier.document}")
 
 
@@ -219,10 +218,10 @@ def _identity(document: Document, namespace: str) -> tuple[str, str, str, str] |
     return None
 
 
-def _take(document: Document, namespace: str, found: Manifests, known: dict[tuple[str, str, str], Expanded]) -> None:
-    """Add the pods and PodGroups of a document; ``known`` are those added so far. Raises ``ManifestError``."""
+def _add(document: Document, namespace: str, found: Manifests, known: dict[tuple[str, str, str], Expanded]) -> None:
+    """Add the pods and PodGroups of a document to ``found`` and to ``known``, which has all so far. Raises ``ManifestError``."""
     try:
-        for each in _objects(document, namespace, len(known), found.notes):
+        for each in _expanded(document, namespace, len(known), found.notes):
             expanded = replace(each, position=len(known) + 1)
             metadata = expanded.raw["metadata"]
             _claim_name(expanded, known)
@@ -236,22 +235,25 @@ def _take(document: Document, namespace: str, found: Manifests, known: dict[tupl
 
 
 def refuse_malformed(pod: Pod, origin: Origin) -> None:
-    """Raises ``ManifestError`` when the scheduler could not use the pod."""
+    """Raise ``ManifestError`` if the scheduler can't use the pod."""
     if pod.malformed:
         where, _, problem = pod.malformed.partition(": ")
         raise origin.error(where, problem)
 
 
 def _refuse_unusable(raw: RawObject, origin: Origin) -> None:
-    """Raises ``ManifestError`` when the scheduler could not use a raw pod."""
+    """Raise ``ManifestError`` if the scheduler can't use a raw pod."""
     try:
         refuse_malformed(pod_from(raw), origin)
     except MalformedError as error:
         raise origin.blame(error) from error
 
 
-def _objects(document: Document, namespace: str, position: int, notes: list[str]) -> Iterator[Expanded]:
-    """The pods and PodGroups of one document. Raises ``ManifestError``, and ``MalformedError`` with paths within the document."""
+def _expanded(document: Document, namespace: str, position: int, notes: list[str]) -> Iterator[Expanded]:
+    """Yield the pods and PodGroups of one document.
+
+    Raises ``ManifestError``, and ``MalformedError`` with paths within the document.
+    """
     if not document.api_version:
         raise MalformedError("apiVersion", "is missing")
     namespace, name = identity_of(document, namespace, position)
@@ -275,7 +277,7 @@ def _objects(document: Document, namespace: str, position: int, notes: list[str]
 
 
 def _pods(pod_set: PodSet, workload: Workload) -> Iterator[Expanded]:
-    """The pods of a set; the first is checked for all, since only names and labels of ours differ."""
+    """Yield the pods of a set. Only the first pod is checked, since the pods differ only in the names and labels added here."""
     origin = workload.document.origin.inside(pod_set.path)
     try:
         for index, pod in enumerate(pod_set.pods(workload.namespace)):
@@ -287,10 +289,10 @@ def _pods(pod_set: PodSet, workload: Workload) -> Iterator[Expanded]:
 
 
 def _pod(document: Document, namespace: str, name: str) -> RawPod:
-    """A pod as the API server would hold it. One that comes from a cluster keeps its UID, its owners, its node and its status."""
+    """Return a bare pod as the API server would hold it. A pod that comes from a cluster keeps its UID, owners, node and status."""
     pod_set = PodSet("", document.raw, 1, None, lambda index: name, lambda index: {})
     [pod] = pod_set.pods(namespace)
-    refuse_other(pod["spec"], "restartPolicy", "spec.", ("Always", "OnFailure", "Never"), "Always")
+    one_of(pod["spec"], "restartPolicy", "spec.", ("Always", "OnFailure", "Never"), "Always")
     stated = {key: value for key, value in document.raw["metadata"].items() if value is not None}
     raw = {**pod, "metadata": {**pod["metadata"], **stated, "name": name, "namespace": namespace}}
     if mapping(document.raw, "status"):
@@ -300,14 +302,14 @@ def _pod(document: Document, namespace: str, name: str) -> RawPod:
 
 
 def raw_pod_group(document: Document, namespace: str, name: str) -> dict[str, Any]:
-    """A PodGroup as the API server would hold it. Raises ``MalformedError``."""
+    """Return a PodGroup as the API server would hold it. Raises ``MalformedError``."""
     metadata = document.raw["metadata"]
     uid = text(metadata, "uid", path="metadata.") or made_up_uid(namespace, name, "PodGroup")
     return {**document.raw, "metadata": {**metadata, "namespace": namespace, "name": name, "uid": uid}}
 
 
 def identity_of(document: Document, namespace: str, position: int = 0) -> tuple[str, str]:
-    """Return the namespace, empty for a cluster-scoped kind, and the name; ``position`` stands for the random end of a generated name.
+    """Return an object's namespace, empty for a cluster-scoped kind, and its name; a generated name ends in ``position``.
 
     Raises ``MalformedError``.
     """
@@ -323,31 +325,34 @@ def identity_of(document: Document, namespace: str, position: int = 0) -> tuple[
 
 
 def titled(kind: str, namespace: str, name: str) -> str:
-    """Return ``Job default/train``, or ``Namespace team`` for an object that is in no namespace."""
+    """Return e.g. ``Job default/train``, or ``Namespace team`` for an object without a namespace."""
     return f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
 
 
 def _check_name(field_path: str, name: str, limit: int) -> None:
     if len(name) > limit or not _NAME.fullmatch(name):
-        raise MalformedError(field_path, f"{shown(name)} is no valid name: at most {limit} of a-z, 0-9, '-' and '.'")
+        raise MalformedError(field_path, f"{shown(name)} is not a valid name: at most {limit} characters of a-z, 0-9, '-' and '.'")
 
 
 def _claim_name(expanded: Expanded, known: dict[tuple[str, str, str], Expanded]) -> None:
-    """Note the name of an object, and rename a pod that has one by chance where another object has it, too. Raises ``ManifestError``."""
+    """Record the name of an object. If another object has the name, rename one of the two whose name is random.
+
+    Raises ``ManifestError`` if neither name is random.
+    """
     identity = _key(expanded)
     earlier = known.setdefault(identity, expanded)
     if earlier is expanded:
         return
-    movable = next((each for each in (expanded, earlier) if each.workload and each.workload.is_named_at_random), None)
-    if movable is None:
-        raise _twice(f"{identity[0]} {identity[1]}/{identity[2]}", _document_of(expanded), _document_of(earlier))
-    known[identity] = earlier if movable is expanded else expanded
-    metadata, number = movable.raw["metadata"], 1
+    renamed = next((each for each in (expanded, earlier) if each.workload and each.workload.is_named_at_random), None)
+    if renamed is None:
+        raise _duplicate(f"{identity[0]} {identity[1]}/{identity[2]}", _document_of(expanded), _document_of(earlier))
+    known[identity] = earlier if renamed is expanded else expanded
+    metadata, number = renamed.raw["metadata"], 1
     while (identity[0], identity[1], f"{identity[2]}-{number}") in known:
         number += 1
     metadata["name"] = f"{identity[2]}-{number}"
     metadata["uid"] = made_up_uid(identity[1], metadata["name"])
-    known[_key(movable)] = movable
+    known[_key(renamed)] = renamed
 
 
 def _document_of(expanded: Expanded) -> Origin:
@@ -360,5 +365,5 @@ def _key(expanded: Expanded) -> tuple[str, str, str]:
 
 
 def _time(position: int) -> str:
-    """A creation time that keeps objects in the order of the files."""
+    """Return a creation time by which objects are ordered as in the files."""
     return datetime.fromtimestamp(position, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,4 +1,4 @@
-"""Sets of pods that a controller makes of one template, and what the API server refuses of them."""
+"""Expands pod templates into the pods that a controller creates, and refuses templates that the API server refuses."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ from allaboard.whatif.containers import refuse_containers
 from allaboard.whatif.documents import Document
 
 MAX_PODS = 20_000
-"""Pods that a plan may hold, which take it about a quarter of a minute. One workload may have no more than a gang has members."""
+"""The largest number of pods in a plan, which then takes about 15 s. One workload may have no more pods than a gang may have members."""
 
 _LABEL_VALUE = re.compile(r"(?=.{0,63}\Z)(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
 
@@ -22,7 +22,7 @@ Labels = dict[str, str]
 
 
 def at_once(index: int) -> int:
-    """Return that a pod waits for no other before it is made."""
+    """Return 0: a pod is created without waiting for earlier pods."""
     return 0
 
 
@@ -30,7 +30,8 @@ def at_once(index: int) -> int:
 class PodSet:
     """``count`` pods of one template. ``path`` leads to the template inside the workload, with a dot at the end.
 
-    ``after`` is how many earlier pods of the workload must be Ready before the controller makes a pod; 0 for pods made at once.
+    ``name`` and ``labels`` return the name and the labels of a pod, by its index. ``after`` returns how many earlier pods of the workload
+    must be Ready before the controller creates the pod; 0 for pods that are created at once.
     """
 
     path: str
@@ -43,7 +44,7 @@ class PodSet:
     after: Callable[[int], int] = at_once
 
     def pods(self, namespace: str) -> Iterator[RawPod]:
-        """The raw pods, with requests defaulted from limits as the API server would. Raises ``MalformedError``, paths within a pod."""
+        """Yield the raw pods; requests default to limits, as in the API server. Raises ``MalformedError`` with paths within a pod."""
         stated = mapping(self.template, "spec")
         if not sequence(stated, "containers", "spec."):
             raise MalformedError("spec.containers", "is missing; a pod needs at least one container")
@@ -80,8 +81,8 @@ class PodSet:
 
 def _check_tolerations(spec: Mapping[str, object]) -> None:
     for path, toleration in items(spec, "tolerations", "spec."):
-        operator = refuse_other(toleration, "operator", path, ("Equal", "Exists"), "Equal")
-        refuse_other(toleration, "effect", path, ("NoSchedule", "PreferNoSchedule", "NoExecute"), "NoSchedule")
+        operator = one_of(toleration, "operator", path, ("Equal", "Exists"), "Equal")
+        one_of(toleration, "effect", path, ("NoSchedule", "PreferNoSchedule", "NoExecute"), "NoSchedule")
         if operator == "Exists" and toleration.get("value"):
             raise MalformedError(f"{path}value", "must be empty where the operator is Exists")
 
@@ -89,20 +90,20 @@ def _check_tolerations(spec: Mapping[str, object]) -> None:
 def _check_labels(stated: Labels) -> None:
     for key, value in stated.items():
         if not re.fullmatch(LABEL_KEY, key):
-            raise MalformedError("metadata.labels", f"{shown(key)} is no valid key")
+            raise MalformedError("metadata.labels", f"{shown(key)} is not a valid key")
         if not _LABEL_VALUE.fullmatch(value):
             raise MalformedError(
-                f"metadata.labels[{key}]", f"{shown(value)} is no valid value: at most 63 letters, digits, '-', '_' and '.'"
+                f"metadata.labels[{key}]", f"{shown(value)} is not a valid value: at most 63 letters, digits, '-', '_' and '.'"
             )
 
 
 def made_up_uid(namespace: str, name: str, kind: str = "") -> str:
-    """A UID that is the same every time; no real one looks like it."""
+    """Return a UID that is the same in every plan, and that differs from every real UID."""
     return f"manifest:{namespace}/{kind}/{name}" if kind else f"manifest:{namespace}/{name}"
 
 
 def count_of(parent: Mapping[str, object], key: str, default: int, path: str) -> int:
-    """Return a number of pods. Raises ``MalformedError``, also for a negative one."""
+    """Return a number of pods. Raises ``MalformedError``, also for a negative number."""
     count = integer(parent, key, default, path)
     if count < 0:
         raise MalformedError(f"{path}{key}", f"{count} is negative")
@@ -110,7 +111,7 @@ def count_of(parent: Mapping[str, object], key: str, default: int, path: str) ->
 
 
 def refuse_many(pod_sets: Sequence[PodSet]) -> None:
-    """Raise ``MalformedError`` for a workload of more pods than are supported in a gang, before any of the pods is made."""
+    """Raise ``MalformedError`` for a workload with more pods than a gang may have, before any pod is expanded."""
     count = sum(each.count for each in pod_sets)
     if count > MEMBERS.most:
         field = max(pod_sets, key=lambda each: each.count).path.removesuffix("template.").rstrip(".")
@@ -129,7 +130,7 @@ def pod_set(
     after: Callable[[int], int] = at_once,
     restart: Sequence[str] = (),
 ) -> PodSet:
-    """Return ``count`` pods of the template of ``parent``; ``restart`` are the values that its ``restartPolicy`` may have, if not any.
+    """Return ``count`` pods of the template of ``parent``; ``restart`` are the allowed values of ``restartPolicy``, empty for any.
 
     Raises ``MalformedError``.
     """
@@ -138,12 +139,12 @@ def pod_set(
         raise MalformedError(f"{path}template", "is missing")
     _check_selector(parent, template, path)
     if restart:
-        refuse_other(mapping(template, "spec", f"{path}template."), "restartPolicy", f"{path}template.spec.", restart, "Always")
+        one_of(mapping(template, "spec", f"{path}template."), "restartPolicy", f"{path}template.spec.", restart, "Always")
     return PodSet(f"{path}template.", template, count, owner, name, labels, claims, after)
 
 
-def refuse_other(parent: Mapping[str, object], key: str, path: str, known: Sequence[str], default: str) -> str:
-    """Return the word under ``key``, or the ``default`` where it is empty. Raises ``MalformedError`` for one that isn't ``known``."""
+def one_of(parent: Mapping[str, object], key: str, path: str, known: Sequence[str], default: str) -> str:
+    """Return the word under ``key``, or ``default`` if it is empty. Raises ``MalformedError`` for a word that isn't ``known``."""
     stated = text(parent, key, path=path)
     word = stated or default
     if word not in known:
@@ -154,7 +155,7 @@ def refuse_other(parent: Mapping[str, object], key: str, path: str, known: Seque
 def _check_selector(parent: Mapping[str, object], template: Mapping[str, object], path: str) -> None:
     """Refuse a selector that doesn't select the template's pods, as the API server does. Raises ``MalformedError``."""
     selector, within = parent.get("selector"), f"{path}selector."
-    if not isinstance(selector, Mapping) or "matchLabels" not in selector:  # a ReplicationController's has another form
+    if not isinstance(selector, Mapping) or "matchLabels" not in selector:  # a ReplicationController's selector has another form
         return
     stated = labels(mapping(template, "metadata", f"{path}template."), "labels", f"{path}template.metadata.")
     for key, value in labels(selector, "matchLabels", within).items():
@@ -163,6 +164,7 @@ def _check_selector(parent: Mapping[str, object], template: Mapping[str, object]
 
 
 def owner_of(document: Document, namespace: str, name: str, kind: str = "") -> dict[str, Any]:
+    """Return an owner reference to ``document`` as the controller of pods; ``kind`` replaces the kind of the document."""
     kind = kind or document.kind
     return {
         "apiVersion": document.api_version,

@@ -1,7 +1,7 @@
-"""Defaults and refusals by a namespace's LimitRanges and ResourceQuotas.
+"""Adds the defaults of a namespace's LimitRanges to pods, and refuses pods by its LimitRanges and ResourceQuotas.
 
-As the API server's admission control does (kubernetes plugin/pkg/admission/limitranger and resourcequota, pkg/quota/v1/evaluator/core,
-1.37). Quotas with scopes count only some pods, and are left aside.
+The rules are those of the API server's admission control (kubernetes plugin/pkg/admission/limitranger and resourcequota,
+pkg/quota/v1/evaluator/core, 1.37). Quotas with scopes count only some pods, and are ignored.
 """
 
 from collections import defaultdict
@@ -26,7 +26,7 @@ Amounts = Mapping[str, Fraction]
 
 @dataclass(frozen=True, slots=True)
 class _Limits:
-    """The limits of one LimitRange for containers; raw amounts by resource."""
+    """The limits that one LimitRange sets for containers, as raw amounts by resource."""
 
     default: Mapping[str, object]
     default_request: Mapping[str, object]
@@ -36,7 +36,7 @@ class _Limits:
 
 @dataclass(slots=True)
 class _Quota:
-    """One ResourceQuota: what may be used, and what is used, by the names of quotas such as ``requests.cpu``; nothing if it has scopes."""
+    """The limits of one ResourceQuota and the used amounts, by keys such as ``requests.cpu``. Both are empty if the quota has scopes."""
 
     name: str
     hard: Amounts
@@ -45,26 +45,29 @@ class _Quota:
 
 @dataclass(slots=True)
 class Quotas:
-    """The LimitRanges and ResourceQuotas by namespace and name. What is learned later of one replaces what was known of it."""
+    """LimitRanges and ResourceQuotas by namespace and name. An object that is added replaces the earlier object of the same name."""
 
     limits: dict[str, dict[str, list[_Limits]]] = field(default_factory=lambda: defaultdict(dict))
     quotas: dict[str, dict[str, _Quota]] = field(default_factory=lambda: defaultdict(dict))
 
-    def beside(self, others: "Quotas") -> "Quotas":
-        """Return these and those of a cluster that these don't replace; a quota that replaces one has used what that has."""
+    def overriding(self, others: "Quotas") -> "Quotas":
+        """Return the LimitRanges and quotas of this object and of ``others``; if both have one of a name, that of this object counts.
+
+        A quota that replaces a quota of ``others`` keeps the used amounts of the replaced quota.
+        """
         both = Quotas()
         for namespace in self.limits.keys() | others.limits.keys():
             both.limits[namespace] = others.limits.get(namespace, {}) | self.limits.get(namespace, {})
         for namespace in self.quotas.keys() | others.quotas.keys():
-            there = dict(others.quotas.get(namespace, {}))
+            known = dict(others.quotas.get(namespace, {}))
             for name, quota in self.quotas.get(namespace, {}).items():
-                used = there[name].used if name in there else {}
-                there[name] = replace(quota, used={key: used.get(key, Fraction(0)) for key in quota.hard})
-            both.quotas[namespace] = there
+                used = known[name].used if name in known else {}
+                known[name] = replace(quota, used={key: used.get(key, Fraction(0)) for key in quota.hard})
+            both.quotas[namespace] = known
         return both
 
     def learn_limits(self, raw: RawObject) -> None:
-        """Take a LimitRange. Raises ``MalformedError``."""
+        """Add a LimitRange. Raises ``MalformedError``."""
         found: list[_Limits] = []
         for path, limit in items(mapping(raw, "spec"), "limits", "spec."):
             if limit.get("type") == "Container":
@@ -75,7 +78,7 @@ class Quotas:
         self.limits[_namespace(raw)][_name(raw)] = found
 
     def learn_quota(self, raw: RawObject) -> None:
-        """Take a ResourceQuota. Raises ``MalformedError``."""
+        """Add a ResourceQuota. Raises ``MalformedError``."""
         spec = mapping(raw, "spec")
         has_scopes = spec.get("scopes") or spec.get("scopeSelector")
         hard = {} if has_scopes else _amounts(mapping(spec, "hard", "spec."), "spec.hard")
@@ -84,13 +87,13 @@ class Quotas:
         self.quotas[_namespace(raw)][name] = _Quota(name, hard, {key: used.get(key, Fraction(0)) for key in hard})
 
     def defaulted(self, pod: dict[str, Any]) -> dict[str, Any]:
-        """Return a raw pod with the defaults of its namespace. Raises ``NotAdmittedError`` and ``MalformedError``."""
+        """Return a raw pod with the defaults of its namespace's LimitRanges. Raises ``NotAdmittedError`` and ``MalformedError``."""
         for limits in chain.from_iterable(self.limits.get(pod["metadata"]["namespace"], {}).values()):
             pod = _limited(pod, limits)
         return pod
 
     def charge(self, pod: RawObject) -> None:
-        """Count a pod that is made. Raises ``NotAdmittedError`` and ``MalformedError``."""
+        """Count a new pod in its quotas. Raises ``NotAdmittedError`` if the pod would exceed a quota, and ``MalformedError``."""
         quotas = self.quotas.get(_namespace(pod), {}).values()
         usage = dict(_usage(pod)) if quotas else {}
         for quota in quotas:
@@ -138,8 +141,8 @@ def _check(quota: _Quota, usage: Amounts) -> None:
         raise NotAdmittedError(f"failed quota: {quota.name}: must specify {','.join(unstated)}")
     over = sorted(key for key, hard in quota.hard.items() if usage.get(key) and quota.used[key] + usage[key] > hard)
     if over:
-        told = (("requested", usage), ("used", quota.used), ("limited", quota.hard))
-        words = ", ".join(f"{what}: {','.join(f'{key}={_shown(amounts[key])}' for key in over)}" for what, amounts in told)
+        parts = (("requested", usage), ("used", quota.used), ("limited", quota.hard))
+        words = ", ".join(f"{what}: {','.join(f'{key}={_shown(amounts[key])}' for key in over)}" for what, amounts in parts)
         raise NotAdmittedError(f"exceeded quota: {quota.name}, {words}")
 
 
@@ -147,7 +150,7 @@ _MUST_BE_STATED = frozenset(("cpu", "memory", "requests.cpu", "requests.memory",
 
 
 def _usage(pod: RawObject) -> Iterator[tuple[str, Fraction]]:
-    """Yield what a pod uses of quotas, by their names."""
+    """Yield what a pod counts in ResourceQuotas: amounts by keys such as ``requests.cpu``."""
     yield from (("pods", Fraction(1)), ("count/pods", Fraction(1)))
     for resource, amount in pod_requests(pod):
         if resource != "pods":

@@ -1,6 +1,6 @@
-"""Overhead, node selector and tolerations that a RuntimeClass adds to a pod that names it.
+"""Adds the overhead, node selector and tolerations of a RuntimeClass to a pod that names it.
 
-As the API server's admission control does (kubernetes plugin/pkg/admission/runtimeclass, 1.37).
+The rules are those of the API server's admission control (kubernetes plugin/pkg/admission/runtimeclass, 1.37).
 """
 
 from collections.abc import Mapping
@@ -16,12 +16,12 @@ RUNTIME_CLASS = ("node.k8s.io", "RuntimeClass")
 
 
 class NotAdmittedError(Exception):
-    """The API server would refuse a pod; the message says why, in its words."""
+    """The API server would refuse a pod; the message says why, in the API server's words."""
 
 
 @dataclass(frozen=True, slots=True)
 class RuntimeClass:
-    """Additions of one class: amounts by resource, labels of nodes, and raw tolerations."""
+    """The additions of one RuntimeClass: overhead amounts by resource, node labels, and raw tolerations."""
 
     overhead: Mapping[str, object]
     node_selector: Mapping[str, str]
@@ -30,13 +30,13 @@ class RuntimeClass:
 
 @dataclass(slots=True)
 class RuntimeClasses:
-    """RuntimeClasses by name. ``are_all`` tells that there are no others in the cluster."""
+    """RuntimeClasses by name. With ``are_all`` the cluster has no other RuntimeClasses."""
 
     by_name: dict[str, RuntimeClass] = field(default_factory=dict)
     are_all: bool = False
 
     def learn(self, raw: RawObject) -> None:
-        """Take a RuntimeClass. Raises ``MalformedError``."""
+        """Add a RuntimeClass. Raises ``MalformedError``."""
         scheduling = mapping(raw, "scheduling")
         overhead = mapping(mapping(raw, "overhead"), "podFixed", "overhead.")
         for resource, amount in overhead.items():
@@ -45,19 +45,19 @@ class RuntimeClasses:
             overhead, labels(scheduling, "nodeSelector", "scheduling."), tuple(sequence(scheduling, "tolerations", "scheduling."))
         )
 
-    def beside(self, others: "RuntimeClasses") -> "RuntimeClasses":
-        """Return these, and ``others`` whose names these don't have."""
+    def overriding(self, others: "RuntimeClasses") -> "RuntimeClasses":
+        """Return the classes of this object and of ``others``; if both have a class of a name, the class of this object counts."""
         return RuntimeClasses({**others.by_name, **self.by_name}, self.are_all or others.are_all)
 
     def admitted(self, pod: dict[str, Any]) -> dict[str, Any]:
-        """Return a raw pod with what its class adds.
+        """Return a raw pod with the additions of its RuntimeClass.
 
-        Raises ``NotAdmittedError`` for a pod that the API server refuses, and ``MalformedError`` for a class that isn't known here.
+        Raises ``NotAdmittedError`` for a pod that the API server refuses, and ``MalformedError`` for a class that isn't known.
         """
         spec = pod["spec"]
         name = text(spec, "runtimeClassName", path="spec.")
         if name and name not in self.by_name and not self.are_all:
-            problem = f"RuntimeClass {shown(name)} is not known here; add what `kubectl get runtimeclasses -o json` writes to --cluster"
+            problem = f"RuntimeClass {shown(name)} is not known; add the output of `kubectl get runtimeclasses -o json` to --cluster"
             raise MalformedError("spec.runtimeClassName", problem)
         if name and name not in self.by_name:
             raise NotAdmittedError(f"RuntimeClass {shown(name)} not found")
@@ -72,7 +72,7 @@ class RuntimeClasses:
 
 
 def _with(spec: Mapping[str, Any], runtime: RuntimeClass) -> dict[str, Any]:
-    """Return the spec of a pod with what its class adds. Raises ``NotAdmittedError`` for node selectors that contradict each other."""
+    """Return the spec of a pod with the additions of its RuntimeClass. Raises ``NotAdmittedError`` if the node selectors conflict."""
     selector = labels(spec, "nodeSelector", "spec.")
     for key, value in runtime.node_selector.items():
         if selector.get(key, value) != value:

@@ -1,7 +1,7 @@
 """Refuses schedules of CronJobs that the API server refuses.
 
-As the server reads them (robfig/cron 3.0.1 parser.go, and kubernetes pkg/apis/batch/validation, 1.37): odd, but valid, are ``+5``, ``*-x``
-and empty items of a list.
+A schedule is read as the API server reads it (robfig/cron 3.0.1 parser.go, and kubernetes pkg/apis/batch/validation, 1.37). So ``+5``,
+``*-x`` and empty items of a list are valid, however odd.
 """
 
 import re
@@ -11,7 +11,7 @@ from allaboard.model.errors import MalformedError, shown
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _FIELDS = (("minute", 0, 59, ()), ("hour", 0, 23, ()), ("day of month", 1, 31, ()), ("month", 1, 12, _MONTHS), ("day of week", 0, 6, _DAYS))
-"""Each field, its least and greatest number, and names of these numbers."""
+"""The fields of a schedule, in order: each with its name, its least and greatest number, and the words allowed for its numbers."""
 
 _MACROS = ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly")
 _EVERY = re.compile(r"@every [-+]?(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)")
@@ -25,14 +25,14 @@ def refuse_schedule(schedule: str, field: str) -> None:
 
 
 def _problem(schedule: str) -> str:
-    """Return what is wrong with a schedule; empty when nothing is."""
+    """Return the error in a schedule; empty if it is valid."""
     if not schedule:
         return "is missing"
     if "TZ" in schedule:
-        return f"{shown(schedule)} states a time zone; that is the field timeZone"
+        return f"{shown(schedule)} states a time zone, which belongs in the field timeZone"
     if schedule.startswith("@"):
         is_known = schedule in _MACROS or _EVERY.fullmatch(schedule)
-        return "" if is_known else f"{shown(schedule)} is none of {', '.join(_MACROS)} and '@every 1h30m'"
+        return "" if is_known else f"{shown(schedule)} is not one of {', '.join(_MACROS)} and '@every 1h30m'"
     stated = schedule.split()
     if len(stated) != len(_FIELDS):
         return f"{shown(schedule)} has {len(stated)} fields instead of {len(_FIELDS)}: minute, hour, day of month, month, day of week"
@@ -40,15 +40,15 @@ def _problem(schedule: str) -> str:
         for item in filter(None, text.split(",")):
             if not _is_range(item, least, most, names):
                 values = f"{least} to {most}" + (f" or {names[0]} to {names[-1]}" if names else "")
-                return f"{shown(item)} is no {name}, which is {values}, and no range of these"
+                return f"{shown(item)} is not a valid {name}: {values}, or a range of these"
     return ""
 
 
 def _is_range(item: str, least: int, most: int, names: tuple[str, ...]) -> bool:
-    """Return whether an item is a number, a name, ``*`` or a range, with a step or not, within the bounds."""
+    """Return whether an item is a number, a name, ``*`` or a range within the bounds, with or without a step."""
     bounds, *steps = item.split("/")
     first, *others = bounds.split("-")
-    if len(steps) > 1 or (steps and not _number(steps[0])):  # a step of 0 isn't one
+    if len(steps) > 1 or (steps and not _number(steps[0])):  # a step of 0 is invalid
         return False
     if first in ("*", "?"):
         return True
@@ -64,5 +64,5 @@ def _value(word: str, least: int, names: tuple[str, ...]) -> int | None:
 
 
 def _number(word: str) -> int | None:
-    """Return a number that isn't negative; None for any other word."""
+    """Return the whole number that ``word`` states; None if ``word`` states a negative number or is no number."""
     return int(word) if re.fullmatch(r"\+?[0-9]{1,18}", word) else None

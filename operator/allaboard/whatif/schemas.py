@@ -1,7 +1,7 @@
-"""The fields that objects may have, by kind, so that a mistyped field is an error and not a default.
+"""Knows the fields of each kind, so that a mistyped field is an error instead of a silent default.
 
-A shipped table has the built-in kinds and those of job operators that a plan expands. CustomResourceDefinitions of the cluster, of a
-snapshot or of the manifests themselves take precedence over the table.
+A shipped table has the built-in kinds, and the kinds of job operators that a plan expands. CustomResourceDefinitions of the cluster, of a
+snapshot or of the manifests take precedence over the table.
 """
 
 import difflib
@@ -24,14 +24,17 @@ _TABLE = "fields.json"
 _LIST, _MAP = "[]", "{}"
 
 _Fields = Mapping[str, str]
-"""Fields of one type, and the type of each: a name, ``[]`` or ``{}`` before it for a list or map of it, empty where anything may be."""
+"""The fields of one type, each with the name of its type.
+
+The prefix ``[]`` means a list of that type, and the prefix ``{}`` a map. An empty name allows any value.
+"""
 
 
 class Schemas:
-    """The fields of every known kind."""
+    """Holds the fields of every known kind, and checks objects against them."""
 
     def __init__(self) -> None:
-        """Take the fields of the shipped table."""
+        """Start with the fields of the shipped table."""
         kinds, types = _shipped()
         self._kinds: dict[tuple[str, str, str], str] = dict(kinds)
         self._types: dict[str, _Fields] = dict(types)
@@ -39,7 +42,7 @@ class Schemas:
         self._cluster_scoped: set[tuple[str, str]] = set()
 
     def learn(self, definition: RawObject) -> None:
-        """Take the kind of a CustomResourceDefinition, and its fields if its schema names any. Raises ``MalformedError``."""
+        """Add the kind of a CustomResourceDefinition, and its fields if its schema lists any. Raises ``MalformedError``."""
         spec = mapping(definition, "spec")
         group, kind = text(spec, "group", path="spec."), text(mapping(spec, "names", "spec."), "kind", path="spec.names.")
         versions = [(text(version, "name", path=path), path, version) for path, version in items(spec, "versions", "spec.")]
@@ -53,11 +56,11 @@ class Schemas:
             schema = mapping(mapping(version, "schema", path), "openAPIV3Schema", f"{path}schema.")
             if not mapping(schema, "properties"):
                 continue
-            # What the API server has in every object, whatever a schema says of it.
+            # Every object has these fields, even if its schema doesn't list them.
             properties = {**mapping(schema, "properties"), "apiVersion": {}, "kind": {}, "metadata": {}, "status": {}}
             try:
                 root = self._type_of({"properties": properties}, f"{group}/{name} {kind}")
-            except RecursionError:  # an alias of YAML may stand for what contains it
+            except RecursionError:  # a YAML alias may refer to an object that contains it
                 raise MalformedError(f"{path}schema.openAPIV3Schema", "is nested too deeply") from None
             self._types[root] = {**self._types[root], "metadata": "ObjectMeta"}
             self._kinds[group, name, kind] = root
@@ -67,12 +70,12 @@ class Schemas:
         return document.group in _BUILT_IN or (document.api_version, document.kind) in self._defined
 
     def is_cluster_scoped(self, document: Document) -> bool:
-        """Return whether an object is in no namespace, by its kind or by the definition of its kind."""
+        """Return whether an object has no namespace, by its kind or by the definition of its kind."""
         kind = document.group, document.kind
         return kind in self._cluster_scoped or is_cluster_scoped(*kind)
 
     def versions(self, group: str, kind: str) -> list[str]:
-        """Return the API versions in which a kind is known; none for an unknown kind."""
+        """Return the API versions in which a kind is known; empty for an unknown kind."""
         return [
             f"{known_group}/{version}".lstrip("/") for known_group, version, name in self._kinds if (known_group, name) == (group, kind)
         ]
@@ -82,21 +85,24 @@ class Schemas:
         return (kind for _, _, kind in self._kinds)
 
     def check(self, document: Document) -> None:
-        """Refuse a version or a field that isn't known of a known kind. Raises ``MalformedError`` with the path of the field."""
+        """Refuse an unknown version or field of a known kind. Raises ``MalformedError`` with the path of the field."""
         versions = self.versions(document.group, document.kind)
         if not versions:
             return
         if not document.api_version:
             raise MalformedError("apiVersion", "is missing")
         if document.api_version not in versions:
-            problem = f"{shown(document.api_version)} is no version of {document.kind}; {' or '.join(versions)} is"
+            problem = f"{shown(document.api_version)} is not a version of {document.kind}; use {' or '.join(versions)}"
             raise MalformedError("apiVersion", problem)
         root = self._kinds[document.group, document.api_version.rpartition("/")[2], document.kind]
         for field, problem in self._unknown(document.raw, root, ""):
             raise MalformedError(field, problem)
 
     def _unknown(self, value: object, of: str, path: str) -> Iterator[tuple[str, str]]:
-        """Yield the fields below ``path`` that the type ``of`` doesn't have. A value of another form is left to those that read it."""
+        """Yield the fields below ``path`` that the type ``of`` doesn't have.
+
+        A value of a wrong form, such as a text instead of a list, yields nothing: the code that reads the value checks its form.
+        """
         if of.startswith(_LIST) and isinstance(value, list):
             for index, item in enumerate(value):
                 yield from self._unknown(item, of.removeprefix(_LIST), f"{path}[{index}]")
@@ -114,7 +120,10 @@ class Schemas:
                     yield from self._unknown(item, fields[key], below)
 
     def _type_of(self, schema: Mapping[str, Any], name: str) -> str:
-        """Add the type of a structural schema, and of all in it, under ``name``; return how it is referred to."""
+        """Add the type of a structural schema under ``name``, and the types of the fields in it.
+
+        Return the type as ``_Fields`` names it: with a prefix for a list or map, or empty if any value is allowed.
+        """
         if schema.get("x-kubernetes-preserve-unknown-fields") or schema.get("x-kubernetes-embedded-resource"):
             return ""
         for key, sign in (("items", _LIST), ("additionalProperties", _MAP)):
@@ -130,7 +139,7 @@ class Schemas:
 
 
 def _known(fields: Iterable[str]) -> str:
-    """Return which fields there are, where they are few."""
+    """Return the end of a message that lists the known fields; empty if there are many."""
     known = sorted(fields)
     return f"; known are {', '.join(known)}" if len(known) <= 8 else ""
 

@@ -1,4 +1,4 @@
-"""The cluster that a plan starts from, and how files hold one."""
+"""Holds the cluster that a plan starts from, and reads it from files."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -24,13 +24,13 @@ from allaboard.whatif.workloads import JOB
 
 @dataclass(slots=True)
 class Cluster:
-    """Nodes, pods, PodGroups, Jobs, classes, quotas and CustomResourceDefinitions. What is equal in pods is one object of ``intern``.
+    """The cluster that a plan starts from: nodes, pods, PodGroups, Jobs, classes, quotas and CustomResourceDefinitions.
 
-    ``gang_schedulers`` are the schedulers for which job operators make PodGroups, by API version of the jobs. ``refused`` are the pods (by
-    ``namespace/name``) of which a scheduler has said that it can't seat them now: unlike others that wait, it looks for no seats for them.
-    Pods are read by its ``reading``. ``has_all_definitions`` tells that there are no others.
-    ``namespaces`` are all there are, None when that isn't known. ``jobs`` are batch
-    Jobs, by ``namespace/name``, and ``cards`` what is measured of GPUs.
+    ``reading`` says how pods are read, and ``intern`` makes equal parts of pods one object. ``gang_schedulers`` are the schedulers for
+    which job operators create PodGroups, by API version of the jobs. ``refused`` are the waiting pods (by ``namespace/name``) that a
+    scheduler has reported as unschedulable; a plan doesn't place a gang whose waiting pods are all ``refused``. With
+    ``has_all_definitions`` the cluster has no other CustomResourceDefinitions. ``namespaces`` are all namespaces; None if not known.
+    ``jobs`` are batch Jobs, by ``namespace/name``, and ``cards`` the metrics of GPUs.
     """
 
     reading: Reading
@@ -50,32 +50,33 @@ class Cluster:
     cards: Cards = NO_CARDS
 
     def is_ours(self, pod: Pod) -> bool:
-        """Whether it is one of ours to schedule."""
+        """Return whether this scheduler schedules the pod."""
         return self.reading.ours is None or pod.scheduler_name in self.reading.ours
 
     def pod_from(self, raw: RawObject) -> Pod:
-        """The record of one of its pods, whose gang and workload may be asked about whoever schedules it.
+        """Return the record of a pod of the cluster, with its gang and its workload, whichever scheduler the pod names.
 
-        What a pod of others takes is what the operator charges for it: what it asks for by labels of ours, it wasn't given.
+        A pod of another scheduler uses as much of its node as the operator charges for such a pod. Requests by Allaboard's labels don't
+        count: the other scheduler didn't grant them.
         """
         pod = self.planned_from(raw)
         if self.is_ours(pod):
             return pod
-        seen = pod_from(raw, self.intern, self.reading)
-        return replace(pod, spec=seen.spec, devices=seen.devices, malformed=seen.malformed)
+        charged = pod_from(raw, self.intern, self.reading)
+        return replace(pod, spec=charged.spec, devices=charged.devices, malformed=charged.malformed)
 
     def planned_from(self, raw: RawObject) -> Pod:
-        """The record of a pod that would be made, as one of ours."""
+        """Return the record of a pod that would be created, as a pod of this scheduler."""
         return pod_from(raw, self.intern, replace(self.reading, ours=None))
 
     def learn_job(self, raw: RawObject) -> None:
-        """Take a batch Job. Raises ``MalformedError``."""
+        """Add a batch Job. Raises ``MalformedError``."""
         metadata = mapping(raw, "metadata")
         namespace, name = text(metadata, "namespace", path="metadata.") or "default", text(metadata, "name", path="metadata.")
         self.jobs[f"{namespace}/{name}"] = job_counts_from(dict(raw))
 
-    def heed(self, raw: RawObject, pod: Pod) -> None:
-        """Take what a raw pod says of the cluster, beside what it is itself."""
+    def learn_from_pod(self, raw: RawObject, pod: Pod) -> None:
+        """Collect what a raw pod shows about the cluster: flags of job operators, a refusal by a scheduler, and a PriorityClass."""
         if not pod.is_terminal:
             self.gang_schedulers.update(flags_of(raw))
         if pod.is_candidate and _was_refused(raw):
@@ -85,7 +86,7 @@ class Cluster:
 
 
 def read_cluster(paths: Iterable[str], reading: Reading) -> Cluster:
-    """The nodes, pods, PodGroups and PriorityClasses in files such as ``kubectl get nodes,pods -A -o json`` writes.
+    """Return the cluster that files hold, such as the output of ``kubectl get nodes,pods -A -o json``.
 
     Raises ``ManifestError``.
     """
@@ -99,10 +100,10 @@ def read_cluster(paths: Iterable[str], reading: Reading) -> Cluster:
             elif document.kind == "Pod":
                 raw = {**raw, "spec": default_requests(mapping(raw, "spec"))}
                 pod = found.pod_from(raw)
-                if found.is_ours(pod) and not pod.malformed.startswith("metadata."):  # what no cluster would have taken
+                if found.is_ours(pod) and not pod.malformed.startswith("metadata."):  # no cluster accepts such a spec
                     refuse_malformed(pod, document.origin)
                 found.pods.append(pod)
-                found.heed(raw, pod)
+                found.learn_from_pod(raw, pod)
             elif (document.group, document.kind) == POD_GROUP:
                 found.pod_groups.append(Expanded(raw_pod_group(document, *identity_of(document, "default")), document.origin))
             elif (document.group, document.kind) == PRIORITY_CLASS:
@@ -119,8 +120,8 @@ def read_cluster(paths: Iterable[str], reading: Reading) -> Cluster:
                 found.definitions.append(raw)
         except MalformedError as error:
             raise document.origin.blame(error) from error
-    if documents and not found.nodes:  # of a cluster without anything kubectl writes an empty list
-        raise ManifestError(", ".join(paths), 0, "", "no nodes in it; a snapshot is what `kubectl get nodes,pods -A -o json` writes")
+    if documents and not found.nodes:  # kubectl writes an empty list for an empty cluster
+        raise ManifestError(", ".join(paths), 0, "", "holds no nodes; a snapshot is the output of `kubectl get nodes,pods -A -o json`")
     return found
 
 

@@ -1,4 +1,4 @@
-"""The Deployments that a pipeline in a manifest would get, for ``allaboard plan``: all of its stages, as if each were due."""
+"""Expands a pipeline of a manifest into the Deployments of all its stages, as if every stage were due."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,14 +13,14 @@ PIPELINE = ("kopf.dev", "MLFlow")
 
 
 def unfolded(document: Document, namespace: str) -> Iterator[Document]:
-    """The Deployments of a pipeline, any other document itself. Raises ``ManifestError``."""
+    """Yield the Deployments of a pipeline; yield any other document unchanged. Raises ``ManifestError``."""
     if (document.group, document.kind) != PIPELINE:
         yield document
         return
     try:
         metadata = mapping(document.raw, "metadata")
         home, name = metadata.get("namespace") or namespace, metadata.get("name")
-        # The Deployments have the UID in a label, which takes fewer characters, and not all, than other made-up UIDs have.
+        # The Deployments have the UID in a label, so it must be shorter than other made-up UIDs, without slash and colon.
         uid = metadata.get("uid") or f"manifest.{home}.{name}"[:63].rstrip("-.")
         pipeline = pipeline_from({**document.raw, "metadata": {**metadata, "namespace": home, "uid": uid}})
     except MalformedError as error:

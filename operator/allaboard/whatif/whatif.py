@@ -1,6 +1,6 @@
-"""Where the gangs of manifests would go, and why not: the cluster with their pods in it, and what the scheduler would decide there.
+"""Plans the gangs of manifests: says where the scheduler would place them on a cluster, or why it wouldn't.
 
-The same registry, order, searches and words as the operator's, so that a plan says what the operator would do and why.
+Registry, queue order, searches and messages are the operator's, so that a plan says what the operator would do and why.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,12 +23,12 @@ from allaboard.whatif.jobgroups import hints
 from allaboard.whatif.manifests import Manifests
 from allaboard.whatif.snapshots import Cluster
 
-_FEW = 3  # gangs that are named one by one
+_FEW = 3  # most gangs that a note names
 
 
 @dataclass(frozen=True, slots=True)
 class SearchFigures:
-    """How a gang's search went; scores are in points, ``None`` when there was none. ``wanted`` as in ``SearchReport``."""
+    """The figures of a gang's search, as in ``SearchReport``. Scores are in points; None if there was no search."""
 
     seed_score: float | None
     score: float | None
@@ -41,9 +41,9 @@ class SearchFigures:
 
 @dataclass(frozen=True, slots=True)
 class PlannedGang:
-    """The answer for one gang: a ``Decision``, and who sits where. Pods are named within its namespace.
+    """The answer for one gang: a ``Decision`` and the nodes of its pods. Pods are named without the namespace.
 
-    Unless it is feasible, only those are assigned who have a node already.
+    If the gang isn't feasible, ``assignments`` has only the pods that already have a node.
     """
 
     namespace: str
@@ -58,11 +58,11 @@ class PlannedGang:
 
 
 async def plan_gangs(manifests: Manifests, cluster: Cluster, settings: Settings, notes: list[str]) -> list[PlannedGang]:
-    """The gangs of ``manifests`` on ``cluster``, in queue order; what is said to people goes to ``notes``.
+    """Return the answers for the gangs of ``manifests`` on ``cluster``, in queue order. Append notes for the user to ``notes``.
 
     Raises ``ManifestError`` for a gang that its manifests declare wrongly.
     """
-    # 1. The cluster as it would be with all of it.
+    # 1. Apply all manifests to the cluster's records.
     after = applied(manifests, cluster, settings.scheduler_names, notes)
     view = ClusterView({resource: headroom_from(resource, amount) for resource, amount in settings.headroom.items()}, settings.gpu.policy)
     namespaces = settings.namespaces and {
@@ -80,36 +80,36 @@ async def plan_gangs(manifests: Manifests, cluster: Cluster, settings: Settings,
         view.upsert_pod(pod)
     for group in after.groups:
         registry.observe_group(group)
-    for job in (*cluster.jobs.values(), *after.jobs):  # of one Job, as its manifest has it
+    for job in (*cluster.jobs.values(), *after.jobs):  # a Job of the manifests replaces the cluster's
         registry.observe_job(None, job)
-    # 2. The gangs that are asked about.
+    # 2. Find the gangs of the manifests.
     named = after.stated | {key for pod in after.pods if (key := registry.key_of(pod))}
     gangs = sorted((gang for gang in registry.gangs() if gang.key in named), key=lambda gang: order_of(gang, since=registry.since(gang)))
     for gang in gangs:
         if gang.hold and (error := after.bad_input(gang, gang.hold)):
             raise error
     notes += hints(gangs)
-    # 3. Only the pods that would exist: some are made once others are Ready, and some never.
+    # 3. Remove pods that don't exist yet: some are created once others are Ready, and some never.
     creation = Creation(view, after.pods, after.awaited, after.refused)
     for pod in creation.absent:
         view.remove_pod(pod.key)
-    # 4. What would become of them, and of those that wait beside them.
+    # 4. Decide about these gangs, and about gangs that wait in the cluster.
     waiting = [
         gang for gang in registry.gangs() if gang.key not in named and any(pod.key not in cluster.refused for pod in gang.candidates)
     ]
     forecast = Forecast(view, registry, settings, lambda gang, message: notes.append(f"{gang.key}: {message}"))
     decisions = await forecast.decide([*(gang for gang in gangs if registry.gang(gang.key)), *waiting])
-    while made := creation.next():
-        for pod in made:
+    while created := creation.next():
+        for pod in created:
             view.upsert_pod(pod)
-        grown = (registry.gang(key) for key in dict.fromkeys(membership_of(pod).key for pod in made))
+        grown = (registry.gang(key) for key in dict.fromkeys(membership_of(pod).key for pod in created))
         decisions = await forecast.decide(gang for gang in grown if gang)
     advice = {gang.key: await forecast.advice(gang) for gang in gangs if _is_refused(decisions.get(gang.key))}
     decisions = {**decisions, **_without_pods(creation, decisions)}
     decisions |= {key: _in_doubt(decisions[key], text) for key, text in _doubts(gangs, after.doubts)}
     for pod in creation.absent:
         view.upsert_pod(pod)  # so that the answer names the pod
-    notes += _beside(gang for gang in waiting if (plan := decisions[gang.key].plan) and plan.feasible)
+    notes += _waiting_notes(gang for gang in waiting if (plan := decisions[gang.key].plan) and plan.feasible)
     answers: list[PlannedGang] = []
     for before in gangs:
         gang, decision = registry.gang(before.key) or before, decisions[before.key]
@@ -118,11 +118,12 @@ async def plan_gangs(manifests: Manifests, cluster: Cluster, settings: Settings,
 
 
 def _doubts(gangs: Iterable[Gang], doubts: Mapping[str, str]) -> Iterator[tuple[GangKey, str]]:
+    """Return the single-pod gangs for which it isn't known whether they start, each with the reason; ``doubts`` has reasons by pod."""
     return ((gang.key, doubts[pod.key]) for gang in gangs if gang.is_single for pod in gang.members if pod.key in doubts)
 
 
 def _in_doubt(decision: Decision, text: str) -> Decision:
-    """Return a decision about a gang of which it isn't known whether it would start, unless it wouldn't in any case."""
+    """Return the decision with an unknown result and ``text`` as its message. A gang that doesn't fit keeps its decision."""
     return replace(decision, feasible=None, message=text, reason=Code.HELD) if decision.feasible else decision
 
 
@@ -131,7 +132,7 @@ def _is_refused(decision: Decision | None) -> bool:
 
 
 def _without_pods(creation: Creation, decisions: Mapping[GangKey, Decision]) -> Mapping[GangKey, Decision]:
-    """Return the decisions about gangs that lack pods which don't exist, with the reason why the first of these doesn't."""
+    """Return new decisions about gangs with pods that don't exist. A message says why the first such pod of its gang doesn't exist."""
     found: dict[GangKey, Decision] = {}
     for pod in creation.absent:
         key = membership_of(pod).key
@@ -148,13 +149,13 @@ def _without_pods(creation: Creation, decisions: Mapping[GangKey, Decision]) -> 
     return found
 
 
-def _beside(gangs: Iterable[Gang]) -> Sequence[str]:
-    """That gangs of which no manifest tells take seats."""
+def _waiting_notes(gangs: Iterable[Gang]) -> Sequence[str]:
+    """Return a note that the plan also places waiting gangs of the cluster; empty if there are none."""
     keys = sorted(str(gang.key) for gang in gangs)
     if not keys:
         return ()
-    who = "a gang that waits in the cluster is" if len(keys) == 1 else f"{len(keys)} gangs that wait in the cluster are"
-    return (f"{who} given seats, too: {', '.join(keys[:_FEW])}{', …' if len(keys) > _FEW else ''}",)
+    subject = "a gang that waits in the cluster is" if len(keys) == 1 else f"{len(keys)} gangs that wait in the cluster are"
+    return (f"{subject} placed, too: {', '.join(keys[:_FEW])}{', …' if len(keys) > _FEW else ''}",)
 
 
 def _answer(gang: Gang, decision: Decision) -> PlannedGang:
@@ -164,7 +165,7 @@ def _answer(gang: Gang, decision: Decision) -> PlannedGang:
         name=gang.key.name,
         min_member=gang.min_member,
         feasible=decision.feasible,
-        reason=str(decision.reason or ""),  # YAML takes no subclass of it
+        reason=str(decision.reason or ""),  # YAML can't write a subclass of str
         assignments=tuple((pod.name, pod.node_name) for pod in gang.bound),
         unplaced=tuple(pod.name for pod in gang.alive if not pod.node_name),
         message=decision.message,

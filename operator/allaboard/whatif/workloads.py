@@ -1,7 +1,7 @@
-"""Expands workloads into the pods that their controllers would make, so that a plan needs no cluster to make them.
+"""Expands workloads into the pods that their controllers would create, so that a plan needs no running controllers.
 
-Names, labels and owners are those of the controllers, except that an index stands where they would put a random suffix: the same
-manifest gives the same pods every time. Sources: training-operator 1.9 (kubeflow.org/v1), mpi-operator 0.8 (kubeflow.org/v2beta1), batch/v1
+Names, labels and owners are those that the controllers set, but an index replaces a random suffix: the same manifest gives the same pods
+every time. Sources: training-operator 1.9 (kubeflow.org/v1), mpi-operator 0.8 (kubeflow.org/v2beta1), batch/v1
 and apps/v1 of Kubernetes 1.37.
 """
 
@@ -13,22 +13,22 @@ from typing import Any
 from allaboard.model.errors import MalformedError, shown
 from allaboard.model.raw_fields import boolean, integer, items, mapping, text
 from allaboard.whatif.documents import Document
-from allaboard.whatif.podsets import MAX_PODS, Labels, PodSet, RawPod, at_once, count_of, made_up_uid, owner_of, pod_set, refuse_other
+from allaboard.whatif.podsets import MAX_PODS, Labels, PodSet, RawPod, at_once, count_of, made_up_uid, one_of, owner_of, pod_set
 from allaboard.whatif.schedules import refuse_schedule
 
 __all__ = ["MAX_PODS", "PodSet", "RawPod", "Workload", "count_of", "expanded_kinds", "expander", "made_up_uid"]
 
 JOB = ("batch", "Job")
 _ALWAYS = ("Always",)
-"""The restart policy of pods that are replaced when they end."""
+"""The restart policies allowed for workloads whose pods run for ever."""
 
 MPI_TRAINING_VERSION = "kubeflow.org/v1"
-"""The API version of jobs that training-operator runs; mpi-operator's MPIJobs have others."""
+"""The API version of jobs that training-operator runs; mpi-operator's MPIJobs have another version."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Workload:
-    """An object whose controller makes pods."""
+    """An object whose controller creates pods."""
 
     document: Document
     namespace: str
@@ -36,12 +36,12 @@ class Workload:
 
     @property
     def title(self) -> str:
-        """``Job default/train``."""
+        """The kind, namespace and name: ``Job default/train``."""
         return f"{self.document.kind} {self.namespace}/{self.name}"
 
     @property
     def is_named_at_random(self) -> bool:
-        """Whether its pods' names end in a random suffix. A lost pod of another kind comes back under its name."""
+        """Return whether the pods' names end in a random suffix. Other workloads create a lost pod again under the same name."""
         return (self.document.group, self.document.kind) in _NAMED_AT_RANDOM
 
 
@@ -51,7 +51,7 @@ def expanded_kinds() -> Iterator[str]:
 
 
 def expander(document: Document) -> Callable[[Document, str, str], Iterator[PodSet]] | None:
-    """What expands ``document``: a function of it, its namespace and its name; ``None`` for kinds that aren't expanded."""
+    """Return the function that expands ``document``, given its namespace and name; None for kinds that aren't expanded."""
     return _EXPANDERS.get((document.group, document.kind))
 
 
@@ -81,7 +81,7 @@ def _stateful_set(document: Document, namespace: str, name: str) -> Iterator[Pod
     def pod_name(index: int) -> str:
         return f"{name}-{start + index}"
 
-    policy = refuse_other(spec, "podManagementPolicy", "spec.", ("OrderedReady", "Parallel"), "OrderedReady")
+    policy = one_of(spec, "podManagementPolicy", "spec.", ("OrderedReady", "Parallel"), "OrderedReady")
     _check_selector(document)
     yield pod_set(
         spec,
@@ -108,11 +108,11 @@ def _job(document: Document, namespace: str, name: str) -> Iterator[PodSet]:
 
 
 def _cron_job(document: Document, namespace: str, name: str) -> Iterator[PodSet]:
-    """One Job, as if its time had come."""
+    """Yield the pods of the CronJob's next Job, as if it were due."""
     spec = mapping(document.raw, "spec")
     is_suspended = boolean(spec, "suspend", "spec.")
     refuse_schedule(text(spec, "schedule", path="spec."), "spec.schedule")
-    refuse_other(spec, "concurrencyPolicy", "spec.", ("Allow", "Forbid", "Replace"), "Allow")
+    one_of(spec, "concurrencyPolicy", "spec.", ("Allow", "Forbid", "Replace"), "Allow")
     template, path = mapping(spec, "jobTemplate", "spec."), "spec.jobTemplate."
     job = mapping(template, "spec", path)
     if not job:
@@ -122,11 +122,11 @@ def _cron_job(document: Document, namespace: str, name: str) -> Iterator[PodSet]
 
 
 def _batch_pods(spec: Mapping[str, object], path: str, owner: Mapping[str, Any], *, is_suspended: bool) -> PodSet:
-    """Return the pods that a Job of ``spec`` runs at once when it begins."""
+    """Return the pods that a Job of ``spec`` creates when it starts: as many as may run at the same time."""
     _check_manager(spec, path, "kubernetes.io/job-controller")
     parallelism = count_of(spec, "parallelism", 1, path)
     count = min(parallelism, count_of(spec, "completions", parallelism, path))
-    is_indexed = refuse_other(spec, "completionMode", path, ("NonIndexed", "Indexed"), "NonIndexed") == "Indexed"
+    is_indexed = one_of(spec, "completionMode", path, ("NonIndexed", "Indexed"), "NonIndexed") == "Indexed"
     job = str(owner["name"])
 
     def job_labels(index: int) -> Labels:
@@ -146,14 +146,14 @@ def _batch_pods(spec: Mapping[str, object], path: str, owner: Mapping[str, Any],
 
 
 def _check_manager(spec: Mapping[str, object], path: str, expected: str) -> None:
-    """Refuse a job whose pods another controller makes. Raises ``MalformedError``."""
+    """Refuse a job whose pods another controller creates. Raises ``MalformedError``."""
     manager = text(spec, "managedBy", path=path)
     if manager not in ("", expected):
-        raise MalformedError(f"{path}managedBy", f"a plan doesn't know which pods {shown(manager)} makes")
+        raise MalformedError(f"{path}managedBy", f"a plan doesn't know which pods {shown(manager)} creates")
 
 
 def _training_job(specs_key: str, types: tuple[str, ...], document: Document, namespace: str, name: str) -> Iterator[PodSet]:
-    """Yield the pods of a TFJob or its like: one pod set per replica type."""
+    """Yield the pods of a TFJob or a similar job: one pod set per replica type."""
     policy = mapping(mapping(document.raw, "spec"), "runPolicy", "spec.")
     _check_manager(policy, "spec.runPolicy.", "kubeflow.org/training-operator")
     owner = owner_of(document, namespace, name)
@@ -171,9 +171,10 @@ def _training_job(specs_key: str, types: tuple[str, ...], document: Document, na
 
 
 def _mpi_job(document: Document, namespace: str, name: str) -> Iterator[PodSet]:
-    """Yield the pods of an MPIJob: of training-operator (v1), or of mpi-operator, which makes workers first and a Job for the launcher.
+    """Yield the pods of an MPIJob, as training-operator (v1) or mpi-operator creates them.
 
-    (mpi-operator pkg/controller/mpi_job_controller.go; training-operator makes both at once, as pods.)
+    training-operator creates launcher and workers at once, as pods. mpi-operator creates the workers first, and then a Job for the launcher
+    (pkg/controller/mpi_job_controller.go).
     """
     types = ("Launcher", "Worker")
     if document.api_version == MPI_TRAINING_VERSION:
@@ -188,7 +189,7 @@ def _mpi_job(document: Document, namespace: str, name: str) -> Iterator[PodSet]:
     replicas = {each[1]: each for each in _replicas(document, "mpiReplicaSpecs", types, policy, defaults={"worker": 0})}
     workers = replicas["worker"][3] if "worker" in replicas else 0
     job = {"apiVersion": "batch/v1", "kind": "Job", "name": f"{name}-launcher", "uid": made_up_uid(namespace, f"{name}-launcher", "Job")}
-    for replica_type in ("worker", "launcher"):  # as they are made
+    for replica_type in ("worker", "launcher"):  # in order of creation
         if replica_type in replicas:
             path, _, replica_spec, count = replicas[replica_type]
             yield pod_set(
@@ -207,7 +208,7 @@ def _mpi_job(document: Document, namespace: str, name: str) -> Iterator[PodSet]:
 def _replicas(
     document: Document, specs_key: str, types: tuple[str, ...], policy: Mapping[str, object], defaults: Mapping[str, int] | None = None
 ) -> Iterator[tuple[str, str, Mapping[str, object], int]]:
-    """Yield the replica types of a job: the path of each, its name in lower case, its spec and how many pods it has now."""
+    """Yield each replica type of a job: its path, its name in lower case, its spec, and the number of its pods."""
     specs = mapping(mapping(document.raw, "spec"), specs_key, "spec.")
     if not specs:
         raise MalformedError(f"spec.{specs_key}", "is missing")

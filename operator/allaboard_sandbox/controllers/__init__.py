@@ -1,4 +1,4 @@
-"""Stand-ins for the controllers a cluster brings along: just enough of each for pods to appear, be replaced and be counted."""
+"""Stand-ins for the controllers of a cluster, just complete enough that pods are created, replaced and counted."""
 
 from allaboard_sandbox.controllers.runtime import Controllers
 

@@ -1,27 +1,32 @@
-"""Takes away what nobody needs any more: dependents of deleted owners, contents of deleted namespaces, pods of deleted nodes."""
+"""Garbage collection: delete dependents of deleted owners, contents of deleted namespaces, and pods of deleted nodes."""
 
 from collections.abc import Iterator
 
 from allaboard_sandbox.api import Api, DeleteOptions
-from allaboard_sandbox.controllers.ownership import Ownership, Place, owner_uids
+from allaboard_sandbox.controllers.ownership import ObjectKey, Ownership, owner_uids
 from allaboard_sandbox.store import ADDED, DELETED, Change, Key
 
 
 class GarbageCollector:
-    """Deletes objects whose owners are all gone. Foreground deletion is treated like background deletion."""
+    """The controller that deletes objects whose owners are all gone.
+
+    Foreground deletion is treated like background deletion.
+    """
 
     def __init__(self, api: Api, ownership: Ownership) -> None:
         self._api = api
         self._ownership = ownership
 
-    def keys(self, change: Change) -> Iterator[Place]:
+    def keys(self, change: Change) -> Iterator[ObjectKey]:
+        """Yield the dependents of a deleted object, or a new object that names a missing owner."""
         if change.type == DELETED:
             yield from self._ownership.dependents(change.record.uid)
         elif change.type == ADDED and any(not self._ownership.is_live(uid) for uid in owner_uids(change.record.body)):
             yield (change.table, change.record.key)
 
-    def reconcile(self, place: Place) -> None:
-        table, key = place
+    def reconcile(self, object_key: ObjectKey) -> None:
+        """Remove an object's references to missing owners; delete the object if no owner is left."""
+        table, key = object_key
         record, resource = self._api.store.table(table).get(key), self._api.registry.of_table(table)
         if record is None or resource is None:
             return
@@ -36,12 +41,13 @@ class GarbageCollector:
 
 
 class NamespaceCollector:
-    """Empties a namespace that is being deleted, and then lets it go."""
+    """The controller that deletes the objects of a terminating namespace, and then the namespace."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
 
     def keys(self, change: Change) -> Iterator[str]:
+        """Yield a terminating namespace when the namespace changes or an object in it is deleted."""
         if change.table == "namespaces":
             if change.type != DELETED and "deletionTimestamp" in change.record.body["metadata"]:
                 yield change.record.key[1]
@@ -49,6 +55,7 @@ class NamespaceCollector:
             yield namespace
 
     def reconcile(self, name: str) -> None:
+        """Delete the objects of a terminating namespace; remove the namespace when no object is left."""
         if not self._is_ending(name):
             return
         left = False
@@ -70,15 +77,17 @@ class NamespaceCollector:
 
 
 class PodCollector:
-    """Deletes the pods of deleted nodes, and terminating pods whose node doesn't exist.
+    """The controller that deletes the pods of deleted nodes, and terminating pods whose node doesn't exist.
 
-    In a real cluster that takes the better part of a minute. A pod bound to a node that never existed is left hanging, for tests of that.
+    A real cluster takes the better part of a minute for this. A pod that is bound to a node that never existed stays, because some tests
+    need such a pod.
     """
 
     def __init__(self, api: Api) -> None:
         self._api = api
 
     def keys(self, change: Change) -> Iterator[Key]:
+        """Yield the pods of a deleted node, or a terminating pod whose node doesn't exist."""
         if change.table == "nodes" and change.type == DELETED:
             name = change.record.key[1]
             for record in self._api.store.table("pods"):
@@ -90,6 +99,7 @@ class PodCollector:
                 yield change.record.key
 
     def reconcile(self, key: Key) -> None:
+        """Delete a pod whose node doesn't exist, without a grace period."""
         record = self._api.store.table("pods").get(key)
         if record is not None and self._node_is_gone(record.body["spec"].get("nodeName")):
             self._api.delete(self._api.resource("pods"), *key, DeleteOptions(grace_seconds=0))

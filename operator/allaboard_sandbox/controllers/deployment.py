@@ -1,8 +1,9 @@
-"""The Deployment controller: one ReplicaSet per pod template, replaced by the rules of kubernetes pkg/controller/deployment (1.37).
+"""The Deployment controller: one ReplicaSet per pod template, rolled out as in kubernetes pkg/controller/deployment (1.37).
 
-``rolling.go``: the new ReplicaSet grows as far as ``maxSurge`` allows, the old ones shrink as far as ``maxUnavailable`` allows, those of
-their pods first that aren't available. ``recreate.go``: the new ReplicaSet comes when all old pods are gone.
-Left out: ``minReadySeconds`` (a pod that is ready is available), proportional scaling during a rollout, and the progress deadline.
+``rolling.go``: the new ReplicaSet grows as far as ``maxSurge`` allows. The old ReplicaSets shrink as far as ``maxUnavailable`` allows, and
+lose their unavailable pods first.
+``recreate.go``: the new ReplicaSet is created when all old pods are gone.
+Left out: ``minReadySeconds`` (a ready pod counts as available), proportional scaling during a rollout, and the progress deadline.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,30 +24,32 @@ REVISION = "deployment.kubernetes.io/revision"
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How many pods a ReplicaSet is asked to have, and how many of them are available."""
+    """The number of pods that a ReplicaSet should have, and the number of its available pods."""
 
     replicas: int
     available: int = 0
 
 
 class DeploymentController:
-    """Keeps the ReplicaSets of each Deployment."""
+    """The controller that creates, resizes and deletes the ReplicaSets of each Deployment."""
 
     def __init__(self, api: Api, ownership: Ownership) -> None:
         self._api = api
         self._ownership = ownership
 
     def keys(self, change: Change) -> Iterator[Key]:
+        """Yield the Deployment that a changed object is or belongs to."""
         if change.table == TABLE:
             yield change.record.key
         elif change.table == REPLICA_SETS:
             yield from controlled_by(change.record.body, "Deployment")
-        elif change.table == "pods" and change.type == DELETED:  # ``Recreate`` waits for the last of them
+        elif change.table == "pods" and change.type == DELETED:  # ``Recreate`` waits until the last pod is gone
             for key in controlled_by(change.record.body, "ReplicaSet"):
                 if owner := self._api.store.table(REPLICA_SETS).get(key):
                     yield from controlled_by(owner.body, "Deployment")
 
     def reconcile(self, key: Key) -> None:
+        """Take the next step of a Deployment's rollout or scaling, and write its status."""
         record = workload.living(self._api, TABLE, key)
         if record is None:
             return
@@ -73,15 +76,18 @@ class DeploymentController:
         workload.set_status(self._api, self._api.resource(TABLE), record, status)
 
     def _owned(self, deployment: Record) -> list[Record]:
-        """Return the ReplicaSets of a Deployment, the oldest first."""
+        """Return the ReplicaSets of a Deployment, the oldest revision first."""
         return sorted(self._ownership.owned(deployment, REPLICA_SETS), key=lambda each: (_revision_of(each), each.key))
 
     def _has_pods(self, replica_set: Record) -> bool:
-        """Return whether a ReplicaSet has pods that may run, those that are being deleted too (recreate.go, oldPodsRunning)."""
+        """Return whether a ReplicaSet has pods that have not ended, including terminating pods (recreate.go, oldPodsRunning)."""
         return any(pod.body["status"].get("phase") not in TERMINAL_PHASES for pod in self._ownership.owned(replica_set, "pods"))
 
     def _mark_revision(self, deployment: Record, name: str, owned: Sequence[Record]) -> str:
-        """Number the current template: one more than all before, on its ReplicaSet and on the Deployment. Return the number."""
+        """Write the revision of the current template to its ReplicaSet and to the Deployment, and return the revision.
+
+        The revision is higher than those of all other ReplicaSets.
+        """
         current = next((each for each in owned if each.key[1] == name), None)
         latest = max((_revision_of(each) for each in owned if each.key[1] != name), default=0)
         revision = str(max(latest + 1, _revision_of(current) if current else 0))
@@ -92,7 +98,7 @@ class DeploymentController:
         return revision
 
     def _forget_history(self, deployment: Record, current: str) -> None:
-        """Delete the oldest ReplicaSets without pods beyond ``revisionHistoryLimit`` (sync.go, cleanupDeployment)."""
+        """Delete the oldest ReplicaSets beyond ``revisionHistoryLimit``, unless they have pods (sync.go, cleanupDeployment)."""
         old = [each for each in self._owned(deployment) if each.key[1] != current]
         for each in old[: max(0, len(old) - int(deployment.body["spec"]["revisionHistoryLimit"]))]:
             if not each.body["spec"]["replicas"] and not (each.body.get("status") or {}).get("replicas"):
@@ -130,10 +136,10 @@ class DeploymentController:
         conditions = (deployment.body.get("status") or {}).get("conditions")
         _, unavailable = margins(spec)
         is_available = available >= spec["replicas"] - unavailable
-        words = ("True", "MinimumReplicasAvailable") if is_available else ("False", "MinimumReplicasUnavailable")
+        availability = ("True", "MinimumReplicasAvailable") if is_available else ("False", "MinimumReplicasUnavailable")
         is_complete = updated == replicas == available == spec["replicas"]
         progress = "NewReplicaSetAvailable" if is_complete else "ReplicaSetUpdated"
-        for type, state, reason in (("Available", *words), ("Progressing", "True", progress)):
+        for type, state, reason in (("Available", *availability), ("Progressing", "True", progress)):
             moment = {"lastTransitionTime": self._api.now()}
             conditions = with_condition(conditions, {"type": type, "status": state, "reason": reason, **moment})
         return {
@@ -148,21 +154,24 @@ class DeploymentController:
 
 
 def margins(spec: Body) -> tuple[int, int]:
-    """Return how many pods a rollout may have too many, and too few (util/deployment_util.go, ResolveFenceposts)."""
+    """Return how many pods a rollout may have above and below the wanted number (util/deployment_util.go, ResolveFenceposts)."""
     if spec["strategy"]["type"] == "Recreate":
         return 0, 0
     rolling, replicas = spec["strategy"]["rollingUpdate"], spec["replicas"]
     surge, unavailable = _share(rolling["maxSurge"], replicas, is_up=True), _share(rolling["maxUnavailable"], replicas, is_up=False)
     if not surge and not unavailable:
-        unavailable = 1  # "10%" of one replica: or nothing would ever move
+        unavailable = 1  # both round to 0 (such as 0 and "10%" of one replica), and the rollout could not progress
     return surge, min(unavailable, replicas)
 
 
 def rolled_sizes(spec: Body, name: str, current: Size | None, old: Mapping[str, Size]) -> dict[str, int]:
-    """Return the next size of ReplicaSets: a step up for the new one, or when it can't grow a step down for the old ones.
+    """Return the sizes to set in the next step of a rolling update, by ReplicaSet.
 
-    ``old`` is in the order of age. Example: 4 replicas with the default of 25 % each. One new pod is made beside 4 old ones, and one old
-    pod goes at once, since 3 must be available. Then the new ReplicaSet may have 2, and each new pod that is available lets an old one go.
+    The new ReplicaSet grows if it can; otherwise the old ReplicaSets shrink. ``old`` is ordered by age, the oldest first.
+
+    Example: 4 replicas, ``maxSurge`` and ``maxUnavailable`` at their default of 25 %. One new pod is created beside the 4 old pods. One old
+    pod is deleted at once, since only 3 pods must be available. Then the new ReplicaSet grows to 2 pods, and each new pod that becomes
+    available allows an old pod to be deleted.
     """
     wanted, (surge, unavailable) = spec["replicas"], margins(spec)
     before = current.replicas if current else 0
@@ -176,7 +185,7 @@ def rolled_sizes(spec: Body, name: str, current: Size | None, old: Mapping[str, 
     if spare <= 0:
         return {}
     left = {}
-    for each, size in old.items():  # pods that aren't available cost nothing (cleanupUnhealthyReplicas)
+    for each, size in old.items():  # deleting unavailable pods costs no availability (cleanupUnhealthyReplicas)
         gone = max(0, min(spare, size.replicas - size.available))
         left[each], spare = size.replicas - gone, spare - gone
     spare = available - least
@@ -187,25 +196,28 @@ def rolled_sizes(spec: Body, name: str, current: Size | None, old: Mapping[str, 
 
 
 def recreated_sizes(spec: Body, name: str, old: Mapping[str, Size], *, old_pods_remain: bool) -> dict[str, int]:
-    """Return the next size of ReplicaSets: none of the old ones, and the new one when no old pod is left."""
+    """Return the sizes to set in the next step of ``Recreate``, by ReplicaSet.
+
+    First all old ReplicaSets get size 0. The new ReplicaSet gets its size when no old pod is left.
+    """
     if any(each.replicas for each in old.values()):
         return dict.fromkeys(old, 0)
     return {} if old_pods_remain else {name: spec["replicas"]}
 
 
 def paused_sizes(spec: Body, name: str, current: Size | None, old: Mapping[str, Size]) -> dict[str, int]:
-    """Return the size of the only ReplicaSet with pods: a Deployment that is paused is scaled, and rolls nothing out."""
+    """Return the size of the only ReplicaSet with pods: a paused Deployment is scaled, but nothing is rolled out."""
     sizes = old if current is None else {**old, name: current}
     active = [each for each, size in sizes.items() if size.replicas] or list(sizes)[-1:]
     return {active[0]: spec["replicas"]} if len(active) == 1 else {}
 
 
-def _share(value: int | str, of: int, *, is_up: bool) -> int:
-    """Return a number of pods, given as such or in per cent."""
+def _share(value: int | str, total: int, *, is_up: bool) -> int:
+    """Return a number of pods that is given as a number or as a percentage of ``total``; ``is_up`` rounds up."""
     if isinstance(value, int):
         return value
     percent = int(value.removesuffix("%"))
-    return -(-of * percent // 100) if is_up else of * percent // 100
+    return -(-total * percent // 100) if is_up else total * percent // 100
 
 
 def _size_of(replica_set: Record) -> Size:

@@ -1,4 +1,4 @@
-"""The disruption controller: keeps the status of PodDisruptionBudgets, which schedulers read before they preempt."""
+"""The disruption controller: it writes the status of PodDisruptionBudgets, which schedulers read before they preempt."""
 
 from collections.abc import Iterator
 
@@ -12,12 +12,13 @@ TABLE = "poddisruptionbudgets.policy"
 
 
 class DisruptionController:
-    """Counts the pods of each budget whenever one of them changes."""
+    """The controller that counts the pods of each budget when the budget or one of its pods changes."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
 
     def keys(self, change: Change) -> Iterator[Key]:
+        """Yield a changed budget, or the budgets that select a changed pod."""
         if change.table == TABLE and change.type != DELETED:
             yield change.record.key
         elif change.table == "pods":
@@ -27,6 +28,7 @@ class DisruptionController:
                     yield budget.key
 
     def reconcile(self, key: Key) -> None:
+        """Count the pods of a budget and write the budget's status."""
         record = self._api.store.table(TABLE).get(key)
         if record is None:
             return

@@ -1,7 +1,7 @@
-"""The node lifecycle controller: taints nodes by what their conditions and ``spec.unschedulable`` say, so that nothing is placed there.
+"""The node lifecycle controller: it taints nodes by their conditions and ``spec.unschedulable``, so that no pods are placed there.
 
-The rules are those of kubernetes pkg/controller/nodelifecycle (doNoScheduleTaintingPass, 1.37). It knows no ``NoExecute``:
-nobody is driven off a node in the sandbox.
+The rules are those of kubernetes pkg/controller/nodelifecycle (doNoScheduleTaintingPass, 1.37). There are no ``NoExecute`` taints: the
+sandbox evicts no pods from nodes.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,23 +23,25 @@ _OWN = frozenset({UNSCHEDULABLE, *TAINT_OF_CONDITION.values()})
 
 
 class NodeController:
-    """Keeps the taints of each node."""
+    """The controller that sets the taints of each node."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
 
     def keys(self, change: Change) -> Iterator[str]:
-        if change.table == TABLE and change.type != DELETED and not _is_settled(change.record.body):
+        """Yield a changed node that lacks a required taint or has a taint that no longer applies."""
+        if change.table == TABLE and change.type != DELETED and not _has_wanted_taints(change.record.body):
             yield change.record.key[1]
 
     def reconcile(self, name: str) -> None:
-        settle(self._api, name)
+        """Set the taints of a node."""
+        set_taints(self._api, name)
 
 
-def settle(api: Api, name: str) -> None:
-    """Give a node the taints it should have, and take those it should not."""
+def set_taints(api: Api, name: str) -> None:
+    """Add the taints that a node's conditions and spec require, and remove those that no longer apply."""
     record = api.store.table(TABLE).get(("", name))
-    if record is None or _is_settled(record.body):
+    if record is None or _has_wanted_taints(record.body):
         return
     spec, wanted = dict(record.body.get("spec") or {}), _wanted(record.body)
     kept = [taint for taint in spec.pop("taints", None) or () if not _is_own(taint) or taint["key"] in wanted]
@@ -50,7 +52,7 @@ def settle(api: Api, name: str) -> None:
     api.store.put(TABLE, record.key, {**record.body, "spec": spec})
 
 
-def _is_settled(node: Body) -> bool:
+def _has_wanted_taints(node: Body) -> bool:
     present = {taint["key"] for taint in (node.get("spec") or {}).get("taints") or () if _is_own(taint)}
     return present == set(_wanted(node))
 

@@ -1,4 +1,4 @@
-"""The ReplicaSet controller: as many pods as asked for, replaced when lost."""
+"""The ReplicaSet controller: it keeps the wanted number of pods, and replaces lost pods."""
 
 from collections.abc import Iterator
 
@@ -11,19 +11,21 @@ TABLE = "replicasets.apps"
 
 
 class ReplicaSetController:
-    """Keeps the number of pods of each ReplicaSet."""
+    """The controller that keeps the number of pods of each ReplicaSet."""
 
     def __init__(self, api: Api, ownership: Ownership) -> None:
         self._api = api
         self._ownership = ownership
 
     def keys(self, change: Change) -> Iterator[Key]:
+        """Yield the ReplicaSet that a changed object is or belongs to."""
         if change.table == TABLE:
             yield change.record.key
         elif change.table == "pods":
             yield from controlled_by(change.record.body, "ReplicaSet")
 
     def reconcile(self, key: Key) -> None:
+        """Create missing pods of a ReplicaSet or delete surplus ones, and write its status."""
         record = workload.living(self._api, TABLE, key)
         if record is None:
             return
@@ -31,8 +33,8 @@ class ReplicaSetController:
         active = [pod for pod in self._ownership.owned(record, "pods") if workload.is_active(pod)]
         missing = spec["replicas"] - len(active)
         for _ in range(missing):
-            made = workload.pod_from(spec["template"], reference_to(resource, record), generateName=f"{key[1]}-")
-            self._api.create(self._api.resource("pods"), key[0], made)
+            body = workload.pod_from(spec["template"], reference_to(resource, record), generateName=f"{key[1]}-")
+            self._api.create(self._api.resource("pods"), key[0], body)
         for pod in workload.least_useful_first(active)[: max(0, -missing)]:
             self._api.delete(self._api.resource("pods"), *pod.key)
         active = [pod for pod in self._ownership.owned(record, "pods") if workload.is_active(pod)]

@@ -1,4 +1,7 @@
-"""Runs the stand-in controllers: each change names keys to reconcile, and one task reconciles them, each key once however often named."""
+"""Run the stand-in controllers.
+
+Each change yields keys to reconcile, and one task reconciles them one by one. A key that is queued several times is reconciled once.
+"""
 
 import asyncio
 import logging
@@ -23,19 +26,19 @@ logger = logging.getLogger(__name__)
 
 
 class Controller(Protocol):
-    """Brings one kind of object into its desired state."""
+    """A control loop that brings objects of one kind into their desired state."""
 
     def keys(self, change: Change) -> Iterable[Hashable]:
-        """Return what a change gives reason to reconcile. Nothing may be written here."""
+        """Return the keys to reconcile because of a change. The method must not write to the store."""
         ...
 
     def reconcile(self, key: Any) -> None:
-        """Do what is needed now for the object at ``key``, which may be gone."""
+        """Bring the object at ``key``, which may be gone, closer to its desired state."""
         ...
 
 
 class Controllers:
-    """All stand-in controllers and their common work queue."""
+    """Runs all stand-in controllers, which share one work queue."""
 
     def __init__(self, api: Api, *, gang_scheduler_name: str = "") -> None:
         self._ownership = Ownership(api.store)
@@ -50,12 +53,13 @@ class Controllers:
             TFJobController(api, self._ownership, gang_scheduler_name=gang_scheduler_name),
             DisruptionController(api),
         ]
-        # A dict, because it keeps the order in which keys were first named.
+        # A dict, because it keeps the order in which keys were first queued.
         self._queue: dict[tuple[int, Hashable], None] = {}
         self._filled = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def on_change(self, change: Change) -> None:
+        """Queue the keys that the controllers must reconcile because of a change."""
         self._ownership.on_change(change)
         for index, controller in enumerate(self._controllers):
             for key in controller.keys(change):
@@ -64,9 +68,11 @@ class Controllers:
             self._filled.set()
 
     def start(self) -> None:
+        """Start the task that reconciles queued keys."""
         self._task = asyncio.create_task(self._run(), name="sandbox controllers")
 
     async def stop(self) -> None:
+        """Stop the task that reconciles queued keys."""
         if self._task:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

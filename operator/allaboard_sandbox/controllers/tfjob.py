@@ -1,7 +1,8 @@
-"""training-operator's TFJob controller (v1.9), with the behaviour a gang scheduler meets.
+"""training-operator's TFJob controller (v1.9), with the behaviour that matters to a gang scheduler.
 
-Pods carry fixed names, so a lost one comes back under the same name with a new UID. A Running pod that is being deleted counts as failed
-and fails the whole job, whatever its restart policy; one that doesn't run yet is simply made again (both observed on the real operator).
+Pods have fixed names, so a lost pod is replaced by a pod with the same name and a new UID. A Running pod that is being deleted counts as
+failed and fails the whole job, whatever its restart policy. A pod that doesn't run yet is simply created again. (Both were observed on the
+real operator.)
 Left out: TF_CONFIG, back-off limits, deadlines, time to live.
 """
 
@@ -25,7 +26,7 @@ RETRYABLE_EXIT_CODES = range(128, 256)
 
 @dataclass(frozen=True, slots=True)
 class _Role:
-    """One replica type of a job."""
+    """One replica type of a TFJob."""
 
     type: str
     replicas: int
@@ -35,7 +36,7 @@ class _Role:
 
 @dataclass(slots=True)
 class _Count:
-    """The pods of one role, by what the job's status counts them as."""
+    """The numbers of a role's pods by state, as the job's status counts them."""
 
     active: int = 0
     succeeded: int = 0
@@ -44,7 +45,7 @@ class _Count:
 
 
 class TFJobController:
-    """Runs the pods of each TFJob, and its PodGroup when a gang scheduler is configured."""
+    """The controller that runs the pods of each TFJob, and writes its PodGroup if a gang scheduler is configured."""
 
     def __init__(self, api: Api, ownership: Ownership, *, gang_scheduler_name: str = "") -> None:
         self._api = api
@@ -52,12 +53,14 @@ class TFJobController:
         self._scheduler = gang_scheduler_name
 
     def keys(self, change: Change) -> Iterator[Key]:
+        """Yield the TFJob that a changed object is or belongs to."""
         if change.table == TABLE:
             yield change.record.key
         elif change.table in ("pods", "services", "podgroups.scheduling.x-k8s.io"):
             yield from controlled_by(change.record.body, "TFJob")
 
     def reconcile(self, key: Key) -> None:
+        """Create or delete the pods of a TFJob as its state requires, and write its status."""
         job = self._api.store.table(TABLE).get(key)
         if job is None or "deletionTimestamp" in job.body["metadata"]:
             return
@@ -85,7 +88,7 @@ class TFJobController:
                 count.restarting = True
                 self._api.delete(self._api.resource("pods"), *pod.key)
             else:
-                _count(count, pod)
+                _count_pod(count, pod)
             if self._api.store.table("services").get((job.key[0], name)) is None:
                 self._create_service(job, role, index, name)
         return count
@@ -102,14 +105,14 @@ class TFJobController:
         template = {**template, "spec": {**(template.get("spec") or {}), "restartPolicy": restart_policy}}
         owner = reference_to(self._api.resource(TABLE), job)
         self._api.create(self._api.resource("pods"), job.key[0], workload.pod_from(template, owner, labels=labels, name=name))
-        self._say(job, "Normal", "SuccessfulCreatePod", f"Created pod: {name}")
+        self._emit(job, "Normal", "SuccessfulCreatePod", f"Created pod: {name}")
 
     def _with_scheduler(self, job: Record, template: Body) -> Body:
         spec = template.get("spec") or {}
         chosen = spec.get("schedulerName") or self._scheduler
         if chosen != self._scheduler:
             warning = "Another scheduler is specified when gang-scheduling is enabled and it will not be overwritten"
-            self._say(job, "Warning", "SetPodTemplateSchedulerName", warning)
+            self._emit(job, "Warning", "SetPodTemplateSchedulerName", warning)
         return {**template, "spec": {**spec, "schedulerName": chosen}}
 
     def _create_service(self, job: Record, role: _Role, index: int, name: str) -> None:
@@ -122,7 +125,7 @@ class TFJobController:
             "spec": {"clusterIP": "None", "ports": [PORT], "selector": labels},
         }
         self._api.create(self._api.resource("services"), job.key[0], service)
-        self._say(job, "Normal", "SuccessfulCreateService", f"Created service: {name}")
+        self._emit(job, "Normal", "SuccessfulCreateService", f"Created service: {name}")
 
     def _sync_pod_group(self, job: Record, roles: list[_Role]) -> None:
         resource = self._api.registry.get("scheduling.x-k8s.io", "v1alpha1", "podgroups")
@@ -135,7 +138,7 @@ class TFJobController:
             spec["scheduleTimeoutSeconds"] = timeout
         existing = self._api.store.table(resource.table).get(job.key)
         if existing is not None:
-            # The operator knows its own fields only: whatever else is in the spec is lost at each reconcile.
+            # training-operator writes only the fields it knows: each reconcile removes all other fields of the spec.
             self._api.update(resource, *job.key, {**existing.body, "spec": spec})
             return
         metadata: Body = {"name": job.key[1], "ownerReferences": [reference_to(self._api.resource(TABLE), job)]}
@@ -148,10 +151,10 @@ class TFJobController:
         resource = self._api.registry.get("scheduling.x-k8s.io", "v1alpha1", "podgroups")
         if resource and self._scheduler and self._api.store.table(resource.table).get(job.key):
             self._api.delete(resource, *job.key)
-            self._say(job, "Normal", "SuccessfulDeletePodGroup", f"Deleted PodGroup: {job.key[1]}")
+            self._emit(job, "Normal", "SuccessfulDeletePodGroup", f"Deleted PodGroup: {job.key[1]}")
 
     def _clean_up(self, job: Record) -> None:
-        """Leave behind of a finished job what its cleanPodPolicy says, by default everything but the PodGroup."""
+        """Delete the PodGroup of a finished job, and the pods that its ``cleanPodPolicy`` names (by default none)."""
         policy = (job.body["spec"].get("runPolicy") or {}).get("cleanPodPolicy") or "None"
         for pod in list(self._ownership.owned(job, "pods")):
             if policy == "All" or (policy == "Running" and workload.is_active(pod)):
@@ -181,18 +184,21 @@ class TFJobController:
             status["conditions"] = self._with_condition(staged, *verdict)
             if verdict[0] in ("Succeeded", "Failed"):
                 status["completionTime"] = self._api.now()
-                self._say(job, "Normal" if verdict[0] == "Succeeded" else "Warning", verdict[1], verdict[2])
+                self._emit(job, "Normal" if verdict[0] == "Succeeded" else "Warning", verdict[1], verdict[2])
         workload.set_status(self._api, self._api.resource(TABLE), job, status)
 
     def _verdict(self, job: Record, roles: list[_Role], counts: dict[str, _Count]) -> tuple[str, str, str] | None:
-        """Return the condition the pods call for (training-operator tfjob_controller.go, UpdateJobStatus)."""
-        named = f"TFJob {job.key[0]}/{job.key[1]}"
+        """Return the condition that follows from the job's pods, or None (training-operator tfjob_controller.go, UpdateJobStatus).
+
+        The condition is a triple of type, reason and message.
+        """
+        name = f"TFJob {job.key[0]}/{job.key[1]}"
         for role in roles:
             if failed := counts[role.type].failed:
-                message = f"{named} has failed because {failed} {role.type} replica(s) failed."
+                message = f"{name} has failed because {failed} {role.type} replica(s) failed."
                 return "Failed", "TFJobFailed", message
             if counts[role.type].restarting:
-                message = f"{named} is restarting because {role.type} replica(s) failed."
+                message = f"{name} is restarting because {role.type} replica(s) failed."
                 return "Restarting", "TFJobRestarting", message
         leader = _chief(roles) or next((role for role in roles if role.type == "Worker"), None)
         if leader is None:
@@ -201,8 +207,8 @@ class TFJobController:
         all_workers = job.body["spec"].get("successPolicy") == "AllWorkers"
         first_done = leader.type == "Worker" and not all_workers and self._first_worker_succeeded(job)
         if leader.replicas and (count.succeeded >= leader.replicas or first_done):
-            return "Succeeded", "TFJobSucceeded", f"{named} successfully completed."
-        return ("Running", "TFJobRunning", f"{named} is running.") if count.active else None
+            return "Succeeded", "TFJobSucceeded", f"{name} successfully completed."
+        return ("Running", "TFJobRunning", f"{name} is running.") if count.active else None
 
     def _first_worker_succeeded(self, job: Record) -> bool:
         pod = self._api.store.table("pods").get((job.key[0], f"{job.key[1]}-worker-0"))
@@ -213,13 +219,13 @@ class TFJobController:
         for each in (job.body.get("status") or {}).get("conditions") or ():
             if each["type"] == type or (type, each["type"]) in (("Restarting", "Running"), ("Running", "Restarting")):
                 continue
-            # A job that has ended isn't running any more.
+            # A job that has ended or is suspended is no longer running.
             ended = type in ("Succeeded", "Failed", "Suspended") and each["type"] == "Running"
             kept.append({**each, "status": "False", "lastTransitionTime": now} if ended else each)
         moment = {"lastUpdateTime": now, "lastTransitionTime": now}
         return [*kept, {"type": type, "status": "True", "reason": reason, "message": message, **moment}]
 
-    def _say(self, job: Record, type: str, reason: str, message: str) -> None:
+    def _emit(self, job: Record, type: str, reason: str, message: str) -> None:
         workload.emit(self._api, job, COMPONENT, type, reason, message)
 
 
@@ -248,7 +254,7 @@ def _labels(job: Record, role: _Role, index: int) -> dict[str, str]:
     }
 
 
-def _count(count: _Count, pod: Record) -> None:
+def _count_pod(count: _Count, pod: Record) -> None:
     phase = pod.body["status"].get("phase")
     if phase == "Succeeded":
         count.succeeded += 1
@@ -268,7 +274,10 @@ def _is_restartable(role: _Role, pod: Record) -> bool:
 
 
 def _minimum_resources(roles: list[_Role], members: int) -> dict[str, str]:
-    """Return the operator's sum for the first ``members`` pods, with its flaw: limits are ignored as soon as there are any requests."""
+    """Return the sum of resources that training-operator computes for the first ``members`` pods.
+
+    The sum has training-operator's flaw: the limits of a container count only if the container has no requests at all.
+    """
     found: dict[str, list[str]] = {}
     left = members
     for role in roles:

@@ -1,4 +1,4 @@
-"""What all workload controllers do with pods: make one from a template, count those that live, write a status."""
+"""Steps that the workload controllers share: create a pod from a template, count active pods, write a status."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -10,7 +10,7 @@ from allaboard_sandbox.store import Body, Key, Record
 
 
 def pod_from(template: Body, owner: Body, *, labels: Body | None = None, **naming: str) -> Body:
-    """Return a pod made from a template, with a reference to its owner; ``naming`` is name or generateName."""
+    """Return a pod made from a template, with a reference to its owner; ``naming`` is ``name`` or ``generateName``."""
     metadata: dict[str, Any] = {
         field: template["metadata"][field] for field in ("labels", "annotations") if field in template.get("metadata", {})
     }
@@ -24,32 +24,36 @@ def pod_from(template: Body, owner: Body, *, labels: Body | None = None, **namin
 
 
 def living(api: Api, table: str, key: Key) -> Record | None:
-    """Return an object that exists and isn't being deleted: there is nothing to do for others."""
+    """Return the record of an object, or None if the object doesn't exist or is being deleted."""
     record = api.store.table(table).get(key)
     return None if record is None or "deletionTimestamp" in record.body["metadata"] else record
 
 
 def is_active(pod: Record) -> bool:
-    """Tell whether a pod runs or still may."""
+    """Return whether a pod has neither ended nor begun to terminate."""
     return pod.body["status"].get("phase") not in TERMINAL_PHASES and not is_terminating(pod)
 
 
 def is_terminating(pod: Record) -> bool:
+    """Return whether a pod is being deleted."""
     return "deletionTimestamp" in pod.body["metadata"]
 
 
 def is_ready(pod: Record) -> bool:
+    """Return whether a pod has the condition Ready."""
     return any(each["type"] == "Ready" and each["status"] == "True" for each in pod.body["status"].get("conditions") or ())
 
 
 def has_condition(body: Body, type: str) -> bool:
+    """Return whether an object has a condition of the given type with status True."""
     return any(each["type"] == type and each["status"] == "True" for each in (body.get("status") or {}).get("conditions") or ())
 
 
 def least_useful_first(pods: Iterable[Record]) -> list[Record]:
-    """Return pods in the order in which a controller with too many gives them up (kubernetes pkg/controller ActivePodsWithRanks).
+    """Return pods in the order in which a controller with surplus pods deletes them (kubernetes pkg/controller ActivePodsWithRanks).
 
-    Unbound, then pending, then not ready, then at a lower deletion cost, then the youngest. How many share a node is left out.
+    Unbound pods come first, then pending pods, pods that aren't ready, pods with a lower deletion cost, and the youngest pods. The number
+    of pods on the same node is left out.
     """
     newest_first = sorted(pods, key=lambda pod: (str(pod.body["metadata"]["creationTimestamp"]), pod.revision), reverse=True)
     return sorted(
@@ -69,6 +73,7 @@ def _deletion_cost(pod: Record) -> int:
 
 
 def set_status(api: Api, resource: Resource, record: Record, status: Body) -> None:
+    """Write the status of an object."""
     current = api.read(resource, *record.key)
     api.update(resource, *record.key, {**current.body, "status": status}, subresource="status")
 

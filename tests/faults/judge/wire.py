@@ -43,7 +43,7 @@ def seen_by_judge(who: str, message: Message, body: Mapping[str, Any], now: floa
         namespace=place.namespace or "",
         name=requests.name_in(place, body),
         subresource=place.subresource,
-        is_dry_run=requests.is_rehearsal(message.query, body),
+        is_dry_run=requests.asks_for_dry_run(message.query, body),
         body=body,
     )
 

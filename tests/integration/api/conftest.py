@@ -1,4 +1,4 @@
-"""Raw HTTP requests to the API of either home: nothing of the operator's own client stands between."""
+"""Raw HTTP requests to the sandbox or a real API server, without the operator's own client in between."""
 
 import json
 from base64 import b64encode
@@ -57,7 +57,7 @@ OpenWatch = Callable[..., Awaitable[Watch]]
 
 @pytest.fixture
 async def watch(http: aiohttp.ClientSession) -> AsyncIterator[OpenWatch]:
-    """Open watches that are closed with the test."""
+    """Return a function that opens a watch; all opened watches are closed after the test."""
     opened: list[aiohttp.ClientResponse] = []
 
     async def open_watch(path: str, **params: str) -> Watch:
@@ -73,7 +73,7 @@ async def watch(http: aiohttp.ClientSession) -> AsyncIterator[OpenWatch]:
 
 @pytest.fixture
 def forget(request: pytest.FixtureRequest, cluster: Cluster) -> Callable[[], Awaitable[None]]:
-    """Has the store forget its history, so that a list of the past can't be had."""
+    """Return a function that makes the store forget its history, so that earlier revisions can't be listed."""
 
     async def forget() -> None:
         if request.config.getoption("--home") == "sandbox":
@@ -83,21 +83,21 @@ def forget(request: pytest.FixtureRequest, cluster: Cluster) -> Callable[[], Awa
             _, found = await answer(session, "POST", "/v3/kv/range", json={"key": "AA=="})
             revision = found["header"]["revision"]
             assert (await answer(session, "POST", "/v3/kv/compaction", json={"revision": revision, "physical": True}))[0] == 200
-            # API servers tell each other with this key what has been compacted, and then forget it too (storage/etcd3/compact.go).
-            told = {"key": b64encode(b"compact_rev_key").decode(), "value": b64encode(str(revision).encode()).decode()}
-            assert (await answer(session, "POST", "/v3/kv/put", json=told))[0] == 200
+            # With this key, API servers announce the compacted revision to each other; then they forget it too (storage/etcd3/compact.go).
+            compacted = {"key": b64encode(b"compact_rev_key").decode(), "value": b64encode(str(revision).encode()).decode()}
+            assert (await answer(session, "POST", "/v3/kv/put", json=compacted))[0] == 200
 
     return forget
 
 
 def etcd_of(plane: Any) -> str:
-    """Where the API server of a control plane keeps its objects, which only its command line tells."""
+    """Return the address of the etcd of a control plane's API server, which only the API server's command line states."""
     command = Path(f"/proc/{plane.processes.pid('kube-apiserver')}/cmdline").read_text().split("\0")
     return next(word for word in command if word.startswith("--etcd-servers=")).partition("=")[2]
 
 
 def pod(name: str = "p", labels: Body | None = None, annotations: Body | None = None, **spec: Any) -> Body:
-    """A pod that no scheduler takes up; keyword arguments become fields of its spec."""
+    """Return a pod that no scheduler binds; keyword arguments become fields of its spec."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -115,7 +115,7 @@ def config_map(name: str, **metadata: Any) -> Body:
 
 
 def definition(**root: Any) -> Body:
-    """The CRD of a kind whose schema declares what ``root`` says, and nothing else."""
+    """Return the CRD of a kind whose schema declares only the fields in ``root``."""
     schema = {"type": "object", "properties": root}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",

@@ -1,4 +1,4 @@
-"""How the API server answers a Binding, and what it writes."""
+"""The API server answers a Binding and writes the pod's node, annotations and labels."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from .conftest import PODS, answer, bind, pod
 
 REPLIES = yaml.safe_load(Path(__file__).with_name("binding_replies.yaml").read_text())
 SUCCESS = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
-TAKES_LABELS = pytest.mark.needs_kubernetes("1.35", "before, a pod takes no labels of its Binding (PodTopologyLabelsAdmission)")
+TAKES_LABELS = pytest.mark.needs_kubernetes("1.35", "earlier, a pod gets no labels of its Binding (PodTopologyLabelsAdmission)")
 
 
 def bound(cluster: Cluster, name: str = "b") -> dict[str, Any]:
@@ -24,7 +24,9 @@ def bound(cluster: Cluster, name: str = "b") -> dict[str, Any]:
 
 @pytest.mark.parametrize("reply", REPLIES, ids=lambda reply: reply["case"].replace(" ", "-"))
 @pytest.mark.parametrize("dry_run", [False, True], ids=["for-good", "dry-run"])
-async def test_a_bind_is_answered(reply: dict[str, Any], dry_run: bool, cluster: Cluster, http: aiohttp.ClientSession) -> None:
+async def test_the_answer_to_a_bind_equals_the_recorded_answer_of_a_real_api_server(
+    reply: dict[str, Any], dry_run: bool, cluster: Cluster, http: aiohttp.ClientSession
+) -> None:
     metadata = cluster.create(pod("b", **reply.get("pod", {}).get("spec", {})))["metadata"]
     params = {"dryRun": "All"} if dry_run else {}
     status, body = await answer(http, "POST", f"{PODS}/b/binding", json=reply["binding"], params=params)
@@ -34,13 +36,13 @@ async def test_a_bind_is_answered(reply: dict[str, Any], dry_run: bool, cluster:
         return
     expected = reply["message"].replace("{uid}", metadata["uid"]).replace("{revision}", metadata["resourceVersion"])
     if dry_run:
-        # A rehearsal goes no deeper than the layer above etcd, which doesn't know the prefix.
+        # A dry run goes no deeper than the layer above etcd, which doesn't know the prefix of the keys.
         expected = expected.replace("/registry/pods/", "/pods/")
     assert (status, body["code"], body["status"]) == (reply["code"], reply["code"], "Failure")
     assert (body.get("reason", ""), body["message"], body.get("details")) == (reply["reason"], expected, reply.get("details"))
 
 
-async def test_a_pod_that_is_not_there_cannot_be_bound(http: aiohttp.ClientSession) -> None:
+async def test_a_missing_pod_cannot_be_bound(http: aiohttp.ClientSession) -> None:
     status, body = await bind(http, "nope", "node-1")
     assert (status, body["reason"], body["message"]) == (404, "NotFound", 'pods "nope" not found')
     assert body["details"] == {"name": "nope", "kind": "pods"}
@@ -57,7 +59,7 @@ async def test_a_pod_being_deleted_cannot_be_bound(cluster: Cluster, http: aioht
     assert body["message"] == expected
 
 
-async def test_a_pod_of_the_same_name_is_not_the_one_that_was_meant(cluster: Cluster, http: aiohttp.ClientSession) -> None:
+async def test_a_bind_with_the_uid_of_a_deleted_pod_is_a_conflict(cluster: Cluster, http: aiohttp.ClientSession) -> None:
     first = cluster.create(pod("b"))["metadata"]["uid"]
     cluster.delete("pods", "b")
     second = cluster.create(pod("b"))["metadata"]["uid"]
@@ -66,7 +68,7 @@ async def test_a_pod_of_the_same_name_is_not_the_one_that_was_meant(cluster: Clu
     assert body["message"].endswith(f"Precondition failed: UID in precondition: {first}, UID in object meta: {second}")
 
 
-async def test_any_change_of_a_pod_makes_an_older_bind_stale(cluster: Cluster, http: aiohttp.ClientSession) -> None:
+async def test_a_bind_with_an_outdated_version_of_the_pod_is_a_conflict(cluster: Cluster, http: aiohttp.ClientSession) -> None:
     seen = cluster.create(pod("b"))["metadata"]
     touched = cluster.patch("pods", "b", {"metadata": {"annotations": {"epoch": "2"}}})["metadata"]
     status, body = await bind(http, "b", "node-1", metadata={"uid": seen["uid"], "resourceVersion": seen["resourceVersion"]})
@@ -77,7 +79,7 @@ async def test_any_change_of_a_pod_makes_an_older_bind_stale(cluster: Cluster, h
     assert (await bind(http, "b", "node-1", metadata=current))[0] == 201
 
 
-async def test_the_bindings_annotations_are_written_with_the_node(cluster: Cluster, http: aiohttp.ClientSession) -> None:
+async def test_annotations_of_a_binding_are_written_to_the_pod(cluster: Cluster, http: aiohttp.ClientSession) -> None:
     cluster.create(pod("b", annotations={"kept": "1", "stamp": "old"}))
     await bind(http, "b", "nowhere", metadata={"annotations": {"stamp": "new"}})
     after = bound(cluster)
@@ -86,7 +88,7 @@ async def test_the_bindings_annotations_are_written_with_the_node(cluster: Clust
 
 
 @TAKES_LABELS
-async def test_the_bindings_labels_are_written_with_the_node(cluster: Cluster, http: aiohttp.ClientSession) -> None:
+async def test_labels_of_a_binding_are_written_to_the_pod(cluster: Cluster, http: aiohttp.ClientSession) -> None:
     cluster.create(pod("b"))
     await bind(http, "b", "nowhere", metadata={"labels": {"gang": "g"}})
     assert bound(cluster)["metadata"]["labels"] == {"gang": "g"}
@@ -104,24 +106,24 @@ async def test_the_bindings_labels_are_written_with_the_node(cluster: Cluster, h
         pytest.param({}, None, id="a-node-by-default"),
     ],
 )
-async def test_a_bound_pod_is_scheduled_and_takes_the_nodes_zone_if_the_kind_is_stated(
+async def test_a_bound_pod_gets_the_nodes_topology_labels_if_the_target_kind_is_stated(
     target: dict[str, str], labels: dict[str, str] | None, cluster: Cluster, http: aiohttp.ClientSession
 ) -> None:
     cluster.add_node("node-1", labels={"topology.kubernetes.io/zone": "z1", "topology.kubernetes.io/region": "r1", "other": "x"})
 
-    async def bound_anew(name: str) -> dict[str, Any]:
+    async def created_and_bound(name: str) -> dict[str, Any]:
         cluster.create(pod(name))
         binding = {"metadata": {"name": name}, "target": {"name": "node-1", **target}}
         await answer(http, "POST", f"{PODS}/{name}/binding", json=binding)
         return bound(cluster, name)
 
-    # Admission learns of nodes by a watch, a moment after they are there.
-    tries = [await bound_anew(f"b{number}") for number in range(10)]
+    # Admission learns of a node through a watch, a moment after the node is created.
+    tries = [await created_and_bound(f"b{number}") for number in range(10)]
     assert ("PodScheduled", "True") in [(each["type"], each["status"]) for each in tries[0]["status"]["conditions"]]
     assert tries[-1]["metadata"].get("labels") == labels
 
 
-async def test_a_node_is_asked_neither_for_room_nor_for_taints(cluster: Cluster, http: aiohttp.ClientSession) -> None:
+async def test_a_bind_checks_neither_capacity_nor_taints_of_the_node(cluster: Cluster, http: aiohttp.ClientSession) -> None:
     taint = {"key": "k", "value": "v", "effect": "NoSchedule"}
     cluster.add_node("node-1", cpu="1", taints=[taint])
     cluster.patch("nodes", "node-1", {"spec": {"unschedulable": True}})
@@ -130,13 +132,13 @@ async def test_a_node_is_asked_neither_for_room_nor_for_taints(cluster: Cluster,
     assert await bind(http, "b", "node-1") == (201, SUCCESS)
 
 
-async def test_a_pod_can_be_bound_in_the_legacy_way(cluster: Cluster, http: aiohttp.ClientSession) -> None:
+async def test_a_pod_can_be_bound_through_the_legacy_bindings_path(cluster: Cluster, http: aiohttp.ClientSession) -> None:
     cluster.create(pod("a"))
     body = {"metadata": {"name": "a"}, "target": {"name": "nowhere"}}
     assert await answer(http, "POST", "/api/v1/namespaces/default/bindings", json=body) == (201, SUCCESS)
 
 
-async def test_an_unknown_field_of_a_binding_is_refused_when_strict(cluster: Cluster, http: aiohttp.ClientSession) -> None:
+async def test_an_unknown_field_of_a_binding_is_refused_by_strict_validation(cluster: Cluster, http: aiohttp.ClientSession) -> None:
     cluster.create(pod("a"))
     body = {"metadata": {"name": "a"}, "target": {"name": "n"}, "foo": 1}
     status, reply = await answer(http, "POST", f"{PODS}/a/binding", json=body, params={"fieldValidation": "Strict"})

@@ -1,4 +1,4 @@
-"""Custom resources: pruning, defaults, validation, their status, and the definitions themselves."""
+"""Custom resources are pruned, defaulted and validated, and served until their definition is deleted."""
 
 import re
 from typing import Any
@@ -17,7 +17,7 @@ GANGS = "/apis/example.com/v1/namespaces/default/gangs"
 INVALID = 'PodGroup.scheduling.x-k8s.io "g" is invalid: '
 
 
-async def test_unknown_fields_are_warned_of_and_dropped_or_refused(http: aiohttp.ClientSession) -> None:
+async def test_unknown_fields_are_dropped_with_a_warning_or_refused_by_strict_validation(http: aiohttp.ClientSession) -> None:
     wrong = group(minMember=1, bogus=1)
     async with http.post(GROUPS, json=wrong, params={"fieldValidation": "Strict"}) as response:
         body = await response.json()
@@ -56,7 +56,7 @@ async def test_unknown_fields_are_warned_of_and_dropped_or_refused(http: aiohttp
         ),
     ],
 )
-async def test_an_invalid_group_is_refused_with_its_fields(
+async def test_an_invalid_pod_group_is_refused_with_its_invalid_fields(
     spec: dict[str, Any], message: str, causes: list[tuple[str, str]], http: aiohttp.ClientSession
 ) -> None:
     status, body = await answer(http, "POST", GROUPS, json=group(**spec))
@@ -68,13 +68,13 @@ async def test_an_invalid_group_is_refused_with_its_fields(
 
 
 def sorted_problems(message: str) -> list[str]:
-    """The problems of a message in one order: a real API server has none."""
+    """Return the parts of a message in a fixed order, because a real API server lists problems in any order."""
     head, _, listed = message.partition(" is invalid: ")
     problems = re.split(r", (?=spec\.)", listed[1:-1]) if listed.startswith("[") else [listed]
     return [head, *sorted(problems)]
 
 
-async def test_a_condition_is_checked_as_a_status_is_written(cluster: Cluster, http: aiohttp.ClientSession) -> None:
+async def test_conditions_are_validated_when_a_status_is_written(cluster: Cluster, http: aiohttp.ClientSession) -> None:
     cluster.create(group(minMember=1))
     condition = {"type": "Scheduled", "status": "Maybe", "reason": "", "message": ""}
     status, body = await answer(http, "PATCH", f"{GROUPS}/g/status", json={"status": {"conditions": [condition]}}, headers=MERGE)
@@ -106,7 +106,7 @@ async def test_the_status_stays_when_the_object_is_patched(cluster: Cluster) -> 
     assert (patched["status"], patched["spec"]) == ({"phase": "Pending"}, {"minMember": 2})
 
 
-async def test_only_a_change_of_the_spec_makes_a_new_generation(cluster: Cluster) -> None:
+async def test_only_a_change_of_the_spec_increments_the_generation(cluster: Cluster) -> None:
     cluster.create(group(minMember=1))
     assert cluster.patch("podgroups", "g", {"metadata": {"labels": {"a": "b"}}})["metadata"]["generation"] == 1
     assert cluster.patch("podgroups", "g", {"spec": {"minMember": 2}})["metadata"]["generation"] == 2
@@ -119,7 +119,7 @@ async def test_defaults_of_the_schema_are_filled_in(cluster: Cluster) -> None:
     assert cluster.create({"apiVersion": "example.com/v1", "kind": "Gang", "metadata": {"name": "g"}})["spec"] == {"size": 3}
 
 
-async def test_patch_formats_other_than_a_custom_resource_takes_are_refused(cluster: Cluster, http: aiohttp.ClientSession) -> None:
+async def test_a_strategic_merge_patch_of_a_custom_resource_is_refused(cluster: Cluster, http: aiohttp.ClientSession) -> None:
     cluster.create(group(minMember=1))
     headers = {"Content-Type": "application/strategic-merge-patch+json"}
     status, body = await answer(http, "PATCH", f"{GROUPS}/g", json={}, headers=headers)
@@ -136,7 +136,7 @@ async def test_server_side_apply_of_an_undeclared_field_fails_without_a_reason(h
     assert body["message"] == expected
 
 
-async def test_a_definition_is_served_until_it_is_deleted(cluster: Cluster, http: aiohttp.ClientSession) -> None:
+async def test_a_custom_resource_is_served_until_its_definition_is_deleted(cluster: Cluster, http: aiohttp.ClientSession) -> None:
     created = cluster.create(definition())
     await cluster.wait_for(is_served)
     found = cluster.get("customresourcedefinitions", created["metadata"]["name"], "")
@@ -150,7 +150,7 @@ async def test_a_definition_is_served_until_it_is_deleted(cluster: Cluster, http
         assert (response.status, await response.text()) == (404, "404 page not found\n")
 
 
-async def test_a_protected_group_needs_an_approval(cluster: Cluster) -> None:
+async def test_a_definition_in_a_protected_group_needs_an_approval(cluster: Cluster) -> None:
     crd = podgroups()
     crd["metadata"] = {"name": "podgroups.gangs.k8s.io"}
     crd["spec"]["group"] = "gangs.k8s.io"
@@ -169,6 +169,6 @@ async def test_a_list_map_key_must_be_required_or_have_a_default(cluster: Cluste
 
 
 def podgroups() -> dict[str, Any]:
-    """A copy of the CRD that is shipped."""
+    """Return a copy of the PodGroup CRD that the project ships."""
     copied: dict[str, Any] = yaml.safe_load(yaml.safe_dump(pod_group_crd()))
     return copied

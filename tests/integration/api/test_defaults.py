@@ -1,4 +1,4 @@
-"""What the API server fills in of objects other than pods, as far as a scheduler reads it."""
+"""The API server fills in the defaults that a scheduler reads, in objects other than pods."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ CASES = {
         body("batch/v1", "Job", spec={"template": ONCE}),
         {"parallelism": 1, "completions": 1, "backoffLimit": 6, "completionMode": "NonIndexed", "suspend": False},
     ),
-    "a-job-of-some": (
+    "a-job-with-parallelism-only": (
         body("batch/v1", "Job", spec={"parallelism": 2, "template": ONCE}),
         {"parallelism": 2, "completions": None},
     ),
@@ -48,13 +48,13 @@ def at(spec: Any, path: str) -> Any:
 
 
 @pytest.mark.parametrize("case", CASES)
-async def test_the_spec_is_filled_in(case: str, cluster: Cluster) -> None:
+async def test_defaults_are_filled_into_the_spec(case: str, cluster: Cluster) -> None:
     given, expected = CASES[case]
     spec = cluster.create(given)["spec"]
     assert {path: at(spec, path) for path in expected} == expected
 
 
-async def test_a_storage_class_binds_at_once_unless_it_says_otherwise(cluster: Cluster) -> None:
+async def test_a_storage_class_binds_immediately_by_default(cluster: Cluster) -> None:
     created = cluster.create(body("storage.k8s.io/v1", "StorageClass", provisioner="example.com/none"))
     try:
         assert (created["volumeBindingMode"], created["reclaimPolicy"]) == ("Immediate", "Delete")
@@ -62,15 +62,15 @@ async def test_a_storage_class_binds_at_once_unless_it_says_otherwise(cluster: C
         cluster.delete("storageclasses", "x", "")
 
 
-async def test_a_priority_class_preempts_unless_it_says_otherwise(cluster: Cluster) -> None:
+async def test_a_priority_class_preempts_by_default(cluster: Cluster) -> None:
     created = cluster.create(body("scheduling.k8s.io/v1", "PriorityClass", value=5))
     assert (created["preemptionPolicy"], created["value"]) == ("PreemptLowerPriority", 5)
 
 
-async def test_a_namespace_bears_its_name_as_a_label(cluster: Cluster) -> None:
+async def test_a_namespace_gets_its_name_as_a_label(cluster: Cluster) -> None:
     assert cluster.create(body("v1", "Namespace"))["metadata"]["labels"] == {"kubernetes.io/metadata.name": "x"}
 
 
-async def test_a_node_offers_all_it_has_unless_it_says_otherwise(cluster: Cluster) -> None:
+async def test_the_allocatable_of_a_node_defaults_to_its_capacity(cluster: Cluster) -> None:
     capacity = {"cpu": "4", "memory": "8Gi", "pods": "110"}
     assert cluster.create(body("v1", "Node", status={"capacity": capacity}))["status"]["allocatable"] == capacity

@@ -1,4 +1,4 @@
-"""Evictions, and the disruption budgets that stand in their way."""
+"""Evictions delete pods unless a disruption budget blocks them."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ async def evict(http: aiohttp.ClientSession, name: str, options: dict[str, Any] 
 
 
 async def guard(cluster: Cluster, body: dict[str, Any], healthy: int = 3) -> None:
-    """Create a budget, and wait until its controller has counted its pods."""
+    """Create a budget, and wait until the disruption controller has counted the budget's pods."""
     name = body["metadata"]["name"]
     cluster.create(body)
     await cluster.wait_for(lambda home: status_of(home, name).get("currentHealthy") == healthy)
@@ -41,7 +41,7 @@ def running(cluster: Cluster) -> int:
 
 @pytest.fixture
 async def web(cluster: Cluster, http: aiohttp.ClientSession) -> Cluster:
-    """Three running pods labelled app=web."""
+    """Return a cluster with three running pods labelled app=web."""
     cluster.add_node("node-1")
     for name in ("a", "b", "c"):
         cluster.create(pod(name, {"app": "web"}))
@@ -50,7 +50,7 @@ async def web(cluster: Cluster, http: aiohttp.ClientSession) -> Cluster:
     return cluster
 
 
-async def test_an_eviction_deletes_and_says_why(cluster: Cluster, http: aiohttp.ClientSession) -> None:
+async def test_an_eviction_deletes_a_pod_and_sets_its_disruption_condition(cluster: Cluster, http: aiohttp.ClientSession) -> None:
     held = pod("a", nodeName="nowhere")
     held["metadata"]["finalizers"] = ["example.com/hold"]
     cluster.create(held)
@@ -63,13 +63,15 @@ async def test_an_eviction_deletes_and_says_why(cluster: Cluster, http: aiohttp.
     assert (target["status"], target["reason"]) == ("True", "EvictionByEvictionAPI")
 
 
-async def test_a_pod_that_is_not_there_cannot_be_evicted(http: aiohttp.ClientSession) -> None:
+async def test_a_missing_pod_cannot_be_evicted(http: aiohttp.ClientSession) -> None:
     status, reply = await evict(http, "nope")
     assert (status, reply["reason"], reply["message"]) == (404, "NotFound", 'pods "nope" not found')
 
 
-@pytest.mark.parametrize("options", [None, {"preconditions": {"uid": "1111"}}], ids=["plain", "before-the-preconditions"])
-async def test_a_budget_without_room_blocks(options: dict[str, Any] | None, web: Cluster, http: aiohttp.ClientSession) -> None:
+@pytest.mark.parametrize("options", [None, {"preconditions": {"uid": "1111"}}], ids=["plain", "checked-before-the-preconditions"])
+async def test_a_budget_that_allows_no_disruption_blocks_an_eviction(
+    options: dict[str, Any] | None, web: Cluster, http: aiohttp.ClientSession
+) -> None:
     await guard(web, budget(minAvailable=3))
     async with http.post(
         f"{PODS}/a/eviction",
@@ -83,7 +85,7 @@ async def test_a_budget_without_room_blocks(options: dict[str, Any] | None, web:
     ]
 
 
-async def test_a_budget_lets_go_what_it_can_spare(web: Cluster, http: aiohttp.ClientSession) -> None:
+async def test_a_budget_allows_evictions_down_to_its_minimum(web: Cluster, http: aiohttp.ClientSession) -> None:
     await guard(web, budget(minAvailable=2))
     assert (await evict(http, "a"))[0] == 201
     status, reply = await evict(http, "b")
@@ -91,7 +93,7 @@ async def test_a_budget_lets_go_what_it_can_spare(web: Cluster, http: aiohttp.Cl
 
 
 @pytest.mark.parametrize("spec", [{"maxUnavailable": 1}, {"maxUnavailable": "50%"}, {"minAvailable": "10%"}])
-async def test_shares_are_counted_of_what_controllers_want_and_bare_pods_have_none(
+async def test_a_budget_that_depends_on_replica_counts_blocks_evictions_of_bare_pods(
     spec: dict[str, Any], web: Cluster, http: aiohttp.ClientSession
 ) -> None:
     await guard(web, budget(**spec))
@@ -99,7 +101,7 @@ async def test_shares_are_counted_of_what_controllers_want_and_bare_pods_have_no
     assert (await evict(http, "a"))[0] == 429
 
 
-async def test_a_share_is_counted_of_what_a_deployment_wants(cluster: Cluster, http: aiohttp.ClientSession) -> None:
+async def test_a_percentage_in_a_budget_is_of_the_replicas_of_the_deployment(cluster: Cluster, http: aiohttp.ClientSession) -> None:
     cluster.add_node("node-1")
     template = {"metadata": {"labels": {"app": "web"}}, "spec": pod()["spec"]}
     spec = {"replicas": 3, "selector": {"matchLabels": {"app": "web"}}, "template": template}
@@ -110,12 +112,12 @@ async def test_a_share_is_counted_of_what_a_deployment_wants(cluster: Cluster, h
         await bind(http, member, "node-1")
     await guard(cluster, budget(maxUnavailable="34%"))
     status = status_of(cluster)
-    # Shares are rounded up: two may be unavailable.
+    # Percentages are rounded up: two pods may be unavailable.
     assert (status["expectedPods"], status["desiredHealthy"], status["disruptionsAllowed"]) == (3, 1, 2)
     assert [(await evict(http, member))[0] for member in members] == [201, 201, 429]
 
 
-async def test_two_budgets_for_one_pod_are_an_error(web: Cluster, http: aiohttp.ClientSession) -> None:
+async def test_eviction_of_a_pod_with_two_budgets_is_an_error(web: Cluster, http: aiohttp.ClientSession) -> None:
     for name in ("one", "two"):
         await guard(web, budget(name, minAvailable=0))
     status, reply = await evict(http, "a")
@@ -135,7 +137,7 @@ async def test_a_pending_pod_is_evicted_whatever_the_budget(cluster: Cluster, ht
     assert cluster.get("pods", "a") is None
 
 
-async def test_a_pod_of_the_same_name_is_not_evicted(cluster: Cluster, http: aiohttp.ClientSession) -> None:
+async def test_an_eviction_with_another_uid_is_a_conflict(cluster: Cluster, http: aiohttp.ClientSession) -> None:
     uid = cluster.create(pod("a"))["metadata"]["uid"]
     status, reply = await evict(http, "a", {"preconditions": {"uid": "1111"}})
     assert (status, reply["reason"]) == (409, "Conflict")

@@ -1,4 +1,4 @@
-"""Failures on demand: in both homes a chosen request fails in the chosen way, and the others don't."""
+"""Fault injection: a chosen request fails in the chosen way, and all others succeed, in the sandbox and with a real API server."""
 
 import aiohttp
 import pytest
@@ -15,7 +15,7 @@ def node_of(cluster: Cluster, name: str) -> str | None:
     return found["spec"].get("nodeName")
 
 
-async def test_the_chosen_bind_fails_and_the_others_succeed(cluster: Cluster, http: aiohttp.ClientSession) -> None:
+async def test_the_chosen_bind_fails_and_all_other_binds_succeed(cluster: Cluster, http: aiohttp.ClientSession) -> None:
     for name in ("a", "b", "c"):
         cluster.create(pod(name))
     cluster.faults.add(Fault("bind", "pods", nth=2, status=429, retry_after=1))
@@ -29,7 +29,7 @@ async def test_the_chosen_bind_fails_and_the_others_succeed(cluster: Cluster, ht
 
 
 @pytest.mark.parametrize(("after", "node"), [(False, None), (True, "n")], ids=["request-lost", "reply-lost"])
-async def test_a_dropped_connection_leaves_open_what_was_done(
+async def test_a_dropped_connection_hides_whether_the_bind_was_carried_out(
     after: bool, node: str | None, cluster: Cluster, http: aiohttp.ClientSession
 ) -> None:
     cluster.create(pod("a"))
@@ -39,13 +39,13 @@ async def test_a_dropped_connection_leaves_open_what_was_done(
     assert node_of(cluster, "a") == node
 
 
-async def test_a_refused_watch_is_refused(cluster: Cluster, http: aiohttp.ClientSession) -> None:
+async def test_a_fault_that_hits_a_watch_answers_with_the_status_of_the_fault(cluster: Cluster, http: aiohttp.ClientSession) -> None:
     cluster.faults.add(Fault("watch", "pods", status=500))
     status, body = await answer(http, "GET", PODS, params={"watch": "1"})
     assert (status, body["reason"]) == (500, "InternalError")
 
 
-async def test_a_delay_alone_only_slows_a_request_down(cluster: Cluster, http: aiohttp.ClientSession) -> None:
+async def test_a_fault_that_only_has_a_delay_makes_a_request_slow(cluster: Cluster, http: aiohttp.ClientSession) -> None:
     cluster.create(pod("a"))
     cluster.faults.add(Fault("get", "pods", status=0, delay=0.01))
     assert (await answer(http, "GET", f"{PODS}/a"))[0] == 200

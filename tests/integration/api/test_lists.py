@@ -1,4 +1,4 @@
-"""Lists: selections, pages, and versions that can't be had."""
+"""Lists: selectors, pages, and revisions that can't be listed."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -11,7 +11,7 @@ from tests.cluster import Cluster
 from .conftest import PODS, answer, group, named, pod, revision_of
 
 
-async def test_a_list_is_sorted_and_its_items_of_built_in_kinds_bear_no_kind(cluster: Cluster, http: aiohttp.ClientSession) -> None:
+async def test_a_list_of_a_built_in_kind_is_sorted_and_its_items_state_no_kind(cluster: Cluster, http: aiohttp.ClientSession) -> None:
     created = [cluster.create(pod(name)) for name in ("b", "a")]
     status, body = await answer(http, "GET", PODS)
     assert (status, body["kind"], body["apiVersion"]) == (200, "PodList", "v1")
@@ -21,7 +21,7 @@ async def test_a_list_is_sorted_and_its_items_of_built_in_kinds_bear_no_kind(clu
     assert not {"kind", "apiVersion"} & body["items"][0].keys()
 
 
-async def test_the_items_of_a_custom_kind_bear_their_kind(cluster: Cluster, http: aiohttp.ClientSession) -> None:
+async def test_the_items_of_a_custom_kind_state_their_kind(cluster: Cluster, http: aiohttp.ClientSession) -> None:
     cluster.create(group(minMember=1))
     _, body = await answer(http, "GET", "/apis/scheduling.x-k8s.io/v1alpha1/podgroups")
     assert (body["kind"], body["items"][0]["kind"]) == ("PodGroupList", "PodGroup")
@@ -42,7 +42,7 @@ async def test_pages_show_the_state_of_the_first_page(cluster: Cluster, http: ai
     assert not {"continue", "remainingItemCount"} & third["metadata"].keys()
 
 
-async def test_what_remains_of_a_selection_is_not_counted(cluster: Cluster, http: aiohttp.ClientSession) -> None:
+async def test_the_remaining_items_of_a_filtered_list_are_not_counted(cluster: Cluster, http: aiohttp.ClientSession) -> None:
     for number in range(3):
         cluster.create(pod(f"p{number}", {"app": "x"}))
     _, page = await answer(http, "GET", PODS, params={"limit": "2", "labelSelector": "app=x"})
@@ -51,7 +51,7 @@ async def test_what_remains_of_a_selection_is_not_counted(cluster: Cluster, http
     assert "remainingItemCount" not in page["metadata"]
 
 
-async def test_a_page_of_the_forgotten_past_is_expired_and_offers_the_rest(
+async def test_a_page_at_a_forgotten_revision_is_expired_and_offers_a_token_for_the_remaining_items(
     cluster: Cluster, http: aiohttp.ClientSession, forget: Callable[[], Awaitable[None]]
 ) -> None:
     for number in range(3):
@@ -62,7 +62,7 @@ async def test_a_page_of_the_forgotten_past_is_expired_and_offers_the_rest(
     second = {"limit": "1", "continue": first["metadata"]["continue"]}
     async with asyncio.timeout(50):
         while (await answer(http, "GET", PODS, params=second))[0] == 200:  # noqa: ASYNC110  # nothing to wait for but the answer
-            await asyncio.sleep(0.1)  # a real API server hears of it a moment later
+            await asyncio.sleep(0.1)  # a real API server learns of the compaction a moment later
     status, body = await answer(http, "GET", PODS, params=second)
     assert (status, body["code"], body["reason"]) == (410, 410, "Expired")
     assert body["message"].startswith("The provided continue parameter is too old to display a consistent list result.")
@@ -70,7 +70,7 @@ async def test_a_page_of_the_forgotten_past_is_expired_and_offers_the_rest(
     assert named(rest["items"]) == ["p2"]
 
 
-async def test_a_list_of_the_forgotten_past_is_expired(
+async def test_a_list_at_a_forgotten_revision_is_expired(
     cluster: Cluster, http: aiohttp.ClientSession, forget: Callable[[], Awaitable[None]]
 ) -> None:
     old = revision_of(cluster.create(pod("a")))
@@ -81,7 +81,7 @@ async def test_a_list_of_the_forgotten_past_is_expired(
     await forget()
     async with asyncio.timeout(50):
         while (await answer(http, "GET", PODS, params=exactly))[0] == 200:  # noqa: ASYNC110  # nothing to wait for but the answer
-            await asyncio.sleep(0.1)  # a real API server hears of it a moment later
+            await asyncio.sleep(0.1)  # a real API server learns of the compaction a moment later
     status, body = await answer(http, "GET", PODS, params=exactly)
     assert (status, body["reason"], body["message"]) == (410, "Expired", "The resourceVersion for the provided list is too old.")
 
@@ -141,7 +141,7 @@ async def test_lists_are_filtered_by_labels_and_fields(
         ),
     ],
 )
-async def test_wrong_options_are_refused(
+async def test_invalid_list_options_are_refused(
     params: dict[str, str], status: int, reason: str | None, message: str, http: aiohttp.ClientSession
 ) -> None:
     code, body = await answer(http, "GET", PODS, params=params)
@@ -149,12 +149,12 @@ async def test_wrong_options_are_refused(
     assert body["message"].startswith(message)
 
 
-async def test_an_object_that_is_not_there_is_named(http: aiohttp.ClientSession) -> None:
+async def test_a_missing_object_is_named_in_the_answer(http: aiohttp.ClientSession) -> None:
     status, body = await answer(http, "GET", f"{PODS}/nope")
     assert (status, body["reason"], body["message"]) == (404, "NotFound", 'pods "nope" not found')
     assert body["details"] == {"name": "nope", "kind": "pods"}
 
 
-async def test_an_unknown_path_is_not_even_json(http: aiohttp.ClientSession) -> None:
+async def test_an_unknown_path_is_answered_404_in_plain_text(http: aiohttp.ClientSession) -> None:
     async with http.get("/apis/example.com/v1/things") as response:
         assert (response.status, await response.text()) == (404, "404 page not found\n")

@@ -1,4 +1,4 @@
-"""The taints of nodes: what admission and the node controller make of their conditions."""
+"""Admission and the node controller taint nodes by their conditions."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ def node(name: str = "n", *, ready: bool, taints: tuple[dict[str, str], ...] = (
 
 
 def taints(node: dict[str, Any] | None) -> list[tuple[str, str]]:
-    """Keys and effects; those that drive pods off come later, and from somebody else."""
+    """Return the keys and effects of a node's taints, without ``NoExecute`` taints, which another controller adds later."""
     assert node is not None
     found = [(taint["key"], taint["effect"]) for taint in node["spec"].get("taints") or ()]
     return [taint for taint in found if taint[1] != "NoExecute"]
@@ -26,7 +26,7 @@ async def until_tainted(cluster: Cluster, *keys: str) -> None:
     await cluster.wait_for(lambda home: sorted(taints(home.get("nodes", "n"))) == sorted(expected))
 
 
-def say(cluster: Cluster, type: str, status: str) -> None:
+def set_condition(cluster: Cluster, type: str, status: str) -> None:
     found = cluster.get("nodes", "n")
     assert found is not None
     conditions = [{**each, **({"status": status} if each["type"] == type else {})} for each in found["status"]["conditions"]]
@@ -39,25 +39,25 @@ async def test_a_new_node_is_tainted_as_not_ready(ready: bool, cluster: Cluster)
     assert taints(cluster.create(node(ready=ready, taints=(own,)))) == [("k", "NoSchedule"), (NOT_READY, "NoSchedule")]
 
 
-async def test_the_taint_goes_when_the_node_is_ready(cluster: Cluster) -> None:
+async def test_the_not_ready_taint_is_removed_when_the_node_is_ready(cluster: Cluster) -> None:
     cluster.create(node(ready=True))
     await until_tainted(cluster)
 
 
-async def test_the_taint_follows_the_condition(cluster: Cluster) -> None:
+async def test_the_taint_of_a_node_follows_its_ready_condition(cluster: Cluster) -> None:
     cluster.create(node(ready=False))
     await until_tainted(cluster, NOT_READY)
-    say(cluster, "Ready", "True")
+    set_condition(cluster, "Ready", "True")
     await until_tainted(cluster)
-    say(cluster, "Ready", "Unknown")
+    set_condition(cluster, "Ready", "Unknown")
     await until_tainted(cluster, "node.kubernetes.io/unreachable")
-    say(cluster, "Ready", "False")
+    set_condition(cluster, "Ready", "False")
     await until_tainted(cluster, NOT_READY)
 
 
-async def test_a_pressed_node_is_tainted(cluster: Cluster) -> None:
+async def test_a_node_under_memory_pressure_is_tainted(cluster: Cluster) -> None:
     cluster.add_node("n")
-    say(cluster, "MemoryPressure", "True")
+    set_condition(cluster, "MemoryPressure", "True")
     await until_tainted(cluster, "node.kubernetes.io/memory-pressure")
 
 
@@ -70,5 +70,5 @@ async def test_a_cordoned_node_is_tainted(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("ready", [True, False])
-async def test_a_node_is_added_as_its_controller_leaves_it(ready: bool, cluster: Cluster) -> None:
+async def test_a_node_is_added_with_the_taints_that_the_node_controller_sets(ready: bool, cluster: Cluster) -> None:
     assert taints(cluster.add_node("n", ready=ready)) == ([] if ready else [(NOT_READY, "NoSchedule")])

@@ -1,4 +1,4 @@
-"""What goes with its owner, and what with its namespace."""
+"""Objects are deleted with their owners and with their namespace."""
 
 from typing import Any
 
@@ -38,7 +38,7 @@ async def web(cluster: Cluster) -> Cluster:
     return cluster
 
 
-async def test_a_deployment_has_its_pods_through_a_replica_set(web: Cluster) -> None:
+async def test_pods_of_a_deployment_are_owned_by_its_replica_set(web: Cluster) -> None:
     (replica_set,) = web.list("replicasets", "default")
     member = web.list("pods", "default")[0]
     owner = member["metadata"]["ownerReferences"][0]
@@ -47,21 +47,21 @@ async def test_a_deployment_has_its_pods_through_a_replica_set(web: Cluster) -> 
     assert member["metadata"]["labels"]["pod-template-hash"] == replica_set["metadata"]["labels"]["pod-template-hash"]
 
 
-async def test_a_lost_pod_is_replaced_by_one_of_another_name(web: Cluster) -> None:
+async def test_a_lost_pod_of_a_deployment_is_replaced_under_another_name(web: Cluster) -> None:
     before = {each["metadata"]["name"] for each in web.list("pods", "default")}
     lost = min(before)
     web.delete("pods", lost)
     await web.wait_for(lambda home: len({each["metadata"]["name"] for each in home.list("pods", "default")} - {lost}) == 2)
 
 
-async def test_what_an_owner_has_goes_with_it(web: Cluster, http: aiohttp.ClientSession) -> None:
+async def test_dependents_are_deleted_with_their_owner(web: Cluster, http: aiohttp.ClientSession) -> None:
     status, _ = await answer(http, "DELETE", DEPLOYMENT, json={"propagationPolicy": "Background"})
     assert status == 200
     assert web.get("deployments", "web") is None
     await web.wait_for(lambda home: not home.list("replicasets", "default") and not home.list("pods", "default"))
 
 
-async def test_orphans_stay(web: Cluster, http: aiohttp.ClientSession) -> None:
+async def test_orphaned_dependents_stay(web: Cluster, http: aiohttp.ClientSession) -> None:
     before = uids(web)
     await answer(http, "DELETE", DEPLOYMENT, json={"propagationPolicy": "Orphan"})
     await web.wait_for(lambda home: home.get("deployments", "web") is None)
@@ -70,12 +70,12 @@ async def test_orphans_stay(web: Cluster, http: aiohttp.ClientSession) -> None:
     assert uids(web) == before
 
 
-async def test_an_object_of_a_dead_owner_is_collected(cluster: Cluster) -> None:
+async def test_an_object_whose_owner_does_not_exist_is_deleted(cluster: Cluster) -> None:
     cluster.create(owned_by({"metadata": {"name": "gone", "uid": "1111"}}))
     await cluster.wait_for(lambda home: home.get("pods", "p") is None)
 
 
-async def test_an_object_with_another_living_owner_stays(cluster: Cluster) -> None:
+async def test_an_object_with_another_existing_owner_stays(cluster: Cluster) -> None:
     one, two = (cluster.create(config_map(name)) for name in ("one", "two"))
     uid = cluster.create(owned_by(one, two))["metadata"]["uid"]
     cluster.delete("configmaps", "one")
@@ -92,7 +92,7 @@ async def test_an_object_with_another_living_owner_stays(cluster: Cluster) -> No
         cluster.delete("configmaps", "two")
 
 
-async def test_a_deleted_namespace_goes_with_everything_in_it(cluster: Cluster) -> None:
+async def test_a_deleted_namespace_is_removed_with_all_its_objects(cluster: Cluster) -> None:
     cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
     held = config_map("held", namespace="team", finalizers=["example.com/hold"])
     cluster.create(held)

@@ -1,4 +1,4 @@
-"""What happens to pods on their way in, and what is refused."""
+"""Admission of pods: defaults are filled in, and invalid pods are refused."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ def container(**resources: Any) -> dict[str, Any]:
     return {"name": "main", "image": "busybox:1", "resources": resources}
 
 
-async def test_defaults_are_filled_in(cluster: Cluster) -> None:
+async def test_defaults_of_a_pod_are_filled_in(cluster: Cluster) -> None:
     created = cluster.create(pod())
     spec = created["spec"]
     assert (spec["schedulerName"], spec["restartPolicy"], spec["terminationGracePeriodSeconds"]) == ("default-scheduler", "Always", 30)
@@ -30,7 +30,7 @@ async def test_requests_default_to_limits_per_resource(cluster: Cluster) -> None
     assert created["spec"]["initContainers"][0]["resources"]["requests"] == {"cpu": "1"}
 
 
-async def test_default_tolerations_are_added_once(cluster: Cluster) -> None:
+async def test_default_tolerations_are_added_unless_the_pod_has_its_own(cluster: Cluster) -> None:
     own = {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5}
     tolerations = cluster.create(pod(tolerations=[own]))["spec"]["tolerations"]
     assert [(each["key"], each["tolerationSeconds"]) for each in tolerations] == [
@@ -68,7 +68,7 @@ async def test_a_priority_class_sets_priority_and_preemption(cluster: Cluster) -
     assert (spec["priority"], spec["preemptionPolicy"]) == (7, "Never")
 
 
-async def test_the_global_default_class_applies_to_pods_without_one(cluster: Cluster) -> None:
+async def test_the_global_default_priority_class_applies_to_pods_without_a_class(cluster: Cluster) -> None:
     cluster.create(
         {
             "apiVersion": "scheduling.k8s.io/v1",
@@ -83,7 +83,10 @@ async def test_the_global_default_class_applies_to_pods_without_one(cluster: Clu
 
 
 async def created_when_the_class_is_known(cluster: Cluster, name: str, **spec: Any) -> dict[str, Any]:
-    """Return a pod's spec with the priority class: admission learns of classes by a watch, a moment after they are there."""
+    """Create pods until admission knows the priority class, and return the spec of the pod that has the class.
+
+    Admission learns of a class through a watch, a moment after the class is created.
+    """
     found: list[dict[str, Any]] = []
 
     def is_known(home: Cluster) -> bool:
@@ -105,12 +108,12 @@ async def test_an_unknown_priority_class_is_forbidden(cluster: Cluster) -> None:
     assert refused.value.message == 'pods "x" is forbidden: no PriorityClass with name foo was found'
 
 
-async def test_a_gated_pod_says_so(cluster: Cluster) -> None:
+async def test_a_gated_pod_has_the_condition_scheduling_gated(cluster: Cluster) -> None:
     (condition,) = cluster.create(pod(schedulingGates=[{"name": "wait"}]))["status"]["conditions"]
     assert (condition["type"], condition["status"], condition["reason"]) == ("PodScheduled", "False", "SchedulingGated")
 
 
-async def test_gates_can_be_removed_but_not_added(cluster: Cluster) -> None:
+async def test_scheduling_gates_can_be_removed_but_not_added(cluster: Cluster) -> None:
     cluster.create(pod(schedulingGates=[{"name": "a"}, {"name": "b"}]))
     cluster.patch("pods", "p", {"spec": {"schedulingGates": [{"name": "b"}]}})
     with pytest.raises(ApiError, match="only deletion is allowed, but found new scheduling gate"):
@@ -124,7 +127,7 @@ async def test_a_pods_node_cannot_be_patched(cluster: Cluster) -> None:
     assert (refused.value.status, refused.value.reason) == (422, "Invalid")
 
 
-async def test_an_image_may_change(cluster: Cluster) -> None:
+async def test_the_image_of_a_pod_may_change(cluster: Cluster) -> None:
     created = cluster.create(pod())
     changed = [{**created["spec"]["containers"][0], "image": "busybox:2"}]
     patched = cluster.patch("pods", "p", {"spec": {"containers": changed}})
@@ -158,13 +161,15 @@ async def test_an_image_may_change(cluster: Cluster) -> None:
         ({"metadata": {"name": "p", "namespace": "nowhere"}}, 404, 'namespaces "nowhere" not found'),
     ],
 )
-async def test_what_a_real_api_server_refuses_is_refused(change: dict[str, Any], status: int, message: str, cluster: Cluster) -> None:
+async def test_invalid_pods_are_refused_as_by_a_real_api_server(
+    change: dict[str, Any], status: int, message: str, cluster: Cluster
+) -> None:
     with pytest.raises(ApiError, match=message) as refused:
         cluster.create({**pod(), **change})
     assert refused.value.status == status
 
 
-async def test_null_fields_are_as_good_as_absent(cluster: Cluster) -> None:
+async def test_null_fields_are_treated_as_absent(cluster: Cluster) -> None:
     body = pod(nodeSelector=None, affinity=None)
     body["metadata"]["creationTimestamp"] = None
     created = cluster.create(body)

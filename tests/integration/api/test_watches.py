@@ -1,4 +1,4 @@
-"""Watches: where they start, what they tell, and how they end."""
+"""Watches: where they start, which events they send, and how they end."""
 
 import asyncio
 import json
@@ -12,7 +12,7 @@ from tests.cluster import Cluster
 from .conftest import PODS, OpenWatch, Watch, answer, bind, definition, is_served, pod, revision_of
 
 
-async def test_a_watch_goes_on_from_a_list(cluster: Cluster, http: aiohttp.ClientSession, watch: OpenWatch) -> None:
+async def test_a_watch_continues_from_a_list(cluster: Cluster, http: aiohttp.ClientSession, watch: OpenWatch) -> None:
     cluster.create(pod("a"))
     _, listed = await answer(http, "GET", PODS)
     cluster.create(pod("b"))
@@ -22,7 +22,7 @@ async def test_a_watch_goes_on_from_a_list(cluster: Cluster, http: aiohttp.Clien
     assert await events.named() == ("MODIFIED", "a")
 
 
-async def test_a_watch_goes_on_after_the_event_it_is_given(cluster: Cluster, watch: OpenWatch) -> None:
+async def test_a_watch_continues_after_the_version_of_a_given_event(cluster: Cluster, watch: OpenWatch) -> None:
     created = cluster.create(pod("a"))
     changed = cluster.patch("pods", "a", {"metadata": {"labels": {"x": "1"}}})
     cluster.patch("pods", "a", {"metadata": {"labels": {"x": "2"}}})
@@ -37,7 +37,7 @@ async def test_a_watch_goes_on_after_the_event_it_is_given(cluster: Cluster, wat
     assert (await resumed.next())["object"]["metadata"]["labels"] == {"x": "2"}
 
 
-async def test_a_deletion_is_told_with_a_new_version(cluster: Cluster, watch: OpenWatch) -> None:
+async def test_a_deletion_is_sent_with_a_new_version(cluster: Cluster, watch: OpenWatch) -> None:
     created = cluster.create(pod("a"))
     events = await watch(PODS, resourceVersion=revision_of(created))
     cluster.delete("pods", "a")
@@ -48,7 +48,7 @@ async def test_a_deletion_is_told_with_a_new_version(cluster: Cluster, watch: Op
     assert int(revision_of(created)) < int(revision_of(terminating["object"])) < int(revision_of(deleted["object"]))
 
 
-async def test_a_watch_without_a_version_starts_with_what_there_is(cluster: Cluster, watch: OpenWatch) -> None:
+async def test_a_watch_without_a_version_starts_with_the_existing_objects(cluster: Cluster, watch: OpenWatch) -> None:
     cluster.create(pod("a"))
     events = await watch(PODS)
     assert await events.named() == ("ADDED", "a")
@@ -69,7 +69,7 @@ async def test_binding_looks_like_a_deletion_to_a_watch_of_unbound_pods(
     assert revision_of(event["object"]) == revision_of(cluster.get("pods", "a"))
 
 
-async def test_an_object_comes_and_goes_with_its_selection(cluster: Cluster, watch: OpenWatch) -> None:
+async def test_an_object_is_added_or_deleted_when_it_enters_or_leaves_the_selection(cluster: Cluster, watch: OpenWatch) -> None:
     created = cluster.create(pod("a"))
     events = await watch(PODS, labelSelector="app=x", resourceVersion=revision_of(created))
     cluster.patch("pods", "a", {"metadata": {"labels": {"app": "x"}}})
@@ -90,7 +90,7 @@ async def test_one_object_can_be_watched_by_its_name(cluster: Cluster, watch: Op
     assert await events.named() == ("ADDED", "b")
 
 
-async def test_a_write_that_changes_nothing_is_not_told(cluster: Cluster, watch: OpenWatch) -> None:
+async def test_a_write_that_changes_nothing_sends_no_event(cluster: Cluster, watch: OpenWatch) -> None:
     created = cluster.create(pod("a", {"x": "y"}))
     events = await watch(PODS, resourceVersion=revision_of(created))
     assert revision_of(cluster.patch("pods", "a", {"metadata": {"labels": {"x": "y"}}})) == revision_of(created)
@@ -98,7 +98,7 @@ async def test_a_write_that_changes_nothing_is_not_told(cluster: Cluster, watch:
     assert await events.named() == ("ADDED", "b")
 
 
-async def test_a_watch_from_the_forgotten_past_says_so_in_an_event(cluster: Cluster, watch: OpenWatch) -> None:
+async def test_a_watch_from_a_forgotten_version_gets_an_error_event(cluster: Cluster, watch: OpenWatch) -> None:
     old = revision_of(cluster.create(pod("a")))
     cluster.create(pod("b"))
     cluster.compact()
@@ -106,7 +106,7 @@ async def test_a_watch_from_the_forgotten_past_says_so_in_an_event(cluster: Clus
 
 
 async def test_a_changed_schema_makes_older_versions_expire(cluster: Cluster, http: aiohttp.ClientSession) -> None:
-    """A real API server starts the kind's watch cache anew, and has nothing older."""
+    """A real API server starts a new watch cache for the kind, which holds no older versions."""
     gangs = "/apis/example.com/v1/namespaces/default/gangs"
     cluster.create(definition())
     await cluster.wait_for(is_served)
@@ -148,7 +148,7 @@ async def test_a_watch_list_ends_its_initial_events_with_a_bookmark(cluster: Clu
     assert await events.named() == ("ADDED", "b")
 
 
-async def test_a_watch_ends_after_its_time_with_a_bookmark(cluster: Cluster, watch: OpenWatch) -> None:
+async def test_a_watch_ends_after_its_timeout_with_a_bookmark(cluster: Cluster, watch: OpenWatch) -> None:
     revision = revision_of(cluster.create(pod("a")))
     events = await watch(PODS, resourceVersion=revision, allowWatchBookmarks="true", timeoutSeconds="4")
     cluster.create(pod("b"))
@@ -160,7 +160,7 @@ async def test_a_watch_ends_after_its_time_with_a_bookmark(cluster: Cluster, wat
             pass
 
 
-async def test_dropped_watches_end_and_others_go_on(cluster: Cluster, watch: OpenWatch) -> None:
+async def test_dropped_watches_end_and_watches_of_other_resources_continue(cluster: Cluster, watch: OpenWatch) -> None:
     pods, nodes = await watch(PODS), await watch("/api/v1/nodes")
     cluster.drop_watches("pods")
     with pytest.raises((EOFError, aiohttp.ClientError)):
@@ -195,7 +195,7 @@ async def test_dropped_watches_end_and_others_go_on(cluster: Cluster, watch: Ope
         ({"fieldSelector": "spec.priority=1"}, 400, "BadRequest", "field label not supported: spec.priority"),
     ],
 )
-async def test_wrong_options_are_refused(
+async def test_invalid_watch_options_are_refused(
     params: dict[str, str], status: int, reason: str | None, message: str, http: aiohttp.ClientSession
 ) -> None:
     code, body = await answer(http, "GET", PODS, params={"watch": "1", **params})

@@ -1,4 +1,4 @@
-"""Writes: conflicts, preconditions, patches, rehearsals and deletions."""
+"""Writes: conflicts, preconditions, patches, dry runs and deletions."""
 
 import json
 from typing import Any
@@ -15,7 +15,7 @@ LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 
 
-async def test_a_name_is_taken_once(cluster: Cluster, http: aiohttp.ClientSession) -> None:
+async def test_creating_an_object_that_exists_is_a_conflict(cluster: Cluster, http: aiohttp.ClientSession) -> None:
     cluster.create(group(minMember=1))
     status, body = await answer(http, "POST", GROUPS, json=group(minMember=1))
     assert (status, body["reason"]) == (409, "AlreadyExists")
@@ -54,7 +54,7 @@ async def test_a_stale_patch_is_a_conflict(
 
 
 @pytest.mark.parametrize("path", [f"{PODS}/a", f"{PODS}/a/status", f"{GROUPS}/g"])
-async def test_a_patch_meant_for_another_object_of_the_name_is_invalid(path: str, cluster: Cluster, http: aiohttp.ClientSession) -> None:
+async def test_a_patch_with_another_uid_is_invalid(path: str, cluster: Cluster, http: aiohttp.ClientSession) -> None:
     cluster.create(pod("a"))
     cluster.create(group(minMember=1))
     status, body = await answer(http, "PATCH", path, json={"metadata": {"uid": "1111"}}, headers=MERGE)
@@ -63,7 +63,7 @@ async def test_a_patch_meant_for_another_object_of_the_name_is_invalid(path: str
 
 
 @pytest.mark.parametrize("content_type", ["application/merge-patch+json", "application/strategic-merge-patch+json"])
-async def test_by_way_of_its_status_a_pod_takes_annotations_and_labels_but_neither_spec_nor_owners(
+async def test_a_status_patch_of_a_pod_changes_annotations_and_labels_but_not_spec_or_owners(
     content_type: str, cluster: Cluster, http: aiohttp.ClientSession
 ) -> None:
     seen = cluster.create(pod("a"))
@@ -81,14 +81,14 @@ async def test_by_way_of_its_status_a_pod_takes_annotations_and_labels_but_neith
     assert (status, body["reason"]) == (409, "Conflict")
 
 
-async def test_the_status_of_a_custom_object_takes_no_uid_for_a_precondition(cluster: Cluster, http: aiohttp.ClientSession) -> None:
+async def test_a_status_patch_of_a_custom_object_ignores_the_uid(cluster: Cluster, http: aiohttp.ClientSession) -> None:
     uid = cluster.create(group(minMember=1))["metadata"]["uid"]
     change = {"metadata": {"uid": "1111"}, "status": {"phase": "Pending"}}
     status, body = await answer(http, "PATCH", f"{GROUPS}/g/status", json=change, headers=MERGE)
     assert (status, body["metadata"]["uid"], body["status"]) == (200, uid, {"phase": "Pending"})
 
 
-async def test_a_lease_must_be_updated_with_its_version(http: aiohttp.ClientSession) -> None:
+async def test_an_update_of_a_lease_must_state_the_resource_version(http: aiohttp.ClientSession) -> None:
     lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "l"}, "spec": {"holderIdentity": "a"}}
     status, created = await answer(http, "POST", LEASES, json=lease)
     assert status == 201
@@ -112,7 +112,7 @@ async def test_a_patch_that_changes_nothing_makes_no_new_version(cluster: Cluste
     assert revision_of(cluster.patch("pods", "p", {"metadata": {"labels": {"a": "b"}}})) == revision_of(created)
 
 
-async def test_a_json_patch_can_test_what_it_changes(cluster: Cluster, http: aiohttp.ClientSession) -> None:
+async def test_a_json_patch_can_test_a_value_before_changing_it(cluster: Cluster, http: aiohttp.ClientSession) -> None:
     cluster.create(pod("a", {"x": "y"}))
     headers = {"Content-Type": "application/json-patch+json"}
     operations = [{"op": "test", "path": "/metadata/labels/x", "value": "z"}, {"op": "remove", "path": "/metadata/labels/x"}]
@@ -125,13 +125,13 @@ async def test_a_json_patch_can_test_what_it_changes(cluster: Cluster, http: aio
 
 
 async def test_a_dry_run_persists_nothing(cluster: Cluster, http: aiohttp.ClientSession) -> None:
-    rehearsal = {"dryRun": "All"}
-    status, body = await answer(http, "POST", PODS, json=pod("a"), params=rehearsal)
+    dry_run = {"dryRun": "All"}
+    status, body = await answer(http, "POST", PODS, json=pod("a"), params=dry_run)
     assert (status, body["metadata"]["name"]) == (201, "a")
     before = cluster.create(pod("b"))
-    status, body = await answer(http, "PATCH", f"{PODS}/b", json={"metadata": {"labels": {"x": "y"}}}, headers=MERGE, params=rehearsal)
+    status, body = await answer(http, "PATCH", f"{PODS}/b", json={"metadata": {"labels": {"x": "y"}}}, headers=MERGE, params=dry_run)
     assert (status, body["metadata"]["labels"], revision_of(body)) == (200, {"x": "y"}, revision_of(before))
-    assert (await answer(http, "DELETE", f"{PODS}/b", params=rehearsal))[0] == 200
+    assert (await answer(http, "DELETE", f"{PODS}/b", params=dry_run))[0] == 200
     assert (await bind(http, "b", "node-1", dryRun="All"))[0] == 201
     assert cluster.get("pods", "a") is None
     assert revision_of(cluster.get("pods", "b")) == revision_of(before)
@@ -166,7 +166,7 @@ async def test_a_bound_pod_is_terminating_before_it_is_gone(cluster: Cluster, ht
     assert cluster.get("pods", "a") is None
 
 
-async def test_a_collection_can_be_deleted_by_label(cluster: Cluster, http: aiohttp.ClientSession) -> None:
+async def test_objects_with_a_label_can_be_deleted_together(cluster: Cluster, http: aiohttp.ClientSession) -> None:
     cluster.create(pod("a", {"app": "x"}))
     cluster.create(pod("b", {"app": "y"}))
     status, body = await answer(http, "DELETE", PODS, params={"labelSelector": "app=x"})
@@ -174,12 +174,12 @@ async def test_a_collection_can_be_deleted_by_label(cluster: Cluster, http: aioh
     assert named(cluster.list("pods", "default")) == ["b"]
 
 
-async def test_an_unknown_part_of_an_object_is_not_found(http: aiohttp.ClientSession) -> None:
+async def test_an_unknown_subresource_is_not_found(http: aiohttp.ClientSession) -> None:
     status, body = await answer(http, "GET", f"{PODS}/a/bogus")
     assert (status, body["reason"], body["message"]) == (404, "NotFound", "the server could not find the requested resource")
 
 
-async def test_an_update_meant_for_another_object_of_the_name_is_a_conflict(cluster: Cluster, http: aiohttp.ClientSession) -> None:
+async def test_an_update_with_another_uid_is_a_conflict(cluster: Cluster, http: aiohttp.ClientSession) -> None:
     uid = cluster.create(pod("a"))["metadata"]["uid"]
     other = pod("a")
     other["metadata"]["uid"] = "1111"
@@ -188,7 +188,7 @@ async def test_an_update_meant_for_another_object_of_the_name_is_a_conflict(clus
     assert body["message"].endswith(f"Precondition failed: UID in precondition: 1111, UID in object meta: {uid}")
 
 
-async def test_a_finalizer_holds_an_object_until_it_is_taken_off(cluster: Cluster, http: aiohttp.ClientSession) -> None:
+async def test_a_finalizer_keeps_an_object_until_the_finalizer_is_removed(cluster: Cluster, http: aiohttp.ClientSession) -> None:
     cluster.create(config_map("c", finalizers=["example.com/hold"]))
     status, body = await answer(http, "DELETE", f"{CONFIG_MAPS}/c")
     assert status == 200
@@ -197,7 +197,7 @@ async def test_a_finalizer_holds_an_object_until_it_is_taken_off(cluster: Cluste
     assert (await answer(http, "GET", f"{CONFIG_MAPS}/c"))[0] == 404
 
 
-async def test_an_object_that_is_deleted_at_once_is_answered_with_a_status(cluster: Cluster, http: aiohttp.ClientSession) -> None:
+async def test_a_delete_that_removes_an_object_at_once_is_answered_with_a_status(cluster: Cluster, http: aiohttp.ClientSession) -> None:
     uid = cluster.create(config_map("c"))["metadata"]["uid"]
     status, body = await answer(http, "DELETE", f"{CONFIG_MAPS}/c")
     assert (status, body["kind"], body["status"]) == (200, "Status", "Success")
@@ -218,7 +218,7 @@ async def test_server_side_apply_creates_and_then_merges(http: aiohttp.ClientSes
         await answer(http, "DELETE", path)
 
 
-async def test_a_core_event_shows_what_was_written_through_the_events_group(http: aiohttp.ClientSession) -> None:
+async def test_an_event_written_through_the_events_group_is_readable_as_a_core_event(http: aiohttp.ClientSession) -> None:
     path = "/apis/events.k8s.io/v1/namespaces/default/events"
     event = {
         "apiVersion": "events.k8s.io/v1",
@@ -244,7 +244,7 @@ async def test_a_core_event_shows_what_was_written_through_the_events_group(http
     assert (status, patched["series"], patched["note"]) == (200, series, "0/1 nodes are available")
 
 
-async def test_the_administrator_may_do_everything(http: aiohttp.ClientSession) -> None:
+async def test_an_access_review_of_the_administrator_is_allowed(http: aiohttp.ClientSession) -> None:
     review = {"spec": {"resourceAttributes": {"verb": "create", "resource": "pods", "subresource": "binding"}}}
     status, body = await answer(http, "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", json=review)
     assert (status, body["status"]["allowed"]) == (201, True)

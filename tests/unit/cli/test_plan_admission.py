@@ -24,11 +24,11 @@ def of_namespace(kind: str, **spec: Any) -> dict[str, Any]:
         ({"requests": {GPU: "1"}}, f"spec.containers[0].resources.limits['{GPU}']: a limit must be set"),
         ({"requests": {GPU: "1"}, "limits": {GPU: "2"}}, f"spec.containers[0].resources.requests['{GPU}']: must be equal to the limit"),
         ({"requests": {"hugepages-2Mi": "2Mi", "cpu": "1"}}, "a limit must be set"),
-        ({"limits": {"hugepages-2Mi": "2Mi"}}, "spec.containers[0].resources: huge pages need cpu or memory beside them"),
+        ({"limits": {"hugepages-2Mi": "2Mi"}}, "spec.containers[0].resources: huge pages require cpu or memory as well"),
         ({"limits": {"gpu": "1"}}, "spec.containers[0].resources.limits['gpu']: must be a standard resource type"),
     ],
 )
-def test_resources_that_the_api_server_refuses_are_named_with_their_field(plan: Plan, resources: dict[str, Any], words: str) -> None:
+def test_error_names_the_field_of_resources_that_the_api_server_refuses(plan: Plan, resources: dict[str, Any], words: str) -> None:
     answer = plan.cluster(gpu_node("n1")).manifest(pod_with(**resources)).run()
     assert answer.exit_code == 2
     assert words in answer.output
@@ -37,11 +37,11 @@ def test_resources_that_the_api_server_refuses_are_named_with_their_field(plan: 
 @pytest.mark.parametrize(
     ("resources", "words"),
     [
-        ({"requests": {"cpu": "1"}}, "spec.resources.requests[cpu]: '1' is less than the 2 of its containers"),
-        ({"limits": {"cpu": "1"}}, "spec.resources.limits[cpu]: '1' is less than the 2 of its containers"),
+        ({"requests": {"cpu": "1"}}, "spec.resources.requests[cpu]: '1' is less than the 2 that its containers request"),
+        ({"limits": {"cpu": "1"}}, "spec.resources.limits[cpu]: '1' is less than the 2 that its containers request"),
         ({"limits": {"cpu": "3"}}, "spec.containers[0].resources.limits[cpu]: '4' is more than the pod's limit of '3'"),
         ({"requests": {"cpu": "6"}, "limits": {"cpu": "5"}}, "spec.resources.requests[cpu]: '6' is more than the limit of '5'"),
-        ({"limits": {GPU: "1"}}, f"spec.resources.limits['{GPU}']: is none of cpu, memory and hugepages-"),
+        ({"limits": {GPU: "1"}}, f"spec.resources.limits['{GPU}']: is not one of cpu, memory and hugepages-"),
     ],
 )
 def test_resources_of_a_pod_must_not_be_less_than_those_of_its_containers(plan: Plan, resources: dict[str, Any], words: str) -> None:

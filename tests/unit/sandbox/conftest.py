@@ -1,4 +1,4 @@
-"""A sandbox without network, and pods to put into it."""
+"""Fixtures: a running sandbox, and a factory of pods."""
 
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -18,7 +18,7 @@ async def sandbox() -> AsyncIterator[Sandbox]:
 
 @pytest.fixture
 def pod() -> Callable[..., Body]:
-    """Make a pod of one container; keyword arguments become fields of its spec."""
+    """Return a function that makes a pod of one container; its extra keyword arguments become fields of the spec."""
 
     def make(
         name: str = "p", *, requests: Body | None = None, labels: Body | None = None, annotations: Body | None = None, **spec: Any

@@ -1,4 +1,4 @@
-"""``allaboard sandbox``, as a process of its own."""
+"""The command ``allaboard sandbox``, run as a process of its own."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ def is_there(path: Path) -> bool:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-async def test_it_prints_where_its_kubeconfig_is_and_cleans_up_when_interrupted(number: signal.Signals) -> None:
+async def test_command_prints_the_path_of_its_kubeconfig_and_removes_it_when_interrupted(number: signal.Signals) -> None:
     process = await start("--nodes", "2", "--gpus", "3")
     assert process.stdout is not None
     async with asyncio.timeout(SECONDS):
@@ -55,8 +55,8 @@ async def test_it_prints_where_its_kubeconfig_is_and_cleans_up_when_interrupted(
     assert not is_there(kubeconfig)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP], ids=["which-kopf-takes", "which-it-does-not"])
-async def test_with_a_scheduler_pods_that_name_it_run_and_an_interrupt_ends_both(number: signal.Signals) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP], ids=["signal-that-kopf-handles", "signal-that-kopf-does-not-handle"])
+async def test_command_with_a_scheduler_runs_pods_and_an_interrupt_ends_both_processes(number: signal.Signals) -> None:
     process = await start("--nodes", "1", "--run")
     assert process.stdout is not None
     async with asyncio.timeout(SECONDS):
@@ -77,7 +77,7 @@ async def test_with_a_scheduler_pods_that_name_it_run_and_an_interrupt_ends_both
     assert not is_there(kubeconfig)
 
 
-async def test_the_kubeconfig_is_written_where_asked_and_stays(tmp_path: Path) -> None:
+async def test_kubeconfig_is_written_to_a_given_path_and_kept(tmp_path: Path) -> None:
     kubeconfig = tmp_path / "config"
     process = await start("--nodes", "0", "--kubeconfig-out", str(kubeconfig))
     assert process.stdout is not None
@@ -89,7 +89,7 @@ async def test_the_kubeconfig_is_written_where_asked_and_stays(tmp_path: Path) -
     assert is_there(kubeconfig)
 
 
-async def test_a_taken_port_is_an_error_in_one_line() -> None:
+async def test_a_port_in_use_is_reported_as_an_error_in_one_line() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -1,4 +1,4 @@
-"""The stand-in controllers: collectors, ReplicaSet, Deployment, Job."""
+"""The stand-in controllers of ReplicaSets, Deployments and Jobs create, replace and count pods as the real ones do."""
 
 from collections.abc import Callable
 from typing import Any
@@ -42,7 +42,7 @@ def condition(kind: str, name: str, type: str) -> Callable[[Sandbox], bool]:
 
 
 def status(kind: str, name: str, **wanted: Any) -> Callable[[Sandbox], bool]:
-    """Return a test of the status of an object."""
+    """Return a predicate: whether an object's status has the wanted fields."""
 
     def holds(sandbox: Sandbox) -> bool:
         found = (sandbox.get(kind, name) or {}).get("status") or {}
@@ -52,7 +52,7 @@ def status(kind: str, name: str, **wanted: Any) -> Callable[[Sandbox], bool]:
 
 
 def hold_and_delete(sandbox: Sandbox, pod: Body) -> str:
-    """Delete a pod that a finalizer keeps. Return its name."""
+    """Delete a pod that a finalizer keeps, and return its name."""
     name = str(pod["metadata"]["name"])
     sandbox.patch("pods", name, {"metadata": {"finalizers": ["example.com/held"]}})
     sandbox.delete("pods", name)
@@ -70,7 +70,7 @@ def bind_all(sandbox: Sandbox) -> None:
             bind(sandbox.api, "default", pod["metadata"]["name"], body, WriteOptions())
 
 
-async def test_a_rejected_pod_is_replaced_and_stays_to_be_seen(sandbox: Sandbox) -> None:
+async def test_a_pod_that_the_kubelet_rejects_is_replaced_and_remains_as_a_failed_pod(sandbox: Sandbox) -> None:
     sandbox.add_node("node-1", pods=0)
     sandbox.create(deployment(1))
     await sandbox.wait_for(pod_count(1))
@@ -88,7 +88,7 @@ async def test_a_deployment_is_available_when_its_pods_are_ready(sandbox: Sandbo
     assert sandbox.get("deployments", "web")["status"]["readyReplicas"] == 2  # type: ignore[index]
 
 
-async def test_scaling_down_gives_up_unbound_pods_first(sandbox: Sandbox) -> None:
+async def test_scaling_down_deletes_unbound_pods_first(sandbox: Sandbox) -> None:
     sandbox.add_node("node-1")
     sandbox.create(deployment(1))
     await sandbox.wait_for(pod_count(1))
@@ -101,14 +101,14 @@ async def test_scaling_down_gives_up_unbound_pods_first(sandbox: Sandbox) -> Non
     assert sandbox.list("pods")[0]["metadata"]["name"] == bound
 
 
-async def test_a_deployment_whose_selector_misses_its_template_is_invalid(sandbox: Sandbox) -> None:
+async def test_a_deployment_whose_selector_does_not_match_its_template_is_invalid(sandbox: Sandbox) -> None:
     body = deployment()
     body["spec"]["selector"] = {"matchLabels": {"app": "other"}}
     with pytest.raises(ApiError, match="`selector` does not match template `labels`"):
         sandbox.create(body)
 
 
-async def test_a_job_completes_when_its_pods_have(sandbox: Sandbox) -> None:
+async def test_a_job_completes_when_enough_pods_have_succeeded(sandbox: Sandbox) -> None:
     sandbox.add_node("node-1")
     sandbox.create(job(parallelism=2, completions=3))
     await sandbox.wait_for(pod_count(2))
@@ -122,7 +122,7 @@ async def test_a_job_completes_when_its_pods_have(sandbox: Sandbox) -> None:
     assert sandbox.get("jobs", "batch")["status"]["succeeded"] == 3  # type: ignore[index]
 
 
-async def test_evicted_members_of_a_job_count_as_failures(sandbox: Sandbox) -> None:
+async def test_evicted_pods_of_a_job_count_as_failures(sandbox: Sandbox) -> None:
     sandbox.create(job(parallelism=8, completions=8))
     await sandbox.wait_for(pod_count(8))
     for pod in list(sandbox.list("pods"))[:7]:
@@ -132,7 +132,7 @@ async def test_evicted_members_of_a_job_count_as_failures(sandbox: Sandbox) -> N
     assert failed["reason"] == "BackoffLimitExceeded"
 
 
-async def test_a_job_that_ignores_disruptions_survives_them(sandbox: Sandbox) -> None:
+async def test_a_job_whose_failure_policy_ignores_disruptions_survives_an_eviction(sandbox: Sandbox) -> None:
     rule = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
     sandbox.create(job(parallelism=2, completions=2, backoffLimit=0, podFailurePolicy={"rules": [rule]}))
     await sandbox.wait_for(pod_count(2))
@@ -144,7 +144,7 @@ async def test_a_job_that_ignores_disruptions_survives_them(sandbox: Sandbox) ->
     assert sandbox.get("jobs", "batch")["status"]["failed"] == 0  # type: ignore[index]
 
 
-async def test_suspending_a_job_counts_nothing_and_resuming_starts_anew(sandbox: Sandbox) -> None:
+async def test_suspending_a_job_counts_no_failure_and_resuming_it_sets_a_start_time(sandbox: Sandbox) -> None:
     sandbox.create(job(parallelism=2, completions=2, backoffLimit=0))
     await sandbox.wait_for(pod_count(2))
     sandbox.patch("jobs", "batch", {"spec": {"suspend": True}})
@@ -158,7 +158,7 @@ async def test_suspending_a_job_counts_nothing_and_resuming_starts_anew(sandbox:
     assert "startTime" in status
 
 
-async def test_a_pod_that_fails_by_itself_is_counted_although_its_job_is_being_suspended(sandbox: Sandbox) -> None:
+async def test_a_pod_that_fails_by_itself_while_its_job_is_suspended_is_counted(sandbox: Sandbox) -> None:
     sandbox.create(job(parallelism=2, completions=2))
     await sandbox.wait_for(pod_count(2))
     sandbox.patch("jobs", "batch", {"spec": {"suspend": True}})
@@ -167,7 +167,7 @@ async def test_a_pod_that_fails_by_itself_is_counted_although_its_job_is_being_s
     await sandbox.wait_for(lambda cluster: cluster.get("jobs", "batch")["status"]["failed"] == 1)  # type: ignore[index]
 
 
-async def test_a_job_replaces_a_pod_when_it_begins_to_leave(sandbox: Sandbox) -> None:
+async def test_a_job_replaces_a_pod_when_its_deletion_begins(sandbox: Sandbox) -> None:
     sandbox.create(job(parallelism=2, completions=2))
     await sandbox.wait_for(pod_count(2))
     hold_and_delete(sandbox, sandbox.list("pods")[0])
@@ -175,7 +175,7 @@ async def test_a_job_replaces_a_pod_when_it_begins_to_leave(sandbox: Sandbox) ->
     await sandbox.wait_for(status("jobs", "batch", active=2, terminating=1, failed=1))
 
 
-async def test_a_job_that_replaces_failed_pods_only_waits_until_a_pod_is_gone(sandbox: Sandbox) -> None:
+async def test_a_job_with_replacement_policy_failed_waits_until_a_pod_is_gone(sandbox: Sandbox) -> None:
     sandbox.create(job(parallelism=2, completions=2, podReplacementPolicy="Failed"))
     await sandbox.wait_for(pod_count(2))
     leaving = hold_and_delete(sandbox, sandbox.list("pods")[0])
@@ -185,7 +185,7 @@ async def test_a_job_that_replaces_failed_pods_only_waits_until_a_pod_is_gone(sa
     await sandbox.wait_for(status("jobs", "batch", active=2, terminating=0, failed=1))
 
 
-async def test_a_job_that_is_resumed_while_its_pods_leave_makes_new_ones_by_its_replacement_policy(sandbox: Sandbox) -> None:
+async def test_a_job_that_is_resumed_while_its_pods_terminate_follows_its_replacement_policy(sandbox: Sandbox) -> None:
     sandbox.create(job(parallelism=1, podReplacementPolicy="Failed"))
     await sandbox.wait_for(pod_count(1))
     (pod,) = sandbox.list("pods")
@@ -199,14 +199,14 @@ async def test_a_job_that_is_resumed_while_its_pods_leave_makes_new_ones_by_its_
     await sandbox.wait_for(status("jobs", "batch", active=1, terminating=0, failed=0))
 
 
-def test_a_job_with_a_failure_policy_replaces_failed_pods_only(sandbox: Sandbox) -> None:
+def test_a_job_with_a_pod_failure_policy_gets_replacement_policy_failed(sandbox: Sandbox) -> None:
     policy = {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]}
     assert sandbox.create(job(podFailurePolicy=policy))["spec"]["podReplacementPolicy"] == "Failed"
     with pytest.raises(ApiError, match=r'spec\.podReplacementPolicy: Unsupported value: "TerminatingOrFailed": supported values: "Failed"'):
         sandbox.patch("jobs", "batch", {"spec": {"podReplacementPolicy": "TerminatingOrFailed"}})
 
 
-async def test_the_last_wave_of_a_job_is_as_small_as_its_completions_leave(sandbox: Sandbox) -> None:
+async def test_a_job_starts_no_more_pods_than_its_remaining_completions(sandbox: Sandbox) -> None:
     sandbox.add_node("node-1")
     sandbox.create(job(parallelism=4, completions=6))
     await sandbox.wait_for(pod_count(4))
@@ -218,7 +218,7 @@ async def test_the_last_wave_of_a_job_is_as_small_as_its_completions_leave(sandb
     assert len(sandbox.list("pods")) == 6
 
 
-async def test_an_indexed_job_makes_a_lost_index_anew_and_counts_each_index_once(sandbox: Sandbox) -> None:
+async def test_an_indexed_job_replaces_a_lost_index_and_counts_each_index_once(sandbox: Sandbox) -> None:
     sandbox.add_node("node-1")
     sandbox.create(job(parallelism=3, completions=3, completionMode="Indexed"))
     await sandbox.wait_for(pod_count(3))
@@ -235,7 +235,7 @@ async def test_an_indexed_job_makes_a_lost_index_anew_and_counts_each_index_once
     await sandbox.wait_for(status("jobs", "batch", succeeded=3, completedIndexes="0-2"))
 
 
-async def test_an_indexed_job_that_is_made_smaller_keeps_its_lowest_indexes(sandbox: Sandbox) -> None:
+async def test_an_indexed_job_with_reduced_completions_keeps_its_lowest_indexes(sandbox: Sandbox) -> None:
     sandbox.create(job(parallelism=4, completions=4, completionMode="Indexed"))
     await sandbox.wait_for(pod_count(4))
     sandbox.patch("jobs", "batch", {"spec": {"parallelism": 2, "completions": 2}})
@@ -245,7 +245,7 @@ async def test_an_indexed_job_that_is_made_smaller_keeps_its_lowest_indexes(sand
         sandbox.patch("jobs", "batch", {"spec": {"completions": 3}})
 
 
-async def test_a_job_has_failed_when_its_last_pod_is_gone(sandbox: Sandbox) -> None:
+async def test_a_job_is_failed_only_when_its_last_pod_is_gone(sandbox: Sandbox) -> None:
     sandbox.create(job(parallelism=2, completions=2, backoffLimit=0))
     await sandbox.wait_for(pod_count(2))
     leaving = hold_and_delete(sandbox, sandbox.list("pods")[0])

@@ -1,4 +1,4 @@
-"""What only the sandbox has: its history, its bulk load, and its end."""
+"""Features that only the sandbox has: a limited history, bulk loads, ``wait_for``, and stopping with open watches."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ PODS = "/api/v1/namespaces/default/pods"
 MakePod = Callable[..., dict[str, Any]]
 
 
-async def test_it_stops_with_watches_open() -> None:
+async def test_sandbox_stops_while_watches_are_open() -> None:
     sandbox = Sandbox()
     await sandbox.start()
     async with aiohttp.ClientSession(sandbox.url) as session, session.get(PODS, params={"watch": "1"}) as response:
@@ -25,7 +25,7 @@ async def test_it_stops_with_watches_open() -> None:
         assert not await response.content.readline()
 
 
-async def test_a_watch_that_lags_behind_the_history_is_expired(pod: MakePod) -> None:
+async def test_a_watch_from_a_revision_older_than_the_history_is_expired(pod: MakePod) -> None:
     async with Sandbox(history=10, startup_delay=0) as small, aiohttp.ClientSession(small.url) as session:
         old = small.create(pod("first"))["metadata"]["resourceVersion"]
         for number in range(50):
@@ -34,12 +34,12 @@ async def test_a_watch_that_lags_behind_the_history_is_expired(pod: MakePod) -> 
             assert json.loads(await response.content.readline())["type"] == "ERROR"
 
 
-async def test_waiting_in_vain_tells_what_for(sandbox: Sandbox) -> None:
+async def test_wait_for_raises_the_given_message_at_its_timeout(sandbox: Sandbox) -> None:
     with pytest.raises(TimeoutError, match="the pod never ran"):
         await sandbox.wait_for(lambda _: False, timeout=0.01, message="the pod never ran")
 
 
-async def test_loaded_objects_are_listed_and_take_room_on_their_nodes(sandbox: Sandbox, pod: MakePod) -> None:
+async def test_bulk_loaded_pods_are_listed_and_use_capacity_of_their_nodes(sandbox: Sandbox, pod: MakePod) -> None:
     node = node_object("node-1", NodeShape(cpu="2"))
     full = pod("loaded", nodeName="node-1", requests={"cpu": "2"})
     full["metadata"] |= {"namespace": "default", "uid": "1"}

@@ -1,4 +1,4 @@
-"""The fake kubelets: admission, running, ending, deletion."""
+"""The fake kubelets admit, run, end and remove pods as real kubelets do."""
 
 from collections.abc import Callable
 from typing import Any
@@ -51,7 +51,7 @@ def test_each_node_has_addresses_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("in_network_of_host", [True, False])
-async def test_a_pod_that_runs_has_the_address_of_its_node_beside_its_own(in_network_of_host: bool, sandbox: Sandbox, pod: MakePod) -> None:
+async def test_a_running_pod_reports_its_own_address_and_that_of_its_node(in_network_of_host: bool, sandbox: Sandbox, pod: MakePod) -> None:
     sandbox.add_node("node-1")
     host = addresses(sandbox.add_node("node-2"))["InternalIP"]
     sandbox.create(pod(hostNetwork=in_network_of_host, nodeName="node-2"))
@@ -93,14 +93,14 @@ async def test_a_pod_that_does_not_fit_is_rejected_by_the_node(
     assert rejected["status"]["message"] == f"Pod was rejected: Node didn't have enough resource: {resource}, {figures}"
 
 
-async def test_a_node_knows_nothing_of_resources_that_it_does_not_list(sandbox: Sandbox, pod: MakePod) -> None:
+async def test_a_request_for_an_extended_resource_that_the_node_lacks_is_ignored(sandbox: Sandbox, pod: MakePod) -> None:
     sandbox.add_node("node-1")
     sandbox.create(pod("only", requests={"nvidia.com/gpumem": "20480"}))
     to_node(sandbox, "only")
     await sandbox.wait_for(phase("only", "Running"))
 
 
-async def test_a_finished_pod_gives_its_room_back(sandbox: Sandbox, pod: MakePod) -> None:
+async def test_a_finished_pod_frees_its_capacity(sandbox: Sandbox, pod: MakePod) -> None:
     sandbox.add_node("node-1", cpu="4")
     sandbox.create(pod("first", requests={"cpu": "3"}))
     to_node(sandbox, "first")
@@ -111,7 +111,7 @@ async def test_a_finished_pod_gives_its_room_back(sandbox: Sandbox, pod: MakePod
     await sandbox.wait_for(phase("second", "Running"))
 
 
-async def test_a_pod_ends_after_the_duration_it_is_annotated_with(sandbox: Sandbox, pod: MakePod) -> None:
+async def test_a_pod_ends_after_the_duration_that_its_annotation_states(sandbox: Sandbox, pod: MakePod) -> None:
     sandbox.add_node("node-1")
     annotations = {"sandbox.allaboard.dev/duration": "0.01s"}
     sandbox.create(pod("once", annotations=annotations, restartPolicy="Never"))
@@ -122,7 +122,7 @@ async def test_a_pod_ends_after_the_duration_it_is_annotated_with(sandbox: Sandb
     assert phase("always", "Running")(sandbox)
 
 
-async def test_a_running_pod_goes_in_two_steps(sandbox: Sandbox, pod: MakePod) -> None:
+async def test_a_deleted_running_pod_is_terminating_before_it_is_gone(sandbox: Sandbox, pod: MakePod) -> None:
     sandbox.add_node("node-1")
     sandbox.create(pod())
     to_node(sandbox, "p")
@@ -135,13 +135,13 @@ async def test_a_running_pod_goes_in_two_steps(sandbox: Sandbox, pod: MakePod) -
 
 
 @pytest.mark.parametrize("grace", [None, 30, 0])
-async def test_an_unscheduled_pod_goes_at_once(grace: int | None, sandbox: Sandbox, pod: MakePod) -> None:
+async def test_an_unbound_pod_is_deleted_at_once(grace: int | None, sandbox: Sandbox, pod: MakePod) -> None:
     sandbox.create(pod())
     sandbox.delete("pods", "p", grace=grace)
     assert sandbox.get("pods", "p") is None
 
 
-async def test_a_node_that_is_not_ready_starts_nothing_until_it_is(sandbox: Sandbox, pod: MakePod) -> None:
+async def test_a_node_starts_no_pods_until_it_is_ready(sandbox: Sandbox, pod: MakePod) -> None:
     sandbox.add_node("node-1", ready=False)
     sandbox.add_node("node-2")
     for name, node in (("p", "node-1"), ("q", "node-2")):
@@ -153,7 +153,7 @@ async def test_a_node_that_is_not_ready_starts_nothing_until_it_is(sandbox: Sand
     await sandbox.wait_for(phase("p", "Running"))
 
 
-async def test_a_pod_on_a_missing_node_hangs_until_the_node_joins(sandbox: Sandbox, pod: MakePod) -> None:
+async def test_a_pod_on_a_missing_node_stays_pending_until_the_node_joins(sandbox: Sandbox, pod: MakePod) -> None:
     sandbox.create(pod())
     to_node(sandbox, "p", "later")
     assert phase("p", "Pending")(sandbox)
@@ -170,7 +170,7 @@ async def test_pods_of_a_deleted_node_are_deleted(sandbox: Sandbox, pod: MakePod
     await sandbox.wait_for(lambda cluster: cluster.get("pods", "p") is None)
 
 
-async def test_a_finalizer_holds_a_pod_whose_containers_have_stopped(sandbox: Sandbox, pod: MakePod) -> None:
+async def test_a_finalizer_keeps_a_pod_whose_containers_have_stopped(sandbox: Sandbox, pod: MakePod) -> None:
     sandbox.add_node("node-1")
     body = pod()
     body["metadata"]["finalizers"] = ["example.com/hold"]
@@ -200,11 +200,11 @@ def resources(**requests: str) -> dict[str, Any]:
         ({"containers": [resources(cpu="1")], **resources(cpu="2")}, {"cpu": 2000}),
     ],
 )
-def test_a_pod_takes_what_the_kubelet_counts(spec: dict[str, Any], expected: dict[str, int]) -> None:
+def test_requests_of_a_pod_are_summed_as_by_a_real_kubelet(spec: dict[str, Any], expected: dict[str, int]) -> None:
     assert requests_of({"spec": spec}) == expected
 
 
-async def test_a_pod_that_has_ended_before_it_could_start_stays_ended(sandbox: Sandbox, pod: MakePod) -> None:
+async def test_a_pod_that_ends_before_its_start_stays_ended(sandbox: Sandbox, pod: MakePod) -> None:
     sandbox.add_node("node-1")
     for name in ("ended", "later"):
         sandbox.create(pod(name))

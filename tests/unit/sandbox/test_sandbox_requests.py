@@ -1,4 +1,4 @@
-"""What is read out of a request, and how one that makes no sense is answered."""
+"""The options of a request are parsed, and malformed options are answered 400."""
 
 from typing import Any
 
@@ -27,21 +27,23 @@ async def refusal(sandbox: Sandbox, method: str, path: str, **options: Any) -> s
     ("method", "path", "option"),
     [("GET", PODS, "limit"), ("GET", f"{PODS}?watch=1", "timeoutSeconds"), ("DELETE", f"{PODS}/p", "gracePeriodSeconds")],
 )
-async def test_what_is_no_number_is_a_bad_request(method: str, path: str, option: str, text: str, problem: str, sandbox: Sandbox) -> None:
+async def test_an_option_that_is_not_a_number_is_a_bad_request(
+    method: str, path: str, option: str, text: str, problem: str, sandbox: Sandbox
+) -> None:
     joint = "&" if "?" in path else "?"
     assert await refusal(sandbox, method, f"{path}{joint}{option}={text}") == f'strconv.ParseInt: parsing "{text}": {problem}'
 
 
 @pytest.mark.parametrize("body", [[1], "text", 5, {"preconditions": 3}], ids=str)
-async def test_options_of_a_deletion_that_are_no_object_are_a_bad_request(body: Any, sandbox: Sandbox) -> None:
+async def test_delete_options_that_are_not_an_object_are_a_bad_request(body: Any, sandbox: Sandbox) -> None:
     assert "must be of type Object" in await refusal(sandbox, "DELETE", f"{PODS}/p", json=body)
 
 
-async def test_a_question_that_is_no_object_is_a_bad_request(sandbox: Sandbox) -> None:
+async def test_an_access_review_that_is_not_an_object_is_a_bad_request(sandbox: Sandbox) -> None:
     assert "must be of type Object" in await refusal(sandbox, "POST", REVIEWS, json=[1])
 
 
 @pytest.mark.parametrize("query", [{}, {"timeoutSeconds": "0"}], ids=str)
-def test_a_watch_that_is_given_no_time_lasts_as_long_as_one_that_asks_for_none(query: dict[str, str]) -> None:
-    """kubernetes apiserver endpoints/handlers/get.go, ListResource: a time-out of 0 is that of the server."""
+def test_a_watch_without_a_timeout_or_with_a_timeout_of_0_gets_the_default_timeout(query: dict[str, str]) -> None:
+    """A timeout of 0 means the server's default (kubernetes apiserver endpoints/handlers/get.go, ListResource)."""
     assert requests.watch_options_of(query).timeout_seconds == DEFAULT_TIMEOUT_SECONDS

@@ -1,4 +1,4 @@
-"""The stand-in Deployment controller replaces pods as the real one does."""
+"""The stand-in Deployment controller rolls out, rolls back and scales pods as the real controller does."""
 
 from collections.abc import Callable
 from typing import Any
@@ -29,12 +29,12 @@ def pods(sandbox: Sandbox, version: int) -> list[Body]:
 
 
 def counts(*wanted: int) -> Callable[[Sandbox], bool]:
-    """Return a test of how many pods of each version there are."""
+    """Return a predicate: whether each version has the wanted number of pods."""
     return lambda sandbox: [len(pods(sandbox, version)) for version in range(1, len(wanted) + 1)] == list(wanted)
 
 
 def is_settled(sandbox: Sandbox) -> bool:
-    """Return whether all pods run and their Deployment knows."""
+    """Return whether the Deployment's status counts all pods as available."""
     found = sandbox.get("deployments", "web") or {}
     return found["status"].get("availableReplicas") == len(sandbox.list("pods"))
 
@@ -57,7 +57,7 @@ async def started(sandbox: Sandbox, body: Body) -> None:
     await sandbox.wait_for(is_settled)
 
 
-async def test_a_rollout_makes_a_quarter_more_and_spares_a_quarter(sandbox: Sandbox) -> None:
+async def test_a_rollout_surges_by_a_quarter_and_keeps_three_quarters_available(sandbox: Sandbox) -> None:
     await started(sandbox, deployment(4))
     sandbox.patch("deployments", "web", {"spec": {"template": template(2)}})
     await sandbox.wait_for(counts(3, 2))
@@ -68,7 +68,7 @@ async def test_a_rollout_makes_a_quarter_more_and_spares_a_quarter(sandbox: Sand
     await sandbox.wait_for(lambda cluster: (cluster.get("deployments", "web") or {})["status"].get("updatedReplicas") == 4)
 
 
-async def test_a_rollout_whose_new_pods_do_not_start_keeps_the_old_ones(sandbox: Sandbox) -> None:
+async def test_a_rollout_whose_new_pods_do_not_start_keeps_the_old_pods(sandbox: Sandbox) -> None:
     await started(sandbox, deployment(4, strategy={"rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}))
     sandbox.patch("deployments", "web", {"spec": {"template": template(2)}})
     await sandbox.wait_for(counts(4, 1))
@@ -77,7 +77,7 @@ async def test_a_rollout_whose_new_pods_do_not_start_keeps_the_old_ones(sandbox:
     assert counts(4, 1)(sandbox)
 
 
-async def test_old_pods_that_are_not_available_go_first(sandbox: Sandbox) -> None:
+async def test_old_pods_that_are_unavailable_are_deleted_first(sandbox: Sandbox) -> None:
     await started(sandbox, deployment(2))
     sandbox.patch("deployments", "web", {"spec": {"template": template(2)}})
     await sandbox.wait_for(counts(2, 1))
@@ -85,7 +85,7 @@ async def test_old_pods_that_are_not_available_go_first(sandbox: Sandbox) -> Non
     await sandbox.wait_for(counts(2, 0, 1))
 
 
-async def test_a_deployment_that_recreates_waits_until_its_old_pods_are_gone(sandbox: Sandbox) -> None:
+async def test_a_deployment_with_strategy_recreate_waits_until_its_old_pods_are_gone(sandbox: Sandbox) -> None:
     await started(sandbox, deployment(2, strategy={"type": "Recreate"}))
     held = pods(sandbox, 1)[0]["metadata"]["name"]
     sandbox.patch("pods", held, {"metadata": {"finalizers": ["example.com/held"]}})
@@ -95,7 +95,7 @@ async def test_a_deployment_that_recreates_waits_until_its_old_pods_are_gone(san
     await sandbox.wait_for(counts(0, 2))
 
 
-async def test_a_rollback_uses_the_replica_set_of_its_template_again(sandbox: Sandbox) -> None:
+async def test_a_rollback_reuses_the_replica_set_of_its_template(sandbox: Sandbox) -> None:
     await started(sandbox, deployment(1))
     sandbox.patch("deployments", "web", {"spec": {"template": template(2)}})
     await sandbox.wait_for(counts(1, 1))
@@ -107,7 +107,7 @@ async def test_a_rollback_uses_the_replica_set_of_its_template_again(sandbox: Sa
     assert (sandbox.get("deployments", "web") or {})["metadata"]["annotations"][REVISION] == "3"
 
 
-async def test_a_deployment_that_is_paused_is_scaled_and_rolls_nothing_out(sandbox: Sandbox) -> None:
+async def test_a_paused_deployment_is_scaled_but_not_rolled_out(sandbox: Sandbox) -> None:
     await started(sandbox, deployment(2))
     sandbox.patch("deployments", "web", {"spec": {"template": template(2), "paused": True, "replicas": 3}})
     await sandbox.wait_for(counts(3, 0))
@@ -115,7 +115,7 @@ async def test_a_deployment_that_is_paused_is_scaled_and_rolls_nothing_out(sandb
     await sandbox.wait_for(lambda cluster: bool(pods(cluster, 2)))
 
 
-async def test_old_replica_sets_are_deleted_beyond_the_limit(sandbox: Sandbox) -> None:
+async def test_old_replica_sets_beyond_the_history_limit_are_deleted(sandbox: Sandbox) -> None:
     await started(sandbox, deployment(1, revisionHistoryLimit=0))
     sandbox.patch("deployments", "web", {"spec": {"template": template(2)}})
     await sandbox.wait_for(counts(1, 1))
@@ -133,7 +133,7 @@ async def test_old_replica_sets_are_deleted_beyond_the_limit(sandbox: Sandbox) -
         pytest.param(2, 0, 5, (0, 2), id="more-than-there-are"),
     ],
 )
-def test_per_cents_are_rounded_as_the_real_controller_does(
+def test_percentages_are_rounded_as_by_the_real_controller(
     replicas: int, surge: int | str, unavailable: int | str, expected: tuple[int, int]
 ) -> None:
     strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": surge, "maxUnavailable": unavailable}}
@@ -142,14 +142,14 @@ def test_per_cents_are_rounded_as_the_real_controller_does(
 
 @pytest.mark.parametrize("replicas", [1, 2, 3, 5, 8, 13])
 @pytest.mark.parametrize(("surge", "unavailable"), [("25%", "25%"), (1, 0), (0, 1), ("100%", 0), (3, "50%")])
-def test_a_rollout_ends_and_never_has_too_many_or_too_few(replicas: int, surge: int | str, unavailable: int | str) -> None:
+def test_a_rollout_ends_and_never_has_too_many_or_too_few_pods(replicas: int, surge: int | str, unavailable: int | str) -> None:
     strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": surge, "maxUnavailable": unavailable}}
     spec = {"replicas": replicas, "strategy": strategy}
     most, least = replicas + margins(spec)[0], replicas - margins(spec)[1]
     new, old = Size(0), Size(replicas, replicas)
     for _ in range(10 * replicas):
         sizes = rolled_sizes(spec, "new", new, {"old": old})
-        # All new pods become available before the next look.
+        # All new pods become available before the next step.
         new, old = Size(sizes.get("new", new.replicas), sizes.get("new", new.replicas)), Size(*[sizes.get("old", old.replicas)] * 2)
         assert new.replicas + old.replicas <= most
         assert new.available + old.available >= least
@@ -159,13 +159,13 @@ def test_a_rollout_ends_and_never_has_too_many_or_too_few(replicas: int, surge: 
 
 
 @pytest.mark.parametrize(
-    ("strategy", "words"),
+    ("strategy", "message"),
     [
         ({"type": "OnDelete"}, 'spec.strategy.type: Unsupported value: "OnDelete": supported values: "Recreate", "RollingUpdate"'),
         ({"type": "Recreate", "rollingUpdate": {"maxSurge": 1}}, "may not be specified when strategy `type` is 'Recreate'"),
         ({"rollingUpdate": {"maxSurge": "many"}}, "a valid percent string must be"),
     ],
 )
-def test_an_impossible_strategy_is_refused(sandbox: Sandbox, strategy: Body, words: str) -> None:
-    with pytest.raises(ApiError, match=words):
+def test_an_invalid_strategy_is_refused(sandbox: Sandbox, strategy: Body, message: str) -> None:
+    with pytest.raises(ApiError, match=message):
         sandbox.create(deployment(1, strategy=strategy))

@@ -1,4 +1,4 @@
-"""Custom resources: pruning, defaults, validation."""
+"""Custom resources are pruned, defaulted and validated by their schema."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from allaboard_sandbox.schema import defaulted, problems, pruned
 CRDS = Path(__file__).parents[3] / "crds"
 
 
-def test_unknown_fields_are_pruned_and_named() -> None:
+def test_unknown_fields_are_pruned_and_their_paths_are_reported() -> None:
     schema = {"type": "object", "properties": {"spec": {"type": "object", "properties": {"known": {"type": "integer"}}}}}
     body = {"apiVersion": "v1", "kind": "X", "metadata": {"name": "x"}, "spec": {"known": 1, "bogus": 2}}
     kept, dropped = pruned(body, schema)
@@ -45,12 +45,12 @@ def test_defaults_fill_absent_fields_at_any_depth() -> None:
         ({"type": "array", "maxItems": 1}, [1, 2], "spec.x: Too many: 2: must have at most 1 items"),
     ],
 )
-def test_problems_are_worded_as_the_api_server_words_them(schema: dict[str, Any], value: Any, message: str) -> None:
+def test_validation_messages_equal_those_of_the_api_server(schema: dict[str, Any], value: Any, message: str) -> None:
     whole = {"type": "object", "properties": {"spec": {"type": "object", "properties": {"x": schema}}}}
     assert [str(problem) for problem in problems({"metadata": {}, "spec": {"x": value}}, whole)] == [message]
 
 
-def test_int_or_string_takes_both() -> None:
+def test_int_or_string_accepts_a_number_and_a_text() -> None:
     schema = {"properties": {"x": {"x-kubernetes-int-or-string": True, "anyOf": [{"type": "integer"}, {"type": "string"}]}}}
     assert problems({"x": 1}, schema) == problems({"x": "1"}, schema) == []
     assert problems({"x": []}, schema) != []

@@ -1,4 +1,4 @@
-"""Label and field selectors."""
+"""Label and field selectors match objects as kubectl documents them."""
 
 import pytest
 
@@ -36,7 +36,7 @@ def test_label_selectors_match_as_kubectl_documents_them(selector: str, matches:
     assert label_selector(selector)(LABELS) is matches
 
 
-def test_a_label_selector_that_cannot_be_read_is_a_bad_request() -> None:
+def test_a_label_selector_that_cannot_be_parsed_is_a_bad_request() -> None:
     with pytest.raises(ApiError) as refused:
         label_selector("app in web")
     assert (refused.value.status, refused.value.reason) == (400, "BadRequest")
@@ -54,7 +54,7 @@ def test_an_object_selector_combines_labels_and_expressions() -> None:
     assert not object_label_selector(selector)({"app": "web"})
 
 
-def test_no_object_selector_selects_nothing_and_an_empty_one_everything() -> None:
+def test_a_missing_selector_selects_nothing_and_an_empty_selector_everything() -> None:
     assert not object_label_selector(None)(LABELS)
     assert object_label_selector({})(LABELS)
 
@@ -78,7 +78,7 @@ def test_pods_are_selected_by_their_fields(selector: str, matches: bool) -> None
     assert field_selector(selector, pods)(body) is matches
 
 
-def test_a_field_that_is_no_selector_is_a_bad_request() -> None:
+def test_selecting_by_an_unsupported_field_is_a_bad_request() -> None:
     pods = Registry().named("pods")
     assert pods is not None
     with pytest.raises(ApiError, match=r"field label not supported: spec\.priority"):

@@ -1,4 +1,4 @@
-"""The store: revisions, history, and lists of the past."""
+"""The store numbers writes, keeps a limited history, and lists objects at earlier revisions."""
 
 import pytest
 from hypothesis import given
@@ -22,7 +22,7 @@ def test_a_record_is_not_changed_by_later_writes() -> None:
     assert first.body["spec"] == {"x": 1}
 
 
-def test_a_removal_has_a_revision_of_its_own() -> None:
+def test_a_removal_gets_a_revision_of_its_own() -> None:
     store = Store(history=10)
     stored = store.put("pods", ("default", "a"), {"metadata": {"name": "a"}})
     removed = store.remove("pods", ("default", "a"))
@@ -30,7 +30,7 @@ def test_a_removal_has_a_revision_of_its_own() -> None:
     assert removed.body["metadata"]["resourceVersion"] == str(removed.revision)
 
 
-def test_the_log_forgets_what_does_not_fit() -> None:
+def test_the_log_forgets_changes_beyond_its_capacity() -> None:
     store = Store(history=5)
     for number in range(20):
         store.put("pods", ("default", "a"), {"metadata": {"name": "a"}, "n": number})
@@ -69,6 +69,6 @@ def test_every_remembered_revision_can_be_listed_as_it_was(writes: list[tuple[st
         assert [("/".join(record.key), record.body["metadata"]["resourceVersion"]) for record in listed] == expected
 
 
-def test_removing_what_is_not_there_is_an_error() -> None:
+def test_removing_a_missing_object_is_an_error() -> None:
     with pytest.raises(KeyError):
         Store(history=10).remove("pods", ("default", "a"))

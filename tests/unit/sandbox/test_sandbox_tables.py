@@ -1,4 +1,4 @@
-"""Tables and the JSONPath of printer columns."""
+"""Tables show the cells that kubectl shows, and printer columns find their values by JSONPath."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -28,7 +28,7 @@ NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
         (800 * 86400, "2y70d"),
     ],
 )
-def test_ages_are_written_as_by_kubectl(seconds: int, text: str) -> None:
+def test_ages_are_printed_as_by_kubectl(seconds: int, text: str) -> None:
     assert human_duration(timedelta(seconds=seconds)) == text
 
 
@@ -55,7 +55,7 @@ def test_printer_columns_find_their_values(path: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize("resource", BUILT_IN, ids=lambda resource: resource.qualified)
-def test_a_row_has_a_cell_for_each_column_even_of_the_barest_object(resource: Resource) -> None:
+def test_a_row_of_a_minimal_object_has_a_cell_for_each_column(resource: Resource) -> None:
     template = {"spec": {"containers": []}}
     body: dict[str, Any] = {
         "metadata": {"name": "x", "creationTimestamp": "2026-01-01T11:00:00Z"},

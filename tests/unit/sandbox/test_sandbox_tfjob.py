@@ -1,4 +1,4 @@
-"""The TFJob stand-in, against what was seen of training-operator 1.9."""
+"""The stand-in for training-operator's TFJob controller does what training-operator 1.9 was observed to do."""
 
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -18,7 +18,7 @@ PREFIX = "training.kubeflow.org/"
 
 @pytest.fixture
 async def kubeflow(sandbox: Sandbox) -> AsyncIterator[Sandbox]:
-    """A sandbox with PodGroups and a node."""
+    """Yield a sandbox that serves PodGroups and has one node with 8 GPUs."""
     sandbox.apply(yaml.safe_load((CRDS / "podgroups.scheduling.x-k8s.io.yaml").read_text()))
     sandbox.add_node("node-1", gpus=8)
     yield sandbox
@@ -84,7 +84,7 @@ async def test_pods_are_named_and_labelled_by_role_and_index(kubeflow: Sandbox) 
     assert "annotations" not in pod["metadata"]
 
 
-async def test_a_pod_group_is_made_for_all_replicas(kubeflow: Sandbox) -> None:
+async def test_a_pod_group_is_created_for_all_replicas(kubeflow: Sandbox) -> None:
     kubeflow.create(tfjob(PS=role(1), Worker=role(4)))
     await kubeflow.wait_for(lambda cluster: cluster.get("podgroups", "mnist") is not None)
     group = kubeflow.get("podgroups", "mnist")
@@ -101,20 +101,20 @@ async def test_a_pod_group_is_made_for_all_replicas(kubeflow: Sandbox) -> None:
         ({"limits": {"cpu": "1500m", "nvidia.com/gpu": 1, "memory": "1Gi"}}, {"cpu": "3", "nvidia.com/gpu": "2", "memory": "2Gi"}),
     ],
 )
-async def test_min_resources_forget_limits_beside_requests(resources: Body, expected: Body, kubeflow: Sandbox) -> None:
+async def test_min_resources_ignore_limits_of_containers_with_requests(resources: Body, expected: Body, kubeflow: Sandbox) -> None:
     kubeflow.create(tfjob(Worker=role(2, resources)))
     await kubeflow.wait_for(lambda cluster: cluster.get("podgroups", "mnist") is not None)
     assert kubeflow.get("podgroups", "mnist")["spec"]["minResources"] == expected  # type: ignore[index]
 
 
-async def test_the_pod_group_is_written_over_at_each_reconcile(kubeflow: Sandbox) -> None:
+async def test_changes_of_the_pod_group_are_overwritten_at_each_reconcile(kubeflow: Sandbox) -> None:
     kubeflow.create(tfjob({"schedulingPolicy": {"minAvailable": 1}}, Worker=role(2)))
     await kubeflow.wait_for(lambda cluster: len(names(cluster)) == 2)
     kubeflow.patch("podgroups", "mnist", {"spec": {"minMember": 2}})
     await kubeflow.wait_for(lambda cluster: cluster.get("podgroups", "mnist")["spec"]["minMember"] == 1)  # type: ignore[index]
 
 
-async def test_a_chosen_scheduler_is_kept_and_warned_about(kubeflow: Sandbox) -> None:
+async def test_another_scheduler_in_the_template_is_kept_with_a_warning(kubeflow: Sandbox) -> None:
     body = tfjob(Worker=role(1))
     body["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]["schedulerName"] = "other"
     kubeflow.create(body)
@@ -123,7 +123,7 @@ async def test_a_chosen_scheduler_is_kept_and_warned_about(kubeflow: Sandbox) ->
     assert "SetPodTemplateSchedulerName" in {event["reason"] for event in kubeflow.list("events")}
 
 
-async def test_a_job_succeeds_when_its_first_worker_has(kubeflow: Sandbox) -> None:
+async def test_a_tfjob_succeeds_when_its_first_worker_has_succeeded(kubeflow: Sandbox) -> None:
     kubeflow.create(tfjob(PS=role(1), Worker=role(2)))
     await kubeflow.wait_for(lambda cluster: len(names(cluster)) == 3)
     await run(kubeflow, *names(kubeflow))
@@ -134,7 +134,7 @@ async def test_a_job_succeeds_when_its_first_worker_has(kubeflow: Sandbox) -> No
     assert kubeflow.get("pods", "mnist-ps-0")["status"]["phase"] == "Running"  # type: ignore[index]
 
 
-async def test_all_workers_must_succeed_when_the_policy_says_so(kubeflow: Sandbox) -> None:
+async def test_a_tfjob_with_success_policy_all_workers_waits_for_all_workers(kubeflow: Sandbox) -> None:
     body = tfjob(Worker=role(2))
     body["spec"]["successPolicy"] = "AllWorkers"
     kubeflow.create(body)
@@ -149,7 +149,7 @@ async def test_all_workers_must_succeed_when_the_policy_says_so(kubeflow: Sandbo
     await kubeflow.wait_for(is_in("Succeeded"))
 
 
-async def test_an_unbound_pod_comes_back_under_its_name(kubeflow: Sandbox) -> None:
+async def test_a_deleted_unbound_pod_is_created_again_under_its_name(kubeflow: Sandbox) -> None:
     kubeflow.create(tfjob(Worker=role(1)))
     await kubeflow.wait_for(lambda cluster: names(cluster) == ["mnist-worker-0"])
     old = uid(kubeflow, "mnist-worker-0")
@@ -158,7 +158,7 @@ async def test_an_unbound_pod_comes_back_under_its_name(kubeflow: Sandbox) -> No
     assert state(kubeflow) == "Created"
 
 
-async def test_a_bound_pod_that_does_not_run_yet_comes_back_too(kubeflow: Sandbox) -> None:
+async def test_a_deleted_bound_pod_that_does_not_run_yet_is_created_again(kubeflow: Sandbox) -> None:
     kubeflow.create(tfjob(Worker=role(1)))
     await kubeflow.wait_for(lambda cluster: names(cluster) == ["mnist-worker-0"])
     old = uid(kubeflow, "mnist-worker-0")
@@ -169,7 +169,7 @@ async def test_a_bound_pod_that_does_not_run_yet_comes_back_too(kubeflow: Sandbo
 
 
 @pytest.mark.parametrize("restart_policy", ["Never", "OnFailure", "ExitCode"])
-async def test_deleting_a_running_pod_fails_the_job_whatever_its_policy(restart_policy: str, kubeflow: Sandbox) -> None:
+async def test_deleting_a_running_pod_fails_the_tfjob_whatever_its_restart_policy(restart_policy: str, kubeflow: Sandbox) -> None:
     kubeflow.create(tfjob(Worker=role(2, restartPolicy=restart_policy)))
     await kubeflow.wait_for(lambda cluster: len(names(cluster)) == 2)
     await run(kubeflow, *names(kubeflow))
@@ -180,7 +180,7 @@ async def test_deleting_a_running_pod_fails_the_job_whatever_its_policy(restart_
 
 
 @pytest.mark.parametrize(("restart_policy", "outcome"), [("Never", "Failed"), ("OnFailure", "Running")])
-async def test_a_failed_pod_is_replaced_if_the_policy_allows(restart_policy: str, outcome: str, kubeflow: Sandbox) -> None:
+async def test_a_failed_pod_is_replaced_if_the_restart_policy_allows(restart_policy: str, outcome: str, kubeflow: Sandbox) -> None:
     kubeflow.create(tfjob(Worker=role(2, restartPolicy=restart_policy)))
     await kubeflow.wait_for(lambda cluster: len(names(cluster)) == 2)
     await run(kubeflow, *names(kubeflow))
@@ -191,7 +191,7 @@ async def test_a_failed_pod_is_replaced_if_the_policy_allows(restart_policy: str
     await kubeflow.wait_for(is_in(outcome))
 
 
-async def test_suspending_takes_pods_and_pod_group_away(kubeflow: Sandbox) -> None:
+async def test_suspending_a_tfjob_deletes_its_pods_and_its_pod_group(kubeflow: Sandbox) -> None:
     kubeflow.create(tfjob(Worker=role(1)))
     await kubeflow.wait_for(lambda cluster: names(cluster) == ["mnist-worker-0"])
     kubeflow.patch("tfjobs", "mnist", {"spec": {"runPolicy": {"suspend": True}}})
@@ -199,7 +199,7 @@ async def test_suspending_takes_pods_and_pod_group_away(kubeflow: Sandbox) -> No
     await kubeflow.wait_for(is_in("Suspended"))
 
 
-async def test_without_a_gang_scheduler_there_is_no_pod_group() -> None:
+async def test_a_tfjob_without_a_gang_scheduler_gets_no_pod_group() -> None:
     async with Sandbox(startup_delay=0) as plain:
         plain.apply(yaml.safe_load((CRDS / "podgroups.scheduling.x-k8s.io.yaml").read_text()))
         plain.create(tfjob(Worker=role(1)))

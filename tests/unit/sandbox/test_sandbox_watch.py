@@ -1,4 +1,4 @@
-"""Watches, told event by event to whoever reads them at leisure."""
+"""Watches send changes at once, and bookmarks every minute and before their end."""
 
 import json
 
@@ -11,7 +11,7 @@ from allaboard_sandbox.watch import LAST_BOOKMARK_SECONDS, WatchOptions, watch
 from tests.unit.leadership.elections import now, virtually
 
 
-def test_what_happens_while_a_bookmark_is_read_is_told_at_once() -> None:
+def test_a_change_is_sent_at_once_if_it_happens_while_the_client_reads_a_bookmark() -> None:
     async def play() -> None:
         sandbox = Sandbox(controllers=False)
         sandbox.add_node("node-1")
@@ -19,48 +19,49 @@ def test_what_happens_while_a_bookmark_is_read_is_told_at_once() -> None:
         events = watch(sandbox.store, sandbox.api.resource("nodes"), Selection(), options, JSON)
         sandbox.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "elsewhere"}})
         assert json.loads(await anext(events))["type"] == "BOOKMARK"
-        told_at = now()
+        bookmarked_at = now()
         sandbox.add_node("node-2")
         assert json.loads((await anext(events)).splitlines()[0])["object"]["metadata"]["name"] == "node-2"
-        assert now() == told_at
+        assert now() == bookmarked_at
 
     virtually(play())
 
 
 def followed(*, bookmarks: bool, seconds: float, is_idle: bool) -> tuple[list[tuple[float, str]], float]:
-    """Watch nodes, while pods at most change: what was told after how many seconds, and when the watch ended."""
+    """Watch nodes, which don't change. Return the events of the watch with their times, and the time at which the watch ended.
+
+    Times are in seconds after the start. Unless ``is_idle``, an object of another kind changes at the start.
+    """
 
     async def play() -> tuple[list[tuple[float, str]], float]:
         sandbox, began = Sandbox(controllers=False), now()
         options = WatchOptions(str(sandbox.store.revision), bookmarks=bookmarks, timeout_seconds=seconds)
         if not is_idle:
             sandbox.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "elsewhere"}})
-        told = []
+        events = []
         async for lines in watch(sandbox.store, sandbox.api.resource("nodes"), Selection(), options, JSON):
             assert json.loads(lines)["object"]["metadata"]["resourceVersion"] == str(sandbox.store.revision)
-            told.append((now() - began, json.loads(lines)["type"]))
-        return told, now() - began
+            events.append((now() - began, json.loads(lines)["type"]))
+        return events, now() - began
 
     return virtually(play())
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told_after"),
+    ("seconds", "bookmarked_after"),
     [(150, [60, 120, 148]), (61, [59]), (3, [1]), (1, [])],
     ids=["every-minute-and-before-the-end", "before-the-end-of-a-minute", "once-for-a-short-one", "too-short"],
 )
-def test_whoever_asks_for_bookmarks_is_told_each_minute_how_far_things_are_and_once_more_before_the_end(
-    seconds: float, told_after: list[float]
-) -> None:
-    told, ended_after = followed(bookmarks=True, seconds=seconds, is_idle=False)
-    assert told == [(pytest.approx(after), "BOOKMARK") for after in told_after]
+def test_a_watch_gets_a_bookmark_every_minute_and_before_its_end(seconds: float, bookmarked_after: list[float]) -> None:
+    events, ended_after = followed(bookmarks=True, seconds=seconds, is_idle=False)
+    assert events == [(pytest.approx(after), "BOOKMARK") for after in bookmarked_after]
     assert ended_after == pytest.approx(seconds)
 
 
-def test_whoever_does_not_ask_for_bookmarks_gets_none() -> None:
+def test_a_watch_that_requests_no_bookmarks_gets_no_bookmarks() -> None:
     assert followed(bookmarks=False, seconds=150, is_idle=False) == ([], pytest.approx(150))
 
 
-def test_there_is_no_bookmark_of_where_a_watch_began() -> None:
-    """It would say nothing new (apiserver pkg/storage/cacher/cache_watcher.go, process)."""
+def test_a_watch_gets_no_bookmark_of_its_start_revision() -> None:
+    """A bookmark of the start revision would say nothing new (apiserver pkg/storage/cacher/cache_watcher.go, process)."""
     assert followed(bookmarks=True, seconds=150, is_idle=True) == ([], pytest.approx(150))

@@ -1,4 +1,4 @@
-"""Small nodes and tasks for the tests, and the CSV files that hold them."""
+"""Builds small nodes, tasks and workloads for the tests, and writes CSV files of them."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,7 +38,7 @@ def played(workload: Workload, strategy: str = "fgd-firstfit", batch: int = 1) -
 
 
 def gangs(nodes: Sequence[SimNode], classes: Sequence[TaskClass], *arrivals: Arrival) -> Workload:
-    """A workload whose gangs wait."""
+    """Return a workload whose gangs wait until they fit."""
     return Workload(tuple(nodes), tuple(classes), arrivals, waits=True)
 
 
@@ -47,7 +47,7 @@ def state_of(workload: Workload) -> ClusterState:
 
 
 def write_trace(folder: Path, *, nodes: int = 6, tasks: int = 40) -> tuple[str, str]:
-    """A node and a task list in the form of openb's; every third task shares a GPU, every fifth has none."""
+    """Write a node and a task list in openb's form, and return both paths. Some tasks share a GPU, and every fifth task has none."""
     rows = [f"node-{index},64000,262144,{(2, 8)[index % 2]},{('T4', 'G2')[index % 2]}" for index in range(nodes)]
     (folder / "nodes.csv").write_text("\n".join([NODES, *rows]) + "\n")
     rows = []

@@ -1,4 +1,4 @@
-"""The benchmark that compares with the published figures, on its made-up cluster."""
+"""Test the benchmark that compares strategies with the published figures, on its simulated cluster."""
 
 import json
 import subprocess
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.processes
 BENCHMARK = Path(__file__).parents[3] / "benchmarks" / "fgd.py"
 
 
-def test_the_quick_benchmark_prints_every_baseline_beside_fgd(tmp_path: Path) -> None:
+def test_quick_benchmark_prints_each_baseline_and_its_distance_to_fgd(tmp_path: Path) -> None:
     options = ("--quick", "--seeds", "1", "--workers", "1", "--json", str(tmp_path / "rows.json"))
     done = subprocess.run([sys.executable, str(BENCHMARK), *options], capture_output=True, text=True, timeout=250, check=False)
 

@@ -1,4 +1,4 @@
-"""Gangs arrive, wait, run and finish; a gang is whole or absent."""
+"""Test replays: gangs arrive, wait, run and finish, and each gang starts whole or not at all."""
 
 import pytest
 
@@ -12,13 +12,13 @@ ALL = ("genetic", "fgd", "fgd-bestfit", "fgd-firstfit", "fgd-random")
 GPU = task(1)
 
 
-def test_tasks_of_a_trace_that_do_not_fit_are_dropped_and_counted() -> None:
+def test_tasks_that_do_not_fit_are_dropped_and_counted() -> None:
     found = played(workload_of([node("a", 4)], [(f"t{index}", GPU) for index in range(6)]))
     assert (found.gpus_total, found.gangs_placed, found.pods_failed) == (4, 4, 2)
     assert found.gpus_unallocated_percent == 0
 
 
-def test_what_is_left_unallocated_and_fragmented_is_a_share_of_all_gpus() -> None:
+def test_unallocated_and_fragmented_gpus_are_percentages_of_all_gpus() -> None:
     found = played(workload_of([node("a", 4), node("b", 4)], [("t0", task(3)), ("t1", task(3)), ("t2", task(3))]))
     assert found.gpus_unallocated_percent == 25
     assert found.fragmentation_percent == 25
@@ -26,8 +26,8 @@ def test_what_is_left_unallocated_and_fragmented_is_a_share_of_all_gpus() -> Non
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_a_gang_starts_whole_or_waits_whole(name: str) -> None:
-    # The first takes three of four GPUs for a minute; the second needs two, the third one.
+def test_gang_waits_until_all_its_members_fit(name: str) -> None:
+    # The first gang takes three of four GPUs for a minute. The second gang needs two GPUs, the third needs one.
     found = played(
         gangs(
             [node("a", 4)],
@@ -46,19 +46,19 @@ def test_a_gang_starts_whole_or_waits_whole(name: str) -> None:
     assert found.gpus_unallocated_percent == pytest.approx(100 - 100 * 6 * 60 / (4 * 120))
 
 
-def test_a_gang_that_can_never_fit_fails_at_the_end() -> None:
+def test_gang_that_never_fits_counts_as_failed_at_the_end_of_the_replay() -> None:
     found = played(gangs([node("a", 4)], [GPU], Arrival("big", (0,) * 5, 5), Arrival("small", (0,), 1, 0, 0.0, 30.0)))
     assert (found.gangs_placed, found.gangs_failed, found.pods_failed) == (1, 1, 5)
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_members_beyond_the_minimum_ride_along_when_they_fit(name: str) -> None:
+def test_surplus_members_are_placed_with_the_gang_if_they_fit(name: str) -> None:
     found = played(gangs([node("a", 4)], [GPU], Arrival("elastic", (0,) * 6, 3)), name)
     assert (found.gangs_placed, found.pods_failed) == (1, 2)
     assert found.gpus_unallocated_percent == 0
 
 
-def test_priority_comes_before_arrival_among_those_who_wait() -> None:
+def test_waiting_gangs_are_ordered_by_priority_and_then_by_arrival() -> None:
     found = played(
         gangs(
             [node("a", 1)],
@@ -68,35 +68,35 @@ def test_priority_comes_before_arrival_among_those_who_wait() -> None:
             Arrival("urgent", (0,), 1, 5, 20.0, 100.0),
         )
     )
-    # The urgent one waits 80 s and the early one 190 s; the other way round it would be 90 and 180.
+    # The urgent gang waits 80 s and the early gang 190 s. In order of arrival, they would wait 180 s and 90 s.
     assert found.waiting_seconds_mean == pytest.approx((80 + 190) / 3)
     assert found.timeline[-1].waiting_seconds == found.waiting_seconds_mean
 
 
-def test_a_strategy_that_seats_a_part_of_a_gang_is_refused() -> None:
+def test_strategy_that_assigns_only_a_part_of_a_gang_is_refused() -> None:
     workload = gangs([node("a", 4)], [GPU], Arrival("g", (0, 0), 2))
     strategy = make_player("fgd-firstfit", setup_of(workload))
 
     class Partial:
         def place(self, state: object, pending: object) -> object:
-            [seats] = strategy.place(state, pending)  # type: ignore[arg-type]
-            assert seats
-            return [(seats[0], None)]
+            [assignments] = strategy.place(state, pending)  # type: ignore[arg-type]
+            assert assignments
+            return [(assignments[0], None)]
 
-    with pytest.raises(BadAssignmentError, match="seats 1 members of g, which needs 2"):
+    with pytest.raises(BadAssignmentError, match="assigns 1 members of g, which needs 2"):
         replay(workload, Partial(), mix_of(workload))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ["fgd", "fgd-bestfit", "fgd-firstfit", "fgd-random"])
 @pytest.mark.parametrize("batch", [1, 7])
-def test_a_replay_repeats_itself_exactly(name: str, batch: int) -> None:
+def test_replay_of_the_same_workload_gives_the_same_result(name: str, batch: int) -> None:
     asks = [task(1), task(1, 470), task(2), task(), task(1, 810, cpu=9)]
     tasks = workload_of([node(f"n{index}", 4, cpu=32) for index in range(8)], [(f"t{index}", asks[index % 5]) for index in range(40)])
-    again = inflated(tasks, 1.3, seed=7)
-    assert played(again, name, batch) == played(again, name, batch)
+    workload = inflated(tasks, 1.3, seed=7)
+    assert played(workload, name, batch) == played(workload, name, batch)
 
 
-def test_a_one_by_one_strategy_decides_the_same_in_batches() -> None:
+def test_one_by_one_strategy_decides_the_same_in_batches() -> None:
     asks = [task(1), task(1, 470), task(2), task(), task(1, 810, cpu=9)]
     tasks = workload_of([node(f"n{index}", 4, cpu=32) for index in range(8)], [(f"t{index}", asks[index % 5]) for index in range(90)])
     single, batched = played(tasks, "fgd"), played(tasks, "fgd", batch=16)
@@ -104,7 +104,7 @@ def test_a_one_by_one_strategy_decides_the_same_in_batches() -> None:
 
 
 @pytest.mark.parametrize("batch", [1, 8])
-def test_the_schedulers_own_strategy_places_whole_gpus_and_gangs(batch: int) -> None:
+def test_genetic_strategy_places_tasks_with_whole_gpus(batch: int) -> None:
     tasks = workload_of([node(f"n{index}", 4) for index in range(4)], [(f"t{index}", task((1, 2, 4)[index % 3])) for index in range(12)])
     found = played(tasks, "genetic", batch)
     assert found == played(tasks, "genetic", batch)
@@ -112,8 +112,8 @@ def test_the_schedulers_own_strategy_places_whole_gpus_and_gangs(batch: int) -> 
 
 
 @pytest.mark.parametrize("batch", [1, 5])
-def test_the_schedulers_own_strategy_shares_gpus_beside_whole_ones(batch: int) -> None:
-    # Eight devices: four whole, and on the other four 0.7 + 0.3 each.
+def test_genetic_strategy_places_shares_of_gpus_beside_whole_gpus(batch: int) -> None:
+    # All pods fit on eight devices: four take one whole device each, and the other four devices hold 0.7 + 0.3 each.
     asks = [task(1, 700), task(1), task(1, 300)] * 4
     found = played(workload_of([node("a", 4), node("b", 4)], [(f"t{index}", each) for index, each in enumerate(asks)]), "genetic", batch)
     assert found.pods_failed <= 1
@@ -121,7 +121,7 @@ def test_the_schedulers_own_strategy_shares_gpus_beside_whole_ones(batch: int) -
     assert played(gangs([node("a", 4)], [task(1, 700), task(1), task(1, 300)], gang), "genetic", batch).gpus_unallocated_percent == 0
 
 
-def test_a_cluster_without_gpus_is_measured_by_cpu() -> None:
+def test_cluster_without_gpus_is_measured_by_cpu() -> None:
     found = played(workload_of([node("a", cpu=10)], [(f"t{index}", task(cpu=4)) for index in range(3)]))
     assert (found.gpus_total, found.gpus_unallocated_percent, found.pods_failed) == (0, 0, 1)
     assert found.timeline[-1].arrived_percent == pytest.approx(120)

@@ -1,4 +1,4 @@
-"""Where jobs run makes no difference to what they return."""
+"""Test that jobs return the same runs in this process, in other processes and on a Dask cluster."""
 
 import socket
 from collections.abc import Generator, Iterator
@@ -26,33 +26,33 @@ def jobs(tmp_path: Path) -> list[Job]:
     return [Job(workload, name, seed, 1, 1.3, Objective.BINPACK, SearchSettings()) for name in ("fgd", "random") for seed in (42, 43)]
 
 
-def settled(runs: Iterator[Run]) -> list[Run]:
-    """Without their times, in order."""
+def without_times(runs: Iterator[Run]) -> list[Run]:
+    """Return the runs without their times, sorted by strategy and seed."""
     return sorted((replace(run, seconds=0) for run in runs), key=lambda run: (run.strategy, run.seed))
 
 
-def test_processes_return_what_this_one_does(jobs: list[Job]) -> None:
-    here = settled(run_here(jobs, workers=1))
+def test_several_processes_return_the_same_runs_as_one(jobs: list[Job]) -> None:
+    here = without_times(run_here(jobs, workers=1))
     assert [(run.strategy, run.seed) for run in here] == [("fgd", 42), ("fgd", 43), ("random", 42), ("random", 43)]
-    assert settled(run_here(jobs, workers=2)) == here
+    assert without_times(run_here(jobs, workers=2)) == here
 
 
-def test_an_error_in_a_process_is_told_here(jobs: list[Job]) -> None:
+def test_error_in_a_process_is_raised_in_the_caller(jobs: list[Job]) -> None:
     with pytest.raises(ValueError, match="there is no strategy 'none'"):
         list(run_here([replace(job, strategy="none") for job in jobs], workers=2))
 
 
-@pytest.mark.filterwarnings("default")  # distributed's own
-def test_a_dask_cluster_of_two_workers_returns_what_this_process_does(jobs: list[Job]) -> None:
+@pytest.mark.filterwarnings("default")  # warnings of distributed itself
+def test_dask_cluster_returns_the_same_runs_as_this_process(jobs: list[Job]) -> None:
     from distributed import LocalCluster
 
     with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0") as cluster:
-        found = settled(run_on_dask(jobs, cluster.scheduler_address))
-    assert found == settled(run_here(jobs, workers=1))
+        found = without_times(run_on_dask(jobs, cluster.scheduler_address))
+    assert found == without_times(run_here(jobs, workers=1))
 
 
 @pytest.mark.filterwarnings("default")
-def test_a_dask_cluster_without_workers_is_refused(jobs: list[Job]) -> None:
+def test_dask_cluster_without_workers_is_refused(jobs: list[Job]) -> None:
     from distributed import LocalCluster
 
     with LocalCluster(n_workers=0, processes=False, dashboard_address=":0") as cluster, pytest.raises(SweepError, match="has no workers"):
@@ -60,7 +60,7 @@ def test_a_dask_cluster_without_workers_is_refused(jobs: list[Job]) -> None:
 
 
 @pytest.mark.filterwarnings("default")
-def test_a_dask_scheduler_that_does_not_answer_is_named(jobs: list[Job], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_names_a_dask_scheduler_that_does_not_answer(jobs: list[Job], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("allaboard.simulation.sweep._CONNECT_SECONDS", 1)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -70,13 +70,13 @@ def test_a_dask_scheduler_that_does_not_answer_is_named(jobs: list[Job], monkeyp
 
 
 @pytest.mark.parametrize("address", ["garbage", "tcp://scheduler", "carrier-pigeon://scheduler:8786"])
-def test_what_is_no_address_is_refused_before_there_is_a_client(jobs: list[Job], address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_dask_address_is_refused_before_a_client_is_created(jobs: list[Job], address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("distributed.Client", None)
     with pytest.raises(SweepError, match=f"'{address}' is not the address of a Dask scheduler"):
         list(run_on_dask(jobs, address))
 
 
-def test_jobs_that_nobody_waits_for_are_ended(jobs: list[Job], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_running_jobs_are_ended_if_the_caller_stops_waiting(jobs: list[Job], monkeypatch: pytest.MonkeyPatch) -> None:
     before, ended = set(active_children()), []
     end = BaseProcess.terminate
     monkeypatch.setattr(BaseProcess, "terminate", lambda process: ended.append(process) or end(process))

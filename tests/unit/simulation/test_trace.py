@@ -1,4 +1,4 @@
-"""Node and task lists: what is read, and what is said of lines that can't be."""
+"""Test that node and task lists are read from CSV, and that lines that can't be read are reported."""
 
 from pathlib import Path
 
@@ -41,32 +41,32 @@ def test_tasks_are_read_with_the_models_they_accept(tmp_path: Path) -> None:
         (f"a,1000,,1,1000,,{TAIL}", "memory_mib is '', which is not a whole number of 0 or more"),
         (f"a,1000,1024,1,1001,,{TAIL}", "gpu_milli is '1001', which is more than 1000"),
         (f"a,1000,1024,99,1000,,{TAIL}", "num_gpu is '99', which is more than 64"),
-        (f"a,1000,1024,1,0,,{TAIL}", "num_gpu is 1 but gpu_milli is 0; say how much of each, 1000 for a whole one"),
+        (f"a,1000,1024,1,0,,{TAIL}", "num_gpu is 1 but gpu_milli is 0; gpu_milli is the part of each GPU, 1000 for a whole one"),
         (f"a,1000,1024,2,500,,{TAIL}", "num_gpu is 2 and gpu_milli 500; only a single GPU can be shared, so gpu_milli must be 1000"),
         (f"a,1000,1024,0,500,,{TAIL}", "num_gpu is 0 but gpu_milli is 500; a task that takes a share of a GPU has num_gpu 1"),
         (f'a,1000,1024,"1"1,1000,,{TAIL}', "is not CSV: ',' expected after '\"'"),
     ],
 )
-def test_a_malformed_task_is_refused_with_its_file_and_line(tmp_path: Path, line: str, problem: str) -> None:
+def test_malformed_task_is_reported_with_its_file_and_line(tmp_path: Path, line: str, problem: str) -> None:
     file = written(tmp_path, TASKS, f"fine,1000,1024,1,1000,,{TAIL}", line)
     with pytest.raises(TraceError) as caught:
         read_tasks(file)
     assert str(caught.value) == f"{file}, line 3: {problem}"
 
 
-def test_tasks_of_a_trace_that_knows_no_models_accept_any(tmp_path: Path) -> None:
+def test_tasks_of_a_list_without_a_model_column_accept_any_model(tmp_path: Path) -> None:
     file = tmp_path / "tasks.csv"
     file.write_text("name,cpu_milli,memory_mib,num_gpu,gpu_milli\nt,1000,1024,2,1000\n", encoding="utf-8")
     assert [task.models for _, task in read_tasks(str(file))] == [()]
 
 
-def test_two_nodes_of_one_name_are_refused(tmp_path: Path) -> None:
+def test_two_nodes_with_the_same_name_are_refused(tmp_path: Path) -> None:
     file = written(tmp_path, NODES, "a,1000,1024,0,", "a,1000,1024,0,")
     with pytest.raises(TraceError, match=r"list\.csv, line 3: there is a node 'a' already"):
         read_nodes(file)
 
 
-def test_a_list_without_a_needed_column_is_refused_with_the_form_that_is_read(tmp_path: Path) -> None:
+def test_error_for_a_missing_column_lists_all_required_columns(tmp_path: Path) -> None:
     file = written(tmp_path, "sn,cpu_milli,gpu", "a,1000,0")
     with pytest.raises(
         TraceError, match=r"line 1: lacks the columns memory_mib, model; a list of nodes has sn, cpu_milli, memory_mib, gpu, model"
@@ -74,23 +74,23 @@ def test_a_list_without_a_needed_column_is_refused_with_the_form_that_is_read(tm
         read_nodes(file)
 
 
-def test_a_list_without_lines_is_refused(tmp_path: Path) -> None:
+def test_list_with_only_a_header_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="holds no tasks, only a header"):
         read_tasks(written(tmp_path, TASKS))
 
 
 @pytest.mark.parametrize("lines", [(), ("", "")])
-def test_an_empty_list_is_refused_with_the_form_that_is_read(tmp_path: Path, lines: tuple[str, ...]) -> None:
+def test_error_for_an_empty_list_lists_all_required_columns(tmp_path: Path, lines: tuple[str, ...]) -> None:
     with pytest.raises(TraceError, match=r"list\.csv: is empty; a list of nodes has sn, cpu_milli, memory_mib, gpu, model"):
         read_nodes(written(tmp_path, *lines))
 
 
-def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="can't be read: No such file or directory"):
         read_nodes(str(tmp_path / "none.csv"))
 
 
-def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
+def test_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "list.csv"
     file.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(TraceError, match="is not UTF-8 text"):

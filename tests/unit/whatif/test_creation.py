@@ -1,4 +1,4 @@
-"""A plan fits only what would exist: pods that are made after others, or are refused, don't count before they are there."""
+"""Test that a plan counts only pods that would exist: not pods that are created later, or that the API server refuses."""
 
 from typing import Any
 
@@ -41,72 +41,74 @@ def labelled(name: str, taint: str = "", **labels: str) -> Object:
     return found
 
 
-# One after another
+# Pods created one after another
 
 
-def test_a_gang_whose_pods_are_made_one_after_another_never_has_its_minimum(plan: Plan) -> None:
+def test_gang_whose_pods_are_created_one_after_another_never_has_its_minimum(plan: Plan) -> None:
     [gang] = plan.cluster(node("n1", cpu="8")).manifest(stateful_set(template("db", 3))).gangs(exit_code=1)
     assert (gang["feasible"], gang["reason"], gang["unplaced"]) == (False, "WaitingForMembers", ["db-0", "db-1", "db-2"])
-    assert gang["message"] == "podgroup default/db: waiting for members: 1 of 3 exist; pod db-1 is made only once pod db-0 is Ready"
+    assert gang["message"] == "podgroup default/db: waiting for members: 1 of 3 exist; pod db-1 is created only after pod db-0 is Ready"
 
 
-def test_a_stateful_set_that_makes_its_pods_at_once_is_a_gang(plan: Plan) -> None:
+def test_stateful_set_that_creates_its_pods_at_once_fits_as_a_gang(plan: Plan) -> None:
     manifest = stateful_set(template("db", 3), podManagementPolicy="Parallel")
     [gang] = plan.cluster(node("n1", cpu="8")).manifest(manifest).gangs()
     assert len(gang["assignments"]) == 3
 
 
-def test_pods_that_are_gangs_of_their_own_follow_one_another_as_far_as_there_is_room(plan: Plan) -> None:
+def test_pods_of_a_stateful_set_without_a_gang_fit_in_order_until_one_does_not_fit(plan: Plan) -> None:
     gangs = plan.cluster(node("n1", cpu="2")).manifest(stateful_set(template(), replicas=4)).gangs(exit_code=1)
     assert [gang["feasible"] for gang in gangs] == [True, True, False, False]
     assert "1 Insufficient cpu" in gangs[2]["message"]
-    assert gangs[3]["message"] == "pod db-3 is made only once pod db-2 is Ready"
+    assert gangs[3]["message"] == "pod db-3 is created only after pod db-2 is Ready"
 
 
-def test_a_gang_that_starts_with_one_grows_by_the_others(plan: Plan) -> None:
+def test_gang_that_starts_with_one_pod_grows_by_later_pods(plan: Plan) -> None:
     [gang] = plan.cluster(node("n1", cpu="8")).manifest(stateful_set(template("db", 1))).gangs()
-    assert (len(gang["assignments"]), gang["message"]) == (3, "3 of 3 pods placed, 2 of them before")
+    assert (len(gang["assignments"]), gang["message"]) == (3, "3 of 3 pods placed, 2 of them earlier")
 
 
-def test_pods_that_run_already_let_the_next_one_be_made(plan: Plan) -> None:
+def test_running_pod_of_a_stateful_set_lets_the_next_pod_be_created(plan: Plan) -> None:
     owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": "db", "controller": True}
     labels = template("db", 1)["metadata"]["labels"]
     first = pod("db-0", nodeName="n1", metadata={"namespace": "default", "uid": "1", "labels": labels, "ownerReferences": [owner]})
     [gang] = (
         plan.cluster(node("n1", cpu="8"), first | {"status": {"phase": "Running"}}).manifest(stateful_set(template("db", 1), 2)).gangs()
     )
-    assert sorted(seat["pod"] for seat in gang["assignments"]) == ["db-0", "db-1"]
+    assert sorted(assignment["pod"] for assignment in gang["assignments"]) == ["db-0", "db-1"]
 
 
 @pytest.mark.parametrize(("policy", "fits"), [("", True), ("AtStartup", True), ("WaitForWorkersReady", False)])
-def test_a_launcher_that_counts_must_be_made_at_once(plan: Plan, policy: str, fits: bool) -> None:
+def test_gang_never_starts_if_its_launcher_is_created_after_its_workers(plan: Plan, policy: str, fits: bool) -> None:
     plan.cluster(node("n1", cpu="8")).manifest(mpi_job(policy))
     [gang] = plan.gangs("--gang-scheduling", "allaboard", exit_code=0 if fits else 1)
     assert (gang["name"], gang["minMember"], gang["feasible"]) == ("m", 3, fits)
-    assert fits or gang["message"].endswith("waiting for members: 2 of 3 exist; pod m-launcher is made only once pod m-worker-0 is Ready")
+    assert fits or gang["message"].endswith(
+        "waiting for members: 2 of 3 exist; pod m-launcher is created only after pod m-worker-0 is Ready"
+    )
 
 
-def test_a_launcher_follows_workers_that_are_enough_to_start(plan: Plan) -> None:
+def test_launcher_is_created_and_placed_after_workers_that_reach_the_minimum(plan: Plan) -> None:
     plan.cluster(node("n1", cpu="8")).manifest(mpi_job("WaitForWorkersReady", gang="g", minimum=2))
     [gang] = plan.gangs()
     assert len(gang["assignments"]) == 3
 
 
-def test_whether_a_launcher_counts_is_unknown_until_somebody_says_it(plan: Plan) -> None:
+def test_result_for_a_launcher_is_unknown_without_the_option_gang_scheduling(plan: Plan) -> None:
     plan.cluster(node("n1", cpu="8")).manifest(mpi_job("WaitForWorkersReady"))
     gangs = {gang["name"]: gang for gang in plan.gangs(exit_code=1)}
     assert (gangs["m-worker-0"]["feasible"], gangs["m-launcher"]["feasible"]) == (True, None)
-    assert "say --gang-scheduling NAME" in gangs["m-launcher"]["message"]
+    assert "state --gang-scheduling NAME" in gangs["m-launcher"]["message"]
     assert len(plan.gangs("--gang-scheduling", "None")) == 3
 
 
-def test_the_pod_of_mpi_operator_says_whether_launchers_count(plan: Plan) -> None:
+def test_launcher_counts_as_a_member_if_the_mpi_operator_pod_has_the_gang_scheduling_flag(plan: Plan) -> None:
     operator = pod("mpi-operator-x", containers=[{"name": "mpi-operator", "args": ["--gang-scheduling=allaboard"]}])
     plan.cluster(node("n1", cpu="8"), operator).manifest(mpi_job("WaitForWorkersReady"))
     assert [gang["minMember"] for gang in plan.gangs(exit_code=1)] == [3]
 
 
-def test_the_next_job_of_a_cron_job_is_planned(plan: Plan) -> None:
+def test_next_job_of_a_cron_job_is_planned(plan: Plan) -> None:
     job = {"parallelism": 2, "completions": 2, "template": template("c", 2, restartPolicy="Never")}
     spec = {"schedule": "@daily", "jobTemplate": {"spec": job}}
     [gang] = (
@@ -120,7 +122,7 @@ def test_the_next_job_of_a_cron_job_is_planned(plan: Plan) -> None:
 # Admission
 
 
-def test_what_a_runtime_class_adds_is_planned_with(plan: Plan) -> None:
+def test_plan_includes_the_overhead_and_scheduling_rules_of_a_runtime_class(plan: Plan) -> None:
     kata = runtime_class(
         overhead={"podFixed": {"cpu": "1"}}, scheduling={"nodeSelector": {"sandboxed": "yes"}, "tolerations": [{"key": "kata"}]}
     )
@@ -143,21 +145,24 @@ def test_what_a_runtime_class_adds_is_planned_with(plan: Plan) -> None:
         ),
     ],
 )
-def test_a_pod_that_the_api_server_refuses_does_not_fit(plan: Plan, spec: Object, why: str) -> None:
+def test_pod_that_the_api_server_refuses_does_not_fit(plan: Plan, spec: Object, why: str) -> None:
     kata = runtime_class(overhead={"podFixed": {"cpu": "1"}}, scheduling={"nodeSelector": {"sandboxed": "yes"}})
     [gang] = plan.cluster(labelled("n1", sandboxed="yes"), kata).manifest(pod("a", **spec)).gangs(exit_code=1)
     assert (gang["feasible"], gang["message"]) == (False, f"pod a would be refused: {why}")
 
 
-def test_a_pod_that_states_what_its_class_adds_is_admitted(plan: Plan) -> None:
+def test_pod_that_states_its_runtime_class_overhead_is_admitted(plan: Plan) -> None:
     kata = runtime_class(overhead={"podFixed": {"cpu": "1000m"}})
     assert plan.cluster(node("n1", cpu="2"), kata).manifest(pod("a", overhead={"cpu": 1}, runtimeClassName="kata")).gangs()
 
 
-def test_a_class_that_the_snapshot_lacks_is_asked_for(plan: Plan) -> None:
+def test_missing_runtime_class_is_bad_input(plan: Plan) -> None:
     result = plan.cluster(node("n1", cpu="8")).manifest(pod("a", runtimeClassName="kata")).run()
     assert result.exit_code == 2
-    assert "document 1: spec.runtimeClassName: RuntimeClass 'kata' is not known here; add what `kubectl get runtimeclasses" in result.stderr
+    assert (
+        "document 1: spec.runtimeClassName: RuntimeClass 'kata' is not known; add the output of `kubectl get runtimeclasses"
+        in result.stderr
+    )
 
 
 def quota(**hard: str) -> Object:
@@ -176,7 +181,7 @@ def gang_of(replicas: int, **more: Any) -> Object:
     return {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "w"}, "spec": spec}
 
 
-def test_pods_beyond_a_quota_are_not_made(plan: Plan) -> None:
+def test_pods_beyond_a_quota_are_not_created(plan: Plan) -> None:
     plan.cluster(node("n1", cpu="16"), quota(**{"requests.cpu": "4", "pods": "10"}))
     assert plan.manifest(gang_of(2)).gangs()
     [gang] = plan.manifest(gang_of(3)).gangs(exit_code=1)
@@ -186,20 +191,20 @@ def test_pods_beyond_a_quota_are_not_made(plan: Plan) -> None:
     )
 
 
-def test_a_pod_must_state_what_a_quota_counts(plan: Plan) -> None:
+def test_pod_must_state_the_resources_that_a_quota_counts(plan: Plan) -> None:
     plan.cluster(node("n1", cpu="16", memory="8Gi"), quota(**{"requests.memory": "4Gi"})).manifest(gang_of(1))
     [gang] = plan.gangs(exit_code=1)
     assert gang["message"].endswith("pod w-0 would be refused: failed quota: q: must specify requests.memory")
 
 
-def test_pods_that_exist_are_counted_by_the_quota_already(plan: Plan) -> None:
+def test_existing_pods_are_counted_once_by_a_quota(plan: Plan) -> None:
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "w", "uid": "w", "controller": True}
     metadata = {"uid": "1", "namespace": "default", "labels": template("w", 2)["metadata"]["labels"], "ownerReferences": [owner]}
     plan.cluster(node("n1", cpu="16"), quota(pods="2"), pod("w-x", nodeName="n1", metadata=metadata)).manifest(gang_of(2))
     assert len(plan.gangs()[0]["assignments"]) == 2
 
 
-def test_what_a_limit_range_adds_is_planned_with(plan: Plan) -> None:
+def test_plan_applies_the_defaults_and_limits_of_a_limit_range(plan: Plan) -> None:
     bare = [{"name": "main", "image": "i"}]
     plan.cluster(node("n1", cpu="4"), limit_range(defaultRequest={"cpu": "3"})).manifest(gang_of(2, containers=bare))
     assert "Insufficient cpu" in plan.gangs(exit_code=1)[0]["message"]
@@ -231,12 +236,12 @@ def in_cluster(succeeded: int) -> Object:
     [[ended(number) for number in range(4)], [*(ended(number) for number in range(4)), in_cluster(4)], [in_cluster(4)]],
     ids=["pods", "pods and Job", "Job"],
 )
-def test_the_last_wave_of_a_job_needs_no_more_pods_than_the_job_makes(plan: Plan, there: list[Object]) -> None:
+def test_last_wave_of_a_job_needs_no_more_pods_than_the_job_creates(plan: Plan, there: list[Object]) -> None:
     [gang] = plan.cluster(node("n1", cpu="8"), *there).manifest(job_of()).gangs()
     assert (gang["minMember"], len(gang["assignments"])) == (4, 2)
     assert "Job default/w is applied already: 0 of its 2 pods exist" in plan.run().stderr
 
 
-def test_a_job_that_never_makes_as_many_pods_as_its_gang_needs_waits_for_ever(plan: Plan) -> None:
+def test_job_that_creates_fewer_pods_than_its_gang_needs_waits_for_ever(plan: Plan) -> None:
     [gang] = plan.cluster(node("n1", cpu="8")).manifest(job_of(completions=2)).gangs(exit_code=1)
     assert gang["message"] == "podgroup default/w: waiting for members: 2 of 4 exist"

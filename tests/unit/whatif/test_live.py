@@ -1,4 +1,4 @@
-"""A plan on a live cluster starts from the nodes, pods and PodGroups that its API server lists."""
+"""Test that a plan on a live cluster starts from the nodes, pods and other objects that its API server lists."""
 
 import copy
 from pathlib import Path
@@ -47,7 +47,7 @@ async def test_nodes_pods_and_pod_groups_are_listed(tmp_path: Path, monkeypatch:
     assert notes == []
 
 
-async def test_pods_are_read_as_the_settings_have_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pods_are_read_according_to_the_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     function, labelled = pod("function", schedulerName="allaboard"), pod("labelled", schedulerName="allaboard")
     function["metadata"]["annotations"] = {"com.openfaas.function.spec": '{"requests": {"cpu": "3"}}'}
     labelled["metadata"]["labels"] = {"genius/gpu-number": "2"}
@@ -68,7 +68,7 @@ async def test_pods_are_read_as_the_settings_have_it(tmp_path: Path, monkeypatch
             assert asked["theirs"]["nvidia.com/gpu"] == 1
 
 
-async def test_what_manifests_may_name_is_listed_as_far_as_the_user_may_list_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_definitions_classes_namespaces_and_jobs_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -87,21 +87,21 @@ async def test_what_manifests_may_name_is_listed_as_far_as_the_user_may_list_it(
     assert found.jobs["default/j"].completions == 3
 
 
-async def test_a_cluster_without_the_crd_has_no_pod_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_cluster_without_the_crd_has_no_pod_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with Sandbox() as sandbox:
         point_at(sandbox, tmp_path, monkeypatch)
         found = await read_live_cluster([], PLAIN)
     assert found.pod_groups == []
 
 
-async def test_an_api_server_that_is_gone_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unreachable_api_server_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with Sandbox() as sandbox:
         point_at(sandbox, tmp_path, monkeypatch)
     with pytest.raises(ApiError, match="can't be reached"):
         await read_live_cluster([], PLAIN)
 
 
-async def test_without_a_kubeconfig_there_is_no_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_missing_kubeconfig_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "nowhere"))
     with pytest.raises(CredentialsError, match="no cluster to connect to"):
         await read_live_cluster([], PLAIN)
@@ -111,7 +111,7 @@ async def test_without_a_kubeconfig_there_is_no_cluster(tmp_path: Path, monkeypa
     ("content", "problem"),
     [(None, "there is no such file"), ("", "it is no kubeconfig"), ("hello", "it is no kubeconfig"), ("- a", "it is no kubeconfig")],
 )
-async def test_a_kubeconfig_that_is_none_is_told_as_such(
+async def test_invalid_kubeconfig_is_reported_with_its_path(
     content: str | None, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "config"
@@ -128,10 +128,10 @@ async def test_a_kubeconfig_that_is_none_is_told_as_such(
     [
         (None, []),
         (NoneFoundError("none"), []),
-        (SourceError("no answer"), ["no metrics of GPUs, which are planned by the labels of nodes: no answer"]),
+        (SourceError("no answer"), ["GPU metrics can't be read, so GPUs are planned by node labels: no answer"]),
     ],
 )
-async def test_metrics_of_gpus_are_read_as_the_operator_reads_them(
+async def test_gpu_metrics_are_read_as_the_operator_reads_them(
     error: SourceError | None, note: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Source:

@@ -1,4 +1,4 @@
-"""Manifests become the pods that their controllers would make, or an error that names file and field."""
+"""Test that manifests become the pods that their controllers would create, or an error that names file and field."""
 
 import io
 import json
@@ -59,11 +59,11 @@ def labels(expanded: Expanded) -> dict[str, str]:
 # Reading files
 
 
-def test_documents_of_a_yaml_file_are_read_in_order_and_empty_ones_skipped(read: Any) -> None:
+def test_documents_of_a_yaml_file_are_read_in_order_without_empty_ones(read: Any) -> None:
     assert names(read(pod("b"), "# nothing\n", pod("a")).pods) == ["b", "a"]
 
 
-def test_a_list_is_taken_apart(read: Any) -> None:
+def test_items_of_a_list_are_read_like_objects_of_a_file(read: Any) -> None:
     inner = {"apiVersion": "v1", "kind": "List", "items": [pod("c")]}
     assert names(read({"apiVersion": "v1", "kind": "List", "items": [pod("a"), pod("b"), inner]}).pods) == ["a", "b", "c"]
 
@@ -74,19 +74,19 @@ def test_items_of_a_typed_list_need_no_kind_of_their_own(read: Any) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".json", ".yaml", ""])
-def test_json_is_read_whatever_the_file_is_called(tmp_path: Path, suffix: str) -> None:
+def test_json_is_read_from_a_file_of_any_name(tmp_path: Path, suffix: str) -> None:
     file = tmp_path / f"pods{suffix}"
     file.write_text("\ufeff" + json.dumps(pod("a"), indent=2) + "\n" + json.dumps(pod("b")))
     assert names(read_manifests([str(file)]).pods) == ["a", "b"]
 
 
-def test_yaml_that_starts_like_json_is_read(tmp_path: Path) -> None:
+def test_yaml_that_begins_with_a_brace_is_read(tmp_path: Path) -> None:
     file = tmp_path / "pod.yaml"
     file.write_text("{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: main, image: i}]}}")
     assert names(read_manifests([str(file)]).pods) == ["a"]
 
 
-def test_a_folder_stands_for_its_manifests(tmp_path: Path) -> None:
+def test_manifests_of_a_folder_are_read_in_the_order_of_their_names(tmp_path: Path) -> None:
     (tmp_path / "b.json").write_text(json.dumps(pod("b")))
     (tmp_path / "a.yaml").write_text(json.dumps(pod("a")))
     (tmp_path / "README.md").write_text("# read me")
@@ -97,7 +97,7 @@ def stdin(monkeypatch: pytest.MonkeyPatch, content: str) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content.encode())))
 
 
-def test_a_dash_is_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dash_means_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     stdin(monkeypatch, json.dumps(pod("a")))
     assert names(read_manifests(["-"]).pods) == ["a"]
 
@@ -108,7 +108,7 @@ def test_standard_input_is_read_only_once(monkeypatch: pytest.MonkeyPatch) -> No
         read_manifests(["-", "-"])
 
 
-def test_times_and_clock_like_values_stay_text_as_for_kubectl(read: Any) -> None:
+def test_times_and_clock_like_values_stay_text(read: Any) -> None:
     text = """
     apiVersion: v1
     kind: Pod
@@ -141,12 +141,12 @@ def test_pods_get_a_namespace_a_stable_uid_and_times_in_the_order_of_the_files(r
     assert first[0].created < first[1].created
 
 
-def test_a_namespace_that_is_stated_wins(read: Any) -> None:
+def test_namespace_that_an_object_states_takes_precedence_over_the_given_one(read: Any) -> None:
     stated = pod() | {"metadata": {"name": "a", "namespace": "prod"}}
     assert read(stated, namespace="ml").pods[0].raw["metadata"]["namespace"] == "prod"
 
 
-def test_a_pod_from_a_cluster_keeps_who_it_is_and_where(read: Any) -> None:
+def test_pod_from_a_cluster_keeps_its_uid_node_and_status(read: Any) -> None:
     live = pod("a", nodeName="n1", priority=7) | {"status": {"phase": "Running"}}
     live["metadata"] |= {"uid": "u1", "creationTimestamp": "2026-01-01T00:00:00Z", "resourceVersion": "5"}
     found = pod_from(read(live).pods[0].raw)
@@ -154,12 +154,12 @@ def test_a_pod_from_a_cluster_keeps_who_it_is_and_where(read: Any) -> None:
     assert found.created > 1e9
 
 
-def test_a_generated_name_is_made_up(read: Any) -> None:
+def test_generate_name_is_completed_by_a_number(read: Any) -> None:
     generated = [pod() | {"metadata": {"generateName": "run-"}} for _ in range(2)]
     assert names(read(*generated).pods) == ["run-0", "run-1"]
 
 
-def test_null_fields_are_fine(read: Any) -> None:
+def test_null_fields_count_as_absent(read: Any) -> None:
     nulls = template(affinity=None, tolerations=None, nodeSelector=None, volumes=None, initContainers=None, overhead=None)
     nulls["metadata"] |= {"annotations": None, "labels": {"a": None, "app": "x"}}
     found = read(workload("Deployment", "apps/v1", replicas=None, template=nulls, strategy=None) | {"status": None}).pods
@@ -200,7 +200,7 @@ def test_pods_of_a_stateful_set_have_ordinals_and_their_own_claims(read: Any) ->
         ({"parallelism": 4, "suspend": True}, 0),
     ],
 )
-def test_a_job_runs_as_many_pods_at_once_as_are_left_to_complete(read: Any, spec: dict[str, Any], count: int) -> None:
+def test_job_runs_its_parallelism_but_no_more_than_its_completions(read: Any, spec: dict[str, Any], count: int) -> None:
     found = read(workload("Job", "batch/v1", template=template(restartPolicy="Never"), **spec))
     assert len(found.pods) == count
     assert bool(found.notes) == (count == 0)
@@ -224,7 +224,7 @@ def training_job(kind: str, key: str, /, **counts: int | None) -> dict[str, Any]
     return workload(kind, "kubeflow.org/v1", **{key: specs})
 
 
-def test_a_tfjob_makes_the_pods_of_training_operator(read: Any) -> None:
+def test_tfjob_gets_the_pods_that_training_operator_creates(read: Any) -> None:
     found = read(training_job("TFJob", "tfReplicaSpecs", PS=1, Worker=2)).pods
     assert names(found) == ["w-ps-0", "w-worker-0", "w-worker-1"]
     assert labels(found[1]) == {
@@ -242,7 +242,7 @@ def test_a_tfjob_makes_the_pods_of_training_operator(read: Any) -> None:
     assert owner == pod_from(found[0].raw).owner
 
 
-def test_the_master_of_a_pytorchjob_has_the_masters_role(read: Any) -> None:
+def test_master_of_a_pytorchjob_has_the_role_label_master(read: Any) -> None:
     found = read(training_job("PyTorchJob", "pytorchReplicaSpecs", Master=1, Worker=None)).pods
     assert names(found) == ["w-master-0", "w-worker-0"]
     assert [labels(pod).get("training.kubeflow.org/job-role") for pod in found] == ["master", None]
@@ -260,7 +260,7 @@ def test_a_suspended_training_job_has_no_pods(read: Any) -> None:
     assert (found.pods, found.notes) == ([], ["TFJob default/w has no pods: it is suspended or scaled to zero"])
 
 
-def test_a_pod_group_is_kept_as_it_is_with_a_namespace(read: Any) -> None:
+def test_pod_group_is_kept_and_gets_a_namespace(read: Any) -> None:
     group = workload("PodGroup", "scheduling.x-k8s.io/v1alpha1", minMember=3, unknown="kept")
     [found] = read(group, namespace="ml").pod_groups
     assert found.raw["spec"] == {"minMember": 3, "unknown": "kept"}
@@ -268,22 +268,20 @@ def test_a_pod_group_is_kept_as_it_is_with_a_namespace(read: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "api_version", "told"),
+    ("kind", "api_version", "title"),
     [
         ("Service", "v1", "Service"),
         ("PodDisruptionBudget", "policy/v1", "PodDisruptionBudget.policy"),
         ("LocalQueue", "kueue.x-k8s.io/v1beta1", "LocalQueue.kueue.x-k8s.io"),
     ],
 )
-def test_objects_that_create_no_pods_are_skipped_with_a_note_that_names_their_group(
-    read: Any, kind: str, api_version: str, told: str
-) -> None:
+def test_objects_that_create_no_pods_are_skipped_with_a_note(read: Any, kind: str, api_version: str, title: str) -> None:
     found = read(workload(kind, api_version))
     assert (found.pods, found.pod_groups) == ([], [])
-    assert found.notes == [f"skipped {told} default/w: objects of this kind are not expanded into pods"]
+    assert found.notes == [f"skipped {title} default/w: objects of this kind are not expanded into pods"]
 
 
-def test_names_of_skipped_objects_may_be_anything(read: Any) -> None:
+def test_names_of_skipped_objects_are_not_checked(read: Any) -> None:
     role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "system:node"}}
     assert len(read(role).notes) == 1
 
@@ -322,7 +320,7 @@ def container(**resources: Any) -> dict[str, Any]:
         (pod() | {"metadata": None}, "metadata.name", "is missing"),
         (pod() | {"metadata": "x"}, "metadata", "'x' is not an object"),
         (pod() | {"metadata": {"name": 5}}, "metadata.name", "5 is not a string"),
-        (pod("Not A Name"), "metadata.name", "'Not A Name' is no valid name: at most 253 of a-z, 0-9, '-' and '.'"),
+        (pod("Not A Name"), "metadata.name", "'Not A Name' is not a valid name: at most 253 characters of a-z, 0-9, '-' and '.'"),
         (pod() | {"metadata": {"name": "x", "namespace": "A"}}, "metadata.namespace", None),
         (pod() | {"metadata": {"name": "x", "labels": {"a": 1}}}, "metadata.labels[a]", "1 is not a string"),
         (pod() | {"metadata": {"name": "x", "annotations": []}}, "metadata.annotations", "[] is not an object"),
@@ -369,7 +367,7 @@ def container(**resources: Any) -> dict[str, Any]:
         (
             pod(containers=[{**CONTAINER, "name": "A_b"}]),
             "spec.containers[0].name",
-            "'A_b' is no valid name: at most 63 of a-z, 0-9 and '-'",
+            "'A_b' is not a valid name: at most 63 characters of a-z, 0-9 and '-'",
         ),
         (pod(containers=[{**CONTAINER, "image": " i"}]), "spec.containers[0].image", "' i' must not begin or end with a blank"),
         (pod(initContainers=[CONTAINER]), "spec.initContainers[0].name", "'main' is the name of another container, too"),
@@ -388,7 +386,7 @@ def container(**resources: Any) -> dict[str, Any]:
         (pod(tolerations=[{"operator": "exists"}]), "spec.tolerations[0].operator", "'exists' is not Equal or Exists"),
         (pod(tolerations=[{"key": "a", "effect": "no"}]), "spec.tolerations[0].effect", None),
         (pod(tolerations=[{"operator": "Exists", "value": "x"}]), "spec.tolerations[0].value", None),
-        (pod() | {"metadata": {"name": "x", "labels": {"a b": "c"}}}, "metadata.labels", "'a b' is no valid key"),
+        (pod() | {"metadata": {"name": "x", "labels": {"a b": "c"}}}, "metadata.labels", "'a b' is not a valid key"),
         (pod() | {"metadata": {"name": "x", "labels": {"a": "b c"}}}, "metadata.labels[a]", None),
         (workload("Job", "batch/v1") | {"metadata": {"name": "a" * 64}}, "metadata.name", None),
         (cron_job("@daily") | {"metadata": {"name": "a" * 53}}, "metadata.name", None),
@@ -417,24 +415,24 @@ def container(**resources: Any) -> dict[str, Any]:
         ("[1, 2]", "", "[1, 2] is not an object"),
     ],
 )
-def test_a_bad_field_is_named_with_its_place(read: Any, manifest: Any, field: str, problem: str | None) -> None:
+def test_invalid_field_is_reported_with_its_document_and_path(read: Any, manifest: Any, field: str, problem: str | None) -> None:
     found = refused(read, manifest)
     assert (found.document, found.field) == (1, field)
     assert problem is None or found.problem == problem
 
 
-def test_the_document_is_named_too(read: Any) -> None:
+def test_error_message_names_file_document_and_field(read: Any) -> None:
     found = refused(read, pod("a"), pod("b"), pod("c", priority="x"))
     assert str(found) == f"{found.file}: document 3: spec.priority: 'x' is not a whole number"
 
 
-def test_the_same_object_twice_is_refused(read: Any) -> None:
+def test_object_that_one_file_states_twice_is_refused(read: Any) -> None:
     found = refused(read, pod("a"), pod("a"))
     assert (found.document, found.field) == (2, "metadata.name")
     assert found.problem == f"Pod default/a is stated twice; first in {found.file}, document 1"
 
 
-def test_many_workloads_may_not_exceed_the_limit_together(read: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workloads_together_may_not_exceed_the_limit_of_pods(read: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("allaboard.whatif.manifests.MAX_PODS", 5)
     two = {"apiVersion": "v1", "kind": "List", "items": [deployment(replicas=3), {**deployment(replicas=3), "metadata": {"name": "v"}}]}
     assert refused(read, two).problem == "brings the plan to more than 5 pods"
@@ -455,32 +453,32 @@ def test_many_workloads_may_not_exceed_the_limit_together(read: Any, monkeypatch
         ("[" * 100_000, "is"),
     ],
 )
-def test_a_file_that_is_no_yaml_is_refused(read: Any, content: str, problem: str) -> None:
+def test_file_that_is_not_valid_yaml_is_refused(read: Any, content: str, problem: str) -> None:
     found = refused(read, content)
     assert (found.document, found.field) == (0, "")
     assert problem in found.problem
 
 
-def test_a_json_file_names_the_line(tmp_path: Path) -> None:
+def test_error_in_a_json_file_names_the_line(tmp_path: Path) -> None:
     file = tmp_path / "pod.json"
     file.write_text('{"kind": "Pod",\n "metadata": }')
     with pytest.raises(ManifestError, match=r"is not JSON: Expecting value \(line 2\)"):
         read_manifests([str(file)])
 
 
-def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+def test_file_that_is_not_utf_8_text_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "pod.yaml"
     file.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ManifestError, match="is not UTF-8 text"):
         read_manifests([str(file)])
 
 
-def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
+def test_error_names_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(ManifestError, match=r"nowhere.yaml: can't be read: No such file or directory"):
         read_manifests([str(tmp_path / "nowhere.yaml")])
 
 
-def test_a_folder_without_manifests_is_refused(tmp_path: Path) -> None:
+def test_folder_without_manifests_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ManifestError, match="is a folder without"):
         read_manifests([str(tmp_path)])
 
@@ -503,7 +501,7 @@ def cluster_file(tmp_path: Path, *items: Any) -> str:
     return str(file)
 
 
-def test_a_cluster_is_the_nodes_pods_and_pod_groups_of_its_files(tmp_path: Path) -> None:
+def test_cluster_has_the_nodes_pods_and_pod_groups_of_its_files(tmp_path: Path) -> None:
     group = workload("PodGroup", "scheduling.x-k8s.io/v1alpha1", minMember=2)
     found = read_cluster([cluster_file(tmp_path, node("n1"), pod("a", nodeName="n1"), node("n2"), workload("Service", "v1"), group)], PLAIN)
     assert [known.name for known in found.nodes] == ["n1", "n2"]
@@ -511,7 +509,7 @@ def test_a_cluster_is_the_nodes_pods_and_pod_groups_of_its_files(tmp_path: Path)
     assert [known.raw["metadata"]["name"] for known in found.pod_groups] == ["w"]
 
 
-def test_a_cluster_may_be_several_files_and_typed_lists(tmp_path: Path) -> None:
+def test_cluster_may_be_several_files_and_typed_lists(tmp_path: Path) -> None:
     nodes, pods = tmp_path / "nodes.json", tmp_path / "pods.yaml"
     bare = {key: value for key, value in node().items() if key not in ("kind", "apiVersion")}
     nodes.write_text(json.dumps({"kind": "NodeList", "apiVersion": "v1", "items": [bare]}))
@@ -530,14 +528,14 @@ def test_a_cluster_may_be_several_files_and_typed_lists(tmp_path: Path) -> None:
         ({"metadata": {"name": "x"}}, "items[0].kind"),
     ],
 )
-def test_a_bad_field_of_a_cluster_is_named_with_its_place(tmp_path: Path, item: Any, field: str) -> None:
+def test_invalid_field_of_a_cluster_file_is_reported_with_its_path(tmp_path: Path, item: Any, field: str) -> None:
     with pytest.raises(ManifestError) as caught:
         read_cluster([cluster_file(tmp_path, item)], PLAIN)
     assert caught.value.field == field
     assert caught.value.file.endswith("cluster.json")
 
 
-# Whatever is thrown at it
+# Arbitrary input
 
 KINDS = [("v1", "Pod"), ("apps/v1", "Deployment"), ("apps/v1", "StatefulSet"), ("batch/v1", "Job"), ("kubeflow.org/v1", "TFJob")]
 KINDS += [("scheduling.x-k8s.io/v1alpha1", "PodGroup"), ("v1", "List")]
@@ -552,7 +550,7 @@ junk = st.recursive(
 
 
 @given(st.sampled_from(KINDS), junk, st.dictionaries(keys, junk, max_size=4))
-def test_junk_raises_nothing_but_manifest_error(kind: tuple[str, str], spec: Any, extra: dict[str, Any]) -> None:
+def test_arbitrary_objects_raise_nothing_but_manifest_error(kind: tuple[str, str], spec: Any, extra: dict[str, Any]) -> None:
     raw = {**extra, "apiVersion": kind[0], "kind": kind[1], "metadata": {**extra, "name": "x"}, "spec": spec}
     with pytest.MonkeyPatch.context() as patch:
         documents = [Document(raw, kind=kind[1], api_version=kind[0], origin=Origin("f", 1))]
@@ -565,14 +563,14 @@ def test_junk_raises_nothing_but_manifest_error(kind: tuple[str, str], spec: Any
 
 
 @pytest.mark.parametrize("content", ["- " * 60_000, "[" * 60_000, "{a: " * 60_000])
-def test_what_is_nested_too_deeply_is_refused(content: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deeply_nested_content_is_refused(content: str, monkeypatch: pytest.MonkeyPatch) -> None:
     stdin(monkeypatch, content)
     with pytest.raises(ManifestError, match="standard input: is nested too deeply"):
         list(read_documents(["-"]))
 
 
 @given(st.text(max_size=40) | st.text(alphabet="{}[]:-,&*!|>'\"%@ \n#a1", max_size=40))
-def test_any_text_is_read_or_refused(content: str) -> None:
+def test_arbitrary_text_is_read_or_raises_manifest_error(content: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
         stdin(patch, content.encode(errors="ignore").decode())
         try:
@@ -581,7 +579,7 @@ def test_any_text_is_read_or_refused(content: str) -> None:
             assert error.file == "standard input"
 
 
-def test_a_kind_that_the_cluster_does_not_serve_is_refused(read: Any) -> None:
+def test_kind_that_the_cluster_does_not_serve_is_refused(read: Any) -> None:
     found = read(pod("a"), training_job("TFJob", "tfReplicaSpecs", Worker=1))
     refuse_mistakes(found, [], are_all=False, skip_unknown=False)
     with pytest.raises(ManifestError, match=r"document 2: kind: the cluster doesn't serve TFJob \(kubeflow.org/v1\)"):

@@ -1,4 +1,4 @@
-"""Pods are planned with the priority that the API server would give them."""
+"""Test that pods are planned with the priority that the API server would give them."""
 
 from typing import Any
 
@@ -14,50 +14,50 @@ def order(plan: Plan) -> list[str]:
     return [gang["name"] for gang in plan.gangs()]
 
 
-def test_a_class_of_the_cluster_tells_the_priority(plan: Plan) -> None:
+def test_priority_is_taken_from_a_class_of_the_cluster(plan: Plan) -> None:
     plan.cluster(node("n1", cpu="8"), priority_class("high", 10), priority_class("low", -10))
     assert order(plan) == ["high", "none", "low"]
     assert plan.run().stderr == ""
 
 
-def test_a_pod_of_the_cluster_tells_the_priority_of_its_class(plan: Plan) -> None:
+def test_priority_of_a_class_is_taken_from_a_pod_of_the_cluster(plan: Plan) -> None:
     there = [pod(name, priorityClassName=name, priority=value, nodeName="n1") for name, value in (("high", 10), ("low", -10))]
     plan.cluster(node("n1", cpu="8"), *(each | {"metadata": {"name": f"there-{index}"}} for index, each in enumerate(there)))
     assert order(plan) == ["high", "none", "low"]
 
 
-def test_a_class_may_be_among_the_manifests(plan: Plan) -> None:
+def test_priority_is_taken_from_a_class_of_the_manifests(plan: Plan) -> None:
     plan.cluster(node("n1", cpu="1")).manifest(pod("a"), pod("b", priorityClassName="high"), priority_class("high", 10))
     assert [(gang["name"], gang["feasible"]) for gang in plan.gangs(exit_code=1)] == [("b", True), ("a", False)]
 
 
-def test_the_default_class_is_that_of_pods_that_name_none(plan: Plan) -> None:
+def test_pods_without_a_class_get_the_default_class(plan: Plan) -> None:
     plan.cluster(
         node("n1", cpu="8"), priority_class("default", 5, globalDefault=True), priority_class("low", 1), priority_class("high", 10)
     )
     assert order(plan) == ["high", "none", "low"]
 
 
-def test_the_classes_that_every_cluster_has_are_known(plan: Plan) -> None:
+def test_built_in_priority_classes_are_known(plan: Plan) -> None:
     plan.cluster(node("n1", cpu="8")).manifest(pod("a"), pod("b", priorityClassName="system-node-critical"))
     assert [gang["name"] for gang in plan.gangs()] == ["b", "a"]
 
 
-def test_a_class_that_is_not_known_is_noted(plan: Plan) -> None:
+def test_unknown_priority_class_is_noted(plan: Plan) -> None:
     plan.cluster(node("n1", cpu="8"))
-    note = "note: Pod default/a: the priority of class 'high' is not known here, 0 is assumed\n"
+    note = "note: Pod default/a: PriorityClass 'high' is not known; priority 0 is assumed\n"
     assert plan.manifest(pod("a", priorityClassName="high")).run().stderr == note
     assert plan.manifest(pod("a", priorityClassName="high", priority=5)).run().stderr == ""
 
 
-def test_members_that_are_there_and_members_that_are_made_have_the_same_priority(plan: Plan) -> None:
+def test_existing_and_new_members_get_the_same_priority(plan: Plan) -> None:
     there = member("a", priorityClassName="high", priority=10, metadata={"uid": "a", "namespace": "default"})
     plan.cluster(node("n1", cpu="8"), there).manifest(*(member(name, priorityClassName="high") for name in "ab"))
     [gang] = plan.gangs()
     assert gang["feasible"] is True
 
 
-def test_a_bad_class_is_bad_input(plan: Plan) -> None:
+def test_invalid_priority_class_is_bad_input(plan: Plan) -> None:
     result = plan.cluster(node("n1", cpu="8")).manifest(pod("a", priorityClassName=["high"])).run()
     assert (result.exit_code, result.stdout) == (2, "")
     assert "document 1: spec.priorityClassName: " in result.stderr

@@ -1,4 +1,4 @@
-"""A schedule is refused as kube-apiserver 1.37 refuses it: each of these was asked there."""
+"""Test that schedules are refused as kube-apiserver 1.37 refuses them. Its answer to each schedule of this file was observed."""
 
 import pytest
 
@@ -25,7 +25,7 @@ from allaboard.whatif.schedules import refuse_schedule
         "@every -1h",
     ],
 )
-def test_a_schedule_that_the_api_server_takes_is_taken(schedule: str) -> None:
+def test_schedule_that_the_api_server_accepts_is_accepted(schedule: str) -> None:
     refuse_schedule(schedule, "spec.schedule")
 
 
@@ -35,26 +35,26 @@ def test_a_schedule_that_the_api_server_takes_is_taken(schedule: str) -> None:
         ("", "is missing"),
         ("* * * *", "has 4 fields instead of 5"),
         ("* * * * * *", "has 6 fields instead of 5"),
-        ("TZ=UTC * * * * *", "states a time zone; that is the field timeZone"),
+        ("TZ=UTC * * * * *", "states a time zone, which belongs in the field timeZone"),
         ("CRON_TZ=UTC * * * * *", "states a time zone"),
-        ("60 * * * *", "'60' is no minute, which is 0 to 59, and no range of these"),
-        ("* 24 * * *", "'24' is no hour"),
-        ("* * 0 * *", "'0' is no day of month"),
-        ("* * * january *", "'january' is no month, which is 1 to 12 or jan to dec, and no range of these"),
-        ("* * * * 7", "'7' is no day of week, which is 0 to 6 or sun to sat"),
-        ("* * * * L", "'L' is no day of week"),
-        ("*/0 * * * *", "'*/0' is no minute"),
-        ("5-1 * * * *", "'5-1' is no minute"),
-        ("1-2-3 * * * *", "'1-2-3' is no minute"),
-        ("1/2/3 * * * *", "'1/2/3' is no minute"),
-        ("@reboot", "is none of @yearly"),
-        ("@Daily", "is none of @yearly"),
-        ("@hourly ", "is none of @yearly"),
-        ("@every", "is none of @yearly"),
-        ("@every 5", "is none of @yearly"),
+        ("60 * * * *", "'60' is not a valid minute: 0 to 59, or a range of these"),
+        ("* 24 * * *", "'24' is not a valid hour"),
+        ("* * 0 * *", "'0' is not a valid day of month"),
+        ("* * * january *", "'january' is not a valid month: 1 to 12 or jan to dec, or a range of these"),
+        ("* * * * 7", "'7' is not a valid day of week: 0 to 6 or sun to sat"),
+        ("* * * * L", "'L' is not a valid day of week"),
+        ("*/0 * * * *", "'*/0' is not a valid minute"),
+        ("5-1 * * * *", "'5-1' is not a valid minute"),
+        ("1-2-3 * * * *", "'1-2-3' is not a valid minute"),
+        ("1/2/3 * * * *", "'1/2/3' is not a valid minute"),
+        ("@reboot", "is not one of @yearly"),
+        ("@Daily", "is not one of @yearly"),
+        ("@hourly ", "is not one of @yearly"),
+        ("@every", "is not one of @yearly"),
+        ("@every 5", "is not one of @yearly"),
     ],
 )
-def test_a_schedule_that_the_api_server_refuses_is_refused(schedule: str, problem: str) -> None:
+def test_schedule_that_the_api_server_refuses_is_refused(schedule: str, problem: str) -> None:
     with pytest.raises(MalformedError) as caught:
         refuse_schedule(schedule, "spec.schedule")
     assert caught.value.field == "spec.schedule"

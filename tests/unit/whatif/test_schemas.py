@@ -1,4 +1,4 @@
-"""A field that no object of its kind has, or a kind that nobody knows, is bad input, and is never ignored."""
+"""Test that unknown fields and unknown kinds are bad input and never ignored."""
 
 import json
 import re
@@ -27,7 +27,7 @@ def job(**replicas: Any) -> dict[str, Any]:
 
 
 def custom(group: str, kind: str, properties: dict[str, Any], scope: str = "Namespaced", **served: bool) -> dict[str, Any]:
-    """A definition of ``kind``; ``served`` are its versions, by default v1, and whether the API server serves each."""
+    """Return a CustomResourceDefinition of ``kind``. ``served`` has its versions, by default v1, and whether the API server serves each."""
     schema = {"openAPIV3Schema": {"type": "object", "properties": properties}}
     versions = [{"name": name, "served": is_served, "schema": schema} for name, is_served in (served or {"v1": True}).items()]
     spec = {"group": group, "names": {"kind": kind, "plural": f"{kind.lower()}s"}, "scope": scope, "versions": versions}
@@ -47,7 +47,11 @@ def custom(group: str, kind: str, properties: dict[str, Any], scope: str = "Name
         (workload("CronJob", "batch/v1", jobTemplate={"spec": {"template": TEMPLATE, "x": 1}}), "spec.jobTemplate.spec.x", "no such field"),
         (pod("a", containers=[{"name": "m", "resource": {}}]), "spec.containers[0].resource", "did you mean resources?"),
         (pod("a", node_selector={}), "spec.node_selector", "did you mean nodeSelector?"),
-        (workload("Deployment", "apps/v1beta1", template=TEMPLATE), "apiVersion", "'apps/v1beta1' is no version of Deployment; apps/v1 is"),
+        (
+            workload("Deployment", "apps/v1beta1", template=TEMPLATE),
+            "apiVersion",
+            "'apps/v1beta1' is not a version of Deployment; use apps/v1",
+        ),
         (
             workload("TFJob", "kubeflow.org/v1", tfReplicaSpecs={"Wroker": {"template": TEMPLATE}}),
             "spec.tfReplicaSpecs.Wroker",
@@ -57,12 +61,12 @@ def custom(group: str, kind: str, properties: dict[str, Any], scope: str = "Name
         (workload("Service", "v1", selctor={"app": "x"}), "spec.selctor", "did you mean selector?"),
         (workload("Service", "v1", ports=[{"port": 80, "tragetPort": 80}]), "spec.ports[0].tragetPort", "did you mean targetPort?"),
         ({**workload("ConfigMap", "v1"), "dta": {}}, "spec", "no such field"),
-        (workload("Ingress", "networking.k8s.io/v1beta1"), "apiVersion", "networking.k8s.io/v1 is"),
+        (workload("Ingress", "networking.k8s.io/v1beta1"), "apiVersion", "use networking.k8s.io/v1"),
         (workload("ResourceQuota", "v1", hrad={}), "spec.hrad", "did you mean hard?"),
         ({**workload("PriorityClass", "scheduling.k8s.io/v1"), "valeu": 5}, "spec", "no such field"),
         (workload("TFJbo", "kubeflow.org/v1"), "kind", "did you mean TFJob?"),
         (workload("Servcie", "v1"), "kind", "did you mean Service?"),
-        (workload("RayCluster", "ray.io/v1"), "kind", "a plan doesn't know which pods RayCluster (ray.io/v1) makes"),
+        (workload("RayCluster", "ray.io/v1"), "kind", "a plan doesn't know which pods RayCluster (ray.io/v1) creates"),
         (workload("Job", "batch.volcano.sh/v1alpha1"), "kind", "--skip-unknown leaves it out"),
         (workload("DaemonSet", "apps/v1", template=TEMPLATE), "kind", "a plan doesn't know which pods"),
         (workload("Job", "batch/v1", managedBy="kueue.x-k8s.io/multikueue", template=TEMPLATE), "spec.managedBy", "a plan doesn't know"),
@@ -73,18 +77,19 @@ def custom(group: str, kind: str, properties: dict[str, Any], scope: str = "Name
         ),
     ],
 )
-def test_a_mistake_is_named_with_its_path_and_what_may_be_meant(plan: Plan, manifest: Any, field: str, problem: str) -> None:
+def test_unknown_field_is_reported_with_its_path_and_a_suggestion(plan: Plan, manifest: Any, field: str, problem: str) -> None:
     result = plan.cluster(node("n1", cpu="8")).manifest(pod("fine"), manifest).run()
     assert (result.exit_code, result.stdout) == (2, "")
     assert f"gangs.yaml: document 2: {field}: " in result.stderr
     assert problem in result.stderr
 
 
-def test_unknown_kinds_are_left_out_where_that_is_asked_for(plan: Plan) -> None:
+def test_unknown_kinds_are_left_out_with_skip_unknown(plan: Plan) -> None:
     plan.cluster(node("n1", cpu="8")).manifest(pod("fine"), workload("RayCluster", "ray.io/v1"))
     assert [gang["name"] for gang in plan.gangs("--skip-unknown")] == ["fine"]
     assert (
-        "note: skipped RayCluster.ray.io default/w: which pods objects of this kind make isn't known" in plan.run("--skip-unknown").stderr
+        "note: skipped RayCluster.ray.io default/w: it isn't known which pods objects of this kind create"
+        in plan.run("--skip-unknown").stderr
     )
 
 
@@ -97,13 +102,13 @@ def test_unknown_kinds_are_left_out_where_that_is_asked_for(plan: Plan) -> None:
         ({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}}, "Secret default/s"),
     ],
 )
-def test_what_is_left_out_is_named_without_a_namespace_where_it_has_none(plan: Plan, manifest: Any, title: str) -> None:
+def test_note_about_a_cluster_scoped_object_names_no_namespace(plan: Plan, manifest: Any, title: str) -> None:
     plan.cluster(node("n1", cpu="8"), custom("x.example", "Fleet", {}, scope="Cluster")).manifest(manifest)
     assert f"note: skipped {title}: " in plan.run("--skip-unknown").stderr
 
 
 @pytest.mark.parametrize("place", ["manifests", "snapshot"])
-def test_fields_of_the_clusters_own_definition_count(plan: Plan, place: str) -> None:
+def test_fields_of_a_definition_in_the_cluster_replace_the_shipped_fields(plan: Plan, place: str) -> None:
     worker = {"type": "object", "additionalProperties": {"type": "object", "properties": {"template": {}, "replicas": {}, "newField": {}}}}
     newer = custom("kubeflow.org", "TFJob", {"spec": {"type": "object", "properties": {"tfReplicaSpecs": worker}}})
     plan.cluster(node("n1", cpu="8"), *([newer] if place == "snapshot" else []))
@@ -113,28 +118,28 @@ def test_fields_of_the_clusters_own_definition_count(plan: Plan, place: str) -> 
 
 
 @pytest.mark.parametrize("served", [{"v2": True}, {"v1": False, "v2": True}])
-def test_a_version_that_the_clusters_own_definition_does_not_serve_is_a_mistake(plan: Plan, served: dict[str, bool]) -> None:
+def test_version_that_a_definition_in_the_cluster_does_not_serve_is_refused(plan: Plan, served: dict[str, bool]) -> None:
     newer = custom("kubeflow.org", "TFJob", {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}, **served)
     answer = plan.cluster(node("n1", cpu="8"), newer).manifest(job()).run()
     assert answer.exit_code == 2
-    assert "apiVersion: 'kubeflow.org/v1' is no version of TFJob; kubeflow.org/v2 is" in answer.stderr
+    assert "apiVersion: 'kubeflow.org/v1' is not a version of TFJob; use kubeflow.org/v2" in answer.stderr
 
 
-def test_the_metadata_of_a_custom_resource_has_the_fields_of_any_object(plan: Plan) -> None:
+def test_metadata_of_a_custom_resource_is_checked(plan: Plan) -> None:
     newer = custom("kubeflow.org", "TFJob", {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}})
     answer = plan.cluster(node("n1", cpu="8"), newer).manifest(job() | {"metadata": {"name": "w", "lables": {}}}).run()
     assert answer.exit_code == 2
     assert "metadata.lables: no such field; did you mean labels?" in answer.stderr
 
 
-def test_what_a_definition_leaves_open_may_be_anything(plan: Plan) -> None:
+def test_definition_that_preserves_unknown_fields_allows_any_field(plan: Plan) -> None:
     open_ended = custom("kubeflow.org", "TFJob", {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}})
     plan.cluster(node("n1", cpu="8"), open_ended).manifest(job(anything=1))
     assert len(plan.gangs()) == 1
 
 
-def test_the_table_has_the_fields_of_the_kubernetes_client() -> None:
-    """The models of the client are what ``fields.json`` is made of; the status of an object may be anything."""
+def test_shipped_fields_equal_those_of_the_kubernetes_client() -> None:
+    """Test ``fields.json`` against its source, the models of the client; the status of an object may have any fields."""
     [part, *_] = json.loads(TABLE.read_text())
     reached = set(part["kinds"].values())
     for name, fields in part["types"].items():
@@ -148,14 +153,14 @@ def test_the_table_has_the_fields_of_the_kubernetes_client() -> None:
 
 
 def _reference(of: str) -> str:
-    """Return how the table refers to a type of the client."""
+    """Return the name that ``fields.json`` has for a type of the client."""
     if inner := re.fullmatch(r"(List\[|Dict\[str, )(.+)\]", of):
         below = _reference(inner[2])
         return below and ("[]" if inner[1] == "List[" else "{}") + below
     return re.sub("^V1(?!alpha|beta)", "", of) if hasattr(getattr(models, of, None), "openapi_types") else ""
 
 
-def test_the_table_has_every_built_in_kind_that_makes_no_pods() -> None:
+def test_shipped_fields_include_every_built_in_kind_that_creates_no_pods() -> None:
     [part, *_] = json.loads(TABLE.read_text())
     known = {(api_version.rpartition("/")[0], kind) for api_version, kind in map(str.split, part["kinds"])}
     podless = {(group, kind) for kinds in (_NAMESPACED, _CLUSTER_SCOPED) for group in kinds for kind in kinds[group].split()}
@@ -168,7 +173,7 @@ def test_the_table_has_every_built_in_kind_that_makes_no_pods() -> None:
     }
 
 
-def test_the_table_has_the_fields_of_the_definitions_that_are_installed() -> None:
+def test_shipped_fields_equal_those_of_the_shipped_definitions() -> None:
     shipped, learned = Schemas(), Schemas()
     for definition in bundled.crds():
         learned.learn(definition)
@@ -182,7 +187,7 @@ def test_the_table_has_the_fields_of_the_definitions_that_are_installed() -> Non
 
 
 @pytest.mark.parametrize("path", bundled.examples(), ids=lambda path: path.stem)
-def test_no_example_has_an_unknown_field(path: Path, plan: Plan) -> None:
+def test_examples_have_no_unknown_fields(path: Path, plan: Plan) -> None:
     plan.cluster(node("n1", cpu="8"))
     result = plan.run(files=(str(path),))
     assert result.exit_code in (0, 1), result.stderr
@@ -196,20 +201,20 @@ def test_all_examples_can_be_planned_together(plan: Plan) -> None:
     assert nginx["minMember"] == 4
 
 
-def test_pods_whose_names_are_made_up_are_told_apart(plan: Plan) -> None:
+def test_pods_with_equal_made_up_names_are_renamed(plan: Plan) -> None:
     deployment = workload("Deployment", "apps/v1", replicas=2, selector={"matchLabels": {"app": "x"}}, template=TEMPLATE)
     ending = {**TEMPLATE, "spec": {**TEMPLATE["spec"], "restartPolicy": "Never"}}
     plan.cluster(node("n1", cpu="8")).manifest(deployment, pod("w-0"), workload("Job", "batch/v1", template=ending))
     assert sorted(gang["name"] for gang in plan.gangs()) == ["w-0", "w-0-1", "w-0-2", "w-1"]
 
 
-def test_a_workload_twice_in_one_file_is_bad_input(plan: Plan) -> None:
+def test_workload_that_is_stated_twice_in_a_file_is_bad_input(plan: Plan) -> None:
     deployment = workload("Deployment", "apps/v1", template=TEMPLATE)
     result = plan.cluster(node("n1", cpu="8")).manifest(deployment, deployment).run()
     assert "document 2: metadata.name: Deployment default/w is stated twice" in result.stderr
 
 
-def test_a_schema_that_contains_itself_is_a_mistake(tmp_path: Path) -> None:
+def test_schema_that_contains_itself_is_bad_input(tmp_path: Path) -> None:
     properties: dict[str, Any] = {"spec": {"type": "object"}}
     properties["spec"]["properties"] = properties
     plan = Plan(tmp_path).cluster(node("n1")).manifest(pod("a"))

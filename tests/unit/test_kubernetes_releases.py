@@ -1,4 +1,4 @@
-"""Which Kubernetes the tests on a real control plane run on is a choice, and one that isn't there is refused."""
+"""Tests which releases of Kubernetes the end-to-end tests can use, how each is built, and what runs every night."""
 
 import os
 import re
@@ -18,8 +18,8 @@ from tests.e2e.controlplane.releases import Release, UnknownReleaseError
 ROOT = Path(__file__).parents[2]
 OLD, NEW = Release("1.9", "1.9.11"), Release("1.10", "1.10.0")
 PACKAGES = ("k8s.io/kubernetes/cmd/kube-apiserver", "k8s.io/kubernetes/cmd/kube-scheduler")
-# As `go mod edit -json` prints the go.mod of k8s.io/kubernetes 1.34.11; without most modules, and with one more that has no staging folder.
-THEIRS: dict[str, Any] = {
+# Output of `go mod edit -json` for the go.mod of k8s.io/kubernetes 1.34.11: most modules are removed, and a fork is added.
+KUBERNETES_GO_MOD: dict[str, Any] = {
     "Module": {"Path": "k8s.io/kubernetes"},
     "Go": "1.25.0",
     "GoDebug": [{"Key": "default", "Value": "go1.24"}],
@@ -51,7 +51,7 @@ replace (
 """
 
 
-def test_releases_are_the_folders_of_modules_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+def test_releases_are_listed_from_module_folders_in_numeric_order(tmp_path: Path) -> None:
     for release, required in ((NEW, "require "), (OLD, "require (\n\t")):
         (tmp_path / release.minor).mkdir()
         (tmp_path / release.minor / "go.mod").write_text(f"go 1.26.0\n\n{required}k8s.io/kubernetes v{release.version} // indirect\n")
@@ -59,17 +59,17 @@ def test_releases_are_the_folders_of_modules_in_the_order_of_their_numbers(tmp_p
 
 
 @pytest.mark.parametrize(("minor", "release"), [("", NEW), ("1.10", NEW), ("1.9", OLD)])
-def test_the_newest_release_is_taken_unless_one_is_asked_for(minor: str, release: Release) -> None:
+def test_newest_release_is_used_unless_one_is_requested(minor: str, release: Release) -> None:
     assert releases.choose(minor, [OLD, NEW]) == release
 
 
 @pytest.mark.parametrize("minor", ["1.1", "1.9.11", "newest"])
-def test_a_release_that_there_is_no_module_of_is_refused_with_those_there_are(minor: str) -> None:
+def test_release_without_a_module_is_refused_with_a_list_of_the_others(minor: str) -> None:
     with pytest.raises(UnknownReleaseError, match=rf"^K8S={minor}: .*only of 1\.9, 1\.10;"):
         releases.choose(minor, [OLD, NEW])
 
 
-def test_an_unknown_release_is_told_in_one_sentence() -> None:
+def test_unknown_release_is_reported_in_one_line() -> None:
     command = [sys.executable, "-m", "tests.e2e.controlplane", "build"]
     done = subprocess.run(command, cwd=ROOT, env={**os.environ, "K8S": "1.2"}, capture_output=True, text=True, check=False)
     assert done.returncode != 0
@@ -78,11 +78,11 @@ def test_an_unknown_release_is_told_in_one_sentence() -> None:
 
 
 @pytest.mark.parametrize(("version", "order"), [("1.34", (1, 34)), ("v1.37.0+sandbox", (1, 37, 0)), ("1.38.0-beta.1", (1, 38, 0))])
-def test_a_version_is_ordered_by_its_numbers(version: str, order: tuple[int, ...]) -> None:
+def test_version_is_ordered_by_its_numbers(version: str, order: tuple[int, ...]) -> None:
     assert releases.order(version) == order
 
 
-def test_an_installed_program_will_not_do_when_a_release_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_installed_apiserver_is_not_used_when_a_release_is_requested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("kube-apiserver", "kubectl", "etcd"):
         (tmp_path / name).write_text("#!/bin/sh\n")
         (tmp_path / name).chmod(0o755)
@@ -96,7 +96,7 @@ def test_an_installed_program_will_not_do_when_a_release_is_asked_for(tmp_path: 
     assert binaries.locate(binaries.ETCD) == tmp_path / "etcd"
 
 
-def test_a_program_that_would_be_built_differently_is_another_one_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_program_that_is_built_differently_has_another_cache_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(binaries, "HERE", tmp_path)
     (tmp_path / "pinned").mkdir()
     for name in ("go.mod", "go.sum"):
@@ -112,29 +112,29 @@ def test_a_program_that_would_be_built_differently_is_another_one_in_the_cache(t
     assert Program("made", "1.0.0", "example.com/made").key == "made-1.0.0"
 
 
-def test_a_module_takes_the_published_modules_of_its_release_and_the_settings_of_kubernetes() -> None:
-    assert modules.go_mod("1.34.11", THEIRS, PACKAGES) == MODULE
+def test_go_module_has_the_published_modules_of_its_release_and_the_go_settings_of_kubernetes() -> None:
+    assert modules.go_mod("1.34.11", KUBERNETES_GO_MOD, PACKAGES) == MODULE
 
 
-def test_a_release_that_sets_no_go_settings_has_none() -> None:
-    assert "godebug" not in modules.go_mod("1.34.11", {**THEIRS, "GoDebug": None}, PACKAGES)
+def test_go_module_has_no_go_settings_if_kubernetes_has_none() -> None:
+    assert "godebug" not in modules.go_mod("1.34.11", {**KUBERNETES_GO_MOD, "GoDebug": None}, PACKAGES)
 
 
 @pytest.mark.parametrize("release", releases.all_releases(), ids=lambda release: release.minor)
-def test_whatever_is_published_with_a_release_is_of_that_release_in_its_module(release: Release) -> None:
+def test_go_module_replaces_staging_modules_by_those_of_its_own_release(release: Release) -> None:
     module = (releases.FOLDER / release.minor / "go.mod").read_text()
     assert release.version.startswith(f"{release.minor}.")
     assert set(re.findall(r"=> k8s\.io/\S+ v(\S+)", module)) == {f"0.{release.version.removeprefix('1.')}"}
 
 
-def test_every_night_each_release_is_run() -> None:
+def test_nightly_workflow_and_make_nightly_run_every_release() -> None:
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "nightly.yaml").read_text())
     assert workflow["jobs"]["e2e"]["strategy"]["matrix"]["kubernetes"] == [release.minor for release in releases.all_releases()]
     done = subprocess.run(["make", "--dry-run", "nightly"], cwd=ROOT, capture_output=True, text=True, check=True)
     assert all(f"K8S={release.minor}" in done.stdout for release in releases.all_releases())
 
 
-def test_a_module_of_end_to_end_tests_is_played_on_one_control_plane_and_somebodys_cluster_by_one_process() -> None:
+def test_make_e2e_runs_in_parallel_but_in_one_process_on_an_existing_cluster() -> None:
     def command(*words: str) -> str:
         return subprocess.run(["make", "--dry-run", "e2e", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout
 
@@ -145,7 +145,7 @@ def test_a_module_of_end_to_end_tests_is_played_on_one_control_plane_and_somebod
     assert " -n " not in existing
 
 
-def test_what_make_nightly_runs_is_run_by_workflows_every_night() -> None:
+def test_scheduled_workflows_run_every_command_of_make_nightly() -> None:
     done = subprocess.run(["make", "--dry-run", "nightly"], cwd=ROOT, capture_output=True, text=True, check=True)
     nightly = [path.read_text() for path in (ROOT / ".github" / "workflows").glob("*.yaml") if "- cron:" in path.read_text()]
     for target, command in (

@@ -1,4 +1,4 @@
-"""What a kind cluster without a registry is made with, as far as that needs neither docker nor root."""
+"""Tests the building of a kind cluster without a registry, as far as neither docker nor root is needed."""
 
 import hashlib
 import io
@@ -32,14 +32,14 @@ def members(archive: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 def images_of_two(tmp_path: Path) -> list[Image]:
-    """A program each, one with a link to it, in a registry with a port."""
+    """Return two images of one program. The first also has a link to the program, and its registry has a port."""
     (tmp_path / "program").write_bytes(b"#!/bin/true\n")
     files = {"/usr/bin/program": tmp_path / "program"}
     first = Image("registry.example:5000/a/first:v1", files, ["/usr/bin/program"], {"/usr/bin/other": "program"})
     return [first, Image("second:v2", files)]
 
 
-def test_an_archive_tells_docker_and_kind_of_every_image_by_its_tag(images_of_two: list[Image], tmp_path: Path) -> None:
+def test_archive_lists_every_image_by_tag_for_docker_and_for_kind(images_of_two: list[Image], tmp_path: Path) -> None:
     write(tmp_path / "archive.tar", images_of_two)
 
     found = members(tmp_path / "archive.tar")
@@ -58,7 +58,7 @@ def test_an_archive_tells_docker_and_kind_of_every_image_by_its_tag(images_of_tw
     assert (tmp_path / "again.tar").read_bytes() == (tmp_path / "archive.tar").read_bytes()
 
 
-def test_an_image_has_folders_before_what_is_in_them_and_links_that_point(images_of_two: list[Image], tmp_path: Path) -> None:
+def test_image_layer_has_folders_before_their_files_and_symbolic_links(images_of_two: list[Image], tmp_path: Path) -> None:
     write(tmp_path / "archive.tar", images_of_two[:1])
     (layer,) = (data for name, data in members(tmp_path / "archive.tar").items() if name.endswith("layer.tar"))
 
@@ -73,7 +73,7 @@ def test_an_image_has_folders_before_what_is_in_them_and_links_that_point(images
     assert by_name["usr/bin/other"].linkname == "program"
 
 
-def test_an_image_is_for_the_architecture_that_it_was_built_on(images_of_two: list[Image], tmp_path: Path) -> None:
+def test_image_has_the_architecture_of_the_building_machine(images_of_two: list[Image], tmp_path: Path) -> None:
     write(tmp_path / "archive.tar", images_of_two)
     found = members(tmp_path / "archive.tar")
     configs = [json.loads(found[entry["Config"]]) for entry in json.loads(found["manifest.json"])]
@@ -81,7 +81,7 @@ def test_an_image_is_for_the_architecture_that_it_was_built_on(images_of_two: li
     assert {config["architecture"] for config in configs} == {known[platform.machine()]}
 
 
-def test_a_machine_without_a_capability_is_known_by_its_bounding_set(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_available_capabilities_are_read_from_the_bounding_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Path, "read_text", lambda *_: "Name:\tx\nCapBnd:\t000001fffeffffff\nSeccomp:\t0\n")
     assert "CAP_SYS_RESOURCE" not in held.held()
     assert {"CAP_CHOWN", "CAP_SYS_ADMIN", "CAP_CHECKPOINT_RESTORE"} <= held.held()
@@ -89,36 +89,36 @@ def test_a_machine_without_a_capability_is_known_by_its_bounding_set(monkeypatch
 
 
 @pytest.mark.parametrize("option", ["--bundle", "-b", "--process", "-p"])
-def test_runc_is_asked_for_no_more_than_what_is_held(option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runc_is_started_with_available_capabilities_only(option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     process: dict[str, Any] = {"args": ["sh"], "capabilities": {"bounding": ["CAP_CHOWN", "CAP_SYS_RESOURCE"], "ambient": None}}
     is_bundle = option in ("--bundle", "-b")
     path = tmp_path / ("config.json" if is_bundle else "process.json")
     path.write_text(json.dumps({"process": process, "root": {}} if is_bundle else process))
-    started: list[list[str]] = []
+    commands: list[list[str]] = []
     monkeypatch.setattr(held, "held", lambda: {"CAP_CHOWN"})
-    monkeypatch.setattr(held.os, "execv", lambda _, words: started.append(words))
+    monkeypatch.setattr(held.os, "execv", lambda _, words: commands.append(words))
 
     held.main(["--root", "/x", "create", option, str(tmp_path if is_bundle else path), "name"])
 
     written = json.loads(path.read_text())
     trimmed = written["process"] if is_bundle else written
     assert trimmed == {"args": ["sh"], "capabilities": {"bounding": ["CAP_CHOWN"], "ambient": []}}
-    assert [words[1:] for words in started] == [["--root", "/x", "create", option, str(tmp_path if is_bundle else path), "name"]]
+    assert [words[1:] for words in commands] == [["--root", "/x", "create", option, str(tmp_path if is_bundle else path), "name"]]
 
 
-def test_a_process_that_says_nothing_of_capabilities_stays_as_it_is() -> None:
+def test_process_without_capabilities_is_not_changed() -> None:
     process: dict[str, Any] = {"args": ["sh"]}
     held.trim(process)
     assert process == {"args": ["sh"]}
 
 
-def test_a_key_tells_apart_what_is_cut_elsewhere() -> None:
+def test_cache_key_depends_on_where_its_parts_are_split() -> None:
     assert key_of("ab", "c") != key_of("a", "bc")
     assert key_of("a") == key_of(b"a")
     assert re.fullmatch("[0-9a-f]{12}", key_of("a"))
 
 
-def test_a_step_that_fails_tells_what_it_said_and_with_what_it_ended(tmp_path: Path) -> None:
+def test_failed_step_reports_its_output_and_exit_status(tmp_path: Path) -> None:
     run = steps.Steps(tmp_path, Console(quiet=True)).run
     assert run("a step", ["echo", "said"]) == "said\n"
     with pytest.raises(MissingToolError, match="a step failed with 3:\nsaid"):
@@ -126,39 +126,37 @@ def test_a_step_that_fails_tells_what_it_said_and_with_what_it_ended(tmp_path: P
 
 
 @pytest.mark.parametrize("change", [{"flags": ("-tags", "other")}, {"version": "0"}, {"with_cgo": True}])
-def test_a_node_image_is_another_one_when_a_program_is_built_otherwise(change: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_node_image_has_another_tag_when_a_program_is_built_differently(change: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     before = images.node_tag()
     monkeypatch.setattr(images, "NODE", (*programs.NODE[:-1], replace(programs.NODE[-1], **change)))
     assert images.node_tag() != before
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="nodes are made on Linux")
-def test_a_program_that_needs_libraries_of_this_machine_is_refused_as_part_of_a_node(tmp_path: Path) -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="node images are built on Linux")
+def test_program_that_needs_libraries_of_this_machine_is_refused_for_a_node_image(tmp_path: Path) -> None:
     (tmp_path / "alone").write_text("#!/bin/true\n")
     images.refuse_linked([tmp_path / "alone"])
     with pytest.raises(MissingToolError, match=r"(?s)/bin/sh can't be part of a node.*libc"):
         images.refuse_linked([tmp_path / "alone", Path("/bin/sh")])
 
 
-def test_what_the_sandbox_needs_is_there_to_install_from_at_the_versions_that_are_tested(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wheels_of_the_sandbox_are_downloaded_at_the_tested_versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[list[str]] = []
 
     def run(_: str, command: list[Any]) -> None:
         ran.append([str(word) for word in command])
         Path(command[command.index("--dest") + 1]).mkdir(exist_ok=True)
 
-    made = steps.Steps(tmp_path, Console(quiet=True))
+    all_steps = steps.Steps(tmp_path, Console(quiet=True))
     monkeypatch.setattr(steps.Steps, "run", lambda _, what, command: run(what, command))
-    images.ensure_wheels(made, Path(sys.executable))
+    images.ensure_wheels(all_steps, Path(sys.executable))
 
     (command,) = (each for each in ran if "--constraint" in each)
     assert command[command.index("--constraint") + 1] == str(ROOT / "constraints.txt")
     assert {requirement.partition(">=")[0] for requirement in command} >= {"jsonpatch", "jsonschema"}
 
 
-def test_a_node_image_was_built_where_there_is_a_mark_of_any(tmp_path: Path) -> None:
+def test_node_image_counts_as_built_if_any_mark_file_exists(tmp_path: Path) -> None:
     assert not images.was_built(tmp_path)
     (tmp_path / "daemon").mkdir()
     assert not images.was_built(tmp_path)
@@ -166,7 +164,7 @@ def test_a_node_image_was_built_where_there_is_a_mark_of_any(tmp_path: Path) -> 
     assert images.was_built(tmp_path)
 
 
-def test_settings_of_the_kernel_are_what_they_were_at_first_also_after_a_run_that_was_killed(tmp_path: Path) -> None:
+def test_kernel_settings_are_restored_even_if_an_earlier_run_was_killed(tmp_path: Path) -> None:
     kernel, kept = tmp_path / "sys", tmp_path / "kept"
     panic, instances = kernel / "kernel" / "panic", kernel / "fs" / "inotify" / "max_user_instances"
     for setting in (panic, instances):
@@ -195,18 +193,16 @@ def test_settings_of_the_kernel_are_what_they_were_at_first_also_after_a_run_tha
         ([], ["tests/e2e"]),
         (["-k", "operator"], ["tests/e2e", "-k", "operator"]),
         (["-x", "tests/e2e/kind"], ["-x", "tests/e2e/kind"]),
-        (["tests/e2e/test_stories.py::nobody"], ["tests/e2e/test_stories.py::nobody"]),
+        (["tests/e2e/test_stories.py::missing"], ["tests/e2e/test_stories.py::missing"]),
         (["tests/nowhere.py"], ["tests/e2e", "tests/nowhere.py"]),
     ],
 )
-def test_all_end_to_end_tests_are_played_unless_others_are_named(
-    words: list[str], chosen: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_end_to_end_tests_are_run_unless_paths_are_given(words: list[str], chosen: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     assert main._chosen(words) == chosen
 
 
-def test_the_sample_of_ci_names_tests_that_there_are() -> None:
+def test_ci_sample_names_existing_tests() -> None:
     (sample,) = re.findall(r"-k '(.*)'", (ROOT / ".ci" / "run").read_text())
     story, *others = sample.split(" or ")
     written = "".join(path.read_text() for path in (ROOT / "tests" / "e2e" / "kind").glob("test_*.py"))
