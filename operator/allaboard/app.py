@@ -415,7 +415,7 @@ class App:
         return sum(record.report.opinion is not None and record.report.opinion.code is code for record in self.records)
 
     def _count_excess(self, old: Pod | None, new: Pod | None) -> None:
-        """Count and log a pod that exceeds a limit, so that a part of it is ignored. The message also appears on the pod's gang."""
+        """Count and log a pod that exceeds a limit, so that a part of the pod is ignored. The message also appears on the pod's gang."""
         if new is not None and new.over and (old is None or (old.uid, old.over) != (new.uid, new.over)):
             for limit in new.over:
                 self.metrics.over_limit.labels(limit).inc()

@@ -1,4 +1,4 @@
-"""Names of strategies: the shipped ones, and those of other packages with the entry point ``allaboard.strategies``.
+"""Names of strategies: the shipped strategies, and strategies of other packages with the entry point ``allaboard.strategies``.
 
 This module only looks names up. Other packages are imported in a process of their own, where they can do no harm.
 """
@@ -22,5 +22,5 @@ def plugged_in() -> dict[str, EntryPoint]:
 
 
 def strategy_names() -> tuple[str, ...]:
-    """Return the names of all strategies: first the shipped ones, then those of other packages."""
+    """Return the names of all strategies: first the shipped strategies, then the strategies of other packages."""
     return (*SHIPPED_STRATEGIES, *plugged_in())

@@ -25,7 +25,7 @@ NOT_READY = "node.kubernetes.io/not-ready"
 
 
 class Admission:
-    """The steps from a client's object to the stored object: decoding, defaults, validation."""
+    """Turns a client's object into the stored object: decodes it, fills in defaults and validates it."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -53,7 +53,7 @@ class Written:
 
 
 class Api:
-    """The verbs that change the objects of one store."""
+    """Carries out the verbs that change the objects of one store."""
 
     def __init__(self, store: Store, registry: Registry, *, clock: Clock = system_clock) -> None:
         self.store = store
@@ -195,9 +195,9 @@ class Api:
         return self._replace(resource, old, body, subresource, options)
 
     def delete(self, resource: Resource, namespace: str, name: str, options: DeleteOptions = DeleteOptions()) -> Record:
-        """Delete an object, or mark it as terminating while a finalizer or its grace period keeps it.
+        """Delete an object, or mark the object as terminating while a finalizer or its grace period keeps it.
 
-        Returns the last state of a deleted object, and the present state of one that is kept.
+        Returns the last state of a deleted object, and the present state of an object that is kept.
         """
         record = self.read(resource, namespace, name)
         check_preconditions(resource, record, options.uid, options.resource_version)

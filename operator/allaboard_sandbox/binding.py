@@ -1,7 +1,7 @@
 """The binding subresource, which assigns a pod to a node (kubernetes pkg/registry/core/pod/storage).
 
-The API server checks neither that the node exists nor that its capacity suffices. In the same write, it copies the Binding's annotations
-and labels onto the pod. A scheduler can therefore stamp each bind with the transaction it belongs to.
+The API server checks neither that the node exists nor that its capacity suffices. The write that sets the pod's node also copies the
+Binding's annotations and labels onto the pod. A scheduler can therefore stamp each bind with the transaction that the bind belongs to.
 """
 
 from typing import Any

@@ -100,7 +100,7 @@ def _list_map_problems(schema: Mapping[str, Any], path: str) -> Iterator[Cause]:
 
 
 class Definitions:
-    """A subscriber of the store that keeps the registry in step with the stored CRDs."""
+    """Keeps the registry of served resources equal to the stored CRDs."""
 
     def __init__(self, registry: Registry, store: Store) -> None:
         self._registry = registry

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ApiError(Exception):
-    """The refusal of a request; ``status`` is the HTTP code, ``reason`` the machine-readable word."""
+    """The API server refuses a request. ``status`` is the HTTP code, ``reason`` the machine-readable word."""
 
     def __init__(
         self,
@@ -140,7 +140,8 @@ def conflict(resource: "Resource", name: str, message: str, *, subresource: str 
 def precondition_failed(resource: "Resource", name: str, message: str) -> ApiError:
     """Return the 409 for a deletion or eviction whose preconditions don't hold.
 
-    The API server names the kind where it means the resource.
+    The message and the details state the kind of the object, as an API server's do, although other conflicts state the plural resource
+    name.
     """
     details = about(resource, name, kind=resource.kind)
     return ApiError(409, "Conflict", f'Operation cannot be fulfilled on {resource.qualified_kind} "{name}": {message}', details=details)
@@ -175,7 +176,7 @@ def invalid(resource: "Resource", name: str, causes: Sequence[Cause]) -> ApiErro
 def version_required(resource: "Resource", name: str) -> ApiError:
     """Return the 422 for an update without a resourceVersion.
 
-    The API server names the resource where it means the kind.
+    The message and the details state the plural resource name, as an API server's do, although other invalid objects are named by kind.
     """
     cause = invalid_value("metadata.resourceVersion", 0, "must be specified for an update")
     details: dict[str, Any] = {**about(resource, name), "causes": [cause.body()]}

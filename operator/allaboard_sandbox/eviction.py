@@ -32,7 +32,7 @@ class Budget:
 
 
 def assess(api: Api, namespace: str, budget: Body) -> Budget:
-    """Return the pod counts of a PodDisruptionBudget, over the pods of its namespace."""
+    """Return the pod counts of a PodDisruptionBudget, for the pods of its namespace."""
     spec = budget.get("spec") or {}
     matches = object_label_selector(spec.get("selector"))
     counted = [

@@ -63,7 +63,7 @@ class Hold:
         return self._arrived.is_set()
 
     def release(self) -> None:
-        """Let the waiting requests and all later ones continue."""
+        """Let the waiting requests and all later requests continue."""
         self._released.set()
 
     async def wait(self) -> None:
@@ -81,16 +81,18 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault that hits ``times`` matching HTTP requests, beginning with the ``nth`` one after the fault is added.
+    """A fault that hits ``times`` matching HTTP requests, beginning with the ``nth`` matching request after the fault is added.
 
-    ``verb`` is an RBAC verb, ``bind`` or ``evict``. ``resource`` is a plural, which matches its subresources too, or
+    ``verb`` is an RBAC verb, ``bind`` or ``evict``. ``resource`` is a resource's plural name, which matches its subresources too, or
     ``plural/subresource``. ``name`` is the object's name. All three are globs: ``[!w]*`` is every verb but ``watch``.
-    ``dry_run`` selects the requests that count: only real requests (False), only dry runs (True), or both (None).
+
+    ``dry_run`` selects the requests that can match: only real requests (False), only dry runs (True), or both (None).
+
     ``drop`` closes the connection without a reply. With ``after``, the request is carried out first; then its reply is dropped (``drop``)
-    or replaced by the error.
-    ``delay`` (seconds) with ``status=0`` only makes a request slow.
-    ``hold`` keeps a request until the hold is released, before the request is carried out or, with ``after``, afterwards (see
-    ``Faults.pause``).
+    or replaced by the error. ``delay`` (seconds) with ``status=0`` only makes a request slow.
+
+    ``hold`` keeps a request until the hold is released. Then the request is carried out. With ``after``, it is carried out at once, and
+    only its reply is kept (see ``Faults.pause``).
     """
 
     verb: str
@@ -109,7 +111,7 @@ class Fault:
     hold: Hold | None = None
 
     def matches(self, call: Call) -> bool:
-        """Return whether the fault counts a request."""
+        """Return whether a request matches the fault."""
         if self.dry_run not in (None, call.is_dry_run) or not fnmatch.fnmatchcase(call.verb, self.verb):
             return False
         whole = f"{call.resource}/{call.subresource}"
@@ -140,7 +142,7 @@ class _Armed:
 
 @dataclass(slots=True)
 class Faults:
-    """The faults that can still hit a request."""
+    """Holds the faults that can still hit a request, and finds the fault that hits a given request."""
 
     on_strike: Callable[[Call, Fault], None] = lambda call, fault: None
     """Called for each request that a fault hits, in the task that serves the request."""
@@ -162,7 +164,7 @@ class Faults:
         after: bool = False,
         dry_run: bool | None = None,
     ) -> Hold:
-        """Hold the ``nth`` matching request, before it is carried out or, with ``after``, afterwards.
+        """Hold the ``nth`` matching request before it is carried out; with ``after``, hold its reply.
 
         ``arrived`` of the returned ``Hold`` waits until the request is held.
         """
@@ -181,7 +183,7 @@ class Faults:
 
     @contextmanager
     def noting(self) -> Iterator[list[Call]]:
-        """Record the requests that arrive while the context is open, in order of arrival."""
+        """Open a context that records the requests that arrive while it is open; its value is their list, in order of arrival."""
         calls: list[Call] = []
         self._open_notes.append(calls)
         try:

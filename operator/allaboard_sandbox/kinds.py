@@ -61,7 +61,7 @@ class Resource:
     review_status: JsonObject | None = None
     """The status that answers a review, which is created by POST only and not stored; None for other kinds."""
     warning: str = ""
-    """Warning to clients that create such an object, because a real cluster would do more with it; empty for none."""
+    """Warning to clients that create an object of this kind, because a real cluster would do more with it; empty for none."""
     table: str = ""
     schema: JsonObject | None = None
     columns: tuple[Column, ...] = ()
@@ -95,7 +95,7 @@ class Resource:
 
     @property
     def list_kind(self) -> str:
-        """Kind of a list of these objects."""
+        """Kind of a list of the resource's objects."""
         return f"{self.kind}List"
 
     def present(self, body: Body) -> Body:

@@ -1,4 +1,4 @@
-"""The kubelets of all nodes in one object: it admits bound pods, starts and ends them, and removes deleted pods.
+"""A stand-in for the kubelets of all nodes: it admits bound pods, starts and ends them, and removes deleted pods.
 
 It is driven by changes and timers and never polls, so 5,000 idle nodes cost nothing. The kubelet of a node that isn't Ready does nothing:
 the node's pods stay as they are until the node is Ready.
@@ -16,7 +16,7 @@ from allaboard_sandbox.store import DELETED, Body, Change, Key, Record
 
 DURATION_ANNOTATION = "sandbox.allaboard.dev/duration"
 DELETION_SECONDS = 0.05
-"""Seconds that containers take to stop. Real ones may take their whole grace period, which is too long for a demo."""
+"""Seconds that containers take to stop. Real containers may take their whole grace period, which is too long for a demo."""
 
 Amounts = Mapping[str, int]
 """Resource name to amount: cpu in thousandths, everything else in whole units."""

@@ -42,7 +42,7 @@ class Selection:
         return bool(self.labels or self.fields)
 
     def predicate(self, resource: Resource) -> Callable[[Body], bool]:
-        """Return the compiled test of both selectors."""
+        """Return a predicate that is true of the objects that both selectors match."""
         by_label, by_field = label_selector(self.labels), field_selector(self.fields, resource)
         if by_label is everything:
             return by_field
@@ -51,7 +51,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Paging:
-    """The paging parameters of a list: most items per page, continue token, and resourceVersion with its match rule."""
+    """The paging parameters of a list: most items per page, continue token, resourceVersion, and ``match`` (resourceVersionMatch)."""
 
     limit: int = 0
     token: str = ""
@@ -97,7 +97,7 @@ def list_page(store: Store, resource: Resource, selection: Selection, paging: Pa
 
 
 def _position(store: Store, resource: Resource, paging: Paging) -> tuple[int, Key | None]:
-    """Return the revision to list at, and the key after which the page starts; None for the first page."""
+    """Return the revision to list at, and the key after which the page starts. The key is None for the first page."""
     if paging.match and not paging.revision and not paging.token:
         raise _bad_options(resource, "resourceVersionMatch is forbidden unless resourceVersion is provided")
     if paging.match == EXACT and paging.revision == "0":

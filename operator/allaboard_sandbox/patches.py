@@ -144,7 +144,7 @@ def _merged_list(field: str, current: list[Any], patch: list[Any], order: list[A
 
 
 def _ordered(field: str, items: list[Any], order: list[Any] | None) -> list[Any]:
-    """Return ``items`` in the order of ``order``, followed by the items that ``order`` doesn't name."""
+    """Return ``items`` in the given ``order``; items that ``order`` doesn't name come last."""
     if not order:
         return items
     key = _merge_key(field, items)

@@ -127,7 +127,7 @@ def _parts(payload: bytes) -> Iterator[tuple[int, Part]]:
 
 
 def _last(payload: bytes) -> dict[int, Part]:
-    """Return the fields of a message without lists, by number; the last occurrence of a field counts."""
+    """Return the fields of a message that has no lists, by number. If a field occurs several times, its last occurrence counts."""
     return dict(_parts(payload))
 
 

@@ -234,12 +234,11 @@ class Sandbox:
         self.store.compact()
 
     async def wait_for(self, predicate: Callable[[Self], bool], timeout: float = 50.0, message: str = "") -> None:
-        """Wait until ``predicate`` holds.
+        """Wait until ``predicate`` holds. Raises ``TimeoutError`` with ``message``.
 
         The predicate is evaluated after each change and every 50 ms, because it may depend on more than the store. The timeout only guards
-        against waiting for ever; it says nothing about speed, since a busy machine is slow. It is shorter than the minute after which an
-        operator lists again what its watches have missed.
-        Raises ``TimeoutError`` with ``message``.
+        against waiting for ever; it says nothing about speed, since a busy machine is slow. The timeout is shorter than the minute after
+        which the operator lists PodGroups again, so that a test fails if a watch has missed a deletion.
         """
         try:
             async with asyncio.timeout(timeout):

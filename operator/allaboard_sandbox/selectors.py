@@ -19,12 +19,12 @@ _COMMA_OUTSIDE_PARENTHESES = re.compile(r",(?![^(]*\))")
 
 
 def everything(_: object) -> bool:
-    """Return True: the test of an empty selector."""
+    """Return True: the predicate of an empty selector."""
     return True
 
 
 def label_selector(text: str) -> LabelTest:
-    """Return the test of a label selector in the notation of query parameters and ``kubectl -l``.
+    """Return the predicate of a label selector that is written as in query parameters and ``kubectl -l``.
 
     Raises ``ApiError`` (400) if the selector can't be parsed.
     """
@@ -54,7 +54,7 @@ def _label_requirement(text: str) -> LabelTest:
 
 
 def object_label_selector(selector: Mapping[str, Any] | None) -> LabelTest:
-    """Return the test of a LabelSelector object: None selects nothing, an empty selector everything."""
+    """Return the predicate of a LabelSelector object. None selects nothing, an empty selector everything."""
     if selector is None:
         return lambda _: False
     parts = [f"{key}={value}" for key, value in (selector.get("matchLabels") or {}).items()]
@@ -68,7 +68,7 @@ def object_label_selector(selector: Mapping[str, Any] | None) -> LabelTest:
 
 
 def field_selector(text: str, resource: Resource) -> ObjectTest:
-    """Return the test of a field selector.
+    """Return the predicate of a field selector.
 
     Raises ``ApiError`` (400) if the resource can't be selected by one of the fields.
     """

@@ -48,9 +48,9 @@ def struck(faults: Faults, place: Place, request: web.Request, body: Any) -> Fau
 
 
 async def fail(fault: Fault, request: web.Request, carry_out: Callable[[], Awaitable[web.StreamResponse]]) -> web.StreamResponse:
-    """Apply a fault to a request, and return the response if there is one.
+    """Apply a fault to a request, and return the response of the request. If the fault answers with an error, raise the ``ApiError``.
 
-    ``carry_out`` carries the request out. Raises the ``ApiError`` that is the answer instead.
+    ``carry_out`` carries the request out.
     """
     await asyncio.sleep(fault.delay)
     if fault.hold and not fault.after:
@@ -75,7 +75,7 @@ def refused(error: errors.ApiError) -> web.Response:
 
 
 class Server:
-    """The handler of all HTTP requests to one ``Api``."""
+    """Handles all HTTP requests to one ``Api``."""
 
     def __init__(self, api: Api, faults: Faults) -> None:
         self._api = api

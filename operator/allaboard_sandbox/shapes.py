@@ -1,6 +1,7 @@
 """Check that an object has the shape that the API server's typed decoder expects.
 
-Only shapes that would break the sandbox are checked. The messages are those of Go's json package, as seen from kube-apiserver 1.37.
+Only fields of which a wrong shape would break the sandbox are checked. The messages are those of Go's json package, as kube-apiserver 1.37
+sends them.
 """
 
 from collections.abc import Iterator, Mapping

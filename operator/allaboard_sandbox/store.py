@@ -83,7 +83,7 @@ class Signal:
 
 
 class Log:
-    """The latest changes of one table, the oldest first.
+    """Keeps the latest changes of one table, the oldest first.
 
     A reader keeps a position in the log. A reader whose position is forgotten must list again.
     """
@@ -215,7 +215,7 @@ class Table:
 
 
 class Store:
-    """All tables, and the counter of revisions.
+    """Holds all tables, and numbers the writes to them.
 
     Subscribers are called at once with each change, and must not write to the store during the call.
     """

@@ -62,7 +62,7 @@ _TABLE = {"kind": "Table", "apiVersion": "meta.k8s.io/v1"}
 
 
 def layout_of(resource: Resource) -> Layout:
-    """Return the layout of a resource: the built-in one, that of its CRD, or name and age."""
+    """Return the layout of a resource: the built-in layout, the layout of its CRD, or the columns name and age."""
     if resource.custom and resource.columns:
         return _custom_layout(resource)
     return _LAYOUTS.get(resource.table, _NAME_AND_AGE)

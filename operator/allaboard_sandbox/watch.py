@@ -62,7 +62,7 @@ async def watch(
 ) -> AsyncIterator[bytes]:
     """Yield the events of a watch in batches of encoded lines.
 
-    The watch ends when it times out, when the watches of its table are ended, or with an error event when its position is forgotten.
+    The watch ends when it times out, when all watches of its table are ended, or with an error event when its position is forgotten.
     """
     table = store.table(resource.table)
     generation = table.restarts

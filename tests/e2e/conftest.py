@@ -1,4 +1,4 @@
-"""The operator as it is shipped, in a process of its own, and the cluster it schedules."""
+"""Fixtures: the operator as it is shipped, in a process of its own, and the cluster that it schedules."""
 
 import os
 import subprocess
@@ -30,7 +30,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.getoption("--home") == "sandbox" and any(item.path.is_relative_to(HERE) for item in items):
         raise pytest.UsageError("the end-to-end tests need a real control plane: add --home=controlplane, or run `make e2e`")
     if existing.is_operator_deployed() and not existing.is_wanted():
-        raise pytest.UsageError("E2E_OPERATOR=deployed is for a cluster that is there: set E2E_EXISTING=1 too, and KUBECONFIG")
+        raise pytest.UsageError("E2E_OPERATOR=deployed is for an existing cluster: set E2E_EXISTING=1 and KUBECONFIG as well")
     if existing.is_operator_deployed():
         chosen = [item for item in items if "alone" not in getattr(item, "fixturenames", ())]
         config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
@@ -39,22 +39,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session")
 def is_deployed() -> bool:
-    """Whether an operator runs already on the cluster that the tests were given."""
+    """Return whether an operator already runs on the cluster of the tests."""
     return existing.is_operator_deployed()
 
 
 @pytest.fixture(scope="module")
 def alone() -> None:
-    """Nobody schedules but whom the test starts: beside an operator that is deployed such tests are left out."""
+    """Mark tests in which only operators that the test starts may schedule; they are deselected where an operator is deployed."""
 
 
 @pytest.fixture(scope="module")
 def start_operator(alone: None, home: Home, log_folder: LogFolder) -> Iterator[StartOperator]:
-    """Starts the operator with the shipped options and rights, straight at the API server; returns it when it makes decisions."""
+    """Yield a function that starts the operator, and returns it once it makes decisions.
+
+    The operator has the shipped options and rights, and connects to the API server without the fault proxy.
+    """
     folder = log_folder("operator")
     arguments = shipped_arguments(yaml.safe_load(DEPLOYMENT.read_text()))
     home.write_direct_operator_kubeconfig(folder / "kubeconfig")
-    with _ended() as started:
+    with _stopped_at_the_end() as started:
 
         def start() -> OperatorProcess:
             command = [sys.executable, "-m", "allaboard", "run", *arguments]
@@ -69,21 +72,21 @@ def start_operator(alone: None, home: Home, log_folder: LogFolder) -> Iterator[S
 
 @pytest.fixture(scope="session")
 def logs() -> Logs | None:
-    """What operators have said that tests have not started, where that is kept."""
+    """Return the logs of operators that the tests haven't started; None where they aren't kept."""
     return Logs() if CLUSTER else None
 
 
 @pytest.fixture(scope="module")
 def operator(request: pytest.FixtureRequest, home: Home, is_deployed: bool, logs: Logs | None) -> Iterator[OperatorProcess | None]:
-    """The operator that schedules while a module's tests run; None is one that the tests have not started."""
-    home.furnish()
+    """Yield the operator that schedules while a module's tests run; None if the tests haven't started it."""
+    home.prepare_crds()
     yield None if is_deployed else request.getfixturevalue("start_operator")()
     assert logs is None or logs.complaints() == []
 
 
 @pytest.fixture
 async def cluster(home: Home, operator: OperatorProcess | None) -> AsyncIterator[Cluster]:
-    """An empty cluster, on which the operator runs and has nothing to complain of."""
+    """Yield an empty cluster on which the operator runs, and assert that the operator logs no complaint."""
     async with home.open() as opened:
         yield opened
     if operator is not None:
@@ -92,7 +95,7 @@ async def cluster(home: Home, operator: OperatorProcess | None) -> AsyncIterator
 
 @pytest.fixture
 def stage(cluster: Cluster) -> Stage:
-    """Where the demo's stories play."""
+    """Return a stage for the demo's stories, which applies objects through ``cluster``."""
 
     async def apply(objects: Objects) -> None:
         for obj in objects:
@@ -102,8 +105,8 @@ def stage(cluster: Cluster) -> Stage:
 
 
 @contextmanager
-def _ended() -> Iterator[list[Any]]:
-    """Operators that are told to end at last, and must end well."""
+def _stopped_at_the_end() -> Iterator[list[Any]]:
+    """Yield a list for started operators; at the end stop each, and assert that all exit with 0."""
     started: list[OperatorProcess] = []
     try:
         yield started

@@ -1,4 +1,4 @@
-"""Kubelets that look whether there is room for a pod before they run it, as real ones do and kwok's don't."""
+"""Fake kubelets that check a node's capacity before they run a pod, as real kubelets do and kwok's don't."""
 
 import asyncio
 from collections import defaultdict
@@ -27,22 +27,24 @@ def admitting(cluster: Cluster) -> AbstractAsyncContextManager[None]:
 async def _admit(cluster: Cluster) -> None:
     while True:
         found = [pod for pod in cluster.list("pods") if pod["spec"].get("nodeName")]
-        left = _room_left(cluster, [pod for pod in found if pod["status"]["phase"] == "Running"])
+        left = _free_capacity(cluster, [pod for pod in found if pod["status"]["phase"] == "Running"])
         waiting = [pod for pod in found if pod["status"]["phase"] == "Pending" and not pod["metadata"].get("deletionTimestamp")]
         for pod in sorted(waiting, key=lambda pod: int(pod["metadata"]["resourceVersion"])):
-            room, asked = left[pod["spec"]["nodeName"]], requests_of(pod)
-            known = [resource for resource in asked if "/" not in resource or resource in room]  # as kubelets have it
-            lacking = [resource for resource in known if asked[resource] > room[resource]]
+            free, requested = left[pod["spec"]["nodeName"]], requests_of(pod)
+            known = [
+                resource for resource in requested if "/" not in resource or resource in free
+            ]  # kubelets ignore extended resources that the node doesn't have
+            lacking = [resource for resource in known if requested[resource] > free[resource]]
             status: Body = {"phase": "Failed", "reason": f"OutOf{lacking[0]}"} if lacking else {"phase": "Running"}
-            # It may have been deleted in the meantime.
+            # The pod may have been deleted meanwhile.
             with suppress(ApiError):
                 await asyncio.to_thread(cluster.patch, "pods", pod["metadata"]["name"], {"status": status}, "default", "status")
                 for resource in known if not lacking else ():
-                    room[resource] -= asked[resource]
+                    free[resource] -= requested[resource]
         await asyncio.sleep(_POLL_SECONDS)
 
 
-def _room_left(cluster: Cluster, admitted: list[Body]) -> dict[str, dict[str, Fraction]]:
+def _free_capacity(cluster: Cluster, admitted: list[Body]) -> dict[str, dict[str, Fraction]]:
     left: dict[str, dict[str, Fraction]] = {
         node["metadata"]["name"]: defaultdict(Fraction, {name: parse(text) for name, text in node["status"]["allocatable"].items()})
         for node in cluster.list("nodes")

@@ -1,4 +1,4 @@
-"""What config/ holds, on a real API server, for the tests of what is shipped."""
+"""Fixtures for tests of the shipped manifests: the objects of config/, and a real API server."""
 
 import shlex
 import shutil
@@ -25,20 +25,20 @@ Kubectl = Callable[..., str]
 
 @pytest.fixture(scope="module")
 def api_server(control_plane: ControlPlane, home: Home) -> ControlPlane:
-    """A real API server, with the CRDs."""
-    home.furnish()
+    """Return the control plane of a real API server with the CRDs."""
+    home.prepare_crds()
     return control_plane
 
 
 @pytest.fixture(scope="module")
 def manifests() -> list[Body]:
-    """What `kubectl apply -k config` would apply."""
+    """Return the objects that `kubectl apply -k config` would apply."""
     return list(yaml.safe_load_all(run_kubectl("kustomize", str(CONFIG))))
 
 
 @pytest.fixture(scope="module")
 def kubectl(api_server: ControlPlane) -> Kubectl:
-    """Runs kubectl as an administrator and returns what it prints."""
+    """Return a function that runs kubectl as an administrator and returns its output."""
 
     def call(*words: str, stdin: str = "") -> str:
         return run_kubectl("--kubeconfig", str(api_server.kubeconfig), *words, stdin=stdin)
@@ -48,21 +48,21 @@ def kubectl(api_server: ControlPlane) -> Kubectl:
 
 @pytest.fixture(scope="module")
 def installed(kubectl: Kubectl, manifests: list[Body]) -> None:
-    """Everything of config/ but the Deployment, since the tests start the operator themselves."""
+    """Install all of config/ except the Deployment: the tests start the operator themselves."""
     kubectl("apply", "-f", str(CONFIG / "namespace.yaml"))
     kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(each for each in manifests if each["kind"] != "Deployment"))
 
 
 @pytest.fixture(scope="module")
 def deployment(manifests: list[Body]) -> Body:
-    """The operator's Deployment."""
+    """Return the operator's Deployment."""
     (found,) = (each for each in manifests if each["kind"] == "Deployment")
     return found
 
 
 @pytest.fixture(scope="module")
 def container(deployment: Body) -> Body:
-    """The Deployment's only container."""
+    """Return the Deployment's only container."""
     (found,) = deployment["spec"]["template"]["spec"]["containers"]
     return found
 
@@ -76,7 +76,7 @@ def run_kubectl(*words: str, stdin: str = "") -> str:
 
 
 def account_kubeconfig(plane: ControlPlane, kubectl: Kubectl, folder: Path, account: str = "allaboard") -> Path:
-    """The cluster's kubeconfig with a service account as its user."""
+    """Write the cluster's kubeconfig with a service account as its user, and return its path."""
     config = yaml.safe_load(plane.kubeconfig.read_text())
     token = kubectl("create", "token", account, "--namespace", NAMESPACE).strip()
     config["users"] = [{"name": user["name"], "user": {"token": token}} for user in config["users"]]

@@ -1,4 +1,4 @@
-"""The admission webhooks as they are shipped, on a real API server, which reaches them over loopback instead of a Service."""
+"""The shipped admission webhooks on a real API server, which calls them over loopback instead of through a Service."""
 
 import asyncio
 import os
@@ -33,23 +33,23 @@ COMPONENT = CONFIG / "components" / "admission"
 TFJOB = Path(__file__).with_name("tfjob-2020.yaml")
 SECRET = "/api/v1/namespaces/allaboard-system/secrets/allaboard-admission"
 SCHEDULE = "allaboard.dev/schedule"
-_PATIENT_SECONDS = 10  # on a busy machine the shipped second may pass, and the webhook be ignored
-_API_SERVERS_OWN_SECONDS = 10  # for which it waits for a webhook that doesn't say otherwise
+_PATIENT_SECONDS = 10  # on a busy machine the shipped timeout of a second may pass, and the webhook would be ignored
+_DEFAULT_TIMEOUT_SECONDS = 10  # the API server's timeout of a webhook that states none
 
 Start = Callable[[], OperatorProcess]
 
 
 @pytest.fixture(scope="module")
 def installed(alone: None, home: Home, control_plane: Any) -> Iterator[None]:
-    """The component's rights and configurations, and the namespace default opted in."""
+    """Install the component's rights and webhook configurations, and opt the namespace default in."""
     if existing.is_wanted():
-        pytest.skip("the API server of a cluster that is there can't call a process on this machine")
-    home.furnish()  # type: ignore[attr-defined]
+        pytest.skip("the API server of an existing cluster can't call a process on this machine")
+    home.prepare_crds()  # type: ignore[attr-defined]
     manifests = [yaml.safe_load(path.read_text()) for path in sorted(COMPONENT.glob("*.yaml"))]
     kinds = ("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
     manifests = [manifest for manifest in manifests if manifest["kind"] in kinds]
     for manifest in manifests:
-        control_plane.api.apply(_reached(manifest, _PATIENT_SECONDS))
+        control_plane.api.apply(_called_on_this_machine(manifest, _PATIENT_SECONDS))
     _label(control_plane, "default", "true")
     yield
     _label(control_plane, "default", None)
@@ -60,7 +60,7 @@ def installed(alone: None, home: Home, control_plane: Any) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def start(installed: None, home: Home, control_plane: Any, log_folder: LogFolder) -> Iterator[Start]:
-    """Starts the operator as the component has it; returns it when its webhooks are called."""
+    """Yield a function that starts the operator with the component's settings, and returns it once its webhooks are called."""
     folder = log_folder("operator")
     home.write_direct_operator_kubeconfig(folder / "kubeconfig")  # type: ignore[attr-defined]
     settings = {"ADMISSION_PORT": str(_port()), "ADMISSION_HOSTS": "127.0.0.1", "RESYNC_SECONDS": "1"}
@@ -87,14 +87,14 @@ def operator(start: Start) -> OperatorProcess:
 
 @pytest.fixture
 async def cluster(home: Home, operator: OperatorProcess) -> AsyncIterator[Cluster]:
-    """An empty cluster, on which the operator serves webhooks and has nothing to complain of."""
+    """Yield an empty cluster on which the operator serves webhooks, and assert that the operator logs no complaint."""
     async with home.open() as opened:
         yield opened
     assert operator.complaints() == []
 
 
-def test_the_component_is_accepted_without_a_warning(home: Home, control_plane: Any, tmp_path: Path) -> None:
-    home.furnish()  # type: ignore[attr-defined]
+def test_admission_component_is_accepted_without_a_warning(home: Home, control_plane: Any, tmp_path: Path) -> None:
+    home.prepare_crds()  # type: ignore[attr-defined]
     folders = {"resources": CONFIG, "components": COMPONENT}
     overlay = {name: [os.path.relpath(path, tmp_path.resolve())] for name, path in folders.items()}
     (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
@@ -112,7 +112,7 @@ def test_the_component_is_accepted_without_a_warning(home: Home, control_plane: 
     assert ports.keys() == {"metrics", "health", "admission"}
 
 
-async def test_a_job_of_2020_that_names_no_scheduler_is_started_whole_as_it_was_written(cluster: Cluster, control_plane: Any) -> None:
+async def test_unchanged_job_of_2020_that_names_no_scheduler_is_scheduled_whole(cluster: Cluster, control_plane: Any) -> None:
     gpu_nodes(cluster)
 
     assert "created" in _kubectl(control_plane, "apply", "-f", str(TFJOB)).stdout
@@ -120,7 +120,9 @@ async def test_a_job_of_2020_that_names_no_scheduler_is_started_whole_as_it_was_
     await cluster.wait_for(lambda s: running(s, "tf-smoke-gpu") == 5, timeout=20, message="all five run")
     assert {pod["spec"]["schedulerName"] for pod in pods(cluster)} == {"allaboard"}
     assert len({pod["spec"]["nodeName"] for pod in pods(cluster)}) == 1
-    await cluster.wait_for(lambda s: status_of(s, "tf-smoke-gpu").get("scheduled") == 5, message="the status says so")
+    await cluster.wait_for(
+        lambda s: status_of(s, "tf-smoke-gpu").get("scheduled") == 5, message="the PodGroup's status counts five members"
+    )
     (tfjob,) = cluster.list("tfjobs")
     assert not [role for role in tfjob["spec"]["tfReplicaSpecs"].values() if "schedulerName" in role["template"]["spec"]]
 
@@ -128,7 +130,7 @@ async def test_a_job_of_2020_that_names_no_scheduler_is_started_whole_as_it_was_
 @pytest.mark.parametrize(
     ("minimum", "words"), [('"five"', "'five' is not a whole number of at least 1"), ('"0"', "'0' is not a whole number of at least 1")]
 )
-async def test_a_mistake_in_a_job_is_refused_when_it_is_applied_with_the_field(
+async def test_job_with_an_invalid_label_is_refused_with_the_field_when_it_is_applied(
     minimum: str, words: str, cluster: Cluster, control_plane: Any
 ) -> None:
     wrong = TFJOB.read_text().replace('min-available: "5"', f"min-available: {minimum}")
@@ -141,7 +143,7 @@ async def test_a_mistake_in_a_job_is_refused_when_it_is_applied_with_the_field(
 
 
 @pytest.mark.parametrize("make", [deployment, stateful_set, job])
-async def test_so_it_is_in_workloads_of_kubernetes_own(make: Callable[..., Body], cluster: Cluster) -> None:
+async def test_built_in_workload_with_an_invalid_label_is_refused_with_the_field(make: Callable[..., Body], cluster: Cluster) -> None:
     workload = make("web", 4, {"cpu": "1"}, **({"duration": "1s"} if make is job else {}))
     workload["spec"]["template"]["metadata"]["labels"][MINIMUM] = "four"
 
@@ -151,7 +153,7 @@ async def test_so_it_is_in_workloads_of_kubernetes_own(make: Callable[..., Body]
     assert caught.value.status == 422
 
 
-async def test_a_workload_that_was_wrong_before_can_still_be_changed(cluster: Cluster, control_plane: Any) -> None:
+async def test_workload_that_is_already_invalid_can_be_changed(cluster: Cluster, control_plane: Any) -> None:
     workload = deployment("web", 2, {"cpu": "1"})
     workload["spec"]["template"]["metadata"]["labels"][MINIMUM] = "two"
     with _opted_out(control_plane):
@@ -163,7 +165,7 @@ async def test_a_workload_that_was_wrong_before_can_still_be_changed(cluster: Cl
         cluster.patch("deployments", "web", {"spec": {"template": {"metadata": metadata}}})
 
 
-async def test_no_other_pod_is_touched(cluster: Cluster) -> None:
+async def test_only_gang_pods_without_a_scheduler_in_opted_in_namespaces_are_changed(cluster: Cluster) -> None:
     cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "elsewhere"}})
     alone = gang_pod("alone")
     alone["metadata"]["labels"] = {"app": "web"}
@@ -182,7 +184,7 @@ async def test_no_other_pod_is_touched(cluster: Cluster) -> None:
     assert cluster.create(_without_scheduler(gang_pod("ours")))["spec"]["schedulerName"] == "allaboard"
 
 
-async def test_a_new_certificate_is_served_without_a_restart_and_no_request_fails_meanwhile(
+async def test_new_certificate_is_served_without_a_restart_or_a_failed_request(
     cluster: Cluster, control_plane: Any, operator: OperatorProcess
 ) -> None:
     before = await asyncio.to_thread(_served)
@@ -198,39 +200,39 @@ async def test_a_new_certificate_is_served_without_a_restart_and_no_request_fail
     assert operator.log().count("scheduling begins") == 1
 
 
-async def test_a_webhook_that_is_down_costs_nothing_but_its_effect(
+async def test_pods_are_created_unchanged_and_without_delay_while_the_webhook_is_down(
     operator: OperatorProcess, start: Start, home: Home, control_plane: Any
 ) -> None:
     for configuration in COMPONENT.glob("*-webhook.yaml"):
-        control_plane.api.apply(_reached(yaml.safe_load(configuration.read_text())))
+        control_plane.api.apply(_called_on_this_machine(yaml.safe_load(configuration.read_text())))
     async with home.open() as cluster:
         assert await asyncio.to_thread(operator.stop) == 0
-        # Nobody listens.
+        # No process listens at the port.
         began = time.monotonic()
-        unnoticed = [await asyncio.to_thread(cluster.create, _without_scheduler(gang_pod("unnoticed-1", minimum="five")))]
-        # Somebody does, and never answers.
+        unchecked = [await asyncio.to_thread(cluster.create, _without_scheduler(gang_pod("unchecked-1", minimum="five")))]
+        # A process listens, and never answers.
         with socket.create_server(("127.0.0.1", _port())):
-            unnoticed.append(await asyncio.to_thread(cluster.create, _without_scheduler(gang_pod("unnoticed-2", minimum="five"))))
+            unchecked.append(await asyncio.to_thread(cluster.create, _without_scheduler(gang_pod("unchecked-2", minimum="five"))))
         took = time.monotonic() - began
 
-        assert [pod["spec"]["schedulerName"] for pod in unnoticed] == ["default-scheduler"] * 2
-        assert took < _API_SERVERS_OWN_SECONDS / 2
+        assert [pod["spec"]["schedulerName"] for pod in unchecked] == ["default-scheduler"] * 2
+        assert took < _DEFAULT_TIMEOUT_SECONDS / 2
 
         await asyncio.to_thread(start)
         cluster.add_node("node-1")
         for number in range(3):
             cluster.create(_without_scheduler(gang_pod(f"again-{number}", "again")))
-        await cluster.wait_for(lambda s: len(bound(s, "again")) == 3, message="the gang is ours again")
+        await cluster.wait_for(lambda s: len(bound(s, "again")) == 3, message="the gang is scheduled by the operator again")
 
 
 @cache
 def _port() -> int:
-    """Where the webhooks are served."""
+    """Return the port at which the webhooks are served."""
     return free_ports(1)[0]
 
 
-def _reached(manifest: Body, seconds: int | None = None) -> Body:
-    """A manifest whose webhooks, if it has any, are where this machine serves them; ``seconds`` instead of as many as are shipped."""
+def _called_on_this_machine(manifest: Body, seconds: int | None = None) -> Body:
+    """Return a manifest whose webhooks, if any, are called on this machine; ``seconds`` replaces the shipped timeout."""
     webhooks = [
         {
             **webhook,
@@ -247,7 +249,7 @@ def _without_scheduler(pod: Body) -> Body:
 
 
 def _refuses(plane: Any) -> bool:
-    """Whether a pod with a mistake is refused, by both whom the API server asks."""
+    """Return whether an invalid pod and an invalid ReplicaSet are both refused, which need different webhooks."""
     template = {"metadata": {"labels": {NAME: "probe"}}, "spec": {"containers": [{"name": "main", "image": "pause"}]}}
     pod = {"apiVersion": "v1", "kind": "Pod", **template, "metadata": {"name": "probe", **template["metadata"]}}
     group = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "probe"}}
@@ -266,7 +268,7 @@ def _is_refused(plane: Any, obj: Body) -> bool:
 
 
 def _served() -> str:
-    """The certificate that a new connection is shown."""
+    """Return the certificate that a new connection gets."""
     return ssl.get_server_certificate(("127.0.0.1", _port()), timeout=5)
 
 
@@ -277,7 +279,7 @@ def _label(plane: Any, namespace: str, value: str | None) -> None:
 
 @contextmanager
 def _opted_out(plane: Any) -> Iterator[None]:
-    """The API server hears of a label a moment later."""
+    """Opt the namespace default out, and wait for each change: the API server sees a label with a delay."""
     _label(plane, "default", None)
     while _refuses(plane):
         time.sleep(0.05)

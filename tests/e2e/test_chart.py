@@ -1,4 +1,4 @@
-"""The chart installs what config/ does, whatever is chosen of it, and a real API server takes all of it."""
+"""The chart installs the same objects as config/ with every option, and a real API server accepts them."""
 
 import json
 import os
@@ -37,7 +37,7 @@ OPTIONS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "admission": (("admission",), ("admission.enabled=true",)),
     "pipelines": (("pipelines",), ("pipelines.enabled=true",)),
 }
-"""What can be chosen: components of config/, and the values that do the same."""
+"""Options by name: components of config/, and the chart's values with the same effect."""
 
 ALL_OF_IT = tuple(tuple(dict.fromkeys(each for chosen in column for each in chosen)) for column in zip(*OPTIONS.values(), strict=True))
 
@@ -47,7 +47,7 @@ Helm = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture(scope="module")
 def helm() -> Helm:
-    """Runs Helm."""
+    """Return a function that runs Helm."""
     program = ensure([HELM], Console(stderr=True))["helm"]
 
     def call(*words: str) -> subprocess.CompletedProcess[str]:
@@ -57,19 +57,19 @@ def helm() -> Helm:
 
 
 @pytest.mark.parametrize("option", [*OPTIONS, "all of it"])
-def test_the_chart_and_the_components_install_the_same_objects(option: str, helm: Helm, tmp_path: Path) -> None:
+def test_chart_and_the_components_install_the_same_objects(option: str, helm: Helm, tmp_path: Path) -> None:
     components, values = OPTIONS.get(option) or ALL_OF_IT
     assert _by_name(_chart(helm, *values)) == _by_name(_components(tmp_path, *components))
 
 
-def test_every_component_of_config_has_a_value() -> None:
-    there = {path.name for path in (CONFIG / "components").iterdir()}
-    assert there == {component for components, _ in OPTIONS.values() for component in components}
+def test_every_component_of_config_has_a_value_of_the_chart() -> None:
+    found = {path.name for path in (CONFIG / "components").iterdir()}
+    assert found == {component for components, _ in OPTIONS.values() for component in components}
 
 
 @pytest.fixture(scope="module")
 def monitored(kubectl: Kubectl) -> Iterator[None]:
-    """The kinds of prometheus-operator are served."""
+    """Serve the kinds of prometheus-operator while the module's tests run."""
     crds = [str(module_file(PROMETHEUS_OPERATOR, path)) for path in MONITORING_CRDS]
     kubectl("apply", "--server-side", *(f"--filename={path}" for path in crds))
     kubectl("wait", "--for=condition=Established", *(f"--filename={path}" for path in crds))
@@ -78,7 +78,7 @@ def monitored(kubectl: Kubectl) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("option", [*OPTIONS, "all of it"])
-def test_a_real_api_server_takes_what_the_chart_renders(
+def test_api_server_accepts_the_objects_that_the_chart_renders(
     option: str, helm: Helm, kubectl: Kubectl, installed: None, monitored: None, api_server: ControlPlane
 ) -> None:
     _, values = OPTIONS.get(option) or ALL_OF_IT
@@ -87,7 +87,7 @@ def test_a_real_api_server_takes_what_the_chart_renders(
     assert len(answer.splitlines()) == len(objects)
 
 
-def test_a_second_release_has_names_a_lease_and_pods_of_its_own(helm: Helm) -> None:
+def test_second_release_has_names_a_lease_and_pods_of_its_own(helm: Helm) -> None:
     objects = _chart(helm, "schedulerNames={second}", release="second")
     first = {(each["kind"], each["metadata"]["name"]) for each in _chart(helm)}
     assert not first & {(each["kind"], each["metadata"]["name"]) for each in objects}
@@ -105,7 +105,7 @@ def test_a_second_release_has_names_a_lease_and_pods_of_its_own(helm: Helm) -> N
     assert {each["name"] for each in lease_binding["subjects"]} == {deployment["spec"]["template"]["spec"]["serviceAccountName"]}
 
 
-def test_the_second_installation_that_the_document_shows_is_apart_from_the_first(tmp_path: Path) -> None:
+def test_documented_second_installation_shares_no_object_with_the_first(tmp_path: Path) -> None:
     (shown,) = blocks_under("Two side by side", "yaml")
     overlay = yaml.safe_load(shown)
     assert overlay["resources"] == ["../config"]
@@ -118,20 +118,20 @@ def test_the_second_installation_that_the_document_shows_is_apart_from_the_first
     assert container["env"] == [{"name": "ALLABOARD_SCHEDULER_NAMES", "value": "second"}]
 
 
-def test_nothing_selects_what_belongs_to_another_installation_in_the_same_namespace(helm: Helm, tmp_path: Path) -> None:
+def test_selectors_match_no_object_of_another_installation_in_the_same_namespace(helm: Helm, tmp_path: Path) -> None:
     components, values = ALL_OF_IT
     second = _chart(helm, *(set(values) - {"admission.enabled=true"}), "schedulerNames={second}", release="second")
     first = _components(tmp_path, *components)
     for objects, others in ((first, second), (second, first)):
-        worn = [labels for each in others for labels in _all_of("labels", each)]
+        foreign_labels = [labels for each in others for labels in _all_of("labels", each)]
         selectors = [
             one for each in objects for key in ("matchLabels", "selector") for one in _all_of(key, each) if "matchLabels" not in one
         ]
-        assert len(selectors) >= 6  # the Deployment and how it spreads, a Service, its ServiceMonitor, the budget, the policy
-        assert [each for each in selectors for labels in worn if each.items() <= labels.items()] == []
+        assert len(selectors) >= 6  # of the Deployment, its topology spread, the Service, its ServiceMonitor, the budget and the policy
+        assert [each for each in selectors for labels in foreign_labels if each.items() <= labels.items()] == []
 
 
-def test_a_release_is_whole_in_any_namespace(helm: Helm) -> None:
+def test_all_objects_of_a_release_are_in_its_namespace(helm: Helm) -> None:
     _, values = ALL_OF_IT
     rendered = _chart(helm, *values, "settings.objective=binpack", namespace="elsewhere")
     assert NAMESPACE not in yaml.safe_dump_all(rendered)
@@ -140,7 +140,7 @@ def test_a_release_is_whole_in_any_namespace(helm: Helm) -> None:
     assert {subject["namespace"] for subject in subjects} == {"elsewhere"}
 
 
-def test_an_account_that_is_there_already_has_the_rights(helm: Helm) -> None:
+def test_existing_service_account_gets_the_rights(helm: Helm) -> None:
     objects = _chart(helm, "serviceAccount.create=false", "serviceAccount.name=theirs", "pipelines.enabled=true", "admission.enabled=true")
     assert "ServiceAccount" not in {each["kind"] for each in objects}
     assert {subject["name"] for each in objects for subject in each.get("subjects", ())} == {"theirs"}
@@ -156,7 +156,7 @@ def test_an_account_that_is_there_already_has_the_rights(helm: Helm) -> None:
         (("image.tag=v1", f"image.digest=sha256:{'0' * 64}"), f"r/allaboard@sha256:{'0' * 64}"),
     ],
 )
-def test_the_image_is_the_charts_version_unless_a_tag_or_a_digest_is_stated(values: tuple[str, ...], image: str, helm: Helm) -> None:
+def test_image_is_the_charts_version_unless_a_tag_or_a_digest_is_stated(values: tuple[str, ...], image: str, helm: Helm) -> None:
     done = helm("template", "allaboard", str(CHART), "--no-hooks", "--set", ",".join(("image.repository=r/allaboard", *values)))
     deployment = _only("Deployment", filter(None, yaml.safe_load_all(done.stdout)))
     assert [container["image"] for container in deployment["spec"]["template"]["spec"]["containers"]] == [image]
@@ -180,30 +180,30 @@ def test_the_image_is_the_charts_version_unless_a_tag_or_a_digest_is_stated(valu
         ("imagePullSecrets[0].name=theirs", "imagePullSecrets", [{"name": "theirs"}]),
     ],
 )
-def test_what_is_stated_of_the_pods_arrives_there(values: str, path: str, found: Any, helm: Helm) -> None:
+def test_values_for_the_pods_appear_in_the_pod_template(values: str, path: str, found: Any, helm: Helm) -> None:
     deployment = _only("Deployment", _chart(helm, values))
-    there = deployment["spec"]["template"]["spec"]
+    spec = deployment["spec"]["template"]["spec"]
     for step in path.split("."):
-        there = there[int(step) if step.isdigit() else step]
+        spec = spec[int(step) if step.isdigit() else step]
     if isinstance(found, list):
-        assert [each for each in found if each not in there] == []
+        assert [each for each in found if each not in spec] == []
     else:
-        assert there == found
+        assert spec == found
 
 
-def test_labels_of_the_pods_can_be_added(helm: Helm) -> None:
+def test_pod_labels_can_be_added(helm: Helm) -> None:
     deployment = _only("Deployment", _chart(helm, "podLabels.team=a"))
     assert deployment["spec"]["template"]["metadata"]["labels"]["team"] == "a"
     assert "team" not in deployment["spec"]["selector"]["matchLabels"]
 
 
-def test_webhooks_are_let_in_at_the_port_that_is_stated(helm: Helm) -> None:
+def test_network_policy_allows_webhook_calls_at_the_stated_port(helm: Helm) -> None:
     objects = _chart(helm, "admission.enabled=true,admission.port=9999,networkPolicy.enabled=true")
     policy = _only("NetworkPolicy", objects)
     assert {"port": 9999} in policy["spec"]["ingress"][0]["ports"]
 
 
-def test_the_charts_own_test_is_a_gang_of_two_of_ours(helm: Helm) -> None:
+def test_helm_test_of_the_chart_is_a_gang_of_two_pods_of_its_scheduler(helm: Helm) -> None:
     job = _only("Job", _chart(helm, "schedulerNames={second}", release="second", hooks=True))
     template = job["spec"]["template"]
     assert job["spec"]["parallelism"] == job["spec"]["completions"] == 2
@@ -212,7 +212,7 @@ def test_the_charts_own_test_is_a_gang_of_two_of_ours(helm: Helm) -> None:
 
 
 @pytest.mark.parametrize("release", ["123", "true", "1e3", "r" * 53, "my.rel", f"{'r' * 48}--s"])
-def test_a_release_and_its_namespace_may_have_any_name_that_helm_takes(release: str, helm: Helm) -> None:
+def test_release_and_namespace_may_have_any_name_that_helm_accepts(release: str, helm: Helm) -> None:
     _, values = ALL_OF_IT
     chosen = (*(set(values) - {"admission.enabled=true"}), "schedulerNames={second}", "settings.objective=binpack")
     objects = _chart(helm, *chosen, release=release, namespace=release.replace(".", "-"), hooks=True)
@@ -225,19 +225,19 @@ def test_a_release_and_its_namespace_may_have_any_name_that_helm_takes(release: 
 _IS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
-def test_a_value_is_a_value_whatever_it_holds(helm: Helm) -> None:
+def test_values_that_look_like_yaml_are_quoted(helm: Helm) -> None:
     hostile = 'x\n      hostNetwork: true\n      # "'
     objects = _chart(helm, "priorityClass.name=no", f"podAnnotations.disk={hostile}", "serviceAccount.name=no")
     template = _only("Deployment", objects)["spec"]["template"]
     pod = template["spec"]
-    assert pod["priorityClassName"] == pod["serviceAccountName"] == "no"  # which is a truth value without quotes
+    assert pod["priorityClassName"] == pod["serviceAccountName"] == "no"  # without quotes `no` is false
     assert template["metadata"]["annotations"]["disk"] == hostile
     assert "hostNetwork" not in pod
 
 
 def test_user_ids_can_be_left_to_the_cluster(helm: Helm) -> None:
-    nobody = (f"podSecurityContext.{name}=null" for name in ("runAsUser", "runAsGroup", "fsGroup"))
-    deployment = _only("Deployment", _chart(helm, *nobody))
+    unset = (f"podSecurityContext.{name}=null" for name in ("runAsUser", "runAsGroup", "fsGroup"))
+    deployment = _only("Deployment", _chart(helm, *unset))
     context = deployment["spec"]["template"]["spec"]["securityContext"]
     assert context == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
 
@@ -253,7 +253,7 @@ def test_settings_become_a_configuration_file(helm: Helm) -> None:
     assert {"name": "settings", "configMap": {"name": config["metadata"]["name"]}} in pod["volumes"]
 
 
-def test_pods_are_made_anew_for_settings_that_a_running_scheduler_does_not_take_in_and_for_no_others(helm: Helm) -> None:
+def test_pods_are_replaced_only_for_settings_that_a_running_scheduler_does_not_reload(helm: Helm) -> None:
     def digest(*values: str) -> str | None:
         template = _only("Deployment", _chart(helm, *values))["spec"]["template"]
         found: str | None = template["metadata"]["annotations"].get("allaboard.dev/settings")
@@ -274,25 +274,25 @@ def test_pods_are_made_anew_for_settings_that_a_running_scheduler_does_not_take_
     assert digest("settings.namespaces={ml}", "settings.objective=spread") == one
 
 
-def test_every_other_setting_makes_pods_anew(helm: Helm) -> None:
-    untold = []
+def test_pods_are_replaced_for_every_setting_that_is_not_reloaded(helm: Helm) -> None:
+    without_digest = []
     for name, value in Settings().model_dump(mode="json").items():
         done = helm("template", "allaboard", str(CHART), "--no-hooks", "--set-json", f"settings.{name}={json.dumps(value)}")
         if done.returncode:
-            assert f"settings.{name}: " in done.stderr  # which the chart's own values say
+            assert f"settings.{name}: " in done.stderr  # the chart has a value of its own for the setting
         elif "allaboard.dev/settings: " not in done.stdout:
-            untold.append(name)
-    assert set(untold) == AT_RUN_TIME
+            without_digest.append(name)
+    assert set(without_digest) == AT_RUN_TIME
 
 
 @pytest.mark.parametrize(("namespaces", "is_tested"), [("{ml}", False), ("ml", False), (f"{{ml,{NAMESPACE}}}", True), ("", True)])
-def test_the_charts_own_test_is_there_where_its_gang_would_be_ours(namespaces: str, is_tested: bool, helm: Helm) -> None:
+def test_chart_has_a_helm_test_only_if_its_namespace_is_scheduled(namespaces: str, is_tested: bool, helm: Helm) -> None:
     objects = _chart(helm, f"settings.namespaces={namespaces}", hooks=True)
     assert ("Job" in {each["kind"] for each in objects}) is is_tested
 
 
 @pytest.mark.parametrize("spelling", ["apiVersion", "ApiVersion", "apiversion"])
-def test_settings_may_be_a_kube_schedulers_configuration(spelling: str, helm: Helm, tmp_path: Path) -> None:
+def test_settings_may_be_a_kube_scheduler_configuration(spelling: str, helm: Helm, tmp_path: Path) -> None:
     shipped = next(yaml.safe_load_all((ROOT / "examples" / "configuration" / "scheduler.yaml").read_text()))
     shipped[spelling] = shipped.pop("apiVersion")
     values = tmp_path / "values.yaml"
@@ -304,13 +304,13 @@ def test_settings_may_be_a_kube_schedulers_configuration(spelling: str, helm: He
 
 
 @pytest.mark.parametrize(("version", "is_taken"), [("1.29.9", False), ("1.30.0", True), ("1.30.1-gke.1", True), ("1.37.0", True)])
-def test_a_kubernetes_that_is_too_old_is_refused(version: str, is_taken: bool, helm: Helm) -> None:
+def test_kubernetes_that_is_too_old_is_refused(version: str, is_taken: bool, helm: Helm) -> None:
     done = helm("template", "allaboard", str(CHART), "--kube-version", version)
     assert (done.returncode == 0) is is_taken
     assert ("kubeVersion: >=1.30.0-0" in done.stderr) is not is_taken
 
 
-def test_a_secret_can_be_mounted(helm: Helm) -> None:
+def test_secret_can_be_mounted(helm: Helm) -> None:
     objects = _chart(
         helm,
         "extraVolumes[0].name=prometheus,extraVolumes[0].secret.secretName=prometheus-token",
@@ -322,7 +322,7 @@ def test_a_secret_can_be_mounted(helm: Helm) -> None:
     assert {"name": "prometheus", "mountPath": "/etc/prometheus-token"} in pod["containers"][0]["volumeMounts"]
 
 
-def test_helm_finds_nothing_to_complain_of(helm: Helm) -> None:
+def test_helm_lint_finds_no_problem(helm: Helm) -> None:
     done = helm("lint", "--strict", str(CHART))
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -347,12 +347,12 @@ _OLD = "settings.apiVersion=kubescheduler.config.k8s.io/v1alpha1,settings.kind=K
         "resources.limits.memory=1.5Gi,resources.requests.cpu=0.5",
     ],
 )
-def test_values_that_say_nothing_or_no_harm_are_taken(value: str, helm: Helm) -> None:
+def test_empty_and_harmless_values_are_accepted(value: str, helm: Helm) -> None:
     assert _chart(helm, value)
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "message"),
     [
         ("replicas=many", "replicas"),
         ("sevrice.enabled=true", "sevrice"),
@@ -425,13 +425,13 @@ def test_values_that_say_nothing_or_no_harm_are_taken(value: str, helm: Helm) ->
         ("imagePullSecrets[0].nam=x", "imagePullSecrets"),
     ],
 )
-def test_values_that_make_no_sense_are_refused_by_name(value: str, told: str, helm: Helm) -> None:
+def test_invalid_values_are_refused_by_name(value: str, message: str, helm: Helm) -> None:
     done = helm("template", "allaboard", str(CHART), "--set", value)
     assert done.returncode != 0
-    assert told in done.stderr
+    assert message in done.stderr
 
 
-def test_without_a_value_a_chart_is_rendered_as_well_or_the_value_is_named(helm: Helm) -> None:
+def test_chart_without_one_of_its_values_is_rendered_or_the_value_is_named(helm: Helm) -> None:
     for path in _paths(yaml.safe_load((CHART / "values.yaml").read_text())):
         done = helm("template", "allaboard", str(CHART), "--set", f"{','.join(ALL_OF_IT[1])},{path}=null")
         if done.returncode:
@@ -440,7 +440,7 @@ def test_without_a_value_a_chart_is_rendered_as_well_or_the_value_is_named(helm:
             assert not re.search(r"nil|null|%!|no value", done.stdout), path
 
 
-def test_the_crds_are_the_ones_of_the_project_and_stay_when_a_release_goes(helm: Helm) -> None:
+def test_chart_has_the_crds_of_the_project_which_stay_when_a_release_is_removed(helm: Helm) -> None:
     shown = [each for each in yaml.safe_load_all(helm("show", "crds", str(CHART)).stdout) if each]
     assert sorted(each["metadata"]["name"] for each in shown) == ["mlflows.kopf.dev", "podgroups.scheduling.x-k8s.io"]
     assert {each["metadata"]["annotations"]["helm.sh/resource-policy"] for each in shown} == {"keep"}
@@ -448,7 +448,7 @@ def test_the_crds_are_the_ones_of_the_project_and_stay_when_a_release_goes(helm:
 
 
 def _paths(values: Body, prefix: str = "") -> Iterator[str]:
-    """Every value's name, as ``--set`` wants it."""
+    """Yield the path of every value in the form that ``--set`` takes."""
     for key, value in values.items():
         path = prefix + key.replace(".", r"\.")
         yield path
@@ -457,7 +457,7 @@ def _paths(values: Body, prefix: str = "") -> Iterator[str]:
 
 
 def _only(kind: str, objects: Iterable[Body]) -> Body:
-    """The one object of a kind."""
+    """Return the only object of a kind."""
     (found,) = (each for each in objects if each["kind"] == kind)
     return found
 
@@ -488,7 +488,7 @@ def _kustomized(folder: Path, overlay: Body) -> list[Body]:
 
 
 def _by_name(objects: list[Body]) -> dict[tuple[str, str], Body]:
-    """Without the labels of a release, which a kustomization hasn't; and in an order that both have."""
+    """Return the objects by kind and name, in a comparable form: without the labels of a release, and with sorted lists."""
     plain = {(each["kind"], each["metadata"]["name"]): _without_release(each) for each in objects}
     assert len(plain) == len(objects)
     return plain
@@ -506,7 +506,7 @@ def _without_release(value: Any) -> Any:
 
 
 def _all_of(key: str, value: Any) -> Iterator[Body]:
-    """Whatever stands under a key, however deep."""
+    """Yield the mappings stored under a key, at any depth."""
     if isinstance(value, dict):
         if isinstance(value.get(key), dict):
             yield value[key]

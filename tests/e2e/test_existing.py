@@ -1,4 +1,4 @@
-"""How the tests treat a cluster that belongs to somebody: they ask for little, and leave it as it was."""
+"""The suite refuses an existing cluster that it could disturb, and leaves a cluster as it was."""
 
 import base64
 import http.server
@@ -29,12 +29,12 @@ OWN_NODE = node_object("own", NodeShape())
 
 @pytest.fixture
 async def cluster(alone: None, home: Home, control_plane: Any, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
-    """An empty cluster of ours, in the role of somebody's that KUBECONFIG names."""
+    """Yield the suite's own empty cluster in the role of an existing cluster that KUBECONFIG names."""
     if existing.is_wanted():
-        pytest.skip("the test needs a cluster to play somebody's, and this one is")
+        pytest.skip("the test needs a cluster of the suite's own, in the role of an existing one")
     async with home.open() as opened:
         monkeypatch.setenv("KUBECONFIG", str(control_plane.kubeconfig))
-        # Ours has its training-operator, which these tests don't need.
+        # The suite's own cluster has a training-operator, for which an existing cluster would be refused. These tests need none.
         monkeypatch.setattr(existing, "TRAINING_OPERATOR", "/api/v1/namespaces/default/secrets/none")
         monkeypatch.setattr(ExistingCluster, "start_training_operator", lambda *_: None)
         yield opened
@@ -45,7 +45,7 @@ def guest(folder: Path) -> ExistingCluster:
 
 
 @pytest.mark.parametrize("kind", ["pods", "podgroups"])
-async def test_a_cluster_with_something_in_the_namespace_that_is_emptied_is_refused(kind: str, cluster: Cluster, tmp_path: Path) -> None:
+async def test_cluster_with_objects_in_the_namespace_default_is_refused(kind: str, cluster: Cluster, tmp_path: Path) -> None:
     cluster.create(gang_pod("theirs"))
     group = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "metadata": {"name": "theirs"}, "spec": {"minMember": 1}}
     cluster.create(group)
@@ -54,7 +54,7 @@ async def test_a_cluster_with_something_in_the_namespace_that_is_emptied_is_refu
         pass
 
 
-async def test_a_cluster_that_has_fake_nodes_is_refused(cluster: Cluster, tmp_path: Path) -> None:
+async def test_cluster_that_has_fake_nodes_is_refused(cluster: Cluster, tmp_path: Path) -> None:
     cluster.add_node("theirs")
 
     with pytest.raises(UnusableError, match="theirs are fake ones"), guest(tmp_path):
@@ -62,7 +62,7 @@ async def test_a_cluster_that_has_fake_nodes_is_refused(cluster: Cluster, tmp_pa
 
 
 @pytest.mark.parametrize("ends", ["well", "badly"])
-async def test_what_was_there_stays_and_what_was_made_goes(ends: str, cluster: Cluster, home: Home, tmp_path: Path) -> None:
+async def test_existing_objects_stay_and_created_objects_are_removed(ends: str, cluster: Cluster, home: Home, tmp_path: Path) -> None:
     cluster.create(OWN_NODE)
     cluster.create(node_object("cordoned", NodeShape()) | {"spec": {"unschedulable": True}})
     cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "theirs"}})
@@ -98,8 +98,8 @@ def names(cluster: Cluster, kind: str) -> set[str]:
     return {obj["metadata"]["name"] for obj in cluster.list(kind)}
 
 
-def test_a_kubeconfig_with_its_certificates_inside_is_understood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As kind writes it."""
+def test_kubeconfig_with_inline_certificates_is_understood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """kind writes kubeconfigs of this form."""
     authority = trustme.CA()
     user = authority.issue_cert("admin@example.com")
     with _server(authority) as url:
@@ -123,14 +123,14 @@ def test_a_kubeconfig_with_its_certificates_inside_is_understood(tmp_path: Path,
         assert Api(access).request("GET", "/") == {"user": "admin@example.com"}
 
 
-def test_a_kubeconfig_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_kubeconfig_is_named_in_the_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "missing"))
 
     with pytest.raises(UnusableError, match="missing"):
         read_kubeconfig(tmp_path)
 
 
-class _WhoAmI(http.server.BaseHTTPRequestHandler):
+class _UserHandler(http.server.BaseHTTPRequestHandler):
     """Answers with the name in the client's certificate."""
 
     def do_GET(self) -> None:
@@ -147,12 +147,12 @@ class _WhoAmI(http.server.BaseHTTPRequestHandler):
 
 @contextmanager
 def _server(authority: trustme.CA) -> Iterator[str]:
-    """Lets in whoever has a certificate of the authority's."""
+    """Serve HTTPS to clients with a certificate of the authority, and yield the URL."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.verify_mode = ssl.CERT_REQUIRED
     authority.configure_trust(context)
     authority.issue_cert("127.0.0.1").configure_cert(context)
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _WhoAmI) as server:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _UserHandler) as server:
         server.socket = context.wrap_socket(server.socket, server_side=True)
         thread = threading.Thread(target=server.serve_forever)
         thread.start()

@@ -1,6 +1,6 @@
-"""What the Dockerfile installs is all that it says and nothing more, and schedules with the Deployment's options and rights.
+"""The image contains what its documentation lists and nothing more, and schedules with the Deployment's options and rights.
 
-There need not be a Docker: the Dockerfile is read, its installation is done in a folder, and the program is started from there with
+The tests need no Docker. They read the Dockerfile, do its installation in a folder, and start the program from there. The program gets
 the image's environment, the Deployment's arguments and the service account's rights.
 """
 
@@ -39,7 +39,7 @@ pytestmark = pytest.mark.timeout(900)  # the image's packages may have to be dow
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """What the Dockerfile says of the image, and its Python environment in the folder ``prefix`` of this machine."""
+    """The image as the Dockerfile describes it, with its Python environment in the folder ``prefix`` of this machine."""
 
     prefix: Path
     environment: dict[str, str]
@@ -48,22 +48,22 @@ class Image:
     user: str
 
     def command(self, *arguments: str) -> list[str]:
-        """The entry point with ``arguments``."""
+        """Return the command of the entry point with ``arguments``."""
         return [str(self.prefix / "bin" / self.entrypoint[0]), *self.entrypoint[1:], *arguments]
 
     def python(self, code: str) -> str:
-        """What ``code`` prints when it is run in the image's environment."""
+        """Run ``code`` in the image's environment, and return its output."""
         command = [self.prefix / "bin" / "python", "-c", code]
         return subprocess.run(command, env=self.environment, cwd="/", capture_output=True, text=True, check=True).stdout
 
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Image:
-    """The image's environment, made by the steps of the Dockerfile."""
+    """Build the image's environment by the steps of the Dockerfile, and return the image."""
     return _build(ROOT / "Dockerfile", tmp_path_factory.mktemp("image"))
 
 
-def test_the_deployments_arguments_and_ports_are_the_programs(container: Body, image: Image) -> None:
+def test_deployment_has_arguments_and_ports_of_the_program(container: Body, image: Image) -> None:
     run.make_context("run", list(container["args"]))
 
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
@@ -80,25 +80,25 @@ def test_image_and_deployment_run_as_the_same_user(deployment: Body, image: Imag
     assert image.user == f"{context['runAsUser']}:{context['runAsGroup']}"
 
 
-def test_the_images_program_tells_its_options(image: Image) -> None:
+def test_program_of_the_image_prints_its_options(image: Image) -> None:
     done = subprocess.run(image.command("--help"), env=image.environment, capture_output=True, text=True, check=True)
 
     assert "--health-port" in done.stdout
 
 
-def test_the_image_has_neither_the_sandbox_nor_development_tools(image: Image) -> None:
+def test_image_has_neither_the_sandbox_nor_development_tools(image: Image) -> None:
     found = set(image.python("import importlib.metadata as m; [print(d.name) for d in m.distributions()]").split())
 
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg")
     extras = "\n".join(needs for extra, needs in setup["options.extras_require"].items() if extra != "admission")
-    tools = set(re.findall(r"^[\w-]+", extras, re.MULTILINE)) - {"allaboard", "jsonpatch"}  # which Kopf needs as well
+    tools = set(re.findall(r"^[\w-]+", extras, re.MULTILINE)) - {"allaboard", "jsonpatch"}  # Kopf needs jsonpatch as well
     assert "allaboard" in found
     assert found.isdisjoint({*tools, "pip", "setuptools"})
     assert image.python("import importlib.util as u; print(u.find_spec('allaboard_sandbox'))").strip() == "None"
 
 
-def test_the_image_holds_the_distributions_that_its_documentation_lists_and_is_as_large_as_it_says(image: Image) -> None:
+def test_image_has_the_documented_distributions_and_size(image: Image) -> None:
     document = (ROOT / "docs" / "install.md").read_text()
     (section,) = (part for part in document.split("\n## ") if part.startswith("What the image contains"))
     code = """if True:
@@ -119,7 +119,7 @@ def test_the_image_holds_the_distributions_that_its_documentation_lists_and_is_a
     assert size / 1e6 == pytest.approx(int(documented), rel=0.05)
 
 
-def test_the_image_is_built_on_a_python_of_one_digest_unless_another_base_is_named() -> None:
+def test_base_of_the_image_is_a_python_with_a_digest_unless_another_base_is_given() -> None:
     text = (ROOT / "Dockerfile").read_text()
 
     (default,) = re.findall(r"^ARG BASE=(.*)$", text, re.MULTILINE)
@@ -128,20 +128,22 @@ def test_the_image_is_built_on_a_python_of_one_digest_unless_another_base_is_nam
     assert {each.split()[0] for each in others} == {"${BASE}"}
 
 
-def test_nothing_gets_into_the_image_whose_hash_is_not_known() -> None:
+def test_everything_that_is_installed_into_the_image_has_a_known_hash() -> None:
     _pinned, build, _final = _stages(ROOT / "Dockerfile")
     commands = [command for keyword, words in build if keyword == "RUN" for command in words.split("&&")]
 
     installs = [command.split() for command in commands if " pip " in command]
     assert {"install", "wheel"} <= {word for words in installs for word in words}
     for words in installs:
-        # Not what pip fetches of its own accord to build a wheel, either: what --no-build-isolation takes was installed before.
+        # This includes build requirements: with --no-build-isolation pip uses those that are already installed.
         assert {"--require-hashes", "--no-index", "--no-build-isolation"} & set(words), words
         assert "--require-hashes" in words or "--no-deps" in words, words
-        assert "--only-binary" in words or "--require-hashes" not in words, words  # an sdist fetches what builds it, and asks for no hash
+        assert "--only-binary" in words or "--require-hashes" not in words, (
+            words
+        )  # to build an sdist, pip fetches requirements without hashes
 
 
-def test_make_builds_the_image_for_two_architectures_with_its_contents_and_its_origin() -> None:
+def test_make_builds_the_image_for_two_architectures_with_sbom_and_provenance() -> None:
     command = _make_image()
 
     assert command["--platform"] == ["linux/amd64,linux/arm64"]
@@ -154,7 +156,7 @@ def test_make_builds_the_image_for_two_architectures_with_its_contents_and_its_o
     assert given.keys() <= set(re.findall(r"^ARG (\w+)=", (ROOT / "Dockerfile").read_text(), re.MULTILINE))
 
 
-def test_name_tag_platforms_and_base_of_the_image_are_arguments_of_make() -> None:
+def test_make_takes_name_tag_platforms_and_base_of_the_image_as_variables() -> None:
     base = "python:3.13-slim-trixie"
 
     command = _make_image("IMAGE=registry.example/gangs", "TAG=1", "PLATFORMS=linux/arm64", f"BASE={base}", "PUSH=1")
@@ -166,7 +168,7 @@ def test_name_tag_platforms_and_base_of_the_image_are_arguments_of_make() -> Non
     assert "--output" not in command
 
 
-def test_docker_is_sent_what_the_dockerfile_copies_and_nothing_else() -> None:
+def test_build_context_has_only_what_the_dockerfile_copies() -> None:
     _pinned, build, _final = _stages(ROOT / "Dockerfile")
     copied = {path for keyword, words in build if keyword == "COPY" for path in words.split()[:-1]}
     lines = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if not line.startswith("#")]
@@ -175,11 +177,11 @@ def test_docker_is_sent_what_the_dockerfile_copies_and_nothing_else() -> None:
     assert [line for line in lines[1 + len(copied) :] if not line.startswith("**/")] == []
 
 
-def test_the_image_computes_with_one_thread_however_many_cores_its_node_has(image: Image) -> None:
+def test_numpy_in_the_image_uses_one_thread(image: Image) -> None:
     assert image.python("import os, numpy; print(len(os.listdir('/proc/self/task')))") == "1\n"
 
 
-def test_the_image_has_the_crds_and_the_examples(image: Image) -> None:
+def test_image_has_the_crds_and_the_examples(image: Image) -> None:
     code = "import json; from allaboard.cli import bundled as b; print(json.dumps([b.crds(), [p.name for p in b.examples()]]))"
 
     crds, examples = json.loads(image.python(code))
@@ -188,7 +190,7 @@ def test_the_image_has_the_crds_and_the_examples(image: Image) -> None:
     assert examples == [path.name for path in bundled.examples()]
 
 
-def test_the_image_places_and_undoes_gangs_with_the_roles_rights_and_writes_nothing(
+def test_image_binds_and_rolls_back_gangs_with_the_shipped_rights_and_writes_no_file(
     alone: None, api_server: ControlPlane, kubectl: Kubectl, installed: None, container: Body, image: Image, tmp_path: Path
 ) -> None:
     before = _state(image.prefix)
@@ -203,7 +205,7 @@ def test_the_image_places_and_undoes_gangs_with_the_roles_rights_and_writes_noth
         operator.wait_until(lambda: operator.has_decided("default/whole", "bound"))
         kubectl("wait", "podgroup/whole", "--for=jsonpath={.status.scheduled}=4", "--timeout=20s")
 
-        # A gang of which two members can be bound, which the dry run doesn't show.
+        # Two of the four members of this gang can't be bound, which the dry run doesn't show.
         kubectl("delete", "deployment/whole", "--cascade=foreground")
         kubectl("apply", "-f", "-", stdin=_NO_BIND_TO_SECOND)
         operator.wait_until(lambda: _is_refused(api_server))
@@ -226,7 +228,7 @@ def test_the_image_places_and_undoes_gangs_with_the_roles_rights_and_writes_noth
 
 
 class ImageOperator(OperatorProcess):
-    """The image's program, with a home that must stay empty and a temporary folder of its own."""
+    """The image's program, with a home folder that must stay empty and a temporary folder of its own."""
 
     def __init__(self, image: Image, arguments: Sequence[str], kubeconfig: Path, folder: Path) -> None:
         self._home, temporary = folder / "home", folder / "tmp"
@@ -242,8 +244,8 @@ class ImageOperator(OperatorProcess):
 
 
 def _make_image(*variables: str) -> dict[str, list[str]]:
-    """The flags that `make image` would give to docker, each with its values."""
-    environment = {name: os.environ[name] for name in ("PATH", "HOME")}  # not the IMAGE of whoever makes a release
+    """Return the flags that `make image` would pass to docker, each with its values."""
+    environment = {name: os.environ[name] for name in ("PATH", "HOME")}  # without IMAGE, which may be set for a release
     done = subprocess.run(["make", "-n", "image", *variables], cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
     _mkdir, command = done.stdout.replace("\\\n", " ").splitlines()
     docker, buildx, build, *words, context = shlex.split(command)
@@ -260,7 +262,7 @@ def _make_image(*variables: str) -> dict[str, list[str]]:
 
 
 def _gang(name: str, cpu: str = "3") -> str:
-    """A Deployment of four pods that needs both nodes, and all of them or none."""
+    """Return the manifest of a Deployment whose four pods are one gang, and need both nodes."""
     labels = {"app": name, f"{GANG}/name": name, f"{GANG}/min-available": "4"}
     requests = {"requests": {"cpu": cpu}}
     pod = {
@@ -292,7 +294,7 @@ spec: {policyName: shipped-no-bind-to-second, validationActions: [Deny]}
 
 
 def _is_refused(plane: ControlPlane) -> bool:
-    """Whether the policy is in force, which takes the API server a moment."""
+    """Return whether the admission policy is in force, which takes the API server a moment."""
     binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "probe"}, "target": {"kind": "Node", "name": "shipped-2"}}
     try:
         plane.api.request("POST", "/api/v1/namespaces/default/pods/probe/binding", binding, {"dryRun": "All"})
@@ -306,7 +308,7 @@ def _state(folder: Path) -> dict[str, int]:
 
 
 def _build(dockerfile: Path, folder: Path) -> Image:
-    """Do what the stage `build` of a Dockerfile does, in a folder; the last stage only copies the outcome."""
+    """Run the stage `build` of a Dockerfile in a folder, and return the image; the last stage only copies the result."""
     pinned, build, final = _stages(dockerfile)
     assert pinned[1:] == []
     assert [stage[0] for stage in (build, final)] == [("FROM", "${BASE} AS build"), ("FROM", "${BASE}")]
@@ -327,18 +329,20 @@ def _build(dockerfile: Path, folder: Path) -> Image:
                 ["/bin/sh", "-euc", words.replace(target, prefix)], cwd=source, env=environment, capture_output=True, text=True, check=False
             )
             assert done.returncode == 0, f"{words}\n{done.stdout}{done.stderr}"
-    said = dict(final)
+    stated = dict(final)
     return Image(
         prefix=Path(prefix),
-        environment={name: value.replace(target, prefix) for name, _, value in (word.partition("=") for word in shlex.split(said["ENV"]))},
-        entrypoint=json.loads(said["ENTRYPOINT"]),
-        ports={int(port) for port in said["EXPOSE"].split()},
-        user=said["USER"],
+        environment={
+            name: value.replace(target, prefix) for name, _, value in (word.partition("=") for word in shlex.split(stated["ENV"]))
+        },
+        entrypoint=json.loads(stated["ENTRYPOINT"]),
+        ports={int(port) for port in stated["EXPOSE"].split()},
+        user=stated["USER"],
     )
 
 
 def _stages(dockerfile: Path) -> list[list[tuple[str, str]]]:
-    """The instructions of each stage, as keyword and rest; without those before the first stage, which set arguments of its FROM."""
+    """Return the instructions of each stage, as pairs of keyword and rest. Instructions before the first FROM are left out."""
     lines = [line for line in dockerfile.read_text().splitlines() if not line.lstrip().startswith("#")]
     stages: list[list[tuple[str, str]]] = []
     for instruction in filter(None, map(str.strip, "\n".join(lines).replace("\\\n", " ").splitlines())):

@@ -1,4 +1,4 @@
-"""docs/install.md, command by command, on a real API server: gangs that run stay as they are, and nobody else's objects are touched."""
+"""The commands of docs/install.md on a real API server: running gangs stay as they are, and foreign objects aren't changed."""
 
 import filecmp
 import json
@@ -37,23 +37,23 @@ POD_GROUPS = ROOT / "crds" / "podgroups.scheduling.x-k8s.io.yaml"
 MEMBERS = 3
 GANG = "pod-group.scheduling.sigs.k8s.io"
 OPTIONS = sorted(folder.name for folder in (CONFIG / "components").iterdir() if folder.name != "admission")
-"""What an overlay may choose. Not the webhooks, which nobody here could reach by their Service: tests/e2e/kind plays those."""
+"""Components for an overlay. The webhooks are left out, since they can't be called through their Service here: tests/e2e/kind has them."""
 
 OLDER = {
-    # Its program, which knows nothing of GPUs' metrics.
+    # Its program, which doesn't know GPU metrics.
     "e17d125": ["operator"],
-    # Its chart, before several of its values; its manifests: since then a Deployment's selector, which can't be changed, is what it is.
+    # Its chart with fewer values, and its manifests. The Deployment's selector, which can't be changed, is the same since then.
     "4efc868": ["charts"],
     "72ddc6e": ["config", "crds"],
 }
-"""What stands for an older version, until one is released: commits, and what is taken of them."""
+"""Commits that stand for an older version until one is released, and the folders that are taken from each."""
 
 Body = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Object:
-    """An object of the API server, without what changes by itself."""
+    """An object of the API server, without fields that change by themselves."""
 
     resource: str
     namespace: str
@@ -62,13 +62,13 @@ class Object:
 
     @property
     def target(self) -> tuple[str, str, str]:
-        """As the audit log has it."""
+        """Resource, namespace and name, as in ``Write.target`` of the audit log."""
         return self.resource, self.namespace, self.name
 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Does what the document says, as an administrator, with one version of the project in its folder ``root``."""
+    """Runs the document's commands as an administrator, with the version of the project in the folder ``root``."""
 
     plane: ControlPlane
     helm: Path
@@ -76,14 +76,14 @@ class Reader:
     overlay: Path
 
     def play(self, title: str, program: str = "kubectl") -> list[str]:
-        """Run the commands of one program under a heading, and return them."""
+        """Run the commands of one program in a section, and return them."""
         commands = commands_under(title, program)
         for command in commands:
             self.run(command)
         return commands
 
     def run(self, command: str, stdin: str = "") -> str:
-        """Run one command and return what it prints."""
+        """Run one command and return its output."""
         words = shlex.split(command.replace("OVERLAY", str(self.overlay)).replace("REGISTRY/", "localhost/").replace("=TAG", "=v1"))
         environment = {**os.environ, "KUBECONFIG": str(self.plane.kubeconfig), "PATH": f"{self.helm.parent}:{os.environ['PATH']}"}
         done = subprocess.run(words, input=stdin, cwd=self.root, env=environment, capture_output=True, text=True, check=False, timeout=120)
@@ -91,9 +91,9 @@ class Reader:
         return done.stdout
 
     def objects(self) -> dict[str, Object]:
-        """Whatever there is, by UID."""
+        """Return all objects of the API server by UID."""
         listed = self.run("kubectl api-resources --verbs=list -o name").split()
-        resources = ",".join(each for each in listed if each != "componentstatuses")  # which are no objects
+        resources = ",".join(each for each in listed if each != "componentstatuses")  # these aren't stored
         found = {}
         for each in json.loads(self.run(f"kubectl get {resources} --all-namespaces -o json"))["items"]:
             group, metadata = each["apiVersion"].rpartition("/")[0], each["metadata"]
@@ -104,7 +104,7 @@ class Reader:
 
 @pytest.fixture
 def plane(alone: None, tmp_path: Path) -> Iterator[ControlPlane]:
-    """A control plane of its own, on which nothing of ours is installed, with kube-scheduler and two fake nodes."""
+    """Yield a control plane of its own, with kube-scheduler and two fake nodes, and without anything of ours."""
     with ControlPlane(tmp_path / "plane", Options(apiserver_flags=audit_flags(tmp_path))) as made:
         made.start_scheduler()
         for number in (1, 2):
@@ -116,20 +116,20 @@ def plane(alone: None, tmp_path: Path) -> Iterator[ControlPlane]:
 
 @pytest.fixture
 def reader(plane: ControlPlane, tmp_path: Path) -> Reader:
-    """Who reads the document, before a cluster in which others have PodGroups, by scheduler-plugins' CRD, and rights."""
+    """Return a reader for a cluster with foreign objects, among them a PodGroup of scheduler-plugins' CRD and a role."""
     made = Reader(plane, ensure([HELM], Console(stderr=True))["helm"], ROOT, _overlay(ROOT, tmp_path / "overlay"))
     for path in (module_file(program, path) for program, path in FOREIGN_CRDS):
         made.run(f"kubectl create -f {path}")
         made.run(f"kubectl wait --for=jsonpath='{{.status.acceptedNames.kind}}' -f {path}")
     made.run("kubectl apply -f config/namespace.yaml")
-    made.run("kubectl apply -f -", _OTHERS)
-    made.run("kubectl wait deployment/somebody-elses --for=condition=Available --timeout=60s")
+    made.run("kubectl apply -f -", _FOREIGN)
+    made.run("kubectl wait deployment/foreign --for=condition=Available --timeout=60s")
     return made
 
 
 @pytest.fixture
 def older(reader: Reader, tmp_path: Path) -> Reader:
-    """The same with an older version in hand. Fails in a clone without history."""
+    """Return the reader with an older version of the project. Fails in a clone without history."""
     root = tmp_path / "older"
     root.mkdir()
     for commit, folders in OLDER.items():
@@ -143,8 +143,8 @@ def older(reader: Reader, tmp_path: Path) -> Reader:
     return replace(reader, root=root, overlay=_overlay(root, tmp_path / "older-overlay"))
 
 
-def test_every_command_of_the_document_is_known_here() -> None:
-    played = {
+def test_every_command_of_the_document_is_covered() -> None:
+    covered = {
         "kubectl apply",
         "kubectl rollout",
         "kubectl delete",
@@ -154,14 +154,14 @@ def test_every_command_of_the_document_is_known_here() -> None:
         "helm rollback",
         "helm uninstall",
     }
-    of_the_node = {"install --directory", "kubeadm kubeconfig", "chown 65532:65532", "sed 's|image:"}
+    on_the_node = {"install --directory", "kubeadm kubeconfig", "chown 65532:65532", "sed 's|image:"}
     for title in ("Install", "Where others", "Two side by side", "As a static pod", "Upgrade", "Downgrade", "Remove"):
         for command in commands_under(title):
-            assert " ".join(command.split()[:2]) in played | (of_the_node if title == "As a static pod" else set()), command
+            assert " ".join(command.split()[:2]) in covered | (on_the_node if title == "As a static pod" else set()), command
 
 
-def test_our_pod_groups_are_upstreams_and_more() -> None:
-    """Whoever has installed them and finds ours in their place reads and writes what they did."""
+def test_our_pod_group_crd_extends_the_upstream_crd() -> None:
+    """Clients of the upstream CRD can read and write the same fields if ours replaces it."""
     theirs, ours = (yaml.safe_load(path.read_text()) for path in (module_file(SCHEDULER_PLUGINS, POD_GROUP_CRD), POD_GROUPS))
     assert ours["metadata"]["name"] == theirs["metadata"]["name"]
     assert {key: ours["spec"][key] for key in ("group", "names", "scope")} == {
@@ -171,15 +171,17 @@ def test_our_pod_groups_are_upstreams_and_more() -> None:
     assert {key: served[key] for key in ("name", "served", "storage", "subresources")} == {
         key: upstream[key] for key in ("name", "served", "storage", "subresources")
     }
-    mine, their = (_undescribed(version["schema"]["openAPIV3Schema"]["properties"]) for version in (served, upstream))
+    mine, their = (_without_descriptions(version["schema"]["openAPIV3Schema"]["properties"]) for version in (served, upstream))
     assert mine["spec"] == their["spec"]
     assert their["status"]["properties"].items() <= mine["status"]["properties"].items()
     assert set(their["status"]["properties"]) == set(UPSTREAM_STATUS)
 
 
-def test_gangs_run_through_an_upgrade_a_downgrade_and_a_removal(reader: Reader, older: Reader, plane: ControlPlane, tmp_path: Path) -> None:
+def test_gangs_keep_running_during_an_upgrade_a_downgrade_and_a_removal(
+    reader: Reader, older: Reader, plane: ControlPlane, tmp_path: Path
+) -> None:
     before, noted = reader.objects(), len(writes(tmp_path))
-    # PodGroups are others' here: their CRD stays as it is.
+    # The PodGroup CRD is a foreign object here: ours isn't applied.
     (instead,) = commands_under("Where others")
     install, *rest = commands_under("Install", "kubectl")
     assert install.replace("crds/ ", "crds/mlflows.kopf.dev.yaml ") == instead
@@ -191,7 +193,7 @@ def test_gangs_run_through_an_upgrade_a_downgrade_and_a_removal(reader: Reader, 
     try:
         first = _gang(reader, "first")
 
-        # The newer version, and the older one again: each time the next is there before the last one goes.
+        # Upgrade to the newer version, and back. Each time the next operator starts before the last one is stopped.
         for title, version in (("Upgrade", reader), ("Downgrade", older)):
             commands = commands_under(title, "kubectl")
             assert commands
@@ -200,8 +202,8 @@ def test_gangs_run_through_an_upgrade_a_downgrade_and_a_removal(reader: Reader, 
             version.run(f"kubectl rollout status deployment/allaboard -n {NAMESPACE} --timeout=60s")
             following = _operator(version, plane, tmp_path / title)
             assert operator.stop() == 0
-            complaints += operator.complaints() if version is older else []  # what the older one says can't be mended any more
-            # The older version's roles come a moment before the newer version goes.
+            complaints += operator.complaints() if version is older else []  # complaints of the older version can't be fixed
+            # The roles of the older version are applied a moment before the newer operator is stopped, which then lacks rights.
             complaints = [each for each in complaints if not any(right in each for right in added)]
             operator = following
             _gang(reader, f"after-the-{title.lower()}")
@@ -212,16 +214,18 @@ def test_gangs_run_through_an_upgrade_a_downgrade_and_a_removal(reader: Reader, 
 
     assert [each.split()[2] for each in older.play("Remove")] == ["deployment/allaboard", "-k", "lease/allaboard"]
     after = reader.objects()
-    # Nothing of others is gone or was written to; a Deployment of theirs may have made a pod meanwhile.
+    # No foreign object is gone or changed; a foreign Deployment may have created a pod meanwhile.
     assert {uid: after.get(uid) for uid in before} == before
     assert _pods(reader, "first") == first
-    left = [each for uid, each in after.items() if uid not in before and each.resource not in _NOTES]
+    left = [each for uid, each in after.items() if uid not in before and each.resource not in _EXPIRING]
     assert [each for each in left if "allaboard" in each.name and each.resource != "customresourcedefinitions.apiextensions.k8s.io"] == []
     assert {"first", "after-the-upgrade", "after-the-downgrade"} == {each.name for each in left if each.resource.startswith("podgroups.")}
     _assert_audited(writes(tmp_path)[noted:], before.values(), gangs=3)
 
 
-def test_helm_installs_tests_upgrades_and_removes_the_same(reader: Reader, older: Reader, plane: ControlPlane, tmp_path: Path) -> None:
+def test_helm_installs_tests_upgrades_rolls_back_and_removes_a_release(
+    reader: Reader, older: Reader, plane: ControlPlane, tmp_path: Path
+) -> None:
     before, noted = reader.objects(), len(writes(tmp_path))
     titles = ("Install", "Upgrade", "Downgrade", "Remove")
     install, test, upgrade, rollback, uninstall = (each for title in titles for each in commands_under(title, "helm"))
@@ -246,9 +250,7 @@ def test_helm_installs_tests_upgrades_and_removes_the_same(reader: Reader, older
     _assert_audited(writes(tmp_path)[noted:], before.values(), gangs=1)
 
 
-def test_two_installations_side_by_side_each_place_their_own_gangs_and_touch_nothing_else(
-    reader: Reader, plane: ControlPlane, tmp_path: Path
-) -> None:
+def test_two_installations_side_by_side_write_only_to_their_own_gangs(reader: Reader, plane: ControlPlane, tmp_path: Path) -> None:
     reader.run(commands_under("Install")[0])
     first, *_ = commands_under("Install", "helm")
     (second,) = commands_under("Two side by side")
@@ -277,7 +279,7 @@ def test_two_installations_side_by_side_each_place_their_own_gangs_and_touch_not
         assert [each for each in written if each and not each.startswith(f"of-{scheduler}")] == []
 
 
-def test_a_static_pod_schedules_as_the_user_that_its_kubeconfig_names(reader: Reader, plane: ControlPlane, tmp_path: Path) -> None:
+def test_static_pod_schedules_as_the_user_that_its_kubeconfig_names(reader: Reader, plane: ControlPlane, tmp_path: Path) -> None:
     assert len(reader.play("As a static pod")) == 2
     certificate = write_user_certificate(plane.folder, "allaboard")
     kubeconfig = tmp_path / "kubeconfig"
@@ -296,21 +298,21 @@ def test_a_static_pod_schedules_as_the_user_that_its_kubeconfig_names(reader: Re
     reader.run("kubectl delete -k config/static-pod")
 
 
-def _undescribed(schema: Any) -> Any:
-    """A schema without words."""
+def _without_descriptions(schema: Any) -> Any:
+    """Return a schema without its descriptions."""
     if isinstance(schema, dict):
-        return {key: _undescribed(value) for key, value in schema.items() if not (key == "description" and isinstance(value, str))}
+        return {key: _without_descriptions(value) for key, value in schema.items() if not (key == "description" and isinstance(value, str))}
     return schema
 
 
 def _assert_audited(written: list[Write], before: Iterable[Object], gangs: int) -> None:
-    """Nobody of ours wrote to what was there before, and nobody at all ended a pod outside of our namespace."""
+    """Assert that our account and tools wrote to no object of ``before``, and that no pod outside our namespace was deleted."""
     foreign = {each.target for each in before}
     ours = [each for each in written if each.user == ACCOUNT or each.agent.lower().startswith(("kubectl/", "helm/"))]
     assert [each for each in ours if each.target in foreign] == []
     pods = [each for each in written if each.resource == "pods" and each.namespace != NAMESPACE]
     assert [each for each in pods if each.verb.startswith("delete") or each.subresource == "eviction"] == []
-    # All of that was there to be seen.
+    # The objects and writes that the assertions are about exist.
     assert {"pods", "podgroups.scheduling.x-k8s.io", "deployments.apps"} <= {resource for resource, _, _ in foreign}
     assert any(each.user != ACCOUNT and each.resource == "clusterroles.rbac.authorization.k8s.io" for each in ours)
     assert len([each for each in pods if each.subresource == "binding" and each.user == ACCOUNT]) == gangs * MEMBERS
@@ -318,7 +320,7 @@ def _assert_audited(written: list[Write], before: Iterable[Object], gangs: int) 
 
 @contextmanager
 def _jobs_that_end(plane: ControlPlane) -> Iterator[None]:
-    """Fake kubelets run pods for ever; those of Jobs succeed meanwhile."""
+    """End the pods of Jobs with success during the context: fake kubelets would run them for ever."""
     is_over = threading.Event()
     running = {"labelSelector": "job-name", "fieldSelector": "status.phase=Running"}
 
@@ -338,7 +340,7 @@ def _jobs_that_end(plane: ControlPlane) -> Iterator[None]:
 
 
 def _overlay(root: Path, folder: Path) -> Path:
-    """Writes the document's overlay of a version's ``config/``, with all that can be chosen."""
+    """Write the document's overlay of a version's ``config/`` with all components, and return its folder."""
     folder.mkdir()
     config = os.path.relpath(root / "config", folder.resolve())
     (shown,) = blocks_under("Install", "yaml")
@@ -349,7 +351,7 @@ def _overlay(root: Path, folder: Path) -> Path:
 
 
 def _operator(reader: Reader, plane: ControlPlane, folder: Path, name: str = "allaboard") -> OperatorProcess:
-    """The Deployment's program with the Deployment's options and its account's rights: the pods' containers are only said to run."""
+    """Start the program with the Deployment's options and its account's rights: fake kubelets run no containers."""
     folder.mkdir()
     shipped = yaml.safe_load(reader.run(f"kubectl get deployment {name} --namespace {NAMESPACE} -o yaml"))
     spec = shipped["spec"]["template"]["spec"]
@@ -383,46 +385,46 @@ def _gang(reader: Reader, name: str, scheduler: str = "allaboard") -> dict[str, 
 
 
 def _rights(reader: Reader) -> set[str]:
-    """Return the rights that the ClusterRoles of a version's ``config/`` grant, in the words in which a log in JSON tells of their lack."""
+    """Return the rights that the ClusterRoles of a version's ``config/`` grant, each as a log in JSON reports its lack."""
     objects = yaml.safe_load_all(reader.run("kubectl kustomize OVERLAY"))
     rules = [rule for each in objects if each["kind"] == "ClusterRole" for rule in each["rules"] if "resources" in rule]
     return {f'cannot {verb} resource \\"{resource}\\"' for rule in rules for resource in rule["resources"] for verb in rule["verbs"]}
 
 
 def _pods(reader: Reader, app: str) -> dict[str, str]:
-    """The node of each pod of a gang, by UID."""
+    """Return the node of each pod of a gang, by the pod's UID."""
     listed = yaml.safe_load(reader.run(f"kubectl get pods -l app={app} -o yaml"))["items"]
     return {pod["metadata"]["uid"]: pod["spec"].get("nodeName", "") for pod in listed}
 
 
-_NOTES = ("events", "events.events.k8s.io")  # which end by themselves
+_EXPIRING = ("events", "events.events.k8s.io")  # they expire
 
-_OTHERS = """
+_FOREIGN = """
 apiVersion: scheduling.x-k8s.io/v1alpha1
 kind: PodGroup
-metadata: {name: somebody-elses, namespace: default}
+metadata: {name: foreign, namespace: default}
 spec: {minMember: 2}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
-metadata: {name: somebody-elses}
+metadata: {name: foreign}
 rules: []
 ---
 apiVersion: v1
 kind: ConfigMap
-metadata: {name: somebody-elses, namespace: default}
+metadata: {name: foreign, namespace: default}
 ---
 apiVersion: v1
 kind: ConfigMap
-metadata: {name: somebody-elses, namespace: allaboard-system}
+metadata: {name: foreign, namespace: allaboard-system}
 ---
 apiVersion: apps/v1
 kind: Deployment
-metadata: {name: somebody-elses, namespace: default}
+metadata: {name: foreign, namespace: default}
 spec:
   replicas: 2
-  selector: {matchLabels: {app: somebody-elses}}
+  selector: {matchLabels: {app: foreign}}
   template:
-    metadata: {labels: {app: somebody-elses}}
+    metadata: {labels: {app: foreign}}
     spec: {containers: [{name: main, image: "registry.k8s.io/pause:3.10"}]}
 """

@@ -1,4 +1,4 @@
-"""Random schedules on a real control plane, before the same judge as in virtual time: what the API server itself says happened."""
+"""Random schedules of faults on a real control plane, judged like those in virtual time, by what the API server reports."""
 
 import asyncio
 import os
@@ -19,7 +19,7 @@ AT_ONCE = 25
 
 
 def number(name: str, default: int) -> int:
-    """What the environment says, checked before anything is started."""
+    """Return the number that a variable of the environment states, or ``default``. Raises ``pytest.UsageError`` unless it is above 0."""
     text = os.environ.get(name) or str(default)
     if not text.isdecimal() or not int(text):
         raise pytest.UsageError(f"{name} must be a number above 0, not {text!r}")
@@ -32,7 +32,7 @@ SEED = number("SEED", random.SystemRandom().randrange(1, 10**6))
 
 @asynccontextmanager
 async def administrator(control_plane: Any) -> AsyncIterator[tuple[aiohttp.ClientSession, str]]:
-    """A way to the API server of whoever may see everything."""
+    """Yield a session with an administrator's rights, and the URL of the API server."""
     access = control_plane.access
     headers = {"Authorization": f"Bearer {access.token}"} if access.token else {}
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=access.tls()), headers=headers, read_bufsize=1 << 20) as session:
@@ -40,11 +40,11 @@ async def administrator(control_plane: Any) -> AsyncIterator[tuple[aiohttp.Clien
 
 
 @pytest.mark.timeout(900)
-async def test_whatever_happens_on_a_real_control_plane_every_gang_is_whole_absent_or_open_for_a_reason(
+async def test_every_gang_on_a_real_control_plane_ends_whole_or_absent_or_is_kept_open_by_a_rule(
     alone: None, home: Home, control_plane: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def say(text: str) -> None:
-        with capsys.disabled():  # it takes minutes, and somebody may have to mend what is found
+        with capsys.disabled():  # the test takes minutes, and a failure needs the command that repeats it
             print(f"\n{text}", flush=True)  # noqa: T201
 
     again = f"to play them again: make judged SCHEDULES={SCHEDULES} SEED={SEED}"
@@ -63,14 +63,14 @@ async def test_whatever_happens_on_a_real_control_plane_every_gang_is_whole_abse
 
                 folder = tmp_path / str(first)
                 try:
-                    heard = await play_live(cluster, cluster.wire, feed, kubeconfig, folder, seed=SEED + first, schedules=count)
+                    result = await play_live(cluster, cluster.wire, feed, kubeconfig, folder, seed=SEED + first, schedules=count)
                 except ViolationError as error:
                     pytest.fail(f"{error}; {again}")
                 except Exception as error:
-                    error.add_note(again)  # of a process of several nothing is seen but this
+                    error.add_note(again)  # when pytest runs several processes, only the error of this one is shown
                     raise
-                played += heard.played
-                stalled = f"; the machine stalled {heard.stalls} times" if heard.stalls else ""
+                played += result.played
+                stalled = f"; the machine stalled {result.stalls} times" if result.stalls else ""
                 say(f"{played} of {SCHEDULES} played{stalled}")
             await asyncio.sleep(0)
     assert played == SCHEDULES

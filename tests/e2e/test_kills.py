@@ -1,4 +1,4 @@
-"""The operator is killed in the middle of a commit on a real control plane: no gang in part, no seat leaked, no pod lost."""
+"""The operator is killed during commits on a real control plane: each gang becomes whole, and no capacity or pod is lost."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,7 +14,7 @@ POINTS = 20
 
 @pytest.fixture
 async def cluster(alone: None, home: Home) -> AsyncIterator[Cluster]:
-    """A cluster with room for one gang and a few more, on which nobody schedules yet."""
+    """Yield a cluster with capacity for one gang and a few more pods, on which no operator runs yet."""
     async with home.open() as opened:
         for number in (1, 2):
             opened.add_node(f"node-{number}", cpu=str(CPUS // 2))
@@ -22,7 +22,7 @@ async def cluster(alone: None, home: Home) -> AsyncIterator[Cluster]:
 
 
 @pytest.mark.timeout(900)
-async def test_a_gang_whose_scheduler_is_killed_at_any_of_twenty_points_of_its_commit_is_whole_after_the_restart(
+async def test_gang_is_whole_after_its_scheduler_was_killed_at_any_of_twenty_points_of_a_commit(
     cluster: Cluster, home: Home, tmp_path: Path
 ) -> None:
     home.write_operator_kubeconfig(cluster, tmp_path / "kubeconfig")

@@ -1,4 +1,4 @@
-"""What belongs to another scheduler is left alone, and on nodes that two schedulers share nobody takes what isn't there."""
+"""Pods of another scheduler are not changed, and nodes that two schedulers share are not overcommitted."""
 
 import asyncio
 import random
@@ -12,18 +12,18 @@ from tests.stories import bound, gang_pod, pods, running, status_of
 
 from .controlplane.operators import OperatorProcess
 from .kubelets import admitting
-from .workloads import deployment, in_part, over_committed
+from .workloads import deployment, overcommitted, partially_bound
 
 
 @pytest.fixture
 def kube_scheduler(control_plane: Any) -> Iterator[None]:
-    """kube-scheduler, for this test."""
+    """Run kube-scheduler during the test."""
     control_plane.start_scheduler()
     yield
     control_plane.stop_scheduler()
 
 
-async def test_a_pod_that_names_another_scheduler_is_not_touched(cluster: Cluster) -> None:
+async def test_pod_that_names_another_scheduler_is_not_changed(cluster: Cluster) -> None:
     cluster.add_node("node-1", cpu="16")
     others = [gang_pod(f"other-{number}", "others", schedulerName="somebody-else") for number in range(3)]
     before = _revisions([cluster.create(pod) for pod in others])
@@ -37,21 +37,21 @@ async def test_a_pod_that_names_another_scheduler_is_not_touched(cluster: Cluste
     assert cluster.get("podgroups", "others") is None
 
 
-async def test_two_schedulers_that_take_turns_share_the_nodes(cluster: Cluster, kube_scheduler: None) -> None:
+async def test_two_schedulers_that_take_turns_do_not_overcommit_nodes(cluster: Cluster, kube_scheduler: None) -> None:
     _nodes(cluster)
 
     for workload in _workloads(random.Random(0)):
         cluster.create(workload)
-        await cluster.wait_for(_is_at_rest, timeout=20, message="everybody has a node or has been told why not")
+        await cluster.wait_for(_is_at_rest, timeout=20, message="each pod runs or is refused")
 
-    assert over_committed(cluster) == []
-    assert in_part(cluster) == {}
-    assert _share(cluster, "allaboard"), "no gang was scheduled"
-    assert _share(cluster, "default-scheduler"), "nobody else was scheduled"
+    assert overcommitted(cluster) == []
+    assert partially_bound(cluster) == {}
+    assert _bound_by(cluster, "allaboard"), "no gang was scheduled"
+    assert _bound_by(cluster, "default-scheduler"), "kube-scheduler bound no pod"
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_of_two_schedulers_that_race_for_seats_no_node_runs_more_than_it_has(
+async def test_two_schedulers_that_race_for_capacity_do_not_overcommit_nodes(
     seed: int, home: Home, operator: OperatorProcess | None, kube_scheduler: None
 ) -> None:
     async with home.open(startup_delay=3600) as cluster, admitting(cluster):
@@ -60,11 +60,14 @@ async def test_of_two_schedulers_that_race_for_seats_no_node_runs_more_than_it_h
         for workload in _workloads(random.Random(seed)):
             await asyncio.to_thread(cluster.create, workload)
 
-        await cluster.wait_for(_is_at_rest, timeout=20, message="everybody runs or has been told why not")
-        assert over_committed(cluster) == []
-        # Members that run are not taken back when a kubelet has rejected the others.
-        await cluster.wait_for(lambda s: all(_is_told_in_part(s, name) for name in in_part(s)), message="gangs in part say so")
-        assert _share(cluster, "allaboard"), "no gang was scheduled"
+        await cluster.wait_for(_is_at_rest, timeout=20, message="each pod runs or is refused")
+        assert overcommitted(cluster) == []
+        # Running members are not released when a kubelet has rejected the other members.
+        await cluster.wait_for(
+            lambda s: all(_is_reported_as_partially_bound(s, name) for name in partially_bound(s)),
+            message="partially bound gangs are reported",
+        )
+        assert _bound_by(cluster, "allaboard"), "no gang was scheduled"
 
 
 def _nodes(cluster: Cluster) -> None:
@@ -72,7 +75,7 @@ def _nodes(cluster: Cluster) -> None:
         cluster.add_node(f"node-{number}", cpu="8", memory="16Gi", pods=12, gpus=4)
 
 
-def _share(cluster: Cluster, scheduler: str) -> int:
+def _bound_by(cluster: Cluster, scheduler: str) -> int:
     return sum(1 for pod in bound(cluster) if pod["spec"]["schedulerName"] == scheduler)
 
 
@@ -81,9 +84,9 @@ def _revisions(found: list[Body]) -> dict[str, str]:
 
 
 def _workloads(choose: random.Random) -> list[Body]:
-    """More than fits: gangs, and Deployments for kube-scheduler, in any order.
+    """Return more workloads than fit, in random order: gangs for the operator, and Deployments for kube-scheduler.
 
-    Theirs alone don't fill the nodes: kube-scheduler takes each pod as it comes, where gangs are gathered first.
+    The Deployments alone don't fill the nodes: kube-scheduler binds each pod at once, whereas gangs must be complete first.
     """
     found = []
     for number in range(10):
@@ -98,18 +101,18 @@ def _workloads(choose: random.Random) -> list[Body]:
 
 
 def _is_at_rest(cluster: Cluster) -> bool:
-    """Whether everything that was asked for is there, and each pod runs or knows why it doesn't."""
+    """Return whether all replicas exist, and each pod runs or was refused."""
     wanted = sum(each["spec"]["replicas"] for each in cluster.list("deployments"))
     found = [pod for pod in pods(cluster) if pod["status"]["phase"] != "Failed"]
-    return len(found) == wanted and all(pod["status"]["phase"] == "Running" or _is_told(pod) for pod in found)
+    return len(found) == wanted and all(pod["status"]["phase"] == "Running" or _is_refused(pod) for pod in found)
 
 
-def _is_told(pod: Body) -> bool:
+def _is_refused(pod: Body) -> bool:
     conditions = pod["status"].get("conditions") or []
     return not pod["spec"].get("nodeName") and any(each["type"] == "PodScheduled" and each["status"] == "False" for each in conditions)
 
 
-def _is_told_in_part(cluster: Cluster, gang: str) -> bool:
+def _is_reported_as_partially_bound(cluster: Cluster, gang: str) -> bool:
     conditions = status_of(cluster, gang).get("conditions") or []
     return any(each["type"] == "PartiallyBound" and each["status"] == "True" for each in conditions)
 

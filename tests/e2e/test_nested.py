@@ -1,4 +1,4 @@
-"""One object that is nested deeper than parsers go, which a real API server takes from anybody, stops nobody."""
+"""An object that is nested deeper than parsers allow, which a real API server accepts, stops no operator."""
 
 import asyncio
 import json
@@ -38,7 +38,7 @@ Create = Callable[[str], None]
 
 
 def nested(body: Body) -> bytes:
-    """An object as a tenant may write it: of what manages it the API server keeps whatever has the right form."""
+    """Return an object as a user may write it: the API server keeps ``managedFields`` of any depth that have the right form."""
     entry = {"manager": "x", "operation": "Update", "apiVersion": body["apiVersion"], "time": "2026-01-01T00:00:00Z"}
     metadata = {"name": "deep", "labels": {"allaboard.dev/suspended": "true"}}
     metadata["managedFields"] = [{**entry, "fieldsType": "FieldsV1", "fieldsV1": {"f:metadata": "HERE"}}]  # type: ignore[assignment]
@@ -47,7 +47,7 @@ def nested(body: Body) -> bytes:
 
 @pytest.fixture
 async def create(control_plane: Any, cluster: Cluster) -> AsyncIterator[Create]:
-    """Creates what tests can't read themselves, and sees to it that it goes."""
+    """Yield a function that creates a deeply nested object, and delete the objects at the end; the tests can't parse them."""
     created: list[str] = []
 
     def make(path: str) -> None:
@@ -57,13 +57,13 @@ async def create(control_plane: Any, cluster: Cluster) -> AsyncIterator[Create]:
     yield make
     for path in created:
         async with asyncio.timeout(60):
-            while await asyncio.to_thread(control_plane.api.send, "DELETE", path) != 404:  # noqa: ASYNC110  # it is another process
+            while await asyncio.to_thread(control_plane.api.send, "DELETE", path) != 404:  # noqa: ASYNC110  # the API server has no event to wait for
                 await asyncio.sleep(0.1)
 
 
 @pytest.fixture(scope="module")
 def running(operator: OperatorProcess) -> list[OperatorProcess]:
-    """The one that schedules."""
+    """Return a list with the operator that schedules, which each test replaces by the one that it starts."""
     return [operator]
 
 
@@ -72,18 +72,18 @@ def is_bound(cluster: Cluster, name: str) -> bool:
 
 
 @pytest.mark.parametrize("path", OBJECTS, ids=lambda path: path.rpartition("/")[2])
-async def test_an_object_that_is_nested_too_deep_stops_neither_who_runs_nor_who_starts(
+async def test_object_that_is_nested_too_deep_stops_neither_a_running_nor_a_starting_operator(
     path: str, create: Create, cluster: Cluster, running: list[OperatorProcess], start_operator: StartOperator
 ) -> None:
     cluster.add_node("node-1")
     create(path)
     cluster.create(gang_pod("after", "after", 1))
-    await cluster.wait_for(lambda s: is_bound(s, "after"), message="whoever ran schedules")
+    await cluster.wait_for(lambda s: is_bound(s, "after"), message="the running operator schedules")
     first = running.pop()
     assert first.complaints() == []
 
     assert await asyncio.to_thread(first.stop) == 0
     running.append(await asyncio.to_thread(start_operator))
     cluster.create(gang_pod("again", "again", 1))
-    await cluster.wait_for(lambda s: is_bound(s, "again"), message="whoever starts schedules")
+    await cluster.wait_for(lambda s: is_bound(s, "again"), message="the started operator schedules")
     assert running[0].complaints() == []

@@ -1,4 +1,4 @@
-"""What ``allaboard plan`` refuses of manifests is what the real API server refuses of them."""
+"""``allaboard plan`` refuses exactly the manifests that a real API server refuses."""
 
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,8 @@ def pod(**spec: Any) -> Object:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [CONTAINER], **spec}}
 
 
-def asking(whole: Object | None = None, **resources: Object) -> Object:
-    return pod(containers=[{**CONTAINER, "resources": resources}], **({"resources": whole} if whole else {}))
+def requesting(of_the_pod: Object | None = None, **resources: Object) -> Object:
+    return pod(containers=[{**CONTAINER, "resources": resources}], **({"resources": of_the_pod} if of_the_pod else {}))
 
 
 def template(**spec: Any) -> Object:
@@ -89,17 +89,17 @@ MANIFESTS: list[Object] = [
     *(cron_job(each) for each in (None, "", "* * * * *", "* * * *", "@every 5m", "@reboot", "TZ=UTC * * * * *", "*/5 0-12 ? jan mon-fri")),
     *(cron_job(f"{each} * * * *") for each in ("60", "+5", "1,,2", "5-1", "*/0", "*-x", "1/2/3")),
     cron_job(concurrencyPolicy="forbid"),
-    asking(requests={"cpu": "2"}, limits={"cpu": "1"}),
-    asking(requests={"cpu": None}, limits={"cpu": "1"}),
-    asking(limits={"gpu": "1"}),
-    asking(requests={"nvidia.com/gpu": "1"}),
-    asking(requests={"cpu": "-1"}),
-    asking(limits={"hugepages-2Mi": "2Mi"}),
-    asking({"limits": {"cpu": "3"}}, requests={"cpu": "2"}),
-    asking({"limits": {"cpu": "1"}}, requests={"cpu": "2"}),
-    asking({"requests": {"cpu": "1"}}, requests={"cpu": "2"}),
-    asking({"limits": {"cpu": "3"}}, requests={"cpu": "2"}, limits={"cpu": "4"}),
-    asking({"limits": {"ephemeral-storage": "1"}}),
+    requesting(requests={"cpu": "2"}, limits={"cpu": "1"}),
+    requesting(requests={"cpu": None}, limits={"cpu": "1"}),
+    requesting(limits={"gpu": "1"}),
+    requesting(requests={"nvidia.com/gpu": "1"}),
+    requesting(requests={"cpu": "-1"}),
+    requesting(limits={"hugepages-2Mi": "2Mi"}),
+    requesting({"limits": {"cpu": "3"}}, requests={"cpu": "2"}),
+    requesting({"limits": {"cpu": "1"}}, requests={"cpu": "2"}),
+    requesting({"requests": {"cpu": "1"}}, requests={"cpu": "2"}),
+    requesting({"limits": {"cpu": "3"}}, requests={"cpu": "2"}, limits={"cpu": "4"}),
+    requesting({"limits": {"ephemeral-storage": "1"}}),
     *(pod(tolerations=[{"key": "a", "operator": each}]) for each in (None, "Equal", "Exists", "exists")),
     *(pod(tolerations=[{"key": "a", "effect": each}]) for each in (None, "", "NoExecute", "no")),
     pod(tolerations=[{"key": "a", "operator": "Exists", "value": "x"}]),
@@ -116,7 +116,7 @@ MANIFESTS: list[Object] = [
 
 
 @pytest.mark.needs_kubernetes("1.37", "a plan refuses what that version does")
-def test_a_plan_refuses_what_the_api_server_refuses_and_nothing_else(control_plane: Any, tmp_path: Path) -> None:
+def test_plan_refuses_the_same_manifests_as_the_api_server(control_plane: Any, tmp_path: Path) -> None:
     plan = Plan(tmp_path).cluster(node("n1", cpu="8"))
     wrong = []
     for manifest in MANIFESTS:

@@ -1,4 +1,4 @@
-"""What a release consists of is made, and works where nothing else of the project is; workflows are what GitHub takes."""
+"""A release is complete, and works without the rest of the project; workflows are valid for GitHub."""
 
 import hashlib
 import json
@@ -30,14 +30,14 @@ pytestmark = pytest.mark.timeout(600)  # packages may have to be downloaded
 
 REPOSITORY = "https://code.example/gangs/allaboard"
 IS_OFFLINE = bool(CLUSTER) and "PIP_NO_INDEX" in os.environ
-"""Tests on kind have no network but the cluster's, where that was built here."""
+"""True if no package index can be reached, as on a kind cluster that was built here."""
 
 Body = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of what is committed or will be."""
+    """Return a folder with a copy of all files that aren't ignored by git."""
     source = tmp_path_factory.mktemp("release") / "source"
     source.mkdir()
     listed = subprocess.run(
@@ -50,11 +50,11 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def dist(source: Path) -> Path:
-    """What .ci/release makes of the copy."""
+    """Return the folder with what .ci/release builds from the copy."""
     return _release(source)
 
 
-def test_a_release_is_packages_a_chart_files_to_apply_and_their_sums(dist: Path) -> None:
+def test_release_consists_of_packages_a_chart_a_plugin_manifests_and_checksums(dist: Path) -> None:
     names = {path.name for path in dist.iterdir()}
     packages = {
         f"{name}-{__version__}{suffix}" for name in ("allaboard", "allaboard_sandbox") for suffix in (".tar.gz", "-py3-none-any.whl")
@@ -65,15 +65,15 @@ def test_a_release_is_packages_a_chart_files_to_apply_and_their_sums(dist: Path)
     assert len(done.stdout.splitlines()) == len(names) - 1
 
 
-def test_a_release_has_the_same_bytes_whoever_makes_it_and_when(source: Path, dist: Path, tmp_path: Path) -> None:
+def test_release_has_the_same_bytes_with_another_umask_and_at_another_time(source: Path, dist: Path, tmp_path: Path) -> None:
     again = shutil.copytree(source, tmp_path / "again", ignore=shutil.ignore_patterns("build", "dist"))
     for path in again.rglob("*"):
-        path.chmod(path.stat().st_mode & 0o700)  # of whoever keeps everything to themselves
+        path.chmod(path.stat().st_mode & 0o700)  # as with a strict umask
         os.utime(path, (1_700_000_000, 1_700_000_000))
     assert (_release(again, umask=0o077) / "SHA256SUMS").read_text() == (dist / "SHA256SUMS").read_text()
 
 
-def test_the_archives_of_a_release_tell_nothing_of_who_made_them(dist: Path) -> None:
+def test_archives_of_a_release_contain_no_owner_and_no_time(dist: Path) -> None:
     for path in dist.glob("*.tar.gz"):
         with tarfile.open(path) as archive:
             members = archive.getmembers()
@@ -83,7 +83,7 @@ def test_the_archives_of_a_release_tell_nothing_of_who_made_them(dist: Path) -> 
 
 @pytest.fixture(scope="module", params=["-py3-none-any.whl", ".tar.gz"])
 def elsewhere(request: pytest.FixtureRequest, dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment with the released package and what the image's requirements name."""
+    """Return an environment with the released package and the image's requirements."""
     folder = tmp_path_factory.mktemp("elsewhere") / "venv"
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     _install(folder, "--require-hashes", "--requirement", ROOT / "requirements.txt")
@@ -91,10 +91,10 @@ def elsewhere(request: pytest.FixtureRequest, dist: Path, tmp_path_factory: pyte
     return folder
 
 
-def test_a_package_runs_where_nothing_else_of_the_project_is(elsewhere: Path, tmp_path: Path) -> None:
+def test_package_runs_without_the_rest_of_the_project(elsewhere: Path, tmp_path: Path) -> None:
     program, environment = elsewhere / "bin" / "allaboard", _without_the_project()
-    told = subprocess.run([program, "--version"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True).stdout
-    assert __version__ in told
+    output = subprocess.run([program, "--version"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True).stdout
+    assert __version__ in output
     example = elsewhere / "share" / "allaboard" / "examples" / "tfjob-smoke-gpu.yaml"
     nodes = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a"}}
     status = {"allocatable": {"cpu": "8", "memory": "32Gi", "pods": "110", "nvidia.com/gpu": "4"}, "conditions": [_READY]}
@@ -105,7 +105,7 @@ def test_a_package_runs_where_nothing_else_of_the_project_is(elsewhere: Path, tm
     assert "tf-smoke-gpu" in planned.stdout
 
 
-def test_the_sandbox_is_a_package_of_its_own_which_the_demo_asks_for(elsewhere: Path, dist: Path, tmp_path: Path) -> None:
+def test_sandbox_is_a_package_of_its_own_that_the_demo_needs(elsewhere: Path, dist: Path, tmp_path: Path) -> None:
     command, environment = [elsewhere / "bin" / "allaboard", "demo", "--story", "nginx-4"], _without_the_project()
     without = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert (without.returncode, without.stdout) == (2, "")
@@ -118,11 +118,11 @@ def test_the_sandbox_is_a_package_of_its_own_which_the_demo_asks_for(elsewhere: 
     assert "all ended as expected" in played.stdout
 
 
-def test_no_package_holds_anything_that_nobody_runs(dist: Path) -> None:
+def test_packages_contain_no_files_that_are_not_used(dist: Path) -> None:
     for name, data in (("allaboard", {f"allaboard-{__version__}.data"}), ("allaboard_sandbox", set())):
         with zipfile.ZipFile(dist / f"{name}-{__version__}-py3-none-any.whl") as wheel:
-            held = {file.split("/")[0] for file in wheel.namelist()}
-        assert held == {name, f"{name}-{__version__}.dist-info", *data}
+            packed = {file.split("/")[0] for file in wheel.namelist()}
+        assert packed == {name, f"{name}-{__version__}.dist-info", *data}
     with tarfile.open(dist / f"allaboard-{__version__}.tgz") as chart:
         files = set(chart.getnames())
         values = yaml.safe_load(chart.extractfile("allaboard/values.yaml") or b"")
@@ -131,7 +131,7 @@ def test_no_package_holds_anything_that_nobody_runs(dist: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["allaboard", "allaboard_sandbox"])
-def test_what_an_index_shows_of_a_package_links_to_the_released_version(name: str, dist: Path) -> None:
+def test_links_on_the_index_page_of_a_package_lead_to_the_released_version(name: str, dist: Path) -> None:
     head, _, page = _metadata(dist, name).partition("\n\n")
     urls = dict(re.findall(r"^Project-URL: (\w+), (\S+)$", head, re.MULTILINE))
     assert urls.keys() == {"Source", "Documentation", "Changelog", "Issues"}
@@ -139,12 +139,12 @@ def test_what_an_index_shows_of_a_package_links_to_the_released_version(name: st
     assert links
     assert [link for link in links if not link.startswith("https://")] == []
     released = f"{REPOSITORY}/(?:blob|tree)/v{re.escape(__version__)}/"
-    leads = [found[1] for link in (*links, *urls.values()) if (found := re.fullmatch(rf"{released}([^#?]+)(?:[#?].*)?", link))]
-    assert "CHANGELOG.md" in leads
-    assert [path for path in leads if not (ROOT / path).exists()] == []
+    paths = [found[1] for link in (*links, *urls.values()) if (found := re.fullmatch(rf"{released}([^#?]+)(?:[#?].*)?", link))]
+    assert "CHANGELOG.md" in paths
+    assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
-def test_krew_installs_the_plugin_and_kubectl_runs_it_where_the_package_is(elsewhere: Path, dist: Path, tmp_path: Path) -> None:
+def test_krew_installs_the_plugin_and_kubectl_runs_the_installed_package(elsewhere: Path, dist: Path, tmp_path: Path) -> None:
     manifest, archive = dist / "allaboard.yaml", dist / "kubectl-allaboard.tar.gz"
     (platform,) = yaml.safe_load(manifest.read_text())["spec"]["platforms"]
     assert platform["uri"] == f"{REPOSITORY}/releases/download/v{__version__}/{archive.name}"
@@ -159,24 +159,24 @@ def test_krew_installs_the_plugin_and_kubectl_runs_it_where_the_package_is(elsew
     kubectl = shutil.which("kubectl")
     assert kubectl
     environment["PATH"] = f"{tmp_path / 'krew' / 'bin'}:{elsewhere / 'bin'}:/usr/bin:/bin"
-    told = subprocess.run(
+    output = subprocess.run(
         [kubectl, "allaboard", "--help"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
     ).stdout
-    assert told.startswith("Usage: kubectl allaboard ")
+    assert output.startswith("Usage: kubectl allaboard ")
 
-    # Where there is neither the package nor what fetches what it needs: what lies beside is the release's own.
+    # Without the package, uv and pipx, the plugin names the release's own wheel, which lies beside it.
     environment["PATH"] = f"{tmp_path / 'krew' / 'bin'}:/usr/bin:/bin"
-    told = subprocess.run(
+    errors = subprocess.run(
         [kubectl, "allaboard", "--help"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     ).stderr
-    (wheel,) = (Path(word) for word in told.split() if word.endswith(".whl"))
+    (wheel,) = (Path(word) for word in errors.split() if word.endswith(".whl"))
     assert wheel.is_relative_to(tmp_path / "krew" / "store")
     assert wheel.read_bytes() == (dist / f"allaboard-{__version__}-py3-none-any.whl").read_bytes()
 
 
-@pytest.mark.skipif(IS_OFFLINE, reason="what the program needs is fetched from an index of packages")
+@pytest.mark.skipif(IS_OFFLINE, reason="the program's requirements are fetched from a package index")
 @pytest.mark.parametrize("fetcher", ["uv", "pipx"])
-def test_the_plugin_runs_the_releases_own_wheel_by_what_fetches_the_rest(fetcher: str, dist: Path, tmp_path: Path) -> None:
+def test_plugin_runs_the_wheel_of_its_release_with_uv_or_pipx(fetcher: str, dist: Path, tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "fetcher"], check=True)
     _install(tmp_path / "fetcher", "--constraint", ROOT / "constraints.txt", "uv", "pipx")  # pipx is quicker where uv is beside it
     (tmp_path / "path").mkdir()
@@ -184,7 +184,7 @@ def test_the_plugin_runs_the_releases_own_wheel_by_what_fetches_the_rest(fetcher
         (tmp_path / "path" / program).symlink_to(tmp_path / "fetcher" / "bin" / program)
     with tarfile.open(dist / "kubectl-allaboard.tar.gz") as archive:
         archive.extractall(tmp_path / "plugin", filter="data")
-    (tmp_path / "link").symlink_to(tmp_path / "plugin" / "kubectl-allaboard")  # as krew makes it
+    (tmp_path / "link").symlink_to(tmp_path / "plugin" / "kubectl-allaboard")  # like krew's link
     environment = {
         **_without_the_project(),
         "PATH": f"{tmp_path / 'path'}:/usr/bin:/bin",
@@ -193,12 +193,12 @@ def test_the_plugin_runs_the_releases_own_wheel_by_what_fetches_the_rest(fetcher
         "UV_CONSTRAINT": str(ROOT / "constraints.txt"),
         "UV_PYTHON": sys.executable,
     }
-    told = subprocess.run([tmp_path / "link", "--version"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert told.returncode == 0, told.stderr
-    assert told.stdout.strip() == f"kubectl allaboard, version {__version__}"
+    done = subprocess.run([tmp_path / "link", "--version"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == f"kubectl allaboard, version {__version__}"
 
 
-def test_the_file_to_apply_is_all_of_config_with_the_image_of_the_release_and_what_stays_is_in_another(
+def test_install_yaml_is_all_of_config_with_the_image_of_the_release_and_without_prerequisites(
     dist: Path, kubectl: Kubectl, installed: None, manifests: list[Body]
 ) -> None:
     text = (dist / "install.yaml").read_text()
@@ -214,23 +214,25 @@ def test_the_file_to_apply_is_all_of_config_with_the_image_of_the_release_and_wh
     kubectl("apply", "-f", str(dist / "install.yaml"), "--dry-run=server", "--warnings-as-errors")
 
 
-@pytest.mark.parametrize(("arguments", "told"), [(["0.0.9", REPOSITORY], "states"), (["", REPOSITORY], "usage"), ([__version__], "usage")])
-def test_another_version_than_the_projects_is_refused(arguments: list[str], told: str) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "message"), [(["0.0.9", REPOSITORY], "states"), (["", REPOSITORY], "usage"), ([__version__], "usage")]
+)
+def test_release_of_another_version_than_the_projects_is_refused(arguments: list[str], message: str) -> None:
     done = subprocess.run([ROOT / ".ci" / "release", *arguments], capture_output=True, text=True, check=False)
     assert done.returncode != 0
-    assert told in done.stderr
+    assert message in done.stderr
 
 
 @pytest.mark.parametrize(
-    ("file", "stated", "instead", "told"),
+    ("file", "stated", "instead", "message"),
     [
         ("charts/allaboard/Chart.yaml", f"\nversion: {__version__}", "\nversion: 9.9.9", "Chart.yaml: version isn't"),
         ("charts/allaboard/Chart.yaml", f"\nappVersion: {__version__}", "\nappVersion: 9.9.9", "Chart.yaml: appVersion isn't"),
         ("CHANGELOG.md", f"\n## [{__version__}] - ", "\n## [9.9.9] - ", "CHANGELOG.md has no section"),
     ],
 )
-def test_nothing_is_made_while_the_project_states_different_versions(
-    file: str, stated: str, instead: str, told: str, tmp_path: Path
+def test_nothing_is_built_if_the_project_states_different_versions(
+    file: str, stated: str, instead: str, message: str, tmp_path: Path
 ) -> None:
     for part in (".ci", "charts", "CHANGELOG.md", "setup.cfg"):
         copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copy
@@ -241,17 +243,19 @@ def test_nothing_is_made_while_the_project_states_different_versions(
     command = [tmp_path / ".ci" / "release", __version__, REPOSITORY]
     done = subprocess.run(command, env={**os.environ, "HELM": "true"}, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert told in done.stderr
+    assert message in done.stderr
     assert not (tmp_path / "dist").exists()
 
 
-def test_what_builds_a_release_is_installed_by_hashes() -> None:
+def test_build_tools_of_a_release_are_installed_by_hashes() -> None:
     installs = [line for line in (ROOT / ".ci" / "release").read_text().splitlines() if " pip install " in line]
     assert installs
     assert [line for line in installs if "--require-hashes --only-binary :all: --requirement" not in line] == []
 
 
-def test_what_is_pushed_is_what_was_built_and_is_named_by_digests(source: Path, dist: Path, tmp_path: Path, registry: str) -> None:
+def test_pushed_image_and_chart_are_those_that_were_built_and_are_named_by_digests(
+    source: Path, dist: Path, tmp_path: Path, registry: str
+) -> None:
     index = _write_image(source / "build" / "image.tar")
     programs = ensure([CRANE, HELM], Console(stderr=True))
     environment = {**os.environ, "CRANE": str(programs["crane"]), "HELM": str(programs["helm"]), "PLAIN_HTTP": "1"}
@@ -265,7 +269,7 @@ def test_what_is_pushed_is_what_was_built_and_is_named_by_digests(source: Path, 
     def crane(*words: str) -> bytes:
         return subprocess.run([programs["crane"], "--insecure", *words], capture_output=True, check=True).stdout
 
-    # With all its architectures and what is attested of them, by digest and by version.
+    # The image has all its architectures and attestations, and is found by digest and by version.
     assert crane("manifest", pushed["image"]) == crane("manifest", f"{registry}/gangs/allaboard:{__version__}") == index
     for manifest in json.loads(index)["manifests"]:
         assert hashlib.sha256(crane("manifest", f"{registry}/gangs/allaboard@{manifest['digest']}")).hexdigest() in manifest["digest"]
@@ -278,7 +282,7 @@ def test_what_is_pushed_is_what_was_built_and_is_named_by_digests(source: Path, 
 
 
 @pytest.mark.parametrize(
-    ("title", "told"),
+    ("title", "message"),
     [
         ("[1.2.3] - 2026-12-31", ""),
         ("[1.2.3] - unreleased", "is no date"),
@@ -286,13 +290,13 @@ def test_what_is_pushed_is_what_was_built_and_is_named_by_digests(source: Path, 
         ("[11.2.3] - 2026-12-31", "no section"),
     ],
 )
-def test_the_page_of_a_release_is_its_section_of_the_changelog_which_has_a_date(title: str, told: str, tmp_path: Path) -> None:
+def test_notes_of_a_release_are_its_section_of_the_changelog_which_must_have_a_date(title: str, message: str, tmp_path: Path) -> None:
     shutil.copytree(ROOT / ".ci", tmp_path / ".ci")
     (tmp_path / "CHANGELOG.md").write_text(f"# Changelog\n\n## {title}\n\n- [New](docs/new.md).\n\n## [1.2.2] - 2026-11-30\n\n- Old.\n")
     done = subprocess.run([sys.executable, tmp_path / ".ci" / "notes.py", "1.2.3", REPOSITORY], capture_output=True, text=True, check=False)
-    assert told in done.stderr
-    assert done.stdout == ("" if told else f"- [New]({REPOSITORY}/blob/v1.2.3/docs/new.md).\n")
-    assert (done.returncode == 0) is not bool(told)
+    assert message in done.stderr
+    assert done.stdout == ("" if message else f"- [New]({REPOSITORY}/blob/v1.2.3/docs/new.md).\n")
+    assert (done.returncode == 0) is not bool(message)
 
 
 _IN_THIS_ORDER = (
@@ -306,7 +310,7 @@ _IN_THIS_ORDER = (
 )
 
 
-def test_what_writes_outside_runs_for_a_tag_only_and_after_it_was_approved() -> None:
+def test_jobs_with_write_permission_run_only_for_tags_and_after_an_approval() -> None:
     jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yaml").read_text())["jobs"]
 
     def before(name: str) -> set[str]:
@@ -319,10 +323,10 @@ def test_what_writes_outside_runs_for_a_tag_only_and_after_it_was_approved() -> 
     for name in writing:
         assert jobs[name]["if"] == "github.event_name == 'push'"
         assert any("environment" in jobs[each] for each in {name, *before(name)})
-    # What is published was tested, built, and rehearsed; the page of the release comes last.
+    # Everything that is published was tested, built and tried as a dry run; the page of the release comes last.
     assert {name for name in writing if not {"artifacts", "image", "rehearsal"} <= before(name)} == set()
     assert before("github") == jobs.keys() - {"github"}
-    # Nothing that is installed without hashes runs before what is published is out of its reach.
+    # Packages without hashes are installed only after the files to publish are uploaded, out of their reach.
     steps = [str(step) for step in jobs["artifacts"]["steps"]]
     order = [next(number for number, step in enumerate(steps) if what in step) for what in _IN_THIS_ORDER]
     assert order == sorted(order)
@@ -339,7 +343,7 @@ def test_what_writes_outside_runs_for_a_tag_only_and_after_it_was_approved() -> 
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / ".github" / "workflows").glob("*.yaml")), ids=lambda path: path.stem)
-def test_a_workflow_may_read_only_unless_a_job_says_more_and_runs_for_nobody_elses_words(path: Path) -> None:
+def test_workflows_may_only_read_by_default_and_have_no_unsafe_triggers(path: Path) -> None:
     workflow = yaml.safe_load(path.read_text())
     assert workflow["permissions"] == {"contents": "read"}
     triggers = workflow[True]  # on
@@ -352,7 +356,7 @@ def test_a_workflow_may_read_only_unless_a_job_says_more_and_runs_for_nobody_els
         assert all(step["with"]["persist-credentials"] is False for step in checkouts), name
 
 
-def test_a_release_is_made_with_the_versions_of_tools_that_are_tested() -> None:
+def test_release_workflow_uses_the_tested_versions_of_tools() -> None:
     workflow = (ROOT / ".github" / "workflows" / "release.yaml").read_text()
     assert f"HELM_VERSION: v{HELM.version}\n" in workflow
     assert f"CRANE_VERSION: v{CRANE.version}\n" in workflow
@@ -360,8 +364,8 @@ def test_a_release_is_made_with_the_versions_of_tools_that_are_tested() -> None:
     assert f"UV: {uv} --hash=sha256:" in workflow
 
 
-@pytest.mark.skipif(IS_OFFLINE, reason="the wheel is fetched from an index of packages")
-def test_what_publishes_a_release_is_known_by_its_hash(tmp_path: Path) -> None:
+@pytest.mark.skipif(IS_OFFLINE, reason="the wheel is fetched from a package index")
+def test_tool_that_publishes_a_release_is_installed_by_its_hash(tmp_path: Path) -> None:
     (uv,) = re.findall(r"^ *UV: (.*)$", (ROOT / ".github" / "workflows" / "release.yaml").read_text(), re.MULTILINE)
     (tmp_path / "requirements.txt").write_text(uv)
     pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes", "--only-binary", ":all:"]
@@ -370,7 +374,7 @@ def test_what_publishes_a_release_is_known_by_its_hash(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_workflows_that_run_the_end_to_end_tests_have_all_of_the_history() -> None:
+def test_workflows_that_run_the_end_to_end_tests_fetch_the_whole_history() -> None:
     for path in (ROOT / ".github" / "workflows").glob("*.yaml"):
         for job in yaml.safe_load(path.read_text())["jobs"].values():
             if re.search(r"make e2e|\.ci/run", str(job["steps"])):
@@ -378,7 +382,7 @@ def test_workflows_that_run_the_end_to_end_tests_have_all_of_the_history() -> No
                 assert checkout["with"]["fetch-depth"] == 0, path.name
 
 
-def test_workflows_are_what_github_takes_and_pin_every_action() -> None:
+def test_workflows_are_valid_and_pin_every_action() -> None:
     folder = ROOT / ".github" / "workflows"
     program = ensure([ACTIONLINT], Console(stderr=True))["actionlint"]
     done = subprocess.run([program, "-no-color", *sorted(folder.glob("*.yaml"))], capture_output=True, text=True, check=False)
@@ -390,7 +394,7 @@ def test_workflows_are_what_github_takes_and_pin_every_action() -> None:
 
 @pytest.fixture
 def registry() -> Iterator[str]:
-    """The address of a registry without TLS."""
+    """Yield the address of a registry without TLS."""
     crane = ensure([CRANE], Console(stderr=True))["crane"]
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -419,7 +423,7 @@ def _release(source: Path, umask: int = -1) -> Path:
 
 
 def _write_image(archive: Path) -> bytes:
-    """Write an archive as buildx does: an index of one image and of what is attested of it. Returns the index."""
+    """Write an archive as buildx does, with an index of an image and its attestation, and return the index."""
     layout = archive.parent / "layout"
     (layout / "blobs" / "sha256").mkdir(parents=True)
 
@@ -430,15 +434,15 @@ def _write_image(archive: Path) -> bytes:
 
     def manifest(layer: Body, **more: Any) -> Body:
         config = blob(b'{"architecture": "amd64", "os": "linux"}', f"{_OCI}.config.v1+json")
-        said = {"schemaVersion": 2, "mediaType": f"{_OCI}.manifest.v1+json", "config": config, "layers": [layer]}
-        return blob(json.dumps(said).encode(), f"{_OCI}.manifest.v1+json", **more)
+        body = {"schemaVersion": 2, "mediaType": f"{_OCI}.manifest.v1+json", "config": config, "layers": [layer]}
+        return blob(json.dumps(body).encode(), f"{_OCI}.manifest.v1+json", **more)
 
     image = manifest(blob(b"layer", f"{_OCI}.layer.v1.tar+gzip"), platform={"architecture": "amd64", "os": "linux"})
     attested = {"vnd.docker.reference.type": "attestation-manifest", "vnd.docker.reference.digest": image["digest"]}
-    of_it = manifest(
+    attestation = manifest(
         blob(b"{}", "application/vnd.in-toto+json"), platform={"architecture": "unknown", "os": "unknown"}, annotations=attested
     )
-    index = json.dumps({"schemaVersion": 2, "mediaType": f"{_OCI}.index.v1+json", "manifests": [image, of_it]}, indent=2).encode()
+    index = json.dumps({"schemaVersion": 2, "mediaType": f"{_OCI}.index.v1+json", "manifests": [image, attestation]}, indent=2).encode()
     outer = {"schemaVersion": 2, "mediaType": f"{_OCI}.index.v1+json", "manifests": [blob(index, f"{_OCI}.index.v1+json")]}
     (layout / "index.json").write_text(json.dumps(outer))
     (layout / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}')

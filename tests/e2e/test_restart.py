@@ -1,4 +1,4 @@
-"""An operator that is replaced while work arrives, as an update of its Deployment does."""
+"""The operator is replaced while gangs arrive, as in an update of its Deployment."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,7 +9,7 @@ from tests.cluster import Cluster, Home
 from tests.stories import running
 
 from .conftest import StartOperator
-from .workloads import deployment, gangs, in_part
+from .workloads import deployment, gangs, partially_bound
 
 GANGS = 24
 MEMBERS = 3
@@ -17,7 +17,7 @@ MEMBERS = 3
 
 @pytest.fixture
 async def cluster(alone: None, home: Home) -> AsyncIterator[Cluster]:
-    """An empty cluster, on which nobody schedules yet."""
+    """Yield an empty cluster on which no operator runs yet."""
     async with home.open() as opened:
         yield opened
 
@@ -44,6 +44,6 @@ async def test_gangs_that_arrive_while_the_operator_is_replaced_are_all_schedule
     await arriving
 
     await cluster.wait_for(lambda s: running(s) == GANGS * MEMBERS, timeout=20, message="all run")
-    assert in_part(cluster) == {}
+    assert partially_bound(cluster) == {}
     assert len(gangs(cluster)) == GANGS
     assert [*first.complaints(), *second.complaints()] == []

@@ -1,4 +1,4 @@
-"""The manifests of config/ are taken by a real API server as they stand, and give the operator no more rights than it needs."""
+"""A real API server accepts the manifests of config/, and they grant the operator no right that it doesn't need."""
 
 import os
 from pathlib import Path
@@ -20,10 +20,10 @@ def test_every_manifest_is_accepted_without_a_warning(kubectl: Kubectl, installe
 
     kinds = {line.partition("/")[0] for line in answer.splitlines()}
     assert kinds >= {"serviceaccount", "deployment.apps", "clusterrole.rbac.authorization.k8s.io"}
-    assert not kinds & {"customresourcedefinition.apiextensions.k8s.io", "namespace"}  # who removes config/ keeps them
+    assert not kinds & {"customresourcedefinition.apiextensions.k8s.io", "namespace"}  # they stay when config/ is removed
 
 
-def test_the_component_of_pipelines_adds_its_rights_and_its_settings(tmp_path: Path) -> None:
+def test_pipelines_component_adds_its_rights_and_settings(tmp_path: Path) -> None:
     base = os.path.relpath(CONFIG, tmp_path.resolve())
     overlay = {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "resources": [base]}
     (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(overlay | {"components": [f"{base}/components/pipelines"]}))
@@ -36,21 +36,21 @@ def test_the_component_of_pipelines_adds_its_rights_and_its_settings(tmp_path: P
     assert {"name": "ALLABOARD_OPENFAAS", "value": "true"} in environment
 
 
-def test_the_folder_of_crds_can_be_applied_by_itself(kubectl: Kubectl, installed: None) -> None:
+def test_folder_of_crds_can_be_applied_alone(kubectl: Kubectl, installed: None) -> None:
     answer = kubectl("apply", "-f", str(ROOT / "crds"), "--dry-run=server", "--warnings-as-errors")
 
     assert len(answer.splitlines()) == len(bundled.crds())
 
 
-def test_the_operators_pod_meets_the_restricted_pod_security_standard(api_server: ControlPlane, installed: None, deployment: Body) -> None:
+def test_operators_pod_meets_the_restricted_pod_security_standard(api_server: ControlPlane, installed: None, deployment: Body) -> None:
     template = deployment["spec"]["template"]
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "checked", **template["metadata"]}, "spec": template["spec"]}
 
-    _create_dry(api_server, pod)
+    _dry_run_create(api_server, pod)
 
     del pod["spec"]["containers"][0]["securityContext"]
     with pytest.raises(ApiError, match='violates PodSecurity "restricted'):
-        _create_dry(api_server, pod)
+        _dry_run_create(api_server, pod)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,9 @@ def test_the_operators_pod_meets_the_restricted_pod_security_standard(api_server
         ("create", "rbac.authorization.k8s.io", "clusterrolebindings"),
     ],
 )
-def test_the_operator_may_not(api_server: ControlPlane, installed: None, verb: str, group: str, resource: str) -> None:
+def test_operator_lacks_rights_that_it_does_not_need(
+    api_server: ControlPlane, installed: None, verb: str, group: str, resource: str
+) -> None:
     name, _, subresource = resource.partition("/")
     attributes = {"namespace": NAMESPACE, "verb": verb, "group": group, "resource": name, "subresource": subresource}
     review = {
@@ -83,5 +85,5 @@ def test_the_operator_may_not(api_server: ControlPlane, installed: None, verb: s
     assert answer["status"]["allowed"] is False
 
 
-def _create_dry(plane: ControlPlane, pod: Body) -> None:
+def _dry_run_create(plane: ControlPlane, pod: Body) -> None:
     plane.api.request("POST", f"/api/v1/namespaces/{NAMESPACE}/pods", pod, {"dryRun": "All"})

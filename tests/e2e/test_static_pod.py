@@ -1,4 +1,4 @@
-"""The static pod is the Deployment's pod, but for what no static pod may have; its user has the service account's rights."""
+"""The static pod equals the Deployment's pod except for what no static pod may have; its user has the service account's rights."""
 
 import copy
 from pathlib import Path
@@ -16,22 +16,22 @@ from .shipped import CONFIG, NAMESPACE, Kubectl, api_server, container, deployme
 __all__ = ["api_server", "container", "deployment", "installed", "kubectl", "manifests"]
 
 STATIC = CONFIG / "static-pod"
-OF_A_DEPLOYMENT = ("serviceAccountName", "nodeSelector", "topologySpreadConstraints")
-"""What says where a pod may run, which a file in a node's folder says already, or refers to an object of the API server."""
+DEPLOYMENT_ONLY = ("serviceAccountName", "nodeSelector", "topologySpreadConstraints")
+"""Fields that a static pod lacks: its node is the one with the file, and it may not refer to objects of the API server."""
 
 Body = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
 def pod() -> Body:
-    """What is put into /etc/kubernetes/manifests."""
+    """Return the pod whose manifest is put into /etc/kubernetes/manifests."""
     found: Body = yaml.safe_load((STATIC / "allaboard.yaml").read_text())
     return found
 
 
-def test_it_is_the_deployments_pod_but_for_its_credentials(pod: Body, deployment: Body) -> None:
+def test_static_pod_equals_the_deployments_pod_except_for_its_credentials(pod: Body, deployment: Body) -> None:
     template = deployment["spec"]["template"]
-    expected = {name: value for name, value in template["spec"].items() if name not in OF_A_DEPLOYMENT}
+    expected = {name: value for name, value in template["spec"].items() if name not in DEPLOYMENT_ONLY}
     folder = "/etc/kubernetes/allaboard"
     (operator,) = expected["containers"]
     operator = {
@@ -39,33 +39,33 @@ def test_it_is_the_deployments_pod_but_for_its_credentials(pod: Body, deployment
         "args": [*operator["args"], f"--lease-namespace={NAMESPACE}", f"--kubeconfig={folder}/kubeconfig"],
         "volumeMounts": [*operator["volumeMounts"], {"name": "kubeconfig", "mountPath": folder, "readOnly": True}],
     }
-    of_the_node = {"name": "kubeconfig", "hostPath": {"path": folder, "type": "Directory"}}
+    volume = {"name": "kubeconfig", "hostPath": {"path": folder, "type": "Directory"}}
 
     assert pod["spec"] == expected | {
         "automountServiceAccountToken": False,
         "dnsPolicy": "Default",
         "containers": [operator],
-        "volumes": [*expected["volumes"], of_the_node],
+        "volumes": [*expected["volumes"], volume],
     }
     assert pod["metadata"]["labels"] == template["metadata"]["labels"]
 
 
-def test_its_options_are_the_programs(pod: Body, tmp_path: Path) -> None:
+def test_program_accepts_the_options_of_the_static_pod(pod: Body, tmp_path: Path) -> None:
     (tmp_path / "kubeconfig").touch()
     (operator,) = pod["spec"]["containers"]
     run.make_context("run", [argument.replace("/etc/kubernetes/allaboard", str(tmp_path)) for argument in operator["args"]])
 
 
-def test_a_real_api_server_takes_what_the_kubelet_shows_of_it(api_server: ControlPlane, pod: Body) -> None:
-    _create_mirror_dry(api_server, pod)
+def test_api_server_accepts_the_mirror_pod_of_the_static_pod(api_server: ControlPlane, pod: Body) -> None:
+    _dry_run_create_mirror(api_server, pod)
 
     pod = copy.deepcopy(pod)
     pod["spec"]["serviceAccountName"] = "allaboard"
     with pytest.raises(ApiError, match="may not reference service accounts"):
-        _create_mirror_dry(api_server, pod)
+        _dry_run_create_mirror(api_server, pod)
 
 
-def test_its_user_has_the_rights_of_the_service_account(kubectl: Kubectl, installed: None, manifests: list[Body]) -> None:
+def test_user_of_the_static_pod_has_the_rights_of_the_service_account(kubectl: Kubectl, installed: None, manifests: list[Body]) -> None:
     rights = list(yaml.safe_load_all(kubectl("kustomize", str(STATIC))))
 
     assert _rules(rights) == _rules(manifests)
@@ -73,14 +73,14 @@ def test_its_user_has_the_rights_of_the_service_account(kubectl: Kubectl, instal
     assert len(bindings) == len(rights) - len(_rules(rights)) == 2
     for each in bindings:
         assert each["subjects"] == [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "allaboard"}]
-    # Beside the Deployment, not instead of it.
-    there = {(each["kind"], each["metadata"]["name"]) for each in manifests}
-    assert there.isdisjoint((each["kind"], each["metadata"]["name"]) for each in rights)
+    # Its objects are installed beside those of the Deployment, and replace none.
+    deployed = {(each["kind"], each["metadata"]["name"]) for each in manifests}
+    assert deployed.isdisjoint((each["kind"], each["metadata"]["name"]) for each in rights)
     kubectl("apply", "--kustomize", str(STATIC), "--dry-run=server", "--warnings-as-errors", "--validate=strict")
 
 
-def _create_mirror_dry(plane: ControlPlane, pod: Body) -> None:
-    """As the kubelet creates it."""
+def _dry_run_create_mirror(plane: ControlPlane, pod: Body) -> None:
+    """Create, as a dry run, the mirror pod that the kubelet creates for a static pod."""
     metadata = pod["metadata"]
     marks = {"kubernetes.io/config.source": "file", "kubernetes.io/config.mirror": "0" * 32, "kubernetes.io/config.hash": "0" * 32}
     mirror = {
@@ -92,6 +92,6 @@ def _create_mirror_dry(plane: ControlPlane, pod: Body) -> None:
 
 
 def _rules(objects: list[Body]) -> dict[str, Any]:
-    """What each role allows, by the role's name without the suffix of the form."""
+    """Return the rules of each role, by the role's name without the suffix ``-static-pod``."""
     roles = (each for each in objects if each["kind"] in ("Role", "ClusterRole"))
     return {each["metadata"]["name"].removesuffix("-static-pod"): each["rules"] for each in roles}

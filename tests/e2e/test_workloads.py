@@ -1,4 +1,4 @@
-"""Gangs of pods that the real controllers make, replace and roll out."""
+"""Gangs of pods that the real controllers create, replace and roll out."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import pytest
 from tests.cluster import Body, Cluster
 from tests.stories import bound, pods, running, status_of
 
-from .workloads import deployment, in_part, job, stateful_set
+from .workloads import deployment, job, partially_bound, stateful_set
 
 CPU = {"cpu": "2"}
 
@@ -21,10 +21,10 @@ def condition(cluster: Cluster, kind: str, name: str, type: str) -> str:
     return next((each["status"] for each in status.get("conditions") or [] if each["type"] == type), "")
 
 
-async def test_a_deployment_starts_whole_when_there_is_room_for_all_of_it(cluster: Cluster) -> None:
+async def test_deployment_starts_whole_when_there_is_capacity_for_all_replicas(cluster: Cluster) -> None:
     cluster.add_node("node-1", cpu="4")
     cluster.create(deployment("web", 4, CPU))
-    await cluster.wait_for(lambda s: "2 of 4" in status_of(s, "web").get("message", ""), message="the gang is told what is missing")
+    await cluster.wait_for(lambda s: "2 of 4" in status_of(s, "web").get("message", ""), message="the gang's refusal is reported")
     assert not bound(cluster)
 
     cluster.add_node("node-2", cpu="4")
@@ -33,20 +33,20 @@ async def test_a_deployment_starts_whole_when_there_is_room_for_all_of_it(cluste
     await cluster.wait_for(lambda s: condition(s, "deployments", "web", "Available") == "True", message="the Deployment is available")
 
 
-async def test_of_two_batch_jobs_with_room_for_one_the_second_runs_when_the_first_is_done(cluster: Cluster) -> None:
+async def test_second_of_two_jobs_runs_when_the_first_is_complete_if_only_one_fits(cluster: Cluster) -> None:
     cluster.add_node("node-1", cpu="4")
     cluster.add_node("node-2", cpu="4")
     for name in ("first", "second"):
         cluster.create(job(name, 4, CPU, duration="2s"))
     await cluster.wait_for(lambda s: sorted((running(s, "first"), running(s, "second"))) == [0, 4], message="one of them runs")
-    assert not in_part(cluster)
+    assert not partially_bound(cluster)
 
     for name in ("first", "second"):
         await cluster.wait_for(lambda s, name=name: condition(s, "jobs", name, "Complete") == "True", message=f"{name} is complete")
 
 
 @pytest.mark.parametrize("make", [deployment, stateful_set])
-async def test_a_member_that_is_deleted_is_made_anew_and_takes_its_seat(make: Any, cluster: Cluster) -> None:
+async def test_replacement_of_a_deleted_member_is_bound_and_the_other_members_stay(make: Any, cluster: Cluster) -> None:
     cluster.add_node("node-1", cpu="8")
     cluster.create(make("web", 4, CPU))
     await cluster.wait_for(lambda s: running(s, "web") == 4, message="all run")
@@ -68,7 +68,7 @@ async def test_a_member_that_is_deleted_is_made_anew_and_takes_its_seat(make: An
     ],
     ids=["new pods first", "one by one in full nodes", "all at once"],
 )
-async def test_a_rollout_ends_with_all_members_new(strategy: Body, cpu: str, cluster: Cluster) -> None:
+async def test_rollout_ends_with_only_new_members(strategy: Body, cpu: str, cluster: Cluster) -> None:
     cluster.add_node("node-1", cpu=cpu)
     cluster.create(deployment("web", 4, CPU, strategy=strategy))
     await cluster.wait_for(lambda s: running(s, "web") == 4, message="all run")
@@ -76,15 +76,15 @@ async def test_a_rollout_ends_with_all_members_new(strategy: Body, cpu: str, clu
 
     cluster.patch("deployments", "web", {"spec": {"template": {"metadata": {"annotations": {"version": "2"}}}}})
 
-    # In this order: who is gone doesn't come back between the two looks.
+    # Checked in this order, because a pod that is gone doesn't return before the second check.
     await cluster.wait_for(lambda s: not old & uids(s.list("pods")) and running(s, "web") == 4, timeout=20, message="all are new")
-    await cluster.wait_for(lambda s: status_of(s, "web").get("running") == 4, message="the PodGroup counts them")
-    assert not in_part(cluster)
+    await cluster.wait_for(lambda s: status_of(s, "web").get("running") == 4, message="the PodGroup counts the new members")
+    assert not partially_bound(cluster)
 
 
 @pytest.mark.parametrize("make", [deployment, stateful_set])
-async def test_a_rollout_of_ten_members_one_by_one_waits_for_no_back_off(make: Any, cluster: Cluster) -> None:
-    """Each member that is replaced would count as lost otherwise, and the ten would take four minutes."""
+async def test_rollout_of_ten_members_one_by_one_is_not_delayed_by_backoff(make: Any, cluster: Cluster) -> None:
+    """If replaced members counted as lost, the rollout would take four minutes."""
     cluster.add_node("node-1", cpu="20")
     web = make("web", 10, CPU)
     if web["kind"] == "Deployment":

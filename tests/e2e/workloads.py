@@ -1,4 +1,4 @@
-"""Workloads of the built-in controllers whose pods form a gang, and what must hold of every gang and node at rest."""
+"""Workloads of built-in controllers whose pods form a gang, and checks of gangs and nodes."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from tests.stories import MINIMUM, NAME, pods
 
 
 def template(name: str, minimum: int, requests: Mapping[str, str], *, scheduler: str = "allaboard", **spec: Any) -> Body:
-    """A pod template whose pods are members of the gang ``name``; ``duration`` is how long they run."""
+    """Return a pod template whose pods are members of the gang ``name``; ``duration`` is how long they run, such as ``2s``."""
     duration = spec.pop("duration", "")
     resources = {"requests": dict(requests), "limits": {key: value for key, value in requests.items() if "/" in key}}
     container = {"name": "main", "image": "registry.k8s.io/pause:3.10", "resources": resources}
@@ -25,7 +25,7 @@ def template(name: str, minimum: int, requests: Mapping[str, str], *, scheduler:
 
 
 def deployment(name: str, replicas: int, requests: Mapping[str, str], minimum: int | None = None, **options: Any) -> Body:
-    """A Deployment that needs all of its replicas, or ``minimum`` of them; ``strategy`` is how it is rolled out."""
+    """Return a Deployment that needs all of its replicas, or ``minimum`` of them; ``strategy`` is its rollout strategy."""
     strategy = options.pop("strategy", None)
     made = deployment_of(name, replicas, template(name, minimum or replicas, requests, **options))
     made["spec"] |= {"strategy": strategy} if strategy else {}
@@ -33,13 +33,13 @@ def deployment(name: str, replicas: int, requests: Mapping[str, str], minimum: i
 
 
 def deployment_of(name: str, replicas: int, template: Body) -> Body:
-    """A Deployment of as many pods as ``template`` describes, which has the name for its label ``app``."""
+    """Return a Deployment of ``replicas`` pods of ``template``, whose label ``app`` must be ``name``."""
     spec = {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": template}
     return _object("apps/v1", "Deployment", name, spec)
 
 
 def stateful_set(name: str, replicas: int, requests: Mapping[str, str]) -> Body:
-    """A StatefulSet whose pods start together, as those of a gang must."""
+    """Return a StatefulSet whose pods are created in parallel, as the members of a gang must be."""
     pod = template(name, replicas, requests)
     selector = {"matchLabels": {"app": name}}
     spec = {"replicas": replicas, "serviceName": name, "podManagementPolicy": "Parallel", "selector": selector, "template": pod}
@@ -47,13 +47,13 @@ def stateful_set(name: str, replicas: int, requests: Mapping[str, str]) -> Body:
 
 
 def job(name: str, size: int, requests: Mapping[str, str], duration: str) -> Body:
-    """A Job whose pods run side by side, and all must."""
+    """Return a Job of ``size`` parallel pods, all of which are needed."""
     pod = template(name, size, requests, duration=duration, restartPolicy="Never")
     return _object("batch/v1", "Job", name, {"parallelism": size, "completions": size, "backoffLimit": 0, "template": pod})
 
 
 def gangs(cluster: Cluster, scheduler: str = "allaboard") -> dict[str, list[Body]]:
-    """The live members of each gang of a scheduler."""
+    """Return the live members of each gang of a scheduler, by the gang's name."""
     found: dict[str, list[Body]] = defaultdict(list)
     for pod in pods(cluster):
         name = pod["metadata"].get("labels", {}).get(NAME)
@@ -62,40 +62,40 @@ def gangs(cluster: Cluster, scheduler: str = "allaboard") -> dict[str, list[Body
     return dict(found)
 
 
-def in_part(cluster: Cluster) -> dict[str, str]:
-    """The gangs that are neither whole nor absent, with how many members are bound and needed; at rest there are none."""
+def partially_bound(cluster: Cluster) -> dict[str, str]:
+    """Return the partially bound gangs by name, each with its numbers of bound and needed members, such as ``2 of 3``."""
     found = {}
     for name, members in gangs(cluster).items():
-        seated = sum(1 for pod in members if pod["spec"].get("nodeName"))
+        bound = sum(1 for pod in members if pod["spec"].get("nodeName"))
         needed = int(members[0]["metadata"]["labels"][MINIMUM])
-        if 0 < seated < needed:
-            found[name] = f"{seated} of {needed}"
+        if 0 < bound < needed:
+            found[name] = f"{bound} of {needed}"
     return found
 
 
-def over_committed(cluster: Cluster) -> list[str]:
-    """The nodes of which more is requested than they have, each with what."""
-    asked: dict[tuple[str, str], Fraction] = defaultdict(Fraction)
+def overcommitted(cluster: Cluster) -> list[str]:
+    """Return the nodes whose pods request more than is allocatable, each with the resource and both amounts."""
+    requested: dict[tuple[str, str], Fraction] = defaultdict(Fraction)
     for pod in cluster.list("pods"):
         node = pod["spec"].get("nodeName")
         if node and pod["status"]["phase"] in ("Pending", "Running"):
             for resource, quantity in requests_of(pod).items():
-                asked[node, resource] += quantity
+                requested[node, resource] += quantity
     has = {node["metadata"]["name"]: node["status"]["allocatable"] for node in cluster.list("nodes")}
     return [
         f"{node}: {float(total):g} {resource} of {has[node].get(resource, '0')}"
-        for (node, resource), total in sorted(asked.items())
+        for (node, resource), total in sorted(requested.items())
         if total > parse(has[node].get(resource, "0"))
     ]
 
 
 def requests_of(pod: Body) -> dict[str, Fraction]:
-    """What a pod takes of its node: itself, and what its containers ask for."""
-    asked: dict[str, Fraction] = defaultdict(Fraction, pods=Fraction(1))
+    """Return the resources that a pod takes from its node: one of ``pods``, and the requests of its containers."""
+    requested: dict[str, Fraction] = defaultdict(Fraction, pods=Fraction(1))
     for container in pod["spec"]["containers"]:
         for resource, quantity in (container.get("resources") or {}).get("requests", {}).items():
-            asked[resource] += parse(quantity)
-    return asked
+            requested[resource] += parse(quantity)
+    return requested
 
 
 def _object(version: str, kind: str, name: str, spec: Body) -> Body:

@@ -1,4 +1,4 @@
-"""A cluster, and schedulers that work on it."""
+"""Fixtures: a cluster, and schedulers that run on it."""
 
 import asyncio
 import os
@@ -23,7 +23,7 @@ CONFIG = Path(__file__).parents[2] / "config"
 PIPELINES = CONFIG / "components" / "pipelines"
 NAMESPACE = "allaboard-system"
 
-# Short pauses: what they are is the queue's own test. What is known of GPUs has a test of its own, too.
+# Short pauses, which make the tests fast: the queue's own tests cover the defaults, and `test_gpu_metrics.py` covers GPU metrics.
 QUICK: dict[str, object] = {
     "metrics_port": 0,
     "backoff_initial_seconds": 0.05,
@@ -38,20 +38,20 @@ Kubectl = Callable[..., Awaitable[str]]
 
 @pytest.fixture(scope="session")
 def searcher() -> Iterator[Searcher]:
-    """One search process for all tests: starting it takes longer than most of them."""
+    """Yield one search process for all tests: it takes longer to start than most tests take to run."""
     with Searcher(SearchSettings()) as shared:
         yield shared
 
 
 @pytest.fixture
 async def cluster(home: Home) -> AsyncIterator[Cluster]:
-    """An empty cluster with the PodGroup CRD."""
+    """Yield an empty cluster with the PodGroup CRD."""
     async with home.open() as opened:
         yield opened
 
 
 def without_lease(cluster: Cluster) -> None:
-    """The operator's namespace as it is shipped, and nobody who leads."""
+    """Create the operator's namespace as it is shipped, and remove the Lease, so that no replica leads."""
     cluster.apply(yaml.safe_load((CONFIG / "namespace.yaml").read_text()))
     if cluster.get("leases", "allaboard", NAMESPACE):
         cluster.delete("leases", "allaboard", NAMESPACE)
@@ -59,7 +59,7 @@ def without_lease(cluster: Cluster) -> None:
 
 @pytest.fixture
 def kubeconfig(home: Home, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The operator's kubeconfig, which KUBECONFIG names."""
+    """Write the operator's kubeconfig, name it in KUBECONFIG, and return its path."""
     path = tmp_path / "operator.kubeconfig"
     home.write_operator_kubeconfig(cluster, path)
     monkeypatch.setenv("KUBECONFIG", str(path))
@@ -68,7 +68,7 @@ def kubeconfig(home: Home, cluster: Cluster, tmp_path: Path, monkeypatch: pytest
 
 @pytest.fixture
 def pipeline_rights(cluster: Cluster) -> Iterator[None]:
-    """The rights that the operator needs for pipelines, and has as long as the test lasts."""
+    """Grant the operator the rights that pipelines need, until the test ends."""
     manifests = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(PIPELINES.glob("cluster-*.yaml"))]
     assert manifests
     for manifest in manifests:
@@ -80,7 +80,7 @@ def pipeline_rights(cluster: Cluster) -> Iterator[None]:
 
 @pytest.fixture
 async def start_app(cluster: Cluster, kubeconfig: Path, searcher: Searcher) -> AsyncIterator[StartApp]:
-    """Starts a scheduler (without Kopf, which owns no decisions) and returns it when it makes decisions."""
+    """Yield a function that starts a scheduler, without Kopf, and returns the scheduler once it makes decisions."""
     async with AsyncExitStack() as stack:
 
         async def start(**settings: object) -> App:
@@ -97,20 +97,20 @@ async def start_app(cluster: Cluster, kubeconfig: Path, searcher: Searcher) -> A
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half gangs are given up sooner than users would have it, and late enough for a test to see them."""
+    """Shorten the deadline for completing partially bound gangs; a test still has time to see them."""
     monkeypatch.setattr(partial_bind, "FORWARD_SECONDS", 1.0)
     monkeypatch.setattr(requeues, "RETRY_SECONDS", 0.05)
 
 
 @pytest.fixture
 async def app(start_app: StartApp) -> App:
-    """A scheduler with default settings, but for shorter pauses."""
+    """Start a scheduler with default settings, except for shorter pauses."""
     return await start_app()
 
 
 @pytest.fixture
 def kubectl_binary() -> str:
-    """The real kubectl. Without it the test is skipped, under CI it fails."""
+    """Return the path of the real kubectl. If it isn't installed, the test is skipped, or fails under CI."""
     binary = shutil.which("kubectl")
     if binary is not None:
         return binary
@@ -121,7 +121,7 @@ def kubectl_binary() -> str:
 
 @pytest.fixture
 def kubectl(kubectl_binary: str, cluster: Cluster, tmp_path: Path) -> Kubectl:
-    """Runs kubectl as the cluster's administrator and returns what it prints."""
+    """Return a function that runs kubectl as the cluster's administrator and returns its output."""
     path = tmp_path / "admin.kubeconfig"
     cluster.write_kubeconfig(path)
 

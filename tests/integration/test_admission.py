@@ -1,4 +1,4 @@
-"""Two replicas that serve the webhooks."""
+"""Replicas serve the admission webhooks with one certificate, which the leader registers."""
 
 import asyncio
 import base64
@@ -28,7 +28,7 @@ def ports() -> list[int]:
     return found
 
 
-async def test_all_replicas_serve_one_certificate_and_the_leader_has_it_trusted(
+async def test_all_replicas_serve_one_certificate_that_the_leader_registers(
     cluster: Cluster, start_app: StartApp, ports: list[int]
 ) -> None:
     for kind in KINDS:
@@ -38,13 +38,13 @@ async def test_all_replicas_serve_one_certificate_and_the_leader_has_it_trusted(
     for port in ports:
         await start_app(admission_port=port, admission_hosts=("127.0.0.1",))
 
-    await cluster.wait_for(lambda s: all(_bundle(s, kind) for kind in KINDS), message="the API server is told whom to trust")
+    await cluster.wait_for(lambda s: all(_bundle(s, kind) for kind in KINDS), message="the certificate authority is registered")
     (bundle,) = {_bundle(cluster, kind) for kind in KINDS}
     context = ssl.create_default_context(cadata=base64.b64decode(bundle).decode())
     assert len({await _served(context, port) for port in ports}) == 1
 
 
-async def test_the_scheduler_starts_though_nobody_may_keep_a_certificate(cluster: Cluster, start_app: StartApp, ports: list[int]) -> None:
+async def test_scheduler_starts_without_permission_to_store_a_certificate(cluster: Cluster, start_app: StartApp, ports: list[int]) -> None:
     for verb in ("get", "create"):
         cluster.faults.add(Fault(verb, "secrets", status=403, times=10_000))
 
@@ -59,7 +59,7 @@ def _bundle(cluster: Cluster, kind: str) -> str:
 
 
 async def _served(context: ssl.SSLContext, port: int) -> bytes:
-    """The certificate that is served on a port, once one is; it is trusted."""
+    """Wait until a port serves a certificate that ``context`` trusts, and return the certificate."""
     while True:
         try:
             _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)

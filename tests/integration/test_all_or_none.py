@@ -1,4 +1,4 @@
-"""A gang is bound whole or not at all, also when binds fail; and the bugs of an earlier scheduler don't come back."""
+"""Gangs are bound whole or not at all, even when binds fail; bugs of an earlier scheduler don't recur."""
 
 import asyncio
 from typing import Any
@@ -21,7 +21,7 @@ from .conftest import StartApp, gang_pod
 def replica_set(
     gang: str = "gang", replicas: int = 3, minimum: int | None = None, requests: dict[str, str] | None = None
 ) -> dict[str, Any]:
-    """A gang whose controller makes lost members anew."""
+    """Return a ReplicaSet whose pods are one gang; its controller replaces lost members."""
     template = gang_pod("x", gang, minimum or replicas, requests=requests or {"cpu": "1"})
     labels = {**template["metadata"]["labels"], "app": gang}
     return {
@@ -64,7 +64,7 @@ def warnings(cluster: Cluster, reason: str) -> list[str]:
     return [event.get("message") or "" for event in cluster.list("events") if event.get("reason") == reason]
 
 
-async def test_every_member_of_a_bound_gang_carries_one_stamp(cluster: Cluster, app: App) -> None:
+async def test_members_of_a_bound_gang_have_the_same_stamp(cluster: Cluster, app: App) -> None:
     cluster.add_node("node-1")
     cluster.create(replica_set())
     await cluster.wait_for(lambda s: len(bound(s)) == 3)
@@ -74,30 +74,30 @@ async def test_every_member_of_a_bound_gang_carries_one_stamp(cluster: Cluster, 
 
 
 @pytest.mark.parametrize("status", [409, 429, 500, 503])
-async def test_transient_errors_of_single_binds_don_t_keep_a_gang_from_becoming_whole(status: int, cluster: Cluster, app: App) -> None:
+async def test_gang_becomes_whole_despite_a_transient_error_of_one_bind(status: int, cluster: Cluster, app: App) -> None:
     cluster.add_node("node-1")
     cluster.faults.add(Fault("bind", "pods", nth=2, status=status))
     cluster.create(replica_set())
     await cluster.wait_for(lambda s: len(bound(s)) == 3)
 
 
-async def test_bare_pods_are_never_deleted_and_the_open_gang_says_so(cluster: Cluster, start_app: StartApp) -> None:
+async def test_partially_bound_gang_of_bare_pods_is_reported_and_its_pods_are_not_deleted(cluster: Cluster, start_app: StartApp) -> None:
     cluster.add_node("node-1")
     cluster.faults.add(Fault("bind", "pods", name="c", times=10_000, status=403, message="not c"))
     await start_app()
     for name in "abc":
         cluster.create(gang_pod(name))
 
-    def is_told(cluster: Cluster) -> bool:
+    def is_partially_bound(cluster: Cluster) -> bool:
         conditions = ((cluster.get("podgroups", "gang") or {}).get("status") or {}).get("conditions") or []
         return any(condition["type"] == "PartiallyBound" and condition["status"] == "True" for condition in conditions)
 
-    await cluster.wait_for(is_told, message="PartiallyBound")
+    await cluster.wait_for(is_partially_bound, message="PartiallyBound")
     assert sorted(bound(cluster)) == ["a", "b"]
     assert cluster.get("pods", "a") is not None
 
 
-async def test_a_gang_that_is_bound_in_one_go_is_never_said_to_be_half_bound(cluster: Cluster, app: App) -> None:
+async def test_gang_is_not_reported_as_partially_bound_during_its_first_binds(cluster: Cluster, app: App) -> None:
     cluster.add_node("node-1")
     hold = cluster.faults.pause("bind", "pods", nth=3, dry_run=False)
     for name in "ab":
@@ -107,15 +107,15 @@ async def test_a_gang_that_is_bound_in_one_go_is_never_said_to_be_half_bound(clu
     async with asyncio.timeout(50):
         await hold.arrived()
     await cluster.wait_for(lambda s: len(bound(s)) == 2)
-    cluster.patch("podgroups", "gang", {"status": {"message": "somebody else's words"}}, subresource="status")
-    await cluster.wait_for(lambda s: message(s) != "somebody else's words", message="what it says is written while it is bound")
+    cluster.patch("podgroups", "gang", {"status": {"message": "a foreign message"}}, subresource="status")
+    await cluster.wait_for(lambda s: message(s) != "a foreign message", message="the status is rewritten during the binds")
     assert conditions(cluster) == {"PodGroupInitiallyScheduled": "False"}
     hold.release()
     await cluster.wait_for(lambda s: message(s) == "3 members bound" and (s.get("podgroups", "gang") or {})["status"]["scheduled"] == 3)
     assert conditions(cluster) == {"PodGroupInitiallyScheduled": "True"}
 
 
-async def test_a_gang_that_loses_a_member_is_said_to_be_half_bound_until_it_is_whole_again(cluster: Cluster, app: App) -> None:
+async def test_gang_that_loses_a_member_is_reported_as_partially_bound_until_it_is_whole(cluster: Cluster, app: App) -> None:
     cluster.add_node("node-1")
     for name in "abc":
         cluster.create(gang_pod(name))
@@ -126,7 +126,7 @@ async def test_a_gang_that_loses_a_member_is_said_to_be_half_bound_until_it_is_w
     await cluster.wait_for(lambda s: conditions(s).get("PartiallyBound") == "False")
 
 
-async def test_a_refused_rehearsal_binds_nobody(cluster: Cluster, app: App) -> None:
+async def test_no_member_is_bound_after_a_refused_dry_run(cluster: Cluster, app: App) -> None:
     cluster.add_node("node-1")
     cluster.faults.add(Fault("bind", "pods", times=10_000, status=403, message="admission says no", dry_run=True))
     cluster.create(replica_set())
@@ -136,10 +136,10 @@ async def test_a_refused_rehearsal_binds_nobody(cluster: Cluster, app: App) -> N
 
 @settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_whatever_binds_fail_a_gang_ends_whole_and_no_node_is_over_committed(
+def test_gangs_become_whole_and_no_node_is_overcommitted_despite_random_faults(
     data: st.DataObject, home: Home, searcher: Searcher, tmp_path: Any
 ) -> None:
-    """The invariant, under random faults that end: whole at last, every pod bound once, nothing over-committed on the way."""
+    """Random requests fail a few times. Then both gangs become whole, and no node is ever overcommitted."""
     import os
 
     faults = data.draw(
@@ -191,16 +191,16 @@ def test_whatever_binds_fail_a_gang_ends_whole_and_no_node_is_over_committed(
             os.environ["KUBECONFIG"] = before
 
 
-async def test_of_two_gangs_that_contend_one_is_whole_and_the_other_absent(cluster: Cluster, app: App) -> None:
+async def test_one_of_two_contending_gangs_is_bound_whole_and_the_other_not_at_all(cluster: Cluster, app: App) -> None:
     cluster.add_node("node-1", cpu="5")
     cluster.create(replica_set("one"))
     cluster.create(replica_set("two"))
     await cluster.wait_for(lambda s: "2 of 3 members placeable" in message(s, "one") + message(s, "two"))
-    # One has been promised its seats when the other is refused; its binds may still be under way.
+    # When the second gang is refused, the binds of the first may still be in flight.
     await cluster.wait_for(lambda s: sorted(len(bound(s, gang)) for gang in ("one", "two")) == [0, 3])
 
 
-async def test_seats_that_come_free_go_to_the_gang_that_waits(cluster: Cluster, app: App) -> None:
+async def test_freed_capacity_goes_to_the_waiting_gang(cluster: Cluster, app: App) -> None:
     cluster.add_node("node-1", cpu="3")
     cluster.create(replica_set("one"))
     await cluster.wait_for(lambda s: len(bound(s, "one")) == 3)
@@ -210,7 +210,7 @@ async def test_seats_that_come_free_go_to_the_gang_that_waits(cluster: Cluster, 
     await cluster.wait_for(lambda s: len(bound(s, "two")) == 3)
 
 
-async def test_a_gang_that_waits_is_told_what_would_help(cluster: Cluster, app: App) -> None:
+async def test_message_of_a_waiting_gang_names_remedies(cluster: Cluster, app: App) -> None:
     cluster.add_node("node-1", cpu="5")
     cluster.create(replica_set("one"))
     await cluster.wait_for(lambda s: len(bound(s, "one")) == 3)
@@ -220,14 +220,14 @@ async def test_a_gang_that_waits_is_told_what_would_help(cluster: Cluster, app: 
     assert "Would fit" not in pod_condition(cluster, cluster.list("pods")[-1]["metadata"]["name"]).get("message", "")
 
 
-async def test_a_new_node_wakes_a_gang_that_waits(cluster: Cluster, app: App) -> None:
+async def test_new_node_wakes_a_waiting_gang(cluster: Cluster, app: App) -> None:
     cluster.create(replica_set())
     await cluster.wait_for(lambda s: "no nodes available" in message(s))
     cluster.add_node("node-1")
     await cluster.wait_for(lambda s: len(bound(s)) == 3)
 
 
-async def test_a_gang_that_waits_is_told_of_nodes_that_come_and_go_though_there_is_no_room_by_them(cluster: Cluster, app: App) -> None:
+async def test_message_of_a_waiting_gang_is_updated_when_nodes_come_and_go(cluster: Cluster, app: App) -> None:
     cluster.create(replica_set())
     await cluster.wait_for(lambda s: "no nodes available" in message(s))
     for number in (1, 2):
@@ -237,7 +237,7 @@ async def test_a_gang_that_waits_is_told_of_nodes_that_come_and_go_though_there_
     await cluster.wait_for(lambda s: "1 of 3 members placeable" in message(s))
 
 
-async def test_members_beyond_the_minimum_ride_along_or_come_later(cluster: Cluster, app: App) -> None:
+async def test_surplus_members_are_bound_with_their_gang_or_later(cluster: Cluster, app: App) -> None:
     cluster.add_node("node-1", cpu="3")
     cluster.create(replica_set(replicas=5, minimum=2))
     await cluster.wait_for(lambda s: len(bound(s)) == 3)
@@ -245,7 +245,7 @@ async def test_members_beyond_the_minimum_ride_along_or_come_later(cluster: Clus
     await cluster.wait_for(lambda s: len(bound(s)) == 5)
 
 
-async def test_a_higher_priority_goes_first(cluster: Cluster, start_app: StartApp) -> None:
+async def test_gang_of_higher_priority_is_bound_first(cluster: Cluster, start_app: StartApp) -> None:
     cluster.create({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 1000})
     low, high = replica_set("low"), replica_set("zhigh")
     high["spec"]["template"]["spec"]["priorityClassName"] = "high"
@@ -259,10 +259,12 @@ async def test_a_higher_priority_goes_first(cluster: Cluster, start_app: StartAp
 
 
 class TestBadInput:
-    """A mistake holds its own gang, says where it is, and stops nothing else."""
+    """Invalid input holds its own gang and is reported there; other gangs are scheduled."""
 
     @pytest.mark.parametrize("minimum", ["0", "five", "1.5"])
-    async def test_a_malformed_label_is_a_warning_on_the_pod_and_other_gangs_go_on(self, minimum: str, cluster: Cluster, app: App) -> None:
+    async def test_malformed_label_is_a_warning_on_the_pod_and_other_gangs_are_scheduled(
+        self, minimum: str, cluster: Cluster, app: App
+    ) -> None:
         cluster.add_node("node-1")
         bad = gang_pod("bad", "broken", "1")
         bad["metadata"]["labels"]["pod-group.scheduling.sigs.k8s.io/min-available"] = minimum
@@ -272,20 +274,20 @@ class TestBadInput:
         assert "min-available" in warnings(cluster, "InvalidLabel")[0]
         assert bound(cluster, "bad") == []
 
-    async def test_members_that_disagree_hold_the_gang(self, cluster: Cluster, app: App) -> None:
+    async def test_gang_whose_members_state_different_minimums_is_held(self, cluster: Cluster, app: App) -> None:
         cluster.add_node("node-1")
         cluster.create(gang_pod("a", minimum=2))
         cluster.create(gang_pod("b", minimum=3))
         await cluster.wait_for(lambda s: bool(warnings(s, "MinAvailableMismatch")))
         assert bound(cluster) == []
 
-    async def test_a_bad_objective_is_a_warning_and_holds(self, cluster: Cluster, app: App) -> None:
+    async def test_gang_with_an_unknown_objective_is_held_with_a_warning(self, cluster: Cluster, app: App) -> None:
         cluster.add_node("node-1")
         cluster.create(gang_pod("a", minimum=1, annotations={"allaboard.dev/objective": "tetris"}))
         await cluster.wait_for(lambda s: bool(warnings(s, "InvalidAnnotation")))
         assert bound(cluster) == []
 
-    async def test_a_pod_group_that_does_not_exist_holds_its_pods_until_it_does(self, cluster: Cluster, app: App) -> None:
+    async def test_pods_are_held_until_their_pod_group_exists(self, cluster: Cluster, app: App) -> None:
         cluster.add_node("node-1")
         pod = gang_pod("a")
         pod["metadata"]["labels"] = {"scheduling.x-k8s.io/pod-group": "later"}
@@ -297,7 +299,7 @@ class TestBadInput:
         )
         await cluster.wait_for(lambda s: bound(s) == ["a"])
 
-    async def test_what_is_not_understood_yet_is_refused_with_the_reason(self, cluster: Cluster, app: App) -> None:
+    async def test_unsupported_anti_affinity_is_refused_with_the_reason(self, cluster: Cluster, app: App) -> None:
         cluster.add_node("node-1")
         term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"a": "b"}}}
         affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
@@ -305,7 +307,9 @@ class TestBadInput:
         await cluster.wait_for(lambda s: "anti-affinity is not supported" in pod_condition(s, "a").get("message", ""))
         assert bound(cluster) == []
 
-    async def test_pods_that_ask_another_scheduler_for_a_gang_are_held_until_they_ask_us(self, cluster: Cluster, app: App) -> None:
+    async def test_pods_with_another_schedulers_gang_annotation_are_held_until_they_have_our_labels(
+        self, cluster: Cluster, app: App
+    ) -> None:
         cluster.add_node("node-1")
         for name in "ab":
             pod = gang_pod(name, annotations={"scheduling.k8s.io/group-name": "train"})
@@ -321,7 +325,7 @@ class TestBadInput:
         await cluster.wait_for(lambda s: len(bound(s)) == 2)
 
 
-async def test_a_pod_with_an_unbound_claim_is_refused_until_it_is_bound_and_then_follows_its_volume(cluster: Cluster, app: App) -> None:
+async def test_pod_with_an_unbound_claim_waits_and_is_then_placed_where_its_volume_is(cluster: Cluster, app: App) -> None:
     cluster.add_node("node-1")
     cluster.add_node("node-2", labels={"disk": "here"})
     claim: dict[str, Any] = {
@@ -343,7 +347,7 @@ async def test_a_pod_with_an_unbound_claim_is_refused_until_it_is_bound_and_then
     assert (cluster.get("pods", "a") or {})["spec"]["nodeName"] == "node-2"
 
 
-async def test_the_anti_affinity_of_pods_that_others_have_bound_is_kept(cluster: Cluster, app: App) -> None:
+async def test_anti_affinity_of_pods_bound_by_other_schedulers_is_respected(cluster: Cluster, app: App) -> None:
     cluster.add_node("node-1")
     term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"noisy": "yes"}}}
     affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
@@ -357,9 +361,9 @@ async def test_the_anti_affinity_of_pods_that_others_have_bound_is_kept(cluster:
 
 
 class TestEarlierBugs:
-    """Bugs of an earlier scheduler (its published listing)."""
+    """Bugs of an earlier scheduler, found in its published code."""
 
-    async def test_a_second_event_for_a_bound_pod_does_not_bind_it_again(self, cluster: Cluster, app: App) -> None:
+    async def test_second_event_for_a_bound_pod_does_not_bind_it_again(self, cluster: Cluster, app: App) -> None:
         cluster.add_node("node-1")
         cluster.create(gang_pod("a", minimum=1))
         await cluster.wait_for(lambda s: bound(s) == ["a"])
@@ -375,7 +379,7 @@ class TestEarlierBugs:
         assert pod["metadata"]["annotations"][STAMP] == stamp
         assert not warnings(cluster, "FailedScheduling")
 
-    async def test_a_pending_pod_that_is_deleted_is_not_planned(self, cluster: Cluster, app: App) -> None:
+    async def test_pending_pod_that_is_deleted_is_not_planned(self, cluster: Cluster, app: App) -> None:
         cluster.create(gang_pod("a", minimum=1))
         await cluster.wait_for(lambda s: bool(pod_condition(s, "a")))
         cluster.delete("pods", "a")
@@ -384,7 +388,7 @@ class TestEarlierBugs:
         await cluster.wait_for(lambda s: bound(s) == ["b"])
         assert app.view.pod("default/a") is None
 
-    async def test_a_recreated_pod_is_a_new_pod(self, cluster: Cluster, app: App) -> None:
+    async def test_recreated_pod_of_the_same_name_is_bound_again(self, cluster: Cluster, app: App) -> None:
         cluster.add_node("node-1", cpu="1")
         cluster.create(gang_pod("a", minimum=1))
         await cluster.wait_for(lambda s: bound(s) == ["a"])
@@ -392,7 +396,7 @@ class TestEarlierBugs:
         cluster.create(gang_pod("a", minimum=1))
         await cluster.wait_for(lambda s: bound(s) == ["a"])
 
-    async def test_each_bind_goes_to_its_own_pods_namespace(self, cluster: Cluster, app: App) -> None:
+    async def test_pods_of_one_name_are_bound_in_their_own_namespaces(self, cluster: Cluster, app: App) -> None:
         cluster.add_node("node-1")
         for namespace in ("team-a", "team-b"):
             cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
@@ -407,8 +411,8 @@ class TestEarlierBugs:
         assert pod_condition(cluster, "theirs") == {}
 
 
-async def test_single_pods_that_come_together_are_placed_as_far_as_they_fit(cluster: Cluster, app: App) -> None:
-    """The first eight pods of an earlier scheduler's demo, without a group: nobody waits for the one that fits nowhere."""
+async def test_single_pods_created_together_are_bound_except_the_one_that_fits_nowhere(cluster: Cluster, app: App) -> None:
+    """The pods are the first eight of an earlier scheduler's demo, without a group; none waits for pod1, which fits nowhere."""
     for number in (1, 2, 3):
         cluster.add_node(f"node-{number}", cpu="8", memory="16Gi")
     for number, cpu in enumerate(("9", "2", "0.5", "1.5", "3", "1", "2.5", "0.7"), start=1):
@@ -419,7 +423,7 @@ async def test_single_pods_that_come_together_are_placed_as_far_as_they_fit(clus
     await cluster.wait_for(lambda s: "3 Insufficient cpu" in pod_condition(s, "pod1").get("message", ""))
 
 
-async def test_only_nodes_of_our_own_part_of_the_cluster_are_used(cluster: Cluster, start_app: StartApp) -> None:
+async def test_only_nodes_that_match_the_node_selector_setting_are_used(cluster: Cluster, start_app: StartApp) -> None:
     await start_app(node_selector="pool=train")
     cluster.add_node("theirs", labels={"pool": "web"})
     cluster.create(replica_set())
@@ -429,7 +433,7 @@ async def test_only_nodes_of_our_own_part_of_the_cluster_are_used(cluster: Clust
     assert {pod["spec"]["nodeName"] for pod in cluster.list("pods")} == {"ours"}
 
 
-async def test_roles_start_with_their_own_minimums_each_within_one_rack(cluster: Cluster, start_app: StartApp) -> None:
+async def test_roles_with_minimums_of_their_own_start_each_within_one_rack(cluster: Cluster, start_app: StartApp) -> None:
     rack = "topology.kubernetes.io/rack"
     for name, gpus, where in (("a-1", 2, "a"), ("a-2", 1, "a"), ("b-1", 3, "b"), ("b-2", 2, "b")):
         cluster.add_node(name, cpu="8", gpus=gpus, labels={rack: where})
@@ -441,7 +445,7 @@ async def test_roles_start_with_their_own_minimums_each_within_one_rack(cluster:
     for role in ("trainer", "rollout"):
         nodes = [pod["spec"]["nodeName"] for pod in cluster.list("pods") if pod["metadata"]["name"].startswith(f"racks-{role}")]
         assert len({rack_of[node] for node in nodes}) == 1
-    # A trainer that is lost comes back to where the others are.
+    # The replacement of a lost trainer is placed in the rack of the other trainers.
     lost = bound(cluster, "racks-trainer")[0]
     cluster.delete("pods", lost, grace=0)
     await cluster.wait_for(lambda s: len(bound(s, "racks-trainer")) == 5 and lost not in bound(s, "racks-trainer"))
@@ -449,7 +453,7 @@ async def test_roles_start_with_their_own_minimums_each_within_one_rack(cluster:
     assert {rack_of[node] for node in nodes} == {"b"}
 
 
-async def test_a_gang_whose_role_fits_in_no_rack_waits_whole_and_says_so(cluster: Cluster, start_app: StartApp) -> None:
+async def test_gang_with_a_role_that_fits_in_no_rack_is_refused_with_the_reason(cluster: Cluster, start_app: StartApp) -> None:
     for name, where in (("a-1", "a"), ("b-1", "b")):
         cluster.add_node(name, cpu="8", gpus=2, labels={"topology.kubernetes.io/rack": where})
     await start_app()

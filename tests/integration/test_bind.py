@@ -1,4 +1,4 @@
-"""Every reply to a bind is understood, a lost one too."""
+"""The binder handles every reply of the API server to a bind or a release, even a lost one."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -27,7 +27,7 @@ async def server(kubeconfig: object) -> AsyncIterator[ApiServer]:
 
 @pytest.fixture
 def pauses() -> list[float]:
-    """What the binder would have slept."""
+    """Return the list to which the binder's pauses are added instead of slept, in seconds."""
     return []
 
 
@@ -52,12 +52,12 @@ def node_of(cluster: Cluster, name: str = "a") -> str:
     return str(found["spec"].get("nodeName") or "")
 
 
-def bind_elsewhere(cluster: Cluster, server: ApiServer, pod: Pod, node: str) -> Any:
+def bind_without_stamp(cluster: Cluster, server: ApiServer, pod: Pod, node: str) -> Any:
     body = {"metadata": {"name": pod.name}, "target": {"name": node}}
     return server.post(PODS.named(pod.namespace, pod.name, "binding"), body)
 
 
-async def test_a_bind_sets_the_node_and_the_stamp_in_one_write(cluster: Cluster, binder: Binder, pod: Pod) -> None:
+async def test_bind_sets_the_node_and_the_stamp_in_one_write(cluster: Cluster, binder: Binder, pod: Pod) -> None:
     reply = await binder.bind(pod, "node-1", "t1/3")
     assert reply.is_bound
     bound = cluster.get("pods", "a")
@@ -66,49 +66,51 @@ async def test_a_bind_sets_the_node_and_the_stamp_in_one_write(cluster: Cluster,
     assert bound["metadata"]["annotations"][STAMP] == "t1/3"
 
 
-async def test_a_dry_run_changes_nothing(cluster: Cluster, binder: Binder, pod: Pod) -> None:
+async def test_dry_run_changes_nothing(cluster: Cluster, binder: Binder, pod: Pod) -> None:
     assert (await binder.bind(pod, "node-1", "t1/3", dry_run=True)).is_bound
     assert node_of(cluster) == ""
 
 
-async def test_a_recreated_pod_of_the_same_name_is_not_bound_by_the_plan_for_the_old_one(
-    cluster: Cluster, binder: Binder, pod: Pod
-) -> None:
+async def test_recreated_pod_of_the_same_name_is_not_bound_by_the_plan_for_the_old_one(cluster: Cluster, binder: Binder, pod: Pod) -> None:
     cluster.delete("pods", "a")
     cluster.create(gang_pod("a"))
     assert (await binder.bind(pod, "node-1", "t1/3")).result is Result.GONE
     assert node_of(cluster) == ""
 
 
-async def test_a_pod_that_was_touched_is_looked_at_again_and_bound(cluster: Cluster, binder: Binder, pod: Pod) -> None:
+async def test_pod_that_changed_since_the_plan_is_read_again_and_bound(cluster: Cluster, binder: Binder, pod: Pod) -> None:
     cluster.patch("pods", "a", {"metadata": {"annotations": {"touched": "yes"}}})
     assert (await binder.bind(pod, "node-1", "t1/3")).is_bound
     assert node_of(cluster) == "node-1"
 
 
-async def test_a_pod_that_somebody_else_has_bound_is_elsewhere(cluster: Cluster, server: ApiServer, binder: Binder, pod: Pod) -> None:
-    await bind_elsewhere(cluster, server, pod, "node-2")
+async def test_pod_bound_to_another_node_by_another_scheduler_is_reported_as_elsewhere(
+    cluster: Cluster, server: ApiServer, binder: Binder, pod: Pod
+) -> None:
+    await bind_without_stamp(cluster, server, pod, "node-2")
     reply = await binder.bind(pod, "node-1", "t1/3")
     assert reply.result is Result.ELSEWHERE
 
 
-async def test_the_planned_node_without_our_stamp_is_not_our_doing(cluster: Cluster, server: ApiServer, binder: Binder, pod: Pod) -> None:
-    await bind_elsewhere(cluster, server, pod, "node-1")
+async def test_pod_on_the_planned_node_without_our_stamp_is_reported_as_elsewhere(
+    cluster: Cluster, server: ApiServer, binder: Binder, pod: Pod
+) -> None:
+    await bind_without_stamp(cluster, server, pod, "node-1")
     assert (await binder.bind(pod, "node-1", "t1/3")).result is Result.ELSEWHERE
 
 
-async def test_a_deleted_pod_is_gone(cluster: Cluster, binder: Binder, pod: Pod) -> None:
+async def test_deleted_pod_is_reported_as_gone(cluster: Cluster, binder: Binder, pod: Pod) -> None:
     cluster.delete("pods", "a")
     assert (await binder.bind(pod, "node-1", "t1/3")).result is Result.GONE
 
 
-async def test_a_gated_pod_is_told_as_such(cluster: Cluster, binder: Binder) -> None:
+async def test_gated_pod_is_reported_as_gated(cluster: Cluster, binder: Binder) -> None:
     cluster.add_node("node-1")
     gated = pod_from(cluster.create(gang_pod("g", schedulingGates=[{"name": "wait"}])))
     assert (await binder.bind(gated, "node-1", "t1/3")).result is Result.GATED
 
 
-async def test_a_forbidden_bind_is_refused_with_the_servers_words(cluster: Cluster, binder: Binder, pod: Pod) -> None:
+async def test_forbidden_bind_is_reported_as_refused_with_the_servers_message(cluster: Cluster, binder: Binder, pod: Pod) -> None:
     cluster.faults.add(Fault("bind", "pods", status=403, message='pods "a" is forbidden: no'))
     reply = await binder.bind(pod, "node-1", "t1/3")
     assert reply.result is Result.REFUSED
@@ -116,22 +118,22 @@ async def test_a_forbidden_bind_is_refused_with_the_servers_words(cluster: Clust
 
 
 @pytest.mark.parametrize("status", [429, 500, 503, 504])
-async def test_transient_errors_are_tried_again(status: int, cluster: Cluster, binder: Binder, pod: Pod, pauses: list[float]) -> None:
+async def test_bind_is_retried_after_transient_errors(status: int, cluster: Cluster, binder: Binder, pod: Pod, pauses: list[float]) -> None:
     cluster.faults.add(Fault("bind", "pods", times=2, status=status))
     assert (await binder.bind(pod, "node-1", "t1/3")).is_bound
     assert len(pauses) == 2
 
 
-async def test_the_pause_is_what_the_server_asks_for_if_that_is_short(
-    cluster: Cluster, binder: Binder, pod: Pod, pauses: list[float]
-) -> None:
+async def test_short_retry_after_of_the_server_is_obeyed(cluster: Cluster, binder: Binder, pod: Pod, pauses: list[float]) -> None:
     cluster.faults.add(Fault("bind", "pods", status=429, retry_after=1))
     assert (await binder.bind(pod, "node-1", "t1/3")).is_bound
     assert pauses == [1.0]
 
 
 @pytest.mark.parametrize("dry_run", [True, False])
-async def test_no_seat_is_kept_through_a_long_pause(dry_run: bool, cluster: Cluster, binder: Binder, pod: Pod, pauses: list[float]) -> None:
+async def test_bind_is_given_up_when_the_server_demands_a_long_pause(
+    dry_run: bool, cluster: Cluster, binder: Binder, pod: Pod, pauses: list[float]
+) -> None:
     cluster.faults.add(Fault("bind", "pods", status=429, retry_after=86_400, dry_run=None))
     reply = await binder.bind(pod, "node-1", "t1/3", dry_run=dry_run)
     assert (reply.result, reply.retry_after, reply.in_doubt) == (Result.UNANSWERED, 86_400, "")
@@ -149,7 +151,7 @@ async def test_no_seat_is_kept_through_a_long_pause(dry_run: bool, cluster: Clus
         ([Fault("bind", "pods", status=503, after=True)], Result.BOUND, False),
     ],
 )
-async def test_a_bind_without_a_definite_answer_is_in_doubt(
+async def test_bind_without_a_definite_answer_is_in_doubt(
     faults: list[Fault], result: Result, is_in_doubt: bool, cluster: Cluster, binder: Binder, pod: Pod
 ) -> None:
     for fault in faults:
@@ -158,7 +160,7 @@ async def test_a_bind_without_a_definite_answer_is_in_doubt(
     assert (reply.result, reply.in_doubt) == (result, pod.resource_version if is_in_doubt else "")
 
 
-async def test_a_pod_that_is_newer_than_the_unanswered_bind_is_in_doubt_no_more(cluster: Cluster, binder: Binder, pod: Pod) -> None:
+async def test_unanswered_bind_is_no_longer_in_doubt_after_its_pod_changed(cluster: Cluster, binder: Binder, pod: Pod) -> None:
     cluster.faults.add(Fault("bind", "pods", status=503))
     cluster.faults.add(Fault("bind", "pods", nth=3, times=9, status=403))
     hold = cluster.faults.pause("bind", "pods", nth=2)
@@ -173,19 +175,19 @@ async def test_a_pod_that_is_newer_than_the_unanswered_bind_is_in_doubt_no_more(
 GONE = Violation(Wrong.NO_NODE, "default/a", "node-1")
 
 
-@pytest.mark.parametrize(("looks", "requests"), [([GONE], 0), ([None, GONE], 1)])
-async def test_no_request_is_sent_for_a_seat_that_is_no_longer_good(
-    looks: list[Violation | None], requests: int, cluster: Cluster, binder: Binder, pod: Pod
+@pytest.mark.parametrize(("checks", "requests"), [([GONE], 0), ([None, GONE], 1)])
+async def test_no_request_is_sent_once_the_check_finds_the_node_unsuitable(
+    checks: list[Violation | None], requests: int, cluster: Cluster, binder: Binder, pod: Pod
 ) -> None:
     cluster.faults.add(Fault("bind", "pods", times=9, status=429))
     with cluster.faults.noting() as calls:
-        reply = await binder.bind(pod, "node-1", "t1/3", check=lambda: looks.pop(0))
+        reply = await binder.bind(pod, "node-1", "t1/3", check=lambda: checks.pop(0))
     assert (reply.result, reply.violation) == (Result.SPOILT, GONE)
     assert sum(call.verb == "bind" for call in calls) == requests
 
 
-async def test_who_waits_to_be_released_again_holds_nobody_up(cluster: Cluster, server: ApiServer) -> None:
-    """Two hundred pods that can't be evicted, and one of another namespace that is to be bound, released, and bound again."""
+async def test_pauses_between_refused_evictions_do_not_delay_other_binds_and_releases(cluster: Cluster, server: ApiServer) -> None:
+    """Forty pods can't be evicted. Meanwhile a pod of another namespace is bound and released."""
     waits: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -199,7 +201,7 @@ async def test_who_waits_to_be_released_again_holds_nobody_up(cluster: Cluster, 
     evil = [pod_from(cluster.create(gang_pod(f"evil-{number}", namespace="evil"))) for number in range(40)]
     releases = [asyncio.create_task(binder.release(pod, even_running=True)) for pod in evil]
     async with asyncio.timeout(50):
-        while len(waits) < len(evil):  # noqa: ASYNC110  # nothing in the cluster tells of who waits
+        while len(waits) < len(evil):  # noqa: ASYNC110  # the cluster doesn't show the pauses
             await asyncio.sleep(0.01)
         a = pod_from(cluster.create(gang_pod("a")))
         assert (await binder.bind(a, "node-1", "t1/3")).is_bound
@@ -210,13 +212,13 @@ async def test_who_waits_to_be_released_again_holds_nobody_up(cluster: Cluster, 
 
 
 @pytest.mark.parametrize("times", [1, 4])
-async def test_a_bind_whose_reply_was_lost_is_a_success(times: int, cluster: Cluster, binder: Binder, pod: Pod) -> None:
+async def test_bind_whose_reply_was_lost_is_reported_as_bound(times: int, cluster: Cluster, binder: Binder, pod: Pod) -> None:
     cluster.faults.add(Fault("bind", "pods", times=times, drop=True, after=True))
     assert (await binder.bind(pod, "node-1", "t1/3")).is_bound
     assert node_of(cluster) == "node-1"
 
 
-async def test_a_server_that_never_answers_leaves_the_pod_unanswered(cluster: Cluster, binder: Binder, pod: Pod) -> None:
+async def test_bind_is_unanswered_when_every_try_fails(cluster: Cluster, binder: Binder, pod: Pod) -> None:
     cluster.faults.add(Fault("bind", "pods", times=100, status=503))
     assert (await binder.bind(pod, "node-1", "t1/3")).result is Result.UNANSWERED
     assert node_of(cluster) == ""
@@ -227,9 +229,7 @@ async def test_release_deletes_a_pod_that_has_not_started(cluster: Cluster, bind
     assert cluster.get("pods", "a") is None
 
 
-async def test_a_pod_that_changes_faster_than_it_can_be_released_is_not_taken_for_one_to_spare(
-    cluster: Cluster, binder: Binder, pod: Pod
-) -> None:
+async def test_release_that_conflicts_repeatedly_raises_an_error(cluster: Cluster, binder: Binder, pod: Pod) -> None:
     cluster.faults.add(Fault("delete", "pods", times=5, status=409))
     with pytest.raises(ApiError) as refusal:
         await binder.release(pod)
@@ -237,14 +237,16 @@ async def test_a_pod_that_changes_faster_than_it_can_be_released_is_not_taken_fo
     assert await binder.release(pod)
 
 
-async def test_release_spares_a_pod_that_has_started(cluster: Cluster, binder: Binder, pod: Pod) -> None:
+async def test_release_keeps_a_pod_that_has_started(cluster: Cluster, binder: Binder, pod: Pod) -> None:
     await binder.bind(pod, "node-1", "t1/3")
     await cluster.wait_for(lambda s: (s.get("pods", "a") or {})["status"]["phase"] == "Running")
     assert not await binder.release(pod)
     assert cluster.get("pods", "a") is not None
 
 
-async def test_a_running_pod_is_released_as_an_eviction_that_its_budget_allows(cluster: Cluster, binder: Binder, pod: Pod) -> None:
+async def test_running_pod_is_released_only_as_an_eviction_that_its_disruption_budget_allows(
+    cluster: Cluster, binder: Binder, pod: Pod
+) -> None:
     budget = {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
@@ -274,7 +276,7 @@ async def test_release_never_deletes_a_new_pod_of_the_old_name(cluster: Cluster,
     ("status", "body", "words"),
     [(502, "<html>Bad Gateway</html>", "Bad Gateway"), (403, "", "HTTP 403"), (200, "not json", "not JSON"), (500, "[1]", "[1]")],
 )
-async def test_an_answer_that_is_not_json_is_an_error_in_words(status: int, body: str, words: str, server: ApiServer) -> None:
+async def test_answer_that_is_not_json_raises_a_readable_error(status: int, body: str, words: str, server: ApiServer) -> None:
     async def answer(_: web.Request) -> web.Response:
         return web.Response(status=status, text=body)
 

@@ -1,4 +1,4 @@
-"""A kube-scheduler's configuration in one process with several scheduler names, and changed while it runs."""
+"""A kube-scheduler configuration file has several scheduler names for one process, and changes while the process runs."""
 
 from pathlib import Path
 
@@ -32,14 +32,14 @@ def nodes(cluster: Cluster, gang: str) -> set[str]:
 
 
 async def placed(cluster: Cluster, gang: str, scheduler: str) -> set[str]:
-    """The nodes on which a gang of three sits."""
+    """Create a gang of three, wait until it is bound, and return its nodes."""
     for number in range(3):
         cluster.create(member(f"{gang}-{number}", gang, scheduler))
     await cluster.wait_for(lambda it: "" not in nodes(it, gang), message=f"{gang} is bound")
     return nodes(cluster, gang)
 
 
-async def test_each_scheduler_name_places_by_its_own_profile_and_a_changed_file_is_taken(
+async def test_each_scheduler_name_has_a_profile_of_its_own_and_a_changed_file_is_reloaded(
     cluster: Cluster, start_app: StartApp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "scheduler.yaml"

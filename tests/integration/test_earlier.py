@@ -1,4 +1,4 @@
-"""Pods of earlier schedulers, as those shipped them: limits only, names of their own, what the API server defaults left out."""
+"""Unchanged pods of an earlier scheduler: they have its scheduler name and limits only, and lack fields that the API server defaults."""
 
 import yaml
 
@@ -24,8 +24,8 @@ spec:
 """
 
 
-async def test_pods_of_the_toy_scheduler_are_placed_under_its_name_a_gpu_each(cluster: Cluster, start_app: StartApp) -> None:
-    """It placed them by limits too, and lost for ever whom it found no node for."""
+async def test_pods_of_the_toy_scheduler_are_placed_under_its_name_by_their_gpu_limits(cluster: Cluster, start_app: StartApp) -> None:
+    """The toy scheduler placed pods by limits as well, but never retried a pod that fitted on no node."""
     cluster.add_node("node-1", gpus=2)
     cluster.add_node("node-2", gpus=2)
     await start_app(scheduler_names=("allaboard", "toyscheduler"), strategy="bestfit", strategy_options={"bestfit": {"most_used": True}})
@@ -36,4 +36,4 @@ async def test_pods_of_the_toy_scheduler_are_placed_under_its_name_a_gpu_each(cl
     assert sorted(used) == ["node-1", "node-1", "node-2", "node-2"]
     await cluster.wait_for(lambda s: any("2 Insufficient nvidia.com/gpu" in each for each in warnings(s, "FailedScheduling")))
     cluster.add_node("node-3", gpus=1)
-    await cluster.wait_for(lambda s: len(bound(s)) == 5, message="it waits for another node, and isn't lost")
+    await cluster.wait_for(lambda s: len(bound(s)) == 5, message="the fifth pod is bound to the new node")

@@ -1,4 +1,4 @@
-"""Nothing that holds up the scheduler's loop keeps the lease from being renewed."""
+"""The lease is renewed even while the scheduler's event loop is blocked."""
 
 import asyncio
 import threading
@@ -18,28 +18,28 @@ TIMES = LeaseTimes(duration=2, renew_deadline=1.2, retry=0.2)
 
 
 @pytest.fixture
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A sandbox that goes on when this test's loop is held up."""
+def threaded_sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Yield a sandbox in a thread of its own, which answers while this test's loop is blocked."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     sandbox = Sandbox()
 
-    def there(work: Any) -> Any:
+    def run_in_thread(work: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(work, loop).result(20)
 
-    there(sandbox.__aenter__())
+    run_in_thread(sandbox.__aenter__())
     sandbox.write_kubeconfig(tmp_path / "kubeconfig")
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
     yield sandbox
-    there(sandbox.__aexit__(None, None, None))
-    there(loop.shutdown_default_executor())
+    run_in_thread(sandbox.__aexit__(None, None, None))
+    run_in_thread(loop.shutdown_default_executor())
     loop.call_soon_threadsafe(loop.stop)
     thread.join()
     loop.close()
 
 
-def made(server: Server) -> Lease:
+def make_lease(server: Server) -> Lease:
     return Lease(server, namespace="default", name="allaboard", identity="us", times=TIMES)
 
 
@@ -52,52 +52,52 @@ async def within(seconds: float, work: Awaitable[Any]) -> None:
         await work
 
 
-async def test_a_loop_that_is_held_up_for_longer_than_the_lease_lasts_keeps_it(elsewhere: Sandbox) -> None:
-    async with in_own_thread(made) as candidate:
+async def test_lease_is_kept_while_the_loop_is_blocked_longer_than_the_lease_lasts(threaded_sandbox: Sandbox) -> None:
+    async with in_own_thread(make_lease) as candidate:
         assert not candidate.is_held
         assert candidate.seconds_left() == 0
         running = asyncio.create_task(candidate.run())
         await within(10, candidate.acquired.wait())
-        renewed = lease_of(elsewhere)["renewTime"]
-        time.sleep(1.5 * TIMES.duration)  # noqa: ASYNC251  # what is tested: nobody gives way
+        renewed = lease_of(threaded_sandbox)["renewTime"]
+        time.sleep(1.5 * TIMES.duration)  # noqa: ASYNC251  # the loop must be blocked
         assert candidate.is_held
         assert candidate.seconds_left() > TIMES.duration - TIMES.renew_deadline
-        assert lease_of(elsewhere)["renewTime"] > renewed
+        assert lease_of(threaded_sandbox)["renewTime"] > renewed
         await asyncio.sleep(0)
         assert not running.done()
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
-        assert lease_of(elsewhere)["holderIdentity"] == "us"
+        assert lease_of(threaded_sandbox)["holderIdentity"] == "us"
         await candidate.release()
-        assert lease_of(elsewhere)["holderIdentity"] == ""
+        assert lease_of(threaded_sandbox)["holderIdentity"] == ""
         assert not candidate.is_held
-    await candidate.release()  # once more, by whoever stops twice
+    await candidate.release()  # a second release changes nothing
 
 
-async def test_a_lease_that_is_lost_is_told_as_ever(elsewhere: Sandbox) -> None:
-    async with in_own_thread(made) as candidate:
+async def test_lost_lease_raises_an_error_in_the_callers_loop(threaded_sandbox: Sandbox) -> None:
+    async with in_own_thread(make_lease) as candidate:
         running = asyncio.create_task(candidate.run())
         await within(10, candidate.acquired.wait())
-        elsewhere.faults.add(Fault("update", "leases", times=FOR_EVER, status=503))
+        threaded_sandbox.faults.add(Fault("update", "leases", times=FOR_EVER, status=503))
         with pytest.raises(LeaseLostError, match="could not be renewed"):
             await within(10, running)
         assert not candidate.is_held
 
 
-async def test_the_lease_is_in_the_cluster_that_the_settings_name(
-    elsewhere: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_lease_is_in_the_cluster_that_the_settings_name(
+    threaded_sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "nowhere"))
-    async with in_own_thread(made, str(tmp_path / "kubeconfig")) as candidate:
+    async with in_own_thread(make_lease, str(tmp_path / "kubeconfig")) as candidate:
         running = asyncio.create_task(candidate.run())
         await within(10, candidate.acquired.wait())
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
-    assert lease_of(elsewhere)["holderIdentity"] == "us"
+    assert lease_of(threaded_sandbox)["holderIdentity"] == "us"
 
 
-async def test_no_thread_is_left_behind(elsewhere: Sandbox) -> None:
-    async with in_own_thread(made) as candidate:
+async def test_election_thread_ends_with_its_context(threaded_sandbox: Sandbox) -> None:
+    async with in_own_thread(make_lease) as candidate:
         running = asyncio.create_task(candidate.run())
         await within(10, candidate.acquired.wait())
         running.cancel()

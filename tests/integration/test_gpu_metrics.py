@@ -1,4 +1,4 @@
-"""GPUs are known by a Prometheus that is found by its Service, and whatever becomes of it, gangs are scheduled."""
+"""GPU metrics come from a Prometheus that is found by its Service; gangs are scheduled even when it is down."""
 
 import asyncio
 import os
@@ -33,7 +33,7 @@ STACK = {
 
 @pytest.fixture(scope="session")
 def program() -> Path:
-    """Prometheus. Without it the test is skipped, under CI it fails."""
+    """Return the path of Prometheus. If it is missing, the test is skipped, or fails under CI."""
     try:
         return locate()
     except MissingPrometheusError as error:
@@ -43,8 +43,8 @@ def program() -> Path:
 
 
 @pytest.fixture
-def services_are_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Names of Services lead to this machine, as a cluster's own DNS would lead to their addresses."""
+def services_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Resolve names of Services to this machine, as a cluster's DNS resolves them to the Services' addresses."""
     resolve = socket.getaddrinfo
 
     def resolved(host: Any, *arguments: Any, **options: Any) -> Any:
@@ -55,7 +55,7 @@ def services_are_here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 async def prometheus(program: Path, tmp_path: Path) -> AsyncIterator[tuple[Prometheus, int]]:
-    """One that scrapes an exporter of each kind, and its port."""
+    """Yield a Prometheus that scrapes an exporter of each kind, and its port."""
     async with AsyncExitStack() as stack:
         nvidia = await stack.enter_async_context(served(lambda: dcgm("gpu-1", 2)))
         ward = await stack.enter_async_context(served(lambda: observerward(1)))
@@ -76,7 +76,7 @@ async def prometheus(program: Path, tmp_path: Path) -> AsyncIterator[tuple[Prome
 
 @pytest.fixture
 def monitoring(cluster: Cluster) -> Iterator[None]:
-    """The namespace in which Prometheus is."""
+    """Create the namespace of Prometheus."""
     if cluster.get("Namespace", NAMESPACE, "") is None:
         cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
     yield
@@ -92,39 +92,39 @@ def a_service(name: str, port: int, labels: Mapping[str, str]) -> dict[str, Any]
 
 
 def free_memory(app: App) -> dict[str, list[float]]:
-    """Of each node what is known to be free of its cards, MiB; NaN for what isn't known."""
+    """Return the free memory of each node's GPU cards in MiB, by node; NaN where it is unknown."""
     cards = app.view.cards
     return {node: cards.values[Measure.FREE, row, : len(cards.names[row])].tolist() for node, row in cards.rows.items()}
 
 
-class Told:
-    """Hears each time that the view is told of cards."""
+class CardUpdates:
+    """Waits for the view's updates about GPU cards."""
 
     def __init__(self, app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._news = asyncio.Event()
+        self._updated = asyncio.Event()
         self._observe = app.view.observe_cards
-        monkeypatch.setattr(app.view, "observe_cards", self._hear)
+        monkeypatch.setattr(app.view, "observe_cards", self._note)
 
-    def _hear(self, cards: Cards) -> None:
+    def _note(self, cards: Cards) -> None:
         self._observe(cards)
-        self._news.set()
+        self._updated.set()
 
     async def until(self, holds: Callable[[], bool], seconds: float = 60.0) -> None:
         async with asyncio.timeout(seconds):
             while not holds():
-                self._news.clear()
-                await self._news.wait()
+                self._updated.clear()
+                await self._updated.wait()
 
 
 def is_known(app: App) -> bool:
     return free_memory(app) == {"gpu-1": [30000.0, 30000.0], "gpu-2": [6144.0]}
 
 
-async def test_gpus_are_known_while_prometheus_lives_and_gangs_are_scheduled_all_the_same(
+async def test_gpus_are_known_while_prometheus_runs_and_gangs_are_scheduled_without_it(
     cluster: Cluster,
     start_app: StartApp,
     prometheus: tuple[Prometheus, int],
-    services_are_here: None,
+    services_on_this_machine: None,
     monitoring: None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -135,8 +135,8 @@ async def test_gpus_are_known_while_prometheus_lives_and_gangs_are_scheduled_all
     cluster.create(a_service("stack-kube-prometheus-stack-prometheus", port, STACK))
     app = await start_app(gpu_metrics={"source": "auto", "interval_seconds": 0.2, "stale_seconds": 2.0, "timeout_seconds": 5.0})
 
-    told = Told(app, monkeypatch)
-    await told.until(lambda: is_known(app))
+    updates = CardUpdates(app, monkeypatch)
+    await updates.until(lambda: is_known(app))
     assert app.view.cards.models == ("NVIDIA A100-SXM4-40GB", "GeForce GTX 1070 Ti")
     row = app.view.cards.rows["gpu-1"]
     assert app.view.cards.values[Measure.MEMORY, row].tolist() == [40536.0, 40536.0]
@@ -144,7 +144,7 @@ async def test_gpus_are_known_while_prometheus_lives_and_gangs_are_scheduled_all
     assert app.metrics.registry.get_sample_value("allaboard_gpu_metrics_cards") == 3
 
     process.kill()
-    await told.until(lambda: all(np.isnan(free).all() for free in free_memory(app).values()))
+    await updates.until(lambda: all(np.isnan(free).all() for free in free_memory(app).values()))
     assert app.view.cards.rows.keys() == {"gpu-1", "gpu-2"}
     for number in range(2):
         cluster.create(gang_pod(f"member-{number}", "gang", 2))
@@ -154,11 +154,11 @@ async def test_gpus_are_known_while_prometheus_lives_and_gangs_are_scheduled_all
     )
 
     process.start()
-    await told.until(lambda: is_known(app))
+    await updates.until(lambda: is_known(app))
 
 
-async def test_the_command_shows_what_the_operator_knows(
-    cluster: Cluster, kubeconfig: Path, prometheus: tuple[Prometheus, int], services_are_here: None, monitoring: None
+async def test_gpus_command_shows_the_gpus_of_each_node(
+    cluster: Cluster, kubeconfig: Path, prometheus: tuple[Prometheus, int], services_on_this_machine: None, monitoring: None
 ) -> None:
     _, port = prometheus
     for node, gpus in (("gpu-1", 2), ("gpu-2", 1)):
@@ -176,7 +176,7 @@ async def test_the_command_shows_what_the_operator_knows(
 
 
 @pytest.mark.parametrize(("scheduler", "is_charged", "free"), [("allaboard", True, 1), ("allaboard", False, 3), ("theirs", True, 3)])
-async def test_the_command_charges_pods_as_the_operator_does(
+async def test_gpus_command_charges_pods_as_the_operator_does(
     scheduler: str, is_charged: bool, free: int, cluster: Cluster, kubeconfig: Path
 ) -> None:
     cluster.add_node("gpu-1", gpus=4)

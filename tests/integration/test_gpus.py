@@ -1,4 +1,4 @@
-"""What pods ask of GPUs by labels and annotations, and which of the GPUs they are given: as users see it."""
+"""GPU requests by labels and annotations, as users see them: the nodes of pods, and the reasons of refusals."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -35,7 +35,7 @@ def gpu_node(cluster: Cluster, name: str, gpus: int, product: str = "GeForce-GTX
 
 
 def measured(nodes: Mapping[str, Sequence[Mapping[Measure, float]]], model: str = "GeForce GTX 1070 Ti") -> Cards:
-    """Cards of nodes, with what is measured of each."""
+    """Return the GPU cards of nodes with the measurements of each card."""
     most = max(map(len, nodes.values()))
     values = np.full((len(Measure), len(nodes), most), np.nan, dtype=np.float32)
     models = np.full((len(nodes), most), -1, dtype=np.int32)
@@ -54,15 +54,15 @@ def node_of(cluster: Cluster, name: str) -> str:
     return str(pod["spec"].get("nodeName") or "")
 
 
-def told(cluster: Cluster, name: str) -> str:
-    """What the warnings about a pod say."""
+def warnings_about(cluster: Cluster, name: str) -> str:
+    """Return the messages of all warnings about a pod."""
     events: list[dict[str, Any]] = [each for each in cluster.list("events") if each["type"] == "Warning"]
     mine = [each for each in events if (each.get("involvedObject") or each.get("regarding") or {}).get("name") == name]
     return " ".join(each.get("message") or each.get("note") or "" for each in mine)
 
 
-async def is_told(cluster: Cluster, name: str, *words: str) -> None:
-    await cluster.wait_for(lambda s: all(each in told(s, name) for each in words), message=f"{name} is told {words}")
+async def is_refused(cluster: Cluster, name: str, *words: str) -> None:
+    await cluster.wait_for(lambda s: all(each in warnings_about(s, name) for each in words), message=f"{name} is refused with {words}")
     assert not node_of(cluster, name)
 
 
@@ -70,7 +70,7 @@ async def is_bound(cluster: Cluster, *names: str) -> None:
     await cluster.wait_for(lambda s: all(node_of(s, name) for name in names), message=f"{names} are bound")
 
 
-async def test_a_pod_runs_on_one_of_two_gpus_and_one_that_wants_three_is_told_where_there_are_most(
+async def test_pod_that_asks_for_more_gpus_than_are_free_is_refused_with_the_node_that_has_most(
     cluster: Cluster, start_app: StartApp
 ) -> None:
     gpu_node(cluster, "node-1", 2)
@@ -78,10 +78,10 @@ async def test_a_pod_runs_on_one_of_two_gpus_and_one_that_wants_three_is_told_wh
     cluster.create(a_pod("one", {"gpu-number": "1", "priority": "10"}, scheduler="genius-scheduler"))
     await is_bound(cluster, "one")
     cluster.create(a_pod("three", {"gpu-number": "3"}))
-    await is_told(cluster, "three", "1 Insufficient nvidia.com/gpu", "gpu-number", "node-1")
+    await is_refused(cluster, "three", "1 Insufficient nvidia.com/gpu", "gpu-number", "node-1")
     # A label alone is charged: of the two GPUs one is left.
     cluster.create(a_pod("two", {"gpu-number": "2"}))
-    await is_told(cluster, "two", "gpu-number asks for 2 nvidia.com/gpu; node-1 has most free: 1.")
+    await is_refused(cluster, "two", "gpu-number asks for 2 nvidia.com/gpu; node-1 has most free: 1.")
     cluster.create(a_pod("last", {}, gpus=1))
     await is_bound(cluster, "last")
     cluster.delete("pods", "one", grace=0)
@@ -89,7 +89,7 @@ async def test_a_pod_runs_on_one_of_two_gpus_and_one_that_wants_three_is_told_wh
     await is_bound(cluster, "two")
 
 
-async def test_a_model_is_an_expression_however_it_is_spelt(cluster: Cluster, start_app: StartApp) -> None:
+async def test_gpu_model_is_an_expression_that_matches_all_spellings(cluster: Cluster, start_app: StartApp) -> None:
     gpu_node(cluster, "old", 4, "Tesla-V100-SXM2-16GB", 16384)
     gpu_node(cluster, "game", 4)
     await start_app()
@@ -98,26 +98,26 @@ async def test_a_model_is_an_expression_however_it_is_spelt(cluster: Cluster, st
     await is_bound(cluster, "by-label", "by-annotation")
     assert {node_of(cluster, "by-label"), node_of(cluster, "by-annotation")} == {"game"}
     cluster.create(a_pod("nowhere", {"gpu-model": "H100"}, gpus=1))
-    await is_told(cluster, "nowhere", "2 node(s) didn't match gpu-model")
+    await is_refused(cluster, "nowhere", "2 node(s) didn't match gpu-model")
 
 
-async def test_memory_is_that_which_is_free_and_more_than_is_asked_of_each(cluster: Cluster, start_app: StartApp) -> None:
+async def test_free_gpu_memory_counts_and_must_exceed_the_memory_asked_for_each_gpu(cluster: Cluster, start_app: StartApp) -> None:
     gpu_node(cluster, "node-1", 2)
     app = await start_app()
     cluster.create(a_pod("exactly", {"gpu-memory-each": "8192"}))
-    await is_told(cluster, "exactly", "1 node(s) didn't match gpu-memory-each")
+    await is_refused(cluster, "exactly", "1 node(s) didn't match gpu-memory-each")
     cluster.create(a_pod("all", {"gpu-memory-total": "16384"}))
     cluster.create(a_pod("a-bit-less", {"gpu-number": "2"}, gpu_memory_each="7Gi"))
     await is_bound(cluster, "all", "a-bit-less")
     app.view.observe_cards(measured({"node-1": [{Measure.FREE: 8000.0}, {Measure.FREE: 1000.0}]}))
     cluster.create(a_pod("too-much", {"gpu-memory-total": "9001"}))
-    await is_told(cluster, "too-much", "1 node(s) didn't match gpu-memory-total")
-    # What is measured anew wakes who waited for it.
+    await is_refused(cluster, "too-much", "1 node(s) didn't match gpu-memory-total")
+    # A new measurement wakes the pod that waited for memory.
     app.view.observe_cards(measured({"node-1": [{Measure.FREE: 8000.0}, {Measure.FREE: 1001.0 + 64}]}))
     await is_bound(cluster, "too-much")
 
 
-async def test_four_filters_that_fail_are_four_reasons(cluster: Cluster, start_app: StartApp) -> None:
+async def test_four_failed_filters_are_four_reasons(cluster: Cluster, start_app: StartApp) -> None:
     gpu_node(cluster, "node-1", 2)
     await start_app()
     cluster.create(a_pod("all", {"gpu-number": "3", "gpu-memory-each": "9000", "gpu-memory-total": "99999", "gpu-model": "A100"}))
@@ -127,29 +127,29 @@ async def test_four_filters_that_fail_are_four_reasons(cluster: Cluster, start_a
         "1 node(s) didn't match gpu-memory-total",
         "1 node(s) didn't match gpu-model",
     )
-    await is_told(cluster, "all", f"0/1 nodes are available: {', '.join(reasons)}.")
+    await is_refused(cluster, "all", f"0/1 nodes are available: {', '.join(reasons)}.")
 
 
 @pytest.mark.parametrize(
     ("label", "value"), [("gpu-number", "-1"), ("gpu-memory-each", "8Gi"), ("priority", "high"), ("gpu-model", "A100.")]
 )
-async def test_a_label_that_can_not_be_understood_holds_its_pod_and_is_named(
+async def test_pod_with_an_invalid_gpu_label_is_held_and_the_label_is_named(
     label: str, value: str, cluster: Cluster, start_app: StartApp
 ) -> None:
     gpu_node(cluster, "node-1", 2)
     await start_app()
-    # Labels must end in a letter or digit; whatever else there is to say by one, the API server takes.
+    # The API server takes only labels that end in a letter or digit, so two of the values are replaced.
     stated = {"-1": "1x", "A100.": "x" * 63}.get(value, value)
     pod = a_pod("odd", {label: stated}, gpus=1)
     if label == "gpu-model":
         del pod["metadata"]["labels"][f"genius/{label}"]
         pod["metadata"]["annotations"][f"allaboard.dev/{label}"] = "(" * 3
     cluster.create(pod)
-    await is_told(cluster, "odd", label)
+    await is_refused(cluster, "odd", label)
 
 
 @pytest.mark.parametrize(("is_charged", "bound"), [(True, 1), (False, 2)])
-async def test_gpus_that_a_label_asks_for_are_charged_unless_that_is_set_otherwise(
+async def test_gpus_that_a_label_asks_for_are_charged_unless_the_setting_is_off(
     is_charged: bool, bound: int, cluster: Cluster, start_app: StartApp
 ) -> None:
     gpu_node(cluster, "node-1", 2)
@@ -159,11 +159,11 @@ async def test_gpus_that_a_label_asks_for_are_charged_unless_that_is_set_otherwi
     if bound == 2:
         await is_bound(cluster, "first", "second")
     else:
-        await cluster.wait_for(lambda s: any("Insufficient nvidia.com/gpu" in told(s, name) for name in ("first", "second")))
+        await cluster.wait_for(lambda s: any("Insufficient nvidia.com/gpu" in warnings_about(s, name) for name in ("first", "second")))
         assert sum(bool(node_of(cluster, name)) for name in ("first", "second")) == bound
 
 
-async def test_of_equal_nodes_the_one_with_the_idler_and_cooler_gpus_is_taken(cluster: Cluster, start_app: StartApp) -> None:
+async def test_node_with_the_idler_and_cooler_gpus_is_preferred_to_equal_nodes(cluster: Cluster, start_app: StartApp) -> None:
     for number in (1, 2, 3):
         gpu_node(cluster, f"node-{number}", 2)
     app = await start_app()
@@ -175,7 +175,7 @@ async def test_of_equal_nodes_the_one_with_the_idler_and_cooler_gpus_is_taken(cl
     assert node_of(cluster, "first") == "node-3"
 
 
-async def test_a_gang_with_a_model_is_placed_whole_on_the_nodes_that_have_it(cluster: Cluster, start_app: StartApp) -> None:
+async def test_gang_that_asks_for_a_gpu_model_is_placed_whole_on_nodes_with_it(cluster: Cluster, start_app: StartApp) -> None:
     for number in range(4):
         gpu_node(cluster, f"node-{number}", 4, "NVIDIA-A100-SXM4-80GB" if number % 2 else "Tesla-T4", 81920 if number % 2 else 15360)
     await start_app()
@@ -187,19 +187,19 @@ async def test_a_gang_with_a_model_is_placed_whole_on_the_nodes_that_have_it(clu
     assert {pod["spec"]["nodeName"] for pod in cluster.list("pods")} == {"node-1", "node-3"}
 
 
-async def test_a_card_with_an_error_is_none_unless_it_is_an_applications(cluster: Cluster, start_app: StartApp) -> None:
+async def test_gpu_with_an_error_is_not_used_unless_an_application_caused_the_error(cluster: Cluster, start_app: StartApp) -> None:
     gpu_node(cluster, "node-1", 2)
     app = await start_app()
     app.view.observe_cards(measured({"node-1": [{Measure.XID: 79.0}, {Measure.XID: 13.0}]}))
     cluster.create(a_pod("both", {}, gpus=2))
     await cluster.wait_for(lambda s: any("1 Insufficient nvidia.com/gpu" in each for each in warnings(s, "FailedScheduling")))
-    await is_told(cluster, "both", "1 Insufficient nvidia.com/gpu", "1 node(s) had GPUs with errors")
-    assert "never fits" not in told(cluster, "both")
+    await is_refused(cluster, "both", "1 Insufficient nvidia.com/gpu", "1 node(s) had GPUs with errors")
+    assert "never fits" not in warnings_about(cluster, "both")
     app.view.observe_cards(measured({"node-1": [{Measure.XID: 0.0}, {Measure.XID: 13.0}]}))
     await is_bound(cluster, "both")
 
 
-async def test_a_gang_is_kept_in_one_nvlink_domain_by_the_name_of_the_level(cluster: Cluster, start_app: StartApp) -> None:
+async def test_gang_that_requires_the_level_nvlink_is_placed_in_one_domain(cluster: Cluster, start_app: StartApp) -> None:
     for number in range(6):
         cluster.add_node(f"node-{number}", gpus=2, labels={"nvidia.com/gpu.clique": f"abc.{number % 3}"})
     await start_app()
@@ -212,7 +212,7 @@ async def test_a_gang_is_kept_in_one_nvlink_domain_by_the_name_of_the_level(clus
     assert len({int(pod["spec"]["nodeName"][-1]) % 3 for pod in cluster.list("pods")}) == 1
 
 
-async def test_the_file_and_the_pods_of_genius_work_as_they_are(
+async def test_configuration_and_pods_of_genius_work_unchanged(
     cluster: Cluster, start_app: StartApp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ALLABOARD_CONFIG", str(GENIUS_FILE))
@@ -225,7 +225,7 @@ async def test_the_file_and_the_pods_of_genius_work_as_they_are(
     assert node_of(cluster, "gpu-pod") == "better"
 
 
-async def test_a_pod_group_says_the_model_for_members_that_ask_for_gpus(cluster: Cluster, start_app: StartApp) -> None:
+async def test_gpu_model_of_a_pod_group_holds_for_members_that_request_gpus(cluster: Cluster, start_app: StartApp) -> None:
     gpu_node(cluster, "a100", 2, "NVIDIA-A100-SXM4-80GB", 81920)
     gpu_node(cluster, "t4", 2, "Tesla-T4", 15360)
     cluster.add_node("cpus")
@@ -246,15 +246,15 @@ async def test_a_pod_group_says_the_model_for_members_that_ask_for_gpus(cluster:
     assert node_of(cluster, "ps") != "t4"
 
 
-async def test_the_more_urgent_of_a_namespace_goes_first(cluster: Cluster, start_app: StartApp) -> None:
+async def test_pod_with_the_higher_genius_priority_is_placed_first(cluster: Cluster, start_app: StartApp) -> None:
     gpu_node(cluster, "node-1", 1)
     await start_app()
     cluster.create(a_pod("there", {}, gpus=1))
     await is_bound(cluster, "there")
     cluster.create(a_pod("old", {}, gpus=1))
-    await is_told(cluster, "old", "1 Insufficient nvidia.com/gpu")
+    await is_refused(cluster, "old", "1 Insufficient nvidia.com/gpu")
     cluster.create(a_pod("urgent", {"priority": "10"}, gpus=1))
-    await is_told(cluster, "urgent", "1 Insufficient nvidia.com/gpu")
+    await is_refused(cluster, "urgent", "1 Insufficient nvidia.com/gpu")
     cluster.delete("pods", "there", grace=0)
     await is_bound(cluster, "urgent")
     assert not node_of(cluster, "old")

@@ -1,4 +1,4 @@
-"""What goes wrong half way is finished or undone, and what was said of it is taken back."""
+"""Gangs that are bound in part are completed or rolled back, and outdated reports are replaced."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -30,7 +30,7 @@ POD_GROUP = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup"}
 
 @pytest.fixture
 async def cluster(home: Home) -> AsyncIterator[Cluster]:
-    """A cluster whose pods take their time to start, so that what is bound can be released."""
+    """Yield a cluster whose bound pods don't start during a test, so that they can be released."""
     async with home.open(startup_delay=3600) as opened:
         yield opened
 
@@ -39,27 +39,27 @@ def pod_group(name: str, minimum: int) -> dict[str, Any]:
     return {**POD_GROUP, "metadata": {"name": name, "namespace": "default"}, "spec": {"minMember": minimum}}
 
 
-def is_absent_for_good(cluster: Cluster) -> bool:
+def is_unbound_and_refused(cluster: Cluster) -> bool:
     return not bound(cluster) and "undone" not in message(cluster) and "0 of 3 members placeable" in message(cluster)
 
 
-async def test_a_gang_that_can_t_be_finished_is_undone_and_its_pods_are_made_anew(cluster: Cluster, start_app: StartApp) -> None:
+async def test_gang_that_cannot_be_completed_is_rolled_back_and_its_pods_are_recreated(cluster: Cluster, start_app: StartApp) -> None:
     cluster.add_node("node-1")
     cluster.faults.add(Fault("bind", "pods", nth=3, times=FOR_EVER, status=403, message="no more"))
-    undo = cluster.faults.pause("delete", "pods", times=2)
+    deletes = cluster.faults.pause("delete", "pods", times=2)
     await start_app()
     cluster.create(replica_set())
-    await asyncio.wait_for(undo.arrived(), 20)
+    await asyncio.wait_for(deletes.arrived(), 20)
     first = set(bound(cluster))
     assert len(first) == 2
-    undo.release()
-    # The PodGroup's message may have been replaced by the next attempt's before anybody reads it; the event stays.
-    await cluster.wait_for(lambda s: bool(warnings(s, "GangUndone")), message="the undo is told")
-    await cluster.wait_for(lambda s: not bound(s) and len(s.list("pods")) == 3, message="the members are back, unbound")
+    deletes.release()
+    # The next attempt may replace the PodGroup's message before the test reads it; the event stays.
+    await cluster.wait_for(lambda s: bool(warnings(s, "GangUndone")), message="the rollback is reported")
+    await cluster.wait_for(lambda s: not bound(s) and len(s.list("pods")) == 3, message="the members are recreated and unbound")
     assert not first & {pod["metadata"]["name"] for pod in cluster.list("pods")}
 
 
-async def test_a_release_that_fails_is_tried_again_until_nobody_is_left(cluster: Cluster, start_app: StartApp) -> None:
+async def test_failed_release_is_retried_until_no_member_is_bound(cluster: Cluster, start_app: StartApp) -> None:
     await start_app(bind_attempts=2)
     cluster.add_node("node-1")
     third = Hold()
@@ -69,10 +69,10 @@ async def test_a_release_that_fails_is_tried_again_until_nobody_is_left(cluster:
     await cluster.wait_for(lambda s: len(bound(s)) == 2, message="two of three are bound")
     cluster.patch("nodes", "node-1", {"spec": {"unschedulable": True}})
     third.release()
-    await cluster.wait_for(is_absent_for_good, message="nobody is bound")
+    await cluster.wait_for(is_unbound_and_refused, message="no member is bound")
 
 
-async def test_an_open_gang_that_gets_a_mistake_is_undone_all_the_same(cluster: Cluster, start_app: StartApp) -> None:
+async def test_partially_bound_gang_that_becomes_invalid_is_rolled_back(cluster: Cluster, start_app: StartApp) -> None:
     await start_app(bind_attempts=1)
     cluster.add_node("node-1")
     again = Hold()
@@ -84,10 +84,12 @@ async def test_an_open_gang_that_gets_a_mistake_is_undone_all_the_same(cluster: 
     third = next(pod["metadata"]["name"] for pod in cluster.list("pods") if not pod["spec"].get("nodeName"))
     cluster.patch("pods", third, {"metadata": {"annotations": {"allaboard.dev/objective": "tetris"}}})
     again.release()
-    await cluster.wait_for(lambda s: not bound(s), message="the open gang is undone")
+    await cluster.wait_for(lambda s: not bound(s), message="the partially bound gang is rolled back")
 
 
-async def test_a_defect_in_one_bind_leaves_no_gang_in_part(cluster: Cluster, start_app: StartApp, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_gang_becomes_whole_despite_an_unexpected_error_in_one_bind(
+    cluster: Cluster, start_app: StartApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
     binds = 0
     post = ApiServer.post
 
@@ -106,7 +108,7 @@ async def test_a_defect_in_one_bind_leaves_no_gang_in_part(cluster: Cluster, sta
     await cluster.wait_for(lambda s: len(bound(s)) == 3, message="the third is bound at the next try")
 
 
-async def test_stopping_in_the_middle_of_a_commit_ends_it_first(cluster: Cluster, start_app: StartApp) -> None:
+async def test_stop_during_a_commit_waits_for_the_end_of_the_commit(cluster: Cluster, start_app: StartApp) -> None:
     app = await start_app()
     cluster.add_node("node-1")
     third = cluster.faults.pause("bind", "pods", nth=3)
@@ -117,10 +119,10 @@ async def test_stopping_in_the_middle_of_a_commit_ends_it_first(cluster: Cluster
     third.release()
     await stopping
     assert len(bound(cluster)) == 3
-    assert len([event for event in cluster.list("events") if event.get("reason") == "Scheduled"]) == 4  # and of the gang
+    assert len([event for event in cluster.list("events") if event.get("reason") == "Scheduled"]) == 4  # of three pods and of the gang
 
 
-async def test_a_token_that_expires_half_way_costs_nobody_a_seat(cluster: Cluster, start_app: StartApp) -> None:
+async def test_gang_becomes_whole_when_the_token_expires_during_its_binds(cluster: Cluster, start_app: StartApp) -> None:
     await start_app()
     cluster.add_node("node-1")
     cluster.faults.add(Fault("bind", "pods", nth=3, status=401))
@@ -129,7 +131,7 @@ async def test_a_token_that_expires_half_way_costs_nobody_a_seat(cluster: Cluste
     assert not warnings(cluster, "GangUndone")
 
 
-async def test_a_surplus_member_that_could_not_be_bound_is_told_and_tried_again(cluster: Cluster, start_app: StartApp) -> None:
+async def test_surplus_member_whose_bind_was_refused_is_reported_and_retried(cluster: Cluster, start_app: StartApp) -> None:
     await start_app(bind_attempts=1)
     cluster.add_node("node-1")
     second = Hold()
@@ -142,20 +144,20 @@ async def test_a_surplus_member_that_could_not_be_bound_is_told_and_tried_again(
     await cluster.wait_for(lambda s: sorted(bound(s)) == ["a", "b", "c"])
 
 
-async def test_room_for_one_role_wakes_a_gang_that_lacked_it_for_another(cluster: Cluster, app: App) -> None:
-    """The a pod could move to where memory came free, and leave its cpu to b, which was the one refused."""
+async def test_resource_freed_for_one_member_wakes_a_gang_refused_for_another(cluster: Cluster, app: App) -> None:
+    """Pod b is refused for cpu. The freed memory lets pod a move to node-2, which leaves the cpu of node-1 to pod b."""
     cluster.add_node("node-1", cpu="4", memory="4Gi")
     cluster.add_node("node-2", cpu="2", memory="4Gi")
-    taker = {"cpu": "0", "memory": "2Gi"}
-    cluster.create(gang_pod("taker", "other", 1, requests=taker, schedulerName="someone", nodeName="node-2"))
+    foreign_requests = {"cpu": "0", "memory": "2Gi"}
+    cluster.create(gang_pod("foreign", "other", 1, requests=foreign_requests, schedulerName="someone", nodeName="node-2"))
     cluster.create(gang_pod("a", minimum=2, requests={"cpu": "2", "memory": "3Gi"}))
     cluster.create(gang_pod("b", minimum=2, requests={"cpu": "4", "memory": "1Gi"}))
     await cluster.wait_for(lambda s: "1 of 2 members placeable" in message(s))
-    cluster.delete("pods", "taker")
+    cluster.delete("pods", "foreign")
     await cluster.wait_for(lambda s: sorted(bound(s)) == ["a", "b"])
 
 
-async def test_a_watch_that_breaks_goes_on_from_the_last_event_and_never_turns_back(
+async def test_broken_watch_resumes_after_the_last_event_without_older_states(
     cluster: Cluster, start_app: StartApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = await start_app()
@@ -164,7 +166,7 @@ async def test_a_watch_that_breaks_goes_on_from_the_last_event_and_never_turns_b
     app.view.listen(on_pod=lambda old, new: seen.append((new.name, new.node_name)) if new else None)
     cluster.create(gang_pod("a", minimum=1))
     await cluster.wait_for(lambda s: bound(s) == ["a"])
-    note, broken = Reflector._note, []
+    note, broken = Reflector._queue_event, []
 
     def breaking(self: Reflector, event: dict[str, Any]) -> None:
         if "b" in str(event["object"]["metadata"].get("name")) and not broken and self.path.endswith("/pods"):
@@ -172,7 +174,7 @@ async def test_a_watch_that_breaks_goes_on_from_the_last_event_and_never_turns_b
             raise ApiError(0, "Unreachable", "connection reset by peer")
         note(self, event)
 
-    monkeypatch.setattr(Reflector, "_note", breaking)
+    monkeypatch.setattr(Reflector, "_queue_event", breaking)
     seen.clear()
     cluster.create(gang_pod("b", "other", minimum=1))
     await cluster.wait_for(lambda s: sorted(bound(s)) == ["a", "b"])
@@ -188,7 +190,7 @@ async def test_a_watch_that_breaks_goes_on_from_the_last_event_and_never_turns_b
     ],
     ids=["of-another-kind", "another-allaboard"],
 )
-async def test_another_schedulers_pod_group_is_left_alone(cluster: Cluster, app: App, status: dict[str, Any]) -> None:
+async def test_status_of_another_schedulers_pod_group_is_not_changed(cluster: Cluster, app: App, status: dict[str, Any]) -> None:
     cluster.add_node("node-1")
     cluster.create(pod_group("theirs", 3))
     cluster.patch("podgroups", "theirs", {"status": status}, subresource="status")
@@ -198,13 +200,13 @@ async def test_another_schedulers_pod_group_is_left_alone(cluster: Cluster, app:
     assert (cluster.get("podgroups", "theirs") or {})["status"] == status
 
 
-async def test_a_status_names_the_scheduler_that_writes_it(cluster: Cluster, app: App) -> None:
+async def test_pod_group_status_names_the_scheduler_that_writes_it(cluster: Cluster, app: App) -> None:
     cluster.add_node("node-1")
     cluster.create(gang_pod("a", minimum=1))
     await cluster.wait_for(lambda s: (s.get("podgroups", "gang") or {}).get("status", {}).get("schedulerName") == "allaboard")
 
 
-async def test_an_older_state_of_a_pod_group_never_replaces_a_newer_one(cluster: Cluster, app: App) -> None:
+async def test_older_state_of_a_pod_group_never_replaces_a_newer_one(cluster: Cluster, app: App) -> None:
     cluster.create(pod_group("gang", 2))
     old = cluster.get("podgroups", "gang")
     cluster.patch("podgroups", "gang", {"spec": {"minMember": 3}})
@@ -218,7 +220,7 @@ async def test_an_older_state_of_a_pod_group_never_replaces_a_newer_one(cluster:
     assert list(app.registry.gangs())
 
 
-async def test_words_are_taken_back_when_they_are_no_longer_so(cluster: Cluster, app: App) -> None:
+async def test_pod_group_message_follows_changes_of_the_minimum(cluster: Cluster, app: App) -> None:
     cluster.add_node("node-1")
     group = pod_group("gang", 2)
     cluster.create(group)
@@ -234,7 +236,7 @@ async def test_words_are_taken_back_when_they_are_no_longer_so(cluster: Cluster,
         await cluster.wait_for(lambda s, words=words: words in message(s))  # type: ignore[misc]
 
 
-async def test_a_gang_that_waits_too_long_is_told_so_once_and_no_longer_when_it_runs(cluster: Cluster, start_app: StartApp) -> None:
+async def test_timeout_of_a_waiting_gang_is_reported_once_and_cleared_when_it_runs(cluster: Cluster, start_app: StartApp) -> None:
     await start_app(schedule_timeout_seconds=1)
     cluster.create(replica_set())
     await cluster.wait_for(lambda s: conditions(s).get("Timeout") == "True" and bool(warnings(s, "Timeout")))
@@ -243,7 +245,7 @@ async def test_a_gang_that_waits_too_long_is_told_so_once_and_no_longer_when_it_
     assert len(warnings(cluster, "Timeout")) == 1
 
 
-async def test_a_gang_that_has_ended_says_that_it_has(cluster: Cluster, app: App) -> None:
+async def test_gang_that_has_ended_is_reported_as_ended(cluster: Cluster, app: App) -> None:
     cluster.add_node("node-1")
     for name in "ab":
         cluster.create(gang_pod(name, minimum=2))
@@ -253,20 +255,20 @@ async def test_a_gang_that_has_ended_says_that_it_has(cluster: Cluster, app: App
     await cluster.wait_for(lambda s: "ended: 2 members succeeded" in message(s))
 
 
-async def test_a_slow_undo_holds_nobody_else_up(cluster: Cluster, start_app: StartApp) -> None:
+async def test_slow_rollback_does_not_delay_other_gangs(cluster: Cluster, start_app: StartApp) -> None:
     await start_app()
     cluster.add_node("node-1")
     cluster.faults.add(Fault("bind", "pods", name="gang-*", nth=3, status=403))
-    undo = cluster.faults.pause("delete", "pods", times=2)
+    deletes = cluster.faults.pause("delete", "pods", times=2)
     cluster.create(replica_set())
-    await asyncio.wait_for(undo.arrived(), 20)
+    await asyncio.wait_for(deletes.arrived(), 20)
     cluster.create(gang_pod("other", "other", minimum=1))
     await cluster.wait_for(lambda s: bound(s, "other") == ["other"])
-    assert len(bound(cluster, "gang")) == 2, "the undo is still under way"
-    undo.release()
+    assert len(bound(cluster, "gang")) == 2, "the rollback is still in progress"
+    deletes.release()
 
 
-async def test_an_event_that_could_not_be_created_is_created_later(cluster: Cluster, start_app: StartApp) -> None:
+async def test_event_that_could_not_be_created_is_created_later(cluster: Cluster, start_app: StartApp) -> None:
     await start_app()
     cluster.faults.add(Fault("create", "events", times=1, status=403))
     cluster.create(gang_pod("a", minimum=1))
@@ -275,8 +277,8 @@ async def test_an_event_that_could_not_be_created_is_created_later(cluster: Clus
     await cluster.wait_for(lambda s: bool(warnings(s, "FailedScheduling")))
 
 
-async def test_a_half_bound_gang_jumps_no_priority(cluster: Cluster, app: App) -> None:
-    """Raising the minimum of a bound gang is no ticket to the front of the queue."""
+async def test_partially_bound_gang_is_not_placed_before_a_gang_of_higher_priority(cluster: Cluster, app: App) -> None:
+    """Raising the minimum of a bound gang must not move it to the front of the queue."""
     cluster.create({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 1000})
     cluster.add_node("node-1", cpu="1")
     cluster.create(pod_group("low", 1))
@@ -295,7 +297,7 @@ async def test_a_half_bound_gang_jumps_no_priority(cluster: Cluster, app: App) -
     assert bound(cluster, "high") == ["high"]
 
 
-async def test_losing_one_part_of_the_operator_is_noticed(start_app: StartApp, kubeconfig: Path) -> None:
+async def test_operator_is_not_ready_after_one_of_its_tasks_has_ended(start_app: StartApp, kubeconfig: Path) -> None:
     app = await start_app()
     assert app.is_ready
     app._tasks[0].cancel()
@@ -303,13 +305,13 @@ async def test_losing_one_part_of_the_operator_is_noticed(start_app: StartApp, k
     assert not app.is_ready
 
 
-async def nothing_is_decided(caplog: pytest.LogCaptureFixture) -> None:
+async def wait_until_scheduling_pauses(caplog: pytest.LogCaptureFixture) -> None:
     async with asyncio.timeout(50):
-        while "nothing is decided" not in caplog.text:  # noqa: ASYNC110  # a log tells nobody of itself
+        while "nothing is decided" not in caplog.text:  # noqa: ASYNC110  # a log has no event to wait for
             await asyncio.sleep(0)
 
 
-async def test_nothing_is_decided_while_the_api_server_is_silent_and_work_goes_on_when_it_speaks_again(
+async def test_scheduling_pauses_while_the_api_server_is_silent_and_then_resumes(
     cluster: Cluster, start_app: StartApp, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", logger="allaboard")
@@ -319,14 +321,14 @@ async def test_nothing_is_decided_while_the_api_server_is_silent_and_work_goes_o
         silent.setattr(Reflector, "silence_seconds", 1000.0)
         cluster.create(replica_set())
         await cluster.wait_for(lambda s: len(s.list("pods")) == 3)
-        await nothing_is_decided(caplog)
+        await wait_until_scheduling_pauses(caplog)
         assert not app.is_ready
         assert not bound(cluster)
     await cluster.wait_for(lambda s: len(bound(s)) == 3)
     assert app.is_ready
 
 
-async def test_a_plan_found_at_length_binds_nobody_while_the_api_server_is_silent(
+async def test_plan_of_a_long_search_is_not_bound_while_the_api_server_is_silent(
     cluster: Cluster, start_app: StartApp, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", logger="allaboard")
@@ -336,7 +338,7 @@ async def test_a_plan_found_at_length_binds_nobody_while_the_api_server_is_silen
     with monkeypatch.context() as silent:
 
         async def overrunning(self: Planner, gang: Gang, without: Sequence[Pod] = ()) -> Plan:
-            raise SearchOverrunError("too long for its turn")
+            raise SearchOverrunError("the search took too long")
 
         async def falling_silent(self: Planner, gang: Gang) -> Plan:
             plan = await plan_at_length(self, gang)
@@ -346,12 +348,12 @@ async def test_a_plan_found_at_length_binds_nobody_while_the_api_server_is_silen
         silent.setattr(Planner, "plan", overrunning)
         silent.setattr(Planner, "plan_at_length", falling_silent)
         cluster.create(replica_set())
-        await nothing_is_decided(caplog)
+        await wait_until_scheduling_pauses(caplog)
         assert not bound(cluster)
     await cluster.wait_for(lambda s: len(bound(s)) == 3)
 
 
-async def test_a_defect_makes_no_half_gang_of_one_that_was_whole(
+async def test_whole_gang_is_not_reported_as_kept_open_after_an_unexpected_error(
     cluster: Cluster, start_app: StartApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = await start_app()
@@ -369,7 +371,7 @@ async def test_a_defect_makes_no_half_gang_of_one_that_was_whole(
         return await plan(self, gang, without)
 
     monkeypatch.setattr(Planner, "plan", failing_once)
-    cluster.create(gang_pod("taker", "other", 1, schedulerName="someone", nodeName="node-1"))
+    cluster.create(gang_pod("foreign", "other", 1, schedulerName="someone", nodeName="node-1"))
     cluster.delete("pods", "c", grace=0)
     cluster.create(gang_pod("d", minimum=3))
     await cluster.wait_for(lambda s: "2 of 3 members placeable" in message(s))

@@ -1,4 +1,4 @@
-"""Jobs that would count released pods as failures give their seats back by being suspended and resumed, where their gangs say so."""
+"""Jobs that would count released pods as failures are suspended and resumed instead, where their gangs allow it."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -22,14 +22,14 @@ UNDO = {"allaboard.dev/undo": "suspend"}
 
 @pytest.fixture
 async def cluster(home: Home) -> AsyncIterator[Cluster]:
-    """A cluster whose pods take their time to start."""
+    """Yield a cluster with one node, on which bound pods don't start during a test."""
     async with home.open(startup_delay=3600) as opened:
         opened.add_node("node-1")
         yield opened
 
 
 def suspendable(**spec: Any) -> Body:
-    """A Job of three that counts a lost pod as a failure, has none to spare, and may be suspended."""
+    """Return a Job of three pods that fails with the first lost pod, and may be suspended."""
     made = job()
     made["spec"]["template"]["metadata"]["annotations"] = UNDO
     made["spec"] |= spec
@@ -37,7 +37,7 @@ def suspendable(**spec: Any) -> Body:
 
 
 def refuse_one_bind(cluster: Cluster) -> None:
-    """Of three members two can be bound."""
+    """Refuse all binds after the second."""
     cluster.faults.add(Fault("bind", "pods", nth=3, times=FOR_EVER, status=403, message="no more"))
 
 
@@ -54,11 +54,11 @@ def is_labelled(cluster: Cluster) -> bool:
 
 
 def was_suspended(cluster: Cluster) -> bool:
-    """The Job controller says that it has suspended the Job, and that it goes on."""
+    """Return whether the Job controller reports that it has suspended and resumed the Job."""
     return any(each["type"] == "Suspended" and each["status"] == "False" for each in status(cluster).get("conditions") or ())
 
 
-async def test_a_half_bound_job_is_suspended_and_resumed_when_its_time_is_over_and_counts_no_failure(
+async def test_partially_bound_job_is_suspended_and_resumed_after_its_timeout_without_a_failure(
     cluster: Cluster, start_app: StartApp
 ) -> None:
     refuse_one_bind(cluster)
@@ -66,13 +66,13 @@ async def test_a_half_bound_job_is_suspended_and_resumed_when_its_time_is_over_a
     await cluster.wait_for(lambda s: len(s.list("pods")) == 3)
     first = {pod["metadata"]["uid"] for pod in cluster.list("pods")}
     await start_app(schedule_timeout_seconds=2)
-    await cluster.wait_for(lambda s: bool(warnings(s, "KeptOpen")), message="it is kept open until its time is over")
+    await cluster.wait_for(lambda s: bool(warnings(s, "KeptOpen")), message="the gang is kept open until its timeout")
     assert "the job is suspended and resumed if the gang isn't whole after 2 s" in warnings(cluster, "KeptOpen")[0]
-    # As long as a bind is refused it is suspended again and again; the event stays.
-    await cluster.wait_for(lambda s: bool(warnings(s, "GangUndone")), message="the job was suspended and goes on")
+    # While a bind is refused, the Job is suspended again and again; the event stays.
+    await cluster.wait_for(lambda s: bool(warnings(s, "GangUndone")), message="the Job was suspended and resumed")
     cluster.faults.clear()
     await cluster.wait_for(lambda s: len(bound(s)) == 3 and not is_labelled(s), message="the gang is whole")
-    # The Job controller tells of it after it has made the pods anew.
+    # The Job controller reports this after it has recreated the pods.
     await cluster.wait_for(was_suspended, message="the Job controller says that the Job was suspended and goes on")
     assert not first & {pod["metadata"]["uid"] for pod in cluster.list("pods")}
     assert not status(cluster).get("failed")
@@ -80,9 +80,7 @@ async def test_a_half_bound_job_is_suspended_and_resumed_when_its_time_is_over_a
 
 
 @pytest.mark.parametrize("state", ["suspending", "gone", "resumed"])
-async def test_a_job_whose_scheduler_dies_while_it_is_suspended_goes_on_with_the_next_one(
-    state: str, cluster: Cluster, start_app: StartApp
-) -> None:
+async def test_suspended_job_is_resumed_by_the_next_scheduler_after_a_crash(state: str, cluster: Cluster, start_app: StartApp) -> None:
     refuse_one_bind(cluster)
     app = await start_app(schedule_timeout_seconds=1)
     nth = {"suspending": 1, "gone": 2, "resumed": 2}[state]
@@ -99,16 +97,16 @@ async def test_a_job_whose_scheduler_dies_while_it_is_suspended_goes_on_with_the
     assert not status(cluster).get("failed")
 
 
-async def test_a_job_that_somebody_else_has_suspended_is_not_resumed(cluster: Cluster, start_app: StartApp) -> None:
+async def test_job_that_a_user_has_suspended_is_not_resumed(cluster: Cluster, start_app: StartApp) -> None:
     cluster.create(suspendable(suspend=True))
     await start_app(resync_seconds=1)
     await cluster.wait_for(lambda s: any(each["type"] == "Suspended" for each in status(s).get("conditions") or ()))
-    await asyncio.sleep(2.5)  # more than one look at what carries our label
+    await asyncio.sleep(2.5)  # longer than two resyncs, which check Jobs with our label
     assert read(cluster)["spec"]["suspend"] is True
 
 
 @pytest.mark.parametrize("nth", [1, 2], ids=["suspended", "resumed"])
-async def test_a_lost_answer_leaves_no_job_suspended(nth: int, cluster: Cluster, start_app: StartApp) -> None:
+async def test_job_does_not_stay_suspended_after_a_lost_answer(nth: int, cluster: Cluster, start_app: StartApp) -> None:
     refuse_one_bind(cluster)
     cluster.faults.add(Fault("patch", "jobs", nth=nth, drop=True, after=True))
     await start_app(schedule_timeout_seconds=1)
@@ -122,7 +120,7 @@ async def test_a_lost_answer_leaves_no_job_suspended(nth: int, cluster: Cluster,
 
 
 @pytest.mark.parametrize("verb", ["patch", "list"])
-async def test_without_the_permission_the_job_is_kept_open_and_the_permission_named(
+async def test_job_is_kept_open_without_the_permission_to_suspend_it_and_the_permission_is_named(
     verb: str, cluster: Cluster, start_app: StartApp
 ) -> None:
     refuse_one_bind(cluster)
@@ -135,7 +133,7 @@ async def test_without_the_permission_the_job_is_kept_open_and_the_permission_na
     assert not is_labelled(cluster)
 
 
-async def test_a_job_that_another_controls_is_left_alone(cluster: Cluster, start_app: StartApp) -> None:
+async def test_job_that_another_object_controls_is_not_suspended(cluster: Cluster, start_app: StartApp) -> None:
     refuse_one_bind(cluster)
     await start_app(schedule_timeout_seconds=1)
     owner = cluster.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "boss", "namespace": "default"}})
@@ -148,7 +146,7 @@ async def test_a_job_that_another_controls_is_left_alone(cluster: Cluster, start
     assert not was_suspended(cluster)
 
 
-async def test_a_label_of_ours_on_a_job_that_another_controls_resumes_nothing(cluster: Cluster, start_app: StartApp) -> None:
+async def test_suspended_job_of_kueue_is_not_resumed_although_it_has_our_label(cluster: Cluster, start_app: StartApp) -> None:
     made = suspendable(suspend=True)
     made["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "queue", SUSPENDED: "true"}
     cluster.create(made)
@@ -157,14 +155,14 @@ async def test_a_label_of_ours_on_a_job_that_another_controls_resumes_nothing(cl
     assert read(cluster)["spec"]["suspend"] is True
 
 
-class TestOnAClusterWhosePodsStart:
+class TestWithRunningPods:
     @pytest.fixture
     async def cluster(self, home: Home) -> AsyncIterator[Cluster]:
         async with home.open() as opened:
             opened.add_node("node-1")
             yield opened
 
-    async def test_a_job_whose_pods_run_is_left_alone(self, cluster: Cluster, start_app: StartApp) -> None:
+    async def test_job_with_running_pods_is_not_suspended(self, cluster: Cluster, start_app: StartApp) -> None:
         refuse_one_bind(cluster)
         await start_app(schedule_timeout_seconds=2)
         cluster.create(suspendable())
@@ -175,7 +173,9 @@ class TestOnAClusterWhosePodsStart:
         await cluster.wait_for(lambda s: len(bound(s)) == 3)
         assert not was_suspended(cluster)
 
-    async def test_running_members_are_lost_only_where_gang_and_budgets_allow_it(self, cluster: Cluster, start_app: StartApp) -> None:
+    async def test_running_members_are_released_only_if_the_gang_and_disruption_budgets_allow_it(
+        self, cluster: Cluster, start_app: StartApp
+    ) -> None:
         await start_app(schedule_timeout_seconds=2)
         made = suspendable(backoffLimit=3)
         made["spec"]["template"]["metadata"]["annotations"] = {**UNDO, "allaboard.dev/on-member-lost": "release"}
@@ -187,11 +187,11 @@ class TestOnAClusterWhosePodsStart:
         cluster.patch("nodes", "node-1", {"spec": {"unschedulable": True}})
         cluster.delete("pods", bound(cluster)[0], grace=0)
         await cluster.wait_for(
-            lambda s: any("disruption budget" in text for text in warnings(s, "KeptOpen")), message="the budget keeps them"
+            lambda s: any("disruption budget" in text for text in warnings(s, "KeptOpen")), message="the budget prevents the release"
         )
         assert not was_suspended(cluster)
         cluster.delete("poddisruptionbudgets", "keep")
-        await cluster.wait_for(was_suspended, message="the others are released")
+        await cluster.wait_for(was_suspended, message="the remaining members are released")
         cluster.patch("nodes", "node-1", {"spec": {"unschedulable": False}})
         await cluster.wait_for(lambda s: "3 members bound" in message(s))
         assert status(cluster).get("failed") == 1

@@ -1,4 +1,4 @@
-"""What Kopf's handler of pending pods is good for, and what goes on without it."""
+"""Kopf's handler of pending pods makes label-pair gangs known early; all else is taken from the reflector."""
 
 import asyncio
 from collections.abc import Callable
@@ -24,33 +24,33 @@ def create_gang(cluster: Cluster) -> None:
 
 
 @pytest.fixture
-def deaf(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Has the reflectors take none of what their watches tell of pods, which they believe to be alive."""
+def ignore_pod_events(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return a function that makes the reflectors ignore all pod events and believe that their watches are alive."""
 
     def take_none(self: Reflector, event: dict[str, Any]) -> None:
         if event["object"]["kind"] == "Pod":
-            self._heard = self._clock()
+            self._last_heard = self._clock()
         else:
             note(self, event)
 
-    note = Reflector._note
-    return lambda: monkeypatch.setattr(Reflector, "_note", take_none)
+    note = Reflector._queue_event
+    return lambda: monkeypatch.setattr(Reflector, "_queue_event", take_none)
 
 
-async def test_what_kopf_hears_alone_brings_a_label_pair_gang_its_first_look(cluster: Cluster, kubeconfig: Path, deaf: Any) -> None:
+async def test_label_pair_gang_is_scheduled_from_kopfs_events_alone(cluster: Cluster, kubeconfig: Path, ignore_pod_events: Any) -> None:
     cluster.add_node("node-1", cpu="4")
     async with operator(kubeconfig):
-        deaf()
+        ignore_pod_events()
         create_gang(cluster)
         await cluster.wait_for(lambda s: len(bound(s, "gang")) == 3)
         await cluster.wait_for(lambda s: s.get("podgroups", "gang") is not None, message="and its PodGroup")
 
 
-async def test_a_gang_of_another_spelling_waits_for_the_reflector(cluster: Cluster, kubeconfig: Path, deaf: Any) -> None:
-    """So that the test before tells of Kopf."""
+async def test_pod_without_gang_labels_waits_for_the_reflector(cluster: Cluster, kubeconfig: Path, ignore_pod_events: Any) -> None:
+    """This shows that the test above depends on Kopf's events."""
     cluster.add_node("node-1", cpu="4")
     async with operator(kubeconfig):
-        deaf()
+        ignore_pod_events()
         single = gang_pod("single")
         single["metadata"]["labels"] = {}
         cluster.create(single)
@@ -59,7 +59,7 @@ async def test_a_gang_of_another_spelling_waits_for_the_reflector(cluster: Clust
         assert not bound(cluster, "single")
 
 
-async def test_without_kopfs_news_the_reflector_brings_the_gang(
+async def test_gang_is_scheduled_from_the_reflectors_events_alone(
     cluster: Cluster, kubeconfig: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(App, "observe_pending_pod", lambda self, event, raw: None)
@@ -69,15 +69,15 @@ async def test_without_kopfs_news_the_reflector_brings_the_gang(
         await cluster.wait_for(lambda s: len(bound(s, "gang")) == 3)
 
 
-async def test_of_a_gang_that_has_begun_the_reflector_alone_tells(
-    cluster: Cluster, kubeconfig: Path, deaf: Any, monkeypatch: pytest.MonkeyPatch
+async def test_kopfs_events_about_a_started_gang_are_ignored(
+    cluster: Cluster, kubeconfig: Path, ignore_pod_events: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a newcomer known before another's end, the gang would be completed around a member that is gone."""
-    heard: list[str] = []
+    """If a new member were known before the deletion of an old one, the gang would be completed around a deleted member."""
+    observed: list[str] = []
 
     def noting(self: App, event: str | None, raw: dict[str, Any]) -> None:
         observe(self, event, raw)
-        heard.append(raw["metadata"]["name"])
+        observed.append(raw["metadata"]["name"])
 
     observe = App.observe_pending_pod
     monkeypatch.setattr(App, "observe_pending_pod", noting)
@@ -86,106 +86,109 @@ async def test_of_a_gang_that_has_begun_the_reflector_alone_tells(
         create_gang(cluster)
         await cluster.wait_for(lambda s: len(bound(s, "gang")) == 3)
         await cluster.wait_for(lambda s: sum(pod.is_bound for pod in app.view.pods()) == 3)
-        deaf()
+        ignore_pod_events()
         cluster.delete("pods", "gang-0", grace=0)
         cluster.create(gang_pod("gang-9"))
-        await cluster.wait_for(lambda s: "gang-9" in heard)
+        await cluster.wait_for(lambda s: "gang-9" in observed)
         assert app.view.pod("default/gang-0")
         assert app.view.pod("default/gang-9") is None
 
 
-class Late:
-    """Has what the pods' watch tells wait until it is called."""
+class HeldEvents:
+    """Holds back the events of the pods' watch until they are delivered."""
 
     def __init__(self, app: App, monkeypatch: pytest.MonkeyPatch) -> None:
         reflector, self._waiting = app._reflectors["pods"], list[dict[str, Any]]()
-        self._note = reflector._note
-        monkeypatch.setattr(reflector, "_note", self._waiting.append)
+        self._note = reflector._queue_event
+        monkeypatch.setattr(reflector, "_queue_event", self._waiting.append)
 
-    def waits(self, name: str) -> bool:
-        """Whether a pod is among those who wait."""
+    def holds(self, name: str) -> bool:
+        """Return whether an event about a pod is held back."""
         return any(event["object"]["metadata"].get("name") == name for event in self._waiting)
 
-    def __call__(self, until: str = "") -> None:
+    def deliver(self, until: str = "") -> None:
+        """Deliver the events in order, up to the first one about the pod ``until``, or all if it is empty."""
         while self._waiting and self._waiting[0]["object"]["metadata"].get("name") != until:
             self._note(self._waiting.pop(0))
 
 
-MakeLate = Callable[[App], Late]
+HoldPodEvents = Callable[[App], HeldEvents]
 
 
 @pytest.fixture
-def late(monkeypatch: pytest.MonkeyPatch) -> MakeLate:
-    """Has what the pods' watch tells wait, from when it is called until what it returns is."""
-    return lambda app: Late(app, monkeypatch)
+def hold_pod_events(monkeypatch: pytest.MonkeyPatch) -> HoldPodEvents:
+    """Return a function that holds back the events of an app's pods' watch from now on."""
+    return lambda app: HeldEvents(app, monkeypatch)
 
 
-def hear(app: App, cluster: Cluster, name: str) -> None:
+def observe_pending(app: App, cluster: Cluster, name: str) -> None:
     app.observe_pending_pod("ADDED", {"kind": "Pod", **(cluster.get("pods", name) or {})})
 
 
-async def test_a_gang_that_we_have_seated_takes_nobody_who_is_only_heard_of(cluster: Cluster, start_app: StartApp, late: MakeLate) -> None:
-    """Though the watch hasn't told of its binds, and may tell of its members' end long after."""
+async def test_gang_that_we_have_bound_takes_no_member_known_only_from_kopf(
+    cluster: Cluster, start_app: StartApp, hold_pod_events: HoldPodEvents
+) -> None:
+    """This holds although the watch hasn't reported the binds, and may report the members' end much later."""
     cluster.add_node("node-1", cpu="4")
     app = await start_app()
-    late(app)
+    hold_pod_events(app)
     for name in ("gang-0", "gang-1"):
         cluster.create(gang_pod(name, minimum=2))
-        hear(app, cluster, name)
+        observe_pending(app, cluster, name)
     await cluster.wait_for(lambda s: len(bound(s, "gang")) == 2)
     for name in ("gang-0", "gang-1"):
         cluster.delete("pods", name, grace=0)
     cluster.create(gang_pod("gang-9", minimum=2))
-    hear(app, cluster, "gang-9")
+    observe_pending(app, cluster, "gang-9")
     await asyncio.sleep(0)
     assert app.view.pod("default/gang-9") is None
 
 
-async def test_what_becomes_of_a_pod_that_is_known_is_for_the_reflector_to_tell(
-    cluster: Cluster, start_app: StartApp, late: MakeLate
+async def test_changes_of_a_known_pod_are_taken_only_from_the_reflector(
+    cluster: Cluster, start_app: StartApp, hold_pod_events: HoldPodEvents
 ) -> None:
-    """Or the gangs that Kopf hears of would be free to go, as after a seal, before those of higher priority of which it doesn't."""
+    """Otherwise a gang known from Kopf could be scheduled before a gang of higher priority that Kopf doesn't report."""
     app = await start_app()
     cluster.create(gang_pod("gang-0"))
     await cluster.wait_for(lambda s: app.view.pod("default/gang-0") is not None)
-    late(app)
+    hold_pod_events(app)
     before = app.view.pod("default/gang-0")
     cluster.patch("pods", "gang-0", {"metadata": {"annotations": {"allaboard.dev/objective": "spread"}}})
-    hear(app, cluster, "gang-0")
+    observe_pending(app, cluster, "gang-0")
     await asyncio.sleep(0)
     assert app.view.pod("default/gang-0") is before
 
 
-async def test_that_a_pod_is_pending_no_more_is_for_the_reflector_to_tell(cluster: Cluster, start_app: StartApp, late: MakeLate) -> None:
+async def test_kopfs_deletion_events_are_ignored(cluster: Cluster, start_app: StartApp, hold_pod_events: HoldPodEvents) -> None:
     cluster.add_node("node-1", cpu="4")
     app = await start_app()
-    late(app)
+    hold_pod_events(app)
     cluster.create(gang_pod("gang-0"))
     app.observe_pending_pod("DELETED", {"kind": "Pod", **(cluster.get("pods", "gang-0") or {})})
     await asyncio.sleep(0)
     assert app.view.pod("default/gang-0") is None
 
 
-async def test_whoever_was_heard_of_is_forgotten_until_the_watch_has_come_to_it_when_its_gang_turns_out_to_have_begun(
-    cluster: Cluster, start_app: StartApp, late: MakeLate
+async def test_pod_known_only_from_kopf_is_dropped_when_its_gang_turns_out_to_have_started(
+    cluster: Cluster, start_app: StartApp, hold_pod_events: HoldPodEvents
 ) -> None:
-    """Somebody else has bound a member, which ended before the newcomer came: of the two there never was a gang."""
+    """Another process has bound gang-0, which was deleted before gang-9 was created: the two never formed a gang."""
     cluster.add_node("node-1", cpu="4")
     app = await start_app()
-    tell = late(app)
+    held = hold_pod_events(app)
     cluster.create(gang_pod("gang-0", minimum=2))
     await bind(cluster, "gang-0", "node-1", 2)
     cluster.create(gang_pod("marker", gang="other"))
     cluster.delete("pods", "gang-0", grace=0)
     cluster.create(gang_pod("gang-9", minimum=2))
-    hear(app, cluster, "gang-9")
+    observe_pending(app, cluster, "gang-9")
     await cluster.wait_for(lambda s: app.view.pod("default/gang-9") is not None)
-    await cluster.wait_for(lambda s: tell.waits("marker"))
-    tell("marker")
+    await cluster.wait_for(lambda s: held.holds("marker"))
+    held.deliver("marker")
     await cluster.wait_for(lambda s: any(pod.node_name for pod in app.view.pods()))
     assert app.view.pod("default/gang-9") is None
-    await cluster.wait_for(lambda s: tell.waits("gang-9"))
-    tell()
+    await cluster.wait_for(lambda s: held.holds("gang-9"))
+    held.deliver()
     await cluster.wait_for(lambda s: app.view.pod("default/gang-9") is not None)
     assert app.view.pod("default/gang-0") is None
     assert not bound(cluster, "gang")

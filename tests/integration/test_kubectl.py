@@ -1,4 +1,4 @@
-"""The real kubectl in both homes: what people do by hand must work, tables, watches and waits included."""
+"""The real kubectl works with the sandbox and with a real control plane, including tables, watches and waits."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ SECONDS = 50.0
 
 
 class Kubectl:
-    """Runs kubectl in a subprocess; it's answered from this event loop."""
+    """Runs kubectl in a subprocess, whose requests this event loop answers."""
 
     def __init__(self, binary: str, folder: Path, cluster: Cluster) -> None:
         self._binary = binary
@@ -88,7 +88,7 @@ def pod_group(minimum: Any = 2) -> Body:
 
 
 def rows(output: str) -> list[list[str]]:
-    """Return a printed table as lists of words; columns of several words fall apart."""
+    """Return a printed table as lists of words; a column of several words becomes several entries."""
     return [line.split() for line in output.splitlines()]
 
 
@@ -125,12 +125,12 @@ async def test_objects_are_printed_as_json_and_yaml(cluster: Cluster, kubectl: K
     assert [(item["kind"], item["metadata"]["name"]) for item in listed["items"]] == [("Pod", "p")]
 
 
-async def test_a_missing_object_is_named_in_the_error(kubectl: Kubectl) -> None:
+async def test_missing_object_is_named_in_the_error(kubectl: Kubectl) -> None:
     code, _, err = await kubectl.attempt("get", "pod", "nope")
     assert (code, err) == (1, 'Error from server (NotFound): pods "nope" not found\n')
 
 
-async def test_many_objects_are_listed_over_pages(cluster: Cluster, kubectl: Kubectl) -> None:
+async def test_many_objects_are_listed_in_pages(cluster: Cluster, kubectl: Kubectl) -> None:
     for number in range(7):
         cluster.create(pod(f"p{number}"))
     out = await kubectl("get", "pods", "--chunk-size=3", "-o", "name")
@@ -139,12 +139,12 @@ async def test_many_objects_are_listed_over_pages(cluster: Cluster, kubectl: Kub
 
 @pytest.fixture
 async def bare(home: Home) -> AsyncIterator[Cluster]:
-    """A cluster without the PodGroup CRD."""
+    """Yield a cluster without the PodGroup CRD."""
     async with home.open(crds=False) as opened:
         yield opened
 
 
-async def test_a_definition_applied_is_served(bare: Cluster, kubectl_binary: str, tmp_path: Path) -> None:
+async def test_applied_custom_resource_definition_is_served(bare: Cluster, kubectl_binary: str, tmp_path: Path) -> None:
     kubectl = Kubectl(kubectl_binary, tmp_path, bare)
     assert "podgroups.scheduling.x-k8s.io created" in await kubectl("apply", "-f", str(CRDS))
     await kubectl("wait", "--for=condition=Established", "crd/podgroups.scheduling.x-k8s.io")
@@ -162,7 +162,7 @@ async def test_a_definition_applied_is_served(bare: Cluster, kubectl_binary: str
     assert "Min Member:  2" in described
 
 
-async def test_an_invalid_pod_group_is_refused_with_the_field(kubectl: Kubectl) -> None:
+async def test_invalid_pod_group_is_refused_with_the_field(kubectl: Kubectl) -> None:
     code, _, err = await kubectl.attempt("apply", "-f", "-", manifest=pod_group(0))
     assert code == 1
     assert "spec.minMember: Invalid value: 0: spec.minMember in body should be greater than or equal to 1" in err
@@ -185,25 +185,25 @@ UNKNOWN = [
 
 @pytest.mark.parametrize("verb", ["apply", "create", "delete"])
 @pytest.mark.parametrize(("group_version", "kind"), UNKNOWN)
-async def test_a_kind_that_is_not_served_has_no_matches(verb: str, group_version: str, kind: str, kubectl: Kubectl) -> None:
+async def test_manifest_of_a_kind_that_is_not_served_is_rejected(verb: str, group_version: str, kind: str, kubectl: Kubectl) -> None:
     manifest = {"apiVersion": group_version, "kind": kind, "metadata": {"name": "x"}, "spec": {}}
     code, out, err = await kubectl.attempt(verb, "-f", "-", manifest=manifest)
     assert (code, out) == (1, "")
     assert f'no matches for kind "{kind}" in version "{group_version}"' in err
 
 
-async def test_a_resource_that_is_not_served_is_said_not_to_be(kubectl: Kubectl) -> None:
+async def test_resource_that_is_not_served_is_reported_as_unknown(kubectl: Kubectl) -> None:
     code, out, err = await kubectl.attempt("get", "widgets")
     assert (code, out, err) == (1, "", 'error: the server doesn\'t have a resource type "widgets"\n')
 
 
 @pytest.mark.sandbox_only("a real cluster has CronJobs")
-async def test_a_kind_that_is_not_served_can_not_be_made(kubectl: Kubectl) -> None:
+async def test_object_of_a_kind_that_is_not_served_cannot_be_created(kubectl: Kubectl) -> None:
     code, out, err = await kubectl.attempt("create", "cronjob", "x", "--image=busybox:1", "--schedule=@daily")
     assert (code, out, err) == (1, "", "error: failed to create cronjob: the server could not find the requested resource\n")
 
 
-async def test_a_list_is_applied(kubectl: Kubectl) -> None:
+async def test_list_of_objects_is_applied(kubectl: Kubectl) -> None:
     listed = {"apiVersion": "v1", "kind": "List", "items": [pod("one"), pod("two"), pod_group()]}
     said = await kubectl("apply", "-f", "-", manifest=listed)
     assert said.splitlines() == ["pod/one created", "pod/two created", "podgroup.scheduling.x-k8s.io/gang created"]
@@ -234,12 +234,12 @@ async def test_server_side_apply_works(kubectl: Kubectl) -> None:
 
 @pytest.fixture
 async def kubeflow(home: Home) -> AsyncIterator[Cluster]:
-    """A cluster whose training-operator makes a PodGroup for each job."""
+    """Yield a cluster whose training-operator creates a PodGroup for each job."""
     async with home.open(gang_scheduler_name="allaboard") as opened:
         yield opened
 
 
-async def test_a_tfjob_brings_pods_services_and_a_pod_group(kubeflow: Cluster, kubectl_binary: str, tmp_path: Path) -> None:
+async def test_tfjob_creates_pods_services_and_a_pod_group(kubeflow: Cluster, kubectl_binary: str, tmp_path: Path) -> None:
     kubectl = Kubectl(kubectl_binary, tmp_path, kubeflow)
     assert await kubectl("apply", "-f", "-", manifest=tfjob()) == "tfjob.kubeflow.org/mnist created\n"
     await kubeflow.wait_for(partial(has_pods, "mnist"))
@@ -256,7 +256,7 @@ async def test_a_tfjob_brings_pods_services_and_a_pod_group(kubeflow: Cluster, k
     await kubeflow.wait_for(lambda home: not home.list("pods") and not home.list("podgroups"))
 
 
-async def test_a_pod_is_described_with_its_events(cluster: Cluster, kubectl: Kubectl) -> None:
+async def test_pod_is_described_with_its_events(cluster: Cluster, kubectl: Kubectl) -> None:
     created = cluster.create(pod())
     involved = {"kind": "Pod", "name": "p", "namespace": "default", "uid": created["metadata"]["uid"]}
     cluster.create(
@@ -280,7 +280,7 @@ async def test_a_pod_is_described_with_its_events(cluster: Cluster, kubectl: Kub
     assert row[1:4] == ["Warning", "FailedScheduling", "pod/p"]
 
 
-async def test_a_node_is_described_with_what_its_pods_take(cluster: Cluster, kubectl: Kubectl) -> None:
+async def test_node_is_described_with_the_requests_of_its_pods(cluster: Cluster, kubectl: Kubectl) -> None:
     cluster.add_node("node-1", gpus=4)
     cluster.create(pod(nodeName="node-1"))
     described = await kubectl("describe", "node", "node-1")
@@ -290,7 +290,7 @@ async def test_a_node_is_described_with_what_its_pods_take(cluster: Cluster, kub
 
 
 @pytest.mark.sandbox_only("a real control plane has kubelets, of whatever kind")
-async def test_what_needs_containers_is_said_to_be_missing(cluster: Cluster, kubectl: Kubectl) -> None:
+async def test_commands_that_need_containers_are_rejected(cluster: Cluster, kubectl: Kubectl) -> None:
     cluster.add_node("node-1")
     cluster.create(pod(nodeName="node-1"))
     await cluster.wait_for(lambda home: is_running(home, "p"))
@@ -334,7 +334,7 @@ async def test_nodes_are_cordoned_and_uncordoned(cluster: Cluster, kubectl: Kube
     assert not cluster.get("nodes", "node-1")["spec"].get("unschedulable")  # type: ignore[index]
 
 
-async def test_a_drained_node_is_empty(cluster: Cluster, kubectl: Kubectl) -> None:
+async def test_drained_node_is_empty(cluster: Cluster, kubectl: Kubectl) -> None:
     cluster.add_node("node-1")
     cluster.create(pod(nodeName="node-1"))
     await cluster.wait_for(lambda home: is_running(home, "p"))
@@ -342,13 +342,13 @@ async def test_a_drained_node_is_empty(cluster: Cluster, kubectl: Kubectl) -> No
     assert cluster.list("pods") == []
 
 
-async def test_a_deployment_is_scaled(cluster: Cluster, kubectl: Kubectl) -> None:
+async def test_deployment_is_scaled(cluster: Cluster, kubectl: Kubectl) -> None:
     cluster.create(deployment(1))
     assert await kubectl("scale", "deployment", "web", "--replicas=3") == "deployment.apps/web scaled\n"
     await cluster.wait_for(lambda home: len(home.list("pods")) == 3)
 
 
-async def test_a_rollout_is_followed_to_its_end(cluster: Cluster, kubectl: Kubectl) -> None:
+async def test_rollout_is_followed_to_its_end(cluster: Cluster, kubectl: Kubectl) -> None:
     cluster.add_node("node-1")
     placed = deployment(2)
     placed["spec"]["template"]["spec"]["nodeName"] = "node-1"
@@ -367,7 +367,7 @@ async def test_deleting_waits_until_the_object_is_gone(cluster: Cluster, kubectl
     await cluster.wait_for(lambda home: not home.list("replicasets") and not home.list("pods"))
 
 
-async def test_a_watch_prints_each_change(cluster: Cluster, kubectl: Kubectl) -> None:
+async def test_watch_prints_each_change(cluster: Cluster, kubectl: Kubectl) -> None:
     cluster.add_node("node-1")
     cluster.create(pod("first"))
     process = await kubectl.start("get", "pods", "--watch")
@@ -393,7 +393,7 @@ async def test_waiting_for_a_condition_ends_when_it_holds(cluster: Cluster, kube
     assert (process.returncode, out, err) == (0, b"pod/p condition met\n", b"")
 
 
-# Those that kubectl makes itself, instead of sending what a manifest says: it sends them as protobuf.
+# Objects that kubectl builds itself instead of reading a manifest; it sends them as protobuf.
 MADE = {
     "serviceaccount made": "serviceaccount/made",
     "configmap made --from-literal=a=b": "configmap/made",
@@ -409,7 +409,7 @@ MADE = {
 }
 
 
-async def test_what_kubectl_makes_itself_is_created(kubectl: Kubectl) -> None:
+async def test_objects_that_kubectl_builds_are_created(kubectl: Kubectl) -> None:
     assert await kubectl("create", "namespace", "made") == "namespace/made created\n"
     for command, name in MADE.items():
         words = command.split()
@@ -419,7 +419,7 @@ async def test_what_kubectl_makes_itself_is_created(kubectl: Kubectl) -> None:
     assert (code, err) == (1, 'Error from server (AlreadyExists): namespaces "made" already exists\n')
 
 
-async def test_what_kubectl_makes_cluster_wide_is_created(cluster: Cluster, kubectl: Kubectl) -> None:
+async def test_cluster_wide_objects_that_kubectl_builds_are_created(cluster: Cluster, kubectl: Kubectl) -> None:
     assert await kubectl("create", "priorityclass", "made", "--value=-5") == "priorityclass.scheduling.k8s.io/made created\n"
     assert cluster.get("priorityclasses", "made", "")["value"] == -5  # type: ignore[index]
     for kind, words in {"clusterrole": "--verb=get --resource=pods", "clusterrolebinding": "--clusterrole=view --user=me"}.items():
@@ -427,7 +427,7 @@ async def test_what_kubectl_makes_cluster_wide_is_created(cluster: Cluster, kube
         await kubectl("delete", kind, "made")
 
 
-async def test_a_deployment_made_by_kubectl_gets_what_it_asks_for(cluster: Cluster, kubectl: Kubectl) -> None:
+async def test_deployment_that_kubectl_builds_has_the_given_options(cluster: Cluster, kubectl: Kubectl) -> None:
     await kubectl("create", "deployment", "web", "--image=web:1", "--replicas=2", "--port=80")
     spec = cluster.get("deployments", "web")["spec"]  # type: ignore[index]
     (container,) = spec["template"]["spec"]["containers"]
@@ -439,27 +439,27 @@ async def test_a_deployment_made_by_kubectl_gets_what_it_asks_for(cluster: Clust
     assert (port["port"], port["targetPort"], port["protocol"]) == (80, "web", "TCP")
 
 
-async def test_a_deployment_can_be_made_as_a_rehearsal(cluster: Cluster, kubectl: Kubectl) -> None:
+async def test_deployment_can_be_created_as_a_dry_run(cluster: Cluster, kubectl: Kubectl) -> None:
     said = await kubectl("create", "deployment", "web", "--image=web:1", "--dry-run=server")
     assert said == "deployment.apps/web created (server dry run)\n"
     assert cluster.get("deployments", "web") is None
 
 
-async def test_whoever_asks_may_do_everything(kubectl: Kubectl) -> None:
+async def test_administrator_may_do_everything(kubectl: Kubectl) -> None:
     assert await kubectl("auth", "can-i", "create", "pods") == "yes\n"
     assert ["*.*", "[]", "[]", "[*]"] in rows(await kubectl("auth", "can-i", "--list"))
     assert "system:masters" in await kubectl("auth", "whoami")
 
 
 @pytest.mark.sandbox_only("a real cluster enforces quotas")
-async def test_whoever_makes_a_quota_is_told_that_it_bounds_nothing(kubectl: Kubectl) -> None:
+async def test_creating_a_quota_warns_that_it_is_not_enforced(kubectl: Kubectl) -> None:
     _, _, err = await kubectl.attempt("create", "quota", "made", "--hard=pods=3")
     assert err == "Warning: the sandbox keeps quotas and enforces none\n"
 
 
 @pytest.mark.sandbox_only("a real cluster calls them")
 @pytest.mark.parametrize("kind", ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"])
-async def test_whoever_applies_webhooks_is_told_that_nobody_calls_them(kind: str, kubectl: Kubectl, tmp_path: Path) -> None:
+async def test_applying_webhooks_warns_that_they_are_not_called(kind: str, kubectl: Kubectl, tmp_path: Path) -> None:
     made = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": "made"}, "webhooks": []}
     (tmp_path / "made.json").write_text(json.dumps(made))
     _, _, err = await kubectl.attempt("apply", "-f", str(tmp_path / "made.json"))
@@ -468,7 +468,7 @@ async def test_whoever_applies_webhooks_is_told_that_nobody_calls_them(kind: str
 
 @pytest.mark.sandbox_only("a real cluster makes their pods")
 @pytest.mark.parametrize("kind", ["StatefulSet", "DaemonSet"])
-async def test_whoever_makes_a_workload_without_a_controller_is_told(kind: str, kubectl: Kubectl, tmp_path: Path) -> None:
+async def test_creating_a_workload_without_a_controller_warns(kind: str, kubectl: Kubectl, tmp_path: Path) -> None:
     template = {"metadata": {"labels": {"app": "made"}}, "spec": {"containers": [{"name": "main", "image": "web"}]}}
     spec = {"selector": {"matchLabels": {"app": "made"}}, "template": template}
     (tmp_path / "made.json").write_text(json.dumps({"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": "made"}, "spec": spec}))
@@ -476,7 +476,7 @@ async def test_whoever_makes_a_workload_without_a_controller_is_told(kind: str, 
     assert err == f"Warning: the sandbox has no controller of {kind}s: its pods are not created\n"
 
 
-async def test_the_resources_served_are_listed(kubectl: Kubectl) -> None:
+async def test_resources_served_are_listed(kubectl: Kubectl) -> None:
     out = await kubectl("api-resources", "--no-headers")
     kinds = {line.split()[-1] for line in out.splitlines()}
     assert kinds >= {"Pod", "Node", "Event", "Deployment", "Job", "PodDisruptionBudget", "PriorityClass", "Lease", "TFJob"}

@@ -1,4 +1,4 @@
-"""What tenants write too much of is held or left out, told and counted, and others don't notice."""
+"""Input beyond a limit is held or ignored, reported and counted, and other gangs are not affected."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ def warnings(cluster: Cluster, reason: str) -> list[str]:
     return [event.get("message") or event.get("note") or "" for event in cluster.list("events") if event.get("reason") == reason]
 
 
-async def test_a_pod_with_too_many_labels_holds_its_gang_and_says_so(cluster: Cluster, start_app: StartApp) -> None:
+async def test_gang_of_a_pod_with_too_many_labels_is_held_and_reported(cluster: Cluster, start_app: StartApp) -> None:
     cluster.add_node("node-1", cpu="4")
     app = await start_app()
     pod = gang_pod("a", "large", 2)
@@ -32,7 +32,7 @@ async def test_a_pod_with_too_many_labels_holds_its_gang_and_says_so(cluster: Cl
     assert app.metrics.registry.get_sample_value("allaboard_over_limit_total", {"what": "labels"}) == 1
 
 
-async def test_a_gang_of_too_many_kinds_is_held_and_says_so(cluster: Cluster, start_app: StartApp) -> None:
+async def test_gang_with_too_many_kinds_of_members_is_held_and_reported(cluster: Cluster, start_app: StartApp) -> None:
     cluster.add_node("node-1", cpu="400")
     app = await start_app()
     for number in range(257):
@@ -44,7 +44,7 @@ async def test_a_gang_of_too_many_kinds_is_held_and_says_so(cluster: Cluster, st
     assert counted >= 1
 
 
-async def test_anti_affinity_of_others_beyond_the_limit_keeps_nobody_out_and_is_counted(cluster: Cluster, start_app: StartApp) -> None:
+async def test_foreign_anti_affinity_beyond_the_limit_is_ignored_and_counted(cluster: Cluster, start_app: StartApp) -> None:
     cluster.add_node("node-1", cpu="4")
     term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchExpressions": [{"key": "absent", "operator": "Exists"}]}}
     last = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {}}
@@ -62,7 +62,7 @@ async def test_anti_affinity_of_others_beyond_the_limit_keeps_nobody_out_and_is_
     assert app.metrics.registry.get_sample_value("allaboard_over_limit_total", {"what": "anti_affinity_terms"}) == 1
 
 
-async def test_of_a_write_whose_outcome_is_of_no_interest_only_errors_are_read(
+async def test_reply_of_a_write_is_parsed_only_if_it_is_an_error(
     cluster: Cluster, kubeconfig: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.create(gang_pod("a", "team", 1))

@@ -1,4 +1,4 @@
-"""The whole operator, Kopf included, on a cluster that isn't always tidy."""
+"""The whole operator, including Kopf, on clusters with missing CRDs, deleted objects and foreign writes."""
 
 import copy
 import json
@@ -34,7 +34,7 @@ UPSTREAM_STATUS = ("phase", "occupiedBy", "running", "succeeded", "failed", "sch
 
 
 def upstream_crd() -> dict[str, Any]:
-    """The CRD as scheduler-plugins ships it, as far as behaviour goes: without our additions to the status."""
+    """Return the PodGroup CRD without our additions to the status, which behaves like the CRD of scheduler-plugins."""
     crd = copy.deepcopy(pod_group_crd())
     status = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
     for field in set(status) - set(UPSTREAM_STATUS):
@@ -42,7 +42,7 @@ def upstream_crd() -> dict[str, Any]:
     return crd
 
 
-async def test_a_job_whose_operator_makes_the_pod_group_is_scheduled_whole(home: Home, tmp_path: Path) -> None:
+async def test_job_whose_pod_group_its_operator_creates_is_scheduled_whole(home: Home, tmp_path: Path) -> None:
     async with home.open(gang_scheduler_name="allaboard") as cluster:
         home.write_operator_kubeconfig(cluster, tmp_path / "kubeconfig")
         async with operator(tmp_path / "kubeconfig"):
@@ -50,7 +50,7 @@ async def test_a_job_whose_operator_makes_the_pod_group_is_scheduled_whole(home:
 
 
 @pytest.mark.parametrize("order", [("upstream",), ("upstream", "ours"), ("ours", "upstream")], ids="+".join)
-async def test_it_works_over_and_under_the_upstream_crd(order: tuple[str, ...], home: Home, tmp_path: Path) -> None:
+async def test_operator_works_with_the_upstream_crd_and_ours_in_any_order(order: tuple[str, ...], home: Home, tmp_path: Path) -> None:
     async with home.open(crds=False) as cluster:
         for which in order:
             cluster.apply(upstream_crd() if which == "upstream" else pod_group_crd())
@@ -62,7 +62,7 @@ async def test_it_works_over_and_under_the_upstream_crd(order: tuple[str, ...], 
             await cluster.wait_for(lambda s: ((s.get("podgroups", "tf-smoke-gpu") or {}).get("status") or {}).get("running") == 5)
 
 
-async def test_gangs_made_by_labels_need_no_crd_at_all(home: Home, tmp_path: Path) -> None:
+async def test_gangs_that_labels_define_need_no_crd(home: Home, tmp_path: Path) -> None:
     async with home.open(crds=False) as cluster:
         gpu_nodes(cluster)
         home.write_operator_kubeconfig(cluster, tmp_path / "kubeconfig")
@@ -71,14 +71,12 @@ async def test_gangs_made_by_labels_need_no_crd_at_all(home: Home, tmp_path: Pat
             await cluster.wait_for(lambda s: running(s) == 5)
 
 
-async def test_a_pod_group_that_is_deleted_releases_nobody_and_holds_who_comes_later(cluster: Cluster, kubeconfig: Path) -> None:
+async def test_deleted_pod_group_releases_no_pod_and_holds_later_pods(cluster: Cluster, kubeconfig: Path) -> None:
     async with operator(kubeconfig):
         await a_pod_group_that_is_deleted(cluster)
 
 
-async def test_a_status_that_somebody_overwrites_is_right_again_soon(
-    cluster: Cluster, kubeconfig: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_overwritten_pod_group_status_is_corrected(cluster: Cluster, kubeconfig: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALLABOARD_RESYNC_SECONDS", "1")
     gpu_nodes(cluster)
     async with operator(kubeconfig):
@@ -90,7 +88,7 @@ async def test_a_status_that_somebody_overwrites_is_right_again_soon(
         await cluster.wait_for(lambda s: (s.get("podgroups", name) or {}).get("status", {}).get("phase") == "Running")
 
 
-async def test_a_job_that_is_started_again_under_its_name_is_scheduled_again(cluster: Cluster, kubeconfig: Path) -> None:
+async def test_job_recreated_under_its_name_is_scheduled_again(cluster: Cluster, kubeconfig: Path) -> None:
     gpu_nodes(cluster)
     async with operator(kubeconfig):
         for _ in range(3):
@@ -100,7 +98,7 @@ async def test_a_job_that_is_started_again_under_its_name_is_scheduled_again(clu
             await cluster.wait_for(lambda s: not s.list("pods") and not s.list("podgroups"), message="the PodGroup goes with its owner")
 
 
-async def test_a_restarted_operator_goes_on_where_the_first_one_stopped(cluster: Cluster, kubeconfig: Path) -> None:
+async def test_restarted_operator_knows_bound_pods_and_schedules_waiting_pods(cluster: Cluster, kubeconfig: Path) -> None:
     cluster.add_node("node-1", cpu="3")
     async with operator(kubeconfig):
         for name in "abc":
@@ -115,7 +113,7 @@ async def test_a_restarted_operator_goes_on_where_the_first_one_stopped(cluster:
         await cluster.wait_for(lambda s: running(s) == 3)
 
 
-async def test_metrics_and_health_tell_what_is_going_on(cluster: Cluster, kubeconfig: Path) -> None:
+async def test_metrics_and_health_report_binds_and_readiness(cluster: Cluster, kubeconfig: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -133,9 +131,9 @@ async def test_metrics_and_health_tell_what_is_going_on(cluster: Cluster, kubeco
         assert app.health()["ready"] is True
 
 
-# Kopf leaves a coroutine of its own behind when a start-up handler fails.
+# Kopf leaves one of its coroutines behind when a start-up handler fails.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore:coroutine .* was never awaited:RuntimeWarning")
-async def test_a_metrics_port_that_is_taken_stops_the_start_with_the_reason(
+async def test_operator_does_not_start_if_the_metrics_port_is_taken(
     cluster: Cluster, kubeconfig: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with socket.socket() as taken:
@@ -147,17 +145,19 @@ async def test_a_metrics_port_that_is_taken_stops_the_start_with_the_reason(
     assert "ALLABOARD_METRICS_PORT" in caplog.text
 
 
-async def test_a_pod_group_of_a_users_own_is_owned_by_nobody(cluster: Cluster, start_app: StartApp) -> None:
-    """It stays when the pods of its first run are gone."""
+async def test_pod_group_created_by_a_user_gets_no_owner(cluster: Cluster, start_app: StartApp) -> None:
+    """The PodGroup must stay when the pods of its first run are gone."""
     cluster.add_node("node-1")
     await start_app()
     for obj in manifest("podgroup.yaml"):
         cluster.create(obj)
-    await cluster.wait_for(lambda s: status_of(s, "trio").get("phase") == "Running", message="the PodGroup says that all run")
+    await cluster.wait_for(lambda s: status_of(s, "trio").get("phase") == "Running", message="the PodGroup reports that all members run")
     assert "ownerReferences" not in cluster.list("podgroups")[0]["metadata"]
 
 
-async def test_every_decision_is_one_line_with_its_facts(cluster: Cluster, kubeconfig: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_every_decision_is_logged_as_one_line_with_its_facts(
+    cluster: Cluster, kubeconfig: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     cluster.add_node("node-1", cpu="2")
     caplog.set_level(logging.INFO, logger="allaboard.decisions")
     async with operator(kubeconfig):
@@ -173,7 +173,7 @@ async def test_every_decision_is_one_line_with_its_facts(cluster: Cluster, kubec
 
 
 @pytest.mark.kubectl
-async def test_kubectl_finds_the_plug_in(cluster: Cluster, kubectl: Kubectl, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_kubectl_runs_the_plug_in(cluster: Cluster, kubectl: Kubectl, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     gpu_nodes(cluster)
     printed = await kubectl("allaboard", "plan", "-f", str(bundled.example("tfjob-smoke-gpu.yaml")), "-o", "json")
@@ -182,7 +182,7 @@ async def test_kubectl_finds_the_plug_in(cluster: Cluster, kubectl: Kubectl, mon
 
 @pytest.mark.kubectl
 async def test_every_example_is_accepted_by_kubectl(cluster: Cluster, kubectl: Kubectl) -> None:
-    for namespace in ("ml-faas", "openfaas-fn"):  # the pipeline is the earlier system's own file, in which they aren't
+    for namespace in ("ml-faas", "openfaas-fn"):  # the pipeline example is a file of an earlier system, and doesn't create them
         await kubectl("create", "namespace", namespace)
     for example in bundled.examples():
         await kubectl("apply", "-f", str(example))

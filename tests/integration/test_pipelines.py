@@ -1,4 +1,4 @@
-"""Pipelines on a cluster: stages in order, each whole or not at all, whatever happens meanwhile."""
+"""Pipelines on a cluster: stages are deployed in order, each whole or not at all, even when requests fail."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -43,7 +43,7 @@ def stage(*names: str, cpu: str = "1", **parts: Any) -> Body:
 
 
 def phases(cluster: Cluster, namespace: str = "default") -> list[str]:
-    """The phases of the stages, as far as they are told."""
+    """Return the phases of the stages that the status reports."""
     status = (cluster.get("mlflows", "lstm", namespace) or {}).get("status") or {}
     return [each["phase"] for each in status.get("stages") or []]
 
@@ -55,7 +55,7 @@ def message(cluster: Cluster, number: int = 0) -> str:
 
 
 def bound(cluster: Cluster) -> set[str]:
-    """The steps whose pods have a node."""
+    """Return the steps whose pods have a node."""
     pods = (pod for pod in cluster.list("pods") if pod["spec"].get("nodeName") and not pod["metadata"].get("deletionTimestamp"))
     return {pod["metadata"]["labels"]["pipelines.allaboard.dev/step"] for pod in pods}
 
@@ -64,14 +64,12 @@ def deployments(cluster: Cluster) -> set[str]:
     return {each["metadata"]["name"] for each in cluster.list("deployments")}
 
 
-async def test_a_stage_that_cannot_fit_waits_whole_and_says_why_and_goes_on_when_there_is_room(
-    cluster: Cluster, start_app: StartApp
-) -> None:
+async def test_stage_that_does_not_fit_waits_whole_with_the_reason_until_there_is_capacity(cluster: Cluster, start_app: StartApp) -> None:
     cluster.add_node("node-1", cpu="3")
     await start_app(pipelines=True)
     cluster.create(mlflow(stage1=stage("a"), stage2=stage("b", "c", cpu="2"), stage3=stage("d")))
 
-    await cluster.wait_for(lambda s: "needs 4 cpu" in message(s, 1), message="the second stage says why it waits")
+    await cluster.wait_for(lambda s: "needs 4 cpu" in message(s, 1), message="the second stage reports why it waits")
     assert phases(cluster) == ["Ready", "Deploying", "Waiting"]
     assert bound(cluster) == {"a"}
     assert "lstm-d" not in deployments(cluster)
@@ -81,7 +79,7 @@ async def test_a_stage_that_cannot_fit_waits_whole_and_says_why_and_goes_on_when
     assert bound(cluster) == {"a", "b", "c", "d"}
 
 
-async def test_another_operator_goes_on_where_the_first_one_has_stopped(cluster: Cluster, start_app: StartApp) -> None:
+async def test_next_operator_continues_a_pipeline_where_the_first_has_stopped(cluster: Cluster, start_app: StartApp) -> None:
     cluster.add_node("node-1", cpu="2")
     first = await start_app(pipelines=True)
     cluster.create(mlflow(stage1=stage("a"), stage2=stage("b", "c"), stage3=stage("d", cpu="100m")))
@@ -95,7 +93,7 @@ async def test_another_operator_goes_on_where_the_first_one_has_stopped(cluster:
     assert bound(cluster) == {"a", "b", "c", "d"}
 
 
-async def test_without_the_setting_nothing_comes_of_a_pipeline(cluster: Cluster, start_app: StartApp) -> None:
+async def test_pipelines_are_not_deployed_without_the_setting(cluster: Cluster, start_app: StartApp) -> None:
     cluster.add_node("node-1")
     await start_app()
     cluster.create(mlflow(stage1=stage("a")))
@@ -104,7 +102,7 @@ async def test_without_the_setting_nothing_comes_of_a_pipeline(cluster: Cluster,
     assert (deployments(cluster), phases(cluster)) == (set(), [])
 
 
-async def test_a_pipeline_that_is_deleted_leaves_nothing_in_any_namespace(cluster: Cluster, start_app: StartApp) -> None:
+async def test_deployments_in_all_namespaces_are_deleted_with_their_pipeline(cluster: Cluster, start_app: StartApp) -> None:
     cluster.add_node("node-1")
     cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "openfaas-fn"}})
     await start_app(pipelines=True, pipeline_namespaces=("openfaas-fn",))
@@ -115,7 +113,7 @@ async def test_a_pipeline_that_is_deleted_leaves_nothing_in_any_namespace(cluste
     await cluster.wait_for(lambda s: not s.list("deployments") and not s.list("pods"), message="all is gone")
 
 
-async def test_a_pipeline_that_is_deleted_while_no_operator_runs_is_cleaned_up_by_the_next(cluster: Cluster, start_app: StartApp) -> None:
+async def test_pipeline_that_is_deleted_while_no_operator_runs_is_cleaned_up_by_the_next(cluster: Cluster, start_app: StartApp) -> None:
     cluster.add_node("node-1")
     cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "openfaas-fn"}})
     first = await start_app(pipelines=True, pipeline_namespaces=("openfaas-fn",))
@@ -128,7 +126,7 @@ async def test_a_pipeline_that_is_deleted_while_no_operator_runs_is_cleaned_up_b
     await cluster.wait_for(lambda s: not s.list("deployments"), message="the next operator deletes what is left")
 
 
-async def test_nobody_gets_pods_made_in_a_namespace_that_was_not_opened_to_all(cluster: Cluster, start_app: StartApp) -> None:
+async def test_pipeline_may_not_deploy_into_a_namespace_that_the_settings_do_not_open(cluster: Cluster, start_app: StartApp) -> None:
     cluster.add_node("node-1")
     cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "openfaas-fn"}})
     await start_app(pipelines=True)
@@ -138,7 +136,7 @@ async def test_nobody_gets_pods_made_in_a_namespace_that_was_not_opened_to_all(c
     assert not deployments(cluster)
 
 
-async def test_a_pipeline_that_makes_no_sense_says_so_until_it_is_mended(cluster: Cluster, start_app: StartApp) -> None:
+async def test_invalid_pipeline_is_reported_until_it_is_corrected(cluster: Cluster, start_app: StartApp) -> None:
     cluster.add_node("node-1")
     await start_app(pipelines=True)
     cluster.create(mlflow(stage1=stage("Not_A_Name"), stage2=stage("b")))
@@ -149,7 +147,7 @@ async def test_a_pipeline_that_makes_no_sense_says_so_until_it_is_mended(cluster
     await cluster.wait_for(lambda s: phases(s) == ["Ready", "Ready"])
 
 
-async def test_a_deployment_of_somebody_else_is_left_alone_and_its_stage_fails(cluster: Cluster, start_app: StartApp) -> None:
+async def test_foreign_deployment_of_the_same_name_is_not_changed_and_the_stage_fails(cluster: Cluster, start_app: StartApp) -> None:
     cluster.add_node("node-1")
     template = {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "main", "image": "theirs"}]}}
     spec = {"replicas": 0, "selector": {"matchLabels": {"app": "a"}}, "template": template}
@@ -164,7 +162,7 @@ async def test_a_deployment_of_somebody_else_is_left_alone_and_its_stage_fails(c
     assert found["spec"]["template"]["spec"]["containers"][0]["image"] == "theirs"
 
     cluster.delete("deployments", "lstm-a")
-    await cluster.wait_for(lambda s: phases(s) == ["Ready", "Ready"], message="it goes on when the name is free")
+    await cluster.wait_for(lambda s: phases(s) == ["Ready", "Ready"], message="the stage is deployed when the name is free")
 
 
 @pytest.mark.parametrize(
@@ -177,9 +175,7 @@ async def test_a_deployment_of_somebody_else_is_left_alone_and_its_stage_fails(c
         [Fault("create", "deployments", nth=2, status=403, message="no such right")],
     ],
 )
-async def test_answers_that_are_lost_or_refused_once_keep_no_pipeline_from_becoming_ready(
-    faults: list[Fault], cluster: Cluster, start_app: StartApp
-) -> None:
+async def test_pipeline_becomes_ready_despite_lost_or_refused_requests(faults: list[Fault], cluster: Cluster, start_app: StartApp) -> None:
     cluster.add_node("node-1")
     await start_app(pipelines=True)
     for fault in faults:
@@ -189,7 +185,7 @@ async def test_answers_that_are_lost_or_refused_once_keep_no_pipeline_from_becom
     assert deployments(cluster) == {"lstm-a", "lstm-b", "lstm-c"}
 
 
-async def test_of_one_namespace_as_many_pipelines_are_deployed_as_are_supported(
+async def test_pipelines_beyond_the_limit_of_a_namespace_are_not_deployed(
     cluster: Cluster, start_app: StartApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("allaboard.pipelines.reconciler.PIPELINES", Limit("pipelines", 1, "pipelines of a namespace"))
@@ -199,15 +195,15 @@ async def test_of_one_namespace_as_many_pipelines_are_deployed_as_are_supported(
     await cluster.wait_for(lambda s: phases(s) == ["Ready"])
     cluster.create(mlflow(stage1=stage("a")) | {"metadata": {"name": "surplus", "namespace": "default"}})
 
-    def is_told(s: Cluster) -> bool:
+    def is_refused(s: Cluster) -> bool:
         status = (s.get("mlflows", "surplus") or {}).get("status") or {}
         return "more than 1 pipelines of a namespace" in status.get("message", "")
 
-    await cluster.wait_for(is_told)
+    await cluster.wait_for(is_refused)
     assert deployments(cluster) == {"lstm-a"}
 
 
-async def test_a_step_that_is_changed_or_taken_out_is_so_in_the_cluster(cluster: Cluster, start_app: StartApp) -> None:
+async def test_changed_step_is_updated_and_removed_step_is_deleted(cluster: Cluster, start_app: StartApp) -> None:
     cluster.add_node("node-1")
     await start_app(pipelines=True)
     cluster.create(mlflow(stage1=stage("a", "b")))
@@ -224,14 +220,14 @@ async def test_a_step_that_is_changed_or_taken_out_is_so_in_the_cluster(cluster:
 
 @pytest.fixture
 async def openfaas(cluster: Cluster) -> AsyncIterator[None]:
-    """OpenFaaS' kind is served, and isn't when the test has ended."""
+    """Serve OpenFaaS' kind Function until the test ends."""
     cluster.create(FUNCTIONS)
     await cluster.wait_for(lambda s: bool((s.get("customresourcedefinitions", FUNCTIONS["metadata"]["name"]) or {}).get("status")))
     yield
     cluster.delete("customresourcedefinitions", FUNCTIONS["metadata"]["name"])
 
 
-async def test_where_openfaas_is_installed_steps_are_functions_and_as_ready_as_their_deployments(
+async def test_steps_are_functions_where_openfaas_is_installed_and_ready_with_their_deployments(
     openfaas: None, cluster: Cluster, start_app: StartApp
 ) -> None:
     cluster.add_node("node-1")
@@ -250,7 +246,7 @@ async def test_where_openfaas_is_installed_steps_are_functions_and_as_ready_as_t
 
 
 def made_by_openfaas(function: Body) -> Body:
-    """The Deployment that OpenFaaS makes of a function, and of which a webhook has made the pods ours."""
+    """Return the Deployment that OpenFaaS creates for a function, with pods to which a webhook has given our scheduler's name."""
     spec, metadata = function["spec"], function["metadata"]
     labels = {"faas_function": spec["name"], "app": spec["name"], "controller": metadata["name"], **spec["labels"]}
     owner = {"apiVersion": "openfaas.com/v1", "kind": "Function", "name": metadata["name"], "uid": metadata["uid"], "controller": True}
@@ -267,7 +263,7 @@ def made_by_openfaas(function: Body) -> Body:
     }
 
 
-async def test_an_operator_for_pipelines_schedules_also_where_their_kind_is_not_known(
+async def test_operator_with_pipelines_schedules_pods_where_the_pipeline_crd_is_missing(
     home: Any, cluster: Cluster, start_app: StartApp
 ) -> None:
     cluster.delete("customresourcedefinitions", "mlflows.kopf.dev")
@@ -279,7 +275,7 @@ async def test_an_operator_for_pipelines_schedules_also_where_their_kind_is_not_
 
 
 @pytest.mark.parametrize("memory", ["512Mi", "512"])
-async def test_a_function_is_charged_what_its_annotation_says_as_soon_as_it_is_bound(
+async def test_function_is_charged_the_requests_of_its_annotation_as_soon_as_it_is_bound(
     memory: str, cluster: Cluster, start_app: StartApp
 ) -> None:
     cluster.add_node("node-1", cpu="3")
@@ -293,7 +289,7 @@ async def test_a_function_is_charged_what_its_annotation_says_as_soon_as_it_is_b
     assert bool(doubts) is (memory == "512")
 
 
-async def test_a_function_that_is_touched_meanwhile_is_still_what_was_planned(cluster: Cluster, start_app: StartApp) -> None:
+async def test_function_that_changes_during_its_bind_is_bound_as_planned(cluster: Cluster, start_app: StartApp) -> None:
     cluster.add_node("node-1", cpu="3")
     await start_app(openfaas=True)
     cluster.faults.add(Fault("bind", "pods", status=409, dry_run=None))
@@ -302,7 +298,7 @@ async def test_a_function_that_is_touched_meanwhile_is_still_what_was_planned(cl
     assert [bool(pod["spec"].get("nodeName")) for pod in cluster.list("pods")] == [True]
 
 
-async def test_a_function_whose_annotation_is_no_json_is_held_with_a_warning_and_nobody_else(cluster: Cluster, start_app: StartApp) -> None:
+async def test_only_a_function_whose_annotation_is_not_json_is_held_with_a_warning(cluster: Cluster, start_app: StartApp) -> None:
     cluster.add_node("node-1", cpu="3")
     await start_app(openfaas=True)
     cluster.create(function_pod("broken", "{"))
@@ -331,12 +327,12 @@ def refusal(cluster: Cluster, name: str) -> str:
 
 
 def is_settled(cluster: Cluster, name: str) -> bool:
-    """Whether a pod has a node, or has been told why it hasn't."""
+    """Return whether a pod has a node, or a condition that says why it has none."""
     pod = cluster.get("pods", name)
     return pod is not None and bool(pod["spec"].get("nodeName") or refusal(cluster, name))
 
 
-async def test_while_pipelines_are_off_a_pipeline_is_told_that_nobody_deploys_it(cluster: Cluster, start_app: StartApp) -> None:
+async def test_pipeline_is_reported_as_not_deployed_while_pipelines_are_off(cluster: Cluster, start_app: StartApp) -> None:
     await start_app()
     cluster.create(mlflow(stage1=stage("a")))
     await cluster.wait_for(lambda s: ((s.get("mlflows", "lstm") or {}).get("status") or {}).get("phase") == "Failed")

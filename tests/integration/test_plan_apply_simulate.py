@@ -1,9 +1,9 @@
-"""``allaboard plan``, the operator and ``allaboard simulate`` decide alike, over random clusters and queues.
+"""``allaboard plan``, the operator and ``allaboard simulate`` make the same decisions on random clusters and queues.
 
-Each case is nodes, and gangs that are all there at once. What ``plan`` says of them is compared with what the operator binds, and with what
-``simulate`` does at time zero: which gangs are placed, then how many members of each, then on which nodes.
+A case consists of nodes and of gangs that all exist from the start. The answer of ``plan`` is compared with what the operator binds, and
+with what ``simulate`` places at time zero. The placed gangs are compared first, then the number of members of each, then their nodes.
 
-ALLABOARD_CASES=300 tries that many cases instead of 30.
+``ALLABOARD_CASES=300`` tries 300 cases instead of 30.
 """
 
 import asyncio
@@ -46,26 +46,26 @@ from tests.conftest import SandboxHome
 
 from .conftest import QUICK
 
-# Taken out: the operator refuses variables of its prefix that it doesn't know.
+# The variable is removed: the operator refuses unknown variables with its prefix.
 CASES = int(os.environ.pop("ALLABOARD_CASES", "30"))
 
 PRODUCTS = ("NVIDIA-A100", "NVIDIA-L4", "Tesla-T4")
 PRIORITIES = (0, 0, 0, 10)
-"""Mostly one and the same, so that gangs contend on equal terms."""
+"""Priorities to draw from: mostly the same one, so that gangs contend on equal terms."""
 
 LOADS = (0.5, 0.8, 1.0, 1.3, 2.0)
-"""How much all gangs ask for, of what the nodes have; about so much, for nodes are whole."""
+"""Requests of all gangs as a share of the nodes' capacity. The share is approximate, because nodes are whole."""
 
 MOST_TOGETHER = 64
-"""Gangs that ``simulate`` shows to the scheduler at once: as many as the operator places together at most."""
+"""Most gangs that ``simulate`` gives the scheduler at once: as many as the operator places together at most."""
 
-Seats = dict[str, dict[int, str]]
-"""The node of each pod that has one, by gang and by the pod's index in it. A gang that isn't placed isn't in it."""
+Assignments = dict[str, dict[int, str]]
+"""Node of each placed pod, by gang and by the pod's index in the gang. Gangs that aren't placed are left out."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """An empty node: cpu in thousandths, memory in MiB, and GPUs of a ``product``, empty if its label doesn't say."""
+    """An empty node: cpu in thousandths of a core, memory in MiB, and GPUs of a ``product`` (empty without a product label)."""
 
     cpu: int
     memory: int
@@ -75,7 +75,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Role:
-    """``count`` pods that ask for the same: cpu in thousandths, memory in MiB, GPUs, of one of ``products`` if any are named."""
+    """``count`` pods with equal requests: cpu in thousandths of a core, memory in MiB, and GPUs of one of ``products`` (any if empty)."""
 
     count: int
     cpu: int
@@ -86,9 +86,9 @@ class Role:
 
 @dataclass(frozen=True)
 class Gang:
-    """A gang of which ``minimum`` members must start together, and so many of each role if ``role_minimums`` states any.
+    """A gang of which ``minimum`` members must start together, and of each role at least its number in ``role_minimums``.
 
-    Without ``has_pod_group`` it is a single pod that names no PodGroup.
+    ``role_minimums`` may be empty. Without ``has_pod_group`` the gang is a single pod that names no PodGroup.
     """
 
     name: str
@@ -100,7 +100,7 @@ class Gang:
 
     @property
     def pods(self) -> dict[str, tuple[int, int]]:
-        """The index of each pod and that of its role, by the pod's name."""
+        """Index of each pod and index of its role, by the pod's name."""
         if not self.has_pod_group:
             return {self.name: (0, 0)}
         roles = [position for position, role in enumerate(self.roles) for _ in range(role.count)]
@@ -109,29 +109,29 @@ class Gang:
 
 @dataclass(frozen=True)
 class Case:
-    """A cluster and what is to be placed on it. ``gangs`` are made one after the other."""
+    """A cluster and the gangs to place on it, which are created in their order."""
 
     nodes: tuple[Node, ...]
     gangs: tuple[Gang, ...]
 
     @property
     def named_nodes(self) -> dict[str, Node]:
-        """The nodes, the last by name first: in which order a scenario states them changes nothing."""
+        """Nodes by name, the last name first: the order in which a scenario states its nodes must not matter."""
         return {f"node-{len(self.nodes) - number}": node for number, node in enumerate(self.nodes)}
 
 
-# What is drawn.
+# Strategies that draw cases.
 
 
 def nodes() -> st.SearchStrategy[Node]:
-    """Nodes with GPUs of a product, with GPUs of which nobody says what they are, and without any."""
+    """Draw nodes with GPUs of a known product, with GPUs of an unknown product, and without GPUs."""
     cpu, memory = st.sampled_from((4000, 6000, 10000)), st.sampled_from((8192, 12288, 16384))
     with_gpus = st.builds(Node, cpu, memory, st.sampled_from((2, 4, 8)), st.sampled_from((*PRODUCTS, "")))
     return st.one_of(with_gpus, with_gpus, st.builds(Node, cpu, memory))
 
 
 def roles(most: int = 4) -> st.SearchStrategy[Role]:
-    """Roles of up to ``most`` pods. Those without GPUs ask for no product, since no scenario of ``simulate`` can say that they do."""
+    """Draw roles of up to ``most`` pods. Roles without GPUs name no product: a scenario of ``simulate`` can't express that."""
     count, cpu = st.integers(1, most), st.sampled_from((500, 1000, 1500, 2000, 3000, 5000))
     memory, products = st.sampled_from((512, 1024, 2048, 4096)), st.lists(st.sampled_from(PRODUCTS), unique=True, max_size=2)
     with_gpus = st.builds(Role, count, cpu, memory, st.sampled_from((1, 1, 2, 3)), products.map(sorted).map(tuple))
@@ -140,11 +140,11 @@ def roles(most: int = 4) -> st.SearchStrategy[Role]:
 
 @st.composite
 def gangs(draw: st.DrawFn, name: str, *, has_role_minimums: bool) -> Gang:
-    """A single pod, or a gang of up to three roles whose minimum may leave some members out."""
+    """Draw a single pod, or a gang of up to three roles whose minimum may leave some members out."""
     priority = draw(st.sampled_from(PRIORITIES))
     if not draw(st.integers(0, 4)):
         return Gang(name, (draw(roles(1)),), 1, priority, has_pod_group=False)
-    members = tuple(draw(st.lists(roles(), min_size=1, max_size=3, unique_by=_what_a_pod_asks_for)))
+    members = tuple(draw(st.lists(roles(), min_size=1, max_size=3, unique_by=_requests_of)))
     total = sum(role.count for role in members)
     minimum = draw(st.one_of(st.just(total), st.integers(1, total)))
     if not has_role_minimums:
@@ -152,36 +152,36 @@ def gangs(draw: st.DrawFn, name: str, *, has_role_minimums: bool) -> Gang:
     return Gang(name, members, minimum, priority, tuple(draw(st.integers(0, role.count)) for role in members))
 
 
-def _what_a_pod_asks_for(role: Role) -> tuple[int, int, int, tuple[str, ...]]:
+def _requests_of(role: Role) -> tuple[int, int, int, tuple[str, ...]]:
     return role.cpu, role.memory, role.gpus, role.products
 
 
 @st.composite
 def cases(draw: st.DrawFn, *, may_have_role_minimums: bool = False) -> Case:
-    """Clusters of up to six nodes and up to six gangs, whose names aren't in the order in which they are made."""
+    """Draw clusters of up to six nodes and up to six gangs, whose names aren't in the order of their creation."""
     number = draw(st.integers(1, 6))
     names = draw(st.permutations([f"gang-{letter}" for letter in "abcdef"[:number]]))
     has_role_minimums = may_have_role_minimums and draw(st.booleans())
     drawn = tuple(draw(gangs(name, has_role_minimums=has_role_minimums)) for name in names)
     load = draw(st.sampled_from(LOADS))
-    return Case(_enough(draw(st.lists(nodes(), min_size=6, max_size=6)), [role for gang in drawn for role in gang.roles], load), drawn)
+    return Case(_nodes_for(draw(st.lists(nodes(), min_size=6, max_size=6)), [role for gang in drawn for role in gang.roles], load), drawn)
 
 
-def _enough(drawn: Sequence[Node], asking: Sequence[Role], load: float) -> tuple[Node, ...]:
-    """The first nodes of which the roles ask for ``load`` times what they have, or all of them."""
-    cpu, gpus = sum(role.count * role.cpu for role in asking), sum(role.count * role.gpus for role in asking)
+def _nodes_for(drawn: Sequence[Node], roles: Sequence[Role], load: float) -> tuple[Node, ...]:
+    """Return the first nodes whose capacity times ``load`` covers the requests of ``roles``, or all nodes."""
+    cpu, gpus = sum(role.count * role.cpu for role in roles), sum(role.count * role.gpus for role in roles)
     for number in range(1, len(drawn)):
-        there = drawn[:number]
-        if load * sum(node.cpu for node in there) >= cpu and load * sum(node.gpus for node in there) >= gpus:
-            return tuple(there)
+        chosen = drawn[:number]
+        if load * sum(node.cpu for node in chosen) >= cpu and load * sum(node.gpus for node in chosen) >= gpus:
+            return tuple(chosen)
     return tuple(drawn)
 
 
-# A case as Kubernetes has it.
+# A case as objects of Kubernetes.
 
 
 def manifests_of(case: Case) -> Iterator[Body]:
-    """The PriorityClasses, and each PodGroup followed by its pods."""
+    """Yield the PriorityClasses, and each PodGroup followed by its pods."""
     for priority in sorted({gang.priority for gang in case.gangs} - {0}):
         yield {
             "apiVersion": "scheduling.k8s.io/v1",
@@ -233,28 +233,28 @@ def _labels(node: Node) -> dict[str, str]:
     return {PRODUCT: node.product} if node.product else {}
 
 
-def seats_by_gang(case: Case, nodes: dict[str, str]) -> Seats:
-    """Seats, from the node of each pod by the pod's name."""
+def assignments_by_gang(case: Case, nodes: dict[str, str]) -> Assignments:
+    """Return the assignments by gang, given the node of each pod by the pod's name."""
     found = {gang.name: {index: nodes[name] for name, (index, _) in gang.pods.items() if nodes.get(name)} for gang in case.gangs}
-    return {gang: seats for gang, seats in found.items() if seats}
+    return {gang: each for gang, each in found.items() if each}
 
 
-# What the three make of a case.
+# The placement of a case by each of the three.
 
 
-async def planned(case: Case, settings: Settings, folder: Path) -> Seats:
-    """What ``allaboard plan -f manifests.json --snapshot nodes.json`` says."""
+async def planned(case: Case, settings: Settings, folder: Path) -> Assignments:
+    """Return what ``allaboard plan -f manifests.json --snapshot nodes.json`` assigns."""
     manifests, snapshot = folder / "manifests.json", folder / "nodes.json"
     manifests.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": list(manifests_of(case))}))
     shapes = {name: NodeShape(f"{node.cpu}m", f"{node.memory}Mi", gpus=node.gpus) for name, node in case.named_nodes.items()}
     raw = [node_object(name, shape, _labels(case.named_nodes[name])) for name, shape in shapes.items()]
     snapshot.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": raw}))
     answers = await plan_gangs(read_manifests([str(manifests)]), read_cluster([str(snapshot)], settings.reading), settings, [])
-    return seats_by_gang(case, {pod: node for answer in answers for pod, node in answer.assignments})
+    return assignments_by_gang(case, {pod: node for answer in answers for pod, node in answer.assignments})
 
 
 class Clock:
-    """A clock of an API server that a test sets forward."""
+    """A clock of the API server that a test advances."""
 
     def __init__(self) -> None:
         self._now = datetime.now(UTC) - timedelta(hours=1)
@@ -266,23 +266,23 @@ class Clock:
         self._now += timedelta(seconds=1)
 
 
-async def applied(case: Case, settings: Settings, folder: Path) -> Seats:
-    """What the operator binds that is started when everything is there."""
+async def applied(case: Case, settings: Settings, folder: Path) -> Assignments:
+    """Return what the operator binds if it starts after all objects exist."""
     clock = Clock()
     async with SandboxHome().open(clock=clock) as cluster:
         for name, node in case.named_nodes.items():
             cluster.add_node(name, cpu=f"{node.cpu}m", memory=f"{node.memory}Mi", gpus=node.gpus, labels=_labels(node))
         for body in manifests_of(case):
-            clock.tick()  # as a plan takes it: each object is younger than those before it
+            clock.tick()  # as in a plan, each object is younger than the one before
             cluster.create(body)
         async with _operator(cluster, settings, folder) as app:
-            await cluster.wait_for(partial(_is_decided, app), message="every pod is bound, or told why not")
-        return seats_by_gang(case, {pod["metadata"]["name"]: pod["spec"].get("nodeName", "") for pod in cluster.list("pods")})
+            await cluster.wait_for(partial(_is_decided, app), message="each pod is bound or refused")
+        return assignments_by_gang(case, {pod["metadata"]["name"]: pod["spec"].get("nodeName", "") for pod in cluster.list("pods")})
 
 
 @asynccontextmanager
 async def _operator(cluster: Sandbox, settings: Settings, folder: Path) -> AsyncIterator[App]:
-    """An operator that makes decisions, and searches in this process."""
+    """Run an operator that searches in this process, and yield it once it makes decisions."""
     cluster.write_kubeconfig(folder / "kubeconfig")
     with Searcher(_search_settings(settings), workers=0) as searcher:
         app = App(settings.model_copy(update={"kubeconfig": str(folder / "kubeconfig")}), searcher)
@@ -295,43 +295,43 @@ async def _operator(cluster: Sandbox, settings: Settings, folder: Path) -> Async
 
 
 def _is_decided(app: App, cluster: Sandbox) -> bool:
-    """Whether each pod has a node or was told why not, and nobody is about to be tried once more."""
+    """Return whether each pod has a node or was refused, and no gang is about to be retried."""
 
-    def is_told(pod: Body) -> bool:
+    def is_refused(pod: Body) -> bool:
         return any(each["type"] == "PodScheduled" and each["status"] == "False" for each in pod["status"].get("conditions") or ())
 
     sizes = app.queue.sizes()
     is_idle = not sizes["active"] and not sizes["backoff"] and not any(record.task for record in app.records)
-    return is_idle and all(pod["spec"].get("nodeName") or is_told(pod) for pod in cluster.list("pods"))
+    return is_idle and all(pod["spec"].get("nodeName") or is_refused(pod) for pod in cluster.list("pods"))
 
 
 class Recorder:
-    """A ``player`` whose answers are kept."""
+    """A player that records the answers of ``player``."""
 
     def __init__(self, player: Player) -> None:
         self._player = player
-        self.seats: Seats = {}
+        self.assignments: Assignments = {}
 
     def place(self, state: ClusterState, pending: Sequence[Arrival]) -> Sequence[SimulatedAssignments | None]:
-        """As ``Player.place``."""
+        """Place the gangs by the wrapped player, and record its answers."""
         answers = self._player.place(state, pending)
-        for arrival, seats in zip(pending, answers, strict=True):
-            if seats:
-                self.seats[arrival.name] = {index: state.nodes[seat.node].name for index, seat in enumerate(seats) if seat}
+        for arrival, answer in zip(pending, answers, strict=True):
+            if answer:
+                self.assignments[arrival.name] = {index: state.nodes[each.node].name for index, each in enumerate(answer) if each}
         return answers
 
 
-def simulated(case: Case, settings: Settings) -> Seats:
-    """What ``allaboard simulate`` does when all gangs arrive at time zero, and stay."""
+def simulated(case: Case, settings: Settings) -> Assignments:
+    """Return what ``allaboard simulate`` places if all gangs arrive at time zero and stay."""
     workload = workload_of(case)
     mix = target_mix(workload.classes, workload.popularity, sorted({node.model for node in workload.nodes}))
     recorder = Recorder(make_player(DEFAULT_STRATEGY, Setup(mix, SEED, settings.objective, _search_settings(settings))))
     replay(workload, recorder, mix, batch=MOST_TOGETHER)
-    return recorder.seats
+    return recorder.assignments
 
 
 def workload_of(case: Case) -> Workload:
-    """A case as a scenario of ``simulate`` has it."""
+    """Return a case as a scenario of ``simulate``."""
     classes: dict[TaskClass, int] = {}
     arrivals = []
     for gang in case.gangs:
@@ -349,26 +349,26 @@ def _search_settings(settings: Settings) -> SearchSettings:
     return SearchSettings(**settings.search.model_dump())
 
 
-# The properties.
+# Properties.
 
 
 def our_settings() -> Settings:
-    """The defaults, but for short pauses."""
+    """Return the default settings, except for short pauses."""
     return load_settings({**QUICK, "batch_window_seconds": 0})
 
 
-def assert_same(plan: Seats, other: Seats) -> None:
-    """Compare the coarse answers first: whoever places other gangs has them on other nodes anyhow."""
+def assert_same(plan: Assignments, other: Assignments) -> None:
+    """Assert that two placements are equal; the coarse differences come first, because other gangs imply other nodes."""
     assert sorted(plan) == sorted(other), "other gangs are placed"
     assert _members(plan) == _members(other), "more or fewer members of a gang are placed"
     assert plan == other, "as many members are placed, but not the same, or on other nodes"
 
 
-def _members(seats: Seats) -> dict[str, int]:
-    return {gang: len(nodes) for gang, nodes in seats.items()}
+def _members(assignments: Assignments) -> dict[str, int]:
+    return {gang: len(nodes) for gang, nodes in assignments.items()}
 
 
-# Without the phase that explains a failure: it traces each line, which takes ten times as long.
+# The phase that explains failures is left out: it traces each line, which takes ten times as long.
 PHASES = (Phase.explicit, Phase.generate, Phase.shrink)
 some_cases = hypothesis.settings(max_examples=CASES, derandomize=True, print_blob=True, phases=PHASES)
 
@@ -377,10 +377,10 @@ some_cases = hypothesis.settings(max_examples=CASES, derandomize=True, print_blo
 @pytest.mark.timeout(120 + 10 * CASES)
 @some_cases
 @given(case=cases(may_have_role_minimums=True))
-def test_the_operator_binds_what_a_plan_says(case: Case, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_operator_binds_what_plan_assigns(case: Case, tmp_path_factory: pytest.TempPathFactory) -> None:
     settings, folder = our_settings(), tmp_path_factory.mktemp("case")
 
-    async def both() -> tuple[Seats, Seats]:
+    async def both() -> tuple[Assignments, Assignments]:
         return await planned(case, settings, folder), await applied(case, settings, folder)
 
     assert_same(*asyncio.run(both()))
@@ -389,7 +389,7 @@ def test_the_operator_binds_what_a_plan_says(case: Case, tmp_path_factory: pytes
 @pytest.mark.timeout(120 + 10 * CASES)
 @some_cases
 @given(case=cases())
-def test_simulate_does_at_time_zero_what_a_plan_says(case: Case, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_simulate_places_at_time_zero_what_plan_assigns(case: Case, tmp_path_factory: pytest.TempPathFactory) -> None:
     settings, folder = our_settings(), tmp_path_factory.mktemp("case")
 
     assert_same(asyncio.run(planned(case, settings, folder)), simulated(case, settings))

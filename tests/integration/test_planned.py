@@ -1,4 +1,4 @@
-"""What ``allaboard plan`` says of manifests is what becomes of them when they are applied, and what it says of them afterwards."""
+"""``allaboard plan`` predicts what happens when manifests are applied, and shows applied gangs where they run."""
 
 import asyncio
 import json
@@ -30,12 +30,12 @@ from .conftest import StartApp, gang_pod
 GANG = {"pod-group.scheduling.sigs.k8s.io/name": "g", "pod-group.scheduling.sigs.k8s.io/min-available": "5"}
 
 Gangs = Counter[tuple[str, int]]
-"""How many gangs there are of a name and a size."""
+"""Number of gangs by name and size."""
 
 
 @dataclass(frozen=True)
-class Said:
-    """The answer of ``allaboard plan``."""
+class PlanAnswer:
+    """An answer of ``allaboard plan``."""
 
     gangs: Sequence[dict[str, Any]]
     notes: str
@@ -45,57 +45,57 @@ class Said:
         return sum(len(gang["assignments"]) + len(gang["unplaced"]) for gang in self.gangs)
 
     def all(self) -> Gangs:
-        return Counter((nameless(gang["name"]), len(gang["assignments"]) + len(gang["unplaced"])) for gang in self.gangs)
+        return Counter((without_suffix(gang["name"]), len(gang["assignments"]) + len(gang["unplaced"])) for gang in self.gangs)
 
     def fitting(self) -> Gangs:
-        return Counter((nameless(gang["name"]), len(gang["assignments"])) for gang in self.gangs if gang["feasible"])
+        return Counter((without_suffix(gang["name"]), len(gang["assignments"])) for gang in self.gangs if gang["feasible"])
 
-    def seats(self) -> dict[str, str]:
-        return {seat["pod"]: seat["node"] for gang in self.gangs for seat in gang["assignments"]}
+    def nodes(self) -> dict[str, str]:
+        return {each["pod"]: each["node"] for gang in self.gangs for each in gang["assignments"]}
 
 
-def nameless(name: str) -> str:
-    """A name without what a controller, or a plan in its stead, adds to it."""
+def without_suffix(name: str) -> str:
+    """Return a name with the suffix that a controller, or a plan in its place, adds replaced by ``*``."""
     return re.sub(r"-([a-z0-9]{5}|[0-9]+)$", "-*", name)
 
 
-async def plan(objects: Objects, folder: Path, *options: str) -> Said:
-    """Ask the live cluster."""
+async def plan(objects: Objects, folder: Path, *options: str) -> PlanAnswer:
+    """Run ``allaboard plan`` on the live cluster and return its answer."""
     path = folder / "gangs.yaml"
     path.write_text(yaml.safe_dump_all(objects))
     result = await asyncio.to_thread(CliRunner().invoke, cli, ["plan", "-f", str(path), "-o", "json", *options])
     assert result.exit_code in (0, 1), result.output
-    return Said(json.loads(result.stdout)["gangs"], result.stderr)
+    return PlanAnswer(json.loads(result.stdout)["gangs"], result.stderr)
 
 
 def is_decided(cluster: Cluster, pods: int) -> bool:
-    """Whether all pods are there, and each has a node or was told why not."""
+    """Return whether all pods exist, and each has a node or was refused."""
 
-    def is_told(pod: dict[str, Any]) -> bool:
+    def is_refused(pod: dict[str, Any]) -> bool:
         return any(each["type"] == "PodScheduled" and each["status"] == "False" for each in pod["status"].get("conditions") or ())
 
     found = cluster.list("pods")
-    return len(found) == pods and all(pod["spec"].get("nodeName") or is_told(pod) for pod in found)
+    return len(found) == pods and all(pod["spec"].get("nodeName") or is_refused(pod) for pod in found)
 
 
-def made(app: App) -> Gangs:
-    """The gangs that the operator sees."""
-    return Counter((nameless(gang.key.name), len(gang.alive)) for gang in app.registry.gangs())
+def known(app: App) -> Gangs:
+    """Return the gangs that the operator knows."""
+    return Counter((without_suffix(gang.key.name), len(gang.alive)) for gang in app.registry.gangs())
 
 
 def bound(cluster: Cluster) -> Gangs:
-    """The gangs that have seats, and how many each."""
+    """Return the gangs with bound members, by name and number of bound members."""
     pods = [pod_from(raw) for raw in cluster.list("pods") if raw["spec"].get("nodeName")]
-    return Counter((nameless(key.name), members) for key, members in Counter(membership_of(pod).key for pod in pods).items())
+    return Counter((without_suffix(key.name), members) for key, members in Counter(membership_of(pod).key for pod in pods).items())
 
 
 async def applied(cluster: Cluster, objects: Objects, start_app: StartApp, pods: int) -> App:
-    """Everything is there before the operator looks, so that what it does depends on no race."""
+    """Apply the objects, then start the operator: its decisions must not depend on the order of events."""
     for obj in objects:
         cluster.apply(obj)
     await cluster.wait_for(lambda s: len(s.list("pods")) == pods, message=f"{pods} pods")
     app = await start_app()
-    await cluster.wait_for(lambda s: is_decided(s, pods), message="everybody is bound, or told why not")
+    await cluster.wait_for(lambda s: is_decided(s, pods), message="each pod is bound or refused")
     return app
 
 
@@ -110,12 +110,12 @@ def workload(kind: str, api_version: str, labels: dict[str, str], **spec: Any) -
 
 
 def contending() -> Objects:
-    """One after another the older would have its two cores, and the younger, which needs all eight, none."""
+    """Return two gangs for a node of 8 cores. Placed one by one, only the older fits: it needs 2 cores, and the younger all 8."""
     return [gang_pod("old-a", "old", 2), gang_pod("old-b", "old", 2), gang_pod("young-a", "young", 1, requests={"cpu": "8"})]
 
 
 def with_priorities() -> Objects:
-    """The younger goes first."""
+    """Return two gangs of which the younger has the higher priority."""
     high = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 1000}
     return [high, gang_pod("a", "a", 1, requests={"cpu": "3"}), gang_pod("b", "b", 1, requests={"cpu": "2"}, priorityClassName="high")]
 
@@ -133,7 +133,7 @@ def racks(*names: str) -> list[dict[str, Any]]:
 
 
 def shared_cards(number: int) -> dict[str, str]:
-    """As HAMi registers two cards of a node."""
+    """Return the annotation by which HAMi registers two GPU cards of a node."""
     return {"hami.io/node-nvidia-register": "".join(f"GPU-{number}{card},10,40960,100,NVIDIA-A100,0,true:" for card in "ab")}
 
 
@@ -156,10 +156,10 @@ EXAMPLES: dict[str, list[dict[str, Any]]] = {
     "gpu-sharing": [{"gpus": 20, "annotations": shared_cards(number)} for number in (1, 2)],
     "demo-twenty-pods": [{"cpu": "8", "memory": "16Gi"}] * 3,
 }
-"""The nodes that ``examples/README.md`` asks for."""
+"""Nodes of each example, as ``examples/README.md`` requires them."""
 
 PIPELINES = {"lstm-pipeline"}
-"""Their pods are made stage by stage, by an operator that is set to: ``test_pipelines.py``."""
+"""Examples whose pods an operator creates stage by stage if pipelines are on; ``test_pipelines.py`` tests them."""
 
 SCENES: dict[str, tuple[list[dict[str, Any]], Objects]] = {
     "gangs that contend": ([{"cpu": "8"}], contending()),
@@ -178,25 +178,25 @@ def test_every_example_is_compared() -> None:
 
 
 @pytest.mark.parametrize("scene", SCENES)
-async def test_what_plan_says_becomes_of_it_when_it_is_applied(
+async def test_plan_names_the_gangs_that_are_bound_when_manifests_are_applied(
     scene: str, cluster: Cluster, kubeconfig: Path, start_app: StartApp, tmp_path: Path
 ) -> None:
     nodes, objects = SCENES[scene]
     for number, node in enumerate(nodes, start=1):
         cluster.add_node(f"node-{number}", **{name: value for name, value in node.items() if name != "annotations"})
         cluster.patch("nodes", f"node-{number}", {"metadata": {"annotations": node.get("annotations", {})}}, "")
-    said = await plan(objects, tmp_path)
+    answer = await plan(objects, tmp_path)
 
-    app = await applied(cluster, objects, start_app, said.pods)
+    app = await applied(cluster, objects, start_app, answer.pods)
 
-    assert said.all() == made(app)
-    assert said.fitting() == bound(cluster)
+    assert answer.all() == known(app)
+    assert answer.fitting() == bound(cluster)
 
 
 @pytest.mark.parametrize(
     "scene", ["gangs that contend", "a ReplicaSet of single pods", "a gang of a Job", "two-jobs", "nginx-min-3", "podgroup"]
 )
-async def test_what_is_applied_already_is_planned_where_it_is_and_not_once_more(
+async def test_plan_shows_applied_gangs_where_they_run_and_does_not_place_them_again(
     scene: str, cluster: Cluster, kubeconfig: Path, start_app: StartApp, tmp_path: Path
 ) -> None:
     nodes, objects = SCENES[scene]
@@ -205,15 +205,15 @@ async def test_what_is_applied_already_is_planned_where_it_is_and_not_once_more(
     before = await plan(objects, tmp_path)
     app = await applied(cluster, objects, start_app, before.pods)
 
-    said = await plan(objects, tmp_path)
+    answer = await plan(objects, tmp_path)
 
-    assert said.all() == made(app)
-    assert said.seats() == {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in cluster.list("pods") if "nodeName" in pod["spec"]}
-    assert "already" in said.notes
+    assert answer.all() == known(app)
+    assert answer.nodes() == {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in cluster.list("pods") if "nodeName" in pod["spec"]}
+    assert "already" in answer.notes
     assert "already" not in before.notes
 
 
-async def test_a_job_whose_operator_makes_the_pod_group_is_planned_as_the_gang_that_it_becomes(
+async def test_job_whose_pod_group_its_operator_creates_is_planned_as_one_gang(
     home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (job,) = manifest("tfjob-smoke-gpu.yaml")
@@ -223,27 +223,27 @@ async def test_a_job_whose_operator_makes_the_pod_group_is_planned_as_the_gang_t
         gpu_nodes(cluster)
         home.write_operator_kubeconfig(cluster, tmp_path / "kubeconfig")
         monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
-        said = await plan([job], tmp_path, "--gang-scheduler-name", "allaboard")
+        answer = await plan([job], tmp_path, "--gang-scheduler-name", "allaboard")
         cluster.create(job)
-        await cluster.wait_for(partial(has_pods, "tf-smoke-gpu"), message="there are pods")
+        await cluster.wait_for(partial(has_pods, "tf-smoke-gpu"), message="the job has pods")
         await cluster.wait_for(lambda s: len(s.list("pods")) == 5, message="five pods")
         async with operator(tmp_path / "kubeconfig") as app:
             await cluster.wait_for(lambda s: is_decided(s, 5), message="all five are bound")
-            assert said.all() == made(app) == Counter({("tf-smoke-gpu", 5): 1})
-            assert said.fitting() == bound(cluster)
-        # Once it is applied, its pods say by themselves what gang they are.
+            assert answer.all() == known(app) == Counter({("tf-smoke-gpu", 5): 1})
+            assert answer.fitting() == bound(cluster)
+        # Once the Job is applied, the labels of its pods name their gang.
         assert (await plan([job], tmp_path)).fitting() == bound(cluster)
 
 
-async def test_a_gang_that_waits_in_the_cluster_is_placed_before_those_of_the_manifests(
+async def test_waiting_gang_of_the_cluster_is_planned_before_the_gangs_of_the_manifests(
     cluster: Cluster, kubeconfig: Path, start_app: StartApp, tmp_path: Path
 ) -> None:
     cluster.add_node("node-1", cpu="4")
     cluster.create(gang_pod("waiting-a", "waiting", 1, requests={"cpu": "3"}))
     objects = [gang_pod("young-a", "young", 1, requests={"cpu": "3"}), gang_pod("zero-a", "zero", 1, requests={"cpu": "1"})]
-    said = await plan(objects, tmp_path)
+    answer = await plan(objects, tmp_path)
 
     await applied(cluster, objects, start_app, 3)
 
-    assert said.fitting() + Counter({("waiting", 1): 1}) == bound(cluster)
-    assert "a gang that waits in the cluster is placed, too: default/waiting" in said.notes
+    assert answer.fitting() + Counter({("waiting", 1): 1}) == bound(cluster)
+    assert "a gang that waits in the cluster is placed, too: default/waiting" in answer.notes

@@ -1,4 +1,4 @@
-"""What one scheduler leaves half done the next one ends: the pods are the journal."""
+"""A scheduler completes or rolls back gangs that an earlier one left partially bound; the stamps on the pods are the journal."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -26,13 +26,13 @@ STAMP = "0123456789ab"
 
 @pytest.fixture
 async def slow_cluster(home: Home) -> AsyncIterator[Cluster]:
-    """A cluster whose pods take their time to start, so that what is bound can be released."""
+    """Yield a cluster whose bound pods don't start during a test, so that they can be released."""
     async with home.open(startup_delay=3600) as opened:
         yield opened
 
 
 async def crash(app: App) -> None:
-    """End a scheduler as a kill does: nothing is finished, and nobody is told."""
+    """Cancel all tasks of a scheduler, like a kill: it finishes and reports nothing."""
     tasks = [*(app._scheduler.cycle.executor.tasks.tasks() if app._scheduler else ()), *app._tasks]
     for task in tasks:
         task.cancel()
@@ -42,18 +42,18 @@ async def crash(app: App) -> None:
 
 
 async def bind(cluster: Cluster, name: str, node: str, minimum: int) -> None:
-    """Bind a pod as a scheduler did that is no more."""
+    """Bind a pod with a stamp, as a scheduler would have done that no longer runs."""
     async with ApiServer.connect() as server:
         reply = await Binder(server).bind(pod_from(cluster.get("pods", name) or {}), node, f"{STAMP}/{minimum}")
     assert reply.is_bound, reply.message
 
 
-def taker(node: str, cpu: str) -> dict[str, Any]:
-    return gang_pod("taker", "other", 1, requests={"cpu": cpu}, schedulerName="someone", nodeName=node)
+def foreign_pod(node: str, cpu: str) -> dict[str, Any]:
+    return gang_pod("foreign", "other", 1, requests={"cpu": cpu}, schedulerName="someone", nodeName=node)
 
 
-def job(members: int = 3, completions: int | None = None, *, forgives: bool = False) -> dict[str, Any]:
-    """A batch Job of so many pods at once, which counts an evicted one as failed unless it ``forgives`` that."""
+def job(members: int = 3, completions: int | None = None, *, ignores_evictions: bool = False) -> dict[str, Any]:
+    """Return a batch Job of ``members`` parallel pods, in which evicted pods count as failed unless it ``ignores_evictions``."""
     template = gang_pod("x", "gang", members)
     rule = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
     return {
@@ -64,7 +64,7 @@ def job(members: int = 3, completions: int | None = None, *, forgives: bool = Fa
             "parallelism": members,
             "completions": completions or members,
             "backoffLimit": 0,
-            **({"podFailurePolicy": {"rules": [rule]}} if forgives else {}),
+            **({"podFailurePolicy": {"rules": [rule]}} if ignores_evictions else {}),
             "template": {
                 "metadata": {"labels": template["metadata"]["labels"]},
                 "spec": {**template["spec"], "restartPolicy": "Never"},
@@ -73,8 +73,8 @@ def job(members: int = 3, completions: int | None = None, *, forgives: bool = Fa
     }
 
 
-async def cut_off(cluster: Cluster, start_app: StartApp) -> None:
-    """A scheduler that ends when two of three are bound."""
+async def crash_partway(cluster: Cluster, start_app: StartApp) -> None:
+    """Start a scheduler and crash it when two of three members are bound."""
     app = await start_app()
     cluster.add_node("node-1", cpu="3")
     cluster.faults.add(Fault("bind", "pods", nth=3, status=0, delay=3600))
@@ -84,31 +84,31 @@ async def cut_off(cluster: Cluster, start_app: StartApp) -> None:
     cluster.faults.clear()
 
 
-async def test_a_gang_cut_off_half_way_is_completed_by_the_next_scheduler(cluster: Cluster, start_app: StartApp) -> None:
-    await cut_off(cluster, start_app)
+async def test_partially_bound_gang_is_completed_by_the_next_scheduler(cluster: Cluster, start_app: StartApp) -> None:
+    await crash_partway(cluster, start_app)
     first = set(bound(cluster))
     await start_app()
     await cluster.wait_for(lambda s: len(bound(s)) == 3)
     assert first < set(bound(cluster))
 
 
-class TestOnAClusterWhosePodsStartSlowly:
+class TestWithPodsThatDoNotStart:
     @pytest.fixture
     def cluster(self, slow_cluster: Cluster) -> Cluster:
         return slow_cluster
 
-    async def test_a_gang_cut_off_half_way_whose_seats_are_gone_is_undone_by_the_next_scheduler(
+    async def test_partially_bound_gang_whose_capacity_is_taken_is_rolled_back_by_the_next_scheduler(
         self, cluster: Cluster, start_app: StartApp
     ) -> None:
-        await cut_off(cluster, start_app)
-        cluster.create(taker("node-1", "1"))
+        await crash_partway(cluster, start_app)
+        cluster.create(foreign_pod("node-1", "1"))
         await start_app()
         await cluster.wait_for(lambda s: not bound(s, "gang"))
         await cluster.wait_for(lambda s: bool(warnings(s, "GangUndone")))
-        cluster.delete("pods", "taker")
+        cluster.delete("pods", "foreign")
         await cluster.wait_for(lambda s: len(bound(s, "gang")) == 3)
 
-    async def test_a_gang_that_was_whole_and_lost_a_member_before_the_restart_is_healed_not_undone(
+    async def test_whole_gang_that_loses_a_member_during_a_restart_is_healed_and_not_rolled_back(
         self, cluster: Cluster, start_app: StartApp
     ) -> None:
         app = await start_app()
@@ -118,25 +118,25 @@ class TestOnAClusterWhosePodsStartSlowly:
         await app.stop()
         cluster.delete("pods", bound(cluster)[0], grace=0)
         kept = set(bound(cluster))
-        cluster.create(taker("node-1", "1"))
+        cluster.create(foreign_pod("node-1", "1"))
         await start_app(schedule_timeout_seconds=1)
         await cluster.wait_for(lambda s: conditions(s).get("PartiallyBound") == "True" and conditions(s).get("Timeout") == "True")
         assert kept <= set(bound(cluster))
-        cluster.delete("pods", "taker")
+        cluster.delete("pods", "foreign")
         await cluster.wait_for(lambda s: len(bound(s, "gang")) == 3 and conditions(s).get("PartiallyBound") == "False")
         assert kept < set(bound(cluster))
 
-    @pytest.mark.parametrize("forgives", [True, False], ids=["policy", "no policy"])
-    async def test_a_job_that_can_t_be_finished_is_undone_only_if_that_costs_it_nothing(
-        self, forgives: bool, cluster: Cluster, start_app: StartApp
+    @pytest.mark.parametrize("ignores_evictions", [True, False], ids=["policy", "no policy"])
+    async def test_job_that_cannot_be_completed_is_rolled_back_only_if_it_ignores_evictions(
+        self, ignores_evictions: bool, cluster: Cluster, start_app: StartApp
     ) -> None:
         cluster.add_node("node-1")
         cluster.faults.add(Fault("bind", "pods", nth=3, times=10_000, status=403, message="no more"))
         await start_app()
-        cluster.create(job(forgives=forgives))
-        await cluster.wait_for(lambda s: bool(warnings(s, "GangUndone" if forgives else "KeptOpen")))
-        if forgives:
-            await cluster.wait_for(lambda s: len(s.list("pods")) == 3 and not bound(s), message="the members are back, unbound")
+        cluster.create(job(ignores_evictions=ignores_evictions))
+        await cluster.wait_for(lambda s: bool(warnings(s, "GangUndone" if ignores_evictions else "KeptOpen")))
+        if ignores_evictions:
+            await cluster.wait_for(lambda s: len(s.list("pods")) == 3 and not bound(s), message="the members are recreated and unbound")
         else:
             assert len(bound(cluster)) == 2
             assert "podFailurePolicy" in warnings(cluster, "KeptOpen")[0]
@@ -144,9 +144,7 @@ class TestOnAClusterWhosePodsStartSlowly:
         assert not ((cluster.get("jobs", "gang") or {}).get("status") or {}).get("failed")
 
 
-async def test_a_pod_group_that_goes_half_way_through_a_commit_leaves_its_gang_to_be_completed(
-    cluster: Cluster, start_app: StartApp
-) -> None:
+async def test_gang_whose_pod_group_is_deleted_during_a_commit_is_completed(cluster: Cluster, start_app: StartApp) -> None:
     app = await start_app(bind_attempts=1)
     cluster.add_node("node-1")
     cluster.create(pod_group("gang", 3))
@@ -167,10 +165,10 @@ async def test_a_pod_group_that_goes_half_way_through_a_commit_leaves_its_gang_t
 
 
 @pytest.mark.parametrize("refusals", [0, 1])
-async def test_of_two_half_gangs_that_need_each_others_seats_the_younger_yields(
+async def test_younger_of_two_partially_bound_gangs_is_released_for_the_older(
     refusals: int, cluster: Cluster, start_app: StartApp, kubeconfig: Path
 ) -> None:
-    cluster.faults.add(Fault("evict", "pods", times=refusals, status=403))  # it is asked again then, though nothing else happens
+    cluster.faults.add(Fault("evict", "pods", times=refusals, status=403))  # then the release is tried again, though nothing else happens
     cluster.add_node("node-1", cpu="2")
     for gang in ("older", "younger"):
         for number in range(2):
@@ -180,16 +178,16 @@ async def test_of_two_half_gangs_that_need_each_others_seats_the_younger_yields(
         await bind(cluster, f"{gang}-0", "node-1", 2)
     release = cluster.faults.pause("delete", "pods")
     await start_app(schedule_timeout_seconds=1)
-    await cluster.wait_for(lambda s: conditions(s, "older").get("PartiallyBound") == "True", message="the older says that it is open")
+    await cluster.wait_for(
+        lambda s: conditions(s, "older").get("PartiallyBound") == "True", message="the older is reported as partially bound"
+    )
     release.release()
     await cluster.wait_for(lambda s: bound(s, "older") == ["older-0", "older-1"], message="the older is whole")
     assert not bound(cluster, "younger")
     assert any("needs the capacity" in text for text in warnings(cluster, "GangUndone"))
 
 
-async def test_nobody_else_yields_while_seats_that_were_given_up_are_about_to_be_free(
-    cluster: Cluster, start_app: StartApp, kubeconfig: Path
-) -> None:
+async def test_no_second_gang_is_released_while_released_pods_terminate(cluster: Cluster, start_app: StartApp, kubeconfig: Path) -> None:
     cluster.add_node("node-1", cpu="3")
     gangs = ("oldest", "younger", "youngest")
     for gang in gangs:
@@ -202,7 +200,7 @@ async def test_nobody_else_yields_while_seats_that_were_given_up_are_about_to_be
     await start_app(schedule_timeout_seconds=3)
     leaving = "youngest-0"
     await cluster.wait_for(lambda s: "deletionTimestamp" in s.get("pods", leaving)["metadata"])  # type: ignore[index]
-    cluster.add_node("node-2", cpu="0")  # no room, so that doesn't have the oldest looked at again; something about itself does
+    cluster.add_node("node-2", cpu="0")  # a node without capacity doesn't wake the oldest gang; a change of its pod does
     cluster.patch("pods", "oldest-1", {"metadata": {"labels": {"touched": "yes"}}})
     await cluster.wait_for(lambda s: "0/2 nodes" in message(s, "oldest"))
     cluster.patch("pods", leaving, {"metadata": {"finalizers": None}})
@@ -210,10 +208,10 @@ async def test_nobody_else_yields_while_seats_that_were_given_up_are_about_to_be
     assert bound(cluster, "younger") == ["younger-0"]
 
 
-async def test_a_half_gang_that_can_t_be_released_keeps_nobody_else_from_being_asked(
+async def test_another_gang_is_released_if_the_last_in_the_queue_cannot_be_released(
     cluster: Cluster, start_app: StartApp, kubeconfig: Path
 ) -> None:
-    """The last in the queue, by its name, is of a Job that counts a lost pod as a failure."""
+    """The last gang in the queue, by its name, belongs to a Job that counts a lost pod as a failure."""
     cluster.add_node("node-1", cpu="3")
     for gang in ("a", "b"):
         for number in range(2):
@@ -223,11 +221,13 @@ async def test_a_half_gang_that_can_t_be_released_keeps_nobody_else_from_being_a
     await cluster.wait_for(lambda s: len(s.list("pods")) == 6)
     await bind(cluster, cluster.list("pods")[-1]["metadata"]["name"], "node-1", 2)
     await start_app(schedule_timeout_seconds=1)
-    await cluster.wait_for(lambda s: not bound(s, "b-"), message="the second has made way for the first")
+    await cluster.wait_for(lambda s: not bound(s, "b-"), message="the second is released for the first")
     assert bound(cluster, "gang-")
 
 
-async def test_half_gangs_of_bare_pods_are_never_released_for_another(cluster: Cluster, start_app: StartApp, kubeconfig: Path) -> None:
+async def test_partially_bound_gangs_of_bare_pods_are_never_released_for_another_gang(
+    cluster: Cluster, start_app: StartApp, kubeconfig: Path
+) -> None:
     cluster.add_node("node-1", cpu="2")
     for gang in ("older", "younger"):
         for number in range(2):
@@ -242,7 +242,7 @@ async def test_half_gangs_of_bare_pods_are_never_released_for_another(cluster: C
 
 
 @pytest.mark.parametrize("policy", ["heal", "release"])
-async def test_a_running_gang_that_loses_a_member_for_good_is_released_only_if_it_says_so(
+async def test_running_gang_with_an_irreplaceable_member_is_released_only_if_its_policy_says_so(
     policy: str, cluster: Cluster, start_app: StartApp
 ) -> None:
     app = await start_app(schedule_timeout_seconds=1)
@@ -254,20 +254,22 @@ async def test_a_running_gang_that_loses_a_member_for_good_is_released_only_if_i
     cluster.add_node("node-2", cpu="3")
     cluster.patch("nodes", "node-1", {"spec": {"unschedulable": True}})
     cluster.patch("nodes", "node-2", {"spec": {"unschedulable": True}})
-    # Pods and nodes are watched apart: else the replacement may be bound before the nodes are known to be cordoned.
+    # Pods and nodes have separate watches: without this wait the replacement may be bound before the cordons are seen.
     await cluster.wait_for(lambda s: [node.is_unschedulable for node in app.view.snapshot().nodes] == [True, True])
     cluster.delete("pods", bound(cluster)[0], grace=0)
     await cluster.wait_for(lambda s: conditions(s).get("Timeout") == "True")
     if policy == "heal":
         assert len(bound(cluster)) == 2
     else:
-        await cluster.wait_for(lambda s: not bound(s), message="the others are released")
+        await cluster.wait_for(lambda s: not bound(s), message="the remaining members are released")
     cluster.patch("nodes", "node-2", {"spec": {"unschedulable": False}})
     await cluster.wait_for(lambda s: len(bound(s)) == 3)
 
 
 @pytest.mark.parametrize("stamp", ["", "/", "x", "0/0", "abc/-1", "abc/99999999999999999999", "zzz/3", "abc/3/3", "abc/٣", "abc/3\n"])
-async def test_a_forged_stamp_costs_nobody_a_seat(stamp: str, cluster: Cluster, start_app: StartApp, kubeconfig: Path) -> None:
+async def test_gang_with_a_forged_stamp_is_bound_and_not_rolled_back(
+    stamp: str, cluster: Cluster, start_app: StartApp, kubeconfig: Path
+) -> None:
     cluster.add_node("node-1", cpu="3")
     for name in "ab":
         cluster.create(gang_pod(name, minimum=2, annotations={"allaboard.dev/transaction": stamp}))

@@ -1,4 +1,4 @@
-"""The view equals the cluster, whatever happens to the watches."""
+"""The view equals the cluster even when lists and watches fail."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -20,19 +20,19 @@ from tests.cluster import Cluster
 from .conftest import gang_pod
 
 
-class Swallowing:
-    """A way to the API server on which watches die without a word, as when a load balancer drops a flow."""
+class SilencingProxy:
+    """A proxy to the API server that can silence watches, as when a load balancer drops a flow."""
 
     def __init__(self, url: str) -> None:
         self._target = urlsplit(url)
         self._watches: set[asyncio.StreamWriter] = set()
-        self._dead: set[asyncio.StreamWriter] = set()
+        self._silenced: set[asyncio.StreamWriter] = set()
         self._relays: set[asyncio.Task[None]] = set()
         self.url = ""
 
-    def kill(self) -> None:
-        """Say nothing more on the connections that carry watches now."""
-        self._dead |= self._watches
+    def silence(self) -> None:
+        """Forward nothing more on the connections that carry watches now."""
+        self._silenced |= self._watches
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
@@ -44,7 +44,7 @@ class Swallowing:
         for relay in self._relays:
             relay.cancel()
         await asyncio.gather(*self._relays, return_exceptions=True)
-        await asyncio.sleep(0)  # until what was aborted is closed
+        await asyncio.sleep(0)  # let the aborted transports close
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._relays.add(asyncio.ensure_future(self._relay(reader, writer)))
@@ -54,29 +54,29 @@ class Swallowing:
             ends.callback(writer.transport.abort)
             from_api, to_api = await asyncio.open_connection(self._target.hostname, self._target.port)
             ends.callback(to_api.transport.abort)
-            ways = [asyncio.create_task(self._there(reader, writer, to_api)), asyncio.create_task(self._back(from_api, writer))]
+            directions = [asyncio.create_task(self._send(reader, writer, to_api)), asyncio.create_task(self._send_back(from_api, writer))]
             try:
-                await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
             finally:
-                for way in ways:
-                    way.cancel()
-                await asyncio.gather(*ways, return_exceptions=True)
+                for direction in directions:
+                    direction.cancel()
+                await asyncio.gather(*directions, return_exceptions=True)
                 self._watches.discard(writer)
 
-    async def _there(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, to_api: asyncio.StreamWriter) -> None:
+    async def _send(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, to_api: asyncio.StreamWriter) -> None:
         while data := await reader.read(65536):
             if b"watch=1" in data:
                 self._watches.add(writer)
             to_api.write(data)
 
-    async def _back(self, from_api: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _send_back(self, from_api: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await from_api.read(65536):
-            if writer not in self._dead:
+            if writer not in self._silenced:
                 writer.write(data)
 
 
 class Mirror:
-    """A view that follows the cluster's pods."""
+    """A view that a reflector keeps equal to the cluster's pods."""
 
     def __init__(self, server: ApiServer) -> None:
         async def no_pause(seconds: float) -> None:
@@ -110,13 +110,13 @@ async def mirror(kubeconfig: object) -> AsyncIterator[Mirror]:
         await asyncio.gather(mirror.task, return_exceptions=True)
 
 
-async def test_a_list_of_several_pages_is_taken_whole(cluster: Cluster, mirror: Mirror) -> None:
+async def test_list_of_several_pages_is_read_completely(cluster: Cluster, mirror: Mirror) -> None:
     for number in range(600):
         cluster.create(gang_pod(f"p{number}"))
     await mirror.until(lambda: len(mirror.names()) == 600)
 
 
-async def test_changes_are_followed(cluster: Cluster, mirror: Mirror) -> None:
+async def test_created_and_deleted_pods_are_followed(cluster: Cluster, mirror: Mirror) -> None:
     await mirror.reflector.synced.wait()
     cluster.create(gang_pod("a"))
     await mirror.until(lambda: mirror.names() == {"a"})
@@ -124,8 +124,8 @@ async def test_changes_are_followed(cluster: Cluster, mirror: Mirror) -> None:
     await mirror.until(lambda: mirror.names() == set())
 
 
-async def test_a_deletion_while_the_watch_was_down_is_noticed(cluster: Cluster, mirror: Mirror) -> None:
-    """Kopf loses these: list [a, b], watch 410, list [a]; b stays known for ever."""
+async def test_deletion_while_the_watch_was_down_is_noticed(cluster: Cluster, mirror: Mirror) -> None:
+    """Kopf misses such deletions: after list [a, b], watch 410 and list [a], pod b stays known for ever."""
     cluster.create(gang_pod("a"))
     cluster.create(gang_pod("b"))
     await mirror.until(lambda: mirror.names() == {"a", "b"})
@@ -137,7 +137,7 @@ async def test_a_deletion_while_the_watch_was_down_is_noticed(cluster: Cluster, 
     assert mirror.reflector.relists == 2
 
 
-async def test_the_watch_goes_on_where_it_was_dropped(cluster: Cluster, mirror: Mirror) -> None:
+async def test_dropped_watch_is_resumed_without_another_list(cluster: Cluster, mirror: Mirror) -> None:
     cluster.create(gang_pod("a"))
     await mirror.until(lambda: mirror.names() == {"a"})
     for number in range(3):
@@ -148,14 +148,14 @@ async def test_the_watch_goes_on_where_it_was_dropped(cluster: Cluster, mirror: 
 
 
 @pytest.mark.parametrize("status", [401, 403, 429, 500])
-async def test_a_failing_api_server_is_asked_again(status: int, cluster: Cluster, mirror: Mirror) -> None:
+async def test_failed_list_is_retried(status: int, cluster: Cluster, mirror: Mirror) -> None:
     cluster.faults.add(Fault("list", "pods", status=status, times=3))
     cluster.create(gang_pod("a"))
     await mirror.until(lambda: mirror.names() == {"a"})
 
 
 @pytest.mark.sandbox_only("a real API server takes no malformed pod")
-async def test_a_pod_that_cannot_be_understood_is_kept_as_malformed(cluster: Cluster, mirror: Mirror) -> None:
+async def test_pod_that_cannot_be_parsed_is_kept_as_malformed(cluster: Cluster, mirror: Mirror) -> None:
     await mirror.reflector.synced.wait()
     raw = gang_pod("odd")
     raw["spec"]["tolerations"] = "everything"
@@ -170,22 +170,22 @@ async def test_a_pod_that_cannot_be_understood_is_kept_as_malformed(cluster: Clu
 
 
 @pytest.fixture
-def _prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+def _short_watches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reflector, "_WATCH_SECONDS", 1)
     monkeypatch.setattr(reflector, "_GRACE_SECONDS", 0.3)
 
 
-@pytest.mark.usefixtures("_prompt")
-async def test_what_happens_behind_a_dead_watch_is_learned_with_the_next_one(cluster: Cluster, kubeconfig: object) -> None:
+@pytest.mark.usefixtures("_short_watches")
+async def test_changes_during_a_silenced_watch_are_seen_by_the_next_watch(cluster: Cluster, kubeconfig: object) -> None:
     cluster.create(gang_pod("a"))
-    async with Swallowing(cluster.url) as way, ApiServer.connect() as server:
-        server.configuration.host = way.url
+    async with SilencingProxy(cluster.url) as proxy, ApiServer.connect() as server:
+        server.configuration.host = proxy.url
         mirror = Mirror(server)
         await mirror.until(lambda: mirror.names() == {"a"})
         for number in range(3):
             cluster.create(gang_pod(f"b{number}"))
             await mirror.until(lambda number=number: f"b{number}" in mirror.names())  # type: ignore[misc]
-            way.kill()
+            proxy.silence()
             cluster.delete("pods", f"b{number}", grace=0)
             await mirror.until(lambda: mirror.names() == {"a"})
         assert mirror.reflector.relists == 1
@@ -193,14 +193,14 @@ async def test_what_happens_behind_a_dead_watch_is_learned_with_the_next_one(clu
         await asyncio.gather(mirror.task, return_exceptions=True)
 
 
-@pytest.mark.usefixtures("_prompt")
-async def test_a_watch_to_whose_collection_nothing_happens_is_a_sign_of_life_when_it_ends(cluster: Cluster, mirror: Mirror) -> None:
-    """Nothing may ever happen to a resource; that alone doesn't make the operator unready."""
+@pytest.mark.usefixtures("_short_watches")
+async def test_end_of_a_watch_without_events_counts_as_a_sign_of_life(cluster: Cluster, mirror: Mirror) -> None:
+    """Objects of a resource may never change; that alone must not make the operator unready."""
     await mirror.reflector.synced.wait()
     mirror.now += 1000
     assert mirror.reflector.silence_seconds == 1000
     async with asyncio.timeout(50):
-        while mirror.reflector.silence_seconds >= 1000:  # the reflector tells nobody of it
+        while mirror.reflector.silence_seconds >= 1000:  # the reflector has no event to wait for
             await asyncio.sleep(0.01)
             mirror.now += 0.1
     assert mirror.reflector.silence_seconds < 1

@@ -1,4 +1,4 @@
-"""Two replicas: one decides, the other takes over, and what the first one still sends comes too late."""
+"""One replica schedules and the other takes over; requests that the first still sends after its term are rejected."""
 
 import asyncio
 import os
@@ -30,7 +30,7 @@ StartReplica = Callable[..., Awaitable[App]]
 
 @pytest.fixture
 async def cluster(home: Home) -> AsyncIterator[Cluster]:
-    """A cluster without a Lease, whose pods take their time to start, so that what is bound could be released."""
+    """Yield a cluster without a Lease, whose bound pods don't start during a test, so that they could be released."""
     async with home.open(startup_delay=3600) as opened:
         without_lease(opened)
         yield opened
@@ -38,13 +38,13 @@ async def cluster(home: Home) -> AsyncIterator[Cluster]:
 
 @pytest.fixture
 def deaths() -> asyncio.Queue[App]:
-    """The replicas that have asked to be ended."""
+    """Return the queue of replicas of which a task has died."""
     return asyncio.Queue()
 
 
 @pytest.fixture
 async def start_replica(cluster: Cluster, kubeconfig: Path, searcher: Searcher, deaths: asyncio.Queue[App]) -> AsyncIterator[StartReplica]:
-    """Starts a replica and returns it when it knows the cluster, whether it leads or not."""
+    """Yield a function that starts a replica and returns it once it has read the cluster, whether it leads or not."""
     async with AsyncExitStack() as stack:
 
         async def start(**settings: object) -> App:
@@ -64,13 +64,13 @@ async def within(seconds: float, happens: Awaitable[Any]) -> None:
 
 
 async def leader(app: App) -> App:
-    """``app``, when it decides."""
+    """Wait until ``app`` schedules, and return it."""
     await within(20, app.scheduling.wait())
     return app
 
 
 async def kill(app: App) -> None:
-    """End a replica as SIGKILL would: nothing is released, finished or said."""
+    """Cancel all tasks of a replica, like SIGKILL: it releases, finishes and reports nothing."""
     for task in [*app._tasks, *(app._scheduler.cycle.executor.tasks.tasks() if app._scheduler else ())]:
         task.cancel()
     await asyncio.gather(*app._tasks, return_exceptions=True)
@@ -85,12 +85,12 @@ def annotations(cluster: Cluster, name: str) -> dict[str, str]:
 
 
 def scheduled(cluster: Cluster) -> list[str]:
-    """What it was told of that it is scheduled."""
+    """Return the names of pods and gangs with an event of reason Scheduled."""
     events = (event for event in cluster.list("events") if event.get("reason") == "Scheduled")
     return [str((event.get("regarding") or event["involvedObject"])["name"]) for event in events]
 
 
-async def test_one_replica_decides_and_the_other_only_reads(
+async def test_one_replica_schedules_and_the_other_only_reads(
     cluster: Cluster, start_replica: StartReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writers: list[tuple[ApiServer, str]] = []
@@ -108,7 +108,7 @@ async def test_one_replica_decides_and_the_other_only_reads(
     for number in range(3):
         cluster.create(replica_set(f"gang-{number}"))
     await cluster.wait_for(lambda s: len(bound(s)) == 9)
-    await cluster.wait_for(lambda s: len(scheduled(s)) == 12)  # each pod and each gang is told
+    await cluster.wait_for(lambda s: len(scheduled(s)) == 12)  # one event for each pod and each gang
     assert len({server for server, _ in writers}) == 1
     assert first.health()["leader"] is True
     assert second.health()["leader"] is False
@@ -121,7 +121,7 @@ async def test_one_replica_decides_and_the_other_only_reads(
     assert dict(second.queue.sizes()) == {"active": 0, "backoff": 0, "unschedulable": 0}
 
 
-async def test_when_the_leader_dies_the_follower_decides_within_a_second_of_the_expiry(
+async def test_follower_schedules_within_a_second_of_the_expiry_of_a_dead_leaders_lease(
     cluster: Cluster, start_replica: StartReplica
 ) -> None:
     first = await leader(await start_replica())
@@ -138,7 +138,7 @@ async def test_when_the_leader_dies_the_follower_decides_within_a_second_of_the_
     assert lease(cluster)["leaseTransitions"] == transitions + 1
 
 
-async def test_a_leader_that_is_told_to_stop_ends_its_transaction_and_hands_over_at_once(
+async def test_stopped_leader_ends_its_transaction_and_then_releases_the_lease_at_once(
     cluster: Cluster, start_replica: StartReplica
 ) -> None:
     usual = {"lease_duration_seconds": 60, "lease_renew_deadline_seconds": 40.0, "lease_retry_seconds": 1.0}
@@ -152,9 +152,9 @@ async def test_a_leader_that_is_told_to_stop_ends_its_transaction_and_hands_over
     await cluster.wait_for(lambda s: len(bound(s)) == 2)
     with cluster.faults.noting() as calls:
         async with asyncio.timeout(50):
-            while sum(call.verb == "get" and call.resource == "leases" for call in calls) < 3:  # noqa: ASYNC110  # a list tells nobody
+            while sum(call.verb == "get" and call.resource == "leases" for call in calls) < 3:  # noqa: ASYNC110  # a list has no event to wait for
                 await asyncio.sleep(0.01)
-    assert not second.leads, "the other has looked twice, and the lease isn't given back before the last bind has its answer"
+    assert not second.leads, "the lease has been read again, and isn't released before the last bind is answered"
     hold.release()
     await stopping
     assert len(bound(cluster)) == 3
@@ -162,7 +162,7 @@ async def test_a_leader_that_is_told_to_stop_ends_its_transaction_and_hands_over
     assert len({annotations(cluster, name)[STAMP] for name in bound(cluster)}) == 1
 
 
-async def test_a_leader_that_loses_the_lease_binds_and_undoes_nothing_more(
+async def test_leader_that_loses_the_lease_binds_and_releases_no_more_pods(
     cluster: Cluster, start_replica: StartReplica, deaths: asyncio.Queue[App], caplog: pytest.LogCaptureFixture
 ) -> None:
     first = await leader(await start_replica())
@@ -189,21 +189,21 @@ async def test_a_leader_that_loses_the_lease_binds_and_undoes_nothing_more(
     await cluster.wait_for(lambda s: len(bound(s)) == 4, message="the next leader finishes the gang")
 
 
-async def test_a_bind_that_a_paused_leader_sends_after_its_term_is_too_late(
+async def test_bind_that_a_paused_leader_sends_after_its_term_is_rejected(
     cluster: Cluster, start_replica: StartReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The process is paused between its check of the lease and its request, which no lease can see."""
+    """The process is paused between its check of the lease and its request, which no lease can prevent."""
     resumes = asyncio.Event()
     late: list[asyncio.Task[Any]] = []
     post = ApiServer.post
 
     async def paused_post(self: ApiServer, path: str, body: Any, query: Any = None) -> Any:
-        async def send_at_last() -> Any:
+        async def send_later() -> Any:
             await resumes.wait()
             return await post(self, path, body, query)
 
         if path.endswith("/pods/c/binding") and not query and not late:
-            late.append(asyncio.create_task(send_at_last()))
+            late.append(asyncio.create_task(send_later()))
             return await asyncio.shield(late[0])
         return await post(self, path, body, query)
 
@@ -227,11 +227,11 @@ async def test_a_bind_that_a_paused_leader_sends_after_its_term_is_too_late(
     assert bound(cluster) == ["a", "b"]
     hold.release()
     await cluster.wait_for(lambda s: bound(s) == ["a", "b", "c"])
-    assert annotations(cluster, "c")[STAMP] == annotations(cluster, "a")[STAMP], "one run"
+    assert annotations(cluster, "c")[STAMP] == annotations(cluster, "a")[STAMP], "all members belong to one run"
     assert annotations(cluster, "c")[EPOCH].startswith(f"{lease(cluster)['leaseTransitions']}/")
 
 
-async def test_a_release_that_a_paused_leader_sends_after_its_term_is_too_late(
+async def test_release_that_a_paused_leader_sends_after_its_term_is_rejected(
     cluster: Cluster, start_replica: StartReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     resumes = asyncio.Event()
@@ -239,11 +239,11 @@ async def test_a_release_that_a_paused_leader_sends_after_its_term_is_too_late(
     delete = ApiServer.delete
 
     async def paused_delete(self: ApiServer, path: str, body: Any = None) -> Any:
-        async def send_at_last() -> Any:
+        async def send_later() -> Any:
             await resumes.wait()
             return await delete(self, path, body)
 
-        late.append(asyncio.create_task(send_at_last()))
+        late.append(asyncio.create_task(send_later()))
         return await asyncio.shield(late[-1])
 
     monkeypatch.setattr(ApiServer, "delete", paused_delete)
@@ -254,7 +254,7 @@ async def test_a_release_that_a_paused_leader_sends_after_its_term_is_too_late(
     cluster.create(replica_set())
     await cluster.wait_for(lambda s: len(bound(s)) == 2)
     async with asyncio.timeout(50):
-        while len(late) < 2:  # noqa: ASYNC110  # nothing in the cluster tells of a request that isn't sent
+        while len(late) < 2:  # noqa: ASYNC110  # the cluster doesn't show requests that aren't sent
             await asyncio.sleep(0.01)
     await kill(first)
     await leader(second)
@@ -265,7 +265,7 @@ async def test_a_release_that_a_paused_leader_sends_after_its_term_is_too_late(
     assert len(bound(cluster)) == 3
 
 
-async def test_the_program_ends_with_a_failure_when_it_leads_no_more(cluster: Cluster, kubeconfig: Path) -> None:
+async def test_program_exits_with_1_after_losing_the_lease(cluster: Cluster, kubeconfig: Path) -> None:
     options = {**QUICK, "lease_namespace": NAMESPACE, "metrics_port": 0, "health_port": 0}
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -277,17 +277,17 @@ async def test_the_program_ends_with_a_failure_when_it_leads_no_more(cluster: Cl
         await cluster.wait_for(lambda s: bool(lease(s).get("holderIdentity")))
         cluster.faults.add(Fault("update", "leases", times=FOR_EVER, status=503))
         async with asyncio.timeout(50):
-            _, said = await process.communicate()
+            _, output = await process.communicate()
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
     assert process.returncode == 1
-    assert said.decode().count("no longer leads") == 1
-    assert "Traceback" not in said.decode()
+    assert output.decode().count("no longer leads") == 1
+    assert "Traceback" not in output.decode()
 
 
-async def test_pods_that_came_after_the_term_began_are_not_written_to(cluster: Cluster, start_replica: StartReplica) -> None:
+async def test_pods_created_after_the_start_of_the_term_are_not_fenced_off(cluster: Cluster, start_replica: StartReplica) -> None:
     cluster.add_node("node-1")
     for name in "abc":
         cluster.create(gang_pod(name, "older"))
@@ -299,7 +299,7 @@ async def test_pods_that_came_after_the_term_began_are_not_written_to(cluster: C
 
 
 @pytest.mark.parametrize("forged", ["0/", "99999999/ffffffffffff", "", "0"])
-async def test_an_epoch_that_a_tenant_has_written_is_worth_nothing(forged: str, cluster: Cluster, start_replica: StartReplica) -> None:
+async def test_epoch_annotation_written_by_a_user_is_replaced(forged: str, cluster: Cluster, start_replica: StartReplica) -> None:
     cluster.add_node("node-1")
     for name in "abc":
         cluster.create(gang_pod(name, annotations={EPOCH: forged}))
@@ -308,7 +308,7 @@ async def test_an_epoch_that_a_tenant_has_written_is_worth_nothing(forged: str, 
     assert all(annotations(cluster, name)[EPOCH] not in ("", forged) for name in "abc")
 
 
-async def test_a_pod_that_changes_while_it_is_marked_is_marked_again(cluster: Cluster, start_replica: StartReplica) -> None:
+async def test_pod_that_changes_while_it_is_fenced_off_is_fenced_off_again(cluster: Cluster, start_replica: StartReplica) -> None:
     cluster.add_node("node-1")
     for name in "abc":
         cluster.create(gang_pod(name))
@@ -321,7 +321,7 @@ async def test_a_pod_that_changes_while_it_is_marked_is_marked_again(cluster: Cl
     await cluster.wait_for(lambda s: bound(s) == ["a", "b", "c"])
 
 
-async def test_without_leader_election_there_is_neither_lease_nor_epoch(cluster: Cluster, start_replica: StartReplica) -> None:
+async def test_without_leader_election_there_is_neither_lease_nor_epoch_annotation(cluster: Cluster, start_replica: StartReplica) -> None:
     cluster.add_node("node-1")
     for name in "abc":
         cluster.create(gang_pod(name))

@@ -1,4 +1,4 @@
-"""One run after another: what was whole stays so, and nobody's success counts for the next."""
+"""Successive runs of a gang: a whole run keeps its members, and members that succeeded in one run don't count for the next."""
 
 import asyncio
 from pathlib import Path
@@ -14,7 +14,7 @@ from tests.stories import running
 from .conftest import StartApp, gang_pod
 from .test_all_or_none import bound, message, pod_condition, replica_set, warnings
 from .test_healing import pod_group
-from .test_recovery import bind, crash, job, taker
+from .test_recovery import bind, crash, foreign_pod, job
 
 pytestmark = pytest.mark.usefixtures("impatient")
 
@@ -23,13 +23,13 @@ def stamps(cluster: Cluster, prefix: str) -> set[str]:
     return {pod["metadata"]["annotations"][STAMP] for pod in cluster.list("pods") if pod["metadata"]["name"] in bound(cluster, prefix)}
 
 
-class TestWhereNoPodGroupTellsOfThePast:
+class TestWithoutPodGroups:
     @pytest.fixture
     async def cluster(self, home: Home) -> Any:
         async with home.open(crds=False) as opened:
             yield opened
 
-    async def test_a_running_gang_that_was_whole_and_is_cut_off_while_it_heals_keeps_its_members(
+    async def test_whole_gang_keeps_its_members_when_the_scheduler_crashes_while_healing_it(
         self, cluster: Cluster, start_app: StartApp
     ) -> None:
         app = await start_app()
@@ -47,16 +47,18 @@ class TestWhereNoPodGroupTellsOfThePast:
         cluster.faults.clear()
         kept = set(bound(cluster))
         assert len({stamp.removesuffix("/whole") for stamp in stamps(cluster, "gang")}) == 1
-        cluster.create(taker("node-2", "1"))
+        cluster.create(foreign_pod("node-2", "1"))
         await start_app(schedule_timeout_seconds=1)
-        await cluster.wait_for(lambda s: len(warnings(s, "Timeout")) == 1, message="its time is over")
+        await cluster.wait_for(lambda s: len(warnings(s, "Timeout")) == 1, message="the gang's timeout is reported")
         cluster.create(replica_set("other", replicas=3))
-        await cluster.wait_for(lambda s: len(warnings(s, "Timeout")) == 2, message="the other's, which needs its seats, too")
+        await cluster.wait_for(
+            lambda s: len(warnings(s, "Timeout")) == 2, message="the timeout of the gang that needs its capacity is reported too"
+        )
         assert set(bound(cluster, "gang")) == kept
         assert not bound(cluster, "other")
 
 
-async def test_half_gangs_of_which_a_waiting_member_was_replaced_still_yield(
+async def test_younger_partially_bound_gang_is_released_after_a_waiting_member_was_recreated(
     cluster: Cluster, start_app: StartApp, kubeconfig: Path
 ) -> None:
     cluster.add_node("node-1", cpu="4")
@@ -66,7 +68,7 @@ async def test_half_gangs_of_which_a_waiting_member_was_replaced_still_yield(
         waiting = [pod["metadata"]["name"] for pod in cluster.list("pods") if gang in pod["metadata"]["name"]]
         for name in waiting[:2]:
             await bind(cluster, name, "node-1", 4)
-    await asyncio.sleep(1.1)  # the API server's times are whole seconds: the next pods are younger than the last bind
+    await asyncio.sleep(1.1)  # the API server's times are whole seconds: after a pause the next pods are younger than the last bind
     for gang in ("older", "younger"):
         name = next(p["metadata"]["name"] for p in cluster.list("pods") if gang in p["metadata"]["name"] and not p["spec"].get("nodeName"))
         cluster.delete("pods", name, grace=0)
@@ -76,7 +78,7 @@ async def test_half_gangs_of_which_a_waiting_member_was_replaced_still_yield(
     assert not bound(cluster, "younger")
 
 
-async def test_the_next_run_of_bare_pods_starts_whole_or_not_at_all(cluster: Cluster, start_app: StartApp) -> None:
+async def test_next_run_of_bare_pods_starts_whole_or_not_at_all(cluster: Cluster, start_app: StartApp) -> None:
     await start_app()
     cluster.add_node("node-1", cpu="4")
     for number in range(4):
@@ -84,17 +86,17 @@ async def test_the_next_run_of_bare_pods_starts_whole_or_not_at_all(cluster: Clu
     await cluster.wait_for(lambda s: running(s) == 4)
     for number in range(4):
         cluster.finish_pod(f"first-{number}")
-    cluster.create(taker("node-1", "2"))
+    cluster.create(foreign_pod("node-1", "2"))
     for number in range(4):
         cluster.create(gang_pod(f"second-{number}", minimum=4))
     await cluster.wait_for(lambda s: "2 of 4 members placeable" in message(s))
     assert not bound(cluster, "second")
-    cluster.delete("pods", "taker", grace=0)
+    cluster.delete("pods", "foreign", grace=0)
     await cluster.wait_for(lambda s: len(bound(s, "second")) == 4)
-    assert len(stamps(cluster, "first") | stamps(cluster, "second")) == 2, "each run has its own"
+    assert len(stamps(cluster, "first") | stamps(cluster, "second")) == 2, "each run has a stamp of its own"
 
 
-async def test_the_second_wave_of_a_job_starts_whole_or_not_at_all(cluster: Cluster, start_app: StartApp) -> None:
+async def test_second_wave_of_a_job_starts_whole_or_not_at_all(cluster: Cluster, start_app: StartApp) -> None:
     await start_app()
     cluster.add_node("node-1", cpu="4")
     cluster.create(job(4, completions=8))
@@ -112,7 +114,7 @@ async def test_the_second_wave_of_a_job_starts_whole_or_not_at_all(cluster: Clus
     await cluster.wait_for(lambda s: set(bound(s)) == {*first, *second})
 
 
-async def test_the_second_wave_of_a_job_waits_for_the_straggler_of_the_first(cluster: Cluster, start_app: StartApp) -> None:
+async def test_second_wave_of_a_job_waits_for_the_last_pod_of_the_first(cluster: Cluster, start_app: StartApp) -> None:
     await start_app()
     cluster.add_node("node-1", cpu="8")
     cluster.create(job(4, completions=8))
@@ -126,7 +128,7 @@ async def test_the_second_wave_of_a_job_waits_for_the_straggler_of_the_first(clu
     await cluster.wait_for(lambda s: len(bound(s)) == 8)
 
 
-async def test_the_last_wave_of_a_job_may_be_smaller_than_the_minimum(cluster: Cluster, start_app: StartApp) -> None:
+async def test_last_wave_of_a_job_may_be_smaller_than_the_minimum(cluster: Cluster, start_app: StartApp) -> None:
     await start_app()
     cluster.add_node("node-1", cpu="4")
     cluster.create(job(4, completions=5))
@@ -136,7 +138,7 @@ async def test_the_last_wave_of_a_job_may_be_smaller_than_the_minimum(cluster: C
     await cluster.wait_for(lambda s: len(bound(s)) == 5)
 
 
-async def test_a_job_submitted_again_beside_the_first_starts_whole_or_not_at_all(cluster: Cluster, start_app: StartApp) -> None:
+async def test_second_job_of_a_running_gang_starts_whole_or_not_at_all(cluster: Cluster, start_app: StartApp) -> None:
     await start_app()
     cluster.add_node("node-1", cpu="6")
     cluster.create(job(4))
@@ -151,55 +153,53 @@ async def test_a_job_submitted_again_beside_the_first_starts_whole_or_not_at_all
     assert len(stamps(cluster, "")) == 2, "each run has a stamp of its own"
 
 
-def named(name: str, members: int, **spec: Any) -> dict[str, Any]:
-    """A Job of so many members, of the gang that ``job`` is."""
+def job_named(name: str, members: int, **spec: Any) -> dict[str, Any]:
+    """Return a Job of ``members`` pods that belong to the gang of ``job()``."""
     made = job(members)
     made["metadata"]["name"] = name
     made["spec"] |= spec
     return made
 
 
-async def test_a_job_that_does_not_fit_keeps_no_later_one_of_its_gang_waiting(cluster: Cluster, start_app: StartApp) -> None:
+async def test_job_that_does_not_fit_does_not_delay_a_later_job_of_its_gang(cluster: Cluster, start_app: StartApp) -> None:
     await start_app()
     cluster.add_node("node-1", cpu="4")
-    large = named("large", 4)
+    large = job_named("large", 4)
     large["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "100"
     cluster.create(large)
     await cluster.wait_for(lambda s: "0 of 4 members placeable" in message(s))
-    cluster.create(named("small", 4))
+    cluster.create(job_named("small", 4))
     await cluster.wait_for(lambda s: len(bound(s, "small")) == 4)
     cluster.add_node("node-2", cpu="400")
-    await cluster.wait_for(lambda s: len(bound(s, "large")) == 4, message="it is looked at again when there is room")
+    await cluster.wait_for(lambda s: len(bound(s, "large")) == 4, message="it is retried when there is capacity")
 
 
-async def test_a_job_that_was_whole_and_was_scaled_down_keeps_no_later_one_of_its_gang_waiting(
-    cluster: Cluster, start_app: StartApp
-) -> None:
+async def test_scaled_down_job_does_not_delay_a_later_job_of_its_gang(cluster: Cluster, start_app: StartApp) -> None:
     app = await start_app()
     cluster.add_node("node-1", cpu="8")
-    cluster.create(named("first", 4))
+    cluster.create(job_named("first", 4))
     await cluster.wait_for(lambda s: running(s) == 4)
     cluster.patch("jobs", "first", {"spec": {"parallelism": 3}})
     await cluster.wait_for(lambda s: len(bound(s, "first")) == 3)
-    cluster.create(named("second", 4))
+    cluster.create(job_named("second", 4))
     await cluster.wait_for(lambda s: len(bound(s, "second")) == 4)
     await app.stop()
     cluster.add_node("node-2", cpu="8")
     await start_app()
-    cluster.create(named("third", 4))
-    await cluster.wait_for(lambda s: len(bound(s, "third")) == 4, message="also for the next operator")
+    cluster.create(job_named("third", 4))
+    await cluster.wait_for(lambda s: len(bound(s, "third")) == 4, message="the same holds after an operator restart")
     assert len(bound(cluster)) == 11
 
 
-async def test_jobs_of_one_gang_that_overlap_do_not_wait_for_one_another(cluster: Cluster, start_app: StartApp) -> None:
+async def test_overlapping_jobs_of_one_gang_do_not_wait_for_one_another(cluster: Cluster, start_app: StartApp) -> None:
     await start_app(backoff_initial_seconds=300.0, backoff_max_seconds=300.0)
     cluster.add_node("node-1", cpu="32")
     for number in range(8):
-        cluster.create(named(f"job-{number}", 4))
+        cluster.create(job_named(f"job-{number}", 4))
         await cluster.wait_for(lambda s, number=number: len(bound(s, f"job-{number}")) == 4)  # type: ignore[misc]
 
 
-async def test_the_last_worker_that_is_lost_starts_again_when_the_others_have_succeeded(cluster: Cluster, start_app: StartApp) -> None:
+async def test_replacement_of_a_failed_worker_starts_when_the_others_have_succeeded(cluster: Cluster, start_app: StartApp) -> None:
     await start_app()
     cluster.add_node("node-1", cpu="4")
     pair = job(2)
@@ -212,9 +212,7 @@ async def test_the_last_worker_that_is_lost_starts_again_when_the_others_have_su
     await cluster.wait_for(lambda s: len(bound(s)) == 3)
 
 
-async def test_a_run_that_was_whole_takes_the_replacements_that_exist_when_it_was_scaled_down(
-    cluster: Cluster, start_app: StartApp
-) -> None:
+async def test_replacement_in_a_scaled_down_run_is_bound_below_the_minimum(cluster: Cluster, start_app: StartApp) -> None:
     await start_app()
     cluster.add_node("node-1", cpu="8")
     cluster.create(replica_set(replicas=4))
@@ -225,7 +223,7 @@ async def test_a_run_that_was_whole_takes_the_replacements_that_exist_when_it_wa
     await cluster.wait_for(lambda s: len(bound(s)) == 2, timeout=20)
 
 
-async def test_a_rollout_that_changes_the_minimum_goes_on_beside_running_members(cluster: Cluster, start_app: StartApp) -> None:
+async def test_rollout_that_changes_the_minimum_binds_new_members_beside_running_ones(cluster: Cluster, start_app: StartApp) -> None:
     await start_app()
     cluster.add_node("node-1", cpu="8")
     cluster.create(replica_set("old", replicas=4))
@@ -236,10 +234,10 @@ async def test_a_rollout_that_changes_the_minimum_goes_on_beside_running_members
     await cluster.wait_for(lambda s: len(bound(s, "new")) == 1)
 
 
-async def test_no_stamp_passes_a_higher_priority(cluster: Cluster, start_app: StartApp) -> None:
+async def test_gang_with_a_stamped_member_is_not_placed_before_a_gang_of_higher_priority(cluster: Cluster, start_app: StartApp) -> None:
     cluster.create({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 100_000})
     cluster.add_node("node-1", cpu="5")
-    cluster.create(taker("node-1", "4"))
+    cluster.create(foreign_pod("node-1", "4"))
     cluster.create(pod_group("low", 4))
     for number in range(4):
         pod = gang_pod(f"low-{number}")
@@ -248,7 +246,7 @@ async def test_no_stamp_passes_a_higher_priority(cluster: Cluster, start_app: St
     await bind(cluster, "low-0", "node-1", 4)
     for number in range(4):
         cluster.create(gang_pod(f"high-{number}", "high", 4, priorityClassName="high"))
-    cluster.delete("pods", "taker", grace=0)
+    cluster.delete("pods", "foreign", grace=0)
     hold = cluster.faults.pause("bind", "pods", times=FOR_EVER)
     await start_app()
     await asyncio.wait_for(hold.arrived(), 20)

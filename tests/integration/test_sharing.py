@@ -1,4 +1,4 @@
-"""Parts of GPUs: whole gangs or none, each pod with a device that its driver finds, and no device given away twice."""
+"""Parts of GPUs: a gang gets all or none, each pod is annotated with its device, and no part is assigned twice."""
 
 from collections import Counter
 from typing import Any
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("app")
 
 
 def hami_node(cluster: Cluster, name: str, cards: int = 2) -> None:
-    """A node whose GPUs HAMi has registered, each to be split among ten."""
+    """Add a node whose GPUs HAMi has registered, each for up to ten pods."""
     listing = "".join(f"GPU-{name}-{card},10,{CARD},100,NVIDIA-A100,0,true:" for card in range(cards))
     cluster.add_node(name, gpus=10 * cards)
     cluster.patch("nodes", name, {"metadata": {"annotations": {"hami.io/node-nvidia-register": listing}}}, "")
@@ -48,7 +48,7 @@ def annotations(cluster: Cluster, name: str) -> dict[str, str]:
 
 
 def taken(cluster: Cluster) -> Counter[str]:
-    """MiB of each device that pods were given."""
+    """Return the MiB of each device that are assigned to pods."""
     found: Counter[str] = Counter()
     for pod in bound(cluster):
         for part in pod["metadata"]["annotations"]["hami.io/vgpu-devices-allocated"].strip(";").split(":"):
@@ -64,7 +64,7 @@ def message(cluster: Cluster, name: str) -> str:
     return next((condition.get("message", "") for condition in conditions if condition["type"] == "PodScheduled"), "")
 
 
-async def test_a_gang_of_halves_fills_the_cards_and_the_next_one_waits_until_one_goes(cluster: Cluster) -> None:
+async def test_gang_of_half_gpus_fills_the_cards_and_the_next_pod_waits_for_a_free_half(cluster: Cluster) -> None:
     for name in ("node-1", "node-2"):
         hami_node(cluster, name)
     for number in range(8):
@@ -77,25 +77,25 @@ async def test_a_gang_of_halves_fills_the_cards_and_the_next_one_waits_until_one
     assert said["hami.io/vgpu-devices-to-allocate"] == said["hami.io/vgpu-devices-allocated"]
 
     cluster.create(single("ninth", HALF))
-    await cluster.wait_for(lambda s: "2 Insufficient parts of nvidia.com/gpu" in message(s, "ninth"), message="the ninth is told why")
+    await cluster.wait_for(lambda s: "2 Insufficient parts of nvidia.com/gpu" in message(s, "ninth"), message="the ninth pod is refused")
     device = annotations(cluster, "half-3")["hami.io/vgpu-devices-allocated"]
     cluster.delete("pods", "half-3", grace=0)
-    await cluster.wait_for(lambda s: len(bound(s, "ninth")) == 1, message="the ninth has the seat that came free")
+    await cluster.wait_for(lambda s: len(bound(s, "ninth")) == 1, message="the ninth pod has the half that was freed")
     assert annotations(cluster, "ninth")["hami.io/vgpu-devices-allocated"] == device
 
 
-async def test_a_gang_that_fits_in_sum_and_on_no_card_is_not_bound_by_half(cluster: Cluster) -> None:
+async def test_gang_that_fits_in_total_memory_but_not_on_the_cards_is_not_bound_in_part(cluster: Cluster) -> None:
     hami_node(cluster, "node-1")
     two_thirds = {**HALF, "nvidia.com/gpumem": "27000"}
     for number in range(3):
         cluster.create(member(f"large-{number}", "large", 3, two_thirds))
-    await cluster.wait_for(lambda s: "podgroup" in message(s, "large-0"), message="it is told why")
+    await cluster.wait_for(lambda s: "podgroup" in message(s, "large-0"), message="the gang is refused")
     assert not bound(cluster)
     cluster.create(single("small", HALF))
-    await cluster.wait_for(lambda s: len(bound(s)) == 1, message="another fits")
+    await cluster.wait_for(lambda s: len(bound(s)) == 1, message="a single pod fits")
 
 
-async def test_whole_gpus_take_cards_that_nobody_shares_and_the_driver_is_told_which(cluster: Cluster) -> None:
+async def test_whole_gpus_are_unshared_cards_that_are_annotated_for_the_driver(cluster: Cluster) -> None:
     hami_node(cluster, "node-1", cards=3)
     cluster.create(single("part", {**HALF, "nvidia.com/gpucores": "10"}))
     await cluster.wait_for(lambda s: len(bound(s)) == 1, message="the part is bound")
@@ -103,15 +103,15 @@ async def test_whole_gpus_take_cards_that_nobody_shares_and_the_driver_is_told_w
     await cluster.wait_for(lambda s: len(bound(s)) == 2, message="the whole ones are bound")
     assert sorted(taken(cluster).values()) == [CARD // 2, CARD, CARD]
     cluster.create(single("more", {GPU: "1"}))
-    await cluster.wait_for(lambda s: "Insufficient nvidia.com/gpu" in message(s, "more"), message="no card is free altogether")
+    await cluster.wait_for(lambda s: "Insufficient nvidia.com/gpu" in message(s, "more"), message="no card is entirely free")
 
 
-async def test_what_others_have_of_a_card_is_theirs(cluster: Cluster) -> None:
+async def test_parts_assigned_by_other_schedulers_are_not_assigned_again(cluster: Cluster) -> None:
     hami_node(cluster, "node-1")
     stranger = single("stranger", HALF, {"hami.io/vgpu-devices-allocated": "GPU-node-1-0,NVIDIA,30000,0:;"})
     stranger["spec"] |= {"schedulerName": "hami-scheduler", "nodeName": "node-1"}
     unknown = single("unknown", {**HALF, "nvidia.com/gpumem": "4096"})
-    unknown["spec"] |= {"schedulerName": "somebody", "nodeName": "node-1"}  # which card it has nobody says
+    unknown["spec"] |= {"schedulerName": "another", "nodeName": "node-1"}  # its card is unknown
     for pod in (stranger, unknown):
         cluster.create(pod)
     cluster.create(single("ours", HALF))
@@ -121,18 +121,18 @@ async def test_what_others_have_of_a_card_is_theirs(cluster: Cluster) -> None:
     await cluster.wait_for(lambda s: "Insufficient" in message(s, "next"), message="there is no half left")
 
 
-async def test_without_a_driver_parts_are_refused_and_told_so(cluster: Cluster) -> None:
+async def test_parts_of_gpus_are_refused_where_no_driver_hands_them_out(cluster: Cluster) -> None:
     cluster.add_node("plain", gpus=4)
     cluster.create(single("part", HALF))
     words = "1 node(s) had no driver for this kind of GPU sharing (HAMi)"
-    await cluster.wait_for(lambda s: words in message(s, "part"), message="it is told that nobody hands out parts")
+    await cluster.wait_for(lambda s: words in message(s, "part"), message="the refusal names the missing driver")
     volcano_node(cluster, "node-1")
-    await cluster.wait_for(lambda s: "2 node(s) had no driver" in message(s, "part"), message="Volcano's doesn't either")
+    await cluster.wait_for(lambda s: "2 node(s) had no driver" in message(s, "part"), message="Volcano's driver is of no use")
     hami_node(cluster, "node-2")
-    await cluster.wait_for(lambda s: len(bound(s)) == 1, message="a driver has come")
+    await cluster.wait_for(lambda s: len(bound(s)) == 1, message="the node with HAMi is used")
 
 
-async def test_volcano_is_told_in_its_own_words(cluster: Cluster) -> None:
+async def test_volcanos_driver_gets_annotations_of_its_own(cluster: Cluster) -> None:
     volcano_node(cluster, "node-1")
     for number in range(2):
         requests = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory-percentage": "50"}
@@ -144,31 +144,35 @@ async def test_volcano_is_told_in_its_own_words(cluster: Cluster) -> None:
         assert (said["volcano.sh/vgpu-node"], said["volcano.sh/bind-phase"]) == ("node-1", "allocating")
 
 
-async def test_the_fraction_that_kai_knows_is_handed_out_by_the_driver_that_is_there(cluster: Cluster) -> None:
+async def test_gpu_fraction_annotation_of_kai_is_handed_out_by_the_installed_driver(cluster: Cluster) -> None:
     hami_node(cluster, "node-1", cards=1)
     cluster.create(single("alone", {}, {"gpu-fraction": "0.5"}))
-    await cluster.wait_for(lambda s: "only KAI's binder hands out such parts" in message(s, "alone"), message="it can't be had")
+    await cluster.wait_for(
+        lambda s: "only KAI's binder hands out such parts" in message(s, "alone"), message="the fraction alone is refused"
+    )
     cluster.create(single("nonsense", {GPU: "1"}, {"gpu-fraction": "half"}))
-    await cluster.wait_for(lambda s: "'half' is not more than 0 and less than 1" in message(s, "nonsense"), message="it is held")
+    await cluster.wait_for(
+        lambda s: "'half' is not more than 0 and less than 1" in message(s, "nonsense"), message="the invalid fraction is held"
+    )
     for number in range(2):
         cluster.create(member(f"half-{number}", "halves", 2, {GPU: "1"}, {"gpu-fraction": "0.5"}))
     await cluster.wait_for(lambda s: len(bound(s)) == 2, message="both halves are bound")
     assert taken(cluster) == {"GPU-node-1-0": CARD}
 
 
-async def test_what_a_plugin_has_cut_up_is_counted_as_it_is(cluster: Cluster) -> None:
+async def test_mig_devices_and_time_slices_of_a_device_plugin_are_counted_as_resources(cluster: Cluster) -> None:
     cluster.add_node("node-1", extra={"nvidia.com/mig-1g.5gb": "2", "nvidia.com/gpu.shared": "4"})
     for number in range(3):
         cluster.create(single(f"mig-{number}", {"nvidia.com/mig-1g.5gb": "1"}))
     for number in range(4):
         cluster.create(single(f"slice-{number}", {"nvidia.com/gpu.shared": "1"}))
-    await cluster.wait_for(lambda s: len(bound(s)) == 6, message="as many as there are")
+    await cluster.wait_for(lambda s: len(bound(s)) == 6, message="as many pods are bound as there are devices")
     (left,) = (pod["metadata"]["name"] for pod in pods(cluster) if not pod["spec"].get("nodeName"))
-    await cluster.wait_for(lambda s: "Insufficient nvidia.com/mig-1g.5gb" in message(s, left), message="the third is told why")
+    await cluster.wait_for(lambda s: "Insufficient nvidia.com/mig-1g.5gb" in message(s, left), message="the third is refused")
 
 
 @pytest.mark.parametrize("fault", [Fault("bind", "pods", nth=2, status=500), Fault("bind", "pods", nth=2, after=True, drop=True)])
-async def test_after_a_bind_that_failed_or_of_which_nobody_heard_no_card_is_taken_twice_or_lost(cluster: Cluster, fault: Fault) -> None:
+async def test_no_card_is_assigned_twice_or_lost_after_a_failed_or_unanswered_bind(cluster: Cluster, fault: Fault) -> None:
     hami_node(cluster, "node-1", cards=1)
     cluster.faults.add(fault)
     for number in range(2):
@@ -181,7 +185,7 @@ async def test_after_a_bind_that_failed_or_of_which_nobody_heard_no_card_is_take
     await cluster.wait_for(lambda s: len(bound(s)) == 1, message="all of the card is free again")
 
 
-async def test_an_annotation_of_another_driver_s_moves_no_charge(cluster: Cluster) -> None:
+async def test_annotation_of_another_driver_does_not_change_the_charge(cluster: Cluster) -> None:
     volcano_node(cluster, "v", 2)
     words = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory-percentage": "100"}
     cluster.create(single("forger", words, {"hami.io/vgpu-devices-allocated": "GPU-v-1,NVIDIA,1,1:;"}))
@@ -193,18 +197,20 @@ async def test_an_annotation_of_another_driver_s_moves_no_charge(cluster: Cluste
     assert given == {"GPU-v-0": 1, "GPU-v-1": 1}
 
 
-async def test_no_device_is_written_for_gpus_that_no_container_requests(cluster: Cluster) -> None:
+async def test_pod_with_gpus_that_no_container_requests_gets_no_device_of_a_driver(cluster: Cluster) -> None:
     hami_node(cluster, "node-1")
     for name, requests in (("alone", {}), ("more", {GPU: "1"})):
         pod = single(name, requests)
         pod["metadata"]["labels"] = {"genius/gpu-number": "2"}
         cluster.create(pod)
     words = "1 node(s) had a driver that gives GPUs to one container of a pod only, as many as that container requests"
-    await cluster.wait_for(lambda s: all(words in message(s, name) for name in ("alone", "more")), message="both are told why")
+    await cluster.wait_for(lambda s: all(words in message(s, name) for name in ("alone", "more")), message="both are refused")
     part = single("part", HALF)
     part["metadata"]["labels"] = {"genius/gpu-number": "2"}
     cluster.create(part)
-    await cluster.wait_for(lambda s: "parts of more than one GPU are not supported" in message(s, "part"), message="so is a part")
+    await cluster.wait_for(
+        lambda s: "parts of more than one GPU are not supported" in message(s, "part"), message="the part is refused too"
+    )
     assert not bound(cluster)
     cluster.add_node("plain", gpus=2)
     await cluster.wait_for(lambda s: len(bound(s)) == 1, message="where no driver hands GPUs out a label is enough")

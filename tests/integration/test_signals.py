@@ -1,4 +1,4 @@
-"""``allaboard run`` ends well when it is told to, and quietly."""
+"""``allaboard run`` ends on signals with status 0 and without output."""
 
 import asyncio
 import os
@@ -15,10 +15,10 @@ SECONDS = 60.0
 
 @asynccontextmanager
 async def running(kubeconfig: Path) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A scheduler of its own process, which makes decisions."""
+    """Run a scheduler in a process of its own, and yield the process once it makes decisions."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "allaboard", "run", "--kubeconfig", str(kubeconfig), "--metrics-port", "0", "--health-port", "0"),
-        env={**os.environ, "ALLABOARD_GPU_METRICS__SOURCE": "off"},  # which says something of its own, a moment later
+        env={**os.environ, "ALLABOARD_GPU_METRICS__SOURCE": "off"},  # GPU metrics would log a line of their own a moment later
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
@@ -40,16 +40,16 @@ async def running(kubeconfig: Path) -> AsyncIterator[asyncio.subprocess.Process]
     [(signal.SIGINT,), (signal.SIGTERM,), (signal.SIGHUP,), (signal.SIGINT, signal.SIGTERM), (signal.SIGTERM, signal.SIGINT)],
     ids=lambda numbers: " ".join(number.name for number in numbers),
 )
-async def test_it_stops_without_a_word_however_often_it_is_told_to(numbers: tuple[signal.Signals, ...], kubeconfig: Path) -> None:
+async def test_run_stops_without_output_for_one_or_two_signals(numbers: tuple[signal.Signals, ...], kubeconfig: Path) -> None:
     async with running(kubeconfig) as process:
         for number in numbers:
             os.kill(process.pid, number)
-        words, _ = await process.communicate()
-    assert (process.returncode, words) == (0, b"")
+        output, _ = await process.communicate()
+    assert (process.returncode, output) == (0, b"")
 
 
-async def test_when_it_is_killed_nobody_says_anything_either(kubeconfig: Path) -> None:
+async def test_no_process_writes_output_after_run_is_killed(kubeconfig: Path) -> None:
     async with running(kubeconfig) as process:
         process.kill()
-        words, _ = await process.communicate()  # which ends when nobody has standard error open any more
-    assert (process.returncode, words) == (-signal.SIGKILL, b"")
+        output, _ = await process.communicate()  # returns when no process has standard error open
+    assert (process.returncode, output) == (-signal.SIGKILL, b"")

@@ -1,4 +1,4 @@
-"""The stories of the demo, with the operator started in each of the ways a user starts it."""
+"""The demo's stories, with the operator started in each way that users start it."""
 
 import asyncio
 import os
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("pipeline_rights")
 
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.name)
-async def test_the_story_ends_as_told(story: Story, cluster: Cluster, kubeconfig: Path) -> None:
+async def test_story_ends_as_described(story: Story, cluster: Cluster, kubeconfig: Path) -> None:
     async def apply(objects: Objects) -> None:
         for obj in objects:
             cluster.apply(obj)
@@ -34,7 +34,7 @@ async def test_the_story_ends_as_told(story: Story, cluster: Cluster, kubeconfig
 
 @pytest.mark.kubectl
 @pytest.mark.parametrize("target", [("operator/main.py",), ("-m", "allaboard.handlers")], ids=["kopf run PATH", "kopf run -m"])
-async def test_the_stories_end_as_told_with_kopf_run_in_one_terminal_and_kubectl_in_another(
+async def test_stories_end_as_described_with_kopf_run_and_kubectl(
     target: tuple[str, ...], cluster: Cluster, kubeconfig: Path, kubectl: Kubectl
 ) -> None:
     async def apply(objects: Objects) -> None:
@@ -49,7 +49,7 @@ async def test_the_stories_end_as_told_with_kopf_run_in_one_terminal_and_kubectl
 
 @asynccontextmanager
 async def kopf_run(*target: str, settings: Mapping[str, str]) -> AsyncIterator[None]:
-    """``kopf run`` in a process of its own, which must end well when it is told to."""
+    """Run ``kopf run`` in a process of its own, which must exit with 0 after SIGTERM."""
     environment = {**os.environ, "ALLABOARD_METRICS_PORT": "0", "PYTHONWARNINGS": "error"}
     environment |= {f"ALLABOARD_{name.upper()}": value for name, value in settings.items()}
     process = await asyncio.create_subprocess_exec(

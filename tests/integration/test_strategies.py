@@ -1,4 +1,4 @@
-"""Gangs choose who places them; whoever that is, they are bound whole, and told what was wrong with it."""
+"""Gangs choose their placement strategy; an invalid plan of a strategy is reported, and the default places the gang."""
 
 from pathlib import Path
 
@@ -28,11 +28,11 @@ def nodes_of(cluster: Cluster, gang: str) -> list[str]:
 
 
 @pytest.mark.sandbox_only("the strategy is installed where the operator runs, which is here")
-async def test_a_gang_is_placed_by_a_plug_in_and_by_the_default_when_its_plan_does_not_hold(
+async def test_gang_is_placed_by_its_plug_in_and_by_the_default_if_the_plan_is_invalid(
     cluster: Cluster, start_app: StartApp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(tmp_path, monkeypatch, SOURCE, last="Last")
-    monkeypatch.setattr(plugin_processes, "_WARM_UP_SECONDS", 100.0)  # importing takes as long as it takes
+    monkeypatch.setattr(plugin_processes, "_WARM_UP_SECONDS", 100.0)  # importing may be slow
     monkeypatch.setattr(plugin_processes, "ANSWER_SECONDS", 100.0)
     for name in ("a", "b"):
         cluster.add_node(name, cpu="4")
@@ -44,14 +44,14 @@ async def test_a_gang_is_placed_by_a_plug_in_and_by_the_default_when_its_plan_do
             pod["metadata"].setdefault("annotations", {})["allaboard.dev/strategy"] = "last"
             cluster.create(pod)
         await cluster.wait_for(lambda cluster, name=name: "" not in nodes_of(cluster, name))  # type: ignore[misc]
-    # The second would have all of its members on b, which has room for one.
+    # The plug-in places all members of the second gang on b, which has capacity for one.
     assert nodes_of(cluster, "first") == ["b", "b", "b"]
     assert "a" in nodes_of(cluster, "second")
 
-    def has_told(cluster: Cluster) -> bool:
+    def is_reported(cluster: Cluster) -> bool:
         return any(event.get("reason") == "StrategyFailed" for event in cluster.list("events"))
 
-    await cluster.wait_for(has_told)
+    await cluster.wait_for(is_reported)
     [event] = [event for event in cluster.list("events") if event.get("reason") == "StrategyFailed"]
     assert event["type"] == "Warning"
     note = event.get("note") or event.get("message")

@@ -1,4 +1,4 @@
-"""Pods and gangs that contend are placed together; nobody is overtaken for ever."""
+"""Contending pods and gangs are placed together, and no gang is overtaken without limit."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,7 +18,7 @@ from .conftest import StartApp, gang_pod
 
 
 def single_pod(name: str, requests: dict[str, str]) -> dict[str, Any]:
-    """A pod of no gang."""
+    """Return a pod that belongs to no gang."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -33,7 +33,7 @@ def bound(cluster: Cluster, prefix: str = "") -> set[str]:
 
 
 def refused(cluster: Cluster) -> dict[str, str]:
-    """Why pods can't be scheduled, by name."""
+    """Return the reasons why pods can't be scheduled, by the pod's name."""
     conditions = {
         pod["metadata"]["name"]: condition
         for pod in cluster.list("pods")
@@ -43,9 +43,7 @@ def refused(cluster: Cluster) -> dict[str, str]:
     return {name: condition.get("message", "") for name, condition in conditions.items()}
 
 
-async def test_of_the_twenty_demo_pods_without_a_group_sixteen_are_bound_and_four_are_told_why_not(
-    cluster: Cluster, start_app: StartApp
-) -> None:
+async def test_sixteen_of_the_twenty_single_demo_pods_are_bound_and_four_are_refused(cluster: Cluster, start_app: StartApp) -> None:
     for index in (1, 2, 3):
         cluster.add_node(f"node{index}", cpu="8", memory="16Gi")
     for number, (cpu, memory) in enumerate(zip(DEMO_CPU, DEMO_MEMORY, strict=True), start=1):
@@ -60,13 +58,13 @@ async def test_of_the_twenty_demo_pods_without_a_group_sixteen_are_bound_and_fou
     assert all("Insufficient cpu" in message for message in reasons.values())
 
 
-async def test_a_gang_that_was_overtaken_often_enough_goes_first(cluster: Cluster, start_app: StartApp) -> None:
+async def test_gang_that_was_overtaken_up_to_the_limit_is_placed_first(cluster: Cluster, start_app: StartApp) -> None:
     cluster.add_node("node", cpu="8")
     for name in ("old-a", "old-b"):
         cluster.create(gang_pod(name, "old", 2, requests={"cpu": "1"}))
     cluster.create(gang_pod("young-a", "young", 1, requests={"cpu": "8"}))
     app: App = await start_app(overtaking_times=1)
-    # The younger one alone uses the whole node.
+    # The younger gang alone uses the whole node.
     await cluster.wait_for(lambda s: bound(s) == {"young-a"} and "old-a" in refused(s))
     assert must_not_be_overtaken(app.queue, GangKey("default", "old"))
 
@@ -78,7 +76,7 @@ async def test_a_gang_that_was_overtaken_often_enough_goes_first(cluster: Cluste
     assert "late-a" not in bound(cluster)
 
 
-async def test_news_of_a_running_gang_of_a_higher_priority_holds_nobody_up(
+async def test_events_of_a_running_gang_of_higher_priority_do_not_delay_other_gangs(
     cluster: Cluster, start_app: StartApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.add_node("node", cpu="8")
@@ -88,18 +86,18 @@ async def test_news_of_a_running_gang_of_a_higher_priority_holds_nobody_up(
     await cluster.wait_for(lambda s: bound(s) == {"high-a"})
     plan_together = Planner.plan_together
 
-    async def plan_while_news_come(planner: Planner, gangs: Sequence[Gang]) -> dict[GangKey, Plan]:
+    async def plan_while_events_arrive(planner: Planner, gangs: Sequence[Gang]) -> dict[GangKey, Plan]:
         plans = await plan_together(planner, gangs)
         app.queue.mark(GangKey("default", "high"))
         return plans
 
-    monkeypatch.setattr(Planner, "plan_together", plan_while_news_come)
+    monkeypatch.setattr(Planner, "plan_together", plan_while_events_arrive)
     for name in ("one", "two"):
         cluster.create(gang_pod(f"{name}-a", name, 1, requests={"cpu": "4"}))
-    await cluster.wait_for(lambda s: len(bound(s)) == 2 and len(refused(s)) == 1, message="one has the seats, the other is refused")
+    await cluster.wait_for(lambda s: len(bound(s)) == 2 and len(refused(s)) == 1, message="one gang is bound, the other is refused")
 
 
-async def test_a_higher_priority_that_does_not_fit_holds_nobody_up_however_often_seats_come_free(
+async def test_gang_of_higher_priority_that_does_not_fit_does_not_delay_others_when_capacity_is_freed(
     cluster: Cluster, start_app: StartApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in (("high", 1000), ("middle", 10)):
@@ -110,20 +108,20 @@ async def test_a_higher_priority_that_does_not_fit_holds_nobody_up_however_often
     await cluster.wait_for(lambda s: "high-a" in refused(s))
     plan_together = Planner.plan_together
 
-    async def plan_while_seats_come_free(planner: Planner, gangs: Sequence[Gang]) -> dict[GangKey, Plan]:
+    async def plan_while_capacity_is_freed(planner: Planner, gangs: Sequence[Gang]) -> dict[GangKey, Plan]:
         plans = await plan_together(planner, gangs)
         if plans:
             app.queue.observe(Freed({"cpu"}))
         return plans
 
-    monkeypatch.setattr(Planner, "plan_together", plan_while_seats_come_free)
+    monkeypatch.setattr(Planner, "plan_together", plan_while_capacity_is_freed)
     cluster.create(gang_pod("low-a", "low", 1, requests={"cpu": "1"}))
     for name, cpu in (("one", "4"), ("two", "6")):
         cluster.create(gang_pod(f"{name}-a", name, 1, requests={"cpu": cpu}, priorityClassName="middle"))
     await cluster.wait_for(lambda s: len(bound(s) & {"one-a", "two-a"}) == 1)
 
 
-async def test_many_pods_that_are_due_at_once_are_placed_together_though_there_is_room_for_all(
+async def test_many_active_pods_are_placed_together_even_if_all_fit(
     cluster: Cluster, start_app: StartApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def never(*arguments: object) -> Plan:

@@ -76,5 +76,5 @@ def test_printable_text_is_not_changed(text: str) -> None:
     assert one_line(text) == text
 
 
-def test_half_of_a_surrogate_pair_is_escaped() -> None:
+def test_lone_surrogate_character_is_escaped() -> None:
     assert one_line("\ud800").encode() == b"\\ud800"

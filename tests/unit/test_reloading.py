@@ -78,7 +78,9 @@ async def test_changed_profile_is_applied(write: Write) -> None:
     assert settings.profiles["batch"].scoring.strategy is Strategy.LEAST
 
 
-async def test_scheduler_name_without_its_profile_keeps_it_and_is_named(write: Write, caplog: pytest.LogCaptureFixture) -> None:
+async def test_scheduler_name_whose_profile_is_removed_keeps_the_profile_with_a_message(
+    write: Write, caplog: pytest.LogCaptureFixture
+) -> None:
     write(PROFILE)
     reloading, applied = begin()
     for text in (PROFILE.replace("batch", "batched"), PROFILE.partition("profiles")[0], "objective: spread\n"):
@@ -132,7 +134,7 @@ async def test_missing_file_changes_nothing(write: Write, tmp_path: Path, caplog
     assert applied.results == ["refused", "applied"]
 
 
-async def test_options_that_can_not_change_at_run_time_are_kept_and_named(write: Write, caplog: pytest.LogCaptureFixture) -> None:
+async def test_options_that_can_not_change_at_run_time_are_kept_with_a_message(write: Write, caplog: pytest.LogCaptureFixture) -> None:
     write("metrics_port: 8080\nobjective: spread\n")
     reloading, applied = begin()
     write(f"{PROFILE}---\napiVersion: allaboard.dev/v1alpha1\nkind: AllaboardConfiguration\nmetricsPort: 9090\nobjective: binpack\n")

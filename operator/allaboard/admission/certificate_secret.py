@@ -40,7 +40,7 @@ class Server(Protocol):
 
 
 class CertificateSecret:
-    """The Secret with the certificate, and the trust in it. Call ``refresh`` periodically.
+    """Keeps the certificate in a Secret, and makes the API server trust the certificate's authority. Call ``refresh`` periodically.
 
     ``hosts``: the names by which the API server reaches the webhooks. ``life``: how long a certificate is valid. ``leads`` returns whether
     this replica is the leader.
@@ -67,7 +67,7 @@ class CertificateSecret:
         self._foreign: set[ApiPath] = set()
 
     async def refresh(self) -> Pair:
-        """Return the pair to serve, after creating or renewing it if it is due. Raises ``ApiError`` if there is no pair to serve."""
+        """Return the certificate pair to serve, after creating or renewing it if that is due. Raises ``ApiError`` if there is none."""
         self.is_settled = False
         stored, version = await self._stored()
         if stored is not None:

@@ -27,7 +27,10 @@ _BLOCK = re.compile(r"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----\
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A serving certificate, its key and the authorities to trust, all PEM. The authority that signed the certificate comes first."""
+    """A certificate pair: a serving certificate and its key, and the authorities to trust, all PEM.
+
+    The authority that signed the certificate comes first.
+    """
 
     authorities: str
     certificate: str
@@ -48,7 +51,10 @@ class Pair:
 
 
 def make_pair(hosts: Sequence[str], now: datetime, life: timedelta, before: Pair | None = None) -> Pair:
-    """Return a new pair for a server of these names or addresses. Its authorities include that of the pair ``before``."""
+    """Return a new pair for a server with the names or addresses ``hosts``.
+
+    Its authorities include the authority of the pair ``before``.
+    """
     begins, ends = now - _SKEW, now + life
     authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     issuer, public = _name(f"allaboard-admission-ca {now:%Y-%m-%d}"), authority_key.public_key()
@@ -75,7 +81,7 @@ def make_pair(hosts: Sequence[str], now: datetime, life: timedelta, before: Pair
 
 
 def read_pair(authorities: str, certificate: str, key: str, hosts: Sequence[str]) -> Pair:
-    """Return a stored pair. Raises ``ValueError`` if it isn't valid PEM of a pair, or isn't for a server of these names."""
+    """Return a stored pair. Raises ``ValueError`` if it isn't valid PEM of a pair, or isn't for a server with the names ``hosts``."""
     if max(map(len, (authorities, certificate, key))) > _MOST_CHARACTERS:
         raise ValueError("it is too long for a certificate")
     try:

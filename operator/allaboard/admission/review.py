@@ -91,7 +91,7 @@ def _patch(scheduler_name: str) -> dict[str, str]:
 
 
 def _problems(templates: Iterable[tuple[str, Template]], namespace: str, rules: Rules) -> list[str]:
-    """Return the mistakes for which the scheduler would hold the gangs of these templates, each with the path of its field first."""
+    """Return the mistakes for which the scheduler would hold the gangs of ``templates``. Each begins with the path of its field."""
     registry = GangRegistry(rules.scheduler_names[:1])
     found: list[str] = []
     paths: dict[str, str] = {}

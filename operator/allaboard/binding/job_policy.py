@@ -83,7 +83,7 @@ async def ignores_disruption(server: ApiServer, pod: Pod) -> bool:
 def policy_ignores_disruption(job: RawObject) -> bool:
     """Return whether a Job's policy ignores disruptions: its first rule about the condition ``DisruptionTarget`` has the action Ignore.
 
-    Earlier rules about exit codes don't matter, since they can't match the pods in question.
+    Earlier rules about exit codes don't matter, since they can't match the evicted pods.
     """
     try:
         for path, rule in items(mapping(mapping(job, "spec"), "podFailurePolicy"), "rules"):

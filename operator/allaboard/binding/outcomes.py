@@ -106,7 +106,10 @@ class Committed:
 
     @property
     def in_doubt(self) -> tuple[tuple[Pod, str], ...]:
-        """The members that an unanswered bind may still bind, each with the resourceVersion that the bind named. They stay assumed."""
+        """The members that an unanswered bind may still bind, each with the resourceVersion that the bind named.
+
+        Such members stay assumed.
+        """
         return tuple((assignment.pod, reply.in_doubt) for assignment, reply in self.failed if reply.in_doubt)
 
     @property
@@ -117,7 +120,10 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Undone:
-    """The result of an undo: the ``released`` pods are being deleted. ``is_unfinished`` is true if the release of a pod has failed."""
+    """The result of releasing bound pods: the ``released`` pods are being deleted.
+
+    ``is_unfinished`` is true if the release of a pod has failed.
+    """
 
     released: tuple[Pod, ...] = ()
     is_unfinished: bool = False

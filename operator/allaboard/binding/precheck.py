@@ -22,7 +22,7 @@ from allaboard.placement.rules.verify import chosen_devices
 
 
 class Cluster(Protocol):
-    """The cluster that a plan is checked against: the view's, or a simulated one's."""
+    """The cluster that a plan is checked against: the live cluster view, or a simulated cluster."""
 
     def snapshot(self, priority: int | None = None) -> Snapshot:
         """Return the present cluster, as a gang of ``priority`` sees it."""
@@ -32,7 +32,7 @@ def checked(gang: Gang, node_names: Mapping[str, str], cluster: Cluster) -> Sequ
     """Return the assignments of a plan if it is valid for the present gang and cluster; otherwise return the reason as ``Refused``.
 
     ``node_names`` is the plan: node name by pod UID. None of its members may be assumed yet. ``gang`` must be as fresh as ``cluster``:
-    members that have gone since the plan was made are left out, and the rest must make a quorum.
+    members that have gone since the plan was made are left out, and the remaining members must make a quorum.
     """
     # 1. Which planned members still exist?
     pods = {pod.uid: pod for pod in gang.candidates}

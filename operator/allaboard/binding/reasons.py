@@ -38,7 +38,10 @@ class LostSoon:
 
 @dataclass(frozen=True, slots=True)
 class NoCapacity:
-    """There is no capacity for the gang. ``cause`` is the resource that lacks or the rule that is in the way; ``None`` if not computed."""
+    """There is no capacity for the gang.
+
+    ``cause`` is the resource that is short or the rule between members that prevents a placement; ``None`` if not computed.
+    """
 
     plan: Plan
     cause: Cause | None = None

@@ -30,9 +30,9 @@ DryRun = Literal["role", "all", "none"]
 
 @dataclass(slots=True)
 class Transaction:
-    """The assignments of a gang, which are assumed in the view until they are bound or forgotten.
+    """Binds the assignments of one gang, whose capacity is assumed in the view until each is bound or forgotten.
 
-    ``Transactions.begin`` makes a transaction and explains its parts.
+    ``Transactions.begin`` makes a transaction, and explains the parameters.
     """
 
     gang: Gang
@@ -138,7 +138,7 @@ class Transaction:
         self._valid_at = {assignment.pod.uid: self.view.version_of(assignment.node_name) for assignment in assignments}
 
     def _problem(self, assignment: Assignment) -> Violation | None:
-        """Return the rule that an assignment violates now, after its bind has waited for a turn or failed; ``None`` if it is valid."""
+        """Return the rule that an assignment violates now, after its bind has waited or failed; ``None`` if the assignment is valid."""
         if self._valid_at.get(assignment.pod.uid) == self.view.version_of(assignment.node_name):
             return None
         found = spoilt(assignment, self.gang, self.view)

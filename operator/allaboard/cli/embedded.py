@@ -1,4 +1,4 @@
-"""Run the operator as ``kopf run`` does, but caller this process: for the demo, the sandbox and the tests."""
+"""Run the operator as ``kopf run`` does, but in the caller's process: for the demo, the sandbox and the tests."""
 
 import asyncio
 import os

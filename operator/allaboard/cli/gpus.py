@@ -115,7 +115,7 @@ def gpus(
 
 
 async def _show(settings: Settings, kubeconfig: str, every: float | None, each_card: bool, output: str) -> str:
-    """Print the GPUs, with ``every`` again after each pause of so many seconds. Return why there are no metrics; empty if there are."""
+    """Print the GPUs, once or each time after ``every`` seconds. Return why there are no metrics; empty if there are metrics."""
     cache = CardCache(settings.gpu_metrics.stale_seconds)
     async with ApiServer.connect(settings.request_timeout_seconds, kubeconfig=kubeconfig) as server:
         while True:
@@ -217,7 +217,7 @@ def _row(node: Node, free: int, allocatable: int, cards: tuple[CardRow, ...], ag
 
 
 def _health(cards: Sequence[CardRow]) -> str:
-    """Return the first error of the cards and the number of others; ``ok`` without errors, empty if no exporter reports errors."""
+    """Return the first error of the cards and the number of further errors; ``ok`` without errors, empty if no exporter reports errors."""
     wrong = [f"{card.name}: XID {card.xid}" for card in cards if card.xid]
     wrong += [f"{card.name}: rows not remapped" for card in cards if card.remap_failure]
     if wrong:

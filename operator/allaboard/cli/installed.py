@@ -48,9 +48,9 @@ class Installed:
 
 
 def settings_in_force(kubeconfig: str, flags: Mapping[str, object], notes: list[str]) -> Settings:
-    """Return the settings for a command on a live cluster: those stated here, else the running operator's, else the defaults.
+    """Return the settings of ``--config`` or the environment, else of the cluster's operator, else the defaults.
 
-    ``flags`` win over all of these. A note is added to ``notes`` if the defaults are assumed. Raises ``SettingsError``.
+    ``flags`` win over all of them. A note is added to ``notes`` if the defaults are assumed. Raises ``SettingsError``.
     """
     if any(name.startswith(_PREFIX) and name != _KUBECONFIG for name in os.environ):
         return load_settings(flags)

@@ -66,7 +66,7 @@ class AntiAffinityTerms:
         return tuple(pair for pair in labels if pair[0] in self._keys)
 
     def domains(self, namespace: str, labels: Labels, several: Several = frozenset()) -> Domains:
-        """Return the domains that pods of ``namespace`` must avoid, which have the relevant ``labels`` and any values of ``several``."""
+        """Return the domains that pods of ``namespace`` must avoid if they have the relevant ``labels`` and any values of ``several``."""
         key = (namespace, labels, several)
         known = self._cache.get(key)
         if known is None:
@@ -106,7 +106,7 @@ class AntiAffinityTerms:
                 yield index_key
 
     def _remove_holder(self, index_key: _IndexKey, namespace: str, term: PodTerm, node_name: str) -> None:
-        """Count one holder less, and delete empty entries."""
+        """Count one holder fewer of a term, and delete entries without holders."""
         by_holder = self._terms[index_key]
         terms = by_holder[namespace]
         nodes = terms[term]

@@ -70,7 +70,7 @@ class AttachedVolumes:
                 del self._uses[node_name]
 
     def asked_by(self, pod: Pod, users: Callable[[Volume], int] = lambda volume: 2) -> tuple[Attaches, ...]:
-        """Return the volumes that a pod attaches, by driver with a limit: the number of its own, and each shared volume.
+        """Return the volumes that a pod attaches, by driver with a limit: the number of the pod's own volumes, and each shared volume.
 
         A volume is the pod's own if no node has attached it and no other member of the gang uses it. ``users`` returns the number of
         members that use a volume.

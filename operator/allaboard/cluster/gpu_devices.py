@@ -2,8 +2,8 @@
 
 A pod is charged to the devices that its annotations name, or to the devices that were assumed for it. A pod whose devices aren't known is
 charged once, to the device where the charge leaves least capacity (``model.gpu_sharing.charge_unnamed``). This charge depends on all other
-pods of the node, so it is computed when it is needed. When a driver lists other devices than before, the next answer counts the pods of
-that node again.
+pods of the node, so it is computed when it is needed. When a driver lists other devices than before, the next query counts the pods of that
+node again.
 """
 
 from collections import Counter

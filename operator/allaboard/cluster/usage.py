@@ -42,7 +42,7 @@ class Usage:
         return row
 
     def release(self, node_name: str) -> None:
-        """Free the row of a node that is gone, once no pod is charged to it."""
+        """Free the row of a node that is gone, once no pod is charged to that node."""
         row = self._rows[node_name]
         if not self._used[row].any():
             del self._rows[node_name]

@@ -72,7 +72,7 @@ class ClusterView:
         """Call ``on_pod(old, new)`` and ``on_node(old, new)`` after each change; ``None`` stands for absence.
 
         ``on_cards(old, new)`` is called when metrics or the policy change the GPU inventory of the same nodes. A pod may end or go before
-        the watch has reported its bind, as when a watch breaks. It is then passed as ``old`` with the node that it was assumed on.
+        the watch has reported its bind, as when a watch breaks. Such a pod is passed as ``old``, with the node that it was assumed on.
         """
         if on_pod:
             self._pod_listeners.append(on_pod)
@@ -219,7 +219,7 @@ class ClusterView:
         return pod if spec is pod.spec else replace(pod, spec=spec)
 
     def _bound_before(self, node: Node) -> Iterator[Pod]:
-        """Yield the pods that came before their ``node`` and are charged by GPU labels, with the charge on the known node."""
+        """Yield the pods that were known before their ``node`` and are charged by GPU labels, each with its charge on ``node``."""
         for key in self._before_node.pop(node.name, ()):
             pod = self._pods.get(key)
             if pod is not None and pod.node_name == node.name:
@@ -334,7 +334,7 @@ class ClusterView:
     def forbidden_domains(self, namespace: str, labels: Labels, several: Several = frozenset()) -> tuple[tuple[NodeSelectorTerm, ...], ...]:
         """Return the domains that bound pods' required anti-affinity forbids to pods with the relevant ``labels``.
 
-        The domains are terms on node labels; a node must match every entry. The pods differ in the labels of ``several``.
+        The domains are returned as terms on node labels, and a node must match every entry. The pods differ in the labels of ``several``.
         """
         if not self.anti_affinity:
             return ()

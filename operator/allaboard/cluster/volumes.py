@@ -109,7 +109,7 @@ class VolumeView:
     def volume_of(self, use: str | Volume) -> Volume | None:
         """Return the CSI volume of a claim, given by ``namespace/name``; ``None`` if it isn't known, or no CSI driver attaches it.
 
-        A volume is returned unchanged.
+        If ``use`` is a volume, it is returned unchanged.
         """
         if isinstance(use, Volume):
             return use

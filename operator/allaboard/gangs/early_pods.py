@@ -19,7 +19,7 @@ from allaboard.model.pod import Pod
 
 
 class EarlyPods:
-    """A filter that passes early pods on to the ``reflector``. ``read`` makes a record of a raw pod."""
+    """Passes early pods, which Kopf's watch reports first, on to the ``reflector``. ``read`` makes a record of a raw pod."""
 
     def __init__(self, view: ClusterView, registry: GangRegistry, reflector: Reflector, read: Callable[[dict[str, Any]], Pod]) -> None:
         self._view, self._registry, self._reflector, self._read = view, registry, reflector, read

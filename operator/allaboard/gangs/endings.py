@@ -1,8 +1,8 @@
 """Count how many members of each gang have succeeded and failed, while their pods still exist.
 
 Job operators delete the pods of an ended job (cleanPodPolicy), and suspending a Job deletes its pods, too. The remaining pods don't show
-which of the two happened. So each end of a pod is counted when it happens. A new pod resets the counts: it continues the run, or begins
-the next one.
+whether the job has ended or was suspended. So each end of a pod is counted when it happens. A new pod resets the counts: it continues the
+run, or begins the next one.
 """
 
 from dataclasses import dataclass

@@ -41,8 +41,8 @@ class JobCounts:
         """Return how many pods of one run the Job can have alive at the same time from now on, at most.
 
         The Job's status and its pods come by two watches. If the status counts a success that no pod shows, either the pod was deleted, or
-        its last known state is out of date and shows it alive. The second is taken to be true: a number that is too low would let the gang
-        start with a part of its run.
+        its last known state is out of date and shows it alive. The returned number assumes that the last known state is out of date: a
+        number that is too low would let the gang start with a part of its run.
         """
         if self.completions is None:
             return seen.alive if self.done or seen.succeeded else self.parallelism
@@ -53,7 +53,7 @@ class JobCounts:
 
 @dataclass(frozen=True, slots=True)
 class SeenPods:
-    """The numbers of one Job's known pods: the living and the bound of one run, the bound of its other runs, and all succeeded pods."""
+    """The numbers of one Job's known pods: living and bound pods of one run, bound pods of the Job's other runs, and all succeeded pods."""
 
     alive: int
     bound: int

@@ -1,8 +1,8 @@
 """Order the gangs of a namespace by their namespace priority: the label ``genius/priority`` of Genius.
 
 Any tenant can write the label. So it orders only gangs of one namespace and one priority, and moves no gang ahead of other namespaces'
-gangs. A gang's queue position is computed as if the gang had been created just after all gangs of higher namespace priority. This
-effective creation time also lets other namespaces' gangs go before it.
+gangs. A gang's queue position is computed as if the gang had been created just after all gangs of higher namespace priority. With this
+effective creation time, gangs of other namespaces may also go before the gang.
 
 Example: gang A (created at 1, without the label) and gang B (created at 3, label 10) wait in one namespace, and gang C (created at 2) in
 another. A counts as created just after B, so the order is C, B, A.
@@ -77,7 +77,8 @@ class NamespacePriority:
     def changed(self) -> Mapping[str, Collection[GangKey]]:
         """Return the namespaces in which the order of gangs may have changed since the last call.
 
-        Each namespace comes with the gangs that changed themselves; the other gangs may have moved because of these.
+        Each namespace comes with the gangs whose namespace priority, priority or age has changed. Other gangs of the namespace may have
+        moved because of those changes.
         """
         found, self._changed = self._changed, {}
         return found

@@ -22,7 +22,7 @@ class Phase(StrEnum):
     PENDING = "Pending"
     """No member is bound: the gang waits for pods or for capacity, or is held until its owner fixes it."""
     SCHEDULING = "Scheduling"
-    """Some members are bound, and some of those that must start together aren't bound or don't run yet."""
+    """Some members are bound, and some members that must start together aren't bound or don't run yet."""
     RUNNING = "Running"
     """All members that must start together are bound and run."""
     FINISHED = "Finished"

@@ -127,8 +127,8 @@ def key_of(raw: RawObject) -> GangKey:
 def owner_references(members: Sequence[Pod]) -> list[dict[str, object]]:
     """Return an owner reference for each controller and each bare pod of the members.
 
-    So the PodGroup exists as long as any of these. Of many owners only the first 1,000 are referenced. When these are gone, the PodGroup is
-    deleted and created again with other owners.
+    So the PodGroup exists as long as any of these owners. Of many owners only the first 1,000 are referenced. When these 1,000 are gone,
+    the PodGroup is deleted and created again with other owners.
     """
     owners: dict[str, dict[str, object]] = {}
     for pod in members:

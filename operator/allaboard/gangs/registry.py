@@ -11,13 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Self
 
-from allaboard.gangs.job_counts import JobCounts
-from allaboard.gangs.membership import Membership, membership_of
-from allaboard.gangs.namespace_priority import NamespacePriority
-from allaboard.gangs.options import choice_of, label_key, meaningless_option, of_group, one_of, option_of, role_minimums
-from allaboard.gangs.podgroup import PodGroup
-from allaboard.gangs.runs import Run, can_act_now, next_run, runs_of
-from allaboard.gangs.speakers import (
+from allaboard.gangs.deciding_members import (
     creatable_minimums,
     deciding_members,
     first_of_each_options,
@@ -25,6 +19,12 @@ from allaboard.gangs.speakers import (
     priority_of,
     required_topology_of,
 )
+from allaboard.gangs.job_counts import JobCounts
+from allaboard.gangs.membership import Membership, membership_of
+from allaboard.gangs.namespace_priority import NamespacePriority
+from allaboard.gangs.options import choice_of, label_key, meaningless_option, of_group, one_of, option_of, role_minimums
+from allaboard.gangs.podgroup import PodGroup
+from allaboard.gangs.runs import Run, can_act_now, next_run, runs_of
 from allaboard.model.gang import Gang, GangKey, Hold, Objective, OnMemberLost, Outline, Undo
 from allaboard.model.limits import DELETED_RUNS, ENDED, MEMBERS, POD_GROUPS, Limit
 from allaboard.model.pod import Pod, by_age
@@ -40,7 +40,7 @@ OVER_LIMIT = "OverLimit"
 
 
 def over_limit(key: GangKey, limit: Limit, found: int) -> Hold:
-    """Return the hold of a gang that exceeds ``limit``; ``found`` is how many it has."""
+    """Return the hold of a gang that exceeds ``limit``; ``found`` is the number that exceeds the limit."""
     return Hold(OVER_LIMIT, f"podgroup {key}: {found} {limit.words} are more than the {limit.most} that are supported", field=limit.name)
 
 
@@ -192,9 +192,9 @@ class GangRegistry:
             self._notify(key)
 
     def forget_group(self, key: GangKey, version: int) -> None:
-        """Remove a PodGroup that didn't exist at resourceVersion ``version``.
+        """Remove a PodGroup that no longer existed at resourceVersion ``version``.
 
-        A PodGroup with a newer version is kept: it was created again since.
+        A PodGroup with a newer version was created later, and is kept.
         """
         group = self._groups.get(key)
         if group is not None and group.version <= version:
@@ -248,7 +248,7 @@ class GangRegistry:
         return any(self._memberships[uid].min_member for uid in self._members.get(key, ()))
 
     def defer_run(self, gang: Gang) -> bool:
-        """Defer the run of ``gang``, which can't be bound now, to the gang's other runs. Return whether another run can be bound now.
+        """Let the gang's other runs go before the run of ``gang``, which can't be bound now. Return whether another run can be bound now.
 
         If no other run can be bound now, no run stays deferred, and the runs go in their usual order again.
         """
@@ -490,7 +490,7 @@ def _created(group: PodGroup | None, first: Pod | None) -> float:
 
 
 def _within_limit(members: Collection[Pod]) -> Collection[Pod]:
-    """Return the members, but of the ended ones only the youngest, up to a limit: a Job keeps all of its ended pods."""
+    """Return the members, but only the youngest of the ended members, up to a limit: a Job keeps all of its ended pods."""
     if len(members) <= ENDED.most:
         return members
     ended = [pod for pod in members if pod.is_terminal]

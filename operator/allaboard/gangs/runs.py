@@ -4,9 +4,10 @@ A *run* is one submission of a job, with all pods that replace its members. Pods
 example the Jobs of a CronJob overlap, a Job is submitted again, or a Job has more completions than parallelism. Each run is bound whole or
 not at all, and no pod of one run counts for another. ``docs/reliability.md`` has the table of cases.
 
-1. Pods are divided into *lineages* by their controllers. Several controllers are one lineage if some of their pods were bound in one run.
-   They are also one lineage if only their pods together reach the minimum, such as those of a ``ps`` Job and a ``worker`` Job.
-2. A lineage is divided into runs by the stamps of its bound pods. A pod without a node replaces a lost member of its lineage, or is a
+1. Controllers are grouped into *controller sets*; the pods of one set form the runs of one job. Controllers are in one set if some of their
+   pods were bound in one run. Controllers are also in one set if only their pods together reach the minimum, such as the pods of a ``ps``
+   Job and a ``worker`` Job.
+2. The pods of a controller set are divided into runs by the stamps of the bound pods. A pod without a node replaces a lost member, or is a
    surplus member, or belongs to the next run.
 """
 
@@ -28,9 +29,9 @@ _SERVING = frozenset(
     {("apps/v1", "ReplicaSet"), ("apps/v1", "StatefulSet"), ("apps/v1", "DaemonSet"), ("v1", "ReplicationController")},
 )
 _SUBMITTED_TOGETHER_SECONDS = 10.0
-"""Controllers whose first pods are created within so many seconds of each other count as submitted together."""
+"""Controllers whose first pods are created at most this many seconds apart count as submitted together."""
 _MOST_RUNS = 16
-"""Most runs into which one lineage is divided."""
+"""The most runs into which the pods of one controller set (the controllers of one job) are divided."""
 
 
 class Source(Enum):
@@ -39,8 +40,8 @@ class Source(Enum):
     BARE = auto()
     """No controller: a bare pod."""
     SERVING = auto()
-    """A controller that keeps a number of pods running, such as a ReplicaSet. All such controllers of a gang are one lineage, since a
-    rollout replaces one controller by another."""
+    """A controller that keeps a number of pods running, such as a ReplicaSet. A gang's pods of such controllers count as one controller's
+    pods, since a rollout replaces one controller by another."""
     JOB = auto()
     """A batch Job, which creates a pod for each completion, and another for each lost pod."""
     OPERATOR = auto()
@@ -80,7 +81,7 @@ class Run:
 
     @property
     def is_complete(self) -> bool:
-        """True if the run certainly needs nothing: all living members are bound, and they are as many as their stamps require, or none."""
+        """True if the run certainly needs nothing: all living members are bound, and their number is 0, or what their stamps require."""
         living = [pod for pod in self.members if pod.is_alive]
         return all(pod.node_name and 0 < pod.stamped_min_member <= len(living) for pod in living)
 
@@ -95,7 +96,7 @@ The key is the pods' controller UID (empty for bare pods), and the run that they
 def runs_of(
     members: Sequence[Pod], minimum: int, jobs: Mapping[str, JobCounts], deleted_successes: DeletedSuccesses = MappingProxyType({})
 ) -> list[Run]:
-    """Return the runs of a gang, the oldest first. All pods of ended runs are one run, before the others.
+    """Return the runs of a gang, the oldest first. All pods of ended runs are one run, which is the first.
 
     ``members`` are the gang's pods, oldest first. ``minimum`` is how many members must start together. ``jobs`` are the known batch Jobs
     by UID.
@@ -103,7 +104,7 @@ def runs_of(
     census = _Census(members, minimum, jobs, deleted_successes)
     if census.is_one_run:
         return [census.run(members)]
-    runs = [run for lineage in census.lineages() for run in census.runs_in(lineage)]
+    runs = [run for controllers in census.controller_sets() for run in census.runs_in(controllers)]
     assigned = {pod.uid for run in runs for pod in run.members}
     past = tuple(pod for pod in members if pod.uid not in assigned)
     return [Run(past), *runs] if past else runs
@@ -118,9 +119,9 @@ def next_run(
     """Return the run to schedule next, as the gang that ``gang_of`` makes of it. ``runs`` are the runs of one gang, the oldest first.
 
     Partially bound runs go first, then runs that haven't started, then surplus members of whole runs. Some runs don't delay later runs:
-    runs that wait for pods, held runs, and deferred runs (the UID of their first candidate is in ``deferred``). A partially bound run that
-    may never have been whole is an exception: it delays later runs even while it waits for pods. If no run needs anything, the newest run
-    is returned. At most 64 runs are considered.
+    runs that wait for pods, held runs, and deferred runs (``deferred`` has the UID of the run's first waiting member). A partially bound
+    run that may never have been whole is an exception: it delays later runs even while it waits for pods. If no run needs anything, the
+    newest run is returned. At most 64 runs are considered.
     """
     started_first = sorted((run for run in runs if not run.is_complete), key=lambda run: not run.has_bound_member)
     best, best_step = None, _IS_DONE
@@ -141,7 +142,7 @@ _MOST_CONSIDERED = 64
 
 
 def can_act_now(gang: Gang, deferred: Collection[str]) -> bool:
-    """Return whether the run has members to bind now and isn't deferred: the UID of its first candidate isn't in ``deferred``."""
+    """Return whether the run has members to bind now and isn't deferred: the UID of its first waiting member isn't in ``deferred``."""
     return gang.can_act and gang.candidates[0].uid not in deferred
 
 
@@ -163,8 +164,8 @@ def _next_step(gang: Gang, is_known_whole: Callable[[str], bool], deferred: Coll
     return _LACKS_PODS if gang.alive and not gang.is_whole else _IS_DONE
 
 
-class _Lineage:
-    """Controllers that belong together, and their living pods.
+class _ControllerSet:
+    """The controllers of one job, and their living pods.
 
     ``roots`` are the UIDs of the controllers' root objects. ``size`` is how many pods the controllers create when they start. ``templates``
     are the kinds of pods (``_template_of``).
@@ -174,8 +175,8 @@ class _Lineage:
         self.roots, self.pods, self.size = list(roots), list(pods), size
         self.templates = {_template_of(pod) for pod in self.pods}
 
-    def add(self, other: "_Lineage") -> None:
-        """Add the controllers and pods of another lineage."""
+    def add(self, other: "_ControllerSet") -> None:
+        """Add the controllers and pods of another controller set."""
         self.roots += other.roots
         self.pods += other.pods
         self.templates |= other.templates
@@ -267,35 +268,36 @@ class _Census:
             self._roots[id(pod.owner)] = root
         return root
 
-    def lineages(self) -> list[_Lineage]:
-        """Return the lineages that have living pods: first the started lineages, then the others. Each part is sorted from old to new."""
-        started = self._started_lineages()
-        assigned = {root for lineage in started for root in lineage.roots}
-        new: list[_Lineage] = []
+    def controller_sets(self) -> list[_ControllerSet]:
+        """Return the controller sets that have living pods: first the sets with bound pods, then all other sets; both from old to new."""
+        started = self._started_sets()
+        assigned = {root for controllers in started for root in controllers.roots}
+        new: list[_ControllerSet] = []
         for root in self.alive:
             if root in assigned:
                 continue
-            lineage = self._lineage([root])
+            controllers = self._set_of([root])
             if root in (Source.BARE.name, Source.SERVING.name) and (started or new):
-                (started or new)[0].add(lineage)
-            elif new and (new[-1].size < self.minimum or lineage.templates.isdisjoint(new[-1].templates)):
-                new[-1].add(lineage)
+                (started or new)[0].add(controllers)
+            elif new and (new[-1].size < self.minimum or controllers.templates.isdisjoint(new[-1].templates)):
+                new[-1].add(controllers)
             else:
-                new.append(lineage)
-        # A new lineage is part of the last started one, unless it is the same job again or is enough for a run of its own.
-        running = set[tuple[object, ...]]().union(*(lineage.templates for lineage in started))
-        separate: list[_Lineage] = []
-        for lineage in new:
-            if not started or self._is_unknown(lineage) or self._is_separate(lineage, started[-1], running):
-                separate.append(lineage)
+                new.append(controllers)
+        # A set without bound pods is part of the last set with bound pods, unless it is the same job again or is enough for a run of its
+        # own.
+        running = set[tuple[object, ...]]().union(*(controllers.templates for controllers in started))
+        separate: list[_ControllerSet] = []
+        for controllers in new:
+            if not started or self._is_unknown(controllers) or self._is_separate(controllers, started[-1], running):
+                separate.append(controllers)
             else:
-                started[-1].add(lineage)
+                started[-1].add(controllers)
         return [*started, *separate]
 
-    def runs_in(self, lineage: _Lineage) -> list[Run]:
-        """Divide one lineage into its runs, and return them, the oldest first."""
-        bound = sorted((pod for pod in lineage.pods if pod.node_name), key=_bound_at)
-        waiting = [pod for pod in lineage.pods if not pod.node_name]
+    def runs_in(self, controllers: _ControllerSet) -> list[Run]:
+        """Divide the pods of one controller set into runs, and return the runs, the oldest first."""
+        bound = sorted((pod for pod in controllers.pods if pod.node_name), key=_bound_at)
+        waiting = [pod for pod in controllers.pods if not pod.node_name]
         stamps = list(dict.fromkeys(pod.transaction for pod in bound if pod.transaction))
         # Any tenant can write a stamp. So the number of runs is limited: the pods of the oldest stamps count as one run.
         groups = (
@@ -316,8 +318,8 @@ class _Census:
         left = self._assign(waiting, started)
         return [self.run(each, replaces=replaces) for each in (*(run.members for run in started), left) if each]
 
-    def _started_lineages(self) -> list[_Lineage]:
-        """Return the lineages that have bound pods. Controllers whose pods were bound in one run are one lineage."""
+    def _started_sets(self) -> list[_ControllerSet]:
+        """Return the controller sets that have bound pods. Controllers whose pods were bound in one run are in one set."""
         leaders = {root: root for root in self.alive}
 
         def leader(root: str) -> str:
@@ -332,32 +334,33 @@ class _Census:
                 leaders[leader(other)] = leader(first)
             started.add(first)
         led = {leader(root) for root in started}
-        lineages: dict[str, list[str]] = {}
+        sets: dict[str, list[str]] = {}
         for root in self.alive:
             if leader(root) in led:
-                lineages.setdefault(leader(root), []).append(root)
-        return [self._lineage(roots) for roots in lineages.values()]
+                sets.setdefault(leader(root), []).append(root)
+        return [self._set_of(roots) for roots in sets.values()]
 
-    def _lineage(self, roots: Iterable[str]) -> _Lineage:
+    def _set_of(self, roots: Iterable[str]) -> _ControllerSet:
         found = list(roots)
         pods = [pod for root in found for pod in self.alive[root]]
         owners = {pod.owner.uid for pod in pods if pod.owner} & self.jobs.keys()
         size = sum(self.jobs[uid].initial for uid in owners) + sum(1 for pod in pods if not (pod.owner and pod.owner.uid in owners))
-        return _Lineage(found, pods, size)
+        return _ControllerSet(found, pods, size)
 
-    def _is_separate(self, lineage: _Lineage, last: _Lineage, running: Set[tuple[object, ...]]) -> bool:
-        """Return whether a lineage that hasn't started is a run of its own, and not a part of ``last``, the last started lineage.
+    def _is_separate(self, controllers: _ControllerSet, last: _ControllerSet, running: Set[tuple[object, ...]]) -> bool:
+        """Return whether controllers without bound pods begin a run of their own, and don't belong to ``last``, the last started set.
 
-        A lineage that has a template of a started lineage (``running``) is the same job again, so it is a run of its own. So is a lineage
-        that reaches the minimum by itself, was created later than ``last``, and whose pods have no roles.
+        If the controllers have a template of pods that are bound (``running``), they are the same job again, and so a run of their own.
+        They are also a run of their own if they reach the minimum by themselves, were created later than ``last``, and their pods have no
+        roles.
         """
-        has_roles = any(pod.role for pod in lineage.pods)
-        is_later = lineage.pods[0].created - last.pods[0].created > _SUBMITTED_TOGETHER_SECONDS
-        return not lineage.templates.isdisjoint(running) or (lineage.size >= self.minimum and is_later and not has_roles)
+        has_roles = any(pod.role for pod in controllers.pods)
+        is_later = controllers.pods[0].created - last.pods[0].created > _SUBMITTED_TOGETHER_SECONDS
+        return not controllers.templates.isdisjoint(running) or (controllers.size >= self.minimum and is_later and not has_roles)
 
-    def _is_unknown(self, lineage: _Lineage) -> bool:
-        """Return whether a pod of the lineage belongs to a batch Job that isn't known yet."""
-        return any(pod.owner is not None and pod.is_of_job and pod.owner.uid not in self.jobs for pod in lineage.pods)
+    def _is_unknown(self, controllers: _ControllerSet) -> bool:
+        """Return whether a pod of the controller set belongs to a batch Job that isn't known yet."""
+        return any(pod.owner is not None and pod.is_of_job and pod.owner.uid not in self.jobs for pod in controllers.pods)
 
     def _last_ended(self, waiting: Sequence[Pod]) -> Sequence[Pod]:
         """Return the members of the last ended run if the ``waiting`` pods may replace some of them, else none.
@@ -434,7 +437,8 @@ def _move(left: Sequence[Pod], taken: Sequence[Pod], run: _StartedRun) -> list[P
 def _template_of(pod: Pod) -> tuple[object, ...]:
     """Return a key that equal pods of two runs of one job share.
 
-    It consists of the kind of controller, and the pod's role. For a pod without a role it has the labels that users write instead.
+    It consists of the kind of controller, and the pod's role. For a pod without a role, the key has the pod's labels that users write,
+    instead of the role.
     """
     kind = (pod.owner.api_version, pod.owner.kind) if pod.owner else ()
     return (*kind, pod.role or tuple(pair for pair in pod.labels if not pair[0].endswith(_OWN_LABELS)))

@@ -1,1 +1,4 @@
-"""Reads what exporters measure about the cluster's GPUs, from Prometheus or from the exporters, and keeps it until it is too old."""
+"""Reads what exporters measure about the cluster's GPUs, from Prometheus or from the exporters.
+
+The measurements are kept until they are too old.
+"""

@@ -1,4 +1,7 @@
-"""Keeps the last measurements of each node's GPUs. Old ones count as unknown, except for errors, which don't go away by themselves."""
+"""Keeps the last measurements of each node's GPUs.
+
+Measurements that are too old count as unknown, except for GPU errors, which don't go away by themselves.
+"""
 
 import math
 from collections.abc import Mapping
@@ -9,14 +12,18 @@ from allaboard.gpu.gathering import MOST_NODES, Reading, joined
 from allaboard.model.gpus import NO_CARDS, Cards, Measure
 
 _FORGOTTEN = 10
-"""A node that wasn't measured for this many times ``stale_seconds`` is forgotten."""
+"""A node is forgotten if it wasn't measured for this many times ``stale_seconds``."""
 
 _LASTING = [Measure.XID, Measure.REMAP_FAILURE]
-"""Measures that stay known as long as the GPU itself: a broken GPU may be the reason why its exporter has stopped."""
+"""Measures that stay known as long as the GPU itself. An error is among them: a broken GPU may be the reason why its exporter has stopped.
+"""
 
 
 class CardCache:
-    """The last measurements of each node. Numbers older than ``stale_seconds`` count as unknown; GPUs, models and errors stay known."""
+    """Keeps the last measurements of each node.
+
+    Numbers older than ``stale_seconds`` count as unknown; GPUs, models and errors stay known.
+    """
 
     def __init__(self, stale_seconds: float) -> None:
         self._stale_seconds = stale_seconds
@@ -24,7 +31,7 @@ class CardCache:
         self._seen = np.zeros(0)
 
     def take(self, reading: Reading, now: float) -> None:
-        """Record a reading that was made at ``now``. Nodes that are not in the reading keep their last measurements."""
+        """Record measurements that were read at ``now``. Nodes that are missing in ``reading`` keep their last measurements."""
         measured = set(reading.nodes)
         rows = [
             row
@@ -36,7 +43,7 @@ class CardCache:
         self._reading = joined((reading, _only(self._reading, rows))) if rows else reading
 
     def cards(self, now: float) -> Cards:
-        """Return what is known of all GPUs at ``now``."""
+        """Return what is known of all GPUs at the time ``now``."""
         found = self._reading
         if not found.nodes:
             return NO_CARDS
@@ -46,11 +53,11 @@ class CardCache:
         return Cards({node: row for row, node in enumerate(found.nodes)}, found.names, found.models, found.model, values)
 
     def ages(self, now: float) -> Mapping[str, float]:
-        """Return the age in seconds of each node's measurements, by node."""
+        """Return the age in seconds of each node's last measurements, by node name."""
         return dict(zip(self._reading.nodes, (now - self._seen).tolist(), strict=True))
 
     def expires(self, now: float) -> float:
-        """Return the seconds until the oldest measurements that are fresh at ``now`` are too old; infinite if none are fresh."""
+        """Return the seconds from ``now`` until the oldest fresh measurements are too old; infinite if none are fresh."""
         fresh = self._seen[~self._is_stale(now)]
         return float(fresh.min() + self._stale_seconds - now) if fresh.size else math.inf
 

@@ -1,6 +1,7 @@
-"""Tables of the names that exporters use for metrics and labels: one for each known exporter, and one made from the settings.
+"""Tables of the names that exporters use for metrics and labels. Each table is called a dialect.
 
-A series measures one GPU of one node. The labels that name the node, the GPU and its model are listed in order of preference.
+Each known exporter has a dialect, and the settings may state one more. A series measures one GPU of one node. The labels that name the
+node, the GPU and its model are listed in order of preference.
 Names and units: dcgm-exporter default-counters.csv, ObserverWard pkg/scraper/gpu_scraper.go.
 """
 
@@ -12,23 +13,24 @@ from allaboard.settings.gpu_metrics import USED as USED_NAME
 from allaboard.settings.gpu_metrics import meaning_of
 
 USED = len(Measure)
-"""Index of the memory in use, in MiB. It is not a ``Measure``: total and free memory are derived from it."""
+"""Index of the quantity "memory in use", in MiB. It is not a ``Measure``: total and free memory are derived from it."""
 
 RESERVED = USED + 1
-"""Index of the memory that the driver reserves, in MiB."""
+"""Index of the quantity "memory that the driver reserves", in MiB."""
 
 QUANTITIES = RESERVED + 1
 """Number of quantities: each ``Measure``, ``USED`` and ``RESERVED``."""
 
 INSTANCE = "instance"
-"""The label with the address that Prometheus has scraped: that of the exporter's pod, not of a node."""
+"""The label with the address that Prometheus has scraped, which is the address of the exporter's pod, not of a node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric of an exporter, and the ``quantity`` that it measures: its value times ``scale`` is in the unit of the quantity.
+    """A metric of an exporter, and the quantity that it measures.
 
-    ``of_parts``: series of MIG instances have the value of the whole GPU. ``zero_is_unknown``: the exporter writes 0 for an unknown value.
+    The metric's value times ``scale`` is in the unit of ``quantity``. ``of_parts``: whether each series of a MIG instance has the value of
+    the whole GPU. ``zero_is_unknown``: whether the exporter writes 0 for an unknown value.
     """
 
     name: str
@@ -39,7 +41,7 @@ class Metric:
 
     @property
     def takes_least(self) -> bool:
-        """True if the least of several values for one GPU counts; otherwise the greatest counts."""
+        """True if the least of several values for one GPU counts; False if the greatest counts."""
         return self.quantity == Measure.FREE
 
 
@@ -47,8 +49,9 @@ class Metric:
 class Dialect:
     """The metrics of one exporter, and the labels of its series.
 
-    ``nodes``, ``cards`` and ``models``: labels that name the node, the GPU and its model, the preferred label first. ``metrics``: of two
-    metrics for one quantity the better one comes first. ``parts``: the label that only series of MIG instances have; empty without one.
+    ``nodes``, ``cards`` and ``models``: labels that name the node, the GPU and its model, the preferred label first. ``metrics``: if two
+    metrics measure one quantity, the better metric comes first. ``parts``: the label that only series of MIG instances have; empty without
+    such a label.
     """
 
     name: str
@@ -110,16 +113,19 @@ OBSERVERWARD = Dialect(
 KNOWN = (DCGM, OBSERVERWARD)
 
 EXPORTER_LABELS = ("app=nvidia-dcgm-exporter", "app.kubernetes.io/name=dcgm-exporter", "name=observerward")
-"""Label selectors of exporters' pods: those of gpu-operator, of the chart of dcgm-exporter, and of ObserverWard."""
+"""Label selectors for the pods of exporters: as installed by gpu-operator, by the chart of dcgm-exporter, and by ObserverWard."""
 
 EXPORTER_PORTS: Mapping[str, int] = {"observerward": 9909}
-"""Port of exporters' pods by the value of their label ``name``. All other exporters listen on ``DCGM_PORT``."""
+"""Port of an exporter's pods, by the value of their label ``name``. Exporters with another value listen on ``DCGM_PORT``."""
 
 DCGM_PORT = 9400
 
 
 def dialects(stated: Mapping[str, str], node: str, card: str, model: str) -> tuple[Dialect, ...]:
-    """Return the dialects to try in order: the dialect of the settings, if they have ``gpu_metrics.metrics``, then the known dialects."""
+    """Return the dialects in the order in which they are tried.
+
+    The dialect that the settings state as ``gpu_metrics.metrics`` comes first, if they do, then the known dialects.
+    """
     if not stated:
         return KNOWN
     metrics = []

@@ -1,7 +1,7 @@
-"""Finds Prometheus by the names, labels and ports that the usual ways to install it give its Service.
+"""Finds Prometheus by the names, labels and ports of its Service, as the usual ways to install Prometheus choose them.
 
-A user that may create a Service in a searched namespace can pose as Prometheus and receive our credentials. So only the namespaces
-in the settings are searched, and no tenant may have rights there.
+A user that may create a Service in a searched namespace can pose as Prometheus and receive our credentials. So only the namespaces in the
+settings are searched, and no tenant may have rights there.
 """
 
 import re
@@ -17,7 +17,7 @@ from allaboard.model.errors import MalformedError
 from allaboard.model.raw_fields import OBJECT_NAME, integer, items, labels, mapping, text
 
 _MOST_SERVICES = 2_000
-"""Most Services of one namespace that are examined; further ones are ignored."""
+"""The most Services of one namespace that are examined; further Services are ignored."""
 
 _MOST_CANDIDATES = 16
 _FORBIDDEN = 403
@@ -31,7 +31,10 @@ Labels = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Convention:
-    """One way to install Prometheus: a test of a Service's namespace, name and labels, and the ports by name or number, best first."""
+    """One usual way to install Prometheus: how its Service is recognised, and which port to use.
+
+    ``matches`` tests the Service's namespace, name and labels. ``ports`` are the possible ports by number or name, the best first.
+    """
 
     name: str
     matches: Callable[[str, str, Labels], bool]
@@ -111,9 +114,10 @@ async def _services(server: ApiServer, namespace: str) -> list[RawObject]:
 
 
 def among(services: Iterable[RawObject], prefix: str = "") -> list[Candidate]:
-    """Return those of ``services`` that may be Prometheus, in the order of the conventions.
+    """Return those of ``services`` that may be Prometheus, in the order of the conventions that they match.
 
-    Within one convention Services with a cluster IP come before headless ones. The replicas behind a headless Service hold the same data.
+    Within one convention, Services with a cluster IP come before headless Services. The replicas behind a headless Service hold the same
+    data.
     """
     found: list[tuple[int, bool, int, Candidate]] = []
     for position, service in enumerate(services):
@@ -125,7 +129,10 @@ def among(services: Iterable[RawObject], prefix: str = "") -> list[Candidate]:
 
 
 def _ranked(service: RawObject, prefix: str) -> tuple[int, bool, Candidate] | None:
-    """Return the number of the first matching convention, whether the Service is headless, and the candidate; None if none matches."""
+    """Return the number of the first convention that ``service`` matches, whether the Service is headless, and the candidate.
+
+    None if no convention matches.
+    """
     metadata, spec = mapping(service, "metadata"), mapping(service, "spec")
     namespace, name, stated = text(metadata, "namespace"), text(metadata, "name"), labels(metadata, "labels")
     names = (name, stated.get(_NAME, ""), stated.get(_COMPONENT, ""), stated.get("app", ""))
@@ -143,7 +150,10 @@ def _ranked(service: RawObject, prefix: str) -> tuple[int, bool, Candidate] | No
 
 
 def _port(spec: Mapping[str, object], wanted: Iterable[str | int]) -> tuple[int, str] | None:
-    """Return number and name of the first ``wanted`` port that exists; otherwise of the only port; None if there are several."""
+    """Return number and name of the first port in ``wanted`` that the Service has.
+
+    If the Service has no port in ``wanted``, return its only port; None if it has several.
+    """
     ports = [
         (number, text(port, "name"))
         for _, port in items(spec, "ports")

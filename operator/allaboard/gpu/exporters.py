@@ -1,4 +1,4 @@
-"""Finds the pods of exporters, maps their addresses and names to nodes, and reads metrics from the pods directly."""
+"""Finds the pods of exporters, maps the pods' addresses and names to nodes, and reads metrics from the pods directly."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
@@ -38,7 +38,7 @@ class ExporterPod:
 
 
 async def exporter_pods(server: ApiServer, namespaces: Iterable[str]) -> list[ExporterPod]:
-    """Return the running exporters' pods of ``namespaces``. Raises ``ApiError``."""
+    """Return the running pods of exporters in ``namespaces``. Raises ``ApiError``."""
     found: dict[tuple[str, str], ExporterPod] = {}
     for namespace in namespaces:
         for selector in EXPORTER_LABELS:
@@ -51,14 +51,14 @@ async def exporter_pods(server: ApiServer, namespaces: Iterable[str]) -> list[Ex
 
 
 class Locator:
-    """Finds the node of a series by the series' labels. ``is_known`` returns whether a name is the name of a node."""
+    """Finds the node of a series by the series' labels. ``is_known`` returns whether a text is the name of a node."""
 
     def __init__(self, is_known: Callable[[str], bool]) -> None:
         self._is_known = is_known
         self._nodes: dict[str, str] = {}  # nodes by the address and by the name of an exporter's pod
 
     def learn(self, pods: Iterable[ExporterPod]) -> None:
-        """Record on which nodes exporters' pods run."""
+        """Record on which nodes the pods of exporters run."""
         self._nodes = {key: pod.node for pod in pods for key in (pod.address, pod.name)}
 
     def locate(self, label: str, value: str) -> str | None:
@@ -72,9 +72,9 @@ class Locator:
 async def read_exporters(
     web: Web, pods: Sequence[ExporterPod], dialects: Sequence[Dialect], is_known: Callable[[str], bool]
 ) -> tuple[Gathering, int]:
-    """Read the metrics of exporters' pods; return the measurements, and the number of pods that didn't answer.
+    """Read the metrics of exporters' pods. Return the measurements, and the number of pods that didn't answer.
 
-    Each pod's series count for the node on which the pod runs, even if their labels name another node. Raises ``SourceError`` if no pod
+    A pod's series count for the node on which the pod runs, even if their labels name another node. Raises ``SourceError`` if no pod
     answers.
     """
     gathering = Gathering(lambda label, value: value if label == INSTANCE and is_known(value) else None)
@@ -101,7 +101,7 @@ async def read_exporters(
 
 
 def _exporter(raw: RawObject) -> ExporterPod | None:
-    """Return the record of a raw pod; None if it isn't running or has no valid address."""
+    """Return the record of a raw pod; None if the pod isn't running or has no valid address."""
     metadata, status = mapping(raw, "metadata"), mapping(raw, "status")
     node, address = text(mapping(raw, "spec"), "nodeName"), text(status, "podIP")
     if not node or text(status, "phase") != "Running":

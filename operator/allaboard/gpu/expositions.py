@@ -1,6 +1,6 @@
 """Parses an exporter's page in Prometheus' text format line by line. A malformed line is skipped and affects no other line.
 
-Only lines of samples are parsed: prometheus_client's parser, which handles everything that a page may hold, takes seconds for a MiB.
+Only lines of samples are parsed. The parser of prometheus_client handles everything that a page may hold, and takes seconds for a MiB.
 """
 
 import re
@@ -18,14 +18,20 @@ _LINE = re.compile(
     rb"[ \t]*+([a-zA-Z_:][a-zA-Z0-9_:]*+)[ \t]*+\{((?:%b(?:,%b)*+,?+)?+[ \t]*+)\}[ \t]*+(%b)(?:[ \t]++-?[0-9]++)?+[ \t\r]*+"
     % (_PAIR, _PAIR, _NUMBER)
 )
-"""A sample with labels: the metric, the text between the braces, and the value; a timestamp may follow (Prometheus' text format 0.0.4)."""
+"""A line with a sample that has labels: the metric, the text between the braces, and the value; a timestamp may follow.
+
+(Prometheus' text format 0.0.4)
+"""
 
 _LABEL = re.compile(r'([a-zA-Z0-9_]++)[ \t]*+=[ \t]*+"([^"\\]*+(?:\\.[^"\\]*+)*+)"')
 _ESCAPED = re.compile(r'\\([\\"n])')
 
 
 async def samples(chunks: AsyncIterator[bytes], names: Collection[str], more: Mapping[str, str]) -> Mapping[str, list[Sample]]:
-    """Return the samples of the metrics ``names``, by name. The labels ``more`` are added, and replace labels of the same name."""
+    """Return the samples of the metrics ``names``, by metric name.
+
+    The labels ``more`` are added to each sample, and replace labels of the same name.
+    """
     page = _Page({name.encode(): name for name in names}, more)
     rest = b""
     async for chunk in chunks:

@@ -1,7 +1,7 @@
 """Combines samples of metrics into arrays of measurements by node and GPU. Malformed and absurd samples are left out.
 
-A sample is the label set of a series with a value. Several series may measure one GPU: two exporters run on a node, each pod that shares
-the GPU has a series, or each MIG instance has one. Such series count together, as one GPU.
+A sample is the label set of a series with a value. Several series may measure one GPU. This is so if two exporters run on a node, if each
+pod that shares the GPU has a series, or if each MIG instance has a series. Series of one GPU count together.
 """
 
 import math
@@ -19,10 +19,10 @@ from allaboard.model.gpus import Measure
 from allaboard.model.raw_fields import OBJECT_NAME
 
 MOST_NODES = 10_000
-"""Most nodes of a reading: twice as many as Kubernetes supports."""
+"""The most nodes of which measurements are kept: twice as many as Kubernetes supports."""
 
 MOST_CARDS = 32
-"""Most GPUs of one node; further GPUs are ignored."""
+"""The most GPUs of one node; further GPUs are ignored."""
 
 _MOST_MODELS = 256
 _LONGEST_NAME = 128
@@ -38,24 +38,28 @@ _HIGHEST = {
     Measure.ENCODER: 1.0,
     Measure.DECODER: 1.0,
 }
-"""Greatest plausible value by quantity. Greater values are unknown: NVML and DCGM write huge numbers for unknown values."""
+"""Greatest plausible value by quantity. A greater value counts as unknown: NVML and DCGM write huge numbers for unknown values."""
 
 _HIGHEST_NUMBER = 1e6
 _is_node = re.compile(OBJECT_NAME, re.ASCII).fullmatch
 
 Sample = tuple[bytes, bytes, bytes]
-"""Labels as the inside of a JSON object, time of evaluation (Unix seconds), and value: unchecked bytes as they were read."""
+"""One sample: the inside of a JSON object with the labels, the time of evaluation (Unix seconds), and the value.
+
+All three are unchecked bytes as they were read.
+"""
 
 Locate = Callable[[str, str], str | None]
-"""A function of a label and its value that returns the name of the node; None if the value stands for no node."""
+"""A function that returns the name of the node that a label and its value stand for; None if they stand for no node."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reading:
     """Measurements that were read at one time: node ``nodes[i]`` has the GPUs ``names[i]``.
 
-    ``model``: int32[nodes, cards], indices into ``models``, -1 if unknown. ``values``: float32[measures, nodes, cards], NaN if unknown.
-    ``ages``: float64[nodes], seconds between the exporter's measurement and the reading. ``left_out``: as in ``Gathering``.
+    ``model``: int32[nodes, gpus], indices into ``models``, -1 if unknown. ``values``: float32[measures, nodes, gpus], NaN if unknown.
+    ``ages``: float64[nodes], seconds between the exporter's measurement and the reading. ``left_out``: the number of series that were too
+    long, and of answers that were cut off.
     """
 
     nodes: tuple[str, ...]
@@ -69,9 +73,9 @@ class Reading:
 
 @dataclass(slots=True)
 class Gathering:
-    """Collects the samples of one reading; ``reading()`` returns the result. ``locate`` returns the node for the value of a label.
+    """Collects the samples that are read at one time; ``reading()`` returns the measurements.
 
-    GPUs and nodes beyond the limits are left out.
+    ``locate`` returns the node that a label's value stands for. GPUs and nodes beyond the limits are left out.
     """
 
     locate: Locate
@@ -90,9 +94,9 @@ class Gathering:
     _found: dict[Metric, list[tuple[NDArray[np.int32], NDArray[np.float32]]]] = field(default_factory=dict)  # by metric: cells and values
 
     def take(self, dialect: Dialect, metric: Metric, samples: Sequence[Sample]) -> frozenset[str]:
-        """Add the samples of a metric.
+        """Add the samples of a metric. Return the names of the labels that name nodes and GPUs in these samples.
 
-        Return the labels that named the nodes and GPUs of label sets that were new: later queries need to ask for these labels only.
+        Later queries need to ask for these labels only. Label sets that were seen before are cached, so their labels aren't returned again.
         """
         used: set[str] = set()
         known, parts = self._known.setdefault(dialect.name, {}), dialect.parts.encode()
@@ -113,24 +117,27 @@ class Gathering:
         return frozenset(used)
 
     def forget_labels(self) -> None:
-        """Clear the cache of label sets, since later series have other labels. Samples that were taken stay."""
+        """Clear the cache of label sets, since later series have other labels. Samples that were added stay."""
         self._known.clear()
 
     def leave_out(self) -> None:
-        """Count one series or answer that is beyond the limits."""
+        """Count one series or answer as left out, since it is beyond the limits."""
         self.left_out += 1
 
     def lacks(self, dialect: Dialect, metric: Metric) -> bool:
-        """Return whether ``metric`` is needed: better metrics of ``dialect`` for its quantity don't cover all GPUs."""
+        """Return whether ``metric`` is needed, since better metrics of ``dialect`` for the same quantity don't cover all GPUs."""
         better = [other for other in dialect.metrics if other.quantity == metric.quantity and other in self._found]
         return not better or len(self._cells_with(better)) < len(self._cells_with(dialect.metrics))
 
     def _cells_with(self, metrics: Iterable[Metric]) -> NDArray[np.int32]:
-        """Return the cells for which any of ``metrics`` has a value."""
+        """Return the GPUs for which any of ``metrics`` has a value, each as ``row * MOST_CARDS + column`` (a cell)."""
         return np.unique(np.concatenate([cells for metric in metrics for cells, _ in self._found.get(metric, ())]))
 
     def take_times(self, dialect: Dialect, samples: Sequence[Sample]) -> None:
-        """Record the age of each node's measurements: the time of evaluation minus the sample's value. The greatest age counts."""
+        """Record the age of each node's measurements. If a node has several samples, the greatest age counts.
+
+        The age is the time of evaluation minus the sample's value, which is the time of the scrape.
+        """
         ages = _numbers([at for _, at, _ in samples]) - _numbers([value for _, _, value in samples])
         for (labels, _, _), age in zip(samples, ages.tolist(), strict=True):
             node = self._node(_labels(labels), dialect, set())
@@ -139,7 +146,7 @@ class Gathering:
                 self._ages[row] = max(age, self._ages.get(row, 0.0))
 
     def reading(self) -> Reading:
-        """Return the measurements that all samples make together."""
+        """Return the measurements that all added samples make together."""
         rows = len(self._rows)
         columns = max((len(each) for each in self._columns), default=0)
         values = np.full((QUANTITIES, rows * columns), np.nan, dtype=np.float32)
@@ -163,7 +170,10 @@ class Gathering:
         )
 
     def _cell(self, labels: Mapping[str, object], dialect: Dialect, metric: Metric, used: set[str]) -> int:
-        """Return the cell of a GPU, ``row * MOST_CARDS + column``; -1 if the series names no GPU or is beyond the limits."""
+        """Return the position of a GPU as one number (a cell): ``row * MOST_CARDS + column``.
+
+        The result is -1 if the series names no GPU or is beyond the limits. ``used``: gets the labels that named the node and the GPU.
+        """
         if dialect.parts and labels.get(dialect.parts) and not metric.of_parts:
             return -1
         card = next((label for label in dialect.cards if labels.get(label)), None)
@@ -187,7 +197,7 @@ class Gathering:
         return cell
 
     def _node(self, labels: Mapping[str, object], dialect: Dialect, used: set[str]) -> str | None:
-        """Return the node of a series, by the first label that stands for a node; None if no label does."""
+        """Return the node of a series, by the first label that stands for a node; None if no label stands for a node."""
         for label in dialect.nodes:
             stated = labels.get(label)
             if isinstance(stated, str) and stated and (node := self.locate(label, stated)) is not None:
@@ -213,7 +223,7 @@ class Gathering:
 
 
 def joined(readings: Iterable[Reading]) -> Reading:
-    """Return one reading with the nodes of all ``readings``, which have no node in common."""
+    """Return one reading with the nodes of all ``readings``. No node may be in two readings."""
     each = list(readings)
     numbers: dict[str, int] = {}
     indices = [np.array([numbers.setdefault(name, len(numbers)) for name in one.models] + [-1], dtype=np.int32) for one in each]
@@ -238,7 +248,7 @@ def _stacked(models: list[NDArray[np.int32]], columns: int) -> NDArray[np.int32]
 
 
 def _labels(text: bytes) -> Mapping[str, object]:
-    """Return the labels of a sample; none if they are malformed."""
+    """Return the labels of a sample; no labels if they are malformed."""
     try:
         found: Mapping[str, object] = orjson.loads(b"{%b}" % text)
     except ValueError:
@@ -262,12 +272,12 @@ def _number(value: bytes) -> float:
 
 
 def _narrow(cells: NDArray[np.int32], columns: int) -> NDArray[np.int32]:
-    """Return cells of rows with ``MOST_CARDS`` columns as cells of rows with ``columns`` columns."""
+    """Convert ``cells``, numbered in rows of ``MOST_CARDS`` GPUs, to the numbers in rows of ``columns`` GPUs."""
     return cells // MOST_CARDS * columns + cells % MOST_CARDS
 
 
 def _derive(values: NDArray[np.float32]) -> None:
-    """Fill in total and free memory from the other quantities where the exporter doesn't state them; limit REMAP_FAILURE to 1."""
+    """Compute total and free memory from other quantities if the exporter doesn't state them; limit REMAP_FAILURE to 1."""
     memory, free, used = values[Measure.MEMORY], values[Measure.FREE], values[USED]
     np.copyto(memory, free + used + np.nan_to_num(values[RESERVED]), where=np.isnan(memory))
     left = memory - used - np.nan_to_num(values[RESERVED])

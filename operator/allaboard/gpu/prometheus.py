@@ -1,7 +1,7 @@
 """Reads GPU metrics from a Prometheus: one query for each metric that Prometheus has, with few labels.
 
-An instant vector has each series' last value of the past five minutes, even if Prometheus has scraped nothing for four of them. So the
-times of the last scrapes are queried as well.
+An instant vector has each series' last value of the past five minutes, even if Prometheus has scraped nothing for four of these minutes. So
+the times of the last scrapes are queried as well.
 """
 
 import re
@@ -16,16 +16,16 @@ from allaboard.gpu.vectors import vector
 from allaboard.gpu.web import Credentials, StatusError, Web, whole
 
 _MOST_BYTES = 32 * 2**20
-"""Most bytes of one answer: twice the size for 10,000 nodes of eight GPUs with all labels."""
+"""The most bytes of one answer: twice the size of an answer for 10,000 nodes of eight GPUs with all labels."""
 
 _HIDDEN = (401, 403, 404, 405)
-"""Statuses that a proxy before Prometheus answers for paths outside Prometheus' API."""
+"""Statuses with which a proxy before Prometheus answers requests for paths outside Prometheus' API."""
 
 _ESCAPED = re.compile(r'[\\"\n]')
 
 
 class Prometheus:
-    """A Prometheus at ``url``, or a server with the same API (Thanos, Mimir, VictoriaMetrics)."""
+    """Queries a Prometheus at ``url``, or a server with the same API (Thanos, Mimir, VictoriaMetrics)."""
 
     def __init__(self, web: Web, url: str, credentials: Credentials, matchers: Mapping[str, str]) -> None:
         self.url = url

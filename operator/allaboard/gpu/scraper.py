@@ -1,6 +1,7 @@
 """Reads GPU metrics periodically in a separate thread, and hands fresh measurements to the scheduler.
 
-The scheduler never waits for metrics. A failure is logged when it begins and when it ends; until then the measurements only get older.
+The scheduler never waits for metrics. A failure is logged when it begins and when it ends; during the failure the measurements only get
+older.
 """
 
 import asyncio
@@ -24,10 +25,10 @@ from allaboard.settings.gpu_metrics import GpuMetricsOptions
 logger = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 30.0
-"""Longest pause after a failure, if metrics were read before or the settings name a Prometheus."""
+"""The longest pause after a failure, if metrics were read before or the settings name a Prometheus."""
 
 _LOOKING_SECONDS = 300.0
-"""Longest pause between two attempts to find GPU metrics, if none were ever found."""
+"""The longest pause between two attempts to find GPU metrics, if none were ever found."""
 
 _LONGEST_PAUSE_SECONDS = 60.0
 """Pause between two attempts to reach the API server."""
@@ -36,9 +37,10 @@ Gauge = Callable[[str, str, Callable[[], float]], None]
 
 
 class Scraper:
-    """Reads GPU metrics by ``options``, and calls ``push`` with all measurements when they were read or have become too old.
+    """Reads GPU metrics by ``options``, and calls ``push`` with all measurements.
 
-    ``is_known`` returns whether a name is the name of a node.
+    ``push`` is called after each reading, and when measurements have become too old. ``is_known`` returns whether a text is the name of a
+    node.
     """
 
     def __init__(self, options: GpuMetricsOptions, is_known: Callable[[str], bool], push: Callable[[Cards], None]) -> None:
@@ -66,7 +68,7 @@ class Scraper:
         gauge("gpu_metrics_left_out", "Series that were too long, and answers that were cut off.", lambda: self._left_out)
 
     async def run(self, server: ApiServer) -> None:
-        """Read until cancelled."""
+        """Read GPU metrics until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._keep_reading(server))
             tasks.create_task(self._expire_old())
@@ -119,7 +121,10 @@ class Scraper:
         self._push(self._cache.cards(now))
 
     def _log_failure(self, error: Exception) -> None:
-        """Log a failure once; as a warning unless it is harmless: no metrics were ever read, and the cause may be intended."""
+        """Log a failure once, as a warning unless it is harmless.
+
+        A failure is harmless if no metrics were ever read, the settings name no Prometheus, and the cause may be intended.
+        """
         has_read = not math.isnan(self._read_at)
         is_harmless = not has_read and not self._options.url and self._may_be_intended(error)
         level = logging.INFO if is_harmless else logging.WARNING
@@ -131,7 +136,7 @@ class Scraper:
         self._errors += not is_harmless
 
     def _may_be_intended(self, error: Exception) -> bool:
-        """Return whether a failure may be intended: no metrics are found, or we lack the right to look for them."""
+        """Return whether a failure may be intended: no metrics are found, or this scheduler lacks the right to look for metrics."""
         return isinstance(error, NoneFoundError) or (isinstance(error, ApiError) and error.status in (401, 403))
 
     def _now(self) -> float:
@@ -141,7 +146,7 @@ class Scraper:
 def pause_after(failures: int, options: GpuMetricsOptions, *, has_read: bool) -> float:
     """Return the seconds until the next attempt after ``failures`` + 1 failures in a row.
 
-    The pause grows with each failure if no metrics were ever read and the settings name no Prometheus: there may be none.
+    If no metrics were ever read and the settings name no Prometheus, the pause grows with each failure: the cluster may have no metrics.
     """
     interval = options.interval_seconds
     if has_read or options.url:
@@ -166,6 +171,6 @@ async def keep_cards(scraper: Scraper, kubeconfig: str, synced: asyncio.Event) -
 
 
 async def in_own_thread(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Run ``work`` on a separate event loop in a separate thread. On cancellation cancel the work and wait for its end."""
+    """Run ``work`` on a separate event loop in a separate thread. If cancelled, cancel the work and wait until it has ended."""
     async with own_loop("gpu metrics") as loop:
         await run_on(loop, work())

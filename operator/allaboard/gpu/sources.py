@@ -1,4 +1,4 @@
-"""Sources of GPU metrics: a Prometheus that is named or found, or the exporters themselves. ``find`` selects one."""
+"""Sources of GPU metrics: a Prometheus that the settings name, a Prometheus that is found, or the exporters. ``find`` selects one."""
 
 import time
 from collections.abc import Callable
@@ -20,7 +20,7 @@ _RELEARN_MOST_SECONDS = 3600.0  # longest pause
 
 
 class NoneFoundError(SourceError):
-    """No source of GPU metrics was found. That is normal for a cluster without exporters."""
+    """Raised if no source of GPU metrics was found. That is normal for a cluster without exporters."""
 
 
 class Source(Protocol):
@@ -35,9 +35,9 @@ class Source(Protocol):
 
 
 async def find(options: GpuMetricsOptions, server: ApiServer, web: Web, is_known: Callable[[str], bool]) -> Source:
-    """Return the source that the settings select: the exporters, the named Prometheus, or the first one found that has GPU metrics.
+    """Return the source that the settings select: the exporters, the named Prometheus, or the first Prometheus found that has GPU metrics.
 
-    ``is_known`` returns whether a name is the name of a node. Raises ``SourceError``, and ``ApiError`` if Services can't be listed.
+    ``is_known`` returns whether a text is the name of a node. Raises ``SourceError``, and ``ApiError`` if Services can't be listed.
     """
     known = dialects(options.metrics, options.node_label, options.card_label, options.model_label)
     if options.source == "exporters":
@@ -63,7 +63,7 @@ async def find(options: GpuMetricsOptions, server: ApiServer, web: Web, is_known
 
 
 class _FromPrometheus:
-    """Reads a Prometheus. If series name no node, lists the exporters' pods to map addresses and pod names to nodes."""
+    """Reads a Prometheus. If series name no node, the exporters' pods are listed, to map their addresses and names to nodes."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """Parses an instant vector of Prometheus' HTTP API in parts, as it arrives.
 
 At 5,000 nodes an answer has megabytes, and parsing it in one call would block every thread of the process. Any scraped pod may make the
-answer too large: what exceeds the limits is left out, and the rest counts.
+answer too large: series beyond the limits are left out, and all other series count.
 """
 
 import re
@@ -22,13 +22,13 @@ _AROUND = len('{"metric":{},"value":[,""]}')
 _RESULT = re.compile(rb'"result"\s*:\s*\[')
 _BLOCK = 2**16
 _LONGEST = 2**20
-"""Most bytes of one series, and of an answer in an unexpected format, which is parsed in one call."""
+"""The most bytes of one series. An answer in an unexpected format is parsed in one call, and may have as many bytes."""
 
 _MOST_SERIES = MOST_NODES * MOST_CARDS
 
 
 async def vector(chunks: AsyncIterator[bytes], place: str, leave_out: Callable[[], None]) -> AsyncIterator[Sequence[Sample]]:
-    """Yield the series of an answer in parts. Raises ``SourceError`` if the answer is no vector; ``place`` is the URL in its message.
+    """Yield the series of an answer in parts. Raises ``SourceError`` if the answer is no vector; ``place`` is the URL in the message.
 
     ``leave_out`` is called for each series that is too long, and once for an answer that is cut off or has too many series.
     """
@@ -78,7 +78,10 @@ def _parsed(text: bytes, place: str) -> object:
 
 
 def _series(text: bytes, place: str) -> list[Sample]:
-    """Return the samples in ``text``, series separated by commas. Series that aren't written as by Prometheus need the JSON parser."""
+    """Return the samples in ``text``, series separated by commas.
+
+    Series that aren't written exactly as Prometheus writes them are parsed by the JSON parser.
+    """
     found: list[Sample] = _AS_WRITTEN.findall(text)
     if sum(map(len, chain.from_iterable(found))) + (_AROUND + 1) * len(found) - 1 == len(text):
         return found
@@ -86,7 +89,7 @@ def _series(text: bytes, place: str) -> list[Sample]:
 
 
 def _read(found: object, place: str) -> list[Sample]:
-    """Return the labels, the time of evaluation and the value of each series of a parsed list."""
+    """Return the sample of each series in ``found``, a parsed list: its labels, the time of evaluation and the value."""
     try:
         if not isinstance(found, list):
             raise TypeError
@@ -106,7 +109,10 @@ def _as_text(number: object) -> bytes:
 
 
 async def _blocks(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield the chunks joined to blocks of at least 64 KiB, so that single bytes from a server don't cause a search for each byte."""
+    """Yield the chunks joined to blocks of at least 64 KiB.
+
+    So a server that sends single bytes doesn't cause a search for each byte.
+    """
     waiting: list[bytes] = []
     size = 0
     async for chunk in chunks:

@@ -1,6 +1,7 @@
-"""HTTP requests to Prometheus and exporters, limited in time and size. Redirects are not followed, so credentials go nowhere else.
+"""HTTP requests to Prometheus and exporters, limited in time and size.
 
-Answers are requested uncompressed: a few KiB that decompress to a GiB would block the process meanwhile.
+Redirects are not followed, so that credentials go nowhere else. Answers are requested uncompressed: a few KiB that decompress to a GiB
+would block the process during decompression.
 """
 
 import os
@@ -26,7 +27,7 @@ _HEADERS = {"Accept-Encoding": "identity", "User-Agent": "allaboard"}
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """The files with the credentials. They are read for each request, since tokens are renewed."""
+    """The files with the credentials for Prometheus. The files are read for each request, since tokens are renewed."""
 
     token_file: str = ""
     username_file: str = ""
@@ -51,7 +52,7 @@ NO_CREDENTIALS = Credentials()
 
 
 class Web:
-    """An HTTP client of one reader; created by ``Web.open()``."""
+    """An HTTP client with the limits of the settings; created by ``Web.open()``."""
 
     def __init__(self, session: aiohttp.ClientSession, options: GpuMetricsOptions) -> None:
         self._session = session
@@ -93,7 +94,10 @@ class Web:
             raise SourceError(f"{place}: can't be reached: {_reason(error)}") from error
 
     def _trusted(self) -> ssl.SSLContext:
-        """Return the TLS context with the trusted certificates. Raises ``SourceError`` if those of the settings can't be read."""
+        """Return the TLS context with the trusted certificates.
+
+        Raises ``SourceError`` if the certificates in the settings can't be read.
+        """
         if self._trust is None:
             path = self._options.ca_file
             try:
@@ -107,7 +111,7 @@ class Web:
 
 
 class StatusError(SourceError):
-    """The answer has another status than 200. Its body is ignored."""
+    """Raised for an answer with another status than 200, whose body is ignored."""
 
     def __init__(self, place: str, status: int) -> None:
         note = ", a redirect, which isn't followed" if 300 <= status < 400 else ""
@@ -149,7 +153,7 @@ def _trusted_by_the_system() -> ssl.SSLContext:
 
 
 def _secret(path: str) -> str:
-    """Return the content of a file without blanks and line ends around it. Raises ``SourceError``."""
+    """Return the content of a file, without blanks and line ends before and after it. Raises ``SourceError``."""
     try:
         with Path(path).open("rb") as file:
             content = file.read(_LONGEST_SECRET).decode("ascii").strip()

@@ -129,8 +129,8 @@ class Reflector:
     def apply_early(self, raw: dict[str, Any]) -> bool:
         """Apply ``raw``, which another watch reported, at once if it is new; return whether it was applied.
 
-        A new state is newer than all that this watch has reported, so this watch will still report the object's end. No object that is
-        applied early can stay for ever. This watch may have reported an older state already. The call is no sign of life of this watch.
+        ``raw`` is new if it is newer than all that this watch has reported. So this watch will still report the object's deletion, and no
+        object that is applied early stays for ever. The call doesn't count as a sign of life of this watch.
         """
         if not self.is_news(raw):
             return False

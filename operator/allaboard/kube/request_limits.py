@@ -45,15 +45,15 @@ class Speed(IntEnum):
 
 
 class RequestLimits:
-    """Limits of concurrent requests: ``total`` in all, and ``each`` about one namespace.
+    """Limits concurrent requests: ``total`` in all, and ``each`` about one namespace.
 
-    Namespaces that aren't known to be quick get at most three quarters of ``total`` together, and slow namespaces half of it. So neither
-    one namespace nor several with slow webhooks can take all turns.
+    Namespaces that aren't known to be quick get at most three quarters of ``total`` together, and slow namespaces at most half of
+    ``total``. So neither one namespace nor several with slow webhooks can take all turns.
 
-    A free turn goes to quick namespaces first, then to namespaces that were quick in ``dry_runs``, then to unknown ones, then to slow ones.
-    Dry runs count less than binds, since a webhook can distinguish them. An unknown namespace has at most four turns. Requests of equal
-    speed get turns in the order of their arrival. A namespace counts as slow for ten minutes after an answer that took half a second, and
-    otherwise as quick for ten minutes after a quicker answer.
+    A turn is the right to have one request in flight. A free turn goes to quick namespaces first, then to namespaces that were quick in
+    ``dry_runs``, then to unknown namespaces, then to slow namespaces. Dry runs count less than binds, since a webhook can distinguish them.
+    An unknown namespace has at most four turns. Requests of equal speed get turns in the order of their arrival. A namespace counts as slow
+    for ten minutes after an answer that took half a second, and otherwise as quick for ten minutes after a quicker answer.
     """
 
     def __init__(self, total: int, each: int, dry_runs: "RequestLimits | None" = None) -> None:
@@ -68,7 +68,7 @@ class RequestLimits:
 
     @asynccontextmanager
     async def turn(self, namespace: str) -> AsyncIterator[None]:
-        """Hold a turn for one request about ``namespace`` within the block."""
+        """Hold a turn, the right to have one request in flight, for a request about ``namespace`` within the block."""
         loop = asyncio.get_running_loop()
         if namespace not in self._waiting and self._may_begin(namespace, self._free_for()):
             self._tasks[namespace] += 1

@@ -1,9 +1,9 @@
 """Elect the leading replica: the holder of a ``coordination.k8s.io`` Lease, written as client-go writes it.
 
-Invariant: ``is_held`` is true for at most one replica at a time. So the holder counts from *before* it sent its last successful renewal,
-and stops at the renew deadline. A follower counts a whole lease duration from *after* it saw the last change, on its own clock. Its write
-that takes the lease names the version that it saw, so only one of two followers can succeed. Times of day are written into the Lease for
-people, and never read.
+Invariant: ``is_held`` is true for at most one replica at a time. So the holder counts the renew deadline from *before* it sent its last
+successful renewal, and stops at that deadline. A follower counts a whole lease duration from *after* it saw the last change, on its own
+clock. Its write that takes the lease names the version that it saw, so only one of two followers can succeed. Times of day are written into
+the Lease for people, and never read.
 """
 
 import asyncio

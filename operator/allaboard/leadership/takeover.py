@@ -1,8 +1,8 @@
 """Reserve capacity for pods that a new leader couldn't fence off: an earlier leader may still bind them, to nodes that aren't known.
 
-The earlier leader sends a limited number of binds at once, so no more can be in flight. Each node where such pods could land reserves
-capacity for that number of the largest pods. The reservation ends when the pods are fenced off or gone, or when no request can be in
-flight any longer.
+The earlier leader sends a limited number of binds at once, so no more binds can be in flight. Each node where such pods could land reserves
+capacity for that number of the largest pods. The reservation ends when the pods are fenced off or gone, or when no request can be in flight
+any longer.
 """
 
 import asyncio

@@ -84,7 +84,8 @@ class GpuRequest:
     A node must have ``number`` GPUs that match ``model`` and ``memory_each``, or one such GPU if ``number`` is 0. Memory is in MiB: each of
     these GPUs must have more than ``memory_each`` free, and all GPUs of the node together at least ``memory_total``; None for any memory.
     ``model`` is an expression (``model.gpunames``) for the GPU's name; empty for any model. ``requested`` is the number of GPUs that the
-    containers request. A ``number`` beyond ``requested`` counts as a request if ``is_charged``; otherwise it is only a rule about nodes.
+    containers request. If ``number`` exceeds ``requested``, it counts as a request if ``is_charged``; otherwise it is only a rule about
+    nodes.
     """
 
     number: int = 0
@@ -101,7 +102,7 @@ class GpuRequest:
 
     @property
     def filters_number(self) -> bool:
-        """Return whether the number is only a rule about nodes, and no request."""
+        """Return whether the number of GPUs is only a rule about nodes, and isn't requested."""
         return self.number > 0 and not self.is_charged
 
 
@@ -111,19 +112,18 @@ class SchedulingSpec:
 
     ``affinity`` is ``None`` without required node affinity; otherwise one of the terms must match, and no terms match no node.
     ``preferred`` is the preferred node affinity: (weight, term). ``images`` are the images of the containers, as nodes name them.
-    ``gpu_share`` is the requested part of a single GPU, in thousandths. For a live pod it is a lower bound: the exact part depends on the
-    memory of each node's GPUs, and is computed from ``share``. ``device_container`` is the position of the container that requests GPUs;
-    -1 if several containers do, or if labels ask for more GPUs than the container.
-    ``gpus`` is what labels ask of GPUs; their number is part of the requests.
-    ``unstated`` is what kube-scheduler's scores count beside the requests.
-    ``claims`` are the names of PersistentVolumeClaims. ``disks`` are volumes that the pod's spec names directly and a CSI driver attaches.
-    ``anti_affinity`` are the pod's own required anti-affinity terms, which keep other pods away once the pod is bound.
-    ``unsupported`` says in words which requirements aren't supported: such a pod is refused.
-
-    Four fields are filled in when a placement is prepared. ``volumes`` is the node affinity of each bound claim: of every entry one term
+    ``gpu_share`` is the requested part of a single GPU, in thousandths. For a live pod ``gpu_share`` is a lower bound: the exact part
+    depends on the memory of each node's GPUs, and is computed from ``share``. ``device_container`` is the position of the container that
+    requests GPUs; -1 if several containers do, or if labels ask for more GPUs than the container. ``gpus`` is what labels ask of GPUs; the
+    number of these GPUs is part of the requests.
+    ``unstated`` is what kube-scheduler's scores count beside the requests. ``claims`` are the names of PersistentVolumeClaims. ``disks``
+    are volumes that the pod's spec names directly and a CSI driver attaches. ``anti_affinity`` are the pod's own required anti-affinity
+    terms, which keep other pods away once the pod is bound. ``unsupported`` says in words which requirements aren't supported: a pod with
+    such requirements is refused.
+    Four fields are filled in when a placement is prepared. ``volumes`` is the node affinity of each bound claim: one term of every entry
     must match. ``forbidden_domains`` are the topology domains that bound pods keep this pod out of. ``required_domains`` are the domains of
-    bound members that the pod must share. Both are matched like ``volumes``. ``attaches`` counts the volumes that the pod attaches, for
-    each driver with a limit.
+    bound members that the pod must share. Both kinds of domains are matched like ``volumes``. ``attaches`` counts the volumes that the pod
+    attaches, for each driver with a limit.
     """
 
     requests: Requests
@@ -153,17 +153,20 @@ class SchedulingSpec:
 
     @property
     def whole_gpus(self) -> int:
-        """The number of requested GPUs that the pod has to itself; 0 if it requests a part of a GPU."""
+        """The number of whole GPUs that the pod requests; 0 if it requests a part of a GPU."""
         return 0 if self.share else self.amount(GPU)
 
     @property
     def awaited(self) -> tuple[str, ...]:
-        """The GPU resources that a release of the pod may free: whole GPUs and parts, since a device serves both. Empty without GPUs."""
+        """The GPU resources that a release of the pod may free; empty without GPUs.
+
+        These are whole GPUs and parts of GPUs, since one device can serve either.
+        """
         return (GPU, SHARES) if self.share or self.gpu_share or self.amount(GPU) else ()
 
     @property
     def rules(self) -> int:
-        """The number of rules about nodes, each of which is checked on every node."""
+        """The number of rules about nodes. Each of these rules is checked on every node."""
         of_others = chain.from_iterable((*self.volumes, *self.forbidden_domains, *self.required_domains))
         terms = chain(self.affinity or (), (term for _, term in self.preferred), of_others)
         of_gpus = self.gpus.rules if self.gpus else 0
@@ -183,10 +186,10 @@ class SchedulingSpec:
 
 
 def readable_spec_from(raw: RawObject, *, is_foreign: bool = False) -> tuple[SchedulingSpec, list[MalformedError]]:
-    """Return the readable scheduling part of a raw Pod, and the errors in the other parts, which count as empty.
+    """Return the readable scheduling part of a raw Pod, and the errors in its unreadable parts, which count as empty.
 
-    For a foreign pod, which another scheduler places, preferences and unsupported requirements aren't read. Requests count even if all
-    other parts are malformed: otherwise a tenant could hide what a pod takes.
+    A pod is foreign if another scheduler places it. Of a foreign pod, preferences and unsupported requirements aren't read. Requests count
+    even if all other parts are malformed: otherwise a tenant could hide what a pod takes.
     """
     parts = _Parts()
     spec = parts.read(_EMPTY, mapping, raw, "spec")
@@ -215,7 +218,7 @@ def readable_spec_from(raw: RawObject, *, is_foreign: bool = False) -> tuple[Sch
 
 
 class _Parts:
-    """Reads the parts of a pod one after another, and collects their errors."""
+    """Reads the parts of a pod one after another, and collects the errors in these parts."""
 
     def __init__(self) -> None:
         self.problems: list[MalformedError] = []
@@ -229,7 +232,10 @@ class _Parts:
 
 
 def _requests(raw: RawObject, parts: _Parts) -> Requests:
-    """Return the requests of a pod; if it has too many containers or resources, those of the containers and resources within the limits."""
+    """Return the requests of a pod.
+
+    If the pod has too many containers or resources, only the containers and resources within the limits count.
+    """
     found = parts.read(None, pod_requests, raw, Tally(QUANTITIES))
     if found is None and isinstance(parts.problems[-1], OverLimitError):
         found = parts.read(None, pod_requests, _cut(raw))
@@ -321,9 +327,9 @@ def _images(spec: Mapping[str, object]) -> tuple[str, ...]:
 
 
 def _preferred(affinity: Mapping[str, object]) -> tuple[tuple[int, NodeSelectorTerm], ...]:
-    """Return (weight, term) of each preference; one without expressions matches every node and is left out.
+    """Return (weight, term) of each preferred node affinity, as nodeaffinity.NewPreferredSchedulingTerms does.
 
-    (nodeaffinity.NewPreferredSchedulingTerms)
+    A term without expressions matches every node and is left out.
     """
     found = []
     key = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -348,7 +354,8 @@ def _requirements(term: Mapping[str, object], key: str, path: str, tally: _NodeT
 def _host_ports(spec: Mapping[str, object]) -> tuple[HostPort, ...]:
     """Return the host ports of containers and sidecars.
 
-    With hostNetwork a missing hostPort is the containerPort. The API server sets it for live pods; manifests need the same.
+    With hostNetwork, a container port without a hostPort is also a host port. The API server sets the hostPort of live pods; here it is
+    also set for manifests.
     """
     on_host_network = boolean(spec, "hostNetwork", "spec.")
     regular, first = items(spec, "containers", "spec.", CONTAINERS), items(spec, "initContainers", "spec.", CONTAINERS)
@@ -384,7 +391,10 @@ def _disks(spec: Mapping[str, object]) -> tuple[Volume, ...]:
 
 
 def _unsupported(spec: Mapping[str, object], affinity: Mapping[str, object], of_gpus: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the requirements that aren't supported. Preferences may be ignored; requirements may not."""
+    """Return the pod's requirements that aren't supported, in words.
+
+    Preferences may be ignored, but requirements may not.
+    """
     found = [*of_gpus]
     required = "requiredDuringSchedulingIgnoredDuringExecution"
     for kind, words in (("podAffinity", "required pod affinity"), ("podAntiAffinity", "required pod anti-affinity")):

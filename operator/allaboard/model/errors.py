@@ -1,4 +1,4 @@
-"""Errors in objects that users and other components wrote, and how messages quote what they wrote."""
+"""Errors in objects that users and other components wrote, and functions that quote parts of such objects in messages."""
 
 import os
 from typing import Self
@@ -24,7 +24,10 @@ class MalformedError(ValueError):
 
 
 def shown(value: object) -> str:
-    """Return ``value`` as a short text for a message. Users write values, so these can be of any size and nesting."""
+    """Return ``value`` as a short text for a message.
+
+    Users write such values, so a value can be of any size and nesting.
+    """
     try:
         text = repr(value)
     except (ValueError, RecursionError):  # an int of more than 4,300 digits has no repr
@@ -33,10 +36,7 @@ def shown(value: object) -> str:
 
 
 def one_line(text: str) -> str:
-    r"""Return ``text`` with line ends and other unprintable characters escaped, because other programs wrote parts of it.
-
-    Example: ``"denied\nall is well"`` becomes ``"denied\\nall is well"``, which can't be read as two messages.
-    """
+    r"""Return ``text`` with line ends and other unprintable characters escaped. Other programs may have written parts of ``text``."""
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text)

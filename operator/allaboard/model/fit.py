@@ -18,11 +18,11 @@ _NATIVE = frozenset({"cpu", "memory", "ephemeral-storage"})
 
 
 class Era(StrEnum):
-    """A version of kube-scheduler's configuration, and the way that kube-scheduler scored at its time.
+    """A range of kube-scheduler versions that read the same version of kube-scheduler's configuration and score nodes alike.
 
-    The eras before ``TODAY`` differ in three ways. Utilization is rounded up to whole percents. A node without a resource counts as full:
-    it gets 0 points by LeastAllocated and MostAllocated. Resources that the pod doesn't request count, too. In ``V1ALPHA`` the scores of a
-    shape are from 0 to 100 instead of 0 to 10, and their range isn't checked.
+    The ranges before ``TODAY`` score nodes in three other ways. Utilization is rounded up to whole percents. A node without a resource
+    counts as full: the node gets 0 points by LeastAllocated and MostAllocated. Resources that the pod doesn't request count, too. In
+    ``V1ALPHA`` the scores of a shape are from 0 to 100 instead of 0 to 10, and the range of scores isn't checked.
     """
 
     V1ALPHA = "v1alpha1"
@@ -40,7 +40,7 @@ class Strategy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FitScoring:
-    """The scoring of nodes by one profile of kube-scheduler's configuration.
+    """Scores nodes as one profile of kube-scheduler's configuration does.
 
     ``resources`` has the weight of each resource. ``shape`` has pairs of a utilization in percent and its score, as the configuration
     states them. ``weight`` is the weight of the plugin that scores utilization. ``affinity``, ``taints``, ``images`` and ``gpus`` are the
@@ -59,12 +59,12 @@ class FitScoring:
 
     @property
     def is_plain(self) -> bool:
-        """Return False: the score is never the utilization itself, since it is rounded to whole points."""
+        """Return False: the score is never the utilization itself, since scores are rounded to whole points."""
         return False
 
     @property
     def best(self) -> float:
-        """The largest possible score, in hundreds of points; infinite if a weight is negative, which the first era allows."""
+        """The largest possible score, in hundreds of points; infinite if a weight is negative, which ``V1ALPHA`` allows."""
         if self.strategy is not Strategy.RATIO:
             return 1.0
         if any(weight < 0 for _, weight in self.resources):
@@ -73,7 +73,7 @@ class FitScoring:
 
     @property
     def points(self) -> tuple[tuple[int, int], ...]:
-        """The shape with its scores from 0 to 100."""
+        """The shape, with scores converted to 0..100."""
         scale = 1 if self.era is Era.V1ALPHA else 10
         return tuple((utilization, score * scale) for utilization, score in self.shape)
 
@@ -82,7 +82,7 @@ class FitScoring:
         return is_asked or self.era is not Era.TODAY or resource in _NATIVE
 
     def scores(self, requested: Integers, allocatable: Integers, counted: Mask | None = None) -> Integers:
-        """Return the points of each node as they are once the pod runs there: int64[..., nodes].
+        """Return the points that each node has with the pod on it: int64[..., nodes].
 
         ``requested``: int64[..., resources, nodes], the sum of requests with the pod; ``allocatable``: int64[resources, nodes]. Resources
         are in the order of ``self.resources``. ``counted``: bool[..., resources], the resources that count; all if None.
@@ -102,7 +102,10 @@ class FitScoring:
         return _quotient((points * weights).sum(axis=-2), total)
 
     def _points(self, requested: Integers, allocatable: Integers, is_there: Mask) -> Integers:
-        """Return the points by resource: int64[..., resources, nodes]. ``requested`` is cut to ``allocatable`` + 1, for "too much"."""
+        """Return the points of each resource on each node: int64[..., resources, nodes].
+
+        A ``requested`` amount that exceeds ``allocatable`` is cut to ``allocatable`` + 1.
+        """
         whole = np.where(is_there, allocatable, 1)
         is_over = requested > allocatable
         if self.strategy is Strategy.RATIO:
@@ -123,7 +126,8 @@ class FitScoring:
 def _broken_line(points: Sequence[tuple[int, int]]) -> Integers:
     """Return the score at each whole percent of utilization: int64[101].
 
-    Each percent is interpolated between the first point with at least that utilization and the point before. Points may be in any order.
+    A percent is interpolated between two neighbouring points of the shape: the first point with at least that utilization, and the point
+    before it. ``points`` may be in any order.
     """
     found = np.array([_at(points, percent) for percent in range(_WHOLE + 1)], dtype=np.int64)
     found.setflags(write=False)

@@ -1,8 +1,9 @@
 """One table of the labels and annotations by which pods and PodGroups ask other schedulers for gangs.
 
-Some of them only name a gang, its queue or its size. They don't matter to a pod that also names its gang by labels that this scheduler
-reads. Others ask for more, such as a network topology, or several gangs that start together. Such a demand is never ignored: its gang is
-held, and the message says what to write instead. A label that this scheduler reads, such as the name of a role, is not in the table.
+Some of these labels only name a gang, its queue or its size. Such labels don't matter on a pod that also names its gang by labels that this
+scheduler reads. Other labels ask for more, such as a network topology, or several gangs that start together. A demand for more is never
+ignored: the gang that makes it is held, and the message says what to write instead. A label that this scheduler reads, such as the name of
+a role, is not in the table.
 """
 
 from collections.abc import Mapping
@@ -18,10 +19,11 @@ _VOLCANO, _KOORDINATOR, _KAI, _YUNIKORN, _KUEUE, _COSCHEDULING = "Volcano", "Koo
 class ForeignLabel:
     """A label or annotation that asks another scheduler for something.
 
-    ``demand`` is what the label asks for beyond the gang's name, queue and size; empty if it asks for no more. ``instead`` says what the
-    user should do. ``met_by`` are the values that ask for what every gang gets here. ``kept_by`` are labels and annotations that another
-    component writes when it meets the demand itself. ``same_as`` are labels of the same meaning that are read here. Beside one of them the
-    label is a demand only if its value differs; without any of them the label is no demand.
+    ``demand`` is what the label asks for beyond the gang's name, queue and size; empty if it asks for nothing beyond these. ``instead``
+    says what the user should do.
+    ``met_by``: values of the label that ask only for what every gang gets here. ``kept_by``: labels and annotations that another component
+    writes when that component meets the demand itself. ``same_as``: labels of the same meaning that this scheduler reads. If the object has
+    one of ``same_as``, the label is a demand only if its value differs. If the object has none of ``same_as``, the label is no demand.
     """
 
     scheduler: str
@@ -33,23 +35,26 @@ class ForeignLabel:
 
     @property
     def asks_for_gang(self) -> bool:
-        """Return whether the label asks for a gang, and for no more at least with some of its values."""
+        """Return whether the label asks for a gang: always, or with some of its values, without a further demand."""
         return not self.demand or bool(self.same_as or self.met_by)
 
     def is_unmet(self, value: object, labels: Mapping[str, object]) -> bool:
-        """Return whether the label with ``value``, on an object with ``labels``, asks for something that isn't done here."""
+        """Return whether the label asks for something that this scheduler doesn't do.
+
+        ``value`` is the label's value, and ``labels`` are all labels of its object.
+        """
         if not self.demand or (isinstance(value, str) and value in self.met_by):
             return False
         return not self.same_as or any(labels.get(name, value) != value for name in self.same_as)
 
 
 class ForeignGangLabels(NamedTuple):
-    """The names of the foreign labels or annotations that decide about one object; each is empty if there is none."""
+    """Names of the foreign labels or annotations that decide how one object is handled; each name is empty if there is none."""
 
     first: str = ""
     """The first foreign label in the order of ``FOREIGN_GANG_LABELS``; names that aren't listed come last."""
     demand: str = ""
-    """The first foreign label that asks for something that isn't done here."""
+    """The first foreign label that asks for something that this scheduler doesn't do."""
 
 
 _MINIMUM_LABELS = ("pod-group.scheduling.sigs.k8s.io/min-available", "pod-group.scheduling.x-k8s.io/min-available")
@@ -133,7 +138,7 @@ FOREIGN_GANG_LABELS: Mapping[str, ForeignLabel] = {
     "kueue.x-k8s.io/podset-slice-size": ForeignLabel(_KUEUE, _SLICES, _SAY_SLICES, kept_by=_ADMITTED_BY_KUEUE),
     "kueue.x-k8s.io/podset-group-name": ForeignLabel(_KUEUE, "several sets of pods in one domain", _SAY_NEAR, kept_by=_ADMITTED_BY_KUEUE),
 }
-"""Known labels and annotations, by name. The most informative come first: of several the first is reported."""
+"""Known labels and annotations, by name. The most informative come first: if an object has several, the first is reported."""
 
 _HARMLESS = frozenset(
     {
@@ -156,7 +161,8 @@ _FAMILIES: Mapping[str, ForeignLabel] = {
     "yunikorn.apache.org/task-group": ForeignLabel(_YUNIKORN, _TASKS, _SAY_TASKS),
     "kueue.x-k8s.io/podset-": ForeignLabel(_KUEUE, _UNKNOWN, _NO_INSTEAD, kept_by=_ADMITTED_BY_KUEUE),
 }
-"""Prefixes of labels that count as a demand even if they aren't listed: a later version of the scheduler may read more of them."""
+"""Prefixes of foreign labels. An unlisted label with such a prefix counts as a demand, since a later version of its scheduler may read it.
+"""
 
 _BEGINNINGS = tuple(_FAMILIES)
 _KEEPERS = {name for label in (*FOREIGN_GANG_LABELS.values(), *_FAMILIES.values()) for name in label.kept_by}
@@ -172,23 +178,23 @@ SPEC_FIELDS: Mapping[str, ForeignLabel] = {
     "topologyConstraint": ForeignLabel(_KAI, _NEAR, _SAY_EITHER),
     "schedulingConstraints": ForeignLabel("kube-scheduler", _NEAR, _SAY_NEAR),
 }
-"""Fields of ``spec`` in the PodGroups of other schedulers. API servers drop them unless the CRD keeps unknown fields."""
+"""Fields of ``spec`` in the PodGroups of other schedulers. API servers drop these fields unless the CRD keeps unknown fields."""
 
 
 def foreign_label_of(name: str) -> ForeignLabel:
-    """Return the table entry of a label name that ``foreign_gang_labels_in`` has found."""
+    """Return the table entry of ``name``, a label name that ``foreign_gang_labels_in`` has found."""
     return FOREIGN_GANG_LABELS.get(name) or next(label for beginning, label in _FAMILIES.items() if name.startswith(beginning))
 
 
 def sentence(label: ForeignLabel) -> str:
-    """Return what a label asks for and what the user should do; the message begins with the label's name."""
+    """Return what a label asks for and what the user should do, as the end of a message that begins with the label's name."""
     return f"asks {label.scheduler} for {label.demand}, which isn't honoured here; {label.instead}"
 
 
 def foreign_gang_labels_in(labels: Mapping[str, object], annotations: Mapping[str, object]) -> ForeignGangLabels:
-    """Return the foreign gang labels among ``labels`` and ``annotations``. Values may be of any type; null counts as absent.
+    """Return the foreign gang labels among ``labels`` and ``annotations``.
 
-    Labels are left out if another component meets their demand.
+    Values may be of any type; null counts as absent. A label is left out if another component meets its demand.
     """
     found = [
         name

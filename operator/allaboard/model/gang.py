@@ -1,8 +1,8 @@
 """A gang: pods that start together or not at all. This module defines the words that the whole project uses.
 
 *Quorum* is minMember minus the members that have succeeded. *Bound* members have a node, and are neither terminating nor terminal.
-*Missing* members are those that the quorum lacks. A gang is *whole* if no member is missing. Otherwise it is *partially bound* if some
-members are bound, and *absent* if none are.
+*Missing* members are those that the quorum lacks. A gang is *whole* if no member is missing. A gang with missing members is *partially
+bound* if some members are bound, and *absent* if none are.
 
 A *run* is one submission of a job, with all pods that replace its members; all binds of a run carry one id. Pods of several runs can name
 one gang. A ``Gang`` is the current run; the pods of the other runs are kept apart (``gangs.runs``).
@@ -22,32 +22,32 @@ from allaboard.plugins import DEFAULT_STRATEGY
 
 
 class OnMemberLost(StrEnum):
-    """The reaction to the loss of a member of a gang that was whole."""
+    """The reaction to the loss of a member, if the gang was whole before."""
 
     HEAL = "heal"
     """The lost member's replacement is placed before other gangs of the same priority; the other members keep running."""
     RELEASE = "release"
-    """As ``heal``, but once the gang's time-out has passed, all its members are released."""
+    """As with ``heal``, the replacement is placed first. Once the gang's time-out has passed, all members of the gang are released."""
     IGNORE = "ignore"
     """The lost member's replacement is placed at the gang's normal place in the queue."""
 
 
 class Undo(StrEnum):
-    """The way to release members of a batch Job without counting a failure of the Job for each deleted pod."""
+    """The way in which members of a batch Job are released without counting a failure of the Job for each deleted pod."""
 
     SUSPEND = "suspend"
     """The Job is suspended and later resumed: a suspended Job deletes its pods without counting failures."""
 
 
 class Objective(StrEnum):
-    """The preference among several possible placements."""
+    """The preference if several placements are possible."""
 
     BINPACK = "binpack"
     """Nodes as full as possible."""
     SPREAD = "spread"
     """Nodes as empty as possible."""
     FRAGMENTATION = "fragmentation"
-    """As few free GPUs as possible that the cluster's workload can't use, and few topology domains; then as ``binpack``."""
+    """As few free GPUs as possible that the cluster's workload can't use, and few topology domains; among equals, as ``binpack``."""
 
 
 class GangKey(NamedTuple):  # a tuple, since keys are hashed often and tuples hash fast
@@ -63,10 +63,10 @@ class GangKey(NamedTuple):  # a tuple, since keys are hashed often and tuples ha
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """The reason why a gang must not be scheduled until a user corrects an object.
+    """The reason why a gang isn't attempted until a user corrects an object.
 
-    ``reason`` is a CamelCase word for events. ``pod`` is the pod to correct; ``None`` if it is the PodGroup or the gang as a whole.
-    ``field`` is the path of the field to correct; empty if no single field is wrong.
+    ``reason`` is a CamelCase word for events. ``pod`` is the pod to correct; ``None`` if the PodGroup or the gang as a whole has to be
+    corrected. ``field`` is the path of the field to correct; empty if no single field is wrong.
     """
 
     reason: str
@@ -80,10 +80,10 @@ RoleMinimums = tuple[tuple[str, int], ...]
 
 
 class Outline(NamedTuple):
-    """The part of a gang that decides its place in the queue; fields as in ``Gang``. Some member of the gang is alive.
+    """The part of a gang that decides its place in the queue. At least one member of the gang is alive.
 
-    ``is_partially_bound`` is true if any member is bound: then the gang may be partially bound, and be placed before others. An assembled
-    gang that turns out to be whole has a place further back.
+    The fields are those of ``Gang``. ``is_partially_bound`` is true if any member is bound. Such a gang may be partially bound, and is then
+    placed before other gangs. If the assembled gang turns out to be whole, its place in the queue is further back.
     """
 
     key: GangKey
@@ -100,20 +100,20 @@ class Outline(NamedTuple):
 
 @dataclass(frozen=True)  # without slots, so that properties are cached: a gang may have thousands of members
 class Gang:
-    """One gang at one moment.
+    """The state of one gang at one moment.
 
     ``members`` are the pods of the current run, oldest first, terminal pods included; ``others`` are the pods of other runs.
     ``created`` is the creation time of the PodGroup or of the oldest pod, whichever is earlier, in seconds since the epoch.
     ``uid`` is the UID of the PodGroup, or of the pod of a single-pod gang; empty without either.
-    ``strategy`` is the name of the placement strategy. ``gpus`` is what the PodGroup asks of the GPUs of members that request any.
-    ``topology`` is the node label of which few values should be used. ``required_topology`` is the node label whose value all members must
-    share. Each is empty if not asked for. ``levels`` has (name, node label) of each topology level that members ask for by name.
+    ``strategy`` is the name of the placement strategy. ``gpus`` is what the PodGroup asks of the GPUs of members that request GPUs.
+    ``topology`` is the node label of which few values should be used; empty if none. ``required_topology`` is the node label whose value
+    all members must share; empty if none. ``levels`` has (name, node label) of each topology level that members ask for by name.
     ``min_resources`` are the amounts that the PodGroup requires to be free before the gang starts.
 
-    ``gone`` is the number of pods of the minimum that no Job will create, since its completions have succeeded. ``deleted_successes`` is
+    ``gone`` is the number of pods of the minimum that no Job will create, since their completions have succeeded. ``deleted_successes`` is
     the number of members of the run that have succeeded and were deleted. ``may_replace`` says that the pods' controller has had members
     succeed, so that these pods may be replacements and fewer than the minimum. ``settles`` says that the gang waits for no more pods, and
-    is placed with those that exist.
+    is placed with the pods that exist.
     """
 
     key: GangKey
@@ -162,7 +162,7 @@ class Gang:
 
     @property
     def scheduler_name(self) -> str:
-        """The scheduler of the oldest living member, else of the oldest member; empty without members."""
+        """The scheduler of the oldest living member; of the oldest member if none is alive; empty without members."""
         first = next(iter(self.alive or self.members), None)
         return first.scheduler_name if first else ""
 
@@ -182,7 +182,7 @@ class Gang:
         return next((pod.transaction for pod in (*self.bound, *self.members) if pod.transaction and pod.node_name), "")
 
     def members_bound_in_run(self) -> tuple[Pod, ...]:
-        """Return the members that were bound in the run, with terminal and terminating members that still exist."""
+        """Return the members that were bound in the run. Terminal and terminating members are included as long as they exist."""
         return tuple(pod for pod in self.members if pod.node_name and pod.transaction)
 
     @property
@@ -207,20 +207,20 @@ class Gang:
 
     @property
     def missing(self) -> int:
-        """The number of members that the quorum lacks, or that the minimums of roles lack if that is more."""
+        """The number of members that the quorum lacks, or that the roles lack of their own minimums if that is more."""
         return max(0, self.quorum - len(self.bound), sum(self.lacking.values()))
 
     def missing_once_bound(self, uids: Collection[str]) -> int:
-        """Return how many members are missing once the candidates ``uids`` are bound.
+        """Return how many members will be missing once the candidates ``uids`` are bound.
 
-        A gang that ``settles`` waits for no further pods: at most the rest of its ``least`` candidates are missing.
+        A gang that ``settles`` waits for no further pods. So at most its ``least`` candidates are needed, less the candidates ``uids``.
         """
         missing = max(0, self.quorum - len(self.bound) - len(uids), sum(self._lacking(uids).values()))
         return min(missing, max(0, self.least - len(uids))) if self.settles else missing
 
     @property
     def lacking(self) -> Mapping[str, int]:
-        """The number of members that each role lacks of its own minimum; only roles that lack some."""
+        """The number of members that each role lacks of its own minimum, by role; only roles that lack members."""
         return self._lacking()
 
     def _lacking(self, soon_bound: Collection[str] = ()) -> Mapping[str, int]:
@@ -232,12 +232,18 @@ class Gang:
 
     @property
     def least(self) -> int:
-        """The least number of candidates that the next commit must bind. Members beyond the quorum are surplus, and are placed singly."""
+        """The least number of candidates that the next transaction must bind.
+
+        Members beyond the quorum are surplus. They may be placed one by one.
+        """
         return max(1, min(self.missing, len(self.candidates)) if self.settles else self.missing)
 
     @property
     def together(self) -> Mapping[tuple[str, str], tuple[Pod, ...]]:
-        """Living members that must share the value of a node label, by (label, role); the role is empty for a rule of the whole gang."""
+        """Living members that must be on nodes with one value of a node label, by (label, role).
+
+        The role is empty if the rule is for the whole gang.
+        """
         if not self.required_topology and not any(pod.options for pod in self.alive):
             return {}  # the usual case
         meant = dict(self.levels)
@@ -266,7 +272,10 @@ class Gang:
 
     @property
     def missing_of_stamped(self) -> int:
-        """The number of members missing of the minimum stamped at the binds of the bound members. A minimum raised later doesn't count."""
+        """The number of members that are missing of the stamped minimum: the one that the binds of the bound members state.
+
+        A minimum that was raised after these binds doesn't count.
+        """
         stamped = max((pod.stamped_min_member for pod in self.bound), default=0)
         missing = max(0, min(stamped, self.required) - self.succeeded - len(self.bound))
         # A stamped minimum of at least the sum of the roles' minimums includes these.
@@ -276,13 +285,13 @@ class Gang:
     def required(self) -> int:
         """The number of members that must start together, at least 1.
 
-        It is the minimum less the pods that will never exist, or the sum of the roles' minimums if that is more.
+        This is the minimum less the pods that will never exist, or the sum of the roles' minimums if that is more.
         """
         return max(1, self.min_member - max(0, self.gone - self.succeeded), sum(least for _, least in self.role_minimums))
 
     @property
     def roles_without_pods(self) -> Mapping[str, int]:
-        """The number of members that each role lacks and for which it has no candidates; only roles that lack some."""
+        """The number of members that each role lacks beyond its candidates, by role; only roles with too few candidates."""
         if not self.role_minimums:
             return {}
         here = Counter(pod.role for pod in self.candidates)
@@ -290,10 +299,10 @@ class Gang:
 
     @property
     def is_single(self) -> bool:
-        """Return whether the gang is a single pod that names no group."""
+        """Return whether the gang is a single pod that names no gang."""
         return self.key.kind == "Pod"
 
     @property
     def is_partially_bound(self) -> bool:
-        """Return whether the gang is partially bound: some members are bound, and others that it needs are missing."""
+        """Return whether the gang is partially bound: some members are bound, and members that it needs are missing."""
         return bool(self.bound) and self.missing > 0

@@ -1,4 +1,4 @@
-"""The GPUs of all nodes as arrays: what exporters measure of each GPU, or else what the labels of its node say.
+"""The GPUs of all nodes as arrays. What exporters measure of a GPU counts before what its node's labels say.
 
 Thousands of nodes have only a few distinct sets of labels, so each set is read once. Measurements are copied for all nodes at once.
 """
@@ -44,17 +44,17 @@ _REPLICAS = "nvidia.com/gpu.replicas"
 _READ = (*_PRODUCTS, *_COUNTS, *_MEMORIES, _REPLICAS)
 
 APPLICATION_ERRORS = (13, 31, 43, 45, 68, 69)
-"""XID errors that a fault of an application causes on a healthy GPU (docs.nvidia.com/deploy/xid-errors)."""
+"""Numbers of XID errors that a fault of an application causes on a healthy GPU (docs.nvidia.com/deploy/xid-errors)."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuPolicy:
     """The settings for GPUs.
 
-    ``unknown_fits``: whether a GPU of unknown memory has enough memory. ``excludes_unhealthy``: whether GPUs with errors are left out; the
-    XIDs ``application_errors`` are no errors of the GPU. ``aliases``: additional names of GPUs, each with the expression for the names
-    that it stands for. ``models``: attributes by expression, which are tried before ``MODELS``. ``weight``: the weight of the GPU score
-    in placements, relative to the objective.
+    ``unknown_fits``: whether a GPU of unknown memory counts as having enough. ``excludes_unhealthy``: whether GPUs with errors are left
+    out; the XIDs ``application_errors`` don't count as errors of the GPU. ``aliases``: additional names of GPUs, each with the expression
+    for the GPU names that it stands for. ``models``: attributes by expression, which are tried before ``MODELS``. ``weight``: the weight of
+    the GPU score in placements, relative to the objective.
     """
 
     unknown_fits: bool = False
@@ -73,8 +73,8 @@ POLICY = GpuPolicy()
 class GpuInventory:
     """The GPUs of a snapshot's nodes, one row per node.
 
-    ``names``: the ``canonical`` names of each kind of GPU. ``kind``: int32[nodes, gpus], index into ``names``; -1 where there is no GPU, or
-    one that must not be used. ``free``: float64[nodes, gpus], MiB that are measured to be free, else the GPU's total; NaN if neither is
+    ``names``: the ``canonical`` names of each kind of GPU. ``kind``: int32[nodes, gpus], index into ``names``; -1 if there is no GPU, or if
+    the GPU must not be used. ``free``: float64[nodes, gpus], MiB that are measured to be free, else the GPU's total; NaN if neither is
     known. ``replicas``: int64[nodes], pods that share a GPU by time-slicing. ``unwell``: int64[nodes], devices offered by the node that
     belong to GPUs known to be unhealthy. ``score``: float64[nodes], from 0 to 1 for the best GPUs. ``grade``: float64[nodes], the score in
     a few steps (``model.gpuscore.graded``).
@@ -91,7 +91,7 @@ class GpuInventory:
 
     @property
     def is_here(self) -> Mask:
-        """The places of usable GPUs: bool[nodes, gpus]."""
+        """The places in the arrays that have a usable GPU: bool[nodes, gpus]."""
         here: Mask = self.kind >= 0
         return here
 
@@ -109,7 +109,10 @@ class GpuInventory:
 
 
 class Kind(NamedTuple):
-    """The GPUs of a node by its labels. ``memory`` is in MiB, NaN if unknown; ``offered`` is the number of devices in allocatable."""
+    """The GPUs of a node, as its labels describe them.
+
+    ``memory`` is in MiB, NaN if unknown; ``offered`` is the number of devices in allocatable.
+    """
 
     product: str
     number: int
@@ -122,7 +125,7 @@ _NOTHING = Kind("", 0, np.nan, 1, 0)
 
 
 class LabelReader:
-    """Reads what node labels say of GPUs. A node is read again only after it has changed."""
+    """Reads what node labels say of GPUs. A node is read again only after a change of the node."""
 
     def __init__(self) -> None:
         self._codes: dict[str, tuple[Node, int]] = {}
@@ -130,7 +133,10 @@ class LabelReader:
         self._read: list[Kind] = []
 
     def kinds(self, nodes: Sequence[Node]) -> tuple[Integers, Sequence[Kind]]:
-        """Return the kind of each node as an index, int64[nodes], and the kinds that the indexes point into, at least one."""
+        """Return the kind of GPUs of each node, and the list of all kinds, which has at least one entry.
+
+        The kind of a node is an index into the list: int64[nodes].
+        """
         if len(self._kinds) > _MOST_KINDS + len(nodes):
             self._codes, self._kinds, self._read = {}, {}, []  # so that the kinds of removed nodes are forgotten
         known, self._codes = self._codes, {}
@@ -151,7 +157,10 @@ class LabelReader:
 
 
 def gpus_of(nodes: Sequence[Node], cards: Cards, policy: GpuPolicy = POLICY, reader: LabelReader | None = None) -> GpuInventory | None:
-    """Return the GPUs of ``nodes``; ``None`` if there are none. Pass the same ``reader`` each time, so that labels are read only once."""
+    """Return the GPUs of ``nodes``; ``None`` if there are no GPUs.
+
+    Pass the same ``reader`` each time, so that labels are read only once.
+    """
     codes, kinds = (reader or LabelReader()).kinds(nodes)
     rows = np.fromiter((cards.rows.get(node.name, -1) for node in nodes), dtype=np.int64, count=len(nodes))
     is_measured = rows >= 0
@@ -213,7 +222,10 @@ def _known(first: Floats, otherwise: Floats) -> Floats:
 
 
 def _unwell(measured: Floats, policy: GpuPolicy) -> Mask:
-    """Return which GPUs have an XID error that isn't an application's, or memory rows that couldn't be remapped: bool[nodes, gpus]."""
+    """Return which GPUs are unhealthy: bool[nodes, gpus].
+
+    A GPU is unhealthy if it has an XID error that isn't an application's, or memory rows that couldn't be remapped.
+    """
     xid = np.nan_to_num(measured[Measure.XID])
     unwell: Mask = ((xid != 0) & ~np.isin(xid, policy.application_errors)) | (np.nan_to_num(measured[Measure.REMAP_FAILURE]) > 0)
     return unwell
@@ -248,7 +260,10 @@ def _integer(text: object) -> int:
 
 
 def _mebibytes(label: str, text: object) -> float:
-    """Return the memory of a GPU in MiB by a label: NVIDIA's is in MiB, AMD's such as ``64G`` in GiB, Intel's in bytes; 0 if unreadable."""
+    """Return the memory of a GPU in MiB, as a label states it; 0 if the value is unreadable.
+
+    NVIDIA's label is in MiB. AMD's is a text such as ``64G``, which means GiB. Intel's is in bytes.
+    """
     if not isinstance(text, str):
         return 0.0
     if label.startswith("nvidia"):
@@ -262,7 +277,10 @@ def _mebibytes(label: str, text: object) -> float:
 
 
 def _distinct(models: NDArray[np.int64], product: NDArray[np.int64], products: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Return the distinct pairs of a model and a product, and each GPU's index into them: int32[nodes, gpus], -1 where there is none."""
+    """Return the distinct pairs of a model and a product, and each GPU's index into these pairs: int32[nodes, gpus].
+
+    The index is -1 where there is no GPU.
+    """
     pairs = np.where(models >= 0, models * products + product, -1) + 1
     is_there = np.bincount(pairs.ravel(), minlength=1) > 0
     is_there[0] = False
@@ -288,7 +306,7 @@ def _aliases(names: tuple[str, ...], policy: GpuPolicy) -> Iterator[str]:
 
 @lru_cache(maxsize=_MOST_REMEMBERED)
 def _first(patterns: tuple[str, ...], name: str) -> int:
-    """Return the index of the first of ``patterns`` that matches ``name``, ``len(patterns)`` if none does.
+    """Return the index of the first of ``patterns`` that matches ``name``; ``len(patterns)`` if no pattern matches.
 
     The result is cached, since names stay the same for days.
     """

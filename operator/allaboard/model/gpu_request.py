@@ -1,7 +1,8 @@
 """Reads the labels and annotations by which a pod asks for GPUs, beside the requests of its containers.
 
-Genius's labels are the short form. This scheduler's annotations are the long form: their values may be any text and quantities, and they
-win over labels. A value that can't be understood makes the pod malformed: a pod that asks for two GPUs must never run with none.
+Genius's labels are the short form. This scheduler's annotations are the long form: their values may be any text and quantities, and
+annotations win over labels. A value that can't be understood makes the pod malformed: a pod that asks for two GPUs must never run with
+none.
 """
 
 import re
@@ -24,13 +25,13 @@ from allaboard.model.requests import Requests, as_requests
 LABEL_PREFIX = "genius/"
 NAMESPACE_PRIORITY_LABEL = f"{LABEL_PREFIX}priority"
 GPU_OPTIONS = ("gpu-number", "gpu-memory-each", "gpu-memory-total", "gpu-model")
-"""Options for GPUs: labels with ``LABEL_PREFIX`` before the name, annotations with ``OPTION_PREFIX``."""
+"""Names of the options for GPUs. As labels they have the prefix ``LABEL_PREFIX``, as annotations ``OPTION_PREFIX``."""
 
 _LABELS = {LABEL_PREFIX + name: name for name in (*GPU_OPTIONS, "priority")}
 _SIMILAR = 0.75
-"""Similarity, from 0 to 1, from which a name counts as a misspelling of a name in ``_LABELS`` (``difflib``)."""
+"""The least similarity, from 0 to 1, at which a name counts as a misspelling of a name in ``_LABELS`` (``difflib``)."""
 _MOST_UNKNOWN = 8
-"""Unknown names under ``LABEL_PREFIX`` that are compared with known ones; each comparison takes up to 0.1 ms."""
+"""The most unknown names under ``LABEL_PREFIX`` that are compared with known names; each comparison takes up to 0.1 ms."""
 _MEBIBYTE = 2**20
 _MOST_GPUS = 1_000_000
 _MOST_MEBIBYTES = 2**31 - 1
@@ -40,8 +41,9 @@ _MOST_NAMESPACE_PRIORITY = 2**31 - 1
 def gpu_request_in(labels: Mapping[str, object], annotations: Mapping[str, object]) -> tuple[GpuRequest | None, list[MalformedError]]:
     """Return what ``labels`` and ``annotations`` ask of GPUs, ``None`` if nothing, and the errors in values that can't be understood.
 
-    Each option is read by itself: a bound pod is charged by its number even if other options are malformed. The label counts if the
-    annotation can't be understood. Values that aren't strings are skipped here; they are reported where labels are read as a whole.
+    Each option is read by itself: a bound pod is charged for the number of GPUs even if other options are malformed. If an annotation can't
+    be understood, the label of the same option counts. Values that aren't strings are skipped here, since their errors are reported where
+    all labels are read.
     """
     asked, problems = GpuRequest(), list[MalformedError]()
 
@@ -70,9 +72,9 @@ def gpu_request_in(labels: Mapping[str, object], annotations: Mapping[str, objec
 
 
 def _misspelt(labels: Mapping[str, object], annotations: Mapping[str, object]) -> list[MalformedError]:
-    """Return an error for each misspelt label of Genius, and for each annotation that has the name of such a label.
+    """Return an error for each misspelt label of Genius, and for each annotation that has the name of a label of Genius.
 
-    Other labels under the prefix are allowed. A label counts as misspelt if its name begins with ``gpu`` or resembles a known name.
+    Other labels with Genius's prefix are allowed. A label counts as misspelt if its name begins with ``gpu`` or resembles a known name.
     """
     unknown = [name for name in labels if isinstance(name, str) and name.startswith(LABEL_PREFIX) and name not in _LABELS]
     problems = []
@@ -90,16 +92,19 @@ def _misspelt(labels: Mapping[str, object], annotations: Mapping[str, object]) -
 
 
 def namespace_priority_of(label: str | None) -> int:
-    """Return the number in the label ``genius/priority``, 0 without one. A malformed label gives 0, and its pod is held anyway."""
+    """Return the number in the label ``genius/priority``; 0 without the label.
+
+    A malformed label gives 0, and its pod is held for another reason: the error in the label.
+    """
     return int(label) if label and re.fullmatch(r"[0-9]{1,10}", label) else 0
 
 
 def with_gpus(spec: SchedulingSpec, asked: GpuRequest | None, *, is_charged: bool = True) -> SchedulingSpec:
-    """Return ``spec`` with what the pod asks of GPUs by labels; if ``is_charged``, its requests include the asked number.
+    """Return ``spec`` with what the pod asks of GPUs by labels; if ``is_charged``, its requests include the number of GPUs asked for.
 
-    The number counts for the kind of GPU that the pod requests, or else for NVIDIA's. If it exceeds the requests, no container requests all
-    of the GPUs, and a driver could not learn which container gets them. Beside a part of a GPU no GPU is added, and a number above 1 is
-    refused.
+    The number counts for the kind of GPU that the pod requests, or for NVIDIA's if the pod requests none. If the number exceeds the
+    requests, no container requests all of the GPUs, and a driver could not learn which container gets them. If the pod requests a part of a
+    GPU, no GPU is added, and a number above 1 is refused.
     """
     if asked is None:
         return spec
@@ -117,8 +122,9 @@ def with_gpus(spec: SchedulingSpec, asked: GpuRequest | None, *, is_charged: boo
 def as_bound(spec: SchedulingSpec, before: SchedulingSpec | None, offered: Requests | None) -> SchedulingSpec:
     """Return ``spec`` of a bound pod, with the number of GPUs that the pod is charged for by its label.
 
-    When the pod is first seen bound, ``before`` is ``None``: the number is then at most what its node has ``offered``, if that is known.
-    Later the number stays as in ``before``. So an edited label takes no GPUs from other pods, and frees none that containers may use.
+    When the pod is first seen bound, ``before`` is ``None``. The number is then at most what the pod's node has ``offered``, if that is
+    known. Later the number stays as in ``before``. So an edited label takes no GPUs from other pods, and frees no GPUs that containers may
+    use.
     """
     if spec.gpus is None and (before is None or before.gpus is None):
         return spec
@@ -148,7 +154,10 @@ def asked_by_group(options: Mapping[str, str]) -> GpuRequest | None:
 
 
 def with_group(spec: SchedulingSpec, of_group: GpuRequest) -> SchedulingSpec:
-    """Return ``spec`` of a member, with its PodGroup's options for GPUs where the member has none; unchanged if it requests no GPUs."""
+    """Return ``spec`` of a member, with its PodGroup's options for GPUs in place of those that the member doesn't state.
+
+    ``spec`` is unchanged if the member requests no GPUs.
+    """
     if not any(is_gpu(name) for name, _ in spec.requests):
         return spec
     own = spec.gpus or GpuRequest()

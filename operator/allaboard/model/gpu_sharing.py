@@ -1,12 +1,12 @@
-"""GPUs that several pods share, and one table of the drivers that hand out parts of them, from the sources of the drivers.
+"""GPUs that several pods share, and one table of the drivers that hand out parts of GPUs, written from the sources of the drivers.
 
 A driver lists the devices of a node in an annotation of the Node. The scheduler that binds a pod writes the pod's devices into annotations
-of the pod. The driver's device plugin reads them when the kubelet asks for devices.
+of the pod. The driver's device plugin reads these annotations when the kubelet asks for devices. Devices are counted in thousandths. A
+driver's MiB, percent and number of pods are converted to thousandths of a device and rounded up, so that no device is given away twice.
 
-Devices are counted in thousandths. A driver's MiB, percent and number of pods are converted to thousandths of a device and rounded up, so
-that no device is given away twice. For a pod of this scheduler the annotation only says which device the pod has; how much follows from
-its requests. For a pod of another scheduler the annotation counts if it states more than the requests. If such a pod requests a whole GPU,
-the annotation counts even if it states less, since the driver may have given the pod less.
+On a pod of this scheduler the annotation only says which device the pod has; how much of the device it takes follows from its requests. On
+a pod of another scheduler the annotation counts if it states more than the requests. If such a pod requests a whole GPU, the annotation
+counts even if it states less, since the driver may have given the pod less.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,11 +27,11 @@ WHOLE = 1000
 """Free thousandths of a device that no pod uses."""
 
 SHARES = f"parts of {GPU}"
-"""The name for the free thousandths of all devices of a node together, as a resource."""
+"""Name of the resource that is the free thousandths of all devices of a node together."""
 
 
 class Device(NamedTuple):
-    """One GPU of a node: its ``memory`` in MiB, and the number of pods that may share it. Unusable GPUs get no pods."""
+    """One GPU of a node: its ``memory`` in MiB, and ``split``, the number of pods that may share it. Unusable GPUs get no pods."""
 
     uuid: str
     memory: int
@@ -40,9 +40,10 @@ class Device(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """A device that a pod has: its part in MiB and in percent of compute time, and the driver whose annotation says so.
+    """A device that a pod has, how much of it the pod has, and the driver whose annotation says so.
 
-    The part and the driver are empty for a device that this scheduler assumed for the pod: they follow from the pod and its node.
+    ``memory`` is in MiB, ``cores`` in percent of compute time. These and the driver are empty for a device that this scheduler assumed for
+    the pod: how much such a pod takes follows from the pod and its node.
     """
 
     uuid: str
@@ -53,7 +54,10 @@ class Taken(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """The GPUs of a node that ``driver`` hands out, in the driver's order; empty if its list is malformed or the driver has left."""
+    """The GPUs of a node that ``driver`` hands out, in the driver's order.
+
+    ``devices`` is empty if the driver's list is malformed, or if the driver has left the node.
+    """
 
     driver: str
     devices: tuple[Device, ...] = ()
@@ -65,15 +69,15 @@ class Shared:
 
     @property
     def least(self) -> int:
-        """The least thousandths that any pod takes of a device, so that no device gets more pods than may share it."""
+        """The least thousandths that a pod takes of any device: so many that no device gets more pods than may share it."""
         return max((-(-WHOLE // device.split) for device in self.devices if device.is_usable), default=WHOLE)
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Share:
-    """The part that a pod asks for of each of ``devices`` GPUs.
+    """The part of a GPU that a pod asks for, of each of ``devices`` GPUs.
 
-    It is the largest of ``thousandths``, ``memory`` in MiB, and ``cores`` in percent of compute time.
+    The part is the largest of ``thousandths``, ``memory`` in MiB, and ``cores`` in percent of compute time.
     """
 
     driver: str
@@ -83,13 +87,13 @@ class Share:
     cores: int = 0
 
     def of(self, memory: int, least: int) -> int:
-        """Return the part in thousandths of a device with ``memory`` MiB: ``least`` or more, and more than 1000 if it is too small."""
+        """Return the part in thousandths of a device with ``memory`` MiB, at least ``least``; more than 1000 if the device is too small."""
         by_memory = -(-WHOLE * self.memory // memory) if memory > 0 else WHOLE + 1
         return max(self.nominal, by_memory, least)
 
     @property
     def nominal(self) -> int:
-        """The least thousandths that the part takes of any device: the part without its memory."""
+        """The least thousandths that the part takes of any device. ``memory`` isn't counted, since its part differs between devices."""
         return max(self.thousandths, self.cores * (WHOLE // 100), 1)
 
 
@@ -100,11 +104,11 @@ Listed = Callable[[str], Iterator[Device]]
 class Driver:
     """The resources and annotations of one driver.
 
-    ``register`` is the annotation of a Node that lists its devices, and ``listed`` parses it. ``handshake`` is the annotation of a Node
-    that begins with ``Deleted`` once the driver has left. ``count`` is the resource for the number of devices. ``memory``, ``percentage``
-    and ``cores`` are resources for the part of each device, which nodes need not offer. ``holds`` is the annotation of a pod that names its
-    devices. A bind writes the annotations ``lists`` (the devices), ``node``, ``times`` and ``phase``. With ``has_places`` the lists have an
-    entry for each container.
+    ``register`` is the annotation in which a Node lists its devices, and ``listed`` parses this annotation. ``handshake`` is the annotation
+    of a Node whose value begins with ``Deleted`` once the driver has left. ``count`` is the resource for the number of devices. ``memory``,
+    ``percentage`` and ``cores`` are resources for the part of each device, which nodes need not offer. ``holds`` is the annotation in which
+    a pod names its devices. A bind writes the annotations ``lists`` (the devices), ``node``, ``times`` and ``phase``. With ``has_places``
+    the lists have an entry for each container.
     """
 
     name: str
@@ -129,9 +133,10 @@ class Driver:
 
 
 def _in_columns(health: int, mode: int, numbers: tuple[int, ...]) -> Listed:
-    """Return a parser of entries ``id,split,MiB,…:``, which raises ``ValueError`` for malformed text.
+    """Return a parser of lists of devices with entries ``id,split,MiB,…:``.
 
-    An entry has one of the ``numbers`` of fields; ``health`` and ``mode`` are positions of fields.
+    The parser raises ``ValueError`` for malformed text. An entry has as many fields as one of ``numbers``; ``health`` and ``mode`` are
+    positions of fields.
     """
 
     def listed(text: str) -> Iterator[Device]:
@@ -146,7 +151,7 @@ def _in_columns(health: int, mode: int, numbers: tuple[int, ...]) -> Listed:
 
 
 def _hami(text: str) -> Iterator[Device]:
-    """Parse HAMi's list of devices: JSON by newer releases, columns by older ones.
+    """Parse HAMi's list of devices: JSON of newer releases, or entries with separated fields of older releases.
 
     (pkg/device/devices.go ``UnMarshalNodeDevices``, ``DecodeNodeDevices``)
     """
@@ -210,7 +215,7 @@ DRIVERS: Mapping[str, Driver] = {driver.name: driver for driver in (HAMI, VOLCAN
 """Drivers by name. If a node has several drivers, the first in this order counts."""
 
 BY_COUNT: Mapping[str, Driver] = {driver.count: driver for driver in DRIVERS.values()}
-"""Drivers by the resource for the number of devices."""
+"""Drivers, by the name of the resource by which pods request a number of the driver's devices."""
 
 
 def shared_by(annotations: Mapping[str, object]) -> Shared | None:
@@ -230,9 +235,9 @@ def shared_by(annotations: Mapping[str, object]) -> Shared | None:
 
 
 def taken_by(annotations: Mapping[str, object]) -> tuple[Taken, ...]:
-    """Return the devices that a bound pod has by the annotations of all drivers. A malformed annotation names no devices.
+    """Return the devices that the annotations of a bound pod name, by the annotations of all drivers. A malformed one names no devices.
 
-    A tenant may forge the annotation of a driver that isn't the node's; ``charges_of`` ignores it.
+    A tenant may forge the annotation of a driver that isn't the node's driver; ``charges_of`` ignores such an annotation.
     """
     taken: list[Taken] = []
     for driver in DRIVERS.values():
@@ -254,9 +259,10 @@ def _taken(driver: str, fields: Sequence[str]) -> Taken:
 
 
 class Unnamed(NamedTuple):
-    """The unknown devices of a pod: ``number`` devices of which it takes ``thousandths`` each. ``named`` are places of its known devices.
+    """The unknown devices of a pod: ``number`` devices, of each of which the pod takes ``thousandths``.
 
-    The thousandths are those of the node's smallest device, so that they don't depend on which devices the pod has.
+    ``named`` are positions of the pod's known devices. ``thousandths`` is what the pod would take of the node's smallest device. So the
+    number doesn't depend on which devices the pod has.
     """
 
     thousandths: int
@@ -265,22 +271,22 @@ class Unnamed(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Thousandths of all unknown devices together."""
+        """Thousandths that the pod takes of all its unknown devices together."""
         return self.thousandths * self.number
 
 
 class Charges(NamedTuple):
-    """The devices of a node that a pod takes: (place, thousandths) of each known device, and the unknown devices."""
+    """The devices of a node that a pod takes: (position, thousandths) of each known device, and the unknown devices."""
 
     named: Sequence[tuple[int, int]] = ()
     unnamed: Unnamed | None = None
 
 
 def charges_of(shared: Shared, share: Share | None, whole: int, taken: Sequence[Taken]) -> Charges:
-    """Return the devices of a node that a pod takes. The pod asks for a ``share``, or for ``whole`` GPUs.
+    """Return the devices of a node that a pod takes, if the pod asks for a ``share``, or for ``whole`` GPUs.
 
     ``taken`` are the devices that were assumed for the pod, or that its annotations name. Only annotations of the node's own driver count.
-    Devices that aren't named, or aren't the node's, are returned as unknown; ``charge_unnamed`` charges them.
+    Devices that aren't named, or aren't the node's, are returned as unknown; ``charge_unnamed`` charges unknown devices.
     """
     driver = DRIVERS[shared.driver]
     number = (share.devices if share.driver == driver.name else 0) if share else whole if driver.count == GPU else 0
@@ -296,11 +302,12 @@ def charges_of(shared: Shared, share: Share | None, whole: int, taken: Sequence[
 
 
 def charge_unnamed(shared: Shared, free: Sequence[int], pods: Mapping[Unnamed, int]) -> list[int]:
-    """Return ``free``, in thousandths by device, after ``pods`` with unknown devices are charged once each, where that costs most.
+    """Return ``free``, in thousandths by device, after ``pods`` whose devices are unknown are charged, each of them once.
 
-    The cost is greatest on the device with the most free: each pod breaks another whole GPU, as long as there is one. So no more whole GPUs
-    are left than in the worst case. If no single device has enough, several are charged, so that the sum is right. Since the real
-    device isn't known, a device may be given away twice, by at most what the pods with unknown devices ask for.
+    A pod is charged on the device with the most free, since that costs other pods most: each pod breaks another whole GPU, as long as there
+    is one. So no more whole GPUs are left than in the worst case. If no single device has enough, several devices are charged, so that the
+    sum is right. Since the real device isn't known, a device may be given away twice, by at most what the pods with unknown devices ask
+    for.
     """
     left = list(free)
     usable = _usable(shared)
@@ -318,9 +325,9 @@ def charge_unnamed(shared: Shared, free: Sequence[int], pods: Mapping[Unnamed, i
 
 
 def given_back(shared: Shared, free: Sequence[int], charges: Charges) -> list[int]:
-    """Return ``free``, in thousandths by device, after the ``charges`` of a pod end.
+    """Return ``free``, in thousandths by device, after the pod with these ``charges`` is gone.
 
-    Unknown devices are freed where least is free, which helps other pods least.
+    Unknown devices are taken to be the devices with the least free, since freeing these helps other pods least.
     """
     left = list(free)
     for place, thousandths in charges.named:
@@ -337,14 +344,20 @@ def _usable(shared: Shared) -> Sequence[int]:
 
 
 def _charge(shared: Shared, memory: int, share: Share | None, has: Taken | None = None) -> int:
-    """Return the thousandths that a pod is charged for a device with ``memory`` MiB; ``has`` is what its annotation says of the device."""
+    """Return the thousandths that a pod is charged for a device with ``memory`` MiB.
+
+    ``has``: what the pod's annotation says of the device.
+    """
     asked = share.of(memory, shared.least) if share else 0
     said = Share(shared.driver, memory=has.memory, cores=has.cores).of(memory, shared.least) if has and (has.memory or has.cores) else 0
     return min(max(asked, said) or WHOLE, WHOLE)
 
 
 def annotations_of(shared: Shared, share: Share | None, container: int, uuids: Sequence[str], node_name: str, now: float) -> dict[str, str]:
-    """Return the annotations of a bind by which the driver gives the pod the devices ``uuids``; ``now``: seconds since the epoch."""
+    """Return the annotations of a bind by which the driver gives the pod the devices ``uuids``.
+
+    ``now``: seconds since the epoch.
+    """
     driver = DRIVERS[shared.driver]
     memory = {device.uuid: device.memory for device in shared.devices}
     parts = []

@@ -1,7 +1,7 @@
 """Names of GPUs, and the regular expressions by which pods ask for GPUs of certain names.
 
 A tenant writes the expression, so RE2 matches it, which takes linear time for any expression. Labels can't have blanks, so blanks, ``-``
-and ``_`` are the same letter, in names and in the literals of expressions. Example: ``GTX-1070`` matches ``GeForce GTX 1070 Ti``.
+and ``_`` count as the same letter, both in names and in the literals of expressions. Example: ``GTX-1070`` matches ``GeForce GTX 1070 Ti``.
 """
 
 import re
@@ -14,13 +14,13 @@ import re2
 from allaboard.model.errors import shown
 
 MOST_CHARACTERS = 128
-"""Most characters of an expression."""
+"""The most characters that an expression may have."""
 
 _MOST_INSTRUCTIONS = 2_000
 _MOST_BYTES = 64 * 1024  # that RE2 may keep of one expression
 _MOST_COMPILED = 512
 _COSTLY = re.compile(r"(?<!\\)(?:\\\\)*\\[pPC]")
-"""Unicode classes: RE2 takes half a millisecond to compile each, whatever its memory limit. Names of GPUs need none."""
+"""Unicode classes, which are refused: whatever its memory limit, RE2 takes half a millisecond to compile one. GPU names need none."""
 
 _LETTERS = str.maketrans("-_", "  ")
 # Parts of an expression without literal letters: the heads of groups, and letters given by their number.
@@ -35,12 +35,15 @@ class Expression(Protocol):
 
 
 def canonical(name: str) -> str:
-    """Return ``name`` in the form that expressions are matched with: ``-`` and ``_`` are blanks."""
+    """Return ``name`` in the form that expressions are matched with: each ``-`` and ``_`` is replaced by a blank."""
     return name.translate(_LETTERS)
 
 
 def expression(pattern: str) -> Expression:
-    """Compile ``pattern`` for searches in ``canonical`` names that ignore case. Raises ``ValueError`` that says what is wrong."""
+    """Compile ``pattern`` for searches in ``canonical`` names; letter case doesn't matter.
+
+    Raises ``ValueError``, which says what is wrong.
+    """
     if len(pattern) > MOST_CHARACTERS:
         raise ValueError(f"{len(pattern)} characters are more than the {MOST_CHARACTERS} of an expression that are supported")
     if not pattern.strip():
@@ -55,7 +58,10 @@ def expression(pattern: str) -> Expression:
 
 @lru_cache(maxsize=_MOST_COMPILED)
 def _compiled(pattern: str) -> Expression | str:
-    """Return ``pattern`` compiled, or what is wrong with it. Both are cached, since many pods may have one pattern."""
+    """Return ``pattern`` compiled, or a message that says what is wrong with it.
+
+    The expression and the message are cached, since many pods may have the same pattern.
+    """
     options = re2.Options()
     options.case_sensitive, options.log_errors, options.max_mem = False, False, _MOST_BYTES
     try:

@@ -25,7 +25,7 @@ def is_gpu(resource: str) -> bool:
 
 
 class Measure(IntEnum):
-    """A measured quantity of a GPU, with its unit. Attributes of the model don't change; all other values do."""
+    """A measured quantity of a GPU, with its unit. Attributes of the GPU's model don't change; all other quantities do."""
 
     MEMORY = 0  # MiB in total
     FREE = 1  # MiB that are free

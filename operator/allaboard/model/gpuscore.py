@@ -1,9 +1,10 @@
 """Scores the GPUs of each node from 0 to 1, as Genius did: by what the GPUs have (static), and by how idle they are (dynamic).
 
-An attribute of a node is the mean over its GPUs; their number is for the objective to weigh. Over all nodes with GPUs an attribute is
-scaled to 0 for the worst and 1 for the best; if all are equal, it is 1. Less is better for all dynamic attributes but free memory.
-(Genius's code preferred more power, and added up the attributes of a node's GPUs, so that large nodes won. Neither was intended.)
-An attribute that is unknown or stale counts as the mean of the nodes where it is known, which is neutral.
+An attribute of a node is the mean over its GPUs. The number of GPUs doesn't count here, since the objective of the placement weighs it.
+Over all nodes with GPUs an attribute is scaled to 0 for the worst node and 1 for the best; if all are equal, it is 1. Less is better for
+all dynamic attributes but free memory. (Genius's code preferred more power, and added up the attributes of a node's GPUs, so that large
+nodes won. Neither was intended.) An attribute that is unknown or stale counts as the mean of the nodes whose attribute is known, which is
+neutral.
 """
 
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from allaboard.model.gpus import Measure
 
 @dataclass(frozen=True, slots=True)
 class ScoreWeights:
-    """The weight of each attribute within its half of the score, and the weights of the halves ``static`` and ``dynamic``.
+    """The weight of each attribute within its half of the score, and the weights of the two halves, ``static`` and ``dynamic``.
 
     The defaults are those of Genius, which didn't use utilization and temperature.
     """
@@ -90,10 +91,11 @@ def scores(measured: Floats, has_memory: Floats, of_models: Floats, kind: NDArra
 
 
 def graded(score: Floats) -> Floats:
-    """Return ``score``: float64[nodes] in few distinct values: rounded to hundredths, or else the means of the four quarters of the nodes.
+    """Return ``score``: float64[nodes] rounded to few distinct values.
 
-    Few values make the search fast: it finds the best of a few kinds of nodes at once, but has to look at each of thousands of different
-    nodes. Quarters are used where more than 16 hundredths occur.
+    Few values make the search fast: it finds the best of a few kinds of nodes at once, but has to examine each of thousands of different
+    nodes. Scores are rounded to hundredths. If more than 16 different hundredths occur, each score becomes the mean of its quarter of the
+    nodes.
     """
     points = score.round(2)
     if len(np.unique(points)) <= _MOST_POINTS:
@@ -121,7 +123,10 @@ def normalised(values: Floats) -> Floats:
 
 
 def _mean(weighted: Iterator[tuple[float, Floats]], nodes: int) -> Floats:
-    """Return the weighted mean: float64[nodes]; NaN if no values are known. Values that aren't known of all nodes are left out."""
+    """Return the weighted mean of each node: float64[nodes]; NaN if no values are known.
+
+    An attribute counts only if its value is known for all nodes.
+    """
     total, found = 0.0, np.zeros(nodes)
     for weight, values in weighted:
         if weight and np.isfinite(values).all():

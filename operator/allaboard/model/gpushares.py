@@ -20,14 +20,15 @@ SEVERAL = "parts of more than one GPU are not supported"
 _PART_RESOURCES = frozenset(resource for driver in DRIVERS.values() for resource in driver.part_resources)
 
 DEVICE_RESOURCES = frozenset((*BY_COUNT, *_PART_RESOURCES, _ALIYUN))
-"""Resources by which pods request GPUs of which each pod must be given particular devices."""
+"""Resources by which pods request GPUs, for which particular devices must be chosen for each pod."""
 
 
 class ShareRequest(NamedTuple):
-    """The request of a pod for GPUs or parts of them, by the resources and annotations of drivers.
+    """The request of a pod for GPUs or parts of GPUs, by the resources and annotations of drivers.
 
     ``share`` is the requested part; ``None`` for whole GPUs. ``container`` is the position of the only container that requests devices, in
-    the list of init containers and containers; -1 if several do, or an init container does. ``unsupported`` says what isn't supported.
+    the list of init containers and containers; -1 if several containers request devices, or an init container does. ``unsupported`` says
+    what isn't supported.
     """
 
     share: Share | None = None
@@ -39,18 +40,18 @@ NO_SHARE = ShareRequest()
 
 
 def largest_share_of(requests: Requests) -> ShareRequest:
-    """Return the request that a pod with a malformed request is charged for: all of every device."""
+    """Return the request by which a pod with a malformed request is charged: all of every device."""
     found = next(((driver, amount) for name, amount in requests if (driver := BY_COUNT.get(name))), None)
     return ShareRequest(Share(found[0].name, found[1], WHOLE)) if found and found[0].count != GPU else NO_SHARE
 
 
 def without_part_resources(requests: Requests) -> Requests:
-    """Return ``requests`` without the resources that state the part of a device, since no node offers amounts of them."""
+    """Return ``requests`` without the resources that state the part of a device, since no node offers amounts of these resources."""
     return tuple(pair for pair in requests if pair[0] not in _PART_RESOURCES)
 
 
 def share_request_of(raw: RawObject, requests: Requests) -> ShareRequest:
-    """Return the request of a pod for GPUs or parts of them; ``requests`` are its summed requests. Raises ``MalformedError``."""
+    """Return the request of a pod for GPUs or parts of GPUs; ``requests`` are the pod's summed requests. Raises ``MalformedError``."""
     annotations = mapping(mapping(raw, "metadata"), "annotations", "metadata.")
     by_kai = FRACTION in annotations or MEMORY in annotations or NUMBER in annotations
     amounts = dict([pair for pair in requests if pair[0] in DEVICE_RESOURCES])  # a list is fast: this runs for each event of a pod
@@ -86,9 +87,9 @@ def share_request_of(raw: RawObject, requests: Requests) -> ShareRequest:
 
 
 def _share(driver: Driver, amounts: Mapping[str, int], devices: int, fraction: int, memory: int) -> Share | None:
-    """Return the requested part of each device; ``None`` for whole GPUs that are counted as such.
+    """Return the requested part of each device; ``None`` for whole GPUs that are counted as whole GPUs.
 
-    Memory in MiB goes before a percentage, as in the drivers. Without either the part is all of the device's memory.
+    Memory in MiB counts before a percentage, as in the drivers. If neither is stated, the part is all of the device's memory.
     """
     stated = [resource for resource in driver.part_resources if resource in amounts]
     if stated and (fraction or memory):

@@ -1,4 +1,4 @@
-"""Capacity that is kept free on each node, for pods that aren't placed by this scheduler: it is a limit, and no preference."""
+"""Capacity that is kept free on each node, for pods that other schedulers place. Headroom is a limit and no preference."""
 
 import re
 from collections.abc import Mapping
@@ -38,5 +38,5 @@ def headroom_from(resource: str, text: str) -> Headroom:
 
 
 def with_headroom(allocatable: Requests, headroom: Mapping[str, Headroom]) -> Requests:
-    """Return what a node offers without its headroom."""
+    """Return the amounts that a node offers once its headroom is subtracted from ``allocatable``."""
     return as_requests({name: headroom[name].cut(amount) if name in headroom else amount for name, amount in allocatable})

@@ -1,7 +1,7 @@
 """Makes equal values one object: 100,000 pods have only a few hundred different specs.
 
 Tenants choose the values, so the interner bounds what it keeps. A record is kept only as long as another object refers to it. Texts are
-kept only if they are short, and only so many that they take some ten megabytes.
+kept only if they are short. They are also limited in number, so that all kept texts take some ten megabytes.
 """
 
 from typing import TypeVar
@@ -14,9 +14,9 @@ _Record = TypeVar("_Record")
 
 
 class Interner:
-    """An interner. A call interns a text, or a pair that begins with a text; ``record`` interns a record.
+    """Returns one object for equal values. A call interns a text, or a pair that begins with a text; ``record`` interns a record.
 
-    Values may be forgotten at any time, which costs only memory.
+    The interner may forget a value at any time, which costs only memory.
     """
 
     def __init__(self, most: int = KNOWN_TEXTS.most) -> None:
@@ -25,7 +25,7 @@ class Interner:
         self._records: WeakKeyDictionary[object, ref[object]] = WeakKeyDictionary()
 
     def __call__(self, value: _Text) -> _Text:
-        """Return the known text or pair that equals ``value``, else ``value`` itself."""
+        """Return the kept text or pair that equals ``value``, else ``value`` itself."""
         known = self._texts.get(value)
         if known is not None:
             return known  # type: ignore[return-value]  # equal values of one type
@@ -36,7 +36,10 @@ class Interner:
         return value
 
     def record(self, value: _Record) -> _Record:
-        """Return the record that equals ``value`` and is still in use, else ``value`` itself. Records must allow weak references."""
+        """Return the record that equals ``value`` and that other objects refer to, else ``value`` itself.
+
+        Records must allow weak references.
+        """
         known = self._records.get(value)
         found = known() if known is not None else None
         if found is not None:

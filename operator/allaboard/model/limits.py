@@ -1,8 +1,10 @@
 """One table of limits on what tenants write, which bound the load on the event loop and on memory.
 
 Code that reads an object checks lengths before it loops. A pod of this scheduler that exceeds a limit is held, with a Warning that names
-the limit. Of pods of other schedulers, and of mere hints, the part beyond the limit is left out. ``allaboard_over_limit_total`` counts
-both by the limit's ``name``. Each limit is several times what honest objects have. benchmarks/hostile.py measures the load of hostile pods.
+the limit. In pods of other schedulers, and in fields that are only hints, the part beyond the limit is left out.
+``allaboard_over_limit_total`` counts both kinds of excess by the limit's ``name``.
+
+Each limit is several times what honest objects have. benchmarks/hostile.py measures the load of hostile pods.
 """
 
 from collections.abc import Sized
@@ -13,7 +15,10 @@ from allaboard.model.errors import MalformedError
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """The largest supported number of something. ``name`` is its label in metrics; ``words`` says in messages what is counted."""
+    """The largest supported number of something.
+
+    ``name`` is the limit's label in metrics; ``words`` says in messages what is counted.
+    """
 
     name: str
     most: int
@@ -21,7 +26,7 @@ class Limit:
 
 
 class OverLimitError(MalformedError):
-    """An object that has more of something than a limit allows."""
+    """Raised for an object that has more of something than a limit allows."""
 
     def __init__(self, field: str, limit: Limit, found: int) -> None:
         super().__init__(field, f"{found} {limit.words} are more than the {limit.most} that are supported")
@@ -38,7 +43,7 @@ class Tally:
         self._found = 0
 
     def take(self, found: Sized, field: str) -> None:
-        """Count the entries of ``found``, before a loop over it. Raises ``OverLimitError`` if the sum exceeds the limit."""
+        """Count the entries of ``found``, before a loop over them. Raises ``OverLimitError`` if the sum so far exceeds the limit."""
         self._found += len(found)
         if self._found > self._limit.most:
             raise OverLimitError(field, self._limit, self._found)

@@ -24,8 +24,8 @@ class Taint:
 class Node:
     """A node: its name, the resources that it offers, and what decides which pods it admits.
 
-    ``images`` has (name, MiB) of each image on its disk that is large enough to count. ``shared`` are its GPUs if a driver hands out parts
-    of them, else ``None``.
+    ``images`` has (name, MiB) of each image on the node's disk that is large enough to count. ``shared`` are the node's GPUs if a driver
+    hands out parts of them, else ``None``.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Node:
 def node_from(raw: RawObject, intern: Callable[[tuple[str, int]], tuple[str, int]] = lambda image: image) -> Node:
     """Return the record of a raw Node. A node that reports no Ready condition is not ready. Raises ``MalformedError``.
 
-    ``intern`` makes equal images of thousands of nodes one object.
+    ``intern`` returns one object for equal images, since thousands of nodes have the same images.
     """
     metadata = mapping(raw, "metadata")
     spec = mapping(raw, "spec")

@@ -1,8 +1,8 @@
 """Reads the requests of an OpenFaaS function from the annotation ``com.openfaas.function.spec`` of its pod.
 
 OpenFaaS's operator writes the function's whole spec into the annotation, as JSON. The kubelet and other schedulers see only the requests of
-containers, so the annotation can only add to these. It counts only if no container states cpu or memory. So it adds nothing in a namespace
-whose quota makes containers state their requests.
+containers, so the annotation can only add to these requests. The annotation counts only if no container states cpu or memory. So it adds
+nothing in a namespace whose quota makes containers state their requests.
 """
 
 import re
@@ -23,17 +23,17 @@ FUNCTION_SPEC = "com.openfaas.function.spec"
 
 _FIELD = f"metadata.annotations[{FUNCTION_SPEC}]"
 _RESOURCES = ("cpu", "memory")
-"""All resources that a function can request. GPUs come by profiles, which change the pod itself."""
+"""All resources that a function can request. A function gets GPUs by an OpenFaaS profile, which changes the pod itself."""
 
 _is_bare = re.compile(r"[0-9.]+").fullmatch
 
 
 def with_function_demand(raw: RawObject, spec: SchedulingSpec, problems: list[MalformedError]) -> tuple[SchedulingSpec, str]:
-    """Return ``spec`` of the pod ``raw`` with the requests of its function, and a caution about them; empty if nothing is doubtful.
+    """Return ``spec`` of the pod ``raw`` with its function's requests added, and a caution if these are doubtful, else an empty text.
 
-    For each resource the function's request counts, else its limit. Neither counts if a container of the pod, or the pod as a whole,
-    requests cpu or memory. For a resource that the function requests, scores assume no further amount. An annotation that can't be
-    understood counts for nothing, and its error is added to ``problems``.
+    For each resource the function's request counts, or its limit if it states no request. Neither counts if a container of the pod, or the
+    pod as a whole, requests cpu or memory. If the function requests a resource, scores assume no further amount of this resource. An
+    annotation that can't be understood counts for nothing, and its error is added to ``problems``.
     """
     try:
         stated = mapping(raw, "metadata").get("annotations")
@@ -53,7 +53,10 @@ def with_function_demand(raw: RawObject, spec: SchedulingSpec, problems: list[Ma
 
 
 def function_demand(text: object) -> tuple[Requests, str]:
-    """Return the requests of a function's spec, and a caution about them; empty if nothing is doubtful. Raises ``MalformedError``."""
+    """Return the requests that a function's spec states, and a caution if they are doubtful, else an empty text.
+
+    Raises ``MalformedError``.
+    """
     if not isinstance(text, str):
         raise MalformedError(_FIELD, f"{shown(text)} is not a string")
     if len(text) > FUNCTION_CHARACTERS.most:
@@ -78,7 +81,10 @@ def function_demand(text: object) -> tuple[Requests, str]:
 
 
 def _stated(resource: str, requests: RawObject, limits: RawObject) -> list[tuple[str, object]]:
-    """Return (key, quantity) of the request and the limit of ``resource``, if stated. Empty text states nothing, as in OpenFaaS."""
+    """Return (key, quantity) of the request and of the limit for ``resource``, each only if it is stated.
+
+    Empty text states nothing, as in OpenFaaS.
+    """
     found = (("requests", requests.get(resource)), ("limits", limits.get(resource)))
     return [(key, quantity) for key, quantity in found if quantity not in (None, "")]
 

@@ -1,6 +1,7 @@
 """Reads this scheduler's options from the annotations of a pod or PodGroup.
 
-Of unknown options only the first name is kept, without its value. That is enough for an error message, and bounds the memory.
+If there are unknown options, only the name of the first is kept, without its value. The name is enough for an error message, and bounds the
+memory.
 """
 
 from collections.abc import Mapping
@@ -38,7 +39,10 @@ Options = tuple[tuple[str, str], ...]
 
 
 def options_in(metadata: Mapping[str, object]) -> tuple[Options, MalformedError | None]:
-    """Return the options by name without the prefix, sorted, and the first error in one that was left out, ``None`` without errors."""
+    """Return the options by name without the prefix, sorted, and the first error in an option, ``None`` without errors.
+
+    An option with an error is left out.
+    """
     annotations = mapping(metadata, "annotations", "metadata.")
     stated = [key for key in annotations if isinstance(key, str) and key.startswith(OPTION_PREFIX)]
     problem = _stated_as_label(metadata)

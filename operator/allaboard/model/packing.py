@@ -16,12 +16,12 @@ _NATIVE = frozenset({"cpu", "memory", "ephemeral-storage"})
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """A score of nodes by the utilization of their resources.
+    """Scores nodes by the utilization of their resources.
 
     ``shape``: pairs of a utilization in percent and its score from 0 to 10, by rising utilization; linear between the pairs and constant
-    beyond them. ``resources``: the weight of each resource, which counts for pods that request the resource; cpu and memory count for every
-    pod. If empty, the weights are cpu 1, memory 1, and ``gpu`` for each kind of GPU. ``of_largest``: a node's utilization is that of the
-    cluster's largest node with the same free amount. So a small idle node counts as fuller than a large idle node.
+    beyond them. ``resources``: the weight of each resource. A resource counts for pods that request it; cpu and memory count for every pod.
+    If ``resources`` is empty, the weights are cpu 1, memory 1, and ``gpu`` for each kind of GPU. ``of_largest``: a node's utilization is
+    computed as if the cluster's largest node had the same free amount. So a small idle node counts as fuller than a large idle node.
     """
 
     shape: tuple[tuple[int, int], ...] = ((0, 0), (100, _LARGEST_SCORE))
@@ -57,7 +57,7 @@ class Packing:
 
 
 def mean_of_scores(scores: Floats, weight: Floats) -> Floats:
-    """Return the weighted mean over the resources: float64[..., nodes].
+    """Return the weighted mean of each node's scores over its resources: float64[..., nodes].
 
     ``scores`` and ``weight``: float64[..., resources, nodes]. A resource that scores 0 is left out of the mean, as in kube-scheduler.
     """
@@ -71,11 +71,14 @@ PACKING = Packing()
 """The packing that prefers full nodes."""
 
 BEST_FIT = Packing(gpu=1, of_largest=True)
-"""The packing that prefers nodes with little left, so that large nodes are kept for large members."""
+"""The packing that prefers nodes with little capacity left, so that large nodes are kept for large members."""
 
 
 def packing_from(shape: Mapping[str, str], resources: Mapping[str, str]) -> Packing:
-    """Return the packing of options: score by utilization, and weight by resource, all as texts. Raises ``ValueError``."""
+    """Return the packing that options state: ``shape`` has a score by utilization, ``resources`` a weight by resource, all as texts.
+
+    Raises ``ValueError``.
+    """
     points = sorted((_number("utilization", place, 100), _number("score", score, _LARGEST_SCORE)) for place, score in shape.items())
     if len({place for place, _ in points}) < len(points):
         raise ValueError("each utilization may be given once only")

@@ -1,4 +1,7 @@
-"""Reads options that map texts to texts, in each form in which users state them. A value of any other form is left to the caller."""
+"""Reads options that map texts to texts, in each form in which users state such options.
+
+A value of any other form is returned unchanged, and the caller handles it.
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -17,9 +20,9 @@ def pairs_in(value: object) -> object:
 
 
 def pairs_by(value: object, key: str, of: str) -> object:
-    """Return the mapping of ``a=1,b=2``, of a mapping, or of kube-scheduler's list of ``{key: a, of: 1}``; other values unchanged.
+    """Return the mapping that ``value`` states: ``a=1,b=2``, a mapping, or kube-scheduler's list of ``{key: a, of: 1}``.
 
-    Raises ``ValueError`` for a malformed text or list.
+    A value of another form is returned unchanged. Raises ``ValueError`` for a malformed text or list.
     """
     if isinstance(value, Sequence) and not isinstance(value, str):
         if not all(isinstance(item, Mapping) and item.keys() == {key, of} for item in value):

@@ -22,7 +22,7 @@ from allaboard.model.raw_fields import integer, items, labels, mapping, sequence
 from allaboard.model.requests import RawObject
 
 STAMP = f"{OPTION_PREFIX}transaction"
-"""The annotation that a bind writes: ``<id of the run>/<minMember at that commit>``, with ``/whole`` if the run had been whole before."""
+"""The annotation that a bind writes: ``<id of the run>/<minMember at that time>``, with ``/whole`` if the run had been whole before."""
 
 _STAMP_OPTION = STAMP.removeprefix(OPTION_PREFIX)
 
@@ -44,7 +44,7 @@ _EXAMINED = ("serviceAccountName", "securityContext", "runtimeClassName", "prior
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Owner:
-    """The controller of a pod."""
+    """The controller that owns a pod."""
 
     api_version: str
     kind: str
@@ -61,8 +61,8 @@ class Owner:
 class Pod:
     """One pod at one resourceVersion.
 
-    ``created`` is in seconds since the epoch. ``labels`` and ``options`` are sorted. For a pod of another scheduler they are empty, as are
-    all fields that don't matter to what it takes of a node and which pods it keeps away.
+    ``created`` is in seconds since the epoch. ``labels`` and ``options`` are sorted. For a pod of another scheduler, only the fields that
+    state what it takes of a node and which pods it keeps away are filled in; ``labels`` and ``options`` are empty.
 
     A bind by this scheduler stamps the pod. ``stamped_min_member`` is the gang's minimum at the bind, 0 without a stamp. ``transaction`` is
     the id of the gang's run. ``was_whole`` says whether the run had been whole before. ``bound_at`` is the time of the bind in seconds
@@ -71,10 +71,10 @@ class Pod:
     ``malformed`` is the first error in an object that can't be understood, else empty; ``spec`` then holds what can be read, so that the
     pod is reported and charged. ``caution`` is a doubt that the owner should know, and doesn't hold the pod. ``over`` has the names of
     exceeded limits. ``template`` is a digest of what admission webhooks may examine, equal for pods of one template; 0 for bound pods.
-    ``foreign_gang_labels`` are the labels and annotations by which the pod asks another scheduler for a gang. ``devices`` are the shared
-    GPUs that the pod's annotation names; in a view, the GPUs that were assumed for the pod, or that it named first. ``is_disrupted`` says
-    that a terminating pod was evicted, preempted or lost with its node. ``nominated`` is the node to which another scheduler has nominated
-    its waiting pod; empty for any other pod.
+    ``foreign_gang_labels`` are the labels and annotations by which the pod asks another scheduler for a gang.
+    ``devices`` are the shared GPUs that the pod's annotation names; in a view, the GPUs that were assumed for the pod, or that its
+    annotation named first. ``is_disrupted`` says that a terminating pod was evicted, preempted or lost with its node. ``nominated`` is the
+    node to which another scheduler has nominated its waiting pod; empty for any other pod.
     """
 
     namespace: str
@@ -113,7 +113,7 @@ class Pod:
 
     @property
     def is_terminal(self) -> bool:
-        """Return whether the pod has ended and holds no resources."""
+        """Return whether the pod has ended, so that it holds no resources."""
         return self.phase in _ENDED
 
     @property
@@ -128,16 +128,19 @@ class Pod:
 
     @property
     def is_bound(self) -> bool:
-        """Return whether the pod holds resources of a node. A terminating pod does."""
+        """Return whether the pod holds resources of a node. A terminating pod still holds them."""
         return bool(self.node_name) and not self.is_terminal
 
     @property
     def is_candidate(self) -> bool:
-        """Return whether a scheduler may bind the pod now. The phase isn't enough: a bound pod that pulls images is Pending, too."""
+        """Return whether a scheduler may bind the pod now.
+
+        The phase isn't enough to decide this: a bound pod that pulls images is Pending, too.
+        """
         return not (self.node_name or self.is_terminating or self.is_gated or self.is_terminal)
 
     def freed(self, now: "Pod | None") -> list[str]:
-        """Return the resources of which the pod took more of its node than it takes ``now``.
+        """Return the resources of which the pod took more on its node than ``now`` takes there.
 
         ``now`` is the pod's later state, another pod of the same name, or ``None`` if the pod is gone. A pod also takes capacity of the
         node that it is nominated to.
@@ -180,7 +183,10 @@ def _role_by_labels(labels: tuple[tuple[str, str], ...]) -> str:
 
 
 def by_age(pod: Pod) -> tuple[float, str]:
-    """Return the sort key of pods by age, oldest first. The API server's times are whole seconds, so names decide among equal times."""
+    """Return the sort key of pods by age, oldest first.
+
+    The API server's times are whole seconds, so names decide between pods with equal times.
+    """
     return pod.created, pod.name
 
 
@@ -188,8 +194,8 @@ def by_age(pod: Pod) -> tuple[float, str]:
 class Reading:
     """The settings for reading pods.
 
-    ``ours`` are the names of this scheduler; ``None`` for any name. Of a foreign pod, whose scheduler has another name, only its node, what
-    it takes there, and which pods it keeps away are read. ``openfaas``: whether a pod whose containers state no requests takes what its
+    ``ours`` are the names of this scheduler; ``None`` for any name. A pod with another scheduler's name is foreign: only its node, what it
+    takes there, and which pods it keeps away are read. ``openfaas``: whether a pod whose containers state no requests takes what its
     function requests. ``charged_by_label``: whether a pod takes as many GPUs as its label says, if that is more than it requests.
     """
 
@@ -202,9 +208,9 @@ PLAIN = Reading()
 
 
 def pod_from(raw: RawObject, intern: Interner | None = None, reading: Reading = PLAIN) -> Pod:
-    """Return the record of a raw Pod. Errors in its requests and options are noted in ``malformed``.
+    """Return the record of a raw Pod. Errors in the pod's requests and options are noted in ``malformed``.
 
-    Raises ``MalformedError`` only if the pod's identity, owner or state can't be read, so that the error can't be reported on the pod.
+    Raises ``MalformedError`` only if the pod's identity, owner or state can't be read. Such an error can't be reported on the pod.
     """
     intern = intern or Interner()
     metadata = mapping(raw, "metadata")
@@ -272,7 +278,7 @@ class _Own:
 
 
 def _own_from(metadata: Mapping[str, object], spec: Mapping[str, object], problems: list[MalformedError]) -> _Own:
-    """Return what can be read of these fields. Errors are put before the other ``problems``."""
+    """Return the fields of ``_Own``, as far as they can be read. Errors in these fields are put before the other ``problems``."""
     own, found = _Own(), []
     try:
         stated = labels(metadata, "labels", "metadata.", LABELS)
@@ -297,7 +303,7 @@ def _own_from(metadata: Mapping[str, object], spec: Mapping[str, object], proble
 
 
 def _unchecked(metadata: Mapping[str, object], key: str) -> Mapping[str, object]:
-    """Return the mapping under ``key`` without a check of its entries; empty if there is none."""
+    """Return the mapping under ``key`` without checking its entries; empty if there is no mapping."""
     found = metadata.get(key)
     return found if isinstance(found, dict) else {}
 
@@ -324,18 +330,21 @@ def _template_of(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> int:
 
 
 def stamp_of(run: str, min_member: int, *, was_whole: bool) -> str:
-    """Return the stamp that the binds of one commit write: ``min_member`` is the minimum at that commit."""
+    """Return the stamp that the binds of one transaction write: ``min_member`` is the minimum at that time."""
     return f"{run}/{min_member}/whole" if was_whole else f"{run}/{min_member}"
 
 
 def read_stamp(stamp: str | None) -> tuple[str, int, bool]:
-    """Return the run, the minimum at its commit, and whether the run had been whole; ``("", 0, False)`` for a malformed stamp."""
+    """Return what a stamp states: the run, the minimum at the time of the bind, and whether the run had been whole before.
+
+    The result is ``("", 0, False)`` for a malformed stamp.
+    """
     found = re.fullmatch(r"([0-9a-f]{1,32})/([1-9][0-9]{0,8})(/whole)?", stamp or "", re.ASCII)
     return (found[1], int(found[2]), found[3] is not None) if found else ("", 0, False)
 
 
 def _devices(metadata: RawObject, is_foreign: bool) -> tuple[Taken, ...]:
-    """Return the shared GPUs that a bound pod has by its annotations; for foreign pods, also how much of each GPU."""
+    """Return the shared GPUs that the annotations of a bound pod name; for a foreign pod, also how much of each GPU it takes."""
     try:
         taken = taken_by(mapping(metadata, "annotations", "metadata."))
     except MalformedError:
@@ -369,7 +378,7 @@ def _bound_at(status: Mapping[str, object]) -> float:
 
 
 def reports_end(raw: RawObject) -> bool:
-    """Return whether a raw Pod shows how the pod ended: by itself before it was deleted, or by a disruption."""
+    """Return whether a raw Pod shows how it ended: by itself before it was deleted, or by a disruption."""
     status = raw.get("status")
     if not isinstance(status, dict):
         return False
@@ -379,7 +388,7 @@ def reports_end(raw: RawObject) -> bool:
 
 
 def _is_disrupted(status: Mapping[str, object]) -> bool:
-    """Return whether a condition says that the pod is deleted for a reason other than itself and its controller."""
+    """Return whether a condition says that the pod is deleted for another reason than its own end or its controller."""
     try:
         conditions = items(status, "conditions", "status.", ENTRIES)
         return any((each.get("type"), each.get("status")) == ("DisruptionTarget", "True") for _, each in conditions)
@@ -396,7 +405,7 @@ def parse_time(timestamp: str) -> float:
 
 
 def controller_of(metadata: Mapping[str, object]) -> Owner | None:
-    """Return the controller that an object's metadata names, ``None`` without one. Raises ``MalformedError``."""
+    """Return the controller that an object's metadata names; ``None`` without a controller. Raises ``MalformedError``."""
     for path, reference in items(metadata, "ownerReferences", "metadata.", OWNERS):
         if reference.get("controller") is True:
             return Owner(

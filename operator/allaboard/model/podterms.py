@@ -1,7 +1,8 @@
-"""The required anti-affinity of pods, which also keeps away pods that are created later.
+"""The required anti-affinity of bound pods, which also keeps away pods that are created later.
 
-This scheduler doesn't place pods with such terms, but other schedulers bind them to the same nodes. Every later pod that a term matches
-must stay out of the topology domain of the term's holder (kube-scheduler interpodaffinity, satisfyExistingPodsAntiAffinity).
+This scheduler doesn't place pods with such terms, but other schedulers bind such pods to the same nodes. Every later pod that a term
+matches must stay out of the topology domain in which the pod with the term, its holder, runs (kube-scheduler interpodaffinity,
+satisfyExistingPodsAntiAffinity).
 """
 
 from collections.abc import Mapping
@@ -18,14 +19,14 @@ _OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
 
 @dataclass(frozen=True, slots=True)
 class LabelExpression:
-    """One requirement on the labels of a pod."""
+    """One requirement on a label of a pod."""
 
     key: str
     operator: str
     values: tuple[str, ...] = ()
 
     def matches_any(self, values: frozenset[str | None]) -> bool:
-        """Return whether one of ``values`` of the label meets the expression; ``None`` stands for an absent label."""
+        """Return whether one of the possible ``values`` of the label meets the expression; ``None`` stands for an absent label."""
         match self.operator:
             case "In":
                 return not values.isdisjoint(self.values)
@@ -37,7 +38,7 @@ class LabelExpression:
                 return None in values
 
     def matches(self, pod_labels: Mapping[str, str]) -> bool:
-        """Return whether the labels meet the expression. An absent label meets NotIn."""
+        """Return whether ``pod_labels`` meet the expression. An absent label meets NotIn."""
         value = pod_labels.get(self.key)
         match self.operator:
             case "In":
@@ -52,7 +53,7 @@ class LabelExpression:
 
 @dataclass(frozen=True, slots=True)
 class PodTerm:
-    """One term of the required anti-affinity of a pod, its holder.
+    """One term of the required anti-affinity of a pod, which is called the term's holder.
 
     Pods that match all ``expressions``, in ``namespaces`` or in any namespace, must not share a domain of ``topology_key`` with the holder.
     """
@@ -63,12 +64,18 @@ class PodTerm:
     in_any_namespace: bool = False
 
     def concerns(self, holder_namespace: str) -> tuple[str | None, ...]:
-        """Return the namespaces whose pods the term may keep away, if its holder is in ``holder_namespace``; ``None`` stands for any."""
+        """Return the namespaces whose pods the term may keep away; ``None`` stands for any namespace.
+
+        ``holder_namespace``: the namespace of the pod that has the term.
+        """
         return (None,) if self.in_any_namespace else self.namespaces or (holder_namespace,)
 
     @property
     def anchor(self) -> tuple[str, str | None] | None:
-        """A label that every matching pod must have, with the value ``None`` if several values match; ``None`` if no label is required."""
+        """A label that every matching pod must have, as (key, value); ``None`` if no label is required.
+
+        The value is ``None`` if several values match.
+        """
         required = [expression for expression in self.expressions if expression.operator in ("In", "Exists")]
         for expression in required:
             if expression.operator == "In" and len(expression.values) == 1:
@@ -76,7 +83,7 @@ class PodTerm:
         return (required[0].key, None) if required else None
 
     def matches(self, pod_labels: Mapping[str, str], several: Mapping[str, frozenset[str | None]] = NO_LABELS) -> bool:
-        """Return whether a pod with ``pod_labels`` is kept away; the pod's namespace is one that the term concerns.
+        """Return whether the term keeps away a pod with ``pod_labels``, in a namespace that the term concerns.
 
         ``several`` has labels of which several values are possible. Such a label meets an expression if one of its values does; ``None``
         stands for an absent label.
@@ -88,9 +95,10 @@ class PodTerm:
 
 
 def anti_affinity_terms(affinity: Mapping[str, object]) -> tuple[tuple[PodTerm, ...], MalformedError | None]:
-    """Return the readable terms of the required anti-affinity in ``spec.affinity``, and the error in the first other term.
+    """Return the readable terms of the required anti-affinity in ``spec.affinity``, and the error in the first unreadable term.
 
-    A term that can't be read keeps no pod away. That harms only its holder; otherwise the term could shut out all other pods.
+    A term that can't be read keeps no pod away, which harms only the pod that has the term. If it kept pods away, it could shut out all
+    other pods.
     """
     path, key = "spec.affinity.podAntiAffinity.", "requiredDuringSchedulingIgnoredDuringExecution"
     anti_affinity = mapping(affinity, "podAntiAffinity", "spec.affinity.")

@@ -24,7 +24,7 @@ _MAX_LENGTH = 64
 
 
 LARGEST_AMOUNT = 2**50
-"""The amount that larger amounts are cut to. No node counts as having that much, and sums over thousands of pods fit 64 bits."""
+"""Larger amounts are cut to this amount. No node counts as having as much, and sums over thousands of pods fit 64 bits."""
 
 
 @lru_cache(maxsize=4096)
@@ -46,7 +46,7 @@ def _parse_milli(text: str) -> int:
 def parse_quantity(value: object, field: str = "quantity") -> Fraction:
     """Read a quantity as the API server does; bare integers and floats are accepted.
 
-    Raises ``MalformedError`` naming ``field`` for anything else, negative amounts included: no request may be negative.
+    Raises ``MalformedError`` naming ``field`` for anything else. A negative amount is an error, too: no request may be negative.
     """
     return _parse(_checked(value, field))
 

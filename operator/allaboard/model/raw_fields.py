@@ -1,7 +1,7 @@
-"""Reads fields of raw Kubernetes objects, and reports a wrong type with its path instead of by a ``TypeError``.
+"""Reads fields of raw Kubernetes objects. A field of a wrong type raises an error that names its path, instead of a ``TypeError``.
 
 Null counts as absent everywhere, as for the API server. With a limit, a list or map that is too long raises ``OverLimitError`` before
-anything loops over it; so does an entry whose text is too long.
+anything loops over it; an entry whose text is too long does so, too.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,17 +26,17 @@ _LISTS = (list, Sequence)
 
 
 def version_of(raw: Mapping[str, object]) -> int:
-    """Return an object's resourceVersion as a number, 0 if it is no number. Later states have greater numbers (KEP-5504)."""
+    """Return an object's resourceVersion as a number; 0 if it isn't a number. Later states have greater numbers (KEP-5504)."""
     return version_number(mapping(raw, "metadata").get("resourceVersion"))
 
 
 def version_number(version: object) -> int:
-    """Return a resourceVersion as a number, 0 if it is no number."""
+    """Return a resourceVersion as a number; 0 if it isn't a number."""
     return int(version) if isinstance(version, str) and version.isdecimal() else 0
 
 
 def mapping(parent: Mapping[str, object], key: str, path: str = "") -> Mapping[str, object]:
-    """Return the object under ``key``; empty if absent or null."""
+    """Return the object under ``key``; an empty object if it is absent or null."""
     value = parent.get(key)
     if value is None:
         return {}
@@ -46,7 +46,7 @@ def mapping(parent: Mapping[str, object], key: str, path: str = "") -> Mapping[s
 
 
 def sequence(parent: Mapping[str, object], key: str, path: str = "") -> Sequence[object]:
-    """Return the list under ``key``; empty if absent or null."""
+    """Return the list under ``key``; an empty list if it is absent or null."""
     value = parent.get(key)
     if value is None:
         return ()
@@ -69,7 +69,7 @@ def items(
 
 
 def text(parent: Mapping[str, object], key: str, default: str = "", path: str = "") -> str:
-    """Return the string under ``key``, ``default`` if absent or null."""
+    """Return the string under ``key``; ``default`` if it is absent or null."""
     value = parent.get(key)
     if value is None:
         return default
@@ -81,7 +81,7 @@ def text(parent: Mapping[str, object], key: str, default: str = "", path: str = 
 
 
 def integer(parent: Mapping[str, object], key: str, default: int = 0, path: str = "") -> int:
-    """Return the whole number under ``key``, ``default`` if absent or null."""
+    """Return the whole number under ``key``; ``default`` if it is absent or null."""
     value = parent.get(key)
     if value is None:
         return default
@@ -91,7 +91,7 @@ def integer(parent: Mapping[str, object], key: str, default: int = 0, path: str 
 
 
 def boolean(parent: Mapping[str, object], key: str, path: str = "") -> bool:
-    """Return the truth value under ``key``; false if absent or null."""
+    """Return the truth value under ``key``; False if it is absent or null."""
     value = parent.get(key)
     if value is None:
         return False
@@ -101,7 +101,7 @@ def boolean(parent: Mapping[str, object], key: str, path: str = "") -> bool:
 
 
 def texts(parent: Mapping[str, object], key: str, path: str = "", limit: Limit | Tally | None = None) -> tuple[str, ...]:
-    """Return the list of strings under ``key``; empty if absent or null."""
+    """Return the list of strings under ``key``; an empty list if it is absent or null."""
     values = _within(sequence(parent, key, path), limit, f"{path}{key}")
     for index, value in enumerate(values):
         if not isinstance(value, str):
@@ -112,7 +112,7 @@ def texts(parent: Mapping[str, object], key: str, path: str = "", limit: Limit |
 
 
 def labels(parent: Mapping[str, object], key: str, path: str = "", limit: Limit | Tally | None = None) -> dict[str, str]:
-    """Return the string-to-string map under ``key``; null values are dropped."""
+    """Return the string-to-string map under ``key``; entries whose value is null are left out."""
     found: dict[str, str] = {}
     for name, value in _within(mapping(parent, key, path), limit, f"{path}{key}").items():
         if not isinstance(name, str):

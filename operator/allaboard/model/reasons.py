@@ -1,4 +1,4 @@
-"""Reasons why nodes can't take pods, as values: filters return them, wake-ups depend on them, ``report.messages`` makes sentences."""
+"""Reasons why nodes refuse pods, as values. Filters return reasons, wake-ups depend on them, and ``report.messages`` words them."""
 
 from enum import StrEnum
 from typing import NamedTuple
@@ -39,7 +39,8 @@ class Kind(StrEnum):
     def is_movable(self) -> bool:
         """Return whether the departure of any pod may remove the reason.
 
-        Example: ``TOPOLOGY`` is movable, since members that must share a domain may lack another resource in each domain.
+        Example: members that must share a domain are refused for ``TOPOLOGY``, since each domain lacks some resource. A pod that ends may
+        free it.
         """
         return self not in _LASTING
 
@@ -74,7 +75,7 @@ _LASTING = _OF_GPUS | frozenset(
 
 
 class Reason(NamedTuple):
-    """One reason. ``Kind`` describes ``subject`` and ``value``; each is empty for kinds that need none."""
+    """One reason why a node refuses a pod. ``Kind`` describes ``subject`` and ``value``; each is empty for kinds that don't need it."""
 
     kind: Kind
     subject: str = ""
@@ -82,11 +83,14 @@ class Reason(NamedTuple):
 
 
 Counted = tuple[tuple[Reason, int], ...]
-"""Reasons, each with the number of nodes that refuse pods for it, in any order."""
+"""Reasons in any order, each with the number of nodes that refuse pods for this reason."""
 
 
 class Code(StrEnum):
-    """The state of a gang, with the reason if it isn't whole: a closed list for the conditions and columns of PodGroups, and metrics."""
+    """The state of a gang: whole, or why it isn't whole.
+
+    This is a closed list, which the conditions and columns of PodGroups and the metrics show.
+    """
 
     WAITING = "WaitingForMembers"
     HELD = "Held"  # A user must correct an object first.
@@ -100,17 +104,17 @@ class Code(StrEnum):
 
     @property
     def is_waiting(self) -> bool:
-        """Return whether the gang isn't whole and still waits to be."""
+        """Return whether the gang isn't whole and still waits to become whole."""
         return self not in (Code.SCHEDULED, Code.ENDED)
 
 
 class Cause(NamedTuple):
     """The reason why no capacity was found for a gang.
 
-    ``requested`` and ``there`` are amounts of ``resource``, in the units of ``model.requests``. With the rule ``MIN_RESOURCES`` they are
-    those of the PodGroup's minResources. If ``resource`` is empty, ``rule`` is the cause. For ``CONSTRAINTS`` it is the rule that refuses
-    the gang, or ``None`` if nodes admit too few members. For ``NEVER_FITS`` its subject is the node label whose domains are all too small.
-    It is ``None`` if the nodes are too small in a way that no single amount shows.
+    ``requested`` and ``there`` are amounts of ``resource``, in the units of ``model.requests``. With the rule ``MIN_RESOURCES`` these are
+    amounts of the PodGroup's minResources. If ``resource`` is empty, ``rule`` is the cause. For ``CONSTRAINTS``, ``rule`` is the rule that
+    refuses the gang, or ``None`` if nodes admit too few members. For ``NEVER_FITS``, the rule's subject is the node label whose domains are
+    all too small. ``rule`` is ``None`` if the nodes are too small in a way that no single amount shows.
     """
 
     code: Code
@@ -118,10 +122,10 @@ class Cause(NamedTuple):
     requested: int = 0
     there: int = 0
     member: str = ""
-    """UID of a member that alone requests ``requested``, while no node has more than ``there``; empty for the sum of all members."""
+    """UID of a member that requests ``requested`` by itself, while no node has more than ``there``; empty if all members count."""
     rule: Reason | None = None
     node: str = ""
-    """The node with the most free ``resource``, which is ``most``; set only for a single pod that asks for a number of GPUs."""
+    """The node on which most of ``resource`` is free, namely ``most``; set only for a single pod that asks for a number of GPUs."""
     most: int = 0
     unwell: int = 0
-    """The number of nodes with GPUs that are left out for errors, among those that the gang may use; set if GPUs are short."""
+    """The number of nodes with GPUs that are left out because of errors, among the nodes that the gang may use; set if GPUs are short."""

@@ -20,7 +20,7 @@ Requests = tuple[tuple[str, int], ...]
 RawObject = Mapping[str, object]
 _ASSUMED = {"cpu": "100m", "memory": "200Mi"}
 UNSTATED = tuple(_ASSUMED)
-"""Resources of which scores assume an amount for a container that requests none, in the order that arrays have."""
+"""Resources of which kube-scheduler's scores assume an amount for a container that requests none, in the order of arrays."""
 
 _Amounts = dict[str, int]
 """Amounts in thousandths of a unit, so that sums are rounded once, at the end."""
@@ -29,10 +29,11 @@ _Amounts = dict[str, int]
 def pod_requests(pod: RawObject, tally: Tally | None = None) -> Requests:
     """Return the effective requests of a pod as the API server returns it, ``pods: 1`` included.
 
-    Limits aren't read: the API server has already copied them to missing requests. ``default_requests`` does that for manifests.
-    A pod that is being resized in place counts with the larger of what it wants and what it holds.
-    Raises ``MalformedError`` for a quantity or list that can't be read, and ``OverLimitError`` for more containers than are taken in, or
-    more quantities than ``tally`` allows.
+    Limits aren't read: the API server has already copied limits to missing requests. For manifests, ``default_requests`` copies them. A pod
+    that is being resized in place counts with what it wants or what it holds, whichever is larger.
+
+    Raises ``MalformedError`` for a quantity or list that can't be read, and ``OverLimitError`` for more containers than are read, or more
+    quantities than ``tally`` allows.
     """
     spec, status = mapping(pod, "spec"), mapping(pod, "status")
     is_infeasible = _resize_is_infeasible(status)
@@ -58,8 +59,8 @@ def pod_requests(pod: RawObject, tally: Tally | None = None) -> Requests:
 def unstated_requests(pod: RawObject, requests: Requests) -> Requests:
     """Return what kube-scheduler's scores count beside a pod's requests: 100m of cpu and 200Mi for each container that states none.
 
-    (pkg/scheduler/util/pod_resources.go, ``NonMissingContainerRequests`` of component-helpers.)
-    ``requests`` is what ``pod_requests`` gives for ``pod``.
+    (pkg/scheduler/util/pod_resources.go, ``NonMissingContainerRequests`` of component-helpers.) ``requests`` is the result of
+    ``pod_requests`` for ``pod``.
     """
     spec = mapping(pod, "spec")
     completed: dict[str, object] = {}
@@ -79,7 +80,7 @@ def unstated_requests(pod: RawObject, requests: Requests) -> Requests:
 
 
 def default_requests(pod_spec: Mapping[str, object]) -> dict[str, object]:
-    """Return a copy of ``pod_spec`` with missing requests set from limits, for each resource, as the API server does.
+    """Return a copy of ``pod_spec`` in which each missing request is set to the limit for its resource, as by the API server.
 
     This is done for each container, and for the pod as a whole: a limit of the pod becomes its request if no container requests the
     resource. Raises ``MalformedError`` for a field that should be a list or an object and isn't.
@@ -118,7 +119,10 @@ def stated_amounts(parent: RawObject, key: str, path: str, limit: Limit) -> Requ
 
 
 def node_allocatable(node: RawObject) -> Requests:
-    """Return what a node offers to pods. No amount reaches ``LARGEST_AMOUNT``, so that requests cut to that amount fit no node."""
+    """Return what a node offers to pods.
+
+    Every amount is less than ``LARGEST_AMOUNT``, so that a request that was cut to ``LARGEST_AMOUNT`` fits no node.
+    """
     amounts = _whole(_amounts(mapping(mapping(node, "status"), "allocatable", "status."), "status.allocatable"))
     return as_requests({resource: min(amount, LARGEST_AMOUNT - 1) for resource, amount in amounts.items()})
 
@@ -167,9 +171,10 @@ class _Starts(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Container:
-    """The requests of a container, and what it holds by the kubelet's reports; they differ during a resize in place.
+    """The requests of a container, and what the container holds by the kubelet's reports.
 
-    ``allocated`` and ``actual`` are what the kubelet reports, ``None`` if it reports nothing.
+    Requests and reports differ during a resize in place. ``allocated`` and ``actual`` are what the kubelet reports, ``None`` if it reports
+    nothing.
     """
 
     starts: _Starts
@@ -177,7 +182,7 @@ class _Container:
     allocated: _Amounts | None
     actual: _Amounts | None
     unreported: _Amounts
-    """The amounts that count if the kubelet reports nothing."""
+    """The amounts that count if the kubelet reports nothing about the container."""
 
     @property
     def is_settled(self) -> bool:
@@ -220,12 +225,18 @@ def _containers(spec: RawObject, status: RawObject, is_infeasible: bool, tally: 
 
 
 def _reported(amounts: RawObject | None, stated: RawObject, wanted: _Amounts, path: str, tally: Tally | None) -> _Amounts | None:
-    """Return the amounts that the kubelet reports, ``None`` without a report. Mostly they are as ``stated``, and aren't parsed again."""
+    """Return the amounts that the kubelet reports, ``None`` without a report.
+
+    Reported amounts mostly equal the ``stated`` amounts. If so, ``wanted`` is returned, so that nothing is parsed twice.
+    """
     return None if amounts is None else wanted if amounts == stated else _amounts(amounts, path, tally)
 
 
 def _together(containers: Iterable[tuple[_Starts, _Amounts]]) -> _Amounts:
-    """Return the most that the containers of a pod take at any time; some start before others (``aggregateContainerResourcesByFn``)."""
+    """Return the most that the containers of a pod take together at any time (``aggregateContainerResourcesByFn``).
+
+    Not all containers run at the same time, since some start after others have ended.
+    """
     total: _Amounts = {}
     sidecars: _Amounts = {}
     peak: _Amounts = {}
@@ -242,7 +253,7 @@ def _together(containers: Iterable[tuple[_Starts, _Amounts]]) -> _Amounts:
 
 
 def _pod_level(spec: RawObject, held: _Amounts | None, is_infeasible: bool, tally: Tally | None) -> _Amounts:
-    """Return what the pod as a whole requests or holds, in place of the sums of its containers (``effectivePodLevelResources``)."""
+    """Return what the pod as a whole requests or holds, which replaces the sums of its containers (``effectivePodLevelResources``)."""
     stated = mapping(mapping(spec, "resources", "spec."), "requests", "spec.resources.")
     wanted = _amounts(stated, "spec.resources.requests", tally)
     if not any(map(_has_pod_level, wanted)):
@@ -259,7 +270,7 @@ def _resize_is_infeasible(status: RawObject) -> bool:
 
 
 def _stated_mapping(parent: RawObject, key: str, path: str) -> RawObject | None:
-    """Return the object under ``key``, ``None`` if there is none, which differs from an empty object."""
+    """Return the object under ``key``; ``None`` if there is none. An empty object is returned as such."""
     return None if parent.get(key) is None else mapping(parent, key, path)
 
 

@@ -14,10 +14,10 @@ from allaboard.model.reasons import Kind, Reason
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The rules between members of a gang, which are given by uid.
+    """The rules between members of a gang. Members are given by uid.
 
-    ``parts``: (members, number); that many of these members must be placed. ``together``: (node label, members); these members must be on
-    nodes that have the same value of the label.
+    ``parts``: (members, number): at least ``number`` of these members must be placed. ``together``: (node label, members): these members
+    must be on nodes that have the same value of the label.
     """
 
     parts: Sequence[tuple[Collection[str], int]] = ()
@@ -25,7 +25,7 @@ class Rules:
 
     @property
     def couplings(self) -> Sequence[Reason]:
-        """The reasons for which nodes refuse a member because of the nodes of other members. Messages name the first."""
+        """The rules by which the nodes of some members restrict the nodes of other members, as reasons. Messages name the first."""
         return [Reason(Kind.TOPOLOGY, label) for label, _ in self.together]
 
     @property
@@ -39,7 +39,7 @@ class Rules:
         return Rules(self.parts)
 
     def broken(self, assigned: Mapping[str, Node]) -> Iterator[Reason]:
-        """Yield the rules that an assignment breaks; ``assigned``: the node of each member, by the member's uid."""
+        """Yield the rules that ``assigned`` breaks, as reasons. ``assigned``: the node of each member, by the member's uid."""
         for label, uids in self.together:
             values = {node.labels.get(label) for uid, node in assigned.items() if uid in uids}
             if len(values) > 1 or None in values:
@@ -50,7 +50,7 @@ NO_RULES = Rules()
 
 
 def rules_of(gang: Gang) -> Rules:
-    """Return the rules of a gang: what its roles lack of their own minimums, and which members must share a domain."""
+    """Return the rules of a gang: how many members each role lacks of its own minimum, and which members must share a domain."""
     lacking = gang.lacking
     uids: dict[str, set[str]] = {role: set() for role in lacking}
     for pod in gang.candidates if lacking else ():

@@ -1,6 +1,6 @@
 """The cluster at one moment, as the arrays that a search works on.
 
-A snapshot never changes: its arrays are read-only views or copies. So it can be kept, compared and sent to another process.
+A snapshot never changes: its arrays are read-only views or copies. So a snapshot can be kept, compared and sent to another process.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,7 +25,7 @@ _MOST_TASKS = 128
 
 
 def workload_of(tasks: Mapping[SchedulingSpec, int]) -> Workload:
-    """Return the workload of the most frequent ``tasks`` that request devices, and of the most frequent others."""
+    """Return the workload that consists of the most frequent ``tasks`` that request devices, and of the most frequent other tasks."""
     alike: dict[bool, dict[SchedulingSpec, int]] = {True: {}, False: {}}
     for task, pods in tasks.items():
         alike[task.asks_for_devices][task] = pods
@@ -39,7 +39,10 @@ def most_frequent(groups: Iterable[Mapping[SchedulingSpec, int]]) -> Workload:
 
 
 def _place(task: tuple[SchedulingSpec, int]) -> tuple[object, ...]:
-    """Return the sort key of a task: frequent tasks first. The rest of the key makes the order independent of the order of counting."""
+    """Return the sort key of a task: frequent tasks first.
+
+    Equally frequent tasks are sorted by their requirements, so that the order in which tasks were counted doesn't matter.
+    """
     asked, pods = task
     share = (asked.share,) if asked.share else ()
     where = asked.node_selector, asked.affinity is None, asked.affinity or (), asked.tolerations
@@ -48,7 +51,7 @@ def _place(task: tuple[SchedulingSpec, int]) -> tuple[object, ...]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sharing:
-    """The sharing of GPUs on each node, in three arrays int64[nodes].
+    """The sharing of each node's GPUs by a driver, in three arrays int64[nodes].
 
     ``driver``: index into ``DRIVERS`` of the driver that hands out parts, -1 without one. ``memory``: MiB of the smallest device.
     ``least``: the least thousandths that any pod takes of a device.
@@ -60,7 +63,7 @@ class Sharing:
 
     @classmethod
     def of(cls, shared: Sequence[Shared | None]) -> "Sharing":
-        """Return the sharing of nodes; ``shared`` has the GPUs that each node shares, ``None`` for a node that shares none."""
+        """Return how nodes share their GPUs; ``shared`` has the shared GPUs of each node, ``None`` for a node that shares none."""
         names = list(DRIVERS)
         rows = [(-1, 0, WHOLE) if each is None else (names.index(each.driver), each.memory, each.least) for each in shared]
         return cls(*np.array(rows, dtype=np.int64).reshape(len(rows), 3).T)
@@ -70,15 +73,15 @@ class Sharing:
 class Snapshot:
     """The nodes, sorted by name, with what they offer and what pods take.
 
-    ``allocatable`` and ``used``: int64[nodes, resources], in the units of ``model.requests``; ``resources`` names the columns. ``used``
-    counts the pods of all schedulers and assumed pods, so it may exceed ``allocatable``. ``unstated``: int64[nodes, 2], what scores count
-    of pods beside their requests (``SchedulingSpec.unstated``). ``host_ports``: the taken ports of a node, by the node's row.
+    ``allocatable`` and ``used``: int64[nodes, resources], in the units of ``model.requests``; ``resources`` has the names of the resources.
+    ``used`` counts the pods of all schedulers and assumed pods, so it may exceed ``allocatable``. ``unstated``: int64[nodes, 2], what
+    scores count of pods beside their requests (``SchedulingSpec.unstated``). ``host_ports``: the taken ports of a node, by the node's row.
     ``attachable``: int64[nodes] for each CSI driver with a limit, the number of volumes that a node can still attach; negative if it has
     more than its limit. ``mix`` is the cluster's workload.
 
-    ``gpus`` describes the GPUs of the nodes; ``None`` if there are none. ``allocatable`` then leaves out devices of unhealthy GPUs.
-    ``devices``: int64[nodes, devices], free thousandths of each GPU, negative if pods take more than there is; ``None`` if no node shares
-    GPUs, which are then counted whole. ``sharing`` says which drivers share them.
+    ``gpus`` describes the GPUs of the nodes; ``None`` if there are none. With ``gpus``, ``allocatable`` leaves out devices of unhealthy
+    GPUs. ``devices``: int64[nodes, devices], free thousandths of each GPU, negative if pods take more than there is; ``None`` if no node
+    shares GPUs, which are then counted as whole GPUs. ``sharing`` says which drivers share the GPUs.
     """
 
     nodes: tuple[Node, ...]
@@ -114,7 +117,10 @@ class Snapshot:
         return replace(self, gpus=gpus, allocatable=allocatable)
 
     def without(self, pods: Iterable[Pod]) -> "Snapshot":
-        """Return this snapshot without bound ``pods``. Their ports stay taken and their volumes attached, since other pods may use them."""
+        """Return this snapshot without the bound ``pods``.
+
+        The host ports of these pods stay taken and their volumes stay attached, since other pods may use the same.
+        """
         used = self.used.copy()
         unstated = None if self.unstated is None else self.unstated.copy()
         rows = {node.name: row for row, node in enumerate(self.nodes)}
@@ -144,9 +150,9 @@ class Snapshot:
         devices[row, places] = given_back(shared, devices[row, places].tolist(), charges)
 
     def row_of(self, node_name: str) -> int | None:
-        """Return the row of a node, ``None`` if the snapshot doesn't have it."""
+        """Return the row of a node in the arrays; ``None`` if the snapshot doesn't have the node."""
         return next((row for row, node in enumerate(self.nodes) if node.name == node_name), None)
 
     def column_of(self, resource: str) -> int | None:
-        """Return the column of a resource, ``None`` if no node offers it and no pod uses it."""
+        """Return the column of a resource in the arrays; ``None`` if no node offers the resource and no pod uses it."""
         return self.resources.index(resource) if resource in self.resources else None

@@ -1,7 +1,7 @@
 """Names of topology levels, such as rack or NVLink domain, each with the node labels that may identify the level.
 
-Clusters label the same level differently. A gang can ask for ``rack`` on any cluster: that means the first label of the list that any node
-has. A node label that is itself called ``rack`` comes before the list.
+Clusters label the same level differently. A gang can ask for ``rack`` on any cluster: this means the first label of the level's list that
+any node has. If any node has a label that is itself called ``rack``, this label is meant instead.
 """
 
 from collections.abc import Mapping
@@ -33,7 +33,8 @@ LEVELS: Levels = {
 def placeholder_label(name: str, levels: Levels) -> str:
     """Return the label that stands for ``name`` if no node has a label for it.
 
-    For a level that is ``of level <name>``: it can't be the label of any node, because it contains blanks, and it is clear in messages.
+    If ``name`` is a level, this label is ``of level <name>``, which contains blanks: no node can have it, and it is clear in messages. Any
+    other ``name`` is returned unchanged.
     """
     return f"of level {name}" if name in levels else name
 

@@ -1,6 +1,6 @@
 """The CSI volumes that count against the limits of nodes: which volume a source names, and how many volumes a pod attaches.
 
-Volumes are counted as by kube-scheduler (plugins/nodevolumelimits/csi.go, 1.37): once per node, however many pods use the volume.
+Volumes are counted as by kube-scheduler (plugins/nodevolumelimits/csi.go, 1.37): a volume counts once per node, however many pods use it.
 """
 
 from collections.abc import Mapping
@@ -23,8 +23,8 @@ class Volume(NamedTuple):
 class Attaches:
     """The volumes that a pod attaches by one driver.
 
-    ``own`` is the number of volumes that no other pod uses. ``shared`` has (handle, node names) of each other volume: those nodes have it
-    attached for another pod, so that it counts for nothing there.
+    ``own`` is the number of volumes that no other pod uses. ``shared`` has (handle, node names) of each volume that other pods use as well.
+    On these nodes the volume is attached already, so it doesn't count there.
     """
 
     driver: str
@@ -32,7 +32,7 @@ class Attaches:
     shared: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     def needed_on(self, node_name: str) -> tuple[int, frozenset[str]]:
-        """Return how many own volumes and which shared volumes must be attached to a node for the pod."""
+        """Return how many own volumes and which shared volumes must be attached to the node ``node_name`` for the pod."""
         return self.own, frozenset(handle for handle, nodes in self.shared if node_name not in nodes)
 
 
@@ -50,7 +50,7 @@ _MIGRATED = {
 
 
 def migrated_volume(source: RawObject, path: str = "") -> Volume | None:
-    """Return the volume if its source is an in-tree plugin whose volumes a CSI driver attaches, else ``None``.
+    """Return the volume of a source whose plugin is in-tree, if a CSI driver attaches the plugin's volumes; else ``None``.
 
     Raises ``MalformedError``.
     """
@@ -61,7 +61,7 @@ def migrated_volume(source: RawObject, path: str = "") -> Volume | None:
 
 
 def volume_of(spec: RawObject) -> Volume | None:
-    """Return the CSI volume of a PersistentVolume's spec, ``None`` if no CSI driver attaches it. Raises ``MalformedError``."""
+    """Return the CSI volume that a PersistentVolume's spec names, ``None`` if no CSI driver attaches it. Raises ``MalformedError``."""
     csi = mapping(spec, "csi", "spec.")
     if not csi:
         return migrated_volume(spec, "spec.")
@@ -73,9 +73,9 @@ def _volume(driver: str, handle: object) -> Volume | None:
 
 
 def attach_limits_from(raw: RawObject) -> Mapping[str, int]:
-    """Return how many volumes of each driver a node can attach, as its CSINode says; a driver without a number has no limit.
+    """Return how many volumes of each driver a node can attach, as the node's CSINode says. Raises ``MalformedError``.
 
-    Raises ``MalformedError``.
+    A driver for which the CSINode states no number has no limit.
     """
     found = {}
     for path, driver in items(mapping(raw, "spec"), "drivers", "spec.", ATTACH_DRIVERS):

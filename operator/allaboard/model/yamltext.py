@@ -1,7 +1,7 @@
 """Reads YAML that users wrote: settings, scenarios and manifests. An error says in one line what is wrong, and where.
 
 PyYAML alone isn't enough: it accepts duplicate keys and keeps the last, and its C part crashes on deeply nested text. A few lines of
-mappings that merge each other would keep it busy for hours.
+mappings that merge each other would keep PyYAML busy for hours.
 """
 
 from collections.abc import Iterable
@@ -15,11 +15,11 @@ _MERGE = "tag:yaml.org,2002:merge"
 _INT = "tag:yaml.org,2002:int"
 _MOST_MERGED = 100_000
 _LONGEST_NUMBER = 256
-"""Most characters of an integer. In any base such an integer can be converted to a float, and Python can print it."""
+"""The most characters of an integer. An integer of this length, in any base, can be converted to a float and printed by Python."""
 
 
 class TextError(ValueError):
-    """A text that can't be read. ``line`` counts from 1; it is 0 if the error is in no single line."""
+    """Raised for a text that can't be read. ``line`` counts from 1; it is 0 if the error isn't in a single line."""
 
     def __init__(self, problem: str, line: int = 0) -> None:
         super().__init__(f"line {line}: {problem}" if line else problem)
@@ -36,7 +36,7 @@ def decoded(content: bytes) -> str:
 
 
 def yaml_value(text: str) -> object:
-    """Return the only document of ``text``, ``None`` without one. Raises ``TextError``, also for duplicate keys."""
+    """Return the only document of ``text``; ``None`` if there is no document. Raises ``TextError``, also for duplicate keys."""
     found = _read(text, _LOADER, refuses_duplicates=True)
     if len(found) > 1:
         raise TextError(f"holds {len(found)} YAML documents; there can be only one")
@@ -85,7 +85,10 @@ def _read(text: str, loader: Any, *, refuses_duplicates: bool) -> list[object]:
 
 
 def _refuse_depth(text: str, loader: Any) -> None:
-    """Raise ``TextError`` for deeply nested text, before PyYAML builds values by recursion. The check takes a tenth of that time."""
+    """Raise ``TextError`` for deeply nested text, before PyYAML builds values by recursion.
+
+    The check takes a tenth of the time that PyYAML takes to build the values.
+    """
     depth = 0
     for event in yaml.parse(text, Loader=loader):
         if isinstance(event, yaml.CollectionStartEvent):
@@ -97,7 +100,7 @@ def _refuse_depth(text: str, loader: Any) -> None:
 
 
 def _nodes_of(root: yaml.Node) -> list[yaml.Node]:
-    """Return each node once, after the nodes that it contains. A node that contains itself comes after its other contents."""
+    """Return each YAML node once, after the nodes that it contains. A node that contains itself comes after its other contents."""
     found, seen = [], set()
     waiting = [(root, False)]
     while waiting:
@@ -122,7 +125,7 @@ def _refuse_long_numbers(nodes: Iterable[yaml.Node]) -> None:
 
 
 def _refuse_merges(nodes: Iterable[yaml.Node]) -> None:
-    """Raise ``TextError`` if all ``<<`` together yield too many pairs. The pairs are counted before they are merged."""
+    """Raise ``TextError`` if all merge keys (``<<``) together yield too many pairs. The pairs are counted before they are merged."""
     sizes: dict[yaml.Node, int] = {}
     left = _MOST_MERGED
     for node in nodes:
@@ -140,7 +143,7 @@ def _refuse_merges(nodes: Iterable[yaml.Node]) -> None:
 def _refuse_duplicates(nodes: Iterable[yaml.Node]) -> None:
     """Raise ``TextError`` for a key that a mapping has twice.
 
-    This must run before the construction, which puts keys merged by ``<<`` beside the keys that override them.
+    This must run before values are constructed: the construction puts keys merged by ``<<`` beside the keys that override them.
     """
     for node in nodes:
         if not isinstance(node, yaml.MappingNode):

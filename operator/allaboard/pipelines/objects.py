@@ -1,8 +1,8 @@
-"""Builds the objects that run a pipeline's steps: a Deployment for each step, or a Function if OpenFaaS is installed. Values only.
+"""Builds the objects that run a pipeline's steps: a Deployment for each step, or a Function if OpenFaaS is installed.
 
-Each object has the UID of its pipeline as a label. The leader finds the objects by this label, and never changes or deletes an object
-without it. An owner must be in the same namespace as its objects, so objects in another namespace have only the label. Pods have the UID
-under another label: OpenFaaS copies labels of pods to the Deployments that it makes for Functions, and those aren't ours.
+The functions do no I/O. Each object has the UID of its pipeline as a label. The leader finds the objects by this label, and never changes
+or deletes an object without it. An owner must be in the same namespace as its objects, so objects in another namespace have only the label.
+Pods have the UID under another label: OpenFaaS copies labels of pods to the Deployments that it makes for Functions, and those aren't ours.
 """
 
 from collections.abc import Mapping

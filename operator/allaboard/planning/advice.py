@@ -51,10 +51,10 @@ def sentence(gang: Gang, remedies: Remedies, others: Mapping[str, Gang]) -> str:
 
 
 class Advisor:
-    """The requests for advice of refused gangs, which are answered when no gang is due.
+    """Keeps refused gangs' requests for advice, and answers them when no gang is due.
 
-    ``find`` returns the advice for a gang. ``report`` takes a gang, a message and a new message, and replaces the message by the new one if
-    the message is still the reported one.
+    ``find`` returns the advice for a gang. ``report(key, message, advised)`` replaces the gang's reported ``message`` by ``advised``,
+    unless another message was reported since.
     """
 
     def __init__(

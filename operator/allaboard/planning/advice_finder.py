@@ -11,7 +11,7 @@ from allaboard.report.reporter import Reporter
 
 @dataclass(frozen=True, slots=True)
 class AdviceFinder:
-    """The finder and reporter of advice that an ``advice.Advisor`` calls."""
+    """Finds and reports advice when an ``advice.Advisor`` asks for it."""
 
     gangs: KnownGangs
     planner: Planner

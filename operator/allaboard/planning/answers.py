@@ -15,9 +15,9 @@ from allaboard.planning.prepared import PreparedGang
 class Placed:
     """A gang whose plan is valid now: ``assignments`` were checked against the current state of the cluster and the gang.
 
-    ``counts_as_pass``: this placement counts as one pass for an older gang that it leaves behind in backoff. Gangs that were planned
-    together count as one pass, for the first of them. ``overtaken`` are gangs that would fit in queue order, and don't fit because of the
-    gangs that were planned together.
+    ``counts_as_pass``: an older gang that stays in backoff counts as passed once by this placement. Gangs that were planned together count
+    as one pass, which the first of them counts. ``overtaken`` are gangs that would fit in queue order, and don't fit because of the gangs
+    that were planned together.
     """
 
     gang: PreparedGang

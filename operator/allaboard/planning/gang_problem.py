@@ -37,7 +37,7 @@ class Packings:
 
 
 def problem_of(gang: Gang, minimum: int, snapshot: Snapshot, filters: NodeFilters, packing: Packing | FitScoring) -> Problem:
-    """Return the problem of placing the candidates of ``gang``: at least ``minimum`` of them, and as many of each role as it lacks."""
+    """Return the problem of placing waiting members of ``gang``: ``minimum`` or more in all, and of each role as many as the role lacks."""
     return build_problem(
         gang.candidates,
         minimum,
@@ -51,7 +51,7 @@ def problem_of(gang: Gang, minimum: int, snapshot: Snapshot, filters: NodeFilter
 
 
 def draft_of(gang: Gang, minimum: int, snapshot: Snapshot, packer: Packer, packing: Packing | FitScoring) -> Draft:
-    """Return a ``Draft`` of the problem of ``problem_of``: a worker process builds the problem from it."""
+    """Return a ``Draft``, from which a worker process builds the problem that ``problem_of`` returns."""
     return Draft(
         pods=[DraftPod(pod.uid, pod.spec) for pod in gang.candidates],
         minimum=minimum,
@@ -74,7 +74,7 @@ def size_of(gang: Gang, nodes: int) -> int:
 
 
 def waiting_of(gang: Gang, seed: int, *, is_protected: bool) -> Waiting:
-    """Return ``gang`` as a contest takes it, in which several gangs are placed together; no gang may overtake it if it ``is_protected``."""
+    """Return ``gang`` in the form for placing several gangs together; no gang may overtake it if it ``is_protected``."""
     return Waiting(
         pods=gang.candidates,
         minimum=gang.least,

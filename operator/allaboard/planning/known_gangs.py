@@ -39,7 +39,8 @@ class KnownGangs:
     def next_attempt(self, gang: Gang) -> float | None:
         """Return the time, on the clock, at which the gang must be attempted even if nothing changes; None if there is no such time.
 
-        It is the next deadline of the gang's own partial bind, or of a partially bound gang whose capacity the gang may wait for.
+        The time is the next deadline of the gang's own partial bind, or of a partially bound gang whose capacity the gang may wait for,
+        whichever comes first.
         """
         now, mine = self.clock(), self.records.find_partial_bind(gang.key)
         times = list(mine.times()) if mine else []

@@ -24,7 +24,10 @@ class SearchAbandonedError(Exception):
 
 @dataclass(slots=True)
 class LongSearches:
-    """The gangs that wait for a long search, and the gang whose long search runs. ``len`` is the number of gangs that wait."""
+    """Keeps the gangs that wait for a long search, and gives one gang at a time the *turn* to search.
+
+    ``len`` is the number of gangs that wait.
+    """
 
     records: GangRecords
     clock: Callable[[], float]
@@ -39,7 +42,7 @@ class LongSearches:
 
     @property
     def is_idle(self) -> bool:
-        """True if a gang that joins now is next."""
+        """True if no gang waits or searches, so that a gang that joins now is next."""
         return self._running is None and not self._waiting
 
     def join(self, key: GangKey, place: Order) -> None:

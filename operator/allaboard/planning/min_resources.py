@@ -30,7 +30,7 @@ def beyond_members(gang: Gang) -> dict[str, int]:
     least = gang.least
 
     def taken(resource: str) -> int:
-        """Return the least amount of ``resource`` that the members take which must start: the smallest requests are summed."""
+        """Return the least amount of ``resource`` that the members that must start can take: the sum of the smallest requests."""
         left, total = least, 0
         for amount, pods in sorted((kinds[kind].get(resource, 0), pods) for kind, pods in number.items()):
             total += amount * min(left, pods)

@@ -63,7 +63,7 @@ class Cluster(precheck.Cluster, Protocol):
 
 @dataclass(slots=True)
 class Planner:
-    """The caller of searches: it gathers the input of a search on the event loop, and the search runs in a worker process.
+    """Gathers the input of each search on the event loop, and runs the search in a worker process.
 
     ``records`` state a gang's number of failed attempts, which changes the seed, and whether the gang may be overtaken.
     """

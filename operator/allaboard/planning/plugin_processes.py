@@ -1,7 +1,8 @@
 """Runs the placement strategies that gangs choose, each plug-in in a process of its own, so that side effects stay there.
 
 A plug-in is a strategy of another package. The package is imported ahead of the first use, since an import may take longer than the cycle
-may wait. A strategy that doesn't answer in time is ended with its process. No gang waits for it until its package is imported again.
+may wait. A strategy that doesn't answer in time is ended with its process. Until its package is imported again, no gang waits for that
+strategy.
 """
 
 import asyncio

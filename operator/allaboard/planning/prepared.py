@@ -5,7 +5,7 @@ from typing import NewType
 from allaboard.model.gang import Gang
 
 PreparedGang = NewType("PreparedGang", Gang)
-"""A gang that ``prepared`` has returned. The planner takes no other gang."""
+"""A gang that the function ``prepared`` has checked. The planner takes no unchecked gang."""
 
 
 def prepared(gang: Gang) -> PreparedGang:

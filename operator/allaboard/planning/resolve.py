@@ -32,10 +32,10 @@ _NOTHING: _Known = ((), frozenset())
 
 
 def resolve(gang: Gang, volumes: VolumeView, view: ClusterView, levels: Levels = LEVELS) -> Gang:
-    """Return ``gang`` with all current requirements in its candidates' specs.
+    """Return ``gang`` with the requirements of other objects added to the specs of the members that wait for a node.
 
-    The gang is held if a candidate's volume can't be located yet, or if a limit is exceeded. ``levels`` maps the names of topology levels
-    to node labels.
+    The objects are volumes, other pods and bound members. The gang is held if a volume can't be located yet, or if a limit is exceeded.
+    ``levels`` maps the names of topology levels to node labels.
     """
     gang = _with_labels(gang, view, levels)
     candidates = gang.candidates

@@ -27,7 +27,7 @@ MOST_TOGETHER = 64
 """The most gangs that are planned together."""
 
 MOST_PODS = 2000
-"""The most pods of gangs that are planned together."""
+"""The most pods that gangs planned together may have in all."""
 
 
 Current = Callable[[PreparedGang], PreparedGang | None]
@@ -35,13 +35,13 @@ Current = Callable[[PreparedGang], PreparedGang | None]
 
 
 class Due(Protocol):
-    """The gangs that are due, in queue order, and the facts that a round needs. An implementation handles gangs that need no plan."""
+    """Gives a round the due gangs, in queue order, and facts about them. An implementation handles gangs that need no plan."""
 
     async def next(self) -> GangKey | None:
         """Return the first gang that is due, and remove it; None if none is due."""
 
     def gang(self, key: GangKey) -> Gang | None:
-        """Return a gang without preparation; None if it is gone."""
+        """Return a gang, whether or not it can be planned; None if it is gone."""
 
     def prepared(self, key: GangKey) -> PreparedGang | None:
         """Return the gang's current state for a search that is about to begin; None if the gang needs no plan."""
@@ -69,8 +69,8 @@ def is_planned_alone(gang: Gang | None) -> bool:
     """Return whether a gang is planned by itself, whichever other gangs are due.
 
     That holds for a gang that is gone, has bound members, or lacks no member. It holds for a gang with a strategy of its own: a strategy
-    places one gang at a time. It also holds for a gang whose minResources exceed its members' requests: whether they are free depends on
-    the gangs placed before.
+    places one gang at a time. It also holds for a gang whose minResources exceed its members' requests: whether the minResources are free
+    depends on the gangs placed before.
     """
     if gang is None or gang.bound or not gang.missing:
         return True
@@ -79,10 +79,7 @@ def is_planned_alone(gang: Gang | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """A planner of due gangs, one round at a time.
-
-    ``records`` say which gangs are being finished: these have no time for a long search.
-    """
+    """Plans due gangs, one round at a time. ``records`` say which gangs are being finished: such gangs have no time for a long search."""
 
     planner: Planner
     records: GangRecords

@@ -11,7 +11,7 @@ from allaboard.report.metrics import Metrics
 
 @dataclass(frozen=True, slots=True)
 class SearchCosts:
-    """The accounts of search time; ``clock`` is monotonic, in seconds."""
+    """Charges search time to namespaces, and counts it in the metrics; ``clock`` is monotonic, in seconds."""
 
     metrics: Metrics
     by_namespace: SearchTime
@@ -19,7 +19,7 @@ class SearchCosts:
 
     @contextmanager
     def brief(self, gangs: Sequence[Gang]) -> Iterator[Callable[[], float]]:
-        """Charge the time of the ``with`` block to the namespaces of ``gangs``, by each gang's number of kinds of pods.
+        """Charge the time of the ``with`` block to the namespaces of ``gangs``, in proportion to each gang's number of kinds of pods.
 
         Yield a function that returns the seconds so far.
         """

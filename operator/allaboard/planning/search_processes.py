@@ -112,7 +112,7 @@ class Inline:
 
 
 class Searcher:
-    """The runner of searches; as a context manager it ends its processes. With no ``workers`` it searches in this process."""
+    """Runs searches in its processes; as a context manager it ends them. With no ``workers`` it searches in this process."""
 
     def __init__(self, settings: SearchSettings, *, workers: int = 1, timeout_seconds: float = 60.0) -> None:
         self._settings = settings = replace(settings, seconds=_ANSWER_SHARE * timeout_seconds, clock=time.monotonic)

@@ -44,7 +44,7 @@ class Standstill(ABC):
 
     @abstractmethod
     def gang(self, key: GangKey) -> Gang | None:
-        """Return a gang without preparation; None if it is gone."""
+        """Return a gang, whether or not it can be planned; None if it is gone."""
 
     @abstractmethod
     def prepared(self, key: GangKey) -> PreparedGang | None:
@@ -109,7 +109,7 @@ class Standstill(ABC):
         return 0
 
     def is_preceded(self, key: GangKey) -> bool:
-        """Return False: no gang becomes due during a round."""
+        """Return False: no gang that ranks before ``key`` has become due, since no gang becomes due during a round."""
         return False
 
 

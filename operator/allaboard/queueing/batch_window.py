@@ -14,7 +14,7 @@ from allaboard.kube.retry import Sleep
 _FOLLOWED = 3
 """The idle time is multiplied by this once a second pod has come. A controller takes about as long for each pod, so more will follow."""
 _ENOUGH = 64
-"""The window closes when so many pods have come: no more gangs than that are placed together."""
+"""The window closes when this many pods have come: at most this many gangs are placed together."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """The capacity waitlist: refused gangs that wait until counting shows enough free capacity for them.
 
-When capacity is freed, as many gangs become due as it is enough for, and the others stay on the waitlist. Example: sixteen GPUs are freed
-while nine gangs of eight GPUs wait. The first two gangs are due at once, even in backoff, and the other seven aren't attempted. If an
-admitted gang isn't placed after all, the capacity is counted again for the next gang.
+When capacity is freed, as many gangs become due as the free capacity is enough for, and all other gangs stay on the waitlist. Example:
+sixteen GPUs are freed while nine gangs of eight GPUs wait. The first two gangs are due at once, even in backoff, and the other seven aren't
+attempted. If an admitted gang isn't placed after all, the capacity is counted again for the next gang.
 
 Counting is exact for a gang with one kind of pod. For a gang that needs several kinds of pods the count is an upper bound, since each kind
 is counted as if only its pods were placed.
@@ -48,7 +48,10 @@ def _is_plain(spec: SchedulingSpec) -> bool:
 
 
 def unlimited_slots(specs: Sequence[SchedulingSpec]) -> Sequence[int]:
-    """Return that any number of pods may fit: with these ``Slots`` a queue doesn't count capacity, and no gang is on the waitlist."""
+    """Return, for each spec, that any number of pods fits.
+
+    A queue with these ``Slots`` doesn't count capacity, and has no gang on the waitlist.
+    """
     return [MOST_SLOTS] * len(specs)
 
 
@@ -88,7 +91,7 @@ class CapacityWaitlist:
         return need in self._heaps or len(self._heaps) < _MOST_NEEDS
 
     def may_fit(self, need: CapacityNeed) -> bool:
-        """Return whether the capacity that ``need`` names is free by count."""
+        """Return whether counting finds enough free capacity for ``need``."""
         return all(count >= number for count, (_, number) in zip(self._slots([spec for spec, _ in need]), need, strict=True))
 
     def add(self, key: GangKey, need: CapacityNeed) -> None:
@@ -110,10 +113,7 @@ class CapacityWaitlist:
             heap.promote(namespace)
 
     def admit(self) -> Iterator[GangKey]:
-        """Yield and remove the gangs that may fit.
-
-        These are the first gangs of each need, as many as fit if only gangs with this need were placed.
-        """
+        """Yield and remove the gangs that may fit: of each need the first gangs, as many as fit if only gangs with this need are placed."""
         self.is_dirty = False
         specs = list({spec: None for need in self._heaps for spec, _ in need})
         counts = dict(zip(specs, self._slots(specs), strict=True)) if specs else {}

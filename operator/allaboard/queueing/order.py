@@ -37,8 +37,8 @@ def order_of(
     Some rules keep tenants from abusing this order:
 
     - No gang goes before a higher priority. A tenant could raise the minimum of a bound gang, or forge a stamp.
-    - A gang that has lost a member doesn't go first for that if its namespace has search-time usage, or if the gang ``has_grown``. A tenant
-      could have many such gangs that are hard to place.
+    - A gang that has lost a member doesn't go first for that if its namespace has search-time usage. Nor does it if the gang ``has_grown``:
+      its members request more than when it was whole. A tenant could have many such gangs that are hard to place.
     - A partially bound gang goes first only while ``may_go_first`` is True. It is False once partially bound gangs of the namespace have
       kept others waiting for long enough.
 

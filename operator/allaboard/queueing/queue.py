@@ -92,8 +92,8 @@ class GangQueue:
     def placed(self, key: GangKey | None, overtaken: Iterable[GangKey] = ()) -> None:
         """Record that gangs are placed, and count which gangs were passed and overtaken by that.
 
-        ``key`` is a gang that is placed at its own turn in queue order; None if the gang is placed together with a gang before it.
-        ``overtaken`` are gangs that would have fitted in queue order, and don't fit beside the gangs that are placed.
+        ``key`` is a gang that is placed in queue order; None if the gang is placed together with a gang before it. ``overtaken`` are gangs
+        that would have fitted in queue order, and don't fit beside the gangs that are placed.
         """
         if key is not None:
             self._count_pass(key)
@@ -234,7 +234,7 @@ class GangQueue:
         retry_by: float | None = None,
         need: CapacityNeed | None = None,
     ) -> None:
-        """Record that there was no capacity for the gang. The parameters that ``_fail`` has are as there.
+        """Record that there was no capacity for the gang. ``wake_on``, ``seen`` and ``retry_by`` are as for ``_fail``.
 
         A gang with a ``need`` goes to the capacity waitlist, unless counting finds enough capacity although the gang was refused. If
         capacity was freed during the gang's search, which didn't know of it, the gang is due again at once, but only once in a row.

@@ -15,7 +15,7 @@ from allaboard.records.sort_key import Order
 
 @dataclass(frozen=True, slots=True)
 class Overtaking:
-    """A limit on overtaking: ``times`` times, and ``seconds`` after the first time, a gang may be overtaken.
+    """A limit on overtaking: a gang may be overtaken ``times`` times, or until ``seconds`` after the first time, whichever comes first.
 
     A gang is overtaken if it would have fitted in queue order, but gangs that were planned together with it were placed instead.
     """
@@ -34,7 +34,7 @@ OVERTAKING = Overtaking()
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """A computation of gangs' queue positions; the queue orders gangs by ``place``.
+    """Computes gangs' queue positions; the queue orders gangs by ``place``.
 
     ``shares`` is the search time that namespaces have used. ``time_first`` is the time for which a namespace's partially bound gangs have
     gone first and kept other gangs waiting. These gangs go first only while their namespace has used little of this time: a gang counts as
@@ -55,8 +55,8 @@ class Ranks:
     def charged(self, gang: Gang, began: float, searched: float) -> Iterator[None]:
         """Charge the namespace of a partially bound gang for the time of an attempt, which began at ``began`` and ends with the context.
 
-        ``searched`` is the search time, in seconds, that the namespace had used when the attempt began. The attempt's searches are charged
-        elsewhere, and not twice.
+        ``searched`` is the search time, in seconds, that the namespace had used when the attempt began. The search time of the attempt is
+        charged elsewhere, so it isn't charged again here.
         """
         namespace = gang.key.namespace
         try:
@@ -70,7 +70,7 @@ class Ranks:
     def moved(self) -> Mapping[str, Collection[GangKey]]:
         """Return the namespaces whose gangs may have moved to the front since the last call.
 
-        Each namespace comes with the gangs that have changed themselves (``NamespacePriority.changed``).
+        Each namespace comes with the gangs whose namespace priority, priority or age has changed (``NamespacePriority.changed``).
         """
         return {**dict.fromkeys(self.fallen(), ()), **self.registry.namespace_priority.changed()}
 

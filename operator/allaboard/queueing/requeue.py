@@ -41,7 +41,7 @@ class Requeue:
     retry_by: float | None = None
     """The latest time, on the clock, at which the gang is due, but not before its backoff ends; None for the queue's own limit."""
     seconds: float = 0.0
-    """After ``FAILED`` the least backoff; after ``AGAIN`` and ``RESUMED`` the longest time until the gang is attempted again."""
+    """With the reason ``FAILED``, the least backoff. With ``AGAIN`` and ``RESUMED``, the longest time until the gang is attempted again."""
     is_hard: bool = False
     """True if nothing makes the gang due before ``seconds`` are over."""
     need: CapacityNeed | None = None

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Set
 
 MUCH_SECONDS = 0.5
-"""More search time than ordinary gangs use. From here on a namespace's gangs go behind those of namespaces that have used less."""
+"""Search time of a namespace from which on its gangs go behind gangs of namespaces that have used less. Ordinary gangs use less time."""
 
 _FADES_SECONDS = 60.0  # Used time counts for a third (1/e) after so many seconds.
 _FORGOTTEN_SECONDS = 0.01  # Less used time than this makes no difference.

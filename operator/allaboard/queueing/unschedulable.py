@@ -31,7 +31,7 @@ class Unschedulable:
     def countable(self, need: CapacityNeed | None) -> CapacityNeed | None:
         """Return ``need`` if the gang is to wait on the capacity waitlist, else None.
 
-        It is to wait there if counting finds too little capacity now, and the waitlist can take another need.
+        A gang is to wait on the waitlist if counting finds too little capacity now, and the waitlist can take another need.
         """
         return need if need and self._waitlist.can_add(need) and not self._waitlist.may_fit(need) else None
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """A backoff that doubles with each failure. ``initial`` is the first one and ``longest`` the bound, in seconds."""
+    """A backoff that doubles with each failure. ``initial`` is the first backoff and ``longest`` the upper bound, in seconds."""
 
     initial: float = 1.0
     longest: float = 60.0

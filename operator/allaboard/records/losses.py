@@ -20,7 +20,7 @@ from allaboard.records.backoff import Backoff
 from allaboard.records.record import GangRecords, LastBind
 
 _STAYED_SECONDS = 60.0
-"""Members that stay for so long after their bind aren't lost soon after it."""
+"""Members that stay for at least this long after their bind don't count as lost soon after the bind."""
 _MOST_CONTROLLERS = 16
 """The most controllers of one gang whose last binds are remembered."""
 
@@ -64,7 +64,7 @@ class Losses:
             del last_binds[next(iter(last_binds))]
 
     def back_off(self, gang: Gang) -> tuple[float, int]:
-        """Return when the gang's candidates may be bound, on the clock, and the losses in a row that cause the delay; else zeros."""
+        """Return until when, on the clock, the bind of waiting members is delayed, and the losses in a row that cause that; else zeros."""
         record = self.records.find(gang.key)
         last_binds = {name: last for name, last in record.last_binds.items() if last.losses} if record else {}
         if not last_binds:

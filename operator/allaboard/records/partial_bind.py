@@ -1,8 +1,8 @@
 """The states of a partially bound gang, and their deadlines.
 
 A transaction that binds some members and not all leaves the gang partially bound. The scheduler then tries to bind the missing members. If
-that fails until a deadline, it releases the bound members. If some may not be released, the gang is kept open. ``transition`` defines which
-state follows from which event.
+that fails until a deadline, it releases the bound members. If some bound members may not be released, the gang is kept open. ``transition``
+defines which state follows from which event.
 """
 
 import math
@@ -23,9 +23,9 @@ RELEASING_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Finishing:
-    """The missing members are bound around the bound ones, before any other gang, until ``deadline``.
+    """State: the missing members are to be bound around the bound members by ``deadline``, before any other gang is attempted.
 
-    The deadline is extended once at most: ``is_renewed``.
+    ``is_renewed``: the deadline was extended, which happens once at most.
     """
 
     deadline: float
@@ -34,19 +34,19 @@ class Finishing:
 
 @dataclass(frozen=True, slots=True)
 class KeptOpen:
-    """Bound members stay, since they may not be released. The missing members are placed when there is capacity."""
+    """State: bound members stay, since they may not be released. The missing members are placed when there is capacity."""
 
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """All bound members were released. A member that is found to be bound afterwards is released, too."""
+    """State: all bound members were released. A member that is found to be bound afterwards is released, too."""
 
     is_renewed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Releasing:
-    """A release is in progress, and should end by ``until``. ``before`` is the state before the release."""
+    """State: a release is in progress, and should end by ``until``. ``before`` is the state before the release."""
 
     before: "BaseState"
     until: float
@@ -155,7 +155,7 @@ class PartialBind:
 
     @property
     def is_finishing(self) -> bool:
-        """True if the missing members are bound before any other gang, or all members were just released."""
+        """True if the missing members are to be bound before any other gang is attempted, or if all bound members were just released."""
         return isinstance(self._base_state, Finishing | Left)
 
     @property

@@ -56,18 +56,19 @@ class QueueState:
     due_at: float | None = None
     """The time at which the gang's timer makes the gang due; None without a timer."""
     was_retried: bool = False
-    """True if the gang was retried at once, since capacity was freed during its last attempt. This happens once in a row."""
+    """True if the gang was retried at once, since capacity was freed during its last attempt. A gang isn't retried at once twice in a
+    row."""
     tentative: tuple[int, float] | None = None
-    """Set when the gang was refused while capacity was assumed for other gangs: (number of failures before the refusal, its time).
+    """Set when the gang was refused while capacity was assumed for other gangs: (number of failures before the refusal, time of the
+    refusal).
 
     If that capacity is returned, the number of failures is restored. None if no refusal can be taken back.
     """
     last_attempt: tuple[float, int] | None = None
     """(Time at which the last attempt began, number of capacity changes counted until then); None before the first attempt."""
     message_from: float | None = None
-    """The time at which the attempt began that the gang's current refusal message is from; None if the gang has no such message.
-
-    Such a message names free capacity, so other gangs can make it out of date.
+    """The beginning of the attempt from which the gang's current refusal message comes; None if the gang has no such message. A refusal
+    message names free capacity, so it is out of date when other gangs take or free capacity.
     """
     overtaken: tuple[int, float] = (0, 0.0)
     """(Number of times that the gang was overtaken, time of the first).
@@ -222,7 +223,7 @@ class GangRecords:
         return self._partial_binds.get(key)
 
     def is_finishing(self, key: GangKey) -> bool:
-        """Return whether a gang's partial bind is being finished, before any other gang."""
+        """Return whether missing members are to be bound before any other gang is attempted, or all bound members were just released."""
         partial_bind = self._partial_binds.get(key)
         return partial_bind is not None and partial_bind.is_finishing
 

@@ -1,4 +1,4 @@
-"""Records since when each gang waits for capacity or for pods. A gang's time-out runs from then."""
+"""Records since when each gang waits for capacity or for pods. A gang's time-out begins when its wait begins."""
 
 import time
 from collections.abc import Callable
@@ -8,10 +8,7 @@ from allaboard.records.record import GangRecords, Wait
 
 
 class WaitClock:
-    """A clock of waits, which begins and ends them in the gangs' records.
-
-    ``clock`` is monotonic. ``now`` returns seconds since the epoch.
-    """
+    """Begins and ends the waits in the gangs' records. ``clock`` is monotonic. ``now`` returns seconds since the epoch."""
 
     def __init__(self, records: GangRecords, clock: Callable[[], float] = time.monotonic, now: Callable[[], float] = time.time) -> None:
         self._records = records
@@ -21,7 +18,7 @@ class WaitClock:
     def of(self, gang: Gang, *, is_for_pods: bool = False) -> Wait:
         """Return the gang's current wait for capacity, or for pods if it ``is_for_pods``.
 
-        A new wait begins if the gang didn't wait, or waited for the other of the two.
+        A new wait begins if the gang didn't wait, or waited for pods instead of capacity, or for capacity instead of pods.
         """
         record = self._records.of(gang.key)
         if record.wait is None or record.wait.is_for_pods != is_for_pods:

@@ -151,14 +151,14 @@ def fit_error(total_nodes: int, reasons: Counted) -> str:
 
 
 def refusal(gang: Gang, plan: Plan, why: Cause | None = None) -> str:
-    """Return why ``gang`` was not placed, for its PodGroup: how many members fit, the cause ``why``, and what blocks the others."""
+    """Return why ``gang`` was not placed, for its PodGroup: how many members fit, the cause ``why``, and what blocks the other members."""
     return _Refusal(gang, plan, why).of_gang()
 
 
 def refused(gang: Gang, plan: Plan, why: Cause, times_overtaken: int = 0) -> Refusal:
     """Return the report on a gang without capacity.
 
-    ``times_overtaken``: how many times other gangs were preferred where this gang would have fitted.
+    ``times_overtaken``: how many times other gangs were preferred although this gang would have fitted.
     """
     found = _Refusal(gang, plan, why)
     message = found.of_gang()
@@ -249,7 +249,7 @@ def selector_text(spec: SchedulingSpec) -> str:
 
 
 def pod_refusals(gang: Gang, plan: Plan, why: Cause | None = None) -> dict[str, str]:
-    """Return why each candidate was not placed, by UID: the sentence about the gang, and what blocks pods of the candidate's role."""
+    """Return a message for each candidate, by UID: the sentence about the gang, followed by what blocks pods of the candidate's role."""
     return _Refusal(gang, plan, why).of_pods()
 
 
@@ -389,7 +389,7 @@ def _requirement_text(requirement: Requirement) -> str:
 def _hardest_role(explanation: Explanation, why: Cause | None) -> RoleExplanation | None:
     """Return the role with unplaced pods that a message names; None if all pods are placed.
 
-    The role of the member that ``why`` names comes first, then a role that fits on no node, then a role for which the others left no
+    The role of the member that ``why`` names comes first, then a role that fits on no node, then a role for which the other roles left no
     capacity. Roles that the minimum doesn't need come last.
     """
     left_out = [role for role in explanation.roles if role.unplaced]
@@ -398,7 +398,7 @@ def _hardest_role(explanation: Explanation, why: Cause | None) -> RoleExplanatio
 
 
 class _Refusal:
-    """Messages on a gang that was not placed. The gang's sentence is made once: a gang may have thousands of members."""
+    """Messages on a gang that was not placed. The sentence about the gang is made once, since a gang may have thousands of members."""
 
     def __init__(self, gang: Gang, plan: Plan, why: Cause | None) -> None:
         self._explanation = plan.explanation
@@ -412,13 +412,13 @@ class _Refusal:
         self._names = {pod.uid: pod.name for pod in gang.members} if self._head and len(plan.explanation.roles) > 1 else {}
 
     def of_gang(self) -> str:
-        """Return the sentence about the gang, and what blocks the role that is hardest to place."""
+        """Return one message: the sentence about the gang, followed by what blocks the role that is hardest to place."""
         return self._because_of(self._hardest)
 
     def of_pods(self) -> dict[str, str]:
-        """Return a message for each candidate, by UID: the sentence about the gang, and what blocks the candidate's role.
+        """Return a message for each candidate, by UID: the sentence about the gang, followed by what blocks the candidate's role.
 
-        A candidate whose role is placed gets what blocks the role that is hardest to place.
+        If the candidate's role is placed, the message says instead what blocks the role that is hardest to place.
         """
         messages: dict[str, str] = {}
         for role in self._explanation.roles:
@@ -426,7 +426,7 @@ class _Refusal:
         return messages
 
     def _because_of(self, role: RoleExplanation | None) -> str:
-        """Return the sentence about the gang, and what blocks the pods of ``role``."""
+        """Return one message: the sentence about the gang, followed by what blocks the pods of ``role``."""
         reasons = fit_error(self._explanation.total_nodes, role.reasons if role else ())
         if not self._head:
             return reasons + self._tail
@@ -452,7 +452,7 @@ def _head(gang: Gang, plan: Plan, why: Cause | None) -> str:
 
 
 def overtaken(message: str, times: int) -> str:
-    """Return a refusal, with how many times other gangs were preferred where this gang would have fitted."""
+    """Return the refusal ``message``, extended by how many times other gangs were preferred although this gang would have fitted."""
     number = {1: "once", 2: "twice"}.get(times, f"{times} times")
     return f"{message}; deferred {number} in favour of gangs that use more GPUs"
 

@@ -19,7 +19,7 @@ _SLICE = 200  # pods that are reported on before other tasks run again: some mil
 
 
 class PodReporter:
-    """Reports on the first pods of a gang at once, and on the rest in the background, so that a gang of thousands delays nothing."""
+    """Reports on the first pods of a gang at once, and on its other pods in the background, so that a gang of thousands delays nothing."""
 
     def __init__(self, server: ApiServer, events: EventRecorder, writer: Writer, now: Callable[[], float] = time.time) -> None:
         self._server = server

@@ -47,7 +47,7 @@ class ReportedWait:
 
 
 class Reporter:
-    """The only source of reports on gangs, so that the reports on pods, PodGroups and gangs agree."""
+    """Makes all reports on gangs, so that the reports on pods, PodGroups and gangs agree."""
 
     def __init__(
         self,
@@ -90,9 +90,9 @@ class Reporter:
         return ReportedWait(waiting.message, waiting.to_advise, self._next_seconds(gang, waiting.message) if is_for_pods else None)
 
     def _reports_to_pods(self, gang: Gang, message: str) -> bool:
-        """Return whether to report to the gang's pods now that other members are missing, and record that report.
+        """Return whether the gang's pods get a report now on the members that are missing, and record that report.
 
-        The PodGroup shows the number of members at once. Pods and events show it after 2 s, since most pods are created sooner.
+        The PodGroup shows the number of members at once. Pods and events show the number after 2 s, since most pods are created sooner.
         """
         wait, now = self._waits.of(gang, is_for_pods=True), self._clock()
         if now < wait.since + _AWAITED_SECONDS:

@@ -52,7 +52,7 @@ class Waiting:
 def waiting_of(gang: Gang, because: Reason, *, times_overtaken: int = 0, advice: Advice | None = None) -> Waiting:
     """Return the report on a gang that waits ``because`` of a reason; a refusal gets the ``advice``, if that is known.
 
-    ``times_overtaken``: how many times other gangs were placed before this gang where it would have fitted.
+    ``times_overtaken``: how many times other gangs were placed instead although this gang would have fitted.
     """
     if isinstance(because, reasons.NoCapacity) and because.cause is not None:
         refusal = messages.refused(gang, because.plan, because.cause, times_overtaken)

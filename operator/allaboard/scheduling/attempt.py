@@ -16,7 +16,7 @@ class Attempt:
     started: float
     """The start of the attempt, on the clock."""
     changes: int
-    """The queue's count of capacity changes when the attempt started; a release sets the count at the end of the release."""
+    """The queue's count of capacity changes when the attempt started; after a release, the count at the end of the release."""
     searched_seconds: float = 0.0
     """The search time that the gang's namespace had used when the attempt started."""
     held_seconds: float = 0.0
@@ -24,5 +24,5 @@ class Attempt:
 
     @property
     def was_brief(self) -> bool:
-        """True if capacity was assumed for a second at most: no other gang has missed it, and the plan still describes the cluster."""
+        """True if capacity was assumed for a second at most: no other gang has lacked it, and the plan still describes the cluster."""
         return self.held_seconds <= _BRIEF_SECONDS

@@ -164,8 +164,8 @@ def after_search(
 ) -> Decision:
     """Return what to do with the answer of the planning round.
 
-    ``victims_known`` is False while it is unknown whether releasing partially bound gangs would help this gang: each of them takes a
-    search. ``is_releasing_victims``: partially bound gangs are being released for this gang now.
+    ``victims_known`` is False while it is unknown whether releasing partially bound gangs would help this gang: finding that out takes a
+    search for each partially bound gang. ``is_releasing_victims``: partially bound gangs are being released for this gang now.
     """
     match answer:
         case planned.Placed():

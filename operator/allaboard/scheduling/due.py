@@ -50,7 +50,7 @@ class DueGangs:
     executor: Executor
     attempts: dict[GangKey, Attempt] = field(default_factory=dict)
     _ended_for: set[GangKey] = field(default_factory=set)
-    """The gangs for which a round has ended early since any other gang was attempted."""
+    """The gangs for which a round has ended early; empty again once another gang goes on to its search."""
     _slices: Slices = field(init=False)
 
     def __post_init__(self) -> None:
@@ -79,7 +79,7 @@ class DueGangs:
         return None
 
     def gang(self, key: GangKey) -> Gang | None:
-        """Return a gang without preparation; None if it is gone."""
+        """Return a gang, whether or not it can be planned; None if it is gone."""
         return self.gangs.registry.gang(key)
 
     def prepared(self, key: GangKey) -> PreparedGang | None:

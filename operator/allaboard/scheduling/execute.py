@@ -1,4 +1,4 @@
-"""Carries out decisions: the only place that changes the queue, the records, the cluster and the reported state of a gang.
+"""Carries out decisions: the only module that changes the queue, the records, the cluster and the reported state of a gang.
 
 ``Executor.begin`` and ``Executor.after_bind`` have a case for each decision of ``decide``. Work that sends requests to the API server runs
 in a task of the gang, beside the cycle.
@@ -52,7 +52,7 @@ _OUTCOMES = {decide.Wait: "refused", decide.Whole: "whole"}
 
 @dataclass(slots=True)
 class Executor:
-    """The part of the cycle that carries out decisions about gangs."""
+    """Carries out decisions about gangs."""
 
     gangs: KnownGangs
     queue: GangQueue
@@ -71,7 +71,7 @@ class Executor:
             self.tasks.start(key, self.guarded(key, work))
 
     def begin(self, attempt: Attempt, decision: Decision) -> Coroutine[None, None, None] | None:
-        """Carry out a decision as far as that takes no requests. Return the rest as a coroutine; None if there is no rest."""
+        """Carry out a decision as far as that takes no requests. Return the remaining work as a coroutine; None if nothing remains."""
         if not isinstance(decision, decide.Wait | decide.Search):
             self._record(attempt.gang, decision)
         match decision:
@@ -167,7 +167,10 @@ class Executor:
     # Bind
 
     def _transaction(self, attempt: Attempt, placed: Placed) -> Transaction:
-        """Begin the transaction that binds a gang. Its capacity is assumed from here on, so nothing may fail before the commit."""
+        """Begin the transaction that binds a gang.
+
+        Its capacity is assumed from here on, so nothing may fail before the transaction's ``commit`` is called.
+        """
         attempt.gang, key = placed.gang, placed.gang.key
         self.reporter.mark_being_bound(placed.gang)
         if placed.counts_as_pass or placed.overtaken:
@@ -359,7 +362,7 @@ class Executor:
         return wake_on
 
     def _close(self, key: GangKey) -> None:
-        """Forget what a gang needs only until it is whole or absent."""
+        """Delete the records of a gang that are needed only until the gang is whole or absent."""
         self.partial_binds.close(key)
         self.advisor.forget(key)
         if (record := self.gangs.records.find(key)) is not None:

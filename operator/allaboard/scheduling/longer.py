@@ -28,7 +28,7 @@ _EARLIER_GANGS_SECONDS = 2.0  # the longest that a plan waits for gangs that ran
 
 @dataclass(frozen=True, slots=True)
 class LongerSearches:
-    """The runner of long searches; ``LongSearches`` decides which gang is next."""
+    """Runs long searches; ``LongSearches`` decides which gang is next."""
 
     gangs: KnownGangs
     round: Round
@@ -56,7 +56,7 @@ class LongerSearches:
             self.long.done(key)
 
     async def release_victims(self, gang: PreparedGang, seconds: float = math.inf) -> bool:
-        """Release partially bound gangs for a refused gang. Return whether the victims are known within ``seconds``."""
+        """Release partially bound gangs for a refused gang. Return whether the victims were found within ``seconds``."""
         victims = await self.victims.find(gang, seconds)
         if victims is None:
             return False

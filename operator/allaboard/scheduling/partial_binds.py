@@ -1,8 +1,7 @@
-"""Records which gangs are partially bound, and releases their members when the missing ones can't be bound.
+"""Records which gangs are partially bound, and releases their bound members when the missing members can't be bound.
 
-Only a gang that a transaction of ours, under whichever leader, left partially bound is released; annotations of the pods say so. A gang
-that was whole and has lost a member is healed, however long that takes, unless it asks for a release. ``records.partial_bind`` has the
-states.
+Only a gang that a transaction of this or an earlier leader left partially bound is released; annotations of the pods show that. A gang that
+was whole and has lost a member is healed, however long that takes, unless it asks for a release. ``records.partial_bind`` has the states.
 """
 
 import asyncio
@@ -44,7 +43,7 @@ class Released:
 
 @dataclass(frozen=True, slots=True)
 class PartialBinds:
-    """The partial binds in the records, and the releases of members of partially bound gangs."""
+    """Updates the partial binds in the gangs' records, and releases the bound members of partially bound gangs."""
 
     gangs: KnownGangs
     binder: Binder
@@ -80,7 +79,10 @@ class PartialBinds:
         self._start_timeout(gang)
 
     def suspect(self, key: GangKey) -> None:
-        """Record that members of a gang may turn out to be bound. In that case the gang is finished; its time-out doesn't run before."""
+        """Record that members of a gang may turn out to be bound: the gang is to be finished.
+
+        Its time-out begins when it is seen partially bound.
+        """
         self.of(key).move(Event.LEFT_IN_PART, self.gangs.clock())
 
     def _start_timeout(self, gang: Gang) -> None:

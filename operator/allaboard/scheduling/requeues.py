@@ -31,7 +31,7 @@ class Facts:
     in_grace: bool = False
     """True if the gang's PodGroup is missing, and is given a second to be created."""
     settles_at: float | None = None
-    """When a gang that waits for replacements goes on with those that exist; None if it waits for all of them."""
+    """When a gang that waits for replacements goes on with the replacements that exist; None if it waits for all replacements."""
     next_report: float | None = None
     """Seconds until there is more to report; None if nothing is left to report."""
     wakes_deferred_runs: WakeUpOn | None = None
@@ -68,7 +68,7 @@ def of_wait(gang: Gang, because: Reason, facts: Facts) -> Sequence[Requeue]:
 
 
 def wakes_of(gang: Gang, because: Reason) -> WakeUpOn:
-    """Return the changes that wake the run that ``gang`` is, once the run is deferred."""
+    """Return the changes that wake the current run of ``gang`` while that run is deferred."""
     return wakes_up_on(because.plan.explanation, gang.candidates) if isinstance(because, reasons.NoCapacity) else ANYTHING
 
 
@@ -107,7 +107,7 @@ def of_stay_open(outcome: Committed, now: float, *, is_due: bool) -> Sequence[Re
 
 
 def of_finish(outcome: Committed) -> Sequence[Requeue]:
-    """Return how a gang whose missing members are bound around the bound ones goes back to the queue."""
+    """Return how a gang whose missing members are to be bound around the bound members goes back to the queue."""
     pause = min(max(RETRY_SECONDS, outcome.retry_after), FORWARD_SECONDS)
     return (Requeue.again(pause, is_hard=outcome.retry_after > 0),)
 

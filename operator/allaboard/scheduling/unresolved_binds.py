@@ -20,7 +20,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 
 @dataclass(slots=True)
 class UnresolvedBinds:
-    """The members whose binds are unresolved. Their capacity stays assumed until it is known whether they are bound."""
+    """Keeps capacity assumed for members whose binds are unresolved, until it is known whether the members are bound."""
 
     view: ClusterView
     term: Term

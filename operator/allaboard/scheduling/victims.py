@@ -31,7 +31,7 @@ _MOST_CONSIDERED = 32
 
 @dataclass(frozen=True, slots=True)
 class Victims:
-    """The finder of victims: partially bound gangs whose capacity another gang needs. The executor releases them."""
+    """Finds victims: partially bound gangs whose capacity another gang needs. The executor releases the victims."""
 
     gangs: KnownGangs
     binder: Binder
@@ -69,7 +69,8 @@ class Victims:
           victim.
         - No gang is released in vain. So there is no victim if ``gang`` fits now, fits once leaving members have gone, or fits if no
           unanswered bind takes effect. Nor is a gang released together with a gang that its Job or disruption budget keeps.
-        - No gang is released for a gang that was itself just released for another. A gang for which another was just released is no victim.
+        - No gang is released for a gang that was itself just released for another gang. A gang for which another gang was just released is
+          no victim.
         - A gang isn't released for a gang that was released for it.
         """
 
@@ -176,7 +177,7 @@ class Victims:
         return partial is not None and partial.released_for is not None and partial.is_going(self.gangs.clock())
 
     def _current_releases(self) -> dict[GangKey, tuple[State, float]]:
-        """Return the gangs that are being or were just released, each with its state and the time until which a release counts."""
+        """Return the gangs in release or just released, each with its state and the time until which released members count as leaving."""
         now = self.gangs.clock()
         return {key: (partial.state, partial.leaving.until) for key, partial in self.gangs.records.partial_binds() if partial.is_going(now)}
 

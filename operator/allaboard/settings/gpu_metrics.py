@@ -17,7 +17,7 @@ from allaboard.model.raw_fields import NAMESPACE
 from allaboard.settings.pairs import Pairs
 
 USED = "used"
-"""The measure of used memory, in MiB. Together with the free memory it gives the whole memory of a card, and the other way round."""
+"""The measure of used memory, in MiB. With the free memory it gives a card's whole memory, and with the whole memory the free memory."""
 
 _SIZES = {"bytes": 2.0**-20, "kib": 2.0**-10, "mib": 1.0, "gib": 2.0**10}
 _RATIOS = {"ratio": 1.0, "percent": 0.01}

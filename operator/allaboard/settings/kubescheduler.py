@@ -54,7 +54,7 @@ _LEAST = "NodeResourcesLeastAllocated"
 _MOST = "NodeResourcesMostAllocated"
 _OTHER_SCORES = ("NodeAffinity", "TaintToleration", "ImageLocality")
 _GPUS = "genius"
-"""The plugin of Genius. Allaboard filters by the pods' labels in any case; the plugin's weight is that of Allaboard's score of GPUs."""
+"""The plugin of Genius. Its weight becomes the weight of Allaboard's GPU score. Allaboard always filters nodes by the pods' GPU labels."""
 
 _UNSCORED = ("NodeResourcesBalancedAllocation", "InterPodAffinity", "PodTopologySpread")
 """Score plugins that kube-scheduler enables by default and Allaboard doesn't have."""
@@ -178,7 +178,7 @@ class _Reader:
         return Profile(profile.scheduler_name, scoring, place or "the file")
 
     def _score_plugins(self, plugins: Plugins, prefix: str) -> tuple[dict[str, int], frozenset[str]]:
-        """Return the weights of the enabled score plugins, and the names of those that the file itself enables."""
+        """Return the weights of the enabled score plugins, and the names of the score plugins that the file itself enables."""
         weights = self._defaults()
         explicit: set[str] = set()
         for point in ("multiPoint", "score"):
@@ -277,7 +277,7 @@ class _Reader:
         return {"strategy": Strategy.RATIO, "shape": shape, **resources}
 
     def _ratio_of_2020(self, stated: RatioArgs2020, place: str) -> dict[str, Any]:
-        """Return the scoring of RequestedToCapacityRatio of 2020. kube-scheduler checked none of these values then."""
+        """Return the scoring of RequestedToCapacityRatio of 2020. In 2020 kube-scheduler checked none of these values."""
         shape = tuple((point.utilization, point.score) for point in stated.function_shape)
         utilizations = [utilization for utilization, _ in shape]
         if utilizations != sorted(set(utilizations)) or not all(0 <= number <= 100 for point in shape for number in point):

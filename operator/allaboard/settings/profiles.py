@@ -34,7 +34,7 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class KubeSchedulerSettings:
-    """The part of a kube-scheduler's configuration that Allaboard honours, and warnings about the rest."""
+    """The part of a kube-scheduler's configuration that Allaboard honours, and warnings about the other fields."""
 
     profiles: tuple[Profile, ...] = ()
     options: Mapping[str, object] = field(default_factory=dict)

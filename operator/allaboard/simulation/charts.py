@@ -1,6 +1,6 @@
 """Draws the timelines of replays: allocation, fragmentation, placed gangs, and either waiting times or pods that didn't fit.
 
-The horizontal axis is hours where gangs wait, and arrived load where they don't.
+The horizontal axis is hours if gangs wait until they fit. If gangs that don't fit are dropped, the axis is the load that has arrived.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +31,7 @@ class ChartError(Exception):
 
 
 def check_chart(file: str) -> None:
-    """Check that a chart can be drawn, before the replay, which may take long. Raises ``ChartError``."""
+    """Check that a chart can be drawn, so that a mistake is found before a long replay and not after it. Raises ``ChartError``."""
     path = Path(file)
     if path.suffix.lower() not in FORMATS:
         raise ChartError(f"{file or '--plot'}: a plot is written as {' or '.join(FORMATS)}; use one of these suffixes")
@@ -44,10 +44,10 @@ def check_chart(file: str) -> None:
 
 
 def draw_chart(runs: Mapping[str, Sequence[Run]], file: str, *, waits: bool) -> None:
-    """Draw one line for each strategy: the mean of its runs, with a band from their least to their greatest value.
+    """Draw one line for each strategy: the mean of its runs, with a band from the least to the greatest value of the runs.
 
-    With ``waits`` the horizontal axis is hours since the first arrival. Without it, times mean nothing: the axis is the load that has
-    arrived, and the last panel shows the pods that were dropped. Raises ``ChartError``.
+    With ``waits`` the horizontal axis is hours since the first arrival. Without ``waits`` the times of a replay mean nothing: the axis is
+    the load that has arrived, and the last panel shows the pods that were dropped. Raises ``ChartError``.
     """
     import matplotlib
     from matplotlib.figure import Figure
@@ -90,7 +90,7 @@ def _load(run: Run) -> list[float]:
 
 
 def _draw_line(axes: "Axes", name: str, xs: Sequence[Sequence[float]], values: Sequence[Sequence[float]], width: float) -> None:
-    """Draw the mean of several runs as steps, with a band from their least to their greatest value.
+    """Draw the mean of several runs as steps, with a band from the least to the greatest value of the runs.
 
     Each run has its own sample times. The runs are compared on a common grid, on which a value holds until the run's next sample.
     """

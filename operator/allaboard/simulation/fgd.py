@@ -1,11 +1,11 @@
 """FGD, fragmentation gradient descent: picks the node whose expected fragmentation grows least (Weng et al., USENIX ATC 2023).
 
-Score of a node: ``floor(100 · sigmoid((F before − F after) / 1000))`` in milli-GPU, with the best device for a shared GPU. Many nodes have
-the same score, and the choice among them matters more than the score. The fullest of them is picked, which reproduces the published
-figures; a random choice leaves twice as much unallocated.
+The score of a node is ``floor(100 · sigmoid((F before − F after) / 1000))``, where F is the node's expected fragmentation in milli-GPU. For
+a pod that shares a GPU, the node's best device counts. Many nodes have the same score, so the choice among these nodes matters more than
+the score. The fullest of these nodes is picked, which reproduces the published figures; a random choice leaves twice as much unallocated.
 
-The scores of all classes are kept for each node, and recomputed when the node changes. A pod that shares a GPU changes one device only,
-so one matrix product gives a node's scores for all such pods: cpu levels × (kind, device).
+The scores of all task classes are kept for each node, and recomputed when the node changes. A pod that shares a GPU changes one device
+only. So one matrix product gives a node's scores for all such pods: cpu levels × (share of a GPU, device).
 """
 
 import numpy as np
@@ -18,14 +18,14 @@ from allaboard.simulation.workload import WHOLE_GPU_MILLI
 
 
 class GradientDescent(OneByOne):
-    """Picks the node with the highest FGD score. The scores of one state are kept between calls."""
+    """Picks the node with the highest FGD score. The scores of the nodes of one ``ClusterState`` are kept between calls."""
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         self._table: _Table | None = None
 
     def pick(self, state: ClusterState, position: int, fitting: Integers) -> Assignment:
-        """Implement ``OneByOne.pick``."""
+        """Return an assignment to the node of ``fitting`` with the highest score, or to the fullest of several such nodes."""
         if self._table is None or self._table.state is not state:
             self._table = _Table(self.setup.mix, state)
         self._table.recompute_changed()
@@ -37,10 +37,10 @@ class GradientDescent(OneByOne):
 
 
 class _Table:
-    """The FGD scores of every class on every node of one state.
+    """Holds the FGD scores of every task class on every node of one ``ClusterState``.
 
-    ``scores``: int64[classes, nodes]. ``device``: int64[classes, nodes], the best device for a class that shares a GPU. Both are
-    meaningless where the class doesn't fit.
+    ``scores``: int64[classes, nodes]. ``device``: int64[classes, nodes], the best device for a class that shares a GPU. The entries of a
+    class are meaningless for nodes on which the class doesn't fit.
     """
 
     def __init__(self, mix: TargetMix, state: ClusterState) -> None:
@@ -74,10 +74,10 @@ class _Table:
 
     def _recompute(self, row: int) -> None:
         mix, state = self._mix, self.state
-        order = state.devices[row].argsort(kind="stable")  # the fullest first, which is picked among equally good devices
+        order = state.devices[row].argsort(kind="stable")  # the fullest device first, so that argmax picks it among equally good ones
         devices = state.devices[row, order]
         cpu, free, admits = int(state.free_cpu[row]), int(devices.sum()), mix.admits[int(state.model[row])]
-        # The node before the assignment, by device and kind of task: bool and int64[devices, kinds].
+        # The node before the assignment: ``able`` and ``parts`` are bool and int64[devices, kinds], with the kinds of ``TargetMix``.
         able = devices[:, None] >= mix.gpu_milli
         parts = np.where(able, 0, devices[:, None])
         number, lost = able.sum(axis=0), parts.sum(axis=0)

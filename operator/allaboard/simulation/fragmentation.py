@@ -1,9 +1,9 @@
 """Expected fragmentation: how much of the free GPUs the next task couldn't use, on average.
 
-It is ``F_n(M)`` of Weng et al., "Beware of Fragmentation" (USENIX ATC 2023): a mean over task classes m, weighted by their popularity. If
-m can't run on node n, or needs no GPU, all free GPUs of n count. Otherwise the free parts of devices count that are smaller than m's part
-of a device. Memory isn't counted. Popularities are numbers of tasks, so all sums are whole numbers: exact in float64, and the same on
-every machine.
+It is ``F_n(M)`` of Weng et al., "Beware of Fragmentation" (USENIX ATC 2023): for node n, a mean over task classes m, weighted by their
+popularity. If m can't run on n, or needs no GPU, all free GPUs of n count as fragmented. Otherwise a device's free part counts if it is
+smaller than what m needs of one device. Memory isn't counted. Popularities are numbers of tasks, so all sums are whole numbers: exact in
+float64, and the same on every machine.
 """
 
 from collections.abc import Sequence
@@ -16,16 +16,16 @@ from allaboard.simulation.state import ClusterState, permitted
 from allaboard.simulation.workload import TaskClass
 
 _POPULAR = 0.95
-"""Share of all tasks. The target workload is the most popular classes that together reach it, as published."""
+"""The target workload consists of the most popular task classes that together have this share of all tasks (Weng et al.)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TargetMix:
-    """The target workload, which fragmentation is measured against, by *kind*: what a class requests of devices.
+    """The target workload: the popular tasks, for which fragmentation is computed. A *kind* is what a task class requests of GPUs.
 
     ``gpus``, ``gpu_milli``: int64[kinds]. ``admits``: bool[models, kinds], whether a kind accepts a GPU model. ``levels``: int64[levels],
-    the cpu requests of classes, ascending. ``able``: float64[levels + 1, kinds], tasks of a kind that request at most the cpu of the level
-    before the row; the first row is 0. ``total``: number of tasks, including tasks without GPU.
+    the cpu requests of classes, ascending. ``able``: float64[levels + 1, kinds]; row i is the number of tasks of each kind that request at
+    most ``levels[i - 1]`` cpu, and row 0 is 0. ``total``: number of tasks, including tasks without GPU.
     """
 
     gpus: Integers
@@ -36,7 +36,7 @@ class TargetMix:
     total: int
 
     def level(self, cpu: Integers) -> Integers:
-        """Return the rows of ``able`` for amounts of free cpu, in milli-cpu."""
+        """Return a row of ``able`` for each amount of free cpu (milli-cpu): the row of the tasks for which that cpu suffices."""
         return np.searchsorted(self.levels, cpu, side="right")
 
     def fragmented(self, state: ClusterState, rows: Integers) -> Floats:
@@ -52,7 +52,7 @@ class TargetMix:
 
 
 def target_mix(classes: Sequence[TaskClass], popularity: Sequence[int], models: Sequence[str]) -> TargetMix:
-    """Return the target workload: the most popular classes, by cpu and devices only, as the paper's ``typical pods``."""
+    """Return the target workload: the most popular classes by cpu and devices, without memory (Weng et al.: ``typical pods``)."""
     counts: dict[TaskClass, int] = {}
     for task, number in zip(classes, popularity, strict=True):
         bare = TaskClass(task.cpu_milli, 0, task.gpus, task.gpu_milli, task.models)
@@ -82,7 +82,7 @@ def target_mix(classes: Sequence[TaskClass], popularity: Sequence[int], models: 
 
 
 class Fragmentation:
-    """The expected fragmented milli-GPU of a whole state; only nodes that have changed are recomputed."""
+    """Keeps the expected fragmented milli-GPU of each node, and recomputes the value only for nodes that have changed."""
 
     def __init__(self, mix: TargetMix, state: ClusterState) -> None:
         self._mix = mix
@@ -91,7 +91,7 @@ class Fragmentation:
         self._by_node = mix.fragmented(state, np.arange(len(state.nodes)))
 
     def gpu_milli(self) -> float:
-        """Return the present sum over all nodes, in milli-GPU."""
+        """Return the expected fragmented milli-GPU of all nodes together."""
         changed = self._state.changes[self._seen :]
         if changed:
             rows = np.unique(np.array(changed, dtype=np.int64))

@@ -40,13 +40,13 @@ GPU = "nvidia.com/gpu"
 PRODUCT = "nvidia.com/gpu.product"
 RESOURCES = ("cpu", "memory", GPU, "pods")
 _PODS = 10_000
-"""Pods that a node allows; traces state no limit."""
+"""The number of pods that a node allows; traces state no limit."""
 _NAMESPACE = "default"
 _NO_TIMEOUT = 2**31 - 1
 
 
 class Genetic:
-    """Decides as the scheduler does by default: by its planning round, with the settings and the objective of ``Setup``."""
+    """Decides as the scheduler does by default: by its planning round, with the settings and the objective of ``setup``."""
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
@@ -54,7 +54,10 @@ class Genetic:
         self._pending: _Pending | None = None
 
     def place(self, state: ClusterState, pending: Sequence[Arrival]) -> Sequence[Assignments | None]:
-        """Implement ``Player.place``. Raises ``SearchError`` if a search fails."""
+        """Return the assignments of each gang in ``pending``; None for a gang that isn't placed.
+
+        Raises ``SearchError`` if a search fails.
+        """
         if self._mirror is None or self._pending is None or self._mirror.state is not state:
             self._mirror = _Mirror(state)
             self._pending = _Pending(self._mirror, self._setup)
@@ -63,7 +66,7 @@ class Genetic:
 
 
 class ByStrategy:
-    """Decides by one of the scheduler's other strategies, or by a plug-in, about one gang after another.
+    """Decides about one gang after another, by a strategy of the scheduler other than ``genetic``, or by a plug-in.
 
     If the strategy fails, the replay fails: no other strategy decides instead, so the figures are those of this strategy alone. No time
     limit ends a strategy that doesn't answer.
@@ -77,7 +80,10 @@ class ByStrategy:
         self._mirror: _Mirror | None = None
 
     def place(self, state: ClusterState, pending: Sequence[Arrival]) -> Sequence[Assignments | None]:
-        """Implement ``Player.place``. Raises ``StrategyError`` if the strategy fails."""
+        """Return the assignments of each gang in ``pending``; None for a gang that isn't placed.
+
+        Raises ``StrategyError`` if the strategy fails.
+        """
         if self._mirror is None or self._mirror.state is not state:
             self._mirror = _Mirror(state)
         with state.trial():
@@ -96,7 +102,7 @@ class ByStrategy:
 
 
 class _Pending(Standstill):
-    """The gangs that are pending in a replay at one moment."""
+    """Plans the gangs of a replay that are pending at one moment, and takes the capacity of the gangs that are placed."""
 
     def __init__(self, mirror: "_Mirror", setup: Setup) -> None:
         super().__init__(mirror, setup.search, Packings(), seed=setup.seed)
@@ -109,7 +115,10 @@ class _Pending(Standstill):
         self._worth: Floats | None = None
 
     async def decide(self, pending: Sequence[Arrival]) -> Sequence[Assignments | None]:
-        """Return the assignments of each of ``pending``, None for a gang that isn't placed. Their capacity is taken from the state."""
+        """Return the assignments of each gang in ``pending``; None for a gang that isn't placed.
+
+        The capacity of the assignments is taken from the cluster state.
+        """
         self._mirror.count_workload(pending)
         self._worth = gap_worth(prices_of(self._mirror.mix), WEIGHTS[self._setup.objective])
         self._arrivals = dict(zip(_keys_of(pending), pending, strict=True))
@@ -120,20 +129,20 @@ class _Pending(Standstill):
         return [tuple(self._assignments[key]) if key in self._assignments else None for key in self._arrivals]
 
     def gang(self, key: GangKey) -> Gang | None:
-        """Implement ``planning.round.Due``."""
+        """Return the pending gang of this key."""
         return self._gangs[key]
 
     def prepared(self, key: GangKey) -> PreparedGang | None:
-        """Implement ``planning.round.Due``."""
+        """Return the gang's current state for a search; None if the gang needs no plan."""
         gang = self._gangs[key]
         return prepared(gang) if gang.can_act else None
 
     def place(self, key: GangKey) -> Order:
-        """Implement ``planning.round.Due``: order gangs by priority, then by arrival."""
+        """Return the gang's position in the queue: by priority, then by arrival."""
         return order_of(self._gangs[key], since=float(self._positions[key]))
 
     def answered(self, answer: Answer, *, is_again: bool) -> None:
-        """Implement ``Standstill.answered``: take the capacity of a placed gang."""
+        """Take the capacity of a placed gang, or count the failed attempt of a refused gang. Raises the error of a search that failed."""
         key = answer.gang.key
         match answer:
             case Placed(assignments=assignments):
@@ -171,7 +180,7 @@ def _keys_of(pending: Sequence[Arrival]) -> Iterator[GangKey]:
 
 
 class _Mirror:
-    """The scheduler's records of one simulated cluster: nodes, pod specs, used capacity and workload."""
+    """Keeps the records that the scheduler has of a cluster for one simulated cluster: nodes, pod specs, used capacity and workload."""
 
     def __init__(self, state: ClusterState) -> None:
         self.state = state
@@ -210,7 +219,7 @@ class _Mirror:
         self.mix = self._workload.mix()
 
     def snapshot(self, priority: int | None = None) -> Snapshot:
-        """Return the present cluster. A device counts as taken if a pod uses a part of it."""
+        """Return a snapshot of the cluster at present. A device counts as used if a pod uses a part of it."""
         changed = self.state.changes[self._seen :]
         self._seen = len(self.state.changes)
         if changed:
@@ -250,9 +259,10 @@ class _Mirror:
         )
 
     def assign(self, arrival: Arrival, nodes: Mapping[str, str], worth: Floats | None, gang: str = "") -> Assignments:
-        """Take the capacity of one gang's members and return their assignments; ``nodes`` has the node of each pod, by UID.
+        """Take the capacity of one gang's members and return their assignments.
 
-        Whole devices are taken first, then large shares, as ``placement.rules.devices`` counts them.
+        ``nodes`` has the node of each pod, by the pod's UID. Members that need whole devices are assigned first, then members with large
+        shares of a device, as ``placement.rules.devices`` counts them.
         """
         assignments: list[Assignment | None] = [None] * len(arrival.members)
         demands = [self.state.classes[member] for member in arrival.members]

@@ -36,7 +36,7 @@ class Player(Protocol):
     """Decides in a replay where gangs go: a strategy of the scheduler (``ours``), or a baseline that exists in replays only."""
 
     def place(self, state: ClusterState, pending: Sequence[Arrival]) -> Sequence[Assignments | None]:
-        """Return the assignments of each of ``pending``, in its order; None for a gang that isn't placed now.
+        """Return the assignments of each gang in ``pending``, in the same order; None for a gang that isn't placed now.
 
         All assignments together must fit. ``state`` must be unchanged at the end; ``state.trial()`` ensures that.
         """
@@ -44,22 +44,28 @@ class Player(Protocol):
 
 
 class OneByOne(ABC):
-    """Assigns pods one after another, like a scheduler that doesn't know gangs. A gang that lacks its minimum is released again."""
+    """Assigns pods one after another, like a scheduler that doesn't know gangs.
+
+    If fewer members of a gang fit than its minimum, all its members are released again.
+    """
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
 
     @abstractmethod
     def pick(self, state: ClusterState, position: int, fitting: Integers) -> Assignment:
-        """Return an assignment for a pod of a class on one of the nodes where it fits, ``fitting``: int64[k], at least one."""
+        """Return an assignment for a pod of the task class at ``position``.
+
+        ``fitting``: int64[k], the rows of the nodes on which the pod fits; at least one node.
+        """
 
     def choose(self, state: ClusterState, position: int) -> Assignment | None:
-        """Return an assignment for a pod of a class; None if the pod fits nowhere."""
+        """Return an assignment for a pod of the task class at ``position``; None if the pod fits nowhere."""
         fitting = np.flatnonzero(state.fits[position])
         return self.pick(state, position, fitting) if fitting.size else None
 
     def place(self, state: ClusterState, pending: Sequence[Arrival]) -> Sequence[Assignments | None]:
-        """Implement ``Player.place``."""
+        """Return the assignments of each gang in ``pending``, in the same order; None for a gang that isn't placed."""
         if len(pending) == 1 and len(pending[0].members) == 1:
             assignment = self.choose(state, pending[0].members[0])
             return [(assignment,) if assignment else None]

@@ -1,8 +1,9 @@
-"""Creates players by name: all strategies of the scheduler, shipped or plugged in, and baselines that exist in replays only.
+"""Creates the players of replays by name: all strategies of the scheduler, shipped or plugged in, and baselines that exist in replays only.
 
-The baselines are those of FGD's published comparison (Weng et al., USENIX ATC 2023). They assign one pod after another, and pick devices
-themselves. They weigh cpu and GPU as published, and their results are compared with the published figures. The scheduler's strategies of
-nearly the same names know gangs, and leave the choice of devices to the scheduler.
+The baselines are FGD (fragmentation gradient descent, Weng et al., USENIX ATC 2023), and the baselines that its authors compare with it.
+They assign one pod after another, and pick devices themselves. They weigh cpu and GPU as published, so that their results can be compared
+with the published figures. The scheduler's strategies of nearly the same names know gangs, and leave the choice of devices to the
+scheduler.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,12 +29,12 @@ ONE_BY_ONE = BASELINES | {"bestfit", "firstfit", "random"}
 
 
 def player_names() -> tuple[str, ...]:
-    """Return the names of the shipped strategies, the baselines and the plug-ins, in this order. A name that is taken isn't repeated."""
+    """Return the names of the shipped strategies, the baselines and the plug-ins, in this order; each name once."""
     return tuple(dict.fromkeys((*(name for name in strategy_names() if name not in plugged_in()), *_BASELINES, *strategy_names())))
 
 
 def make_player(name: str, setup: Setup) -> Player:
-    """Return the player of that name. Raises ``UnknownStrategyError``."""
+    """Return a new player of the strategy or baseline ``name``. Raises ``UnknownStrategyError``."""
     if name == DEFAULT_STRATEGY:
         return Genetic(setup)
     if name in _BASELINES:

@@ -15,16 +15,16 @@ from allaboard.simulation.state import Assignment, BadAssignmentError, ClusterSt
 from allaboard.simulation.workload import WHOLE_GPU_MILLI, Arrival, Workload
 
 SAMPLES = 200
-"""Approximate number of samples in a timeline, besides the first one, which is taken before the first arrival."""
+"""Approximate number of samples in a timeline, besides a first sample that is taken before the first arrival."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
     """The cluster at one moment.
 
-    ``arrived_percent``: requests of all gangs that have arrived, of all GPUs (of all cpu if there are no GPUs). ``allocated_percent``:
-    allocated GPUs, of all GPUs (or cpu). ``fragmentation_percent``: expected fragmented GPUs, of all GPUs. ``waiting_seconds``: mean wait
-    of the gangs placed so far; in the last sample, the mean of the whole replay.
+    ``arrived_percent``: GPUs requested by all gangs that have arrived, as a percentage of all GPUs. ``allocated_percent``: allocated GPUs,
+    as a percentage of all GPUs. Both are of cpu if there are no GPUs. ``fragmentation_percent``: expected fragmented GPUs, as a percentage
+    of all GPUs. ``waiting_seconds``: mean wait of the gangs placed so far; in the last sample, the mean of the whole replay.
     """
 
     at_seconds: float
@@ -40,8 +40,8 @@ class Sample:
 class Replay:
     """The figures of one replay.
 
-    Where tasks stay for ever, percentages are those at the end. Where gangs run and finish, percentages are means over the time from the
-    first arrival to the last finish. ``pods_failed`` is the number of pods that were never placed.
+    If tasks stay for ever, percentages are those at the end. If gangs run and finish, percentages are means over the time from the first
+    arrival to the last finish. ``pods_failed`` is the number of pods that were never placed.
     """
 
     gpus_total: int
@@ -56,9 +56,9 @@ class Replay:
 
 
 def replay(workload: Workload, strategy: Player, mix: TargetMix, *, batch: int = 1, samples: int = SAMPLES) -> Replay:
-    """Replay ``workload``. Raises ``BadAssignmentError``.
+    """Return the figures of a replay of ``workload``. Raises ``BadAssignmentError``.
 
-    Where gangs don't wait, ``batch`` gangs arrive at a time. Where gangs wait, all gangs that are due are offered to ``strategy`` at once.
+    If gangs don't wait, ``batch`` gangs arrive at a time. If gangs wait, all gangs that are due are offered to ``strategy`` at once.
     """
     run = _Run(workload, strategy, mix, batch, samples)
     return run.in_time() if workload.waits else run.in_order()
@@ -80,7 +80,7 @@ class _Run:
         self._every = max(1, len(workload.arrivals) // samples)
 
     def in_order(self) -> Replay:
-        """Replay tasks, one batch after another. Tasks that don't fit are dropped."""
+        """Replay tasks that don't wait, one batch after another. Tasks that don't fit are dropped."""
         self._sample()
         arrivals = self.workload.arrivals
         sampled = 0
@@ -97,7 +97,7 @@ class _Run:
         return self._outcome(last.allocated_percent, last.fragmentation_percent)
 
     def in_time(self) -> Replay:
-        """Replay gangs, which wait until they fit, and release their capacity when they finish.
+        """Replay gangs that wait until they fit, and that release their capacity when they finish.
 
         1. Advance to the next moment at which a gang arrives or finishes, and release the gangs that finish.
         2. Queue the gangs that arrive: by priority, then by arrival.
@@ -143,7 +143,7 @@ class _Run:
                 self.arrived += task.gpu_total_milli if self.state.gpu_milli else task.cpu_milli
 
     def _offer(self, pending: Sequence[Arrival]) -> list[Arrival]:
-        """Offer ``pending`` to the strategy and start the gangs that it places. Return the other gangs."""
+        """Offer ``pending`` to the strategy and start the gangs that it places. Return the gangs that it doesn't place."""
         found = self.strategy.place(self.state, pending) if pending else []
         if len(found) != len(pending):
             raise BadAssignmentError(f"the strategy returned answers for {len(found)} of {len(pending)} gangs")

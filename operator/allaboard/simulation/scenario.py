@@ -17,7 +17,7 @@ from allaboard.simulation.workload import WHOLE_GPU_MILLI, Arrival, SimNode, Tas
 
 STDIN = "-"
 MOST = 200_000
-"""Most nodes, and most pods. The limit keeps a typing mistake from exhausting memory."""
+"""The largest number of nodes, and of pods, in a scenario. The limit keeps a typing mistake from exhausting memory."""
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _NODE = ("name", "count", "cpu", "memory", "gpus", "model")

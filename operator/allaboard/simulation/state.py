@@ -1,4 +1,4 @@
-"""The free capacity of every node and device, and which class fits where; updated for one node at a time.
+"""The free capacity of every node and device, and which task class fits on which node; updated for one node at a time.
 
 A strategy reads this state, and may take capacity on trial. The replay takes the capacity of the assignments that a strategy returns. An
 assignment that doesn't fit is refused, so that no strategy can gain by over-committing a node.
@@ -16,7 +16,7 @@ from allaboard.simulation.workload import WHOLE_GPU_MILLI, SimNode, TaskClass
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """The assignment of one pod: the row of its node, and the devices that it uses there."""
+    """The assignment of one pod: the row of its node, and the devices that the pod uses on that node."""
 
     node: int
     devices: tuple[int, ...] = ()
@@ -29,10 +29,10 @@ class BadAssignmentError(ValueError):
 class ClusterState:
     """The free capacity of a simulated cluster. Its arrays must not be written from outside.
 
-    ``free_cpu``, ``free_memory``: int64[nodes]. ``devices``: int64[nodes, devices], free milli-GPU of each; 0 where the node has no such
-    device. ``fits``: bool[classes, nodes]. ``free_capacity``: int64[nodes], free cpu and GPU together, each as a share of the largest node;
-    the fullest node has the least. ``assigned``: int64[classes], number of assigned pods. ``changes``: rows that have changed, in order, so
-    that figures kept for each node are recomputed for these nodes only.
+    ``free_cpu``, ``free_memory``: int64[nodes]. ``devices``: int64[nodes, devices], free milli-GPU of each device; 0 if the node has no
+    such device. ``fits``: bool[classes, nodes], whether a pod of a task class fits. ``free_capacity``: int64[nodes], free cpu and GPU
+    together, each as a share of the largest node; the fullest node has the least. ``assigned``: int64[classes], number of assigned pods.
+    ``changes``: the row of the node of each change, in order, so that figures kept for each node are recomputed for these nodes only.
     """
 
     def __init__(self, nodes: Sequence[SimNode], classes: Sequence[TaskClass]) -> None:
@@ -65,21 +65,21 @@ class ClusterState:
         self.free_cpu_milli = self.cpu_milli
 
     def take(self, position: int, assignment: Assignment) -> None:
-        """Assign one pod of a class. Raises ``BadAssignmentError`` if the pod doesn't fit there."""
+        """Assign one pod of the task class at ``position``. Raises ``BadAssignmentError`` if the pod doesn't fit."""
         self._check(position, assignment)
         self._add(position, assignment, -1)
         if self._journal is not None:
             self._journal.append((position, assignment))
 
     def release(self, position: int, assignment: Assignment) -> None:
-        """Undo one ``take``."""
+        """Release the pod of one earlier ``take``."""
         self._add(position, assignment, 1)
         if self._journal is not None:
             self._journal.remove((position, assignment))
 
     @contextmanager
     def trial(self) -> Iterator[None]:
-        """Undo every ``take`` inside the context at its end."""
+        """Open a context; when the context ends, every ``take`` inside it is undone."""
         journal = self._journal = []
         try:
             yield
@@ -89,7 +89,7 @@ class ClusterState:
                 self.release(position, assignment)
 
     def whole_devices(self, node: int, number: int) -> tuple[int, ...]:
-        """Return the first ``number`` devices that no pod uses."""
+        """Return the first ``number`` devices of a node that no pod uses."""
         return tuple(np.flatnonzero(self.devices[node] == WHOLE_GPU_MILLI)[:number].tolist())
 
     def _check(self, position: int, assignment: Assignment) -> None:
@@ -125,6 +125,6 @@ class ClusterState:
 
 
 def permitted(classes: Sequence[TaskClass], models: Sequence[str]) -> Mask:
-    """Return which GPU models each class accepts: bool[classes, models]."""
+    """Return whether each task class accepts each GPU model: bool[classes, models]."""
     found = [[not task.models or model in task.models for model in models] for task in classes]
     return np.array(found, dtype=np.bool_).reshape(len(classes), len(models))

@@ -14,7 +14,7 @@ from allaboard.simulation.workload import MIB, WHOLE_GPU_MILLI, SimNode, TaskCla
 NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 TASK_COLUMNS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
 MOST_GPUS = 64
-"""Most GPUs of a node. The limit keeps a typing mistake from exhausting memory."""
+"""The largest number of GPUs of one node. The limit keeps a typing mistake from exhausting memory."""
 _MOST = 2**40
 
 

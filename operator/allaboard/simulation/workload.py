@@ -111,10 +111,11 @@ def workload_of(nodes: Sequence[SimNode], tasks: Sequence[tuple[str, TaskClass]]
 
 
 def inflated(workload: Workload, factor: float, seed: int) -> Workload:
-    """Return the tasks in random order, with tasks added or removed until they request ``factor`` × all GPUs; 0 keeps each task once.
+    """Return the tasks in random order, with tasks added or removed until they request ``factor`` × all GPUs.
 
-    This is the published protocol (Weng et al., "Beware of Fragmentation", USENIX ATC 2023): every task arrives once, then tasks drawn with
-    replacement. If the tasks of the trace request more than that, tasks are removed at random. Raises ``WorkloadError``.
+    With ``factor`` 0, each task arrives once. The protocol is the published one (Weng et al., "Beware of Fragmentation", USENIX ATC 2023):
+    every task arrives once, then tasks drawn with replacement. If the tasks of the trace alone request more than ``factor`` × all GPUs,
+    tasks are removed at random. Raises ``WorkloadError``.
     """
     rng = np.random.default_rng(seed)
     tasks = workload.arrivals

@@ -1,7 +1,7 @@
 """The cluster as it would be with manifests applied to it: existing objects stay as they are, and missing objects are added.
 
-The pods of a workload that is applied already may have other names than a plan would give them. They are recognized by their controller,
-and only as many pods are added as the controller would still create.
+The existing pods of a workload may have other names than a plan would give them. Existing pods are therefore recognized by their
+controller, and only as many pods are added as the controller would still create.
 """
 
 from collections import Counter, defaultdict
@@ -38,7 +38,7 @@ _SIMILARITY = 0.85  # of two names: allows one wrong letter in a name of seven l
 
 @dataclass(frozen=True, slots=True)
 class _NewPod:
-    """A pod that would be created once ``after`` pods of its workload are Ready.
+    """A pod that would be created once the first ``after`` pods of its workload are Ready.
 
     ``refusal`` is why the API server refuses the pod, and ``doubt`` why it isn't known whether the pod would start. Either may be empty.
     """
@@ -53,7 +53,7 @@ class _NewPod:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """The API server's admission of pods: values that it adds, and refusals. ``namespaces`` are all that exist; None if not known."""
+    """Admits pods as the API server does: adds values, or refuses a pod. ``namespaces`` are all that exist; None if not known."""
 
     priorities: Priorities
     runtimes: RuntimeClasses
@@ -76,7 +76,7 @@ class Applied:
     """The pods, PodGroups and Jobs that manifests bring to a cluster. Pods are identified by ``namespace/name``.
 
     ``pods``: the living pods of the manifests, whether they exist or would be created. ``groups``: all PodGroups, including the cluster's;
-    ``stated``: keys of the manifests' PodGroups. ``pod_origins``, ``group_origins``: the places of new pods and of PodGroups in files.
+    ``stated``: keys of the manifests' PodGroups. ``pod_origins``, ``group_origins``: where new pods and where PodGroups are in the files.
     ``awaited``: the pods that must be Ready before a pod is created. ``refused``: why the API server refuses a pod. ``doubts``: why it
     isn't known whether a pod that is a gang of its own would start. ``jobs``: the batch Jobs of the manifests.
     """
@@ -92,7 +92,7 @@ class Applied:
     jobs: list[JobCounts] = field(default_factory=list)
 
     def bad_input(self, gang: Gang, hold: Hold) -> ManifestError | None:
-        """Return the error in a file that causes ``hold``; None if a missing object or an unsupported feature causes it."""
+        """Return the error in a file because of which ``gang`` is held; None if a missing object or an unsupported feature is the cause."""
         if hold.reason in ("PodGroupNotFound", "Unsupported"):
             return None
         if hold.reason == OVER_LIMIT:  # no single field of a manifest exceeds such a limit
@@ -151,7 +151,7 @@ def applied(manifests: Manifests, cluster: Cluster, scheduler_names: Sequence[st
 
 
 class _ExistingPods:
-    """The pods of the cluster, by name and by the workload that created them."""
+    """Finds the pods of the cluster by their names, and by the workload that created them."""
 
     def __init__(self, pods: Iterable[Pod]) -> None:
         self._by_key: dict[str, Pod] = {}
@@ -178,7 +178,7 @@ class _ExistingPods:
         return self._by_owner.get((workload.namespace, workload.document.group, workload.document.kind, workload.name), ())
 
     def with_free_name(self, pod: Pod) -> Pod:
-        """Return ``pod`` under a name that no existing pod has; its made-up name may be taken."""
+        """Return ``pod``, under another made-up name if an existing pod has its name."""
         name, number = pod.name, 0
         while f"{pod.namespace}/{name}" in self._by_key:
             number += 1
@@ -187,7 +187,7 @@ class _ExistingPods:
 
 
 def _split_bare_pods(created: Sequence[_NewPod], existing: _ExistingPods, notes: list[str]) -> tuple[Sequence[Pod], Sequence[_NewPod]]:
-    """Return the bare pods that exist and haven't ended, and the pods that don't exist."""
+    """Return two lists: the bare pods that exist and haven't ended, and the bare pods that don't exist."""
     known = [pod for new in created if (pod := existing.pod(new.pod.key))]
     if len(known) > _FEW:
         notes.append(f"{len(known)} pods are in the cluster already, {sum(1 for pod in known if pod.is_bound)} of them on nodes")
@@ -203,9 +203,10 @@ def _state(pod: Pod) -> str:
 def _split_workload(
     workload: Workload, created: Sequence[_NewPod], known: Sequence[Pod], job: JobCounts | None, notes: list[str]
 ) -> tuple[Sequence[Pod], Sequence[_NewPod]]:
-    """Return the living pods among a workload's ``known`` ones, and the pods that its controller would still create.
+    """Return two lists: the living pods of a workload, and the pods that its controller would still create.
 
-    ``created`` are the pods that the controller would create if none existed. ``job`` has the progress of a batch Job.
+    ``created`` are the pods that the controller would create if none existed, and ``known`` the existing pods. ``job`` has the progress of
+    a batch Job.
     """
     if not (known or (job and job.done)):
         return (), created
@@ -242,7 +243,7 @@ def _with_known_owner(new: _NewPod, known: Sequence[Pod], job: JobCounts | None)
 
 
 def _job_counts(workload: Workload, created: Iterable[Pod], known: Sequence[Pod], cluster: Cluster) -> JobCounts | None:
-    """Return the progress of a batch Job by its manifest, the cluster's Job and its pods; None for another workload.
+    """Return the progress of a batch Job, by its manifest, its object in the cluster and its pods; None for a workload of another kind.
 
     Raises ``ManifestError``.
     """
@@ -280,7 +281,7 @@ def _unknown_classes(manifests: Manifests, priorities: Priorities) -> Iterator[s
 
 
 def _new_pod(expanded: Expanded, cluster: Cluster, admission: Admission, now: float) -> _NewPod:
-    """Return a pod as it would be created, younger than the objects before it in the files. Raises ``ManifestError``."""
+    """Return a pod as it would be created, younger than the objects that precede it in the files. Raises ``ManifestError``."""
     raw, refusal = expanded.raw, ""
     try:
         raw = admission.admitted(raw)
@@ -304,7 +305,7 @@ def _over_quota(new: _NewPod, quotas: Quotas) -> str:
 
 
 def _with_node_affinity(pod: Pod) -> Pod:
-    """Return a pod that names its node as a pod that may only go to that node, so that the plan checks whether it fits there."""
+    """Return a pod whose ``nodeName`` is replaced by a node affinity, so that the plan checks whether the pod fits on that node."""
     name = Requirement("metadata.name", "In", (pod.node_name,))
     stated = [term for term in pod.spec.affinity or () if term.expressions or term.fields]  # an empty term matches no node
     terms = [NodeSelectorTerm()] if pod.spec.affinity is None else stated
@@ -327,7 +328,7 @@ def _as_ours(pods: Iterable[Pod], scheduler_names: Sequence[str], notes: list[st
 
 
 def _if_readable(found: Expanded) -> Iterator[PodGroup]:
-    """Yield the record of a PodGroup of the cluster, unless it can't be read."""
+    """Yield the record of a PodGroup of the cluster; yield nothing if the PodGroup can't be read."""
     with suppress(ManifestError):
         yield _pod_group(found)
 

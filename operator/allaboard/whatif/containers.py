@@ -1,6 +1,7 @@
 """Refuses containers that the API server refuses (kubernetes pkg/apis/core/validation), in pods and in pod templates of workloads.
 
-A template is checked as strictly as a pod. The API server accepts some templates whose pods it refuses; such a workload would get no pods.
+A template is checked as strictly as a pod. The API server accepts some templates but refuses their pods; a workload with such a template
+would get no pods.
 """
 
 import re
@@ -19,9 +20,9 @@ _STANDARD = frozenset({"cpu", "memory", "ephemeral-storage"})
 
 
 def refuse_containers(spec: RawObject) -> None:
-    """Refuse the spec of a pod, before defaults, for errors in its containers or in the resources of the pod as a whole.
+    """Refuse the spec of a pod for errors in its containers, or in the resources of the pod as a whole (``spec.resources``).
 
-    Raises ``MalformedError`` with the path within the pod.
+    The spec must not have its defaults yet. Raises ``MalformedError`` with the path within the pod.
     """
     names: set[str] = set()
     for key in _KEYS:
@@ -68,7 +69,7 @@ def _amount(resource: str, value: object, field: str) -> Fraction:
 
 
 def _check_overcommit(resources: RawObject, path: str) -> None:
-    """Refuse resources of a container that don't exist, and requests that over-commit a resource for which that isn't allowed.
+    """Refuse resources of a container that don't exist, and requests that over-commit a resource that can't be over-committed.
 
     A name without a slash is a standard resource. Extended resources, such as GPUs, and huge pages can't be over-committed: their limit
     must be stated and must equal the request.
@@ -92,7 +93,7 @@ def _check_overcommit(resources: RawObject, path: str) -> None:
 
 
 def _check_pod(spec: RawObject) -> None:
-    """Refuse resources of a pod as a whole that its containers exceed, or that no pod can state as a whole."""
+    """Refuse resources of a pod as a whole (``spec.resources``) that can't be stated there, or that its containers exceed."""
     resources, path = mapping(spec, "resources", "spec."), "spec.resources."
     stated = {kind: dict(_stated(resources, kind, path)) for kind in ("requests", "limits")}
     for kind, amounts in stated.items():

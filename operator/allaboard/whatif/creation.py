@@ -1,7 +1,7 @@
 """Keeps the pods that don't exist right after a workload is applied: they are created later, or refused by the API server.
 
-A StatefulSet creates a pod once the pods before it are Ready, and an MPIJob may create its launcher once its workers are Ready. Such pods
-don't count towards a gang's minimum before they exist, so a gang that needs them never starts.
+A StatefulSet creates a pod once the pods before it are Ready, and an MPIJob may create its launcher once its workers are Ready. A pod
+doesn't count towards its gang's minimum before the pod exists, so a gang that needs such a pod never starts.
 """
 
 from collections import deque
@@ -21,7 +21,7 @@ class Awaited:
 
 
 class Creation:
-    """The pods of a plan that don't exist yet. A pod that has a node counts as Ready."""
+    """Keeps the pods of a plan that don't exist yet, and finds the pods that are created next. A pod that has a node counts as Ready."""
 
     def __init__(self, view: ClusterView, pods: Iterable[Pod], awaited: Mapping[str, Awaited], refused: Mapping[str, str]) -> None:
         """Keep those of ``pods`` that don't exist yet: their ``namespace/name`` is a key of ``awaited`` or ``refused``."""
@@ -29,7 +29,7 @@ class Creation:
         self._awaited, self._refused = awaited, refused
         self._absent = {pod.key: pod for pod in pods if pod.key in refused or pod.key in awaited}
         self._next: dict[int, deque[Pod]] = {}  # pods in order of creation, by the identity of ``Awaited.keys``
-        self._ready: dict[int, int] = {}  # how many of the first pods are known to be Ready, likewise
+        self._ready: dict[int, int] = {}  # how many of the first pods are known to be Ready, by the identity of ``Awaited.keys``
         for pod in self._absent.values():
             if pod.key not in refused:
                 self._next.setdefault(id(awaited[pod.key].keys), deque()).append(pod)
@@ -44,7 +44,7 @@ class Creation:
         return pod.key in self._refused
 
     def next(self) -> Sequence[Pod]:
-        """Remove and return the pods that their controllers create now."""
+        """Return the absent pods that their controllers create now. These pods are no longer absent."""
         created: list[Pod] = []
         for waiting in self._next.values():
             while waiting and self._first_unready(self._awaited[waiting[0].key]) is None:

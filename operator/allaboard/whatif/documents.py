@@ -1,6 +1,6 @@
-"""Reads files of Kubernetes objects, YAML or JSON, and remembers the place of each object.
+"""Reads files of Kubernetes objects, YAML or JSON, and remembers where in the files each object is.
 
-Errors are raised as ``ManifestError``, which names the file, the document in it and the field: users fix their manifests by that message
+An error is raised as ``ManifestError``, which names the file, the document in it and the field: users fix their manifests by that message
 alone.
 """
 
@@ -39,7 +39,7 @@ class ManifestError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The place of an object. ``path`` leads from the top of its document to the object, with a dot at the end, or is empty."""
+    """The location of an object in a file. ``path`` leads from the top of its document to the object and ends with a dot, or is empty."""
 
     file: str
     document: int
@@ -54,13 +54,13 @@ class Origin:
         return ManifestError(self.file, self.document, self.path + field, problem)
 
     def blame(self, error: MalformedError) -> ManifestError:
-        """Return ``error``, which was found in this object, with the object's place."""
+        """Return ``error``, an error in this object, as a ``ManifestError`` that names the object's location."""
         return self.error(error.field, error.problem)
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One object of a file. Its kind and version are its own, or those that its list states for all items."""
+    """One object of a file. Its kind and version are those that it states, or those that its list states for all items."""
 
     raw: Mapping[str, Any]
     kind: str
@@ -120,7 +120,7 @@ def _objects(path: str) -> Iterator[Document]:
 
 
 def _flattened(value: object, origin: Origin, *, kind: str, api_version: str) -> Iterator[Document]:
-    """Yield an object, or the items of a list. ``kind`` and ``api_version`` are those of items that don't state their own."""
+    """Yield an object, or the items of a list. ``kind`` and ``api_version`` are the defaults of an object that doesn't state its own."""
     if not isinstance(value, Mapping):
         raise origin.error("", f"{shown(value)} is not an object")
     kind = text(value, "kind", path=origin.path) or kind

@@ -1,7 +1,7 @@
-"""Decides about gangs as the scheduler's cycle would if all were due at once, by the same planning round, but without a server.
+"""Decides about gangs as the scheduler's cycle would if all gangs were due at once, by the same planning round, but without a server.
 
-The pods of a placed gang are assigned in the view at once, and the gangs after it are planned around them. Time stands still, so that the
-same question has the same answer: no namespace ranks after others because of search time that it has used.
+The pods of a placed gang are assigned in the view at once, and later gangs are planned around these pods. Time stands still, so that the
+same question has the same answer: no namespace ranks after other namespaces because of search time that it has used.
 """
 
 from collections.abc import Callable, Iterable
@@ -29,8 +29,8 @@ from allaboard.settings.options import Settings
 class Decision:
     """The decision about a gang.
 
-    ``feasible``: True if the gang's minimum can be placed, False if it is proved that it can't, None if neither is known. ``reason`` is the
-    reason that the gang's PodGroup would report; None if the minimum can be placed.
+    ``feasible``: True if the gang's minimum can be placed, False if it is proved that it can't be placed, None if it isn't known.
+    ``reason`` is the reason that the gang's PodGroup would report; None if the minimum can be placed.
     """
 
     feasible: bool | None
@@ -54,22 +54,22 @@ class Forecast(Standstill):
         super().__init__(view, search, Packings.by(settings), settings.strategy_options.by_name)
         self._gangs: dict[GangKey, Gang] = {}
         self._decisions: dict[GangKey, Decision] = {}
-        self._refused: dict[Pod, Decision] = {}  # of single pods, by ``_without_identity``, since the last gang was placed
-        self._advice: dict[Pod, str] = {}  # to single pods, likewise
+        self._refused: dict[Pod, Decision] = {}  # about single-pod gangs, by ``_without_identity``, since the last gang was placed
+        self._advice: dict[Pod, str] = {}  # about single-pod gangs, by ``_without_identity``, since the last gang was placed
 
     async def decide(self, gangs: Iterable[Gang]) -> dict[GangKey, Decision]:
-        """Decide about ``gangs`` as the scheduler's cycle would if all were due. Return all decisions so far."""
+        """Decide about ``gangs`` as if all of them were due at once. Return all decisions so far, including those of earlier calls."""
         self._forget()
         self._gangs = {gang.key: gang for gang in gangs}
         await self.run(self._gangs)
         return self._decisions
 
     def gang(self, key: GangKey) -> Gang | None:
-        """Implement ``planning.round.Due``."""
+        """Return the current state of the gang with this key; None if there is none."""
         return self._registry.gang(key) or self._gangs.get(key)
 
     def prepared(self, key: GangKey) -> PreparedGang | None:
-        """Implement ``planning.round.Due``."""
+        """Return the gang's current state for a search. If no search is needed, record the decision about the gang and return None."""
         known = self._prepared(self._gangs[key])
         if isinstance(known, Decision):
             self._decisions[key] = known
@@ -80,7 +80,7 @@ class Forecast(Standstill):
         return known
 
     def place(self, key: GangKey) -> Order:
-        """Implement ``planning.round.Due``."""
+        """Return the gang's position in the queue."""
         gang = self._gangs[key]
         return order_of(gang, since=self._registry.since(gang))
 
@@ -98,12 +98,15 @@ class Forecast(Standstill):
         return advice
 
     def _forget(self) -> None:
-        """Forget the answers about equal single pods, since the cluster has changed."""
+        """Forget the decisions and advice that are kept for equal single-pod gangs, since the cluster has changed."""
         self._refused.clear()
         self._advice.clear()
 
     def _prepared(self, gang: Gang) -> PreparedGang | Decision:
-        """Return the present gang with all requirements of its candidates, or the decision about it if no search is needed."""
+        """Return the gang as it is now, for a search; if no search is needed, return the decision about the gang.
+
+        The specs of the members to be placed also state what topology levels require of a node.
+        """
         gang = self._registry.gang(gang.key) or gang
         if gang.hold:
             # It isn't known whether a gang with unsupported requests would fit.
@@ -122,7 +125,7 @@ class Forecast(Standstill):
         return Decision(None, placed.hold.message, Code.HELD) if placed.hold else prepared(placed)
 
     def answered(self, answer: Answer, *, is_again: bool) -> None:
-        """Implement ``Standstill.answered``: assign the members of a placed gang in the view, and record the decision."""
+        """Assign the members of a placed gang in the view, and record the decision. Raises the error of a search that failed."""
         gang, key = answer.gang, answer.gang.key
         match answer:
             case Placed(plan=plan, assignments=assignments):
@@ -155,7 +158,8 @@ class Forecast(Standstill):
 def _without_identity(gang: Gang) -> Pod | None:
     """Return the pod of a single-pod gang without its name, UID and age; None for any other gang.
 
-    Pods that are equal without these have the same answer. Example: if a workload's thousand pods don't fit, one search answers for all.
+    Gangs whose pods are equal apart from name, UID and age get the same decision. Example: if a workload's thousand pods don't fit, one
+    search decides about all of them.
     """
     return replace(gang.members[0], name="", uid="", created=0.0) if gang.is_single and len(gang.members) == 1 else None
 

@@ -1,4 +1,4 @@
-"""Adds the PodGroups that job operators create for their jobs, and the labels that name them on the jobs' pods.
+"""Adds the PodGroups that job operators create for their jobs, and labels the jobs' pods with the names of these PodGroups.
 
 training-operator (kubeflow.org/v1) creates PodGroups if it was started with ``--gang-scheduler-name``, mpi-operator (v2beta1) if it was
 started with ``--gang-scheduling``. A manifest doesn't say whether the flag is set, but the operator's own pod does. Sources:
@@ -56,7 +56,7 @@ def with_pod_groups(manifests: Manifests, schedulers: Mapping[str, str]) -> Mani
 
 
 def hints(gangs: Iterable[Gang]) -> Sequence[str]:
-    """Return a note for each job whose pods are gangs of their own, since that is seldom intended."""
+    """Return a note for each job of which every pod is a gang of its own, since that is seldom intended."""
     owners = dict.fromkeys((gang.key.namespace, pod.owner) for gang in gangs if gang.is_single for pod in gang.members)
     return [
         f"{owner.kind} {namespace}/{owner.name}: its pods name no gang; "
@@ -69,7 +69,7 @@ def hints(gangs: Iterable[Gang]) -> Sequence[str]:
 def flags_of(pod: RawObject) -> Mapping[str, str]:
     """Return the values of a job operator's flags, by API version of its jobs; empty if the pod isn't a job operator's."""
     found: dict[str, str] = {}
-    with suppress(MalformedError):  # nothing is known from a pod that can't be read
+    with suppress(MalformedError):  # a pod that can't be read shows no flags
         for _, container in items(mapping(pod, "spec"), "containers", "spec."):
             if container.get("name") == "mpi-operator":
                 found.setdefault(MPI, "")
@@ -83,7 +83,10 @@ def flags_of(pod: RawObject) -> Mapping[str, str]:
 
 
 def _named(raw: Mapping[str, Any], group: str, scheduler: str, *, overwrites: bool) -> dict[str, Any]:
-    """Return a pod that names its PodGroup and a scheduler. mpi-operator ``overwrites`` a scheduler's name that the pod states."""
+    """Return a pod with the label of its PodGroup and the name of a scheduler.
+
+    A scheduler that the pod names itself is kept, unless the operator ``overwrites`` it, as mpi-operator does.
+    """
     metadata, spec = raw["metadata"], raw["spec"]
     named = {**metadata, "labels": {**labels(metadata, "labels"), POD_GROUP_LABEL: group}}
     stated = "" if overwrites else spec.get("schedulerName")

@@ -65,7 +65,7 @@ async def read_live_cluster(notes: list[str], reading: Reading) -> Cluster:
 
 
 async def read_cards(settings: Settings, nodes: Collection[str], notes: list[str]) -> Cards:
-    """Return the metrics of the GPUs of ``nodes``, read where the operator reads them; add a note if they can't be read.
+    """Return the GPU metrics of ``nodes``, from the source from which the operator reads them. Add a note if the metrics can't be read.
 
     Raises ``CredentialsError`` and ``ApiError``.
     """

@@ -30,17 +30,17 @@ _POD = ("", "Pod")
 POD_GROUP = ("scheduling.x-k8s.io", "PodGroup")
 _USED = (PRIORITY_CLASS, RUNTIME_CLASS, LIMIT_RANGE, RESOURCE_QUOTA)
 _NAME_LIMITS = {JOB: 63, ("batch", "CronJob"): 52}
-"""Most characters of an object's name, for kinds whose pods have the name in a label, or get a longer name."""
+"""Greatest length of an object's name, for kinds whose pods have that name in a label, or have a longer name."""
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
 @dataclass(frozen=True, slots=True)
 class Expanded:
-    """A raw pod or PodGroup, and its place in a file; the place of a workload's pod is the pod template.
+    """A raw pod or PodGroup, and its location in a file. For a pod that a workload creates, the location is that of the pod template.
 
     ``workload`` is the object that creates the pod; None for a bare pod or a PodGroup. ``after`` is how many earlier pods of the workload
-    must be Ready before the pod is created. ``position`` is the position among all pods and PodGroups, in the order of the files.
-    ``doubt`` is why it isn't known whether the pod would start by itself; empty if that is known.
+    must be Ready before the pod is created. ``position`` is the position among all pods and PodGroups, in the order of the files. ``doubt``
+    is why it isn't known whether the pod would start by itself; empty if that is known.
     """
 
     raw: dict[str, Any]
@@ -101,8 +101,8 @@ def read_manifests(paths: Iterable[str], namespace: str = "default") -> Manifest
 def refuse_mistakes(manifests: Manifests, definitions: Iterable[RawObject], *, are_all: bool, skip_unknown: bool) -> None:
     """Refuse fields that a kind doesn't have, and unknown kinds, which may create pods.
 
-    ``definitions`` are CustomResourceDefinitions of the cluster; with ``are_all`` the cluster has no others. With ``skip_unknown``, objects
-    of unknown kinds are left out with a note. Raises ``ManifestError``.
+    ``definitions`` are CustomResourceDefinitions of the cluster; with ``are_all`` the cluster has no other definitions. With
+    ``skip_unknown``, objects of unknown kinds are left out with a note. Raises ``ManifestError``.
     """
     schemas = Schemas()
     for definition in definitions:
@@ -140,7 +140,7 @@ def _is_planned(document: Document) -> bool:
 
 
 def _learn(document: Document, namespace: str, found: Manifests) -> None:
-    """Collect what an object states about other objects, which may stand before it in the files. Raises ``ManifestError``."""
+    """Collect what an object such as a PriorityClass states for other objects, which may precede it. Raises ``ManifestError``."""
     kind = (document.group, document.kind)
     try:
         if kind == PRIORITY_CLASS:
@@ -185,7 +185,7 @@ def _skip(document: Document, namespace: str, found: Manifests) -> None:
 
 
 def _last_of_each(documents: Sequence[Document], namespace: str, notes: list[str]) -> Iterator[Document]:
-    """Yield the objects without those that a later file states again, since ``kubectl apply`` ends with the later one. Note the omissions.
+    """Yield the objects except those that a later file states again, since ``kubectl apply`` ends with the later one. Note each omission.
 
     Raises ``ManifestError`` for an object that one file states twice.
     """
@@ -219,7 +219,7 @@ def _identity(document: Document, namespace: str) -> tuple[str, str, str, str] |
 
 
 def _add(document: Document, namespace: str, found: Manifests, known: dict[tuple[str, str, str], Expanded]) -> None:
-    """Add the pods and PodGroups of a document to ``found``; ``known`` are those added so far. Raises ``ManifestError``."""
+    """Add the pods and PodGroups of a document to ``found`` and to ``known``, which has all so far. Raises ``ManifestError``."""
     try:
         for each in _expanded(document, namespace, len(known), found.notes):
             expanded = replace(each, position=len(known) + 1)
@@ -277,7 +277,7 @@ def _expanded(document: Document, namespace: str, position: int, notes: list[str
 
 
 def _pods(pod_set: PodSet, workload: Workload) -> Iterator[Expanded]:
-    """Yield the pods of a set. Only the first is checked, since the pods differ only in the names and labels added here."""
+    """Yield the pods of a set. Only the first pod is checked, since the pods differ only in the names and labels added here."""
     origin = workload.document.origin.inside(pod_set.path)
     try:
         for index, pod in enumerate(pod_set.pods(workload.namespace)):
@@ -335,7 +335,10 @@ def _check_name(field_path: str, name: str, limit: int) -> None:
 
 
 def _claim_name(expanded: Expanded, known: dict[tuple[str, str, str], Expanded]) -> None:
-    """Record the name of an object. If two objects have it, rename one whose name is random. Raises ``ManifestError`` if neither is."""
+    """Record the name of an object. If another object has the name, rename one of the two whose name is random.
+
+    Raises ``ManifestError`` if neither name is random.
+    """
     identity = _key(expanded)
     earlier = known.setdefault(identity, expanded)
     if earlier is expanded:
@@ -362,5 +365,5 @@ def _key(expanded: Expanded) -> tuple[str, str, str]:
 
 
 def _time(position: int) -> str:
-    """Return a creation time that keeps objects in the order of the files."""
+    """Return a creation time by which objects are ordered as in the files."""
     return datetime.fromtimestamp(position, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -13,7 +13,7 @@ from allaboard.whatif.containers import refuse_containers
 from allaboard.whatif.documents import Document
 
 MAX_PODS = 20_000
-"""Most pods of a plan, which takes about 15 s for so many. One workload may have no more pods than a gang may have members."""
+"""The largest number of pods in a plan, which then takes about 15 s. One workload may have no more pods than a gang may have members."""
 
 _LABEL_VALUE = re.compile(r"(?=.{0,63}\Z)(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
 
@@ -30,8 +30,8 @@ def at_once(index: int) -> int:
 class PodSet:
     """``count`` pods of one template. ``path`` leads to the template inside the workload, with a dot at the end.
 
-    ``name`` and ``labels`` return those of a pod, by its index. ``after`` returns how many earlier pods of the workload must be Ready
-    before the controller creates the pod; 0 for pods that are created at once.
+    ``name`` and ``labels`` return the name and the labels of a pod, by its index. ``after`` returns how many earlier pods of the workload
+    must be Ready before the controller creates the pod; 0 for pods that are created at once.
     """
 
     path: str
@@ -98,7 +98,7 @@ def _check_labels(stated: Labels) -> None:
 
 
 def made_up_uid(namespace: str, name: str, kind: str = "") -> str:
-    """Return a UID that is the same every time, and that no real UID looks like."""
+    """Return a UID that is the same in every plan, and that differs from every real UID."""
     return f"manifest:{namespace}/{kind}/{name}" if kind else f"manifest:{namespace}/{name}"
 
 

@@ -1,7 +1,7 @@
 """Gives pods the priority that the API server would give them: that of their class, else that of the default class, else 0.
 
-This follows the API server's admission control (kubernetes plugin/pkg/admission/priority, 1.37). Classes are known from their objects, and
-from pods that were admitted with them.
+The rules are those of the API server's admission control (kubernetes plugin/pkg/admission/priority, 1.37). Classes are known from their
+objects, and from pods that were admitted with them.
 """
 
 from dataclasses import dataclass, field
@@ -32,14 +32,14 @@ class Priorities:
             self.default = value
 
     def learn_from_pod(self, pod: RawObject) -> None:
-        """Add the class of a pod of the cluster, with the priority that the pod was given. Raises ``MalformedError``."""
+        """Add the PriorityClass that a pod of the cluster names, with the pod's priority. Raises ``MalformedError``."""
         spec = mapping(pod, "spec")
         name = text(spec, "priorityClassName", path="spec.")
         if name and spec.get("priority") is not None:
             self.by_class.setdefault(name, integer(spec, "priority", path="spec."))
 
     def overriding(self, others: "Priorities") -> "Priorities":
-        """Return the classes of both; a class in this object replaces the class of the same name in ``others``."""
+        """Return the classes of this object and of ``others``; if both have a class of a name, the class of this object counts."""
         return Priorities({**others.by_class, **self.by_class}, self.default or others.default, self.are_all or others.are_all)
 
     def admitted(self, pod: dict[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Adds the defaults of a namespace's LimitRanges to pods, and refuses pods by its LimitRanges and ResourceQuotas.
 
-This follows the API server's admission control (kubernetes plugin/pkg/admission/limitranger and resourcequota,
+The rules are those of the API server's admission control (kubernetes plugin/pkg/admission/limitranger and resourcequota,
 pkg/quota/v1/evaluator/core, 1.37). Quotas with scopes count only some pods, and are ignored.
 """
 
@@ -36,7 +36,7 @@ class _Limits:
 
 @dataclass(slots=True)
 class _Quota:
-    """One ResourceQuota: the most that may be used, and the used amounts, by keys such as ``requests.cpu``. Empty if it has scopes."""
+    """The limits of one ResourceQuota and the used amounts, by keys such as ``requests.cpu``. Both are empty if the quota has scopes."""
 
     name: str
     hard: Amounts
@@ -51,9 +51,9 @@ class Quotas:
     quotas: dict[str, dict[str, _Quota]] = field(default_factory=lambda: defaultdict(dict))
 
     def overriding(self, others: "Quotas") -> "Quotas":
-        """Return the contents of both; an entry in this object replaces the entry of the same name in ``others``.
+        """Return the LimitRanges and quotas of this object and of ``others``; if both have one of a name, that of this object counts.
 
-        A quota that replaces another quota keeps the used amounts of the replaced one.
+        A quota that replaces a quota of ``others`` keeps the used amounts of the replaced quota.
         """
         both = Quotas()
         for namespace in self.limits.keys() | others.limits.keys():
@@ -93,7 +93,7 @@ class Quotas:
         return pod
 
     def charge(self, pod: RawObject) -> None:
-        """Count a new pod in its quotas. Raises ``NotAdmittedError`` if it would exceed one, and ``MalformedError``."""
+        """Count a new pod in its quotas. Raises ``NotAdmittedError`` if the pod would exceed a quota, and ``MalformedError``."""
         quotas = self.quotas.get(_namespace(pod), {}).values()
         usage = dict(_usage(pod)) if quotas else {}
         for quota in quotas:
@@ -150,7 +150,7 @@ _MUST_BE_STATED = frozenset(("cpu", "memory", "requests.cpu", "requests.memory",
 
 
 def _usage(pod: RawObject) -> Iterator[tuple[str, Fraction]]:
-    """Yield the amounts that a pod uses of quotas, by keys such as ``requests.cpu``."""
+    """Yield what a pod counts in ResourceQuotas: amounts by keys such as ``requests.cpu``."""
     yield from (("pods", Fraction(1)), ("count/pods", Fraction(1)))
     for resource, amount in pod_requests(pod):
         if resource != "pods":

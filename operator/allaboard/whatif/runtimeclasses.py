@@ -1,6 +1,6 @@
 """Adds the overhead, node selector and tolerations of a RuntimeClass to a pod that names it.
 
-This follows the API server's admission control (kubernetes plugin/pkg/admission/runtimeclass, 1.37).
+The rules are those of the API server's admission control (kubernetes plugin/pkg/admission/runtimeclass, 1.37).
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ class RuntimeClass:
 
 @dataclass(slots=True)
 class RuntimeClasses:
-    """RuntimeClasses by name. With ``are_all`` the cluster has no others."""
+    """RuntimeClasses by name. With ``are_all`` the cluster has no other RuntimeClasses."""
 
     by_name: dict[str, RuntimeClass] = field(default_factory=dict)
     are_all: bool = False
@@ -46,7 +46,7 @@ class RuntimeClasses:
         )
 
     def overriding(self, others: "RuntimeClasses") -> "RuntimeClasses":
-        """Return the classes of both; a class in this object replaces the class of the same name in ``others``."""
+        """Return the classes of this object and of ``others``; if both have a class of a name, the class of this object counts."""
         return RuntimeClasses({**others.by_name, **self.by_name}, self.are_all or others.are_all)
 
     def admitted(self, pod: dict[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Refuses schedules of CronJobs that the API server refuses.
 
-They are read as the API server reads them (robfig/cron 3.0.1 parser.go, and kubernetes pkg/apis/batch/validation, 1.37). So ``+5``, ``*-x``
-and empty items of a list are valid, however odd.
+A schedule is read as the API server reads it (robfig/cron 3.0.1 parser.go, and kubernetes pkg/apis/batch/validation, 1.37). So ``+5``,
+``*-x`` and empty items of a list are valid, however odd.
 """
 
 import re
@@ -11,7 +11,7 @@ from allaboard.model.errors import MalformedError, shown
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _FIELDS = (("minute", 0, 59, ()), ("hour", 0, 23, ()), ("day of month", 1, 31, ()), ("month", 1, 12, _MONTHS), ("day of week", 0, 6, _DAYS))
-"""Each field: its name, its least and greatest number, and the names of its numbers."""
+"""The fields of a schedule, in order: each with its name, its least and greatest number, and the words allowed for its numbers."""
 
 _MACROS = ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly")
 _EVERY = re.compile(r"@every [-+]?(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)")
@@ -64,5 +64,5 @@ def _value(word: str, least: int, names: tuple[str, ...]) -> int | None:
 
 
 def _number(word: str) -> int | None:
-    """Return a number that isn't negative; None for any other word."""
+    """Return the whole number that ``word`` states; None if ``word`` states a negative number or is no number."""
     return int(word) if re.fullmatch(r"\+?[0-9]{1,18}", word) else None

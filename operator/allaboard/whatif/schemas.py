@@ -24,11 +24,14 @@ _TABLE = "fields.json"
 _LIST, _MAP = "[]", "{}"
 
 _Fields = Mapping[str, str]
-"""The fields of one type, with the name of each field's type; ``[]`` or ``{}`` before it means a list or map, empty allows any value."""
+"""The fields of one type, each with the name of its type.
+
+The prefix ``[]`` means a list of that type, and the prefix ``{}`` a map. An empty name allows any value.
+"""
 
 
 class Schemas:
-    """The fields of every known kind."""
+    """Holds the fields of every known kind, and checks objects against them."""
 
     def __init__(self) -> None:
         """Start with the fields of the shipped table."""
@@ -96,7 +99,10 @@ class Schemas:
             raise MalformedError(field, problem)
 
     def _unknown(self, value: object, of: str, path: str) -> Iterator[tuple[str, str]]:
-        """Yield the fields below ``path`` that the type ``of`` doesn't have. Values of another form are left to their readers."""
+        """Yield the fields below ``path`` that the type ``of`` doesn't have.
+
+        A value of a wrong form, such as a text instead of a list, yields nothing: the code that reads the value checks its form.
+        """
         if of.startswith(_LIST) and isinstance(value, list):
             for index, item in enumerate(value):
                 yield from self._unknown(item, of.removeprefix(_LIST), f"{path}[{index}]")
@@ -114,7 +120,10 @@ class Schemas:
                     yield from self._unknown(item, fields[key], below)
 
     def _type_of(self, schema: Mapping[str, Any], name: str) -> str:
-        """Add the type of a structural schema, and the types in it, under ``name``. Return the reference to it, as in ``_Fields``."""
+        """Add the type of a structural schema under ``name``, and the types of the fields in it.
+
+        Return the type as ``_Fields`` names it: with a prefix for a list or map, or empty if any value is allowed.
+        """
         if schema.get("x-kubernetes-preserve-unknown-fields") or schema.get("x-kubernetes-embedded-resource"):
             return ""
         for key, sign in (("items", _LIST), ("additionalProperties", _MAP)):

@@ -1,4 +1,4 @@
-"""The cluster that a plan starts from, and reading it from files."""
+"""Holds the cluster that a plan starts from, and reads it from files."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -26,11 +26,11 @@ from allaboard.whatif.workloads import JOB
 class Cluster:
     """The cluster that a plan starts from: nodes, pods, PodGroups, Jobs, classes, quotas and CustomResourceDefinitions.
 
-    ``reading`` says how pods are read, and equal parts of pods are one object of ``intern``. ``gang_schedulers`` are the schedulers for
+    ``reading`` says how pods are read, and ``intern`` makes equal parts of pods one object. ``gang_schedulers`` are the schedulers for
     which job operators create PodGroups, by API version of the jobs. ``refused`` are the waiting pods (by ``namespace/name``) that a
-    scheduler has reported as unschedulable; a plan places no gang of such pods only. With ``has_all_definitions`` the cluster has no other
-    CustomResourceDefinitions. ``namespaces`` are all namespaces; None if not known. ``jobs`` are batch Jobs, by ``namespace/name``, and
-    ``cards`` the metrics of GPUs.
+    scheduler has reported as unschedulable; a plan doesn't place a gang whose waiting pods are all ``refused``. With
+    ``has_all_definitions`` the cluster has no other CustomResourceDefinitions. ``namespaces`` are all namespaces; None if not known.
+    ``jobs`` are batch Jobs, by ``namespace/name``, and ``cards`` the metrics of GPUs.
     """
 
     reading: Reading
@@ -54,10 +54,10 @@ class Cluster:
         return self.reading.ours is None or pod.scheduler_name in self.reading.ours
 
     def pod_from(self, raw: RawObject) -> Pod:
-        """Return the record of a pod of the cluster, with its gang and its workload whichever scheduler it names.
+        """Return the record of a pod of the cluster, with its gang and its workload, whichever scheduler the pod names.
 
-        A pod of another scheduler takes as much as the operator charges for it. Requests by labels of ours don't count: the other
-        scheduler didn't grant them.
+        A pod of another scheduler uses as much of its node as the operator charges for such a pod. Requests by Allaboard's labels don't
+        count: the other scheduler didn't grant them.
         """
         pod = self.planned_from(raw)
         if self.is_ours(pod):

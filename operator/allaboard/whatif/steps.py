@@ -1,4 +1,4 @@
-"""Expands a pipeline of a manifest into its Deployments: those of all stages, as if every stage were due."""
+"""Expands a pipeline of a manifest into the Deployments of all its stages, as if every stage were due."""
 
 from collections.abc import Iterator
 from dataclasses import replace

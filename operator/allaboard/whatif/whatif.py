@@ -118,7 +118,7 @@ async def plan_gangs(manifests: Manifests, cluster: Cluster, settings: Settings,
 
 
 def _doubts(gangs: Iterable[Gang], doubts: Mapping[str, str]) -> Iterator[tuple[GangKey, str]]:
-    """Return the single-pod gangs that may or may not start, with the reason for the doubt; ``doubts`` are by pod."""
+    """Return the single-pod gangs for which it isn't known whether they start, each with the reason; ``doubts`` has reasons by pod."""
     return ((gang.key, doubts[pod.key]) for gang in gangs if gang.is_single for pod in gang.members if pod.key in doubts)
 
 
@@ -132,7 +132,7 @@ def _is_refused(decision: Decision | None) -> bool:
 
 
 def _without_pods(creation: Creation, decisions: Mapping[GangKey, Decision]) -> Mapping[GangKey, Decision]:
-    """Return new decisions about gangs with pods that don't exist, with the reason why the first of these pods doesn't."""
+    """Return new decisions about gangs with pods that don't exist. A message says why the first such pod of its gang doesn't exist."""
     found: dict[GangKey, Decision] = {}
     for pod in creation.absent:
         key = membership_of(pod).key
@@ -150,7 +150,7 @@ def _without_pods(creation: Creation, decisions: Mapping[GangKey, Decision]) -> 
 
 
 def _waiting_notes(gangs: Iterable[Gang]) -> Sequence[str]:
-    """Return a note that waiting gangs of the cluster are placed, too; empty if there are none."""
+    """Return a note that the plan also places waiting gangs of the cluster; empty if there are none."""
     keys = sorted(str(gang.key) for gang in gangs)
     if not keys:
         return ()

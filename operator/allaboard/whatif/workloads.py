@@ -122,7 +122,7 @@ def _cron_job(document: Document, namespace: str, name: str) -> Iterator[PodSet]
 
 
 def _batch_pods(spec: Mapping[str, object], path: str, owner: Mapping[str, Any], *, is_suspended: bool) -> PodSet:
-    """Return the pods that a Job of ``spec`` runs at once when it starts."""
+    """Return the pods that a Job of ``spec`` creates when it starts: as many as may run at the same time."""
     _check_manager(spec, path, "kubernetes.io/job-controller")
     parallelism = count_of(spec, "parallelism", 1, path)
     count = min(parallelism, count_of(spec, "completions", parallelism, path))

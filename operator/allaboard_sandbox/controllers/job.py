@@ -74,7 +74,7 @@ class JobController:
         self._write_status(record, tally, outcome)
 
     def _living_pods(self, job: Record) -> tuple[list[Record], list[Record]]:
-        """Return the active pods of a Job, and its terminating pods that have not ended."""
+        """Return two lists: the active pods of a Job, and its terminating pods that have not ended."""
         owned = [pod for pod in self._ownership.owned(job, "pods") if pod.body["status"].get("phase") not in TERMINAL_PHASES]
         return [pod for pod in owned if not workload.is_terminating(pod)], [pod for pod in owned if workload.is_terminating(pod)]
 
@@ -155,7 +155,7 @@ def _wanted(spec: Body, tally: _Tally, active: int) -> int:
 
 
 def _successes(spec: Body, tally: _Tally) -> int:
-    """Return how many completions count. For an Indexed Job, each index in range counts once."""
+    """Return the number of completions that have succeeded. For an Indexed Job, each index in range counts once."""
     return len(_indexes(spec, tally) if spec["completionMode"] == "Indexed" else tally.succeeded)
 
 

@@ -10,7 +10,7 @@ ObjectKey = tuple[str, Key]
 
 
 class Ownership:
-    """The owner references of all objects, indexed by the owner's UID."""
+    """Keeps the owner references of all objects, indexed by the owner's UID."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

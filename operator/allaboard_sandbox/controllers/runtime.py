@@ -38,7 +38,7 @@ class Controller(Protocol):
 
 
 class Controllers:
-    """All stand-in controllers and their common work queue."""
+    """Runs all stand-in controllers, which share one work queue."""
 
     def __init__(self, api: Api, *, gang_scheduler_name: str = "") -> None:
         self._ownership = Ownership(api.store)
@@ -59,7 +59,7 @@ class Controllers:
         self._task: asyncio.Task[None] | None = None
 
     def on_change(self, change: Change) -> None:
-        """Queue the keys that a change gives the controllers to reconcile."""
+        """Queue the keys that the controllers must reconcile because of a change."""
         self._ownership.on_change(change)
         for index, controller in enumerate(self._controllers):
             for key in controller.keys(change):

@@ -138,7 +138,7 @@ class TFJobController:
             spec["scheduleTimeoutSeconds"] = timeout
         existing = self._api.store.table(resource.table).get(job.key)
         if existing is not None:
-            # The operator writes only the fields it knows: each reconcile removes all other fields of the spec.
+            # training-operator writes only the fields it knows: each reconcile removes all other fields of the spec.
             self._api.update(resource, *job.key, {**existing.body, "spec": spec})
             return
         metadata: Body = {"name": job.key[1], "ownerReferences": [reference_to(self._api.resource(TABLE), job)]}
@@ -274,9 +274,9 @@ def _is_restartable(role: _Role, pod: Record) -> bool:
 
 
 def _minimum_resources(roles: list[_Role], members: int) -> dict[str, str]:
-    """Return the sum of resources that the operator computes for the first ``members`` pods.
+    """Return the sum of resources that training-operator computes for the first ``members`` pods.
 
-    It has the operator's flaw: the limits of a container count only if the container has no requests at all.
+    The sum has training-operator's flaw: the limits of a container count only if the container has no requests at all.
     """
     found: dict[str, list[str]] = {}
     left = members

@@ -1,4 +1,4 @@
-"""``make cluster``: a real control plane on this machine for as long as you want it."""
+"""``make cluster``: start and stop a real control plane on this machine."""
 
 import os
 import shutil
@@ -21,22 +21,24 @@ CRDS = ROOT / "crds"
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def cli() -> None:
-    """A real Kubernetes control plane on loopback: etcd, kube-apiserver, kube-controller-manager, fake kubelets, training-operator.
+    """Run a real Kubernetes control plane on loopback: etcd, kube-apiserver, kube-controller-manager, fake kubelets, training-operator.
 
-    No containers and no root. Programs that are not installed are built with Go at the first start, which takes about ten minutes.
+    It needs no containers and no root. Programs that are not installed are built with Go at the first start, in about ten minutes.
     """
 
 
 @cli.command()
-@click.option("--folder", type=click.Path(path_type=Path), default=FOLDER, show_default=True, help="Where its files and logs are kept.")
-@click.option("--nodes", default=2, show_default=True, help="Fake nodes to begin with.")
-@click.option("--cpu", default="8", show_default=True, help="Processors of each.")
-@click.option("--gpus", default=4, show_default=True, help="GPUs of each.")
+@click.option(
+    "--folder", type=click.Path(path_type=Path), default=FOLDER, show_default=True, help="Folder of the cluster's files and logs."
+)
+@click.option("--nodes", default=2, show_default=True, help="Number of fake nodes at the start.")
+@click.option("--cpu", default="8", show_default=True, help="Processors of each node.")
+@click.option("--gpus", default=4, show_default=True, help="GPUs of each node.")
 @click.option("--scheduler/--no-scheduler", default=True, show_default=True, help="Start kube-scheduler too.")
 @click.option("--gang-scheduler-name", default="", help="training-operator's flag: makes it create a PodGroup for each job.")
-@click.option("--bare", is_flag=True, help="Neither nodes, kubelets, kube-scheduler nor training-operator: the tests bring theirs.")
+@click.option("--bare", is_flag=True, help="Start no nodes, kubelets, kube-scheduler or training-operator: the tests start their own.")
 def up(folder: Path, nodes: int, cpu: str, gpus: int, scheduler: bool, gang_scheduler_name: str, bare: bool) -> None:
-    """Boot a cluster, leave it running, and print the line that makes kubectl use it."""
+    """Start a cluster, leave it running, and print the command that makes kubectl use it."""
     console = Console(stderr=True)
     if stop_noted(folder):
         console.print("the cluster that was running has been stopped")
@@ -71,7 +73,7 @@ def up(folder: Path, nodes: int, cpu: str, gpus: int, scheduler: bool, gang_sche
 @cli.command()
 @click.option("--folder", type=click.Path(path_type=Path), default=FOLDER, show_default=True, help="As given to `up`.")
 def down(folder: Path) -> None:
-    """End the cluster that `up` has left running."""
+    """Stop the cluster that `up` has started."""
     stopped = stop_noted(folder)
     forget_data(folder)
     shutil.rmtree(folder, ignore_errors=True)
@@ -81,7 +83,7 @@ def down(folder: Path) -> None:
 @cli.command()
 @click.argument("names", nargs=-1, type=click.Choice([program.name for program in binaries.PROGRAMS]), metavar="[PROGRAM]...")
 def build(names: tuple[str, ...]) -> None:
-    """Build each PROGRAM (all, when none is named) that is not installed, and say where it is."""
+    """Build each PROGRAM that is not installed (all programs, if none is named), and print the paths."""
     console = Console(stderr=True)
     programs = [program for program in binaries.PROGRAMS if not names or program.name in names]
     try:
@@ -98,7 +100,7 @@ def build(names: tuple[str, ...]) -> None:
 @cli.command()
 @click.argument("release", metavar="RELEASE")
 def module(release: str) -> None:
-    """Write the Go module that the control plane of a Kubernetes RELEASE is built in: 1.34.11, or 1.34 for its newest patch."""
+    """Write the Go module in which the control plane of a Kubernetes RELEASE is built: 1.34.11, or 1.34 for its newest patch."""
     try:
         written = modules.write_module(release, sorted(program.package for program in binaries.OF_THE_RELEASE))
     except binaries.MissingToolError as error:

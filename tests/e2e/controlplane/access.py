@@ -1,4 +1,4 @@
-"""Where an API server is and who its administrator is: read from any kubeconfig, written as one, and given to clients."""
+"""An administrator's access to an API server: read from any kubeconfig, written as a kubeconfig, and used by clients."""
 
 import os
 import shutil
@@ -11,7 +11,7 @@ from kubernetes import client, config
 
 
 class UnusableError(RuntimeError):
-    """A cluster, or the way to it, can't be used; says why, and what to do."""
+    """A cluster, or the access to it, can't be used; the message says why, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,10 @@ class Access:
     is_verified: bool = True
 
     def tls(self, *, as_administrator: bool = True) -> ssl.SSLContext | None:
-        """What a connection needs; None for plain HTTP. A certificate would win over any token that is sent along."""
+        """Return the TLS context of a connection; None for plain HTTP.
+
+        A client certificate takes precedence over a token, so it is loaded only with ``as_administrator``.
+        """
         if not self.url.startswith("https:"):
             return None
         context = ssl.create_default_context(cafile=str(self.ca) if self.ca else None)
@@ -36,7 +39,7 @@ class Access:
         return context
 
     def kubeconfig(self, token: str = "") -> dict[str, Any]:
-        """A kubeconfig of whoever has the token; without one of the administrator."""
+        """Return a kubeconfig of the user with ``token``, or of the administrator if it is empty."""
         document = kubeconfig(self.url, self.ca, token or self.token)
         if not self.is_verified:
             document["clusters"][0]["cluster"]["insecure-skip-tls-verify"] = True
@@ -47,7 +50,7 @@ class Access:
 
 
 def kubeconfig(server: str, ca: Path | None, token: str) -> dict[str, Any]:
-    """A kubeconfig for one user of one cluster."""
+    """Return a kubeconfig for one user of one cluster."""
     cluster = {"server": server} | ({"certificate-authority": str(ca)} if ca else {})
     return {
         "apiVersion": "v1",
@@ -60,15 +63,15 @@ def kubeconfig(server: str, ca: Path | None, token: str) -> dict[str, Any]:
 
 
 def read_kubeconfig(folder: Path) -> Access:
-    """The current context of what ``KUBECONFIG`` names, or of the home directory; its certificates are copied into ``folder``.
+    """Return the access of the current context in ``KUBECONFIG``, or in ``~/.kube/config``; certificates are copied into ``folder``.
 
-    Credentials are taken as they are now: a token that a plug-in gives must last as long as the tests. Raises ``UnusableError``.
+    Credentials are read only once: a token that a plug-in issues must last as long as the tests. Raises ``UnusableError``.
     """
     path = os.environ.get("KUBECONFIG") or "~/.kube/config"
     found = client.Configuration()
     try:
         config.load_kube_config(config_file=path, client_configuration=found, persist_config=False)
-    except Exception as error:  # whatever a malformed file, or a credential plug-in, makes the loader raise
+    except Exception as error:  # a malformed file or a credential plug-in may raise anything
         raise UnusableError(f"kubeconfig {path} can't be used ({error}); set KUBECONFIG") from error
     header = (found.auth_settings().get("BearerToken") or {}).get("value") or ""
     certificate = None
@@ -79,7 +82,7 @@ def read_kubeconfig(folder: Path) -> Access:
 
 
 def _copied(source: str, target: Path) -> Path:
-    """A copy that stays: the loader removes the files that it has made of inline certificates."""
+    """Copy a file and return the copy: the loader removes the files that it writes for inline certificates."""
     shutil.copyfile(source, target)
     target.chmod(0o600)
     return target

@@ -1,4 +1,4 @@
-"""What was written to an API server and by whom: its audit log, which only those who want it are made to pay for."""
+"""Reads the writes to an API server, with their users, from its audit log. Only tests that need the log enable it, since it costs time."""
 
 import json
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ _WRITES = ("create", "update", "patch", "delete", "deletecollection")
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """A write that has succeeded. ``agent`` is what the client calls itself, ``name`` empty when the server was to choose among many."""
+    """A write that succeeded. ``agent`` is the client's user agent; ``name`` is empty if the request named no object."""
 
     user: str
     agent: str
@@ -25,12 +25,12 @@ class Write:
 
     @property
     def target(self) -> tuple[str, str, str]:
-        """Which object: its resource, with the group as kubectl writes it, its namespace and its name."""
+        """Resource (with its group, as kubectl writes it), namespace and name of the object."""
         return self.resource, self.namespace, self.name
 
 
 def audit_flags(folder: Path) -> tuple[str, ...]:
-    """Flags by which an API server notes every write in ``folder``, before it answers."""
+    """Return flags that make an API server log every write in ``folder`` before it answers."""
     path = folder / "audit-policy.yaml"
     rules = [{"level": "Metadata", "verbs": list(_WRITES)}, {"level": "None"}]
     policy = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "rules": rules}
@@ -39,7 +39,7 @@ def audit_flags(folder: Path) -> tuple[str, ...]:
 
 
 def writes(folder: Path) -> list[Write]:
-    """What was noted in ``folder`` so far, in order, without refusals and dry runs."""
+    """Return the writes logged in ``folder`` so far, in order, without refusals and dry runs."""
     events = map(json.loads, (folder / "audit.log").read_text().splitlines())
     return [_write(event) for event in events if event["stage"] == "ResponseComplete" and _has_effect(event)]
 
@@ -49,14 +49,14 @@ def _has_effect(event: dict[str, Any]) -> bool:
 
 
 def _write(event: dict[str, Any]) -> Write:
-    where = event.get("objectRef") or {}  # a review has none
-    is_in_one = where.get("resource") != "namespaces"  # a Namespace is said to be in itself
+    reference = event.get("objectRef") or {}  # reviews have none
+    is_namespaced = reference.get("resource") != "namespaces"  # the log says that a Namespace is in itself
     return Write(
         user=event["user"]["username"],
         agent=event.get("userAgent", ""),
         verb=event["verb"],
-        resource=f"{where.get('resource', '')}.{where.get('apiGroup', '')}".removesuffix("."),
-        subresource=where.get("subresource", ""),
-        namespace=where.get("namespace", "") if is_in_one else "",
-        name=where.get("name", ""),
+        resource=f"{reference.get('resource', '')}.{reference.get('apiGroup', '')}".removesuffix("."),
+        subresource=reference.get("subresource", ""),
+        namespace=reference.get("namespace", "") if is_namespaced else "",
+        name=reference.get("name", ""),
     )

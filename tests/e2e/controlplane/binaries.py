@@ -1,7 +1,7 @@
 """Finds the programs of a control plane, or builds them with Go from the module proxy: no checkout, no containers, no root.
 
-Looked up in ``KUBEBUILDER_ASSETS``, in ``PATH``, then in the cache (``$XDG_CACHE_HOME/allaboard``), which is keyed by version, and by
-whatever else decides what is built. What is found nowhere is built into the cache; a second run finds it there.
+Programs are looked up in ``KUBEBUILDER_ASSETS``, in ``PATH``, then in the cache (``$XDG_CACHE_HOME/allaboard``). A program that is found
+nowhere is built into the cache. The cache is keyed by the program's version and by all else that determines the build.
 """
 
 import json
@@ -30,14 +30,14 @@ _VERSION_PACKAGES = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/vers
 
 
 class MissingToolError(RuntimeError):
-    """A program is neither installed nor can it be built."""
+    """A program is not installed, and can't be built."""
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One program: ``package`` is built in the wrapper module ``module``, or installed as ``package@v<version>`` when there is none.
+    """One program: ``package`` is built in the wrapper module ``module``, or installed as ``package@v<version>`` if that is empty.
 
-    One that is ``exact`` must be of this version and from the cache: another that is installed doesn't do.
+    An ``exact`` program must have this version and come from the cache: installed programs aren't used.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Program:
 
     @property
     def key(self) -> str:
-        """Tells apart what is built differently. Go's own version isn't part of it: it may be any that the module takes."""
+        """Cache key, which differs for different builds. Go's own version isn't part of the key: any that the module accepts will do."""
         decides = [repr(self.flags)] if self.flags else []
         decides += ["cgo"] if self.with_cgo else []
         decides += [(HERE / self.module / name).read_text() for name in ("go.mod", "go.sum")] if self.module else []
@@ -58,7 +58,7 @@ class Program:
 
 
 def kubernetes(name: str) -> Program:
-    """One of Kubernetes' own programs."""
+    """Return one of Kubernetes' own programs."""
     major, minor = RELEASE.minor.split(".")
     facts = {"gitVersion": f"v{KUBERNETES}", "gitMajor": major, "gitMinor": minor}
     stamps = " ".join(f"-X {package}.{fact}={value}" for package in _VERSION_PACKAGES for fact, value in facts.items())
@@ -83,7 +83,7 @@ OF_THE_RELEASE = tuple(program for program in (*PROGRAMS, KUBEADM, KUBELET, KUBE
 TFJOB_CRD = "manifests/base/crds/kubeflow.org_tfjobs.yaml"
 """Where training-operator's module keeps the CRD of TFJobs."""
 
-# Only their CRDs are wanted; neither is built.
+# Only the CRDs of these two are used; the programs aren't built.
 SCHEDULER_PLUGINS = Program("scheduler-plugins", "0.34.7", "sigs.k8s.io/scheduler-plugins/cmd/scheduler")
 POD_GROUP_CRD = "manifests/coscheduling/crd.yaml"
 PROMETHEUS_OPERATOR = Program("prometheus-operator", "0.85.0", "github.com/prometheus-operator/prometheus-operator/cmd/operator")
@@ -91,13 +91,13 @@ MONITORING_CRDS = tuple(
     f"example/prometheus-operator-crd/monitoring.coreos.com_{plural}.yaml" for plural in ("servicemonitors", "prometheusrules")
 )
 FOREIGN_CRDS = ((SCHEDULER_PLUGINS, POD_GROUP_CRD), *((PROMETHEUS_OPERATOR, path) for path in MONITORING_CRDS))
-"""What others install, and which of their modules' files it is."""
+"""CRDs that other projects install, each as a program and a file in the program's module."""
 
 
 def locate(program: Program) -> Path | None:
-    """Where a program is, or None when it must be built. What is installed is of any release: it won't do when one was asked for.
+    """Return where a program is, or None if it must be built.
 
-    kubectl gets along with any.
+    An installed program may be of any release, so it isn't used if a release was asked for. kubectl works with any release.
     """
     if not program.exact and (program is KUBECTL or program not in OF_THE_RELEASE or not releases.is_stated()):
         assets = os.environ.get("KUBEBUILDER_ASSETS")
@@ -109,7 +109,7 @@ def locate(program: Program) -> Path | None:
 
 
 def ensure(programs: Iterable[Program], console: Console) -> dict[str, Path]:
-    """Return where each program is, by name, after building what is missing. Raises ``MissingToolError``."""
+    """Build the missing programs, and return where each program is, by name. Raises ``MissingToolError``."""
     paths: dict[str, Path] = {}
     for program in programs:
         paths[program.name] = locate(program) or _build(program, console)
@@ -117,7 +117,7 @@ def ensure(programs: Iterable[Program], console: Console) -> dict[str, Path]:
 
 
 def module_file(program: Program, path: str) -> Path:
-    """A file that a program's module ships beside its code. Raises ``MissingToolError``."""
+    """Return the path of a file that a program's module ships beside its code. Raises ``MissingToolError``."""
     cached = _cached(program).with_name(Path(path).name)
     if not cached.exists():
         source = module_folder(program) / path
@@ -127,7 +127,7 @@ def module_file(program: Program, path: str) -> Path:
 
 
 def module_folder(program: Program) -> Path:
-    """Where the source of a program's module lies. Raises ``MissingToolError``."""
+    """Return the folder with the source of a program's module. Raises ``MissingToolError``."""
     module = program.package.partition("/cmd/")[0]
     command = [_go(program), "mod", "download", "-json", f"{module}@v{program.version}"]
     done = subprocess.run(command, env=_environment(program), cwd=HERE / "etcd", capture_output=True, text=True, check=False)
@@ -137,12 +137,12 @@ def module_folder(program: Program) -> Path:
 
 
 def version_of(program: Program, path: Path) -> str:
-    """The version a program says it is; the one it was built from when it says nothing."""
+    """Return the version that a program reports, or else the version it was built from; ``unknown`` if it wasn't built here."""
     words = ("version", "--client") if program is KUBECTL else ("--version",)
     done = subprocess.run([path, *words], capture_output=True, text=True, check=False)
-    said = re.search(r"v?(\d+\.\d+\.\d+\S*)", done.stdout) if done.returncode == 0 else None
-    if said:
-        return said.group(1)
+    found = re.search(r"v?(\d+\.\d+\.\d+\S*)", done.stdout) if done.returncode == 0 else None
+    if found:
+        return found.group(1)
     return program.version if path == _cached(program) else "unknown"
 
 
@@ -164,7 +164,7 @@ def _environment(program: Program) -> Mapping[str, str]:
 
 
 def _build(program: Program, console: Console) -> Path:
-    """Build into a folder of its own and move the result into place, so that two builds at once don't meet."""
+    """Build into a folder of its own and move the result into place, so that concurrent builds don't interfere."""
     target = _cached(program)
     target.parent.mkdir(parents=True, exist_ok=True)
     with_pid = target.parent / f"build-{os.getpid()}"
@@ -185,7 +185,7 @@ def _build(program: Program, console: Console) -> Path:
 
 
 def _run(command: list[str], folder: Path, environment: Mapping[str, str], what: str, console: Console) -> None:
-    """Run a build, and show how far it is: Go names each package as it gets to it."""
+    """Run a build and show its progress: Go prints each package that it compiles."""
     process = subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert process.stdout is not None
     last: deque[str] = deque(maxlen=20)
@@ -199,7 +199,7 @@ def _run(command: list[str], folder: Path, environment: Mapping[str, str], what:
 
 
 class _Ticking:
-    """Shows the time and the latest package, also while the compiler is silent."""
+    """Shows the elapsed time and the latest package, even while the compiler prints nothing."""
 
     def __init__(self, status: Status, what: str, last: deque[str]) -> None:
         self._status, self._what, self._last = status, what, last

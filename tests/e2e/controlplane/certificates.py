@@ -1,4 +1,4 @@
-"""What the servers and clients of a control plane prove themselves with, made anew for each one."""
+"""Certificates, keys and tokens of a control plane's servers and clients, created for each control plane."""
 
 import secrets
 from pathlib import Path
@@ -25,9 +25,9 @@ def write_certificates(folder: Path) -> None:
 
 
 def write_user_certificate(folder: Path, name: str) -> tuple[Path, Path]:
-    """Write a certificate and a key by which the API server of ``folder`` knows a user, and return where they are."""
+    """Write a certificate and a key that identify a user to the API server of ``folder``, and return their paths."""
     authority = trustme.CA.from_pem((folder / "ca.crt").read_bytes(), (folder / "ca.key").read_bytes())
-    user = authority.issue_cert(name, common_name=name)  # Go refuses a certificate whose list of names is there and empty
+    user = authority.issue_cert(name, common_name=name)  # Go refuses a certificate with an empty list of names
     certificate, key = folder / f"{name}.crt", folder / f"{name}.key"
     user.cert_chain_pems[0].write_to_path(certificate)
     user.private_key_pem.write_to_path(key)
@@ -35,7 +35,7 @@ def write_user_certificate(folder: Path, name: str) -> tuple[Path, Path]:
 
 
 def write_admin_token(folder: Path) -> str:
-    """Write ``tokens.csv`` with one user, who may do anything; return the token."""
+    """Write ``tokens.csv`` with one user that may do anything, and return the user's token."""
     token = secrets.token_urlsafe(24)
     (folder / "tokens.csv").write_text(f'{token},admin,admin,"system:masters"\n')
     return token

@@ -1,4 +1,4 @@
-"""A small blocking client of the API server, for what sets a test's stage. The operator's own client is what is being tested."""
+"""A small blocking client of the API server, which prepares clusters for tests. The operator's own client is under test."""
 
 import base64
 import json
@@ -27,7 +27,7 @@ _PAGE = 500
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """Where a kind is served."""
+    """A resource that an API server serves, with the parts of its path."""
 
     group_version: str
     plural: str
@@ -41,7 +41,7 @@ class Resource:
 
 
 class Api:
-    """Requests to one API server, each with its answer in plain JSON. Raises ``ApiError``."""
+    """Sends requests to one API server, and returns the answers as plain JSON. Raises ``ApiError``."""
 
     def __init__(self, access: Access) -> None:
         self.url = access.url
@@ -71,15 +71,15 @@ class Api:
         return answer
 
     def note_created(self, path: str, uid: str) -> None:
-        """Told of each object that a request has created."""
+        """Do nothing; subclasses may note each object that a request has created."""
 
     def send(self, method: str, path: str, payload: bytes = b"") -> int:
-        """The status of an answer that isn't read."""
+        """Send a request, and return the status of the answer, which isn't parsed."""
         headers = {**self._pool.headers, "Content-Type": "application/json"}
         return int(self._pool.request(method, f"{self.url}{path}", body=payload or None, headers=headers).status)
 
     def find(self, path: str) -> Body | None:
-        """GET; None when there is none, or nobody answers yet."""
+        """Return the object at ``path``; None if there is none, or if the server doesn't answer yet."""
         try:
             return self.request("GET", path)
         except ApiError as error:
@@ -90,18 +90,18 @@ class Api:
             return None
 
     def is_ready(self) -> bool:
-        """Whether the API server says that it is."""
+        """Return whether the API server reports that it is ready."""
         return self.answers(f"{self.url}/readyz")
 
     def answers(self, url: str) -> bool:
-        """Whether a probe is answered well."""
+        """Return whether a probe of ``url`` is answered with status 200."""
         try:
             return bool(self._pool.request("GET", url, timeout=2.0).status == 200)
         except urllib3.exceptions.HTTPError:
             return False
 
     def items(self, path: str, query: Mapping[str, str] | None = None) -> Iterator[Body]:
-        """All items of a list, page by page."""
+        """Yield all items of a list, page by page."""
         continuation = ""
         while True:
             paging = {"limit": str(_PAGE)} | ({"continue": continuation} if continuation else {})
@@ -112,13 +112,13 @@ class Api:
                 return
 
     def apply(self, obj: Body) -> Body:
-        """Create an object, or take over the fields stated (server-side apply)."""
+        """Create an object, or set the stated fields of an existing one (server-side apply)."""
         resource = self.resource(str(obj["kind"]), str(obj["apiVersion"]))
         path = resource.path(namespace_of(obj), obj["metadata"]["name"])
         return self.request("PATCH", path, obj, {"fieldManager": "allaboard-tests", "force": "true"}, APPLY_PATCH)
 
     def resource(self, kind: str, group_version: str = "") -> Resource:
-        """Where a kind or plural is served. Raises ``ApiError`` 404."""
+        """Return the resource of a kind or plural. Raises ``ApiError`` 404 if none is served."""
         for attempt in range(2):
             with self._lock:
                 found = self._resources.get(f"{group_version}/{kind}" if group_version else kind)
@@ -129,7 +129,7 @@ class Api:
         raise ApiError(404, "NotFound", f"no resource {kind} in {group_version or 'any version'} is served")
 
     def write_secret(self, path: str, folder: Path) -> None:
-        """Write what a Secret holds into files, each at once: somebody may be reading what another control plane has written."""
+        """Write each key of a Secret as a file, atomically: another process may be reading files of another control plane."""
         for name, value in self.request("GET", path)["data"].items():
             new = folder / f".{name}.{os.getpid()}"
             new.write_bytes(base64.b64decode(value))

@@ -1,7 +1,7 @@
-"""Boots a real Kubernetes control plane on loopback: etcd, kube-apiserver, kube-controller-manager, fake kubelets (kwok), and on demand
-kube-scheduler and training-operator. No containers, and no root.
+"""Starts a real Kubernetes control plane on loopback, without containers and without root.
 
-The fake kubelets look after the nodes annotated ``kwok.x-k8s.io/node: fake``; they admit every pod, as kwok does.
+It consists of etcd, kube-apiserver, kube-controller-manager and fake kubelets (kwok); kube-scheduler and training-operator are started on
+demand. The fake kubelets serve the nodes annotated ``kwok.x-k8s.io/node: fake``; they admit every pod, as kwok does.
 """
 
 import shutil
@@ -23,30 +23,30 @@ from .processes import Processes, free_ports
 NODE_ANNOTATION = ("kwok.x-k8s.io/node", "fake")
 STAGES = Path(__file__).with_name("stages.yaml")
 ETCD_DATA = "etcd-data"
-"""A link in a control plane's folder to where etcd keeps its data: in memory, where there is such a folder."""
+"""Link in a control plane's folder to the folder of etcd's data, which is in memory if ``/dev/shm`` exists."""
 _ETCD_MEMORY = Path("/dev/shm")
 _CERTIFICATES = Path("k8s-webhook-server/serving-certs")
-"""Below the folder for temporary files: where training-operator's webhook server reads its certificate."""
-_CONTROLLERS_WORK = "Registering webhook"
-"""What training-operator says at last when it starts."""
+"""Folder from which training-operator's webhook server reads its certificate, below the folder for temporary files."""
+_LAST_START_MESSAGE = "Registering webhook"
+"""The last message that training-operator logs when it starts."""
 _BASIC = (binaries.ETCD, binaries.APISERVER, binaries.CONTROLLER_MANAGER, binaries.KWOK)
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What differs from one control plane to another: feature gates for all, and further flags for the API server."""
+    """Options of one control plane: feature gates of all its programs, and further flags of the API server."""
 
     feature_gates: tuple[str, ...] = ()
     apiserver_flags: tuple[str, ...] = ()
 
     @property
     def gates(self) -> list[str]:
-        """The gates as a flag; none when there are none."""
+        """The feature gates as one flag; empty if there are none."""
         return [f"--feature-gates={','.join(f'{gate}=true' for gate in self.feature_gates)}"] if self.feature_gates else []
 
 
 class ControlPlane:
-    """One control plane whose files are in ``folder``. ``start`` returns when it can be used."""
+    """One control plane with its files in ``folder``. ``start`` returns once the control plane can be used."""
 
     def __init__(self, folder: Path, options: Options | None = None, console: Console | None = None) -> None:
         self.folder = folder
@@ -63,7 +63,7 @@ class ControlPlane:
         self.stop()
 
     def start(self) -> None:
-        """Build what is missing, then start. Raises ``MissingToolError`` or ``StartError``; nothing is left running then."""
+        """Build missing programs, then start all. Raises ``MissingToolError`` or ``StartError``, and then leaves no process running."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.programs = binaries.ensure(_BASIC, self._console)
         try:
@@ -75,32 +75,32 @@ class ControlPlane:
             raise
 
     def stop(self) -> None:
-        """End every process, and forget the data."""
+        """Stop every process, and remove the data."""
         self.processes.stop_all()
         forget_data(self.folder)
 
     def start_kubelets(self, *, start_pods: bool = True) -> None:
-        """Start the fake kubelets, again if need be; without ``start_pods`` what is bound never gets to run."""
+        """Start or restart the fake kubelets; without ``start_pods`` bound pods never run."""
         start_kwok(self.processes, self.programs["kwok"], self.kubeconfig, self.folder, start_pods=start_pods)
 
     def start_scheduler(self, configuration: Mapping[str, Any] | None = None) -> None:
-        """Start kube-scheduler, which is not needed otherwise. ``configuration`` is part of a KubeSchedulerConfiguration."""
+        """Start kube-scheduler, which most tests don't need. ``configuration`` is merged into its KubeSchedulerConfiguration."""
         self.programs |= binaries.ensure([binaries.SCHEDULER], self._console)
         program = self.programs["kube-scheduler"]
         start_scheduler(self.processes, program, self.kubeconfig, self.folder, configuration, self.options.gates)
 
     def stop_scheduler(self) -> None:
-        """End what ``start_scheduler`` has started."""
+        """Stop the kube-scheduler that ``start_scheduler`` has started."""
         self.processes.stop("kube-scheduler")
 
     def start_training_operator(self, gang_scheduler_name: str = "") -> None:
-        """Start training-operator for TFJobs, again if need be; with a name, it makes a PodGroup for each job."""
+        """Start or restart training-operator for TFJobs; with a name, it creates a PodGroup for each job."""
         self.programs |= binaries.ensure([binaries.TRAINING_OPERATOR], self._console)
         program = self.programs[binaries.TRAINING_OPERATOR.name]
         start_training_operator(self.processes, program, self.api, self.kubeconfig, gang_scheduler_name)
 
     def describe(self) -> str:
-        """What runs, in which versions."""
+        """Return the running programs with their versions."""
         parts = (
             f"{program.name} {binaries.version_of(program, self.programs[program.name])}"
             for program in binaries.PROGRAMS
@@ -110,12 +110,12 @@ class ControlPlane:
 
     @property
     def version(self) -> str:
-        """Which Kubernetes the API server says it is."""
+        """Version of Kubernetes that the API server reports."""
         return str(self.api.request("GET", "/version")["gitVersion"])
 
     @property
     def access(self) -> Access:
-        """How the administrator gets at the API server."""
+        """The administrator's access to the API server."""
         return Access(self.url, self.folder / "ca.crt", self.token)
 
     @property
@@ -159,7 +159,7 @@ class ControlPlane:
 
 
 def forget_data(folder: Path) -> None:
-    """Remove what etcd has stored."""
+    """Remove the data of etcd."""
     link = folder / ETCD_DATA
     if link.is_symlink():
         shutil.rmtree(link.resolve(), ignore_errors=True)
@@ -167,7 +167,7 @@ def forget_data(folder: Path) -> None:
 
 
 def start_kwok(processes: Processes, program: Path, kubeconfig: Path, folder: Path, *, start_pods: bool) -> None:
-    """Start fake kubelets for the nodes that bear the annotation, on any cluster, again if need be."""
+    """Start or restart fake kubelets for the annotated nodes of any cluster."""
     processes.stop("kwok")
     stages = [stage for stage in yaml.safe_load_all(STAGES.read_text()) if start_pods or stage["metadata"]["name"] != "pod-start"]
     config = folder / "stages.yaml"
@@ -192,7 +192,7 @@ def start_scheduler(
     configuration: Mapping[str, Any] | None = None,
     flags: Sequence[str] = (),
 ) -> None:
-    """Start kube-scheduler against any cluster that has none."""
+    """Start kube-scheduler for any cluster that has none."""
     (port,) = free_ports(1)
     body = {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
@@ -208,14 +208,14 @@ def start_scheduler(
 
 
 def start_training_operator(processes: Processes, program: Path, api: Api, kubeconfig: Path, gang_scheduler_name: str) -> None:
-    """Start training-operator against any cluster, again if need be, with what its webhook server insists on.
+    """Start or restart training-operator for any cluster, with the objects and files that its webhook server needs.
 
-    Its certificate rotator fills a Secret and waits until a kubelet has put that into a folder. Here it's filled from the Secret, and each
-    has one of its own: a certificate and another's key would end it. The rotator only looks whether there is one in /tmp.
-    Nobody calls the webhook, which listens on all interfaces: it can be told the port only.
+    Its certificate rotator fills a Secret, and waits until a kubelet mounts the Secret as a folder. Here the folder is filled from the
+    Secret. Each training-operator has a folder of its own, since a certificate with the key of another would end the process. The rotator
+    only checks that there is a certificate in /tmp. The webhook is never called. It listens on all interfaces: only its port can be set.
     """
     api.apply(yaml.safe_load(binaries.module_file(binaries.TRAINING_OPERATOR, binaries.TFJOB_CRD).read_text()))
-    for obj in _WEBHOOK_FURNITURE:
+    for obj in _WEBHOOK_OBJECTS:
         api.apply(obj)
     metrics, health, webhook = free_ports(3)
     own = kubeconfig.parent
@@ -230,7 +230,7 @@ def start_training_operator(processes: Processes, program: Path, api: Api, kubec
         *([f"--gang-scheduler-name={gang_scheduler_name}"] if gang_scheduler_name else []),
     ]
     processes.stop("training-operator")
-    begun = processes.said("training-operator", _CONTROLLERS_WORK)
+    begun = processes.count_in_log("training-operator", _LAST_START_MESSAGE)
     processes.start("training-operator", [program, *flags], {"TMPDIR": str(own)})
     secret = "/api/v1/namespaces/kubeflow/secrets/training-operator-webhook-cert"
     wanted = {"ca.crt", "ca.key", "tls.crt", "tls.key"}
@@ -239,11 +239,11 @@ def start_training_operator(processes: Processes, program: Path, api: Api, kubec
         (folder / _CERTIFICATES).mkdir(parents=True, exist_ok=True)
         api.write_secret(secret, folder / _CERTIFICATES)
     processes.wait_until("training-operator", lambda: api.answers(f"http://127.0.0.1:{health}/readyz"))
-    # It says that it is ready before its controllers are; of a job that comes in between it never says that it was created.
-    processes.wait_until("training-operator", lambda: processes.said("training-operator", _CONTROLLERS_WORK) > begun)
+    # training-operator reports that it is ready before its controllers are. A job created in between would never be reported as created.
+    processes.wait_until("training-operator", lambda: processes.count_in_log("training-operator", _LAST_START_MESSAGE) > begun)
 
 
-_WEBHOOK_FURNITURE: Sequence[dict[str, Any]] = (
+_WEBHOOK_OBJECTS: Sequence[dict[str, Any]] = (
     {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kubeflow"}},
     {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "training-operator-webhook-cert", "namespace": "kubeflow"}},
     {

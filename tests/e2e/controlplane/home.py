@@ -1,6 +1,6 @@
 """A real cluster with the sandbox's interface, so that one suite runs on both.
 
-What a test does to set its stage goes straight to the API server, and at once; the scheduler under test goes through the fault proxy.
+Requests with which a test prepares the cluster go directly to the API server; those of the scheduler under test go through the fault proxy.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ _POLL_SECONDS = 0.03
 _NOT_READY = "node.kubernetes.io/not-ready"
 _ADMITTED_SECONDS = 10.0
 SYSTEM_NAMESPACES = frozenset(("default", "kube-system", "kube-public", "kube-node-lease", "kubeflow", "allaboard-system"))
-# In this order: owners first, so that no controller makes anew what has been removed.
+# Owners come first, so that no controller recreates removed objects.
 _WORKLOADS = (
     ("apps/v1", "deployments"),
     ("apps/v1", "replicasets"),
@@ -50,28 +50,28 @@ _CLUSTER_WIDE = (
 
 
 class RealCluster:
-    """What a test sees of a real cluster: the sandbox's methods, each a request to the API server."""
+    """A real cluster as tests see it: the sandbox's methods, each a request to the API server."""
 
     def __init__(self, api: Api, proxy: FaultProxy) -> None:
         self._api, self._proxy = api, proxy
 
     @property
     def url(self) -> str:
-        """Where the API is served without TLS, and to anybody."""
+        """URL at which the proxy serves the API without TLS and without authentication."""
         return self._proxy.url
 
     @property
     def faults(self) -> Faults:
-        """What goes wrong with requests over ``url``."""
+        """Faults of the requests to ``url``."""
         return self._proxy.faults
 
     @property
     def wire(self) -> FaultProxy:
-        """Where the requests of whoever brings credentials can be watched."""
+        """The proxy, at which requests with credentials can be observed."""
         return self._proxy
 
     def kubeconfig(self) -> Body:
-        """A kubeconfig of the administrator."""
+        """Return a kubeconfig of the administrator."""
         return kubeconfig(self.url, None, "")
 
     def write_kubeconfig(self, path: str | Path) -> None:
@@ -107,7 +107,7 @@ class RealCluster:
         return created
 
     def _until_admitted(self, priority_class: str) -> None:
-        """Wait until the API server admits pods of a priority class: admission hears of a new one a moment later."""
+        """Wait until the API server admits pods of a priority class: its admission sees a new class with a delay."""
         spec = {"priorityClassName": priority_class, "containers": [{"name": "main", "image": "pause"}]}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe", "namespace": "default"}, "spec": spec}
         ends = time.monotonic() + _ADMITTED_SECONDS
@@ -147,7 +147,7 @@ class RealCluster:
         pod = self.get("pods", name, namespace) or {}
         exit_code = 0 if phase == "Succeeded" else 1
         ends = {"ready": False, "restartCount": 0, "imageID": "", "state": {"terminated": {"exitCode": exit_code}}}
-        # Job operators ask how the containers ended, as a kubelet says it.
+        # Job operators read the exit codes of containers, which a kubelet would report.
         containers = [{"name": each["name"], "image": each["image"], **ends} for each in pod.get("spec", {}).get("containers", ())]
         self.patch("pods", name, {"status": {"phase": phase, "containerStatuses": containers}}, namespace, "status")
 
@@ -155,15 +155,15 @@ class RealCluster:
         self._proxy.drop_watches(resource)
 
     def compact(self, plural: str = "pods") -> None:
-        """Have the history of a resource forgotten."""
+        """Make the proxy answer as if the history of a resource had been compacted."""
         revision = self._api.request("GET", self._resource(plural).path(None), query={"limit": "1"})["metadata"]["resourceVersion"]
         self._proxy.expire(plural, int(revision))
 
     async def wait_for(self, predicate: Callable[["RealCluster"], bool], timeout: float = 50.0, message: str = "") -> None:
-        """Wait until ``predicate`` holds. A real cluster takes longer than the sandbox: it is given three times as long."""
+        """Wait until ``predicate`` holds, at most three times ``timeout`` seconds: a real cluster is slower than the sandbox."""
         try:
             async with asyncio.timeout(3 * timeout):
-                while not predicate(self):  # noqa: ASYNC110  # the cluster is another process; asking is simpler than watching
+                while not predicate(self):  # noqa: ASYNC110  # the cluster is another process, and polling is simpler than watching
                     await asyncio.sleep(_POLL_SECONDS)
         except TimeoutError:
             raise TimeoutError(message or f"not within {3 * timeout} s: {predicate}") from None
@@ -173,7 +173,7 @@ class RealCluster:
 
 
 class ControlPlaneHome:
-    """Lends one control plane to test after test, tidied up in between."""
+    """Lends one control plane to one test after another, and clears it in between."""
 
     def __init__(self, plane: ControlPlane | ExistingCluster, crds: Sequence[Body]) -> None:
         self._plane, self._crds, self._api = plane, crds, plane.api
@@ -183,8 +183,8 @@ class ControlPlaneHome:
 
     @contextlib.asynccontextmanager
     async def open(self, *, crds: bool = True, gang_scheduler_name: str = "", startup_delay: float = 0.05) -> AsyncIterator[RealCluster]:
-        """The cluster, empty, with the CRDs of ``crds/`` or without; pods never start when ``startup_delay`` is beyond patience."""
-        self.furnish(crds=crds)
+        """Yield the empty cluster, with or without the CRDs of ``crds/``; pods never start if ``startup_delay`` is a minute or more."""
+        self.prepare_crds(crds=crds)
         if self._gang_scheduler_name != gang_scheduler_name:
             self._plane.start_training_operator(gang_scheduler_name)
             self._gang_scheduler_name = gang_scheduler_name
@@ -193,20 +193,20 @@ class ControlPlaneHome:
             self._plane.start_kubelets(start_pods=self._starts_pods)
         async with FaultProxy(self._plane.access) as proxy:
             try:
-                yield self._lent(proxy)
+                yield self._cluster_at(proxy)
             finally:
                 self.clear()
 
     def write_operator_kubeconfig(self, cluster: RealCluster, path: Path) -> None:
-        """The operator may do what its ClusterRole allows, and nothing else."""
+        """Write a kubeconfig for the fault proxy with only the rights of the operator's ClusterRole."""
         path.write_text(yaml.safe_dump(kubeconfig(cluster.url, None, self._operator_token)))
 
     def write_direct_operator_kubeconfig(self, path: Path) -> None:
-        """As a pod has it: the API server itself, over TLS."""
+        """Write the operator's kubeconfig for the API server itself over TLS, as a pod has it."""
         path.write_text(yaml.safe_dump(self._plane.access.kubeconfig(self._operator_token)))
 
     def clear(self) -> None:
-        """Remove everything that a test may have left, and wait until it is gone."""
+        """Remove all objects that a test may have left, and wait until they are gone."""
         for group_version, plural in (*self._custom(), *_WORKLOADS):
             for obj in self._left(group_version, plural):
                 self._remove(self._api.resource(plural, group_version), obj)
@@ -218,8 +218,8 @@ class ControlPlaneHome:
                 self._remove(self._api.resource(plural, group_version), obj)
         self._until_gone("v1", "namespaces")
 
-    def furnish(self, *, crds: bool = True) -> None:
-        """Install the CRDs, or see to it that they aren't there."""
+    def prepare_crds(self, *, crds: bool = True) -> None:
+        """Install the CRDs, or remove them without ``crds``, and wait until that has taken effect."""
         for crd in self._crds:
             path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{crd['metadata']['name']}"
             if crds:
@@ -232,11 +232,11 @@ class ControlPlaneHome:
     def _install(self, obj: Body) -> None:
         self._api.apply(obj)
 
-    def _lent(self, proxy: FaultProxy) -> RealCluster:
+    def _cluster_at(self, proxy: FaultProxy) -> RealCluster:
         return RealCluster(self._api, proxy)
 
     def _is_ours(self, resource: Resource, obj: Body) -> bool:
-        """Whether a test may have made it; what isn't is left alone."""
+        """Return whether a test may have created ``obj``; other objects are left alone."""
         return not _is_system(resource.plural, obj)
 
     def _clear_events(self) -> None:
@@ -250,7 +250,7 @@ class ControlPlaneHome:
         return self._api.find(path) is None
 
     def _custom(self) -> Iterator[tuple[str, str]]:
-        """The custom kinds that tests use, as far as they are served."""
+        """Yield group, version and plural of each custom resource that is served."""
         for crd in self._api.items("/apis/apiextensions.k8s.io/v1/customresourcedefinitions"):
             spec = crd["spec"]
             yield f"{spec['group']}/{spec['versions'][0]['name']}", spec["names"]["plural"]
@@ -281,7 +281,7 @@ class ControlPlaneHome:
             left = self._left(group_version, plural)
             for obj in left:
                 if plural == "pods" or obj["metadata"].get("finalizers"):
-                    # Made anew by a controller that had not heard yet that its own object is gone, or held by a finalizer.
+                    # A controller that hasn't seen the deletion of its own object recreates pods, and finalizers keep objects.
                     self._remove(self._api.resource(plural, group_version), obj)
             return not left
 
@@ -289,7 +289,7 @@ class ControlPlaneHome:
 
 
 def operator_token(api: Api, install: Callable[[Body], None]) -> str:
-    """Install the operator's account with the rights that are shipped, and return a token of it."""
+    """Install the operator's account with the shipped rights, and return a token of the account."""
     manifests = [CONFIG / "namespace.yaml", *sorted((CONFIG / "rbac").glob("[!k]*.yaml"))]
     for manifest in manifests:
         install(yaml.safe_load(manifest.read_text()))

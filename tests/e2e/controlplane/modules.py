@@ -1,8 +1,8 @@
 """Writes the Go module that the Kubernetes programs of a release are built in, without a checkout.
 
-k8s.io/kubernetes replaces its staging modules by folders of its own repository, which don't reach who depends on it; the module written
-here replaces them by the published modules of the same release. It takes Kubernetes' own Go settings too: they decide how the programs
-behave (GODEBUG).
+k8s.io/kubernetes replaces its staging modules by folders of its own repository, which doesn't hold for modules that depend on it. The
+module written here replaces them by the published modules of the same release. It also has Kubernetes' own Go settings (GODEBUG), since
+they decide how the programs behave.
 """
 
 import json
@@ -23,9 +23,9 @@ _STAGING = "./staging/src/"
 
 
 def write_module(asked: str, packages: Sequence[str]) -> Release:
-    """Write, or write anew, the module of a release: ``1.34.11``, or ``1.34`` for its newest patch that the module proxy lists.
+    """Write the module of a release, such as ``1.34.11``, or ``1.34`` for its newest patch that the module proxy lists.
 
-    ``packages`` are the programs it must be able to build. What stood there stays when it fails. Raises ``MissingToolError``.
+    ``packages`` are the programs that the module must be able to build. An existing module stays if this fails, by ``MissingToolError``.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -43,7 +43,7 @@ def write_module(asked: str, packages: Sequence[str]) -> Release:
 
 
 def go_mod(version: str, theirs: Mapping[str, Any], packages: Sequence[str]) -> str:
-    """The module of a release, to which Go has yet to add what it needs. ``theirs`` is Kubernetes' go.mod (``go mod edit -json``)."""
+    """Return the go.mod of a release, to which Go adds the requirements. ``theirs`` is Kubernetes' go.mod (``go mod edit -json``)."""
     published = "v0." + version.partition(".")[2]
     staging = [each["Old"]["Path"] for each in theirs["Replace"] if each["New"]["Path"].startswith(_STAGING)]
     parts = (
@@ -62,7 +62,7 @@ def _block(verb: str, lines: Sequence[str]) -> str:
 
 
 def _go(folder: Path, *arguments: str) -> str:
-    """What a command of Go prints, when it succeeds."""
+    """Run a command of Go, and return its output. Raises ``MissingToolError`` if it fails."""
     program = shutil.which("go")
     if program is None:
         raise MissingToolError("Go is missing: install Go 1.26 or newer (https://go.dev/dl)")

@@ -1,4 +1,4 @@
-"""The operator as a process of its own, as a container's entry point starts it, with what it says and how it ends."""
+"""Runs the operator in a process of its own, like a container's entry point, and reads its log and exit status."""
 
 import json
 import os
@@ -15,19 +15,19 @@ from .processes import free_ports
 START_SECONDS = 90.0
 STOP_SECONDS = 20.0
 _AS_IN_A_POD = {"ALLABOARD_LEASE_NAMESPACE": "allaboard-system"}
-"""What a pod would read from its service account's folder."""
+"""Settings that a pod would read from the folder of its service account."""
 
 _COMPLAINTS = (
     *("Traceback", '"level": "error"', '"level": "critical"'),
     *("Not enough permissions", 'User \\"system:serviceaccount:', 'User "system:serviceaccount:'),
 )
-"""What no operator should ever log: an error nobody thought of, Kopf's and the API server's words for a right that is missing."""
+"""Texts that no operator should log: unexpected errors, and messages of Kopf and the API server about missing rights."""
 _OF_A_NEW_CRD = "storage is (re)initializing"
-"""What the API server may answer in the first second of a CRD; Kopf, which asks again, calls that an error."""
+"""Answer of the API server in the first second of a CRD, which Kopf logs as an error before it retries."""
 
 
 class OperatorProcess:
-    """``command`` is what comes before the options; ``folder`` takes the log, and is where the process runs unless said otherwise."""
+    """A running operator. ``command`` lacks only the options of ports; ``folder`` is for the log, and the default working directory."""
 
     def __init__(
         self,
@@ -50,29 +50,29 @@ class OperatorProcess:
             )
 
     def is_ready(self) -> bool:
-        """Whether it says that it knows the cluster."""
+        """Return whether the operator reports that it has read the cluster."""
         try:
-            # Not by the liveness probe, whose answers Kopf keeps for ten seconds.
+            # The liveness probe isn't used, because Kopf caches its answers for ten seconds.
             with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/readyz", timeout=2) as answer:
                 return bool(answer.status == 200)
         except (urllib.error.URLError, OSError):
             return False
 
     def has_decided(self, gang: str, outcome: str) -> bool:
-        """Whether it has logged a decision."""
+        """Return whether the operator has logged a decision on ``gang`` with ``outcome``."""
         lines = (json.loads(line) for line in self.log().splitlines() if line.startswith("{") and line.endswith("}"))
         return any(line.get("gang") == gang and line.get("outcome") == outcome for line in lines)
 
     def wait_until(self, happens: Callable[[], bool], seconds: float = START_SECONDS) -> None:
-        """Wait for something; fail with the log when it doesn't happen."""
+        """Wait until ``happens()``; fail with the log if the operator ends or ``seconds`` pass first."""
         deadline = time.monotonic() + seconds
         while not happens():
             assert self._process.poll() is None, f"ended: {self.log()}"
-            assert time.monotonic() < deadline, f"waited in vain: {self.log()}"
+            assert time.monotonic() < deadline, f"timed out: {self.log()}"
             time.sleep(0.1)
 
     def stop(self) -> int:
-        """Ask it to end, as the kubelet does, and return its exit status. One that doesn't end is killed: ``TimeoutExpired``."""
+        """Terminate the operator as a kubelet does, and return its exit status. Raises ``TimeoutExpired`` after a kill."""
         self._process.terminate()
         try:
             return self._process.wait(STOP_SECONDS)
@@ -82,20 +82,20 @@ class OperatorProcess:
             raise
 
     def log(self) -> str:
-        """All it has said."""
+        """Return all that the operator has logged."""
         return self._log.read_text(errors="replace")
 
     def complaints(self) -> list[str]:
-        """The lines of the log that no operator should write."""
+        """Return the lines of the log that no operator should write."""
         return complaints_in(self.log())
 
 
-def complaints_in(said: str) -> list[str]:
-    """The lines of what an operator has said that none should say."""
-    return [line for line in said.splitlines() if any(words in line for words in _COMPLAINTS) and _OF_A_NEW_CRD not in line]
+def complaints_in(log: str) -> list[str]:
+    """Return the lines of a log that no operator should write."""
+    return [line for line in log.splitlines() if any(words in line for words in _COMPLAINTS) and _OF_A_NEW_CRD not in line]
 
 
 def shipped_arguments(deployment: Mapping[str, Any]) -> list[str]:
-    """The options that the Deployment of config/ gives to the image's entry point."""
+    """Return the options that the Deployment of config/ passes to the image's entry point."""
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     return list(container["args"])

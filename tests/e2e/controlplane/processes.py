@@ -1,4 +1,4 @@
-"""The processes of a control plane: started in the background, each with its log, ended by their pids and by nothing else."""
+"""Background processes of a control plane, each with a log; they are ended by their pids and by nothing else."""
 
 import json
 import os
@@ -12,8 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 
 STOP_SECONDS = 10.0
-_RANDOM = random.SystemRandom()  # which nobody seeds
-_PORTS = range(15_000, 30_000)  # below those of connections and of NodePorts
+_RANDOM = random.SystemRandom()  # never seeded, so that concurrent runs choose different ports
+_PORTS = range(15_000, 30_000)  # below the ports of connections and of NodePorts
 
 
 class StartError(RuntimeError):
@@ -21,7 +21,7 @@ class StartError(RuntimeError):
 
 
 class Processes:
-    """Named processes whose logs and pids are kept in ``folder``; whoever opens the folder later can end them."""
+    """Named processes with their logs and pids in ``folder``, from which a later run can end them."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -43,11 +43,11 @@ class Processes:
         self._note(name, process.pid)
 
     def pid(self, name: str) -> int:
-        """The pid of a running process."""
+        """Return the pid of a running process."""
         return self._started[name].pid
 
     def wait_until(self, name: str, is_ready: Callable[[], bool], seconds: float = 60.0) -> None:
-        """Wait until ``is_ready``. Raises ``StartError`` with the end of the log when the process ends first, or never gets there."""
+        """Wait until ``is_ready()``. Raises ``StartError`` with the end of the log if the process ends or ``seconds`` pass first."""
         deadline = time.monotonic() + seconds
         while not is_ready():
             code = self._started[name].poll()
@@ -57,16 +57,16 @@ class Processes:
             time.sleep(0.05)
 
     def tail(self, name: str, lines: int = 15) -> str:
-        """The end of a process's log."""
+        """Return the last lines of a process's log."""
         return "\n".join((self._folder / f"{name}.log").read_text(errors="replace").splitlines()[-lines:])
 
-    def said(self, name: str, words: str) -> int:
-        """How often a process, or those of the same name before it, have said something."""
+    def count_in_log(self, name: str, words: str) -> int:
+        """Return how often a process, and earlier processes of the same name, have logged ``words``."""
         log = self._folder / f"{name}.log"
         return log.read_text(errors="replace").count(words) if log.exists() else 0
 
     def stop(self, name: str) -> None:
-        """End a process, hard when it doesn't listen."""
+        """Terminate a process, and kill it if it doesn't end in time."""
         process = self._started.pop(name, None)
         if process is None or process.poll() is not None:
             return
@@ -78,7 +78,7 @@ class Processes:
             process.wait()
 
     def stop_all(self) -> None:
-        """End everything, last started first."""
+        """Stop all processes, the last started first."""
         for name in reversed(list(self._started)):
             self.stop(name)
 
@@ -92,7 +92,7 @@ class Processes:
 
 
 def stop_noted(folder: Path) -> list[str]:
-    """End what an earlier process has started in ``folder``; return the names. A pid that has gone to somebody else is left alone."""
+    """Stop the processes that an earlier run has started in ``folder``, and return their names; a reused pid is left alone."""
     noted = folder / "pids.json"
     if not noted.exists():
         return []
@@ -109,7 +109,7 @@ def stop_noted(folder: Path) -> list[str]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports on loopback that nobody listens on just now, and that no connection is given by itself before somebody does."""
+    """Return unused ports on loopback that the kernel doesn't give to outgoing connections."""
     found: list[int] = []
     while len(found) < count:
         port = _RANDOM.choice(_PORTS)
@@ -119,7 +119,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def _started(pid: int) -> str:
-    """When a process was started, as the kernel counts; empty when there is none, or only a zombie."""
+    """Return when a process was started, in the kernel's units; empty if there is none, or only a zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     except OSError:

@@ -1,6 +1,6 @@
-"""A proxy before a real API server that fails chosen requests, as the sandbox does: the same faults, in front of the real thing.
+"""A proxy before a real API server that makes chosen requests fail, with the faults of the sandbox.
 
-It speaks plain HTTP. A client that brings no credentials acts as the administrator, one that brings a token as whoever that is.
+The proxy speaks plain HTTP. A client without credentials acts as the administrator, a client with a token as the token's user.
 """
 
 import json
@@ -27,7 +27,7 @@ _DROPPED_HEADERS = {"transfer-encoding", "content-length", "content-encoding", "
 
 
 class FaultProxy:
-    """Forwards to an API server, but for the ``faults`` that strike."""
+    """Forwards requests to an API server, except those that one of the ``faults`` strikes."""
 
     def __init__(self, access: Access) -> None:
         self.faults = Faults()
@@ -60,17 +60,17 @@ class FaultProxy:
             await session.close()
 
     def drop_watches(self, plural: str | None = None) -> None:
-        """Break the open watches, of one resource or all."""
+        """Break the open watches of one resource, or of all."""
         for request, watched in list(self._watches.values()):
             if plural in (None, watched) and request.transport is not None:
                 request.transport.abort()
 
     def expire(self, plural: str, revision: int) -> None:
-        """Answer watches from ``revision`` or before as a server does that has forgotten so much."""
+        """Answer watches from ``revision`` or before like a server that has compacted its history up to ``revision``."""
         self._expired[plural] = revision
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
-        """An answer, which whoever observes hears of if it is for somebody who brings credentials."""
+        """Answer a request; the observer sees the requests that have credentials."""
         serve = partial(self._serve, request)
         if self.observer is None or "Authorization" not in request.headers:
             return await serve()
@@ -103,7 +103,7 @@ class FaultProxy:
             del self._watches[id(request)]
 
     async def _forward(self, request: web.Request, payload: bytes) -> web.StreamResponse:
-        """Pass a request on, and its answer back as it comes."""
+        """Forward a request to the API server, and its answer to the client as it arrives."""
         session = self._other if "Authorization" in request.headers else self._administrator
         assert session is not None
         headers = {name: value for name, value in request.headers.items() if name.lower() not in _DROPPED_HEADERS}
@@ -120,7 +120,7 @@ class FaultProxy:
                     await response.write(chunk)
                 await response.write_eof()
             except (ConnectionError, aiohttp.ClientError):
-                # One of the two has gone; the watch ends with it.
+                # The client or the API server has closed its connection, which ends the watch.
                 pass
             return response
 
@@ -132,7 +132,7 @@ def _session(tls: ssl.SSLContext | None) -> aiohttp.ClientSession:
 
 
 def _kept(headers: Mapping[str, str]) -> list[tuple[str, str]]:
-    """The headers that hold for the next connection too; the body is passed on as it is encoded."""
+    """Return the headers of an answer that also hold for the next connection; the body keeps its encoding."""
     return [(name, value) for name, value in headers.items() if name.lower() not in _DROPPED_HEADERS - {"content-encoding"}]
 
 

@@ -1,7 +1,7 @@
-"""The releases of Kubernetes that a control plane can be built of, and which of them this run is about.
+"""The releases of Kubernetes of which a control plane can be built, and the release of this run.
 
-Each is a Go module in ``kubernetes/``, in a folder named by its minor, and its go.mod says which patch release it is; ``modules.py``
-writes them. The variable ``K8S`` names a minor; without it the newest is taken.
+Each release is a Go module in ``kubernetes/``, in a folder named by its minor version; its go.mod states the patch release. ``modules.py``
+writes the modules. The variable ``K8S`` selects a minor version; the default is the newest.
 """
 
 import os
@@ -16,30 +16,30 @@ _REQUIRED = re.compile(r"^(?:require )?\s*k8s\.io/kubernetes v(\S+)", re.MULTILI
 
 
 class UnknownReleaseError(ValueError):
-    """No control plane of the release that was asked for can be built."""
+    """A control plane of the requested release can't be built."""
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """``minor`` as in ``1.37``, ``version`` as in ``1.37.0``."""
+    """A release of Kubernetes: ``minor`` is like ``1.37``, ``version`` like ``1.37.0``."""
 
     minor: str
     version: str
 
     @property
     def module(self) -> str:
-        """The folder of its Go module, below this package."""
+        """Folder of the release's Go module, below this package."""
         return f"{FOLDER.name}/{self.minor}"
 
 
 def all_releases(folder: Path = FOLDER) -> list[Release]:
-    """Every release there is a module of, oldest first."""
+    """Return the releases that have a module, oldest first."""
     found = [Release(module.parent.name, _version(module)) for module in folder.glob("*/go.mod")]
     return sorted(found, key=lambda release: order(release.minor))
 
 
 def choose(minor: str, releases: Sequence[Release]) -> Release:
-    """The release of a minor, the newest when it is empty. Raises ``UnknownReleaseError``."""
+    """Return the release of a minor version, or the newest if ``minor`` is empty. Raises ``UnknownReleaseError``."""
     for release in reversed(releases):
         if minor in ("", release.minor):
             return release
@@ -51,12 +51,12 @@ def choose(minor: str, releases: Sequence[Release]) -> Release:
 
 
 def is_stated() -> bool:
-    """Whether a release was asked for, so that whatever happens to be installed will not do."""
+    """Return whether ``K8S`` selects a release; then installed programs, which may be of any release, aren't used."""
     return bool(os.environ.get(VARIABLE))
 
 
 def chosen() -> Release:
-    """The release that this run is about. Ends the program, in words, where there is no such release: nothing can be done without."""
+    """Return the release of this run. Ends the program with a message if there is no such release."""
     try:
         return choose(os.environ.get(VARIABLE, ""), all_releases())
     except UnknownReleaseError as error:
@@ -64,7 +64,7 @@ def chosen() -> Release:
 
 
 def order(version: str) -> tuple[int, ...]:
-    """The numbers by which a version is ordered: of ``1.34``, ``v1.37.0+sandbox``, or ``1.38.0-beta.0``, where they are 1, 38 and 0."""
+    """Return the numbers by which a version is ordered. Example: 1, 38 and 0 for ``1.38.0-beta.0`` or ``v1.38.0+sandbox``."""
     return tuple(int(number) for number in re.findall(r"\d+", re.split("[-+]", version)[0]))
 
 

@@ -1,4 +1,4 @@
-"""``make e2e-kind``: the end-to-end tests on a kind cluster, with the docker that is there, or with one that is built for it."""
+"""``make e2e-kind``: run the end-to-end tests on a kind cluster, with an existing docker daemon or with one of our own."""
 
 import os
 import shutil
@@ -25,39 +25,38 @@ from .steps import Steps
 _HERE = Path(__file__).parent
 _NODE_IMAGE = f"kindest/node:v{binaries.KUBERNETES}"
 _TESTS_OWN = (binaries.KWOK, binaries.TRAINING_OPERATOR, binaries.HELM, binaries.ACTIONLINT, binaries.KREW, binaries.CRANE)
-"""What tests would build where there is no network."""
+"""Programs that tests use; they are built first, since the tests have no network."""
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "ignore_unknown_options": True})
-@click.option("--docker", type=click.Choice(["auto", "found", "own"]), default="auto", show_default=True, help="Whose docker daemon.")
+@click.option("--docker", type=click.Choice(["auto", "found", "own"]), default="auto", show_default=True, help="The docker daemon to use.")
 @click.option("--build", "is_build", is_flag=True, help="Only build what a docker daemon of our own needs.")
-@click.option("--if-built", is_flag=True, help="Do nothing, and say so, where the node image would have to be built first.")
+@click.option("--if-built", is_flag=True, help="Do nothing, and print that, if no node image was built before.")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[PYTEST ARGUMENT]...")
 def cli(docker: str, is_build: bool, if_built: bool, words: tuple[str, ...]) -> None:
     """Run the end-to-end tests on a kind cluster of two nodes, with the operator deployed from config/.
 
-    The docker daemon that answers is used where kind is installed and its node image can be had. Else everything is built from Debian's
-    packages and the Go module proxy: a quarter of an hour at first, and from the cache later; this wants root on Debian. The daemon that is
-    started for it has a network of its own, and goes with the tests, which take ten minutes.
+    The existing docker daemon is used if kind is installed and its node image can be pulled. Else everything is built from packages of
+    Debian and the Go module proxy, which needs root on Debian. The first build takes a quarter of an hour; later ones use the cache. The
+    docker daemon that is started then has a network of its own, and ends with the tests, which take ten minutes.
 
-    What stays is ~/.cache/allaboard (several GB, and more with each version; remove it to start anew), Go's own cache, and the Debian
-    packages that it takes to make file systems, if they weren't installed. After a kill the next run puts back what this one had changed
-    of the machine.
+    The following stays: ~/.cache/allaboard (several GB, and more with each version; remove it to start again), Go's own cache, and the
+    Debian packages that build file systems. If a run is killed, the next one restores the settings of the machine that it had changed.
     """
     console = Console(stderr=True)
-    why_not = "it was not to be looked for" if docker == "own" or is_build else _why_not_found()
+    why_not = "the options exclude it" if docker == "own" or is_build else _why_not_found()
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     if not why_not:
         sys.exit(_run([], {}, words))
     if docker == "found" or "KIND_NODE_IMAGE" in os.environ:
-        raise click.ClickException(f"the docker daemon that is there can't be used: {why_not}")
+        raise click.ClickException(f"the existing docker daemon can't be used: {why_not}")
     kept = cache() / "kind"
     if if_built and not images.was_built(kept):
         console.print("NOT RUN: no kind node image was built here before; `make e2e-kind` builds it, in a quarter of an hour", style="bold")
         return
-    if why_not_own := daemon.is_possible():
-        raise click.ClickException(f"the docker daemon that is there can't be used ({why_not}), and {why_not_own}")
+    if why_not_own := daemon.why_impossible():
+        raise click.ClickException(f"the existing docker daemon can't be used ({why_not}), and {why_not_own}")
     console.print(f"a docker daemon of our own ({why_not})", highlight=False, soft_wrap=True)
     try:
         with ExitStack() as undo:
@@ -81,13 +80,13 @@ def cli(docker: str, is_build: bool, if_built: bool, words: tuple[str, ...]) -> 
 
 
 def _why_not_found() -> str:
-    """Why the docker daemon that is there doesn't do; empty if it does."""
+    """Return why the existing docker daemon can't be used; empty if it can."""
     for program in ("docker", "kind", "kubectl"):
         if not shutil.which(program):
             return f"{program} is not installed"
-    said = subprocess.run(["kind", "version"], capture_output=True, text=True, check=False).stdout
-    if "KIND_NODE_IMAGE" not in os.environ and f"v{KIND.version} " not in said:
-        return f"kind {KIND.version} is what {_NODE_IMAGE} goes with, and `kind version` says {said.strip()}"
+    version = subprocess.run(["kind", "version"], capture_output=True, text=True, check=False).stdout
+    if "KIND_NODE_IMAGE" not in os.environ and f"v{KIND.version} " not in version:
+        return f"{_NODE_IMAGE} needs kind {KIND.version}, and `kind version` prints {version.strip()}"
     if _fails("docker", "info"):
         return "no docker daemon answers"
     image = os.environ.get("KIND_NODE_IMAGE", _NODE_IMAGE)
@@ -108,12 +107,12 @@ def _run(inside: list[str], environment: Mapping[str, str], words: tuple[str, ..
         try:
             return process.wait()
         except (KeyboardInterrupt, SystemExit):
-            # To all of them at once: the shell ends, and removes the cluster, when pytest has ended.
+            # The whole process group is interrupted: the shell removes the cluster when pytest has ended.
             os.killpg(process.pid, signal.SIGINT)
 
 
 def _chosen(words: Sequence[str]) -> list[str]:
-    """The words for pytest: all end-to-end tests, unless one of the words names others."""
+    """Return the arguments for pytest: all end-to-end tests, unless one of ``words`` names tests."""
     names_tests = any("/" in word.partition("::")[0] and Path(word.partition("::")[0]).exists() for word in words)
     return [*([] if names_tests else ["tests/e2e"]), *words]
 

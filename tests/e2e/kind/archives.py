@@ -1,4 +1,4 @@
-"""Images that hold a few programs each, written as the archive that ``docker save`` writes, without docker or a base image."""
+"""Writes images of a few programs each in the form of ``docker save``, without docker or a base image."""
 
 import hashlib
 import io
@@ -11,13 +11,13 @@ from pathlib import Path, PurePosixPath
 
 _FOLDERS = ("tmp", "etc", "run", "proc", "sys", "dev")
 ARCHITECTURE = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
-"""This machine's, as images name it."""
+"""Architecture of this machine, as images name it."""
 _PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """``files`` are this machine's by their paths in the image, ``links`` what symbolic ones point to."""
+    """An image: ``files`` are files of this machine by their paths in the image, ``links`` the targets of symbolic links."""
 
     tag: str
     files: Mapping[str, Path]

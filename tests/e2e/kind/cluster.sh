@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# What `make e2e-kind` does when there is a docker daemon: the end-to-end tests on a kind cluster, with the operator deployed from config/
-# as on any cluster. Most nodes, and their GPUs, are fake ones that the tests add (kwok, built with Go when it is not installed); kind's own
-# run the operator, and what only real kubelets can.
+# Runs the end-to-end tests on a kind cluster, if there is a docker daemon; called by `make e2e-kind`. The operator is deployed from config/.
+# Most nodes, and their GPUs, are fake ones that the tests add. They are run by kwok, which is built with Go if it is not installed.
+# kind's own nodes run the operator, and pods that need real kubelets.
 #
-#   BASE=python:3.13-slim                  what the image is built on instead of what the Dockerfile names
-#   KIND_NODE_IMAGE=kindest/node:v1.34.11  another Kubernetes than kind's own choice
-#   E2E_LOGS=folder                        where logs go when something fails [build/e2e-kind/logs]
-#   PYTHON=python3                         an environment with the tests' dependencies [.venv/bin/python]
+#   BASE=python:3.13-slim                  base of the image, instead of the Dockerfile's.
+#   KIND_NODE_IMAGE=kindest/node:v1.34.11  node image with another Kubernetes than kind's default.
+#   E2E_LOGS=folder                        folder of the logs of a failed run (default: build/e2e-kind/logs).
+#   PYTHON=python3                         an environment with the tests' dependencies (default: .venv/bin/python).
 #
-# Arguments go to pytest. The cluster is deleted at the end, whatever the end is; the kubeconfig in use is not touched.
+# Arguments go to pytest. The cluster is deleted at the end, even after a failure. The kubeconfig in use is not changed.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
 
@@ -35,10 +35,10 @@ command -v kubectl >/dev/null || fail "kubectl is not installed: https://kuberne
 command -v "$python" >/dev/null || fail "$python is not there: run this with \`make e2e-kind\`, or set PYTHON"
 clusters=$(kind get clusters) || fail "kind can't list its clusters"
 if grep -qx "$cluster" <<<"$clusters"; then
-    fail "a cluster named $cluster is there already; if nobody uses it: kind delete cluster --name $cluster"
+    fail "a cluster named $cluster exists; if it is not in use: kind delete cluster --name $cluster"
 fi
 
-# Runs at every end, also when a command has failed or the user has interrupted.
+# Runs at the end, even if a command has failed or the user has interrupted the script.
 finish() {
     status=$?
     trap - EXIT
@@ -58,7 +58,7 @@ finish() {
 
 say "building $image"
 # kind can't load an image with an attestation from a Docker that keeps images in containerd (kind issue 3795).
-# The classic builder makes every stage there is, so that the one that is not built on has to go.
+# The classic builder builds every stage, so the stage that BASE replaces is removed.
 sed "${BASE:+/ AS pinned$/d}" Dockerfile | BUILDX_NO_DEFAULT_ATTESTATIONS=1 docker build --tag "$image" ${BASE:+--build-arg BASE="$BASE"} --file - .
 
 mkdir -p "$folder"
@@ -67,7 +67,7 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 
 say "creating the cluster $cluster"
-# --retain: when a node doesn't come up, its logs are what tells why.
+# --retain: if a node doesn't start, its logs show why.
 kind create cluster --name "$cluster" --config tests/e2e/kind/cluster.yaml ${KIND_NODE_IMAGE:+--image "$KIND_NODE_IMAGE"} --wait 3m --retain
 kubectl wait --for=condition=Ready nodes --all --timeout=3m
 for node in $(kind get nodes --name "$cluster"); do
@@ -87,7 +87,7 @@ resources:
 images:
   - name: allaboard
     newTag: ${image#*:}
-# Also on the control plane's node, and where the tests keep other pods away: on nodes that are cordoned.
+# The operator also runs on the control plane's node, and on the nodes that the tests cordon to keep other pods away.
 patches:
   - target: {kind: Deployment}
     patch: |

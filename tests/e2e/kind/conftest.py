@@ -1,4 +1,4 @@
-"""Tests that only a cluster with real kubelets passes: ``make e2e-kind`` says by its variables that it has made one."""
+"""Tests that need real kubelets; they are collected only if ``make e2e-kind`` has created a cluster and named it in a variable."""
 
 import pytest
 
@@ -9,11 +9,11 @@ collect_ignore_glob = [] if nodes.CLUSTER else ["test_*.py"]
 
 @pytest.fixture(scope="session")
 def worker() -> str:
-    """The node that has only what everybody's nodes have."""
+    """Return the name of the worker, the node without the control plane."""
     return nodes.WORKER
 
 
 @pytest.fixture(scope="session")
 def control_plane_node() -> str:
-    """The node whose kubelet runs the API server, from files."""
+    """Return the name of the node whose kubelet runs the API server as a static pod."""
     return nodes.CONTROL_PLANE

@@ -1,8 +1,8 @@
-"""A docker daemon of our own, where no other answers: in namespaces of its own, so that its processes, mounts and network go with it.
+"""Runs a docker daemon of our own where no other one answers.
 
-Its network has no way out, and its images come from what is built here. Only what Linux has one of for the whole machine is seen outside:
-the cgroups of its containers, and settings of the kernel that its nodes make. Both are put back at the end, or by the next run where this
-one was killed.
+The daemon has Linux namespaces of its own, so that its processes, mounts and network end with it. Its network has no way out, and its
+images are built here. Only two changes affect the whole machine: the cgroups of its containers, and the kernel settings that its nodes
+change. Both are undone at the end, or by the next run if this one is killed.
 """
 
 import fcntl
@@ -27,36 +27,36 @@ _LOCK = Path("/run/allaboard-kind.lock")
 _CGROUP = "allaboard-kind"
 _CGROUPS = Path("/sys/fs/cgroup")
 _SETTINGS = (
-    # kubelets
+    # set by kubelets
     "vm/overcommit_memory",
     "vm/panic_on_oom",
     "kernel/panic",
     "kernel/panic_on_oops",
     "kernel/keys/root_maxkeys",
     "kernel/keys/root_maxbytes",
-    # the nodes' systemd
+    # set by the nodes' systemd
     "kernel/pid_max",
     "fs/protected_fifos",
     "fs/protected_hardlinks",
     "fs/protected_regular",
     "fs/protected_symlinks",
-    # we, since many containers want more of it
+    # set here, since many containers need higher limits
     "fs/inotify/max_user_instances",
     "fs/inotify/max_user_watches",
 )
-"""What is set for the whole machine, by whom."""
+"""Kernel settings that are changed for the whole machine, grouped by the program that changes them."""
 _INOTIFY_INSTANCES = 1024
 _SECONDS = 60.0
 
 
 class KernelSettings:
-    """What the kernel's settings were, kept in ``folder`` until they are put back; ``root`` is where the kernel has them."""
+    """The original kernel settings, kept in ``folder`` until they are restored; ``root`` is the kernel's folder of settings."""
 
     def __init__(self, folder: Path, root: Path = Path("/proc/sys")) -> None:
         self._folder, self._root = folder, root
 
     def note(self) -> None:
-        """Remember them. What a run has noted that was killed is what there was at first."""
+        """Keep the current values. Values that a killed run has kept are the original ones, and stay."""
         for name in _SETTINGS:
             noted, setting = self._noted(name), self._root / name
             if not noted.exists() and setting.exists():
@@ -65,14 +65,14 @@ class KernelSettings:
                 written.replace(noted)
 
     def put_back(self) -> None:
-        """Set all that was noted."""
+        """Restore all values that were kept."""
         for name in _SETTINGS:
             if (noted := self._noted(name)).exists():
                 (self._root / name).write_text(noted.read_text())
                 noted.unlink()
 
     def raise_limit(self) -> None:
-        """Let many containers watch files."""
+        """Raise the limit of inotify instances, so that many containers can watch files."""
         limit = self._root / "fs/inotify/max_user_instances"
         if int(limit.read_text()) < _INOTIFY_INSTANCES:
             limit.write_text(str(_INOTIFY_INSTANCES))
@@ -82,7 +82,7 @@ class KernelSettings:
 
 
 class Daemon:
-    """Runs as long as the context lasts. One at a time on a machine; its images are kept in the cache."""
+    """A docker daemon that runs during the context, at most one on a machine; its images are kept in the cache."""
 
     def __init__(self, steps: Steps) -> None:
         self._steps = steps
@@ -100,7 +100,7 @@ class Daemon:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise MissingToolError(f"another run has a docker daemon of its own ({_LOCK} is locked): wait for its end") from None
-            stop_noted(self._folder)  # of a run that was killed
+            stop_noted(self._folder)  # a killed run may have left processes
             undo.callback(self._settings.put_back)
             undo.callback(_remove_cgroups)
             self._settings.note()
@@ -114,26 +114,26 @@ class Daemon:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """What makes ``docker`` and ``kind`` use it."""
+        """Variables of the environment that make ``docker`` and ``kind`` use this daemon."""
         return {"DOCKER_HOST": f"unix://{self._socket}", "DOCKER_BUILDKIT": "0"}
 
     def inside(self, *command: str | Path) -> list[str]:
-        """The command that runs ``command`` in its network, where the ports of its containers are."""
+        """Return the command that runs ``command`` in the daemon's network, in which the ports of containers are reachable."""
         return ["nsenter", f"--net=/proc/{self._processes.pid('dockerd')}/ns/net", *(str(word) for word in command)]
 
     def docker(self, what: str, *words: str | Path, stdin: Path | None = None) -> str:
-        """What ``docker`` prints; a step that is called ``what``."""
+        """Run ``docker`` as a step with the name ``what``, and return its output."""
         return self._steps.run(what, ["docker", *words], {**os.environ, **self.environment}, stdin)
 
     def has_image(self, tag: str) -> bool:
-        """Whether it knows an image."""
+        """Return whether the daemon has an image."""
         return self._ask("image", "inspect", tag) is not None
 
     def _start(self, undo: ExitStack) -> None:
         runtime = self._folder / "runc"
         runtime.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{_HERE / "held.py"}" "$@"\n')
         runtime.chmod(0o755)
-        # Of one that was killed, which would be believed to run.
+        # The file of a killed daemon would make dockerd believe that the daemon still runs.
         (self._folder / "dockerd.pid").unlink(missing_ok=True)
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -146,7 +146,7 @@ class Daemon:
                 *("--pidfile", self._folder / "dockerd.pid", "--storage-driver", "overlay2"),
                 *("--exec-opt", "native.cgroupdriver=cgroupfs", "--cgroup-parent", f"/{_CGROUP}"),
                 *("--add-runtime", f"held={runtime}", "--default-runtime", "held"),
-                # Nobody answers there, and that is known at once; the machine's own name servers would be waited for.
+                # No name server answers there, which is known at once; queries to the machine's own would time out.
                 *("--bip", "172.30.0.1/16", "--dns", "172.30.0.1", "--default-address-pool", "base=172.31.0.0/16,size=24"),
             ],
         )
@@ -156,7 +156,7 @@ class Daemon:
         self._remove_containers()
 
     def _remove_containers(self) -> None:
-        """Whatever runs is left of a run that was killed."""
+        """Remove all running containers: a killed run has left them."""
         if left := (self._ask("ps", "--all", "--quiet") or "").split():
             self.docker(f"docker rm of {len(left)} containers that a run has left", "rm", "--force", "--volumes", *left)
 
@@ -164,13 +164,13 @@ class Daemon:
         return self._ask("version") is not None
 
     def _ask(self, *words: str) -> str | None:
-        """What ``docker`` answers to a question that is no step, or None if it fails."""
+        """Return the output of a ``docker`` query that isn't a step; None if it fails."""
         environment = {**os.environ, **self.environment}
         done = subprocess.run(["docker", *words], env=environment, capture_output=True, text=True, check=False)
         return None if done.returncode else done.stdout
 
     def _end(self) -> None:
-        """Tell the daemon itself to end, which then ends what waits for it; that, if it came first, would kill the daemon."""
+        """Terminate the daemon itself, after which its parent process ends. Ending the parent first would kill the daemon."""
         pid = self._processes.pid("dockerd")
         with suppress(FileNotFoundError, ProcessLookupError):
             for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
@@ -181,23 +181,23 @@ class Daemon:
 
 
 def _remove_cgroups() -> None:
-    """Those of the containers, of both versions of cgroups; others' go on meanwhile, and what isn't empty yet stays."""
+    """Remove the cgroups of the containers, in both versions of cgroups; cgroups that aren't empty yet stay."""
     for top in (_CGROUPS / _CGROUP, *_CGROUPS.glob(f"*/{_CGROUP}")):
         for folder in sorted((top, *top.rglob("*/")), reverse=True):
             with suppress(OSError):
                 folder.rmdir()
 
 
-def is_possible() -> str:
-    """Why there can be no such daemon here; empty if it can."""
+def why_impossible() -> str:
+    """Return why no such daemon can run here; empty if one can."""
     if sys.platform != "linux" or os.geteuid() != 0:
-        return "one of its own is started by root, on Linux"
+        return "a docker daemon of our own needs root on Linux"
     missing = [program for program in ("unshare", "nsenter", "ip", "docker") if not shutil.which(program)]
     if missing and not shutil.which("apt-get"):
-        return f"one of its own needs {', '.join(missing)}"
+        return f"a docker daemon of our own needs {', '.join(missing)}"
     alone = ["unshare", "--net", "--mount", "--pid", "--fork", "true"]
     if "unshare" not in missing and subprocess.run(alone, capture_output=True, check=False).returncode:
-        return "no namespaces can be made for one of its own: this seems to be a container without CAP_SYS_ADMIN"
+        return "no namespaces can be created for a docker daemon of our own: this seems to be a container without CAP_SYS_ADMIN"
     if not os.access("/proc/sys/fs/inotify/max_user_instances", os.W_OK):
-        return "one of its own sets limits of the kernel, and /proc/sys can't be written"
+        return "a docker daemon of our own sets limits of the kernel, and /proc/sys can't be written"
     return ""

@@ -1,4 +1,4 @@
-"""Debian's packages: those that this machine needs, and file systems made of others."""
+"""Debian packages: installs those that this machine needs, and builds file systems of others."""
 
 import os
 import shutil
@@ -19,12 +19,12 @@ _PROGRAMS = {
     "pkg-config": "pkg-config",
 }
 _HEADERS = {"seccomp.h": "libseccomp-dev", "stdlib.h": "libc6-dev"}
-"""The packages of what is needed; runc is built with the last three."""
-_UNREAD = ("man", "doc", "locale")
+"""Packages of the required programs and headers; gcc, pkg-config and the headers build runc."""
+_LEFT_OUT = ("man", "doc", "locale")
 
 
 def ensure_packages(steps: Steps) -> None:
-    """Install what is missing. Raises ``MissingToolError`` where that can't be done."""
+    """Install missing packages. Raises ``MissingToolError`` if there is no apt-get, or if it fails."""
     missing = [package for program, package in _PROGRAMS.items() if not shutil.which(program)]
     missing += [package for header, package in _HEADERS.items() if not Path("/usr/include", header).exists()]
     if not missing:
@@ -38,18 +38,18 @@ def ensure_packages(steps: Steps) -> None:
 
 
 def file_system(steps: Steps, name: str, suite: str, packages: Sequence[str], options: Sequence[str] = (), depends_on: bytes = b"") -> Path:
-    """The archive of a file system with ``packages`` and what they depend on, from the cache if it's there.
+    """Return the archive of a file system with ``packages`` and their dependencies, after building it if it isn't cached.
 
-    ``depends_on`` is what else it is made of, and what the ``options`` say, which may name folders of this machine.
+    ``depends_on`` is part of the cache key, in place of the ``options``, which may name folders of this machine.
     """
     archive = steps.cache / f"{name}-{key_of(suite, *packages, depends_on)}.tar"
     if not archive.exists():
-        unread = [f"--dpkgopt=path-exclude=/usr/share/{folder}/*" for folder in _UNREAD]
+        left_out = [f"--dpkgopt=path-exclude=/usr/share/{folder}/*" for folder in _LEFT_OUT]
         chosen = f"--include={','.join(packages)}"
         partly = archive.with_suffix(".partly.tar")
         steps.run(
             f"the file system of {name}, from Debian {suite}",
-            ["mmdebstrap", "--mode=root", "--variant=minbase", chosen, *unread, *options, suite, str(partly)],
+            ["mmdebstrap", "--mode=root", "--variant=minbase", chosen, *left_out, *options, suite, str(partly)],
         )
         partly.replace(archive)
     return archive

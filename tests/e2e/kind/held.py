@@ -1,6 +1,6 @@
-"""runc, without the capabilities that this machine withholds: a container that may do everything may do what there is.
+"""Runs runc with only the capabilities that this machine grants.
 
-Docker asks for all that it knows by name, and runc refuses what it can't give.
+For privileged containers docker requests all capabilities that it knows, and runc refuses those that the machine doesn't grant.
 """
 
 import json
@@ -22,21 +22,21 @@ _NAMES = (
 
 
 def held() -> set[str]:
-    """The capabilities that this machine gives."""
-    said = re.search(r"^CapBnd:\s*(\w+)", Path("/proc/self/status").read_text(), re.MULTILINE)
-    bits = int(said.group(1), 16) if said else -1
+    """Return the capabilities that this machine grants."""
+    found = re.search(r"^CapBnd:\s*(\w+)", Path("/proc/self/status").read_text(), re.MULTILINE)
+    bits = int(found.group(1), 16) if found else -1
     return {f"CAP_{name}" for bit, name in enumerate(_NAMES.split()) if bits >> bit & 1}
 
 
 def trim(process: dict[str, Any]) -> None:
-    """Leave in a process of the runtime specification only what is held."""
+    """Remove the capabilities that this machine doesn't grant from a process of the runtime specification."""
     sets, available = process.get("capabilities") or {}, held()
     for kind, names in sets.items():
         sets[kind] = [name for name in names or () if name in available]
 
 
 def main(words: list[str]) -> None:
-    """Trim the container, or the process in one, that runc is asked for, and become runc."""
+    """Trim the capabilities of the container, or of the process in one, that runc is to run, and replace this process by runc."""
     for option, value in pairwise(words):
         if option in ("--bundle", "-b", "--process", "-p"):
             is_bundle = option in ("--bundle", "-b")

@@ -1,4 +1,4 @@
-"""The images of a kind cluster that no registry gives: the node's, by kind's own ``kind build node-image``, and Python's."""
+"""Builds images of a kind cluster that come from no registry: the node's, by ``kind build node-image``, and Python's."""
 
 import configparser
 import os
@@ -22,7 +22,7 @@ from .steps import Steps
 _HERE = Path(__file__).parent
 _ROOT = _HERE.parents[2]
 _SUITE, _PYTHON_SUITE = "bookworm", "trixie"
-"""The systemd of the first takes cgroups of both versions; the Python of the second is that of the Dockerfile."""
+"""Debian releases: the systemd of the first supports both versions of cgroups, and the second has the Python of the Dockerfile."""
 _PACKAGES = (
     *("systemd", "systemd-sysv", "conntrack", "iptables", "nftables", "iproute2", "ethtool", "util-linux", "mount", "kmod", "libseccomp2"),
     *("pigz", "e2fsprogs", "bash", "ca-certificates", "jq", "procps"),
@@ -34,18 +34,18 @@ _CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 
 
 def node_tag() -> str:
-    """The tag of the node image, by what it is made of."""
+    """Return the tag of the node image, which depends on everything that the image is built from."""
     sources = [(_HERE / name).read_bytes() for name in ("images.py", "archives.py", "debian.py", "node.Dockerfile")]
     return f"allaboard-kind-node:{key_of(*sources, *(program.key for program in NODE))}"
 
 
 def was_built(cache: Path) -> bool:
-    """Whether a node image was ever built there, so that what has changed since takes minutes."""
+    """Return whether any node image was built in ``cache``; then another one takes only minutes."""
     return any((cache / "daemon").glob("*.built"))
 
 
 def ensure_node(steps: Steps, daemon: Daemon, programs: Mapping[str, Path]) -> str:
-    """The tag of the node image, which is built if it isn't there."""
+    """Return the tag of the node image, after building it if it is missing."""
     tag = node_tag()
     mark = steps.cache / "daemon" / f"{tag.partition(':')[2]}.built"
     if daemon.has_image(tag):
@@ -72,7 +72,7 @@ def ensure_node(steps: Steps, daemon: Daemon, programs: Mapping[str, Path]) -> s
 
 
 def refuse_linked(programs: Iterable[Path]) -> None:
-    """Raise ``MissingToolError`` if a program wants libraries of the machine that it was built on: the node's Debian is another one."""
+    """Raise ``MissingToolError`` if a program is linked with libraries of this machine: the node has another Debian."""
     for program in programs:
         said = subprocess.run(["ldd", program], capture_output=True, text=True, check=False).stdout
         if "=>" in said:
@@ -80,7 +80,7 @@ def refuse_linked(programs: Iterable[Path]) -> None:
 
 
 def ensure_python(steps: Steps, daemon: Daemon) -> str:
-    """The tag of what stands in for the Dockerfile's base: Debian's Python, with the wheels to install from, for want of a network."""
+    """Return the tag of the image that replaces the Dockerfile's base: Debian's Python, with the wheels, since there is no network."""
     chroot = f'chroot "$1" env -u PIP_FIND_LINKS python3 -m {" ".join(_PIP)} --dest /wheels'
     hooks = [
         f"upload {_CERTIFICATES} {_CERTIFICATES}",
@@ -100,7 +100,7 @@ def ensure_python(steps: Steps, daemon: Daemon) -> str:
 
 
 def ensure_wheels(steps: Steps, python: Path) -> Path:
-    """The folder of the wheels that the tests install from with ``python``, since there is no network where they run."""
+    """Return the folder of wheels that the tests install with ``python``, since they have no network."""
     setup = configparser.ConfigParser()
     setup.read(_ROOT / "setup.cfg")
     pins, sandbox = _ROOT / "constraints.txt", setup["options.extras_require"]["sandbox"].split()
@@ -116,7 +116,7 @@ def ensure_wheels(steps: Steps, python: Path) -> Path:
 
 
 def _places() -> dict[str, list[str]]:
-    """Where the programs lie in the base image's context."""
+    """Return the programs by their folder in the context of the base image."""
     return {
         "bin": ["containerd", "ctr", "containerd-shim-runc-v2"],
         "sbin": ["runc"],
@@ -125,9 +125,9 @@ def _places() -> dict[str, list[str]]:
 
 
 def _release(folder: Path, kind: Path, debian_archive: Path, programs: Mapping[str, Path]) -> Path:
-    """What `kind build node-image --type file` takes for a release of Kubernetes.
+    """Return the archive that `kind build node-image --type file` takes as a release of Kubernetes.
 
-    The archives of the control plane's images, which it loads, hold what it would pull else, too.
+    kind loads the archives of the control plane's images; they also contain the images that kind would pull otherwise.
     """
     server = folder / "kubernetes" / "server" / "bin"
     server.mkdir(parents=True)
@@ -146,7 +146,7 @@ def _release(folder: Path, kind: Path, debian_archive: Path, programs: Mapping[s
 
 
 def _control_plane(kind: Path, root: Path, programs: Mapping[str, Path]) -> dict[str, list[Image]]:
-    """The images by the archives that they lie in."""
+    """Return the images of a control plane by the name of their archive."""
     tags = _tags(kind, programs)
 
     def single(name: str, program: str = "", entrypoint: bool = True) -> Image:
@@ -159,17 +159,17 @@ def _control_plane(kind: Path, root: Path, programs: Mapping[str, Path]) -> dict
         links={f"/usr/sbin/{six}tables{suffix}": "xtables-nft-multi" for six in ("ip", "ip6") for suffix in ("", "-save", "-restore")},
     )
     return {
-        # etcd, coredns and what pauses are started by name, by their manifests.
+        # Images without an entry point are started by the commands in their manifests.
         "kube-apiserver": [single("kube-apiserver", entrypoint=False), single("etcd", entrypoint=False)],
         "kube-controller-manager": [single("kube-controller-manager", entrypoint=False), single("coredns")],
         "kube-scheduler": [single("kube-scheduler", entrypoint=False), single("pause"), single("kindnetd")],
-        # Volumes are not made: no test has any.
+        # pause takes the place of the provisioner of volumes, since no test has volumes.
         "kube-proxy": [proxy, single("local-path-provisioner", "pause"), single("local-path-helper", "pause")],
     }
 
 
 def _tags(kind: Path, programs: Mapping[str, Path]) -> dict[str, str]:
-    """The images that kubeadm and kind want, by their short names: as they say themselves."""
+    """Return the tags of the images that kubeadm and kind need, by short name, as kubeadm and the source of kind state them."""
     command = [str(programs["kubeadm"]), "config", "images", "list", "--kubernetes-version", f"v{KUBERNETES}"]
     wanted = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     said = "".join((kind / "pkg" / "build" / "nodeimage" / name).read_text() for name in ("const_cni.go", "const_storage.go"))
@@ -186,7 +186,7 @@ def _netfilter(root: Path) -> list[str]:
 
 
 def _with_libraries(root: Path, paths: Iterable[str]) -> dict[str, Path]:
-    """The files at ``paths`` of a file system and the libraries that they load, by path; links of the file system are followed in it."""
+    """Return the files at ``paths`` below ``root`` and the libraries that they load, by path; links are followed below ``root``."""
     wanted = list(paths)
     said = subprocess.run(["chroot", root, "ldd", *wanted], capture_output=True, text=True, check=False).stdout
     libraries = re.findall(r"(/\S+\.so\S*) \(0x", said)

@@ -14,7 +14,7 @@ TAG = "docker.io/library/allaboard-rendezvous:e2e"
 
 
 def main(archive: Path) -> None:
-    """Write it, with Go if need be."""
+    """Write the archive of the image; the program is built with Go if it is missing."""
     path = "/usr/local/bin/rendezvous"
     write(archive, [Image(TAG, {path: ensure([RENDEZVOUS], Console(stderr=True))["rendezvous"]}, [path])])
 

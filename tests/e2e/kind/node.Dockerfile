@@ -1,11 +1,11 @@
-# kind's base image, by the steps of kind's own Dockerfile, from a file system of Debian and programs that were built before: its context has
-# kind's files/ and the programs in bin/, sbin/ and cni/.
+# kind's base image, built by the steps of kind's own Dockerfile from a Debian file system and programs that were built before. The context
+# has kind's files/, and the programs in bin/, sbin/ and cni/.
 FROM allaboard-kind-debian:local
 COPY files/ /
 COPY bin/ /usr/local/bin/
 COPY sbin/ /usr/local/sbin/
 COPY cni/ /opt/cni/bin/
-# kind asks it which images there are; its module is in no proxy.
+# kind lists images with crictl, whose module is in no proxy; this script replaces it.
 RUN printf '#!/bin/sh\n[ "$1" = images ] && exec ctr --namespace k8s.io images list\nexit 1\n' >/usr/local/bin/crictl
 RUN chmod 755 /kind /kind/bin /kind/bin/*.sh /usr/local/bin/* /usr/local/sbin/* \
     && find /lib/systemd/system/sysinit.target.wants/ -name systemd-tmpfiles-setup.service -delete \
@@ -20,7 +20,7 @@ RUN chmod 755 /kind /kind/bin /kind/bin/*.sh /usr/local/bin/* /usr/local/sbin/* 
     && ctr oci spec \
         | jq '.hooks.createContainer[.hooks.createContainer | length] |= . + {"path": "/kind/bin/mount-product-files.sh"} | del(.process.rlimits)' \
         >/etc/containerd/cri-base.json
-# Beyond kind's: whoever may not lower the score by which Linux kills doesn't try, and cgroups of the first version do.
+# In addition to kind's steps: containers don't try to lower their OOM score, and cgroups of version 1 are accepted.
 RUN sed -i 's/restrict_oom_score_adj = false/restrict_oom_score_adj = true/' /etc/containerd/config.toml \
     && sed -i 's/^KUBELET_EXTRA_ARGS=/&--fail-cgroupv1=false /' /etc/default/kubelet
 ENV container=docker

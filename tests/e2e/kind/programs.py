@@ -1,4 +1,4 @@
-"""What a node of kind is made of beside Debian: programs built with Go from the module proxy, in the versions of kind's release."""
+"""Programs of a kind node, which are built with Go from the module proxy, in the versions of kind's release."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -33,7 +33,7 @@ RUNC = Program(
     "runc",
     _RUNC,
     "github.com/opencontainers/runc",
-    # As by its own `make static`: the node's C library is not this machine's.
+    # As in runc's own `make static`: the node has another C library than this machine.
     flags=("-tags", "seccomp netgo osusergo", "-ldflags", f"-s -w -X main.version={_RUNC} -extldflags -static"),
     with_cgo=True,
     exact=True,

@@ -1,4 +1,4 @@
-"""Pods that real kubelets run, on nodes that are cordoned for all others."""
+"""Helpers for pods that real kubelets run, on nodes that are cordoned for all other pods."""
 
 import os
 import subprocess
@@ -16,18 +16,18 @@ from .load import TAG
 
 ROOT = Path(__file__).parents[3]
 PATIENCE = 40
-"""Seconds for kubelets, which start containers, and try again after pauses; ``wait_for`` takes thrice as many."""
+"""Seconds for kubelets, which start containers, and retry after pauses; ``wait_for`` waits three times as long."""
 ANYWHERE = [{"operator": "Exists"}]
 HOST = "kubernetes.io/hostname"
 TINY = {"cpu": "100m"}
 NAMESPACES = ("default", "kube-system", "allaboard-system")
-"""Where the pods are that real kubelets run: of all namespaces together only the tests' own are seen."""
+"""Namespaces of the pods that real kubelets run; a list over all namespaces shows only pods of the tests."""
 
 
 def template(
     name: str, size: int, command: Sequence[str], nodes: Sequence[str], requests: Mapping[str, str], image: str = TAG, **spec: Any
 ) -> Body:
-    """A pod template of the gang ``name``, on ``nodes`` only; the words of ``command`` are the program's."""
+    """Return a pod template of the gang ``name``, for ``nodes`` only; ``command`` are the arguments of the image's program."""
     within = {"matchExpressions": [{"key": HOST, "operator": "In", "values": list(nodes)}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [within]}}}
     made = workloads.template(name, size, requests, tolerations=ANYWHERE, affinity=affinity, **spec)
@@ -36,29 +36,29 @@ def template(
 
 
 def only_one(template: Body, port: int) -> None:
-    """Let no node have two of such pods: both would take a port of the node."""
+    """Let each node run at most one pod of ``template``, by a port of the node that the pod takes."""
     template["spec"]["containers"][0]["ports"] = [{"containerPort": port, "hostPort": port}]
 
 
 def create_pod(cluster: Cluster, name: str, template: Body) -> None:
-    """Create a pod that nobody would make anew."""
+    """Create a pod without a controller that would recreate it."""
     metadata = {"name": name, "namespace": "default", **template["metadata"]}
     cluster.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]})
 
 
 def status(cluster: Cluster, kind: str, name: str, namespace: str = "default") -> dict[str, Any]:
-    """The status of an object; empty where there is none."""
+    """Return the status of an object; empty if there is none."""
     return (cluster.get(kind, name, namespace) or {}).get("status") or {}
 
 
 def is_deployed_whole(cluster: Cluster) -> bool:
-    """Whether both replicas of the operator are ready, and nobody else is there."""
+    """Return whether the operator has exactly two replicas, and both are ready."""
     found = status(cluster, "deployments", "allaboard", "allaboard-system")
     return bool(found.get("replicas") == found.get("readyReplicas") == 2)
 
 
 def free_cpu(cluster: Cluster, node: str) -> Fraction:
-    """Processors that nobody on a node has asked for."""
+    """Return the processors of a node that no pod requests."""
     found = cluster.get("nodes", node)
     assert found is not None
     pods = (pod for namespace in NAMESPACES for pod in cluster.list("pods", namespace))
@@ -67,7 +67,7 @@ def free_cpu(cluster: Cluster, node: str) -> Fraction:
 
 
 def play(command: str, path: Path | None = None, stdin: str = "") -> str:
-    """What a command for whoever has kubectl prints, with what else lies in ``path``, in the project's folder."""
+    """Run a shell command in the project's folder with an administrator's kubeconfig, and return its output; ``path`` extends PATH."""
     found = os.pathsep.join((*([str(path)] if path else ()), os.environ["PATH"]))
     environment = {**os.environ, "KUBECONFIG": os.environ["E2E_KIND_KUBECONFIG"], "PATH": found}
     done = subprocess.run(

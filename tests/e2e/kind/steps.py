@@ -1,4 +1,4 @@
-"""What is built before there is a cluster: step by step, each told and timed, and nothing twice that lies in the cache."""
+"""Steps that prepare a kind cluster; the duration of each step is printed."""
 
 import os
 import subprocess
@@ -14,14 +14,14 @@ _TAIL = 25
 
 
 class Steps:
-    """Runs commands that take a while; ``cache`` is the folder of what they leave behind."""
+    """Runs commands that take a while; ``cache`` is the folder of their results."""
 
     def __init__(self, cache: Path, console: Console) -> None:
         self.cache, self.console = cache, console
         cache.mkdir(parents=True, exist_ok=True)
 
     def run(self, what: str, command: Sequence[str | Path], environment: Mapping[str, str] | None = None, stdin: Path | None = None) -> str:
-        """Run a command and return what it prints. Raises ``MissingToolError`` with the end of what it said when it fails."""
+        """Run a command and return its output. Raises ``MissingToolError`` with the end of the output if the command fails."""
         started = time.monotonic()
         if not self.console.is_terminal:
             self.console.print(f"{what} …", highlight=False, soft_wrap=True)
@@ -29,8 +29,8 @@ class Steps:
             done = subprocess.run(
                 [str(word) for word in command], env=environment, stdin=given, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
             )
-        said = done.stdout.decode(errors="replace")
+        output = done.stdout.decode(errors="replace")
         if done.returncode:
-            raise MissingToolError(f"{what} failed with {done.returncode}:\n" + "\n".join(said.splitlines()[-_TAIL:]))
+            raise MissingToolError(f"{what} failed with {done.returncode}:\n" + "\n".join(output.splitlines()[-_TAIL:]))
         self.console.print(f"{what}: {time.monotonic() - started:.0f} s", highlight=False, soft_wrap=True)
-        return said
+        return output

@@ -1,4 +1,4 @@
-"""The operator's own pods come and go by kubectl and by Helm, by the commands of docs/, while a gang of real containers runs through it."""
+"""The operator is installed and removed with the documented commands of kubectl and Helm, while a gang of real containers runs on."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ from .real import PATIENCE, ROOT, TINY, is_deployed_whole, play, template
 
 NAMESPACE = "allaboard-system"
 OVERLAY = Path(os.environ["E2E_KIND_KUBECONFIG"]).parent
-"""Of config/, as it was installed from."""
+"""Overlay of config/ from which the operator was installed."""
 SCHEDULE = "allaboard.dev/schedule"
 KINDS = (
     "deployments,replicasets,pods,services,configmaps,secrets,leases,jobs,serviceaccounts,roles,rolebindings,clusterroles,clusterrolebindings,"
@@ -39,18 +39,18 @@ pytestmark = pytest.mark.timeout(1500)
 
 @pytest.fixture
 async def installed_again(cluster: Cluster) -> AsyncIterator[None]:
-    """At the end what was installed at first is there, and no namespace is opted in."""
+    """Install the operator again at the end as at first, and opt no namespace in."""
     try:
         yield
     finally:
         cluster.patch("namespaces", "default", {"metadata": {"labels": {SCHEDULE: None}}})
         await asyncio.to_thread(play, f"kubectl apply -k {OVERLAY}")
-        await cluster.wait_for(is_deployed_whole, 2 * PATIENCE, "the operator is there again")
+        await cluster.wait_for(is_deployed_whole, 2 * PATIENCE, "the operator is deployed again")
 
 
 @pytest.fixture
 def with_admission(tmp_path: Path) -> Path:
-    """An overlay of what was installed at first, with the webhooks."""
+    """Return an overlay of the first installation with the webhooks."""
     folders = {"resources": OVERLAY, "components": ROOT / "config" / "components" / "admission"}
     overlay = {key: [os.path.relpath(path, tmp_path.resolve())] for key, path in folders.items()}
     (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
@@ -59,7 +59,7 @@ def with_admission(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def helm() -> Iterator[Run]:
-    """Plays commands of Helm's; its release goes at the end."""
+    """Yield a function that runs commands of Helm, and remove the release at the end."""
     play_helm = partial(play, path=ensure([HELM], Console(stderr=True))["helm"].parent)
     yield play_helm
     play_helm(f"helm uninstall allaboard --namespace {NAMESPACE} --ignore-not-found --wait")
@@ -67,38 +67,40 @@ def helm() -> Iterator[Run]:
 
 @pytest.fixture
 def uncordoned(cluster: Cluster, worker: str) -> Iterator[None]:
-    """A node takes pods that tolerate nothing."""
+    """Uncordon the worker during the test, for pods without tolerations."""
     play(f"kubectl uncordon {worker}")
     yield
     play(f"kubectl cordon {worker}")
 
 
-async def test_webhooks_are_called_through_their_service_and_go_with_the_operator_while_gangs_run_on(
+async def test_webhooks_are_called_through_their_service_and_removed_with_the_operator_while_gangs_run_on(
     cluster: Cluster, worker: str, control_plane_node: str, logs: Logs, installed_again: None, with_admission: Path
 ) -> None:
     both = (worker, control_plane_node)
 
     await asyncio.to_thread(play, f"kubectl apply -k {with_admission}")
     cluster.patch("namespaces", "default", {"metadata": {"labels": {SCHEDULE: "true"}}})
-    await cluster.wait_for(lambda _: "schedulerName: allaboard" in play(a_try()), PATIENCE, "a pod that names no scheduler gets ours")
+    await cluster.wait_for(
+        lambda _: "schedulerName: allaboard" in play(trial_command()), PATIENCE, "a pod that names no scheduler gets ours"
+    )
 
-    cluster.create(unnamed("stays", 2, both))
+    cluster.create(without_scheduler("stays", 2, both))
     await cluster.wait_for(lambda s: running(s, "stays") == 2, PATIENCE, "a gang that names no scheduler runs")
     with pytest.raises(ApiError, match=f"{re.escape(MINIMUM)}.*'two' is not a whole number"):
-        cluster.create(unnamed("wrong", "two", both))
-    stays = seats(cluster, "stays")
+        cluster.create(without_scheduler("wrong", "two", both))
+    stays = phases_and_nodes(cluster, "stays")
 
     await remove(cluster, logs, play, f"kubectl delete -k {with_admission} --ignore-not-found")
 
-    # What it has made itself stays, as docs/install.md says.
+    # Objects that the operator has created stay, as docs/install.md says.
     assert ours() == {"Lease/allaboard", "Secret/allaboard-admission"}
-    cluster.create(unnamed("wrong", "two", both))
-    await cluster.wait_for(lambda s: len(pods(s, "wrong")) == 2, PATIENCE, "pods are let in as they are")
+    cluster.create(without_scheduler("wrong", "two", both))
+    await cluster.wait_for(lambda s: len(pods(s, "wrong")) == 2, PATIENCE, "pods are admitted unchanged")
     assert {pod["spec"]["schedulerName"] for pod in pods(cluster, "wrong")} == {"default-scheduler"}
-    assert seats(cluster, "stays") == stays
+    assert phases_and_nodes(cluster, "stays") == stays
 
 
-async def test_helm_installs_an_operator_that_passes_its_test_with_real_pods_and_removes_it_while_gangs_run_on(
+async def test_helm_installs_tests_and_removes_the_operator_while_gangs_run_on(
     cluster: Cluster, worker: str, logs: Logs, installed_again: None, helm: Run, uncordoned: None
 ) -> None:
     install, test = commands_under("Install", "helm")
@@ -109,55 +111,55 @@ async def test_helm_installs_an_operator_that_passes_its_test_with_real_pods_and
     await asyncio.to_thread(helm, f"{install.replace('REGISTRY/', '').replace('=TAG', '=e2e')} --wait")
     await asyncio.to_thread(helm, test)
 
-    # The two were seated by us, and were containers.
-    assert told("Scheduled", "allaboard-test-") == told("Started", "allaboard-test-") == 2
+    # Both pods were bound by our scheduler, and their containers were started.
+    assert pods_with_event("Scheduled", "allaboard-test-") == pods_with_event("Started", "allaboard-test-") == 2
     cluster.create(deployment_of("stays", 2, template("stays", 2, ("pause",), [worker], TINY)))
     await cluster.wait_for(lambda s: running(s, "stays") == 2, PATIENCE, "a gang runs")
-    stays = seats(cluster, "stays")
+    stays = phases_and_nodes(cluster, "stays")
 
     await remove(cluster, logs, helm, f"{uninstall} --wait")
 
     assert ours() == {each for each in before if each.startswith(("Lease/", "Secret/"))}
-    assert seats(cluster, "stays") == stays
+    assert phases_and_nodes(cluster, "stays") == stays
 
 
 async def remove(cluster: Cluster, logs: Logs, run: Run, command: str) -> None:
-    """Have the operator removed, its Deployment first, as the document has it: its pods end while they have their rights."""
+    """Remove the operator as documented, its Deployment first: its pods must end while they have their rights."""
     await asyncio.to_thread(play, commands_under("Remove", "kubectl")[0])
     await cluster.wait_for(lambda s: not s.list("pods", NAMESPACE), PATIENCE, "the operator's pods have ended")
     await asyncio.to_thread(run, command)
     assert logs.complaints() == []
 
 
-def a_try() -> str:
-    """The command of docs/admission.md that shows whether webhooks are called, of the namespace that the tests have."""
+def trial_command() -> str:
+    """Return the command of docs/admission.md that shows whether webhooks are called, for the namespace of the tests."""
     (command,) = re.findall(
         r"```sh\n(kubectl apply -n ml --dry-run=server .*?)```", (ROOT / "docs" / "admission.md").read_text(), re.DOTALL
     )
     return str(command).replace("-n ml", "-n default").replace("| grep schedulerName", "")
 
 
-def unnamed(name: str, minimum: int | str, nodes: tuple[str, ...]) -> Body:
-    """A Deployment of two pods that name their gang, and no scheduler."""
+def without_scheduler(name: str, minimum: int | str, nodes: tuple[str, ...]) -> Body:
+    """Return a Deployment of two pods that name their gang and no scheduler."""
     pod = template(name, 2, ("pause",), nodes, TINY)
     pod["metadata"]["labels"][MINIMUM] = str(minimum)
     del pod["spec"]["schedulerName"]
     return deployment_of(name, 2, pod)
 
 
-def seats(cluster: Cluster, name: str) -> dict[str, tuple[str, str]]:
-    """Phase and node of each pod of a gang, by UID."""
+def phases_and_nodes(cluster: Cluster, name: str) -> dict[str, tuple[str, str]]:
+    """Return the phase and node of each pod of a gang, by the pod's UID."""
     return {pod["metadata"]["uid"]: (pod["status"]["phase"], pod["spec"].get("nodeName", "")) for pod in pods(cluster, name)}
 
 
 def ours() -> set[str]:
-    """Kind and name of whatever is named after us, of what an installation may leave."""
+    """Return kind and name of all objects that are named after us, of the kinds in ``KINDS``."""
     found: list[dict[str, Any]] = json.loads(play(f"kubectl get {KINDS} --all-namespaces --output json"))["items"]
     return {f"{each['kind']}/{each['metadata']['name']}" for each in found if "allaboard" in each["metadata"]["name"].replace(CLUSTER, "")}
 
 
-def told(reason: str, prefix: str) -> int:
-    """Of how many pods of the operator's namespace an event tells."""
+def pods_with_event(reason: str, prefix: str) -> int:
+    """Return the number of pods in the operator's namespace that have an event with ``reason``."""
     events = json.loads(play(f"kubectl get events --namespace {NAMESPACE} --field-selector reason={reason} --output json"))["items"]
     names = (each["involvedObject"]["name"] for each in events if each["involvedObject"]["kind"] == "Pod")
     return len({name for name in names if name.startswith(prefix)})

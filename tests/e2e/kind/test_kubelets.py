@@ -1,4 +1,4 @@
-"""What only real kubelets do: containers that need each other, images that come late, refusals at the door, evictions, resizing."""
+"""Behaviour of real kubelets only: containers that need each other, late images, rejected pods, evictions and resizing."""
 
 import json
 from collections.abc import AsyncIterator
@@ -8,7 +8,7 @@ import pytest
 
 from allaboard_sandbox import ApiError
 from tests.cluster import Cluster
-from tests.e2e.workloads import deployment_of, in_part
+from tests.e2e.workloads import deployment_of, partially_bound
 from tests.stories import pods, running, status_of
 
 from .load import TAG
@@ -20,7 +20,7 @@ GONE = ("not-ready", "unreachable")
 pytestmark = pytest.mark.timeout(1500)
 
 
-async def test_a_gang_of_containers_that_wait_for_each_other_on_two_nodes_ends_well(
+async def test_gang_of_containers_that_wait_for_each_other_on_two_nodes_ends_well(
     cluster: Cluster, worker: str, control_plane_node: str
 ) -> None:
     service = {"clusterIP": "None", "selector": {"app": "ranks"}, "publishNotReadyAddresses": True, "ports": [{"port": 7777}]}
@@ -34,28 +34,28 @@ async def test_a_gang_of_containers_that_wait_for_each_other_on_two_nodes_ends_w
 
     await cluster.wait_for(lambda s: {phase(s, f"ranks-{rank}") for rank in range(4)} == {"Succeeded"}, PATIENCE, "all ranks have met")
 
-    seats = [each["spec"]["nodeName"] for each in pods(cluster, "ranks")]
-    assert sorted(seats) == sorted(both * 2)
-    await cluster.wait_for(lambda s: status_of(s, "ranks").get("succeeded") == 4, PATIENCE, "and the PodGroup says so")
+    nodes = [each["spec"]["nodeName"] for each in pods(cluster, "ranks")]
+    assert sorted(nodes) == sorted(both * 2)
+    await cluster.wait_for(lambda s: status_of(s, "ranks").get("succeeded") == 4, PATIENCE, "the PodGroup counts four successes")
 
 
-async def test_a_rank_whose_others_never_come_waits_in_vain(cluster: Cluster, worker: str) -> None:
-    """The program itself: without all others it fails, so that the test above proves something."""
+async def test_rank_without_the_other_ranks_fails(cluster: Cluster, worker: str) -> None:
+    """The program fails without the other ranks; otherwise the test above would prove nothing."""
     pod = template("lonely", 1, ("localhost:7777", "0", "2", "1"), [worker], TINY, restartPolicy="Never")
     create_pod(cluster, "lonely", pod)
 
-    await cluster.wait_for(lambda s: phase(s, "lonely") == "Failed", PATIENCE, "it has given up")
+    await cluster.wait_for(lambda s: phase(s, "lonely") == "Failed", PATIENCE, "the rank has given up")
 
 
-async def test_a_gang_whose_image_comes_late_keeps_its_seats_and_runs_then(cluster: Cluster, worker: str) -> None:
+async def test_gang_whose_image_is_missing_stays_bound_and_runs_once_the_image_is_loaded(cluster: Cluster, worker: str) -> None:
     late = "docker.io/library/allaboard-late:e2e"
-    # Nobody pulls it: who has once tried in vain is not believed to have it, were it put there by others.
+    # The kubelet must not pull the image: after a failed pull it doesn't use an image that was loaded otherwise.
     pod = template("late", 2, ("pause",), [worker], TINY, image=late)
     pod["spec"]["containers"][0]["imagePullPolicy"] = "Never"
     cluster.create(deployment_of("late", 2, pod))
-    await cluster.wait_for(lambda s: waits(s, "late") == {"ErrImageNeverPull"}, PATIENCE, "it has its seats, and no image")
+    await cluster.wait_for(lambda s: waits(s, "late") == {"ErrImageNeverPull"}, PATIENCE, "the gang is bound, and has no image")
     first = {pod["metadata"]["uid"] for pod in pods(cluster, "late")}
-    assert not in_part(cluster)
+    assert not partially_bound(cluster)
 
     docker("exec", worker, "ctr", "--namespace", "k8s.io", "images", "tag", TAG, late)
 
@@ -66,10 +66,8 @@ async def test_a_gang_whose_image_comes_late_keeps_its_seats_and_runs_then(clust
         docker("exec", worker, "ctr", "--namespace", "k8s.io", "images", "rm", late)
 
 
-async def test_a_member_that_the_kubelet_refuses_is_made_anew_and_the_gang_is_whole_once_there_is_room(
-    cluster: Cluster, worker: str
-) -> None:
-    """A static pod is the kubelet's own: it goes on when its mirror in the API is deleted, and what was bound meanwhile doesn't all fit."""
+async def test_gang_of_a_member_that_the_kubelet_rejects_is_whole_once_there_is_capacity(cluster: Cluster, worker: str) -> None:
+    """A static pod runs on when its mirror pod is deleted from the API. The gang that is bound meanwhile doesn't fit as a whole."""
     hog = template("hog", 1, ("pause",), [worker], {"cpu": f"{int(free_cpu(cluster, worker) * 1000) - 300}m"})
     spec = {key: hog["spec"][key] for key in ("containers", "terminationGracePeriodSeconds")}
     static = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "hog", "namespace": "default"}, "spec": spec}
@@ -79,21 +77,21 @@ async def test_a_member_that_the_kubelet_refuses_is_made_anew_and_the_gang_is_wh
         await cluster.wait_for(lambda s: phase(s, mirror) == "Running", PATIENCE, "the node is nearly full")
         cluster.create(deployment_of("refused", 2, template("refused", 2, ("pause",), [worker], {"cpu": "200m"})))
 
-        def is_deceived(s: Cluster) -> bool:
-            with suppress(ApiError):  # it isn't there again
+        def is_rejected(s: Cluster) -> bool:
+            with suppress(ApiError):  # the kubelet hasn't recreated the mirror pod yet
                 s.delete("pods", mirror, grace=0)
             return "OutOfcpu" in reasons(s, "refused")
 
-        await cluster.wait_for(is_deceived, PATIENCE, "one is refused")
+        await cluster.wait_for(is_rejected, PATIENCE, "one member is rejected")
     finally:
         docker("exec", worker, "rm", "--force", "/etc/kubernetes/manifests/hog.yaml")
 
     await cluster.wait_for(lambda s: running(s, "refused") == 2, 3 * PATIENCE, "the gang is whole")
-    assert not in_part(cluster)
+    assert not partially_bound(cluster)
     assert free_cpu(cluster, worker) >= 0
 
 
-async def test_the_seat_of_a_member_that_the_kubelet_evicts_is_free_again(cluster: Cluster, worker: str) -> None:
+async def test_capacity_of_a_member_that_the_kubelet_evicts_is_free_again(cluster: Cluster, worker: str) -> None:
     cpu = {"cpu": f"{int(free_cpu(cluster, worker) * 1000) * 2 // 5}m"}  # two fit, three don't
     volume = {"name": "scratch", "emptyDir": {"sizeLimit": "1Mi"}}
     for name, command in (("pair-0", ("pause",)), ("pair-1", ("fill", "/scratch/file", "8"))):
@@ -105,27 +103,27 @@ async def test_the_seat_of_a_member_that_the_kubelet_evicts_is_free_again(cluste
 
     cluster.create(deployment_of("next", 1, template("next", 1, ("pause",), [worker], cpu)))
 
-    await cluster.wait_for(lambda s: running(s, "next") == 1, PATIENCE, "another has its seat")
+    await cluster.wait_for(lambda s: running(s, "next") == 1, PATIENCE, "another pod has the freed capacity")
     assert free_cpu(cluster, worker) >= 0
 
 
-async def test_what_a_running_member_is_resized_to_is_what_others_are_refused(cluster: Cluster, worker: str) -> None:
-    room = int(free_cpu(cluster, worker) * 1000)
+async def test_resized_requests_of_a_running_member_are_charged_to_its_node(cluster: Cluster, worker: str) -> None:
+    free_milli = int(free_cpu(cluster, worker) * 1000)
     cluster.create(deployment_of("grown", 1, template("grown", 1, ("pause",), [worker], TINY)))
-    await cluster.wait_for(lambda s: running(s, "grown") == 1, PATIENCE, "it runs")
+    await cluster.wait_for(lambda s: running(s, "grown") == 1, PATIENCE, "the pod runs")
     (pod,) = pods(cluster, "grown")
 
-    resize(cluster, pod["metadata"]["name"], f"{room - 50}m")
-    await cluster.wait_for(lambda s: allocated(s, pod["metadata"]["name"]) == f"{room - 50}m", PATIENCE, "the kubelet has resized it")
+    resize(cluster, pod["metadata"]["name"], f"{free_milli - 50}m")
+    await cluster.wait_for(lambda s: allocated(s, pod["metadata"]["name"]) == f"{free_milli - 50}m", PATIENCE, "the kubelet has resized it")
     cluster.create(deployment_of("next", 1, template("next", 1, ("pause",), [worker], TINY)))
-    await cluster.wait_for(lambda s: "cpu" in status_of(s, "next").get("message", ""), PATIENCE, "the next one is told why not")
+    await cluster.wait_for(lambda s: "cpu" in status_of(s, "next").get("message", ""), PATIENCE, "the next pod is refused")
     assert running(cluster, "next") == 0
 
     cluster.delete("deployments", "grown")
-    await cluster.wait_for(lambda s: running(s, "next") == 1, PATIENCE, "and runs when that one has gone")
+    await cluster.wait_for(lambda s: running(s, "next") == 1, PATIENCE, "the next pod runs when the resized pod is gone")
 
 
-async def test_a_gang_is_whole_again_when_a_node_that_was_stopped_has_started(
+async def test_gang_is_whole_again_after_a_stopped_node_has_started(
     cluster: Cluster, worker: str, control_plane_node: str, started: None
 ) -> None:
     gone = [{"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 1} for key in GONE]
@@ -135,11 +133,11 @@ async def test_a_gang_is_whole_again_when_a_node_that_was_stopped_has_started(
     only_one(pod, port=7000)
     pod["spec"]["tolerations"] = [*gone, cordoned, master]
     cluster.create(deployment_of("pair", 2, pod))
-    await cluster.wait_for(lambda s: running(s, "pair") == 2, PATIENCE, "it runs on both nodes")
+    await cluster.wait_for(lambda s: running(s, "pair") == 2, PATIENCE, "the gang runs on both nodes")
 
     docker("stop", worker)
     await cluster.wait_for(lambda s: not is_ready(s, worker), 2 * PATIENCE, "the node is lost")
-    await cluster.wait_for(lambda s: len(pods(s, "pair")) == 2 and running(s, "pair") == 1, 3 * PATIENCE, "its member is made anew")
+    await cluster.wait_for(lambda s: len(pods(s, "pair")) == 2 and running(s, "pair") == 1, 3 * PATIENCE, "the lost member is recreated")
     assert not any(each["spec"].get("nodeName") == worker for each in pods(cluster, "pair") if each["status"]["phase"] == "Pending")
 
     docker("start", worker)
@@ -149,7 +147,7 @@ async def test_a_gang_is_whole_again_when_a_node_that_was_stopped_has_started(
 
 @pytest.fixture
 async def started(cluster: Cluster, worker: str) -> AsyncIterator[None]:
-    """The worker runs at the end, whatever has happened, and so does the operator."""
+    """Start the worker at the end, and wait until the worker and the operator are ready."""
     yield
     docker("start", worker)
     await cluster.wait_for(lambda s: is_ready(s, worker), 2 * PATIENCE, "the node is back")
@@ -166,7 +164,7 @@ def reasons(cluster: Cluster, prefix: str) -> set[str]:
 
 
 def waits(cluster: Cluster, prefix: str) -> set[str]:
-    """Why containers wait; empty unless all members have a node."""
+    """Return why containers wait; empty unless all members have a node."""
     found = pods(cluster, prefix)
     if not all(pod["spec"].get("nodeName") for pod in found):
         return set()

@@ -1,4 +1,4 @@
-"""The operator as a static pod of the control plane's node, by the commands of docs/install.md, played as they stand there."""
+"""The operator runs as a static pod of the control plane's node, installed with the commands of docs/install.md."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -18,8 +18,8 @@ pytestmark = pytest.mark.timeout(1500)
 
 
 @pytest.fixture
-async def alone_there(cluster: Cluster, control_plane_node: str) -> AsyncIterator[None]:
-    """The Deployment has no pods meanwhile; at the end it has, and the node has no file."""
+async def without_deployed_pods(cluster: Cluster, control_plane_node: str) -> AsyncIterator[None]:
+    """Scale the Deployment to 0 during the test; at the end, remove the static pod and scale the Deployment to 2."""
     try:
         cluster.patch("deployments", "allaboard", {"spec": {"replicas": 0}}, NAMESPACE)
         await cluster.wait_for(lambda s: not s.list("pods", NAMESPACE), PATIENCE, "the Deployment's pods have gone")
@@ -29,18 +29,18 @@ async def alone_there(cluster: Cluster, control_plane_node: str) -> AsyncIterato
         docker("exec", control_plane_node, "rm", "--force", "/etc/kubernetes/manifests/allaboard.yaml")
         await asyncio.to_thread(play, "kubectl delete --ignore-not-found -k config/static-pod")
         pod = f"allaboard-{control_plane_node}"
-        await cluster.wait_for(lambda s: not status(s, "pods", pod, "kube-system"), PATIENCE, "it has gone")
-        await cluster.wait_for(is_deployed_whole, 2 * PATIENCE, "the Deployment's are there again")
+        await cluster.wait_for(lambda s: not status(s, "pods", pod, "kube-system"), PATIENCE, "the static pod is gone")
+        await cluster.wait_for(is_deployed_whole, 2 * PATIENCE, "the Deployment's pods are ready again")
 
 
-async def test_a_static_pod_of_the_control_planes_node_schedules_gangs(
-    cluster: Cluster, control_plane_node: str, alone_there: None
+async def test_static_pod_of_the_control_planes_node_schedules_gangs(
+    cluster: Cluster, control_plane_node: str, without_deployed_pods: None
 ) -> None:
     cluster.add_node("node-1", cpu="4")
     for rank in range(4):
         cluster.create(gang_pod(f"gang-{rank}", minimum=4))
-    for_everybody, for_the_node = blocks_under("As a static pod")
-    await asyncio.to_thread(play, for_everybody)
+    for_the_cluster, for_the_node = blocks_under("As a static pod")
+    await asyncio.to_thread(play, for_the_cluster)
     docker("exec", control_plane_node, "mkdir", "--parents", "/root/config/static-pod")
     docker("cp", str(ROOT / "config" / "static-pod" / "allaboard.yaml"), f"{control_plane_node}:/root/config/static-pod/allaboard.yaml")
     docker(

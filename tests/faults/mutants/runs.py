@@ -25,7 +25,13 @@ MUTANTS = (
         "the two Jobs of a gang are two runs",
         "two_controllers",
         "idle",
-        (Edit("_Census.lineages", "new and (new[-1].size < self.minimum or lineage.templates.isdisjoint(new[-1].templates))", "False"),),
+        (
+            Edit(
+                "_Census.controller_sets",
+                "new and (new[-1].size < self.minimum or controllers.templates.isdisjoint(new[-1].templates))",
+                "False",
+            ),
+        ),
     ),
     Mutant(
         "the scheduler waits for pods that no Job will create",

@@ -24,7 +24,7 @@ def bound(cluster: Cluster, name: str = "b") -> dict[str, Any]:
 
 @pytest.mark.parametrize("reply", REPLIES, ids=lambda reply: reply["case"].replace(" ", "-"))
 @pytest.mark.parametrize("dry_run", [False, True], ids=["for-good", "dry-run"])
-async def test_a_bind_is_answered_as_recorded_of_a_real_api_server(
+async def test_the_answer_to_a_bind_equals_the_recorded_answer_of_a_real_api_server(
     reply: dict[str, Any], dry_run: bool, cluster: Cluster, http: aiohttp.ClientSession
 ) -> None:
     metadata = cluster.create(pod("b", **reply.get("pod", {}).get("spec", {})))["metadata"]

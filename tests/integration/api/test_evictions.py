@@ -93,7 +93,7 @@ async def test_a_budget_allows_evictions_down_to_its_minimum(web: Cluster, http:
 
 
 @pytest.mark.parametrize("spec", [{"maxUnavailable": 1}, {"maxUnavailable": "50%"}, {"minAvailable": "10%"}])
-async def test_a_budget_relative_to_controllers_blocks_evictions_of_bare_pods(
+async def test_a_budget_that_depends_on_replica_counts_blocks_evictions_of_bare_pods(
     spec: dict[str, Any], web: Cluster, http: aiohttp.ClientSession
 ) -> None:
     await guard(web, budget(**spec))
@@ -101,7 +101,7 @@ async def test_a_budget_relative_to_controllers_blocks_evictions_of_bare_pods(
     assert (await evict(http, "a"))[0] == 429
 
 
-async def test_a_percentage_is_taken_of_the_replicas_of_a_deployment(cluster: Cluster, http: aiohttp.ClientSession) -> None:
+async def test_a_percentage_in_a_budget_is_of_the_replicas_of_the_deployment(cluster: Cluster, http: aiohttp.ClientSession) -> None:
     cluster.add_node("node-1")
     template = {"metadata": {"labels": {"app": "web"}}, "spec": pod()["spec"]}
     spec = {"replicas": 3, "selector": {"matchLabels": {"app": "web"}}, "template": template}
@@ -117,7 +117,7 @@ async def test_a_percentage_is_taken_of_the_replicas_of_a_deployment(cluster: Cl
     assert [(await evict(http, member))[0] for member in members] == [201, 201, 429]
 
 
-async def test_two_budgets_for_one_pod_are_an_error(web: Cluster, http: aiohttp.ClientSession) -> None:
+async def test_eviction_of_a_pod_with_two_budgets_is_an_error(web: Cluster, http: aiohttp.ClientSession) -> None:
     for name in ("one", "two"):
         await guard(web, budget(name, minAvailable=0))
     status, reply = await evict(http, "a")

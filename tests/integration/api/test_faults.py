@@ -39,13 +39,13 @@ async def test_a_dropped_connection_hides_whether_the_bind_was_carried_out(
     assert node_of(cluster, "a") == node
 
 
-async def test_a_fault_on_a_watch_answers_with_its_status(cluster: Cluster, http: aiohttp.ClientSession) -> None:
+async def test_a_fault_that_hits_a_watch_answers_with_the_status_of_the_fault(cluster: Cluster, http: aiohttp.ClientSession) -> None:
     cluster.faults.add(Fault("watch", "pods", status=500))
     status, body = await answer(http, "GET", PODS, params={"watch": "1"})
     assert (status, body["reason"]) == (500, "InternalError")
 
 
-async def test_a_fault_with_a_delay_alone_only_slows_a_request(cluster: Cluster, http: aiohttp.ClientSession) -> None:
+async def test_a_fault_that_only_has_a_delay_makes_a_request_slow(cluster: Cluster, http: aiohttp.ClientSession) -> None:
     cluster.create(pod("a"))
     cluster.faults.add(Fault("get", "pods", status=0, delay=0.01))
     assert (await answer(http, "GET", f"{PODS}/a"))[0] == 200

@@ -51,7 +51,7 @@ async def test_the_remaining_items_of_a_filtered_list_are_not_counted(cluster: C
     assert "remainingItemCount" not in page["metadata"]
 
 
-async def test_a_page_at_a_forgotten_revision_is_expired_and_offers_a_token_for_the_rest(
+async def test_a_page_at_a_forgotten_revision_is_expired_and_offers_a_token_for_the_remaining_items(
     cluster: Cluster, http: aiohttp.ClientSession, forget: Callable[[], Awaitable[None]]
 ) -> None:
     for number in range(3):

@@ -44,7 +44,7 @@ async def test_the_not_ready_taint_is_removed_when_the_node_is_ready(cluster: Cl
     await until_tainted(cluster)
 
 
-async def test_the_taint_follows_the_ready_condition(cluster: Cluster) -> None:
+async def test_the_taint_of_a_node_follows_its_ready_condition(cluster: Cluster) -> None:
     cluster.create(node(ready=False))
     await until_tainted(cluster, NOT_READY)
     set_condition(cluster, "Ready", "True")

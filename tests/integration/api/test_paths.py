@@ -32,14 +32,14 @@ async def sent(url: str, path: str, method: str = "GET", **options: object) -> t
         "/api/v1/namespaces/default/pods/a%2Fstatus",
     ],
 )
-async def test_paths_are_decoded_and_slashes_at_their_end_are_ignored(path: str, raw: str) -> None:
+async def test_paths_are_percent_decoded_and_trailing_slashes_are_ignored(path: str, raw: str) -> None:
     status, text = await sent(raw, path)
     assert status == 200
     assert '"kind":"Pod"' in text.replace(" ", "")
 
 
 @pytest.mark.parametrize("path", ["/api/v1/namespaces/default/pods//", "/api/v1/namespaces//pods"])
-async def test_an_empty_name_lists_the_collection(path: str, raw: str) -> None:
+async def test_a_path_with_an_empty_object_name_or_namespace_lists_the_collection(path: str, raw: str) -> None:
     status, text = await sent(raw, path)
     assert status == 200
     assert '"kind":"PodList"' in text.replace(" ", "")
@@ -62,7 +62,7 @@ async def test_an_empty_name_lists_the_collection(path: str, raw: str) -> None:
     ],
 )
 @pytest.mark.parametrize("method", ["GET", "PATCH", "DELETE"])
-async def test_dots_and_empty_segments_are_not_resolved(path: str, message: str, method: str, raw: str) -> None:
+async def test_dots_and_empty_segments_in_a_path_are_not_resolved(path: str, message: str, method: str, raw: str) -> None:
     status, text = await sent(raw, path, method, data=b"{}", headers={"Content-Type": "application/merge-patch+json"})
     assert status == 404
     assert message in text
@@ -84,14 +84,14 @@ async def test_a_name_that_no_object_can_have_is_refused(name: str, message: str
     assert message in text
 
 
-async def test_an_object_in_an_empty_namespace_is_refused(raw: str) -> None:
+async def test_a_path_of_an_object_with_an_empty_namespace_is_refused(raw: str) -> None:
     status, text = await sent(raw, "/api/v1/namespaces//pods/a")
     assert status == 400
     assert "Namespace parameter required." in text
 
 
 @pytest.mark.parametrize("name", ["a%3Fwatch=1", "a%00", "a%20b", "a;b", "A"])
-async def test_an_unusual_name_is_not_found(name: str, raw: str) -> None:
+async def test_an_object_name_with_unusual_characters_is_not_found(name: str, raw: str) -> None:
     status, text = await sent(raw, f"/api/v1/namespaces/default/pods/{name}")
     assert status == 404
     assert "not found" in text

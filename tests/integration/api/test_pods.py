@@ -30,7 +30,7 @@ async def test_requests_default_to_limits_per_resource(cluster: Cluster) -> None
     assert created["spec"]["initContainers"][0]["resources"]["requests"] == {"cpu": "1"}
 
 
-async def test_default_tolerations_are_added_once(cluster: Cluster) -> None:
+async def test_default_tolerations_are_added_unless_the_pod_has_its_own(cluster: Cluster) -> None:
     own = {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5}
     tolerations = cluster.create(pod(tolerations=[own]))["spec"]["tolerations"]
     assert [(each["key"], each["tolerationSeconds"]) for each in tolerations] == [
@@ -68,7 +68,7 @@ async def test_a_priority_class_sets_priority_and_preemption(cluster: Cluster) -
     assert (spec["priority"], spec["preemptionPolicy"]) == (7, "Never")
 
 
-async def test_the_global_default_class_applies_to_pods_without_one(cluster: Cluster) -> None:
+async def test_the_global_default_priority_class_applies_to_pods_without_a_class(cluster: Cluster) -> None:
     cluster.create(
         {
             "apiVersion": "scheduling.k8s.io/v1",

@@ -88,7 +88,7 @@ async def test_a_status_patch_of_a_custom_object_ignores_the_uid(cluster: Cluste
     assert (status, body["metadata"]["uid"], body["status"]) == (200, uid, {"phase": "Pending"})
 
 
-async def test_an_update_of_a_lease_must_state_its_version(http: aiohttp.ClientSession) -> None:
+async def test_an_update_of_a_lease_must_state_the_resource_version(http: aiohttp.ClientSession) -> None:
     lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "l"}, "spec": {"holderIdentity": "a"}}
     status, created = await answer(http, "POST", LEASES, json=lease)
     assert status == 201
@@ -166,7 +166,7 @@ async def test_a_bound_pod_is_terminating_before_it_is_gone(cluster: Cluster, ht
     assert cluster.get("pods", "a") is None
 
 
-async def test_a_collection_can_be_deleted_by_label(cluster: Cluster, http: aiohttp.ClientSession) -> None:
+async def test_objects_with_a_label_can_be_deleted_together(cluster: Cluster, http: aiohttp.ClientSession) -> None:
     cluster.create(pod("a", {"app": "x"}))
     cluster.create(pod("b", {"app": "y"}))
     status, body = await answer(http, "DELETE", PODS, params={"labelSelector": "app=x"})
@@ -197,7 +197,7 @@ async def test_a_finalizer_keeps_an_object_until_the_finalizer_is_removed(cluste
     assert (await answer(http, "GET", f"{CONFIG_MAPS}/c"))[0] == 404
 
 
-async def test_an_object_that_is_deleted_at_once_is_answered_with_a_status(cluster: Cluster, http: aiohttp.ClientSession) -> None:
+async def test_a_delete_that_removes_an_object_at_once_is_answered_with_a_status(cluster: Cluster, http: aiohttp.ClientSession) -> None:
     uid = cluster.create(config_map("c"))["metadata"]["uid"]
     status, body = await answer(http, "DELETE", f"{CONFIG_MAPS}/c")
     assert (status, body["kind"], body["status"]) == (200, "Status", "Success")

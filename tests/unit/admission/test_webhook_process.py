@@ -173,14 +173,14 @@ async def test_malformed_body_is_allowed(webhook_process: WebhookProcess, certif
     assert (status, answer["response"]) == (200, {"uid": "", "allowed": True})
 
 
-def test_port_that_is_taken_is_named_with_its_setting() -> None:
+def test_error_names_the_setting_of_a_port_that_is_taken() -> None:
     with bind_socket(0) as first:
         first.listen()
         with pytest.raises(OSError, match=r"webhooks can't be served on port [0-9]+: .*ALLABOARD_ADMISSION_PORT"):
             bind_socket(first.getsockname()[1])
 
 
-def test_missing_package_cryptography_is_named_with_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_names_the_missing_package_cryptography_and_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.startswith(("allaboard.admission", "cryptography"))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "cryptography", None)

@@ -33,7 +33,7 @@ def a_pod(name: str, namespace: str) -> Pod:
     return pod_from({"metadata": {"name": name, "namespace": namespace, "uid": name, "resourceVersion": "1"}, "spec": {}, "status": {}})
 
 
-async def test_binds_of_a_large_gang_leave_turns_to_other_namespaces() -> None:
+async def test_binds_of_a_large_gang_do_not_use_up_the_limit_of_concurrent_requests() -> None:
     server = Server()
     binder = Binder(server, concurrency=8)
     evil = [asyncio.create_task(binder.bind(a_pod(f"e{number}", "evil"), "n1", "stamp")) for number in range(1000)]
@@ -185,7 +185,7 @@ class Busy(ApiServer):
         return {}
 
 
-async def test_bind_holds_no_turn_while_it_pauses_between_two_tries() -> None:
+async def test_bind_that_pauses_between_two_tries_does_not_count_as_a_concurrent_request() -> None:
     pausing = asyncio.Event()
 
     async def pause(seconds: float) -> None:
@@ -211,7 +211,7 @@ async def test_bind_is_sent_again_unchanged_after_an_expired_token() -> None:
 
 
 @pytest.mark.parametrize("was_quick", [False, True])
-async def test_at_most_four_releases_of_a_namespace_are_in_flight_even_if_it_was_quick(was_quick: bool) -> None:
+async def test_at_most_four_releases_in_a_namespace_are_in_flight_even_if_the_namespace_was_quick(was_quick: bool) -> None:
     class Slow(Kept):
         is_slow = False
 

@@ -87,7 +87,7 @@ async def test_job_is_not_suspended_if_no_gang_waits_for_its_capacity_after_the_
 
 
 @pytest.mark.parametrize("is_done", [False, True])
-async def test_job_that_was_suspended_by_an_unanswered_request_is_resumed_if_unwanted(is_done: bool) -> None:
+async def test_job_that_an_unanswered_request_may_have_suspended_is_resumed_if_no_gang_waits(is_done: bool) -> None:
     class Failing(Server):
         async def patch(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
             if is_done or self.patches:
@@ -196,7 +196,7 @@ async def test_replica_that_does_not_lead_suspends_and_resumes_no_job() -> None:
 
 
 @pytest.mark.parametrize("suspend", [True, False])
-async def test_job_left_suspended_is_resumed_and_one_that_is_resumed_already_loses_only_its_label(suspend: bool) -> None:
+async def test_job_left_suspended_is_resumed_and_a_resumed_job_loses_only_its_label(suspend: bool) -> None:
     server = Server(a_job(labels={SUSPENDED: "true"}, suspend=suspend))
     assert await a_restarter(server).resume_left()
     assert server.job is not None

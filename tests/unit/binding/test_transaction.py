@@ -52,7 +52,7 @@ class Api:
 
 
 def world(members: Sequence[Pod], api: Api, minimum: int = 4) -> tuple[ClusterView, Transaction]:
-    """A node with capacity for four pods, all of it assumed."""
+    """Return a view with a node for four pods, and a transaction whose ``members`` are assumed on that node."""
     gang = Gang(GangKey("default", "g"), minimum, tuple(members), 0, 0.0, Objective.BINPACK, 60)
     view = ClusterView()
     view.upsert_node(node("a", {"cpu": 4000}))

@@ -40,7 +40,7 @@ def imported(*arguments: str, **environment: str) -> tuple[str, set[str]]:
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_help_imports_nothing_that_the_command_does(command: list[str]) -> None:
+def test_help_imports_no_module_that_only_the_command_needs(command: list[str]) -> None:
     said, modules = imported(*command, "--help")
     assert said.startswith(f"Usage: {' '.join(['allaboard', *command])} ")
     assert modules <= LIGHT
@@ -54,7 +54,7 @@ def test_help_imports_nothing_that_the_command_does(command: list[str]) -> None:
         (["demo", "--story", "tw"], "plain,two-jobs\nplain,twenty"),
     ],
 )
-def test_completion_imports_nothing_that_a_command_does(words: list[str], completed: str) -> None:
+def test_completion_imports_no_module_that_only_a_command_needs(words: list[str], completed: str) -> None:
     line = ["allaboard", *words]
     said, modules = imported(COMP_WORDS=" ".join(line), COMP_CWORD=str(len(words)), _ALLABOARD_COMPLETE="bash_complete")
     assert said == f"{completed}\n"

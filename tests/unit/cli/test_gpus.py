@@ -110,7 +110,7 @@ def test_wrong_options_are_refused_in_one_line(url: str, tmp_path: Path, sandbox
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_named_prometheus_that_does_not_answer_is_an_error(scheme: str, sandbox: Sandbox, tmp_path: Path) -> None:
+def test_prometheus_at_a_given_url_that_does_not_answer_is_an_error(scheme: str, sandbox: Sandbox, tmp_path: Path) -> None:
     result = run(tmp_path, "--url", f"{scheme}://127.0.0.1:1")
     assert result.exit_code == 1
     assert "can't be reached: Connection refused" in result.stderr

@@ -92,7 +92,7 @@ def test_flags_of_the_command_win_over_those_of_the_operator(ask: Ask) -> None:
     assert (settings.strategy, settings.objective) == ("bestfit", "spread")
 
 
-def test_settings_that_are_stated_here_are_used_instead(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_of_the_environment_are_used_instead_of_the_operators_settings(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALLABOARD_STRATEGY", "firstfit")
     settings, notes = ask(operator("--scheduler-name=theirs"))
     assert (settings.strategy, settings.scheduler_names, notes) == ("firstfit", ("allaboard",), [])

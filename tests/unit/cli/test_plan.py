@@ -49,7 +49,7 @@ def test_the_objective_can_be_chosen(plan: Plan) -> None:
     assert set(nodes_of(gang)) == {"n1", "n2"}
 
 
-def test_the_schedulers_settings_can_be_named(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plan_uses_the_settings_of_the_given_file(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALLABOARD_CONFIG", "")  # monkeypatch restores the variable that the command sets
     (tmp_path / "settings.yaml").write_text("objective: spread\n", encoding="utf-8")
     planned = plan.cluster(gpu_node("n1"), gpu_node("n2")).example("tfjob-smoke-gpu")
@@ -72,7 +72,7 @@ def test_pod_larger_than_every_node_never_fits(plan: Plan) -> None:
     assert gang["message"].startswith(expected)
 
 
-def test_held_pod_is_shown_as_held_and_not_as_not_found(plan: Plan) -> None:
+def test_held_pod_is_shown_as_held_and_not_as_having_no_placement(plan: Plan) -> None:
     labels = {"runai/queue": "q", "kai.scheduler/queue": "q"}
     result = plan.cluster(node("n1", cpu="8")).manifest(pod("a", metadata={"labels": labels})).run()
     assert result.stdout.splitlines()[1].split()[4:6] == ["unknown", "Held"]
@@ -201,7 +201,7 @@ def test_a_snapshot_without_nodes_is_bad_input(plan: Plan) -> None:
     assert result.stderr.startswith(f"Error: {plan.folder / 'cluster.json'}: holds no nodes; a snapshot is the output of `kubectl get")
 
 
-def test_on_a_cluster_without_anything_nothing_fits(plan: Plan) -> None:
+def test_no_gang_fits_on_an_empty_cluster(plan: Plan) -> None:
     result = plan.cluster(is_whole=False).manifest(pod("a")).run()
     assert result.exit_code == 1
     assert "no nodes available to schedule pods" in result.stdout
@@ -235,14 +235,14 @@ def test_missing_pod_group_holds_its_pods(plan: Plan) -> None:
     assert gang["search"] == {"seedScore": None, "score": None, "generations": 0, "stoppedBy": "", "foundBy": "", "steps": []}
 
 
-def test_unsupported_field_holds_a_pod_without_a_verdict(plan: Plan) -> None:
+def test_pod_with_an_unsupported_field_is_held_and_its_feasibility_is_unknown(plan: Plan) -> None:
     plan.cluster(node("n1", cpu="8")).manifest(pod("a", resourceClaims=[{"name": "gpu"}]))
     [gang] = plan.gangs(exit_code=1)
     assert (gang["feasible"], gang["reason"]) == (None, "Held")
     assert "resource claims (DRA) are not supported" in gang["message"]
 
 
-def test_pod_with_an_unknown_volume_claim_has_no_verdict(plan: Plan) -> None:
+def test_feasibility_of_a_pod_with_an_unknown_volume_claim_is_unknown(plan: Plan) -> None:
     plan.cluster(node("n1", cpu="8")).manifest(pod("a", volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]))
     [gang] = plan.gangs(exit_code=1)
     assert (gang["feasible"], gang["assignments"]) == (None, [])
@@ -291,7 +291,7 @@ def test_one_option_takes_many_files(plan: Plan) -> None:
     assert [gang["name"] for gang in plan.gangs("-f", str(plan.folder / "c.yaml"), files=("a.yaml", "b.yaml"))] == ["a", "b", "c"]
 
 
-def test_the_namespace_is_for_objects_without_one(plan: Plan) -> None:
+def test_option_namespace_is_for_objects_without_a_namespace(plan: Plan) -> None:
     plan.cluster(node("n1", cpu="8")).manifest(pod("a"), pod("b", metadata={"namespace": "prod"}))
     assert [(gang["namespace"], gang["name"]) for gang in plan.gangs("-n", "ml")] == [("ml", "a"), ("prod", "b")]
 
@@ -381,7 +381,7 @@ def test_manifests_without_pods_are_no_failure(plan: Plan) -> None:
         ([pod("a") | {"kind": ""}], "kind", "is missing"),
     ],
 )
-def test_a_bad_field_of_a_pod_is_named_with_its_file(plan: Plan, objects: list[Any], field: str, problem: str) -> None:
+def test_error_names_the_bad_field_of_a_pod_and_its_file(plan: Plan, objects: list[Any], field: str, problem: str) -> None:
     result = plan.cluster(node("n1", cpu="8")).manifest(*objects).run()
     assert result.exit_code == 2
     assert result.stdout == ""
@@ -399,7 +399,7 @@ def test_a_bad_field_of_a_pod_is_named_with_its_file(plan: Plan, objects: list[A
         ([], None, "spec"),
     ],
 )
-def test_a_bad_field_of_a_pod_group_is_named_with_its_file(plan: Plan, spec: Any, annotations: Any, field: str) -> None:
+def test_error_names_the_bad_field_of_a_pod_group_and_its_file(plan: Plan, spec: Any, annotations: Any, field: str) -> None:
     metadata = {"name": "g", "annotations": annotations}
     group = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "metadata": metadata, "spec": spec}
     result = plan.cluster(node("n1", cpu="8")).manifest(pod("a", labels={"scheduling.x-k8s.io/pod-group": "g"}), group).run()
@@ -407,7 +407,7 @@ def test_a_bad_field_of_a_pod_group_is_named_with_its_file(plan: Plan, spec: Any
     assert result.stderr.startswith(f"Error: {plan.folder}/gangs.yaml: document 2: {field}: ")
 
 
-def test_a_bad_label_of_a_workload_is_named_within_its_template(plan: Plan) -> None:
+def test_error_names_the_path_of_a_bad_label_in_a_workloads_template(plan: Plan) -> None:
     plan.cluster(gpu_node("n1")).example("tfjob-smoke-gpu")
     text = (plan.folder / "gangs.yaml").read_text().replace('min-available: "5"', 'min-available: "0"')
     (plan.folder / "gangs.yaml").write_text(text)
@@ -416,7 +416,7 @@ def test_a_bad_label_of_a_workload_is_named_within_its_template(plan: Plan) -> N
     assert f"document 1: spec.tfReplicaSpecs.PS.template.metadata.labels[{PAIR}/min-available]: " in result.stderr
 
 
-def test_a_gang_over_a_limit_is_named(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_names_a_gang_that_exceeds_a_limit(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("allaboard.gangs.registry.MEMBERS", replace(MEMBERS, most=5))
     result = plan.cluster(gpu_node("n1")).example("nginx-min-3").run()
     assert (result.exit_code, result.stdout) == (2, "")
@@ -441,13 +441,13 @@ def test_equal_pods_get_equal_refusals_from_one_search(plan: Plan, monkeypatch: 
     assert advised == ["a2", "b"]
 
 
-def test_a_bad_cluster_file_is_named_with_the_field(plan: Plan) -> None:
+def test_error_names_the_bad_cluster_file_and_its_field(plan: Plan) -> None:
     result = plan.cluster(node("n1", cpu="8"), node("n2", cpu="eight")).manifest(pod("a")).run()
     assert result.exit_code == 2
     assert result.stderr.startswith(f"Error: {plan.folder}/cluster.json: document 1: items[1].status.allocatable[cpu]: 'eight'")
 
 
-def test_a_missing_file_is_named(plan: Plan) -> None:
+def test_error_names_the_missing_file(plan: Plan) -> None:
     result = plan.cluster().run(files=("nowhere.yaml",))
     assert result.exit_code == 2
     assert "nowhere.yaml: can't be read: No such file or directory" in result.stderr
@@ -503,7 +503,7 @@ def test_invalid_pipeline_is_bad_input(plan: Plan) -> None:
         ([pod("a", nodeName="n1"), pod("b", metadata={"namespace": "other"})], ""),
     ],
 )
-def test_a_snapshot_that_may_lack_pods_is_noted(there: list[Any], note: str, plan: Plan) -> None:
+def test_note_says_that_a_snapshot_may_lack_pods(there: list[Any], note: str, plan: Plan) -> None:
     said = plan.cluster(node("n1", cpu="8"), *there, is_whole=False).manifest(pod("c")).run()
     assert said.exit_code == 0
     assert note in said.stderr
@@ -536,7 +536,9 @@ def test_without_a_snapshot_the_live_cluster_is_read(plan: Plan, monkeypatch: py
         (ApiError(403, "Forbidden", "nodes is forbidden"), " of kubeconfig {kubeconfig} (context 'here')"),
     ],
 )
-def test_unreadable_cluster_is_an_error_and_no_verdict(plan: Plan, monkeypatch: pytest.MonkeyPatch, error: Exception, which: str) -> None:
+def test_unreadable_cluster_is_an_error_without_an_answer(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch, error: Exception, which: str
+) -> None:
     async def read(notes: list[str], _: Reading) -> Cluster:
         raise error
 

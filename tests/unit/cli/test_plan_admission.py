@@ -28,7 +28,7 @@ def of_namespace(kind: str, **spec: Any) -> dict[str, Any]:
         ({"limits": {"gpu": "1"}}, "spec.containers[0].resources.limits['gpu']: must be a standard resource type"),
     ],
 )
-def test_resources_that_the_api_server_refuses_are_named_with_their_field(plan: Plan, resources: dict[str, Any], words: str) -> None:
+def test_error_names_the_field_of_resources_that_the_api_server_refuses(plan: Plan, resources: dict[str, Any], words: str) -> None:
     answer = plan.cluster(gpu_node("n1")).manifest(pod_with(**resources)).run()
     assert answer.exit_code == 2
     assert words in answer.output

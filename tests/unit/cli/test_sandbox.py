@@ -30,7 +30,7 @@ def test_invalid_size_of_nodes_is_refused_with_its_option(option: str, value: st
     assert f"Invalid value for '{option}': {problem}" in result.stderr
 
 
-def test_a_kubeconfig_that_can_not_be_written_is_named(tmp_path: Path) -> None:
+def test_error_names_the_kubeconfig_that_can_not_be_written(tmp_path: Path) -> None:
     result = sandbox("--kubeconfig-out", str(tmp_path / "none" / "x"))
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == f"Error: {tmp_path}/none/x: can't be written: No such file or directory\n"
@@ -45,7 +45,7 @@ def test_file_that_is_no_sandbox_kubeconfig_is_not_overwritten(tmp_path: Path, t
     assert result.stderr == f"Error: {config}: exists, and isn't a sandbox's kubeconfig; name another file\n"
 
 
-def test_a_port_in_use_is_named() -> None:
+def test_error_names_the_port_in_use() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         result = sandbox("--port", str(port))

@@ -56,7 +56,7 @@ def answer(result: Result) -> Any:
     return json.loads(result.stdout)
 
 
-def test_the_answer_has_a_run_for_each_seed_and_their_mean(simulate: Simulate) -> None:
+def test_the_answer_has_a_run_for_each_seed_and_the_mean_of_the_runs(simulate: Simulate) -> None:
     found = answer(simulate.trace("--strategy", "fgd", "--seeds", "42-43,50", "--batch", "4", "-o", "json"))
     assert list(found) == ["strategy", "batch", "runs", "mean", "elapsedSeconds"]
     assert (found["strategy"], found["batch"]) == ("fgd", 4)
@@ -69,7 +69,7 @@ def test_the_answer_has_a_run_for_each_seed_and_their_mean(simulate: Simulate) -
         assert found["mean"][figure] == pytest.approx(sum(run[figure] for run in found["runs"]) / 3, abs=1e-4)
 
 
-def test_ten_seeds_are_replayed_unless_others_are_named(simulate: Simulate) -> None:
+def test_ten_seeds_are_replayed_unless_other_seeds_are_given(simulate: Simulate) -> None:
     found = answer(simulate.trace("--strategy", "firstfit", "-o", "json"))
     assert [run["seed"] for run in found["runs"]] == list(range(42, 52))
 
@@ -90,7 +90,7 @@ def test_without_inflation_each_task_is_replayed_once(simulate: Simulate) -> Non
     assert found["mean"]["podsFailed"] < more["mean"]["podsFailed"]
 
 
-def test_a_scenario_is_replayed_by_the_schedulers_own_strategy_unless_another_is_named(simulate: Simulate) -> None:
+def test_a_scenario_is_replayed_by_the_schedulers_own_strategy_unless_another_strategy_is_chosen(simulate: Simulate) -> None:
     found = answer(simulate.scenario("-o", "json"))
     assert found["strategy"] == "genetic"
     [run] = found["runs"]
@@ -100,7 +100,7 @@ def test_a_scenario_is_replayed_by_the_schedulers_own_strategy_unless_another_is
     assert run["gpusUnallocatedPercent"] == 25
 
 
-def test_the_table_has_a_line_for_each_run_and_their_mean(simulate: Simulate) -> None:
+def test_the_table_has_a_line_for_each_run_and_a_line_for_the_mean(simulate: Simulate) -> None:
     result = simulate.trace("--strategy", "bestfit", "--seeds", "42-43")
     assert result.exit_code == 0
     lines = [line.split() for line in result.stdout.splitlines()]

@@ -61,7 +61,7 @@ class Ledger:
         return left
 
     def unnamed(self, node: str) -> int:
-        """Return the sum that pods of a node ask for whose devices aren't known, in thousandths."""
+        """Return the sum of the requests of a node's pods whose devices aren't known, in thousandths."""
         charges = [(spec, devices) for where, spec, devices in self.pods.values() if where == node]
         least = min(CARDS[node].values())
         return sum(asked(spec, least) * (_number(spec) - len(self._named(node, spec, devices))) for spec, devices in charges)

@@ -57,7 +57,7 @@ def test_nominated_pod_takes_capacity_from_gangs_of_the_same_or_a_lower_priority
     assert [free(view, priority) for priority in (0, 1000, 1001, None)] == [[2, 4], [2, 4], [4, 4], [4, 4]]
 
 
-def test_only_nominated_pods_of_the_gangs_or_a_higher_priority_count() -> None:
+def test_only_nominated_pods_of_at_least_the_gangs_priority_count() -> None:
     view = a_view()
     for name, priority in (("low", 10), ("high", 20)):
         view.upsert_pod(nominated(name, priority=priority))

@@ -27,19 +27,19 @@ def test_a_pod_group_label_names_the_gang(label: str) -> None:
 
 
 @pytest.mark.parametrize("prefix", [PAIR, "pod-group.scheduling.x-k8s.io"])
-def test_the_label_pair_names_the_gang_and_its_minimum(prefix: str) -> None:
+def test_labels_name_and_min_available_name_the_gang_and_its_minimum(prefix: str) -> None:
     membership = membership_of(labelled(**{f"{prefix}/name": "train", f"{prefix}/min-available": "5"}))
     assert membership.key == GangKey("ns", "train")
     assert membership.min_member == 5
     assert not membership.error
 
 
-def test_the_pod_group_label_wins_over_the_pair() -> None:
+def test_the_label_pod_group_wins_over_the_labels_name_and_min_available() -> None:
     labels = {"scheduling.x-k8s.io/pod-group": "a", f"{PAIR}/name": "b", f"{PAIR}/min-available": "2"}
     assert membership_of(labelled(**labels)).key.name == "a"
 
 
-def test_a_pod_without_any_group_is_a_gang_of_one() -> None:
+def test_a_pod_without_gang_labels_is_a_gang_of_one() -> None:
     membership = membership_of(POD)
     assert membership.key == GangKey("ns", "p", kind="Pod")
     assert membership.min_member == 1
@@ -53,11 +53,11 @@ def test_a_malformed_minimum_is_an_error_and_names_the_label(value: str) -> None
 
 
 @pytest.mark.parametrize(("present", "missing"), [("name", "min-available"), ("min-available", "name")])
-def test_incomplete_label_pair_is_an_error_that_names_the_missing_label(present: str, missing: str) -> None:
+def test_label_name_or_min_available_alone_is_an_error_that_names_the_missing_label(present: str, missing: str) -> None:
     assert f"{PAIR}/{missing} is missing" in membership_of(labelled(**{f"{PAIR}/{present}": "3"})).error
 
 
-def test_native_pod_group_is_an_error_that_names_the_group() -> None:
+def test_pod_group_of_kubernetes_own_gang_api_is_an_error_that_names_the_group() -> None:
     assert "'native'" in membership_of(replace(POD, group_name="native")).error
 
 

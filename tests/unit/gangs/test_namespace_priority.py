@@ -123,7 +123,7 @@ class Crowd:
         self.namespace_priority.update(key)
 
     def since(self, namespace_priority: int) -> float:
-        """Return the effective creation time of a gang that is older than all others and has this namespace priority."""
+        """Return the effective creation time of a gang that is older than all other gangs and has this namespace priority."""
         key = GangKey("x", "oldest")
         self.add(a_pod("x", "oldest", 0, namespace_priority))
         found = self.namespace_priority.since(self.outlines[key])

@@ -95,7 +95,7 @@ def test_a_change_that_does_not_matter_for_scheduling_calls_no_listener() -> Non
     [{"node_name": "node-1"}, {"phase": "Succeeded"}, {"is_terminating": True}, {"phase": "Failed", "node_name": "node-1"}],
     ids=["has a node", "has ended", "is terminating", "has failed on its node"],
 )
-def test_gang_has_started_while_a_member_has_a_node_is_terminating_or_has_ended(state: dict[str, Any]) -> None:
+def test_gang_counts_as_started_while_a_member_has_a_node_is_terminating_or_has_ended(state: dict[str, Any]) -> None:
     registry, new_pod = a_registry(a_pod("a")), a_pod("c")
     assert not registry.has_started(new_pod)
     registry.observe_pod(a_pod("a"), a_pod("a", **state))
@@ -105,7 +105,7 @@ def test_gang_has_started_while_a_member_has_a_node_is_terminating_or_has_ended(
     assert registry.has_started(a_pod("d", scheduler_name="default-scheduler"))  # the gang of another scheduler's pod counts as started
 
 
-def test_a_label_pair_gang_needs_a_pod_group_object_until_there_is_one() -> None:
+def test_a_gang_that_only_labels_declare_needs_a_pod_group_object_until_there_is_one() -> None:
     registry = a_registry(a_pod("a"))
     assert registry.needs_group(KEY)
     registry.observe_group(a_group(labels={"app.kubernetes.io/managed-by": "allaboard"}))
@@ -143,7 +143,7 @@ def test_a_users_own_pod_group_that_disagrees_with_the_labels_holds_the_gang() -
         (a_pod("b", options=(("undo", "delete"),)), "InvalidAnnotation"),
     ],
 )
-def test_invalid_member_holds_the_gang_and_is_named(invalid: Pod, reason: str) -> None:
+def test_message_of_a_held_gang_names_the_invalid_member(invalid: Pod, reason: str) -> None:
     gang = a_registry(a_pod("a"), invalid).gang(KEY)
     assert gang is not None and gang.hold is not None
     assert gang.hold.reason == reason
@@ -215,7 +215,7 @@ def test_missing_or_zero_minimum_of_a_pod_group_is_one(minimum: object) -> None:
     assert a_group(minimum).min_member == 1
 
 
-def test_the_objective_of_the_pods_wins_over_the_pod_groups() -> None:
+def test_the_objective_of_the_pods_wins_over_the_objective_of_the_pod_group() -> None:
     registry = a_registry(a_pod("a", options=(("objective", "binpack"),)))
     registry.observe_group(a_group(annotations={"allaboard.dev/objective": "spread"}))
     gang = registry.gang(KEY)
@@ -524,7 +524,7 @@ def test_the_outline_of_a_gang_is_found_without_reading_its_members_again() -> N
 
 
 @pytest.mark.parametrize("different", [0, 7])
-def test_first_member_whose_option_differs_from_the_others_is_named(different: int) -> None:
+def test_message_names_the_first_member_whose_option_differs_from_other_members(different: int) -> None:
     def stating(each: int) -> Pod:
         objective = "spread" if each == different else "binpack"
         role = (("role", "worker"),) if each % 2 else ()
@@ -547,7 +547,7 @@ def test_late_deletion_does_not_remove_a_pod_group_that_was_created_again() -> N
     assert registry.group(KEY) is None
 
 
-def test_only_pods_that_come_without_a_node_count_as_arrivals() -> None:
+def test_only_new_pods_without_a_node_count_as_arrivals() -> None:
     registry = a_registry(a_pod("a"), a_pod("b", node_name="n"))
     assert registry.arrivals == 1
     registry.observe_pod(a_pod("a"), a_pod("a", node_name="n"))

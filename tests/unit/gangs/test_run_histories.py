@@ -25,11 +25,11 @@ class Controller(Protocol):
     """A source of the gang's pods."""
 
     def create_pods(self, world: "World") -> list[Pod]:
-        """Create the pods that are lacking, and return them."""
+        """Create the pods that the controller lacks, and return them."""
         ...
 
     def problem_of_start(self, world: "World", pods: Sequence[Pod]) -> str:
-        """Return why these of its pods must not be bound together, before any other; empty if they may be."""
+        """Return why ``pods`` of this controller must not be bound together before its other pods; empty if ``pods`` may be bound."""
         ...
 
 

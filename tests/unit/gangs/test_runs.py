@@ -204,7 +204,7 @@ def test_second_job_that_reaches_the_minimum_is_surplus_only_if_it_was_created_w
     assert next_step_of(gang_of([*first, *second], a_job("one"), a_job("two"))) == expected
 
 
-def test_pods_of_a_job_that_is_not_known_yet_are_no_surplus() -> None:
+def test_pods_of_a_job_that_is_not_known_yet_are_not_surplus() -> None:
     first = several("4 bound", kind="Job", owner="one", labels={"part": "1"})
     second = several("2 wait", kind="Job", owner="two", labels={"part": "2"})
     assert next_step_of(gang_of([*first, *second], a_job("one"))) == "awaits"

@@ -54,14 +54,14 @@ def test_errors_of_a_gpu_stay_known_after_its_exporter_has_stopped_until_the_nod
     assert cache.cards(701.0).rows.keys() == {"n2"}
 
 
-def test_age_of_a_measurement_counts_from_the_scrape_and_not_from_the_reading() -> None:
+def test_age_of_a_measurement_counts_from_the_scrape_and_not_from_the_query() -> None:
     cache = CardCache(60.0)
     cache.take(a_reading("n1", age=59.0), 100.0)
     assert temperatures(cache, 100.5) == {"n1": 40.0}
     assert np.isnan(temperatures(cache, 101.5)["n1"])
 
 
-def test_node_that_is_missing_in_a_reading_becomes_unknown_and_later_is_forgotten() -> None:
+def test_node_without_new_measurements_becomes_unknown_and_is_later_forgotten() -> None:
     cache = CardCache(60.0)
     cache.take(a_reading("n1", "n2"), 100.0)
     cache.take(a_reading("n2", temperature=50, model="H100"), 130.0)

@@ -65,7 +65,7 @@ def test_services_that_only_resemble_prometheus_are_left_out() -> None:
     assert among(OTHERS) == []
 
 
-def test_candidates_are_in_the_order_of_the_conventions_and_services_with_an_address_first() -> None:
+def test_likeliest_prometheus_comes_first_and_services_with_an_address_before_headless_ones() -> None:
     named = a_service("main", "monitoring", {"operated-prometheus": "true"}, ("web", 9090))
     found = among([OPENSHIFT, JSONNET, CHART, STACK, OPERATED, named], "/prometheus")
     order = ["main", "prometheus-operated", "stack-kube-prometheus-stack-prometheus", "p-server", "prometheus-k8s", "thanos-querier"]

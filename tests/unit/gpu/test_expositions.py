@@ -30,7 +30,7 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.samp
 
 
 @given(st.dictionaries(st.tuples(TEXTS, TEXTS), st.floats(), max_size=4), st.integers(1, 200))
-async def test_page_that_the_library_writes_is_parsed(values: dict[tuple[str, str], float], size: int) -> None:
+async def test_page_that_prometheus_client_writes_is_parsed(values: dict[tuple[str, str], float], size: int) -> None:
     registry = CollectorRegistry()
     gauge = Gauge(NAME, "Free memory.", ["gpu", "modelName"], registry=registry)
     for (card, model), value in values.items():
@@ -51,7 +51,7 @@ async def test_page_that_the_library_writes_is_parsed(values: dict[tuple[str, st
         NAME + "{} 3",
     ],
 )
-async def test_valid_line_is_parsed_as_by_the_library(line: str) -> None:
+async def test_valid_line_is_parsed_as_by_prometheus_client(line: str) -> None:
     [family] = text_string_to_metric_families(line)
     assert await read(line.encode() + b"\r\n" if "\t" not in line else line.encode()) == [
         (dict(sample.labels), sample.value) for sample in family.samples

@@ -54,7 +54,7 @@ async def test_dcgm_memory_is_summed_from_its_parts_and_percentages_become_ratio
         assert of(reading, measure) == [expected.get(measure, np.nan)] * 2, measure.name
 
 
-async def test_dcgm_total_is_preferred_and_missing_utilization_is_taken_from_engine_activity() -> None:
+async def test_total_memory_of_dcgm_is_preferred_and_missing_utilization_is_taken_from_engine_activity() -> None:
     page = dcgm("n1", 1, DCGM_FI_DEV_FB_TOTAL=40960, DCGM_FI_PROF_GR_ENGINE_ACTIVE=0.75, DCGM_FI_DEV_GPU_UTIL=float("nan"))
     reading = await read(page, DCGM)
     assert of(reading, Measure.MEMORY) == [40960.0]
@@ -72,14 +72,14 @@ async def test_series_of_mig_instances_are_no_gpus_and_do_not_change_the_numbers
     np.testing.assert_array_equal(reading.values, alone.values)
 
 
-async def test_gpu_that_only_mig_instances_name_has_the_values_of_the_whole_gpu() -> None:
+async def test_gpu_whose_series_are_all_of_mig_instances_has_the_values_of_the_whole_gpu() -> None:
     reading = await read(dcgm("n1", 1, more=',GPU_I_PROFILE="1g.5gb",GPU_I_ID="1"', DCGM_FI_DEV_XID_ERRORS=79), DCGM)
     assert reading.names == (("0",),)
     assert (of(reading, Measure.XID), of(reading, Measure.POWER)) == ([79.0], [61.5])
     assert np.isnan(reading.values[[Measure.MEMORY, Measure.FREE, Measure.UTILIZATION], 0, 0]).all()
 
 
-async def test_observerward_zeros_are_unknown_and_its_page_counts_for_the_node_of_the_pod() -> None:
+async def test_zeros_of_observerward_are_unknown_and_its_page_counts_for_the_node_of_its_pod() -> None:
     reading = await read(observerward(1), OBSERVERWARD, "gpu-2")
     assert reading.nodes == ("gpu-2",)
     assert (of(reading, Measure.MEMORY), of(reading, Measure.FREE), of(reading, Measure.DECODER)) == ([8192.0], [6144.0], [0.2])
@@ -100,7 +100,7 @@ async def test_observerward_zeros_are_unknown_and_its_page_counts_for_the_node_o
         ({"Hostname": "elsewhere", "node": "n1"}, "n1"),
     ],
 )
-def test_node_of_a_series_is_found_by_the_most_preferred_label_that_names_one(labels: dict[str, str], node: str) -> None:
+def test_node_of_a_series_is_found_by_the_most_preferred_label_that_names_a_node(labels: dict[str, str], node: str) -> None:
     locator = Locator({"n1", "n2", "n3"}.__contains__)
     locator.learn([ExporterPod("dcgm-exporter-abcde", "n3", "10.0.0.9", 9400), ExporterPod("other", "n2", "fd00::9", 9400)])
     gathering = Gathering(locator.locate)

@@ -28,7 +28,7 @@ def a_reading() -> Reading:
 
 
 class Script:
-    """A source whose readings and failures are given in order; the last one repeats."""
+    """A source whose readings and failures are given in order; the last of them repeats."""
 
     description = "a script"
 
@@ -46,7 +46,7 @@ class Script:
 
 
 class Scraped:
-    """A scraper that reads from a script, and the measurements that it has pushed."""
+    """Runs a scraper that reads from a script, and keeps the measurements that the scraper has pushed."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, script: Script, **options: Any) -> None:
         monkeypatch.setattr(scraper_module, "find", script.find)
@@ -69,7 +69,7 @@ class Scraped:
         return self.figures[f"gpu_metrics_{name}"]()
 
 
-async def test_reading_is_pushed_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_measurements_are_pushed_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     async with Scraped(monkeypatch, Script(a_reading())) as scraped, asyncio.timeout(50):
         assert math.isnan(scraped.value("age_seconds"))
         cards = await scraped.pushed.get()
@@ -126,7 +126,7 @@ async def test_series_beyond_the_limits_are_counted_and_logged_once_as_a_warning
     assert ["left out" in record.getMessage() for record in caplog.records if record.levelno == logging.WARNING] == [True]
 
 
-async def test_defect_in_a_reading_is_logged_and_does_not_stop_the_scraper(
+async def test_defect_while_metrics_are_read_is_logged_and_does_not_stop_the_scraper(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with Scraped(monkeypatch, Script(ZeroDivisionError("a defect"), a_reading())) as scraped, asyncio.timeout(50):
@@ -134,7 +134,7 @@ async def test_defect_in_a_reading_is_logged_and_does_not_stop_the_scraper(
     assert [record.exc_info is not None for record in caplog.records if record.levelno == logging.WARNING] == [True]
 
 
-def test_source_that_was_read_or_is_named_is_tried_again_after_the_usual_pause() -> None:
+def test_configured_source_or_one_that_once_answered_is_retried_after_the_usual_pause() -> None:
     usual, rare = GpuMetricsOptions(), GpuMetricsOptions(interval_seconds=600, stale_seconds=900)
     named = GpuMetricsOptions(url="http://p:9090")
     assert [pause_after(failures, usual, has_read=True) for failures in (0, 1, 9)] == [30.0, 30.0, 30.0]

@@ -1,4 +1,4 @@
-"""Concurrent requests are limited, so that no namespace can take all limits and no crowd of requests blocks the event loop."""
+"""Concurrent requests are limited, so that no namespace can use up the limit, and no number of requests blocks the event loop."""
 
 import asyncio
 
@@ -52,7 +52,7 @@ async def test_namespace_without_waiting_requests_is_forgotten() -> None:
     assert not limits._waiting
 
 
-def test_any_number_of_slow_namespaces_leaves_turns_to_quick_namespaces() -> None:
+def test_any_number_of_slow_namespaces_leaves_concurrent_requests_to_quick_namespaces() -> None:
     waits: list[float] = []
 
     async def request(limits: RequestLimits, namespace: str, seconds: float) -> None:
@@ -94,7 +94,9 @@ def test_remaining_requests_of_an_unknown_namespace_begin_when_it_is_known_to_be
 
 
 @pytest.mark.parametrize(("seconds", "begins"), [(0.01, [0.0] * 6 + [15.0] * 2), (1.0, [0.0] * 4 + [15.0] * 4)])
-def test_binds_get_most_turns_after_a_quick_dry_run_and_half_of_them_after_a_slow_one(seconds: float, begins: list[float]) -> None:
+def test_binds_take_three_quarters_of_the_request_limit_after_a_quick_dry_run_and_half_after_a_slow_one(
+    seconds: float, begins: list[float]
+) -> None:
     begun: list[float] = []
 
     async def play() -> None:
@@ -106,7 +108,7 @@ def test_binds_get_most_turns_after_a_quick_dry_run_and_half_of_them_after_a_slo
     assert begun == pytest.approx(begins, abs=0.05)
 
 
-async def test_cancelled_request_gives_its_turn_to_the_next() -> None:
+async def test_next_request_begins_when_a_request_in_flight_is_cancelled() -> None:
     limits = RequestLimits(1, 1)
     begun: list[str] = []
 
@@ -179,7 +181,7 @@ def test_namespace_that_was_slow_counts_as_slow_for_ten_minutes_although_it_is_q
     assert begun == pytest.approx(begins, abs=0.05)
 
 
-def test_namespaces_that_were_quick_in_dry_runs_only_leave_a_quarter_of_the_turns() -> None:
+def test_namespaces_that_were_quick_only_in_dry_runs_leave_a_quarter_of_the_request_limit_to_other_namespaces() -> None:
     begun: list[str] = []
 
     async def request(limits: RequestLimits, namespace: str, seconds: float) -> None:

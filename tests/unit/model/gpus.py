@@ -16,7 +16,10 @@ PRODUCTS = ("Tesla-T4", "NVIDIA-A100-SXM4-40GB", "Odd_Card")
 
 @dataclass(frozen=True)
 class Known:
-    """A node in plain values. ``cards`` has the model and the measurements of each GPU; empty without an exporter."""
+    """A node in plain values, as the tests of GPUs draw it.
+
+    ``cards`` has the model and the measurements of each GPU; empty without an exporter.
+    """
 
     name: str
     gpus: int

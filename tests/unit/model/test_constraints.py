@@ -1,4 +1,4 @@
-"""The part of a pod's spec that decides which nodes can take the pod."""
+"""Tests reading the part of a pod's spec that decides which nodes can take the pod."""
 
 from typing import Any
 
@@ -123,11 +123,11 @@ def test_claims_are_the_names_of_persistent_volume_claims() -> None:
         ({"volumes": [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}}]}, "generic ephemeral volumes are not supported"),
     ],
 )
-def test_unsupported_requirements_are_named(spec: dict[str, Any], reason: str) -> None:
+def test_the_message_names_unsupported_requirements(spec: dict[str, Any], reason: str) -> None:
     assert read(**spec).unsupported == (reason,)
 
 
-def test_preferences_are_not_named_as_unsupported() -> None:
+def test_preferences_do_not_count_as_unsupported() -> None:
     affinity = {"podAffinity": {PREFERRED: [{"weight": 1}], REQUIRED: []}, "podAntiAffinity": {PREFERRED: [{"weight": 1}]}}
     assert read(affinity=affinity, topologySpreadConstraints=[{"whenUnsatisfiable": "ScheduleAnyway"}], resourceClaims=[]).unsupported == ()
 

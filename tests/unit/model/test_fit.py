@@ -1,4 +1,4 @@
-"""Scores by utilization equal those of kube-scheduler in each era of its configuration."""
+"""Scores by utilization equal those of kube-scheduler, for each range of versions that score alike."""
 
 import json
 import math
@@ -17,7 +17,7 @@ AMOUNTS = st.integers(0, 2**50)
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector["name"])
-def test_a_node_gets_the_points_that_kube_scheduler_gave_in_each_era(vector: dict) -> None:
+def test_a_node_gets_the_points_that_each_range_of_kube_scheduler_versions_gives(vector: dict) -> None:
     names, requested, allocatable, weights, asked = zip(*vector["resources"], strict=True)
     fit = FitScoring(
         Strategy(vector["strategy"]),
@@ -38,7 +38,7 @@ def go_divided(dividend: int, divisor: int) -> int:
 
 
 def ratio(shape: list[tuple[int, int]], resources: list[tuple[int, int, int]]) -> int:
-    """Return the score of today's RequestedToCapacityRatio, translated from Go line by line."""
+    """Return the score by RequestedToCapacityRatio of kube-scheduler 1.37, translated from Go line by line."""
     numerator = denominator = 0
     for requested, allocatable, weight in resources:
         if not allocatable:
@@ -63,7 +63,7 @@ def ratio(shape: list[tuple[int, int]], resources: list[tuple[int, int, int]]) -
     st.lists(st.tuples(st.integers(0, 100), st.integers(0, 10)), min_size=1, max_size=5, unique_by=lambda point: point[0]),
     st.lists(st.tuples(AMOUNTS, AMOUNTS, st.integers(1, 100)), min_size=1, max_size=4),
 )
-def test_a_shape_scores_as_a_line_by_line_translation_of_the_go_code(
+def test_scores_by_a_shape_equal_those_of_the_go_code_translated_line_by_line(
     shape: list[tuple[int, int]], resources: list[tuple[int, int, int]]
 ) -> None:
     shape = sorted(shape)
@@ -89,6 +89,6 @@ def test_many_nodes_score_as_each_node_alone(era: Era, strategy: Strategy, nodes
     assert together.tolist() == apart
 
 
-def test_weights_that_cancel_out_give_the_score_zero_in_the_first_era() -> None:
+def test_weights_that_cancel_out_give_the_score_zero_in_v1alpha1() -> None:
     fit = FitScoring(Strategy.RATIO, Era.V1ALPHA, (("cpu", 1), ("memory", -1)), ((0, 0), (100, 100)))
     assert fit.scores(np.array([[1], [1]]), np.array([[2], [2]])).tolist() == [0]

@@ -1,4 +1,4 @@
-"""The quorum and the missing members of a gang, and its states: whole, partially bound and absent."""
+"""Tests the quorum and the missing members of a gang, and its states: whole, partially bound and absent."""
 
 from dataclasses import replace
 from typing import Any
@@ -87,7 +87,7 @@ def test_successes_of_the_run_are_not_counted_again_as_pods_that_no_job_will_cre
 
 
 @pytest.mark.parametrize(("candidates", "least", "missing"), [(1, 1, 0), (2, 2, 0), (4, 3, 0)])
-def test_a_run_that_settles_needs_only_the_replacements_that_exist(candidates: int, least: int, missing: int) -> None:
+def test_a_run_that_waits_for_no_more_pods_needs_only_the_replacements_that_exist(candidates: int, least: int, missing: int) -> None:
     pods = [member(f"c{number}") for number in range(candidates)]
     found = replace(gang(4, member("a", node="n1"), *pods), settles=True)
     assert not found.awaits_pods
@@ -158,7 +158,7 @@ def test_a_gang_is_exactly_one_of_whole_absent_and_partially_bound(minimum: int,
 
 @pytest.mark.parametrize(("minimum", "missing"), [(1, 0), (2, 0), (3, 1), (9, 1)])
 def test_a_minimum_raised_after_a_bind_leaves_the_stamped_minimum_unchanged(minimum: int, missing: int) -> None:
-    """Running pods may be released if members are missing of the stamped minimum, so a raised minimum must not add any."""
+    """Running pods may be released if members are missing of the stamped minimum, so a raised minimum must add no missing members."""
     bound = [replace(member(name, node="n1"), stamped_min_member=3) for name in ("a", "b")]
     assert gang(minimum, *bound, member("c")).missing_of_stamped == missing
 

@@ -93,7 +93,7 @@ def plain_score(found: Sequence[Known], weights: ScoreWeights) -> list[float]:
 
 
 def agreeing(found: Sequence[Known]) -> list[Known]:
-    """Return the nodes without the label of the product where an exporter names the model, which may differ."""
+    """Return ``found`` without the product label on nodes whose exporter names the model, since label and exporter may differ."""
     return [
         replace(known, labels={key: value for key, value in known.labels.items() if "product" not in key}) if known.cards else known
         for known in found
@@ -115,7 +115,7 @@ def test_scores_equal_a_plain_computation_node_by_node(found: list[Known], weigh
 
 
 def unwell_devices(known: Known) -> int:
-    """Return how many of the node's devices belong to unhealthy GPUs, without those that the node no longer offers."""
+    """Return how many of the node's devices belong to unhealthy GPUs, not counting devices that the node no longer offers."""
     unwell = len(known.cards) - len(plain_cards(known)) if known.cards else 0
     return max(0, min(unwell, known.gpus) - max(0, len(known.cards) - known.gpus))
 
@@ -152,7 +152,7 @@ def test_the_inventory_has_the_healthy_gpus_that_exporters_or_labels_report(foun
         assert table.unwell[row] == unwell_devices(known)
 
 
-def test_unmeasured_memory_is_read_from_labels_and_else_unknown() -> None:
+def test_memory_that_is_not_measured_is_read_from_labels_or_else_unknown() -> None:
     def memory(**labels: str) -> float:
         stated = {key.replace("__", "/").replace("_", "."): value for key, value in labels.items()}
         table = gpus_of([Known("n", 1, stated).node], NO_CARDS)
@@ -206,7 +206,7 @@ def test_an_alias_is_an_additional_name_of_the_gpus_that_its_expression_matches(
 
 
 class CountedExpression:
-    """An expression that counts the searches for it."""
+    """An expression that counts the searches made with it."""
 
     searches = 0
 
@@ -218,7 +218,7 @@ class CountedExpression:
         return True if self._pattern in text else None
 
 
-def test_each_name_is_matched_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_gpu_name_is_matched_with_an_expression_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("allaboard.model.gpu_inventory.expression", CountedExpression)
     found = [Known(f"n{row}", 1, {"nvidia.com/gpu.product": f"once {row % 5}"}, [(row % 3, {})]) for row in range(60)]
     policy = GpuPolicy(models={"once 3": Attributes(memory=7.0)}, aliases={"third": "once 2"})
@@ -233,7 +233,7 @@ def test_each_name_is_matched_only_once(monkeypatch: pytest.MonkeyPatch) -> None
     assert searches == 0
 
 
-def test_with_too_many_names_labels_replace_the_names_of_exporters(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_labels_replace_the_gpu_names_of_exporters_if_there_are_too_many_names(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("allaboard.model.gpu_inventory._MOST_NAMES", 3)
     found = [Known(f"n{row}", 1, {"nvidia.com/gpu.product": "own"} if row < 6 else {}, [(row % 3, {})]) for row in range(9)]
     table = gpus_of([known.node for known in found], cards_of(found))
@@ -252,7 +252,7 @@ def test_every_known_model_has_a_valid_expression_and_attributes(pattern: str) -
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=200))
-def test_grades_are_few_and_in_the_order_of_the_scores(values: list[float]) -> None:
+def test_graded_scores_have_few_values_and_keep_the_order_of_the_scores(values: list[float]) -> None:
     score = np.array(values)
     grade = graded(score)
     assert len(np.unique(grade)) <= 16

@@ -1,4 +1,4 @@
-"""Labels and annotations that ask for GPUs: they are charged, or hold the pod with a message that names the error."""
+"""Tests labels and annotations that ask for GPUs: such GPUs are charged, or the pod is held with a message that names the error."""
 
 from typing import Any
 
@@ -66,7 +66,7 @@ def test_a_pod_is_charged_for_its_requests_or_its_label_whichever_is_more(
         ("priority", "-5", "not a whole number"),
     ],
 )
-def test_a_malformed_label_is_named(name: str, value: str, words: str) -> None:
+def test_the_error_names_a_malformed_gpu_label(name: str, value: str, words: str) -> None:
     pod = a_pod({name: value})
     assert pod.malformed.startswith(f"metadata.labels[genius/{name}]: ")
     assert words in pod.malformed
@@ -83,7 +83,7 @@ def test_a_malformed_label_is_named(name: str, value: str, words: str) -> None:
         ("gpu_model", "x" * 300, "more than the 128"),
     ],
 )
-def test_a_malformed_annotation_is_named(name: str, value: str, words: str) -> None:
+def test_the_error_names_a_malformed_gpu_annotation(name: str, value: str, words: str) -> None:
     pod = a_pod(**{name: value})
     assert pod.malformed.startswith(f"metadata.annotations[allaboard.dev/{name.replace('_', '-')}]: ")
     assert words in pod.malformed
@@ -216,7 +216,7 @@ def test_gpus_beyond_the_requests_of_a_container_belong_to_no_container(number: 
 
 @pytest.mark.parametrize("count", ["nvidia.com/gpu", "volcano.sh/vgpu-number"])
 @pytest.mark.parametrize(("number", "refused"), [("0", False), ("1", False), ("2", True)])
-def test_a_gpu_number_beside_a_part_adds_no_gpu_and_is_refused_above_one(count: str, number: str, refused: bool) -> None:
+def test_a_gpu_number_adds_no_gpu_to_a_request_for_a_part_and_is_refused_above_one(count: str, number: str, refused: bool) -> None:
     word = "nvidia.com/gpumem" if count == "nvidia.com/gpu" else "volcano.sh/vgpu-memory"
     spec = a_pod({"gpu-number": number}, {count: "1", word: "1000"}).spec
     assert dict(spec.requests) == dict(a_pod({}, {count: "1", word: "1000"}).spec.requests)

@@ -1,4 +1,4 @@
-"""Requests for parts of GPUs, and the annotations of drivers on nodes and pods, in the formats of the drivers' sources."""
+"""Tests requests for parts of GPUs, and the annotations of drivers on nodes and pods, in the formats of the drivers' sources."""
 
 import itertools
 import json
@@ -184,7 +184,9 @@ def test_a_part_of_a_gpu_is_read_from_the_resources_of_each_driver(
         ),
     ],
 )  # fmt: skip
-def test_a_malformed_part_of_a_gpu_is_named(requests: dict[str, str], annotations: dict[str, Any], problem: str) -> None:
+def test_the_error_names_a_malformed_request_for_a_part_of_a_gpu(
+    requests: dict[str, str], annotations: dict[str, Any], problem: str
+) -> None:
     assert read(requests, annotations).malformed == problem
 
 
@@ -198,12 +200,14 @@ def test_a_malformed_part_of_a_gpu_is_named(requests: dict[str, str], annotation
         ({"aliyun.com/gpu-mem": "3"}, {}, "aliyun.com/gpu-mem is not supported"),
     ],
 )
-def test_an_unsupported_request_for_parts_is_named(requests: dict[str, str], annotations: dict[str, str], beginning: str) -> None:
+def test_the_message_names_an_unsupported_request_for_parts_of_gpus(
+    requests: dict[str, str], annotations: dict[str, str], beginning: str
+) -> None:
     (unsupported,) = read(requests, annotations).spec.unsupported
     assert unsupported.startswith(beginning)
 
 
-def test_a_part_is_refused_in_two_containers_and_init_containers_count_in_its_position() -> None:
+def test_parts_in_two_containers_are_refused_and_init_containers_count_in_the_container_position() -> None:
     requesting = {"name": "a", "resources": {"requests": {GPU: "1", "nvidia.com/gpumem": "100"}}}
     idle = {"name": "b", "resources": {}}
     several = pod_from(raw_pod(containers=[requesting, {**requesting, "name": "c"}]))
@@ -232,7 +236,7 @@ def test_devices_of_bound_pods_of_any_scheduler_are_read_from_their_annotation(h
     assert ours.devices == tuple(Taken(taken.uuid, driver="HAMi") for taken in expected)  # how much follows from the request
 
 
-def test_an_annotation_of_one_driver_does_not_hide_that_of_another() -> None:
+def test_an_annotation_of_one_driver_does_not_hide_the_annotation_of_another_driver() -> None:
     said = {VOLCANO.holds: "GPU-b,NVIDIA,8000,0:"}
     for forged in ("GPU-a,NVIDIA,1,1:;", "nonsense"):
         assert Taken("GPU-b", 8000, 0, "Volcano") in taken_by({HAMI.holds: forged, **said})
@@ -284,7 +288,7 @@ some_unnamed = st.lists(st.sampled_from([100, 250, 600, 1000]), max_size=4)
 
 
 def left_beside(free: Sequence[int], asked: Sequence[int]) -> list[int]:
-    """Return what is free beside pods that each ask for some thousandths of a device and name no device."""
+    """Return what is free on each device beside pods that ask for ``asked`` thousandths each and name no device."""
     return charge_unnamed(FOUR, free, Counter(Unnamed(each, 1) for each in asked))
 
 
@@ -348,17 +352,17 @@ def test_annotations_for_volcano_are_those_that_its_device_plugin_reads() -> Non
     ),
     st.sampled_from(["GPU-a", "GPU-b"]),
 )
-def test_written_annotations_charge_what_was_assumed(share: Share, uuid: str) -> None:
+def test_a_pod_is_charged_by_its_written_annotations_as_much_as_was_assumed(share: Share, uuid: str) -> None:
     assumed = charged(TWO, share, 0, [Taken(uuid)])
     written = annotations_of(TWO, share, 0, [uuid], "n", 0)
     assert charged(TWO, share, 0, taken_by(written)) == assumed
 
 
-def test_a_workload_distinguishes_parts_of_different_sizes() -> None:
+def test_a_workload_distinguishes_gpu_parts_of_different_sizes() -> None:
     specs = [read({GPU: "1", **words}).spec for words in ({}, {"nvidia.com/gpumem": "1"}, {"nvidia.com/gpumem": "2"})]
     assert len(most_frequent([{spec.demand: 1 for spec in specs}])) == 3
 
 
-def test_a_foreign_pod_with_a_malformed_request_is_charged_for_all_of_its_devices() -> None:
+def test_a_pod_of_another_scheduler_with_a_malformed_request_is_charged_for_all_of_its_devices() -> None:
     words = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-cores": "900"}
     assert read(words, scheduler="volcano", nodeName="n").spec.share == Share("Volcano", 1, 1000)

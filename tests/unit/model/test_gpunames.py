@@ -1,4 +1,4 @@
-"""Expressions for names of GPUs: spelling doesn't matter, and the cost of hostile expressions is bounded."""
+"""Tests expressions for names of GPUs: spelling doesn't matter, and the cost of hostile expressions is bounded."""
 
 import re
 
@@ -30,7 +30,7 @@ GTX = ("GeForce GTX 1070 Ti", "GeForce-GTX-1070-Ti", "geforce_gtx_1070_ti")
         "10[6-8]0",
     ],
 )
-def test_a_name_is_found_however_it_is_spelt(name: str, pattern: str) -> None:
+def test_an_expression_matches_a_gpu_name_however_it_is_spelt(name: str, pattern: str) -> None:
     assert matches(pattern, (canonical(name),))
 
 

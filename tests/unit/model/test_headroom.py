@@ -1,4 +1,4 @@
-"""Capacity that is kept free on each node."""
+"""Tests that the headroom is kept free on each node."""
 
 import pytest
 

@@ -77,7 +77,7 @@ def test_a_pod_over_a_limit_names_the_limit_and_counts_with_its_requests(limit: 
 
 
 @pytest.mark.parametrize("limit", OVER, ids=lambda limit: limit.name)
-def test_a_foreign_pod_over_a_limit_counts_with_its_requests(limit: limits.Limit) -> None:
+def test_a_pod_of_another_scheduler_over_a_limit_counts_with_its_requests(limit: limits.Limit) -> None:
     metadata, spec = OVER[limit]
     pod = pod_from(raw_pod(metadata, spec, "other"), reading=Reading(ours=OURS))
     assert "containers" in spec or pod.spec.amount("cpu") == 2000
@@ -85,7 +85,7 @@ def test_a_foreign_pod_over_a_limit_counts_with_its_requests(limit: limits.Limit
     assert (pod.labels, pod.options, pod.owner, pod.spec.claims, pod.spec.images) == ((), (), None, (), ())
 
 
-def test_the_first_anti_affinity_terms_of_a_foreign_pod_are_kept_without_too_large_ones() -> None:
+def test_the_first_anti_affinity_terms_of_a_pod_of_another_scheduler_are_kept_without_too_large_ones() -> None:
     too_large = selector(*several(9))
     terms = [selector({"key": f"k{number}", "operator": "Exists"}) for number in range(40)]
     pod = pod_from(raw_pod({}, affinity(too_large, *terms, kind="podAntiAffinity"), "other"), reading=Reading(ours=OURS))
@@ -140,7 +140,7 @@ counts = st.sampled_from([0, 1, 16, 64, 65, 300, MANY])
 
 @st.composite
 def hostile_pods(draw: st.DrawFn) -> dict[str, Any]:
-    """Draw a raw pod with any number of entries in each list, and texts of any length."""
+    """Draw raw pods with any number of entries in each list, and with texts of any length."""
 
     def many(what: Any) -> list[Any]:
         return [what(number) for number in range(draw(counts))]
@@ -204,7 +204,7 @@ def test_a_pod_that_reaches_all_limits_at_once_is_read_completely(scheduler: str
 
 
 class Watched(dict[str, Any]):
-    """A raw object whose end a weak reference shows."""
+    """A raw object whose deletion a weak reference shows."""
 
 
 @pytest.mark.parametrize("scheduler", ["allaboard", "other"])

@@ -1,4 +1,4 @@
-"""Reading of raw nodes into records."""
+"""Tests reading raw nodes into records."""
 
 from typing import Any
 

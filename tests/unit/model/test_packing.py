@@ -1,4 +1,4 @@
-"""Scores of nodes by their utilization."""
+"""Tests the scores of nodes by their utilization."""
 
 import numpy as np
 import pytest
@@ -35,6 +35,6 @@ def test_without_a_shape_the_score_is_the_utilization() -> None:
         ({}, {"cpu": "heavy"}, "weight of cpu"),
     ],
 )
-def test_a_malformed_shape_or_weight_is_named(shape: dict[str, str], resources: dict[str, str], wrong: str) -> None:
+def test_the_error_names_a_malformed_shape_or_weight(shape: dict[str, str], resources: dict[str, str], wrong: str) -> None:
     with pytest.raises(ValueError, match=wrong):
         packing_from(shape, resources)

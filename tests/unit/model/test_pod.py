@@ -1,4 +1,4 @@
-"""Reading of raw pods, also malformed ones, into records."""
+"""Tests reading raw pods, also malformed ones, into records."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -55,7 +55,7 @@ def test_the_owner_is_the_controller_among_the_owner_references() -> None:
     assert read(metadata={"ownerReferences": [other]}).owner is None
 
 
-def test_a_native_scheduling_group_is_read() -> None:
+def test_the_scheduling_group_of_kubernetes_itself_is_read() -> None:
     assert read(spec={"schedulingGroup": {"podGroupName": "g"}}).group_name == "g"
 
 
@@ -280,7 +280,7 @@ def test_bound_pods_have_no_template_and_pods_with_very_many_labels_have_their_o
         ({"deletionTimestamp": "2026-01-01T00:00:00Z"}, {"conditions": "many"}, False),
     ],
 )
-def test_a_pod_that_ended_by_itself_or_by_a_disruption_reports_its_end(
+def test_a_pod_shows_its_end_if_it_ended_by_itself_or_by_a_disruption(
     metadata: dict[str, Any], status: dict[str, Any], is_reported: bool
 ) -> None:
     assert reports_end(raw_pod(metadata=metadata, status=status)) is is_reported

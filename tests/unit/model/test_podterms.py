@@ -1,4 +1,4 @@
-"""The required anti-affinity of a pod, and the pods that it keeps away."""
+"""Tests which pods the required anti-affinity of a pod keeps away."""
 
 from typing import Any
 
@@ -44,16 +44,18 @@ def test_a_selector_matches_labels_as_kubernetes_does(selector: dict[str, Any], 
         ({"namespaceSelector": {}}, "anywhere", True),
     ],
 )
-def test_a_term_concerns_the_namespace_of_its_holder_unless_it_names_others(fields: dict[str, Any], namespace: str, matches: bool) -> None:
+def test_an_anti_affinity_term_is_for_the_namespace_of_its_pod_unless_it_names_others(
+    fields: dict[str, Any], namespace: str, matches: bool
+) -> None:
     assert bool({namespace, None} & set(term(**fields).concerns("ns"))) is matches
 
 
-def test_a_term_without_a_selector_keeps_no_pod_away() -> None:
+def test_an_anti_affinity_term_without_a_selector_keeps_no_pod_away() -> None:
     stated = {"topologyKey": "zone", "labelSelector": None}
     assert anti_affinity_terms({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [stated]}}) == ((), None)
 
 
-def test_an_unknown_operator_is_named() -> None:
+def test_the_error_names_an_unknown_operator() -> None:
     stated = {"topologyKey": "zone", "labelSelector": {"matchExpressions": [{"key": "a", "operator": "Like", "values": ["b"]}]}}
     found, problem = anti_affinity_terms({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [stated]}})
     assert found == ()

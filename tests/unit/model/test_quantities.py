@@ -112,7 +112,7 @@ def test_a_negative_quantity_is_refused(value: object) -> None:
         ("pods", "110", 110),
     ],
 )
-def test_cpu_counts_in_milli_cores_and_the_rest_in_pieces_rounded_up(resource: str, text: object, amount: int) -> None:
+def test_cpu_counts_in_milli_cores_and_other_resources_in_pieces_rounded_up(resource: str, text: object, amount: int) -> None:
     assert resource_amount(resource, text) == amount
 
 
@@ -147,7 +147,7 @@ def test_a_shown_amount_reads_back_as_itself(resource: str, amount: int) -> None
 
 
 @given(st.decimals(min_value=0, max_value=10**12, places=6), st.sampled_from(["", "m", "k", "M", "Ki", "Mi"]))
-def test_rounding_up_never_loses_and_never_adds_a_whole_unit(number: object, suffix: str) -> None:
+def test_an_amount_is_rounded_up_by_less_than_a_whole_unit(number: object, suffix: str) -> None:
     exact = parse_quantity(f"{number}{suffix}")
     amount = resource_amount("memory", f"{number}{suffix}")
     assert amount == LARGEST_AMOUNT or exact <= amount < exact + 1

@@ -1,4 +1,4 @@
-"""Effective requests: the rules of kube-scheduler and the kubelet (component-helpers/resource/helpers.go)."""
+"""Tests that effective requests follow the rules of kube-scheduler and the kubelet (component-helpers/resource/helpers.go)."""
 
 import json
 from pathlib import Path
@@ -126,7 +126,7 @@ def test_a_pod_level_request_that_shrinks_in_place_still_holds_what_the_kubelet_
 
 
 def vectors() -> list[Any]:
-    """Return pods of many kinds, some during a resize, each with the result of ``PodRequests`` of component-helpers v0.37.0.
+    """Return pods of many kinds, some during a resize, each with the result that ``PodRequests`` of component-helpers v0.37.0 gives.
 
     The results were computed with UseStatusResources and InPlacePodLevelResourcesVerticalScalingEnabled, as in kube-scheduler 1.37.
     """
@@ -239,7 +239,7 @@ amounts = st.integers(0, 64)
 
 @given(st.lists(amounts, max_size=4), st.lists(st.tuples(amounts, st.booleans()), max_size=5), amounts)
 def test_a_pod_requests_the_peak_of_its_start_up(main: list[int], init: list[tuple[int, bool]], overhead: int) -> None:
-    """The peak is counted step by step: sidecars stay, init containers come and go, containers run at the end."""
+    """The test counts the peak step by step: sidecars stay, init containers come and go, and containers run at the end."""
     raw_init = [container(f"i{n}", cpu=cpu, restart_policy="Always" if stays else None) for n, (cpu, stays) in enumerate(init)]
     spec = {"initContainers": raw_init, "overhead": {"cpu": overhead}}
     running, peak = 0, 0

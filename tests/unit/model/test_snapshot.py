@@ -1,4 +1,4 @@
-"""Free amounts, rows and columns of a snapshot, and its workload."""
+"""Tests the free amounts, rows and columns of a snapshot, and its workload."""
 
 import numpy as np
 

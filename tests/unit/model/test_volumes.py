@@ -1,4 +1,4 @@
-"""Volumes by their sources, and the number of volumes that a node can attach."""
+"""Tests how volumes are identified by their sources, and how many volumes a node can attach."""
 
 from typing import Any
 

@@ -6,7 +6,7 @@ from allaboard.model.yamltext import TextError, yaml_documents, yaml_value
 
 
 def merges(levels: int, width: int) -> str:
-    """Return YAML with levels of mappings; each level merges the level before ``width`` times."""
+    """Return YAML with ``levels`` mappings, each of which merges the mapping before it ``width`` times."""
     lines = [f"a{level}: &a{level} {{<<: [{', '.join([f'*a{level - 1}'] * width)}]}}" for level in range(1, levels)]
     return "\n".join(["a0: &a0 {k: 1}", *lines])
 

@@ -20,7 +20,7 @@ GPU = "nvidia.com/gpu"
 
 
 def in_words(reasons: Counted) -> tuple[tuple[str, int], ...]:
-    """Return (message, number of nodes) of each reason, sorted."""
+    """Return each reason as (message, number of nodes), sorted."""
     return tuple(sorted((messages.reason(reason), nodes) for reason, nodes in reasons))
 
 
@@ -56,7 +56,10 @@ def pods(role: str, number: int, amounts: Amounts, **fields: object) -> list[Pod
 def snapshot(
     nodes: Sequence[Node], used: Mapping[str, Amounts] | None = None, host_ports: Mapping[str, Sequence[HostPort]] | None = None
 ) -> Snapshot:
-    """Return a cluster of ``nodes``. ``used``: amounts in use, and ``host_ports``: host ports in use, both by node name."""
+    """Return a cluster of ``nodes``.
+
+    ``used``: the amounts in use, by node name. ``host_ports``: the host ports in use, by node name.
+    """
     ordered = tuple(sorted(nodes, key=lambda one: one.name))
     used = used or {}
     names = tuple(sorted({name for one in ordered for name, _ in one.allocatable} | {name for taken in used.values() for name in taken}))
@@ -97,7 +100,10 @@ _IN_ZONE_A = (NodeSelectorTerm((Requirement("zone", "In", ("a",)),)),)
 
 @st.composite
 def cases(draw: st.DrawFn, *, most_nodes: int = 6, most_roles: int = 4, most_pods: int = 5, plain: bool = False) -> Case:
-    """Draw a gang and a cluster with constraints of all kinds and over-committed nodes. With ``plain``, only resources are constrained."""
+    """Draw a gang and a cluster with constraints of all kinds and over-committed nodes.
+
+    With ``plain``, only resources are constrained.
+    """
     few = st.integers(0, 6)
     nodes = []
     used: dict[str, Amounts] = {}

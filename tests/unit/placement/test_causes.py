@@ -1,4 +1,4 @@
-"""Tests the causes of refusals against an independent solver: each cause is true, and most are the most specific one."""
+"""Tests the causes of refusals against an independent solver: each cause is true, and most are the most specific cause that is true."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -23,7 +23,10 @@ GANGS = 200
 
 
 def reported_cause(case: Case) -> Cause:
-    """Return the cause that is reported for a gang. If rules may prevent a placement, search once without them, as the caller does."""
+    """Return the cause that is reported for a gang.
+
+    If rules between pods may prevent the placement, a second search without these rules decides, as in ``cause_of``'s caller.
+    """
     cause = cause_of(case.gang, case.minimum, case.cluster, filters=NodeFilters(), repaired=Repaired())
     if cause.code is not Code.FRAGMENTED or not any(pod.spec.host_ports for pod in case.gang):
         return cause
@@ -32,7 +35,7 @@ def reported_cause(case: Case) -> Cause:
 
 
 class Truth:
-    """The true answers for one gang and cluster: from an integer program over single pods and nodes, and from pairs of pods."""
+    """Computes what is true of one gang and cluster, by an integer program over single pods and nodes, and by pairs of pods."""
 
     def __init__(self, case: Case) -> None:
         self.case = case
@@ -86,13 +89,16 @@ class Truth:
         return round(-found.fun) >= self.case.minimum
 
     def fits_somewhere(self, index: int) -> bool:
-        """Return whether one pod fits on some node if the node is empty."""
+        """Return whether the pod at ``index`` fits on some node if the node is empty."""
         return bool((self.admits_repaired[index] & (self.empty >= self.demand[index]).all(axis=1)).any()) and not any(
             amount and name in self.foreign for name, amount in self.case.gang[index].spec.requests
         )
 
     def sums(self, resource: str) -> tuple[int, int]:
-        """Return the least that the minimum requests, and what is free on nodes that admit any pod which requests the resource."""
+        """Return the least that the minimum requests of ``resource``, and how much is free.
+
+        What is free is counted on nodes that admit any pod which requests the resource.
+        """
         asked = sorted(dict(pod.spec.requests).get(resource, 0) for pod in self.case.gang)
         if resource not in self.names:
             return sum(asked[: self.case.minimum]), 0
@@ -101,7 +107,7 @@ class Truth:
         return sum(asked[: self.case.minimum]), int(self.free[where, column].sum())
 
     def best_code(self) -> Code:
-        """Return the most specific code that is true."""
+        """Return the most specific cause that is true, as its code."""
         if int(self.admits.any(axis=1).sum()) < self.case.minimum:
             return Code.CONSTRAINTS
         if not self.fits(self.empty, self.admits_repaired, ports=False):
@@ -139,7 +145,7 @@ def check(case: Case, truth: Truth, cause: Cause) -> None:
 
 
 def test_causes_of_refused_gangs_are_true_and_mostly_the_most_specific() -> None:
-    """Causes come from bounds. Bounds miss that nodes are too small if only placing the pods together shows this."""
+    """Causes come from bounds. A bound doesn't show that nodes are too small if that shows only when several pods are placed together."""
     codes: Counter[tuple[Code, Code]] = Counter()
 
     @settings(max_examples=4 * GANGS, phases=[Phase.generate], suppress_health_check=list(HealthCheck), database=None)
@@ -172,7 +178,7 @@ def test_gang_larger_than_the_cluster_never_fits() -> None:
     assert reported_cause(case_of(pods("w", 9, {GPU: 1}), 9, nodes, used={"a": {GPU: 4}})) == Cause(Code.NEVER_FITS, GPU, 9, 8)
 
 
-def test_pod_larger_than_every_node_is_not_named_when_the_minimum_is_met_without_it() -> None:
+def test_cause_does_not_name_a_pod_larger_than_every_node_when_the_minimum_is_met_without_it() -> None:
     gang = [*pods("big", 1, {GPU: 9}), *pods("w", 3, {GPU: 7})]
     nodes = [node(name, {GPU: 8}) for name in "ab"]
     assert reported_cause(case_of(gang, 3, nodes)) == Cause(Code.NEVER_FITS, GPU, 21, 16)
@@ -235,7 +241,7 @@ def test_only_nodes_with_a_domain_count_for_members_that_must_share_one() -> Non
         assert cause == (Cause(Code.NEVER_FITS, "cpu", GI, GI // 2, member="w-0") if labels else Cause(Code.CONSTRAINTS))
 
 
-def test_fragmented_resource_is_named_and_not_one_that_the_gang_uses_up() -> None:
+def test_cause_names_the_fragmented_resource_and_not_a_resource_that_the_gang_uses_up() -> None:
     nodes = [node("a", {GPU: 4, "memory": 16 * GI}), node("b", {"memory": 2 * GI - 1})]
     gang = pods("w", 4, {GPU: 1, "memory": 2 * GI})
     assert reported_cause(case_of(gang, 4, nodes, used={"a": {"memory": 9 * GI}})) == Cause(Code.FRAGMENTED, "memory", 8 * GI, 9 * GI - 1)
@@ -264,7 +270,7 @@ def _repaired(each: Node) -> Node:
 
 
 def _admits(spec: SchedulingSpec, each: Node) -> bool:
-    """Return whether a node admits ``spec``, by the few kinds of constraints that are drawn."""
+    """Return whether a node admits ``spec``, by the few kinds of constraints that the test draws."""
     tolerated = {toleration.key for toleration in spec.tolerations}
     if each.is_unschedulable or not each.is_ready:
         return False
@@ -283,8 +289,8 @@ def _conflict(one: HostPort, other: HostPort) -> bool:
     return same and (one.ip == other.ip or one.ip in everywhere or other.ip in everywhere)
 
 
-def test_resource_with_the_highest_ratio_of_requested_to_available_is_named() -> None:
-    """The order of the resource names doesn't matter. The ratio is to allocatable for pods that never fit, else to what is free."""
+def test_cause_names_the_resource_with_the_highest_ratio_of_requested_to_available() -> None:
+    """The order of the resource names doesn't matter. What is available is the allocatable for pods that never fit, else what is free."""
     nodes = [node("n", {"cpu": 4000, "memory": 4 * GI, GPU: 4})]
     for most in ("cpu", "memory", GPU):
         times = {name: 3 if name == most else 2 for name in ("cpu", "memory", GPU)}

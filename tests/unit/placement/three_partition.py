@@ -1,4 +1,4 @@
-"""Builds gangs that hardly any search can place or prove impossible (3-PARTITION).
+"""Builds gangs that hardly any search can place or prove impossible (the 3-PARTITION problem).
 
 Each member requests between a quarter and a half of a node's cpu, and the members' amounts differ. Together the members request all cpu of
 the nodes except one thousandth of a core. So every node has to take three members that fill it almost exactly.
@@ -21,7 +21,7 @@ def three_partition(nodes: int, seed: int = 1) -> tuple[list[Pod], Snapshot]:
 
 
 def sizes(nodes: int, seed: int) -> list[int]:
-    """Return the cpu in thousandths that each member requests. The sum is one less than that of all nodes."""
+    """Return the cpu in thousandths that each member requests. The sum is one thousandth less than the cpu of all nodes."""
     rng = random.Random(seed)
     asked = [4800 + rng.randrange(1060) for _ in range(3 * nodes)]
     over, step = sum(asked) - (nodes * NODE_CPU - 1), 0

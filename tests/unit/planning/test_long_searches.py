@@ -28,7 +28,7 @@ def key_of(namespace: str, name: object) -> GangKey:
 
 
 async def search_for(searches: LongSearches, clock: Clock, key: GangKey, seconds: float) -> None:
-    """Run a long search for a gang that takes ``seconds``."""
+    """Run a long search of ``seconds`` for the gang ``key``."""
 
     async def work() -> Plan:
         clock.now += seconds
@@ -38,7 +38,7 @@ async def search_for(searches: LongSearches, clock: Clock, key: GangKey, seconds
 
 
 async def turns(searches: LongSearches, clock: Clock, seconds: float) -> list[GangKey]:
-    """Run a long search of ``seconds`` for each gang that waits, and return the gangs in the order of their turns."""
+    """Run a long search of ``seconds`` for each gang that waits, and return the gangs in the order of their searches."""
     order = []
     while (key := searches.next()) is not None:
         order.append(key)
@@ -98,7 +98,7 @@ async def test_one_long_search_runs_at_a_time() -> None:
     assert searches.next() == key_of("team", "b")
 
 
-async def test_a_turn_begins_before_its_search_and_may_end_without_a_search() -> None:
+async def test_the_next_gang_is_returned_only_after_the_gang_before_it_is_done() -> None:
     searches = long_searches(Clock())
     for name in "ab":
         searches.join(key_of("team", name), place(key_of("team", name)))
@@ -110,7 +110,7 @@ async def test_a_turn_begins_before_its_search_and_may_end_without_a_search() ->
     assert searches.next() == key_of("team", "b")
 
 
-async def test_a_gang_that_no_longer_waits_gets_no_turn_and_leaves_no_entry() -> None:
+async def test_a_gang_that_no_longer_waits_gets_no_search_and_leaves_no_entry() -> None:
     searches = long_searches(Clock())
     searches.join(key_of("team", "a"), place(key_of("team", "a")))
     searches.leave(key_of("team", "a"))
@@ -190,7 +190,7 @@ async def test_no_search_begins_after_stop() -> None:
     assert searches.next() is None
 
 
-async def test_work_after_a_search_belongs_to_the_same_turn_and_is_not_abandoned() -> None:
+async def test_work_after_a_search_delays_the_next_search_and_is_not_ended_with_the_search() -> None:
     """Work after a long search runs in the processes of short searches, which must not be ended."""
     searches = long_searches(Clock())
     key, other, has_ended = key_of("a", 0), key_of("b", 0), asyncio.Event()

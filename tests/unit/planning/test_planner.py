@@ -66,7 +66,7 @@ async def test_a_gang_whose_problem_takes_long_to_build_gets_no_advice(monkeypat
 
 
 @pytest.mark.parametrize(("taken", "expected"), [("a", Reason(Kind.PORTS)), ("", Reason(Kind.TOPOLOGY, "zone"))])
-async def test_the_rule_between_members_that_prevents_a_placement_is_named(taken: str, expected: Reason) -> None:
+async def test_refusal_names_the_rule_between_members_that_prevents_a_placement(taken: str, expected: Reason) -> None:
     port = HostPort("", "TCP", 80)
     planner = a_planner(RecordedSearcher())
     view = planner.cluster

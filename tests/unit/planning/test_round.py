@@ -138,7 +138,7 @@ async def test_the_number_of_gangs_and_pods_planned_together_is_limited(limit: s
     assert [key.name for key in scene.due.due] == ["c"]
 
 
-async def test_gangs_that_contend_are_placed_together_and_the_overtaken_gangs_are_named() -> None:
+async def test_gangs_that_contend_are_placed_together_and_the_overtaken_gangs_are_returned() -> None:
     large = a_gang("large", 3, cpus=1)
     others = [a_gang(name, 2, created=1.0 + age) for age, name in enumerate("bc")]
     answers = await Scene(large, *others, cpus=4).answers()

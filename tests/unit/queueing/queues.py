@@ -11,7 +11,7 @@ CPU = WakeUpOn(frozenset({"cpu"}))
 
 
 def a_queue_by_usage(clock: Clock, usages: dict[str, int], protected: set[GangKey] | None = None) -> GangQueue:
-    """Return a queue that orders by the usage of namespaces, then by name."""
+    """Return a queue that orders gangs by the search-time usage level of their namespaces, then by name."""
 
     def order(key: GangKey) -> Order:
         is_protected = must_not_be_overtaken(queue, key) or key in (protected or ())

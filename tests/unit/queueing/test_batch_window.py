@@ -19,7 +19,7 @@ class Arrivals:
         self.now += seconds
 
     async def gathered(self) -> float:
-        """Return the time at which a window closes that opens now."""
+        """Return the time at which a window that opens now closes."""
         await BatchWindow(self.count, 0.04, 1.0, lambda: self.now, self.sleep).gather()
         return self.now
 

@@ -92,7 +92,7 @@ def test_the_need_of_a_gang_with_one_kind_of_pods_is_counted() -> None:
         a_gang(*pods("w", 2, {GPU: 1}), minimum=2, role_minimums=(("", 1),)),
     ],
 )
-def test_need_of_a_gang_with_rules_or_more_pods_than_needed_is_not_counted(gang: Gang) -> None:
+def test_need_of_a_gang_with_rules_between_members_or_more_pods_than_needed_is_not_counted(gang: Gang) -> None:
     assert need_of(gang) is None
 
 

@@ -41,7 +41,9 @@ def table(*measured: Mapping[Measure, float], model: int = 0) -> GpuInventory | 
         (table({}), None, set()),
     ],
 )
-def test_gpu_changes_return_the_keys_of_what_increased(old: GpuInventory | None, new: GpuInventory | None, expected: set[str]) -> None:
+def test_gpu_changes_return_the_wake_up_keys_of_the_amounts_that_increased(
+    old: GpuInventory | None, new: GpuInventory | None, expected: set[str]
+) -> None:
     found = GpuChanges().gained(old, new)
     assert {GPU_CHANGES, GPU} & found == expected
 

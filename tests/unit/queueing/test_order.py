@@ -42,7 +42,7 @@ def plainly(gang: Outline, standing: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 @given(st.lists(PLACED, max_size=12))
-def test_gangs_rank_by_priority_then_standing_then_usage_then_age(placed: list[tuple[Outline, Any]]) -> None:
+def test_gangs_rank_by_priority_then_precedence_rules_then_search_time_then_age(placed: list[tuple[Outline, Any]]) -> None:
     assert sorted(placed, key=lambda each: order_of(each[0], **each[1])[:6]) == sorted(placed, key=lambda each: plainly(*each))
 
 

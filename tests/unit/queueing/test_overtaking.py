@@ -76,7 +76,7 @@ def test_a_gang_that_must_not_be_overtaken_goes_first_even_in_backoff() -> None:
 
 
 @pytest.mark.parametrize("is_in_backoff", [False, True])
-def test_a_gang_that_ranks_before_the_popped_one_outranks_it_even_in_backoff(is_in_backoff: bool) -> None:
+def test_a_gang_in_backoff_outranks_a_popped_gang_that_ranks_behind_it(is_in_backoff: bool) -> None:
     clock = Clock()
     queue = GangQueue(lambda key: Order(-int(key.name[-1]), True, 2, 0, 0.0, key), clock=clock)
     queue.mark(key_of(9))

@@ -97,7 +97,7 @@ def test_capacity_that_is_freed_during_an_attempt_wakes_the_gang() -> None:
     assert drain(queue) == [A]
 
 
-def test_slow_flush_retries_a_gang_whose_event_was_missed() -> None:
+def test_unschedulable_gang_whose_event_was_missed_is_retried_after_five_minutes() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock)
     queue.requeue(A, Requeue.failed(WakeUpOn(frozenset({"cpu"}))), seen=queue.changes)
@@ -181,7 +181,7 @@ async def test_wait_returns_when_all_woken_gangs_are_due() -> None:
     assert drain(queue) == keys
 
 
-def test_freeing_a_resource_does_not_visit_gangs_that_lack_another() -> None:
+def test_freeing_a_resource_does_not_visit_gangs_that_lack_another_resource() -> None:
     visited = []
 
     def exists(key: GangKey) -> bool:

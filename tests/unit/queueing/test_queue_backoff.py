@@ -101,7 +101,7 @@ def test_a_backoff_lasts_at_least_as_long_as_requested_and_at_most_the_longest()
         assert queue.pop() == A
 
 
-def test_a_refusal_beside_assumed_capacity_is_forgiven_when_the_capacity_is_returned() -> None:
+def test_a_refusal_while_capacity_was_assumed_counts_no_failure_when_the_capacity_is_returned() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock)
     for _ in range(5):
@@ -114,7 +114,7 @@ def test_a_refusal_beside_assumed_capacity_is_forgiven_when_the_capacity_is_retu
     assert drain(queue) == [A]
 
 
-def test_refusal_beside_assumed_capacity_is_forgiven_even_for_a_woken_gang_in_backoff() -> None:
+def test_refusal_while_capacity_was_assumed_counts_no_failure_even_for_a_woken_gang_in_backoff() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock)
     for _ in range(5):
@@ -126,7 +126,7 @@ def test_refusal_beside_assumed_capacity_is_forgiven_even_for_a_woken_gang_in_ba
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_refusal_is_forgiven_if_assumed_capacity_was_returned_during_the_attempt(times: int) -> None:
+def test_refusal_counts_no_failure_if_assumed_capacity_was_returned_during_the_attempt(times: int) -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock)
     for _ in range(5):
@@ -141,7 +141,7 @@ def test_refusal_is_forgiven_if_assumed_capacity_was_returned_during_the_attempt
     assert drain(queue) == [A]
 
 
-def test_refusal_without_assumed_capacity_counts_even_if_capacity_is_returned_later() -> None:
+def test_refusal_without_assumed_capacity_counts_as_a_failure_even_if_capacity_is_returned_later() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock)
     for is_assumed in (True, True, False):

@@ -63,14 +63,14 @@ def test_gang_whose_position_has_moved_back_since_it_was_marked_is_popped_later(
     assert drain(queue) == [B, C, A]
 
 
-def test_gangs_of_a_namespace_with_much_usage_go_behind_younger_ones_of_their_priority() -> None:
+def test_gangs_of_a_namespace_with_much_search_time_go_behind_younger_gangs_of_their_priority() -> None:
     queue = a_queue_by_usage(Clock(1000.0), {"evil": 2})
     for key in (gang_of("evil", 1), gang_of("evil", 2), gang_of("team", 3)):
         queue.mark(key)
     assert drain(queue) == [gang_of("team", 3), gang_of("evil", 1), gang_of("evil", 2)]
 
 
-def test_usage_that_changes_while_gangs_wait_changes_their_order() -> None:
+def test_search_time_that_is_used_while_gangs_wait_changes_the_order_of_the_gangs() -> None:
     usages: dict[str, int] = {}
     queue = a_queue_by_usage(Clock(1000.0), usages)
     for key in (gang_of("evil", 1), gang_of("team", 3), gang_of("evil", 2), gang_of("team", 4)):
@@ -84,7 +84,7 @@ def test_usage_that_changes_while_gangs_wait_changes_their_order() -> None:
     assert drain(queue) == [gang_of("evil", 1), gang_of("evil", 2), gang_of("team", 4)]
 
 
-def test_gang_of_a_namespace_with_usage_is_passed_a_few_times_and_then_goes_first_once() -> None:
+def test_gang_of_a_namespace_with_much_search_time_is_passed_a_few_times_and_then_goes_first_once() -> None:
     queue = a_queue_by_usage(Clock(1000.0), {"evil": 1})
     old = gang_of("evil", 1)
     queue.mark(old)
@@ -103,14 +103,14 @@ def test_gang_of_a_namespace_with_usage_is_passed_a_few_times_and_then_goes_firs
     assert not must_not_be_overtaken(queue, old)
 
 
-def test_usage_puts_no_gang_behind_a_lower_priority_nor_a_protected_gang_behind_others() -> None:
+def test_search_time_puts_no_gang_behind_a_lower_priority_and_moves_no_gang_that_must_not_be_overtaken() -> None:
     queue = a_queue_by_usage(Clock(1000.0), {"evil": 6}, protected={gang_of("evil", 9)})
     for key in (gang_of("team", 1), gang_of("evil", 9)):
         queue.mark(key)
     assert queue.pop() == gang_of("evil", 9)
 
 
-def test_usage_that_changes_leaves_no_outdated_entries() -> None:
+def test_changes_of_search_time_leave_no_outdated_entries() -> None:
     usages: dict[str, int] = {}
     queue = a_queue_by_usage(Clock(1000.0), usages)
     for number in range(20):

@@ -1,4 +1,4 @@
-"""Members that are lost again and again soon after their bind: the pods whose next bind is delayed, and for how long."""
+"""Members that are lost again and again soon after their bind: which pods' next bind is delayed, and for how long."""
 
 from collections.abc import Sequence
 from dataclasses import replace

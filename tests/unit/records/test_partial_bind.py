@@ -86,7 +86,7 @@ def test_release_that_takes_too_long_no_longer_counts_as_in_progress() -> None:
     assert [partial_bind.is_releasing(NOW + seconds) for seconds in (0.0, 9.9, 10.0)] == [True, True, False]
 
 
-def test_a_gang_whose_members_were_released_is_released_again_if_one_turns_out_to_be_bound() -> None:
+def test_a_gang_whose_members_were_released_is_released_again_if_a_member_turns_out_to_be_bound() -> None:
     partial_bind = PartialBind(Finishing(NOW + 5))
     assert not partial_bind.is_overdue(NOW)
     partial_bind.move(Event.ALL_RELEASED, NOW)

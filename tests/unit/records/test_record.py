@@ -10,7 +10,7 @@ from tests.unit.placement.clusters import pods
 A, B = GangKey("default", "a"), GangKey("default", "b")
 
 
-def test_record_is_added_by_of_and_not_by_find() -> None:
+def test_method_of_adds_a_record_and_method_find_does_not() -> None:
     records = GangRecords()
     assert records.find(A) is None
     assert records.of(A) is records.of(A) is records.find(A)
@@ -39,7 +39,7 @@ def test_forget_deletes_the_whole_record() -> None:
     assert records.of(A).queue == QueueState()
 
 
-def test_a_partially_bound_gang_has_timed_out_when_it_expires() -> None:
+def test_a_partially_bound_gang_has_timed_out_at_the_end_of_its_time_out() -> None:
     partial = GangRecords().partial_bind(A)
     assert not partial.has_timed_out(1e9)
     partial.expires = 10.0

@@ -84,20 +84,20 @@ def test_messages_of_a_gang_take_time_in_proportion_to_its_members(of_a_role: in
     assert visits_per_member(16) == visits_per_member(400)
 
 
-def test_role_that_fits_on_no_node_is_named_before_one_that_lacks_capacity() -> None:
+def test_message_names_a_role_that_fits_on_no_node_rather_than_a_role_that_lacks_capacity() -> None:
     crowded = RoleExplanation(("uid-a", "uid-b", "uid-c"), unplaced=1, most=2, reasons=((Reason(Kind.INSUFFICIENT, "cpu"), 3),))
     gang, plan = a_gang("a", "b", "c", "w0", "w1", minimum=5), a_plan(crowded, WORKERS, placeable=2, minimum=5)
     assert "pod w0:" in messages.refusal(gang, plan)
 
 
-def test_member_too_large_for_every_node_is_named_before_one_that_lacks_capacity_now() -> None:
+def test_message_names_a_member_too_large_for_every_node_rather_than_a_member_that_lacks_capacity_now() -> None:
     crowded = RoleExplanation(("uid-a", "uid-b"), unplaced=1, most=1, reasons=((Reason(Kind.INSUFFICIENT, "cpu"), 3),))
     gang, plan = a_gang("a", "b", "w0", "w1", minimum=4), a_plan(WORKERS, crowded, placeable=1, minimum=4)
     assert "pod w0:" in messages.refusal(gang, plan, Cause(Code.NEVER_FITS))
     assert "pod a:" in messages.refusal(gang, plan, Cause(Code.NEVER_FITS, "gpu", 64, 4, member="uid-b"))
 
 
-def test_role_that_fits_on_no_node_is_not_named_if_the_minimum_does_not_need_it() -> None:
+def test_message_does_not_name_a_role_that_the_minimum_does_not_need() -> None:
     crowded = RoleExplanation(("uid-a", "uid-b", "uid-c"), unplaced=1, most=2, reasons=((Reason(Kind.INSUFFICIENT, "cpu"), 3),))
     gang = a_gang("a", "b", "c", "w0", "w1", minimum=3)
     plan = a_plan(crowded, replace(WORKERS, is_spare=True), placeable=2, minimum=3)
@@ -143,7 +143,7 @@ def an_assignment(name: str) -> Assignment:
     return Assignment(a_pod(name), "n1")
 
 
-def test_pods_whose_binds_fail_for_one_reason_are_named_in_one_clause() -> None:
+def test_message_names_all_pods_whose_binds_fail_for_one_reason_in_one_clause() -> None:
     denied = {name: BindReply(Result.REFUSED, f'pods "{name}" is forbidden: exceeded quota') for name in ("a", "b", "c", "d", "e")}
     failed = tuple((an_assignment(name), reply) for name, reply in denied.items())
     other = (an_assignment("x"), BindReply(Result.UNANSWERED, "no answer"))
@@ -224,7 +224,7 @@ def test_nodes_that_a_spec_selects_are_written_as_a_selector(spec: SchedulingSpe
     assert messages.selector_text(spec) == expected
 
 
-def test_missing_members_are_counted() -> None:
+def test_message_counts_the_missing_members() -> None:
     gang = a_gang("a", "b", minimum=3)
     assert messages.members_missing(gang) == "podgroup ns/g: waiting for members: 2 of 3 exist"
     beside = replace(gang, others=gang.members)

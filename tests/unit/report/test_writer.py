@@ -85,7 +85,7 @@ async def test_endless_binds_delay_reports_for_a_limited_time() -> None:
         await bind
 
 
-async def test_newer_job_replaces_a_job_of_its_key_that_has_not_begun() -> None:
+async def test_newer_job_replaces_an_older_job_of_the_same_key_that_has_not_begun() -> None:
     writer, done = Writer(), list[int]()
     may_go = asyncio.Event()
 

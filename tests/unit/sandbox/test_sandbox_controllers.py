@@ -42,7 +42,7 @@ def condition(kind: str, name: str, type: str) -> Callable[[Sandbox], bool]:
 
 
 def status(kind: str, name: str, **wanted: Any) -> Callable[[Sandbox], bool]:
-    """Return a test of whether an object's status has the wanted fields."""
+    """Return a predicate: whether an object's status has the wanted fields."""
 
     def holds(sandbox: Sandbox) -> bool:
         found = (sandbox.get(kind, name) or {}).get("status") or {}
@@ -70,7 +70,7 @@ def bind_all(sandbox: Sandbox) -> None:
             bind(sandbox.api, "default", pod["metadata"]["name"], body, WriteOptions())
 
 
-async def test_a_pod_that_the_kubelet_rejects_is_replaced_and_stays_as_failed(sandbox: Sandbox) -> None:
+async def test_a_pod_that_the_kubelet_rejects_is_replaced_and_remains_as_a_failed_pod(sandbox: Sandbox) -> None:
     sandbox.add_node("node-1", pods=0)
     sandbox.create(deployment(1))
     await sandbox.wait_for(pod_count(1))
@@ -101,7 +101,7 @@ async def test_scaling_down_deletes_unbound_pods_first(sandbox: Sandbox) -> None
     assert sandbox.list("pods")[0]["metadata"]["name"] == bound
 
 
-async def test_a_deployment_whose_selector_misses_its_template_is_invalid(sandbox: Sandbox) -> None:
+async def test_a_deployment_whose_selector_does_not_match_its_template_is_invalid(sandbox: Sandbox) -> None:
     body = deployment()
     body["spec"]["selector"] = {"matchLabels": {"app": "other"}}
     with pytest.raises(ApiError, match="`selector` does not match template `labels`"):
@@ -235,7 +235,7 @@ async def test_an_indexed_job_replaces_a_lost_index_and_counts_each_index_once(s
     await sandbox.wait_for(status("jobs", "batch", succeeded=3, completedIndexes="0-2"))
 
 
-async def test_an_indexed_job_that_is_reduced_keeps_its_lowest_indexes(sandbox: Sandbox) -> None:
+async def test_an_indexed_job_with_reduced_completions_keeps_its_lowest_indexes(sandbox: Sandbox) -> None:
     sandbox.create(job(parallelism=4, completions=4, completionMode="Indexed"))
     await sandbox.wait_for(pod_count(4))
     sandbox.patch("jobs", "batch", {"spec": {"parallelism": 2, "completions": 2}})

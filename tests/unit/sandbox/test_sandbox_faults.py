@@ -17,13 +17,13 @@ def test_a_fault_hits_only_the_nth_matching_request() -> None:
     assert faults.pending == []
 
 
-def test_a_fault_hits_as_many_requests_as_its_times() -> None:
+def test_a_fault_with_times_2_hits_two_requests() -> None:
     faults = Faults()
     faults.add(Fault("bind", "pods", times=2))
     assert hits(faults, [("bind", "a")] * 3) == [True, True, False]
 
 
-def test_a_faults_name_is_matched_as_a_glob() -> None:
+def test_the_object_name_of_a_fault_is_a_glob() -> None:
     faults = Faults()
     faults.add(Fault("bind", "pods", name="worker-*"))
     assert hits(faults, [("bind", "ps-0"), ("bind", "worker-1")]) == [False, True]
@@ -39,7 +39,7 @@ def test_requests_before_a_fault_is_added_are_not_counted() -> None:
 @pytest.mark.parametrize(
     ("wanted", "dry_run", "hit"), [(False, False, True), (False, True, False), (True, True, True), (True, False, False)]
 )
-def test_a_fault_hits_either_dry_runs_or_real_requests(wanted: bool, dry_run: bool, hit: bool) -> None:
+def test_a_fault_hits_dry_runs_or_real_requests_as_selected(wanted: bool, dry_run: bool, hit: bool) -> None:
     faults = Faults()
     faults.add(Fault("bind", "pods", dry_run=wanted))
     assert (faults.strike("bind", "pods", "binding", "a", dry_run=dry_run) is not None) is hit

@@ -25,7 +25,7 @@ async def test_sandbox_stops_while_watches_are_open() -> None:
         assert not await response.content.readline()
 
 
-async def test_a_watch_from_before_the_kept_history_is_expired(pod: MakePod) -> None:
+async def test_a_watch_from_a_revision_older_than_the_history_is_expired(pod: MakePod) -> None:
     async with Sandbox(history=10, startup_delay=0) as small, aiohttp.ClientSession(small.url) as session:
         old = small.create(pod("first"))["metadata"]["resourceVersion"]
         for number in range(50):
@@ -34,12 +34,12 @@ async def test_a_watch_from_before_the_kept_history_is_expired(pod: MakePod) -> 
             assert json.loads(await response.content.readline())["type"] == "ERROR"
 
 
-async def test_a_timeout_of_wait_for_shows_the_given_message(sandbox: Sandbox) -> None:
+async def test_wait_for_raises_the_given_message_at_its_timeout(sandbox: Sandbox) -> None:
     with pytest.raises(TimeoutError, match="the pod never ran"):
         await sandbox.wait_for(lambda _: False, timeout=0.01, message="the pod never ran")
 
 
-async def test_loaded_pods_are_listed_and_take_capacity_of_their_nodes(sandbox: Sandbox, pod: MakePod) -> None:
+async def test_bulk_loaded_pods_are_listed_and_use_capacity_of_their_nodes(sandbox: Sandbox, pod: MakePod) -> None:
     node = node_object("node-1", NodeShape(cpu="2"))
     full = pod("loaded", nodeName="node-1", requests={"cpu": "2"})
     full["metadata"] |= {"namespace": "default", "uid": "1"}

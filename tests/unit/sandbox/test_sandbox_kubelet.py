@@ -111,7 +111,7 @@ async def test_a_finished_pod_frees_its_capacity(sandbox: Sandbox, pod: MakePod)
     await sandbox.wait_for(phase("second", "Running"))
 
 
-async def test_a_pod_ends_after_the_duration_it_is_annotated_with(sandbox: Sandbox, pod: MakePod) -> None:
+async def test_a_pod_ends_after_the_duration_that_its_annotation_states(sandbox: Sandbox, pod: MakePod) -> None:
     sandbox.add_node("node-1")
     annotations = {"sandbox.allaboard.dev/duration": "0.01s"}
     sandbox.create(pod("once", annotations=annotations, restartPolicy="Never"))
@@ -200,7 +200,7 @@ def resources(**requests: str) -> dict[str, Any]:
         ({"containers": [resources(cpu="1")], **resources(cpu="2")}, {"cpu": 2000}),
     ],
 )
-def test_requests_of_a_pod_are_summed_as_the_kubelet_sums_them(spec: dict[str, Any], expected: dict[str, int]) -> None:
+def test_requests_of_a_pod_are_summed_as_by_a_real_kubelet(spec: dict[str, Any], expected: dict[str, int]) -> None:
     assert requests_of({"spec": spec}) == expected
 
 

@@ -29,7 +29,7 @@ def pods(sandbox: Sandbox, version: int) -> list[Body]:
 
 
 def counts(*wanted: int) -> Callable[[Sandbox], bool]:
-    """Return a test of how many pods of each version exist."""
+    """Return a predicate: whether each version has the wanted number of pods."""
     return lambda sandbox: [len(pods(sandbox, version)) for version in range(1, len(wanted) + 1)] == list(wanted)
 
 

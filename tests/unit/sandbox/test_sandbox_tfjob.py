@@ -1,4 +1,4 @@
-"""The stand-in for training-operator's TFJob controller acts as observed of training-operator 1.9."""
+"""The stand-in for training-operator's TFJob controller does what training-operator 1.9 was observed to do."""
 
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -18,7 +18,7 @@ PREFIX = "training.kubeflow.org/"
 
 @pytest.fixture
 async def kubeflow(sandbox: Sandbox) -> AsyncIterator[Sandbox]:
-    """A sandbox with PodGroups and a node."""
+    """Yield a sandbox that serves PodGroups and has one node with 8 GPUs."""
     sandbox.apply(yaml.safe_load((CRDS / "podgroups.scheduling.x-k8s.io.yaml").read_text()))
     sandbox.add_node("node-1", gpus=8)
     yield sandbox

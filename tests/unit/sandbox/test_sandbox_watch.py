@@ -11,7 +11,7 @@ from allaboard_sandbox.watch import LAST_BOOKMARK_SECONDS, WatchOptions, watch
 from tests.unit.leadership.elections import now, virtually
 
 
-def test_a_change_while_a_bookmark_is_read_is_sent_at_once() -> None:
+def test_a_change_is_sent_at_once_if_it_happens_while_the_client_reads_a_bookmark() -> None:
     async def play() -> None:
         sandbox = Sandbox(controllers=False)
         sandbox.add_node("node-1")
@@ -28,7 +28,7 @@ def test_a_change_while_a_bookmark_is_read_is_sent_at_once() -> None:
 
 
 def followed(*, bookmarks: bool, seconds: float, is_idle: bool) -> tuple[list[tuple[float, str]], float]:
-    """Watch nodes, which don't change, and return the events with their times, and the time of the end of the watch.
+    """Watch nodes, which don't change. Return the events of the watch with their times, and the time at which the watch ended.
 
     Times are in seconds after the start. Unless ``is_idle``, an object of another kind changes at the start.
     """
@@ -52,16 +52,16 @@ def followed(*, bookmarks: bool, seconds: float, is_idle: bool) -> tuple[list[tu
     [(150, [60, 120, 148]), (61, [59]), (3, [1]), (1, [])],
     ids=["every-minute-and-before-the-end", "before-the-end-of-a-minute", "once-for-a-short-one", "too-short"],
 )
-def test_a_watch_with_bookmarks_gets_one_every_minute_and_one_before_its_end(seconds: float, bookmarked_after: list[float]) -> None:
+def test_a_watch_gets_a_bookmark_every_minute_and_before_its_end(seconds: float, bookmarked_after: list[float]) -> None:
     events, ended_after = followed(bookmarks=True, seconds=seconds, is_idle=False)
     assert events == [(pytest.approx(after), "BOOKMARK") for after in bookmarked_after]
     assert ended_after == pytest.approx(seconds)
 
 
-def test_a_watch_without_bookmarks_gets_none() -> None:
+def test_a_watch_that_requests_no_bookmarks_gets_no_bookmarks() -> None:
     assert followed(bookmarks=False, seconds=150, is_idle=False) == ([], pytest.approx(150))
 
 
 def test_a_watch_gets_no_bookmark_of_its_start_revision() -> None:
-    """Such a bookmark would say nothing new (apiserver pkg/storage/cacher/cache_watcher.go, process)."""
+    """A bookmark of the start revision would say nothing new (apiserver pkg/storage/cacher/cache_watcher.go, process)."""
     assert followed(bookmarks=True, seconds=150, is_idle=True) == ([], pytest.approx(150))

@@ -121,7 +121,10 @@ async def test_released_pods_count_as_leaving_before_the_watch_shows_their_delet
 
 
 async def test_a_refused_gang_is_attempted_again_when_leaving_members_are_overdue() -> None:
-    """A gang for which another was released takes no part in releases while members leave, and no other event may make it due."""
+    """While released members leave, no other gang is released for the gang that needs their capacity.
+
+    No other event may make that gang due.
+    """
     gang, refused = a_gang(*PARTIAL), replace(a_gang(a_pod("x"), minimum=1), key=GangKey("default", "refused"))
     now = 100.0
     records = GangRecords()

@@ -79,7 +79,10 @@ async def test_a_gang_has_no_victims_of_a_higher_priority() -> None:
 
 
 async def test_no_gang_is_released_together_with_a_job_that_keeps_its_pods() -> None:
-    """Two gangs would have to be released, and the Job's pods stay: the other gang would be released in vain."""
+    """Capacity suffices only if two gangs are released.
+
+    A Job owns the pods of one gang and keeps them, so releasing the other gang alone would be in vain.
+    """
     scene = Scene(a_gang("job", bound=2, owner=JOB), SECOND)
     assert await scene.victims_of(LATE, 4) == []
     assert await scene.victims_of(LATE, 2) == ["second"]
@@ -100,7 +103,7 @@ async def test_capacity_of_a_gang_in_release_counts_as_free_only_once_the_releas
     assert await scene.victims_of(LATE, 2) == []
 
 
-async def test_a_gang_that_was_just_released_has_no_victims_and_its_beneficiary_is_no_victim() -> None:
+async def test_a_gang_that_was_just_released_has_no_victims_and_the_gang_it_was_released_for_is_no_victim() -> None:
     scene = Scene(FIRST, SECOND, THIRD)
     partial = scene.records.partial_bind(THIRD.key)
     partial.released_for, partial.leaving = SECOND.key, Leaving(THIRD.bound, NOW + 40)

@@ -43,7 +43,7 @@ def test_gpu_metrics_options_are_read_from_the_environment(monkeypatch: pytest.M
         ({"token_file": "/t", "username_file": "/a", "password_file": "/b"}, "name one of them"),
     ],
 )
-def test_mistake_in_gpu_metrics_options_is_named(stated: dict[str, Any], words: str) -> None:
+def test_message_names_the_mistake_in_gpu_metrics_options(stated: dict[str, Any], words: str) -> None:
     with pytest.raises(SettingsError) as caught:
         load_settings({"gpu_metrics": stated})
     assert words in str(caught.value)

@@ -40,7 +40,7 @@ def refused(raw: dict[str, object]) -> str:
     return str(caught.value)
 
 
-def test_placeholder_of_the_file_of_2020_is_named_and_the_file_without_it_is_accepted() -> None:
+def test_kubeconfig_of_the_file_of_2020_is_unusable_until_a_path_replaces_its_placeholder() -> None:
     content = (HERE / "scheduler-2020.yaml").read_bytes()
     words = "is a placeholder: replace it by a kubeconfig's path, or remove the line"
     assert parse_configuration(content).kubescheduler.unusable == {
@@ -127,7 +127,7 @@ def test_each_profile_is_a_scheduler_name() -> None:
     assert {each.scheduler_name: each.objective for each in found.profiles} == {"pack": Objective.BINPACK, "spread": Objective.SPREAD}
 
 
-def test_known_fields_that_are_not_honoured_are_named_in_warnings() -> None:
+def test_warnings_name_known_fields_that_are_not_honoured() -> None:
     raw = config(
         parallelism=16,
         extenders=[{"urlPrefix": "http://e"}],
@@ -158,7 +158,7 @@ def test_known_fields_that_are_not_honoured_are_named_in_warnings() -> None:
     assert found.options == {"client_qps": 50.0, "client_burst": 100, "backoff_max_seconds": 20.0}
 
 
-def test_plugins_that_allaboard_does_not_have_are_named_in_warnings() -> None:
+def test_warnings_name_plugins_that_allaboard_does_not_have() -> None:
     names = ["NodeResourcesFitPlus", "LoadAware", "TargetLoadPacking"]
     raw = config(
         profiles=[profile(plugins={"score": {"enabled": [{"name": name} for name in names]}}, pluginConfig=[{"name": "LoadAware"}])]
@@ -240,7 +240,7 @@ SHAPED: Any = strategy("RequestedToCapacityRatio")
         (config(leaderElection={"leaderElect": "yes"}), "leaderElection.leaderElect: must be true or false, not 'yes'"),
     ],
 )
-def test_a_mistake_is_named_in_one_line(raw: dict[str, object], words: str) -> None:
+def test_message_about_a_mistake_is_one_line(raw: dict[str, object], words: str) -> None:
     assert re.search(words, refused(raw))
 
 
@@ -255,7 +255,7 @@ def test_a_mistake_is_named_in_one_line(raw: dict[str, object], words: str) -> N
         ),
     ],
 )
-def test_a_shape_is_checked_since_v1beta1(points: list[object], words: str) -> None:
+def test_a_shape_of_utilization_scores_is_checked_since_v1beta1(points: list[object], words: str) -> None:
     plugins = {"score": {"enabled": [{"name": "RequestedToCapacityRatio"}]}}
     old = config("v1beta1", profiles=[profile(args={"shape": points}, plugin="RequestedToCapacityRatio", plugins=plugins)])
     assert re.search(words, refused(old))

@@ -85,7 +85,7 @@ def test_variable_of_a_nested_option_has_two_underscores(monkeypatch: pytest.Mon
         ("ALLABOARD_STRATEGY_OPTIONS__TABU__LENGTH", "7", "^strategy_options: no strategy 'tabu' is installed"),
     ],
 )
-def test_a_mistake_in_the_environment_is_named(name: str, value: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_message_names_the_variable_that_has_a_mistake(name: str, value: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, value)
     with pytest.raises(SettingsError, match=words):
         load_settings()
@@ -114,7 +114,7 @@ def test_a_mistake_in_the_environment_is_named(name: str, value: str, words: str
         (None, "can't be read"),
     ],
 )
-def test_mistake_in_the_file_is_named_with_the_file_in_one_line(
+def test_message_about_a_mistake_in_the_file_is_one_line_that_names_the_file(
     content: bytes | None, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "settings.yaml"
@@ -337,7 +337,7 @@ def test_gpu_options_are_stated_in_a_group(tmp_path: Path, monkeypatch: pytest.M
         ("topologies: {row: ['a b']}", "must be the key of a label"),
     ],
 )
-def test_invalid_gpu_options_are_named(stated: str, wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_message_names_invalid_gpu_options(stated: str, wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "settings.yaml"
     path.write_text(stated)
     monkeypatch.setenv("ALLABOARD_CONFIG", str(path))

@@ -1,4 +1,4 @@
-"""Test the baselines on cases that can be decided by hand, and properties that hold for every strategy."""
+"""Test each baseline on choices that can be worked out by hand, and test properties that hold for every strategy."""
 
 import sys
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ WHOLE, TWO, HALF = task(1), task(2), task(1, 500)
 
 
 def chosen(strategy: str, workload: Workload, position: int, *taken: tuple[int, Assignment]) -> Assignment | None:
-    """Return the assignment of a pod of a class when ``taken`` are already assigned; None if the pod isn't placed."""
+    """Return the assignment of a pod of the class at ``position``, after the assignments ``taken``; None if the pod isn't placed."""
     state = state_of(workload)
     for where, assignment in taken:
         state.take(where, assignment)

@@ -26,7 +26,7 @@ def test_unallocated_and_fragmented_gpus_are_percentages_of_all_gpus() -> None:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_gang_that_does_not_fit_whole_waits_until_it_does(name: str) -> None:
+def test_gang_waits_until_all_its_members_fit(name: str) -> None:
     # The first gang takes three of four GPUs for a minute. The second gang needs two GPUs, the third needs one.
     found = played(
         gangs(
@@ -46,7 +46,7 @@ def test_gang_that_does_not_fit_whole_waits_until_it_does(name: str) -> None:
     assert found.gpus_unallocated_percent == pytest.approx(100 - 100 * 6 * 60 / (4 * 120))
 
 
-def test_gang_that_never_fits_fails_at_the_end() -> None:
+def test_gang_that_never_fits_counts_as_failed_at_the_end_of_the_replay() -> None:
     found = played(gangs([node("a", 4)], [GPU], Arrival("big", (0,) * 5, 5), Arrival("small", (0,), 1, 0, 0.0, 30.0)))
     assert (found.gangs_placed, found.gangs_failed, found.pods_failed) == (1, 1, 5)
 

@@ -14,7 +14,10 @@ EXAMPLE = Path(__file__).parents[3] / "examples" / "simulate" / "training.yaml"
 
 
 def written(folder: Path, **changed: Any) -> str:
-    """Write a valid scenario with the keys ``changed`` (of its gang, or ``nodes``, ``workload``, ``top``), and return its path."""
+    """Write a valid scenario in which the keys ``changed`` are replaced, and return its path.
+
+    The keys are those of its gang, or ``nodes``, ``workload`` and ``top``.
+    """
     gang = {"name": "g", "members": [{"count": 2, "cpu": 1, "gpus": 1}]}
     gang |= {key: value for key, value in changed.items() if key not in ("nodes", "workload", "top")}
     raw = {"nodes": [{"name": "n", "cpu": 8, "memory": "16Gi", "gpus": 2}], "workload": [gang]} | changed.get("top", {})
@@ -40,7 +43,7 @@ def test_nodes_and_gangs_are_read(tmp_path: Path) -> None:
     assert found.waits
 
 
-def test_gang_with_repeat_arrives_several_times(tmp_path: Path) -> None:
+def test_gang_with_the_key_repeat_arrives_several_times(tmp_path: Path) -> None:
     found = read_scenario(written(tmp_path, arrival=10, repeat=3, every="1m"))
     assert [(arrival.name, arrival.at_seconds) for arrival in found.arrivals] == [("g-0", 10), ("g-1", 70), ("g-2", 130)]
     assert {arrival.run_seconds for arrival in found.arrivals} == {None}
@@ -89,14 +92,14 @@ def test_mistake_is_reported_with_its_file_and_field(tmp_path: Path, changed: di
         ("- " * 60_000, "is nested too deeply"),
     ],
 )
-def test_file_that_is_no_scenario_is_refused(tmp_path: Path, content: str, problem: str) -> None:
+def test_file_without_a_valid_scenario_is_refused(tmp_path: Path, content: str, problem: str) -> None:
     (tmp_path / "s.yaml").write_text(content)
     with pytest.raises(ScenarioError) as caught:
         read_scenario(str(tmp_path / "s.yaml"))
     assert problem in str(caught.value)
 
 
-def test_key_that_overrides_a_yaml_merge_is_no_duplicate(tmp_path: Path) -> None:
+def test_key_that_overrides_a_merged_yaml_mapping_is_not_refused_as_a_duplicate(tmp_path: Path) -> None:
     gang = "- {<<: *gang, name: b, members: [{cpu: 2}]}"
     text = "nodes: [{name: n, cpu: 8, memory: 1Gi}]\nworkload:\n- &gang {name: a, members: [{cpu: 1}]}\n"
     (tmp_path / "s.yaml").write_text(text + gang)

@@ -60,7 +60,7 @@ def test_dask_cluster_without_workers_is_refused(jobs: list[Job]) -> None:
 
 
 @pytest.mark.filterwarnings("default")
-def test_dask_scheduler_that_does_not_answer_is_named(jobs: list[Job], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_names_a_dask_scheduler_that_does_not_answer(jobs: list[Job], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("allaboard.simulation.sweep._CONNECT_SECONDS", 1)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -54,7 +54,7 @@ def test_malformed_task_is_reported_with_its_file_and_line(tmp_path: Path, line:
     assert str(caught.value) == f"{file}, line 3: {problem}"
 
 
-def test_tasks_without_a_model_column_accept_any_model(tmp_path: Path) -> None:
+def test_tasks_of_a_list_without_a_model_column_accept_any_model(tmp_path: Path) -> None:
     file = tmp_path / "tasks.csv"
     file.write_text("name,cpu_milli,memory_mib,num_gpu,gpu_milli\nt,1000,1024,2,1000\n", encoding="utf-8")
     assert [task.models for _, task in read_tasks(str(file))] == [()]
@@ -66,7 +66,7 @@ def test_two_nodes_with_the_same_name_are_refused(tmp_path: Path) -> None:
         read_nodes(file)
 
 
-def test_list_without_a_required_column_is_refused_with_all_required_columns(tmp_path: Path) -> None:
+def test_error_for_a_missing_column_lists_all_required_columns(tmp_path: Path) -> None:
     file = written(tmp_path, "sn,cpu_milli,gpu", "a,1000,0")
     with pytest.raises(
         TraceError, match=r"line 1: lacks the columns memory_mib, model; a list of nodes has sn, cpu_milli, memory_mib, gpu, model"
@@ -80,7 +80,7 @@ def test_list_with_only_a_header_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("lines", [(), ("", "")])
-def test_empty_list_is_refused_with_all_required_columns(tmp_path: Path, lines: tuple[str, ...]) -> None:
+def test_error_for_an_empty_list_lists_all_required_columns(tmp_path: Path, lines: tuple[str, ...]) -> None:
     with pytest.raises(TraceError, match=r"list\.csv: is empty; a list of nodes has sn, cpu_milli, memory_mib, gpu, model"):
         read_nodes(written(tmp_path, *lines))
 

@@ -31,14 +31,14 @@ def test_order_of_tasks_depends_on_the_seed_only() -> None:
     assert inflated(FEW, 1.3, seed=42) != inflated(FEW, 1.3, seed=43)
 
 
-def test_random_tasks_are_removed_if_all_request_more_than_the_load() -> None:
+def test_random_tasks_are_removed_if_all_tasks_request_more_than_the_inflated_load() -> None:
     many = workload_of([node("a", 8), node("b", 8)], [(f"t{number}", task(1)) for number in range(40)])
     kept = [{arrival.name for arrival in inflated(many, 1.25, seed=seed).arrivals} for seed in (42, 43)]
     assert [len(names) for names in kept] == [20, 20]
     assert kept[0] != kept[1]
 
 
-def test_tasks_are_only_shuffled_with_inflation_zero() -> None:
+def test_tasks_are_shuffled_and_none_is_added_with_inflation_0() -> None:
     found = inflated(FEW, 0.0, seed=42)
     assert sorted(arrival.name for arrival in found.arrivals) == ["c", "x", "y", "z"]
 

@@ -68,7 +68,7 @@ def test_terminating_or_failed_pod_is_replaced(plan: Plan) -> None:
         ({"parallelism": 3}, 0),
     ],
 )
-def test_job_creates_as_many_pods_as_are_left_to_complete(plan: Plan, spec: Object, made: int) -> None:
+def test_applied_job_creates_only_pods_for_its_remaining_completions(plan: Plan, spec: Object, made: int) -> None:
     there = [owned(f"web-{name}", "Job", "batch/v1", nodeName="n1", phase=phase) for name, phase in (("a", "Running"), ("b", "Succeeded"))]
     plan.cluster(node("n1", cpu="8"), *there)
     assert len(plan.manifest(job(**spec)).gangs()) == 1 + made
@@ -88,20 +88,20 @@ def test_missing_pod_of_a_stateful_set_is_added_under_its_own_name(plan: Plan) -
     assert "2 of its 3 pods exist" in plan.run().stderr
 
 
-def test_made_up_pod_name_differs_from_existing_names(plan: Plan) -> None:
+def test_made_up_name_of_a_new_pod_differs_from_names_of_existing_pods(plan: Plan) -> None:
     plan.cluster(node("n1", cpu="2"), pod("web-0", nodeName="n1", metadata={"uid": "u", "namespace": "default"}))
     [gang] = plan.manifest(workload(replicas=1)).gangs()
     assert gang["assignments"] == [{"pod": "web-0-1", "node": "n1"}]
     assert plan.manifest(workload(replicas=2)).gangs(exit_code=1)[1]["feasible"] is False
 
 
-def test_changed_requests_of_an_applied_workload_are_noted(plan: Plan) -> None:
+def test_changed_requests_of_an_applied_workload_cause_a_note(plan: Plan) -> None:
     plan.cluster(node("n1", cpu="8"), owned("web-a", cpu="2", nodeName="n1"))
     assert "other resources" in plan.manifest(workload(replicas=1, cpu="4")).run().stderr
     assert "other resources" not in plan.manifest(workload(replicas=1, cpu="2")).run().stderr
 
 
-def test_members_in_the_cluster_count_even_if_no_manifest_names_them(plan: Plan) -> None:
+def test_members_in_the_cluster_count_even_if_no_manifest_has_them(plan: Plan) -> None:
     there = member("a", minimum="3", nodeName="n1", metadata={"uid": "a", "namespace": "default"})
     waits = member("b", minimum="3", metadata={"uid": "b", "namespace": "default"})
     plan.cluster(node("n1", cpu="8"), there, waits)
@@ -138,7 +138,7 @@ def test_bare_pods_that_have_ended_are_not_planned(plan: Plan) -> None:
     assert "note: pod default/a is in the cluster already, and has ended" in result.stderr
 
 
-def test_many_bare_pods_are_counted_instead_of_named(plan: Plan) -> None:
+def test_note_about_many_existing_bare_pods_states_their_number_instead_of_names(plan: Plan) -> None:
     there = [pod(name, metadata={"uid": name, "namespace": "default"}, nodeName="n1") for name in "abcd"]
     result = plan.cluster(node("n1", cpu="8"), *there).manifest(*(pod(name) for name in "abcd")).run()
     assert result.stderr == "note: 4 pods are in the cluster already, 4 of them on nodes\n"
@@ -148,7 +148,7 @@ def waiting(name: str, **more: Any) -> Object:
     return pod(name, metadata={"uid": name, "namespace": "default", "creationTimestamp": "2026-01-01T00:00:00Z"}, **more)
 
 
-def test_gang_that_waits_in_the_cluster_may_take_the_capacity(plan: Plan) -> None:
+def test_gang_that_waits_in_the_cluster_takes_capacity_before_a_new_gang(plan: Plan) -> None:
     result = plan.cluster(node("n1", cpu="1"), waiting("old")).manifest(pod("new")).run("-o", "json")
     [gang] = json.loads(result.stdout)["gangs"]
     assert (gang["name"], gang["feasible"]) == ("new", False)
@@ -161,7 +161,7 @@ def test_unschedulable_gang_of_the_cluster_is_not_planned(plan: Plan) -> None:
     assert [gang["name"] for gang in plan.manifest(pod("new")).gangs()] == ["new"]
 
 
-def test_many_waiting_gangs_are_counted_in_the_note(plan: Plan) -> None:
+def test_note_about_many_waiting_gangs_states_their_number(plan: Plan) -> None:
     result = plan.cluster(node("n1", cpu="9"), *(waiting(name) for name in "abcd")).manifest(pod("new")).run()
     assert result.stderr == "note: 4 gangs that wait in the cluster are placed, too: default/a, default/b, default/c, …\n"
 

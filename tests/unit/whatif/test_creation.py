@@ -56,7 +56,7 @@ def test_stateful_set_that_creates_its_pods_at_once_fits_as_a_gang(plan: Plan) -
     assert len(gang["assignments"]) == 3
 
 
-def test_single_pods_of_a_stateful_set_follow_one_another_until_one_does_not_fit(plan: Plan) -> None:
+def test_pods_of_a_stateful_set_without_a_gang_fit_in_order_until_one_does_not_fit(plan: Plan) -> None:
     gangs = plan.cluster(node("n1", cpu="2")).manifest(stateful_set(template(), replicas=4)).gangs(exit_code=1)
     assert [gang["feasible"] for gang in gangs] == [True, True, False, False]
     assert "1 Insufficient cpu" in gangs[2]["message"]
@@ -79,7 +79,7 @@ def test_running_pod_of_a_stateful_set_lets_the_next_pod_be_created(plan: Plan) 
 
 
 @pytest.mark.parametrize(("policy", "fits"), [("", True), ("AtStartup", True), ("WaitForWorkersReady", False)])
-def test_launcher_that_counts_as_a_member_must_be_created_at_once(plan: Plan, policy: str, fits: bool) -> None:
+def test_gang_never_starts_if_its_launcher_is_created_after_its_workers(plan: Plan, policy: str, fits: bool) -> None:
     plan.cluster(node("n1", cpu="8")).manifest(mpi_job(policy))
     [gang] = plan.gangs("--gang-scheduling", "allaboard", exit_code=0 if fits else 1)
     assert (gang["name"], gang["minMember"], gang["feasible"]) == ("m", 3, fits)
@@ -88,13 +88,13 @@ def test_launcher_that_counts_as_a_member_must_be_created_at_once(plan: Plan, po
     )
 
 
-def test_launcher_follows_workers_that_reach_the_minimum(plan: Plan) -> None:
+def test_launcher_is_created_and_placed_after_workers_that_reach_the_minimum(plan: Plan) -> None:
     plan.cluster(node("n1", cpu="8")).manifest(mpi_job("WaitForWorkersReady", gang="g", minimum=2))
     [gang] = plan.gangs()
     assert len(gang["assignments"]) == 3
 
 
-def test_answer_for_a_launcher_is_unknown_until_the_option_is_given(plan: Plan) -> None:
+def test_result_for_a_launcher_is_unknown_without_the_option_gang_scheduling(plan: Plan) -> None:
     plan.cluster(node("n1", cpu="8")).manifest(mpi_job("WaitForWorkersReady"))
     gangs = {gang["name"]: gang for gang in plan.gangs(exit_code=1)}
     assert (gangs["m-worker-0"]["feasible"], gangs["m-launcher"]["feasible"]) == (True, None)
@@ -102,7 +102,7 @@ def test_answer_for_a_launcher_is_unknown_until_the_option_is_given(plan: Plan) 
     assert len(plan.gangs("--gang-scheduling", "None")) == 3
 
 
-def test_flag_of_the_mpi_operator_pod_decides_if_launchers_count(plan: Plan) -> None:
+def test_launcher_counts_as_a_member_if_the_mpi_operator_pod_has_the_gang_scheduling_flag(plan: Plan) -> None:
     operator = pod("mpi-operator-x", containers=[{"name": "mpi-operator", "args": ["--gang-scheduling=allaboard"]}])
     plan.cluster(node("n1", cpu="8"), operator).manifest(mpi_job("WaitForWorkersReady"))
     assert [gang["minMember"] for gang in plan.gangs(exit_code=1)] == [3]
@@ -122,7 +122,7 @@ def test_next_job_of_a_cron_job_is_planned(plan: Plan) -> None:
 # Admission
 
 
-def test_additions_of_a_runtime_class_are_planned(plan: Plan) -> None:
+def test_plan_includes_the_overhead_and_scheduling_rules_of_a_runtime_class(plan: Plan) -> None:
     kata = runtime_class(
         overhead={"podFixed": {"cpu": "1"}}, scheduling={"nodeSelector": {"sandboxed": "yes"}, "tolerations": [{"key": "kata"}]}
     )
@@ -181,7 +181,7 @@ def gang_of(replicas: int, **more: Any) -> Object:
     return {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "w"}, "spec": spec}
 
 
-def test_pods_beyond_a_quota_are_not_made(plan: Plan) -> None:
+def test_pods_beyond_a_quota_are_not_created(plan: Plan) -> None:
     plan.cluster(node("n1", cpu="16"), quota(**{"requests.cpu": "4", "pods": "10"}))
     assert plan.manifest(gang_of(2)).gangs()
     [gang] = plan.manifest(gang_of(3)).gangs(exit_code=1)
@@ -197,14 +197,14 @@ def test_pod_must_state_the_resources_that_a_quota_counts(plan: Plan) -> None:
     assert gang["message"].endswith("pod w-0 would be refused: failed quota: q: must specify requests.memory")
 
 
-def test_existing_pods_are_not_counted_twice_by_a_quota(plan: Plan) -> None:
+def test_existing_pods_are_counted_once_by_a_quota(plan: Plan) -> None:
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "w", "uid": "w", "controller": True}
     metadata = {"uid": "1", "namespace": "default", "labels": template("w", 2)["metadata"]["labels"], "ownerReferences": [owner]}
     plan.cluster(node("n1", cpu="16"), quota(pods="2"), pod("w-x", nodeName="n1", metadata=metadata)).manifest(gang_of(2))
     assert len(plan.gangs()[0]["assignments"]) == 2
 
 
-def test_defaults_and_limits_of_a_limit_range_are_planned(plan: Plan) -> None:
+def test_plan_applies_the_defaults_and_limits_of_a_limit_range(plan: Plan) -> None:
     bare = [{"name": "main", "image": "i"}]
     plan.cluster(node("n1", cpu="4"), limit_range(defaultRequest={"cpu": "3"})).manifest(gang_of(2, containers=bare))
     assert "Insufficient cpu" in plan.gangs(exit_code=1)[0]["message"]

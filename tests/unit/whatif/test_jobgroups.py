@@ -1,4 +1,4 @@
-"""Test that jobs are gangs if their operator creates PodGroups, which its pod or an option says."""
+"""Test that a job is one gang if its job operator creates PodGroups, which the operator's pod or a command-line option shows."""
 
 import json
 from typing import Any
@@ -30,14 +30,14 @@ def gangs(plan: Plan, *options: str) -> list[tuple[str, int, int]]:
 
 
 @pytest.mark.parametrize("arguments", [(f"{FLAG}=allaboard",), ("--zap-devel", FLAG, "allaboard"), ("-gang-scheduler-name=allaboard",)])
-def test_flag_of_the_operators_pod_makes_a_job_one_gang(plan: Plan, arguments: tuple[str, ...]) -> None:
+def test_job_is_one_gang_if_the_job_operators_pod_has_the_gang_flag(plan: Plan, arguments: tuple[str, ...]) -> None:
     plan.cluster(node("n1", cpu="8"), training_operator(*arguments)).manifest(job())
     assert gangs(plan) == [("w", 3, 3)]
     assert plan.run().stderr == ""
 
 
 @pytest.mark.parametrize("operator", [training_operator(), training_operator(f"{FLAG}=allaboard", phase="Failed")])
-def test_pods_are_single_gangs_without_the_flag_and_a_note_says_so(plan: Plan, operator: Object) -> None:
+def test_each_pod_of_a_job_is_a_gang_without_the_flag_and_a_note_says_so(plan: Plan, operator: Object) -> None:
     plan.cluster(node("n1", cpu="8"), operator).manifest(job())
     assert gangs(plan) == [(f"w-worker-{index}", 1, 1) for index in range(3)]
     assert (
@@ -46,13 +46,13 @@ def test_pods_are_single_gangs_without_the_flag_and_a_note_says_so(plan: Plan, o
     )
 
 
-def test_option_overrides_the_flag_of_the_operators_pod(plan: Plan) -> None:
+def test_command_line_option_overrides_the_flag_of_the_job_operators_pod(plan: Plan) -> None:
     plan.cluster(node("n1", cpu="8"), training_operator(f"{FLAG}=volcano")).manifest(job())
     assert gangs(plan, FLAG, "allaboard") == [("w", 3, 3)]
 
 
 @pytest.mark.parametrize("name", ["None", "volcano"])
-def test_pods_are_single_gangs_if_the_operator_creates_other_pod_groups(plan: Plan, name: str) -> None:
+def test_each_pod_of_a_job_is_a_gang_if_the_job_operator_creates_no_pod_groups_for_allaboard(plan: Plan, name: str) -> None:
     plan.cluster(node("n1", cpu="8"), training_operator(f"{FLAG}={name}")).manifest(job())
     assert len(gangs(plan)) == 3
 
@@ -68,7 +68,7 @@ def test_annotations_of_a_job_apply_to_its_pod_group(plan: Plan) -> None:
     assert {assignment["node"] for assignment in gang["assignments"]} == {"n1", "n2"}
 
 
-def test_pods_without_a_scheduler_get_the_scheduler_of_the_flag(plan: Plan) -> None:
+def test_pods_that_name_no_scheduler_get_the_scheduler_that_the_flag_names(plan: Plan) -> None:
     bare = job()
     del bare["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]["schedulerName"]
     plan.cluster(node("n1", cpu="8")).manifest(bare)
@@ -76,7 +76,7 @@ def test_pods_without_a_scheduler_get_the_scheduler_of_the_flag(plan: Plan) -> N
     assert "schedulerName 'scheduler-plugins'" in plan.run(FLAG, "scheduler-plugins").stderr
 
 
-def test_jobs_of_another_operator_are_not_changed(plan: Plan) -> None:
+def test_flag_of_one_job_operator_does_not_change_jobs_of_another(plan: Plan) -> None:
     plan.cluster(node("n1", cpu="8")).manifest(job("MPIJob", "mpiReplicaSpecs", "kubeflow.org/v2beta1"))
     assert len(gangs(plan, FLAG, "allaboard")) == 3
 

@@ -63,7 +63,7 @@ def test_documents_of_a_yaml_file_are_read_in_order_without_empty_ones(read: Any
     assert names(read(pod("b"), "# nothing\n", pod("a")).pods) == ["b", "a"]
 
 
-def test_items_of_a_list_are_read_as_objects(read: Any) -> None:
+def test_items_of_a_list_are_read_like_objects_of_a_file(read: Any) -> None:
     inner = {"apiVersion": "v1", "kind": "List", "items": [pod("c")]}
     assert names(read({"apiVersion": "v1", "kind": "List", "items": [pod("a"), pod("b"), inner]}).pods) == ["a", "b", "c"]
 
@@ -80,13 +80,13 @@ def test_json_is_read_from_a_file_of_any_name(tmp_path: Path, suffix: str) -> No
     assert names(read_manifests([str(file)]).pods) == ["a", "b"]
 
 
-def test_yaml_that_starts_like_json_is_read(tmp_path: Path) -> None:
+def test_yaml_that_begins_with_a_brace_is_read(tmp_path: Path) -> None:
     file = tmp_path / "pod.yaml"
     file.write_text("{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: main, image: i}]}}")
     assert names(read_manifests([str(file)]).pods) == ["a"]
 
 
-def test_folder_stands_for_its_manifests(tmp_path: Path) -> None:
+def test_manifests_of_a_folder_are_read_in_the_order_of_their_names(tmp_path: Path) -> None:
     (tmp_path / "b.json").write_text(json.dumps(pod("b")))
     (tmp_path / "a.yaml").write_text(json.dumps(pod("a")))
     (tmp_path / "README.md").write_text("# read me")
@@ -141,7 +141,7 @@ def test_pods_get_a_namespace_a_stable_uid_and_times_in_the_order_of_the_files(r
     assert first[0].created < first[1].created
 
 
-def test_namespace_of_an_object_takes_precedence(read: Any) -> None:
+def test_namespace_that_an_object_states_takes_precedence_over_the_given_one(read: Any) -> None:
     stated = pod() | {"metadata": {"name": "a", "namespace": "prod"}}
     assert read(stated, namespace="ml").pods[0].raw["metadata"]["namespace"] == "prod"
 
@@ -154,7 +154,7 @@ def test_pod_from_a_cluster_keeps_its_uid_node_and_status(read: Any) -> None:
     assert found.created > 1e9
 
 
-def test_generated_names_end_in_a_number(read: Any) -> None:
+def test_generate_name_is_completed_by_a_number(read: Any) -> None:
     generated = [pod() | {"metadata": {"generateName": "run-"}} for _ in range(2)]
     assert names(read(*generated).pods) == ["run-0", "run-1"]
 
@@ -415,18 +415,18 @@ def container(**resources: Any) -> dict[str, Any]:
         ("[1, 2]", "", "[1, 2] is not an object"),
     ],
 )
-def test_invalid_field_is_reported_with_its_place(read: Any, manifest: Any, field: str, problem: str | None) -> None:
+def test_invalid_field_is_reported_with_its_document_and_path(read: Any, manifest: Any, field: str, problem: str | None) -> None:
     found = refused(read, manifest)
     assert (found.document, found.field) == (1, field)
     assert problem is None or found.problem == problem
 
 
-def test_error_names_the_document(read: Any) -> None:
+def test_error_message_names_file_document_and_field(read: Any) -> None:
     found = refused(read, pod("a"), pod("b"), pod("c", priority="x"))
     assert str(found) == f"{found.file}: document 3: spec.priority: 'x' is not a whole number"
 
 
-def test_object_that_is_stated_twice_is_refused(read: Any) -> None:
+def test_object_that_one_file_states_twice_is_refused(read: Any) -> None:
     found = refused(read, pod("a"), pod("a"))
     assert (found.document, found.field) == (2, "metadata.name")
     assert found.problem == f"Pod default/a is stated twice; first in {found.file}, document 1"
@@ -453,7 +453,7 @@ def test_workloads_together_may_not_exceed_the_limit_of_pods(read: Any, monkeypa
         ("[" * 100_000, "is"),
     ],
 )
-def test_file_that_is_no_yaml_is_refused(read: Any, content: str, problem: str) -> None:
+def test_file_that_is_not_valid_yaml_is_refused(read: Any, content: str, problem: str) -> None:
     found = refused(read, content)
     assert (found.document, found.field) == (0, "")
     assert problem in found.problem
@@ -466,14 +466,14 @@ def test_error_in_a_json_file_names_the_line(tmp_path: Path) -> None:
         read_manifests([str(file)])
 
 
-def test_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+def test_file_that_is_not_utf_8_text_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "pod.yaml"
     file.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ManifestError, match="is not UTF-8 text"):
         read_manifests([str(file)])
 
 
-def test_missing_file_is_named(tmp_path: Path) -> None:
+def test_error_names_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(ManifestError, match=r"nowhere.yaml: can't be read: No such file or directory"):
         read_manifests([str(tmp_path / "nowhere.yaml")])
 
@@ -528,7 +528,7 @@ def test_cluster_may_be_several_files_and_typed_lists(tmp_path: Path) -> None:
         ({"metadata": {"name": "x"}}, "items[0].kind"),
     ],
 )
-def test_invalid_field_of_a_cluster_is_reported_with_its_place(tmp_path: Path, item: Any, field: str) -> None:
+def test_invalid_field_of_a_cluster_file_is_reported_with_its_path(tmp_path: Path, item: Any, field: str) -> None:
     with pytest.raises(ManifestError) as caught:
         read_cluster([cluster_file(tmp_path, item)], PLAIN)
     assert caught.value.field == field

@@ -1,4 +1,4 @@
-"""Test that schedules are refused as kube-apiserver 1.37 refuses them; each of these was sent to that version."""
+"""Test that schedules are refused as kube-apiserver 1.37 refuses them. Its answer to each schedule of this file was observed."""
 
 import pytest
 

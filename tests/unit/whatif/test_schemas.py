@@ -27,7 +27,7 @@ def job(**replicas: Any) -> dict[str, Any]:
 
 
 def custom(group: str, kind: str, properties: dict[str, Any], scope: str = "Namespaced", **served: bool) -> dict[str, Any]:
-    """Return a definition of ``kind``. ``served`` are its versions, by default v1, and whether the API server serves each."""
+    """Return a CustomResourceDefinition of ``kind``. ``served`` has its versions, by default v1, and whether the API server serves each."""
     schema = {"openAPIV3Schema": {"type": "object", "properties": properties}}
     versions = [{"name": name, "served": is_served, "schema": schema} for name, is_served in (served or {"v1": True}).items()]
     spec = {"group": group, "names": {"kind": kind, "plural": f"{kind.lower()}s"}, "scope": scope, "versions": versions}
@@ -108,7 +108,7 @@ def test_note_about_a_cluster_scoped_object_names_no_namespace(plan: Plan, manif
 
 
 @pytest.mark.parametrize("place", ["manifests", "snapshot"])
-def test_fields_of_the_clusters_definition_replace_those_of_the_table(plan: Plan, place: str) -> None:
+def test_fields_of_a_definition_in_the_cluster_replace_the_shipped_fields(plan: Plan, place: str) -> None:
     worker = {"type": "object", "additionalProperties": {"type": "object", "properties": {"template": {}, "replicas": {}, "newField": {}}}}
     newer = custom("kubeflow.org", "TFJob", {"spec": {"type": "object", "properties": {"tfReplicaSpecs": worker}}})
     plan.cluster(node("n1", cpu="8"), *([newer] if place == "snapshot" else []))
@@ -118,7 +118,7 @@ def test_fields_of_the_clusters_definition_replace_those_of_the_table(plan: Plan
 
 
 @pytest.mark.parametrize("served", [{"v2": True}, {"v1": False, "v2": True}])
-def test_version_that_the_clusters_definition_does_not_serve_is_refused(plan: Plan, served: dict[str, bool]) -> None:
+def test_version_that_a_definition_in_the_cluster_does_not_serve_is_refused(plan: Plan, served: dict[str, bool]) -> None:
     newer = custom("kubeflow.org", "TFJob", {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}, **served)
     answer = plan.cluster(node("n1", cpu="8"), newer).manifest(job()).run()
     assert answer.exit_code == 2
@@ -138,7 +138,7 @@ def test_definition_that_preserves_unknown_fields_allows_any_field(plan: Plan) -
     assert len(plan.gangs()) == 1
 
 
-def test_table_has_the_fields_of_the_kubernetes_client() -> None:
+def test_shipped_fields_equal_those_of_the_kubernetes_client() -> None:
     """Test ``fields.json`` against its source, the models of the client; the status of an object may have any fields."""
     [part, *_] = json.loads(TABLE.read_text())
     reached = set(part["kinds"].values())
@@ -153,14 +153,14 @@ def test_table_has_the_fields_of_the_kubernetes_client() -> None:
 
 
 def _reference(of: str) -> str:
-    """Return the table's reference to a type of the client."""
+    """Return the name that ``fields.json`` has for a type of the client."""
     if inner := re.fullmatch(r"(List\[|Dict\[str, )(.+)\]", of):
         below = _reference(inner[2])
         return below and ("[]" if inner[1] == "List[" else "{}") + below
     return re.sub("^V1(?!alpha|beta)", "", of) if hasattr(getattr(models, of, None), "openapi_types") else ""
 
 
-def test_table_has_every_built_in_kind_that_creates_no_pods() -> None:
+def test_shipped_fields_include_every_built_in_kind_that_creates_no_pods() -> None:
     [part, *_] = json.loads(TABLE.read_text())
     known = {(api_version.rpartition("/")[0], kind) for api_version, kind in map(str.split, part["kinds"])}
     podless = {(group, kind) for kinds in (_NAMESPACED, _CLUSTER_SCOPED) for group in kinds for kind in kinds[group].split()}
@@ -173,7 +173,7 @@ def test_table_has_every_built_in_kind_that_creates_no_pods() -> None:
     }
 
 
-def test_table_has_the_fields_of_the_shipped_definitions() -> None:
+def test_shipped_fields_equal_those_of_the_shipped_definitions() -> None:
     shipped, learned = Schemas(), Schemas()
     for definition in bundled.crds():
         learned.learn(definition)

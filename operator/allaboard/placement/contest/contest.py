@@ -1,7 +1,8 @@
-"""States a contest: several gangs that contend for the same slots, as one problem with the pods of all gangs.
+"""States a contest: several gangs that contend for the same slots, as one problem with the pods of all these gangs.
 
 A role is one scheduling spec, so pods of two gangs may have the same role. Free capacity changes with every gang that is placed.
-``ContestState`` holds what is free after some gangs are placed; ``problem_among_others`` returns the problem of one gang in that state.
+``ContestState`` holds the capacity that is free after some gangs are placed; ``problem_among_others`` returns the problem of one gang with
+that free capacity.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -47,10 +48,10 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Contender:
-    """One gang of a contest, as arrays.
+    """One of the gangs that contend, as arrays over the gang's own roles.
 
-    ``roles``: int64[own roles], positions of the gang's roles in the contest's problem. Two own roles have the same position if only
-    the gang's rules distinguish their pods. ``pods``: uids of each own role's pods. ``count``: int64[own roles], number of these pods.
+    ``roles``: int64[own roles], positions of the gang's roles in the contest's problem. Two own roles have the same position if only the
+    gang's rules distinguish their pods. ``pods``: uids of the pods of each own role. ``count``: int64[own roles], number of these pods.
     ``gpus``: int64[own roles], thousandths of a GPU that one pod requests.
     ``share``: part of the free cpu or of the free memory that the minimum requests, whichever part is larger; 0 if any pod requests GPUs.
     ``domains``: int64[nodes], topology domain of each node; None if the gang has no topology.
@@ -70,34 +71,34 @@ class Contender:
 
     @property
     def is_coupled(self) -> bool:
-        """True if rules between members ask for more than a number of pods of each role. Only a whole search obeys such rules."""
+        """True if rules between members ask for more than a number of pods of each role. Only a search for this gang obeys such rules."""
         return not self.rule_arrays.is_plain
 
     @property
     def needs_search(self) -> bool:
-        """True if the gang may fit although filling one node after another finds no slots for it."""
+        """True if a search may find slots for the gang where filling one node after another finds none."""
         return self.is_coupled or len(self.roles) > 1
 
     @property
     def is_single(self) -> bool:
-        """True if the gang is one pod without couplings, which goes to the node where it costs least."""
+        """True if the gang is one pod without couplings. Such a pod goes to the node where it costs least."""
         return self.total == 1 and self.minimum <= 1 and not self.is_coupled
 
     @property
     def total(self) -> int:
-        """Number of pods."""
+        """Number of the gang's pods."""
         return int(self.count.sum())
 
     @property
     def most_gpus(self) -> int:
-        """Thousandths of GPUs that the minimum requests if it consists of the pods that request most."""
+        """The most GPUs that the minimum can request, in thousandths: those of the pods that request most."""
         each = np.sort(np.repeat(self.gpus, self.count))
         return int(each[max(0, len(each) - self.minimum) :].sum())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Contest:
-    """Gangs that contend, in queue order, and the problem of placing all their pods on one cluster.
+    """Several gangs that contend, in queue order, and the problem of placing the pods of all these gangs on one cluster.
 
     ``problems`` has one problem for each objective of a gang. These problems differ only in what a placement costs.
     """
@@ -113,7 +114,7 @@ class Contest:
 
 @dataclass(slots=True)
 class ContestState:
-    """Capacity of the nodes that is free after some gangs of a contest are placed.
+    """Holds the capacity of the nodes that is free after some of the gangs that contend are placed.
 
     The fields are those of ``Problem`` and ``Scoring``. ``slots``: int64[roles, nodes], how many pods of one role a node can take.
     """
@@ -138,7 +139,7 @@ class ContestState:
 def contest_of(
     gangs: Sequence[Waiting], snapshot: Snapshot, filters: NodeFilters | None = None, packing: Packing | FitScoring = PACKING
 ) -> Contest:
-    """Return the contest of ``gangs``, which are in queue order, for the nodes of ``snapshot``."""
+    """Return ``gangs``, which are in queue order, as a contest for the nodes of ``snapshot``."""
     filters = filters or NodeFilters()
     pods = [pod for gang in gangs for pod in gang.pods]
     weight: dict[Objective, int] = {}
@@ -199,7 +200,7 @@ def problem_in_state(problem: Problem, state: ContestState, roles: Integers, row
     """Return ``problem`` for some roles and some nodes, given by position, with the capacity that is free in ``state``.
 
     With ``is_relative``, fragmentation is that of the whole node instead of what a placement adds to it. This is quicker to compute, but
-    then only the difference between two costs of one node has a meaning.
+    then the costs of one node can only be compared with each other.
     """
     part = problem.restricted_to(rows)
     scoring = part.scoring
@@ -225,7 +226,7 @@ def problem_in_state(problem: Problem, state: ContestState, roles: Integers, row
 def _fragmentation(
     before: Fragmentation | None, taken: Mapping[str, Integers], devices: Integers | None, roles: Integers, is_relative: bool
 ) -> Fragmentation | None:
-    """Return the fragmentation of the nodes once the amounts ``taken`` are in use, for the roles ``roles``."""
+    """Return the fragmentation of the nodes for the given ``roles``, once the amounts ``taken`` are in use."""
     if before is None:
         return None
     nodes = len(before.before)
@@ -251,10 +252,10 @@ def _fragmentation(
 
 
 def may_contend(contest: Contest) -> bool:
-    """Return whether some order of the gangs may leave a gang out. ``False`` is certain. No gang is placed to find out.
+    """Return whether some order of the gangs may leave a gang out. The answer ``False`` is certain; ``True`` may be wrong.
 
-    A pod always finds a slot if the other pods can't fill all nodes that the pod may use. For each resource, this counts how many of
-    these nodes the demand of all other pods can fill, the nodes with the least free first.
+    No gang is placed for the answer. A pod always finds a slot if the other pods can't fill all nodes that the pod may use. For each
+    resource, this counts how many of these nodes the demand of all other pods can fill, if it fills the nodes with the least free first.
     """
     problem = contest.problem
     nodes = np.count_nonzero(problem.slots, axis=1)

@@ -1,10 +1,10 @@
 """Assigns gangs to nodes one after another, fast, because the joint search tries hundreds of orders of the gangs.
 
-The decoder keeps the slots of all roles on all nodes, and recomputes them only on nodes to which it has assigned pods. A single pod goes
-to the node where it costs least. The cost of a pod on a node depends on the pods assigned to that node since the start. Costs are cached
-by these pods, so that other orders of the gangs use them again.
-A larger gang fills nodes by one of a few rules, with either its scarce or its plentiful roles first. If no rule places the gang, it gets
-slots that a search has found before (``learn``), provided that they are free.
+The decoder keeps the slots of all roles on all nodes, and recomputes the slots only on nodes to which it has assigned pods. A gang of a
+single pod goes to the node where the pod costs least. The cost of a pod on a node depends on the pods assigned to that node since the
+start. Costs are cached by these pods, so that other orders of the gangs use the costs again.
+A larger gang fills nodes by one of six filling rules (``RULES``). If no filling rule places the gang, it gets slots that a search has found
+before (``learn``), provided that these slots are free.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,8 @@ from allaboard.placement.rules.devices import GPU, assign_devices, slots_on_devi
 from allaboard.placement.solvers.greedy import best_first, scarce_first
 
 RULES = 6
-"""Number of rules for a larger gang: three orders of the nodes, each with the scarce roles first or with the plentiful roles first."""
+"""Number of filling rules for a larger gang: three orders of the nodes, each with the scarce roles first or with the plentiful roles first.
+"""
 
 _PACKED, _BEST_FIT, _SPREAD = range(3)
 _TOLERANCE = 1e-9
@@ -31,10 +32,10 @@ _TOLERANCE = 1e-9
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Slots:
-    """Slots that one gang takes.
+    """The slots that one gang takes.
 
-    ``rows``: int64[k], positions of the nodes. ``taken``: int64[own roles, k], pods on each of these nodes. ``cost``: cost of a single pod;
-    0 for larger gangs.
+    ``rows``: int64[k], positions of the k nodes. ``taken``: int64[own roles, k], pods of each of the gang's roles on each of these nodes.
+    ``cost``: cost of the pod if the gang is a single pod; 0 for larger gangs.
     """
 
     rows: Integers
@@ -44,10 +45,10 @@ class Slots:
 
 @dataclass(slots=True)
 class Table:
-    """A state of the contest, and what single pods cost in it.
+    """A state of the contest, and what the pods of single-pod gangs cost in this state.
 
-    ``costs``: float64[single roles, nodes], infinite where the pod doesn't fit. ``stale``: nodes whose costs are out of date.
-    ``history``: by node, the pods assigned since the start, as role, number, role, number and so on.
+    ``costs``: float64[single roles, nodes], by roles that single-pod gangs have; infinite where the pod doesn't fit. ``stale``: nodes whose
+    costs are out of date. ``history``: by node, the pods assigned since the start, as role, number, role, number and so on.
     """
 
     state: ContestState
@@ -61,9 +62,9 @@ class Table:
 
 
 class Decoder:
-    """A fast way to place the gangs of one contest, one gang after another.
+    """Places the gangs of one contest fast, one gang after another.
 
-    It caches what pods cost, so one decoder serves a whole joint search.
+    A decoder caches what pods cost, so one decoder serves a whole joint search.
     """
 
     def __init__(self, contest: Contest) -> None:
@@ -89,18 +90,18 @@ class Decoder:
             self.start.costs[:] = self._costs(state, every)
 
     def learn(self, position: int, slots: Slots) -> None:
-        """Remember ``slots`` for the gang at ``position``; ``find`` uses them if no rule places the gang."""
+        """Remember ``slots`` for the gang at ``position``; ``find`` returns these slots if no filling rule places the gang."""
         self._found.setdefault(position, []).append(slots)
 
     def find(self, table: Table, position: int, rule: int = 0) -> Slots | None:
-        """Return slots for the minimum of the gang at ``position``, trying ``rule`` first; None if no slots are found."""
+        """Return slots for the minimum of the gang at ``position``, trying the filling rule ``rule`` first; None if no slots are found."""
         gang = self._contest.gangs[position]
         return self._single(table, gang) if gang.is_single else self._larger(table, gang, position, rule)
 
     def take_surplus(self, table: Table, position: int, assigned: Integers) -> list[Slots]:
-        """Take slots for members beyond the minimum from what is free in ``table``, and return these slots.
+        """Take slots for members of the gang at ``position`` beyond its minimum from what is free in ``table``, and return these slots.
 
-        ``assigned``: int64[own roles], members that have slots already.
+        ``assigned``: int64[own roles], members of each of the gang's roles that have slots already.
         """
         gang, parts = self._contest.gangs[position], list[Slots]()
         if gang.rule_arrays.has_couplings:
@@ -120,7 +121,7 @@ class Decoder:
         return parts
 
     def are_free(self, state: ContestState, gang: Contender, slots: Slots) -> bool:
-        """Return whether all of ``slots`` are free in ``state``. Always False with shared GPUs, where sums of amounts don't decide that."""
+        """Return whether all of ``slots`` are free in ``state``. Always False with shared GPUs, for which sums of amounts aren't enough."""
         load = np.einsum("rc,rk->ck", self._problem.demand[gang.roles], slots.taken)
         return state.devices is None and bool((load <= state.free[:, slots.rows]).all())
 
@@ -162,7 +163,7 @@ class Decoder:
         return slots
 
     def _single(self, table: Table, gang: Contender) -> Slots | None:
-        """Return a slot on the cheapest node; among equals the fullest node, then the first by name."""
+        """Return a slot for a single-pod gang on the cheapest node; among equals the fullest node, then the first by name."""
         if table.stale:
             self._update_costs(table)
         costs = table.costs[self._single_of[int(gang.roles[0])]]
@@ -185,7 +186,10 @@ class Decoder:
         table.stale.clear()
 
     def _costs(self, state: ContestState, rows: Integers) -> Floats:
-        """Return the cost of one more pod of each single role on the nodes ``rows``: float64[single roles, k], inf where it doesn't fit."""
+        """Return what one more pod costs on the nodes ``rows``: float64[single roles, k], inf where it doesn't fit.
+
+        The single roles are the roles that single-pod gangs have.
+        """
         costs = np.full((len(self._singles), len(rows)), np.inf)
         roles, places = np.nonzero(state.slots[np.ix_(self._singles, rows)] > 0)
         if len(roles):
@@ -211,7 +215,7 @@ class Decoder:
         return next((slots for slots in known if self.are_free(table.state, gang, slots)), None)
 
     def _may_fit(self, state: ContestState, gang: Contender, available_slots: Integers) -> bool:
-        """Return whether the gang may fit, as far as each role alone and each resource alone can show."""
+        """Return False if the slots for one role, or the free amounts of one resource, exclude that the gang fits; else True."""
         most = np.minimum(available_slots.sum(axis=1), gang.count)
         if (most < gang.rule_arrays.least).any() or most.sum() < gang.minimum:
             return False
@@ -226,7 +230,8 @@ class Decoder:
     ) -> Slots | None:
         """Return slots found by filling nodes role by role, in ``order``; None if a role doesn't fit.
 
-        Each role gets the pods that the rules require of it. The first roles in ``order`` add what the minimum needs beyond these.
+        Each role gets the pods that the rules between members require of it. If the minimum needs more pods, the first roles in ``order``
+        add them.
         """
         problem = self._problem
         rows = np.flatnonzero(available_slots.any(axis=0))
@@ -289,7 +294,7 @@ class Decoder:
 
 
 def _domain_ranks(domains: Integers, slots: Integers) -> Integers:
-    """Return the rank of each node's domain, 0 for the domain with the most slots: int64[k]."""
+    """Return the rank of the domain of each of k nodes, 0 for the domain with the most slots: int64[k]."""
     in_domain = np.bincount(domains, weights=slots.sum(axis=0))
     rank = np.empty(len(in_domain), dtype=np.int64)
     rank[np.argsort(-in_domain, kind="stable")] = np.arange(len(in_domain))

@@ -1,4 +1,4 @@
-"""Places gangs together that contend for the same slots: selects the gangs, their order, and the decoder's rule for each gang.
+"""Places gangs together that contend for the same slots: selects the gangs, their order, and how each gang fills the nodes.
 
 If gangs were placed one after another, a placed gang might keep out gangs that would use the cluster better. So orders of the gangs are
 compared by these numbers, the first difference deciding:
@@ -6,18 +6,18 @@ compared by these numbers, the first difference deciding:
 1. thousandths of GPUs that the placed members request, without members beyond the minimum;
 2. for gangs that request no GPUs, the part of the free cpu or memory that they request, whichever is larger, in whole percent;
 3. number of placed gangs;
-4. number of their members, then number of members beyond the minimum;
-5. cost of the slots of single pods.
+4. number of the members of placed gangs, first within the minimum, then beyond the minimum;
+5. cost of the slots of single-pod gangs.
 
 Gangs that must not be overtaken are placed before all other gangs, in queue order, and remain placed. The first order tried is the queue's
-own, so no answer is worse than the queue's order. Then sorted orders, a genetic search (``permutation_search``) and the solver
+own, so no answer is worse than the queue's order. Then sorted orders, a genetic search (``permutation_search``) and the exact solver
 (``selection``) are tried. These steps end early once all gangs are placed, or once a bound shows that no order can use more GPUs, or as
 many GPUs for more gangs.
-Last, each larger gang is searched for once more, while all other gangs keep their slots. Only the first few get a genetic search, because
-gangs that become due have to wait for the answer. The other larger gangs get the steps before the genetic search.
+Last, each larger gang is searched for once more, while all other gangs keep their slots. Only the first few of these searches include a
+genetic search, because gangs that become due have to wait for the answer. The other searches end before their genetic search.
 
-With an ``effort`` in the settings, each step has a share of it, estimated from sizes. A gang that needs a search when the first share is
-spent isn't placed here, and gets a search of its own.
+With an ``effort`` in the settings, each step has a share of that effort; what a step takes is estimated from sizes. A gang that needs a
+search when the first step's share is spent isn't placed here, and gets a search of its own.
 """
 
 from collections.abc import Sequence
@@ -60,7 +60,7 @@ class Joint:
     ``plans``: one for each gang; None if the gang isn't placed now. ``taken``: positions of the placed gangs, in the order in which they
     take their slots. ``overtaken``: positions of the gangs that would be placed in queue order and aren't placed now.
     ``gpus``: thousandths of GPUs that are in use if gangs are placed in queue order, and thousandths that are in use with these plans.
-    ``orders`` is the number of orders tried, ``generations`` those of the genetic search.
+    ``orders``: number of orders tried. ``generations``: number of generations of the genetic search for the order.
     """
 
     plans: tuple[Plan | None, ...]
@@ -122,21 +122,24 @@ def _fitness(outcome: Outcome) -> tuple[float, ...]:
 
 
 def _is_best(outcome: Outcome, permutations: PermutationSearch, most: float) -> bool:
-    """Return whether all gangs of the search are placed, or the value has reached ``most``, an upper bound."""
+    """Return whether all gangs of ``permutations`` are placed, or the value of ``outcome`` has reached ``most``, an upper bound."""
     gpus, _, gangs, *_ = outcome.value
     return _value(permutations.contest, gpus, gangs) >= most - _EPSILON or outcome.placed >= set(permutations.gangs)
 
 
 def _value(contest: Contest, gpus: int, gangs: int = 1) -> float:
-    """Return one number for ``gpus`` thousandths in use and ``gangs`` placed. All gangs together weigh less than one GPU."""
+    """Return one number that compares outcomes: ``gpus`` thousandths are in use, and ``gangs`` gangs are placed.
+
+    All gangs together weigh less than one GPU.
+    """
     return gpus / WHOLE + gangs / (1 + len(contest.gangs))
 
 
 def _selection(permutations: PermutationSearch, effort: int) -> Selection:
-    """Return the program that selects among the gangs without couplings.
+    """Return the linear program that selects among the gangs without couplings.
 
-    The value of a gang is its GPUs, and a small amount for the gang itself. If no gang requests GPUs, the value is the gang's share, where
-    one member of the minimum weighs as much as one percent.
+    The value of a gang is its GPUs, and a small amount for the gang itself. If no gang requests GPUs, the value of a gang is its share of
+    the free capacity, in percent, plus one for each member of the minimum.
     """
     positions = [position for position in permutations.gangs if not permutations.contest.gangs[position].is_coupled]
     gangs = [permutations.contest.gangs[position] for position in positions]
@@ -150,7 +153,7 @@ def _selection(permutations: PermutationSearch, effort: int) -> Selection:
 def _most_value(permutations: PermutationSearch, selection: Selection | None) -> float:
     """Return an upper bound of ``_value``; infinite if shares of cpu or memory count as well, or without ``selection``.
 
-    Gangs that the program doesn't select among, because they are coupled or protected, count as placed.
+    Gangs that ``selection`` leaves out, because they have couplings or must not be overtaken, count as placed.
     """
     gangs = permutations.contest.gangs
     if selection is None or any(gang.share for gang in gangs):
@@ -161,12 +164,12 @@ def _most_value(permutations: PermutationSearch, selection: Selection | None) ->
 
 @dataclass(slots=True)
 class _EffortBudget:
-    """Estimated effort that is left for a step, in microseconds."""
+    """Holds the effort that a step has left, in microseconds. What work takes is estimated, not measured."""
 
     left: float
 
     def pays(self, cost: float) -> bool:
-        """Return whether ``cost`` is left. If so, spend it."""
+        """Return whether an effort of ``cost`` is left. If so, spend it."""
         is_enough = cost <= self.left
         self.left -= cost if is_enough else 0.0
         return is_enough
@@ -174,7 +177,7 @@ class _EffortBudget:
 
 @dataclass(frozen=True, slots=True)
 class _SlowSteps:
-    """Steps that take longer than the decoder: search, MILP, local search."""
+    """Takes the steps of the joint search that are slower than the decoder: search, MILP, local search."""
 
     contest: Contest
     decoder: Decoder
@@ -183,7 +186,7 @@ class _SlowSteps:
     effort_budget: _EffortBudget = field(default_factory=lambda: _EffortBudget(np.inf))
 
     def find(self, table: Table, position: int) -> Slots | None:
-        """Return slots for a gang as if no other gang waited. If the decoder finds none, they are searched for."""
+        """Return slots for the gang at ``position`` as if no other gang waited: by the decoder, else by a search."""
         gang = self.contest.gangs[position]
         slots = self.decoder.find(table, position)
         if slots is None and gang.needs_search:
@@ -204,7 +207,10 @@ class _SlowSteps:
         return not self.budget.is_over and effort_budget.pays(brief_cost(problem))
 
     def place_selection(self, permutations: PermutationSearch, selection: Selection, seconds: float) -> Outcome:
-        """Return the outcome of placing the gangs that the solver selects: by the decoder, or else on the nodes that the solver names."""
+        """Return the outcome of placing the gangs that the solver selects.
+
+        The decoder places these gangs. If it leaves any of them out, all go to the nodes that the solver names.
+        """
         selected = selection.best(self.settings.branches, seconds)
         if selected is None:
             return permutations.protected
@@ -234,7 +240,7 @@ class _SlowSteps:
         return max(best, outcome_of(self.contest, self.decoder, table, slots), key=_fitness)
 
     def place_missed(self, best: Outcome, gangs: Sequence[int]) -> Outcome:
-        """Return ``best`` with gangs added that the decoder left out and that a search places while other gangs keep their slots."""
+        """Return ``best`` with more gangs: those that the decoder left out, and that a search places while other gangs keep their slots."""
         missed = [position for position in gangs if position not in best.placed and self.contest.gangs[position].needs_search]
         if not missed or self.contest.problem.devices is not None:
             return best
@@ -249,7 +255,7 @@ class _SlowSteps:
         return outcome_of(self.contest, self.decoder, table, slots) if len(slots) > len(best.minima) else best
 
     def joint(self, best: Outcome, in_queue_order: Outcome, permutations: PermutationSearch) -> Joint:
-        """Return the plans of ``best``, once larger gangs were searched for again while other gangs keep their slots."""
+        """Return the plans of ``best``, after a further search for each larger gang while other gangs keep their slots."""
         gangs = self.contest.gangs
         slots: dict[int, Slots] = {}
         for position, found in best.slots:
@@ -310,7 +316,7 @@ class _SlowSteps:
 
 
 def _plan_of(problem: Problem, gang: Contender, slots: Slots) -> Plan:
-    """Return ``slots`` as the plan of ``gang``."""
+    """Return a plan that places ``gang`` on ``slots``."""
     counts = _counts_of(problem, gang, slots)
     assignments, unplaced = by_pod(problem, counts)
     return Plan(
@@ -323,26 +329,26 @@ def _plan_of(problem: Problem, gang: Contender, slots: Slots) -> Plan:
 
 
 def _counts_of(problem: Problem, gang: Contender, slots: Slots) -> Integers:
-    """Return how many pods of each role are on each node: int64[roles, nodes]."""
+    """Return ``slots`` as the number of pods of each role on each node: int64[roles, nodes]."""
     counts = np.zeros((len(gang.roles), len(problem.nodes)), dtype=np.int64)
     counts[:, slots.rows] = slots.taken
     return counts
 
 
 def _score(problem: Problem, counts: Integers) -> float:
-    """Return the score of ``counts``: int64[roles, nodes], in points."""
+    """Return the score, in points, of the placement ``counts``: int64[roles, nodes]."""
     return Scale.of(problem).points(float(Valuation(problem).scores(counts[None])[0]), int(counts.sum()))
 
 
 def _report(score: float, placed: int) -> SearchReport:
-    """Return the report on a placement found by the joint search itself. ``score`` is in points."""
+    """Return the report on a placement that the joint search itself has found. ``score`` is in points."""
     return SearchReport(score, score, 0, _JOINT, (), _JOINT, steps=(Step(_JOINT, placed, score),), found_by=_JOINT)
 
 
 def _with_search_generations(plan: Plan, generations: int) -> Plan:
-    """Add ``generations``, those of the search for the order of all gangs, to the plan of one gang.
+    """Return ``plan`` of one gang with ``generations`` added: those of the search for the order of all gangs.
 
-    These generations belong to the plan's first step, the joint search.
+    The generations are added to the plan's first step, the joint search.
     """
     first, *others = plan.search.steps
     steps = (replace(first, generations=first.generations + generations), *others)

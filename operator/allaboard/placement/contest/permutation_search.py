@@ -1,8 +1,8 @@
-"""Searches for the order in which the gangs of a contest are placed, and for the decoder's rule for each gang.
+"""Searches for the order in which the gangs of a contest are placed, and for the filling rule by which the decoder places each gang.
 
-The objective value of an order is that of placing its gangs one after another. A gang that finds no slots is left out. Sorted orders are
-tried first, then a genetic search on DEAP. The genetic search uses order crossover (Davis 1985), moves gangs in the order (most often gangs
-that were left out), and changes their rules.
+The objective value of an order is the value of placing the gangs one after another in this order. A gang that finds no slots is left out.
+Sorted orders are tried first, then a genetic search on DEAP. The genetic search uses order crossover (Davis 1985), moves gangs in the order
+(most often gangs that were left out), and changes filling rules.
 """
 
 import random
@@ -40,7 +40,7 @@ class Outcome:
     """The result of placing gangs in one order.
 
     ``slots``: (position of a gang, its slots), in the order in which the slots are taken. Members beyond the minimum have entries of their
-    own, after those of all minima. ``table`` is the state with all of ``slots`` taken.
+    own, which follow the entries of all minima. ``table`` is the state with all of ``slots`` taken.
     """
 
     value: ObjectiveValue
@@ -54,12 +54,12 @@ class Outcome:
 
     @property
     def minima(self) -> Sequence[tuple[int, Slots]]:
-        """Entries of ``slots`` without those of members beyond the minimum."""
+        """The entries of ``slots`` for the minima of gangs, without the entries for members beyond the minimum."""
         return self.slots[: len(self.placed)]
 
 
 class _Individual:
-    """One individual of the genetic search: an order of the gangs, and a rule for each gang of the contest."""
+    """One individual of the genetic search: an order in which gangs are placed, and for each gang the rule by which it fills nodes."""
 
     __slots__ = ("fitness", "order", "outcome", "rules")
 
@@ -72,10 +72,10 @@ class _Individual:
 
 @dataclass(slots=True)
 class PermutationSearch:
-    """A search over orders of ``gangs``, which are placed after the gangs of ``protected``.
+    """Searches for the best order of ``gangs``, which are placed after the gangs that ``protected`` has placed.
 
-    ``gangs``: positions in queue order. ``effort``: microseconds that all orders together may take, as estimated from sizes; 0 for about
-    a second, and at least 24 orders. ``tried`` caches the outcome of each (order, rules).
+    ``gangs``: positions in queue order. ``effort``: microseconds that all orders together may take, as estimated from sizes. With 0, orders
+    are tried for about a second, and at least 24 are tried. ``tried`` caches the outcome of each (order, filling rules).
     """
 
     contest: Contest
@@ -87,7 +87,10 @@ class PermutationSearch:
     generations: int = 0
 
     def outcome(self, order: Sequence[int], rules: Sequence[int] | None = None) -> Outcome:
-        """Return the outcome of placing the gangs in ``order``, and then members beyond the minimum in queue order."""
+        """Return the outcome of placing the gangs in ``order``, and then members beyond the minimum in queue order.
+
+        ``rules``: the filling rule of each gang; None for the first rule.
+        """
         key = (tuple(order), tuple(rules or [0] * len(self.contest.gangs)))
         outcome = self.tried.get(key)
         if outcome is None:
@@ -119,7 +122,10 @@ class PermutationSearch:
             yield self.outcome(order)
 
     def evolve(self, seed: int, is_best: Callable[[Outcome], bool], generations: int) -> Outcome:
-        """Return the best outcome of a genetic search that starts with all orders tried so far. It ends once ``is_best`` holds."""
+        """Return the best outcome of a genetic search that starts with all orders tried so far.
+
+        The search ends once ``is_best`` holds for its best outcome.
+        """
         most_orders = self._most_orders()
         population = [_Individual(order, rules, outcome) for (order, rules), outcome in self.tried.items()]
         best, stale = max(population, key=_fitness), 0
@@ -184,7 +190,10 @@ class PermutationSearch:
 
 
 def outcome_of(contest: Contest, decoder: Decoder, table: Table, slots: list[tuple[int, Slots]]) -> Outcome:
-    """Return the outcome of ``slots``. Adds slots for members beyond the minimum to ``slots``, and takes them from ``table``."""
+    """Return the outcome of placing gangs on ``slots``.
+
+    Adds slots for members beyond the minimum to ``slots``, and takes the added slots from ``table``.
+    """
     gangs = contest.gangs
     gpus = sum(int(gangs[position].gpus @ found.taken.sum(axis=1)) for position, found in slots)
     members = sum(int(found.taken.sum()) for _, found in slots)

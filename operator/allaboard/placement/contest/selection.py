@@ -1,9 +1,9 @@
 """Selects the gangs of a contest that are best placed together, by a mixed-integer linear program (MILP).
 
-The relaxation of the program bounds the value of every selection; the solver finds one. Pods of one role are interchangeable, even if they
-belong to different gangs. So the program has a variable for the pods of each role on each node, as the program of a single gang has
-(``milp_model``). It adds variables for whether each gang is placed and for how many pods of each of its roles are. Which gang's pods are on
-a node needs no variables.
+The relaxation of the program bounds the value of every selection; the solver finds one selection. Pods of one role are interchangeable,
+even if they belong to different gangs. So the program has a variable for the pods of each role on each node, as the program of a single
+gang has (``milp_model``). Further variables say whether each gang is placed, and how many pods of each of its roles are placed. Which
+gang's pods are on a node needs no variables.
 """
 
 from collections.abc import Sequence
@@ -31,9 +31,9 @@ _EPSILON = 1e-6
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Selected:
-    """Gangs that the solver has selected, and the nodes of their pods.
+    """The gangs that the solver has selected, and the nodes of their pods.
 
-    ``placed``: positions of these gangs. ``members``: for each of them int64[own roles], how many pods of each role are placed.
+    ``placed``: positions of these gangs. ``members``: for each gang int64[own roles], how many pods of each of its roles are placed.
     ``counts``: int64[roles, nodes], the pods of all these gangs together.
     """
 
@@ -43,10 +43,10 @@ class Selected:
 
 
 class Selection:
-    """The program that selects among ``gangs``, positions in ``contest``, for the capacity that is free in ``state``.
+    """Selects the best of ``gangs`` (positions in ``contest``) for the capacity that is free in ``state``, by a linear program.
 
-    ``gang_values``: float64[gangs], the value of placing each gang, not negative. It doesn't depend on which members make up the minimum.
-    With ``effort``, in microseconds, a question isn't put to the solver if its estimated time is longer.
+    ``gang_values``: float64[gangs], the value of placing each gang, not negative. The value doesn't depend on which members make up the
+    minimum. With ``effort``, in microseconds, the solver isn't run if its estimated time is longer.
     """
 
     def __init__(self, contest: Contest, gangs: Sequence[int], state: ContestState, gang_values: Floats, effort: int = 0) -> None:
@@ -71,7 +71,10 @@ class Selection:
             self._add_gangs(self._variables)
 
     def _add_gangs(self, variables: AssignmentVariables) -> None:
-        """Add variables for whether each gang is placed, and for how many pods of each of its roles; these are the pods on the nodes."""
+        """Add variables for whether each gang is placed, and for how many pods of each of its roles are placed.
+
+        For each role, these pods of all gangs are as many as the pods on all nodes.
+        """
         gangs = [self._contest.gangs[position] for position in self._gangs]
         first = len(variables.role)
         after = first + len(gangs)
@@ -108,9 +111,9 @@ class Selection:
         return min(total, -float(self._cost @ values) + _EPSILON) if status == OPTIMAL and values is not None else total
 
     def best(self, branches: int, seconds: float = np.inf) -> Selected | None:
-        """Return the best selection found within ``branches`` and ``seconds``; None if there is none.
+        """Return the best selection found within ``branches`` and ``seconds``; None if none is found.
 
-        The caller counts it again in integers, since the solver has tolerances.
+        The caller counts the selection again in integers, since the solver has tolerances.
         """
         if not (self.is_usable and self._can_select):
             return None

@@ -33,7 +33,7 @@ from allaboard.placement.rules.ports import free_ports, port_columns, port_deman
 _LARGEST_DEMAND = 2**62
 
 _GPU_SLOTS = f"{GPU} (slots)"
-"""The column of ``_gpu_slots``."""
+"""Name of the capacity that ``_gpu_slots`` returns, among ``Problem.columns``."""
 
 
 def build_problem(
@@ -49,7 +49,7 @@ def build_problem(
 ) -> Problem:
     """Return the problem of placing ``pods``, at least ``minimum`` of them, on the nodes of ``snapshot``.
 
-    ``packing`` scores how full a node is, or is the kube-scheduler profile that scores it. With the default packing, the objective
+    ``packing`` scores how full a node is, or is the kube-scheduler profile that scores nodes. With the default packing, the objective
     ``fragmentation`` packs by best fit. ``topology`` is the label whose values are topology domains, of which a placement should use few.
     ``filters`` caches which nodes each spec may use; the cache is valid between calls with the same nodes.
     """
@@ -151,7 +151,10 @@ def _merged(*reasons: Counted) -> Counted:
 
 
 def _too_few_gpus(reasons: Sequence[Reason], demand: Integers, free: Integers, usable: Usable) -> Counted:
-    """Return the GPU shortages of nodes that only GPU rules refuse, so that the explanation counts both reasons."""
+    """Return the shortages of GPUs, counted over the nodes that only GPU rules refuse.
+
+    So the explanation counts such a node under both reasons, the GPU rule and the shortage.
+    """
     if usable.refused_by_gpus is None:
         return ()
     found = capacity_refusals(reasons, demand, free, usable.refused_by_gpus)
@@ -159,7 +162,7 @@ def _too_few_gpus(reasons: Sequence[Reason], demand: Integers, free: Integers, u
 
 
 def _free(snapshot: Snapshot, names: tuple[str, ...]) -> Integers:
-    """Return what is free of each resource: int64[resources, nodes].
+    """Return how much of each resource is free on each node: int64[resources, nodes].
 
     A resource that no node has counts as 0 everywhere. An over-committed resource counts as 0 on its node.
     """
@@ -177,7 +180,7 @@ def _free(snapshot: Snapshot, names: tuple[str, ...]) -> Integers:
 def _gpu_slots(snapshot: Snapshot) -> Integers | None:
     """Return how many more requests for a GPU the kubelet can grant on each node: int64[nodes].
 
-    ``None`` if no node offers GPUs, or no driver shares them: then only their devices are counted.
+    ``None`` if no node offers GPUs or no driver shares GPUs. In these cases only the devices are counted.
     """
     column = snapshot.column_of(GPU)
     if column is None or snapshot.sharing is None:
@@ -187,7 +190,10 @@ def _gpu_slots(snapshot: Snapshot) -> Integers | None:
 
 
 def _taken(snapshot: Snapshot, columns: tuple[str, ...], rows: Integers) -> Integers:
-    """Return what is used of each column on the nodes ``rows``: int64[columns, nodes]; 0 for columns that are no resources."""
+    """Return how much of each capacity is used on the nodes ``rows``: int64[capacities, nodes].
+
+    A capacity that is no resource, such as a host port, counts as 0.
+    """
     taken = np.zeros((len(columns), len(rows)), dtype=np.int64)
     position = {resource: column for column, resource in enumerate(snapshot.resources)}
     for row, name in enumerate(columns):
@@ -199,7 +205,7 @@ def _taken(snapshot: Snapshot, columns: tuple[str, ...], rows: Integers) -> Inte
 def _dislike(specs: Sequence[SchedulingSpec], snapshot: Snapshot, rows: Integers, weights: Weights, filters: NodeFilters) -> Floats | None:
     """Return what unmet preferences, missing images and worse GPUs cost a pod of each role: float64[roles, nodes].
 
-    ``None`` if no node costs anything by them.
+    ``None`` if these cost nothing on any node.
     """
     costs = np.zeros((len(specs), len(rows)))
     for role, spec in enumerate(specs):

@@ -1,7 +1,7 @@
-"""Drafts of problems, which worker processes build.
+"""Drafts of problems: the scheduler sends a draft to a worker process, which builds the problem from the draft.
 
-The work to build a problem grows with roles times nodes, which may be too much for the scheduler's own process. A draft is only as large
-as the gang and the cluster. The nodes are packed and unpacked again only when one of them changes.
+The work to build a problem grows with roles times nodes, which may be too much for the scheduler's own process. A draft is only as large as
+the gang and the cluster. The nodes are packed and unpacked again only when a node changes.
 """
 
 import pickle
@@ -23,7 +23,7 @@ from allaboard.placement.rules.filters import NodeFilters
 
 
 class DraftPod(NamedTuple):
-    """The part of a pod that a problem needs; sending it to a process is quicker than sending the pod."""
+    """The part of a pod that a problem is built from. This part is sent to a process faster than the whole pod."""
 
     uid: str
     spec: SchedulingSpec
@@ -31,7 +31,10 @@ class DraftPod(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """The arguments of ``build_problem``. ``nodes`` are the packed nodes of ``snapshot``, whose own ``nodes`` are empty."""
+    """The arguments of ``build_problem``, with the nodes packed apart from the snapshot.
+
+    ``nodes``: the packed nodes of ``snapshot``, whose own field ``nodes`` is empty.
+    """
 
     pods: Sequence[DraftPod]
     minimum: int
@@ -43,7 +46,7 @@ class Draft:
     rules: Rules
 
     def built(self) -> Problem:
-        """Return the problem."""
+        """Return the problem that is built from the draft."""
         nodes, filters = _unpacked(self.nodes)
         return build_problem(
             self.pods,
@@ -58,14 +61,14 @@ class Draft:
 
 
 class Packer:
-    """Packs the nodes of snapshots, and keeps the last result."""
+    """Packs the nodes of snapshots, and caches the last result."""
 
     def __init__(self) -> None:
         self._nodes: tuple[Node, ...] | None = None
         self._packed = b""
 
     def packed(self, nodes: tuple[Node, ...]) -> bytes:
-        """Return the fields of ``nodes`` that problems are built from, pickled."""
+        """Return a pickle of ``nodes``, with those fields that problems are built from."""
         if nodes is not self._nodes:
             # Pickling plain tuples takes a quarter of the time that pickling records takes.
             rows = [(node.name, node.labels, node.taints, node.is_unschedulable, node.is_ready, node.images, node.shared) for node in nodes]

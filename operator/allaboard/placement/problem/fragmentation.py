@@ -30,17 +30,19 @@ class Fragmentation:
     Classes of tasks that ask for GPUs:
 
     - ``popularity``: float64[classes], the share of all tasks;
-    - ``cpu``, ``gpus``, ``part``: int64[classes], the cpu, the number of devices, and the thousandths of each that one task asks for;
+    - ``cpu``, ``gpus``, ``part``: int64[classes], the cpu, the number of devices, and the thousandths of each device that one task asks
+      for;
     - ``admits``: bool[classes, nodes], the nodes that the class may use.
 
     Nodes:
 
     - ``cpu_free``, ``gpus_free``: int64[nodes], the free cpu and the whole free devices;
-    - ``devices``: int64[nodes, devices], the free thousandths of each device; ``None`` where no GPU is shared;
+    - ``devices``: int64[nodes, devices], the free thousandths of each device; ``None`` if no GPU is shared;
     - ``before``: float64[nodes], the expected fragmentation before the gang is placed;
     - ``worth``: float64[nodes], what the free GPUs are worth by ``prices``, before the gang is placed.
 
-    Roles: ``takes_cpu``, ``takes_gpus``, ``takes_part``: int64[roles], what one pod takes.
+    Roles: ``takes_cpu``, ``takes_gpus``, ``takes_part``: int64[roles], the cpu, the whole devices, and the thousandths of a device that one
+    pod takes.
     """
 
     popularity: Floats
@@ -77,10 +79,10 @@ class Fragmentation:
         )
 
     def costs(self, rows: Integers, patterns: Integers, weights: Weights) -> Floats:
-        """Return the cost in GPUs of placing ``patterns``: int64[k, roles] on the nodes ``rows``: int64[k], as float64[k].
+        """Return the costs in GPUs of placing pods on the nodes ``rows``: int64[k], as float64[k].
 
-        A pattern is the number of pods of each role on one node. A negative cost is a gain. The cost is the weighted sum of two terms: the
-        fragmentation that is added, and the worth that is lost beyond the GPUs taken.
+        ``patterns``: int64[k, roles], how many pods of each role are placed on each of these nodes. A cost is the weighted sum of two
+        terms: the fragmentation that is added, and the worth that is lost beyond the GPUs taken. A negative cost is a gain.
         """
         cpu = self.cpu_free[rows] - patterns @ self.takes_cpu
         whole = patterns @ self.takes_gpus
@@ -103,7 +105,7 @@ class Fragmentation:
     def of_devices(self, rows: Integers, cpu: Integers, devices: Integers) -> Floats:
         """Return the expected fragmentation of the nodes ``rows``: int64[k], as float64[k].
 
-        ``cpu``: int64[k] and ``devices``: int64[k, devices] are what is free on them.
+        ``cpu``: int64[k], the free cpu of these nodes. ``devices``: int64[k, devices], the free thousandths of each of their devices.
         """
         useful = np.zeros(len(rows))
         for part in np.unique(self.part).tolist():
@@ -128,7 +130,7 @@ class Fragmentation:
 def fragmentation_of(specs: Sequence[SchedulingSpec], snapshot: Snapshot, rows: Integers, filters: NodeFilters) -> Fragmentation | None:
     """Return the fragmentation of the nodes ``rows`` for the workload of ``snapshot``.
 
-    ``None`` if no node has GPUs, or no task of the workload asks for them.
+    ``None`` if no node has GPUs, or no task of the workload asks for GPUs.
     """
     wanting, total = _popular(snapshot.mix)
     column = snapshot.column_of(GPU)
@@ -162,17 +164,17 @@ def fragmentation_of(specs: Sequence[SchedulingSpec], snapshot: Snapshot, rows: 
 
 
 def _part(spec: SchedulingSpec, snapshot: Snapshot) -> int:
-    """Return how many thousandths of a device a pod asks for; 0 if it shares no GPU.
+    """Return how many thousandths of one device a pod asks for; 0 if the pod asks for whole GPUs or none.
 
-    Where the devices differ, the smallest number counts, since scores needn't be exact.
+    If that number depends on the node, the smallest counts, since scores needn't be exact.
     """
     return int(parts_on(spec, snapshot).min(initial=WHOLE)) if spec.gpu_share else 0
 
 
 def _popular(mix: Workload) -> tuple[Workload, int]:
-    """Return the most frequent classes that ask for GPUs, and the number of tasks that count.
+    """Return the most frequent classes of tasks that ask for GPUs, and how many tasks count in the mean.
 
-    The classes cover 95 % of the tasks that ask for GPUs. The tasks that count are those of these classes, and all tasks without GPUs.
+    These classes cover 95 % of the tasks that ask for GPUs. The tasks of these classes count, and all tasks that ask for no GPU.
     """
     wanting = [(spec, count) for spec, count in mix if spec.amount(GPU) or spec.gpu_share]
     number = sum(count for _, count in wanting)

@@ -1,6 +1,6 @@
 """The objectives of placements, and kube-scheduler's RequestedToCapacityRatio for a whole gang at once.
 
-An objective is a set of ``Weights``: the cost of a placement is the weighted sum of its terms (``valuation``).
+An objective is a set of ``Weights``: the cost of a placement is the weighted sum of several terms (``valuation``).
 
 *Packing* scores how full a member's node is when the member is placed, as kube-scheduler does. The formula is that of
 noderesources/requested_to_capacity_ratio.go (1.37), in floating point. kube-scheduler truncates scores to whole points, but a search must
@@ -33,9 +33,9 @@ class Weights:
     Terms in GPUs:
 
     - ``fragmentation``: free GPUs that the cluster's workload is expected to be unable to use;
-    - ``worth``: the worth to the workload that free GPUs lose, beyond the GPUs that are taken.
+    - ``worth``: how much less the free GPUs are worth to the workload, beyond the GPUs that are taken.
 
-    ``domains`` weighs each topology domain that is used.
+    Term for each topology domain: ``domains``, which is 1 for a domain that the placement uses.
 
     Terms from 0 to 1 for each member:
 
@@ -70,7 +70,10 @@ WEIGHTS = {
 
 
 def weights_of(objective: Objective, packing: Packing | FitScoring) -> Weights:
-    """Return the weights of the kube-scheduler profile ``packing``; if ``packing`` is no profile, return those of the objective."""
+    """Return the weights by which a placement is scored.
+
+    These are the weights of ``packing`` if it is a kube-scheduler profile, else those of ``objective``.
+    """
     if not isinstance(packing, FitScoring):
         return WEIGHTS[objective]
     domains = WEIGHTS[objective].domains * max(1, packing.weight)
@@ -94,12 +97,12 @@ def requested_to_capacity_ratio(utilization: Floats, weights: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scoring:
-    """The amounts and weights that score the nodes for the roles of a gang. Only resources that are scored count.
+    """The amounts and weights that score the nodes for the roles of a gang, for the resources that are scored.
 
     - ``used``: float64[resources, nodes], the share of a node that is in use;
     - ``step``: float64[roles, resources, nodes], the share that one pod of the role adds;
     - ``weight``: float64[roles, resources, nodes], the weight of the resource in the mean for a member. The weights sum to 1 over the
-      resources, or to 0 if the node has none of them;
+      resources, or to 0 if the node has none of the resources;
     - ``packing``: how utilization is scored;
     - ``allocatable``: int64[resources, nodes]; ``None`` unless ``packing`` is a kube-scheduler profile;
     - ``counted``: bool[roles, resources], whether the profile counts the resource; ``None`` without a profile.
@@ -132,8 +135,9 @@ class Scoring:
 def scoring_of(specs: Sequence[SchedulingSpec], snapshot: Snapshot, rows: Integers, packing: Packing | FitScoring = PACKING) -> Scoring:
     """Return the scoring of a gang on the nodes ``rows`` of ``snapshot``.
 
-    A pod without a request for cpu or memory counts with the amounts that kube-scheduler assumes, or it would add nothing to a node. With
-    a kube-scheduler profile, each container without such a request counts with these amounts, also containers of pods on the nodes.
+    A pod that doesn't request cpu or memory counts with the amounts that kube-scheduler assumes; otherwise the pod would add nothing to a
+    node. With a kube-scheduler profile, each container that doesn't request cpu or memory counts with these amounts, also each container
+    that runs on the nodes already.
     """
     requests = [dict(spec.requests) for spec in specs]
     gpus = sorted({name for amounts in requests for name in amounts if is_gpu(name)})
@@ -184,6 +188,6 @@ def _weights(packing: Packing, gpus: Sequence[str]) -> Mapping[str, int]:
 def fullness_with_one(scoring: Scoring, role: int, used: Floats) -> Floats:
     """Return how full each node is once one more pod of ``role`` is placed on it, 0..100: float64[nodes].
 
-    ``used``: float64[resources, nodes] is the share in use before.
+    ``used``: float64[resources, nodes] is the share in use without this pod.
     """
     return requested_to_capacity_ratio(used + scoring.step[role], scoring.weight[role])

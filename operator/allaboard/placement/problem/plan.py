@@ -1,6 +1,7 @@
 """The answer of a search: the node of every pod, or why there is none, and how the answer was found.
 
-The records hold only names and numbers, since they are sent between processes. Only ``report/`` turns them into sentences.
+The records hold only names and numbers, since they are sent between processes. Only the package ``report`` turns the records into
+sentences.
 """
 
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ class Shortage:
 
 @dataclass(frozen=True, slots=True)
 class RoleExplanation:
-    """The result for one role.
+    """The number of unplaced pods of one role, and the reasons.
 
     ``most`` is an upper bound on the pods of the role that the cluster could take if it took no other role. ``reasons`` counts the nodes by
     why they can't take one more pod, with the plan's pods in place; empty if no pod of the role is left out. ``is_spare``: no pod of the
@@ -35,10 +36,10 @@ class RoleExplanation:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The result for all members.
+    """The number of members that the plan assigns, and the reasons why it doesn't assign all members.
 
-    ``placeable`` is the number of members that the plan assigns; ``minimum`` members are needed. ``lacking`` is how many more members
-    would have to be assigned to satisfy the minimum and the rules.
+    ``placeable`` is the number of members that the plan assigns; ``minimum`` members are needed. ``lacking`` is how many more members would
+    have to be assigned to satisfy the minimum and the rules between members.
     """
 
     total_nodes: int
@@ -51,10 +52,10 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The best plan when one step of a search ended: the number of members placed, and the score in points.
+    """The best plan so far at the end of one step of a search: the number of members placed, and the score in points.
 
-    ``name`` is exact, greedy, polish, evolution, solver, or joint; for another strategy than ``genetic`` its name. ``generations`` is the
-    number of generations of an evolution, else 0.
+    ``name`` is exact, greedy, polish, evolution, solver, or joint. If a strategy other than ``genetic`` placed the gang, ``name`` is the
+    strategy's name. ``generations`` is the number of generations if the step is an evolution, else 0.
     """
 
     name: str
@@ -74,17 +75,18 @@ class SearchReport:
     - ``optimal``: no placement can be better than the one found;
     - ``domain``: as ``exact`` or ``optimal``, but only within the domains that were chosen for members that must share one;
     - ``joint``: the gang was placed together with other gangs, by a joint search;
-    - ``strategy``: another strategy than ``genetic`` placed the gang;
+    - ``strategy``: a strategy other than ``genetic`` placed the gang;
     - ``patience``: another generation isn't worth its time;
     - ``generations``: the limit of generations is reached;
     - ``bound``, ``proof``, ``no-nodes``: the gang can't be placed;
     - ``effort``, ``time``: the effort or the time that this search may take is spent;
     - ``greedy-only``: evolution is switched off, or the gang has too many roles for it.
 
-    ``history`` has the number of members placed and the score of the best plan so far, for each generation. ``best_seed`` is the name of
-    the best greedy rule, and ``seed_score`` its score. ``found_by`` is the first step after which all needed members had a node: ``joint``
-    for a joint search, empty if no step achieved it. The plan itself may be that of a later step. ``wanted`` is the least number of
-    generations by the settings if effort or time ended the search before that number; else 0.
+    ``history`` has the number of members placed and the score of the best plan so far, for each generation.
+    ``best_seed`` is the name of the best greedy rule, and ``seed_score`` the score of that rule's placement.
+    ``found_by`` is the first step after which all needed members had a node: ``joint`` for a joint search, empty if no step achieved this.
+    A later step may have found the plan that is returned.
+    ``wanted`` is the least number of generations by the settings, if effort or time ended the search before that number; else 0.
     """
 
     seed_score: float
@@ -100,11 +102,11 @@ class SearchReport:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The node of each pod, as (pod UID, node name).
+    """The node of each pod that is placed, as (pod UID, node name), and how the search went.
 
-    ``feasible``: True if the minimum is placed, False if that is proved impossible, None if no such placement was found. Unless it is True,
-    ``assignments`` are the best partial placement, for diagnosis only. ``warning``: a failure that the gang's user should know of, such as
-    that of the strategy that the user chose; empty if there was none.
+    ``feasible``: True if the minimum is placed, False if that is proved impossible, None if no placement of the minimum was found. Unless
+    ``feasible`` is True, ``assignments`` are the best partial placement, for diagnosis only. ``warning``: a failure that the gang's user
+    should know of, such as the failure of the strategy that the user chose; empty if there was none.
     """
 
     feasible: bool | None

@@ -17,13 +17,13 @@ _BEST = 100.0
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """The scale of points for one problem. ``worst`` is the most that a member can cost."""
+    """Converts the scores of one problem's placements to points. ``worst`` is the most that a member can cost."""
 
     worst: float
 
     @classmethod
     def of(cls, problem: Problem) -> Self:
-        """Return the scale of a problem: the sum of the most that each term can cost a member.
+        """Return the scale of ``problem``, whose ``worst`` is the sum of the most that each term can cost a member.
 
         The GPU terms cost at most what all free GPUs of a node are worth. A member that is alone on its node can cost that much.
         """
@@ -37,7 +37,7 @@ class Scale:
         return cls(worst)
 
     def points(self, score: float, placed: int) -> float:
-        """Return ``score``, which is 100 less 100 times the mean cost of a member, in points; 0 if no member is placed."""
+        """Return ``score`` converted to points; 0 if no member is placed. ``score`` is 100 less 100 times the mean cost of a member."""
         if not placed:
             return 0.0
         return _BEST - (_BEST - score) / self.worst if self.worst else _BEST

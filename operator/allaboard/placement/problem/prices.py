@@ -1,13 +1,13 @@
-"""Bid prices: what free GPUs are worth to the cluster's workload. Placements prefer nodes that lose little of that worth.
+"""Bid prices: what free GPUs are worth to the cluster's workload. Placements prefer nodes whose free GPUs lose little worth.
 
-Fragmentation (``fragmentation``) asks whether *one* task of a class still runs on a node. Three losses remain that it doesn't see:
+Fragmentation (``fragmentation``) asks whether *one* task of a class still runs on a node. Bid prices also count three other losses:
 
-- A gap on a device is worth what the most valuable tasks that fill the gap together are worth. These values are the dual of the
-  cutting-stock problem (Gilmore and Gomory 1961), which packs the workload into as few devices as possible. By them, a gap of one half may
-  be worth less than half a device.
-- Free GPUs need free cpu on the same node. GPUs are lost that the node's free cpu is expected not to serve. The expectation assumes that
+- A gap on a device is worth as much as the most valuable set of tasks that fills the gap. The values of tasks are the dual of the
+  cutting-stock problem (Gilmore and Gomory 1961), which packs the workload into as few devices as possible. By these values, a gap of one
+  half may be worth less than half a device.
+- Free GPUs need free cpu on the same node. GPUs that the node's free cpu is expected not to serve are lost. The expectation assumes that
   tasks ask for the workload's mean cpu per GPU, with the spread of the workload (a newsvendor's expected shortage).
-- Whole GPUs are worth nothing to tasks that need more of them together than the node has left.
+- Whole GPUs are worth nothing to tasks that need more GPUs together than the node has left.
 
 Online packing places by bid prices (Talluri and van Ryzin 1998).
 """
@@ -36,12 +36,12 @@ _MOST_DEVICES = 64
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prices:
-    """The prices of one workload.
+    """The worth of free GPUs to one workload, by free cpu, by gaps on devices, and by the number of whole free GPUs.
 
     - ``cpu_per_gpu``: mean cpu that tasks ask for per GPU, in thousandths of a core;
     - ``spread``: standard deviation of that cpu for one GPU;
     - ``gaps``: float64[1001], the worth of a gap in GPUs, by the free thousandths of the device;
-    - ``too_few``: float64[devices + 1], the GPUs that are lost to tasks that need more of them, by the number of whole free GPUs.
+    - ``too_few``: float64[devices + 1], by the number of whole free GPUs: how many GPUs are lost, since tasks need more together.
     """
 
     cpu_per_gpu: float
@@ -50,7 +50,7 @@ class Prices:
     too_few: Floats
 
     def worth(self, cpu: Integers, gpus: Integers, devices: Integers | None) -> Floats:
-        """Return what nodes are worth, in GPUs: float64[k].
+        """Return what the free GPUs of each of k nodes are worth, in GPUs: float64[k].
 
         ``cpu``: int64[k] and ``gpus``: int64[k] are the free cpu and the whole free GPUs. ``devices``: int64[k, devices] are the free
         thousandths of each device; ``None`` if no GPU is shared.
@@ -75,7 +75,10 @@ class Prices:
 
 
 def prices_of(mix: Workload) -> Prices | None:
-    """Return the prices of a workload; ``None`` if no task asks for GPUs, or none of these asks for cpu. The last result is cached."""
+    """Return the prices of a workload. The last result is cached.
+
+    ``None`` if no task asks for GPUs, or if no task that asks for GPUs asks for cpu.
+    """
     global _latest  # the workload changes seldom, and every placement needs its prices
     if _latest is None or _latest[0] is not mix:
         _latest = mix, _prices_from(mix)
@@ -113,7 +116,7 @@ def _prices_from(mix: Workload) -> Prices | None:
 
 
 def gap_worth(prices: Prices | None, weights: Weights) -> Floats | None:
-    """Return the worth of gaps, by which devices are chosen for parts of GPUs; ``None`` if ``weights`` ignore the worth."""
+    """Return the worth of each gap, which decides the device of a GPU part; ``None`` if ``weights`` ignore the worth of GPUs."""
     return prices.gaps if prices and weights.worth else None
 
 
@@ -121,8 +124,8 @@ def gap_worth(prices: Prices | None, weights: Weights) -> Floats | None:
 def _gap_values(sizes: tuple[int, ...], demand: tuple[int, ...]) -> Floats:
     """Return the worth in GPUs of gaps of 0 to 1000 thousandths: float64[1001].
 
-    The worth is by the cutting-stock problem: ``demand`` pieces of ``sizes``, in steps, are cut from as few devices as possible. A whole
-    device is worth the part of a device that is used in that solution.
+    The worth is by the cutting-stock problem: ``demand`` pieces of each of ``sizes`` are cut from as few devices as possible. Sizes are in
+    steps of 10 thousandths. A whole device is worth as much as the part of all these devices that the pieces use.
     """
     patterns = [[_GAPS // size if other == number else 0 for other in range(len(sizes))] for number, size in enumerate(sizes)]
     for _ in range(_ROUNDS):
@@ -139,7 +142,7 @@ def _gap_values(sizes: tuple[int, ...], demand: tuple[int, ...]) -> Floats:
 
 
 def _best_filling(sizes: Sequence[int], prices: Floats) -> tuple[Floats, list[int]]:
-    """Return the worth of each gap when the best pieces fill it (unbounded knapsack), and the pieces that fill a whole device."""
+    """Return the worth of each gap if the most valuable pieces fill it (unbounded knapsack), and the pieces that fill a whole device."""
     values, last = np.zeros(_GAPS + 1), np.full(_GAPS + 1, -1)
     pieces = np.array(sizes)
     for gap in range(1, _GAPS + 1):

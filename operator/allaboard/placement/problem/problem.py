@@ -34,7 +34,7 @@ class Candidate(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """Interchangeable pods, by UID. ``refusals`` counts the nodes that aren't in the problem, as (reason, nodes)."""
+    """Interchangeable pods, by UID. ``refusals``: (reason, number) of the nodes that are left out of the problem."""
 
     pods: tuple[str, ...]
     requests: Requests
@@ -45,7 +45,8 @@ class Role:
 class Together:
     """Roles that must all be placed within one topology domain, such as one rack.
 
-    The nodes of a domain have the same value of ``label``. ``domains``: int64[nodes] is the domain of each node, -1 without the label.
+    The nodes of a domain have the same value of ``label``. ``domains``: int64[nodes] is the domain of each node, -1 for a node without the
+    label.
     """
 
     label: str
@@ -61,37 +62,37 @@ class Problem:
 
     - ``minimum``: pods that must be placed in all;
     - ``least``: int64[roles], pods of each role that must be placed;
-    - ``sums``: (roles, number), where that number of pods of these roles together must be placed;
-    - ``together``: roles that must be placed within one domain;
-    - ``outside``: (reason, nodes) by role, for the nodes outside the domain once it is chosen (``confined``); empty before;
+    - ``sums``: (roles, number): at least ``number`` pods of these roles together must be placed;
+    - ``together``: sets of roles, each of which must be placed within one domain;
+    - ``outside``: (reason, nodes) by role, for the nodes outside the chosen domains (``confined``); empty until domains are chosen;
     - ``count``: int64[roles], pods of each role.
 
-    Amounts:
+    Capacities:
 
-    - ``columns``: names of what is counted. The first ``resources`` columns are resources. The others come from rules: host ports, of
-      which each node has one, and volumes that nodes can attach;
-    - ``reasons``: the reason to report where a node has too little of a column;
-    - ``demand``: int64[roles, columns], of one pod;
-    - ``free``: int64[columns, nodes], never negative;
-    - ``taken``: int64[columns, nodes], what other pods have of each resource. No search uses ``taken``, so it doesn't distinguish nodes.
+    - ``columns``: names of the capacities that nodes have. The first ``resources`` of them are resources. The others come from rules: host
+      ports, of which each node has one, and volumes that nodes can attach;
+    - ``reasons``: for each capacity, the reason to report if a node has too little of it;
+    - ``demand``: int64[roles, capacities], what one pod takes;
+    - ``free``: int64[capacities, nodes], never negative;
+    - ``taken``: int64[capacities, nodes], what other pods use of each resource. No search uses ``taken``, so it doesn't distinguish nodes.
 
     Nodes:
 
     - ``admits``: bool[roles, nodes], the result of the filters that don't depend on what is free;
     - ``slots``: int64[roles, nodes], how many pods of the role the node could take if it took no other role;
-    - ``total_nodes``: nodes of the cluster, including those that are left out of ``nodes``.
+    - ``total_nodes``: nodes of the cluster, including the nodes that are left out of ``nodes``.
 
     Shared GPUs:
 
-    - ``devices``: int64[nodes, devices], the free thousandths of each device; ``None`` where no role asks for a part of a GPU;
+    - ``devices``: int64[nodes, devices], the free thousandths of each device; ``None`` if no role asks for a part of a GPU;
     - ``shares``: int64[roles, nodes], the thousandths of one device that a pod takes there; int64[roles, 0] without ``devices``.
 
-    The columns allow more pods than the devices do; ``trimmed`` leaves out the excess.
+    By the capacities alone, more pods fit than by the devices; ``trimmed`` leaves out the excess.
 
     Costs:
 
     - ``dislike``: float64[roles, nodes], the part of a pod's cost that doesn't depend on other pods; ``None`` if it is 0 everywhere;
-    - ``domains``: int64[nodes], the topology domain of each node, from 0. A placement should use few domains. ``None`` if it need not.
+    - ``domains``: int64[nodes], the topology domain of each node, from 0, if a placement should use few domains; else ``None``.
     """
 
     minimum: int
@@ -126,7 +127,7 @@ class Problem:
         return int(self.count.sum())
 
     def lacking(self, placed: Integers) -> Integers:
-        """Return how many more pods must be placed if ``placed``: int64[..., roles] are placed: int64[...]."""
+        """Return how many more pods must be placed: int64[...], if ``placed``: int64[..., roles] are placed already."""
         of_roles = np.maximum(self.least - placed, 0).sum(axis=-1)
         for roles, least in self.sums:
             of_roles = of_roles + np.maximum(least - placed[..., list(roles)].sum(axis=-1), 0)
@@ -134,7 +135,7 @@ class Problem:
         return lacking
 
     def confined(self, domains: Sequence[int]) -> "Problem":
-        """Return the problem with each group of ``together`` confined to one of ``domains``, in order."""
+        """Return the problem with each of the sets of roles in ``together`` confined to one domain, in the order of ``domains``."""
         admits = self.admits.copy()
         outside: list[Counted] = [()] * len(self.roles)
         for group, domain in zip(self.together, domains, strict=True):
@@ -147,9 +148,9 @@ class Problem:
 
     @property
     def node_arrays(self) -> tuple[Integers | Floats, ...]:
-        """The arrays by which a search distinguishes nodes: nodes are the last axis, and an element has 8 bytes.
+        """The arrays by which a search distinguishes nodes. Nodes are the last axis, and an element has 8 bytes.
 
-        ``admits`` isn't needed: where a role isn't admitted, it has no slots.
+        ``admits`` isn't among them: a node that doesn't admit a role has no slots for the role.
         """
         return (*self.node_arrays_without_dislike, *(() if self.dislike is None else (self.dislike,)))
 
@@ -190,7 +191,7 @@ class Problem:
     def left_on_devices(self, counts: Integers) -> Integers | None:
         """Return how many more pods of each role the devices take beside ``counts``: int64[roles, nodes].
 
-        ``None`` if no role asks for a part of a GPU. The number is the largest integer for each role that asks for no part.
+        ``None`` if no role asks for a part of a GPU. For a role that asks for no part, the number is the largest integer.
         """
         if self.devices is None:
             return None
@@ -202,10 +203,10 @@ class Problem:
         return slots
 
     def trimmed(self, counts: Integers) -> Integers:
-        """Return ``counts``: int64[plans, roles, nodes] without the pods that fit on no single device, but only in the sum of devices.
+        """Return ``counts``: int64[plans, roles, nodes] without the pods that fit in the sum of devices, but on no single device.
 
-        Example: two devices have 500 thousandths free each, and a pod asks for 600 of one device. The columns allow this pod; the devices
-        don't.
+        Example: two devices have 500 thousandths free each, and a pod asks for 600 of one device. The sum of both devices is enough for
+        this pod, but neither device is.
         """
         shared = np.flatnonzero(self.shares.any(axis=1))
         if self.devices is None or not len(shared):
@@ -229,17 +230,17 @@ class Problem:
 
 
 def numbered(codes: Integers) -> Integers:
-    """Return ``codes`` renumbered from 0 in ascending order, such as [1, 0, 1] for [7, 3, 7]."""
+    """Return ``codes`` renumbered from 0, in the order of their values: [1, 0, 1] for [7, 3, 7]."""
     return np.unique(codes, return_inverse=True)[1].ravel().astype(np.int64)
 
 
 def capacity_refusals(
     reasons: Sequence[Reason], demand: Integers, free: Integers, where: Mask, on_devices: Integers | None = None
 ) -> Counted:
-    """Return why nodes can't take one more pod of ``demand``: int64[columns], counted over the nodes ``where``: bool[nodes].
+    """Return why nodes can't take one more pod of ``demand``: int64[capacities], counted over the nodes ``where``: bool[nodes].
 
-    A node counts for the first rule that it fails, such as a host port; if it fails none, for each resource of which it has too little.
-    ``on_devices``: int64[nodes] is how many more pods the devices take, for a role that asks for a part of a GPU.
+    A node counts for the first rule that it fails, such as a host port. If it fails no rule, it counts for each resource of which it has
+    too little. ``on_devices``: int64[nodes] is how many more pods the devices take, for a role that asks for a part of a GPU.
     """
     lacks = demand[:, None] > free
     if on_devices is not None:

@@ -1,4 +1,4 @@
-"""The rules between the members of a gang as arrays: which pods are interchangeable, and what the rules require of each role."""
+"""The rules between the members of a gang as arrays: which pods are interchangeable, and how many pods of each role are needed where."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
@@ -14,7 +14,7 @@ from allaboard.placement.problem.problem import Candidate, Problem, Together
 
 
 class RuleArrays(NamedTuple):
-    """The rules between members, by role. The fields are those of ``Problem``."""
+    """The rules between the members of a gang, by role. The fields are those of ``Problem``."""
 
     least: Integers
     sums: tuple[tuple[tuple[int, ...], int], ...]
@@ -38,7 +38,8 @@ class RuleArrays(NamedTuple):
 def rule_arrays_of(rules: Rules, members: Sequence[str], domains: Callable[[str], Integers]) -> RuleArrays:
     """Return ``rules`` by role.
 
-    ``members`` are the UIDs of one pod of each role. ``domains`` returns the domain of each node by a label: int64[nodes], -1 without it.
+    ``members``: the UID of one pod of each role. ``domains``: returns the domain of each node by a label: int64[nodes], -1 for a node
+    without the label.
     """
 
     def roles(uids: Collection[str]) -> tuple[int, ...]:
@@ -57,7 +58,7 @@ def rule_arrays_of(rules: Rules, members: Sequence[str], domains: Callable[[str]
 
 
 def exclude_unlabelled(rule_arrays: RuleArrays, admits: Mask) -> list[Counted]:
-    """Exclude nodes without a domain for the roles that must share one: clear them in ``admits``: bool[roles, nodes].
+    """Exclude nodes without a domain for the roles that must share one: clear the nodes in ``admits``: bool[roles, nodes].
 
     Return how many nodes are excluded for each role, by reason.
     """
@@ -91,12 +92,18 @@ def roles_of(pods: Sequence[Candidate], rules: Rules) -> list[tuple[SchedulingSp
 
 
 def class_of(pod: Candidate, rules: Rules) -> tuple[bool, ...]:
-    """Return whether a pod belongs to each part and to each group of ``rules``. Only pods of one class are interchangeable."""
+    """Return the pod's class: for each set of pods that ``rules`` name, whether the pod is in the set.
+
+    Only pods of one class are interchangeable.
+    """
     return (*(pod.uid in part for part, _ in rules.parts), *(pod.uid in group for _, group in rules.together))
 
 
 def _by_spec(pods: Sequence[Candidate]) -> list[tuple[SchedulingSpec, list[str]]]:
-    """Return UIDs by spec. Equal specs are mostly one object, and looking up its identity is faster than hashing the spec."""
+    """Return the UIDs of the pods that have each spec.
+
+    Equal specs are mostly one object, and looking up the object's identity is faster than hashing the spec.
+    """
     members: dict[SchedulingSpec, list[str]] = {}
     seen: dict[int, list[str]] = {}
     for pod in pods:
@@ -108,7 +115,7 @@ def _by_spec(pods: Sequence[Candidate]) -> list[tuple[SchedulingSpec, list[str]]
 
 
 def _by_spec_and_class(pods: Sequence[Candidate], rules: Rules) -> list[tuple[SchedulingSpec, list[str]]]:
-    """Return UIDs by spec and class."""
+    """Return the UIDs of the pods that have each spec and class (``class_of``)."""
     members: dict[tuple[SchedulingSpec, tuple[bool, ...]], list[str]] = {}
     for pod in pods:
         members.setdefault((pod.spec, class_of(pod, rules)), []).append(pod.uid)

@@ -1,7 +1,8 @@
 """The cost of placements: the sum over the nodes of what the pods on each node cost together, plus the topology domains used.
 
-All other terms depend on one node alone. So the cost of a placement is looked up node by node in a table, by the *pattern* of the node: how
-many pods of each role are on it. The table grows with each new pattern; a search meets most patterns many times.
+What the pods on a node cost depends on this node alone. So the cost of a placement is looked up node by node in a table. The key in the
+table is the node and its *pattern*: how many pods of each role are on the node. The table grows with each new pattern; a search meets most
+patterns many times.
 """
 
 from dataclasses import dataclass
@@ -34,7 +35,7 @@ class ObjectiveValue:
 
 
 class Valuation:
-    """The costs of placements of one problem. The instance caches what it computes, so keep it as long as the search."""
+    """Computes what placements of one problem cost. The instance caches what it computes, so keep it as long as the search."""
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
@@ -83,9 +84,9 @@ class Valuation:
         return self.objective_values(counts[None])[0]
 
     def node_costs(self, rows: Integers, patterns: Integers) -> Floats:
-        """Return the costs of ``patterns``: int64[k, roles] on the nodes ``rows``: int64[k], as float64[k].
+        """Return what the pods on each of the nodes ``rows``: int64[k] cost, as float64[k].
 
-        A pattern is the number of pods of each role on one node.
+        ``patterns``: int64[k, roles], how many pods of each role are on each of these nodes.
         """
         if not self._is_cached:
             return self._computed(rows, patterns)
@@ -119,9 +120,10 @@ class Valuation:
         return total
 
     def _packing_scores(self, rows: Integers, patterns: Integers) -> Floats:
-        """Return the sum of the members' scores on each node: float64[k]; a member scores 0..1.
+        """Return the sum of the members' packing scores on each of the nodes ``rows``: float64[k]; a member scores 0..1.
 
-        Members are scored one after another. On average, a member finds half of the node's other members there before it.
+        ``patterns``: int64[k, roles], members of each role on each of these nodes. Members are scored one after another. On average, half
+        of the node's other members are on the node before a member is.
         """
         scoring, roles = self._problem.scoring, np.flatnonzero(patterns.any(axis=0))
         if isinstance(scoring.packing, FitScoring):
@@ -133,10 +135,11 @@ class Valuation:
         return packed
 
     def _points(self, fit: FitScoring, rows: Integers, patterns: Integers) -> Floats:
-        """Return the sum of the members' points by a kube-scheduler profile on each node: float64[k].
+        """Return the sum of the members' points by a kube-scheduler profile on each of the nodes ``rows``: float64[k].
 
-        The members of a role are scored one after another, with half of the members of other roles there before each. If a node has more
-        than eight members of a role, eight of them stand for all.
+        ``patterns``: int64[k, roles], members of each role on each of these nodes. The members of a role are scored one after another, and
+        for each of them half of the other roles' members are on the node already. If a node has more than eight members of a role, eight of
+        them stand for all.
         """
         scoring = self._problem.scoring
         if scoring.allocatable is None or scoring.counted is None:
@@ -158,9 +161,10 @@ class Valuation:
         return total
 
     def _fullness(self, rows: Integers, patterns: Integers) -> Floats:
-        """Return the sum over the members of how full their node is: float64[k]; a member counts 0..1.
+        """Return how full each of the nodes ``rows`` is, once for each of its members, 0..1 each: float64[k].
 
-        A resource that scores 0 would have to be left out of the mean. There is none, since each member adds to all its resources.
+        ``patterns``: int64[k, roles], members of each role on each of these nodes. kube-scheduler's mean leaves out resources that score 0.
+        There is no such resource here, since each member adds to all its resources.
         """
         scoring = self._problem.scoring
         members = patterns.astype(np.float64)
@@ -172,7 +176,7 @@ class Valuation:
 
 
 def one_each(roles: int, role: int, rows: Integers) -> Integers:
-    """Return the patterns of nodes ``rows`` that each have a single pod, of ``role``: int64[k, roles]."""
+    """Return a single pod of ``role`` on each of the nodes ``rows``, as pods by node and role: int64[k, roles]."""
     patterns = np.zeros((len(rows), roles), dtype=np.int64)
     patterns[:, role] = 1
     return patterns

@@ -1,1 +1,1 @@
-"""Finds why a gang was refused, and what would let it fit."""
+"""Finds why a gang was refused, and what would let the gang fit."""

@@ -1,4 +1,4 @@
-"""Finds the cause of a gang's refusal by comparing what the gang requests with what the nodes have and what is free on them.
+"""Finds the cause of a gang's refusal by comparing what the gang requests with what the nodes offer and with what is free on them.
 
 Only nodes that the filters admit are counted. The first of these causes that holds is reported:
 
@@ -7,8 +7,8 @@ Only nodes that the filters admit are counted. The first of these causes that ho
 - ``Insufficient``: for one resource, less is free in total than the minimum requests.
 - ``Fragmented``: enough of each resource is free in total, but the free pieces are too small, or no placement was found.
 
-The caller reports ``Constraints`` instead of ``Fragmented`` if only a rule between members or pods prevents the placement. To find that
-out, the caller searches again without such rules; ``amounts_alone`` returns the pods without rules of their own.
+The caller reports ``Constraints`` instead of ``Fragmented`` if only a rule between members or pods prevents the placement. To decide
+between these two causes, the caller searches again without such rules; ``amounts_alone`` returns the pods without rules of their own.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,7 +38,7 @@ _LARGEST = 2**62
 
 @dataclass(slots=True)
 class Repaired:
-    """Nodes as they would be if they were ready and schedulable. The last result is cached."""
+    """Returns nodes as they would be if they were ready and schedulable. The last result is cached."""
 
     filters: NodeFilters = field(default_factory=NodeFilters)
     _nodes: tuple[Node, ...] = ()
@@ -62,7 +62,8 @@ def cause_of(
 ) -> Cause:
     """Return why ``pods``, of which ``minimum`` are needed, don't fit on ``snapshot``.
 
-    ``FRAGMENTED`` is true only if no rule between pods prevents the placement; ``amounts_alone`` is for finding that out.
+    The cause ``FRAGMENTED`` is true only if no rule between pods prevents the placement. To check this, the caller searches again with the
+    pods that ``amounts_alone`` returns.
     """
     found = _cause_of(pods, minimum, snapshot, rules=rules, filters=filters, repaired=repaired)
     requested = pods[0].spec.gpus if len(pods) == 1 else None
@@ -122,7 +123,10 @@ def _cause_of(
 
 
 def _without_gpu_errors(snapshot: Snapshot, offered: Integers) -> Integers:
-    """Return ``offered`` as if no GPU had an error. Such GPUs are replaced or restarted, so they are no reason for ``NEVER_FITS``."""
+    """Return ``offered`` as if no GPU had an error.
+
+    A GPU with an error is replaced or restarted in time, so it is no reason for ``NEVER_FITS``.
+    """
     if snapshot.gpus is None or not snapshot.gpus.unwell.any():
         return offered
     columns = [column for column, name in enumerate(snapshot.resources) if name in WHOLE_GPUS]
@@ -132,16 +136,16 @@ def _without_gpu_errors(snapshot: Snapshot, offered: Integers) -> Integers:
 
 
 def whole_amounts(snapshot: Snapshot, names: Sequence[str]) -> tuple[Integers, Integers]:
-    """Return what nodes have of the resources ``names``, and what of it is free, for pods that ask for whole GPUs.
+    """Return how much of the resources ``names`` nodes offer, and how much is free, for pods that ask for whole GPUs.
 
-    Each is int64[resources, nodes]. Negative amounts, on over-committed nodes, count as 0.
+    Both results are int64[resources, nodes]. Negative amounts, on over-committed nodes, count as 0.
     """
     allocatable, free = _offered((), snapshot)
     return _amounts(snapshot, allocatable, names), _amounts(snapshot, free, names)
 
 
 def amounts_alone(pods: Sequence[Candidate]) -> list[Candidate]:
-    """Return ``pods`` without the rules that keep them apart, so that only amounts decide whether they fit."""
+    """Return ``pods`` without host ports and volumes, so that only amounts of resources decide whether the pods fit."""
     specs = {spec: replace(spec, host_ports=(), attaches=()) for spec in {pod.spec for pod in pods}}
     return [_Bare(pod.uid, specs[pod.spec]) for pod in pods]
 
@@ -173,7 +177,7 @@ def _admitted(specs: Sequence[SchedulingSpec], snapshot: Snapshot, nodes: tuple[
 
 
 def _labelled(roles: int, nodes: int, groups: Sequence[tuple[tuple[int, ...], Integers]]) -> Mask:
-    """Return bool[roles, nodes]: False if the role must share a domain and the node belongs to none."""
+    """Return False for a role that must share a domain on a node without a domain, else True: bool[roles, nodes]."""
     mask = np.ones((roles, nodes), dtype=np.bool_)
     for grouped, domains in groups:
         mask[list(grouped)] &= domains >= 0
@@ -181,10 +185,10 @@ def _labelled(roles: int, nodes: int, groups: Sequence[tuple[tuple[int, ...], In
 
 
 def _offered(specs: Sequence[SchedulingSpec], snapshot: Snapshot) -> tuple[Integers, Integers]:
-    """Return what nodes have, and what of it is free: int64[nodes, resources].
+    """Return how much of each resource nodes offer, and how much is free: each int64[nodes, resources].
 
-    A node whose GPUs are shared by a driver has one GPU in its allocatable for each pod that may share them. For pods that request
-    whole GPUs only, such a node has no more GPUs than usable devices.
+    A node whose GPUs are shared by a driver has one GPU in its allocatable for each pod that may share them. For pods that request whole
+    GPUs only, such a node has no more GPUs than usable devices.
     """
     allocatable, free = snapshot.allocatable, snapshot.allocatable - snapshot.used
     column = snapshot.column_of(GPU)
@@ -200,7 +204,10 @@ def _offered(specs: Sequence[SchedulingSpec], snapshot: Snapshot) -> tuple[Integ
 
 
 def _amounts(snapshot: Snapshot, table: Integers, names: Sequence[str]) -> Integers:
-    """Return the resources ``names`` of ``table``: int64[nodes, resources of the snapshot], as int64[resources, nodes], none negative."""
+    """Return the amounts of the resources ``names``: int64[resources, nodes], none negative.
+
+    ``table``: int64[nodes, resources of the snapshot] has the amounts of all resources.
+    """
     amounts = np.zeros((len(names), len(snapshot.nodes)), dtype=np.int64)
     for row, name in enumerate(names):
         if (column := snapshot.column_of(name)) is not None:
@@ -209,9 +216,10 @@ def _amounts(snapshot: Snapshot, table: Integers, names: Sequence[str]) -> Integ
 
 
 def _most_in_domains(count: Integers, slots: Integers, groups: Sequence[tuple[tuple[int, ...], Integers]]) -> Integers:
-    """Return a bound on the placed pods of each role if each group must share a domain: int64[roles].
+    """Return an upper bound on the placed pods of each role: int64[roles].
 
-    Each role is counted in the domain with the most slots for that role alone.
+    Each of ``groups`` is a set of roles that must share a domain, with the domain of each node. Each role is counted in the domain with the
+    most slots for this role alone.
     """
     most: Integers = np.minimum(slots.sum(axis=1), count)
     for roles, domains in groups:
@@ -227,7 +235,8 @@ def _never(
 ) -> Cause:
     """Return the cause for a gang that wouldn't fit on empty nodes, with the resource that empty nodes have too little of.
 
-    ``misfits``: needed roles whose pods fit on no node, each with the uid of a member. Such a member is named rather than the whole gang.
+    ``misfits``: needed roles whose pods fit on no node, each with the uid of a member. The cause names such a member rather than the whole
+    gang.
     """
     for role, member in misfits.items():
         largest = allocatable[:, admits_repaired[role]].max(axis=1, initial=0)
@@ -239,7 +248,10 @@ def _never(
 
 
 def _tightest(need: _Need, names: Sequence[str], demand: Integers, free: Integers, admits: Mask) -> Cause:
-    """Return the resource with the highest ratio of requested to free, for all needed pods or for the needed pods of one role."""
+    """Return the requested and the free amount of the resource with the highest ratio of requested to free.
+
+    The ratio is that of all needed pods, or of the needed pods of one role, if that is higher.
+    """
     found = []
     for column, name in enumerate(names):
         found.append(_of_resource(need, name, demand[:, column], free[column], admits))
@@ -250,7 +262,10 @@ def _tightest(need: _Need, names: Sequence[str], demand: Integers, free: Integer
 
 
 def _of_resource(need: _Need, name: str, demand: Integers, free: Integers, admits: Mask) -> Cause:
-    """Return the least that the minimum requests of one resource, and what is free on nodes that admit any pod requesting it."""
+    """Return how much of one resource the minimum requests at least, and how much is free.
+
+    What is free is counted on the nodes that admit any pod requesting the resource.
+    """
     there = sum(free[admits[demand > 0].any(axis=0)].tolist())
     return Cause(Code.INSUFFICIENT, name, _least_asked(need, demand.tolist()), there)
 
@@ -260,9 +275,10 @@ def _most_asked(causes: Sequence[Cause]) -> Cause:
 
 
 def _fragmented(need: _Need, names: Sequence[str], demand: Integers, free: Integers, admits: Mask) -> Cause:
-    """Return the resource that is free in pieces too small; among several, the one with the highest ratio of requested to free.
+    """Return the resource that is free only in pieces that are too small.
 
-    No resource is named if only several resources together make the pieces too small.
+    Among several such resources, the one with the highest ratio of requested to free is returned. No resource is named if only several
+    resources together make the pieces too small.
     """
     found = []
     for column, name in enumerate(names):
@@ -274,7 +290,10 @@ def _fragmented(need: _Need, names: Sequence[str], demand: Integers, free: Integ
 
 
 def _least_asked(need: _Need, amounts: Sequence[int]) -> int:
-    """Return the least that the minimum requests: the needed pods of each role, then the pods that request least, up to the minimum."""
+    """Return the least that the minimum requests of a resource.
+
+    The needed pods of each role are counted first. Then the pods that request least are counted, up to the minimum.
+    """
     least: list[int] = need.least.tolist()
     count: list[int] = need.count.tolist()
     requested = sum(number * amount for number, amount in zip(least, amounts, strict=True))

@@ -1,7 +1,7 @@
 """States the problem of a refused gang on every node that could take a member if the node were empty.
 
-The problem that a search works on leaves out nodes that can take no member now. Remedies are found on just these nodes, by freeing capacity
-on them (``remedies``).
+The problem that a search works on leaves out nodes that can take no member now. Freed capacity on such nodes may let the gang fit, so
+remedies (``remedies``) are looked for on these nodes, too.
 """
 
 import itertools
@@ -28,7 +28,8 @@ from allaboard.placement.solvers.domains import NOWHERE, capacity_in_domains
 class Blocker:
     """A bound gang whose release might let the refused gang fit.
 
-    ``rows``: int64[k], positions of its nodes in the problem. ``frees``: int64[columns, k], amounts that its release frees there.
+    ``rows``: int64[k], positions of the bound gang's nodes in the problem. ``frees``: int64[capacities, k], amounts that the release frees
+    on these nodes.
     """
 
     key: str
@@ -38,13 +39,14 @@ class Blocker:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EmptiedProblem:
-    """A problem on every node that could take a member if the node were empty.
+    """The problem of a refused gang on every node that could take a member if the node were empty, with what could be freed there.
 
-    ``slack``: int64[columns, nodes], what is free now, negative where a node is over-committed.
-    ``empty``: int64[columns, nodes], what is free if the node is empty.
-    ``ceiling``: int64[columns, nodes], the most that a remedy may ask to be free: ``empty``, or ``slack`` where a node is over-committed.
-    ``names``: for each group of roles that must share a domain, the name of each domain, as ``label=value``.
-    ``where``: names of the domains that were chosen, separated by commas; empty if none were.
+    The capacities are those of ``Problem.columns``.
+    ``slack``: int64[capacities, nodes], what is free now, negative where a node is over-committed.
+    ``empty``: int64[capacities, nodes], what is free if the node is empty.
+    ``ceiling``: int64[capacities, nodes], what may be free at most after a remedy: ``empty``, or ``slack`` where a node is over-committed.
+    ``names``: for each set of roles that must share a domain, the name of each domain, as ``label=value``.
+    ``where``: names of the domains to which these sets of roles are confined, separated by commas; empty before they are confined.
     """
 
     problem: Problem
@@ -66,7 +68,7 @@ def emptied_problem_of(
 ) -> EmptiedProblem:
     """Return the emptied problem for ``problem``, which was built from ``pods`` and ``rules`` on ``snapshot``.
 
-    ``others``: (key, pods) of bound gangs, in the order in which they should be released.
+    ``others``: (key, pods) of each bound gang that might be released, in the order in which the gangs should be released.
     """
     if snapshot.devices is not None:  # with shared GPUs, an amount of a resource doesn't decide whether a pod fits
         nothing = problem.free[:, :0]
@@ -89,9 +91,10 @@ def emptied_problem_of(
 
 
 def with_chosen_domains(emptied: EmptiedProblem, most: int) -> tuple[Sequence[EmptiedProblem], bool]:
-    """Return problems with one domain chosen for each group of roles that must share one, and whether these are all choices.
+    """Return emptied problems in which domains are chosen for the roles that must share a domain, one problem for each choice.
 
-    There are up to ``most`` of them. Nodes outside the chosen domains are left out. Domains that need least to take the gang come first.
+    At most ``most`` choices are returned, first those whose domains need least to take the gang. Nodes outside the chosen domains are left
+    out. The second result is whether these are all choices.
     """
     if not emptied.problem.together:
         return (emptied,), True
@@ -102,9 +105,9 @@ def with_chosen_domains(emptied: EmptiedProblem, most: int) -> tuple[Sequence[Em
 
 
 def _domain_choices(emptied: EmptiedProblem) -> list[list[int]]:
-    """Return the domains that each group of roles could share.
+    """Return the possible domains of each set of roles that must share a domain.
 
-    Domains that could take the whole group when empty come first, and among equals those with the most free slots.
+    Domains that could take all roles of the set when empty come first, and among equals those with the most free slots.
     """
     problem = emptied.problem
     empty = with_free(problem, emptied.ceiling)
@@ -141,7 +144,7 @@ def _names(group: Together, nodes: Sequence[Node]) -> dict[int, str]:
 
 
 def with_free(problem: Problem, slack: Integers) -> Problem:
-    """Return ``problem`` with ``slack``: int64[columns, nodes] free. Negative amounts count as 0."""
+    """Return ``problem`` with ``slack``: int64[capacities, nodes] free. Negative amounts count as 0."""
     free = np.maximum(slack, 0)
     slots = np.stack([slots_for(demand, free, problem.admits[role]) for role, demand in enumerate(problem.demand)])
     return replace(problem, free=free, slots=slots)

@@ -1,10 +1,10 @@
-"""Finds what would let a gang fit that can't be placed: more of one resource, more nodes, or the release of another gang.
+"""Finds what would let a refused gang fit: more of one resource, more nodes, or the release of another gang.
 
 All nodes are considered that could take a member if they were empty (``emptied_problem``). A search leaves out nodes that can take no
-member now, but capacity freed on those nodes may help most. An amount of a resource is freed or added on such nodes, and a node never gets
-more than it has when empty.
-For a gang of one role, the amount is computed exactly. For other gangs, the solver finds it within bounded work and to its tolerance (a
-millionth of what one node has). In both cases, counting in integers proves that the named amount suffices.
+member now, but capacity freed on such nodes may help most. An amount of a resource is freed or added on a node, and then no more is free on
+the node than if it were empty.
+For a gang of one role, the amount is computed exactly. For other gangs, the solver finds the amount within bounded work and to its
+tolerance (a millionth of what one node has). In both cases, counting in integers proves that the named amount suffices.
 """
 
 from dataclasses import dataclass, replace
@@ -43,8 +43,8 @@ class More:
     """An amount of one resource that would let the gang fit.
 
     ``amount``: total, in the units of ``model.requests``. ``where``: (node, amount) of each node that needs more. ``pod``: uid of a pod
-    that needs it. ``is_least``: no smaller amount of this resource suffices. ``domain``: the domain that roles would share, as
-    ``label=value``; empty if none must.
+    that needs the amount. ``is_least``: no smaller amount of this resource suffices. ``domain``: the domain that roles would share, as
+    ``label=value``; empty if no roles must share a domain.
     """
 
     resource: str
@@ -57,9 +57,9 @@ class More:
 
 @dataclass(frozen=True, slots=True)
 class MoreNodes:
-    """A number of new nodes that would let the gang fit, empty and of the kind of the node ``like``.
+    """A number of new, empty nodes of the kind of the node ``like`` that would let the gang fit.
 
-    ``domain``: the domain of the new nodes, which roles would share, as ``label=value``; empty if roles needn't share one.
+    ``domain``: the domain of the new nodes, which roles would share, as ``label=value``; empty if no roles must share a domain.
     """
 
     number: int
@@ -69,7 +69,7 @@ class MoreNodes:
 
 @dataclass(frozen=True, slots=True)
 class Remedies:
-    """Remedies that were found, each of which would let the gang fit by itself; None for kinds without one.
+    """The remedies that were found, each of which would let the gang fit by itself; None for a kind of which none was found.
 
     At most one of ``more`` and ``nodes`` is set. ``blocker``: key of a bound gang whose release would suffice.
     """
@@ -125,7 +125,7 @@ def _may_fit(problem: Problem) -> bool:
 
 
 def _fits(problem: Problem) -> bool:
-    """Return whether a gang that the bounds allow surely fits.
+    """Return whether a gang that the bounds don't exclude is known to fit.
 
     For a gang of one role the bounds are exact. For several roles the solver must find a placement.
     """
@@ -135,7 +135,10 @@ def _fits(problem: Problem) -> bool:
 
 
 def _least_more(emptied: EmptiedProblem) -> tuple[Fraction, int, More] | None:
-    """Return the resource with the smallest shortage relative to all that the gang requests of it: (that ratio, its column, the remedy)."""
+    """Return the least remedy of one resource: the one that is smallest relative to all that the gang requests of its resource.
+
+    The result is (that ratio, the resource's position, the remedy).
+    """
     problem = emptied.problem
     found = []
     for column in range(problem.resources):
@@ -154,10 +157,10 @@ def _least_more(emptied: EmptiedProblem) -> tuple[Fraction, int, More] | None:
 
 
 def _computed(emptied: EmptiedProblem, raised: Problem, column: int) -> More | None:
-    """Return the least amount of one column that lets a gang of one role fit.
+    """Return the least amount of the resource at ``column`` that lets a gang of one role fit.
 
-    The next slot of a node costs what one pod lacks there; each further slot costs the request of a whole pod. The next slot never costs
-    more than further slots, so taking the cheapest slots first gives the least amount.
+    The next slot of a node costs what the node lacks for one more pod; each further slot costs the request of a whole pod. The next slot
+    never costs more than further slots, so taking the cheapest slots first gives the least amount.
     """
     problem = emptied.problem
     demand = int(problem.demand[0, column])
@@ -173,7 +176,7 @@ def _computed(emptied: EmptiedProblem, raised: Problem, column: int) -> More | N
 
 
 def _solved(emptied: EmptiedProblem, raised: Problem, column: int) -> More | None:
-    """Return the least amount of one column, summed over the nodes, that lets the gang fit, as the solver finds it."""
+    """Return the least amount of the resource at ``column``, summed over the nodes, that lets the gang fit, as the solver finds it."""
     problem = emptied.problem
     slots = np.minimum(raised.slots, problem.count[:, None])
     free = problem.free[column]
@@ -211,7 +214,10 @@ def _solved(emptied: EmptiedProblem, raised: Problem, column: int) -> More | Non
 
 
 def _more_for(emptied: EmptiedProblem, counts: Integers, column: int, *, is_least: bool) -> More | None:
-    """Return what the placement ``counts``: int64[roles, nodes] needs more of a column; None if more isn't needed or doesn't suffice."""
+    """Return how much more of the resource at ``column`` the placement ``counts``: int64[roles, nodes] needs.
+
+    None if the placement needs no more of this resource, or if more of this resource doesn't suffice.
+    """
     problem = emptied.problem
     added = np.maximum(np.einsum("r,rn->n", problem.demand[:, column], counts) - problem.free[column], 0)
     enough = problem.free.copy()
@@ -227,7 +233,10 @@ def _more_for(emptied: EmptiedProblem, counts: Integers, column: int, *, is_leas
 
 
 def _more_nodes(emptied: EmptiedProblem) -> MoreNodes | None:
-    """Return the fewest empty nodes of one kind that are known to suffice. Only the kinds of nodes that take most pods are tried."""
+    """Return the fewest empty nodes of one kind that are known to suffice; None if none are.
+
+    Only the kinds of nodes that take most pods are tried.
+    """
     problem = emptied.problem
     empty = with_free(problem, emptied.empty)
     kinds = np.unique(np.concatenate([emptied.empty, problem.admits]), axis=1, return_index=True)[1]
@@ -241,7 +250,10 @@ def _more_nodes(emptied: EmptiedProblem) -> MoreNodes | None:
 
 
 def _nodes_needed(emptied: EmptiedProblem, row: int) -> int | None:
-    """Return how many nodes like the one at ``row`` suffice: the fewest that the bounds allow, or up to 8 more; None if not found."""
+    """Return how many more nodes like the one at ``row`` suffice; None if no number is found.
+
+    The fewest nodes that the bounds allow are tried first, then up to 8 nodes more.
+    """
     low, high, most = 0, 1, emptied.problem.total
     while high < most and not _may_fit(_extended(emptied, row, high)):
         low, high = high, 2 * high
@@ -257,7 +269,10 @@ def _nodes_needed(emptied: EmptiedProblem, row: int) -> int | None:
 
 
 def _extended(emptied: EmptiedProblem, row: int, number: int) -> Problem:
-    """Return the problem with ``number`` more nodes like the one at ``row``. Only the fields that decide whether it fits are extended."""
+    """Return the problem with ``number`` more nodes like the one at ``row``.
+
+    Only the fields that decide whether the gang fits are extended.
+    """
     problem = emptied.problem
 
     def joined(old: np.ndarray, new: np.ndarray) -> np.ndarray:

@@ -1,10 +1,11 @@
 """CSI volumes as capacity: how many more volumes of a driver a node can attach.
 
-A volume that several pods share is attached once per node. Columns of amounts can't express that for every mixture of pods. So a node is
-counted in one of two ways, and neither ever allows more volumes than the node can attach:
+A volume that several pods share is attached once per node. Amounts per pod can't express sharing for every mixture of pods. So the volumes
+on a node are counted in one of two ways, and neither way ever allows more volumes than the node can attach:
 
-- All shared volumes are set aside first, and each pod takes its own volumes. That is exact if all pods share the same volumes.
-- Each pod takes all its volumes. That is exact if the pods on the node share no volume.
+- The node's free attachments are first reduced by all shared volumes; then each pod takes the volumes that it doesn't share. This count is
+  exact if all pods share the same volumes.
+- Each pod takes all its volumes. This count is exact if the pods on the node share no volume.
 """
 
 from collections.abc import Collection, Sequence
@@ -19,9 +20,9 @@ from allaboard.model.volumes import Attaches
 
 
 class Attachments(NamedTuple):
-    """The columns that count volumes.
+    """The volumes that nodes can attach, as capacities of a problem: one or two capacities for each driver.
 
-    ``names`` are the drivers; ``demand``: int64[specs, columns] is of one pod, ``free``: int64[columns, nodes].
+    ``names``: the driver of each capacity. ``demand``: int64[specs, capacities], what one pod takes. ``free``: int64[capacities, nodes].
     """
 
     names: tuple[str, ...]
@@ -30,7 +31,7 @@ class Attachments(NamedTuple):
 
 
 def attachment_columns(specs: Sequence[SchedulingSpec], pods: int, snapshot: Snapshot) -> Attachments:
-    """Return the columns that count the volumes of ``pods`` pods of ``specs``."""
+    """Return the capacities that count volumes, for a gang of ``pods`` pods with the specs ``specs``."""
     names: list[str] = []
     demand = [np.zeros((len(specs), 0), dtype=np.int64)]
     free = [np.zeros((0, len(snapshot.nodes)), dtype=np.int64)]
@@ -56,7 +57,7 @@ def attachment_columns(specs: Sequence[SchedulingSpec], pods: int, snapshot: Sna
 def _unattached(shared: Collection[tuple[str, ...]], snapshot: Snapshot) -> Integers:
     """Return how many of the ``shared`` volumes each node would have to attach: int64[nodes].
 
-    A volume is given by the names of the nodes that have it attached.
+    ``shared``: for each volume, the names of the nodes that have the volume attached.
     """
     found = np.full(len(snapshot.nodes), len(shared), dtype=np.int64)
     if any(shared):

@@ -9,9 +9,9 @@ MOST_SLOTS = 2**31
 
 
 def slots_for(demand: Integers, free: Integers, admits: Mask) -> Integers:
-    """Return how many pods of one ``demand``: int64[columns] each node takes: int64[..., nodes].
+    """Return how many pods that each request ``demand``: int64[capacities] each node can take: int64[..., nodes].
 
-    ``free``: int64[columns, ..., nodes]. A node that isn't in ``admits`` takes none.
+    ``free``: int64[capacities, ..., nodes]. A node that isn't in ``admits`` takes no pod.
     """
     slots = np.where(admits, np.int64(MOST_SLOTS), np.int64(0))
     is_unlimited = True
@@ -24,15 +24,18 @@ def slots_for(demand: Integers, free: Integers, admits: Mask) -> Integers:
 
 
 def first_slots(capacity: Integers, wanted: int) -> Integers:
-    """Take up to ``wanted`` slots of the first nodes of ``capacity``: int64[nodes]; return how many slots of each node are taken."""
+    """Take up to ``wanted`` slots, filling the nodes in their order; return how many slots of each node are taken: int64[nodes].
+
+    ``capacity``: int64[nodes], the slots of each node.
+    """
     taken: Integers = np.clip(wanted - (np.cumsum(capacity) - capacity), 0, capacity)
     return taken
 
 
 def fill(capacity: Integers, wanted: int, order: Integers) -> Integers:
-    """Take up to ``wanted`` slots of ``capacity``: int64[nodes], filling one node after another along ``order``.
+    """Take up to ``wanted`` slots, filling the nodes in ``order``; return how many slots of each node are taken: int64[nodes].
 
-    Return how many slots of each node are taken: int64[nodes].
+    ``capacity``: int64[nodes], the slots of each node.
     """
     taken = np.zeros_like(capacity)
     taken[order] = first_slots(capacity[order], wanted)

@@ -1,7 +1,7 @@
 """Shared GPUs: the assignment of pods to a node's devices. A pod takes whole devices, or a part of one device.
 
 A device is counted by its free thousandths. Whole GPUs take devices that are entirely free. Parts are assigned from the largest to the
-smallest. A part takes the device whose free gap loses the least worth; among equals, the fullest device (best fit decreasing).
+smallest. A part goes to the device whose free gap loses the least worth; among equals, to the fullest device (best fit decreasing).
 """
 
 from collections.abc import Sequence
@@ -47,7 +47,10 @@ def counts_devices(snapshot: Snapshot) -> Mask:
 
 
 def slots_on_devices(devices: Integers, parts: Integers) -> Integers:
-    """Return how many pods that ask for ``parts``: int64[...] thousandths the ``devices``: int64[..., devices] take: int64[...]."""
+    """Return how many pods the ``devices``: int64[..., devices] can take, if each pod asks for ``parts``: int64[...] thousandths.
+
+    The result is int64[...].
+    """
     slots: Integers = (devices // parts[..., None]).sum(axis=-1)
     return slots
 
@@ -61,7 +64,9 @@ def whole_devices(devices: Integers) -> Integers:
 def assign_devices(
     devices: Integers, whole: Integers, parts: Integers, sizes: Integers, worth: Floats | None = None
 ) -> tuple[Integers, Mask]:
-    """Assign pods to devices. Return what is left of the devices: int64[k, devices], and whether all pods fit: bool[k].
+    """Assign pods to the devices of k nodes.
+
+    Return what is left of the devices: int64[k, devices], and whether all pods fit: bool[k].
 
     - ``devices``: int64[k, devices], the free thousandths;
     - ``whole``: int64[k], how many whole devices are taken;
@@ -69,7 +74,7 @@ def assign_devices(
     - ``sizes``: int64[k, roles], the size of the role's part in thousandths;
     - ``worth``: float64[1001], the worth of a gap by its thousandths.
 
-    If not all pods fit, those that do are assigned. The order of the devices is not kept.
+    If not all pods fit on a node, the pods that fit are assigned. The order of the devices is not kept.
     """
     left = -np.sort(-devices, axis=1)
     fits = whole_devices(left) >= whole
@@ -88,9 +93,10 @@ def assign_devices(
 
 
 def best_device(devices: Integers, part: Integers | int, worth: Floats | None = None) -> Integers:
-    """Return the positions of the best devices for a part: int64[k], among ``devices``: int64[k, devices].
+    """Return the position of the best device for a part on each of k nodes: int64[k].
 
-    ``part``: int64[k] is the size in thousandths. The position is arbitrary where the part fits on no device.
+    ``devices``: int64[k, devices], the free thousandths. ``part``: int64[k], the size in thousandths. The position is arbitrary if the part
+    fits on no device of the node.
     """
     part = np.reshape(part, (-1, 1))
     fits = devices >= part
@@ -103,8 +109,8 @@ def best_device(devices: Integers, part: Integers | int, worth: Floats | None = 
 def assign_devices_exactly(devices: Sequence[int], parts: Sequence[int]) -> tuple[int, ...] | None:
     """Return the position in ``devices`` of the device for each of ``parts``; ``None`` if no assignment was found.
 
-    ``devices`` are free thousandths; ``parts`` are sizes in thousandths. The largest part goes first, to the device with the least left.
-    Only if a part doesn't fit then, other assignments are tried, up to a limit.
+    ``devices`` are free thousandths; ``parts`` are sizes in thousandths. The largest part goes first, to the device with the least free
+    that the part fits on. If a part then fits on no device, other assignments are tried, up to a limit.
     """
     if sum(parts) > sum(each for each in devices if each > 0):
         return None
@@ -114,9 +120,9 @@ def assign_devices_exactly(devices: Sequence[int], parts: Sequence[int]) -> tupl
 
 
 def _backtracked(free: list[int], sizes: Sequence[int]) -> list[int] | None:
-    """Return a device for each of ``sizes``: in turn, the fullest device that takes it.
+    """Return a device for each of ``sizes``, one after another: the fullest device that takes the size.
 
-    If no device does, the last choice is changed (backtracking). ``None`` if there is no other choice, or the limit is reached.
+    If no device takes a size, an earlier choice is changed (backtracking). ``None`` if no choice is left, or the limit is reached.
     """
     chosen: list[int] = []
     rest: list[list[int]] = []  # devices not yet tried, for each assigned size and the next one

@@ -1,7 +1,7 @@
 """Node filters that depend on the node object alone: which nodes a spec may use, whatever is free on them.
 
 Thousands of nodes have only a few distinct taints and label values. So each rule is decided once per distinct value, and spread over the
-nodes by array indexing. The results are kept while the snapshot carries the same tuple of nodes.
+nodes by array indexing. The results are kept as long as the snapshot has the same tuple of nodes.
 """
 
 from collections import Counter
@@ -38,10 +38,11 @@ _MOST_COLUMNS = 128
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Usable:
-    """The nodes that a spec may use.
+    """The nodes that a spec may use, and the reasons why other nodes refuse the spec.
 
-    ``admitted``: bool[nodes]. ``reasons`` counts the other nodes, each by the first filter that refuses it. A node that only GPU rules
-    refuse is counted under each GPU rule that it fails. ``refused_by_gpus``: bool[nodes] are these nodes; ``None`` without GPU rules.
+    ``admitted``: bool[nodes]. ``reasons`` counts the nodes that aren't admitted, each by the first filter that refuses the node. A node
+    that only GPU rules refuse is counted under each GPU rule that it fails. ``refused_by_gpus``: bool[nodes], the nodes that only GPU rules
+    refuse; ``None`` without GPU rules.
     """
 
     admitted: Mask
@@ -51,7 +52,7 @@ class Usable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dislikes:
-    """The share of a pod's preferences that each node doesn't meet: float64[nodes] each, 0 for the best node to 1.
+    """The shares of a pod's preferences that each node doesn't meet: float64[nodes] each, from 0 for the best node to 1.
 
     ``affinity`` is by the node's labels, ``taints`` by its PreferNoSchedule taints, ``images`` by the images on its disk.
     """
@@ -73,7 +74,10 @@ class _Column(Generic[_Value]):
 
 
 class NodeFilters:
-    """The filter results of specs, cached for one tuple of nodes. The cache is limited, since tenants choose the specs."""
+    """Decides which nodes specs may use. The results for one tuple of nodes are cached.
+
+    The cache is limited, since tenants choose the specs.
+    """
 
     def __init__(self, limit: int = 512) -> None:
         self._limit = limit
@@ -82,7 +86,7 @@ class NodeFilters:
         self._reset(())
 
     def usable(self, spec: SchedulingSpec, nodes: tuple[Node, ...], gpus: GpuInventory | None = None) -> Usable:
-        """Return which of ``nodes``, with the GPUs of ``gpus``, admit pods of ``spec``."""
+        """Return which of ``nodes`` admit pods of ``spec``; ``gpus`` has the GPUs of the nodes."""
         if nodes is not self._nodes:
             self._reset(nodes)
         usable = self._without_gpu_rules(spec)
@@ -118,9 +122,9 @@ class NodeFilters:
         self._states = _column((node.is_unschedulable, node.is_ready, node.taints) for node in nodes)
 
     def domains(self, key: str, nodes: tuple[Node, ...], alone: int | None = None) -> Integers:
-        """Return a code for the value of a label on each of ``nodes``: int64[nodes], equal where the values are equal.
+        """Return a code for the value of a label on each of ``nodes``: int64[nodes]. Equal values have equal codes.
 
-        A node without the label has the code ``alone``; if that is ``None``, a code that no other node has.
+        A node without the label has the code ``alone``. If ``alone`` is ``None``, such a node has a code that no other node has.
         """
         if nodes is not self._nodes:
             self._reset(nodes)
@@ -132,7 +136,7 @@ class NodeFilters:
         """Return the share of the preferences of ``spec`` that each of ``nodes`` doesn't meet, as kube-scheduler scores nodes.
 
         - Affinity: the weight of the preferred terms that don't match, as a share of the weight of all terms.
-        - Taints: the PreferNoSchedule taints that aren't tolerated, as a share of the most on any node.
+        - Taints: the number of PreferNoSchedule taints that aren't tolerated, as a share of the largest such number on any node.
         - Images: the bytes that must be pulled, as a share of the bytes of those images that any node has.
         """
         if nodes is not self._nodes:
@@ -242,13 +246,13 @@ def _column(values: Iterable[_Value]) -> _Column[_Value]:
 def resolved_rules(spec: SchedulingSpec) -> tuple[tuple[Kind, tuple[tuple[NodeSelectorTerm, ...], ...]], ...]:
     """Return the requirements of ``spec`` that come from volumes and other pods, each with the reason for a refusal.
 
-    A node must match a term of every entry. ``planning.resolve`` computes these requirements.
+    A requirement consists of entries. A node must match a term of every entry. ``planning.resolve`` computes these requirements.
     """
     return (Kind.VOLUMES, spec.volumes), (Kind.AVOIDED, spec.forbidden_domains), (Kind.APART, spec.required_domains)
 
 
 def refusal_to_share(spec: SchedulingSpec, node: Node) -> Reason | None:
-    """Return why ``node`` doesn't provide the GPUs that ``spec`` asks for, whatever is free; ``None`` if it provides them.
+    """Return why ``node`` doesn't provide the GPUs that ``spec`` asks for, whatever is free; ``None`` if the node provides them.
 
     A part of a GPU must be provided by the driver whose resources the pod requests, on devices that are large enough. A driver that
     provides whole GPUs needs to know the devices of a container, so only one container may request GPUs.
@@ -266,7 +270,7 @@ def refusal_to_share(spec: SchedulingSpec, node: Node) -> Reason | None:
 def refusal_of_state(
     is_unschedulable: bool, is_ready: bool, taints: tuple[Taint, ...], tolerations: tuple[Toleration, ...]
 ) -> Reason | None:
-    """Return why a node in this state refuses a pod with these tolerations; ``None`` if it admits the pod."""
+    """Return why a node in this state refuses a pod with ``tolerations``; ``None`` if the node admits the pod."""
     if is_unschedulable and not tolerates(tolerations, UNSCHEDULABLE_TAINT):
         return Reason(Kind.UNSCHEDULABLE)
     if not is_ready and not readiness_is_tainted(taints):

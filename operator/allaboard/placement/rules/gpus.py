@@ -1,7 +1,7 @@
-"""Rules about GPUs that a pod states by labels: their number, their model, and their free memory each or in sum.
+"""Rules about GPUs that a pod states by labels: the number of GPUs, their model, and their free memory, of each GPU or in sum.
 
-Each rule is reported by itself: a node that fails several rules is counted under each of them, as Genius logged them. ``gpu_rules`` decides
-for all nodes in arrays; ``refusals_by_gpus`` counts again, card by card, for the last check of a plan.
+Each rule is reported by itself: a node that fails several rules is counted under each of these rules, as Genius logged them. ``gpu_rules``
+decides for all nodes in arrays; ``refusals_by_gpus`` counts again, GPU by GPU, for the last check of a plan.
 """
 
 from collections.abc import Iterator
@@ -19,14 +19,14 @@ _UNKNOWN = {
     Kind.GPU_MEMORY_EACH: Reason(Kind.GPU_MEMORY_UNKNOWN),
     Kind.GPU_MEMORY_TOTAL: Reason(Kind.GPU_MEMORY_UNKNOWN),
 }
-"""Reasons for nodes whose GPUs are of unknown model or memory, where known ones might fit."""
+"""The reason to report if a node fails a rule only because the model or the memory of its GPUs is unknown, by kind of rule."""
 
 
 def gpu_rules(asked: GpuRequest, gpus: GpuInventory | None, nodes: int) -> Iterator[tuple[Reason, Mask]]:
-    """Yield the reason for each rule, with the nodes that meet the rule: bool[nodes]. Without ``gpus`` no node meets any.
+    """Yield the reason for each rule, with the nodes that meet the rule: bool[nodes]. Without ``gpus`` no node meets any rule.
 
     A model or an amount of memory may be unknown. Such a rule has two reasons: one for nodes that can't meet the rule whatever the unknown
-    values are, and one for nodes that might meet it.
+    values are, and one for nodes that might meet the rule.
     """
     if gpus is None:
         yield from ((reason, np.zeros(nodes, dtype=np.bool_)) for reason in _reasons(asked))
@@ -55,7 +55,7 @@ def gpu_rules(asked: GpuRequest, gpus: GpuInventory | None, nodes: int) -> Itera
 
 
 def refusals_by_gpus(asked: GpuRequest, gpus: GpuInventory | None, row: int) -> Iterator[Reason]:
-    """Yield the reasons of the rules that the node in ``row`` doesn't meet, each once."""
+    """Yield the reason of each rule that the node in ``row`` doesn't meet; a reason of several rules once."""
     yield from dict.fromkeys(_refusals(asked, gpus, row))
 
 
@@ -96,7 +96,7 @@ def _reasons(asked: GpuRequest) -> Iterator[Reason]:
 
 
 def _enough(asked: GpuRequest, gpus: GpuInventory, good: Mask) -> Mask:
-    """Return which nodes have enough of the cards that are ``good``: bool[nodes] of bool[nodes, cards]."""
+    """Return whether each node has enough ``good`` GPUs: bool[nodes]. ``good``: bool[nodes, GPUs of a node]."""
     enough: Mask = np.count_nonzero(good & gpus.is_here, axis=1) * gpus.replicas >= max(1, asked.number)
     return enough
 

@@ -1,7 +1,7 @@
 """Predicates for a pod's constraints on nodes: kube-scheduler's selectors, affinity, tolerations and host ports, exactly.
 
-Each predicate takes plain values. So the arrays of ``filters`` and the last check of ``verify`` share the predicates, and still count
-separately. Sources: component-helpers scheduling/corev1/nodeaffinity/nodeaffinity.go and helpers.go, apimachinery
+Each predicate takes plain values. So the arrays of ``filters`` and the last check of ``verify`` can use the same predicates, although the
+two count separately. Sources: component-helpers scheduling/corev1/nodeaffinity/nodeaffinity.go and helpers.go, apimachinery
 labels/selector.go, kube-scheduler framework HostPortInfo (1.37).
 """
 
@@ -42,7 +42,10 @@ def label_matches(requirement: Requirement, value: str | None) -> bool:
 
 
 def name_matches(requirement: Requirement, name: str) -> bool:
-    """Return whether ``matchFields`` allows the node ``name``. Kubernetes knows only ``metadata.name`` In or NotIn one value."""
+    """Return whether a ``matchFields`` requirement allows the node ``name``.
+
+    Kubernetes allows only ``metadata.name`` here, with the operator In or NotIn and one value.
+    """
     if requirement.key != NAME_FIELD or len(requirement.values) != 1:
         return False
     if requirement.operator == "In":
@@ -51,7 +54,7 @@ def name_matches(requirement: Requirement, name: str) -> bool:
 
 
 def term_matches(term: NodeSelectorTerm, node: Node) -> bool:
-    """Return whether all expressions and fields of ``term`` match; an empty term matches nothing."""
+    """Return whether all expressions and fields of ``term`` match ``node``; an empty term matches no node."""
     if not (term.expressions or term.fields):
         return False
     return all(label_matches(expression, node.labels.get(expression.key)) for expression in term.expressions) and all(
@@ -60,7 +63,7 @@ def term_matches(term: NodeSelectorTerm, node: Node) -> bool:
 
 
 def any_term_matches(terms: Iterable[NodeSelectorTerm], node: Node) -> bool:
-    """Return whether any of ``terms`` matches; no terms match nothing."""
+    """Return whether any of ``terms`` matches ``node``; False without terms."""
     return any(term_matches(term, node) for term in terms)
 
 
@@ -72,7 +75,7 @@ def affinity_matches(spec: SchedulingSpec, node: Node) -> bool:
 
 
 def all_match(rules: Iterable[Iterable[NodeSelectorTerm]], node: Node) -> bool:
-    """Return whether every entry has a term that admits the node."""
+    """Return whether every entry of ``rules`` has a term that matches ``node``."""
     return all(any_term_matches(terms, node) for terms in rules)
 
 
@@ -87,7 +90,10 @@ def tolerates(tolerations: Iterable[Toleration], taint: Taint) -> bool:
 
 
 def untolerated_taint(taints: Iterable[Taint], tolerations: tuple[Toleration, ...]) -> Taint | None:
-    """Return the first taint that keeps the pod off the node; ``None`` if there is none. A PreferNoSchedule taint never does."""
+    """Return the first taint that keeps the pod off the node; ``None`` if there is none.
+
+    A PreferNoSchedule taint keeps no pod off.
+    """
     return next((taint for taint in taints if taint.effect in _HARD_EFFECTS and not tolerates(tolerations, taint)), None)
 
 
@@ -103,7 +109,7 @@ def image_size(node: Node, name: str) -> int:
 
 
 def readiness_is_tainted(taints: Iterable[Taint]) -> bool:
-    """Return whether a NoSchedule taint marks the node as not ready, so that tolerations decide.
+    """Return whether a NoSchedule taint marks the node as not ready, so that the pod's tolerations decide.
 
     A NoExecute taint alone doesn't count: the API server lets every pod tolerate that taint for five minutes.
     """

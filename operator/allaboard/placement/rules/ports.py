@@ -1,4 +1,4 @@
-"""Host ports as capacity: a node has one unit of each address of a port that the gang asks for."""
+"""Host ports as capacity: for each address of a port that the gang asks for, a node has one unit."""
 
 from collections.abc import Sequence
 
@@ -11,22 +11,22 @@ from allaboard.placement.rules.matching import EVERY_ADDRESS, ports_conflict
 
 
 def port_columns(specs: Sequence[SchedulingSpec]) -> tuple[HostPort, ...]:
-    """Return the addresses of ports that the gang asks for, each of which is one unit of capacity.
+    """Return the addresses and ports that the gang asks for. Each is a capacity, of which a node has one unit.
 
-    A pod takes the units of its own addresses. A pod that listens on every address takes all units of the port. That is kube-scheduler's
+    A pod takes the units of its own addresses. A pod that listens on every address takes all units of the port. This is kube-scheduler's
     conflict rule in linear form: two pods share a unit exactly when they conflict.
     """
     return tuple(sorted({_canonical(port) for spec in specs for port in spec.host_ports}))
 
 
 def port_demand(columns: tuple[HostPort, ...], specs: Sequence[SchedulingSpec]) -> Integers:
-    """Return the units that one pod of each spec takes: int64[specs, columns], each 1 or 0."""
+    """Return the units that one pod of each spec takes: int64[specs, addresses and ports], each 1 or 0."""
     wanted = [tuple(_canonical(port) for port in spec.host_ports) for spec in specs]
     return np.array([[int(any(_covers(port, column) for port in ports)) for column in columns] for ports in wanted], dtype=np.int64)
 
 
 def free_ports(columns: tuple[HostPort, ...], snapshot: Snapshot) -> Integers:
-    """Return the free units of each node: int64[columns, nodes], 0 where another pod has the unit, else 1."""
+    """Return the free units of each node: int64[addresses and ports, nodes], 0 if another pod has the unit, else 1."""
     free = np.ones((len(columns), len(snapshot.nodes)), dtype=np.int64)
     numbers = {column.port for column in columns}
     for row, taken in snapshot.host_ports.items():

@@ -1,6 +1,7 @@
 """Check a plan once more before any pod is bound, against the *current* cluster and without the search's arrays.
 
-The search may have a bug, and its snapshot is old. So this check counts in plain integers, node by node, and applies every filter again.
+The search may have a bug, and the search's snapshot is old. So this check counts in plain integers, node by node, and applies every filter
+again.
 """
 
 from collections import Counter
@@ -63,7 +64,7 @@ class Violation:
 def verify(assignments: Mapping[str, str], pods: Sequence[Pod], snapshot: Snapshot, rules: Rules = NO_RULES) -> tuple[Violation, ...]:
     """Return what is wrong with binding pods (by UID) to nodes (by name); empty if the plan is valid.
 
-    ``pods`` are those of the gang; pods without an assignment are ignored. No pod of the gang may be counted in ``snapshot`` yet.
+    ``pods``: the pods of the gang; pods without an assignment are ignored. No pod of the gang may be counted in ``snapshot`` yet.
     """
     by_uid = {pod.uid: pod for pod in pods}
     rows = _rows(snapshot, set(assignments.values()))
@@ -100,7 +101,7 @@ def verify(assignments: Mapping[str, str], pods: Sequence[Pod], snapshot: Snapsh
 
 
 def refusal_on(spec: SchedulingSpec, node: Node) -> Reason | None:
-    """Return why ``node`` doesn't admit pods of ``spec``, whatever is free on it; ``None`` if it admits them."""
+    """Return why ``node`` doesn't admit pods of ``spec``, whatever is free on it; ``None`` if the node admits such pods."""
     refusal = refusal_of_state(node.is_unschedulable, node.is_ready, node.taints, spec.tolerations)
     if refusal:
         return refusal
@@ -130,7 +131,10 @@ def _port_violations(node_name: str, members: Sequence[Pod], taken: frozenset[Ho
 
 
 def _attachment_violations(node_name: str, members: Sequence[Pod], row: int, snapshot: Snapshot) -> Iterator[Violation]:
-    """Yield the members whose volumes exceed what the node can attach; a volume that several members share counts once."""
+    """Yield a violation for each member whose volumes exceed what the node can attach.
+
+    A volume that several members share counts once.
+    """
     own: Counter[str] = Counter()
     shared: dict[str, set[str]] = {}
     for pod in members:
@@ -145,7 +149,10 @@ def _attachment_violations(node_name: str, members: Sequence[Pod], row: int, sna
 
 
 def _overloads(node_name: str, asked: Sequence[tuple[SchedulingSpec, int]], row: int, snapshot: Snapshot) -> Iterator[Violation]:
-    """Yield the resources of which the members request more than is free. ``asked``: specs, and how many members have each."""
+    """Yield a violation for each resource of which the members request more than is free.
+
+    ``asked``: specs, each with the number of members that have it.
+    """
     requested: Counter[str] = Counter()
     for spec, pods in asked:
         for resource, amount in spec.requests:
@@ -194,11 +201,11 @@ def chosen_devices(assignments: Mapping[str, str], pods: Sequence[Pod], snapshot
 
 
 _DeviceRequests = list[tuple[Pod, tuple[int, ...]]]
-"""Pods, each with the thousandths that it asks for of single devices."""
+"""Pods, each with the thousandths that it asks for of each device that it needs."""
 
 
 def _device_requests(members: Sequence[Pod], node: Node, snapshot: Snapshot) -> _DeviceRequests:
-    """Return the requests of the members for devices that are counted one by one on ``node``."""
+    """Return the members' requests for devices of ``node``; empty if the node's devices aren't counted one by one."""
     if snapshot.devices is None:
         return []
     if snapshot.sharing is None:

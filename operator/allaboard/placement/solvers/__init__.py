@@ -1,1 +1,1 @@
-"""Solvers that place one gang, each the best one for some problems, and the search that chooses among them."""
+"""Solvers that place one gang, each of which is the best for some problems, and the search that chooses among them."""

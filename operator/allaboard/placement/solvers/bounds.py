@@ -1,9 +1,9 @@
 """Bounds that no placement exceeds, in O(roles × nodes): proofs that a gang can't fit, and scores at which a search may stop.
 
-Each bound relaxes the problem: it counts one role alone, one resource alone, one node alone, or only roles that exclude each other. So no
-placement exceeds a bound, but some bounds can't be reached. For a gang of one role the first bound is exact.
+Each bound relaxes the problem: it counts one role alone, one capacity alone, one node alone, or only roles that exclude each other. So no
+placement exceeds a bound, but some bounds can't be reached. For a gang of one role the bound on the pods of this role is exact.
 
-A column is whatever nodes have an amount of: a resource, a host port, or volumes that can be attached.
+A capacity is whatever nodes have an amount of: a resource, a host port, or volumes that can be attached.
 """
 
 from dataclasses import dataclass
@@ -26,8 +26,9 @@ _MANY_ROLES = 64
 class Bounds:
     """Upper bounds on the pods of a gang that can be placed.
 
-    ``most``: for each role, pods that fit if the role is alone, at most its count. ``placeable``: upper bound for the whole gang.
-    ``shortage``: set if the total of one resource alone excludes the minimum; else None.
+    ``most``: for each role, the pods that fit if no other role is placed, at most the pods of the role. ``placeable``: upper bound for the
+    whole gang.
+    ``shortage``: the resource of which too little is free in total for the minimum; None if there is none.
     """
 
     most: tuple[int, ...]
@@ -64,9 +65,10 @@ def score_bound(problem: Problem) -> float:
 
 
 def _exclusive(problem: Problem) -> list[list[int]]:
-    """Return sets of roles of which a node can take one pod only, such as roles that request the same host port.
+    """Return sets of roles such that a node can take only one pod of the whole set. Example: roles that request the same host port.
 
-    The sets are cliques of roles that exclude each other, each grown greedily from one role, roles with the most pods first.
+    The sets are cliques of roles that exclude each other. Each clique is grown greedily from one role; roles with the most pods are added
+    first.
     """
     if not 1 < len(problem.roles) <= _MANY_ROLES or not problem.nodes:
         return []
@@ -85,19 +87,19 @@ def _exclusive(problem: Problem) -> list[list[int]]:
 
 
 def _ascending(problem: Problem, column: int) -> list[int]:
-    """Return the roles by rising demand of one column."""
+    """Return the roles by rising demand of the capacity at ``column``."""
     return [int(role) for role in np.argsort(problem.demand[:, column], kind="stable")]
 
 
 def _usable(problem: Problem, column: int) -> int:
-    """Return what is free of one column on the nodes that can take a role that requests it."""
+    """Return how much of the capacity at ``column`` is free on the nodes that can take a role that requests this capacity."""
     wants = problem.demand[:, column] > 0
     nodes = (problem.slots[wants] > 0).any(axis=0)
     return sum(problem.free[column, nodes].tolist())
 
 
 def _fits_in_total(problem: Problem, most: tuple[int, ...], column: int) -> int:
-    """Return how many pods fit, the smallest first, if only one column counts and all nodes are one large node."""
+    """Return how many pods fit, the smallest first, if only one capacity counts and all nodes are one large node."""
     left, placed = _usable(problem, column), 0
     for role in _ascending(problem, column):
         demand = int(problem.demand[role, column])
@@ -108,7 +110,10 @@ def _fits_in_total(problem: Problem, most: tuple[int, ...], column: int) -> int:
 
 
 def _fits_node_by_node(problem: Problem, most: tuple[int, ...], column: int) -> int:
-    """Return how many pods fit if only one column counts and each node takes the smallest pods, even if another node takes them, too."""
+    """Return how many pods fit if only one capacity counts and each node is filled by itself, with the smallest pods first.
+
+    A pod may be counted on several nodes, so the result is an upper bound.
+    """
     free = problem.free[column].copy()
     placed = 0
     for role in _ascending(problem, column):
@@ -123,10 +128,10 @@ def _fits_node_by_node(problem: Problem, most: tuple[int, ...], column: int) -> 
 
 
 def _worst_shortage(problem: Problem) -> Shortage | None:
-    """Return the resource of which the minimum requests the most, relative to what is free; None if every resource is enough.
+    """Return the shortage of the resource of which the minimum requests the most, relative to what is free.
 
-    The minimum is made up of the least demanding pods. A resource of which nothing is free isn't counted: then no single node fits, and
-    the nodes' reasons explain that better.
+    None if every resource is enough. The minimum is made up of the pods that request least. A resource of which nothing is free isn't
+    counted: no node has a slot then, and the reasons by node explain the refusal better.
     """
     found = [_shortage(problem, column) for column in range(problem.resources)]
     short = [shortage for shortage in found if shortage.requested > shortage.free > 0]
@@ -134,9 +139,9 @@ def _worst_shortage(problem: Problem) -> Shortage | None:
 
 
 def _shortage(problem: Problem, column: int) -> Shortage:
-    """Return what the least demanding pods of the minimum request of one resource, and what is free.
+    """Return how much of the resource at ``column`` the minimum requests at least, and how much is free.
 
-    The requests are the true ones: the arrays clip a demand that no node can meet.
+    Requests are taken from the roles and not from the arrays, since in the arrays a demand that no node can meet is clipped.
     """
     resource = problem.columns[column]
     requested, wanted = 0, problem.minimum
@@ -150,7 +155,8 @@ def _shortage(problem: Problem, column: int) -> Shortage:
 def _most_packed(problem: Problem) -> float:
     """Return an upper bound on the sum of the members' packing scores, each 0..1.
 
-    Each member is scored on the node that is fullest when the member is assigned, as if each node took as much of the gang as fits.
+    A node's score is taken as if the node took as many members of each role as fit on it. Each member counts with the best of these scores
+    among the slots that are left for its role.
     """
     scoring = problem.scoring
     if not scoring.packing.is_plain:
@@ -180,8 +186,8 @@ def _least_fullness(problem: Problem) -> float:
     """Return a lower bound on the sum of the members' fullness: each role is spread over the emptiest nodes as if it were alone.
 
     ``j`` pods of a role on one node weigh ``j * (used + j * step)``, so the j-th pod adds ``used + (2j - 1) * step``. The smallest
-    additions give the least possible sum. A full node counts as 1 at most (pods without requests weigh something, too). There each pod is
-    taken to weigh as the first one does, which is less.
+    additions give the least possible sum. A full node counts as 1 at most (pods without requests weigh something, too). On such a node each
+    pod is taken to weigh as much as the first pod, which is less than it weighs.
     """
     scoring = problem.scoring
     total = 0.0

@@ -1,7 +1,7 @@
 """Limits of a search: an effort that is estimated from the problem's size, and an end on the clock.
 
 The effort isn't measured, so the answer is the same on every machine. The end is for wrong estimates, and for machines that are slow or
-busy: when it comes, the best placement so far is the answer.
+busy: when the end comes, the best placement so far is the answer.
 """
 
 import math
@@ -16,10 +16,10 @@ def no_clock() -> float:
 
 
 class Budget:
-    """The effort and the time that a search has left.
+    """Counts the effort and the time that a search has left.
 
-    ``effort``: microseconds of a processor. ``seconds``: time until the end by ``clock``. 0 is for no limit. ``wall``: the wall clock,
-    which solvers that aren't ours go by.
+    ``effort``: microseconds of a processor. ``seconds``: time until the end by ``clock``. 0 means no limit for each of the two. ``wall``:
+    the wall clock, by which solvers outside of this project are stopped.
     """
 
     def __init__(self, effort: float = 0.0, seconds: float = 0.0, clock: Clock = no_clock, wall: Clock = no_clock) -> None:
@@ -40,10 +40,10 @@ class Budget:
 
     @property
     def wall_seconds(self) -> float:
-        """Seconds until the end by the wall clock, if both clocks go on as they did; infinite without an end.
+        """Seconds until the end, converted to the wall clock; infinite without an end.
 
-        A process's own clock is slower on a busy machine. Example: with one second left by that clock, after one second that took 20 on
-        the wall, there are 20.
+        A process's own clock is slower on a busy machine, and is expected to remain as slow. Example: the process's clock has advanced by
+        one second, and the wall clock by 20. If one second is left by the process's clock, 20 are left by the wall clock.
         """
         spent, passed = self._clock() - self._began[0], self._wall() - self._began[1]
         return self.seconds * (max(1.0, passed / spent) if spent > 0.0 else 1.0)

@@ -1,11 +1,11 @@
-"""Select the nodes that a search considers, where a cluster has more than the search needs.
+"""Select the nodes that a search considers, if a cluster has more than the search needs.
 
-Of nodes that are equal in all that the search sees, such as empty nodes of one model, as many are needed as there are pods. Every placement
-has an equally good one on these nodes, and every proof holds for them alone. Equal nodes may differ in what a single pod costs there, by
-its preferences: the cheapest nodes are kept.
+Some nodes are equal in all that the search sees, such as empty nodes of one model. Among equal nodes, as many are needed as there are pods:
+every placement has an equally good one on these nodes, and every proof holds for these nodes alone. Equal nodes may still differ in what a
+single pod costs there, by the pod's preferences: the cheapest nodes are kept.
 
-Of thousands of nodes the genetic search considers fewer: those of the best seed, and the first nodes of each sensible order. Some random
-nodes are added, so that no kind of node is left out for good.
+If there are thousands of nodes, the genetic search considers fewer: those of the best seed, and the first nodes of each sensible order.
+Some random nodes are added, so that no kind of node is left out for good.
 """
 
 import numpy as np
@@ -22,7 +22,7 @@ _NODES_PER_POD = 3
 def needed_rows(problem: Problem) -> Integers:
     """Return the ascending positions of the nodes that a search needs.
 
-    Left out are nodes without a slot for any role, and nodes of which enough copies are kept that cost no more.
+    Two kinds of nodes are left out: nodes without a slot for any role, and nodes of which enough equal nodes are kept that cost no more.
     """
     has_slots = np.asarray(problem.slots.any(axis=0))
     if len(has_slots) <= problem.total or not has_slots.any():
@@ -47,9 +47,10 @@ def needed_rows(problem: Problem) -> Integers:
 
 
 def candidate_rows(problem: Problem, best: Integers, others: list[Integers], rng: np.random.Generator) -> Integers:
-    """Return the ascending positions of the nodes for the genetic search, among them those of ``best``: int64[roles, nodes].
+    """Return the ascending positions of the nodes for the genetic search.
 
-    ``others``: further placements; the nodes to which they assign most pods are included.
+    ``best``: int64[roles, nodes], the best placement so far; all nodes that it uses are included. ``others``: further placements; the nodes
+    to which these placements assign most pods are included.
     """
     nodes = len(problem.nodes)
     chosen = np.zeros(nodes, dtype=np.bool_)
@@ -71,7 +72,7 @@ def candidate_rows(problem: Problem, best: Integers, others: list[Integers], rng
 
 
 def _limit(problem: Problem, placed: int) -> int:
-    """Return the most nodes to search: few if at least the minimum is ``placed``, else as many as the search can handle."""
+    """Return how many nodes to search at most: few if at least the minimum is ``placed``, else as many as the search can handle."""
     most = min(_MOST_NODES, _MOST_CELLS // max(1, len(problem.roles)))
     if placed < problem.minimum:
         return most
@@ -79,7 +80,7 @@ def _limit(problem: Problem, placed: int) -> int:
 
 
 def _orders(problem: Problem, others: list[Integers]) -> list[Integers]:
-    """Return orders of the nodes: by use, by the slots of each of the first eight roles, and by the pods of each of ``others``."""
+    """Return orders of the nodes: by use, by the slots for each of the first eight roles, and by the pods in each of ``others``."""
     used = problem.scoring.used.mean(axis=0)
     slots = problem.slots
     orders = [np.argsort(-used, kind="stable"), np.argsort(used, kind="stable")]

@@ -1,8 +1,8 @@
 """Search for a better set of topology domains for a gang that should use few of them.
 
 A pod that leaves its rack while other pods stay gains nothing, so the local search doesn't find better racks. Here a step leads from one
-set of domains to another: one domain less, one more, or one instead of one or two others. Each such set is filled by a greedy rule, and the
-best few are searched locally. The search goes on from the best of them as long as that makes the placement better.
+set of domains to another: one domain less, one more, or one domain in place of one or two. Each such set is filled by a greedy rule, and
+the best few sets are searched locally. The search goes on from the best set as long as that makes the placement better.
 """
 
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ DomainSet = frozenset[int]
 def in_better_domains(problem: Problem, valuation: Valuation, counts: Integers, budget: Budget) -> Integers:
     """Return a placement in a better set of domains than that of ``counts``: int64[roles, nodes]; ``counts`` itself if none is found.
 
-    The effort is spent from ``budget``: at most half of what is left, and no more than 0.3 s.
+    The effort is spent from ``budget``: at most half of the effort left, and at most 0.3 s.
     """
     if problem.domains is None or not problem.weights.domains:
         return counts
@@ -71,7 +71,10 @@ def _most_placed(problem: Problem, capacity: Integers, domain_set: DomainSet) ->
 
 
 def _neighbours(domains: Integers, counts: Integers, capacity: Integers) -> Iterator[DomainSet]:
-    """Yield the sets that have one domain less than ``counts`` uses, one more, or one instead of one or two others."""
+    """Yield the sets of domains that differ little from the set that ``counts`` uses.
+
+    Each has one domain less, one more, or one new domain in place of one or two used ones.
+    """
     members = np.bincount(domains, weights=counts.sum(axis=0))
     used = [domain for domain in np.argsort(members, kind="stable").tolist() if members[domain]]
     others = [domain for domain in np.argsort(-capacity.sum(axis=0), kind="stable").tolist() if not members[domain]][:_MOST_NEW]
@@ -83,7 +86,7 @@ def _neighbours(domains: Integers, counts: Integers, capacity: Integers) -> Iter
 
 
 class _Trial:
-    """The gang on the nodes ``rows`` of one set of domains."""
+    """Places the gang on the nodes ``rows``, which are the nodes of one set of domains."""
 
     def __init__(self, problem: Problem, rows: Integers) -> None:
         self.problem, self._rows = problem.restricted_to(rows), rows

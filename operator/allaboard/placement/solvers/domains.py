@@ -1,4 +1,4 @@
-"""Choose a topology domain for each group of roles that must share one, such as a rack for the workers of a job."""
+"""Choose a topology domain for each set of roles that must share one, such as a rack for the workers of a job."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -17,13 +17,13 @@ _MOST_CELLS = 1_000_000  # Roles times nodes of all trials together: a third of 
 
 
 def in_best_domains(problem: Problem, counts: Integers | None, budget: Budget) -> tuple[Problem, Integers | None]:
-    """Return ``problem`` confined to one domain for each group of ``together``, and the placement there: int64[roles, nodes].
+    """Return ``problem`` with each set of roles of ``together`` confined to one domain, and the placement there: int64[roles, nodes].
 
-    ``counts``: int64[roles, nodes], a placement of the minimum; None if none is known, and then none is returned.
+    ``counts``: int64[roles, nodes], a placement of the minimum; None if none is known. Without it, None is returned for the placement.
 
-    The groups begin in the domains of ``counts``. Each group in turn moves to the domain that a greedy rule fills with the best objective
-    value; the domains with the most capacity for the group are tried. If the end of ``budget`` comes first, the remaining groups stay in
-    the domains of ``counts``. If no placement is known, they get the domains with the most capacity.
+    Each set of roles begins in its domain in ``counts``. One set after another moves to the domain that a greedy rule fills with the best
+    objective value; the domains with the most capacity for the set are tried. If the end of ``budget`` comes first, the remaining sets stay
+    in their domains in ``counts``. If no placement is known, the remaining sets get the domains with the most capacity.
     """
     is_known = counts is not None
     if counts is None:
@@ -48,7 +48,7 @@ def in_best_domains(problem: Problem, counts: Integers | None, budget: Budget) -
 
 
 def _domains_with_most_capacity(problem: Problem, groups: Sequence[Together]) -> list[int]:
-    """Return for each of ``groups`` the domain with the most capacity that the groups before it leave."""
+    """Return a domain for each of ``groups``: the one with the most capacity after the groups before it have taken theirs."""
     taken: Counter[int] = Counter()
     found = []
     for group in groups:
@@ -63,8 +63,8 @@ def _domains_with_most_capacity(problem: Problem, groups: Sequence[Together]) ->
 def capacity_in_domains(problem: Problem, group: Together) -> tuple[Integers, Integers, Integers]:
     """Return the domains of ``group``, the domain of each node, and how many members of the group each domain can take.
 
-    The first is int64[domains], the second int64[nodes] of positions in the first. The third, int64[domains], counts each role as if it
-    were alone.
+    The first array is int64[domains]. The second, int64[nodes], has positions in the first. In the third, int64[domains], each role is
+    counted as if it were alone.
     """
     domains, domain_of_node = np.unique(group.domains, return_inverse=True)
     domain_of_node = domain_of_node.ravel()
@@ -76,13 +76,16 @@ def capacity_in_domains(problem: Problem, group: Together) -> tuple[Integers, In
 
 
 def _domain_of(group: Together, counts: Integers) -> int:
-    """Return the domain in which ``counts`` places members of ``group``; ``NOWHERE`` if there is none."""
+    """Return the domain in which ``counts`` places members of ``group``; ``NOWHERE`` if no member is placed."""
     used = group.domains[counts[list(group.roles)].any(axis=0)]
     return int(used[0]) if len(used) else NOWHERE
 
 
 def _domains_to_try(problem: Problem, group: Together) -> list[int]:
-    """Return the domains that can take members of ``group``, those with the most capacity first, then those where pods cost least."""
+    """Return the domains that can take members of ``group``.
+
+    The domains with the most capacity come first, and among equals those in which pods cost least.
+    """
     domains, domain_of_node, capacity = capacity_in_domains(problem, group)
     costs = np.zeros(len(domains))
     everywhere, valuation = np.arange(len(domain_of_node)), Valuation(problem)

@@ -1,8 +1,8 @@
-"""Assign members that no node can take by moving members of another role to other nodes.
+"""Assign members that no node can take, by moving members of another role to other nodes.
 
-The genetic search's repair only fills free capacity. On a cluster that a gang takes nearly all of, the free capacity is on the wrong nodes
-for the last few members. An ejection chain of one step (Glover 1996) helps: the fewest pods of another role leave a node for nodes where
-they fit, and the node takes the member.
+The genetic search's repair only fills free capacity. If a gang takes nearly all of a cluster, the free capacity is on the wrong nodes for
+the last few members. An ejection chain of one step (Glover 1996) helps: the fewest pods of another role leave a node for nodes where these
+pods fit, and the node takes the member.
 """
 
 import numpy as np
@@ -16,9 +16,9 @@ _NEVER = np.iinfo(np.int64).max
 
 
 def assign_more(problem: Problem, counts: Integers) -> Integers:
-    """Return ``counts``: int64[roles, nodes] with as many more pods as this can assign; ``counts`` itself if there are none.
+    """Return ``counts``: int64[roles, nodes] with as many pods added as ejection chains can assign; ``counts`` itself if none are added.
 
-    Nothing is tried where GPUs are shared, or where more than 64 pods are unassigned.
+    Nothing is tried if GPUs are shared, or if more than 64 pods are unassigned.
     """
     if problem.devices is not None:
         return counts
@@ -35,7 +35,7 @@ def assign_more(problem: Problem, counts: Integers) -> Integers:
 
 
 def _one_more(problem: Problem, counts: Integers, role: int) -> Integers | None:
-    """Return the placement with one more pod of ``role``; None if no chain of one step makes it possible."""
+    """Return the placement with one more pod of ``role``; None if neither free capacity nor a chain of one step allows one more pod."""
     left = problem.free - np.einsum("rc,rn->cn", problem.demand, counts)
     rows = np.flatnonzero(slots_for(problem.demand[role], left, problem.admits[role]))
     after = counts.copy()
@@ -69,7 +69,10 @@ def _one_more(problem: Problem, counts: Integers, role: int) -> Integers | None:
 
 
 def _number_to_move(demand: Integers, shortage: Integers) -> Integers:
-    """Return how many pods of ``demand``: int64[columns] must leave each node to free ``shortage``: int64[columns, nodes]: int64[nodes]."""
+    """Return how many pods must leave each node to free ``shortage``: int64[capacities, nodes] there: int64[nodes].
+
+    ``demand``: int64[capacities], what one of these pods takes.
+    """
     number = np.zeros(shortage.shape[1], dtype=np.int64)
     for column, amount in enumerate(demand.tolist()):
         short = shortage[column] > 0

@@ -1,6 +1,7 @@
 """Explain why members are unassigned: count the nodes by the first filter that refuses one more member beside the plan's own pods.
 
-Without the plan's own pods there would be no answer: of a gang of five of which four fit, the empty nodes refuse no member.
+The plan's own pods must count, or there might be no reason. Example: four of five members fit; if the nodes were empty, no node would
+refuse a member.
 """
 
 import numpy as np
@@ -41,8 +42,8 @@ def explain(problem: Problem, counts: Integers, bounds: Bounds) -> Explanation:
 def _reasons(problem: Problem, role: int, left: Integers, on_devices: Integers | None) -> Counted:
     """Return how many nodes refuse one more pod of ``role``, by reason.
 
-    Counted are the nodes that aren't in the problem, the nodes outside the chosen domains, and the nodes with too little left. ``left``:
-    int64[columns, nodes], what is free beside the plan's pods. ``on_devices``: int64[nodes], pods of the role that the GPUs can take.
+    These nodes are counted: nodes that aren't in the problem, nodes outside the chosen domains, and nodes with too little left. ``left``:
+    int64[capacities, nodes], what is free beside the plan's pods. ``on_devices``: int64[nodes], pods of the role that the GPUs can take.
     """
     reasons = dict(problem.roles[role].refusals)
     if problem.outside:

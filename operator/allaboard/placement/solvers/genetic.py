@@ -62,18 +62,17 @@ class SearchSettings:
 
     ``crossover_rate``: share of children that mix two parents. ``mutation_rate``: share of children that are partly cleared and filled
     again. The search ends after ``patience`` generations that found nothing better, but not before ``min_generations``. A fifth of
-    ``patience`` is enough where neither racks nor shared GPUs count.
+    ``patience`` is enough if neither topology domains nor shared GPUs count.
 
-    While needed members are unassigned, there are a few generations, then the exact solver is asked, and then there are up to
-    ``generations`` more. ``branches``: the most branches of the solver. With 0 the solver isn't asked, and there are ten times as many
-    generations.
+    If needed members are unassigned, a few generations run first, then the exact solver, and then up to ``generations`` more. ``branches``:
+    the most branches of the solver. With 0 branches the solver isn't run, and there are ten times as many generations.
 
-    ``effort``: about how many microseconds of a processor the search may take; 0 for as long as it pays. It is set where other gangs wait
-    for the search. It is estimated from sizes and not measured, so the answer is the same everywhere. With an effort the solver is asked
-    only if the problem is small, and no generations follow if it has no answer.
+    ``effort``: about how many microseconds of a processor the search may take; 0 for as long as it pays. An effort is set if other gangs
+    wait for the search. It is compared with estimates from sizes and not with the clock, so the answer is the same everywhere. With an
+    effort the solver is run only if the problem is small, and no generations follow if the solver has no answer.
 
-    ``seconds``: time by ``clock`` after which the best placement so far is the answer; 0 for no end. ``wall``: the wall clock, for solvers
-    that know no other.
+    ``seconds``: time by ``clock`` after which the best placement so far is the answer; 0 for no end. ``wall``: the wall clock, by which
+    solvers outside of this project are stopped.
     """
 
     generations: int = 60
@@ -89,7 +88,7 @@ class SearchSettings:
     wall: Clock = no_clock
 
     def within(self, budget: Budget) -> Self:
-        """Return these settings with no more time than ``budget`` has left, for a search that is part of another."""
+        """Return these settings with no more time than ``budget`` has left, for a search that is part of another search."""
         return replace(self, seconds=max(budget.seconds, _AT_ONCE)) if budget.seconds < math.inf else self
 
 
@@ -105,8 +104,8 @@ class Target:
 class Limits:
     """Limits of one genetic search, besides its settings.
 
-    ``generations``: the most. ``while_incomplete``: the most while needed members are unassigned. ``is_over``: returns whether the time
-    limit is reached.
+    ``generations``: the most generations. ``while_incomplete``: the most generations while needed members are unassigned. ``is_over``:
+    returns whether the time limit is reached.
     """
 
     generations: int
@@ -115,7 +114,7 @@ class Limits:
 
 
 NO_LIMITS = Limits(_ENDLESS, _ENDLESS)
-"""Only the settings limit the search."""
+"""The limits of a genetic search that only its settings limit."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -222,7 +221,7 @@ class _Search:
 
     @property
     def _patience(self) -> int:
-        """Number of generations without a better placement after which another one doesn't pay."""
+        """Number of generations without a better placement after which the search ends."""
         return self._settings.patience if self._is_rugged else max(1, self._settings.patience // _SMOOTH)
 
     def _placed_and_score(self, individual: Individual) -> tuple[int, float]:
@@ -233,7 +232,7 @@ class _Search:
         return [Individual(plan, (each.missing, each.surplus, each.score)) for plan, each in zip(counts, worths, strict=True)]
 
     def _survivors(self, individuals: Sequence[Individual]) -> list[Individual]:
-        """Return the best of parents and children, one for each fitness: (mu + lambda) truncation that stays diverse."""
+        """Return the best of parents and children, at most one of each fitness: (mu + lambda) truncation that stays diverse."""
         distinct: dict[tuple[float, float, float], Individual] = {}
         for individual in individuals:
             missing, surplus, value = individual.fitness.values
@@ -255,7 +254,7 @@ class _Search:
         return self._individuals(self._repaired(children, best))
 
     def _improved(self, population: Sequence[Individual], limits: Limits) -> list[Individual]:
-        """Return the best individuals that had no local search yet, after ejection chains and a short local search."""
+        """Return the best individuals that had no local search yet, improved by ejection chains and a short local search."""
         number = _SEARCHED_LOCALLY * (_INCOMPLETE_FACTOR if population[0].fitness.values[0] else 1)
         chosen, plans = [one for one in population if not one.is_searched_locally][:number], []
         for one in chosen:
@@ -266,14 +265,14 @@ class _Search:
         return self._individuals(np.stack(plans)) if plans else []
 
     def _crossed(self, mothers: Integers, fathers: Integers) -> Integers:
-        """Return children that take each node, with all its pods, from one parent or the other."""
+        """Return children that take each node, with all its pods, from one of their two parents."""
         plans, _, nodes = mothers.shape
         crosses = self._rng.random(size=(plans,)) < self._settings.crossover_rate
         takes = self._rng.random(size=(plans, nodes), dtype=np.float32) < _MIXING
         return np.where((takes & crosses[:, None])[:, None, :], fathers, mothers)
 
     def _ruin(self, children: Integers) -> None:
-        """Clear some nodes of some children, at least one node that is used: of all pods, or of the pods of one role."""
+        """Clear some nodes of some children, among them a node that is used: of all pods, or of the pods of one role."""
         plans, roles, nodes = children.shape
         is_used = children.any(axis=1)
         draws = self._rng.random(size=(plans, nodes), dtype=np.float32)
@@ -324,7 +323,7 @@ class _Search:
         return plans
 
     def _left(self, plans: Integers) -> Integers:
-        """Return what ``plans`` leave free: int64[columns, plans, nodes]."""
+        """Return what ``plans`` leave free: int64[capacities, plans, nodes]."""
         problem = self._problem
         left = np.repeat(problem.free[:, None, :], len(plans), axis=1)
         for role, column in np.argwhere(problem.demand).tolist():

@@ -1,8 +1,9 @@
 """Greedy placements, one role after another, as other schedulers make them: the seeds of the search, and the baseline for its gain.
 
-Each placement is what placing the pods of a role one by one would give, without the loop over pods. A rule that prefers a node more the
-fuller it gets fills that node, so it is enough to sort the nodes once (*fill*). A rule whose preference falls linearly with every pod takes
-the best slots of all nodes, which a bisection on the preference finds (*level*). Ties go to the fuller node, then by name.
+Each placement is the one that placing the pods of a role one by one would give, without the loop over pods. Some rules prefer a node more
+the fuller it gets. Such a rule fills that node, so it is enough to sort the nodes once (*fill*). If a rule's preference for a node falls
+linearly with every pod, the rule takes the best slots of all nodes, which a bisection on the preference finds (*level*). Ties go to the
+fuller node, then by name.
 
 Rules: MostAllocated (binpack) and LeastAllocated (spread) are kube-scheduler's scores. Dot-product is Panigrahy et al., Heuristics for
 Vector Bin Packing, 2011. Best-fit takes the node with the least left over, first-fit the first node by name. Thrifty takes the node where
@@ -33,8 +34,8 @@ _MANY_ROLES = 24
 class _Cluster:
     """The nodes while a seed is built.
 
-    ``free``: int64[columns, nodes]. ``used``: float64[scored resources, nodes]. ``scale``: float64[columns], 1 / the largest node's free
-    amount. ``counts``: int64[roles, nodes], the pods assigned so far.
+    ``free``: int64[capacities, nodes]. ``used``: float64[scored resources, nodes]. ``scale``: float64[capacities], 1 divided by the free
+    amount of the node with the most. ``counts``: int64[roles, nodes], the pods assigned so far.
     """
 
     free: Integers
@@ -50,10 +51,10 @@ Rule = Callable[[Problem, int, _Cluster, Integers, int], Integers]
 def greedy_seeds(
     problem: Problem, valuation: Valuation | None = None, names: Sequence[str] = (), *, goes_on: Callable[[], bool] = lambda: True
 ) -> list[Seed]:
-    """Return placements by name (``binpack/large-first``): each int64[roles, nodes], with as many pods as its rule can assign.
+    """Return the placements of greedy rules by name (such as ``binpack/large-first``), each int64[roles, nodes].
 
-    ``names``: the rules to follow; if empty, all that pay. ``goes_on``: asked before each rule but the first; no rule follows once it
-    returns False.
+    Each placement has as many pods as its rule can assign. ``names``: the rules to follow; if empty, all rules that pay. ``goes_on``:
+    called before each rule but the first; once it returns False, no further rule is followed.
     """
     orders = _role_orders(problem)
     rules = names or (_RULES if len(problem.roles) <= _MANY_ROLES else ("binpack", "spread"))
@@ -67,7 +68,7 @@ def greedy_seeds(
 
 
 def _role_orders(problem: Problem) -> dict[str, tuple[int, ...]]:
-    """Return the distinct orders of the roles by name."""
+    """Return the distinct orders of the roles, by the name of each order."""
     given = tuple(range(len(problem.roles)))
     large = scarce_first(problem, np.array(given, dtype=np.int64))
     orders = {"given": given, "large-first": large, "small-first": large[::-1], "reversed": given[::-1]}
@@ -78,7 +79,7 @@ def _role_orders(problem: Problem) -> dict[str, tuple[int, ...]]:
 
 
 def scarce_first(problem: Problem, roles: Integers) -> tuple[int, ...]:
-    """Return the positions in ``roles``: int64[k], those with the fewest slots first, then the largest.
+    """Return an order of ``roles``: int64[k], as positions in it: the roles with the fewest slots first, then the largest roles.
 
     A role may have few slots because of its size or because of its constraints.
     """
@@ -88,7 +89,7 @@ def scarce_first(problem: Problem, roles: Integers) -> tuple[int, ...]:
 
 
 def _place(problem: Problem, valuation: Valuation, order: tuple[int, ...], rule: Rule) -> Integers:
-    """Return the placement by ``rule``, the roles in ``order``: int64[roles, nodes]."""
+    """Return the placement that ``rule`` makes, taking the roles in ``order``: int64[roles, nodes]."""
     nodes = len(problem.nodes)
     counts = np.zeros((len(problem.roles), nodes), dtype=np.int64)
     scale = 1.0 / np.maximum(problem.free.max(axis=1, initial=0), 1)
@@ -162,9 +163,9 @@ def _fill_best(slots: Integers, wanted: int, score: Floats, cluster: _Cluster) -
 
 
 def best_first(score: Floats, used: Floats) -> Integers:
-    """Return positions by falling score; of equal nodes the fuller one first, then by name. Scores that differ by rounding are equal.
+    """Return the positions of nodes by falling score; of equal nodes the fuller one first, then by name.
 
-    ``used``: float64[scored resources, nodes].
+    Scores that differ by rounding are equal. ``used``: float64[scored resources, nodes].
     """
     return np.lexsort((-used.sum(axis=0).round(9), -score.round(9)))
 
@@ -214,8 +215,8 @@ def _level(slots: Integers, wanted: int, first: Floats, loss: Floats, cluster: _
 
 
 def _margin(value: float) -> float:
-    """Return the difference within which slots are worth the same.
+    """Return the difference in worth up to which two slots count as equal.
 
-    It grows with the worth: where a node has next to nothing of a resource that the pod doesn't request, a slot is worth billions.
+    The margin grows with ``value``: if a node has next to nothing of a resource that the pod doesn't request, a slot is worth billions.
     """
     return _EQUAL * max(1.0, abs(value))

@@ -1,11 +1,10 @@
-"""Improve on the greedy placements: by local search, by the genetic search, and by the exact solver where needed members are unassigned.
+"""Improve on the greedy placements: by local search, by the genetic search, and by the exact solver if needed members are unassigned.
 
 Each step begins with the best placement of the steps before it, and no step makes it worse. The local search on all nodes comes first: for
 most gangs it reaches the best placement. The genetic search follows unless the placement is known to be the best: for one generation at
-least, and for as long as another one pays.
-
-Where needed members are unassigned, a few generations usually place them. If not, the exact solver looks for a placement, or for the proof
-that there is none. A second genetic search begins with the solver's placement. Without an answer of the solver, the genetic search goes on.
+least, and for as long as another generation pays. If needed members are unassigned, a few generations usually place them. If these
+generations don't, the exact solver looks for a placement, or for the proof that there is none. A second genetic search begins with the
+solver's placement. Without an answer of the solver, the genetic search goes on.
 """
 
 from collections.abc import Collection
@@ -38,10 +37,10 @@ _LOCAL_SHARE = 0.5  # Share of the effort left that the local search may take.
 
 @dataclass(slots=True)
 class Improvement:
-    """The steps that improve on ``progress`` within a budget.
+    """Takes the steps that improve on the placements of ``progress`` within a budget.
 
-    ``steps``: those of ``STEPS`` that may be taken. ``is_proof``: whether the gang can't be placed if the solver finds no placement for
-    this problem. It is False where the problem is confined to domains that greedy rules chose.
+    ``steps``: those of ``STEPS`` that may be taken. ``is_proof``: whether a solver that finds no placement for this problem proves that the
+    gang can't be placed. ``is_proof`` is False if the problem is confined to domains that greedy rules chose.
     """
 
     progress: Progress
@@ -57,7 +56,7 @@ class Improvement:
         self._problem = self.progress.problem
 
     def run(self) -> str:
-        """Take the steps until nothing more can be gained. Return what stopped the search, as ``SearchReport.stopped_by``."""
+        """Take the steps until nothing more can be gained. Return the reason for the end, as in ``SearchReport.stopped_by``."""
         if not self._problem.total or not self._problem.nodes:
             return "optimal"
         self._search_locally()
@@ -76,7 +75,7 @@ class Improvement:
         return "effort" if self.settings.effort else self._evolve(self.settings.generations)
 
     def _is_best(self) -> bool:
-        """Return whether all members are placed as well as possible: on the only node, or with a score that reaches its bound."""
+        """Return whether all members are placed as well as possible: on the only node, or with a score that reaches the bound."""
         value = self.progress.best.value
         return value.missing == value.surplus == 0 and (len(self._problem.nodes) == 1 or value.score >= self.target.score - _EPSILON)
 
@@ -103,7 +102,7 @@ class Improvement:
                 progress.add(POLISH, [(progress.best.name, counts)])
 
     def _evolve(self, while_incomplete: int) -> str:
-        """Run the genetic search on a selection of the nodes, and add its placement. Return what stopped it.
+        """Run the genetic search on a selection of the nodes, and add its placement. Return the reason why the search ended.
 
         ``while_incomplete``: the most generations while needed members are unassigned.
         """
@@ -131,9 +130,9 @@ class Improvement:
         return "effort" if is_cut else evolution.stopped_by
 
     def _solve(self) -> Finding:
-        """Ask the exact solver, if the settings allow it, and add its placement. Return its finding.
+        """Run the exact solver, if the settings allow it, and add its placement. Return its finding.
 
-        A refutation that is no proof counts as ``NOT_FOUND``.
+        If the solver finds that the gang can't be placed, and that isn't a proof, the finding is ``NOT_FOUND``.
         """
         if SOLVER not in self.steps or not self.settings.branches:
             return Finding.NOT_FOUND

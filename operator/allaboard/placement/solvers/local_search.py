@@ -1,9 +1,9 @@
 """Local search from a placement: move one pod, or all pods of a node, to another node as long as that makes the placement cheaper.
 
 The genetic search comes near a good placement, and the local search finds the cheapest one there (a memetic algorithm; Moscato 1989). Each
-search step computes the costs of all moves of one kind at once and takes the best move. Where a placement costs what its nodes cost, the
-step also takes all other moves between further nodes that lower the cost. That is possible since what a move saves depends only on the node
-that the pod leaves, and what it costs only on the node that takes the pod.
+search step computes the costs of all moves of one kind at once and takes the best move. If the cost of a placement is the sum of the costs
+of its nodes, the step also takes further moves that lower the cost. No node takes part in two moves of a step, so the moves don't affect
+each other. What a move saves depends only on the node that the pod leaves, and what it costs only on the node that takes the pod.
 """
 
 import numpy as np
@@ -23,14 +23,15 @@ _MOST_NODE_PAIRS = 6000  # Each pair takes a look-up of its own.
 
 
 def round_cost(problem: Problem) -> int:
-    """Return about how many microseconds a round takes."""
+    """Return about how many microseconds a round of the local search takes."""
     return len(problem.roles) * (_COST_OF_ROLE + len(problem.nodes) * len(problem.columns) // _CELLS_PER_MICROSECOND)
 
 
 def search_locally(problem: Problem, valuation: Valuation, counts: Integers, rounds: int, budget: Budget | None = None) -> Integers:
-    """Return ``counts``: int64[roles, nodes] after up to ``rounds`` of moves; ``counts`` itself if no move lowers the cost.
+    """Return ``counts``: int64[roles, nodes] after up to ``rounds`` rounds of moves; ``counts`` itself if no move lowers the cost.
 
-    In a round each role takes one search step. If no role gains, all pods of one node move to another. The effort is spent from ``budget``.
+    In a round each role takes one search step. If no role gains, all pods of one node move to another node. The effort is spent from
+    ``budget``.
     """
     best = counts
     for _ in range(rounds):
@@ -52,7 +53,7 @@ def search_locally(problem: Problem, valuation: Valuation, counts: Integers, rou
 
 
 class _Step:
-    """All moves from one placement."""
+    """Finds the best move from one placement."""
 
     def __init__(self, problem: Problem, valuation: Valuation, counts: Integers) -> None:
         self._problem, self._valuation, self._counts = problem, valuation, counts
@@ -64,7 +65,7 @@ class _Step:
         self._now[self._used] = valuation.node_costs(self._used, counts[:, self._used].T)
 
     def best_of_role(self, role: int) -> tuple[float, Integers]:
-        """Return what the best move of one pod of ``role`` adds to the cost (negative if it gains), and the placement after it."""
+        """Return what the best move of one pod of ``role`` adds to the cost (negative if it gains), and the placement after the move."""
         counts = self._counts
         sources = np.flatnonzero(counts[role])
         targets = np.flatnonzero(slots_for(self._problem.demand[role], self._left, self._problem.admits[role]))
@@ -90,9 +91,9 @@ class _Step:
         return self._best(sources, targets, leaving[:, None] + coming, is_emptied, one)
 
     def _best_apart(self, role: int, sources: Integers, targets: Integers, leaving: Floats, coming: Floats) -> tuple[float, Integers]:
-        """Return what the best moves of pods of ``role``, all between different nodes, add to the cost, and the placement after them.
+        """Return what the best moves of pods of ``role`` add to the cost, and the placement after these moves.
 
-        The first of these moves is the best of all moves.
+        The first move is the best of all moves. No node takes part in two of the moves.
         """
         going, taking = np.argsort(leaving, kind="stable"), np.argsort(coming, kind="stable")
         from_, to = sources[going].tolist(), targets[taking].tolist()
@@ -119,7 +120,7 @@ class _Step:
         return gain, after
 
     def best_of_nodes(self) -> tuple[float, Integers]:
-        """Return what the best move of all pods of one node to another adds to the cost, and the placement after it."""
+        """Return what the best move of all pods of one node to another adds to the cost, and the placement after the move."""
         problem, counts, targets = self._problem, self._counts, np.arange(self._counts.shape[1])
         # If there are too many nodes, those that cost most are tried.
         sources = self._used[np.argsort(-self._now[self._used], kind="stable")[: _MOST_NODE_PAIRS // max(1, len(targets))]]
@@ -143,9 +144,10 @@ class _Step:
     def _best(
         self, sources: Integers, targets: Integers, costs: Floats, is_emptied: np.ndarray, moving: Integers | None
     ) -> tuple[float, Integers]:
-        """Return what the best of the moves adds to the cost, and the placement after it.
+        """Return what the best move from one of ``sources`` to one of ``targets`` adds to the cost, and the placement after the move.
 
-        ``costs``: float64[sources, targets]. ``moving``: int64[roles], the pods that move; all pods of the source if None.
+        ``costs``: float64[sources, targets], what each move adds. ``moving``: int64[roles], the pods that move; all pods of the source if
+        None.
         """
         problem = self._problem
         if self._has_domains:
@@ -166,7 +168,7 @@ class _Step:
 
 
 def _two_of_each(values: Floats, domains: Integers) -> Integers:
-    """Return the positions of the two least of ``values``: float64[k] in each of ``domains``: int64[k]."""
+    """Return the positions of the two least of ``values``: float64[k] in each domain. ``domains``: int64[k], the domain of each value."""
     order = np.lexsort((values, domains))
     sorted_ = domains[order]
     is_third = np.zeros(len(order), dtype=np.bool_)

@@ -1,12 +1,10 @@
-"""Ask the exact solver whether a gang fits. The answer is a placement, a proof that there is none, or neither if the work isn't enough.
+"""Run the exact solver to decide whether a gang fits. The answer is a placement, a proof that there is none, or neither.
 
-The solver is HiGHS. It computes in floating point and with a tolerance, so its answers are checked. A placement is counted again in
-integers. That there is no placement must be found twice, with presolve and without. The tolerance only lets rows take a little more than
-there is, so it can't refute a gang that fits.
-
-Where GPUs are shared, a row adds up all devices of a node, which is more than the devices can take. So a proof holds, and a placement that
+The answer is neither if the work isn't enough. The solver is HiGHS. It computes in floating point and with a tolerance, so its answers are
+checked. A placement is counted again in integers. An answer that there is no placement counts only if the solver gives it twice, with
+presolve and without. The tolerance only lets rows take a little more than there is, so it can't refute a gang that fits.
+If GPUs are shared, a row adds up all devices of a node, which is more than the devices can take. So a proof holds, and a placement that
 doesn't fit device by device is discarded.
-
 The work is bounded by branches of the search tree and by size, so the same question has the same answer everywhere. The clock matters only
 for a search that reaches its time limit.
 """
@@ -33,7 +31,7 @@ from allaboard.placement.solvers.milp_model import (
 )
 
 NODE_LIMIT = 200
-"""Branches after which the solver gives up: enough for usual gangs, and seldom a second of work."""
+"""Branches of the search tree after which the solver gives up: enough for usual gangs, and seldom a second of work."""
 
 _SMALL = 2_000  # Up to so many variables a program is tried several times.
 _RESTARTS = 2
@@ -55,7 +53,10 @@ class Finding(StrEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Answer:
-    """A finding, and a placement ``counts``: int64[roles, nodes] of the minimum and of what more fits; None unless the gang fits."""
+    """The solver's finding, with the placement if the gang fits.
+
+    ``counts``: int64[roles, nodes], a placement of the minimum and of as many further pods as fit; None unless the gang fits.
+    """
 
     finding: Finding
     counts: Integers | None = None
@@ -69,11 +70,11 @@ def solve(
     is_patient: bool = False,
     budget: Budget | None = None,
 ) -> Answer:
-    """Find out whether the minimum of ``problem`` fits, with each group of ``together`` within one domain.
+    """Find out whether the minimum of ``problem`` fits, with each set of roles of ``together`` within one domain.
 
-    A role may be in one group only. ``branches``: the most branches of one try. ``is_patient``: a small program is tried several times, the
-    last time with 30 times as many branches. A program that may take more effort than ``budget`` has isn't tried: the work before the first
-    branch isn't bounded by ``branches``.
+    A role may be in one set only. ``branches``: the most branches of one try. ``is_patient``: a small program is tried several times, the
+    last time with 30 times as many branches. A program that may take more effort than ``budget`` has left isn't tried: the work before the
+    first branch isn't bounded by ``branches``.
     """
     budget = budget or Budget()
     if problem.minimum > problem.total or (problem.least > problem.count).any():
@@ -123,11 +124,11 @@ def solve(
 
 
 def _tries(branches: int, variables: int) -> Iterator[tuple[int, Floats | None]]:
-    """Yield the most branches and the costs of each try. The first try has no costs; a small program is tried again with random costs.
+    """Yield the most branches and the costs of each try: the first without costs, the next ones with random costs if the program is small.
 
-    Where all placements are equally good, there are very many ways to branch, and it is a matter of luck whether the solver takes a second
-    or a minute. With costs there is one best way at each branch, and with other costs another. The last try has no costs and more branches:
-    it is for the proof.
+    If all placements are equally good, there are very many ways to branch, and it is a matter of luck whether the solver takes a second or
+    a minute. With costs there is one best way at each branch, and with other costs another way. The last try has no costs and more
+    branches: it is for the proof.
     """
     yield branches, None
     if variables <= _SMALL:
@@ -138,12 +139,15 @@ def _tries(branches: int, variables: int) -> Iterator[tuple[int, Floats | None]]
 
 
 def is_long(roles: int, variables: int, effort: float) -> bool:
-    """Return whether a program with so many ``variables`` of so many ``roles`` may take more than ``effort`` microseconds."""
+    """Return whether a program with ``variables`` variables for ``roles`` roles may take more than ``effort`` microseconds."""
     return roles * variables * _EFFORT_PER_VARIABLE > effort
 
 
 def holds(problem: Problem, counts: Integers) -> bool:
-    """Return whether ``counts``: int64[roles, nodes] takes no more than is free, and no more pods than there are, on admitted nodes."""
+    """Return whether the placement ``counts``: int64[roles, nodes] is possible.
+
+    It uses only nodes that admit the role, takes no more than is free, and has no more pods of a role than there are.
+    """
     load = np.einsum("rc,rn->cn", problem.demand, counts)
     return bool(
         (counts >= 0).all()
@@ -155,9 +159,9 @@ def holds(problem: Problem, counts: Integers) -> bool:
 
 
 def satisfies(problem: Problem, counts: Integers, together: Sequence[Together] = ()) -> bool:
-    """Return whether ``counts``: int64[roles, nodes] holds, places the minimum, and has each group of ``together`` within one domain.
+    """Return whether the placement ``counts``: int64[roles, nodes] is possible, places the minimum, and keeps the rules of ``together``.
 
-    Everything is counted in integers.
+    Each set of roles of ``together`` must be within one domain. Everything is counted in integers.
     """
     is_enough = problem.lacking(counts.sum(axis=1)) <= 0
     return bool(is_enough) and holds(problem, counts) and all(_is_together(counts, group) for group in together)
@@ -170,7 +174,7 @@ def _is_together(counts: Integers, group: Together) -> bool:
 
 
 def _needed(problem: Problem) -> Integers:
-    """Return the least pods of each role that must be placed, even if all pods of the other roles are placed: int64[roles]."""
+    """Return how many pods of each role must be placed even if all pods of the other roles are placed: int64[roles]."""
     needed: Integers = np.maximum(problem.least, problem.minimum - (problem.total - problem.count))
     return needed
 
@@ -178,9 +182,9 @@ def _needed(problem: Problem) -> Integers:
 def _add_domains(rows: Rows, problem: Problem, group: Together, variables: AssignmentVariables, first: int) -> int | None:
     """Add a variable, numbered from ``first`` on, for each domain that could take ``group``. Return how many were added.
 
-    Return None if a domain is needed and none will do. The group's roles may be assigned to the chosen domain only, and the least pods of
-    each role must be placed there. For whole numbers the second condition follows from the first. It doesn't for fractions, with which the
-    solver begins.
+    Return None if the group needs a domain and no domain is large enough. The group's roles may be assigned to the chosen domain only, and
+    the needed pods of each role must be placed in this domain. For whole numbers the second condition follows from the first. For
+    fractions, with which the solver begins, it doesn't.
     """
     roles = np.array(group.roles)
     needed = _needed(problem)[roles]
@@ -233,9 +237,9 @@ def _with_surplus(problem: Problem, counts: Integers, together: Sequence[Togethe
 
 
 def _allowed(counts: Integers, role: int, together: Sequence[Together]) -> Mask:
-    """Return the nodes to which more pods of ``role`` may be assigned without leaving its group's domain: bool[nodes].
+    """Return the nodes to which more pods of ``role`` may be assigned without leaving the domain of the role's group: bool[nodes].
 
-    If no pod of the group is assigned, its domain is the first one.
+    If no pod of the group is assigned, its domain is the domain numbered 0.
     """
     allowed = np.ones(counts.shape[1], dtype=np.bool_)
     for group in together:

@@ -1,11 +1,10 @@
 """State a gang and its nodes as a mixed-integer linear program (MILP), in numbers that a floating-point solver handles exactly enough.
 
-A variable is the number of pods of a role on a node, a whole number. A row bounds what the pods take of one resource of one node. Each row
-is divided by the greatest common divisor of its demands, which is exact in integers: 4Gi and 6Gi of memory become 2 and 3. A row that is
-still large is divided by a power of two, which is exact in floating point.
-
-A node that has capacity for all pods that could be assigned to it isn't contended. Such nodes share one variable for each role, since it
-doesn't matter how they are filled.
+A variable is the number of pods of a role on a node, a whole number. A row bounds what the pods take of one capacity of one node. Each row
+is divided by the greatest common divisor of its demands, which is exact in integers: 4Gi and 6Gi of memory become 2 and 3. If a row is
+still large, it is divided by a power of two, which is exact in floating point.
+A capacity of a node is contended if all pods that could be assigned to the node would exceed it together. Nodes without contended
+capacities share one variable for each role, since it doesn't matter how such nodes are filled.
 """
 
 import ctypes
@@ -31,7 +30,7 @@ _LARGEST = 1024  # Rows with larger coefficients are divided by powers of two.
 
 @dataclass(slots=True)
 class Rows:
-    """The rows of a program, added one kind at a time."""
+    """Collects the rows of a program, which are added one kind at a time."""
 
     size: int = 0
     row: list[Integers] = field(default_factory=list)
@@ -41,7 +40,10 @@ class Rows:
     high: list[Floats] = field(default_factory=list)
 
     def add(self, row: Integers, column: Integers, value: Floats, low: Floats, high: Floats) -> None:
-        """Add rows by their entries, and the bounds of each row. ``row`` numbers the new rows from 0."""
+        """Add rows by their entries, with the least and the greatest value of each row: ``low`` and ``high``.
+
+        An entry is the ``value`` of the variable ``column`` in the row ``row``; the new rows are numbered from 0.
+        """
         self.row.append(row + self.size)
         self.column.append(column)
         self.value.append(value)
@@ -58,10 +60,10 @@ class Rows:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AssignmentVariables:
-    """The first variables of a program: the number of pods of ``role`` on ``node``, at most ``most``; all int64[variables].
+    """The first variables of a program: each is the number of pods of ``role`` on ``node``, at most ``most``; all int64[variables].
 
-    From position ``single`` on, a variable stands for all nodes that aren't contended, of one role and domain. Its ``node`` is -1, and
-    ``pools`` has the positions of those nodes. ``domain`` is the domain of the node, or of the nodes.
+    From position ``single`` on, a variable stands for several nodes of one domain: all nodes without a contended capacity. Its ``node`` is
+    -1, and ``pools`` has the positions of these nodes. ``domain`` is the domain of the node, or of the nodes.
     """
 
     role: Integers
@@ -78,7 +80,7 @@ class AssignmentVariables:
     def counts(self, slots: Integers, taken: Integers) -> Integers:
         """Return the placement that the values ``taken`` of the variables stand for: int64[roles, nodes].
 
-        ``slots``: int64[roles, nodes], those that the variables were made for.
+        ``slots``: int64[roles, nodes], the slots that the variables were made for.
         """
         counts = np.zeros_like(slots)
         counts[self.role[: self.single], self.node[: self.single]] = taken[: self.single]
@@ -88,7 +90,7 @@ class AssignmentVariables:
 
 
 def contended(demand: Integers, slots: Integers, free: Integers) -> Mask:
-    """Return the capacities that all pods that could be assigned to a node would exceed together: bool[columns, nodes]."""
+    """Return the capacities that all pods that could be assigned to a node would exceed together: bool[capacities, nodes]."""
     wanted: Integers = np.einsum("rc,rn->cn", demand, slots)
     return wanted > free
 
@@ -96,7 +98,8 @@ def contended(demand: Integers, slots: Integers, free: Integers) -> Mask:
 def assignment_variables(problem: Problem, slots: Integers, where: Mask, domains: Integers | None = None) -> AssignmentVariables:
     """Return the variables for ``slots``: int64[roles, nodes].
 
-    ``where``: bool[nodes], the nodes that get variables of their own. ``domains``: int64[roles, nodes]; one for all nodes if None.
+    ``where``: bool[nodes], the nodes that get variables of their own. ``domains``: int64[roles, nodes], the domain of each node; None if
+    all nodes are in one domain.
     """
     domains = np.zeros_like(slots) if domains is None else domains
     role, node = np.nonzero((slots > 0) & where)
@@ -120,9 +123,9 @@ def assignment_variables(problem: Problem, slots: Integers, where: Mask, domains
 
 
 def add_capacity(rows: Rows, problem: Problem, where: Mask, variables: AssignmentVariables) -> None:
-    """Add a row for each contended capacity: the pods on a node take no more of it than is free.
+    """Add a row for each contended capacity of a node: the pods on the node take no more of the capacity than is free.
 
-    ``where``: bool[columns, nodes], the contended capacities; no other can be exceeded.
+    ``where``: bool[capacities, nodes], the contended capacities; no other capacity can be exceeded.
     """
     role, node = variables.role[: variables.single], variables.node[: variables.single]
     variable = np.full(problem.slots.shape, -1)
@@ -167,10 +170,10 @@ def optimize(
     seconds: float = np.inf,
     is_any: bool = False,
 ) -> tuple[int, Floats | None]:
-    """Run the solver for at most ``seconds``. Return its status, and the values of the variables, 0 to ``upper``; None if it has none.
+    """Run the solver for at most ``seconds``. Return its status, and the values of the variables; None if it has none.
 
-    ``node_limit``: the most branches. ``cost``: what is minimized, nothing if None. ``whole``: 1 for each variable that must be a whole
-    number; all must be if None. ``is_any``: the first values that the solver finds will do.
+    A value is between 0 and ``upper``. ``node_limit``: the most branches. ``cost``: what is minimized, nothing if None. ``whole``: 1 for
+    each variable that must be a whole number; None if all variables must be. ``is_any``: the first values that the solver finds will do.
     """
     with _silent():
         result = milp(
@@ -192,7 +195,7 @@ def optimize(
 def _silent() -> Iterator[None]:
     """Discard what is written to file descriptor 1 within the block.
 
-    HiGHS is C++ and may write there, where only our own output may appear: other programs read it.
+    HiGHS is C++ and may write to this descriptor, stdout. Only our own output may appear there, since other programs read it.
     """
     try:
         kept = os.dup(1)

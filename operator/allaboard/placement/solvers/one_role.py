@@ -1,8 +1,9 @@
 """Place interchangeable pods exactly: a gang of one role needs no search.
 
-Without topology domains a placement costs what its nodes cost, and a node's cost depends on how many pods it takes. Choosing these numbers
-is a multiple-choice knapsack problem (Kellerer et al., Knapsack Problems, 11). It is solved by dynamic programming over pods, one node
-after another. Equal nodes are joined by doubling, so that hundreds of them cost no more than a few.
+Without topology domains the cost of a placement is the sum of its nodes' costs, and a node's cost depends on how many pods it takes.
+Choosing the number of pods of each node is a multiple-choice knapsack problem (Kellerer et al., Knapsack Problems, 11). The problem is
+solved by dynamic programming over pods, one node after another. Equal nodes are joined by doubling, so that hundreds of equal nodes take no
+more time than a few.
 """
 
 from dataclasses import dataclass
@@ -25,9 +26,11 @@ _MOST_CELLS = 4_000_000  # Cells of the table of each node's costs: 32 MB, of wh
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """The least cost of some nodes together, by how many pods they take: float64[pods + 1] or shorter, inf where they can't take so many.
+    """Holds the least cost of some nodes together, by how many pods these nodes take.
 
-    A table is of one node, or it joins two ``parts``. Then ``second``: int64[pods + 1] is how many of the pods go to the second part.
+    ``costs``: float64[pods + 1] or shorter, ``costs[n]`` for n pods; inf if the nodes can't take n pods. The table is of one node, or it
+    joins the two tables in ``parts``. If it joins two tables, ``second``: int64[pods + 1] says how many of the n pods go to the second
+    table's nodes.
     """
 
     costs: Floats
@@ -36,14 +39,14 @@ class _Table:
 
 
 def accepts(problem: Problem) -> bool:
-    """Return whether the gang has one role and its cost is a sum over nodes: no topology domains, no shared GPUs."""
+    """Return whether ``best_of_one_role`` applies: the gang has one role, topology domains don't count, and no GPU is shared."""
     return len(problem.roles) == 1 and bool(problem.nodes) and problem.domains is None and problem.devices is None
 
 
 def best_of_one_role(problem: Problem, valuation: Valuation) -> Integers | None:
-    """Return the counts, int64[1, nodes], of a placement that no other beats, with as many pods as there are slots.
+    """Return a placement that no other beats, with as many pods as there are slots: int64[1, nodes].
 
-    Return None if the problem is too large. It must be one that ``accepts``.
+    Return None if the problem is too large. ``accepts`` must be true for the problem.
     """
     slots = np.minimum(problem.slots[0], problem.count[0])
     pods = int(min(problem.count[0], slots.sum()))
@@ -74,7 +77,10 @@ def best_of_one_role(problem: Problem, valuation: Valuation) -> Integers | None:
 
 
 def _costs(valuation: Valuation, slots: Integers) -> Floats:
-    """Return what each node costs with each number of pods: float64[nodes, most + 1]."""
+    """Return what each node costs with 0, 1 and more pods, up to the most slots of a node: float64[nodes, most + 1].
+
+    The cost is infinite if the node can't take that number of pods.
+    """
     most = int(slots.max(initial=0))
     costs = np.full((len(slots), most + 1), np.inf)
     costs[:, 0] = 0.0
@@ -84,9 +90,11 @@ def _costs(valuation: Valuation, slots: Integers) -> Floats:
 
 
 def _undominated(kinds: Floats, sizes: Integers, pods: int) -> Integers:
-    """Return the positions of the kinds of nodes that a best placement needs, by their costs ``kinds``: float64[kinds, most + 1].
+    """Return the positions of the kinds of nodes that a best placement needs.
 
-    A kind isn't needed if at least as many nodes as pods cost no more, whatever number of pods they take: one of these is always free.
+    ``kinds``: float64[kinds, most + 1], the cost of a node of each kind by its number of pods. ``sizes``: the number of nodes of each kind.
+    A kind isn't needed if there are at least ``pods`` other nodes that cost no more, with any number of pods: one of these nodes is always
+    unused.
     """
     if len(kinds) ** 2 * kinds.shape[1] > _MOST_COMPARED:
         return np.arange(len(kinds))
@@ -95,7 +103,7 @@ def _undominated(kinds: Floats, sizes: Integers, pods: int) -> Integers:
 
 
 def _steps(nodes: int, slots: int, pods: int) -> int:
-    """Return how many operations on whole arrays the table of so many equal ``nodes`` takes."""
+    """Return how many operations on whole arrays it takes to make the table of ``nodes`` equal nodes."""
     total, together = min(nodes * slots, pods), 1
     while together < min(nodes, pods):
         total += 2 * min(together * slots, pods)
@@ -104,7 +112,7 @@ def _steps(nodes: int, slots: int, pods: int) -> int:
 
 
 def _repeated(one: _Table, nodes: int, pods: int) -> _Table:
-    """Return the table of so many equal ``nodes`` together."""
+    """Return the table of ``nodes`` equal nodes together; ``one`` is the table of one such node."""
     if nodes == 1:
         return one
     half = _repeated(one, nodes // 2, pods)
@@ -113,7 +121,7 @@ def _repeated(one: _Table, nodes: int, pods: int) -> _Table:
 
 
 def _joined(left: _Table, right: _Table, pods: int) -> _Table:
-    """Return the table of the best ways to split up to ``pods`` between two tables."""
+    """Return the table of the nodes of two tables together, for up to ``pods`` pods: each number of pods is split in the best way."""
     size = min(pods + 1, len(left.costs) + len(right.costs) - 1)
     own = right.costs[:size]
     if size * len(own) > _MOST_AT_ONCE:
@@ -128,7 +136,7 @@ def _joined(left: _Table, right: _Table, pods: int) -> _Table:
 
 
 def _joined_one_by_one(left: _Table, right: _Table, size: int) -> _Table:
-    """Join two tables that are so long that a processor's caches can't hold all ways to split the pods at once."""
+    """Join two tables as ``_joined`` does, if they are so long that a processor's caches can't hold all ways to split the pods at once."""
     costs, second = np.full(size, np.inf), np.zeros(size, dtype=np.int64)
     for taken, cost in enumerate(right.costs[:size].tolist()):
         if cost < np.inf:

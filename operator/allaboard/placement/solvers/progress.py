@@ -18,7 +18,7 @@ _MOST_KEPT = 32
 class FoundPlacement:
     """A placement, ``counts``: int64[roles, nodes], and its objective value.
 
-    ``name``: the greedy rule or the step that built it. A placement that a local search improves keeps its name.
+    ``name``: the greedy rule or the step that built the placement. A placement that a local search improves keeps its name.
     """
 
     name: str
@@ -28,10 +28,10 @@ class FoundPlacement:
 
 @dataclass(slots=True)
 class Progress:
-    """The placements and the steps of one search.
+    """Holds the placements that one search has found, and the result of each step.
 
-    ``placements``: the best 32, best first; of equally good ones the one found first comes first. ``history``: (members placed, best
-    score) of each generation. ``found_by``: the first step after which every needed member was placed; empty while there is none.
+    ``placements``: the best 32, best first; of equally good ones the one found first comes first. ``history``: (members placed, best score)
+    of each generation. ``found_by``: the first step after which every needed member was placed; empty as long as there is none.
     """
 
     problem: Problem
@@ -52,7 +52,10 @@ class Progress:
         return self.best.value.missing > 0
 
     def add(self, step: str, seeds: Sequence[Seed], generations: int = 0) -> None:
-        """Record that ``step`` has ended, and what it found. ``generations``: those that a genetic search took."""
+        """Record that ``step`` has ended, and the placements that it found.
+
+        ``generations``: the number of generations, if the step was a genetic search.
+        """
         values = self.valuation.objective_values(np.stack([counts for _, counts in seeds])) if seeds else []
         new = [FoundPlacement(name, counts, value) for (name, counts), value in zip(seeds, values, strict=True)]
         self.placements = sorted([*self.placements, *new], key=lambda placement: placement.value)[:_MOST_KEPT]

@@ -1,4 +1,4 @@
-"""Orders in which repair fills the nodes: here the genetic search uses what is known of the problem.
+"""Orders in which the genetic search's repair fills the nodes. Through these orders the search uses what is known of the problem.
 
 Good orders matter more than any rate of the genetic search. Ties and noise make two repairs of the same plan differ, even on equal nodes.
 """
@@ -11,7 +11,7 @@ from allaboard.placement.problem.problem import Problem
 from allaboard.placement.problem.valuation import Valuation
 
 FEW_ROLES = 16
-"""Up to so many roles, each role gets orders of its own."""
+"""Up to this number of roles, each role gets orders of its own."""
 
 # Never zero: noise breaks ties, and it does so in the same way however a processor sorts.
 _NOISE = (1e-6, 0.05, 0.3)
@@ -20,12 +20,13 @@ _FROM_BEST = 0.7
 
 
 class RepairOrders:
-    """Orders in which repair fills the nodes, drawn with new noise each time.
+    """Draws the orders in which repair fills the nodes, with new noise each time.
 
-    For all roles alike, the nodes come by name, at random, fullest first, emptiest first, or those of the best placement first. With few
-    roles, each role also has orders of its own: the nodes whose proportions are most like its requests first, fewest or most slots first,
-    and cheapest first. Where topology domains count, some orders go domain by domain, mostly those first that the best placement uses, but
-    for one. ``by_load`` orders the nodes by what a plan has assigned to them so far.
+    Some orders are the same for all roles: by name, at random, fullest nodes first, emptiest nodes first, and first the nodes that the best
+    placement uses most. If there are few roles, each role also has orders of its own. First come the nodes whose proportions are most like
+    the role's requests, those with fewest slots, those with most slots, or the cheapest. If topology domains count, some orders go domain
+    by domain. In most of these orders, all domains but one that the best placement uses come first. ``by_load`` orders the nodes by what a
+    plan has assigned to them so far.
     """
 
     def __init__(self, problem: Problem, valuation: Valuation, rng: np.random.Generator) -> None:
@@ -54,16 +55,16 @@ class RepairOrders:
         return drawn
 
     def _noisy(self, key: Floats) -> Floats:
-        """Return ``key`` scaled to 0..1, with some noise added: from 0 to less than 2."""
+        """Return ``key`` scaled to 0..1, with some random noise added; if all of ``key`` is equal, only noise from 0 to less than 2."""
         low = key.min(initial=0)
         span = float(key.max(initial=0) - low)
         noise: Floats = self._rng.choice(_NOISE) * self._rng.random(self._shape[1])
         return (key - low) / span + noise if span else np.atleast_2d(noise + self._rng.random(self._shape[1]))
 
     def _ranks(self, domains: Integers, best: Integers) -> Floats:
-        """Return twice the rank of each node's domain: float64[nodes].
+        """Return twice the rank of each node's domain in a random order of the domains: float64[nodes].
 
-        The ranks are random. Often the domains that ``best`` uses come first, and one of them last.
+        Often the domains that ``best`` uses come first, except for one of them, which comes last.
         """
         slots = np.bincount(domains, weights=best.sum(axis=0))
         key = self._rng.random(len(slots))
@@ -75,9 +76,9 @@ class RepairOrders:
         return 2.0 * np.argsort(np.argsort(key))[domains].astype(np.float64)
 
     def by_load(self, plans: Integers) -> Integers:
-        """Return an order of the nodes for each of ``plans``: int64[plans, roles, nodes], by how full the plan makes them.
+        """Return an order of the nodes for each of ``plans``: int64[plans, roles, nodes], by how full the plan makes the nodes.
 
-        The result is int64[plans, 1, nodes], fullest first to pack, else emptiest first.
+        The result is int64[plans, 1, nodes], fullest node first to pack, else emptiest node first.
         """
         scoring = self._problem.scoring
         load = scoring.used.mean(axis=0) + np.einsum("prn,rn->pn", plans, scoring.step.mean(axis=1))
@@ -87,7 +88,7 @@ class RepairOrders:
 
 
 def _prices(problem: Problem, valuation: Valuation) -> Floats:
-    """Return what one pod of each role costs on each node if the node takes as many as it can: float64[roles, nodes]."""
+    """Return what one pod of each role costs on each node if the node takes as many pods of the role as it can: float64[roles, nodes]."""
     prices = np.zeros(problem.slots.shape)
     for role, slots in enumerate(np.minimum(problem.slots, problem.count[:, None])):
         rows = np.flatnonzero(slots)

@@ -1,4 +1,4 @@
-"""Search for a plan for one gang: check the bounds, place exactly or greedily, and improve on that (`improve.py`).
+"""Search for a plan for one gang: check the bounds, find a placement exactly or greedily, and improve on the placement (`improve.py`).
 
 The search is pure and deterministic, so any worker process can run it: the same problem, settings and seed give the same plan, bit by bit.
 Only a search that reaches its time limit (``SearchSettings.seconds``) depends on the clock: its answer is the best placement so far.
@@ -29,7 +29,10 @@ from allaboard.placement.solvers.progress import Progress
 
 
 def search(problem: Problem, settings: SearchSettings, seed: int, *, steps: Collection[str] = STEPS) -> Plan:
-    """Return the best plan found for ``problem``. ``steps``: those of ``STEPS`` that may be taken; benchmarks leave some out."""
+    """Return the best plan found for ``problem``.
+
+    ``steps``: those of ``STEPS`` that may be taken; benchmarks leave some out.
+    """
     budget, scale = Budget(settings.effort, settings.seconds, settings.clock, settings.wall), Scale.of(problem)
     # 1. Find out whether the bounds exclude the gang.
     bounds = bounds_of(problem)
@@ -98,20 +101,23 @@ def search(problem: Problem, settings: SearchSettings, seed: int, *, steps: Coll
 
 
 def brief_cost(problem: Problem) -> int:
-    """Return about how many microseconds a search takes without generations and solver (measured: 16 ms for 30 roles on 10 nodes)."""
+    """Return about how many microseconds a search takes without generations and without the exact solver.
+
+    Measured: 16 ms for 30 roles on 10 nodes.
+    """
     roles, nodes = len(problem.roles), len(problem.nodes)
     return roles * (500 + 4 * nodes)
 
 
 def _best_known(problem: Problem, valuation: Valuation) -> Integers | None:
-    """Return the counts of a placement that no other beats, if one can be found without a search; else None."""
+    """Return a placement that no other beats: int64[roles, nodes], if one can be found without a search; else None."""
     if problem.total == 1:
         return _only_pod(problem, valuation)
     return best_of_one_role(problem, valuation) if one_role.accepts(problem) else None
 
 
 def _only_pod(problem: Problem, valuation: Valuation) -> Integers:
-    """Return the best placement of a single pod, by its cost on each node. Ties go to the fuller node, then by name."""
+    """Return the best placement of a single pod, by what the pod costs on each node. Ties go to the fuller node, then by name."""
     counts = np.zeros((1, len(problem.nodes)), dtype=np.int64)
     rows = np.flatnonzero(problem.slots[0])
     if len(rows):
@@ -121,7 +127,7 @@ def _only_pod(problem: Problem, valuation: Valuation) -> Integers:
 
 
 def by_pod(problem: Problem, counts: Integers) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
-    """Return (pod uid, node name) of the assigned pods, and the uids of the others.
+    """Return (pod uid, node name) of the assigned pods, and the uids of the unassigned pods.
 
     Pods of a role are assigned in their order, to nodes by name.
     """

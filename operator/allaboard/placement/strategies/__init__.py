@@ -1,1 +1,1 @@
-"""Placement strategies: the protocol, the strategies that are shipped, and the checks that keep a faulty one from doing harm."""
+"""Placement strategies: the protocol, the shipped strategies, and the checks that keep a faulty strategy from doing harm."""

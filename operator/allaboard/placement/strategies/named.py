@@ -1,4 +1,4 @@
-"""Make strategies from their names and arguments: one register for the operator, ``plan`` and ``simulate``."""
+"""Make strategies from their names and arguments: one register for the operator and for the commands ``plan`` and ``simulate``."""
 
 from collections.abc import Callable, Mapping
 
@@ -16,7 +16,7 @@ _SHIPPED: Mapping[str, Callable[..., Strategy]] = {
 
 
 class UnknownStrategyError(ValueError):
-    """No strategy has the name."""
+    """Raised for a name that no strategy has."""
 
 
 def make_strategy(name: str, arguments: Mapping[str, object] | None = None) -> Strategy:

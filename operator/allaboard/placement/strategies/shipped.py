@@ -1,6 +1,7 @@
 """The shipped strategies: the search itself, the exact solver, and rules that assign one pod after another.
 
-A node that a rule prefers stays preferred while it fills. So the pods of a role fill one node after another, except by ``random``.
+A node that a rule prefers stays preferred while it fills. So the pods of a role fill one node after another, except with the strategy
+``random``.
 """
 
 import zlib
@@ -31,14 +32,14 @@ _DIGITS = 9  # costs are rounded, so that floating-point errors don't matter
 AssignRole = Callable[[int, Integers, int, Integers], Integers]
 """Assigns the pods of one role.
 
-Arguments: the role, the slots of each node: int64[nodes], the number of pods, and what is free: int64[columns, nodes]. Returns how many
+Arguments: the role, the slots of each node: int64[nodes], the number of pods, and what is free: int64[capacities, nodes]. Returns how many
 pods each node takes: int64[nodes].
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Genetic:
-    """The default strategy: exact where that is quick, else greedy rules, evolution, and the solver."""
+    """Places gangs by the search, the default strategy: exactly if that is quick, else by greedy rules, evolution, and the solver."""
 
     settings: SearchSettings = field(default_factory=SearchSettings)
     seed: int = 0
@@ -48,13 +49,13 @@ class Genetic:
         return True
 
     def place(self, problem: Problem, budget: Budget) -> Plan:
-        """Return a plan, possibly for a part of the gang; never an explanation."""
+        """Return a plan, possibly for only some of the members; never an explanation."""
         return search(problem, self.settings.within(budget), self.seed)
 
 
 @dataclass(frozen=True, slots=True)
 class Exact:
-    """The best placement of a single role; for several roles, a placement of the solver, improved by local search."""
+    """Places a single role as well as possible; places several roles by the exact solver, and improves the result by local search."""
 
     branches: int = NODE_LIMIT
 
@@ -77,10 +78,10 @@ class Exact:
 
 @dataclass(frozen=True, slots=True)
 class BestFit:
-    """A rule that prefers the node with the least left over of what the gang asks for; among equals, the first by name.
+    """Places pods on the node with the least left over of what the gang asks for; among equals, on the first by name.
 
-    With ``most_used``, the rule prefers the node with the most in use instead. The GPUs that the pod asks for count; if it asks for none,
-    all resources count.
+    With ``most_used``, pods go to the node with the most in use instead. In this case only the GPUs that the pod asks for count; if the pod
+    asks for no GPU, all resources count.
     """
 
     most_used: bool = False
@@ -101,7 +102,7 @@ class BestFit:
 
 @dataclass(frozen=True, slots=True)
 class FirstFit:
-    """A rule that takes the first node by name that has a free slot."""
+    """Places pods on the first node by name that has a free slot."""
 
     def accepts(self, problem: Problem) -> bool:
         """Accept every problem."""
@@ -116,7 +117,7 @@ class FirstFit:
 
 @dataclass(frozen=True, slots=True)
 class Random:
-    """A rule that takes a random node with a free slot, drawn by ``seed`` (0 or more) and by the UIDs of the pods."""
+    """Places pods on random nodes with a free slot, drawn by ``seed`` (0 or more) and by the UIDs of the pods."""
 
     seed: int = 0
 
@@ -138,9 +139,9 @@ class Random:
 
 
 def _assigned(problem: Problem, budget: Budget, assign: AssignRole) -> Integers:
-    """Assign one role after another, in the given order, until the budget ends. Return the counts: int64[roles, nodes].
+    """Return a placement: int64[roles, nodes], in which ``assign`` has placed one role after another until the budget ends.
 
-    Roles that must share a domain are confined to the domain that the greedy rules choose.
+    The roles are in the order of ``problem``. Roles that must share a domain are confined to a domain that a greedy rule chooses first.
     """
     if problem.together:
         problem, _ = in_best_domains(problem, None, budget)
@@ -168,7 +169,7 @@ def _name_ranks(problem: Problem) -> Integers:
 
 
 def _left_over(problem: Problem, role: int, left: Integers) -> Floats:
-    """Return what is left on each node: float64[nodes], the sum over the resources, each as a share of the most free on any node.
+    """Return how much is left on each node: float64[nodes], the sum of all resources, each as a share of the most free on any node.
 
     One more pod reduces the sum of each node by the same amount, so the order of the nodes doesn't depend on the role.
     """
@@ -178,9 +179,9 @@ def _left_over(problem: Problem, role: int, left: Integers) -> Floats:
 
 
 def _least_used(problem: Problem, role: int, left: Integers) -> Floats:
-    """Return the negative of what is in use on each node: float64[nodes], each resource as a share of the most in use on any node.
+    """Return how much is in use on each node, negated: float64[nodes], the sum of shares of the most in use on any node.
 
-    Only the GPUs that the role asks for count, or all resources if the role asks for no GPU.
+    The GPUs that the role asks for count. If the role asks for no GPU, all resources count.
     """
     asked = [column for column in range(problem.resources) if problem.demand[role, column] and is_gpu(problem.columns[column])]
     columns = asked or list(range(problem.resources))

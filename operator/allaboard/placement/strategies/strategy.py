@@ -1,4 +1,4 @@
-"""The protocol of a strategy: it says whether it accepts a problem, and then places the gang.
+"""The protocol of a strategy, which says whether it accepts a problem and then places the gang.
 
 Any package may bring a strategy, so every answer is checked (``trial``). docs/write-a-strategy.md shows how to write a strategy.
 """
@@ -20,22 +20,23 @@ from allaboard.placement.solvers.search import by_pod
 
 
 class Strategy(Protocol):
-    """Decides which nodes the members of a gang go to, for one gang at a time."""
+    """Decides which nodes the members of a gang are assigned to, for one gang at a time."""
 
     def accepts(self, problem: Problem) -> bool:
-        """Return whether the strategy can place gangs like this one; if not, the default strategy does."""
+        """Return whether the strategy can place this kind of gang. If not, the default strategy places the gang."""
         ...
 
     def place(self, problem: Problem, budget: Budget) -> Plan | Explanation:
-        """Return a plan that places the minimum, or an explanation that none was found, within ``budget``.
+        """Return a plan that places the minimum, or an explanation if no such plan was found, within ``budget``.
 
-        ``answer_of`` makes either of them. An explanation is no proof: only the default strategy proves that no placement exists.
+        ``answer_of`` makes both plans and explanations. An explanation is no proof: only the default strategy proves that no placement
+        exists.
         """
         ...
 
 
 def answer_of(problem: Problem, counts: Integers, name: str = "strategy") -> Plan | Explanation:
-    """Return the plan of ``counts``: int64[roles, nodes], the pods of each role on each node; an explanation if ``counts`` isn't valid.
+    """Return a plan of the placement ``counts``: int64[roles, nodes]; an explanation if ``counts`` isn't valid.
 
     Valid counts place the minimum, take no more than is free, and break no rule. ``name`` is the name of the strategy, for the report.
     """
@@ -65,10 +66,7 @@ def answer_of(problem: Problem, counts: Integers, name: str = "strategy") -> Pla
 
 
 def within_domains(problem: Problem, counts: Integers) -> Problem:
-    """Return ``problem`` with each group of roles that must share a domain confined to one domain.
-
-    That is the domain in which ``counts``: int64[roles, nodes] places the group.
-    """
+    """Return ``problem`` with each set of roles that must share a domain confined to its domain in ``counts``: int64[roles, nodes]."""
     if not problem.together:
         return problem
     rows = [np.flatnonzero(counts[list(group.roles)].any(axis=0)) for group in problem.together]

@@ -1,8 +1,8 @@
 """Let a strategy place a gang, and check its answer.
 
-The strategy gets a copy of the problem, so changes that it makes have no effect. Only the assignments of its answer are read. They are
-counted in integers on the original problem, and a new plan is made from the counts. So the result consists of this package's own records
-and is no larger than the gang, whatever the strategy answers.
+The strategy gets a copy of the problem, so changes that it makes have no effect. Only the assignments of its answer are read. These
+assignments are counted in integers on the original problem, and a new plan is made from the counts. So the result consists of this
+package's own records and is no larger than the gang, whatever the strategy answers.
 """
 
 from collections.abc import Mapping
@@ -28,13 +28,16 @@ _ALLABOARD = PurePath(__file__).parents[2]
 
 
 class StrategyError(Exception):
-    """A strategy can't place a gang, or its plan is wrong. The message says why, and is short enough for an event."""
+    """Raised if a strategy can't place a gang, or if its plan is wrong.
+
+    The message gives the reason, and is short enough for an event.
+    """
 
 
 def checked_plan(name: str, arguments: Mapping[str, object], problem: Problem, budget: Budget) -> Plan | None:
     """Return the checked plan of a strategy; ``None`` if the strategy finds none. Raises ``StrategyError``.
 
-    The caller has to end a strategy that doesn't answer: strategies may ignore ``budget``.
+    A strategy may ignore ``budget``, so the caller has to end a strategy that doesn't answer.
     """
     plan, cause = None, ""
     try:
@@ -56,7 +59,7 @@ def checked_plan(name: str, arguments: Mapping[str, object], problem: Problem, b
 
 
 def _checked(name: str, problem: Problem, answer: object) -> Plan | None:
-    """Return a new plan with the same assignments. Raises ``StrategyError``.
+    """Return a new plan with the assignments of ``answer``, once they are checked. Raises ``StrategyError``.
 
     ``None`` if ``answer`` is an explanation, or a plan that isn't feasible.
     """
@@ -96,7 +99,7 @@ def _counts_of(problem: Problem, plan: Plan) -> Integers:
 
 
 def _violation_of(problem: Problem, counts: Integers) -> str:
-    """Return the first thing that is wrong with ``counts``, which is no valid placement."""
+    """Return the first thing that is wrong with ``counts``, a placement that isn't valid."""
     refused = np.argwhere((counts > 0) & ~problem.admits)
     if len(refused):
         role, row = refused[0].tolist()

@@ -1,5 +1,5 @@
-// Builds what the node image of kind holds besides Kubernetes and containerd: small programs in the place of those whose modules no proxy
-// has, and coredns without the plugins that nobody asks for.
+// Builds programs of the node image of kind besides Kubernetes and containerd: small replacements of programs whose modules are in no proxy,
+// and coredns with only the plugins that are used.
 module allaboard.dev/kind/standins
 
 go 1.26.0

@@ -31,7 +31,7 @@ HOST_PORT = (HostPort("", "TCP", 80),)
 
 
 def waiting(gang: Sequence[Pod], minimum: int | None = None, *, seed: int = 0, is_protected: bool = False, **fields: object) -> Waiting:
-    """Return a gang that waits, all of whose members are needed unless ``minimum`` is given."""
+    """Return a waiting gang. All its members are needed unless ``minimum`` is given."""
     return Waiting(
         gang, len(gang) if minimum is None else minimum, seed, must_not_be_overtaken=is_protected, **{"objective": BINPACK, **fields}
     )  # type: ignore[arg-type]
@@ -149,7 +149,7 @@ def test_gang_that_must_not_be_overtaken_but_fits_nowhere_keeps_no_gang_out() ->
     assert (placed(joint), joint.overtaken) == ([1, 2], ())
 
 
-def test_gang_that_must_not_be_overtaken_is_searched_for_when_no_rule_places_it() -> None:
+def test_gang_that_must_not_be_overtaken_is_searched_for_when_no_filling_rule_places_it() -> None:
     cluster, gang = tight_cluster(), tight_gang()
     queue = [waiting(pods("young", 1, {"cpu": 1000})), waiting(gang, seed=1, is_protected=True)]
 
@@ -158,7 +158,7 @@ def test_gang_that_must_not_be_overtaken_is_searched_for_when_no_rule_places_it(
     assert 1 in placed(joint)
 
 
-def test_gang_left_out_in_favor_of_older_gangs_is_not_overtaken() -> None:
+def test_gang_left_out_in_favor_of_older_gangs_does_not_count_as_overtaken() -> None:
     queue = [waiting(gpus("a", 1, 8)), waiting(gpus("b", 1, 8)), waiting(gpus("small", 2))]
 
     joint = together(queue, snapshot(gpu_nodes(2)))
@@ -175,7 +175,7 @@ def test_gangs_left_out_that_fit_in_queue_order_count_as_overtaken() -> None:
     assert (placed(joint), joint.overtaken) == ([1], (0, 2))
 
 
-def test_more_gangs_are_placed_among_orders_that_use_equally_many_gpus() -> None:
+def test_order_that_places_more_gangs_wins_if_equally_many_gpus_are_used() -> None:
     queue = [waiting(gpus("large", 8)), waiting(gpus("a", 4)), waiting(gpus("b", 4))]
 
     joint = together(queue, snapshot(gpu_nodes(1)))
@@ -203,8 +203,8 @@ def test_member_that_uses_a_gpu_is_not_replaced_by_a_member_that_uses_none(objec
 
 @given(st.lists(st.integers(1, 8), min_size=2, max_size=9), st.integers(4, 20))
 @settings(max_examples=60, deadline=None)
-def test_no_selection_of_gangs_uses_more_gpus_or_as_many_for_more_gangs(sizes: list[int], free: int) -> None:
-    """On one node, all selections of the gangs can be tried."""
+def test_no_other_selection_of_gangs_uses_more_gpus_or_as_many_gpus_for_more_gangs(sizes: list[int], free: int) -> None:
+    """The cluster is one node, so the test can try all selections of the gangs."""
     queue = [waiting(gpus(f"g{number}", 1, each=size), seed=number) for number, size in enumerate(sizes)]
     every = itertools.chain.from_iterable(itertools.combinations(sizes, number) for number in range(len(sizes) + 1))
     best = max((sum(chosen), len(chosen)) for chosen in every if sum(chosen) <= free)
@@ -236,7 +236,7 @@ def test_tight_gang_that_only_a_search_places_is_placed_beside_another_gang(firs
     assert placed(together(queue, cluster, SearchSettings())) == [0 if first else 1]
 
 
-def test_contest_of_one_gang_gives_the_plan_of_a_plain_search() -> None:
+def test_joint_search_for_one_gang_gives_the_plan_of_a_plain_search() -> None:
     gang = [*pods("ps", 1, {"cpu": 1000}), *gpus("worker", 4)]
     cluster = snapshot(gpu_nodes(2))
 
@@ -338,7 +338,7 @@ def test_same_queue_always_gets_the_same_plans(drawn: tuple[list[Waiting], Snaps
 
 @given(queues())
 @settings(max_examples=60, deadline=None)
-def test_plans_use_no_fewer_gpus_than_queue_order_and_never_overtake_protected_gangs(
+def test_plans_use_no_fewer_gpus_than_queue_order_and_respect_gangs_that_must_not_be_overtaken(
     drawn: tuple[list[Waiting], Snapshot],
 ) -> None:
     queue, cluster = drawn
@@ -373,7 +373,7 @@ def test_gangs_cannot_contend_on_a_cluster_with_plenty_of_capacity() -> None:
     assert may_contend(contest_of([waiting(gpus("a", 8)), waiting(gpus("b", 9))], snapshot(gpu_nodes(2))))
 
 
-def test_gang_that_would_not_fit_without_the_younger_gang_is_not_overtaken() -> None:
+def test_gang_that_would_not_fit_without_the_younger_gang_does_not_count_as_overtaken() -> None:
     gangs = [waiting(gpus("old", 1, 3)), waiting(gpus("next", 1, 3)), waiting(pods("young", 1, {"cpu": 1}))]
     joint = together(gangs, snapshot([node("node", {"cpu": 64_000, GPU: 3})]))
     assert (placed(joint), joint.overtaken) == ([0, 2], ())

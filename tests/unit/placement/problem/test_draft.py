@@ -44,7 +44,7 @@ def drafted(gang: Gang) -> Draft:
 
 
 @pytest.mark.parametrize("objective", list(Objective))
-def test_draft_builds_the_problem_that_problem_of_returns(objective: Objective) -> None:
+def test_problem_built_from_a_draft_equals_the_problem_built_directly_for_each_objective(objective: Objective) -> None:
     gang = a_gang(objective)
     here, there = problem_of(gang, 5, CLUSTER, NodeFilters(), PACKING), drafted(gang).built()
     for name in ("minimum", "roles", "nodes", "total_nodes", "columns", "sums", "weights"):
@@ -67,7 +67,7 @@ def test_nodes_are_packed_again_only_after_a_change() -> None:
     assert packer.packed((*CLUSTER.nodes[1:], replace(CLUSTER.nodes[0], is_ready=False))) != packed
 
 
-def test_node_rules_of_a_spec_are_counted() -> None:
+def test_spec_counts_its_rules_about_nodes() -> None:
     assert SchedulingSpec((("cpu", 1),)).rules == 0
     assert MEMBERS[0].spec.rules == 1
     assert MEMBERS[2].spec.rules == 1

@@ -99,7 +99,7 @@ def test_shape_and_resource_weights_score_members_as_kube_scheduler_does(
 
 
 @given(cases(plain=True))
-def test_fragmentation_scores_what_is_left_as_a_share_of_the_largest_node(case: Case) -> None:
+def test_objective_fragmentation_scores_free_capacity_as_a_share_of_the_largest_node(case: Case) -> None:
     whole = build_problem(case.gang, case.minimum, case.cluster, objective=Objective.FRAGMENTATION)
     problem = replace(whole, weights=Weights(packing=1.0), fragmentation=None)
 
@@ -113,7 +113,8 @@ def scores_of_members(
 ) -> list[float]:
     """Return the scores of the members of a random plan.
 
-    ``score_of`` takes the amount in use on a node when a member is placed, the amount that the node offers, and the largest of any node.
+    ``score_of`` takes three amounts of a resource. They are the amount in use on the node when a member is placed, the amount that the node
+    offers, and the largest amount that any node offers.
     """
     rows = np.flatnonzero([one.name in problem.nodes for one in case.cluster.nodes])
     specs = [next(pod.spec for pod in case.gang if pod.uid == role.pods[0]) for role in problem.roles]

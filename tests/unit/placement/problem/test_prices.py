@@ -1,4 +1,4 @@
-"""Prices of free GPUs agree with known cases of the cutting-stock problem, and with the expected cpu shortage by integration."""
+"""Prices of free GPUs agree with known solutions of the cutting-stock problem, and with the expected shortage of cpu by integration."""
 
 from collections import Counter
 

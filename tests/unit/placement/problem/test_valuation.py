@@ -36,9 +36,9 @@ def a_mix(listed: list[Task]) -> Workload:
 
 
 def fragmentation(cpu: int, devices: list[int], mix: Workload) -> float:
-    """Return F_n(M) of the paper, in GPUs, for a node with ``cpu`` and ``devices`` free.
+    """Return the fragmentation F_n(M) of Weng et al. (USENIX ATC 2023), in GPUs, for a node with ``cpu`` and ``devices`` free.
 
-    Of the classes with GPUs, only the most frequent count, up to 95 % of their tasks.
+    Of the task classes that ask for GPUs, only the most frequent count: those that together make up 95 % of the tasks that ask for GPUs.
     """
     wanting = [(spec, number) for spec, number in mix if spec.amount(GPU) or spec.gpu_share]
     popular = [(spec, number) for spec, number in mix if not (spec.amount(GPU) or spec.gpu_share)]
@@ -57,7 +57,7 @@ def fragmentation(cpu: int, devices: list[int], mix: Workload) -> float:
 
 
 @given(cases(plain=True), tasks)
-def test_fragmentation_agrees_with_the_formula_of_the_paper(case: Case, listed: list[Task]) -> None:
+def test_fragmentation_agrees_with_the_formula_of_weng_et_al(case: Case, listed: list[Task]) -> None:
     mix = a_mix([task for task in listed if not task[2]])
     problem = replace(case, objective=Objective.FRAGMENTATION, cluster=replace(case.cluster, mix=mix)).problem()
     counts = random_counts(problem, case.seed)
@@ -174,7 +174,7 @@ def test_node_that_has_the_image_comes_first(objective: Objective) -> None:
     assert np.argsort(costs).tolist() == [1, 2, 0]
 
 
-def test_cached_cost_of_one_pattern_is_not_used_for_another() -> None:
+def test_cached_cost_of_the_pods_on_a_node_is_not_used_for_other_pods() -> None:
     cluster = snapshot([node(name, {"cpu": 16_000, GPU: 8}) for name in "abc"])
     gang = [*pods("ps", 2, {"cpu": 1000}), *pods("worker", 2, {"cpu": 2000, GPU: 1})]
     problem = build_problem(gang, 4, replace(cluster, mix=a_mix([(2, 1, 0, 4)])), objective=Objective.FRAGMENTATION)

@@ -43,7 +43,10 @@ def bound(name: str, node_name: str, number: int, amounts: dict[str, int]) -> li
 
 
 def least_added(emptied: EmptiedProblem, column: int) -> int | None:
-    """Return the least total amount of one column that must be added, by trying all placements in all choices of domains."""
+    """Return the least total amount of the resource at ``column`` that must be added for the gang to fit; None if no amount suffices.
+
+    The test tries all placements in all choices of domains.
+    """
     problem = emptied.problem
     choices = itertools.product(*({*group.domains.tolist(), NOWHERE} - {-1} for group in problem.together))
     found = [least_added_within(emptied, problem.confined(domains), column) for domains in choices]
@@ -71,7 +74,7 @@ def least_added_within(emptied: EmptiedProblem, problem: Problem, column: int) -
 
 
 def fits_with(emptied: EmptiedProblem, more: More) -> bool:
-    """Return whether the gang fits once the amounts that ``more`` names are free."""
+    """Return whether the gang fits once the amounts that ``more`` names are free as well."""
     problem = emptied.problem
     used = emptied.slack.copy()
     for name, amount in more.where:
@@ -95,7 +98,7 @@ _ASKED = st.tuples(st.integers(1, 4), st.integers(1, 3), st.integers(0, 2))
 
 @st.composite
 def crowded(draw: st.DrawFn, most_roles: int = 3) -> EmptiedProblem:
-    """A few nodes that are partly or fully in use, some of them over-committed, and a gang to be placed on them."""
+    """Draw a gang, and a few nodes that are partly or fully in use, some of them over-committed."""
     nodes, used = [], {}
     for number in range(draw(st.integers(1, 4))):
         zone = draw(st.sampled_from(({"zone": "a"}, {"zone": "b"}, {"zone": "a"}, {"zone": "b"}, {})))
@@ -121,7 +124,7 @@ def amounts(of: tuple[int, int, int]) -> dict[str, int]:
 
 @settings(max_examples=400, deadline=None)
 @given(emptied=st.one_of(crowded(most_roles=2), crowded(most_roles=1), crowded()))
-def test_named_amount_suffices_and_no_smaller_amount_does(emptied) -> None:
+def test_amount_of_a_remedy_suffices_and_no_smaller_amount_does(emptied) -> None:
     if not emptied.problem.nodes or solve(emptied.problem).finding is not Finding.CANNOT_FIT:
         return
     remedies = find_remedies(emptied)
@@ -137,7 +140,7 @@ def test_named_amount_suffices_and_no_smaller_amount_does(emptied) -> None:
     assert fits_with(emptied, more)
 
 
-def test_missing_amounts_are_named_on_full_nodes() -> None:
+def test_remedy_names_the_amounts_that_full_nodes_lack() -> None:
     cluster = snapshot(
         [node("a", {GPU: 8, "cpu": 9000}, **TRAIN), node("b", {GPU: 8, "cpu": 9000}, **TRAIN), node("c", {GPU: 8, "cpu": 9000})],
         {"a": {GPU: 8}, "b": {GPU: 7}},
@@ -146,31 +149,31 @@ def test_missing_amounts_are_named_on_full_nodes() -> None:
     assert find_remedies(emptied_for(gang, cluster)) == Remedies(More(GPU, 2, (("a", 1), ("b", 1)), "worker-0", is_least=True))
 
 
-def test_node_that_lacks_least_for_one_more_pod_is_named() -> None:
+def test_remedy_names_the_node_that_lacks_least_for_one_more_pod() -> None:
     cluster = snapshot([node("a", {"cpu": 4000}), node("b", {"cpu": 4000})], {"a": {"cpu": 3000}, "b": {"cpu": 2500}})
     remedies = find_remedies(emptied_for(pods("worker", 1, {"cpu": 2000}), cluster))
     assert remedies == Remedies(More("cpu", 500, (("b", 500),), "worker-0", is_least=True))
 
 
-def test_resource_with_the_smallest_shortage_is_named() -> None:
+def test_remedy_names_the_resource_with_the_smallest_shortage() -> None:
     cluster = snapshot([node("a", {"cpu": 16_000, "memory": 16 * GI})], {"a": {"cpu": 8000, "memory": 2 * GI}})
     gang = pods("worker", 1, {"cpu": 4000, "memory": 15 * GI})
     assert find_remedies(emptied_for(gang, cluster)) == Remedies(More("memory", GI, (("a", GI),), "worker-0", is_least=True))
 
 
-def test_number_of_new_nodes_is_named_when_the_empty_cluster_is_too_small() -> None:
+def test_remedy_is_a_number_of_new_nodes_when_the_empty_cluster_is_too_small() -> None:
     cluster = snapshot([node("a", {"cpu": 4000}), node("b", {"cpu": 8000})])
     assert find_remedies(emptied_for(pods("worker", 10, {"cpu": 2000}), cluster)).nodes == MoreNodes(1, "b")
     two_roles = [*pods("worker", 9, {"cpu": 2000}), *pods("server", 3, {"cpu": 3000})]
     assert find_remedies(emptied_for(two_roles, cluster)).nodes == MoreNodes(2, "b")
 
 
-def test_no_remedy_is_named_when_no_node_is_large_enough() -> None:
+def test_there_is_no_remedy_when_no_node_is_large_enough() -> None:
     assert find_remedies(emptied_for(pods("worker", 1, {"cpu": 9000}), snapshot([node("a", {"cpu": 4000})]))) == Remedies()
     assert find_remedies(emptied_for(pods("worker", 1, {"cpu": 1000}), snapshot([]))) == Remedies()
 
 
-def test_first_gang_whose_release_suffices_is_named() -> None:
+def test_remedy_names_the_first_gang_whose_release_suffices() -> None:
     cluster = snapshot([node("a", {GPU: 8}), node("b", {GPU: 4})], {"a": {GPU: 8}, "b": {GPU: 2}})
     others = [("small", bound("small", "b", 2, {GPU: 1})), ("large", bound("large", "a", 2, {GPU: 4}))]
     gang = pods("worker", 2, {GPU: 4})
@@ -187,7 +190,7 @@ def test_release_on_an_over_committed_node_must_first_make_up_for_the_excess() -
 RACKS = {GPU: 8}
 
 
-def test_rack_that_needs_least_is_named() -> None:
+def test_remedy_names_the_rack_that_needs_least() -> None:
     cluster = snapshot(
         [node(f"{rack}{number}", RACKS, labels={"rack": rack}) for rack in "abc" for number in range(2)],
         {"a0": {GPU: 8}, "a1": {GPU: 8}, "b0": {GPU: 8}, "b1": {GPU: 2}, "c0": {GPU: 7}, "c1": {GPU: 7}},
@@ -200,7 +203,7 @@ def test_rack_that_needs_least_is_named() -> None:
     assert find_remedies(emptied_for(gang, cluster, others=others[:1], rules=Rules(together=shared))).blocker is None
 
 
-def test_new_nodes_are_named_when_all_racks_are_too_small_even_when_empty() -> None:
+def test_remedy_is_new_nodes_when_all_racks_are_too_small_even_when_empty() -> None:
     cluster = snapshot([node(f"{rack}0", RACKS, labels={"rack": rack}) for rack in "ab"], {"a0": {GPU: 3}})
     gang = pods("worker", 4, {GPU: 4})
     remedies = find_remedies(emptied_for(gang, cluster, rules=Rules(together=[("rack", {pod.uid for pod in gang})])))
@@ -217,7 +220,7 @@ def test_amount_is_not_called_the_least_when_some_racks_were_not_tried() -> None
     assert (more.amount, more.is_least) == (1, False)
 
 
-def test_no_remedy_is_named_when_no_node_is_in_a_rack() -> None:
+def test_there_is_no_remedy_when_no_node_is_in_a_rack() -> None:
     cluster = snapshot([node("a", RACKS)], {"a": RACKS})
     gang = pods("worker", 1, {GPU: 1})
     assert find_remedies(emptied_for(gang, cluster, rules=Rules(together=[("rack", {pod.uid for pod in gang})]))) == Remedies()

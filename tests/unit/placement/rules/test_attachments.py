@@ -1,4 +1,4 @@
-"""Volumes as capacity: no node gets more volumes than it can attach, and members of one kind use all that it can attach."""
+"""Tests that no node gets more volumes than it can attach, and that members with one spec use all volumes that it can attach."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ NODES = ("a", "b")
 
 
 def a_cluster(*free: int) -> Snapshot:
-    """Return a cluster of nodes a, b …, each of which can attach as many more disks as ``free`` says."""
+    """Return a cluster of nodes a, b and so on. Each can attach as many more disks as its number in ``free``."""
     found = snapshot([node(name, {"cpu": 64_000}) for name, _ in zip("abcd", free, strict=False)])
     return replace(found, attachable={DISK: np.array(free, dtype=np.int64)})
 
@@ -67,7 +67,7 @@ def test_pods_without_volumes_fit_on_nodes_at_the_attach_limit() -> None:
     assert placed([*using("w", 1, number=2), *pods("cpu", 3, {"cpu": 1000})], a_cluster(0, 0)) == 3
 
 
-def test_refusal_has_the_words_of_kube_scheduler() -> None:
+def test_refusal_for_volumes_has_the_words_of_kube_scheduler() -> None:
     problem = build_problem(using("w", 2), 1, a_cluster(1, 0), objective=Objective.BINPACK)
     assert problem.roles[0].refusals == ((Reason(Kind.ATTACHMENTS), 2),)
     assert messages.fit_error(2, problem.roles[0].refusals) == "0/2 nodes are available: 2 node(s) exceed max volume count."

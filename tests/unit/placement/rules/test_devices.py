@@ -1,4 +1,4 @@
-"""Pods that ask for a part of a GPU are assigned to the devices of a node."""
+"""Tests the assignment of pods that ask for a part of a GPU to the devices of a node."""
 
 import numpy as np
 import pytest
@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from allaboard.placement.rules.devices import assign_devices, assign_devices_exactly, best_device
 
 
-def test_part_goes_to_the_device_with_the_least_left() -> None:
+def test_gpu_part_goes_to_the_device_with_the_least_left() -> None:
     assert best_device(np.array([[1000, 300, 600], [1000, 200, 600]]), 300).tolist() == [1, 2]
 
 
-def test_part_goes_to_the_device_that_loses_the_least_worth() -> None:
-    """A gap of 600 is worth the most here. So the part makes such a gap on a whole device, and leaves the existing gap of 600."""
+def test_gpu_part_goes_to_the_device_that_loses_the_least_worth() -> None:
+    """A gap of 600 is worth most here. So the part goes to a whole device and leaves such a gap there; the existing gap of 600 is kept."""
     worth = np.zeros(1001)
     worth[600] = 5.0
     assert best_device(np.array([[600, 1000]]), 400, worth).tolist() == [1]
@@ -22,7 +22,7 @@ def test_part_goes_to_the_device_that_loses_the_least_worth() -> None:
 
 
 @given(st.lists(st.integers(0, 10), max_size=4), st.lists(st.integers(1, 10), max_size=5))
-def test_parts_are_assigned_exactly_if_some_assignment_exists(devices: list[int], parts: list[int]) -> None:
+def test_gpu_parts_are_assigned_if_and_only_if_an_assignment_exists(devices: list[int], parts: list[int]) -> None:
     ways = {tuple(devices)}
     for part in parts:
         ways = {(*left[:place], free - part, *left[place + 1 :]) for left in ways for place, free in enumerate(left) if free >= part}
@@ -49,7 +49,7 @@ def test_search_for_devices_is_limited_in_comparisons(devices: int) -> None:
     assert devices < comparisons < 100_000
 
 
-def test_search_for_devices_of_thousands_of_parts_ends_soon() -> None:
+def test_search_for_devices_of_thousands_of_gpu_parts_ends_soon() -> None:
     assert assign_devices_exactly([1000] * 128, [7, 11, 13] * 5000) is None
 
 
@@ -58,7 +58,7 @@ def test_search_for_devices_of_thousands_of_parts_ends_soon() -> None:
         st.tuples(st.lists(st.integers(0, 10), min_size=3, max_size=3), st.lists(st.integers(0, 3), min_size=2, max_size=2)), min_size=1
     )
 )
-def test_parts_may_have_different_sizes_on_each_node(nodes: list[tuple[list[int], list[int]]]) -> None:
+def test_gpu_parts_may_have_different_sizes_on_each_node(nodes: list[tuple[list[int], list[int]]]) -> None:
     """Assigning on several nodes at once gives the same result as on each node alone."""
     devices, parts = (np.array(column, dtype=np.int64) for column in zip(*nodes, strict=True))
     sizes = np.array([[1 + row % 4, 1 + row % 7] for row in range(len(nodes))], dtype=np.int64)

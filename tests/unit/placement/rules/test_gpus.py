@@ -1,4 +1,4 @@
-"""GPU rules by labels: the arrays, the last check and a plain count agree, and no plan over-commits GPUs."""
+"""Tests GPU rules by labels: the arrays, the last check and a plain count agree, and no plan over-commits GPUs."""
 
 import math
 from collections import Counter

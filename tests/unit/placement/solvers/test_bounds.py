@@ -46,7 +46,7 @@ def test_no_placement_exceeds_the_bounds_on_pods_and_score(case: Case) -> None:
 
 @settings(max_examples=60)
 @given(TINY)
-def test_infeasible_verdict_agrees_with_brute_force(case: Case) -> None:
+def test_verdict_on_whether_a_gang_fits_agrees_with_brute_force(case: Case) -> None:
     problem = case.problem()
 
     plan = search(problem, QUICK, case.seed)

@@ -73,7 +73,7 @@ def test_every_array_over_nodes_is_compared_to_find_copies() -> None:
         topology="rack",
         rules=rules,
     )
-    compared = list(problem.of_nodes)
+    compared = list(problem.node_arrays)
     for holder in (problem, problem.scoring, problem.fragmentation, *problem.together):
         kept = {name: getattr(holder, name) for name in holder.__dataclass_fields__}
         arrays = {name: values for name, values in kept.items() if isinstance(values, np.ndarray) and 13 in values.shape}

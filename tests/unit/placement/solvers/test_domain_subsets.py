@@ -1,4 +1,4 @@
-"""Steps from one set of racks to a better one, which single moves don't find."""
+"""Tests steps from one set of racks to a better set, which moves of single pods don't find."""
 
 import math
 
@@ -16,7 +16,7 @@ from tests.unit.placement.clusters import GPU, Case, cases, node, pods, random_c
 
 
 def racked(racks: str, free: str) -> Problem:
-    """Return the problem of four workers on nodes with these racks and free GPUs, a character for each node."""
+    """Return the problem of placing four workers. ``racks`` and ``free`` have one character for each node: its rack and its free GPUs."""
     nodes = [
         node(f"n{row}", {"cpu": 8000, GPU: int(gpus)}, labels={"rack": rack})
         for row, (rack, gpus) in enumerate(zip(racks, free, strict=True))

@@ -1,4 +1,4 @@
-"""The genetic search by itself: which plan it prefers, when it ends, and that its plans are valid."""
+"""Tests the genetic search alone: which plan it prefers, when it ends, and that its plans are valid."""
 
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ def one_way_only(topology: str = "") -> Problem:
 
 @pytest.mark.parametrize(("topology", "patience", "expected"), [("rack", 1, 1), ("rack", 4, 4), ("", 4, 1), ("", 5, 1), ("", 15, 3)])
 def test_search_ends_after_patience_generations_without_a_gain(topology: str, patience: int, expected: int) -> None:
-    """Where racks count, all of the patience is needed, else a fifth of it."""
+    """If racks count, all generations of the patience are needed, else a fifth of them."""
     problem = one_way_only(topology)
     evolution = evolve(problem, [problem.count[:, None].copy()], SearchSettings(patience=patience), 1, Target(2, OUT_OF_REACH))
     assert (evolution.stopped_by, evolution.generations) == ("patience", expected)

@@ -29,23 +29,26 @@ Preference = Callable[[Problem, int, np.ndarray, np.ndarray], np.ndarray]
 
 
 def fullest(problem: Problem, role: int, free: np.ndarray, used: np.ndarray) -> np.ndarray:
-    """Return the preference of MostAllocated."""
+    """Return how much MostAllocated prefers each node."""
     return fullness_with_one(problem.scoring, role, used)
 
 
 def emptiest(problem: Problem, role: int, free: np.ndarray, used: np.ndarray) -> np.ndarray:
-    """Return the preference of LeastAllocated."""
+    """Return how much LeastAllocated prefers each node."""
     return -fullness_with_one(problem.scoring, role, used)
 
 
 def most_aligned(problem: Problem, role: int, free: np.ndarray, used: np.ndarray) -> np.ndarray:
-    """Return the dot product of what is requested and what is free, each as a share of the largest node's."""
+    """Return the dot product of what a pod of the role requests and what each node has free.
+
+    Both are shares of the free amount of the node with the most.
+    """
     largest = problem.free.max(axis=1)[:, None]
     return (problem.demand[role][:, None] / largest * free / largest).sum(axis=0)
 
 
 def one_by_one(problem: Problem, prefer: Preference) -> np.ndarray:
-    """Place pods in the order of their roles, each on the node preferred at that moment."""
+    """Place pods in the order of their roles, each on the node that ``prefer`` prefers most at that moment."""
     counts = np.zeros_like(problem.slots)
     free, used = problem.free.copy(), problem.scoring.used.copy()
     for role, count in enumerate(problem.count.tolist()):
@@ -62,7 +65,7 @@ def one_by_one(problem: Problem, prefer: Preference) -> np.ndarray:
 
 
 def quality(problem: Problem, counts: np.ndarray) -> list[tuple[float, int]]:
-    """Return how full each node gets: equal for placements that differ by a tie only."""
+    """Return how full each node gets. Placements that differ only by how ties are resolved are equally full."""
     used = problem.scoring.used + np.einsum("rn,rsn->sn", counts, problem.scoring.step)
     return sorted((float(row.sum().round(6)), int(slots)) for row, slots in zip(used.T, counts.sum(axis=0), strict=True))
 

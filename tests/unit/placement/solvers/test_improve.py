@@ -1,4 +1,4 @@
-"""The steps after the greedy rules: each begins with the best placement so far, and reports what it reached."""
+"""Tests the steps after the greedy rules: each begins with the best placement so far, and reports the placement that it reached."""
 
 import importlib
 import time
@@ -93,14 +93,14 @@ def test_no_genetic_search_follows_a_placement_that_cannot_be_beaten() -> None:
 
 
 @pytest.mark.parametrize("missing", STEPS)
-def test_step_that_is_left_out_is_not_taken(missing: str) -> None:
+def test_search_takes_only_the_steps_that_it_may_take(missing: str) -> None:
     gang = tight_gang()
     problem = build_problem(gang, len(gang), tight_cluster(), objective=Objective.FRAGMENTATION)
     assert missing not in names(search(problem, SearchSettings(), 1, steps=[step for step in STEPS if step != missing]))
 
 
 def a_progress(problem: Problem, *found: np.ndarray) -> Progress:
-    """Return the progress of a search in which greedy rules have found ``found``, and nothing else was tried."""
+    """Return the progress of a search in which greedy rules have found ``found``, and no other step was taken."""
     progress = Progress(problem, Valuation(problem))
     progress.add("greedy", [("greedy", counts) for counts in found])
     return progress
@@ -111,7 +111,7 @@ def stopped_by(progress: Progress, budget: Budget, steps: Collection[str], targe
 
 
 def test_refutation_within_a_rack_that_greedy_rules_chose_is_no_proof(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the solver found no rack that will do, the gang may still fit in another rack than the one that greedy rules chose."""
+    """If the solver finds no placement within the rack that greedy rules chose, the gang may still fit in another rack."""
     nodes = [node(f"{rack}{number}", {"cpu": 10_000}, labels={"rack": rack}) for rack in "ab" for number in range(2)]
     gang = [*pods("small", 3, {"cpu": 4000}), *pods("large", 1, {"cpu": 8000})]
     rules = Rules(together=[("rack", {pod.uid for pod in gang})])
@@ -126,7 +126,7 @@ def test_refutation_within_a_rack_that_greedy_rules_chose_is_no_proof(monkeypatc
 
 
 def test_search_goes_on_while_surplus_members_are_unassigned() -> None:
-    """The search goes on however good the score is."""
+    """The search goes on even if the score can't get better."""
     gang = [*pods("a", 2, {"cpu": 3000}), *pods("b", 2, {"cpu": 2000})]
     problem = build_problem(gang, 2, snapshot([node(name, {"cpu": 5000}) for name in "xy"]), objective=Objective.BINPACK)
     some, all_ = np.array([[1, 1], [0, 1]]), np.array([[1, 1], [1, 1]])

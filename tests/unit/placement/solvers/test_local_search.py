@@ -15,7 +15,7 @@ from tests.unit.placement.clusters import GPU, Case, cases, node, pods, random_c
 
 
 def moves(problem: Problem, counts: np.ndarray) -> list[np.ndarray]:
-    """Return all placements to which a move of one pod, or of all pods of a node, to another node leads."""
+    """Return all placements after one move: of one pod, or of all pods of a node, to another node."""
     found = []
     roles, nodes = counts.shape
     for source in range(nodes):

@@ -1,4 +1,4 @@
-"""The exact solver is right both ways: its placements are valid, and gangs that it refutes can't be placed."""
+"""Tests that the exact solver is right: its placements are valid, and gangs that it refutes can't be placed."""
 
 import itertools
 import os
@@ -27,7 +27,7 @@ Amounts = tuple[int, int, int]  # cpu in thousandths, memory in bytes, GPUs
 
 
 def reachable(problem: Problem, admits: np.ndarray) -> set[tuple[int, ...]]:
-    """Return all combinations of pods of each role that can be placed: counted node by node, in Python's integers."""
+    """Return all possible combinations of how many pods of each role are placed, counted node by node in Python's integers."""
     roles = range(len(problem.roles))
     demand, count = problem.demand.tolist(), problem.count.tolist()
     found = {(0,) * len(count)}
@@ -46,7 +46,7 @@ def reachable(problem: Problem, admits: np.ndarray) -> set[tuple[int, ...]]:
 
 
 def truly_fits(problem: Problem, together: Sequence[Together] = ()) -> bool:
-    """Return whether the minimum fits, by trying every domain for each group of ``together``."""
+    """Return whether the minimum fits, by trying every domain for each set of roles in ``together``."""
     choices = [sorted(set(group.domains.tolist()) - {-1}) or [-2] for group in together]
     for domains in itertools.product(*choices):
         admits = problem.admits.copy()
@@ -107,7 +107,7 @@ def test_solver_is_right_about_gangs_that_nearly_fit(nodes, roles) -> None:
     unit=st.sampled_from((1, 1009, GI, 123_456_789, 3 * 2**40 + 1)),
 )
 def test_solver_is_right_about_amounts_without_a_common_unit(nodes, roles, odd, unit) -> None:
-    """Memory in bytes, a byte more or less than round, beside cpu in thousandths and single GPUs."""
+    """Memory is in bytes, a byte more or less than a round number; cpu is in thousandths, and GPUs are counted singly."""
     awkward = [(cpu * 997, max(1, memory * unit + odd[number]), gpus) for number, (cpu, memory, gpus) in enumerate(nodes)]
     wanted = [
         (count, (cpu * 997, max(1, memory * unit + odd[number + 4]), gpus)) for number, (count, (cpu, memory, gpus)) in enumerate(roles)
@@ -134,7 +134,7 @@ def test_solver_is_right_about_amounts_without_a_common_unit(nodes, roles, odd, 
 )
 @example([(4, 4, 0), (4, 4, 0)], [(2, (2, 2, 0)), (2, (2, 2, 0))], [0, 0, 0, 0, 0], True, 0)
 def test_roles_are_placed_in_one_rack_each_whenever_possible(nodes, roles, racks, shared, spare) -> None:
-    """kueue#11953: several roles must each be within one rack, or two of them within the same rack."""
+    """Several roles must each be within one rack, or two of the roles within the same rack (kueue#11953)."""
     problem = a_problem(nodes, roles, max(0, sum(count for count, _ in roles) - spare))
     kept = [int(name[1:]) for name in problem.nodes]
     domains = np.array(racks, dtype=np.int64)[kept]
@@ -146,7 +146,7 @@ def test_roles_are_placed_in_one_rack_each_whenever_possible(nodes, roles, racks
 @pytest.mark.parametrize("roles", list(itertools.permutations([(1, (30_000, GI, 0)), (1, (50_000, GI, 0))])))
 @pytest.mark.parametrize("sizes", list(itertools.permutations([(53_000, 476 * GI, 0), (31_000, 96 * GI, 0)])))
 def test_small_pod_leaves_the_large_node_to_the_large_pod(roles, sizes) -> None:
-    """volcano#1297."""
+    """The case is that of volcano#1297."""
     problem = a_problem(sizes, roles)
     assert solve(problem).finding is Finding.FITS
     assert search(problem, SearchSettings(), 0).feasible is True
@@ -191,7 +191,7 @@ def test_solver_that_gives_up_gives_no_verdict() -> None:
 
 
 def hard_problem() -> Problem:
-    """Return a problem of equal nodes, which all must take the same pods of every role if all pods are to be placed."""
+    """Return a problem whose nodes are equal. To place all pods, each node must take the same number of pods of every role."""
     return a_problem([(100, 100, 0)] * 12, [(24, (31, 17, 0)), (12, (17, 33, 0)), (12, (21, 33, 0))])
 
 
@@ -213,7 +213,7 @@ def test_solver_writes_nothing_to_stdout_and_stdout_still_works() -> None:
     [((INFEASIBLE, None), Finding.CANNOT_FIT), ((OUT_OF_WORK, None), Finding.NOT_FOUND), (None, Finding.FITS)],
 )
 def test_refutation_must_be_found_twice(second, expected, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The solver's first answer is wrong. Its second one decides: ``second``, or its true answer if None."""
+    """The solver's first answer is wrong, and its second answer decides. The second answer is ``second``, or its true answer if None."""
     answers = iter([(INFEASIBLE, None), second])
     optimize = milp.optimize
     monkeypatch.setattr(milp, "optimize", lambda *args, **options: next(answers) or optimize(*args, **options))

@@ -36,14 +36,14 @@ def a_problem(
 
 
 def a_mix(*tasks: tuple[int, int, int]) -> Workload:
-    """Return the workload of ``tasks``: (cpu, GPUs, how many)."""
+    """Return the workload of ``tasks``, each as (cpu, GPUs, number of such tasks)."""
     return workload_of(
         Counter({SchedulingSpec(requests=as_requests({"cpu": cpu * 1000, GPU: gpus})): number for cpu, gpus, number in tasks})
     )
 
 
 def best_of_all(problem: Problem) -> float:
-    """Return the best score of all placements of as many pods as there are slots, by trying each."""
+    """Return the best score of all placements that have as many pods as there are slots, by trying each placement."""
     pods_ = int(min(problem.count[0], problem.slots[0].sum()))
     ranges = [range(int(slots) + 1) for slots in np.minimum(problem.slots[0], pods_)]
     placements = [counts for counts in itertools.product(*ranges) if sum(counts) == pods_]
@@ -79,7 +79,9 @@ def test_no_placement_beats_the_best_of_one_role(
     count=st.integers(2, 40),
     objective=st.sampled_from(Objective),
 )
-def test_long_tables_and_unneeded_nodes_give_the_same_score(shapes: list[Shape], count: int, objective: Objective) -> None:
+def test_score_does_not_depend_on_how_long_tables_are_joined_or_on_unneeded_nodes(
+    shapes: list[Shape], count: int, objective: Objective
+) -> None:
     problem = a_problem(shapes, count, 1, 1, objective)
     assume(problem.nodes)
     counts = best_of_one_role(problem, Valuation(problem))

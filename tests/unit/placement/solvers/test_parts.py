@@ -1,4 +1,4 @@
-"""Minimums of roles, and roles that must share one domain: the search agrees with trying every placement."""
+"""Tests minimums of roles, and roles that must share one domain: the search agrees with trying every placement."""
 
 import itertools
 
@@ -22,10 +22,10 @@ def racks(cpus: list[tuple[str, int]]) -> Snapshot:
 
 
 def fits(problem: Problem) -> bool:
-    """Return whether a placement has all needed members, and each group of ``together`` within one domain, by trying all placements.
+    """Return whether a placement has all needed members, and each set of roles of ``together`` within one domain.
 
-    Nodes are tried one after another. Placements with the same number of pods of each role, in the same domains, are alike for the nodes
-    that follow.
+    The test tries all placements, one node after another. Two placements on the nodes tried so far count as one if they have the same
+    number of pods of each role, in the same domains.
     """
     nowhere = (-1,) * len(problem.together)
     reached = {((0,) * len(problem.roles), nowhere)}
@@ -42,7 +42,11 @@ def fits(problem: Problem) -> bool:
 
 
 def domains_after(problem: Problem, row: int, pattern: tuple[int, ...], used: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Return the domains in use once node ``row`` takes ``pattern``, too; None if a group would be in two domains, or in none."""
+    """Return the domain of each set of roles in ``together`` after node ``row`` takes the pods ``pattern``; None if that is forbidden.
+
+    ``pattern``: the number of pods of each role. ``used``: the domain of each set of roles before, -1 if it has none yet. It is forbidden
+    that the roles of a set are in two domains, or on a node without a domain.
+    """
     after = list(used)
     for number, group in enumerate(problem.together):
         if any(pattern[role] for role in group.roles):
@@ -53,7 +57,7 @@ def domains_after(problem: Problem, row: int, pattern: tuple[int, ...], used: tu
     return tuple(after)
 
 
-def test_groups_get_the_domains_with_most_capacity_if_time_is_up() -> None:
+def test_roles_that_must_share_a_domain_get_the_one_with_most_capacity_if_time_is_up() -> None:
     gang = [pod for number in range(4) for pod in pods(f"r{number}", 3, {"cpu": 1000})]
     together = [("rack", {pod.uid for pod in gang if pod.uid.startswith(f"r{number}-")}) for number in range(4)]
     problem = build_problem(gang, 12, racks([(rack, 3) for rack in "abcd"]), objective=Objective.BINPACK, rules=Rules([], together))

@@ -38,7 +38,7 @@ def place(
     settings: SearchSettings = DEFAULT,
     seed: int = 0,
 ) -> Plan:
-    """Return the plan for a gang, all of which is needed unless a minimum is given."""
+    """Return the plan for a gang. All its members are needed unless ``minimum`` is given."""
     problem = build_problem(gang, len(gang) if minimum is None else minimum, cluster, objective=objective)
     return search(problem, settings, seed)
 
@@ -48,7 +48,7 @@ def points_of(problem: Problem, counts: Integers) -> float:
 
 
 def gpu_nodes(number: int, gpus: int = 4) -> list:
-    """Return equal nodes with 16 cpu."""
+    """Return ``number`` equal nodes, each with 16 cpu and ``gpus`` GPUs."""
     return [node(f"node-{index}", {"cpu": 16_000, "memory": 64 * GI, GPU: gpus}) for index in range(1, number + 1)]
 
 
@@ -114,7 +114,10 @@ DEMO_MEMORY = (
 
 
 def demo() -> tuple[list[Pod], Snapshot]:
-    """Return the twenty pods and the three nodes. At most sixteen pods fit, and the first pod fits on no node."""
+    """Return the twenty pods and the three nodes of the demo.
+
+    At most sixteen pods fit, and the first pod fits on no node.
+    """
     gang = [
         pod
         for number, (cpu, memory) in enumerate(zip(DEMO_CPU, DEMO_MEMORY, strict=True), start=1)
@@ -290,7 +293,7 @@ def test_reported_score_is_the_score_of_the_plan(case: Case) -> None:
 
 
 def tight_problem() -> tuple:
-    """Return a gang and a cluster for which several generations find better placements."""
+    """Return the problem of a gang for which several generations find better placements."""
     gang = [*pods("ps", 8, {"cpu": 3000, "memory": 8 * GI}), *pods("worker", 24, {"cpu": 2000, "memory": 4 * GI, GPU: 1})]
     used = {f"node-{index}": {"cpu": 500 * index, "memory": index * GI, GPU: index % 3} for index in range(1, 31)}
     return gang, snapshot(gpu_nodes(30), used)
@@ -390,7 +393,7 @@ def test_search_on_thousands_of_nodes_is_no_worse_than_greedy_rules() -> None:
 
 
 def test_rack_for_spread_is_chosen_by_what_spreading_in_it_costs() -> None:
-    """If racks were compared by filling node after node, rack a would look as good: its first node is as empty as those of rack b."""
+    """Rack a would look as good if racks were filled node after node: its first node is as empty as the nodes of rack b."""
     free = {"a0": 9, "a1": 8, "a2": 4, "b0": 9, "b1": 9, "b2": 8}
     nodes = [node(name, {"cpu": 16_000}, labels={"rack": name[0]}) for name in free]
     used = {name: {"cpu": 16_000 - 1000 * cpu} for name, cpu in free.items()}

@@ -1,4 +1,4 @@
-"""A tight gang that no greedy rule places, but the genetic search and the exact solver do."""
+"""Tests that the genetic search and the exact solver place a tight gang that no greedy rule places."""
 
 from itertools import permutations
 

@@ -1,4 +1,4 @@
-"""Each shipped strategy prefers the nodes that it promises, on examples decided by hand, and none breaks a rule."""
+"""Tests that each shipped strategy prefers the nodes that it promises, on examples decided by hand, and that none breaks a rule."""
 
 from collections import Counter
 from dataclasses import replace
@@ -22,7 +22,7 @@ from tests.unit.placement.clusters import GPU, Case, cases, node, pods, snapshot
 def assignments_by(
     name: str, cluster: Snapshot, gang: list, *, minimum: int = 0, objective: Objective = Objective.BINPACK, **arguments: object
 ) -> dict:
-    """Return the node of each pod of a gang by a strategy; empty if the strategy finds no plan."""
+    """Return the node of each pod of a gang, as the strategy ``name`` places it; empty if the strategy finds no plan."""
     problem = build_problem(gang, minimum or len(gang), cluster, objective=objective)
     plan = checked_plan(name, arguments, problem, Budget())
     return dict(plan.assignments) if plan else {}
@@ -32,7 +32,7 @@ def gpus(**free: int) -> list:
     return [node(name, {"cpu": 64_000, GPU: number}) for name, number in free.items()]
 
 
-def test_names_are_those_of_settings_and_annotations() -> None:
+def test_names_of_strategies_are_those_of_settings_and_annotations() -> None:
     assert tuple(named._SHIPPED) == SHIPPED_STRATEGIES == strategy_names()[: len(SHIPPED_STRATEGIES)]
     assert DEFAULT_STRATEGY in SHIPPED_STRATEGIES
     assert not plugged_in().keys() & set(SHIPPED_STRATEGIES)
@@ -109,7 +109,7 @@ def test_members_that_must_share_a_rack_share_one(name: str) -> None:
     assert {name[0] for _, name in plan.assignments} == {"y"}
 
 
-def test_exact_strategy_places_a_gang_that_the_rules_do_not() -> None:
+def test_exact_strategy_places_a_gang_that_the_rules_do_not_place() -> None:
     # Only 4+3 on both nodes works. A rule that puts both small pods on node a leaves out a large pod.
     nodes = snapshot([node("a", {"cpu": 7000}), node("b", {"cpu": 7000})])
     gang = [*pods("small", 2, {"cpu": 3000}), *pods("large", 2, {"cpu": 4000})]

@@ -1,4 +1,4 @@
-"""A faulty strategy does no harm: whatever it raises, does or answers, the result is a valid plan or a message about the failure."""
+"""Tests that a faulty strategy does no harm: whatever it raises, does or answers, a valid plan or a message about the failure results."""
 
 import sys
 from collections.abc import Callable
@@ -27,7 +27,7 @@ Place = Callable[[Problem], Any]
 
 
 def plan_by(place: Place, problem: Problem = PROBLEM, *, accepts: object = True) -> Plan | None:
-    """Return the checked plan of a strategy whose methods do this."""
+    """Return the checked plan of a strategy whose method ``place`` is the argument ``place``, and whose ``accepts`` returns ``accepts``."""
 
     class Plugin:
         def accepts(self, problem: Problem) -> object:

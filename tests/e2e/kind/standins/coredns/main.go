@@ -1,4 +1,4 @@
-// coredns has the plugins that kubeadm's Corefile asks for, in the order of the released one, which has dozens more.
+// coredns has only the plugins that kubeadm's Corefile uses, in the order of the released coredns, which has dozens more.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// kindnetd does what kind's own does for pods of two nodes to reach each other, and no more: it gives the node's part of the pods' addresses
-// to the CNI plugins, and routes the other nodes' parts to them. It doesn't masquerade: there is nothing outside to be reached.
+// kindnetd replaces kind's own kindnetd, and only lets pods of two nodes reach each other. It gives the node's range of pod addresses to the
+// CNI plugins, and adds routes for the ranges of the other nodes. It doesn't masquerade, since the network has no way out.
 package main
 
 import (
@@ -37,7 +37,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	// Not by the Service's address, which kube-proxy may not have made yet.
+	// The Service's address isn't used, since kube-proxy may not have set it up yet.
 	if endpoint := os.Getenv("CONTROL_PLANE_ENDPOINT"); endpoint != "" {
 		config.Host = "https://" + endpoint
 	}
@@ -63,7 +63,7 @@ func main() {
 	}
 }
 
-// connect makes the pods of a node reachable from here; a node without addresses, or one that is no neighbour (a fake one), is left alone.
+// connect makes the pods of a node reachable from here. A node without addresses is skipped, and so is a fake node, which is no neighbour.
 func connect(node core.Node, here string) error {
 	_, pods, err := net.ParseCIDR(node.Spec.PodCIDR)
 	if err != nil {
@@ -86,7 +86,7 @@ func connect(node core.Node, here string) error {
 	return nil
 }
 
-// write replaces the file as a whole, since the container runtime watches it, and only when it changes.
+// write replaces the file atomically, since the container runtime watches it, and only if its content changes.
 func write(config string) error {
 	if old, err := os.ReadFile(target); err == nil && string(old) == config {
 		return nil

@@ -1,4 +1,4 @@
-// pause holds the namespaces of a pod until it is told to end, and reaps whatever process is left to it.
+// pause keeps the namespaces of a pod until a signal ends it, and reaps orphaned processes.
 package main
 
 import (
@@ -8,10 +8,10 @@ import (
 )
 
 func main() {
-	told := make(chan os.Signal, 16)
-	signal.Notify(told, syscall.SIGTERM, syscall.SIGINT, syscall.SIGCHLD)
-	for one := range told {
-		if one != syscall.SIGCHLD {
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGCHLD)
+	for each := range signals {
+		if each != syscall.SIGCHLD {
 			return
 		}
 		for pid := 1; pid > 0; {

@@ -1,10 +1,10 @@
-// rendezvous is a training job that trains nothing: rank 0 waits until all others have called, tells them that all are there, and everybody
-// ends well. Whoever starts alone waits in vain, as real ranks do.
+// rendezvous is a training job that trains nothing. Rank 0 waits until all other ranks have called, and answers them; then all ranks exit
+// with status 0. A rank without the others waits until its time is over, as real ranks do.
 //
-//	rendezvous ADDRESS RANK SIZE [SECONDS]    of rank 0, such as job-0.job:7777; after so many seconds it is given up, with status 1
-//	rendezvous pause                          do nothing until told to end
-//	rendezvous fill FILE MEBIBYTES            write a file, and do nothing until told to end, with status 1: a pod whose containers all end
-//	                                          well when it is evicted is one that has succeeded, and its kubelet forgets why
+//	rendezvous ADDRESS RANK SIZE [SECONDS]    ADDRESS is that of rank 0, such as job-0.job:7777; exits with status 1 after SECONDS
+//	rendezvous pause                          do nothing until a signal
+//	rendezvous fill FILE MEBIBYTES            write a file, do nothing until a signal, and exit with status 1: if all containers of an evicted
+//	                                          pod exited with 0, the pod would have succeeded, and its kubelet would forget the reason
 package main
 
 import (
@@ -44,9 +44,9 @@ func main() {
 }
 
 func pause(status int) {
-	told := make(chan os.Signal, 1)
-	signal.Notify(told, syscall.SIGTERM, syscall.SIGINT)
-	<-told
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	<-signals
 	os.Exit(status)
 }
 
@@ -77,7 +77,7 @@ func wait(address string, size int, deadline time.Time) {
 	}
 }
 
-// call tries again and again: the name may not be known yet, and nobody may listen.
+// call retries until the deadline: the name may not be resolved yet, and rank 0 may not listen yet.
 func call(address string, rank int, deadline time.Time) {
 	var last error
 	for time.Now().Before(deadline) {

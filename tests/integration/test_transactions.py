@@ -1,4 +1,4 @@
-"""Seats are promised for as long as somebody may take them, and no longer; and nobody takes one that isn't good any more."""
+"""Capacity stays assumed only while a bind may still arrive, and no member is bound to a node that has become unsuitable."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -16,19 +16,19 @@ from tests.cluster import Body, Cluster, Home
 
 from .conftest import NAMESPACE, StartApp, gang_pod, without_lease
 from .test_all_or_none import bound, message, replica_set
-from .test_recovery import taker
+from .test_recovery import foreign_pod
 
 LEADS = {"leader_elect": True, "lease_namespace": NAMESPACE}
 
 
 @pytest.fixture
 async def cluster(home: Home) -> AsyncIterator[Cluster]:
-    """A cluster whose pods take their time to start."""
+    """Yield a cluster whose bound pods don't start during a test."""
     async with home.open(startup_delay=3600) as opened:
         yield opened
 
 
-def namespaces(cluster: Cluster) -> None:
+def create_namespaces(cluster: Cluster) -> None:
     for name in ("evil", "team"):
         cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     without_lease(cluster)
@@ -46,7 +46,7 @@ def cordon(cluster: Cluster) -> None:
     cluster.patch("nodes", "node-1", {"spec": {"unschedulable": True}}, "")
 
 
-def fall_ill(cluster: Cluster) -> None:
+def become_unready(cluster: Cluster) -> None:
     node = cluster.get("nodes", "node-1", "") or {}
     conditions = [{**each, "status": "False"} if each["type"] == "Ready" else each for each in node["status"]["conditions"]]
     cluster.patch("nodes", "node-1", {"status": {"conditions": conditions}}, "", "status")
@@ -56,48 +56,48 @@ def shrink(cluster: Cluster) -> None:
     cluster.patch("nodes", "node-1", {"status": {"allocatable": {"cpu": "1"}}}, "", "status")
 
 
-def be_replaced(cluster: Cluster) -> None:
+def replace(cluster: Cluster) -> None:
     delete(cluster)
     cluster.add_node("node-1", cpu="1")
 
 
-def be_filled(cluster: Cluster) -> None:
-    cluster.create(taker("node-1", "4"))
+def fill(cluster: Cluster) -> None:
+    cluster.create(foreign_pod("node-1", "4"))
 
 
-@pytest.mark.parametrize("change", [delete, cordon, fall_ill, shrink, be_replaced, be_filled])
-async def test_nobody_is_bound_to_a_node_that_went_bad_during_the_rehearsal(
+@pytest.mark.parametrize("change", [delete, cordon, become_unready, shrink, replace, fill])
+async def test_no_member_is_bound_to_a_node_that_becomes_unsuitable_during_the_dry_run(
     change: Callable[[Cluster], None], cluster: Cluster, start_app: StartApp
 ) -> None:
     app = await start_app()
     cluster.add_node("node-1", cpu="4")
-    rehearsal = cluster.faults.pause("bind", "pods", dry_run=True)
+    dry_run_bind = cluster.faults.pause("bind", "pods", dry_run=True)
     cluster.create(replica_set(replicas=4))
-    await asyncio.wait_for(rehearsal.arrived(), 20)
+    await asyncio.wait_for(dry_run_bind.arrived(), 20)
     before = (app.view.node("node-1"), app.view.counts["pods"])
     change(cluster)
-    await _until(lambda: _is_told(app, before, change))
-    rehearsal.release()
+    await _until(lambda: _has_seen_change(app, before, change))
+    dry_run_bind.release()
     await cluster.wait_for(lambda s: "of 4 members placeable" in message(s))
     assert not bound(cluster, "gang")
 
 
 async def _until(holds: Callable[[], bool]) -> None:
-    """Wait for what nothing in the cluster tells of: what the operator knows, or what hasn't arrived."""
+    """Poll until ``holds()``: the cluster doesn't show what the operator knows, or that a request hasn't arrived."""
     async with asyncio.timeout(50):
         while not holds():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 
-def _is_told(app: App, before: tuple[Any, int], change: Callable[[Cluster], None]) -> bool:
-    if change is be_replaced:
+def _has_seen_change(app: App, before: tuple[Any, int], change: Callable[[Cluster], None]) -> bool:
+    if change is replace:
         node = app.view.node("node-1")
         return node is not None and dict(node.allocatable)["cpu"] == 1000
     return (app.view.node("node-1"), app.view.counts["pods"]) != before
 
 
 @pytest.mark.parametrize("rejected", ["w-0", "w-1", "w-2"])
-async def test_bare_pods_of_which_admission_rejects_one_are_not_started_in_part(
+async def test_gang_of_bare_pods_is_not_bound_in_part_when_admission_rejects_one(
     rejected: str, cluster: Cluster, start_app: StartApp
 ) -> None:
     await start_app()
@@ -109,8 +109,8 @@ async def test_bare_pods_of_which_admission_rejects_one_are_not_started_in_part(
     assert not bound(cluster)
 
 
-async def test_a_template_is_told_by_its_labels_too(cluster: Cluster, start_app: StartApp) -> None:
-    """Two roles of one shape, each with a controller; admission rejects the pods of one by their label."""
+async def test_pods_with_equal_requests_and_different_labels_are_dry_run_separately(cluster: Cluster, start_app: StartApp) -> None:
+    """The gang has two roles of the same requests, each with a controller; admission rejects the pods of one role."""
     await start_app()
     cluster.add_node("node-1")
     cluster.faults.add(Fault("bind", "pods", name="ps-*", times=FOR_EVER, status=403, message="denied by a webhook", dry_run=None))
@@ -130,14 +130,14 @@ def late_posts(monkeypatch: pytest.MonkeyPatch) -> "LatePosts":
     original = ApiServer.post
 
     async def post(self: ApiServer, path: str, body: Any, query: Any = None) -> Any:
-        if not (posts.is_open and not query and path.endswith("/binding") and "/pods/a-" in path):
+        if not (posts.is_delaying and not query and path.endswith("/binding") and "/pods/a-" in path):
             return await original(self, path, body, query)
 
-        async def send_at_last() -> Any:
+        async def send_later() -> Any:
             await posts.resumes.wait()
             return await original(self, path, body, query)
 
-        posts.sent.append(asyncio.create_task(send_at_last()))
+        posts.sent.append(asyncio.create_task(send_later()))
         raise ApiError(0, "Timeout", "no answer")
 
     monkeypatch.setattr(ApiServer, "post", post)
@@ -145,10 +145,10 @@ def late_posts(monkeypatch: pytest.MonkeyPatch) -> "LatePosts":
 
 
 class LatePosts:
-    """Binds of the pods a-… that nobody answers for, and that are carried out when ``resumes`` is set."""
+    """Binds of the pods a-… that get no answer, and are carried out once ``resumes`` is set."""
 
     def __init__(self) -> None:
-        self.is_open = True
+        self.is_delaying = True
         self.resumes = asyncio.Event()
         self.sent: list[asyncio.Task[Any]] = []
 
@@ -157,12 +157,12 @@ class LatePosts:
         return await asyncio.gather(*self.sent, return_exceptions=True)
 
 
-async def test_a_bind_without_an_answer_keeps_its_seat_while_it_may_still_arrive(
+async def test_capacity_of_an_unanswered_bind_stays_assumed_while_the_bind_may_arrive(
     cluster: Cluster, start_app: StartApp, late_posts: LatePosts
 ) -> None:
     await start_app(bind_attempts=1, backoff_initial_seconds=5.0, backoff_max_seconds=5.0)
     cluster.add_node("node-1", cpu="2")
-    cluster.faults.add(Fault("patch", "pods/status", name="a-*", times=FOR_EVER, status=503))  # nor can they be sealed
+    cluster.faults.add(Fault("patch", "pods/status", name="a-*", times=FOR_EVER, status=503))  # the pods can't be fenced off either
     for number in range(2):
         cluster.create(gang_pod(f"a-{number}", "a", 2))
     await _until(lambda: len(late_posts.sent) == 2)
@@ -174,19 +174,19 @@ async def test_a_bind_without_an_answer_keeps_its_seat_while_it_may_still_arrive
     assert bound(cluster) == ["a-0", "a-1"]
 
 
-async def test_a_bind_without_an_answer_comes_too_late_when_its_seat_is_free_again(
+async def test_unanswered_bind_that_arrives_after_its_capacity_was_freed_is_rejected(
     cluster: Cluster, start_app: StartApp, late_posts: LatePosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def say_nothing(*_: object) -> None:
-        """Words would make the pods newer, too."""
+    async def write_nothing(*_: object) -> None:
+        """Write no condition: a write would change the resource version of the pods."""
 
-    monkeypatch.setattr(PodReporter, "_write", say_nothing)
+    monkeypatch.setattr(PodReporter, "_write", write_nothing)
     app = await start_app(bind_attempts=1)
     cluster.add_node("node-1", cpu="2")
     for number in range(2):
         cluster.create(gang_pod(f"a-{number}", "a", 2))
     await _until(lambda: len(late_posts.sent) == 2)
-    late_posts.is_open = False
+    late_posts.is_delaying = False
     again = cluster.faults.pause("bind", "pods", dry_run=True, times=2)
     await asyncio.wait_for(again.arrived(), 20)
     answers = await late_posts.arrive()
@@ -197,9 +197,9 @@ async def test_a_bind_without_an_answer_comes_too_late_when_its_seat_is_free_aga
     await _until(lambda: not app.view.counts["assumed_pods"])
 
 
-async def test_nobody_sleeps_through_a_retry_after_with_seats_promised(cluster: Cluster, start_app: StartApp) -> None:
+async def test_capacity_does_not_stay_assumed_during_a_long_retry_after(cluster: Cluster, start_app: StartApp) -> None:
     await start_app(backoff_max_seconds=60)
-    namespaces(cluster)
+    create_namespaces(cluster)
     cluster.add_node("node-1", cpu="4")
     cluster.faults.add(Fault("bind", "pods", name="e-*", times=FOR_EVER, status=429, retry_after=86_400, dry_run=None))
     with cluster.faults.noting() as calls:
@@ -210,69 +210,71 @@ async def test_nobody_sleeps_through_a_retry_after_with_seats_promised(cluster: 
             cluster.create(gang_pod(f"t-{number}", minimum=4, namespace="team"))
         await cluster.wait_for(lambda s: bound_in(s, "team") == 4)
     assert not bound_in(cluster, "evil")
-    assert sum(call.name.startswith("e-") for call in calls if call.verb == "bind") == 4, "each is tried once, and then there is a pause"
+    assert sum(call.name.startswith("e-") for call in calls if call.verb == "bind") == 4, (
+        "each bind is tried once, and then the gang is in backoff"
+    )
 
 
-def stuck(cluster: Cluster, **spec: Any) -> Body:
-    """A pod of one namespace to which nobody can write, since its webhook is broken."""
-    cluster.faults.add(Fault("patch", "pods", name="stuck", times=FOR_EVER, status=500, message="failed calling webhook"))
-    return cluster.create(gang_pod("stuck", minimum=1, namespace="evil", requests={"cpu": "2"}, **spec))
+def create_unpatchable(cluster: Cluster, **spec: Any) -> Body:
+    """Create a pod that can't be patched, since a webhook of its namespace is broken."""
+    cluster.faults.add(Fault("patch", "pods", name="unpatchable", times=FOR_EVER, status=500, message="failed calling webhook"))
+    return cluster.create(gang_pod("unpatchable", minimum=1, namespace="evil", requests={"cpu": "2"}, **spec))
 
 
-async def test_a_webhook_that_keeps_one_pod_from_being_sealed_keeps_nobody_else_waiting(cluster: Cluster, start_app: StartApp) -> None:
-    namespaces(cluster)
+async def test_gangs_are_scheduled_while_a_webhook_keeps_a_pod_from_being_fenced_off(cluster: Cluster, start_app: StartApp) -> None:
+    create_namespaces(cluster)
     cluster.add_node("node-1", cpu="3")
-    stuck(cluster, nodeSelector={"no": "where"})
+    create_unpatchable(cluster, nodeSelector={"no": "where"})
     await start_app(**LEADS)
     for number in range(3):
         cluster.create(gang_pod(f"t-{number}", namespace="team"))
     await cluster.wait_for(lambda s: bound_in(s, "team") == 3)
 
 
-async def test_room_is_kept_where_a_pod_that_can_t_be_sealed_may_land(cluster: Cluster, start_app: StartApp) -> None:
-    namespaces(cluster)
+async def test_capacity_is_reserved_where_a_pod_that_cannot_be_fenced_off_may_be_bound(cluster: Cluster, start_app: StartApp) -> None:
+    create_namespaces(cluster)
     cluster.add_node("node-1", cpu="4")
-    stuck(cluster)
+    create_unpatchable(cluster)
     app = await start_app(**LEADS)
     for number in range(3):
         cluster.create(gang_pod(f"t-{number}"))
     await cluster.wait_for(lambda s: "2 of 3 members placeable" in message(s))
     assert not bound_in(cluster, "evil")
-    cluster.delete("pods", "stuck", "evil", grace=0)
+    cluster.delete("pods", "unpatchable", "evil", grace=0)
     await cluster.wait_for(lambda s: len(bound(s)) == 3)
     assert app.view.snapshot().used.max(initial=0) >= 3000
 
 
-async def test_a_gang_that_loses_its_members_again_and_again_rests(cluster: Cluster, start_app: StartApp) -> None:
+async def test_gang_that_loses_its_members_repeatedly_is_placed_after_a_backoff(cluster: Cluster, start_app: StartApp) -> None:
     await start_app(backoff_initial_seconds=2.0, backoff_max_seconds=60.0)
     cluster.add_node("node-1")
     cluster.create(replica_set(replicas=2))
     loop, placed = asyncio.get_running_loop(), []
     for _ in range(3):
-        await cluster.wait_for(lambda s: sum(1 for pod in s.list("pods") if _holds(pod)) == 2)
+        await cluster.wait_for(lambda s: sum(1 for pod in s.list("pods") if _is_placed(pod)) == 2)
         placed.append(loop.time())
-        for pod in [pod for pod in cluster.list("pods") if _holds(pod)]:
+        for pod in [pod for pod in cluster.list("pods") if _is_placed(pod)]:
             with suppress(KeyError):
                 cluster.finish_pod(pod["metadata"]["name"], phase="Failed")
-    assert placed[1] - placed[0] < 1.5, "at once the first time"
+    assert placed[1] - placed[0] < 1.5, "the first time the members are replaced at once"
     assert placed[2] - placed[1] > 1.5
 
 
-def _holds(pod: Body) -> bool:
+def _is_placed(pod: Body) -> bool:
     return bool(pod["spec"].get("nodeName")) and pod["status"]["phase"] != "Failed"
 
 
 PORTS = [{"name": "main", "image": "pause", "ports": [{"containerPort": 80, "hostPort": 8080}], "resources": {"requests": {"cpu": "1"}}}]
 
 
-async def test_a_port_that_is_taken_between_two_tries_of_a_bind_is_seen(cluster: Cluster, start_app: StartApp) -> None:
+async def test_bind_is_not_retried_on_a_node_whose_host_port_was_taken_meanwhile(cluster: Cluster, start_app: StartApp) -> None:
     app = await start_app()
     cluster.add_node("node-1", cpu="8")
     first = Hold()
     cluster.faults.add(Fault("bind", "pods", status=503, hold=first))
     cluster.create(gang_pod("mine", minimum=1, containers=PORTS))
     await asyncio.wait_for(first.arrived(), 20)
-    theirs = taker("node-1", "1")
+    theirs = foreign_pod("node-1", "1")
     theirs["spec"]["containers"] = PORTS
     cluster.create(theirs)
     await _until(lambda: app.view.counts["pods"] == 2)
@@ -282,7 +284,7 @@ async def test_a_port_that_is_taken_between_two_tries_of_a_bind_is_seen(cluster:
 
 
 def disk(cluster: Cluster, name: str) -> None:
-    """A claim that is bound to a volume of a driver whose volumes nodes attach."""
+    """Create a claim that is bound to a volume of a CSI driver."""
     csi = {"driver": "disk.example.com", "volumeHandle": f"handle-{name}"}
     parts = {"accessModes": ["ReadWriteMany"], "capacity": {"storage": "1Gi"}, "csi": csi}
     claim = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}, "volumeName": f"pv-{name}"}
@@ -297,23 +299,23 @@ def with_disks(pod: Body, *claims: str) -> Body:
     return pod
 
 
-async def test_a_node_is_given_no_more_volumes_than_it_can_attach(cluster: Cluster, start_app: StartApp) -> None:
+async def test_node_is_given_no_more_volumes_than_it_can_attach(cluster: Cluster, start_app: StartApp) -> None:
     drivers = [{"name": "disk.example.com", "nodeID": "n1", "topologyKeys": [], "allocatable": {"count": 3}}]
     cluster.add_node("node-1", cpu="8")
     cluster.create({"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": {"name": "node-1"}, "spec": {"drivers": drivers}})
     for name in ("shared", "a", "b", "theirs"):
         disk(cluster, name)
-    cluster.create(with_disks(taker("node-1", "1"), "theirs"))
+    cluster.create(with_disks(foreign_pod("node-1", "1"), "theirs"))
     await start_app()
     for name in ("a", "b"):
         cluster.create(with_disks(gang_pod(name, minimum=2), name, "shared"))
     await cluster.wait_for(lambda s: "1 node(s) exceed max volume count" in message(s))
     assert bound(cluster, "a") == bound(cluster, "b") == []
-    cluster.delete("pods", "taker", grace=0)
+    cluster.delete("pods", "foreign", grace=0)
     await cluster.wait_for(lambda s: len(bound(s)) == 2)
 
 
-async def test_room_that_another_scheduler_has_made_for_its_pod_is_left_to_it(cluster: Cluster, start_app: StartApp) -> None:
+async def test_capacity_nominated_by_another_scheduler_goes_only_to_higher_priority(cluster: Cluster, start_app: StartApp) -> None:
     cluster.add_node("node-1", cpu="4")
     for name, value in (("important", 1000), ("urgent", 2000)):
         cluster.create({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value})

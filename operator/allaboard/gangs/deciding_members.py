@@ -23,8 +23,8 @@ def is_rollout(waiting: Sequence[Pod]) -> bool:
 def deciding_members(alive: Sequence[Pod]) -> Sequence[Pod]:
     """Return the pods whose labels and annotations decide a run's minimum and options, oldest first.
 
-    These are the waiting pods of ``alive``. In a rollout they are the waiting pods of the youngest controller. Without a waiting pod it is
-    the youngest living pod. So a new pod may differ from running members, and the gang isn't held for that.
+    These are the waiting pods of ``alive``. In a rollout they are the waiting pods of the youngest controller. If no pod waits, the
+    youngest living pod decides. So a new pod may differ from running members, and the gang isn't held for that.
     """
     waiting = [pod for pod in alive if not pod.node_name]
     if is_rollout(waiting):
