@@ -1,4 +1,4 @@
-"""Where whatever tests download or build once is kept for the next run."""
+"""Names the folder where downloads and builds of tests are kept for the next run."""
 
 import hashlib
 import os
@@ -6,12 +6,12 @@ from pathlib import Path
 
 
 def cache() -> Path:
-    """The folder, which may not be there yet."""
+    """Return the folder, which may not exist yet."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "allaboard"
 
 
 def key_of(*parts: str | bytes) -> str:
-    """A short name for what is made of ``parts``."""
+    """Return a short name that depends on all ``parts``."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(part if isinstance(part, bytes) else part.encode())

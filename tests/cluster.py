@@ -1,4 +1,4 @@
-"""What a test may do with a cluster in either home; a test that needs more is marked ``sandbox_only``, with the reason."""
+"""Defines what tests may do with a cluster in either home. A test that needs more is marked ``sandbox_only``, with the reason."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -11,7 +11,7 @@ Body = dict[str, Any]
 
 
 class Cluster(Protocol):
-    """A cluster with fake kubelets, and with the real controllers or their stand-ins."""
+    """A cluster with fake kubelets, and with the real controllers or replacements of them."""
 
     @property
     def url(self) -> str: ...
@@ -44,7 +44,7 @@ class Cluster(Protocol):
 
 
 class Home(Protocol):
-    """Lends clusters, each empty when it is handed out."""
+    """Lends clusters, each of them empty."""
 
     def open(
         self, *, crds: bool = True, gang_scheduler_name: str = "", startup_delay: float = 0.05

@@ -1,4 +1,4 @@
-"""Settings all tests share, and the two homes of the suite: the sandbox, and a real control plane."""
+"""Defines settings that all tests share, and the two homes of the suite: the sandbox, and a real control plane."""
 
 import contextlib
 import os
@@ -15,11 +15,11 @@ from allaboard.cli import bundled
 from allaboard_sandbox import Sandbox
 from tests.cluster import Home
 
-# Shared CI machines stall now and then; a deadline per example would fail for that alone.
+# Shared CI machines stall now and then, so a deadline for each example would fail without a defect.
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("default")
 
-# What tests start can be interrupted, also where nohup, or a shell that puts them in the background, has them ignore it.
+# Processes that tests start can be interrupted, also where nohup or a background shell lets them ignore the signal.
 for number in (signal.SIGINT, signal.SIGHUP):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
@@ -29,13 +29,13 @@ VERSIONS = pytest.StashKey[str]()
 VERSIONS_OUTPUT = "ran_on"
 LOGS = pytest.StashKey[list[Path]]()
 """Folders with logs of the processes that tests have started."""
-_LINES_TOLD = 40
+_LINES_REPORTED = 40
 
 LogFolder = Callable[[str], Path]
 
 
 class SandboxHome:
-    """A new sandbox for each test."""
+    """Lends each test a new sandbox."""
 
     @contextlib.asynccontextmanager
     async def open(self, *, crds: bool = True, **options: Any) -> AsyncIterator[Sandbox]:
@@ -45,7 +45,7 @@ class SandboxHome:
             yield cluster
 
     def write_operator_kubeconfig(self, cluster: Sandbox, path: Path) -> None:
-        """The sandbox lets everybody do everything."""
+        """Write the sandbox's kubeconfig: every client may do everything."""
         cluster.write_kubeconfig(path)
 
 
@@ -63,7 +63,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if hasattr(config, "workerinput"):  # of one of several processes: none is to be left with the longest at the end
+    if hasattr(config, "workerinput"):  # in a worker process: long tests come first, so that no worker ends with the longest
         items.sort(key=lambda item: item.get_closest_marker("timeout") is None)
     if config.getoption("--home") == "sandbox":
         return
@@ -74,13 +74,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """With a test that fails, tell what other processes have said meanwhile."""
+    """Append the logs of other processes to the report of a failed test."""
     report = yield
     if report.failed:
         own = getattr(item, "funcargs", {}).get("tmp_path")
         folders = [*item.config.stash.get(LOGS, []), *([own] if own else [])]
         for log in (log for folder in folders for log in sorted(folder.rglob("*.log")) if log.stat().st_mtime >= call.start):
-            lines = log.read_text(errors="replace").splitlines()[-_LINES_TOLD:]
+            lines = log.read_text(errors="replace").splitlines()[-_LINES_REPORTED:]
             report.sections.append((f"the end of {log.parent.name}/{log.name}", "\n".join(lines)))
     return report
 
@@ -92,9 +92,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """What a process of several has run on is told by the one that started it."""
-    told = (node.config.stash.get(VERSIONS, ""), getattr(node, "workeroutput", {}).get(VERSIONS_OUTPUT, ""))
-    node.config.stash[VERSIONS] = ", ".join(dict.fromkeys(each for part in told for each in part.split(", ") if each))
+    """Collect the versions that worker processes ran on."""
+    parts = (node.config.stash.get(VERSIONS, ""), getattr(node, "workeroutput", {}).get(VERSIONS_OUTPUT, ""))
+    node.config.stash[VERSIONS] = ", ".join(dict.fromkeys(each for part in parts for each in part.split(", ") if each))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
@@ -105,7 +105,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 @pytest.fixture(scope="session")
 def log_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> LogFolder:
-    """Makes folders for processes: with a test that fails, the logs in them are told of."""
+    """Return a function that makes folders for processes; the logs in them are appended to the report of a failed test."""
     folders = request.config.stash.setdefault(LOGS, [])
 
     def make(name: str) -> Path:
@@ -117,8 +117,8 @@ def log_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 
 @pytest.fixture(scope="session")
 def control_plane(request: pytest.FixtureRequest, log_folder: LogFolder) -> Iterator[Any]:
-    """A real control plane, for all tests that want one: booted, or with ``E2E_EXISTING`` that of the cluster ``KUBECONFIG`` names."""
-    # Imported here: whoever runs the tests on the sandbox needs nothing of it.
+    """Lend a real control plane: a booted one, or with ``E2E_EXISTING`` the cluster that ``KUBECONFIG`` names."""
+    # Imported here, since tests on the sandbox don't need these modules.
     from tests.e2e.controlplane import access, controlplane, existing
 
     folder = log_folder("controlplane")
@@ -128,7 +128,7 @@ def control_plane(request: pytest.FixtureRequest, log_folder: LogFolder) -> Iter
         else:
             lent = controlplane.ControlPlane(folder)
         with lent as plane:
-            # A cluster that the variable may name is somebody's; nothing but this fixture uses it.
+            # The variable may name a user's cluster; only this fixture uses it.
             os.environ.pop("KUBECONFIG", None)
             yield plane
             request.config.stash[VERSIONS] = plane.describe()
@@ -138,13 +138,13 @@ def control_plane(request: pytest.FixtureRequest, log_folder: LogFolder) -> Iter
 
 @pytest.fixture(autouse=True, scope="session")
 def kubectl_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """kubectl remembers by the port what a cluster serves, and the same port may have been another cluster's."""
+    """Give kubectl a new cache: it caches what a cluster serves by its port, and an earlier cluster may have had that port."""
     os.environ["KUBECACHEDIR"] = str(tmp_path_factory.mktemp("kubectl"))
 
 
 @pytest.fixture(autouse=True)
 def is_new_enough(request: pytest.FixtureRequest) -> None:
-    """Leaves out what the cluster's Kubernetes is too old for; the sandbox does as the newest one."""
+    """Skip a test for which the cluster's Kubernetes is too old; the sandbox behaves as the newest release."""
     marker = request.node.get_closest_marker("needs_kubernetes")
     if marker is None or request.config.getoption("--home") == "sandbox":
         return
@@ -153,15 +153,15 @@ def is_new_enough(request: pytest.FixtureRequest) -> None:
     minor, why = marker.args
     version = request.getfixturevalue("control_plane").version
     if releases.order(version)[:2] < releases.order(minor):
-        said = f"needs Kubernetes {minor}, and this is {version}: {why}"
+        reason = f"needs Kubernetes {minor}, and this is {version}: {why}"
         if os.environ.get("CI") and not releases.is_stated() and not existing.is_wanted():
-            pytest.fail(f"{said}; the newest should be there where no other was asked for")
-        pytest.skip(said)
+            pytest.fail(f"{reason}; the newest should be there where no other was asked for")
+        pytest.skip(reason)
 
 
 @pytest.fixture(scope="session")
 def home(request: pytest.FixtureRequest) -> Home:
-    """Lends clusters: ``async with home.open() as cluster``."""
+    """Return the object that lends clusters: ``async with home.open() as cluster``."""
     if request.config.getoption("--home") == "sandbox":
         return SandboxHome()
     from tests.e2e.controlplane import existing, guest, home

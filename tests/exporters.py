@@ -1,4 +1,4 @@
-"""What exporters of GPU metrics say, in the shapes in which they were seen, and servers that say it."""
+"""Serves metrics pages in the formats of real GPU exporters."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -25,7 +25,7 @@ DCGM_VALUES = {
 
 
 def dcgm(node: str, cards: int, more: str = "", **values: float) -> str:
-    """The page of a dcgm-exporter; ``values`` replace those that it has by name."""
+    """Return the page of a dcgm-exporter; ``values`` replace or extend its values by name."""
     lines = []
     for name, value in (DCGM_VALUES | values).items():
         lines += [f"# HELP {name} As NVIDIA describes it.", f"# TYPE {name} gauge"]
@@ -34,7 +34,7 @@ def dcgm(node: str, cards: int, more: str = "", **values: float) -> str:
 
 
 def observerward(cards: int) -> str:
-    """The page of an ObserverWard, which doesn't say where it runs, and whose static values are 0."""
+    """Return the page of an ObserverWard exporter, which doesn't name its node, and whose static values are 0."""
     values = {
         "observerward_dynamic_gpu_used_global_memory_MiB": 2048,
         "observerward_dynamic_gpu_free_global_memory_MiB": 6144,
@@ -53,7 +53,7 @@ def observerward(cards: int) -> str:
 
 @asynccontextmanager
 async def served(page: Callable[[], str], host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[int]:
-    """``page()`` at ``/metrics``; the port of it."""
+    """Serve ``page()`` at ``/metrics``, and yield the port."""
 
     async def metrics(_: web.Request) -> web.Response:
         return web.Response(text=page())

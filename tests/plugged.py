@@ -1,4 +1,4 @@
-"""Packages with strategies, installed in a folder as pip would install them: a module, and a dist-info that names its entry points."""
+"""Installs packages with strategies in a folder as pip does: a module, and a dist-info that names its entry points."""
 
 import shutil
 import tomllib
@@ -9,7 +9,7 @@ import pytest
 
 
 def install(folder: Path, monkeypatch: pytest.MonkeyPatch, source: str, **strategies: str) -> None:
-    """Make ``source`` a module in ``folder``, which this process and those that it spawns import from; ``strategies`` are its callables."""
+    """Make ``source`` a module in ``folder``, from which this process and spawned ones import. ``strategies`` are its callables by name."""
     (folder / "plugged_strategies.py").write_text(source, encoding="utf-8")
     targets = {name: f"plugged_strategies:{target}" for name, target in strategies.items()}
     _describe(folder, "plugged-strategies", "1.0", {"allaboard.strategies": targets})
@@ -17,7 +17,7 @@ def install(folder: Path, monkeypatch: pytest.MonkeyPatch, source: str, **strate
 
 
 def install_project(folder: Path, monkeypatch: pytest.MonkeyPatch, project: Path) -> None:
-    """The same of the modules and the entry points that ``pyproject.toml`` of ``project`` names: building it would want the network."""
+    """Install the modules and entry points that the ``pyproject.toml`` of ``project`` names, without a build, which needs the network."""
     stated = tomllib.loads((project / "pyproject.toml").read_text(encoding="utf-8"))
     for module in stated["tool"]["setuptools"]["py-modules"]:
         shutil.copy(project / f"{module}.py", folder)

@@ -1,4 +1,4 @@
-"""A real Prometheus on loopback: Debian's package, unpacked into the cache, where a second run finds it; no root is needed for that."""
+"""Runs a real Prometheus on loopback: Debian's package, unpacked into the tests' cache, without root."""
 
 import os
 import shutil
@@ -15,11 +15,14 @@ PACKAGE = "prometheus"
 
 
 class MissingPrometheusError(RuntimeError):
-    """It is neither installed nor can it be had."""
+    """Raised when Prometheus is neither installed nor available for download."""
 
 
 def locate() -> Path:
-    """The program: from ``PATH``, from the cache, or from Debian's mirror by way of the cache. Raises ``MissingPrometheusError``."""
+    """Return the program: from ``PATH``, from the cache, or downloaded from Debian's mirror into the cache.
+
+    Raises ``MissingPrometheusError``.
+    """
     if installed := shutil.which(PACKAGE):
         return Path(installed)
     kept = cache() / "prometheus"
@@ -44,7 +47,7 @@ def locate() -> Path:
 
 
 class Prometheus:
-    """One that scrapes ``targets`` (labels by address), by job, five times a second. What it knows survives ``kill`` and ``start``."""
+    """One Prometheus that scrapes ``jobs``: job name → address of each target → its labels. Its data survive ``kill`` and ``start``."""
 
     def __init__(self, program: Path, folder: Path, port: int, jobs: Mapping[str, Mapping[str, Mapping[str, str]]]) -> None:
         self._command = [

@@ -1,4 +1,4 @@
-"""Stories that are played with the operator in this process and with one of its own, on whatever cluster it schedules."""
+"""Stories that tests play on any cluster, with the operator in the test's process or in one of its own."""
 
 import time
 from datetime import datetime
@@ -16,39 +16,42 @@ _OVERDUE_SECONDS = 3.0
 
 
 def pods(cluster: Cluster, prefix: str = "") -> list[Body]:
-    """The pods that are here to stay and whose names begin with ``prefix``."""
+    """Return the pods that aren't being deleted and whose names begin with ``prefix``."""
     found = (pod for pod in cluster.list("pods") if pod["metadata"]["name"].startswith(prefix))
     return [pod for pod in found if not pod["metadata"].get("deletionTimestamp")]
 
 
 def running(cluster: Cluster, prefix: str = "") -> int:
-    """How many pods run."""
+    """Return how many pods run whose names begin with ``prefix``."""
     return sum(1 for pod in pods(cluster, prefix) if pod["status"]["phase"] == "Running")
 
 
 def bound(cluster: Cluster, prefix: str = "") -> list[Body]:
-    """The pods that have a node."""
+    """Return the pods with a node whose names begin with ``prefix``."""
     return [pod for pod in pods(cluster, prefix) if pod["spec"].get("nodeName")]
 
 
 def status_of(cluster: Cluster, pod_group: str) -> dict[str, Any]:
-    """The status of a PodGroup; empty when there is none."""
+    """Return the status of a PodGroup; empty if there is none."""
     return (cluster.get("podgroups", pod_group) or {}).get("status") or {}
 
 
 def gpu_nodes(cluster: Cluster) -> None:
-    """Two nodes with room for one job of the examples on each."""
+    """Add two nodes, each with capacity for one job of the examples."""
     for number in (1, 2):
         cluster.add_node(f"node-{number}", cpu="8", gpus=4)
 
 
 def pod_group_crd() -> Body:
-    """The CRD of PodGroups that is shipped."""
+    """Return the shipped CRD of PodGroups."""
     return next(crd for crd in bundled.crds() if crd["spec"]["names"]["kind"] == "PodGroup")
 
 
 def gang_pod(name: str, gang: str = "gang", minimum: int | str = 3, **spec: Any) -> Body:
-    """A bare pod of a label-pair gang with 1 cpu; ``namespace``, ``requests``, ``owner`` and ``annotations`` are understood."""
+    """Return a bare pod of a label-pair gang with 1 cpu.
+
+    ``spec`` may contain ``namespace``, ``requests`` and ``annotations``; other keys go into the pod's spec.
+    """
     namespace, requests = spec.pop("namespace", "default"), spec.pop("requests", {"cpu": "1"})
     metadata: dict[str, Any] = {
         "name": name,
@@ -66,7 +69,7 @@ def gang_pod(name: str, gang: str = "gang", minimum: int | str = 3, **spec: Any)
 
 
 async def a_job_whose_operator_makes_the_pod_group(cluster: Cluster) -> None:
-    """training-operator with --gang-scheduler-name=allaboard: no labels of the user's are needed."""
+    """Play a job of training-operator with --gang-scheduler-name=allaboard, which needs no labels of the user."""
     gpu_nodes(cluster)
     (job,) = manifest("tfjob-smoke-gpu.yaml")
     for replica in job["spec"]["tfReplicaSpecs"].values():
@@ -79,9 +82,11 @@ async def a_job_whose_operator_makes_the_pod_group(cluster: Cluster) -> None:
 
 
 def has_pods(tfjob: str, cluster: Cluster) -> bool:
-    """Whether a job, the only one, has pods. One that has none for seconds is touched: training-operator looks again when the job's status
-    changes, whose time is in whole seconds; if it hasn't heard of its own PodGroup by the second look of one second, it never does. Not at
-    once: what it has noted of a new job, and not written yet, would be lost.
+    """Return whether the only job has pods; touch a job that has had none for seconds.
+
+    training-operator looks at a job again when its status changes, and the status has a time in whole seconds. If it hasn't received its
+    own PodGroup by its second look within one second, it never looks again. The touch comes late, since an early one would lose what the
+    operator has noted of a new job and not written.
     """
     if cluster.list("pods"):
         return True
@@ -92,7 +97,7 @@ def has_pods(tfjob: str, cluster: Cluster) -> bool:
 
 
 async def a_pod_group_that_is_deleted(cluster: Cluster) -> None:
-    """Nobody is released, and who comes later is held, and told why."""
+    """Play the deletion of a PodGroup: no pod is released, and a later pod is held, with the reason in its message."""
     cluster.add_node("node-1")
     for obj in manifest("podgroup.yaml"):
         cluster.create(obj)
@@ -106,7 +111,7 @@ async def a_pod_group_that_is_deleted(cluster: Cluster) -> None:
     def is_settled(late: str, s: Cluster) -> bool:
         return is_held(late) or bool(bound(s, late))
 
-    # Whoever comes before the operator has heard of the deletion still rides along.
+    # A pod that comes before the operator has received the deletion is still bound.
     for number in range(50):
         name = f"late-{number}"
         late = gang_pod(name, requests={"cpu": "10m"})

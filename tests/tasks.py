@@ -1,4 +1,4 @@
-"""Work that goes on beside what is tested."""
+"""Runs work beside a test."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -8,7 +8,7 @@ from typing import Any
 
 @asynccontextmanager
 async def beside(work: Callable[[], Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
-    """Do ``work`` until the context ends."""
+    """Run ``work`` until the context ends."""
     task = asyncio.create_task(work())
     try:
         yield

@@ -7,7 +7,7 @@ import pytest
 
 from tests.cluster import Cluster, Home
 from tests.faults import kills
-from tests.faults.kills import SEATS, Point, Relay, Toll
+from tests.faults.kills import CPUS, Point, Relay, Toll
 
 POINTS = 20
 
@@ -17,7 +17,7 @@ async def cluster(alone: None, home: Home) -> AsyncIterator[Cluster]:
     """Yield a cluster with capacity for one gang and a few more pods, on which no operator runs yet."""
     async with home.open() as opened:
         for number in (1, 2):
-            opened.add_node(f"node-{number}", cpu=str(SEATS // 2))
+            opened.add_node(f"node-{number}", cpu=str(CPUS // 2))
         yield opened
 
 

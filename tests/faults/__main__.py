@@ -1,6 +1,6 @@
-"""``make faults``: measures every promise of "all or none, under every fault" and prints which bars are held.
+"""``make faults``: measures every guarantee of "all or none, under every fault", and prints whether it holds.
 
-Each row says what is done, the bar, what was measured, and whether it is held; the exit status tells whether all are.
+Each row states the procedure, the bar, the measured value, and whether the bar is met. The exit status is 0 if all are.
 """
 
 import asyncio
@@ -40,12 +40,12 @@ STANDOFFS = 20
 SCHEDULES_AT_ONCE = SCHEDULES // 10
 
 Advance = Callable[[int, int], None]
-"""Takes how many steps are done, and of how many."""
+"""Takes the number of steps done, and the number of all steps."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What was measured, and whether that holds the bar; ``evidence`` is for whoever has to mend it. ``details`` are shown at the end."""
+    """A measured value, and whether it meets the bar. ``evidence`` helps to find the cause; ``details`` are shown at the end."""
 
     measured: str
     is_held: bool
@@ -54,8 +54,8 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
-    """One row of the table."""
+class Guarantee:
+    """One row of the table: what is done, the bar, and the function that measures."""
 
     what: str
     bar: str
@@ -75,7 +75,7 @@ async def killed_at_every_call(folder: Path, advance: Advance) -> Outcome:
                 for point in points:
                     await kills.kill_at(point, cluster, relay, toll, next(names))
                 advance(call, max(counted + 1, call))
-                # Words are put together or not, so commits differ by a call or two: the last call is the one that comes no more.
+                # Messages may be sent together or apart, so commits differ by a call or two: the end is the first call that never comes.
                 if all(point in toll.missed for point in points):
                     break
     return Outcome(str(toll), toll.is_clean, toll.complaints())
@@ -131,11 +131,11 @@ def _played(advance: Advance) -> Outcome:
 
 
 async def hunted(hunt: Sequence[Mutant], folder: Path, advance: Advance) -> Outcome:
-    """Is every scheduler that breaks a promise found out by random schedules?"""
+    """Measure whether random schedules convict every scheduler that breaks a guarantee."""
     done = itertools.count(1)
     seed = random.SystemRandom().randrange(1000)
     verdicts = await mutants.hunt_all(hunt, lambda _: advance(next(done), len(hunt)), seed=seed)
-    table = Table("mutant", "found after", "by the rule", title=f"Schedulers that break one promise each (hunt {seed})")
+    table = Table("mutant", "found after", "by the rule", title=f"Schedulers that break one guarantee each (hunt {seed})")
     for verdict in verdicts:
         table.add_row(verdict.mutant.name, str(verdict.played) if verdict.rule else "-", verdict.rule or "[red]not found")
     found = [verdict.played for verdict in verdicts if verdict.rule]
@@ -143,21 +143,21 @@ async def hunted(hunt: Sequence[Mutant], folder: Path, advance: Advance) -> Outc
     unsound = sorted({seed for verdict in verdicts for seed in verdict.unsound})
     text = f"{len(found)} of {len(verdicts)} found, the last after {max(found, default=0)} schedules"
     evidence = [f"not found: {', '.join(missed)}"] if missed else []
-    evidence += [f"the scheduler as it is is accused, too: make faults SEED={seed}" for seed in unsound]
+    evidence += [f"the unchanged scheduler is accused, too: make faults SEED={seed}" for seed in unsound]
     return Outcome(text, not evidence, "\n".join(evidence), table)
 
 
-async def stood_off(folder: Path, advance: Advance) -> Outcome:
-    return await asyncio.to_thread(_stood_off)
+async def measured_standoff(folder: Path, advance: Advance) -> Outcome:
+    return await asyncio.to_thread(_measured_standoff)
 
 
-def _stood_off() -> Outcome:
+def _measured_standoff() -> Outcome:
     waits, wrong = [], 0
     for seed in range(STANDOFFS):
         seconds, is_right = standoff.play(seed)
         waits.append(seconds if seconds is not None else float("inf"))
         wrong += not is_right
-    text = f"the older whole after {max(waits):.0f} s at most of {2 * standoff.TIMEOUT_SECONDS} s, the younger half bound in {wrong}"
+    text = f"the older whole after {max(waits):.0f} s at most of {2 * standoff.TIMEOUT_SECONDS} s, the younger partially bound in {wrong}"
     return Outcome(f"{text} of {STANDOFFS} runs", max(waits) <= 2 * standoff.TIMEOUT_SECONDS and not wrong)
 
 
@@ -172,60 +172,62 @@ def soaked(minutes: float) -> Callable[[Path, Advance], Coroutine[None, None, Ou
     return soak
 
 
-async def half_bound(folder: Path, advance: Advance) -> Outcome:
-    spreads = await spread.half_bound_seconds(folder, 100, lambda number: advance(number, 100))
+async def partially_bound(folder: Path, advance: Advance) -> Outcome:
+    spreads = await spread.partially_bound_seconds(folder, 100, lambda number: advance(number, 100))
     value = spread.p99(spreads)
     return Outcome(f"{1000 * value:.0f} ms", value <= PARTIAL_SECONDS)
 
 
-def promises(minutes: float, hunt: Sequence[Mutant] = mutants.MUTANTS) -> Sequence[Promise]:
-    """The rows, those that say most first."""
-    nothing = "every gang whole or none; 0 seats leaked; 0 pods lost"
+def guarantees(minutes: float, hunt: Sequence[Mutant] = mutants.MUTANTS) -> Sequence[Guarantee]:
+    """Return the rows, the most important first."""
+    nothing = "every gang whole or absent; no capacity leaked; 0 pods lost"
     return [
-        Promise(
+        Guarantee(
             "killed (SIGKILL) at every API call of committing 8 members, before and after it, and restarted", nothing, killed_at_every_call
         ),
-        Promise(
+        Guarantee(
             "leader stopped (SIGSTOP) before each request of the commit, follower takes over, SIGCONT",
             "no attempt mixes two plans; no node over-committed",
             stopped_at_every_call,
         ),
-        Promise("leader killed under load", f"first decision of the other ≤ {TAKEOVER_SECONDS:g} s after lease expiry", killed_under_load),
-        Promise("random schedules of faults", f"≥ {SCHEDULES:,} schedules, 0 violations", played),
-        Promise(
-            f"{len(hunt)} schedulers that break one promise each, played random schedules",
-            f"each found out within {mutants.MOST} schedules",
+        Guarantee(
+            "leader killed under load", f"first decision of the other ≤ {TAKEOVER_SECONDS:g} s after lease expiry", killed_under_load
+        ),
+        Guarantee("random schedules of faults", f"≥ {SCHEDULES:,} schedules, 0 violations", played),
+        Guarantee(
+            f"{len(hunt)} schedulers that break one guarantee each, played random schedules",
+            f"each convicted within {mutants.MOST} schedules",
             partial(hunted, hunt),
         ),
-        Promise(
-            "two half-started gangs that need each other's seats",
+        Guarantee(
+            "two partially bound gangs that need each other's capacity",
             "the older whole within two time-outs, the younger absent or whole later",
-            stood_off,
+            measured_standoff,
         ),
-        Promise("64 members bound without a fault", f"half bound for ≤ {1000 * PARTIAL_SECONDS:.0f} ms (p99 of 100)", half_bound),
-        Promise(
+        Guarantee(
+            "64 members bound without a fault", f"partially bound for ≤ {1000 * PARTIAL_SECONDS:.0f} ms (p99 of 100)", partially_bound
+        ),
+        Guarantee(
             f"soak: {minutes:g} minutes of gangs with faults on", "0 violations; memory, tasks and handles don't grow", soaked(minutes)
         ),
     ]
 
 
 def _rows() -> str:
-    """What is measured, for the help; ``\\b`` keeps the lines."""
-    rows = (f"  {promise.what}\n      bar: {promise.bar}" for promise in promises(SOAK_MINUTES))
+    r"""Return the list of measurements for the help; ``\\b`` keeps the lines."""
+    rows = (f"  {guarantee.what}\n      bar: {guarantee.bar}" for guarantee in guarantees(SOAK_MINUTES))
     return "\b\nWhat is measured:\n" + "\n".join(rows)
 
 
 @click.command(epilog=_rows())
-@click.option("--seed", default="", help="Play the one random schedule that this seed stands for, and nothing else.")
+@click.option("--seed", default="", help="Play only the random schedule of this seed.")
 @click.option("--minutes", default=SOAK_MINUTES, show_default=True, help="How long to soak.")
-@click.option("--only", multiple=True, metavar="TEXT", help="Measure the rows whose name has this in it (repeatable).")
-@click.option(
-    "--mutant", default="", metavar="TEXT", help="Hunt the schedulers that break a promise whose name has this in it, and no others."
-)
+@click.option("--only", multiple=True, metavar="TEXT", help="Measure only the rows whose name contains TEXT (repeatable).")
+@click.option("--mutant", default="", metavar="TEXT", help="Hunt only the mutants whose name contains TEXT.")
 def main(seed: str, minutes: float, only: Sequence[str], mutant: str) -> None:
     """Measure what holds under faults.
 
-    The mutants, schedulers that break one promise each, are in tests/faults/mutants.
+    The mutants, schedulers that break one guarantee each, are in tests/faults/mutants.
     """
     console = Console()
     if seed:
@@ -233,25 +235,25 @@ def main(seed: str, minutes: float, only: Sequence[str], mutant: str) -> None:
         return
     hunt = [each for each in mutants.MUTANTS if mutant in each.name]
     if not hunt:
-        raise click.UsageError(f"no mutant has {mutant!r} in its name: see tests/faults/mutants")
+        raise click.UsageError(f"no mutant's name contains {mutant!r}: see tests/faults/mutants")
     if mutant:
-        only = (*only, "break one promise")
+        only = (*only, "break one guarantee")
     table = Table("", "bar", "measured", "held", title="All or none, under every fault", show_lines=True)
-    wanted = [promise for promise in promises(minutes, hunt) if not only or any(text in promise.what for text in only)]
+    wanted = [guarantee for guarantee in guarantees(minutes, hunt) if not only or any(text in guarantee.what for text in only)]
     if not wanted:
-        rows = "\n".join(f"  {promise.what}" for promise in promises(minutes))
-        raise click.UsageError(f"no row has {' or '.join(map(repr, only))} in its name; they are\n{rows}")
+        rows = "\n".join(f"  {guarantee.what}" for guarantee in guarantees(minutes))
+        raise click.UsageError(f"no row's name contains {' or '.join(map(repr, only))}; the rows are\n{rows}")
     is_held, evidence, details = True, [], []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress, tempfile.TemporaryDirectory(prefix="allaboard-faults-") as folder:
-        for number, promise in enumerate(wanted):
-            task = progress.add_task(promise.what[:60], total=None)
-            outcome = _measured(promise, Path(folder, str(number)), progress, task)
-            table.add_row(promise.what, promise.bar, outcome.measured, "[green]yes" if outcome.is_held else "[red]NO")
+        for number, guarantee in enumerate(wanted):
+            task = progress.add_task(guarantee.what[:60], total=None)
+            outcome = _measured(guarantee, Path(folder, str(number)), progress, task)
+            table.add_row(guarantee.what, guarantee.bar, outcome.measured, "[green]yes" if outcome.is_held else "[red]NO")
             is_held &= outcome.is_held
             details += [outcome.details] if outcome.details else []
             if outcome.evidence:
-                evidence.append(f"{promise.what}: {outcome.evidence}")
+                evidence.append(f"{guarantee.what}: {outcome.evidence}")
     for each in (*details, table):
         console.print(each)
     for text in evidence:
@@ -259,17 +261,17 @@ def main(seed: str, minutes: float, only: Sequence[str], mutant: str) -> None:
     sys.exit(0 if is_held else 1)
 
 
-def _measured(promise: Promise, folder: Path, progress: Progress, task: TaskID) -> Outcome:
-    """One row; whatever goes wrong in measuring it is a bar that isn't held."""
+def _measured(guarantee: Guarantee, folder: Path, progress: Progress, task: TaskID) -> Outcome:
+    """Return the outcome of one row; an error in measuring it counts as a bar that isn't met."""
     folder.mkdir()
     started = time.monotonic()
     try:
-        outcome = asyncio.run(promise.measure(folder, lambda done, total: progress.update(task, completed=done, total=total)))
+        outcome = asyncio.run(guarantee.measure(folder, lambda done, total: progress.update(task, completed=done, total=total)))
     except Exception as error:
         outcome = Outcome(f"failed: {type(error).__name__}", False, str(error))
     progress.update(task, total=1, completed=1)
     progress.console.print(
-        f"{'held' if outcome.is_held else 'NOT HELD'} in {time.monotonic() - started:.0f} s: {promise.what}: {outcome.measured}",
+        f"{'held' if outcome.is_held else 'NOT HELD'} in {time.monotonic() - started:.0f} s: {guarantee.what}: {outcome.measured}",
         markup=False,
         highlight=False,
         soft_wrap=True,
@@ -286,8 +288,8 @@ def _replay(console: Console, seed: str) -> None:
     except Exception as error:
         console.print("\n".join([str(error), *getattr(error, "__notes__", ())]), markup=False, highlight=False, soft_wrap=True)
         sys.exit(1)
-    cut = "" if is_whole else ", as far as it goes: the scheduler acts otherwise than then, or the schedules have changed since"
-    console.print(f"the schedule breaks no promise any more{cut}", soft_wrap=True)
+    cut = "" if is_whole else ", but ended early: the scheduler acts differently, or the schedules have changed"
+    console.print(f"the schedule no longer breaks a guarantee{cut}", soft_wrap=True)
 
 
 def _kubeconfig(cluster: Sandbox, folder: Path) -> Path:

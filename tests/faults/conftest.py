@@ -1,4 +1,4 @@
-"""What the tests of faults share."""
+"""Fixtures that the tests of faults share."""
 
 import gc
 import logging
@@ -11,7 +11,7 @@ from .simulation import LOGGERS, quiet
 
 @pytest.fixture
 def silence() -> Iterator[None]:
-    """No logs of thousands of schedules, and those of the tests that follow again."""
+    """Silence the logs of schedules during a test, and restore them for the tests that follow."""
     before = {name: logging.getLogger(name).level for name in LOGGERS}
     quiet()
     yield

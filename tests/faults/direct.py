@@ -1,7 +1,7 @@
-"""The scheduler's connection to a sandbox in the same process, without sockets: the same requests, replies and faults, in less time.
+"""Connects the scheduler to a sandbox in the same process, without sockets: the same requests, replies and faults, in less time.
 
-Each request takes a little time on its way there and back, drawn from the schedule's own chance, so that requests overtake each other
-as they do on a network. What goes over the wire is what the judge goes by: each request, and each line of a watch, is shown to it.
+Each request takes a short random time each way, so that requests overtake each other as on a network. The judge receives each request and
+each line of a watch.
 """
 
 import asyncio
@@ -25,9 +25,9 @@ from .judge import Judge, Request, current
 from .judge.wire import seen_by_judge
 
 REQUEST_SECONDS = 15.0
-_WAYS = (0.000_5, 0.02)
+_DELAY_SECONDS = (0.000_5, 0.02)
 _LATE = 0.5
-"""How often a server finishes a request whose client has gone."""
+"""Probability that a server finishes a request whose client is gone."""
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ class _Transport:
 
 @dataclass(slots=True)
 class _Message:
-    """As much of an ``aiohttp.web.Request`` as the sandbox's server looks at."""
+    """The parts of an ``aiohttp.web.Request`` that the sandbox's server reads."""
 
     method: str
     path: str
@@ -60,16 +60,16 @@ class _Message:
 
 
 @dataclass(slots=True)
-class Weather:
-    """What a scheduler is told. ``lags`` are seconds by which the API server's watches are behind, by plural; ``page`` is a page's most."""
+class Network:
+    """Delays of watches, ``lags`` in seconds by plural, and the largest ``page`` of a list, 0 for any."""
 
     lags: dict[str, float] = field(default_factory=dict)
     page: int = 0
     written: dict[str, float] = field(default_factory=dict)
-    """When each resourceVersion was."""
+    """When each resourceVersion was written."""
 
     def pause(self, plural: str, lines: bytes) -> float:
-        """How long it is until a watch tells what is in ``lines``."""
+        """Return the seconds until a watch delivers ``lines``."""
         lag = self.lags.get(plural, 0.0)
         if not lag:
             return 0.0
@@ -79,21 +79,21 @@ class Weather:
 
 
 class DirectServer(ApiServer):
-    """One scheduler's way to the sandbox, ``who`` being that life of that process.
+    """One scheduler's connection to the sandbox; ``process`` is its process, and a restarted process counts as another one.
 
-    ``sever`` is what a SIGKILL is to the cluster: nothing more comes, nothing is heard. ``stall`` is what a SIGSTOP or a stuck network is
-    to it: nothing comes and nothing is heard until ``go_on``, and then everything that was sent does come, also what the scheduler has
-    given up meanwhile. ``silence`` has the open watches say nothing more, without an error.
+    ``sever`` acts as a SIGKILL: no further request arrives, and no answer. ``stall`` acts as a SIGSTOP or a stuck network: nothing arrives
+    until ``go_on``. Then everything that was sent arrives, also what the scheduler has given up meanwhile. ``silence`` lets open watches
+    deliver nothing, without an error.
     """
 
-    def __init__(self, sandbox: Sandbox, chance: random.Random, judge: Judge, who: str, weather: Weather) -> None:
-        self.who = who
+    def __init__(self, sandbox: Sandbox, chance: random.Random, judge: Judge, process: str, network: Network) -> None:
+        self.process = process
         self._sandbox = sandbox
         self._server = Server(sandbox.api, sandbox.faults)
         self._chance = chance
         self._judge = judge
-        self._weather = weather
-        # In the order in which they began: a schedule is the same each time that it is played.
+        self._network = network
+        # In the order in which they began, so that a schedule is the same each time.
         self._tasks: dict[asyncio.Task[Any], None] = {}
         self._deliveries: dict[asyncio.Task[Any], None] = {}
         self._silenced: dict[str, asyncio.Event] = {}
@@ -102,24 +102,24 @@ class DirectServer(ApiServer):
         self._flow.set()
 
     async def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: there is no connection to close."""
 
     def sever(self) -> None:
-        """Lose what hasn't been carried out, and every reply."""
+        """Drop every request that hasn't been carried out, and every reply."""
         self._is_severed = True
         for task in (*self._tasks, *self._deliveries):
             task.cancel()
 
     def stall(self) -> None:
-        """Keep on their way, from now on, all requests and replies."""
+        """Hold all requests and replies from now on."""
         self._flow.clear()
 
     def go_on(self) -> None:
-        """Let them arrive."""
+        """Let held requests and replies arrive."""
         self._flow.set()
 
     def silence(self, plural: str) -> None:
-        """Have the watches of a kind that are open now swallow everything."""
+        """Let the open watches of a kind deliver nothing more."""
         self._silenced.pop(plural, asyncio.Event()).set()
 
     async def request(
@@ -134,44 +134,44 @@ class DirectServer(ApiServer):
     ) -> RawObject:
         payload = b"" if body is None else json.dumps(body).encode()
         query = dict(query or {})
-        if self._weather.page and query.get("limit", "0") != "0":
-            query["limit"] = str(min(int(query["limit"]), self._weather.page))  # a server may give less than it is asked for
+        if self._network.page and query.get("limit", "0") != "0":
+            query["limit"] = str(min(int(query["limit"]), self._network.page))  # a server may return less than was asked for
         message: Any = _Message(method, unquote(path), query, content_type, payload)
-        response = await self._survived(self._exchange(message, body or {}))
+        response = await self._unless_severed(self._exchange(message, body or {}))
         if message.transport.is_aborted:
             raise ApiError(0, "Unreachable", "the API server can't be reached: connection reset by peer")
         content = bytes(response.body)
         if response.status >= 400:
             raise api_error(response, content)
         answer = _checked(decoded(content, path), method, path, body)
-        self._tell(message, answer)
+        self._report_list(message, answer)
         return answer
 
     async def _exchange(self, message: Any, body: Mapping[str, object]) -> Any:
-        seen = seen_by_judge(self.who, message, body, self._judge.books.clock())
+        seen = seen_by_judge(self.process, message, body, self._judge.books.clock())
         if seen is not None:
             seen.is_seen_sent = True
         delivery = asyncio.ensure_future(self._deliver(message, seen))
         self._deliveries[delivery] = None
         delivery.add_done_callback(lambda task: self._deliveries.pop(task, None))
-        delivery.add_done_callback(lambda task: task.cancelled() or task.exception())  # nobody may be left to ask
+        delivery.add_done_callback(lambda task: task.cancelled() or task.exception())  # the caller may be gone
         try:
             async with asyncio.timeout(REQUEST_SECONDS):
                 response = await asyncio.shield(delivery)
-                await self._travel()
+                await self._delay()
                 return response
         except TimeoutError:
             raise ApiError(0, "Unreachable", "the API server can't be reached: TimeoutError") from None
         finally:
             if seen is not None and not delivery.done():
                 seen.abandoned = self._judge.books.clock()
-            # A server may finish what a client has given up, once it is there.
+            # A server may finish a request that its client has given up, once it has arrived.
             is_there = seen is not None and seen.arrived is not None and not self._is_severed
             if self._flow.is_set() and not delivery.done() and not (is_there and self._chance.random() < _LATE):
                 delivery.cancel()
 
     async def _deliver(self, message: Any, seen: Request | None) -> Any:
-        await self._travel()
+        await self._delay()
         if seen is None:
             return await self._server._answer(message)
         self._judge.arrived(seen)
@@ -182,21 +182,21 @@ class DirectServer(ApiServer):
             seen.retry_after = float(response.headers.get("Retry-After", 0))
             return response
         finally:
-            with suppress(ValueError):  # when its world has ended, and it is cleared away
+            with suppress(ValueError):  # the context differs when tasks are cancelled at the end of the world
                 current.reset(token)
             self._judge.answered(seen)
 
-    def _tell(self, message: Any, answer: RawObject) -> None:
-        """Show the judge what the scheduler is told of pods and nodes by a list."""
+    def _report_list(self, message: Any, answer: RawObject) -> None:
+        """Report to the judge what the scheduler receives of pods and nodes by a list."""
         place = requests.place_of(message.path)
         if place is None or place.name or place.namespace or place.plural not in ("pods", "nodes") or message.method != "GET":
             return
         if "labelSelector" in message.query or message.query.get("limit") == "1":
-            return  # a question about some of them
-        self._judge.books.news.tell_page(self.who, place.plural, answer, is_first="continue" not in message.query)
+            return  # such a list has only some of the objects
+        self._judge.books.news.note_page(self.process, place.plural, answer, is_first="continue" not in message.query)
 
-    async def _survived(self, work: Any) -> Any:
-        """The outcome of ``work``, unless the connection is severed: then nobody ever hears of it."""
+    async def _unless_severed(self, work: Any) -> Any:
+        """Return the result of ``work``; never return if the connection is severed."""
         if self._is_severed:
             work.close()
             await asyncio.Future()
@@ -215,7 +215,7 @@ class DirectServer(ApiServer):
     @asynccontextmanager
     async def stream(self, path: ApiPath, query: Mapping[str, str], silence_seconds: float) -> AsyncIterator[AsyncIterator[bytes]]:
         message: Any = _Message("GET", unquote(path), query, "application/json", b"")
-        await self._survived(self._open_watch(message))
+        await self._unless_severed(self._open_watch(message))
         if message.transport.is_aborted:
             raise ApiError(0, "Unreachable", "the watch broke off: connection reset by peer")
         yield self._lines(message, silence_seconds)
@@ -230,18 +230,18 @@ class DirectServer(ApiServer):
         yield chunks()
 
     async def _open_watch(self, message: Any) -> None:
-        await self._travel()
+        await self._delay()
         place = requests.place_of(message.path)
         assert place is not None
-        seen = seen_by_judge(self.who, message, {}, self._judge.books.clock())
+        seen = seen_by_judge(self.process, message, {}, self._judge.books.clock())
         token = current.set(seen)
         try:
             fault = struck(self._sandbox.faults, place, message, {})
             if fault is None:
-                self._judge.books.news.hear(self.who, place.plural)
+                self._judge.books.news.hear(self.process, place.plural)
                 return
             if seen is not None:
-                self._judge.books.ask(seen)
+                self._judge.books.note_request(seen)
 
             async def accept() -> web.StreamResponse:
                 return web.Response()
@@ -276,19 +276,19 @@ class DirectServer(ApiServer):
                 raise ApiError(0, "Unreachable", "the watch broke off: timeout on reading data from socket") from None
             if not batch:
                 break
-            pause = self._weather.pause(plural, batch)
+            pause = self._network.pause(plural, batch)
             if asyncio.get_running_loop().time() + pause >= ends_at:
                 await asyncio.sleep(ends_at - asyncio.get_running_loop().time())
-                break  # the next watch goes on from where this one was
+                break  # the next watch continues where this one ended
             await asyncio.sleep(pause)
-            await self._survived(self._travel())
+            await self._unless_severed(self._delay())
             for line in batch.splitlines():
                 if plural in ("pods", "nodes"):
-                    self._judge.books.news.tell_line(self.who, plural, json.loads(line))
+                    self._judge.books.news.note_line(self.process, plural, json.loads(line))
                 yield line
         if self._is_severed:
             await asyncio.Future()
 
-    async def _travel(self) -> None:
-        await asyncio.sleep(self._chance.uniform(*_WAYS))
+    async def _delay(self) -> None:
+        await asyncio.sleep(self._chance.uniform(*_DELAY_SECONDS))
         await self._flow.wait()

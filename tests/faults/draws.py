@@ -1,4 +1,4 @@
-"""What chance chooses from: gangs, faults, pauses, and what happens."""
+"""Hypothesis strategies for random schedules: gangs, faults, pauses and acts."""
 
 from dataclasses import replace
 
@@ -37,7 +37,7 @@ gangs = st.builds(
 
 
 def possible(fault: Fault) -> Fault:
-    """A server that has carried a request out may lose the reply or fail to give it, but doesn't refuse the request then."""
+    """Return ``fault`` without impossible options: a server that has carried out a request may lose the reply, but doesn't refuse it."""
     return replace(fault, after=fault.after and (fault.drop or fault.status >= 500))
 
 
@@ -67,7 +67,7 @@ rollouts = st.sampled_from(
         {"spec": {"priorityClassName": HIGH}},
     ]
 )
-"""How the template of a Deployment is changed."""
+"""Changes of a Deployment's template."""
 acts = st.sampled_from(
     [
         "node deleted",
@@ -87,4 +87,4 @@ acts = st.sampled_from(
         "watches silent",
     ]
 )
-"""What may happen while a request is on its way."""
+"""Acts that may happen while a request is in flight."""

@@ -1,7 +1,7 @@
-"""A process that has imported all but the scheduler, and forks for each hunt.
+"""Runs a process that has imported everything but the scheduler, and forks for each hunt.
 
-To import NumPy, SciPy, Kubernetes' client and Hypothesis takes ten times as long as to play a directed schedule. Whoever is forked imports
-the scheduler itself, with the modules that a mutant has in their places, and ends with its hunt: nothing of that is ever shared.
+Importing NumPy, SciPy, Kubernetes' client and Hypothesis takes ten times as long as playing a directed schedule. A forked process imports
+the scheduler with a mutant's modules, and ends with its hunt, so that nothing of a mutant is shared.
 """
 
 import asyncio
@@ -47,16 +47,16 @@ _READY = "ready"
 
 
 class Forks:
-    """A door at which hunts are asked for."""
+    """A client of the process: it asks for hunts at the socket ``door``."""
 
     def __init__(self, door: Path) -> None:
         self._door = door
 
-    async def hunt(self, patches: Path, *how: str) -> str:
-        """What ``hunt`` says when it is run with these arguments on the scheduler with the modules in ``patches``; how it came to grief."""
+    async def hunt(self, patches: Path, *arguments: str) -> str:
+        """Run ``hunt`` with these arguments on the scheduler with the modules in ``patches``; return its output, or the traceback."""
         reader, writer = await asyncio.open_unix_connection(self._door)
         try:
-            writer.write(json.dumps({"patches": str(patches), "how": how}).encode() + b"\n")
+            writer.write(json.dumps({"patches": str(patches), "how": arguments}).encode() + b"\n")
             return (await reader.read()).decode(errors="replace")
         finally:
             writer.close()
@@ -64,7 +64,7 @@ class Forks:
 
 @contextmanager
 def forking() -> Iterator[Forks]:
-    """Start the process; whatever hunts when it is left is ended with it."""
+    """Start the process for the context; at the end it is killed, with all hunts."""
     with tempfile.TemporaryDirectory(prefix="allaboard-forks-") as folder:
         door = Path(folder, "door")
         # Sets are walked in the same order each time, and a process that forks has one thread.
@@ -80,16 +80,16 @@ def forking() -> Iterator[Forks]:
         ) as process:
             assert process.stdout is not None
             if process.stdout.readline().strip() != _READY:
-                raise RuntimeError("the process that hunts doesn't start")
+                raise RuntimeError("the process for hunts doesn't start")
             yield Forks(door)
 
 
 def main(door: str) -> None:
-    """Fork for whoever knocks, until nobody holds the other end of the standard input."""
+    """Fork for each connection, until standard input is closed."""
     for name in _SHARED:
         import_module(name)
     if ours := sorted(name for name in sys.modules if name.partition(".")[0] == "allaboard"):
-        raise RuntimeError(f"imported before it is known whose: {', '.join(ours)}")
+        raise RuntimeError(f"imported before the mutant is known: {', '.join(ours)}")
     gc.freeze()
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(door)
@@ -97,17 +97,17 @@ def main(door: str) -> None:
         sys.stdout.write(f"{_READY}\n")
         sys.stdout.flush()
         while not (ready := select.select([listening, sys.stdin], [], [])[0]) or sys.stdin not in ready:
-            asking, _ = listening.accept()
+            connection, _ = listening.accept()
             if os.fork() == 0:
                 listening.close()
-                _hunt(asking)
-            asking.close()
-            _forget_the_dead()
+                _hunt_and_exit(connection)
+            connection.close()
+            _reap()
     os.killpg(0, 9)
 
 
-def _forget_the_dead() -> None:
-    """So that those who have hunted are no zombies."""
+def _reap() -> None:
+    """Reap the hunts that have ended, so that no zombies stay."""
     while True:
         try:
             pid, _ = os.waitpid(-1, os.WNOHANG)
@@ -118,7 +118,7 @@ def _forget_the_dead() -> None:
 
 
 class Patches(MetaPathFinder):
-    """Finds the modules of a mutant before those that they stand for."""
+    """Finds the modules of a mutant before the original ones."""
 
     def __init__(self, folder: Path) -> None:
         self._paths = {".".join(path.relative_to(folder).with_suffix("").parts): path for path in folder.rglob("*.py")}
@@ -128,19 +128,21 @@ class Patches(MetaPathFinder):
         return spec_from_file_location(fullname, self._paths[fullname]) if fullname in self._paths else None
 
 
-def _hunt(asking: socket.socket) -> None:
-    """Hunt, say what came of it to whoever asks, and end."""
+def _hunt_and_exit(connection: socket.socket) -> None:
+    """Hunt, write the result to the connection, and exit."""
     try:
-        asked = json.loads(asking.makefile().readline())
+        asked = json.loads(connection.makefile().readline())
         for number in (1, 2):
-            os.dup2(asking.fileno(), number)
-        sys.dont_write_bytecode = True  # of what is gone when it has been played
+            os.dup2(connection.fileno(), number)
+        sys.dont_write_bytecode = True  # the modules of a mutant are deleted after the hunt
         patches = Patches(Path(asked["patches"]))
         sys.meta_path.insert(0, patches)
         sys.argv = ["hunt", *asked["how"]]
         import_module("tests.faults.hunt").main()
         if left := patches.names - sys.modules.keys():
-            raise RuntimeError(f"patched, and never imported: {', '.join(sorted(left))}")  # after what it says, so that it is heard
+            raise RuntimeError(
+                f"patched but never imported: {', '.join(sorted(left))}"
+            )  # raised after the result was written, so that it is printed last
     except BaseException:
         traceback.print_exc()
     finally:

@@ -1,4 +1,4 @@
-"""The gangs of the schedules: who makes their pods, who makes them anew, and how they say what they are."""
+"""Defines the gangs of the schedules: what creates and recreates their pods, and how they state their options."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -7,7 +7,7 @@ from tests.stories import MINIMUM, NAME
 
 Body = dict[str, Any]
 Kind = Literal["controlled", "bare", "recreated", "job", "deployed", "operated"]
-"""Who makes the pods: a ReplicaSet, nobody, nobody and they are made again, a batch Job, a Deployment, a job operator."""
+"""The creator of the pods: a ReplicaSet, nothing (``bare``), nothing but they are recreated, a batch Job, a Deployment, a job operator."""
 
 POD_GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
 POD_GROUP_API = "scheduling.x-k8s.io/v1alpha1"
@@ -21,14 +21,14 @@ RACK = "topology.kubernetes.io/rack"
 PERCENT = "nvidia.com/gpumem-percentage"
 """The resource by which pods ask HAMi for a part of a GPU."""
 DEVICES_OF_NODE, DEVICES_OF_POD = "hami.io/node-nvidia-register", "hami.io/vgpu-devices-allocated"
-"""Annotations that list the GPUs of a node, and those that a pod has."""
+"""Annotations that list the GPUs of a node, and those that a pod was given."""
 LIVING = "deletionTimestamp"
 
 
 OWNER = {"apiVersion": "v1", "kind": "ConfigMap"}
-"""What stands for a job operator's object."""
+"""Stands for a job operator's object."""
 HIGH = "high"
-"""The PriorityClass of gangs whose priority isn't 0; its value is theirs."""
+"""The PriorityClass of gangs whose priority isn't 0; its value is ``HIGH_PRIORITY``."""
 HIGH_PRIORITY = 1000
 
 
@@ -44,16 +44,21 @@ class Role:
 
 @dataclass(frozen=True, slots=True)
 class GangSpec:
-    """``has_group`` tells a gang with a PodGroup of its own from one that is made by a pair of labels.
+    """One submission of a gang.
 
-    ``others`` are roles beside the ``size`` members of ``cpu`` each. ``forgives`` tells a Job that doesn't count evicted pods as failures;
-    ``completions`` are those of a Job, 0 for as many as it has pods at once;
-    ``suspends`` tells one that may be suspended to undo its gang; ``is_gated`` a gang whose first
-    bare member is behind a gate. ``is_single`` tells a bare pod that names no gang. Of the last role ``least`` members must start, whatever
-    the others are; ``gives_up`` tells a gang that wants to be released when it can't be healed in time. Members of a gang that
-    ``shares_rack`` go to one rack: all of them if its PodGroup says so, else all of a role. ``percent`` is the part of one GPU that each
-    member of the first role asks for, 0 for whole GPUs. ``submission`` numbers what is submitted under one gang's name: its controllers, or
-    its pods, have names of their own. ``owner`` is the UID of the job operator's object whose pods the members are.
+    - ``size``, ``cpu`` and ``gpus`` are those of the first role; ``others`` are the other roles.
+    - ``has_group``: the gang has a PodGroup; otherwise a pair of labels names it and its minimum.
+    - ``completions`` are those of its Jobs; 0 for as many as a Job has pods at once.
+    - ``forgives``: its Jobs don't count evicted pods as failures.
+    - ``suspends``: its Jobs may be suspended to release the gang.
+    - ``is_gated``: a scheduling gate is set on its first bare member.
+    - ``is_single``: it is a bare pod that names no gang.
+    - ``least`` is the minimum of its last role; 0 for none.
+    - ``gives_up``: it asks to be released when lost members can't be replaced in time.
+    - ``shares_rack``: its members must share a rack: all of them if a PodGroup says so, otherwise those of each role.
+    - ``percent`` is the part of one GPU that each member of the first role requests; 0 for whole GPUs.
+    - ``submission`` numbers the submissions under one gang's name; the names of controllers and pods contain it.
+    - ``owner`` is the UID of the job operator's object that controls its pods; empty without one.
     """
 
     name: str
@@ -81,20 +86,20 @@ class GangSpec:
 
     @property
     def base(self) -> str:
-        """Return what the names of its controllers and pods begin with."""
+        """The prefix of the names of its controllers and pods."""
         return f"{self.name}-r{self.submission}" if self.submission else self.name
 
     @property
     def key(self) -> tuple[str, str]:
-        """Return the namespace, and what the names of its controllers and pods begin with."""
+        """The namespace, and the prefix of the names of its controllers and pods."""
         return self.namespace, self.base
 
     def has_made(self, pod: Body) -> bool:
-        """Return whether a pod is of this submission, by its controller, or by its name if nobody controls it."""
+        """Return whether a pod belongs to this submission, by its controller, or by its name if it has none."""
         owners = pod["metadata"].get("ownerReferences") or ()
         name = str(owners[0]["name"]) if owners and not self.is_named else str(pod["metadata"].get("name")).rpartition("-")[0]
         if self.kind == "deployed":
-            name = name.rpartition("-")[0]  # of its ReplicaSet
+            name = name.rpartition("-")[0]  # without the hash of its ReplicaSet
         return name in ([self.base] if self.is_named else [workload_name(self, role) for role in self.roles])
 
     @property
@@ -104,7 +109,7 @@ class GangSpec:
 
     @property
     def whole_size(self) -> int:
-        """Members of all roles."""
+        """The number of members of all roles."""
         return sum(role.size for role in self.roles)
 
     @property
@@ -115,27 +120,27 @@ class GangSpec:
 
     @property
     def is_bare(self) -> bool:
-        """Whether no controller owns its pods."""
+        """True if its pods have no controller."""
         return self.kind in ("bare", "recreated")
 
     @property
     def is_named(self) -> bool:
-        """Return whether its pods have names that are known before, and are made one by one."""
+        """True if its pods are created one by one, with names that are known beforehand."""
         return self.is_bare or self.kind == "operated"
 
     @property
     def is_releasable(self) -> bool:
-        """Whether its members may be deleted before they run."""
+        """True if its members may be deleted before they run."""
         return self.kind in ("controlled", "recreated", "deployed", "operated")
 
     @property
     def may_be_undone(self) -> bool:
-        """Whether members that haven't started may be released, by an eviction if not else, so that others are made in their place."""
+        """True if members that haven't started may be released, at least by an eviction, so that their controller recreates them."""
         return self.is_releasable or (self.kind == "job" and self.forgives)
 
 
 def pod_of(spec: GangSpec, name: str) -> Body:
-    """A bare member by itself."""
+    """Return the manifest of one bare member."""
     template = _template(spec, spec.bare_names.get(name, spec.roles[0]))
     metadata = {**template["metadata"], "name": name, "namespace": spec.namespace}
     if spec.owner:
@@ -145,7 +150,7 @@ def pod_of(spec: GangSpec, name: str) -> Body:
 
 
 def manifests(spec: GangSpec) -> list[Body]:
-    """What is created so that the gang exists."""
+    """Return the manifests that create the gang."""
     found: list[Body] = []
     if spec.has_group:
         metadata: Body = {"name": spec.name, "namespace": spec.namespace}
@@ -158,12 +163,12 @@ def manifests(spec: GangSpec) -> list[Body]:
 
 
 def workload_name(spec: GangSpec, role: Role) -> str:
-    """The name of the controller of a role's pods."""
+    """Return the name of the controller of a role's pods."""
     return f"{spec.base}-{role.name}" if role.name else spec.base
 
 
 def app_of(spec: GangSpec, role: Role) -> str:
-    """Return the label of a role's pods, which is the same whenever a job is submitted."""
+    """Return the ``app`` label of a role's pods, which is the same in each submission."""
     return f"{spec.name}-{role.name}" if role.name else spec.name
 
 

@@ -1,6 +1,6 @@
-"""The operator, with a gauge: for each line on its standard input it says how much it holds of memory, tasks and file handles.
+"""Runs the operator with a gauge: for each line on standard input it prints its memory, tasks and file handles.
 
-The line that comes back on stderr is the one that was asked, and JSON. ``tasks`` asks what the tasks are.
+The answer is one line on stderr: the question, and JSON. The question ``tasks`` lists the tasks.
 """
 
 import asyncio
@@ -36,9 +36,9 @@ def _report(question: str) -> None:
     }
     if question == "tasks":
         names = (getattr(task.get_coro(), "__qualname__", "") for task in asyncio.all_tasks(_loops[-1]))
-        print(question, json.dumps(Counter(names)), file=sys.stderr, flush=True)  # noqa: T201  # that is how it answers
+        print(question, json.dumps(Counter(names)), file=sys.stderr, flush=True)  # noqa: T201  # the answer goes to stderr
         return
-    print(question, json.dumps(gauge), file=sys.stderr, flush=True)  # noqa: T201  # that is how it answers
+    print(question, json.dumps(gauge), file=sys.stderr, flush=True)  # noqa: T201  # the answer goes to stderr
 
 
 def _listen() -> None:
@@ -47,6 +47,6 @@ def _listen() -> None:
 
 
 if __name__ == "__main__":
-    uvloop.new_event_loop = _remembered  # type: ignore[assignment]  # it says less of what it gives
+    uvloop.new_event_loop = _remembered  # type: ignore[assignment]  # uvloop's annotation is less precise
     threading.Thread(target=_listen, daemon=True).start()
     main()

@@ -1,4 +1,4 @@
-"""What a tenant may write: pods and PodGroups that are malformed, huge, forged, or that point where they shouldn't."""
+"""Objects that a hostile tenant may write: pods, PodGroups and Jobs that are malformed, huge or forged, or point to foreign objects."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ _CLIMBS = (
 
 
 def objects(number: int, name: str) -> list[Body]:
-    """One of a few dozen kinds of malice, by number."""
+    """Return one of a few dozen kinds of hostile objects, by number."""
     return _KINDS[number % len(_KINDS)](number // len(_KINDS), name)
 
 
@@ -40,7 +40,7 @@ def _owned(pod: Body, kind: str, owner: str, uid: str = "11111111-1111-1111-1111
 
 
 def _climbing(number: int, name: str) -> list[Body]:
-    """Owners whose names climb out of the namespace, of a gang that wants to be released and suspended."""
+    """Return pods whose owner's name tries to leave the namespace, of a gang that asks to be released and suspended."""
     found = [_owned(_pod(f"{name}-{index}", gang=name), "Job", _CLIMBS[number % len(_CLIMBS)]) for index in range(2)]
     for pod in found:
         pod["metadata"]["annotations"] = {"allaboard.dev/on-member-lost": "release", "allaboard.dev/undo": "suspend"}
@@ -48,7 +48,7 @@ def _climbing(number: int, name: str) -> list[Body]:
 
 
 def _forged(number: int, name: str) -> list[Body]:
-    """Stamps and epochs of a tenant's own making, on a bound pod and one that waits."""
+    """Return pods with forged stamps and epochs, one bound and one waiting."""
     stamp = ("deadbeef/9", "deadbeef/2/whole", "deadbeef/999999999", "x/2", "1/2/3")[number % 5]
     found = [_pod(f"{name}-{index}", gang=name) for index in range(2)]
     for pod in found:
@@ -118,7 +118,7 @@ def _group(number: int, name: str) -> list[Body]:
 
 
 def _managed_job(number: int, name: str) -> list[Body]:
-    """A Job that another controller has suspended, and that says that we have."""
+    """Return a Job that another controller has suspended, with our label of a suspended Job."""
     template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "pause"}]}}
     metadata: Body = {"name": name, "namespace": NAMESPACE, "labels": {SUSPENDED: "true"}}
     spec = {"suspend": True, "managedBy": "kueue.x-k8s.io/multikueue", "template": template}

@@ -1,7 +1,8 @@
-"""Plays schedules until one convicts, in a process whose scheduler has been tampered with: see ``mutants``.
+"""Plays schedules until one convicts, in a process whose scheduler is a mutant: see ``mutants``.
 
-Prints one line of JSON: how many schedules were played, and what was found, if anything was. ``survey MOST SEED`` goes on then, and prints
-a line for each accusation, with what ``make faults SEED=…`` takes: of the scheduler as it is, each is a fault of it or of the judge.
+Prints one line of JSON: how many schedules were played, and what was found, if anything. ``survey MOST SEED`` doesn't stop at the first
+accusation. It prints each, with the seed for ``make faults SEED=…``. On the unchanged scheduler, each is a fault of the scheduler or the
+judge.
 """
 
 import json
@@ -25,7 +26,7 @@ _CHUNKS = (("plain", 20), ("restarts", 20), ("leaders", 10), (VARIED, 50))
 
 
 def directly(name: str) -> ViolationError | None:
-    """What the directed schedule of that name finds."""
+    """Return what the directed schedule of that name finds; None if nothing."""
     try:
         SCHEDULES[name]()
     except ViolationError as error:
@@ -34,12 +35,12 @@ def directly(name: str) -> ViolationError | None:
 
 
 def at_random(most: int, seed: int) -> tuple[int, Exception | None, str]:
-    """How many random schedules were begun, what was found, and what plays it again; all kinds of them in turn."""
+    """Return how many random schedules were begun, what the first failing one found, and its seed; all kinds are played in turn."""
     return next(all_at_random(most, seed), (most, None, ""))
 
 
 def again(seed: str) -> Exception | None:
-    """What comes of a schedule that was played before."""
+    """Return what the schedule of ``seed`` raises; None if nothing."""
     try:
         play_again(seed)
     except Exception as error:
@@ -48,7 +49,7 @@ def again(seed: str) -> Exception | None:
 
 
 def all_at_random(most: int, seed: int) -> Iterator[tuple[int, Exception, str]]:
-    """Each time that something is found: after how many schedules, what, and what plays it again."""
+    """Yield for each finding how many schedules were begun, the error, and the seed."""
     before, scenes = schedules.TALLY.begun, variations.draw(seed)
     for number, (name, chunk) in enumerate(cycle(_CHUNKS)):
         left = most - (schedules.TALLY.begun - before)
@@ -58,37 +59,37 @@ def all_at_random(most: int, seed: int) -> Iterator[tuple[int, Exception, str]]:
             for variation in islice(scenes, min(chunk, left)):
                 try:
                     variations.play(*variation)
-                except Exception as error:  # as below
+                except Exception as error:  # any error of the simulation counts as well
                     yield schedules.TALLY.begun - before, error, variations.seed_of(*variation)
             continue
         machine = hypothesis.seed(seed * 1000 + number)(type(MACHINES[name].__name__, (MACHINES[name],), {}))
         played = settings(options(min(chunk, left)), phases=[Phase.generate])
         try:
             run_state_machine_as_test(machine, settings=played)
-        except Exception as error:  # whatever breaks the simulation convicts as well
+        except Exception as error:  # any error of the simulation convicts as well
             yield schedules.TALLY.begun - before, error, seed_of(name, error)
 
 
 def survey(most: int, seed: int, say: Callable[[str], object]) -> None:
-    """Say all that is found."""
+    """Pass each finding to ``say``."""
     for played, error, again_by in all_at_random(most, seed):
         say(f"{played}: {type(error).__name__} {str(error)[:500]}\n    SEED={again_by}")
     say(f"{most} schedules were played")
 
 
 def main(say: Callable[[str], object] = print) -> None:
-    """``hunt directed NAME``, ``hunt random MOST SEED``, ``hunt again SEED`` or ``hunt survey MOST SEED``."""
+    """Run ``hunt directed NAME``, ``hunt random MOST SEED``, ``hunt again SEED`` or ``hunt survey MOST SEED``."""
     quiet()
-    how, *rest = sys.argv[1:]
-    if how == "survey":
+    kind, *rest = sys.argv[1:]
+    if kind == "survey":
         survey(int(rest[0]), int(rest[1]), say)
         return
     found: Exception | None
     played, seed = 1, ""
-    if how == "random":
+    if kind == "random":
         played, found, seed = at_random(int(rest[0]), int(rest[1]))
     else:
-        found = directly(rest[0]) if how == "directed" else again(rest[0])
+        found = directly(rest[0]) if kind == "directed" else again(rest[0])
     rules = found.rules if isinstance(found, ViolationError) else []
     rule = (rules[0] if rules else type(found).__name__) if found else ""
     say(json.dumps({"played": played, "rule": rule, "rules": rules, "found": str(found)[:2000] if found else "", "seed": seed}))

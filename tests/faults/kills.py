@@ -1,7 +1,7 @@
-"""Kills the operator at one API call after another, and looks what its successor makes of it. Runs on the sandbox and on a real cluster.
+"""Kills the operator at one API call after another, and checks what its successor does. Runs on the sandbox and on a real cluster.
 
-At the chosen call everything stands still: it and all that follow are held, before it is carried out or once it has been and nobody
-knows. Then the process is killed, its held requests vanish with it, and the next one is let in.
+The chosen call and all later ones are held: before the call is carried out, or after it and before its answer. Then the process is killed,
+its held requests vanish with it, and the next process begins.
 """
 
 import asyncio
@@ -20,11 +20,11 @@ from .gangs import GangSpec, manifests
 from .operators import Operator
 
 MEMBERS = 8
-SEATS = 12
-"""Room for the gang and for a few more: who doesn't get those has found them leaked."""
+CPUS = 12
+"""Cpu for the gang and for a few pods more: a gang that needs exactly the rest shows whether capacity leaked."""
 
 COUNTED = ("[!w]*", "[!l]*")
-"""Every request but watches, and leases: those are renewed by the clock and not by what is decided."""
+"""Every request but watches and leases, which are renewed by the clock and not by decisions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Point:
 
 @dataclass(slots=True)
 class Toll:
-    """What a series of kills came to."""
+    """The result of a series of kills."""
 
     points: list[Point] = field(default_factory=list)
     missed: list[Point] = field(default_factory=list)
@@ -51,20 +51,22 @@ class Toll:
 
     @property
     def is_clean(self) -> bool:
-        """Whether every promise was kept."""
+        """True if every guarantee was kept."""
         return bool(self.points) and not (self.in_part or self.leaked or self.lost)
 
     def __str__(self) -> str:
-        text = f"{len(self.points)} kills: {len(self.in_part)} gangs in part, {len(self.leaked)} seats leaked, {len(self.lost)} pods lost"
-        return text + (f" ({len(self.missed)} calls came less)" if self.missed else "")
+        text = (
+            f"{len(self.points)} kills: {len(self.in_part)} gangs in part, {len(self.leaked)} leaks of capacity, {len(self.lost)} pods lost"
+        )
+        return text + (f" ({len(self.missed)} calls never came)" if self.missed else "")
 
     def complaints(self) -> str:
-        """All that went wrong."""
+        """Return all that went wrong, as one text."""
         return "; ".join([*self.in_part, *self.leaked, *self.lost])
 
 
 class Relay:
-    """One operator after the other: while one works, the next is starting and waits at its door."""
+    """Operators that follow one another: while one works, the next has started and waits for its connection."""
 
     def __init__(self, cluster: Cluster, kubeconfig: Path, folder: Path, arguments: tuple[str, ...] = ()) -> None:
         self._cluster, self._kubeconfig, self._folder, self._arguments = cluster, kubeconfig, folder, arguments
@@ -82,11 +84,11 @@ class Relay:
         await self._stack.aclose()
 
     async def kill(self) -> None:
-        """Kill the one that works. Its successor isn't let in yet."""
+        """Kill the present operator. The next one doesn't begin yet."""
         await self.current.kill()
 
     async def succeed(self) -> None:
-        """Let the next one in, and start another."""
+        """Let the next operator begin, and start another."""
         assert self._next is not None
         self.current, self._next = self._next, await self._start()
         await self.current.let_in()
@@ -98,7 +100,7 @@ class Relay:
 
 @asynccontextmanager
 async def arrival(cluster: Cluster, kind: str, name: str) -> AsyncIterator[GangSpec]:
-    """A gang of eight arrives; at the end it is gone again."""
+    """Create a gang of eight for the context, and remove it at the end."""
     spec = GangSpec(name, "bare" if kind == "bare" else "controlled", MEMBERS, MEMBERS)
     for manifest in manifests(spec):
         cluster.create(manifest)
@@ -109,33 +111,33 @@ async def arrival(cluster: Cluster, kind: str, name: str) -> AsyncIterator[GangS
 
 
 def install_crds(cluster: Cluster) -> None:
-    """PodGroups are served."""
+    """Install the CRDs, so that PodGroups are served."""
     for crd in bundled.crds():
         cluster.apply(crd)
 
 
 def furnish(cluster: Cluster) -> None:
-    """PodGroups, and room for one gang and a few more."""
+    """Install the CRDs, and add nodes with capacity for one gang and a few pods more."""
     install_crds(cluster)
     for number in (1, 2):
-        cluster.add_node(f"node-{number}", cpu=str(SEATS // 2))
+        cluster.add_node(f"node-{number}", cpu=str(CPUS // 2))
 
 
 async def count_calls(cluster: Cluster, kind: str = "controlled") -> list[Call]:
-    """The requests of one commit without a fault, from seeing the gang to the last word on it."""
+    """Return the requests of one commit without a fault, from the gang's arrival to its last report."""
     with cluster.faults.noting() as calls:
         async with arrival(cluster, kind, f"count-{kind}") as spec:
-            await cluster.wait_for(_is_told(spec), timeout=20, message="the gang runs and its PodGroup says so")
+            await cluster.wait_for(_is_reported(spec), timeout=20, message="the gang runs and its PodGroup says so")
             return [call for call in calls if call.verb != "watch" and call.resource != "leases"]
 
 
 async def kill_at(point: Point, cluster: Cluster, relay: Relay, toll: Toll, name: str) -> None:
-    """Kill the operator at one point, let its successor in, and note what becomes of the gang."""
+    """Kill the operator at one point, let its successor begin, and record what becomes of the gang."""
     faults = cluster.faults
     hold = faults.pause(*COUNTED, nth=point.call, after=point.is_after)
     rest = faults.pause(*COUNTED, nth=point.call + 1, times=FOR_EVER)
     async with arrival(cluster, point.kind, name) as spec:
-        if not await _comes_before(hold, cluster.wait_for(_is_told(spec), timeout=20)):
+        if not await _comes_before(hold, cluster.wait_for(_is_reported(spec), timeout=20)):
             toll.missed.append(point)
         await relay.kill()
         for each in (hold, rest):
@@ -150,16 +152,16 @@ async def kill_at(point: Point, cluster: Cluster, relay: Relay, toll: Toll, name
                 await cluster.wait_for(lambda s: running(s, name) == MEMBERS, timeout=15)
             except TimeoutError:
                 toll.in_part.append(f"{point}: {len(bound(cluster, name))} of {MEMBERS} members are bound")
-            await _try_seats(cluster, point, toll, f"fill-{name}")
+            await _check_leaks(cluster, point, toll, f"fill-{name}")
         deleted = [call.name for call in calls if call.verb in ("delete", "evict")]
         kept = {pod["metadata"]["uid"] for pod in pods(cluster, name)}
         if deleted or not uids <= kept or len(kept) != MEMBERS:
             toll.lost.append(f"{point}: {len(uids - kept)} pods are gone, {len(kept)} are there, {len(deleted)} were deleted")
 
 
-async def _try_seats(cluster: Cluster, point: Point, toll: Toll, name: str) -> None:
-    """All seats that are left can be had: by a gang that needs each of them."""
-    left = SEATS - len(bound(cluster))
+async def _check_leaks(cluster: Cluster, point: Point, toll: Toll, name: str) -> None:
+    """Record leaked capacity if a gang that needs all of the rest isn't bound."""
+    left = CPUS - len(bound(cluster))
     if left < 1:
         return
     spec = GangSpec(name, "bare", left, left)
@@ -168,39 +170,39 @@ async def _try_seats(cluster: Cluster, point: Point, toll: Toll, name: str) -> N
     try:
         await cluster.wait_for(lambda s: len(bound(s, name)) == left, timeout=10)
     except TimeoutError:
-        toll.leaked.append(f"{point}: {left} seats are free and can't be had")
+        toll.leaked.append(f"{point}: {left} cpu are free, and a gang of as many isn't bound")
     await remove(cluster, spec)
 
 
 async def _comes_before(hold: Hold, other: object) -> bool:
-    """Whether a request came to ``hold`` before ``other`` was so."""
-    arrived, told = asyncio.ensure_future(hold.arrived()), asyncio.ensure_future(other)  # type: ignore[call-overload]  # a coroutine
-    await asyncio.wait([arrived, told], return_when=asyncio.FIRST_COMPLETED)
-    for task in (arrived, told):
+    """Return whether a request came to ``hold`` before ``other`` was done."""
+    arrived, done = asyncio.ensure_future(hold.arrived()), asyncio.ensure_future(other)  # type: ignore[call-overload]  # a coroutine
+    await asyncio.wait([arrived, done], return_when=asyncio.FIRST_COMPLETED)
+    for task in (arrived, done):
         task.cancel()
-    await asyncio.gather(arrived, told, return_exceptions=True)
+    await asyncio.gather(arrived, done, return_exceptions=True)
     return hold.has_arrived
 
 
-def _is_told(spec: GangSpec) -> Callable[[Cluster], bool]:
-    """Whether everything has been said of a gang that runs."""
+def _is_reported(spec: GangSpec) -> Callable[[Cluster], bool]:
+    """Return a predicate: whether the gang runs and all reports on it are written."""
 
-    def is_told(cluster: Cluster) -> bool:
+    def is_reported(cluster: Cluster) -> bool:
         if status_of(cluster, spec.name).get("running") != spec.size:
             return False
-        told = [event for event in cluster.list("events") if event.get("reason") == "Scheduled"]
+        scheduled = [event for event in cluster.list("events") if event.get("reason") == "Scheduled"]
         about = [
             event
-            for event in told
+            for event in scheduled
             if str((event.get("regarding") or event.get("involvedObject") or {}).get("name", "")).startswith(spec.name)
         ]
         return len(about) >= spec.size
 
-    return is_told
+    return is_reported
 
 
 async def remove(cluster: Cluster, spec: GangSpec) -> None:
-    """Take a gang away, with its PodGroup."""
+    """Remove a gang, with its controllers and pods."""
     if not spec.is_bare:
         cluster.delete("replicasets", spec.name, spec.namespace)
     for pod in cluster.list("pods", spec.namespace):

@@ -1,6 +1,6 @@
 """Stops the leader before one request of a commit after the other, lets the follower take over, and lets the leader go on.
 
-The stopped leader's requests are on their way and arrive when the follower has decided: too late, if the epoch does its work.
+The stopped leader's requests arrive when the follower has decided: too late, if fencing works.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ _KNOWS = "synced:"
 
 @dataclass(slots=True)
 class Terms:
-    """What a series of stopped leaders came to."""
+    """The result of a series of stopped leaders."""
 
     points: int = 0
     mixed: list[str] = field(default_factory=list)
@@ -37,7 +37,7 @@ class Terms:
 
     @property
     def is_clean(self) -> bool:
-        """Whether every promise was kept."""
+        """True if every guarantee was kept."""
         return bool(self.points) and not (self.mixed or self.in_part or self.over_committed)
 
     def __str__(self) -> str:
@@ -45,12 +45,12 @@ class Terms:
         return f"{text}, {len(self.in_part)} gangs in part"
 
     def complaints(self) -> str:
-        """All that went wrong."""
+        """Return all that went wrong, as one text."""
         return "; ".join([*self.mixed, *self.in_part, *self.over_committed])
 
 
 class Replicas:
-    """A leader and a follower, and another that is starting."""
+    """A leader and a follower; after a take-over another process is started."""
 
     def __init__(self, cluster: Sandbox, kubeconfig: Path, folder: Path, times: LeaseTimes = SHORT) -> None:
         self._cluster, self._kubeconfig, self._folder = cluster, kubeconfig, folder
@@ -69,7 +69,7 @@ class Replicas:
         await self._stack.aclose()
 
     async def replace(self) -> None:
-        """The follower leads now; the one that led is ended, and another one follows."""
+        """Make the follower the leader: end the old leader, and start another follower."""
         await self.leader.kill()
         self.leader, self.follower = self.follower, await self._start()
         await self.follower.open()
@@ -87,7 +87,7 @@ class Replicas:
 
 
 async def stop_at(call: int, cluster: Sandbox, replicas: Replicas, terms: Terms, name: str) -> bool:
-    """Stop the leader when its ``call``-th request is on its way; returns whether there was such a request."""
+    """Stop the leader when its ``call``-th request is in flight; returns whether there was such a request."""
     spec = GangSpec(name, size=MEMBERS, minimum=MEMBERS)
     rest = cluster.faults.pause(*COUNTED, nth=call, times=FOR_EVER)
     stamps: list[str] = []
@@ -108,8 +108,8 @@ async def stop_at(call: int, cluster: Sandbox, replicas: Replicas, terms: Terms,
             await replicas.follower.decides()
             await cluster.wait_for(lambda s: running(s, name) == MEMBERS, timeout=15)
         except TimeoutError:
-            terms.in_part.append(f"call {call}: {len(bound(cluster, name))} of {MEMBERS} members are bound after the follower's turn")
-        # What the leader had sent arrives now, and what it goes on to send.
+            terms.in_part.append(f"call {call}: {len(bound(cluster, name))} of {MEMBERS} members are bound after the follower took over")
+        # The requests that the old leader had sent arrive now, and those that it still sends.
         replicas.leader.go_on()
         rest.release()
         await rest.abandoned()
@@ -127,13 +127,13 @@ async def stop_at(call: int, cluster: Sandbox, replicas: Replicas, terms: Terms,
 
 
 def is_bind(before: Body, after: Body) -> bool:
-    """Whether a pod has got its node between two states."""
+    """Return whether a pod was bound between two states."""
     return bool(after["spec"].get("nodeName")) and not before["spec"].get("nodeName")
 
 
 @asynccontextmanager
 async def _following(cluster: Sandbox, name: str, stamps: list[str]) -> AsyncIterator[None]:
-    """Note the stamps of a gang's binds in the order in which they are carried out."""
+    """Record the stamps of a gang's binds, in the order in which they are carried out."""
 
     def on_change(change: Change) -> None:
         pod, before = change.record.body, change.previous.body if change.previous else None

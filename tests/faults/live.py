@@ -1,7 +1,7 @@
-"""Random schedules on a cluster that is served over HTTP, a real control plane above all, before the same judge as in virtual time.
+"""Plays random schedules on a cluster that is served over HTTP, above all a real control plane, before the judge of virtual time.
 
-Real time is dear, so many schedules are played side by side: each has nodes and gangs of its own, which its pods select by a label. What
-is done to the scheduler itself is done to all of them.
+Real time is slow, so many schedules are played side by side. Each has its own nodes and gangs, which its pods select by a label; acts on
+the scheduler hit all of them.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from .operators import Operator
 NODES, NODE_CPU = 3, 4
 ACT_SECONDS = 30.0
 QUIET_SECONDS = 27.0
-"""What the judge waits for, and a little more."""
+"""Seconds that the judge waits for, and a little more."""
 _PATIENCE_SECONDS = 90.0
 _WATCHED = ("/api/v1/pods", "/api/v1/nodes", "/apis/scheduling.x-k8s.io/v1alpha1/podgroups", "/apis/batch/v1/jobs")
 _ATTRIBUTED_SECONDS = 100.0
@@ -41,24 +41,24 @@ _TICK_SECONDS, _STALL_SECONDS = 0.1, 0.5
 
 
 class Wire(Protocol):
-    """A way to the API server that lets itself be watched."""
+    """A connection to the API server that reports requests to an observer."""
 
     observer: Any
-    who: str
+    process: str
 
 
 @dataclass(slots=True)
-class Heard:
-    """What a schedule came to."""
+class LiveResult:
+    """The result of a run of schedules."""
 
     played: int = 0
     stalls: int = 0
-    """How often the machine was too busy for a judgement by the clock."""
+    """Times that the machine was too busy for judgements by the clock."""
     happenings: list[str] = field(default_factory=list)
 
 
 class Feed:
-    """Shows the judge every object as the API server has it, by watches of its own."""
+    """Feeds every object of the API server to the judge, by watches of its own."""
 
     def __init__(self, session: aiohttp.ClientSession, url: str, judge: Judge) -> None:
         self._session, self._url, self._judge = session, url, judge
@@ -75,7 +75,7 @@ class Feed:
         plural = path.rpartition("/")[2]
         page: Body = {}
         while "items" not in page:
-            # A kind that was installed a moment ago isn't served by all of the API server at once.
+            # A kind that was installed a moment ago isn't served by every API server process yet.
             async with self._session.get(f"{self._url}{path}") as answer:
                 page = await answer.json(content_type=None)
         for body in page["items"]:
@@ -100,13 +100,13 @@ class Feed:
         self._judge.changed(plural, is_deleted, body, before, self._cause(plural, is_deleted, body, before))
 
     def _note_lost_node(self, is_deleted: bool, body: Body, before: Body) -> None:
-        """Controllers of the cluster end the pods of a node that has gone, a minute later."""
+        """Note a loss when the cluster's controllers end the pods of a node that is gone, a minute later."""
         node, spec = before["spec"].get("nodeName"), self._judge.books.gang_of(before)
         if spec is not None and node and node not in self._judge.books.nodes and is_alive(before) and (is_deleted or not is_alive(body)):
-            self._judge.note_loss("a member goes with its node", spec)
+            self._judge.note_loss("a member is lost with its node", spec)
 
     def _cause(self, plural: str, is_deleted: bool, body: Body, before: Body | None) -> Request | None:
-        """The request of the scheduler by which an object was changed, as far as that can be told."""
+        """Return the scheduler's request by which an object was changed, as far as that can be known; None otherwise."""
         if plural != "pods":
             return None
         metadata, now = body["metadata"], self._judge.books.clock()
@@ -125,7 +125,7 @@ class Feed:
 
 
 class LiveSchedule:
-    """One schedule: its own nodes and gangs, and what happens to them, by chance."""
+    """One schedule: its own nodes and gangs, and random acts on them."""
 
     def __init__(self, number: int, seed: int, cluster: Cluster, judge: Judge) -> None:
         self.number, self._cluster, self._judge = number, cluster, judge
@@ -137,16 +137,16 @@ class LiveSchedule:
         self.story: list[str] = []
 
     async def furnish(self) -> None:
-        """Make its nodes."""
+        """Create its nodes."""
         for node in range(NODES):
             await self._do(partial(self._cluster.add_node, f"{self._pool}-{node}", cpu=str(NODE_CPU), labels={"pool": self._pool}))
 
     async def play(self) -> None:
-        """Gangs come, and things happen, for as long as that is to last."""
+        """Let gangs arrive and acts happen for ``ACT_SECONDS``."""
         ends = time.monotonic() + ACT_SECONDS
         await self._arrive()
         while time.monotonic() < ends:
-            await asyncio.sleep(self._chance.uniform(0.05, 6.0))  # the pace at which things happen
+            await asyncio.sleep(self._chance.uniform(0.05, 6.0))  # the pace of the acts
             act = self._chance.choice(
                 [
                     self._arrive,
@@ -160,22 +160,22 @@ class LiveSchedule:
                     self._remove_node,
                     self._edit,
                     self._succeed,
-                    self._sicken,
+                    self._refuse_for_good,
                 ]
             )
             await act()
 
     async def calm(self) -> None:
-        """Let what isn't for good be over."""
+        """Undo what isn't meant to last."""
         for node in range(NODES):
             await self._patch_node(node, is_cordoned=False)
 
-    async def make_room(self) -> None:
-        """Room for everybody."""
-        self._judge.note("there is room for everybody")
+    async def add_capacity(self) -> None:
+        """Add a node with capacity for all gangs."""
+        self._judge.note("capacity for all gangs is added")
         await self._do(partial(self._cluster.add_node, f"{self._pool}-annex", cpu="256", labels={"pool": self._pool}))
 
-    # What happens.
+    # Acts.
 
     async def _arrive(self, faults: int = 0) -> None:
         if len(self._gangs) >= 3:
@@ -208,7 +208,7 @@ class LiveSchedule:
                 dry_run=chance.choice([False, False, None]),
             )
             self._cluster.faults.add(fault)
-        self._tell(f"{spec.name} arrives: {spec.kind}, {spec.minimum} of {spec.whole_size}, {spec.cpu} cpu, priority {spec.priority}")
+        self._log(f"{spec.name} arrives: {spec.kind}, {spec.minimum} of {spec.whole_size}, {spec.cpu} cpu, priority {spec.priority}")
         for manifest in manifests(spec):
             await self._do(partial(self._cluster.create, manifest))
 
@@ -218,7 +218,7 @@ class LiveSchedule:
     async def _fail(self) -> None:
         spec = self._gang()
         verb = self._chance.choice(["bind", "get", "patch", "delete"])
-        self._tell(f"a few {verb} of {spec.name} fail")
+        self._log(f"a few {verb} of {spec.name} fail")
         status, is_lost = self._chance.choice([429, 500, 503]), self._chance.random() < 0.4
         self._cluster.faults.add(Fault(verb, "pods", f"{spec.name}-*", times=3, status=status, drop=is_lost, after=is_lost))
 
@@ -227,7 +227,7 @@ class LiveSchedule:
         if members := self._judge.members(spec):
             name = self._chance.choice(members)["metadata"]["name"]
             self._judge.note_loss("a member is deleted", spec)
-            self._tell(f"a member is deleted of {spec.name}")
+            self._log(f"a member of {spec.name} is deleted")
             await self._do(partial(self._cluster.delete, "pods", name, grace=self._chance.choice([0, None])))
 
     async def _fill(self) -> None:
@@ -235,12 +235,12 @@ class LiveSchedule:
         self._foreign += 1
         self._note("another scheduler binds a pod", None)
         container = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": str(cpu)}}}
-        spec = {"schedulerName": "somebody", "nodeName": f"{self._pool}-{node}", "containers": [container]}
+        spec = {"schedulerName": "another", "nodeName": f"{self._pool}-{node}", "containers": [container]}
         metadata = {"name": f"foreign-{self.number}-{self._foreign}", "namespace": "default"}
         await self._do(partial(self._cluster.create, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}))
 
     async def _empty(self) -> None:
-        self._note("what another scheduler bound ends", None)
+        self._note("pods of another scheduler end", None)
         for number in range(1, self._foreign + 1):
             await self._do(partial(self._cluster.delete, "pods", f"foreign-{self.number}-{number}", grace=0))
 
@@ -258,7 +258,7 @@ class LiveSchedule:
         self._note("a node is deleted", None)
         for spec in self._gangs:
             if any(pod["spec"].get("nodeName") == name for pod in self._judge.bound(spec)):
-                self._judge.note_loss("a node takes a member along", spec)
+                self._judge.note_loss("a member is lost with its node", spec)
         await self._do(partial(self._cluster.delete, "nodes", name, ""))
         if self._chance.random() < 0.7:
             await self._do(partial(self._cluster.add_node, name, cpu=str(self._chance.randint(1, NODE_CPU)), labels={"pool": self._pool}))
@@ -277,12 +277,12 @@ class LiveSchedule:
             self._note("a member ends", spec)
             await self._do(partial(self._cluster.finish_pod, pod["metadata"]["name"]))
 
-    async def _sicken(self) -> None:
+    async def _refuse_for_good(self) -> None:
         if self._chance.random() < 0.6:
             return
         spec = self._gang()
         status = self._chance.choice([403, 500, 429])
-        self._tell(f"binds of {spec.name} are refused for good ({status})")
+        self._log(f"binds of {spec.name} are refused for good ({status})")
         retry_after = 300 if status == 429 else None
         fault = Fault("bind", "pods", f"{spec.name}-*", times=FOR_EVER, status=status, retry_after=retry_after, dry_run=None)
         self.lasting.append(fault)
@@ -293,40 +293,40 @@ class LiveSchedule:
 
     def _note(self, what: str, spec: GangSpec | None) -> None:
         self._judge.note(what, gang=spec)
-        self._tell(f"{what}{f' of {spec.name}' if spec else ''}")
+        self._log(f"{what}{f' of {spec.name}' if spec else ''}")
 
-    def _tell(self, text: str) -> None:
+    def _log(self, text: str) -> None:
         self.story.append(f"{self._judge.books.clock():.2f} {text}")
 
     async def _do(self, act: Callable[[], object]) -> None:
-        """Do something at the API server; what is gone meanwhile, or there already, doesn't matter."""
+        """Call ``act`` in a thread; errors about objects that are gone, or exist already, don't matter."""
         with suppress(ApiError):
             await asyncio.to_thread(act)
 
 
 async def play_live(
     cluster: Cluster, wire: Wire, feed: Callable[[Judge], Feed], kubeconfig: Path, folder: Path, *, seed: int, schedules: int
-) -> Heard:
+) -> LiveResult:
     """Play as many schedules side by side, with one scheduler that is killed now and then. Raises ``ViolationError``."""
     judge = Judge([], time.monotonic, patience=3.0)
     note_strikes(cluster.faults, judge.books)
-    judge.commits.wait_until_idle, judge.commits.fresh, judge.books.news.lag = 1.0, 10.0, 1.5  # processes share a machine
+    judge.commits.wait_until_idle, judge.commits.fresh, judge.books.news.lag = 1.0, 10.0, 1.5  # several processes share the machine
     await asyncio.to_thread(
         cluster.create, {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": HIGH}, "value": HIGH_PRIORITY}
     )
-    chance, heard = random.Random(seed), Heard()
+    chance, result = random.Random(seed), LiveResult()
     played = [LiveSchedule(number, seed, cluster, judge) for number in range(schedules)]
     async with (
         beside(feed(judge).run),
         _Relay(cluster, wire, judge, kubeconfig, folder) as relay,
-        _told(judge, played),
+        _with_stories(judge, played),
         beside(partial(_note_stalls, judge, wire)),
     ):
         await asyncio.gather(*(each.furnish() for each in played))
         await relay.next()
         playing = asyncio.gather(*(each.play() for each in played))
         for _ in range(2):
-            await asyncio.sleep(chance.uniform(5, 12))  # it works for a while
+            await asyncio.sleep(chance.uniform(5, 12))  # the time in which the scheduler works
             if chance.random() < 0.4:
                 judge.note("watches break")
                 cluster.drop_watches()
@@ -340,28 +340,28 @@ async def play_live(
         await _quiet(judge)
         judge.check()
         for each in played:
-            await each.make_room()
+            await each.add_capacity()
         cluster.faults.clear()
         await _quiet(judge)
         judge.check()
-    heard.played = schedules
-    heard.stalls = sum(deed.what.startswith(_STALLS) for deed in judge.books.deeds)
-    heard.happenings = [line for each in played for line in each.story]
-    return heard
+    result.played = schedules
+    result.stalls = sum(deed.what.startswith(_STALLS) for deed in judge.books.deeds)
+    result.happenings = [line for each in played for line in each.story]
+    return result
 
 
 async def _note_stalls(judge: Judge, wire: Wire) -> None:
-    """Write down when the machine is so busy that nobody comes to his turn: the scheduler doesn't either."""
+    """Note each time when the machine is so busy that no process runs in time, the scheduler neither."""
     while True:
         began = time.monotonic()
-        await asyncio.sleep(_TICK_SECONDS)  # the pace of the machine is what is measured
+        await asyncio.sleep(_TICK_SECONDS)  # measures the pace of the machine
         if (late := time.monotonic() - began - _TICK_SECONDS) > _STALL_SECONDS:
-            judge.note(f"{_STALLS} for {late:.1f} s", who=wire.who)
+            judge.note(f"{_STALLS} for {late:.1f} s", process=wire.process)
 
 
 @asynccontextmanager
-async def _told(judge: Judge, played: list[LiveSchedule]) -> AsyncIterator[None]:
-    """What is found comes with the stories of the schedules it is about."""
+async def _with_stories(judge: Judge, played: list[LiveSchedule]) -> AsyncIterator[None]:
+    """Add the stories of the accused schedules to a ``ViolationError``."""
     try:
         yield
     except ViolationError as error:
@@ -372,14 +372,14 @@ async def _told(judge: Judge, played: list[LiveSchedule]) -> AsyncIterator[None]
 
 def _requests(judge: Judge, names: str) -> list[str]:
     return [
-        f"{each.sent:.2f} {each.who}: {each.verb} {each.name} {each.target}{' (dry run)' if each.is_dry_run else ''}: {each.status}"
+        f"{each.sent:.2f} {each.process}: {each.verb} {each.name} {each.target}{' (dry run)' if each.is_dry_run else ''}: {each.status}"
         for each in judge.books.requests
         if each.name.startswith(names) and each.verb in ("bind", "delete", "evict")
     ]
 
 
 async def _quiet(judge: Judge) -> None:
-    """Wait until nothing has happened for as long as the judge wants, looking all the time."""
+    """Wait until nothing has happened for as long as the judge needs, checking all the time."""
     ends = time.monotonic() + _PATIENCE_SECONDS
     while time.monotonic() < ends:
         judge.check()
@@ -389,7 +389,7 @@ async def _quiet(judge: Judge) -> None:
 
 
 class _Relay:
-    """One operator after the other; each is killed when the next is to follow."""
+    """Operators that follow one another: each is killed before the next begins."""
 
     def __init__(self, cluster: Cluster, wire: Wire, judge: Judge, kubeconfig: Path, folder: Path) -> None:
         self._cluster, self._wire, self._judge = cluster, wire, judge
@@ -407,7 +407,7 @@ class _Relay:
         await self._stack.aclose()
 
     async def next(self) -> None:
-        """Kill the one that works, and let the next one in."""
+        """Kill the present operator, and let the next one reach the cluster."""
         following = Operator(
             self._cluster.url,
             self._kubeconfig,
@@ -417,11 +417,11 @@ class _Relay:
         await self._stack.enter_async_context(following)
         deed = None
         if self._current is not None:
-            deed = self._judge.note("the scheduler is killed", who=self._wire.who, seconds=_PATIENCE_SECONDS)
+            deed = self._judge.note("the scheduler is killed", process=self._wire.process, seconds=_PATIENCE_SECONDS)
             self._judge.leading = None
             await self._current.kill()
         self._lives += 1
-        self._wire.who = f"life {self._lives}"
+        self._wire.process = f"life {self._lives}"
         self._current = following
         await following.let_in()
         self._judge.leading = time.monotonic()

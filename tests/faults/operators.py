@@ -1,7 +1,7 @@
-"""The operator as a process that can be killed and stopped at any moment, and a door that lets it reach the cluster when it may.
+"""Runs the operator as a process that can be killed and stopped at any moment, behind a port that opens when the process may begin.
 
-A process takes a second or two to start. One that knocks at a closed door has done so by the time it is let in, so that a kill and a
-restart cost a fraction of that.
+A process takes a second or two to start. One that waits at a closed port has started when it is let in, so a kill and a restart take a
+fraction of that time.
 """
 
 import asyncio
@@ -21,13 +21,13 @@ import yaml
 START_SECONDS = 90.0
 SETTLED_SECONDS = 5.0
 RUN = ("-m", "allaboard", "run")
-# Short pauses: what they are is the queue's own test.
+# Short pauses; the queue's own tests check the real ones.
 PAUSES = {"ALLABOARD_BACKOFF_INITIAL_SECONDS": "0.1", "ALLABOARD_BACKOFF_MAX_SECONDS": "1"}
 _SYNCED = "scheduling begins"
 
 
 class Door:
-    """A port through which one operator reaches the cluster, as soon as it is opened. Connections made before that wait."""
+    """A port through which one operator reaches the cluster, once it is opened. Connections made before wait."""
 
     def __init__(self, url: str) -> None:
         self._socket = socket.create_server(("127.0.0.1", 0), backlog=256)
@@ -37,18 +37,18 @@ class Door:
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """URL of the port."""
         return f"http://127.0.0.1:{self._socket.getsockname()[1]}"
 
     def write_kubeconfig(self, path: Path, original: Path) -> None:
-        """Write ``original`` with the door in the cluster's place."""
+        """Write ``original`` with the door's URL as the cluster's server."""
         config = yaml.safe_load(original.read_text())
         for cluster in config["clusters"]:
             cluster["cluster"]["server"] = self.url
         path.write_text(yaml.safe_dump(config))
 
     async def open(self) -> None:
-        """Let whoever knocks in."""
+        """Accept connections, also those that wait."""
         self._server = await asyncio.start_server(self._relay, sock=self._socket)
 
     async def close(self) -> None:
@@ -72,7 +72,7 @@ class Door:
             return
         ways = [asyncio.ensure_future(_pump(reader, inner_writer)), asyncio.ensure_future(_pump(inner_reader, writer))]
         try:
-            # When either side goes, the other learns of it at once: a server has to know that its client has died.
+            # When either side ends, the other side learns it at once: a server must know that its client has died.
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self._relays.discard(task)
@@ -91,7 +91,7 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 class Operator:
-    """One process of the operator. An async context manager that ends it; it reaches the cluster when ``let_in`` is called."""
+    """One process of the operator, as an async context manager that ends it. It reaches the cluster once ``let_in`` is called."""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class Operator:
 
     @property
     def pid(self) -> int:
-        """The process."""
+        """The process ID."""
         assert self._process is not None
         return self._process.pid
 
@@ -154,45 +154,45 @@ class Operator:
             await self._decides.wait()
 
     async def settled(self) -> None:
-        """Return when it has ended, or has had a few seconds in which it should have."""
+        """Return when the process has ended, or after ``SETTLED_SECONDS``."""
         assert self._process is not None
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SETTLED_SECONDS):
                 await self._process.wait()
 
     async def says_within(self, text: str) -> None:
-        """Return when it has said a line with ``text`` in it."""
+        """Return when the process has printed a line with ``text`` in it."""
         async with asyncio.timeout(START_SECONDS), self._heard:
             while not any(text in line for line in self.lines):
                 await self._heard.wait()
 
     async def kill(self) -> None:
-        """SIGKILL, and what follows from it."""
+        """Send SIGKILL, and wait for the end."""
         assert self._process is not None and self._listening is not None
         if self._process.returncode is None:
-            # A stopped process dies of it too.
+            # A stopped process dies of SIGKILL too.
             self._process.send_signal(signal.SIGKILL)
         await self._process.wait()
         self._listening.cancel()
         await asyncio.gather(self._listening, return_exceptions=True)
 
     def stop(self) -> None:
-        """SIGSTOP: it neither knows nor does anything until ``go_on``."""
+        """Send SIGSTOP: the process does nothing until ``go_on``."""
         os.kill(self.pid, signal.SIGSTOP)
 
     def go_on(self) -> None:
-        """SIGCONT."""
+        """Send SIGCONT."""
         os.kill(self.pid, signal.SIGCONT)
 
     async def ask(self, question: str) -> str:
-        """Write a line to its standard input and return the next line it says that begins with the question."""
+        """Write a line to its standard input, and return the rest of the next line that begins with ``question``."""
         assert self._process is not None and self._process.stdin is not None
         before = len(self.lines)
         self._process.stdin.write(f"{question}\n".encode())
         return await self.says(f"{question} ", since=before)
 
     async def says(self, beginning: str, since: int = 0) -> str:
-        """Return the first line from ``since`` on that begins so."""
+        """Return the rest of the first line from ``since`` on that begins with ``beginning``."""
         async with asyncio.timeout(START_SECONDS), self._heard:
             while True:
                 for line in self.lines[since:]:
@@ -201,7 +201,7 @@ class Operator:
                 await self._heard.wait()
 
     def log(self) -> str:
-        """All it has said."""
+        """Return all that the process has printed."""
         return "\n".join(self.lines)
 
     async def _listen(self, process: asyncio.subprocess.Process) -> None:
@@ -217,7 +217,7 @@ class Operator:
 
 @contextlib.asynccontextmanager
 async def started(url: str, kubeconfig: Path, folder: Path, **options: object) -> AsyncIterator[Operator]:
-    """An operator that makes decisions."""
+    """Yield an operator that makes decisions."""
     async with Operator(url, kubeconfig, folder, **options) as operator:  # type: ignore[arg-type]  # passed on as they are
         await operator.let_in()
         yield operator

@@ -1,4 +1,4 @@
-"""Plays random schedules, and one of them again by its seed."""
+"""Plays random schedules, and plays one of them again by its seed."""
 
 import binascii
 import itertools
@@ -21,13 +21,13 @@ MACHINES: dict[str, type[RuleBasedStateMachine]] = {
     "leaders": SchedulesWithLeaders,
 }
 SHARES = {"plain": 0.42, "restarts": 0.42, "leaders": 0.16, variations.VARIED: 0.1}
-"""How many of each kind there are for each schedule that is asked for: those with leaders take four times as long."""
+"""Schedules of each kind for each schedule that is asked for; those with leaders take four times as long."""
 BLOB = re.compile(r"\n?You can reproduce this test case by temporarily adding @reproduce_failure\('[^']+', b'([^']+)'\).*")
-"""What hypothesis says of a schedule that fails: how to play it again."""
+"""Hypothesis's message on how to play a failing schedule again."""
 
 
 class ScheduleError(AssertionError):
-    """A schedule broke a promise; ``seed`` plays it again."""
+    """Raised when a schedule broke a guarantee; ``seed`` plays that schedule again."""
 
     def __init__(self, problem: str, seed: str, story: str) -> None:
         super().__init__(f"{problem}\n{story}\nto play exactly this schedule again: make faults SEED={seed}")
@@ -35,9 +35,9 @@ class ScheduleError(AssertionError):
 
 
 def play(name: str, schedules: int, *, is_fixed: bool = False) -> None:
-    """Play as many schedules of one machine, with ``is_fixed`` the same each time.
+    """Play ``schedules`` schedules of one machine, with ``is_fixed`` the same each time.
 
-    Raises ``ScheduleError`` for one that broke a promise: the shortest, unless they are the same each time, when there is time to look.
+    Raises ``ScheduleError`` for a schedule that broke a guarantee. Without ``is_fixed`` it is the shortest one that hypothesis finds.
     """
     if name == variations.VARIED:
         _play_variations(schedules, is_fixed=is_fixed)
@@ -57,7 +57,7 @@ def _play_variations(number: int, *, is_fixed: bool) -> None:
 
 
 def seed_of(name: str, error: Exception) -> str:
-    """What plays a schedule of that machine again in which ``error`` was found; empty when hypothesis doesn't say."""
+    """Return the seed that plays the schedule of ``error`` again; empty if hypothesis gives none."""
     found = BLOB.search(_notes(error))
     return f"{name}:{found[1]}" if found else ""
 
@@ -67,13 +67,13 @@ def _notes(error: Exception) -> str:
 
 
 def play_again(seed: str) -> bool:
-    """Play the schedule that ``seed`` stands for. Raises what it raised then, and ``ValueError`` for what is no seed.
+    """Play the schedule of ``seed``; return False if it ended early. Raises what it raised before, and ``ValueError`` for no seed.
 
-    False if it ended early: each act is drawn from what there is to choose from, and that depends on what the scheduler does.
+    It may end early because each act is drawn from those that are possible, and that depends on the scheduler.
     """
     name, _, blob = seed.partition(":")
     problem = ValueError(
-        f"{seed[:80]} is no seed: take the whole line that `make faults` prints of a schedule that failed; it begins with plain:,"
+        f"{seed[:80]} is no seed: copy all of the seed that `make faults` prints for a failed schedule; it begins with plain:,"
         " restarts:, leaders: or varied:"
     )
     if name == variations.VARIED:

@@ -1,6 +1,6 @@
-"""Random schedules of faults: hypothesis chooses what happens and when, the ``World`` plays it, the ``Judge`` judges.
+"""Random schedules of faults: hypothesis draws what happens and when, the ``World`` plays it, the ``Judge`` judges.
 
-A schedule that fails is shrunk to its shortest form and printed with a seed; ``make faults SEED=…`` plays exactly that one again.
+A schedule that fails is shrunk and printed with a seed; ``make faults SEED=…`` plays exactly that schedule again.
 """
 
 from collections import Counter
@@ -18,14 +18,14 @@ from .simulation import CRDS
 from .world import World, demand
 
 SCHEDULES, SAMPLE = 1000, 100
-"""How many are played to measure, and to test."""
+"""Schedules played by ``make faults``, and by the tests."""
 STEPS = 12
 GANGS_AT_MOST = 6
 
 
 @dataclass(slots=True)
 class Tally:
-    """What the schedules of a run came to."""
+    """Counts of the results of a run's schedules."""
 
     begun: int = 0
     schedules: int = 0
@@ -44,7 +44,7 @@ TALLY = Tally()
 
 
 class Schedules(RuleBasedStateMachine):
-    """Everything that may happen to a gang, but for the end of its scheduler."""
+    """Random schedules of single acts, but without the end of the scheduler."""
 
     replicas = 1
 
@@ -98,7 +98,7 @@ class Schedules(RuleBasedStateMachine):
         return self.world is not None and len(self.world.present) > 1
 
     def has_place(self) -> bool:
-        """Whether another gang may come."""
+        """Return whether another gang may come."""
         return self.world is not None and len(self.world.present) <= GANGS_AT_MOST
 
     @precondition(has_place)
@@ -107,7 +107,7 @@ class Schedules(RuleBasedStateMachine):
         self.arrive(gang, faults, pause)
 
     def arrive(self, gang: GangSpec, faults: list[Fault], pause: float) -> None:
-        """``faults`` await it."""
+        """Add the faults and then the gang, renamed, and with options that don't fit together removed."""
         for fault in faults:
             self.w.fault(fault)
         named = replace(gang, name=f"gang-{len(self.w.gangs)}", minimum=min(gang.minimum, gang.whole_size))
@@ -169,15 +169,15 @@ class Schedules(RuleBasedStateMachine):
         self.after("rejection", pause)
 
     @rule(node=numbers, pause=pauses)
-    def a_kubelet_rejects_whoever_comes(self, node: int, pause: float) -> None:
-        self.w.sour(node)
+    def a_kubelet_rejects_every_pod(self, node: int, pause: float) -> None:
+        self.w.reject_every_pod(node)
         self.after("rejections", pause)
 
     @precondition(has_gangs)
-    @rule(gang=numbers, promise=st.integers(7, 99), pause=pauses)
-    def a_tenant_forges_what_was_promised(self, gang: int, promise: int, pause: float) -> None:
-        self.w.annotate(self.gang(gang), {STAMP: f"deadbeef/{promise}"})
-        self.after("forged promise", pause)
+    @rule(gang=numbers, minimum=st.integers(7, 99), pause=pauses)
+    def a_tenant_forges_stamps(self, gang: int, minimum: int, pause: float) -> None:
+        self.w.annotate(self.gang(gang), {STAMP: f"deadbeef/{minimum}"})
+        self.after("forged stamp", pause)
 
     @rule(node=numbers, cpu=st.integers(1, 6), pause=pauses)
     def another_scheduler_binds(self, node: int, cpu: int, pause: float) -> None:
@@ -192,7 +192,7 @@ class Schedules(RuleBasedStateMachine):
     @rule(pause=pauses)
     def what_another_scheduler_bound_ends(self, pause: float) -> None:
         self.w.remove_foreign()
-        self.after("room", pause)
+        self.after("freed capacity", pause)
 
     @precondition(has_gangs)
     @rule(gang=numbers, minimum=st.integers(1, 8), pause=pauses)
@@ -224,10 +224,10 @@ class Schedules(RuleBasedStateMachine):
         pause=pauses,
     )
     @precondition(has_place)
-    def something_happens_while_a_request_is_on_its_way(
+    def something_happens_while_a_request_is_in_flight(
         self, request: tuple[str, bool | None], nth: int, is_after: bool, act: str, number: int, member: int, gang: GangSpec, pause: float
     ) -> None:
-        """A gang arrives, and at one step of its commit, the rehearsal too, the world changes."""
+        """Add a gang, and do an act at one step of its commit, dry runs included."""
         verb, is_dry_run = request
         self.arrive(gang, [], 0.0)
         spec = self.w.gangs[-1]
@@ -235,7 +235,7 @@ class Schedules(RuleBasedStateMachine):
         self.after(f"{act} while {verb}", pause)
 
     def act(self, what: str, spec: GangSpec, number: int, member: int) -> None:
-        """Do one of ``acts``."""
+        """Do the act ``what``, one of ``acts``."""
         w = self.w
         if what.startswith("node"):
             self.act_on_node(what.removeprefix("node "), number, member)
@@ -260,7 +260,7 @@ class Schedules(RuleBasedStateMachine):
                 w.silence("nodes")
 
     def act_on_node(self, what: str, number: int, member: int) -> None:
-        """Do one of ``acts`` that a node can meet."""
+        """Do the act ``what``, one of ``acts`` that happen to a node."""
         w = self.w
         match what:
             case "deleted":
@@ -291,7 +291,7 @@ class Schedules(RuleBasedStateMachine):
     @precondition(has_gangs)
     @rule(gang=numbers, is_all=st.booleans(), again=st.booleans(), cpu=st.integers(0, 6), pause=pauses)
     def members_succeed(self, gang: int, is_all: bool, again: bool, cpu: int, pause: float) -> None:
-        """A run ends, in part or whole; the next may begin, with less room than the first had."""
+        """Let a run end in part or whole; the next run may begin, with less capacity."""
         spec = self.gang(gang)
         self.w.finish(spec, None if is_all else gang)
         for node in range(4) if cpu else ():
@@ -315,8 +315,8 @@ class Schedules(RuleBasedStateMachine):
     @precondition(has_gangs)
     @rule(gang=numbers, verb=st.sampled_from(["bind", "patch", "delete", "evict"]), status=st.sampled_from([500, 403, 429]), pause=pauses)
     def something_of_a_gang_is_refused_for_good(self, gang: int, verb: str, status: int, pause: float) -> None:
-        """A webhook that is down, or a quota."""
-        self.w.sicken(self.gang(gang), verb, status, 300 if status == 429 else None)
+        """Refuse one verb for a gang's pods for good, as a webhook that is down or a quota does."""
+        self.w.refuse_for_good(self.gang(gang), verb, status, 300 if status == 429 else None)
         self.after("lasting refusal", pause)
 
     @precondition(has_gangs)
@@ -391,13 +391,13 @@ class Schedules(RuleBasedStateMachine):
                 TALLY.whole += 1
         for spec in judge.kept_open():
             TALLY.kept_open[judge.excuse(spec).partition(", since")[0]] += 1
-        world.make_room()
+        world.add_capacity()
         world.settle()
         demand(judge.incomplete(), judge.over_committed(), judge.suspended(), world.leaked())
 
 
 def options(schedules: int, *, shrinks: bool = True, is_fixed: bool = False) -> settings:
-    """Settings of a run of as many schedules: others each time, or with ``is_fixed`` always the same."""
+    """Return the settings for as many schedules: other ones each time, or with ``is_fixed`` the same."""
     phases = [Phase.explicit, Phase.generate, *([Phase.shrink] if shrinks else [])]
     return settings(
         max_examples=schedules,

@@ -1,6 +1,6 @@
-"""A cluster and a scheduler in one process and in virtual time: how they are started, stopped and killed.
+"""Runs a cluster and a scheduler in one process and in virtual time: starts, stops and kills them.
 
-The scheduler is the ``App`` as it is; only its connection, its search processes, its clocks and Kopf are stood in for.
+The scheduler is the real ``App``; only its connection, its search processes, its clocks and Kopf are replaced.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from allaboard_sandbox import ApiError, Fault, Sandbox
 from allaboard_sandbox.store import DELETED, Change
 from tests.stories import MINIMUM
 
-from .direct import DirectServer, Weather
+from .direct import DirectServer, Network
 from .gangs import DEVICES_OF_NODE, HIGH, HIGH_PRIORITY, LIVING, RACK, Body, GangSpec, pod_of
 from .judge import Deed, Judge
 from .judge.entries import current
@@ -49,25 +49,25 @@ RACKS = ("rack-0", "rack-1")
 _SPLIT, _DEVICE_MIB = 10, 40960
 CRDS = ("ours", "upstream", "none")
 LOGGERS = ("allaboard", "allaboard_sandbox", "asyncio")
-"""What serves PodGroups: our CRD, scheduler-plugins' one, whose status knows less, or nothing."""
+"""The PodGroup CRD that is installed: ours, that of scheduler-plugins, whose status has fewer fields, or none."""
 SEARCH = SearchSettings(generations=1, min_generations=0, population_size=4)
 _SETTINGS: dict[str, object] = {
     "metrics_port": 0,
     "backoff_max_seconds": 10.0,
     "schedule_timeout_seconds": 30,
     "search_timeout_seconds": 60.0,
-    "gpu_metrics": {"source": "off"},  # they are read in a thread, in which time is real
+    "gpu_metrics": {"source": "off"},  # metrics are read in a thread, whose time is real
 }
 _ELECTION: dict[str, object] = {"leader_elect": True, "lease_namespace": "elsewhere"}
 BRIEF_SECONDS = 3.0
-_REBIRTH_SECONDS = 1.0
+_RESTART_SECONDS = 1.0
 _REJECTION_SECONDS = 0.01
-_HEARD_SECONDS = (0.0, 0.001, 0.02, 0.5, 5.0)
-_UNHEARD = 0.2  # of the changes
+_KOPF_DELAYS = (0.0, 0.001, 0.02, 0.5, 5.0)
+_KOPF_MISSES = 0.2  # share of the changes
 
 
 def happens(method: Callable[Concatenate[Simulated, Given], Answer]) -> Callable[Concatenate[Simulated, Given], Answer]:
-    """Have a method run inside the world's loop, where fake kubelets set their timers."""
+    """Run a method inside the world's event loop, where fake kubelets set their timers."""
 
     @functools.wraps(method)
     def inside(self: Simulated, /, *args: Given.args, **options: Given.kwargs) -> Answer:
@@ -80,16 +80,16 @@ def happens(method: Callable[Concatenate[Simulated, Given], Answer]) -> Callable
 
 
 class InlineSearcher:
-    """Searches on the spot; what other processes would take in time is taken from the virtual clock."""
+    """Searches in this process. The virtual clock passes the time that another process would take."""
 
     slowness = 0.0
-    """How many seconds more each search takes; a short one is ended after ``BRIEF_SECONDS``."""
+    """Seconds that each search takes longer. A short search is ended after ``BRIEF_SECONDS``."""
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
 
     async def warm_up(self) -> None:
-        """There is nothing to start."""
+        """Do nothing: there are no processes to start."""
 
     async def search_briefly(self, problem: Problem, seed: int) -> Plan:
         if self.slowness >= BRIEF_SECONDS:
@@ -107,13 +107,13 @@ class InlineSearcher:
         return place_together(contest, SEARCH)
 
     async def find_remedies(self, within: EmptiedProblem) -> Remedies:
-        """Nobody reads what would help here."""
+        """Return no remedies: no test here reads them."""
         return Remedies()
 
 
 @dataclass(eq=False, slots=True)
 class Replica:
-    """One process of the scheduler, or what will be started in its place."""
+    """One process of the scheduler, or its replacement while it is down."""
 
     server: DirectServer
     app: App | None = None
@@ -121,14 +121,14 @@ class Replica:
 
 
 class _Operator(App):
-    """The operator without its look at pipelines: no schedule is about them, and their watch would use up chance that schedules rely on."""
+    """The operator without its check for pipelines, whose watch would change the random draws of every schedule."""
 
     def _refuse_pipelines(self, *_: object) -> None:
         pass
 
 
 _connecting: ContextVar[DirectServer] = ContextVar("connecting")
-"""The way to the cluster of the replica that is starting."""
+"""The server to which the replica that is starting connects."""
 
 
 _VARIATION: ContextVar[random.Random | None] = ContextVar("_VARIATION", default=None)
@@ -137,7 +137,7 @@ _PACES = (0.97, 1.03)
 
 @contextmanager
 def varied(seed: int) -> Iterator[None]:
-    """Simulations that begin inside have latencies of their own, and pauses that are a little shorter or longer than they are asked for."""
+    """Give simulations that begin inside other latencies, and make their pauses a little shorter or longer."""
     token = _VARIATION.set(random.Random(seed))
     try:
         yield
@@ -148,7 +148,7 @@ def varied(seed: int) -> Iterator[None]:
 class Simulation:
     """One schedule's cluster and its scheduler. Use as a context manager: the loop and its time end with it.
 
-    Of several ``replicas`` one leads. Where the cluster ``shares_gpus``, HAMi hands out parts of them.
+    One of the ``replicas`` leads. If the cluster ``shares_gpus``, HAMi assigns parts of GPUs.
     """
 
     def __init__(
@@ -170,27 +170,27 @@ class Simulation:
         seed = seed if self._variation is None else self._variation.getrandbits(32)
         self.chance = self._stack.enter_context(virtual_clocks(self.loop, seed))
         self._stack.enter_context(mock.patch.object(app_module, "ApiServer", SimpleNamespace(connect=self._connect)))
-        # Every garbage collection would walk the test runner's whole heap, and freezing would keep the schedules' garbage for ever.
+        # A garbage collection would walk the test runner's whole heap, and freezing would keep the schedules' garbage.
         self._stack.enter_context(mock.patch.object(app_module, "_freeze_cached_objects", lambda: None))
         self.sandbox = Sandbox(startup_delay=startup_delay, clock=self.loop.utc)
         self.sandbox.api._random = self.chance
-        self._hearing = random.Random(seed)  # Kopf's, apart from what else chance decides
+        self._kopf_chance = random.Random(seed)  # drawn apart, so that Kopf's events don't change the other draws
         self.gangs: list[GangSpec] = []
         self.ended: set[GangSpec] = set()
-        """Those that whoever made them has deleted."""
+        """The gangs whose creator has deleted them."""
         self.superseded: set[GangSpec] = set()
-        """Bare pods that are followed by others: nobody makes them anew."""
+        """Gangs of bare pods that were submitted again: their pods aren't recreated."""
         self.judge = Judge(self.gangs, self.loop.time)
         self.judge.standing.shows_conditions = crd == "ours"
         note_strikes(self.sandbox.faults, self.judge.books)
-        self.weather = Weather(page=page)
+        self.network = Network(page=page)
         self._lives = itertools.count(1)
         self.replicas = [Replica(self._new_server()) for _ in range(replicas)]
         self.crd = crd
         self.restarts = 0
         self.lasting: list[Fault] = []
         self._late: list[Deed] = []
-        self._sour: set[str] = set()
+        self._rejecting_nodes: set[str] = set()
         self._foreign = self._hostile = self._runs = 0
         self._background: set[asyncio.Task[Any]] = set()
         self.sandbox.store.subscribe(self._on_change)
@@ -209,17 +209,17 @@ class Simulation:
 
     @property
     def leader(self) -> Replica | None:
-        """The replica that decides, or the only one that may; None while there is none."""
+        """The replica that decides, or the only one; None while there is none."""
         alive = [replica for replica in self.replicas if replica.app is not None]
         return next((replica for replica in alive if len(self.replicas) == 1 or (replica.app and replica.app.leads)), None)
 
     @property
     def app(self) -> App | None:
-        """The scheduler that decides."""
+        """The scheduler that decides; None while none does."""
         return self.leader.app if self.leader else None
 
     def run(self, work: Coroutine[Any, Any, Answer]) -> Answer:
-        """Let ``work`` be done, in virtual time."""
+        """Run ``work`` in virtual time, and return its result."""
         return self.loop.run_until_complete(work)
 
     def advance(self, seconds: float) -> None:
@@ -230,7 +230,7 @@ class Simulation:
         self.judge.check()
 
     def close(self) -> None:
-        """End everything."""
+        """End all tasks and the event loop."""
 
         async def end() -> None:
             tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
@@ -260,22 +260,22 @@ class Simulation:
             await self._start(replica)
 
     def add_node(self, number: int, cpu: int = NODE_CPU) -> None:
-        """A node joins, half of them in one pool and half in the other, and half of each pool in one rack."""
+        """Add a node: half of the nodes are in each pool, and half of each pool in each rack."""
         gpus = NODE_GPUS if cpu >= NODE_CPU else 0
         self.join(f"node-{number}", cpu, gpus, {"pool": POOLS[number % 2], RACK: RACKS[number // 2 % 2]})
 
     def join(self, name: str, cpu: int, gpus: int, labels: dict[str, str]) -> None:
-        """A node joins."""
+        """Add a node with these labels."""
         self.sandbox.add_node(name, cpu=str(cpu), gpus=0 if self.shares_gpus else gpus, labels=labels)
         if self.shares_gpus and gpus:
-            # Its driver lists the devices before its kubelet offers them.
+            # The driver lists the devices before the kubelet offers them.
             listed = "".join(f"{name}-gpu-{number},{_SPLIT},{_DEVICE_MIB},100,NVIDIA-A100,0,true:" for number in range(gpus))
             self.sandbox.patch("nodes", name, {"metadata": {"annotations": {DEVICES_OF_NODE: listed}}}, "")
             offered = {"nvidia.com/gpu": str(gpus * _SPLIT)}
             self.sandbox.patch("nodes", name, {"status": {"capacity": offered, "allocatable": offered}}, "", "status")
 
     def _new_server(self) -> DirectServer:
-        return DirectServer(self.sandbox, self.chance, self.judge, f"life {next(self._lives)}", self.weather)
+        return DirectServer(self.sandbox, self.chance, self.judge, f"life {next(self._lives)}", self.network)
 
     @asynccontextmanager
     async def _connect(self, *_: object, **__: object) -> AsyncIterator[DirectServer]:
@@ -288,11 +288,11 @@ class Simulation:
         settings = load_settings(_SETTINGS | (_ELECTION if len(self.replicas) > 1 else {}))
         server = replica.server
         replica.searcher = InlineSearcher(self.chance)
-        searcher: Any = replica.searcher  # as much of a Searcher as is used
+        searcher: Any = replica.searcher  # has only the methods of a Searcher that are used
         app = _Operator(settings, searcher, lambda make: nullcontext(make(server)))
 
         def on_death() -> None:
-            self._keep(asyncio.ensure_future(self._rebirth(replica, app)))
+            self._keep(asyncio.ensure_future(self._restart_ended(replica, app)))
 
         token = _connecting.set(replica.server)
         try:
@@ -300,28 +300,28 @@ class Simulation:
         finally:
             _connecting.reset(token)
         replica.app = app
-        self.judge.terms.alive[server.who] = self.loop.time()
+        self.judge.terms.alive[server.process] = self.loop.time()
         self._keep(asyncio.ensure_future(self._note_leading(app)))
 
     async def _note_leading(self, app: App) -> None:
-        """Tell the judge since when somebody schedules."""
+        """Report to the judge when a scheduler begins to lead."""
         await app.scheduling.wait()
         self.judge.leading = self.loop.time()
 
     def _note_end(self, what: str, replica: Replica, seconds: float = 0.0) -> None:
-        """Tell the judge that a process has ended, or stands still."""
-        self.judge.note(what, who=replica.server.who, seconds=seconds)
-        self.judge.terms.alive.pop(replica.server.who, None)
+        """Report to the judge that a process has ended or stands still."""
+        self.judge.note(what, process=replica.server.process, seconds=seconds)
+        self.judge.terms.alive.pop(replica.server.process, None)
         if len(self.replicas) == 1:
             self.judge.leading = None
 
-    async def _rebirth(self, replica: Replica, dead: App) -> None:
-        """A replica has ended by itself, and is started anew."""
-        self._note_end("a replica gives up", replica)
+    async def _restart_ended(self, replica: Replica, dead: App) -> None:
+        """Restart a replica that has ended by itself."""
+        self._note_end("a replica ends by itself", replica)
         await dead.stop()
         if replica.app is dead:
             replica.app = None
-            await asyncio.sleep(_REBIRTH_SECONDS)
+            await asyncio.sleep(_RESTART_SECONDS)
             await self._start(replica)
 
     async def _crash(self, down_seconds: float) -> None:
@@ -333,7 +333,7 @@ class Simulation:
         self._note_end("the scheduler is killed", replica, down_seconds)
         self.restarts += 1
         if victim is not None:
-            # Nothing it does now reaches the cluster; it is only cleared away.
+            # Nothing that the killed process does reaches the cluster; this only ends its tasks.
             self._keep(asyncio.ensure_future(victim.stop()))
         await asyncio.sleep(down_seconds)
         await self._start(replica)
@@ -343,25 +343,25 @@ class Simulation:
         task.add_done_callback(self._background.discard)
 
     def _on_change(self, change: Change) -> None:
-        """Judge what the scheduler did; and stand in for Kopf, and for those who make anew what they let be deleted."""
+        """Report a change to the judge, and act as Kopf and as the controllers that recreate pods."""
         self.judge.on_change(change)
-        self.weather.written[str(change.revision)] = self.loop.time()
+        self.network.written[str(change.revision)] = self.loop.time()
         if change.table == "pods" and change.type != DELETED:
-            self._let_kopf_hear(change)
+            self._notify_kopf(change)
             self._note_rollout(change)
         if change.table.startswith("podgroups"):
             if change.type == DELETED and self.chance.random() < 0.25:
-                return  # Kopf loses a deletion now and then
+                return  # Kopf misses a deletion now and then
             raw = self.sandbox.api.resource("podgroups").present(change.record.body)
-            self.loop.call_later(self.chance.uniform(0.001, 0.02), self._ring, change.type, raw)
-        elif change.table == "pods" and change.type != DELETED and change.record.body["spec"].get("nodeName") in self._sour:
+            self.loop.call_later(self.chance.uniform(0.001, 0.02), self._observe_pod_group, change.type, raw)
+        elif change.table == "pods" and change.type != DELETED and change.record.body["spec"].get("nodeName") in self._rejecting_nodes:
             spec = self.judge.books.gang_of(change.record.body)
             if spec is not None and change.previous is not None and not change.previous.body["spec"].get("nodeName"):
                 self.loop.call_later(_REJECTION_SECONDS, self._reject_newcomer, spec, change.record.body["metadata"]["uid"])
         elif change.table == "pods" and change.type == DELETED:
             spec = self.judge.books.gang_of(change.record.body)
             if spec is not None and spec.kind in ("recreated", "operated") and change.record.key[1] in spec.bare_names:
-                self.loop.call_later(0.2, self._remake, spec, change.record.key[1])
+                self.loop.call_later(0.2, self._recreate, spec, change.record.key[1])
 
     def _note_rollout(self, change: Change) -> None:
         """Note that a Deployment's controller deletes a pod."""
@@ -370,22 +370,22 @@ class Simulation:
         if spec is not None and spec.kind == "deployed" and was_here and LIVING in change.record.body["metadata"] and current.get() is None:
             self.judge.lives.lose(spec)
 
-    def _let_kopf_hear(self, change: Change) -> None:
-        """Kopf watches pending pods that are labelled with their min-available; late now and then, or never, or what is long past."""
+    def _notify_kopf(self, change: Change) -> None:
+        """Report a pending pod with the min-available label as Kopf's watch does: sometimes late or out of date, sometimes never."""
         body = change.record.body
-        if MINIMUM not in body["metadata"].get("labels", {}) or body["spec"].get("nodeName") or self._hearing.random() < _UNHEARD:
+        if MINIMUM not in body["metadata"].get("labels", {}) or body["spec"].get("nodeName") or self._kopf_chance.random() < _KOPF_MISSES:
             return
         raw = self.sandbox.api.resource("pods").present(body)
-        self.loop.call_later(self._hearing.choice(_HEARD_SECONDS), self._tell_of_pending, raw)
+        self.loop.call_later(self._kopf_chance.choice(_KOPF_DELAYS), self._observe_pending_pod, raw)
 
-    def _tell_of_pending(self, raw: Body) -> None:
+    def _observe_pending_pod(self, raw: Body) -> None:
         for replica in self.replicas:
             if replica.app is not None:
                 replica.app.observe_pending_pod("MODIFIED", raw)
 
     @happens
     def _reject_newcomer(self, spec: GangSpec, uid: str) -> None:
-        """A kubelet that rejects whoever comes has seen who has."""
+        """Reject a pod that has just been bound to a node whose kubelet rejects every pod."""
         for pod in self.judge.bound(spec):
             if pod["metadata"]["uid"] == uid and pod["status"].get("phase") == "Pending":
                 self._reject(spec, pod)
@@ -396,13 +396,13 @@ class Simulation:
         kubelet._cancel(key)
         kubelet._reject(key, "OutOfcpu", "Pod was rejected: Node didn't have enough resource: cpu")
 
-    def _ring(self, event: str, raw: Body) -> None:
+    def _observe_pod_group(self, event: str, raw: Body) -> None:
         for replica in self.replicas:
             if replica.app is not None:
                 replica.app.observe_pod_group(event, raw)
 
     @happens
-    def _remake(self, spec: GangSpec, name: str) -> None:
+    def _recreate(self, spec: GangSpec, name: str) -> None:
         if spec not in self.ended and self.judge.books.get("pods", spec.namespace, name) is None:
             with suppress(ApiError):
                 self.sandbox.create(pod_of(spec, name))
@@ -410,19 +410,19 @@ class Simulation:
 
 @functools.cache
 def _crds(which: str) -> list[Body]:
-    """Read once: a thousand schedules would spend a quarter of their time on it."""
+    """Return the CRDs of a kind of cluster. Cached: reading them takes a quarter of the time of a schedule."""
     found = list(bundled.crds()) if which != "none" else []
     if which == "upstream":
         found = copy.deepcopy(found)
         for version in (version for crd in found if crd["spec"]["names"]["kind"] == "PodGroup" for version in crd["spec"]["versions"]):
             fields = version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
             for name in ("conditions", "members", "reason", "summary", "message"):
-                del fields[name]  # scheduler-plugins' status knows none of them
+                del fields[name]  # the status of scheduler-plugins has none of these fields
     return found
 
 
 def quiet() -> None:
-    """Keep the logs of thousands of schedules out of the way."""
+    """Silence the logs of schedules, and exempt existing objects from garbage collection."""
     for name in LOGGERS:
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     gc.freeze()

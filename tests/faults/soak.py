@@ -1,4 +1,4 @@
-"""Gangs arrive and finish for as long as one likes while requests fail and watches break: nothing is violated, and nothing grows."""
+"""Lets gangs come and go for a given time while requests fail and watches break: nothing is violated, and nothing grows."""
 
 import asyncio
 import json
@@ -28,20 +28,20 @@ ROOT = Path(__file__).parents[2]
 NODES, NODE_CPU = 8, 16
 AT_ONCE = 12
 HORIZON_SECONDS = 150.0
-"""Thousands of pods come and go: a judge that asks all of them about each bind would be what takes longest."""
+"""Thousands of pods come and go; without a horizon most of the time would be spent in the judge."""
 WHOLE_SECONDS = 60.0
 GROWTH_BYTES = 16 * 1024 * 1024
 GROWTH_SHARE = 0.05
-SETTLED_SECONDS = 1.5  # Kopf's workers of objects that are gone idle for a second
+SETTLED_SECONDS = 1.5  # Kopf's workers for deleted objects end after a second
 GROWTH_TASKS = 12
-"""Those that wait for the next event come and go."""
+"""Tasks that wait for the next event come and go."""
 GROWTH_HANDLES = 64
-"""Connections are kept alive, as many as were busy at once: binds in flight. Of one lost with each gang there would be more in no time."""
+"""Kept connections: as many as were busy at once, in the binds in flight. One leak with each gang would exceed that soon."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """What the process held at a moment when nothing was to be done."""
+    """The resources that the process held at a moment without work."""
 
     rss: int
     tasks: int
@@ -50,17 +50,17 @@ class Gauge:
 
 @dataclass(slots=True)
 class Soaked:
-    """What a soak came to."""
+    """The result of a soak."""
 
     gangs: int = 0
     faults: int = 0
     violations: list[str] = field(default_factory=list)
     gauges: list[Gauge] = field(default_factory=list)
     tasks: dict[str, int] = field(default_factory=dict)
-    """What the tasks were at the end."""
+    """The tasks at the end, by name."""
 
     def growth(self) -> list[str]:
-        """What has grown since the first gauge, which is taken after warm-up."""
+        """Return what has grown since the first gauge, which is taken after the warm-up."""
         first, last = self.gauges[0], self.gauges[-1]
         found = []
         if last.rss > first.rss * (1 + GROWTH_SHARE) + GROWTH_BYTES:
@@ -81,7 +81,7 @@ class Soaked:
 
 
 class Soak:
-    """One soak; ``on_gauge`` hears of each round that has ended."""
+    """One soak; ``on_gauge`` is called after each round."""
 
     def __init__(self, folder: Path, seed: int, on_gauge: Callable[[Soaked], None] = lambda soaked: None) -> None:
         self.result = Soaked()
@@ -90,16 +90,16 @@ class Soak:
         self._count = 0
 
     async def run(self, seconds: float, rounds: int) -> Soaked:
-        """Soak for as long, in rounds that each end when all gangs have; the first is warm-up."""
+        """Soak for ``seconds``, in rounds that each end when all their gangs have; the first is a warm-up."""
         answer, judge = Server._answer, Judge(self._specs, time.monotonic)
         judge.books.horizon = HORIZON_SECONDS
         judge.commits.wait_until_idle, judge.commits.fresh = (
             1.0,
             10.0,
-        )  # the judge shares the processors with what it judges: some binds come late
+        )  # the judge shares the processors with the scheduler: some binds come late
 
         async def as_operator(server: Server, request: web.Request) -> web.StreamResponse:
-            # Whatever comes over HTTP is the operator's.
+            # Only the operator uses HTTP.
             return await observed(judge, "operator", request, time.monotonic, partial(answer, server, request))
 
         with mock.patch.object(Server, "_answer", as_operator):
@@ -138,7 +138,7 @@ class Soak:
                 await turns.acquire()
                 self._disturb(cluster, judge)
                 group.create_task(self._released(turns, self._live(cluster, judge)))
-                # This is the pace at which users come, not something that is waited for.
+                # The pace at which users come; nothing is awaited here.
                 await asyncio.sleep(self._chance.uniform(0.0, 0.15))
         cluster.faults.clear()
 
@@ -149,7 +149,7 @@ class Soak:
             turns.release()
 
     def _disturb(self, cluster: Sandbox, judge: Judge) -> None:
-        """Let something go wrong now and then."""
+        """Inject a fault now and then."""
         chance = self._chance
         if chance.random() < 0.5 and len(cluster.faults.pending) < 10:
             self.result.faults += 1
@@ -172,7 +172,7 @@ class Soak:
             cluster.drop_watches()
 
     async def _live(self, cluster: Sandbox, judge: Judge) -> None:
-        """One gang's life: it comes, runs whole, and goes."""
+        """Create a gang, wait until it is whole, and remove it."""
         self._count += 1
         size = self._chance.randint(2, 8)
         spec = GangSpec(
@@ -191,15 +191,15 @@ class Soak:
             except TimeoutError:
                 self.result.violations.append(f"{spec.name} is not whole after {WHOLE_SECONDS:g} s: {len(judge.bound(spec))} of {size}")
             self.result.gangs += 1
-            await asyncio.sleep(self._chance.uniform(0.1, 1.0))  # it computes
+            await asyncio.sleep(self._chance.uniform(0.1, 1.0))  # the time for which it runs
             self._end(cluster, judge, spec)
             await cluster.wait_for(lambda _: not judge.members(spec), timeout=30, message=f"{spec.name} goes")
         finally:
             self._specs.remove(spec)
 
     def _end(self, cluster: Sandbox, judge: Judge, spec: GangSpec) -> None:
-        """Take a gang away before the scheduler can make anything of the fewer and fewer members."""
-        judge.note("the gang is taken away", gang=spec)
+        """Remove a gang at once, before the scheduler reacts to its lost members."""
+        judge.note("the gang is removed", gang=spec)
         if not spec.is_bare:
             cluster.delete("replicasets", spec.name)
         for pod in judge.members(spec):

@@ -1,4 +1,4 @@
-"""How long a gang is half bound when nothing goes wrong: from the first bind of 64 to the last, as a watch sees them."""
+"""Measures how long a gang is partially bound when nothing goes wrong: from the first of 64 binds to the last, as a watch sees them."""
 
 import time
 from collections.abc import Callable
@@ -14,8 +14,8 @@ from .operators import started
 MEMBERS = 64
 
 
-async def half_bound_seconds(folder: Path, gangs: int, on_gang: Callable[[int], None] = lambda number: None) -> list[float]:
-    """The time that each of as many gangs, one after the other, was half bound."""
+async def partially_bound_seconds(folder: Path, gangs: int, on_gang: Callable[[int], None] = lambda number: None) -> list[float]:
+    """Return for how many seconds each of ``gangs`` gangs was partially bound, one after the other."""
     spreads: list[float] = []
     binds: list[float] = []
 
@@ -49,6 +49,6 @@ async def half_bound_seconds(folder: Path, gangs: int, on_gang: Callable[[int], 
 
 
 def p99(values: list[float]) -> float:
-    """The value that one in a hundred exceeds."""
+    """Return the 99th percentile."""
     ordered = sorted(values)
     return ordered[max(0, -(-99 * len(ordered) // 100) - 1)]

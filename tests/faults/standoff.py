@@ -1,4 +1,4 @@
-"""Two half-started gangs that need each other's seats, as a scheduler that died may leave them."""
+"""Plays two partially bound gangs that need each other's capacity, as a scheduler that died may leave them."""
 
 from .gangs import STAMP, GangSpec, manifests
 from .world import World
@@ -6,8 +6,8 @@ from .world import World
 TIMEOUT_SECONDS = 30
 
 
-def halve(world: World, spec: GangSpec, node: str, count: int) -> None:
-    """Have a gang be half bound and running."""
+def bind_in_part(world: World, spec: GangSpec, node: str, count: int) -> None:
+    """Create a gang of which ``count`` members are bound and run."""
     for manifest in manifests(spec):
         world.sandbox.create(manifest)
     world.gangs.append(spec)
@@ -18,19 +18,22 @@ def halve(world: World, spec: GangSpec, node: str, count: int) -> None:
 
 
 def play(seed: int = 0) -> tuple[float | None, bool]:
-    """The seconds until the older gang is whole, None when it isn't within two time-outs; and whether the younger ends whole or absent."""
+    """Return the seconds until the older gang is whole, and whether the younger gang ends whole or absent.
+
+    The seconds are None if the older gang isn't whole within two time-outs.
+    """
     with World(seed, nodes=2, cpu=4) as world:
         older, younger = GangSpec("older", size=6, minimum=6), GangSpec("younger", size=6, minimum=6)
-        world.fell()
-        halve(world, older, "node-0", 3)
-        halve(world, younger, "node-1", 3)
-        world.rise()
+        world.kill_all()
+        bind_in_part(world, older, "node-0", 3)
+        bind_in_part(world, younger, "node-1", 3)
+        world.start_all()
         seconds = None
         for second in range(1, 2 * TIMEOUT_SECONDS + 1):
             world.advance(1)
             if seconds is None and not world.judge.missing(older):
                 seconds = float(second)
         is_right = not world.judge.bound(younger) or not world.judge.missing(younger)
-        world.make_room()
+        world.add_capacity()
         world.settle()
         return seconds, is_right and world.judge.incomplete() == []

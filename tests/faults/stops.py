@@ -1,4 +1,4 @@
-"""Random schedules in which the scheduler is stopped, killed, or stands still, at any moment."""
+"""Random schedules in which the scheduler is stopped, killed or stands still at any moment."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,12 +15,12 @@ from .schedules import Schedules
 
 
 class SchedulesWithRestarts(Scenes):
-    """The same, and the scheduler is stopped or killed at any moment and starts again without memory."""
+    """Scenes in which the scheduler is also shut down or killed at any moment, and restarts without memory."""
 
     def cut_off(self, gang: GangSpec, sizes: Sequence[int], highest: int | None = None, last: Kind = "controlled") -> Sequence[GangSpec]:
-        """The scheduler is killed when two of each of some gangs are bound, and others take what is left.
+        """Kill the scheduler when two members of each of some gangs are bound, fill the nodes, and return the gangs.
 
-        One may have a high priority, and the last be of another kind.
+        The gang with the number ``highest`` has a high priority, and the last gang is of the kind ``last``.
         """
         self.stage(2)
         for number, size in enumerate(sizes):
@@ -42,7 +42,7 @@ class SchedulesWithRestarts(Scenes):
     @precondition(Schedules.has_place)
     @rule(gang=gangs, delay=st.sampled_from([1.0, 4.0]), pause=pauses)
     def the_scheduler_is_stopped_in_a_commit(self, gang: GangSpec, delay: float, pause: float) -> None:
-        """Its binds take their time."""
+        """Shut the scheduler down while its binds are slow."""
         self.stage(2)
         slow = Fault("bind", "pods", f"gang-{len(self.w.gangs)}-*", times=8, status=0, delay=delay, dry_run=False)
         self.arrive(plain(gang, 4, cpu=2), [slow], 0.5)
@@ -56,15 +56,15 @@ class SchedulesWithRestarts(Scenes):
 
     @precondition(Schedules.has_gangs)
     @rule(gang=numbers, losses=st.integers(1, 2), is_full=st.booleans(), pause=pauses)
-    def members_are_lost_while_nobody_schedules(self, gang: int, losses: int, is_full: bool, pause: float) -> None:
+    def members_are_lost_while_no_scheduler_runs(self, gang: int, losses: int, is_full: bool, pause: float) -> None:
         spec = self.gang(gang)
-        self.w.fell()
+        self.w.kill_all()
         for member in range(losses):
             self.w.delete_member(spec, member, grace=0)
         if is_full:
             self.w.fill()
         self.w.advance(3.0)
-        self.w.rise()
+        self.w.start_all()
         self.after("losses unseen", 20.0)
         self.after("losses unseen", pause)
 
@@ -86,14 +86,14 @@ class SchedulesWithRestarts(Scenes):
         self.w.crash_at("bind", "pods", nth, after=is_after, down_seconds=5.0)
         self.arrive(plain(gang, max(4, gang.size), cpu=2), [], 1.0)
         if is_full:
-            # What it has left half bound can't be finished now.
+            # the gang that is partially bound can't be finished now
             self.w.fill()
         self.after("kill in a commit", pause)
 
     @precondition(Schedules.has_place)
     @rule(gang=gangs, losses=st.sampled_from([1, 2, 2]), nth=st.sampled_from([2, 3, 3, 4]), pause=pauses)
     def the_scheduler_is_killed_while_a_gang_heals(self, gang: GangSpec, losses: int, nth: int, pause: float) -> None:
-        """One that was whole isn't whole when the next scheduler comes, and another gang wants the seats it has left."""
+        """Play a gang that isn't whole again when the next scheduler starts, beside another that needs its freed capacity."""
         [node] = self.stage()
         self.arrive(plain(gang, 4, cpu=2, kind="controlled"), [], 5.0)
         self.w.crash_at("bind", "pods", nth, after=False, down_seconds=2.0)
@@ -113,12 +113,12 @@ class SchedulesWithRestarts(Scenes):
         refusals=st.sampled_from([0, 0, 4]),
         pause=pauses,
     )
-    def gangs_are_cut_off_and_need_each_others_seats(
+    def gangs_are_cut_off_and_need_each_others_capacity(
         self, gang: GangSpec, sizes: tuple[int, ...], highest: int | None, is_held: bool, refusals: int, pause: float
     ) -> None:
-        """The scheduler is killed when three gangs are half bound, and others take what is left: the seats of one would finish another.
+        """Play partially bound gangs on full nodes, where the capacity of one would finish another.
 
-        Whoever is asked to go may take its time, or is kept by the API server at first.
+        Members of released gangs may terminate slowly, or their eviction may be refused at first.
         """
         halves = self.cut_off(gang, sizes, highest)
         if refusals:
@@ -130,22 +130,22 @@ class SchedulesWithRestarts(Scenes):
         if is_held:
             self.arrive(plain(gang, 2, cpu=1), [], 20.0)
             for half in halves:
-                self.w.let_go(f"{half.name}-")
+                self.w.remove_finalizers(f"{half.name}-")
         self.after("cut off", 40.0 if refusals else 0.0)
         self.after("cut off", pause)
 
     @precondition(Schedules.has_place)
     @rule(gang=gangs, size=st.sampled_from([2, 6, 6]), pause=pauses)
-    def one_makes_way_for_a_half_gang_that_can_not(self, gang: GangSpec, size: int, pause: float) -> None:
-        """Three are cut off half way, one makes way for the first, and another asks for more, where the first can't be released."""
+    def one_gang_is_released_for_another_that_can_not_be(self, gang: GangSpec, size: int, pause: float) -> None:
+        """Play three partially bound gangs of which the first can't be released, and a gang that needs more capacity."""
         first, *others = self.cut_off(gang, (4, 4, 4))
-        self.w.sicken(first, "evict", 500, None)
+        self.w.refuse_for_good(first, "evict", 500, None)
         for other in others:
             self.w.hold(other)
         self.arrive(plain(gang, size, cpu=1, priority=0), [], 50.0)
         for other in others:
-            self.w.let_go(f"{other.name}-")
-        self.after("make way", pause)
+            self.w.remove_finalizers(f"{other.name}-")
+        self.after("released for another", pause)
 
     @precondition(Schedules.has_place)
     @rule(
@@ -158,16 +158,16 @@ class SchedulesWithRestarts(Scenes):
         ends=st.booleans(),
         pause=pauses,
     )
-    def half_gangs_are_asked_for_their_seats_in_vain(
+    def gangs_that_are_cut_off_are_released_in_vain(
         self, gang: GangSpec, last: Kind, suspends: bool, highest: int | None, trouble: str, rival: int, ends: bool, pause: float
     ) -> None:
-        """Two are cut off half way; somebody comes who needs the seats of both, or of either, and not all of them can be given back."""
+        """Play two partially bound gangs beside one that needs the capacity of one or both, where not all can be released."""
         halves = self.cut_off(replace(gang, suspends=suspends, forgives=False), (4, 4), highest, last)
         match trouble:
             case "refused":
                 self.w.fault(Fault("evict", "pods", times=4, status=403))
             case "refused for good":
-                for half in halves:  # though it looks as if they could go
+                for half in halves:  # the dry run of the eviction succeeds
                     self.w.fault(Fault("evict", "pods", f"{half.name}-*", times=400, status=403))
             case "guarded":
                 self.w.guard(halves[-1])
@@ -177,30 +177,30 @@ class SchedulesWithRestarts(Scenes):
         self.arrive(plain(gang, rival, cpu=1, kind="controlled", least=0, priority=0), [], 50.0)
         if ends:
             self.w.remove_foreign()
-        self.after("asked in vain", 60.0)
-        self.after("asked in vain", pause)
+        self.after("released in vain", 60.0)
+        self.after("released in vain", pause)
 
     @precondition(Schedules.has_place)
-    @rule(gang=gangs, promise=st.integers(7, 99), pause=pauses)
-    def a_tenant_forges_what_was_promised_before_a_restart(self, gang: GangSpec, promise: int, pause: float) -> None:
-        """Its gang is whole, and nobody but its pods says so where there are no PodGroups."""
+    @rule(gang=gangs, minimum=st.integers(7, 99), pause=pauses)
+    def a_tenant_forges_stamps_before_a_restart(self, gang: GangSpec, minimum: int, pause: float) -> None:
+        """Forge the stamp of a whole gang before a restart: without PodGroups only its pods state a minimum."""
         self.stage()
         self.arrive(plain(gang, 4, cpu=1, kind="controlled", least=0), [], 0.5)
-        self.w.annotate(self.w.gangs[-1], {STAMP: f"deadbeef/{promise}"})
+        self.w.annotate(self.w.gangs[-1], {STAMP: f"deadbeef/{minimum}"})
         self.w.crash(0.5)
-        self.after("forged promise", 40.0)
-        self.after("forged promise", pause)
+        self.after("forged stamp", 40.0)
+        self.after("forged stamp", pause)
 
-    # What this machine is for is chosen more often than each of the many others.
+    # These rules are listed several times, so that they are drawn more often than others.
     killed_in_another_commit = killed_in_a_third_commit = the_scheduler_is_killed_in_a_commit
-    others_are_lost_while_nobody_schedules = members_are_lost_while_nobody_schedules
-    others_are_asked_for_their_seats_in_vain = half_gangs_are_asked_for_their_seats_in_vain
-    others_are_cut_off = gangs_are_cut_off_and_need_each_others_seats
+    others_are_lost_while_no_scheduler_runs = members_are_lost_while_no_scheduler_runs
+    others_are_released_in_vain = gangs_that_are_cut_off_are_released_in_vain
+    others_are_cut_off = gangs_are_cut_off_and_need_each_others_capacity
     killed_while_another_heals = killed_while_a_third_heals = the_scheduler_is_killed_while_a_gang_heals
 
 
 class SchedulesWithLeaders(SchedulesWithRestarts):
-    """The same with two replicas, and the one that leads is stopped at any moment and goes on when the other has taken over."""
+    """Scenes with two replicas; the leader also stands still at any moment, and goes on when the other has taken over."""
 
     replicas = 2
 
@@ -225,7 +225,7 @@ class SchedulesWithLeaders(SchedulesWithRestarts):
     def the_leader_stands_still_in_a_commit(
         self, gang: GangSpec, nth: int, rival: GangSpec, is_full: bool, seconds: float, pause: float
     ) -> None:
-        """What it had sent arrives when another leader may have given the seats to the ``rival``."""
+        """Stop the leader in a commit; its binds arrive when another leader may have assigned the capacity to the ``rival``."""
         self.w.stall_at("bind", "pods", nth, after=False, seconds=seconds)
         self.arrive(gang, [], 1.0)
         if is_full:
@@ -234,15 +234,15 @@ class SchedulesWithLeaders(SchedulesWithRestarts):
 
     @precondition(Schedules.has_place)
     @rule(
-        gang=gangs, nth=st.integers(5, 7), rival=gangs, is_sealed=st.booleans(), seconds=st.sampled_from([25.0, 40.0, 60.0]), pause=pauses
+        gang=gangs, nth=st.integers(5, 7), rival=gangs, is_fenced=st.booleans(), seconds=st.sampled_from([25.0, 40.0, 60.0]), pause=pauses
     )
-    def binds_of_a_leader_of_the_past_come_where_others_want_the_seats(
-        self, gang: GangSpec, nth: int, rival: GangSpec, is_sealed: bool, seconds: float, pause: float
+    def binds_of_an_earlier_leader_come_late(
+        self, gang: GangSpec, nth: int, rival: GangSpec, is_fenced: bool, seconds: float, pause: float
     ) -> None:
-        """It stands still when it has rehearsed and sent some of its binds, and there is room for one gang only."""
+        """Stop the leader between its binds, where only one gang fits, until the next leader may have bound a rival."""
         self.stage()
         self.w.stall_at("bind", "pods", nth, after=False, seconds=seconds)
-        faults = [] if is_sealed else [Fault("patch", "pods", f"gang-{len(self.w.gangs)}-*", times=400, status=503)]
+        faults = [] if is_fenced else [Fault("patch", "pods", f"gang-{len(self.w.gangs)}-*", times=400, status=503)]
         self.arrive(plain(gang, 4, cpu=2, kind="bare", has_group=False), faults, 20.0)
         self.arrive(plain(rival, 2, cpu=2), [], seconds)
         self.after("late binds", pause)

@@ -1,4 +1,4 @@
-"""A Job that is suspended so that its gang gives its seats back goes on, whenever its scheduler dies meanwhile."""
+"""Tests that a Job that is suspended to release its gang goes on, whenever its scheduler dies."""
 
 import itertools
 from dataclasses import replace
@@ -14,17 +14,17 @@ from .world import World
 
 GANG = GangSpec("gang", "job", suspends=True)
 BEFORE_SECONDS, MEANWHILE_SECONDS = 35, 10
-"""The gang is half bound at once, and kept open after five seconds. After thirty it is looked for seats once more."""
+"""Seconds before and after the gang's time-out: partially bound at once, it is kept after 5 s, and attempted again after 30 s."""
 
 COUNTED = ("[!wb]*", "[!l]*")
 """Every request but watches, leases, and binds, which are refused."""
 
 REQUESTS = 7
-"""Looking at the Job, its pods and what is labelled, suspending it, looking again and resuming it take as many at least."""
+"""Requests, at least, to read the Job, its pods and the labelled Jobs, to suspend the Job, to read it again and to resume it."""
 
 
 def begin(world: World) -> None:
-    """A Job of three, of which two can be bound, comes shortly before its time is over."""
+    """Add a Job of three, of which two can be bound, and wait until shortly before its time-out."""
     world.fault(Fault("bind", "pods", nth=3, times=FOR_EVER, status=403))
     (job,) = manifests(GANG)
     job["spec"]["backoffLimit"] = 0
@@ -43,7 +43,7 @@ def was_suspended(world: World) -> bool:
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_a_job_whose_scheduler_is_killed_at_any_request_while_it_is_suspended_goes_on_whole(after: bool) -> None:
+def test_suspended_job_is_whole_again_after_its_scheduler_is_killed_at_any_request(after: bool) -> None:
     for number in itertools.count(1):
         with World(startup_delay=3600) as world:
             begin(world)
@@ -51,7 +51,7 @@ def test_a_job_whose_scheduler_is_killed_at_any_request_while_it_is_suspended_go
             world.advance(MEANWHILE_SECONDS)
             if not world.restarts:
                 assert was_suspended(world)
-                break  # so many requests don't come
+                break  # there are fewer requests
             world.settle()
             job = job_of(world)
             assert job["spec"]["suspend"] is False, number
@@ -62,7 +62,7 @@ def test_a_job_whose_scheduler_is_killed_at_any_request_while_it_is_suspended_go
 
 
 def hold_pods(world: World) -> None:
-    """The pods that are there now don't go when they are deleted."""
+    """Let the present pods stay when they are deleted."""
 
     async def hold() -> None:
         for pod in world.judge.members(GANG):
@@ -71,7 +71,7 @@ def hold_pods(world: World) -> None:
     world.run(hold())
 
 
-def test_a_scheduler_that_is_stopped_while_a_job_is_suspended_resumes_it_first() -> None:
+def test_scheduler_that_shuts_down_resumes_a_suspended_job_first() -> None:
     with World(startup_delay=3600) as world:
         begin(world)
         hold_pods(world)
@@ -82,7 +82,7 @@ def test_a_scheduler_that_is_stopped_while_a_job_is_suspended_resumes_it_first()
         assert job_of(world)["spec"]["suspend"] is False
 
 
-def test_a_job_whose_pods_do_not_go_is_resumed_all_the_same() -> None:
+def test_suspended_job_whose_pods_do_not_terminate_is_resumed() -> None:
     with World(startup_delay=3600) as world:
         begin(world)
         hold_pods(world)
@@ -94,7 +94,7 @@ def test_a_job_whose_pods_do_not_go_is_resumed_all_the_same() -> None:
 
 
 @pytest.mark.parametrize("is_deleted", [False, True], ids=["resumed", "deleted"])
-def test_a_job_that_somebody_resumes_or_deletes_while_we_have_it_suspended_is_no_trouble(is_deleted: bool) -> None:
+def test_suspended_job_that_a_user_resumes_or_deletes_causes_no_error(is_deleted: bool) -> None:
     with World(startup_delay=3600) as world:
         begin(world)
         hold = world.sandbox.faults.pause("patch", "jobs", nth=2)
@@ -114,7 +114,7 @@ def test_a_job_that_somebody_resumes_or_deletes_while_we_have_it_suspended_is_no
             assert world.judge.missing(GANG) == 0
 
 
-def test_a_job_that_can_t_be_resumed_for_long_is_resumed_when_it_can() -> None:
+def test_suspended_job_is_resumed_when_the_api_server_accepts_writes_again() -> None:
     with World(startup_delay=3600) as world:
         begin(world)
         world.fault(Fault("patch", "jobs", nth=2, times=FOR_EVER, status=503))
@@ -125,7 +125,7 @@ def test_a_job_that_can_t_be_resumed_for_long_is_resumed_when_it_can() -> None:
         assert world.judge.missing(GANG) == 0
 
 
-def test_a_job_that_is_spared_when_its_time_is_over_is_looked_for_seats_at_once() -> None:
+def test_job_that_is_kept_at_its_time_out_is_placed_at_once_when_capacity_is_free() -> None:
     with World(nodes=1, cpu=4) as world:
         world.advance(6)
         cut_off(world, replace(GANG, size=4, minimum=4))

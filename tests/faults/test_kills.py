@@ -1,4 +1,4 @@
-"""A process that is killed in the middle of a commit leaves no gang in part, leaks no seat and loses no pod."""
+"""Tests that a process that is killed in a commit leaves no gang in part, leaks no capacity and loses no pod."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -30,7 +30,7 @@ def kubeconfig(cluster: Sandbox, tmp_path: Path) -> Path:
     return tmp_path / "kubeconfig"
 
 
-async def test_a_gang_whose_scheduler_is_killed_at_an_api_call_is_whole_after_the_restart(
+async def test_gang_whose_scheduler_is_killed_at_an_api_call_is_whole_after_the_restart(
     cluster: Sandbox, kubeconfig: Path, tmp_path: Path
 ) -> None:
     toll = Toll()
@@ -41,7 +41,7 @@ async def test_a_gang_whose_scheduler_is_killed_at_an_api_call_is_whole_after_th
     assert toll.is_clean, toll.complaints()
 
 
-async def test_what_a_killed_scheduler_left_half_bound_is_undone_when_its_seats_have_gone(kubeconfig: Path, tmp_path: Path) -> None:
+async def test_gang_that_a_killed_scheduler_left_partially_bound_is_released_if_it_no_longer_fits(kubeconfig: Path, tmp_path: Path) -> None:
     spec = GangSpec("gang", size=MEMBERS, minimum=MEMBERS)
     async with Sandbox(startup_delay=3600) as cluster:
         kills.furnish(cluster)

@@ -1,4 +1,4 @@
-"""A leader that is stopped in the middle of a commit, and goes on when another leads, mixes no plans."""
+"""Tests that a leader that is stopped in a commit, and goes on when another leads, mixes no plans."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from .world import World
 SAMPLE = (1, 2, 6)
 
 
-async def test_what_a_stopped_leader_had_sent_comes_too_late_once_another_leads(tmp_path: Path) -> None:
+async def test_requests_of_a_stopped_leader_come_too_late_once_another_leads(tmp_path: Path) -> None:
     terms = Terms()
     async with Sandbox() as cluster:
         kills.furnish(cluster)
@@ -29,7 +29,7 @@ async def test_what_a_stopped_leader_had_sent_comes_too_late_once_another_leads(
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_when_the_leader_dies_under_load_the_other_replica_binds_within_a_second_of_the_end_of_its_lease(seed: int) -> None:
+def test_follower_binds_within_a_second_of_the_end_of_a_dead_leaders_lease_under_load(seed: int) -> None:
     renewed, bound = [0.0], []
     with World(seed, replicas=2) as world:
 

@@ -1,4 +1,4 @@
-"""The judge can convict: each scheduler that breaks a promise is found out by the schedule that aims at it, and nobody else is."""
+"""Tests that the judge convicts each mutant by its directed schedule, and acquits the unchanged scheduler."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.usefixtures("silence")
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES.values(), ids=SCHEDULES.keys())
-def test_a_scheduler_that_keeps_its_promises_is_acquitted(schedule: Callable[[], None]) -> None:
+def test_scheduler_that_keeps_its_guarantees_is_acquitted(schedule: Callable[[], None]) -> None:
     schedule()
 
 
@@ -24,18 +24,18 @@ def forks() -> Iterator[Forks]:
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
-async def test_a_scheduler_that_breaks_a_promise_is_convicted(mutant: Mutant, forks: Forks) -> None:
+async def test_scheduler_that_breaks_a_guarantee_is_convicted(mutant: Mutant, forks: Forks) -> None:
     verdict = await hunt(forks, mutant, "directed", mutant.directed)
     assert mutant.rule in verdict.rules, verdict.found or "nothing was found"
 
 
-def test_there_are_mutants_of_every_promise() -> None:
+def test_mutants_are_many_and_have_unique_names() -> None:
     assert len(MUTANTS) >= 25
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
 
 
-def test_a_patch_that_does_not_fit_any_more_is_said(tmp_path: Path) -> None:
+def test_patch_that_does_not_fit_the_code_raises_an_error(tmp_path: Path) -> None:
     mutant = MUTANTS[0]
     edit = mutant.edits[0]
-    with pytest.raises(ValueError, match="stands 0 times"):
+    with pytest.raises(ValueError, match="occurs 0 times"):
         plant(Mutant("out of date", "", "", (type(edit)(edit.place, "no_such_name", ""),)), tmp_path / "copy")

@@ -1,4 +1,4 @@
-"""A request can be held at a chosen point, and a client that dies meanwhile takes it along."""
+"""Tests that a request can be held at a chosen point, and that it vanishes with a client that dies."""
 
 import asyncio
 
@@ -27,7 +27,7 @@ def is_bound(cluster: Sandbox) -> bool:
 
 
 @pytest.mark.parametrize("after", [False, True])
-async def test_a_held_request_is_carried_out_before_or_after_it_is_released(after: bool) -> None:
+async def test_held_request_is_carried_out_before_the_hold_or_after_its_release(after: bool) -> None:
     async with Sandbox() as cluster, aiohttp.ClientSession() as http:
         cluster.create(POD)
         hold = cluster.faults.pause("bind", "pods", after=after)
@@ -40,7 +40,7 @@ async def test_a_held_request_is_carried_out_before_or_after_it_is_released(afte
         assert is_bound(cluster)
 
 
-async def test_a_held_request_whose_client_has_gone_is_never_carried_out() -> None:
+async def test_held_request_of_a_client_that_has_gone_is_never_carried_out() -> None:
     async with Sandbox() as cluster:
         cluster.create(POD)
         hold = cluster.faults.pause("bind", "pods")
@@ -53,7 +53,7 @@ async def test_a_held_request_whose_client_has_gone_is_never_carried_out() -> No
         assert not is_bound(cluster)
 
 
-async def test_everything_from_a_chosen_request_on_can_be_held_but_for_watches() -> None:
+async def test_all_requests_from_a_chosen_one_on_can_be_held_except_watches() -> None:
     async with Sandbox() as cluster, aiohttp.ClientSession() as http:
         cluster.create(POD)
         hold = cluster.faults.pause("[!w]*", nth=2, times=FOR_EVER)
@@ -71,7 +71,7 @@ async def test_everything_from_a_chosen_request_on_can_be_held_but_for_watches()
                 outcome.release()
 
 
-async def test_requests_can_be_written_down() -> None:
+async def test_requests_can_be_recorded() -> None:
     async with Sandbox() as cluster, aiohttp.ClientSession() as http:
         cluster.create(POD)
         with cluster.faults.noting() as calls:

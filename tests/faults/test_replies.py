@@ -1,4 +1,4 @@
-"""Replies that mislead: what a pod is decides, not what was answered."""
+"""Tests that misleading replies don't count: the scheduler decides by the state of the pod."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from .world import World
 
 
 @pytest.mark.parametrize("status", [400, 403, 404, 422])
-def test_a_refusal_after_a_lost_reply_does_not_undo_a_gang_that_is_whole(status: int) -> None:
+def test_refusal_after_a_lost_reply_does_not_release_a_whole_gang(status: int) -> None:
     with World(startup_delay=3600) as world:
         gang = GangSpec("gang")
         world.fault(Fault("bind", "pods", nth=3, drop=True, after=True))
@@ -21,21 +21,21 @@ def test_a_refusal_after_a_lost_reply_does_not_undo_a_gang_that_is_whole(status:
         assert world.judge.released == 0
 
 
-def test_a_gang_that_is_kept_open_says_so_although_its_status_was_refused_once() -> None:
+def test_partially_bound_gang_is_reported_although_its_status_was_refused_before() -> None:
     with World() as world:
         gang = GangSpec("gang", size=2, minimum=1, has_group=True)
         world.add(gang)
         world.advance(0.4)
         world.set_minimum(gang, 3)
-        # Every word that the edit gives reason to is refused; afterwards nothing more happens to the gang.
+        # Every report on the edit is refused; afterwards nothing more happens to the gang.
         world.fault(Fault("patch", "*", status=403, times=3))
         world.advance(0.5)
         world.settle()
         assert world.judge.kept_open() == [gang]
-        assert world.judge.unseated() == []
+        assert world.judge.unexcused() == []
 
 
-def test_a_gang_whose_binds_go_unanswered_for_long_is_undone_in_its_time_and_tried_with_pauses() -> None:
+def test_gang_whose_binds_fail_for_long_is_released_and_attempted_with_pauses() -> None:
     with World(startup_delay=3600) as world:
         gang = GangSpec("gang", size=4, minimum=4)
         world.fault(Fault("bind", "pods", nth=2, times=FOR_EVER, status=503))

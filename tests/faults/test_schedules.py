@@ -1,4 +1,4 @@
-"""Random schedules of faults: at the end every gang is whole or absent, or kept open by a rule that says so."""
+"""Tests that random schedules of faults end with every gang whole, absent, or kept partially bound by a rule."""
 
 import pytest
 
@@ -10,8 +10,8 @@ pytestmark = pytest.mark.usefixtures("silence")
 
 
 @pytest.mark.parametrize(("machine", "share"), SHARES.items())
-def test_whatever_happens_every_gang_ends_whole_or_absent_or_is_kept_open_by_a_rule(machine: str, share: float) -> None:
+def test_every_gang_ends_whole_or_absent_or_is_kept_partially_bound_by_a_rule(machine: str, share: float) -> None:
     before, wanted = schedules.TALLY.schedules, round(share * SAMPLE)
-    # The same ones each time, so that a change answers for what it changes; `make faults` plays others.
+    # The same schedules each time, so that a failure is due to the change; `make faults` plays others.
     play(machine, wanted, is_fixed=True)
     assert schedules.TALLY.schedules - before >= wanted

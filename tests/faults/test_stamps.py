@@ -1,4 +1,4 @@
-"""Stamps and epochs that a tenant has written: hints at most, never a crash, never a deletion that the facts don't call for."""
+"""Tests that stamps and epochs forged by a tenant cause no crash, and no deletion that the facts don't call for."""
 
 import pytest
 from hypothesis import given, settings
@@ -32,7 +32,7 @@ stamps = st.one_of(st.sampled_from(FORGED), st.text(max_size=30), st.integers().
 
 
 def play(stamp: str, epoch: str, *, is_late: bool, startup_delay: float = 0.05) -> None:
-    """A tenant writes what it likes on its own pods, before or after they are bound; everybody is as well as without it."""
+    """Play a tenant that forges annotations on its own pods, before or after they are bound: no gang loses anything."""
     with World(startup_delay=startup_delay) as world:
         forged = {STAMP: stamp, EPOCH: epoch}
         victim = GangSpec("victim", size=4, minimum=4, namespace="team")
@@ -61,19 +61,17 @@ def play(stamp: str, epoch: str, *, is_late: bool, startup_delay: float = 0.05) 
 
 
 @pytest.mark.parametrize("forged", [*FORGED, "x" * 9000])
-def test_a_forged_stamp_takes_no_seat_from_anybody(forged: str) -> None:
+def test_forged_stamp_costs_no_gang_its_capacity(forged: str) -> None:
     play(forged, forged, is_late=True)
 
 
 @settings(max_examples=60)
 @given(stamp=stamps, epoch=stamps, is_late=st.booleans(), startup_delay=st.sampled_from([0.05, 3600.0]))
-def test_whatever_is_written_as_stamp_or_epoch_takes_no_seat_from_anybody(
-    stamp: str, epoch: str, is_late: bool, startup_delay: float
-) -> None:
+def test_random_text_as_stamp_or_epoch_costs_no_gang_its_capacity(stamp: str, epoch: str, is_late: bool, startup_delay: float) -> None:
     play(stamp, epoch, is_late=is_late, startup_delay=startup_delay)
 
 
-def test_a_stamp_that_names_another_gangs_transaction_means_nothing_to_that_gang() -> None:
+def test_stamp_that_names_another_gangs_transaction_does_not_affect_that_gang() -> None:
     with World(startup_delay=3600) as world:
         victim, thief = GangSpec("victim", size=4, minimum=4, namespace="team"), GangSpec("thief", "bare", size=3, minimum=3)
         world.add(victim)
@@ -91,7 +89,7 @@ def test_a_stamp_that_names_another_gangs_transaction_means_nothing_to_that_gang
         assert world.judge.released == 0
 
 
-def test_a_forged_promise_releases_nobody_when_the_pod_group_is_gone() -> None:
+def test_forged_stamp_releases_no_pod_when_the_pod_group_is_deleted() -> None:
     with World() as world:
         gang = GangSpec("gang", size=3, minimum=2, has_group=True, gives_up=True)
         world.add(gang)

@@ -1,6 +1,6 @@
-"""Variations of the directed schedules: the same things happen, with other latencies and pauses a little shorter or longer.
+"""Plays variations of the directed schedules: the same acts, with other latencies and with slightly changed pauses.
 
-A rule that is about many things in a row is met by chance too seldom. Variations are to random schedules what a corpus is to a fuzzer.
+Random schedules rarely break a rule that takes several acts in a row. Variations are to them what a corpus is to a fuzzer.
 """
 
 import random
@@ -14,7 +14,7 @@ VARIED = "varied"
 
 
 def draw(seed: int) -> Iterator[tuple[str, int]]:
-    """Variations without end, each a schedule's name and a number; every schedule comes before the first comes again."""
+    """Yield variations without end, each as a schedule's name and a number. Every schedule comes before the first comes again."""
     chance = random.Random(seed)
     while True:
         for name in chance.sample(list(SCHEDULES), len(SCHEDULES)):
@@ -22,7 +22,7 @@ def draw(seed: int) -> Iterator[tuple[str, int]]:
 
 
 def play(name: str, number: int) -> None:
-    """Play one. Raises what it raises: ``ViolationError``, or whatever breaks the simulation."""
+    """Play one variation. Raises ``ViolationError``, or any error of the simulation."""
     schedules.TALLY.begun += 1
     with varied(number):
         SCHEDULES[name]()
@@ -30,12 +30,12 @@ def play(name: str, number: int) -> None:
 
 
 def seed_of(name: str, number: int) -> str:
-    """What plays it again."""
+    """Return the seed that plays a variation again."""
     return f"{VARIED}:{name}/{number}"
 
 
 def play_again(seed: str) -> None:
-    """Play the variation that ``seed`` stands for. Raises ``ValueError`` if there is no such schedule."""
+    """Play the variation of ``seed``. Raises ``ValueError`` if there is no such schedule."""
     name, _, number = seed.partition(":")[2].partition("/")
     if name not in SCHEDULES or not number.isdecimal():
         raise ValueError(f"{seed[:80]} is no seed: there is no such directed schedule")

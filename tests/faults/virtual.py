@@ -1,7 +1,7 @@
-"""Time that passes only when nothing is left to do: minutes of schedules in milliseconds, and the same each time.
+"""Runs minutes of schedules in milliseconds: time passes only when nothing is left to do, and a seed always gives the same run.
 
-The scheduler asks ``time`` and ``asyncio.sleep`` like everybody. The loop here jumps to the next timer instead of waiting for it,
-and ``virtual_clocks`` has the scheduler's modules read its time. Chance comes from one seed, identifiers included.
+The scheduler uses ``time`` and ``asyncio.sleep`` as ever. The loop here jumps to the next timer instead of waiting, and ``virtual_clocks``
+lets the scheduler's modules read its time. Random numbers and identifiers come from one seed.
 """
 
 import asyncio
@@ -20,15 +20,15 @@ from typing import Any
 from unittest import mock
 
 BEGINNING = 1_800_000_000.0
-"""The wall clock when a simulation begins; what matters is that it doesn't change."""
+"""The wall clock when a simulation begins; it is constant, so that runs are alike."""
 
 
 class StandstillError(RuntimeError):
-    """Nothing is left that could ever happen, and somebody still waits."""
+    """Raised when no timer is left while a task still waits."""
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop whose clock stands still while there is work and jumps when there is none."""
+    """An event loop whose clock stands still while there is work, and jumps to the next timer when there is none."""
 
     def __init__(self) -> None:
         self._now = 1000.0
@@ -38,7 +38,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._now
 
     def _run_once(self) -> None:
-        """As ``BaseEventLoop`` does it, but that nothing outside is waited for: asking for that took a tenth of all time."""
+        """Run due handles as ``BaseEventLoop`` does, but without polling for I/O, which took a tenth of all time."""
         loop: Any = self
         ready, timers = loop._ready, loop._scheduled
         if not ready and not loop._stopping:
@@ -57,7 +57,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
                 handle._run()
 
     def _popped(self, timers: list[Any]) -> Any:
-        """The next timer, which isn't scheduled any more."""
+        """Remove the next timer from ``timers``, and return it."""
         loop: Any = self
         timer = heapq.heappop(timers)
         timer._scheduled = False
@@ -65,17 +65,17 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return timer
 
     def wall_clock(self) -> float:
-        """Seconds since the epoch."""
+        """Return seconds since the epoch."""
         return BEGINNING + self._now
 
     def utc(self) -> datetime:
-        """The same as the sandbox wants it."""
+        """Return ``wall_clock`` as the datetime that the sandbox needs."""
         return datetime.fromtimestamp(self.wall_clock(), UTC)
 
 
 @contextmanager
 def virtual_clocks(loop: VirtualLoop, seed: int) -> Iterator[random.Random]:
-    """Let the modules of the scheduler and of the sandbox live in the time of ``loop``, with chance from ``seed``."""
+    """Let the modules of the scheduler and of the sandbox use the time of ``loop``, and random numbers from ``seed``."""
     chance = random.Random(seed)
     clocks: dict[Any, Callable[[], float]] = {time.monotonic: loop.time, time.time: loop.wall_clock, time.perf_counter: loop.time}
     shim = SimpleNamespace(**{name: getattr(time, name) for name in dir(time) if not name.startswith("__")})
@@ -119,7 +119,7 @@ def _replace(stack: ExitStack, module: types.ModuleType, name: str, old: Any, ne
 
 @functools.lru_cache(maxsize=1)
 def _clocked_functions() -> tuple[tuple[Any, tuple[str, ...]], ...]:
-    """The functions of the scheduler that have a clock as a default, with where they have it. Looked for once: it takes a while."""
+    """Return the scheduler's functions that have a clock as a default, with the fields that hold it. Cached, since the search is slow."""
     clocks = (time.monotonic, time.time, time.perf_counter)
     found: dict[int, tuple[Any, tuple[str, ...]]] = {}
     for module in _ours():

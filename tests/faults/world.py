@@ -1,14 +1,14 @@
-"""Everything that may happen to a cluster and its scheduler: what a schedule of faults is made of.
+"""Defines the world of a schedule: a simulation with all acts.
 
-Every method that changes something is one thing that happens; time passes in ``advance`` only. What the scheduler writes is judged at
-once by the ``Judge``; what it leaves behind is looked at when things have settled.
+Each method that changes something is one act; time passes only in ``advance``. The ``Judge`` checks the scheduler's writes at once, and the
+state that they leave when things have settled.
 """
 
 import itertools
 from collections.abc import Sequence
 
 from .acts.processes import Processes
-from .acts.surroundings import Surroundings
+from .acts.surroundings import Environment
 from .acts.wire import Wire
 from .acts.workloads import Workloads
 from .gangs import RACK, manifests
@@ -17,16 +17,16 @@ from .judge.facts import demand_of
 from .simulation import NODES, POOLS, RACKS, happens
 
 SETTLING_SECONDS = 150
-"""Two time-outs of a gang and the longest pauses."""
+"""Two time-outs of a gang, and the longest pauses."""
 _LANDING_SECONDS = 5
 
 
-class World(Workloads, Surroundings, Wire, Processes):
-    """A simulation with everything that can happen to it, and what is to be seen of it afterwards."""
+class World(Workloads, Environment, Wire, Processes):
+    """A simulation with all acts, and checks of what the scheduler left."""
 
     @happens
     def end_gangs(self) -> None:
-        """Whoever has made gangs deletes them, but for the first, at whatever point they are; and what was broken is mended."""
+        """Delete all gangs but the first, in whatever state they are, and repair everything."""
         self.sandbox.faults.clear()
         self.lasting.clear()
         self._clear_up()
@@ -37,32 +37,32 @@ class World(Workloads, Surroundings, Wire, Processes):
                 self._delete(spec)
 
     def settle(self) -> None:
-        """Let faults cease but those that last, and give the scheduler the time its own time-outs take."""
+        """Clear faults that don't last, and give the scheduler time for its own time-outs."""
         self.sandbox.faults.clear()
         self._clear_up()
         for fault in self.lasting:
             self.sandbox.faults.add(fault)
         for number in range(NODES):
-            self._mend(number)
+            self._repair_node(number)
         for _ in range(SETTLING_SECONDS // 10):
             self.advance(10)
 
     @happens
     def _clear_up(self) -> None:
-        """Watches tell of everything at once again."""
-        for plural in self.weather.lags:
-            self.judge.note(f"watches of {plural} come late", seconds=self.weather.lags[plural])
+        """Let watches be on time again, and remove budgets and rejecting kubelets."""
+        for plural in self.network.lags:
+            self.judge.note(f"watches of {plural} come late", seconds=self.network.lags[plural])
         for budget in self.sandbox.list("poddisruptionbudgets"):
             self.sandbox.delete("poddisruptionbudgets", budget["metadata"]["name"], budget["metadata"]["namespace"])
         self.slow_down(0)
         for deed in self._late:
             deed.until = self.loop.time()
-        self.weather.lags.clear()
+        self.network.lags.clear()
         self._late.clear()
-        self._sour.clear()
+        self._rejecting_nodes.clear()
 
-    def make_room(self) -> None:
-        """Give everybody what they wait for: seats, lost members, and PodGroups, from servers that are well."""
+    def add_capacity(self) -> None:
+        """Give all gangs what they wait for: capacity, lost members and PodGroups, without faults."""
         self.lasting.clear()
         self.sandbox.faults.clear()
         self._repair()
@@ -71,7 +71,7 @@ class World(Workloads, Surroundings, Wire, Processes):
 
     @happens
     def _repair(self) -> None:
-        self.judge.note("there is room for everybody")
+        self.judge.note("capacity for all gangs is added")
         for pool, rack in itertools.product(POOLS, RACKS):
             self.join(f"annex-{pool}-{rack}", 512, 64, {"pool": pool, RACK: rack})
         for spec in [spec for spec in self.present if spec not in self.superseded]:
@@ -92,23 +92,23 @@ class World(Workloads, Surroundings, Wire, Processes):
                 names = {pod["metadata"]["name"] for pod in here}
                 for name in (f"{spec.base}-{number}" for number in range(wanted)):
                     if name not in names and len(here) < wanted:
-                        self._remake(spec, name)
+                        self._recreate(spec, name)
             elif minimum > spec.whole_size and spec.kind == "job":
                 self.set_minimum(spec, spec.whole_size)  # the completions of a Job can't be raised
             elif spec.kind != "job":
                 self.scale(spec, spec.size + max(0, minimum - spec.whole_size))
 
     def leaked(self) -> list[str]:
-        """Seats that the scheduler counts as taken and that nobody sits on, or the other way round."""
+        """Return a text for each amount that the scheduler counts as used on a node and that no pod uses, or the other way round."""
         assert self.app is not None
         for _ in range(_LANDING_SECONDS):
             if not self.app.view.counts["assumed_pods"]:
                 break
-            self.advance(1)  # somebody is being bound just now, or it is being found out
+            self.advance(1)  # a pod is being bound, or the result of a bind is being read
         doubtful = list(self.judge.books.in_doubt())
         found = []
         if (count := self.app.view.counts["assumed_pods"]) > len(doubtful):
-            found.append(f"[leaked] {count} seats are promised still, and {len(doubtful)} pods may be bound yet")
+            found.append(f"[leaked] capacity is assumed for {count} pods, and only {len(doubtful)} may still be bound")
         snapshot = self.app.view.snapshot()
         real, most = self.judge.usage(), self.judge.usage()
         for pod, request in doubtful:
@@ -123,7 +123,7 @@ class World(Workloads, Surroundings, Wire, Processes):
 
 
 def demand(*problems: Sequence[str]) -> None:
-    """Raise what was found. Raises ``ViolationError``."""
+    """Raise ``ViolationError`` with all ``problems``, if there are any."""
     found = [text for each in problems for text in each]
     if found:
         raise ViolationError("; ".join(found))

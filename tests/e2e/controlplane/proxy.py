@@ -32,7 +32,7 @@ class FaultProxy:
     def __init__(self, access: Access) -> None:
         self.faults = Faults()
         self.observer: Observer | None = None
-        self.who = "operator"
+        self.process = "operator"
         self._target, self._access = access.url, access
         self._watches: dict[int, tuple[web.Request, str]] = {}
         self._expired: dict[str, int] = {}
@@ -74,7 +74,7 @@ class FaultProxy:
         serve = partial(self._serve, request)
         if self.observer is None or "Authorization" not in request.headers:
             return await serve()
-        return await observed(self.observer, self.who, request, time.monotonic, serve)
+        return await observed(self.observer, self.process, request, time.monotonic, serve)
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         place, payload = place_of(request.path), await request.read()

@@ -1,1 +1,1 @@
-"""What may happen to a cluster and its scheduler, by whom it happens to."""
+"""Everything that may happen in a simulation, by what it happens to: gangs, the cluster, the wire, the scheduler's processes."""

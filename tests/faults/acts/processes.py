@@ -1,4 +1,4 @@
-"""What happens to the scheduler's own processes: they fall, rise, stall and crash, also at a given request."""
+"""Acts on the scheduler's processes: they are killed, stopped and started, also at a given request."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,10 +9,10 @@ _ON_ITS_WAY_SECONDS = 0.5
 
 
 class Processes(Simulation):
-    """A simulation to which this can happen."""
+    """A simulation with acts on the scheduler's processes."""
 
-    def fell(self) -> None:
-        """The scheduler is killed, and for now not started again."""
+    def kill_all(self) -> None:
+        """Kill all replicas; ``start_all`` starts them again."""
 
         async def die() -> None:
             for replica in self.replicas:
@@ -24,8 +24,8 @@ class Processes(Simulation):
 
         self.run(die())
 
-    def rise(self) -> None:
-        """It is started again."""
+    def start_all(self) -> None:
+        """Start all replicas that were killed."""
 
         async def start() -> None:
             for replica in self.replicas:
@@ -34,7 +34,7 @@ class Processes(Simulation):
         self.run(start())
 
     def restart(self, down_seconds: float = 0.0) -> None:
-        """The scheduler is stopped as Kubernetes does it, and started anew."""
+        """Shut the leader down as Kubernetes does, and start it again after ``down_seconds``."""
 
         async def again() -> None:
             replica = self.leader
@@ -44,14 +44,14 @@ class Processes(Simulation):
             self._note_end("the scheduler is stopped", replica, down_seconds)
             began = self.loop.time()
             await victim.stop()
-            self.judge.stopped(replica.server.who, began)
+            self.judge.stopped(replica.server.process, began)
             await asyncio.sleep(down_seconds)
             await self._start(replica)
 
         self.run(again())
 
     def stall(self, seconds: float) -> None:
-        """The leader is stopped where it stands, and goes on later."""
+        """Stop the leader in the middle of its work for ``seconds``, as SIGSTOP does."""
 
         async def begin() -> None:
             self._keep(asyncio.ensure_future(self._stall(seconds)))
@@ -59,7 +59,7 @@ class Processes(Simulation):
         self.run(begin())
 
     def stall_at(self, verb: str, resource: str, nth: int, *, after: bool, seconds: float) -> None:
-        """The leader is stopped at the ``nth`` request of a kind from now, and goes on later: that request arrives then, too."""
+        """Stop the leader for ``seconds`` at the ``nth`` request of a kind from now; that request arrives when the leader goes on."""
         hold = self.sandbox.faults.pause(verb, resource, nth=nth, after=after)
 
         async def wait() -> None:
@@ -73,7 +73,7 @@ class Processes(Simulation):
         self.run(begin())
 
     def act_at(self, verb: str, nth: int, act: Callable[[], None], *, after: bool, is_dry_run: bool | None) -> None:
-        """Something happens while the ``nth`` request of a kind from now is on its way; then that goes on."""
+        """Call ``act`` while the ``nth`` request of a kind from now is in flight; then the request goes on."""
         hold = self.sandbox.faults.pause(verb, "*", nth=nth, after=after, dry_run=is_dry_run)
 
         async def wait() -> None:
@@ -88,11 +88,11 @@ class Processes(Simulation):
         self.run(begin())
 
     def crash(self, down_seconds: float = 0.0) -> None:
-        """The scheduler is killed, and started anew."""
+        """Kill the leader, and start it again after ``down_seconds``."""
         self.run(self._crash(down_seconds))
 
     def crash_at(self, verb: str, resource: str, nth: int, *, after: bool, down_seconds: float = 0.0) -> None:
-        """The scheduler is killed at the ``nth`` request of a kind from now, before it is carried out or ``after``."""
+        """Kill the leader at the ``nth`` request of a kind from now, before the request is carried out or ``after``."""
         hold = self.sandbox.faults.pause(verb, resource, nth=nth, after=after)
 
         async def wait() -> None:
@@ -107,7 +107,7 @@ class Processes(Simulation):
     async def _stall(self, seconds: float) -> None:
         if (leader := self.leader) is not None:
             server = leader.server
-            self.judge.note("the leader stands still", who=server.who, seconds=seconds)
+            self.judge.note("the leader stands still", process=server.process, seconds=seconds)
             server.stall()
             await asyncio.sleep(seconds)
             server.go_on()

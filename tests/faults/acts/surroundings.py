@@ -1,4 +1,4 @@
-"""What happens around gangs: foreign pods come and go, nodes come, change and go."""
+"""Acts on the cluster around gangs: pods of other schedulers come and go, and nodes come, change and go."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -12,12 +12,12 @@ from ..gangs import Body, GangSpec
 from ..simulation import NODES, Simulation, happens
 
 
-class Surroundings(Simulation):
-    """A simulation to which this can happen."""
+class Environment(Simulation):
+    """A simulation with acts on nodes and on pods of other schedulers."""
 
     @happens
     def bind_by_hand(self, pod: Body, node_name: str, annotations: dict[str, str]) -> None:
-        """Somebody binds a pod and writes annotations with it, as the scheduler does."""
+        """Bind a pod with annotations, as the scheduler does."""
         metadata = pod["metadata"]
         self.judge.note("a pod is bound by hand")
         target = {"metadata": {"name": metadata["name"], "annotations": annotations}, "target": {"kind": "Node", "name": node_name}}
@@ -25,13 +25,13 @@ class Surroundings(Simulation):
 
     @happens
     def place(self, pod: Body, node_name: str) -> None:
-        """Somebody creates a pod that has a node from the start."""
+        """Create a pod that has a node from the start."""
         self.judge.note("a pod is placed by hand")
         self.sandbox.create({**pod, "spec": {**pod["spec"], "nodeName": node_name}})
 
     @happens
     def bind_foreign(self, node: int, cpu: int) -> None:
-        """Another scheduler fills a node."""
+        """Let another scheduler bind a pod of ``cpu`` to a node."""
         if self.sandbox.get("nodes", f"node-{node % NODES}") is None:
             return
         self.judge.note("another scheduler binds a pod")
@@ -49,7 +49,7 @@ class Surroundings(Simulation):
 
     @happens
     def preempt(self, spec: GangSpec, number: int) -> None:
-        """kube-scheduler takes the seat of a member for a pod of its own: nominated first, and bound when the victim has gone."""
+        """Let kube-scheduler preempt a member: nominate a pod of its own, and bind it when the victim is gone."""
         if bound := self.judge.bound(spec):
             victim = bound[number % len(bound)]
             node = victim["spec"]["nodeName"]
@@ -69,7 +69,7 @@ class Surroundings(Simulation):
 
     @happens
     def fill(self) -> None:
-        """Another scheduler fills all nodes."""
+        """Let another scheduler fill all nodes."""
         for number in range(NODES):
             if (free := self._free_cpu(number)) > 0:
                 self.bind_foreign(number, free)
@@ -82,34 +82,34 @@ class Surroundings(Simulation):
 
     @happens
     def remove_foreign(self) -> None:
-        """What the other scheduler has bound ends."""
-        self.judge.note("what another scheduler bound ends")
+        """End all pods of the other scheduler."""
+        self.judge.note("pods of another scheduler end")
         for pod in self.sandbox.list("pods", "elsewhere"):
             if pod["metadata"]["name"].startswith("foreign-"):
                 self.sandbox.delete("pods", pod["metadata"]["name"], "elsewhere", grace=0)
 
     @happens
     def empty(self, node: int) -> None:
-        """What the other scheduler has bound to one node ends."""
-        self.judge.note("what another scheduler bound ends")
+        """End all pods of the other scheduler on one node."""
+        self.judge.note("pods of another scheduler end")
         for pod in self.sandbox.list("pods", "elsewhere"):
             if pod["metadata"]["name"].startswith("foreign-") and pod["spec"].get("nodeName") == f"node-{node % NODES}":
                 self.sandbox.delete("pods", pod["metadata"]["name"], "elsewhere", grace=0)
 
     @happens
-    def leave_room(self, count: int = 1) -> Sequence[int]:
-        """Only so many nodes have room for pods: those that have the most without what the other scheduler has bound. Returns which."""
+    def leave_capacity(self, count: int = 1) -> Sequence[int]:
+        """Leave free capacity on the ``count`` nodes that have the most for gangs, and fill the others. Returns their numbers."""
         self.remove_foreign()
         for number in range(NODES):
-            self._mend(number)
+            self._repair_node(number)
         roomy = sorted(range(NODES), key=self._free_cpu, reverse=True)[:count]
         for number in set(range(NODES)) - set(roomy):
             if (free := self._free_cpu(number)) > 0:
                 self.bind_foreign(number, free)
         return roomy
 
-    def _mend(self, number: int) -> None:
-        """A node that is there takes pods again."""
+    def _repair_node(self, number: int) -> None:
+        """Make an existing node ready, without taints, and schedulable."""
         node = self.sandbox.get("nodes", f"node-{number}") or {"spec": {}, "status": {"conditions": []}}
         if node["spec"].get("unschedulable"):
             self.cordon(number, is_cordoned=False)
@@ -120,7 +120,7 @@ class Surroundings(Simulation):
 
     @happens
     def make_hostile(self, number: int) -> None:
-        """A tenant writes what it likes."""
+        """Create what a hostile tenant may write."""
         self._hostile += 1
         for body in hostile.objects(number, f"hostile-{self._hostile}"):
             with suppress(ApiError):
@@ -135,16 +135,16 @@ class Surroundings(Simulation):
 
     @happens
     def taint(self, node: int, *, is_tainted: bool) -> None:
-        """Somebody keeps pods away from a node, or doesn't any more."""
+        """Taint a node, or remove the taint."""
         name = f"node-{node % NODES}"
         if self.sandbox.get("nodes", name):
-            self.judge.note(f"a node is {'tainted' if is_tainted else 'not tainted any more'}: {name}")
+            self.judge.note(f"a node is {'tainted' if is_tainted else 'no longer tainted'}: {name}")
             taints = [{"key": "example.com/reserved", "effect": "NoSchedule"}] if is_tainted else None
             self.sandbox.patch("nodes", name, {"spec": {"taints": taints}})
 
     @happens
     def unready(self, node: int, *, is_ready: bool) -> None:
-        """A node's kubelet stops reporting, or is back."""
+        """Let a node's kubelet stop reporting, or report again."""
         name = f"node-{node % NODES}"
         found = self.sandbox.get("nodes", name)
         if found:
@@ -154,7 +154,7 @@ class Surroundings(Simulation):
 
     @happens
     def shrink(self, node: int, cpu: int) -> None:
-        """A node offers less than before; who is there stays."""
+        """Let a node offer less cpu than before; its pods stay."""
         name = f"node-{node % NODES}"
         if self.sandbox.get("nodes", name):
             self.judge.note(f"a node is shrunk: {name}")
@@ -162,27 +162,27 @@ class Surroundings(Simulation):
 
     @happens
     def delete_node(self, node: int) -> None:
-        """A node is gone, and its pods with it."""
+        """Delete a node and its pods."""
         name = f"node-{node % NODES}"
         if self.sandbox.get("nodes", name):
             self.judge.note(f"a node is deleted: {name}")
-            self._note_guests(name)
+            self._note_members_on(name)
             self.sandbox.delete("nodes", name, "")
 
-    def _note_guests(self, name: str) -> None:
-        """Gangs lose the members that are on a node."""
+    def _note_members_on(self, name: str) -> None:
+        """Note that gangs lose their members on a node."""
         for pod in self.sandbox.list("pods"):
             spec = self.judge.books.gang_of(pod) if pod["spec"].get("nodeName") == name else None
             if spec is not None:
-                self.judge.note_loss("a node takes a member along", spec)
+                self.judge.note_loss("a member is lost with its node", spec)
 
     @happens
     def recreate_node(self, node: int, cpu: int) -> None:
-        """A node is gone, and another of its name is there."""
+        """Replace a node by another of its name, or create it if it is gone."""
         number = node % NODES
         if self.sandbox.get("nodes", f"node-{number}"):
             self.judge.note(f"a node is re-created: node-{number}")
-            self._note_guests(f"node-{number}")
+            self._note_members_on(f"node-{number}")
             self.sandbox.delete("nodes", f"node-{number}", "")
         else:
             self.judge.note(f"a node is back: node-{number}")

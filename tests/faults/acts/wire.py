@@ -1,4 +1,4 @@
-"""What happens between the API server and its clients: requests that fail or are held, watches that end, lag or fall silent."""
+"""Acts between API server and clients: requests that fail or are held, and watches that break, lag or fall silent."""
 
 from allaboard_sandbox import Fault
 from allaboard_sandbox.faults import FOR_EVER
@@ -8,11 +8,11 @@ from ..judge.excuses import LONG_SEARCHES
 from ..simulation import BRIEF_SECONDS, Simulation, happens
 
 _SILENCE_SECONDS = 100.0
-"""How long a dead connection may go unnoticed, at the longest."""
+"""Longest time in seconds for which a dead connection may go unnoticed."""
 
 
 class Wire(Simulation):
-    """A simulation to which this can happen."""
+    """A simulation with acts on requests and watches."""
 
     @happens
     def fault(self, fault: Fault) -> None:
@@ -20,18 +20,18 @@ class Wire(Simulation):
 
     @happens
     def hold_binds(self, name: str, nth: int) -> None:
-        """The ``nth`` bind of pods of that name, and the next, are on their way until whoever has sent them is no more."""
+        """Hold the ``nth`` and the next bind of pods of that name until their sender is gone."""
         self.sandbox.faults.pause("bind", "pods", name=name, nth=nth, times=2, dry_run=False)
 
     @happens
-    def sicken(self, spec: GangSpec, verb: str, status: int, retry_after: int | None) -> None:
-        """A webhook or a quota refuses one thing of one gang for good."""
+    def refuse_for_good(self, spec: GangSpec, verb: str, status: int, retry_after: int | None) -> None:
+        """Refuse requests of one kind about one gang for good, as a webhook or a quota does."""
         self.lasting.append(Fault(verb, "pods", f"{spec.base}-*", times=FOR_EVER, status=status, retry_after=retry_after, dry_run=None))
         self.sandbox.faults.add(self.lasting[-1])
 
     @happens
     def slow_down(self, seconds: float) -> None:
-        """Searches take so much longer; those that are too long for the cycle are made beside it, until things settle."""
+        """Make each search take ``seconds`` longer, until the world settles. Searches too long for the cycle run beside it."""
         if seconds >= BRIEF_SECONDS:
             self._late.append(self.judge.note(LONG_SEARCHES, seconds=FOR_EVER))
         for replica in self.replicas:
@@ -45,14 +45,14 @@ class Wire(Simulation):
 
     @happens
     def compact(self) -> None:
-        """The history is forgotten: watches that break now are answered 410."""
+        """Forget the history, so that broken watches are answered 410."""
         self.judge.note("the history is forgotten")
         self.sandbox.compact()
         self.sandbox.drop_watches()
 
     @happens
     def expire_pages(self) -> None:
-        """The next list that comes in pages expires in the middle of it."""
+        """Let the next paged list expire between two pages."""
         self.judge.note("a list expires")
         self.sandbox.faults.add(Fault("list", "pods", nth=2, status=410, message="The provided continue parameter is too old"))
         self.sandbox.compact()
@@ -60,13 +60,13 @@ class Wire(Simulation):
 
     @happens
     def silence(self, plural: str) -> None:
-        """The connections of the open watches of a kind are dead, and nobody says so."""
+        """Let the open watches of a kind fall silent, without an error."""
         self.judge.note(f"watches of {plural} are silent", seconds=_SILENCE_SECONDS)
         for replica in self.replicas:
             replica.server.silence(plural)
 
     @happens
     def lag(self, plural: str, seconds: float) -> None:
-        """Watches of a kind come late, until the weather clears."""
+        """Delay the watches of a kind by ``seconds``, until the world settles."""
         self._late.append(self.judge.note(f"watches of {plural} come late", seconds=FOR_EVER))
-        self.weather.lags[plural] = seconds
+        self.network.lags[plural] = seconds

@@ -1,4 +1,4 @@
-"""What happens to gangs: they are asked for, change, run, are lost and go."""
+"""Acts on gangs: they arrive, change, run, lose members and end."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -12,35 +12,35 @@ from ..simulation import NODES, Simulation, happens
 
 
 class Workloads(Simulation):
-    """A simulation to which this can happen."""
+    """A simulation with acts on gangs."""
 
     @happens
     def add(self, spec: GangSpec) -> GangSpec:
-        """A gang arrives. Return it as it is known from then on."""
+        """Create a gang, and return its spec with the UID of its owner, if it has one."""
         if spec.kind == "operated":
             made = self.sandbox.create({**OWNER, "metadata": {"name": spec.base, "namespace": spec.namespace}})
             spec = replace(spec, owner=made["metadata"]["uid"])
         self.gangs.append(spec)
         for manifest in manifests(spec):
-            with suppress(ApiError):  # a PodGroup where nobody serves any, or one that is there
+            with suppress(ApiError):  # there may be no PodGroup CRD, or the PodGroup exists already
                 self.sandbox.create(manifest)
         return spec
 
     def _delete(self, spec: GangSpec) -> None:
-        """The controllers first, so that they make nobody anew."""
+        """Delete a gang: the controllers first, so that they recreate no pod."""
         kinds = ("deployments", "replicasets", "jobs", "configmaps")
         workloads = [(plural, workload_name(spec, role)) for plural in kinds for role in spec.roles]
         pods = [("pods", pod["metadata"]["name"]) for pod in self.judge.books.members(spec)]
         is_last = not any((each.namespace, each.name) == (spec.namespace, spec.name) for each in self.present)
         groups = [("podgroups", spec.name)] if self.serves_groups and is_last else []
         for plural, name in (*workloads, *pods, *groups):
-            with suppress(ApiError):  # not every gang has each of them
+            with suppress(ApiError):  # not every gang has each of these objects
                 self.sandbox.delete(plural, name, spec.namespace, grace=0)
-        self.let_go(f"{spec.base}-")
+        self.remove_finalizers(f"{spec.base}-")
 
     @happens
     def delete_member(self, spec: GangSpec, number: int, *, grace: int | None = None) -> None:
-        """Somebody deletes a member."""
+        """Delete a member, and note the loss."""
         if members := self.judge.members(spec):
             name = members[number % len(members)]["metadata"]["name"]
             self.judge.note_loss("a member is deleted", spec)
@@ -49,7 +49,7 @@ class Workloads(Simulation):
 
     @happens
     def replace_member(self, spec: GangSpec, number: int) -> None:
-        """Somebody deletes a bare member at once and makes another of its name."""
+        """Delete a bare member at once, and create another of its name."""
         members = self.judge.members(spec)
         if members and spec.is_named:
             name = members[number % len(members)]["metadata"]["name"]
@@ -60,7 +60,7 @@ class Workloads(Simulation):
 
     @happens
     def lose_all_bound(self, spec: GangSpec) -> None:
-        """A whole gang is evicted by somebody."""
+        """Evict all bound members of a gang."""
         for pod in self.judge.bound(spec):
             self.judge.note_loss("a member is evicted", spec)
             with suppress(ApiError):
@@ -68,20 +68,20 @@ class Workloads(Simulation):
 
     @happens
     def hold(self, spec: GangSpec) -> None:
-        """Finalizers keep the members that are there now, when they are deleted."""
+        """Set a finalizer on all present members, which holds them when they are deleted."""
         for pod in self.judge.members(spec):
             self.sandbox.patch("pods", pod["metadata"]["name"], {"metadata": {"finalizers": ["example.com/held"]}}, spec.namespace)
 
     @happens
-    def let_go(self, prefix: str) -> None:
-        """They let them go."""
+    def remove_finalizers(self, prefix: str) -> None:
+        """Remove the finalizers of pods whose names begin with ``prefix``."""
         for pod in self.sandbox.list("pods", "default"):
             if pod["metadata"]["name"].startswith(prefix) and pod["metadata"].get("finalizers"):
                 self.sandbox.patch("pods", pod["metadata"]["name"], {"metadata": {"finalizers": None}})
 
     @happens
     def finish(self, spec: GangSpec, number: int | None = None, phase: str = "Succeeded") -> None:
-        """Running members end: one, or all."""
+        """Let running members end: one, or all if ``number`` is None."""
         running = [pod for pod in self.judge.bound(spec) if pod["status"].get("phase") == "Running"]
         for pod in running if number is None else running[number % len(running) :][:1] if running else ():
             if phase == "Failed":
@@ -92,7 +92,7 @@ class Workloads(Simulation):
 
     @happens
     def scale(self, spec: GangSpec, replicas: int) -> None:
-        """Somebody has the controller of a gang keep fewer members, or more."""
+        """Scale the controller of a gang."""
         plural = {"controlled": "replicasets", "deployed": "deployments"}.get(spec.kind)
         if plural and self.sandbox.get(plural, spec.base, spec.namespace):
             self.judge.note_loss("a workload is scaled", spec)
@@ -100,7 +100,7 @@ class Workloads(Simulation):
 
     @happens
     def run_again(self, spec: GangSpec) -> None:
-        """The next run of a bare gang, whose earlier pods have ended and are still listed."""
+        """Create the next run of a bare gang whose earlier pods have ended and still exist."""
         if not spec.is_bare or self.judge.members(spec):
             return
         self._runs += 1
@@ -113,9 +113,9 @@ class Workloads(Simulation):
 
     @happens
     def submit_again(self, spec: GangSpec) -> GangSpec | None:
-        """Somebody submits a job again under its gang's name, whatever has become of it. Returns None where that can't be told.
+        """Submit a job again under its gang's name. Returns None for a gang whose new pods can't be known as another submission.
 
-        More ReplicaSets are more of the same. Of bare pods the next are told apart by that some have succeeded, and none was lost.
+        More ReplicaSets only add members. New bare pods are another submission only if earlier pods have succeeded and none was lost.
         """
         if spec.kind not in ("job", "operated", "bare") or spec.is_single or spec.is_gated:
             return None
@@ -130,33 +130,33 @@ class Workloads(Simulation):
 
     @happens
     def roll_out(self, spec: GangSpec, change: Body) -> None:
-        """Somebody changes the template of a Deployment's pods, which replaces them one after the other."""
+        """Change the template of a Deployment, which replaces its pods one after the other."""
         if spec.kind == "deployed" and self.sandbox.get("deployments", spec.base, spec.namespace):
             self._late.append(self.judge.note("a workload is rolled out", gang=spec, seconds=FOR_EVER))
             self.sandbox.patch("deployments", spec.base, {"spec": {"template": change}}, spec.namespace)
 
     @happens
     def raise_priority(self, spec: GangSpec) -> None:
-        """Somebody has a ReplicaSet make its pods at another priority from now on."""
+        """Give the template of a ReplicaSet a higher priority."""
         if spec.kind == "controlled":
             self.judge.note("the priority is changed", gang=spec)
             self.sandbox.patch("replicasets", spec.base, {"spec": {"template": {"spec": {"priorityClassName": HIGH}}}}, spec.namespace)
 
     @happens
     def reject(self, spec: GangSpec, number: int) -> None:
-        """A kubelet refuses a bound member that has not started."""
+        """Let a kubelet reject a bound member that hasn't started."""
         waiting = [pod for pod in self.judge.bound(spec) if pod["status"].get("phase") == "Pending"]
         if waiting:
             self._reject(spec, waiting[number % len(waiting)])
 
     @happens
-    def sour(self, node: int) -> None:
-        """A kubelet rejects whoever comes from now on, until things settle."""
-        self._sour.add(f"node-{node % NODES}")
+    def reject_every_pod(self, node: int) -> None:
+        """Let a kubelet reject every new pod until the world settles."""
+        self._rejecting_nodes.add(f"node-{node % NODES}")
 
     @happens
     def set_minimum(self, spec: GangSpec, minimum: int) -> None:
-        """Somebody edits the minMember of a gang that has a PodGroup of its own."""
+        """Edit the minMember of a gang's PodGroup."""
         if spec.has_group and self.sandbox.get("podgroups", spec.name, spec.namespace):
             for each in self.gangs:
                 if (each.namespace, each.name) == (spec.namespace, spec.name):
@@ -165,7 +165,7 @@ class Workloads(Simulation):
 
     @happens
     def delete_group(self, spec: GangSpec) -> None:
-        """Somebody deletes a gang's PodGroup."""
+        """Delete a gang's PodGroup."""
         if self.serves_groups and self.sandbox.get("podgroups", spec.name, spec.namespace):
             for each in self.gangs:
                 if (each.namespace, each.name) == (spec.namespace, spec.name):
@@ -174,7 +174,7 @@ class Workloads(Simulation):
 
     @happens
     def suspend(self, spec: GangSpec, *, is_suspended: bool) -> None:
-        """Somebody suspends the Job of a gang, or lets it go on."""
+        """Suspend the Jobs of a gang, or resume them."""
         for job in self.sandbox.list("jobs", spec.namespace):
             if spec.kind == "job" and self.judge.books.gang_of_job(job) is spec:
                 self.judge.note_loss("a Job is suspended" if is_suspended else "a Job goes on", spec)
@@ -183,7 +183,7 @@ class Workloads(Simulation):
 
     @happens
     def give_to_queue(self, spec: GangSpec) -> None:
-        """Somebody gives the Jobs of a gang to Kueue."""
+        """Give the Jobs of a gang to Kueue."""
         for job in self.sandbox.list("jobs", spec.namespace):
             if self.judge.books.gang_of_job(job) is spec:
                 self.judge.note("a Job is given to a queue", gang=spec)
@@ -191,25 +191,25 @@ class Workloads(Simulation):
 
     @happens
     def guard(self, spec: GangSpec) -> None:
-        """A disruption budget forbids that any of a gang is disturbed, until things settle."""
-        self._late.append(self.judge.note("a budget is made", gang=spec, seconds=FOR_EVER))
+        """Create a disruption budget that forbids evictions of a gang's pods until the world settles."""
+        self._late.append(self.judge.note("a disruption budget is created", gang=spec, seconds=FOR_EVER))
         for role in spec.roles:
             metadata = {"name": workload_name(spec, role), "namespace": spec.namespace}
             budget = {"minAvailable": "100%", "selector": {"matchLabels": {"app": app_of(spec, role)}}}
             body = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": metadata, "spec": budget}
-            with suppress(ApiError):  # it is there
+            with suppress(ApiError):  # it exists already
                 self.sandbox.create(body)
 
     @happens
     def annotate(self, spec: GangSpec, annotations: dict[str, str]) -> None:
-        """A tenant writes annotations on all pods of its gang."""
+        """Write annotations to all pods of a gang, as its tenant."""
         self.judge.note("pods are annotated", gang=spec)
         for pod in self.judge.members(spec):
             self.sandbox.patch("pods", pod["metadata"]["name"], {"metadata": {"annotations": annotations}}, spec.namespace)
 
     @happens
     def open_gates(self, spec: GangSpec) -> None:
-        """Whoever had gated pods of a gang lets them go."""
+        """Remove the scheduling gates of a gang's pods."""
         self.judge.note("gates are opened", gang=spec)
         for pod in self.judge.members(spec):
             if pod["spec"].get("schedulingGates"):
@@ -217,10 +217,10 @@ class Workloads(Simulation):
 
     @property
     def present(self) -> list[GangSpec]:
-        """The gangs that nobody has deleted."""
+        """The gangs that haven't been deleted."""
         return [spec for spec in self.gangs if spec not in self.ended]
 
     @property
     def serves_groups(self) -> bool:
-        """Whether there are PodGroups."""
+        """True if the cluster serves PodGroups."""
         return self.crd != "none"

@@ -1,4 +1,4 @@
-"""What is asked of a commit: everybody or nobody, where there is room, once."""
+"""Schedules on commits: all members are bound or none, on nodes with capacity, once."""
 
 from allaboard_sandbox import Fault
 from allaboard_sandbox.faults import FOR_EVER
@@ -9,7 +9,7 @@ from .ground import NEVER, QUIET_SECONDS, end, quiet_world
 
 
 def no_faults() -> None:
-    """Gangs of every kind come, and nothing goes wrong."""
+    """Gangs of every kind arrive, and nothing goes wrong."""
     with quiet_world() as world:
         world.add(GangSpec("made", size=4, minimum=4))
         world.add(GangSpec("bare", "bare", size=3, minimum=3))
@@ -20,7 +20,7 @@ def no_faults() -> None:
 
 
 def no_faults_spread() -> None:
-    """A gang that needs several nodes."""
+    """A gang needs several nodes."""
     with quiet_world() as world:
         world.add(GangSpec("gang", size=4, minimum=4, cpu=6))
         world.advance(5)
@@ -28,7 +28,7 @@ def no_faults_spread() -> None:
 
 
 def pools() -> None:
-    """A gang whose pods select some of the nodes."""
+    """The pods of a gang select some of the nodes."""
     with quiet_world() as world:
         world.bind_foreign(1, 6)
         world.advance(1)
@@ -38,8 +38,8 @@ def pools() -> None:
         end(world)
 
 
-def no_room() -> None:
-    """Six of three cpu, and room for four: nobody is bound."""
+def no_capacity() -> None:
+    """A gang of six pods with 3 cpu each arrives where four fit: no pod is bound."""
     with quiet_world(nodes=2) as world:
         world.add(GangSpec("gang", size=6, minimum=6, cpu=3))
         world.advance(5)
@@ -47,7 +47,7 @@ def no_room() -> None:
 
 
 def two_at_once() -> None:
-    """Two gangs come together, with room for one, and the binds of the first take their time."""
+    """Two gangs arrive together, capacity is enough for one, and the binds of the first are slow."""
     with quiet_world(nodes=1) as world:
         world.fault(Fault("bind", "pods", "first-*", times=4, status=0, delay=1.0))
         world.add(GangSpec("first", size=4, minimum=4, cpu=2))
@@ -57,7 +57,7 @@ def two_at_once() -> None:
 
 
 def bare_refused() -> None:
-    """One bare member is refused for good, in the rehearsal too, whichever it is: nobody is bound."""
+    """One bare member is refused for good, in the dry run too, whichever it is: no pod is bound."""
     for refused in range(3):
         with quiet_world() as world:
             world.fault(Fault("bind", "pods", f"gang-{refused}", times=FOR_EVER, status=403, message="denied", dry_run=None))
@@ -66,8 +66,8 @@ def bare_refused() -> None:
             end(world)
 
 
-def changed_on_its_way() -> None:
-    """A waiting member is replaced, and one is written to, while their binds are on their way."""
+def member_replaced_in_a_commit() -> None:
+    """One waiting member is replaced while the binds are in flight."""
     with quiet_world(startup_delay=NEVER) as world:
         gang = GangSpec("gang", "recreated", size=4, minimum=4)
         world.act_at("bind", 2, lambda: world.replace_member(gang, 1), after=False, is_dry_run=False)
@@ -77,7 +77,7 @@ def changed_on_its_way() -> None:
 
 
 def filled_while_searching() -> None:
-    """Others take the room while the gang is searched for, and while it is tried without effect."""
+    """Another scheduler fills the node during the search, or during the dry run."""
     with quiet_world(startup_delay=NEVER, nodes=1) as world:
         world.act_at("bind", 1, world.fill, after=False, is_dry_run=True)
         world.add(GangSpec("gang", size=4, minimum=4))
@@ -85,8 +85,8 @@ def filled_while_searching() -> None:
         end(world)
 
 
-def node_lost_in_rehearsal() -> None:
-    """One of two nodes goes while the gang is tried without effect."""
+def node_lost_in_dry_run() -> None:
+    """One of two nodes is deleted during the dry run."""
     with quiet_world(startup_delay=NEVER, nodes=2) as world:
         world.act_at("bind", 1, lambda: world.delete_node(0), after=False, is_dry_run=True)
         world.add(GangSpec("gang", size=4, minimum=4, cpu=3))
@@ -94,8 +94,8 @@ def node_lost_in_rehearsal() -> None:
         end(world)
 
 
-def member_lost_in_rehearsal() -> None:
-    """One of a bare gang is deleted while it is tried without effect: nobody is bound, for there are too few."""
+def member_lost_in_dry_run() -> None:
+    """A member of a bare gang is deleted during the dry run: no pod is bound, since too few are left."""
     with quiet_world(startup_delay=NEVER) as world:
         gang = GangSpec("gang", "bare", size=3, minimum=3)
         world.act_at("bind", 3, lambda: world.delete_member(gang, 1, grace=0), after=True, is_dry_run=True)
@@ -104,8 +104,8 @@ def member_lost_in_rehearsal() -> None:
         end(world)
 
 
-def refused_whenever_it_is_bound() -> None:
-    """All binds of a gang are refused, which isn't told beforehand: it is tried less and less often."""
+def refused_at_every_bind() -> None:
+    """All binds of a gang are refused, but not the dry runs: the attempts become rarer."""
     with quiet_world(startup_delay=NEVER) as world:
         world.fault(Fault("bind", "pods", "gang-*", times=FOR_EVER, status=403, dry_run=False))
         world.add(GangSpec("gang", size=3, minimum=3))
@@ -114,8 +114,8 @@ def refused_whenever_it_is_bound() -> None:
         end(world)
 
 
-def node_lost_meanwhile() -> None:
-    """A bind fails for a while, and meanwhile its node is cordoned."""
+def node_lost_between_tries() -> None:
+    """A bind fails for a while, and its node is cordoned in between."""
     with quiet_world(startup_delay=NEVER, nodes=2) as world:
         world.fault(Fault("bind", "pods", "gang-*", nth=4, times=2, status=503, delay=0.3))
         world.add(GangSpec("gang", size=4, minimum=4))
@@ -127,7 +127,7 @@ def node_lost_meanwhile() -> None:
 
 
 def node_cordoned_before() -> None:
-    """Nodes were cordoned long before; the gang goes to the others."""
+    """Nodes were cordoned long ago; the gang goes to the other nodes."""
     with quiet_world(startup_delay=NEVER) as world:
         for number in range(3):
             world.cordon(number, is_cordoned=True)
@@ -140,7 +140,7 @@ def node_cordoned_before() -> None:
 
 
 def unanswered() -> None:
-    """Binds come late, after their scheduler has given them up, and can't be told from what it writes; another gang wants the seats."""
+    """Binds without an answer arrive late, their pods can't be fenced, and another gang wants the capacity."""
     with quiet_world(startup_delay=NEVER, nodes=1, cpu=2) as world:
         world.fault(Fault("bind", "pods", "gang-*", times=FOR_EVER, status=0, delay=70.0))
         world.fault(Fault("patch", "pods", "gang-*", times=FOR_EVER, status=503))
@@ -152,7 +152,7 @@ def unanswered() -> None:
 
 
 def refused_after_a_lost_answer() -> None:
-    """A bind is carried out, its answer lost, and when it is made again it is refused."""
+    """A bind is carried out, its answer lost, and the repeated bind refused."""
     with quiet_world(startup_delay=NEVER) as world:
         world.fault(Fault("bind", "pods", nth=3, drop=True, after=True))
         world.fault(Fault("bind", "pods", nth=4, status=403))
@@ -171,7 +171,7 @@ def answers_lost() -> None:
 
 
 def taken_by_another() -> None:
-    """Another scheduler binds a member, to another node, while it is being bound."""
+    """While a member is being bound, another scheduler binds it to another node."""
     with quiet_world(startup_delay=NEVER) as world:
         gang = GangSpec("gang", "recreated", size=3, minimum=3, pool="left")
 
@@ -185,10 +185,10 @@ def taken_by_another() -> None:
         end(world)
 
 
-def asked_to_wait() -> None:
-    """A webhook asks one gang to wait for five minutes; nobody else does."""
+def long_retry_after() -> None:
+    """A webhook asks one gang to wait for five minutes; other gangs don't wait."""
     with quiet_world(nodes=1, cpu=4) as world:
-        world.sicken(GangSpec("gang"), "bind", 429, 300)
+        world.refuse_for_good(GangSpec("gang"), "bind", 429, 300)
         world.add(GangSpec("gang", size=4, minimum=4))
         world.advance(3)
         world.add(GangSpec("other", size=4, minimum=4))
@@ -197,8 +197,8 @@ def asked_to_wait() -> None:
         end(world)
 
 
-def group_gone() -> None:
-    """The PodGroup of a gang that waits is deleted: nobody of it is begun when there is room."""
+def group_deleted_while_waiting() -> None:
+    """The PodGroup of a waiting gang is deleted: no pod of the gang is bound when capacity is freed."""
     with quiet_world(nodes=1) as world:
         world.fill()
         gang = GangSpec("gang", size=4, minimum=4, has_group=True)
@@ -212,7 +212,7 @@ def group_gone() -> None:
 
 
 def gated() -> None:
-    """One member waits behind a gate."""
+    """A scheduling gate is set on one member."""
     with quiet_world(startup_delay=NEVER) as world:
         world.add(GangSpec("gang", "recreated", size=3, minimum=3, is_gated=True))
         world.advance(10)
@@ -221,7 +221,7 @@ def gated() -> None:
 
 
 def leaving() -> None:
-    """Pods that are being deleted keep their seats until they have gone."""
+    """Terminating pods hold their capacity until they are gone."""
     with quiet_world(nodes=1, cpu=4) as world:
         gang = GangSpec("gang", size=4, minimum=4)
         world.add(gang)
@@ -230,13 +230,13 @@ def leaving() -> None:
         world.lose_all_bound(gang)
         world.advance(10)
         world.judge.check()
-        world.let_go("gang-")
+        world.remove_finalizers("gang-")
         world.advance(10)
         end(world)
 
 
-def foreign_room() -> None:
-    """What others have bound takes room."""
+def capacity_taken_by_another_scheduler() -> None:
+    """Pods of another scheduler take capacity."""
     with quiet_world() as world:
         world.fill()
         world.advance(1)
@@ -246,7 +246,7 @@ def foreign_room() -> None:
 
 
 def second_run() -> None:
-    """A run of bare pods has succeeded; of the next only two have room."""
+    """A run of bare pods has succeeded; only two pods of the next run fit."""
     with quiet_world(nodes=1, cpu=4) as world:
         gang = GangSpec("gang", "bare", size=4, minimum=4)
         world.add(gang)
@@ -260,7 +260,7 @@ def second_run() -> None:
 
 
 def second_wave() -> None:
-    """Three of four pods of a Job's first wave succeed, and of the next only two have room."""
+    """Three of four pods of a Job's first wave succeed, and only two pods of the next wave fit."""
     with quiet_world(nodes=1, cpu=4) as world:
         gang = GangSpec("gang", "job", size=4, minimum=4, completions=8)
         world.add(gang)
@@ -273,7 +273,7 @@ def second_wave() -> None:
 
 
 def groups() -> None:
-    """Gangs with PodGroups of their own are whole, and their PodGroups say so."""
+    """Gangs with PodGroups are whole, and their PodGroups say so."""
     with quiet_world() as world:
         for number, size in enumerate((3, 2, 4)):
             world.add(GangSpec(f"gang-{number}", size=size, minimum=size, has_group=True))
@@ -283,7 +283,7 @@ def groups() -> None:
 
 
 def roles() -> None:
-    """Of one role a number must start that is less than the gang's, and there is no room for it."""
+    """A role has a minimum of its own, and no member of the role fits."""
     with quiet_world(nodes=2) as world:
         gang = GangSpec("gang", size=4, minimum=2, others=(Role("ps", 2, cpu=9),), least=1)
         world.add(gang)
@@ -292,8 +292,8 @@ def roles() -> None:
         end(world)
 
 
-def roles_with_room() -> None:
-    """Of one role a number must start, and there is room for all."""
+def roles_that_fit() -> None:
+    """A role has a minimum of its own, and all its members fit."""
     with quiet_world(nodes=2) as world:
         world.add(GangSpec("gang", size=4, minimum=2, others=(Role("ps", 2),), least=1))
         world.advance(10)
@@ -301,7 +301,7 @@ def roles_with_room() -> None:
 
 
 def singles() -> None:
-    """Pods that name no gang are bound, each by itself."""
+    """Pods that name no gang are bound one by one."""
     with quiet_world() as world:
         for number in range(4):
             world.add(GangSpec(f"single-{number}", "bare", size=1, minimum=1, is_single=True))
@@ -311,7 +311,7 @@ def singles() -> None:
 
 
 def node_tainted() -> None:
-    """A node that keeps pods away is given none."""
+    """No pod is bound to a tainted node."""
     with quiet_world(nodes=2) as world:
         world.taint(0, is_tainted=True)
         world.advance(QUIET_SECONDS)
@@ -321,7 +321,7 @@ def node_tainted() -> None:
 
 
 def silent_watches() -> None:
-    """Watches say nothing more while room goes: nobody is bound by what was so long ago, and other watches are begun soon."""
+    """Watches fall silent while a node is cordoned: no pod is bound on the old state, and the watches are replaced soon."""
     with quiet_world(nodes=2) as world:
         for plural in ("nodes", "pods"):
             world.silence(plural)
@@ -334,8 +334,11 @@ def silent_watches() -> None:
         end(world)
 
 
-def undone_with_patience() -> None:
-    """One is bound, one is refused for good, and the others are to leave the API server alone: so they do when the gang has been undone."""
+def released_before_retry_after_ends() -> None:
+    """One member is bound, one is refused for good, and the other binds get a Retry-After.
+
+    They are repeated only after that time, also when the gang was released before.
+    """
     with quiet_world(startup_delay=NEVER) as world:
         world.fault(Fault("bind", "pods", "gang-*", nth=2, status=403))
         world.fault(Fault("bind", "pods", "gang-*", nth=3, times=20, status=429, retry_after=8))
@@ -345,8 +348,8 @@ def undone_with_patience() -> None:
         end(world)
 
 
-def finished_with_patience() -> None:
-    """The API server wants to be left alone by those that finish a half gang, and by those that join a whole one."""
+def finished_after_retry_after() -> None:
+    """Binds that finish a partially bound gang, and binds of surplus members of a whole gang, get a Retry-After."""
     with quiet_world(startup_delay=NEVER) as world:
         world.fault(Fault("bind", "pods", "half-*", nth=3, times=20, status=429, retry_after=4))
         world.add(GangSpec("half", size=4, minimum=4))
@@ -357,8 +360,8 @@ def finished_with_patience() -> None:
         end(world)
 
 
-def finished_with_patience_for_the_surplus() -> None:
-    """One beyond the quorum isn't admitted, and wants to be left alone; of the others some binds fail, and the half gang is finished."""
+def finished_with_a_refused_surplus_member() -> None:
+    """The dry run of a surplus member fails with a Retry-After; other binds fail, and the partially bound gang is finished."""
     with quiet_world(startup_delay=NEVER) as world:
         world.fault(Fault("bind", "pods", "half-*", nth=5, status=500, retry_after=4, dry_run=True))
         world.fault(Fault("bind", "pods", "half-*", times=3, status=404, dry_run=False))
@@ -368,7 +371,7 @@ def finished_with_patience_for_the_surplus() -> None:
 
 
 def denied_beside_bound() -> None:
-    """Two of a Job's gang are lost, and of those who follow one is denied: nobody is bound before that is known."""
+    """Two members of a Job's gang are lost, and one replacement is denied: no pod is bound before that is known."""
     with quiet_world(startup_delay=NEVER, nodes=2) as world:
         gang = GangSpec("gang", "job", size=4, minimum=4)
         world.add(gang)
@@ -383,7 +386,7 @@ def denied_beside_bound() -> None:
 
 
 def filled_between_tries() -> None:
-    """Others take what is left of the node while binds pause that a server in trouble has refused."""
+    """Another scheduler takes the rest of the node while failed binds wait for their next try."""
     with quiet_world(startup_delay=NEVER, nodes=1) as world:
         world.fault(Fault("bind", "pods", "gang-*", nth=2, times=2, status=503, delay=0.3, dry_run=False))
         world.add(GangSpec("gang", size=4, minimum=4))
@@ -394,8 +397,8 @@ def filled_between_tries() -> None:
         end(world)
 
 
-def group_gone_in_the_rehearsal() -> None:
-    """The PodGroup goes while its gang is tried without effect: nobody is bound."""
+def group_deleted_in_dry_run() -> None:
+    """The PodGroup is deleted during the gang's dry run: no pod is bound."""
     with quiet_world(startup_delay=NEVER, nodes=2) as world:
         gang = GangSpec("gang", size=4, minimum=4, has_group=True)
         world.act_at("bind", 1, lambda: world.delete_group(gang), after=False, is_dry_run=True)

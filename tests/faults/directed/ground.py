@@ -1,4 +1,4 @@
-"""The world in which directed schedules begin, and how they end."""
+"""Defines the world in which directed schedules begin, and how they end."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -9,25 +9,25 @@ from tests.faults.gangs import HIGH_PRIORITY, GangSpec, Role
 from tests.faults.world import World, demand
 
 NEVER = 3600.0
-"""A start-up time of pods that never start."""
+"""Start-up time in seconds of pods that never start."""
 QUIET_SECONDS = 6.0
 
 
 @contextmanager
 def quiet_world(**options: Any) -> Iterator[World]:
-    """A world in which all has been quiet for a while."""
+    """Yield a world in which nothing has happened for ``QUIET_SECONDS``."""
     with World(**options) as world:
         world.advance(QUIET_SECONDS)
         yield world
 
 
-def uncounted(name: str, cpu: int, **fields: Any) -> GangSpec:
-    """A gang of two, one of each role, for which it takes a search to tell whether there is room."""
+def gang_needing_search(name: str, cpu: int, **fields: Any) -> GangSpec:
+    """Return a gang of two members, one of each role; only a search can find out whether it fits."""
     return GangSpec(name, size=1, minimum=2, cpu=cpu, others=(Role("ps", 1, cpu),), least=1, **fields)
 
 
 def cut_off(world: World, *gangs: GangSpec) -> None:
-    """Add gangs of four of which two members each are bound when the scheduler is killed, and start it anew."""
+    """Add gangs of four, let the scheduler be killed when two members of each are bound, and start it again."""
     for spec in gangs:
         world.hold_binds(f"{spec.name}-*", nth=3)
         world.add(spec)
@@ -36,30 +36,30 @@ def cut_off(world: World, *gangs: GangSpec) -> None:
 
 
 def end(world: World) -> None:
-    """Judge how it ends, when all has been quiet, and when there is room for everybody."""
+    """Judge the end: first when all has been quiet, then when there is capacity for all gangs."""
     world.settle()
     world.judge.check()
     demand(world.judge.over_committed(), world.judge.suspended(), world.leaked())
-    world.make_room()
+    world.add_capacity()
     world.settle()
     world.judge.check()
     demand(world.judge.incomplete(), world.judge.over_committed(), world.judge.suspended(), world.leaked())
 
 
-def ask(world: World, asking: GangSpec, slow: Sequence[GangSpec]) -> None:
-    """One asks for seats, and those who are ``slow`` take their time to go when they make way."""
+def add_beside_slow_gangs(world: World, added: GangSpec, slow: Sequence[GangSpec]) -> None:
+    """Add a gang that needs capacity; members of the gangs ``slow`` terminate slowly when they are released."""
     for gang in slow:
         world.hold(gang)
-    world.add(asking)
+    world.add(added)
     world.advance(50)
     world.judge.check()
     for gang in slow:
-        world.let_go(f"{gang.name}-")
+        world.remove_finalizers(f"{gang.name}-")
     end(world)
 
 
-def ask_beside_a_job(large: GangSpec, after: float) -> None:
-    """``large`` comes so many seconds after the Job's answer is waited for, and needs the seats of the Job and of another."""
+def need_capacity_of_a_job(large: GangSpec, after: float) -> None:
+    """Add ``large`` ``after`` seconds of waiting for a Job's release; it needs the capacity of the Job and of another gang."""
     with quiet_world(nodes=1, cpu=12) as world:
         job = GangSpec("job", "job", size=4, minimum=4, cpu=2, priority=HIGH_PRIORITY, suspends=True)
         cut_off(world, GangSpec("other", size=4, minimum=4), job)
@@ -75,8 +75,8 @@ def ask_beside_a_job(large: GangSpec, after: float) -> None:
         end(world)
 
 
-def late_in_being_answered(trouble: Fault) -> None:
-    """A Job is asked to go for another half gang, which has made way itself by the time that the ``trouble`` is over."""
+def delay_release_of_a_job(trouble: Fault) -> None:
+    """Play the slow release of a Job for a partially bound gang, which was released itself before the ``trouble`` is over."""
     with quiet_world(nodes=1, cpu=8) as world:
         cut_off(world, GangSpec("first", size=4, minimum=4), GangSpec("second", "job", size=4, minimum=4, suspends=True))
         world.fill()

@@ -1,15 +1,15 @@
-"""Several half gangs, binds that nobody answers or that are answered by errors, and what a tenant forges or deletes meanwhile."""
+"""Schedules on several partially bound gangs, unanswered or failing binds, and what tenants forge or delete."""
 
 from allaboard_sandbox import Fault
 from allaboard_sandbox.faults import FOR_EVER
 from tests.faults.gangs import HIGH_PRIORITY, STAMP, GangSpec
 from tests.faults.world import demand
 
-from .ground import NEVER, ask, ask_beside_a_job, cut_off, end, late_in_being_answered, quiet_world
+from .ground import NEVER, add_beside_slow_gangs, cut_off, delay_release_of_a_job, end, need_capacity_of_a_job, quiet_world
 
 
-def three_half_gangs() -> None:
-    """Three gangs are cut off half way and run; the seats of one of them are enough to finish another."""
+def three_partially_bound_gangs() -> None:
+    """Three gangs are partially bound and run; the capacity of one is enough to finish another."""
     with quiet_world(nodes=1, cpu=12) as world:
         cut_off(world, *(GangSpec(name, size=4, minimum=4) for name in ("first", "second", "third")))
         world.fill()
@@ -18,19 +18,22 @@ def three_half_gangs() -> None:
         end(world)
 
 
-def leaving_half_gang() -> None:
-    """The same, and who yields takes its time to go."""
+def released_gang_that_terminates_slowly() -> None:
+    """Three gangs are partially bound and run; the members of the released one terminate slowly."""
     with quiet_world(nodes=1, cpu=12) as world:
         gangs = [GangSpec(name, size=4, minimum=4) for name in ("first", "second", "third")]
         cut_off(world, *gangs)
         world.fill()
-        ask(world, GangSpec("late", size=2, minimum=2), gangs)
+        add_beside_slow_gangs(world, GangSpec("late", size=2, minimum=2), gangs)
 
 
-def room_while_it_was_looked() -> None:
-    """Two dozen gangs are cut off and run, and wait for pods. One needs most seats; while that is found out there is room without."""
+def capacity_freed_while_victims_are_chosen() -> None:
+    """Two dozen gangs are partially bound and wait for pods, and a gang needs the capacity of most.
+
+    Capacity is freed elsewhere while the scheduler decides which gangs to release.
+    """
     with quiet_world(nodes=1, cpu=96) as world:
-        world.add(GangSpec("quick", size=1, minimum=1))  # or no more than four binds would be held
+        world.add(GangSpec("quick", size=1, minimum=1))  # before any pod was bound, at most four binds would be held
         world.advance(1)
         halves = [GangSpec(f"half-{number:02}", size=4, minimum=4) for number in range(24)]
         cut_off(world, *halves)
@@ -47,8 +50,11 @@ def room_while_it_was_looked() -> None:
         end(world)
 
 
-def room_while_it_was_asked() -> None:
-    """A gang is cut off half way and runs. Whether it may go for another is answered late, and then there is room for that one without."""
+def capacity_freed_while_an_eviction_is_checked() -> None:
+    """A gang is partially bound and runs.
+
+    The check whether it can be evicted for another gang is answered late, when the other gang fits without it.
+    """
     with quiet_world(nodes=1, cpu=8) as world:
         cut_off(world, GangSpec("half", size=4, minimum=4, cpu=2))
         world.fill()
@@ -62,18 +68,18 @@ def room_while_it_was_asked() -> None:
         end(world)
 
 
-def served_half_gang() -> None:
-    """Three gangs are cut off half way and run; one makes way for the first, which can't be released: nobody else makes way with that."""
+def released_for_one_that_can_not_be() -> None:
+    """Three gangs are partially bound and run. The first can't be released, so another is released for it, and no third gang."""
     with quiet_world(nodes=1, cpu=12) as world:
         first, *others = (GangSpec(name, size=4, minimum=4) for name in ("first", "second", "third"))
         cut_off(world, first, *others)
         world.fill()
-        world.fault(Fault("evict", "pods", f"{first.name}-*", times=FOR_EVER, status=500))  # it looks as if it could
-        ask(world, GangSpec("large", size=6, minimum=6), others)
+        world.fault(Fault("evict", "pods", f"{first.name}-*", times=FOR_EVER, status=500))  # the dry run of its eviction succeeds
+        add_beside_slow_gangs(world, GangSpec("large", size=6, minimum=6), others)
 
 
-def half_above_another() -> None:
-    """A gang is cut off half way and runs when one of a lower priority comes, which would fit with its seats and not without."""
+def partially_bound_gang_of_a_higher_priority() -> None:
+    """A partially bound gang runs; a gang of a lower priority fits only with its capacity."""
     with quiet_world(nodes=1) as world:
         cut_off(world, GangSpec("first", size=4, minimum=4, priority=HIGH_PRIORITY))
         world.bind_foreign(0, 5)
@@ -84,8 +90,8 @@ def half_above_another() -> None:
         end(world)
 
 
-def half_gang_beside_a_job() -> None:
-    """Two gangs are cut off half way and run, one of a Job that counts lost pods: neither makes way for one that needs both."""
+def partially_bound_gang_beside_a_job() -> None:
+    """Two gangs are partially bound and run, one of a Job that counts lost pods: neither is released for a gang that needs both."""
     with quiet_world(nodes=1, cpu=8) as world:
         cut_off(world, GangSpec("first", size=4, minimum=4), GangSpec("second", "job", size=4, minimum=4))
         world.fill()
@@ -96,8 +102,8 @@ def half_gang_beside_a_job() -> None:
         end(world)
 
 
-def half_gang_beside_a_guarded_one() -> None:
-    """Two gangs are cut off half way and run, one of which a disruption budget guards: neither makes way for one that needs both."""
+def partially_bound_gang_beside_a_guarded_one() -> None:
+    """Two gangs are partially bound and run, one guarded by a disruption budget: neither is released for a gang that needs both."""
     with quiet_world(nodes=1, cpu=8) as world:
         guarded = GangSpec("second", size=4, minimum=4)
         cut_off(world, GangSpec("first", size=4, minimum=4), guarded)
@@ -110,28 +116,28 @@ def half_gang_beside_a_guarded_one() -> None:
         end(world)
 
 
-def asked_at_the_same_time() -> None:
-    """Two gangs are cut off half way and run. One is a Job that is being asked to go, and won't, when somebody comes who needs both."""
-    ask_beside_a_job(GangSpec("large", size=6, minimum=6), after=8)
+def needed_while_a_job_is_released() -> None:
+    """Two gangs are partially bound and run. While the release of one, a Job, is under way and fails, a gang comes that needs both."""
+    need_capacity_of_a_job(GangSpec("large", size=6, minimum=6), after=8)
 
 
-def asked_while_it_is_busy() -> None:
-    """The same, and the Job takes so long that it isn't waited for any more."""
-    ask_beside_a_job(GangSpec("large", size=6, minimum=6, priority=HIGH_PRIORITY), after=16)
+def needed_while_a_job_is_released_for_long() -> None:
+    """Like ``needed_while_a_job_is_released``, but the Job's release takes longer than the scheduler waits for it."""
+    need_capacity_of_a_job(GangSpec("large", size=6, minimum=6, priority=HIGH_PRIORITY), after=16)
 
 
-def answered_too_late() -> None:
-    """Two gangs are cut off half way and run, one a Job that is asked to go for the other. The other has made way itself when it may."""
-    late_in_being_answered(Fault("get", "jobs", status=0, delay=12.0))
+def release_delayed_by_a_slow_read() -> None:
+    """Two gangs are partially bound and run. The release of one, a Job, for the other is so slow that the other is released first."""
+    delay_release_of_a_job(Fault("get", "jobs", status=0, delay=12.0))
 
 
-def suspended_too_late() -> None:
-    """The same, and it is the suspension that the API server fails at: it isn't tried again."""
-    late_in_being_answered(Fault("patch", "jobs", times=3, status=503, retry_after=10))
+def release_delayed_by_a_failed_suspension() -> None:
+    """Like ``release_delayed_by_a_slow_read``, but the suspension of the Job fails: it isn't repeated."""
+    delay_release_of_a_job(Fault("patch", "jobs", times=3, status=503, retry_after=10))
 
 
-def refused_to_yield() -> None:
-    """Two gangs are cut off half way and run; when the second is asked for its seats the API server fails, and nothing else happens."""
+def release_refused() -> None:
+    """Two gangs are partially bound and run; the release of the second is refused, and nothing else happens."""
     with quiet_world(nodes=1, cpu=8) as world:
         cut_off(world, *(GangSpec(name, size=4, minimum=4) for name in ("first", "second")))
         world.fill()
@@ -141,12 +147,12 @@ def refused_to_yield() -> None:
         end(world)
 
 
-def half_beside_a_small_one() -> None:
-    """A gang that was refused again and again is half bound, for good; one that has waited for long and wants less asks for its seats."""
+def partially_bound_gang_beside_a_small_one() -> None:
+    """A gang that was refused often is partially bound, for good. A smaller gang that has waited for long needs its capacity."""
     with quiet_world(nodes=1, cpu=4) as world:
         small = GangSpec("small", size=1, minimum=1)
         world.add(small)
-        world.sicken(small, "bind", 403, None)
+        world.refuse_for_good(small, "bind", 403, None)
         world.advance(40)
         world.fault(Fault("bind", "pods", "half-*", times=12, status=403, dry_run=False))
         world.fault(Fault("bind", "pods", "half-*", nth=14, times=FOR_EVER, status=403, dry_run=False))
@@ -162,7 +168,7 @@ def half_beside_a_small_one() -> None:
 
 
 def unanswered_for_long() -> None:
-    """Nobody answers the binds of one member: the others are released when they have had their time, and that once more."""
+    """The binds of one member get no answer: the other members are released after the time for finishing, which is extended once."""
     with quiet_world(startup_delay=NEVER) as world:
         world.fault(Fault("bind", "pods", "gang-2", times=FOR_EVER, drop=True, dry_run=False))
         world.add(GangSpec("gang", "recreated", size=3, minimum=3))
@@ -173,8 +179,11 @@ def unanswered_for_long() -> None:
 
 
 def bound_late_in_doubt() -> None:
-    """Nobody answers a gang's binds. Half a minute later one has come after all, and another gang wants its seat: its time begins then."""
-    for seed in range(16):  # whether a bind that was given up comes all the same is by chance
+    """A gang's binds get no answer.
+
+    Half a minute later one is carried out, and another gang needs its capacity: the time-out begins then.
+    """
+    for seed in range(16):  # whether a bind without an answer is carried out is random
         with quiet_world(nodes=1, cpu=4, seed=seed) as world:
             world.fault(Fault("bind", "pods", "gang-*", status=0, delay=32.0))
             world.fault(Fault("bind", "pods", "gang-*", nth=2, times=FOR_EVER, drop=True))
@@ -197,7 +206,7 @@ def bound_late_in_doubt() -> None:
 
 
 def errors_for_answers() -> None:
-    """The binds of a gang are answered by errors that tell nothing, and its pods can't be written to: nobody else is given its seats."""
+    """The binds of a gang fail without a definite answer, and its pods can't be written to: no other gang gets its capacity."""
     with quiet_world(nodes=1, cpu=4, startup_delay=NEVER) as world:
         world.fault(Fault("bind", "pods", "gang-*", times=60, status=503, dry_run=False))
         world.fault(Fault("patch", "pods", "gang-*", times=FOR_EVER, status=503))
@@ -210,7 +219,7 @@ def errors_for_answers() -> None:
 
 
 def too_many_requests() -> None:
-    """All binds of a commit are refused for a while, as often as they are made: they are made again together."""
+    """All binds of a commit are refused for a while, at all tries: they are repeated together."""
     with quiet_world(nodes=2) as world:
         world.fault(Fault("bind", "pods", "gang-*", times=12, status=429, dry_run=False))
         world.add(GangSpec("gang", size=3, minimum=3))
@@ -219,22 +228,22 @@ def too_many_requests() -> None:
         end(world)
 
 
-def half_without_a_group() -> None:
-    """Half a bare gang is bound when its PodGroup goes: it is finished, to what was promised it."""
+def partially_bound_gang_without_a_group() -> None:
+    """A bare gang is partially bound when its PodGroup is deleted: it is finished, up to its stamped minimum."""
     with quiet_world(nodes=1, seed=3) as world:
         gang = GangSpec("gang", "bare", size=4, minimum=4, has_group=True)
         world.fault(Fault("bind", "pods", nth=3, times=24, status=429, dry_run=False))
         world.add(gang)
         world.advance(0.3)
-        demand([] if 0 < len(world.judge.bound(gang)) < 4 else ["[open] the gang isn't half bound"])
+        demand([] if 0 < len(world.judge.bound(gang)) < 4 else ["[open] the gang isn't partially bound"])
         world.delete_group(gang)
         world.advance(100)
         demand([] if len(world.judge.bound(gang)) == 4 else ["[unresolved] the gang isn't finished"])
         world.judge.check()
 
 
-def forged_promise() -> None:
-    """A tenant writes to its own bound pods that more were promised them, and the scheduler starts anew: nobody is released."""
+def forged_stamp() -> None:
+    """A tenant writes a larger stamped minimum to its own bound pods, and the scheduler restarts: no pod is released."""
     with quiet_world(startup_delay=NEVER, crd="none") as world:
         gang = GangSpec("gang", size=4, minimum=4)
         world.add(gang)
@@ -248,7 +257,7 @@ def forged_promise() -> None:
 
 
 def evicted_soon() -> None:
-    """All of a gang are evicted a moment after they were bound, and those who follow are tried before they are bound."""
+    """All members of a gang are evicted a moment after they were bound, and the new ones are dry-run before they are bound."""
     with quiet_world(nodes=1) as world:
         gang = GangSpec("gang", size=4, minimum=4)
         world.add(gang)
@@ -259,8 +268,8 @@ def evicted_soon() -> None:
         end(world)
 
 
-def late_comers() -> None:
-    """Two of a gang fit, which are its quorum; the others are bound when there is room for them."""
+def surplus_bound_later() -> None:
+    """The quorum of a gang, two of four members, fits; the other members are bound when capacity is freed."""
     with quiet_world(nodes=1) as world:
         world.bind_foreign(0, 4)
         gang = GangSpec("gang", size=4, minimum=2, cpu=2)

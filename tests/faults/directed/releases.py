@@ -1,4 +1,4 @@
-"""Half gangs, gangs that have lost members, and who is released of them."""
+"""Schedules on releases: which members of partially bound gangs, and of gangs that have lost members, are released."""
 
 from allaboard_sandbox import Fault
 from allaboard_sandbox.faults import FOR_EVER
@@ -10,7 +10,7 @@ from .ground import NEVER, cut_off, end, quiet_world
 
 
 def refused() -> None:
-    """One member is refused for good: those that are bound are released."""
+    """One member is refused for good: the bound members are released."""
     with quiet_world(startup_delay=NEVER) as world:
         world.fault(Fault("bind", "pods", "gang-*", nth=2, times=FOR_EVER, status=403, message="denied"))
         world.add(GangSpec("gang", size=4, minimum=4))
@@ -21,7 +21,7 @@ def refused() -> None:
 
 
 def refused_for_a_while() -> None:
-    """One member can't be bound for a moment: it is bound then, and nobody is released."""
+    """One member can't be bound for a moment: it is bound then, and no pod is released."""
     with quiet_world(startup_delay=NEVER) as world:
         world.fault(Fault("bind", "pods", "gang-*", nth=2, times=FOR_EVER, status=503))
         world.add(GangSpec("gang", size=4, minimum=4))
@@ -32,7 +32,7 @@ def refused_for_a_while() -> None:
 
 
 def refused_while_it_runs() -> None:
-    """One member can't be bound until the others run: they are spared."""
+    """One member can't be bound until the other members run: they are kept."""
     with quiet_world() as world:
         world.fault(Fault("bind", "pods", "gang-*", nth=2, times=FOR_EVER, status=503))
         world.add(GangSpec("gang", size=4, minimum=4))
@@ -43,7 +43,7 @@ def refused_while_it_runs() -> None:
 
 
 def bare_lost() -> None:
-    """A bare member's bind fails until its time is over: its fellows are kept."""
+    """A bare member's bind fails until the gang's time-out: the other members are kept."""
     with quiet_world(startup_delay=NEVER) as world:
         world.fault(Fault("bind", "pods", "gang-*", nth=3, times=FOR_EVER, status=403))
         world.add(GangSpec("gang", "bare", size=3, minimum=3))
@@ -52,7 +52,7 @@ def bare_lost() -> None:
 
 
 def job_lost() -> None:
-    """The same of a Job whose policy counts every lost pod."""
+    """A member's bind fails until the time-out, in the gang of a Job that counts every lost pod: the other members are kept."""
     with quiet_world(startup_delay=NEVER) as world:
         world.fault(Fault("bind", "pods", "gang-*", nth=3, times=FOR_EVER, status=403))
         world.add(GangSpec("gang", "job", size=3, minimum=3))
@@ -60,8 +60,8 @@ def job_lost() -> None:
         end(world)
 
 
-def half_gangs() -> None:
-    """Two gangs are cut off half way and run; one of them makes way for the other."""
+def two_partially_bound_gangs() -> None:
+    """Two gangs are partially bound and run; one of them is released for the other."""
     with quiet_world(nodes=1) as world:
         cut_off(world, GangSpec("first", size=4, minimum=4), GangSpec("second", size=4, minimum=4))
         world.bind_foreign(0, 4)
@@ -71,7 +71,7 @@ def half_gangs() -> None:
 
 
 def members_lost() -> None:
-    """A gang that was whole loses a member: it is replaced, and nobody else is touched."""
+    """A gang that was whole loses a member: the member is replaced, and no other pod is released."""
     with quiet_world() as world:
         gang = GangSpec("gang", size=4, minimum=4, cpu=2)
         world.add(gang)
@@ -85,7 +85,7 @@ def members_lost() -> None:
 
 
 def rejected_again_and_again() -> None:
-    """A kubelet rejects whoever comes: the pauses grow."""
+    """A kubelet rejects every new member: the pauses between binds grow."""
     with quiet_world(startup_delay=NEVER) as world:
         gang = GangSpec("gang", size=3, minimum=3)
         world.add(gang)
@@ -97,7 +97,7 @@ def rejected_again_and_again() -> None:
 
 
 def surplus_rejected_again_and_again() -> None:
-    """A kubelet rejects the last who comes; the gang is whole without."""
+    """A kubelet rejects each surplus member; the gang is whole without one."""
     with quiet_world(startup_delay=NEVER) as world:
         gang = GangSpec("gang", size=4, minimum=3)
         world.add(gang)
@@ -107,8 +107,8 @@ def surplus_rejected_again_and_again() -> None:
         end(world)
 
 
-def minimum_raised() -> None:
-    """Raising the minimum, and deleting the PodGroup, release nobody."""
+def minimum_raised_and_group_deleted() -> None:
+    """The minimum is raised, and the PodGroup deleted: no pod is released."""
     with quiet_world(startup_delay=NEVER) as world:
         gang = GangSpec("gang", size=3, minimum=2, has_group=True, cpu=3)
         world.add(gang)
@@ -121,7 +121,7 @@ def minimum_raised() -> None:
 
 
 def kept_open() -> None:
-    """A gang that can't be undone is kept open, and says so."""
+    """A gang that can't be released is kept partially bound, and its status says so."""
     with quiet_world() as world:
         world.fault(Fault("bind", "pods", "gang-*", nth=3, times=FOR_EVER, status=500))
         world.add(GangSpec("gang", size=3, minimum=3, has_group=True))
@@ -132,7 +132,7 @@ def kept_open() -> None:
 
 
 def suspended() -> None:
-    """A Job is suspended and resumed, so that its gang gives its seats back."""
+    """A Job is suspended and resumed, to release its partially bound gang."""
     with quiet_world(startup_delay=NEVER) as world:
         world.fault(Fault("bind", "pods", "gang-*", nth=3, times=30, status=403))
         gang = GangSpec("gang", "job", size=3, minimum=3, suspends=True)
@@ -142,7 +142,7 @@ def suspended() -> None:
 
 
 def suspended_by_another() -> None:
-    """A Job is suspended by another controller, and says that we have done it: it is left as it is."""
+    """Another controller suspends a Job that carries our label: the Job stays as it is."""
     with quiet_world() as world:
         world.make_hostile(hostile.MANAGED_JOB)
         world.advance(60)
@@ -150,8 +150,8 @@ def suspended_by_another() -> None:
         end(world)
 
 
-def would_be_suspended() -> None:
-    """A gang that isn't of Jobs says that it may be suspended, and one member is refused for long: it is looked for seats all the same."""
+def suspendable_without_jobs() -> None:
+    """A gang without Jobs says that it may be suspended, and a member is refused for long: capacity is still sought for the member."""
     with quiet_world() as world:
         world.fault(Fault("bind", "pods", "gang-*", nth=2, times=FOR_EVER, status=503))
         world.add(GangSpec("gang", size=4, minimum=4, suspends=True))
@@ -163,7 +163,10 @@ def would_be_suspended() -> None:
 
 
 def given_up() -> None:
-    """Of a running gang that wants to be released when it can't be healed, and not before, all are."""
+    """A running gang asks to be released when it can't be healed: all its members are released then.
+
+    Another gang doesn't ask and is kept.
+    """
     with quiet_world() as world:
         gang, other = GangSpec("gang", size=3, minimum=3, cpu=3, gives_up=True), GangSpec("other", size=3, minimum=3, cpu=3)
         world.add(gang)
@@ -180,7 +183,7 @@ def given_up() -> None:
 
 
 def given_up_in_vain() -> None:
-    """A gang that wants to be released when it can't be healed is of bare pods: it is kept, and healed when there is somebody to bind."""
+    """A gang of bare pods asks to be released when it can't be healed: it is kept, and healed when there are pods to bind."""
     with quiet_world() as world:
         gang = GangSpec("gang", "bare", size=3, minimum=3, gives_up=True)
         world.add(gang)
@@ -191,7 +194,7 @@ def given_up_in_vain() -> None:
 
 
 def refused_for_long() -> None:
-    """A member can't be bound for longer than it may take: the others are released then, and not long after."""
+    """A member can't be bound within the time for finishing: the bound members are released then, and no later."""
     with quiet_world(startup_delay=NEVER) as world:
         world.fault(Fault("bind", "pods", "gang-*", nth=2, times=FOR_EVER, status=503))
         world.add(GangSpec("gang", size=4, minimum=4))
@@ -202,7 +205,7 @@ def refused_for_long() -> None:
 
 
 def forgiving_job_lost() -> None:
-    """A Job that doesn't count evicted pods is half bound: those that haven't started are evicted."""
+    """The gang of a Job that doesn't count evicted pods is partially bound: members that haven't started are evicted."""
     with quiet_world(startup_delay=NEVER) as world:
         world.fault(Fault("bind", "pods", "gang-*", nth=3, times=30, status=403))
         world.add(GangSpec("gang", "job", size=3, minimum=3, forgives=True))
@@ -212,8 +215,8 @@ def forgiving_job_lost() -> None:
         end(world)
 
 
-def job_half_runs() -> None:
-    """Half a Job runs, which may be suspended, and nobody waits for its seats: nobody is lost."""
+def job_that_runs_in_part() -> None:
+    """Part of a Job runs, the Job may be suspended, and no gang waits for its capacity: no pod is lost."""
     with quiet_world() as world:
         world.fault(Fault("bind", "pods", "gang-*", nth=3, times=FOR_EVER, status=500))
         world.add(GangSpec("gang", "job", size=3, minimum=3, suspends=True))
@@ -222,7 +225,7 @@ def job_half_runs() -> None:
 
 
 def guarded() -> None:
-    """Half a Job runs, which a disruption budget forbids to disturb, and one waits for its seats: nobody is lost."""
+    """Part of a Job runs, guarded by a disruption budget, and a gang waits for its capacity: no pod is lost."""
     with quiet_world(nodes=1, cpu=6) as world:
         world.fault(Fault("bind", "pods", "gang-*", nth=3, times=FOR_EVER, status=500))
         gang = GangSpec("gang", "job", size=3, minimum=3, suspends=True)
@@ -239,7 +242,7 @@ def guarded() -> None:
 
 
 def group_deleted() -> None:
-    """The PodGroup of a gang that runs is deleted: nobody is released."""
+    """The PodGroup of a running gang is deleted: no pod is released."""
     with quiet_world() as world:
         gang = GangSpec("gang", size=3, minimum=3, has_group=True)
         world.add(gang)
@@ -252,7 +255,7 @@ def group_deleted() -> None:
 
 
 def minimum_lowered() -> None:
-    """A gang for which there is no room asks for less, and is placed."""
+    """A gang that doesn't fit lowers its minimum, and is placed."""
     with quiet_world(nodes=1) as world:
         gang = GangSpec("gang", size=4, minimum=4, has_group=True, cpu=3)
         world.add(gang)
@@ -264,7 +267,7 @@ def minimum_lowered() -> None:
 
 
 def leaving_a_suspended_job() -> None:
-    """The pods of a suspended Job take their time to go."""
+    """The pods of a suspended Job terminate slowly."""
     with quiet_world(startup_delay=NEVER) as world:
         world.fault(Fault("bind", "pods", "gang-*", nth=3, times=30, status=403))
         gang = GangSpec("gang", "job", size=3, minimum=3, suspends=True)
@@ -272,13 +275,13 @@ def leaving_a_suspended_job() -> None:
         world.advance(20)
         world.hold(gang)
         world.advance(45)
-        world.let_go("gang")
+        world.remove_finalizers("gang")
         world.advance(40)
         end(world)
 
 
-def asked_for_its_seats_in_vain() -> None:
-    """A half gang that can't be evicted is first to be given room, however often others have asked for its seats."""
+def released_in_vain() -> None:
+    """A partially bound gang that can't be evicted gets free capacity first, however often its release for another gang has failed."""
     with quiet_world(nodes=1, cpu=8) as world:
         gang = GangSpec("gang", size=4, minimum=4, cpu=2)
         cut_off(world, gang)
@@ -289,14 +292,18 @@ def asked_for_its_seats_in_vain() -> None:
         world.advance(45)
         world.remove_foreign()
         world.advance(60)
-        demand([] if len(world.judge.bound(gang)) == 4 else ["[unresolved] a half gang was overtaken by one that has asked for its seats"])
+        demand(
+            []
+            if len(world.judge.bound(gang)) == 4
+            else ["[unresolved] a partially bound gang was overtaken by the gang that it was to be released for"]
+        )
         world.judge.check()
         world.sandbox.faults.clear()
         end(world)
 
 
-def too_large_to_yield_to() -> None:
-    """Half a gang runs for longer than it may, and one waits that doesn't fit even without it: nobody is released for that."""
+def too_large_to_release_others_for() -> None:
+    """Part of a gang runs beyond its time-out, and a gang waits that doesn't fit even without it: no pod is released."""
     with quiet_world(nodes=1) as world:
         hold = world.sandbox.faults.pause("bind", "pods", name="half-*", nth=3, times=FOR_EVER, dry_run=False)
         world.add(GangSpec("half", size=4, minimum=4))
@@ -312,7 +319,7 @@ def too_large_to_yield_to() -> None:
 
 
 def leaving_members() -> None:
-    """Members that are being deleted, and aren't gone for long, are no members of the next commit."""
+    """Members that terminate for long don't count as members of the next commit."""
     with quiet_world(startup_delay=NEVER, nodes=1) as world:
         gang = GangSpec("gang", size=4, minimum=4)
         world.add(gang)
@@ -325,13 +332,13 @@ def leaving_members() -> None:
         world.bind_foreign(0, 2)
         world.advance(20)
         world.judge.check()
-        world.let_go("gang-")
+        world.remove_finalizers("gang-")
         world.advance(20)
         end(world)
 
 
 def last_refused() -> None:
-    """All but one are bound, that one is refused for good, and then there is no room for it: nobody is left bound."""
+    """All members but one are bound, the last is refused for good, and then doesn't fit: no member stays bound."""
     with quiet_world(startup_delay=NEVER) as world:
         world.fault(Fault("bind", "pods", "gang-*", nth=4, times=FOR_EVER, status=403))
         world.add(GangSpec("gang", size=4, minimum=4))
@@ -342,8 +349,8 @@ def last_refused() -> None:
         end(world)
 
 
-def raised_minimum() -> None:
-    """The minimum of a gang that runs is raised, for longer than its time-out, and it wants to be released when it loses members."""
+def minimum_raised_beyond_the_capacity() -> None:
+    """The minimum of a running gang is raised beyond its time-out; the gang asks to be released when it loses members."""
     with quiet_world(nodes=1, cpu=8) as world:
         gang = GangSpec("gang", size=3, minimum=2, cpu=3, has_group=True, gives_up=True)
         world.add(gang)
@@ -354,7 +361,7 @@ def raised_minimum() -> None:
 
 
 def job_that_was_whole() -> None:
-    """A Job's gang that was whole loses a member, before any has started, and there is no room for another one for long."""
+    """A Job's gang that was whole loses a member before any has started, and a replacement doesn't fit for long."""
     with quiet_world(startup_delay=NEVER, nodes=1) as world:
         gang = GangSpec("gang", "job", size=3, minimum=3, suspends=True)
         world.add(gang)
@@ -370,8 +377,8 @@ def job_that_was_whole() -> None:
 
 
 def evicted_already() -> None:
-    """Half a Job's gang makes way while it runs, and is seen for a while yet: its Job isn't suspended for pods that are gone."""
-    for seconds in (35, 45):  # when its own time-out comes round again depends on when it was last looked at
+    """Part of a Job's gang is evicted while it runs, and the watch shows that late: its Job isn't suspended for pods that are gone."""
+    for seconds in (35, 45):  # the time of its next release attempt depends on when it was last attempted
         with quiet_world() as world:
             gang = GangSpec("gang", "job", size=4, minimum=4, suspends=True, forgives=True)
             cut_off(world, gang)

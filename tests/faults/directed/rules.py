@@ -1,4 +1,4 @@
-"""Gangs that ask for more than room: one rack, parts of GPUs, a number of members of a role."""
+"""Schedules on gangs that ask for more than capacity: one rack, parts of GPUs, a minimum of a role."""
 
 from allaboard_sandbox import Fault
 from tests.faults.gangs import GangSpec, Role
@@ -8,7 +8,7 @@ from .ground import NEVER, end, quiet_world
 
 
 def racks() -> None:
-    """The nodes with the least room are in two racks, and the gang must share one."""
+    """The nodes with the least capacity are in two racks, and the gang must share one."""
     for has_group in (False, True):
         with quiet_world() as world:
             for node, cpu in ((0, 5), (1, 8), (2, 5), (3, 2)):
@@ -19,7 +19,7 @@ def racks() -> None:
 
 
 def rack_of_the_others() -> None:
-    """A member is lost, and only the other rack has room for the one that replaces it."""
+    """A member is lost, and its replacement fits only in the other rack."""
     with quiet_world() as world:
         for node in (2, 3):
             world.bind_foreign(node, 8)
@@ -36,7 +36,7 @@ def rack_of_the_others() -> None:
 
 
 def racks_in_two_tries() -> None:
-    """Half a gang is bound when the rack is full: the others aren't sent to the other rack."""
+    """A gang is partially bound when its rack is full: the missing members aren't sent to the other rack."""
     with quiet_world(startup_delay=NEVER) as world:
         for node in (2, 3):
             world.bind_foreign(node, 8)
@@ -51,7 +51,7 @@ def racks_in_two_tries() -> None:
 
 
 def parts_of_devices() -> None:
-    """Gangs ask for more than half of a GPU each, and one for a whole one; each has GPUs to itself."""
+    """Two gangs request more than half of a GPU per pod, one requests a whole GPU: no two of these pods share a GPU."""
     with quiet_world(nodes=2, shares_gpus=True) as world:
         for number, gpus in enumerate((0, 0, 1)):
             percent = 0 if gpus else 60
@@ -63,7 +63,7 @@ def parts_of_devices() -> None:
 
 
 def parts_after_a_crash() -> None:
-    """The scheduler is started anew, and reads from the pods which GPUs they have."""
+    """The scheduler restarts, and reads from the pods which GPUs they have."""
     with quiet_world(nodes=1, shares_gpus=True) as world:
         world.add(GangSpec("first", size=2, minimum=2, gpus=1, percent=60))
         world.advance(5)
@@ -76,7 +76,7 @@ def parts_after_a_crash() -> None:
 
 
 def role_lost() -> None:
-    """The only member of a role that has a minimum is lost for good, of a gang that gives up then: as many as the gang needs are left."""
+    """The only member of a role with a minimum is lost for good, and the gang asks to be released then."""
     with quiet_world() as world:
         gang = GangSpec("gang", size=3, minimum=3, others=(Role("ps", 1),), least=1, gives_up=True)
         world.add(gang)

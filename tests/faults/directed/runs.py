@@ -1,4 +1,4 @@
-"""Runs of a job: its waves, what is submitted again under its name, rollouts, and members that are lost."""
+"""Schedules on the runs of a job: waves, resubmissions, rollouts, and lost members."""
 
 from tests.faults.gangs import HIGH, GangSpec, Role
 from tests.faults.world import World, demand
@@ -7,8 +7,8 @@ from tests.stories import MINIMUM
 from .ground import end, quiet_world
 
 
-def _take_seats(world: World, spec: GangSpec, number: int, cpu: int) -> None:
-    """Let members of a run end, as many as there are seats for others then, which take them."""
+def _take_capacity(world: World, spec: GangSpec, number: int, cpu: int) -> None:
+    """Let all running members of a run succeed, and let another scheduler take ``cpu`` of the node ``number`` before other gangs can."""
     for node in range(4):
         world.cordon(node, is_cordoned=True)
     world.finish(spec, None)
@@ -20,7 +20,7 @@ def _take_seats(world: World, spec: GangSpec, number: int, cpu: int) -> None:
 
 
 def wave_beside_a_straggler() -> None:
-    """Of a Job's first wave one member goes on when the others have succeeded; when it ends, another scheduler takes its seat."""
+    """One member of a Job's first wave runs on when the others have succeeded; when it ends, another scheduler takes its capacity."""
     with quiet_world(nodes=1, cpu=4) as world:
         gang = GangSpec("gang", "job", size=4, minimum=4, completions=8)
         world.add(gang)
@@ -28,14 +28,14 @@ def wave_beside_a_straggler() -> None:
         for _ in range(3):
             world.finish(gang, 0)
         world.advance(10)
-        _take_seats(world, gang, 0, 1)
+        _take_capacity(world, gang, 0, 1)
         world.advance(30)
         world.remove_foreign()
         end(world)
 
 
 def small_wave_beside_a_straggler() -> None:
-    """The next wave has its minimum beside the last member of the first: it may start, and then loses a member."""
+    """The next wave has its minimum beside the last member of the first wave: it may start, and then loses a member."""
     with quiet_world(nodes=1) as world:
         gang = GangSpec("gang", "job", size=4, minimum=2, completions=12)
         world.add(gang)
@@ -78,21 +78,21 @@ def last_pod_is_lost() -> None:
 
 
 def submitted_again() -> None:
-    """A job is submitted again while its first run goes on, and there is room for some of the second; then others take seats."""
+    """A job is submitted again while its first run goes on, and part of the second run fits; then another scheduler takes capacity."""
     for kind in ("job", "operated"):
         with quiet_world(nodes=1, cpu=6) as world:
             gang = world.add(GangSpec("gang", kind, size=4, minimum=4))
             world.advance(5)
             world.submit_again(gang)
             world.advance(20)
-            _take_seats(world, gang, 0, 3)
+            _take_capacity(world, gang, 0, 3)
             world.advance(30)
             world.remove_foreign()
             end(world)
 
 
 def lost_beside_another_run() -> None:
-    """A member of the first run is lost while the second waits for room: nobody of the second takes its place."""
+    """A member of the first run is lost while the second run waits for capacity: no pod of the second run takes its place."""
     with quiet_world(nodes=1, cpu=5) as world:
         gang = world.add(GangSpec("gang", "job", size=4, minimum=4))
         world.advance(5)
@@ -110,7 +110,7 @@ def lost_beside_another_run() -> None:
 
 
 def two_controllers() -> None:
-    """Two Jobs that are made together are one gang, and so are the next two: neither starts without the other."""
+    """Two Jobs that are created together are one gang, and so are the next two: neither Job starts without the other."""
     with quiet_world(nodes=1) as world:
         gang = GangSpec("gang", "job", size=3, minimum=4, others=(Role("ps", 1),))
         world.bind_foreign(0, 5)
@@ -127,7 +127,7 @@ def two_controllers() -> None:
 
 
 def second_controller_of_a_small_gang() -> None:
-    """Two Jobs that are made together are one gang also if one of them has enough pods for its minimum."""
+    """Two Jobs that are created together are one gang, also if one of them has enough pods for its minimum."""
     for least in (0, 1):
         with quiet_world(nodes=1) as world:
             world.bind_foreign(0, 5)
@@ -139,7 +139,7 @@ def second_controller_of_a_small_gang() -> None:
 
 
 def bare_run_beside_a_straggler() -> None:
-    """Three of four bare pods have succeeded when the next four are made; when the fourth has ended, another scheduler takes its seat."""
+    """Three of four bare pods have succeeded when the next four are created; another scheduler takes the freed capacity of the fourth."""
     with quiet_world(nodes=1, cpu=4) as world:
         gang = world.add(GangSpec("gang", "bare", size=4, minimum=4))
         world.advance(5)
@@ -148,7 +148,7 @@ def bare_run_beside_a_straggler() -> None:
         world.advance(2)
         world.submit_again(gang)
         world.advance(10)
-        _take_seats(world, gang, 0, 1)
+        _take_capacity(world, gang, 0, 1)
         world.advance(30)
         world.remove_foreign()
         end(world)
@@ -175,7 +175,7 @@ def rolled_out() -> None:
 
 
 def replaced_at_another_priority() -> None:
-    """The template of a ReplicaSet has another priority by the time that a member is lost: its replacement is bound all the same."""
+    """The template of a ReplicaSet gets another priority before a member is lost: the replacement is bound all the same."""
     with quiet_world() as world:
         gang = GangSpec("gang", size=4, minimum=4)
         world.add(gang)
@@ -187,8 +187,8 @@ def replaced_at_another_priority() -> None:
         end(world)
 
 
-def lost_when_fewer_are_made() -> None:
-    """A gang that was whole is scaled to half of its minimum, and loses a member then: the one that replaces it is bound."""
+def lost_after_scaling_down() -> None:
+    """A gang that was whole is scaled to half of its minimum, and then loses a member: the replacement is bound."""
     with quiet_world() as world:
         gang = GangSpec("gang", size=4, minimum=4)
         world.add(gang)

@@ -1,15 +1,15 @@
-"""Whose turn it is, and what those are told who wait."""
+"""Schedules on the order of gangs, and on the messages of waiting pods."""
 
 from allaboard_sandbox import Fault
 from allaboard_sandbox.faults import FOR_EVER
 from tests.faults.gangs import HIGH_PRIORITY, GangSpec, Role
 from tests.faults.world import demand
 
-from .ground import QUIET_SECONDS, end, quiet_world, uncounted
+from .ground import QUIET_SECONDS, end, gang_needing_search, quiet_world
 
 
 def priorities() -> None:
-    """There is room for one of two, and the one that came later goes before."""
+    """Capacity is enough for one of two gangs, and the later one has a higher priority."""
     with quiet_world(nodes=1) as world:
         world.fill()
         world.add(GangSpec("low", size=4, minimum=4, cpu=2))
@@ -22,7 +22,7 @@ def priorities() -> None:
 
 
 def healing_below_a_priority() -> None:
-    """A gang of a low priority that has lost a member isn't served before a high one that waits for the same seats."""
+    """A gang of a low priority that has lost a member isn't served before a gang of a high priority that needs the same capacity."""
     with quiet_world(nodes=1) as world:
         low = GangSpec("low", size=4, minimum=4)
         world.add(low)
@@ -38,8 +38,8 @@ def healing_below_a_priority() -> None:
         end(world)
 
 
-def two_kinds_of_room() -> None:
-    """A gang of two roles that can't be placed is told why, node by node."""
+def two_roles_that_do_not_fit() -> None:
+    """The message of a gang of two roles that doesn't fit names the reasons node by node."""
     with quiet_world() as world:
         world.cordon(3, is_cordoned=True)
         world.advance(QUIET_SECONDS)
@@ -49,8 +49,8 @@ def two_kinds_of_room() -> None:
         end(world)
 
 
-def room_comes_free() -> None:
-    """A gang has waited longer than its time-out, and is placed when there is room."""
+def capacity_is_freed() -> None:
+    """A gang has waited longer than its time-out, and is placed when capacity is freed."""
     with quiet_world() as world:
         world.fill()
         world.add(GangSpec("gang", size=3, minimum=3))
@@ -62,7 +62,7 @@ def room_comes_free() -> None:
 
 
 def relisted() -> None:
-    """Pods go while no watch tells of it, and the list that follows must be heeded."""
+    """Pods go while no watch reports it; the list that follows must count."""
     with quiet_world(nodes=1, cpu=4) as world:
         world.fill()
         world.advance(1)
@@ -76,38 +76,44 @@ def relisted() -> None:
 
 
 def refused_beside_another() -> None:
-    """Two gangs that are refused for good and one that isn't look for the same room, at the same moments: how it goes depends on chance."""
+    """Two gangs that are refused for good and one that isn't compete for the same capacity at the same moments.
+
+    The outcome of one run is random, so several seeds are played.
+    """
     for seed in range(4):
         with quiet_world(nodes=1, seed=seed) as world:
             world.fill()
             for name in ("gang-1", "gang-2", "other"):
-                world.add(uncounted(name, cpu=3))
+                world.add(gang_needing_search(name, cpu=3))
             world.fault(Fault("bind", "pods", "gang-*", times=FOR_EVER, status=403))
             world.advance(2)
             world.remove_foreign()
             world.advance(15)
-            demand([] if world.judge.bound(world.gangs[2]) else ["[idle] gang other waits beside some that are refused again and again"])
+            demand([] if world.judge.bound(world.gangs[2]) else ["[idle] gang other waits beside gangs that are refused again and again"])
 
 
-def priority_in_its_pause() -> None:
-    """A gang of a high priority pauses, refused again and again, when room comes for it and for one that has just come."""
+def priority_in_backoff() -> None:
+    """A gang of a high priority is in backoff after refusals, when capacity is freed for it and for a gang that has just come."""
     with quiet_world(nodes=2) as world:
         world.fill()
-        world.add(uncounted("high", cpu=4, priority=HIGH_PRIORITY))
+        world.add(gang_needing_search("high", cpu=4, priority=HIGH_PRIORITY))
         world.advance(3)
         for number in range(5):
             world.empty(1)
             world.bind_foreign(1, 6 + number % 2)
             world.advance(3)
-        world.add(uncounted("low", cpu=4))
+        world.add(gang_needing_search("low", cpu=4))
         world.advance(2)
         world.empty(0)
         world.advance(30)
         end(world)
 
 
-def room_while_those_below_are_looked_at() -> None:
-    """Two gangs of a low priority are due; room comes while seats are sought for the first. Another, above, waits for a number of seats."""
+def capacity_freed_during_a_search_below() -> None:
+    """Two gangs of a low priority are due, and capacity is freed during the search for the first.
+
+    A gang of a higher priority waits for enough capacity.
+    """
     with quiet_world(nodes=1) as world:
         low = [GangSpec(name, size=3, minimum=4, has_group=True) for name in ("first", "second")]
         world.fill()
@@ -123,8 +129,8 @@ def room_while_those_below_are_looked_at() -> None:
         end(world)
 
 
-def others_end() -> None:
-    """What others have bound ends, node by node, and whoever waits for it is placed."""
+def other_schedulers_pods_end() -> None:
+    """Pods of another scheduler end, node by node, and the waiting gang is placed."""
     with quiet_world(nodes=2) as world:
         world.fill()
         world.add(GangSpec("gang", size=3, minimum=3, cpu=4))
@@ -138,7 +144,7 @@ def others_end() -> None:
 
 
 def node_gone_before_its_pods() -> None:
-    """A node is gone, and another comes before it is heard that the pods of the first are gone as well: the new one is empty."""
+    """A node is deleted, and a new one is there before the watch reports that the old one's pods are gone: the new node is empty."""
     with quiet_world(nodes=1, cpu=4) as world:
         world.add(GangSpec("gang", size=4, minimum=4))
         world.advance(5)

@@ -1,39 +1,40 @@
-"""Judges a scheduler by what it does to a cluster, from books of its own.
+"""Judges a scheduler by what it does to a cluster, from records of its own.
 
-``books`` has what it goes by, ``news`` what schedulers were told, ``excuses`` what may excuse them; the other modules have its rules.
+``books`` holds the records: objects, requests, faults. ``news`` holds what each scheduler has received, ``excuses`` what may excuse a
+scheduler. The other modules hold the rules.
 
-A *run* is what is submitted once (a ``GangSpec``), or one wave of a Job. Which pods it has is known from who has created them, and not from
-what they say: several runs may have one gang's name. A Job's run needs no more pods than the Job will still make.
+A *run* is one submission (a ``GangSpec``), or one wave of a Job. The judge knows the pods of a run by their creator, not by their labels:
+several runs may use one gang's name. A Job's run needs no more pods than the Job will still make.
 
-Each rule has a name, which an accusation begins with:
+Each accusation begins with the name of its rule:
 
-==============  =====================================================================================================================
-quorum          a commit sends binds for the whole quorum, beside those of its run that are bound
-node            a bind goes to a node that admits the pod and has room, by what the scheduler had been told
-over-commit     no node is promised more of our own pods than it holds
-device          a bind names the GPUs that a pod is to have, and none is given away beyond what it holds
-topology        those who must share a rack are sent to one
-candidate       nobody is bound who is gated, leaving or has ended, by what the scheduler had been told
-rehearsal       what can't be taken back was tried without effect before
-double          a pod isn't sent elsewhere while an earlier bind of it may still be carried out
-precondition    every bind, release and suspension names the UID and the version that it was decided on, each time that it is sent
-journal         every bind carries the stamp, with the minimum that the gang asked for
-priority        nobody takes seats that a gang of a higher priority waits for and fits
-storm           one gang isn't bound again and again
-haste, stale    no bind is sent before the API server wants it, and nobody is bound or released by what was heard long ago
-kept pod        bare pods, and pods of Jobs that would count it, are never deleted
-release         nobody is deleted of a gang that is or was whole, nor while it runs before its time
-forward         nobody is released whose missing members have room and time, nor left half bound when they have had it
-leader, late    only the leader changes anything; what an earlier one had sent comes too late
-seal            a leader writes to each pod that is older than its term before it binds it
-open            a gang is open by a fault or a foreign act that can be cited, or for a moment
-unresolved      an open gang is finished or undone when all is quiet, but for the rules that are named
-untold          a gang that is kept open says so
-idle            a gang that fits is placed when all is quiet, and so is whoever comes to a whole one
-reason, status  who waits is told the truth, and so is who asks a PodGroup
-stranger        nothing of others is touched
-lost, leaked    no Job stays suspended, no seat is counted that nobody sits on
-==============  =====================================================================================================================
+- ``quorum``: a commit sends binds for the whole quorum; members of the run that are already bound count.
+- ``node``: the node of a bind admits the pod and has capacity for it, as far as the scheduler knew.
+- ``over-commit``: our own pods on a node request no more than the node offers.
+- ``device``: a bind names the GPUs that the pod gets, and no GPU is shared beyond what it holds.
+- ``topology``: members that must share a rack are sent to one rack.
+- ``candidate``: no bind names a pod that is gated, terminating, ended or gone, as far as the scheduler knew.
+- ``dry run``: binds that can't be undone are dry-run first.
+- ``double``: a pod isn't sent to another node while an earlier bind of it may still be carried out.
+- ``precondition``: at each try a bind or release names UID and resourceVersion, and a change of a Job the resourceVersion.
+- ``journal``: every bind carries the stamp, with the minimum that the gang stated; a suspended Job carries its label.
+- ``priority``: no gang takes capacity for which a gang of a higher priority waits, and in which that gang fits.
+- ``storm``: a gang isn't bound, or attempted in vain, again and again without pauses.
+- ``haste``: no bind is sent again before the time that the answer's Retry-After names.
+- ``stale``: no pod is bound or released on old state, and a dead watch is replaced.
+- ``kept pod``: bare pods, and pods of Jobs that would count the deletion as a failure, are never deleted.
+- ``release``: no gang that is or was whole loses a member, and no running member is released before the time-out.
+- ``forward``: no gang is released whose missing members have capacity and time; after that time it doesn't stay partially bound.
+- ``leader``: only the leader changes anything, and a Lease that is free is taken soon.
+- ``late``: requests of an earlier leader aren't carried out once the next leader has acted.
+- ``fence``: a leader writes to each pod that is older than its term before it binds the pod.
+- ``open``: a gang is partially bound because of a fault or foreign action that can be cited, or for a moment.
+- ``unresolved``: a partially bound gang is finished or released when all is quiet, unless a named rule keeps it.
+- ``unreported``: the status of a gang that is kept partially bound says so.
+- ``idle``: when all is quiet, a gang that fits is placed, and so is a pod that joins a whole gang.
+- ``reason``, ``status``: the messages of waiting pods and the status of PodGroups are true.
+- ``stranger``: objects that belong to others aren't touched.
+- ``lost``, ``leaked``: no Job stays suspended, and no capacity is counted for pods that are gone.
 """
 
 import re
@@ -57,21 +58,21 @@ __all__ = ["TIMEOUT_SECONDS", "Deed", "Judge", "Request", "ViolationError", "cur
 
 TIMEOUT_SECONDS = 30.0
 """``schedule_timeout_seconds`` of the schedulers that are judged."""
-LOOK_SECONDS = 1.0
-"""How often it is looked at how everybody stands, while anything goes on."""
+CHECK_SECONDS = 1.0
+"""Seconds between two checks of all gangs, while requests arrive."""
 
 
 class ViolationError(AssertionError):
-    """A promise was broken."""
+    """Raised when a guarantee was broken; the text lists the accusations."""
 
     @property
     def rules(self) -> list[str]:
-        """The names of the rules that were broken, in the order in which they were."""
+        """The names of the broken rules, in the order of the accusations."""
         return re.findall(r"(?:^|; )(?:at [\d.]+ s: )?\[([^\]]+)\]", str(self))
 
 
 class Judge:
-    """Watches one cluster. What it finds is raised by ``check``, outside the event loop's callbacks."""
+    """The judge of one cluster. ``check`` raises what was found, so that nothing is raised in the event loop's callbacks."""
 
     def __init__(
         self, gangs: list[GangSpec], clock: Callable[[], float], *, timeout: float = TIMEOUT_SECONDS, patience: float = 1.0
@@ -83,37 +84,37 @@ class Judge:
         self.releases = Releases(self.books, self.lives, self.accuse, timeout)
         self.terms = Terms(self.books, self.accuse)
         self.leading: float | None = None
-        """Since when somebody schedules; None while nobody does."""
-        self.standing = Standing(self.books, self.lives, self.accuse, timeout, lambda: self.leading, self._who_leads)
+        """When the present scheduler began to lead; None while no scheduler leads."""
+        self.standing = Standing(self.books, self.lives, self.accuse, timeout, lambda: self.leading, self._leading_process)
         self.violations: list[str] = []
-        self._said: set[tuple[str, str]] = set()
-        self._looked = 0.0
+        self._accused: set[tuple[str, str]] = set()
+        self._checked = 0.0
 
-    def _who_leads(self) -> str:
-        """The process that leads; without an election the one that was heard of last."""
-        return self.terms.leader or (self.books.requests[-1].who if self.books.requests else "")
+    def _leading_process(self) -> str:
+        """Return the process that leads; without an election, the sender of the latest request."""
+        return self.terms.leader or (self.books.requests[-1].process if self.books.requests else "")
 
     def accuse(self, rule: str, text: str) -> None:
-        """Write down that a promise was broken; the same is said once."""
-        if (rule, text) not in self._said:
-            self._said.add((rule, text))
+        """Record that a guarantee was broken; the same accusation is recorded once."""
+        if (rule, text) not in self._accused:
+            self._accused.add((rule, text))
             self.violations.append(f"at {self.books.clock():.3f} s: [{rule}] {text}")
 
     def check(self) -> None:
-        """Look at how everybody stands, and raise what was found."""
-        self.commits.look()
-        self.releases.look()
-        self.standing.look()
-        self.terms.look()
+        """Check the state of every gang, and raise what was found."""
+        self.commits.check_now()
+        self.releases.check_now()
+        self.standing.check_now()
+        self.terms.check_now()
         if self.violations:
             raise ViolationError("; ".join(self.violations))
 
-    # What is heard: the wire and the API's history.
+    # What the judge receives: requests from the wire, and the API's history.
 
     def arrived(self, request: Request) -> None:
-        """A scheduler's request has reached the API server."""
-        self.books.ask(request)
-        self.commits.look()
+        """Record and check a scheduler's request that has reached the API server."""
+        self.books.note_request(request)
+        self.commits.check_now()
         self.terms.arrived(request)
         self.releases.arrived(request)
         if request.verb == "bind":
@@ -122,41 +123,41 @@ class Judge:
         if request.is_bind and (pod := self.books.get("pods", *place) or self.books.gone.get(place)) is not None:
             self.binds.arrived(request, pod)
             self.commits.arrived(request, pod)
-        if self.books.clock() - self._looked >= LOOK_SECONDS:
-            self._looked = self.books.clock()
-            self.releases.look()
-            self.standing.look()
-            self.terms.look()
+        if self.books.clock() - self._checked >= CHECK_SECONDS:
+            self._checked = self.books.clock()
+            self.releases.check_now()
+            self.standing.check_now()
+            self.terms.check_now()
 
     def answered(self, request: Request) -> None:
-        """It was answered, or its connection was closed."""
+        """Record that ``request`` was answered, or its connection closed."""
         request.answered = self.books.clock()
         self.releases.answered(request)
         self.commits.answered(request)
 
     def on_change(self, change: Change) -> None:
-        """An object was written, in the sandbox. ``change`` is already done."""
+        """Record a write to an object in the sandbox. ``change`` is already done."""
         plural, request = change.table.partition(".")[0], current.get()
         if request is not None and request.answered is not None:
-            request = None  # what kubelets and controllers do because of it is their own
+            request = None  # changes that kubelets and controllers make in response are their own
         before = change.previous.body if change.previous else None
         self.changed(plural, change.type == DELETED, change.record.body, before, request)
 
     def changed(self, plural: str, is_deleted: bool, body: Body, before: Body | None, request: Request | None) -> None:
-        """An object was written, by a scheduler's ``request`` or by anybody else."""
+        """Record and check a write to an object, by a scheduler's ``request`` or by another client (None)."""
         self.books.change(plural, is_deleted, body, before)
         if plural == "leases":
             self.terms.lease_written(request, body)
         if plural == "podgroups":
             for each in self.books.gangs:
                 if (each.namespace, each.name) == (body["metadata"].get("namespace"), body["metadata"]["name"]):
-                    self.lives.weigh(each)
+                    self.lives.update(each)
         if plural == "jobs" and request is not None and before is not None and not is_deleted:
             self.releases.job_written(request, body, before)
         if plural != "pods":
             return
         if request is not None and request.verb == "patch":
-            self.standing.told(body, before, request)
+            self.standing.check_message(body, before, request)
         spec = self.books.gang_of(body)
         is_bound_now = bool(node_of(body)) and not is_deleted and (before is None or not node_of(before))
         is_released = before is not None and not is_leaving(before) and (is_deleted or is_leaving(body))
@@ -168,79 +169,82 @@ class Judge:
             request.is_carried_out = True
             self.releases.carried_out(request, before)
             self.terms.carried_out(request, before)
-        if request is not None and body["spec"].get("schedulerName") != OURS and not _is_words(body, before):
-            self.accuse("stranger", f"pod {name_of(body)} of another scheduler was written")
+        if request is not None and body["spec"].get("schedulerName") != OURS and not _is_report(body, before):
+            self.accuse("stranger", f"pod {name_of(body)} belongs to another scheduler and was written")
         if spec is not None:
             decided = self.books.first_sent(request) if request is not None else self.books.clock()
-            self.lives.follow(spec, body, is_bound_now=is_bound_now, decided=decided)
+            self.lives.note_change(spec, body, is_bound_now=is_bound_now, decided=decided)
 
-    # What is seen.
+    # What tests ask and note.
 
-    def note(self, what: str, *, gang: GangSpec | None = None, who: str = "", seconds: float = 0.0) -> Deed:
-        """Write down what is done to the cluster or to a scheduler."""
-        return self.books.note(what, gang=gang, who=who, seconds=seconds)
+    def note(self, what: str, *, gang: GangSpec | None = None, process: str = "", seconds: float = 0.0) -> Deed:
+        """Record an action on the cluster or on a scheduler."""
+        return self.books.note(what, gang=gang, process=process, seconds=seconds)
 
-    def stopped(self, who: str, began: float) -> None:
-        """A process has ended in peace, as it was asked to when that ``began``."""
-        self.commits.stopped(who, began)
-        self.terms.stopped(who)
+    def stopped(self, process: str, began: float) -> None:
+        """Check a process that has shut down gracefully; ``began`` is when it was asked to."""
+        self.commits.stopped(process, began)
+        self.terms.stopped(process)
 
     def note_loss(self, what: str, spec: GangSpec) -> None:
-        """Write down what makes a member go, before it does, whoever sees it."""
+        """Record what makes a member go, before the member goes."""
         self.note(what, gang=spec)
         self.lives.lose(spec)
 
     @property
     def released(self) -> int:
-        """Pods that schedulers have deleted."""
+        """The number of pods that schedulers have deleted."""
         return self.releases.released
 
     def members(self, spec: GangSpec) -> list[Body]:
-        """The pods of a gang that are here to stay."""
+        """Return the pods of a gang that are neither terminating nor ended."""
         return self.lives.alive(spec)
 
     def bound(self, spec: GangSpec) -> list[Body]:
-        """Those of them that have a node."""
+        """Return the living pods of a gang that have a node."""
         return self.lives.bound(spec)
 
     def ended(self, spec: GangSpec) -> list[Body]:
-        """The pods of a gang that have failed or succeeded."""
+        """Return the pods of a gang that have failed or succeeded."""
         return [pod for pod in self.books.members(spec) if phase_of(pod) in ENDED]
 
     def minimum(self, spec: GangSpec) -> int | None:
-        """How many members must start together, now; None when nobody says so any more."""
+        """Return how many members must start together now; None when no object states a minimum."""
         return self.books.minimum(spec)
 
     def missing(self, spec: GangSpec) -> int:
-        """Members missing of the present minimum."""
+        """Return how many members are missing of the present minimum."""
         return self.lives.missing(spec)
 
-    def unseated(self) -> list[str]:
-        """Gangs that are half bound, and no rule allows it."""
-        self.standing.look()
+    def unexcused(self) -> list[str]:
+        """Return a text for each gang that is partially bound, and that no rule allows to be."""
+        self.standing.check_now()
         return [
-            f"{spec.kind} gang {spec.name} is left with {len(self.bound(spec))}"
+            f"{spec.kind} gang {spec.name} is partially bound with {len(self.bound(spec))}"
             for spec in self.books.gangs
-            if self.lives.owed(spec) and not self.standing.excuses.get(spec)
+            if self.lives.missing_of_stamped(spec) and not self.standing.excuses.get(spec)
         ]
 
     def kept_open(self) -> list[GangSpec]:
-        """Gangs that are half bound by a rule, or because more is asked for than was promised them."""
-        self.standing.look()
+        """Return the gangs that a rule keeps partially bound, or whose minimum was raised beyond their stamped one."""
+        self.standing.check_now()
         return [
             spec
             for spec in self.books.gangs
-            if self.bound(spec) and self.missing(spec) and (not self.lives.owed(spec) or self.excuse(spec))
+            if self.bound(spec) and self.missing(spec) and (not self.lives.missing_of_stamped(spec) or self.excuse(spec))
         ]
 
     def excuse(self, spec: GangSpec) -> str:
-        """The rule that keeps a half bound gang open, with what caused it, as of the last look; empty without one."""
-        if not self.lives.owed(spec):
+        """Return the rule that keeps a gang partially bound, and its cause, as of the last check; empty without one."""
+        if not self.lives.missing_of_stamped(spec):
             return "the minimum was raised"
         return self.standing.excuses.get(spec, "")
 
     def incomplete(self) -> list[str]:
-        """Gangs that are not whole, but for those of which there aren't enough pods: the last of a Job's pods may be too few for a wave."""
+        """Return a text for each gang that isn't whole although it has the pods for that.
+
+        The last pods of a Job may be too few for a wave; such a gang isn't listed.
+        """
         return [
             f"[incomplete] {spec.kind} gang {spec.name} lacks {missing}"
             for spec in self.books.gangs
@@ -248,7 +252,7 @@ class Judge:
         ]
 
     def suspended(self) -> list[str]:
-        """Jobs that a scheduler has suspended and not resumed."""
+        """Return a text for each Job that a scheduler has suspended and not resumed."""
         return [
             f"[lost] job {name_of(job)} stays suspended"
             for job in self.books.objects.get("jobs", {}).values()
@@ -258,17 +262,17 @@ class Judge:
         ]
 
     def over_committed(self) -> list[str]:
-        """Nodes that have promised more than they have, to pods of ours alone."""
+        """Return a text for each node where our own pods request more than it offers. Nodes that have shrunk are left out."""
         found = []
         for name, node in self.books.nodes.items():
             capacity = capacity_of(node)
             for resource, used in self._used(name, ours_only=True).items():
                 if used > capacity.get(resource, 0) and name not in self.books.shrunk:
-                    found.append(f"[over-commit] node {name} has promised {used} of {capacity.get(resource, 0)} {resource}")
+                    found.append(f"[over-commit] node {name} has {used} requested of {capacity.get(resource, 0)} {resource}")
         return found
 
     def usage(self) -> dict[tuple[str, str], int]:
-        """What is used of each node's resources, by all pods."""
+        """Return the amounts that all pods use, by node and resource."""
         return {(name, resource): used for name in self.books.nodes for resource, used in self._used(name).items()}
 
     def _used(self, node: str, *, ours_only: bool = False) -> dict[str, int]:
@@ -281,10 +285,10 @@ class Judge:
         return used
 
 
-def _is_words(body: Body, before: Body | None) -> bool:
-    """Whether a write changes nothing but what is said: conditions, and the annotation that makes a pod newer."""
+def _is_report(body: Body, before: Body | None) -> bool:
+    """Return whether a write changes only what a scheduler reports: conditions, and annotations."""
 
-    def rest(pod: Body | None) -> Mapping[str, Any]:
+    def other_fields(pod: Body | None) -> Mapping[str, Any]:
         if pod is None:
             return {}
         metadata = {
@@ -294,4 +298,4 @@ def _is_words(body: Body, before: Body | None) -> bool:
         }
         return {"metadata": metadata, "spec": pod["spec"], "phase": phase_of(pod)}
 
-    return rest(body) == rest(before)
+    return other_fields(body) == other_fields(before)

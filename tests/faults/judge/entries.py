@@ -1,4 +1,4 @@
-"""What the books are made of: what schedulers ask the API server for, and what is done to them and to the cluster."""
+"""Defines the entries of the records: requests of schedulers, and what is done to schedulers and the cluster."""
 
 from collections.abc import Mapping
 from contextvars import ContextVar
@@ -11,9 +11,12 @@ GangName = tuple[str, str]
 
 @dataclass(eq=False, slots=True)
 class Request:
-    """One request of a scheduler, ``who`` being one life of one process. ``status`` is 0 when no answer was given."""
+    """One request of a scheduler. ``process`` is the sender; a restarted process counts as another one.
 
-    who: str
+    ``status`` is 0 when no answer was given.
+    """
+
+    process: str
     sent: float
     verb: str
     plural: str
@@ -26,54 +29,65 @@ class Request:
     answered: float | None = None
     status: int = 0
     is_struck: bool = False
-    """Whether an injected fault hit it."""
+    """True if an injected fault hit the request."""
     is_carried_out: bool = False
     is_seen_sent: bool = False
-    """Whether ``sent`` is when it was sent, and not when it was first seen."""
+    """True if ``sent`` is the time of sending; otherwise it is the time when the request was first seen."""
     abandoned: float | None = None
-    """When its sender ceased to wait for the answer."""
+    """When the sender stopped waiting for the answer; None if it didn't."""
     retry_after: float = 0.0
-    """For how long the answer asks to be left alone."""
+    """Seconds of the answer's Retry-After; 0 without one."""
 
-    # They are asked for again and again.
+    # Derived from the body once, since rules read them often.
     metadata: Mapping[str, Any] = field(init=False)
-    """Of the object it sends."""
+    """Metadata of the object that is sent."""
     target: str = field(init=False)
-    """The node of a bind."""
+    """The node of a bind, empty otherwise."""
     is_bind: bool = field(init=False)
-    """Whether it binds a pod, and not as a rehearsal."""
+    """True if the request binds a pod, and isn't a dry run."""
     what: tuple[object, ...] = field(init=False)
-    """What is the same of a request that is made again, whatever version it names then."""
+    """Equal for all tries of one request, whatever resourceVersion each names."""
 
     def __post_init__(self) -> None:
         metadata, target = self.body.get("metadata"), self.body.get("target")
         self.metadata = metadata if isinstance(metadata, Mapping) else {}
         self.target = str(target.get("name") or "") if isinstance(target, Mapping) else ""
         self.is_bind = self.verb == "bind" and not self.is_dry_run
-        self.what = (self.who, self.verb, self.is_dry_run, self.target, self.metadata.get("uid"), repr(self.metadata.get("annotations")))
+        self.what = (
+            self.process,
+            self.verb,
+            self.is_dry_run,
+            self.target,
+            self.metadata.get("uid"),
+            repr(self.metadata.get("annotations")),
+        )
 
-    def is_heard(self, since: float, until: float) -> bool:
-        """Whether it was answered after ``since`` and by ``until``: what comes when it was made again, nobody waits for any more."""
+    def was_answered(self, since: float, until: float) -> bool:
+        """Return whether the request was answered after ``since`` and by ``until``.
+
+        A later answer counts for nothing once the request was sent again.
+        """
         return self.answered is not None and self.status > 0 and since < self.answered <= until
 
     @property
     def is_slow(self) -> bool:
-        """Whether it wasn't answered at once."""
+        """True if the request wasn't answered within a second."""
         return self.answered is None or self.answered - self.sent > 1
 
 
 @dataclass(slots=True)
 class Deed:
-    """Something that was done to the cluster or to a scheduler, by anybody but a scheduler. ``gang`` is whom it concerns, None for all.
+    """A fault or a foreign action: something that is done to the cluster or to a scheduler, but not by a scheduler.
 
-    ``who`` is the process that it was done to; it goes on until ``until``.
+    ``gang`` is the gang that it concerns, None for all; ``process`` is the process that it is done to, empty for none. It lasts until
+    ``until``.
     """
 
     what: str
     at: float
     until: float
     gang: GangName | None = None
-    who: str = ""
+    process: str = ""
 
     def __str__(self) -> str:
         about = f" of {self.gang[1]}" if self.gang else ""

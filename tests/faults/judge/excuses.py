@@ -1,4 +1,4 @@
-"""What may excuse a scheduler: what was injected, and what was done by others, as the books have it."""
+"""Decides what may excuse a scheduler: injected faults, and actions of others, as recorded."""
 
 from collections.abc import Iterator
 
@@ -8,21 +8,21 @@ from .books import Books
 from .entries import Request
 
 _LATE_SECONDS = 25.0
-"""So long after its watches were late or broke a scheduler has caught up."""
+"""Seconds after a late or broken watch in which a scheduler catches up."""
 
 
 LONG_SEARCHES = "searches take long"
 _SEARCH_SECONDS = 25.0
-"""So long after searches were long the last of them may end."""
+"""Seconds after long searches in which the last of them may end."""
 _STALE_SECONDS = 10.0
-"""For so long after its watch was refused, and it hasn't been listened to again, a scheduler goes by what it knew."""
+"""Seconds in which a scheduler acts on old state after its watch was refused and not opened again."""
 
 
-def causes(books: Books, since: float, until: float, gang: GangSpec | None = None, who: str = "") -> Iterator[str]:
-    """What was injected or done from ``since`` to ``until`` that concerns a gang and a process, the latest first."""
+def causes(books: Books, since: float, until: float, gang: GangSpec | None = None, process: str = "") -> Iterator[str]:
+    """Yield the faults and foreign actions from ``since`` to ``until`` that concern a gang and a process, the latest first."""
     concerned = None if gang is None else gang.key
     for deed in reversed(books.deeds):
-        if deed.until >= since and deed.at <= until and deed.gang in (None, concerned) and deed.who in ("", who or deed.who):
+        if deed.until >= since and deed.at <= until and deed.gang in (None, concerned) and deed.process in ("", process or deed.process):
             yield str(deed)
     for request in reversed(books.struck):
         lasts = _STALE_SECONDS if request.verb in ("watch", "list") else 0.0
@@ -32,53 +32,59 @@ def causes(books: Books, since: float, until: float, gang: GangSpec | None = Non
 
 
 def is_disturbed(books: Books, since: float, gang: GangSpec) -> bool:
-    """Whether anything but refused binds may keep a gang from being undone, from ``since`` on: not what happens to nodes and others."""
+    """Return whether anything but refused binds may keep a gang from being released, from ``since`` on.
+
+    Changes of nodes and of other gangs don't count.
+    """
     concerned = gang.key
     if any(
         deed.until >= since and deed.gang in (None, concerned)
         for deed in books.deeds
-        if deed.gang is not None or deed.who or any(word in deed.what for word in ("watches", "history", "list", LONG_SEARCHES))
+        if deed.gang is not None or deed.process or any(word in deed.what for word in ("watches", "history", "list", LONG_SEARCHES))
     ):
         return True
     return any((request.answered or books.clock()) >= since and not request.is_bind for request in books.struck if _concerns(request, gang))
 
 
 def is_forged(books: Books, gang: GangSpec) -> bool:
-    """Whether a tenant has forged what the scheduler had written down: then it can't be told what the gang has been through."""
+    """Return whether a tenant has forged the gang's annotations: then the scheduler can't know the gang's history."""
     return books.was_done(gang, ("pods are annotated",))
 
 
-def is_cut_off(books: Books, since: float, who: str) -> bool:
-    """Whether anything but silence has kept a process from hearing, from ``since`` on."""
+def is_cut_off(books: Books, since: float, process: str) -> bool:
+    """Return whether anything but a silent watch has kept a process from receiving events, from ``since`` on."""
     words = ("break", "come late", "history", "list")
-    if stood_still(books, who, since) or any(deed.until >= since and any(word in deed.what for word in words) for deed in books.deeds):
+    if was_still(books, process, since) or any(deed.until >= since and any(word in deed.what for word in words) for deed in books.deeds):
         return True
     return any(request.verb in ("watch", "list") and (request.answered or since) >= since for request in books.struck)
 
 
 def is_searching_long(books: Books) -> bool:
-    """Return whether a scheduler's searches take long, or did a while ago: what it decides then it began to look for before."""
+    """Return whether a scheduler's searches are long, or were recently: a decision may rest on the state when its search began."""
     return any(deed.what == LONG_SEARCHES and deed.until > books.clock() - _SEARCH_SECONDS for deed in books.deeds)
 
 
-def is_told_late(books: Books) -> bool:
-    """Whether a scheduler may have been told a while ago only of how things are."""
+def are_events_late(books: Books) -> bool:
+    """Return whether watches were late recently, so that a scheduler may act on old state."""
     return any("watches" in deed.what and deed.until > books.clock() - _LATE_SECONDS for deed in books.deeds)
 
 
-def stood_still(books: Books, who: str, since: float) -> bool:
-    """Whether a process stood still, or couldn't be reached, at some time from ``since`` on: what it says then it may have known before."""
-    return any(deed.who == who and deed.until >= since for deed in books.deeds)
+def was_still(books: Books, process: str, since: float) -> bool:
+    """Return whether a process stood still or couldn't be reached since ``since``: its reports may rest on an older state."""
+    return any(deed.process == process and deed.until >= since for deed in books.deeds)
 
 
 def struck_since(books: Books, gang: GangSpec) -> float:
-    """The last time that a fault has hit a request about a gang."""
+    """Return when a fault last hit a request about a gang."""
     now = books.clock()
     return max((request.answered or now for request in books.struck if _concerns(request, gang)), default=0.0)
 
 
 def quiet_since(books: Books, gang: GangSpec | None = None, *, but_binds: bool = False) -> float:
-    """The last time that anything was injected or done which concerns a gang; ``but_binds`` if not that binds are refused at once."""
+    """Return when something that concerns a gang was last injected or done.
+
+    ``but_binds``: binds that are refused at once don't count.
+    """
     concerned = None if gang is None else gang.key
     now = books.clock()
     times = [min(deed.until, now) for deed in books.deeds if deed.gang in (None, concerned)]
@@ -91,7 +97,7 @@ def quiet_since(books: Books, gang: GangSpec | None = None, *, but_binds: bool =
 
 
 def _concerns(request: Request, gang: GangSpec | None) -> bool:
-    """Whether a request is about a gang, or about all of them."""
+    """Return whether a request is about a gang, or about all gangs."""
     if gang is None or request.plural not in ("pods", "podgroups", "jobs", "events") or not request.name:
         return request.plural not in ("events",) or gang is None
     if request.plural == "events":

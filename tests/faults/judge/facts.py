@@ -1,4 +1,4 @@
-"""What raw objects say, and whether pods fit: read and reckoned here anew, so that neither the scheduler nor its search is believed."""
+"""Reads raw objects, and computes whether pods fit, so that the judge needn't trust the scheduler's own reading or search."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -10,89 +10,89 @@ Body = dict[str, Any]
 Amounts = dict[str, int]
 
 ENDED = ("Succeeded", "Failed")
-GPU, DEVICES = "nvidia.com/gpu", "GPUs that nobody uses"
+GPU, DEVICES = "nvidia.com/gpu", "unused GPUs"
 QUEUE = "kueue.x-k8s.io/queue-name"
-"""The label that gives a Job to Kueue."""
+"""Label that makes Kueue the manager of a Job."""
 _REPELLING = ("NoSchedule", "NoExecute")
 
 
 def uid_of(obj: Body) -> str:
-    """The UID of an object."""
+    """Return the UID of an object."""
     return str(obj["metadata"]["uid"])
 
 
 def name_of(obj: Body) -> str:
-    """The name of an object."""
+    """Return the name of an object."""
     return str(obj["metadata"]["name"])
 
 
 def phase_of(pod: Body) -> str:
-    """The phase of a pod."""
+    """Return the phase of a pod."""
     return str((pod.get("status") or {}).get("phase", "Pending"))
 
 
 def node_of(pod: Body) -> str:
-    """The node of a pod, empty without one."""
+    """Return the node of a pod, empty without one."""
     return str(pod["spec"].get("nodeName") or "")
 
 
 def role_of(pod: Body) -> str:
-    """The role that a pod names, empty without one."""
+    """Return the role that a pod names, empty without one."""
     return str((pod["metadata"].get("annotations") or {}).get(ROLE, ""))
 
 
 def owner_of(pod: Body) -> str:
-    """The UID of the controller of a pod, empty without one."""
+    """Return the UID of the controller of a pod, empty without one."""
     return next((str(each.get("uid")) for each in pod["metadata"].get("ownerReferences") or ()), "")
 
 
 def is_leaving(obj: Body) -> bool:
-    """Whether an object is being deleted."""
+    """Return whether an object is being deleted."""
     return "deletionTimestamp" in obj["metadata"]
 
 
 def is_alive(pod: Body) -> bool:
-    """Whether a pod has neither ended nor begun to."""
+    """Return whether a pod has neither ended nor is being deleted."""
     return not is_leaving(pod) and phase_of(pod) not in ENDED
 
 
 def is_gated(pod: Body) -> bool:
-    """Whether a gate keeps schedulers away from a pod."""
+    """Return whether a scheduling gate is set on a pod."""
     return bool(pod["spec"].get("schedulingGates"))
 
 
 def is_managed(job: Body) -> bool:
-    """Return whether a Job is suspended and resumed by another controller."""
+    """Return whether another controller suspends and resumes the Job."""
     labels = job["metadata"].get("labels") or {}
     return bool(job["spec"].get("managedBy") or labels.get(QUEUE) or job["metadata"].get("ownerReferences"))
 
 
 def demand_of(pod: Body) -> Amounts:
-    """What a pod takes of its node. How much it takes of a device isn't counted by the node."""
+    """Return what a pod takes of its node's allocatable. The per cent of a GPU are left out: nodes don't count them."""
     demand = {"pods": 1, **requests_of(pod)}
     demand.pop(PERCENT, None)
     return demand
 
 
 def parts_of(pod: Body) -> list[int]:
-    """Return what a pod asks of single GPUs, in per cent of each."""
+    """Return what a pod requests of single GPUs, in per cent of each."""
     requests = requests_of(pod)
     return [requests[PERCENT]] if PERCENT in requests else [100] * requests.get(GPU, 0)
 
 
 def devices_of(node: Body | None) -> list[str] | None:
-    """Return the GPUs of a node that are counted one by one; None if its GPUs are counted together."""
+    """Return the GPUs of a node that are counted one by one; None if its GPUs are only a number."""
     listed = _annotations(node).get(DEVICES_OF_NODE) if node else None
     return None if listed is None else [each.partition(",")[0] for each in listed.split(":") if each]
 
 
 def devices_in(text: str) -> list[str]:
-    """Return the GPUs that a bind or a pod names as its own."""
+    """Return the GPUs that a device annotation names."""
     return [each.partition(",")[0] for each in text.replace(";", ":").split(":") if each]
 
 
 def held_devices(pod: Body) -> list[str]:
-    """Return the GPUs that a pod has."""
+    """Return the GPUs that were given to a pod."""
     return devices_in(_annotations(pod).get(DEVICES_OF_POD, ""))
 
 
@@ -102,7 +102,7 @@ def rack_of(node: Body | None) -> str:
 
 
 def confined(pod: Body, rack: str) -> Body:
-    """Return a pod as if only one rack would do."""
+    """Return a copy of ``pod`` that only nodes of ``rack`` admit."""
     selector = {**(pod["spec"].get("nodeSelector") or {}), RACK: rack}
     return {**pod, "spec": {**pod["spec"], "nodeSelector": selector}}
 
@@ -112,12 +112,12 @@ def _annotations(obj: Body) -> dict[str, str]:
 
 
 def capacity_of(node: Body) -> Amounts:
-    """What a node offers."""
+    """Return the allocatable amounts of a node."""
     return amounts((node.get("status") or {}).get("allocatable") or {})
 
 
 def refusal(node: Body | None, pod: Body) -> str:
-    """Why ``node`` admits no such pod, however much room it has; empty when it does."""
+    """Return why ``node`` admits no such pod, whatever its free capacity; empty when the node admits it."""
     if node is None:
         return "doesn't exist"
     if is_leaving(node):
@@ -150,18 +150,18 @@ def _tolerated(taint: Mapping[str, Any], tolerations: Sequence[Mapping[str, Any]
     return False
 
 
-def with_seats(pods: Iterable[Body], targets: Mapping[str, str]) -> list[Body]:
-    """``pods``, and those of them that have no node as if they had the one that ``targets`` gives them, by their UIDs."""
+def with_assignments(pods: Iterable[Body], targets: Mapping[str, str]) -> list[Body]:
+    """Return ``pods``; a pod without a node gets the node that ``targets`` names for its UID, if any."""
     return [
         pod if node_of(pod) or uid_of(pod) not in targets else {**pod, "spec": {**pod["spec"], "nodeName": targets[uid_of(pod)]}}
         for pod in pods
     ]
 
 
-def free_room(nodes: Mapping[str, Body], pods: Sequence[Body], without: Collection[str] = ()) -> dict[str, Amounts]:
-    """What is free of each node, when the pods with the UIDs ``without`` are taken to be gone.
+def free_capacity(nodes: Mapping[str, Body], pods: Sequence[Body], without: Collection[str] = ()) -> dict[str, Amounts]:
+    """Return what is free on each node, as if the pods with the UIDs ``without`` were gone.
 
-    Of GPUs that are counted one by one those are free that nobody uses: whoever fits then fits certainly.
+    Of GPUs that are counted one by one only unused ones are free, so a pod that fits by this count certainly fits.
     """
     free = {name: capacity_of(node) for name, node in nodes.items()}
     unused = {name: set(devices) for name, node in nodes.items() if (devices := devices_of(node)) is not None}
@@ -175,15 +175,15 @@ def free_room(nodes: Mapping[str, Body], pods: Sequence[Body], without: Collecti
         if name in unused and (parts := parts_of(pod)):
             unused[name] -= (held := set(held_devices(pod)))
             elsewhere[name] += 0 if held else len(parts)
-    for name, room in free.items():
-        room[DEVICES] = len(unused[name]) - elsewhere[name] if name in unused else room.get(GPU, 0)
+    for name, capacity in free.items():
+        capacity[DEVICES] = len(unused[name]) - elsewhere[name] if name in unused else capacity.get(GPU, 0)
     return free
 
 
 def most_placeable(pods: Sequence[Body], nodes: Mapping[str, Body], free: Mapping[str, Amounts], enough: int | None = None) -> int:
-    """How many of ``pods`` fit at once, exactly, found by trying all ways; ``enough`` ends the search early.
+    """Return how many of ``pods`` fit at once, exactly, by trying all ways; ``enough`` ends the search early.
 
-    For gangs of a dozen on a dozen nodes: pods that ask for the same are interchangeable, and so are nodes that offer the same.
+    Meant for gangs of a dozen on a dozen nodes: pods with the same requests are interchangeable, and so are nodes with the same capacity.
     """
     kinds: dict[tuple[tuple[tuple[str, int], ...], tuple[str, ...]], int] = {}
     for pod in pods:
@@ -206,25 +206,25 @@ def most_placeable(pods: Sequence[Body], nodes: Mapping[str, Body], free: Mappin
     admitted = [tuple(index in admitting for _, admitting, _ in classes) for index in range(len(order))]
     seen: dict[tuple[int, int, tuple[tuple[int, ...], ...]], int] = {}
 
-    def best(kind: int, left: int, rooms: tuple[tuple[int, ...], ...]) -> int:
+    def best(kind: int, left: int, capacities: tuple[tuple[int, ...], ...]) -> int:
         if kind == len(classes):
             return 0
         demand, admitting, _ = classes[kind]
         following = classes[kind + 1][2] if kind + 1 < len(classes) else 0
         if not left:
-            return best(kind + 1, following, rooms)
-        state = (kind, left, rooms)
+            return best(kind + 1, following, capacities)
+        state = (kind, left, capacities)
         if state in seen:
             return seen[state]
-        found = best(kind + 1, following, rooms)  # the rest of this kind stays out
+        found = best(kind + 1, following, capacities)  # the other pods of this kind stay unplaced
         tried: set[tuple[tuple[int, ...], tuple[bool, ...]]] = set()
-        for index, room in enumerate(rooms):
-            mark = (room, admitted[index])
-            if index not in admitting or mark in tried or any(need > have for need, have in zip(demand, room, strict=True) if need):
+        for index, capacity in enumerate(capacities):
+            mark = (capacity, admitted[index])
+            if index not in admitting or mark in tried or any(need > have for need, have in zip(demand, capacity, strict=True) if need):
                 continue
             tried.add(mark)
-            after = tuple(have - need for need, have in zip(demand, room, strict=True))
-            found = max(found, 1 + best(kind, left - 1, (*rooms[:index], after, *rooms[index + 1 :])))
+            after = tuple(have - need for need, have in zip(demand, capacity, strict=True))
+            found = max(found, 1 + best(kind, left - 1, (*capacities[:index], after, *capacities[index + 1 :])))
             if found >= goal:
                 break
         seen[state] = found

@@ -1,4 +1,4 @@
-"""What each gang has been through, told from its pods alone."""
+"""Derives the history of each gang from its pods alone: its runs, and when it was whole or partially bound."""
 
 import itertools
 import math
@@ -11,49 +11,51 @@ from .books import HEEDED_SECONDS, NEWS_SECONDS, Books
 from .facts import Amounts, Body, confined, is_alive, is_gated, most_placeable, node_of, phase_of, rack_of, role_of, uid_of
 
 MOMENT_SECONDS = 0.3
-"""A gang that is whole for no longer may never have been seen so: the last bind was on its way, or its kubelet rejected the pod."""
+"""A gang that is whole for less may never be seen whole: its last bind was in flight, or a kubelet rejected the pod at once."""
 
 
 def rack_group(spec: GangSpec, pod: Body) -> str:
-    """Return what those have in common who must share a rack: the gang if its PodGroup says so, else the role."""
+    """Return what the pods that must share a rack have in common: the gang if its PodGroup asks for the rack, else the role."""
     return "" if spec.has_group else role_of(pod)
 
 
 @dataclass(slots=True)
 class Life:
-    """One gang since somebody of it was first bound. A *run* ends when nobody of it is bound any more.
+    """One run of a gang, from its first bind until no member is bound.
 
-    ``promise`` is the minimum that was promised to those who are bound, each by its commit, in ``promises``; ``seated`` are all that were
-    bound in the run, those that are gone too, and ``size`` the most of them that were alive or had succeeded at once. ``following`` is a
-    Job's next wave, if it has begun while members of this one are alive.
+    - ``stamped_minima`` has the minimum at whose commit each member was bound, by the member's UID.
+    - ``stamped_minimum`` is the largest of these minimums among the bound members.
+    - ``ever_bound`` are all pods that were bound in the run, by UID; pods that are gone are among them.
+    - ``size`` is the most members that were alive or had succeeded at once.
+    - ``next_wave`` is a Job's next wave, if it has begun while members of this wave are alive.
     """
 
     began: float = 0.0
-    promise: int = 0
-    promises: dict[str, int] = field(default_factory=dict)
-    seated: dict[str, Body] = field(default_factory=dict)
+    stamped_minimum: int = 0
+    stamped_minima: dict[str, int] = field(default_factory=dict)
+    ever_bound: dict[str, Body] = field(default_factory=dict)
     released: set[str] = field(default_factory=set)
     was_whole: bool = False
     whole_since: float = 0.0
     open_since: float | None = None
     was_open: tuple[float, float] = (0.0, -math.inf)
-    """When it was open before that, from and until."""
+    """When the gang was last partially bound before the present time: from and until."""
     cause: str = ""
     losses: list[float] = field(default_factory=list)
-    """When members have gone, taken by others than a scheduler."""
+    """When members have gone that no scheduler released."""
     last_bound: float = 0.0
     size: int = 0
-    following: "Life | None" = None
+    next_wave: "Life | None" = None
 
     @property
     def waves(self) -> "tuple[Life, ...]":
-        """Return this run, and the one that follows it already."""
-        return (self,) if self.following is None else (self, self.following)
+        """This run, and the next wave if it has begun."""
+        return (self,) if self.next_wave is None else (self, self.next_wave)
 
 
 @dataclass(slots=True)
 class Lives:
-    """The lives of all gangs, as the pods of ``books`` tell them."""
+    """The present and the last run of each gang, derived from the pods of ``books``."""
 
     books: Books
     clock: Callable[[], float]
@@ -62,97 +64,108 @@ class Lives:
     _losses: dict[GangSpec, list[float]] = field(default_factory=dict)
 
     def of(self, spec: GangSpec) -> Life:
-        """The life of a gang."""
+        """Return the present run of a gang."""
         return self._lives.setdefault(spec, Life())
 
-    def promise(self, spec: GangSpec, who: str, decided: float) -> int:
-        """What was promised those of a gang that are bound, or were as far as ``who`` had been told that ``decided`` then."""
+    def stamped_minimum(self, spec: GangSpec, process: str, decided: float) -> int:
+        """Return the stamped minimum of a gang.
+
+        It counts members that are bound, or that were bound as far as ``process`` had received by ``decided``.
+        """
         lives = (self.of(spec), self._ended.get(spec, (Life(), 0.0))[0])
-        known = [uid_of(pod) for pod in self.books.known_members(spec, who, decided)]
-        return max(lives[0].promise, *(life.promises.get(uid, 0) for life in lives for uid in known), 0)
+        known = [uid_of(pod) for pod in self.books.known_members(spec, process, decided)]
+        return max(lives[0].stamped_minimum, *(life.stamped_minima.get(uid, 0) for life in lives for uid in known), 0)
 
     def lose(self, spec: GangSpec) -> None:
-        """A member is about to go, taken by others than a scheduler."""
+        """Record that a member is about to go, and that no scheduler releases it."""
         if self.bound(spec):
             self.of(spec).losses.append(self.clock())
             self._losses.setdefault(spec, []).append(self.clock())
 
     def losses_since(self, spec: GangSpec, when: float) -> int:
-        """How many members have gone since ``when``, in whatever life."""
+        """Return how many members have gone since ``when``, of any run."""
         return sum(at >= when for at in self._losses.get(spec, ()))
 
     def alive(self, spec: GangSpec) -> list[Body]:
-        """The members that are here to stay."""
+        """Return the members that are neither terminating nor ended."""
         return [pod for pod in self.books.members(spec) if is_alive(pod)]
 
     def bound(self, spec: GangSpec) -> list[Body]:
-        """Those of them that have a node."""
+        """Return the living members that have a node."""
         return [pod for pod in self.alive(spec) if node_of(pod)]
 
     def candidates(self, spec: GangSpec) -> list[Body]:
-        """Those of them that may be bound."""
+        """Return the living members that may be bound."""
         return [pod for pod in self.alive(spec) if not node_of(pod) and not is_gated(pod)]
 
     def succeeded(self, spec: GangSpec, life: Life | None = None) -> int:
-        """Members that have succeeded in the run that is going on, or in ``life``."""
-        return len(self._succeeded(spec) & (life or self.of(spec)).seated.keys()) if self.bound(spec) else 0
+        """Return how many members have succeeded in the present run, or in ``life``."""
+        return len(self._succeeded(spec) & (life or self.of(spec)).ever_bound.keys()) if self.bound(spec) else 0
 
     def _succeeded(self, spec: GangSpec) -> set[str]:
-        """Return the members that have succeeded, those among them that were deleted since."""
+        """Return the UIDs of members that have succeeded; those deleted since are among them."""
         ended = self._ended[spec][0].waves if spec in self._ended else ()
-        seated = (pod for life in (*self.of(spec).waves, *ended) for pod in life.seated.values())
-        return {uid_of(pod) for pod in (*self.books.members(spec), *seated) if phase_of(pod) == "Succeeded"}
+        ever_bound = (pod for life in (*self.of(spec).waves, *ended) for pod in life.ever_bound.values())
+        return {uid_of(pod) for pod in (*self.books.members(spec), *ever_bound) if phase_of(pod) == "Succeeded"}
 
     def lost(self, spec: GangSpec) -> int:
-        """Return how many members of the run that is going on are neither alive nor have succeeded, and haven't been replaced."""
+        """Return how many members of the present run are gone or have failed, and haven't been replaced."""
         life = self.of(spec)
-        return life.size - self.succeeded(spec) - len(self._bound_with(spec, None).keys() & life.seated.keys())
+        return life.size - self.succeeded(spec) - len(self._bound_with(spec, None).keys() & life.ever_bound.keys())
 
     def replaceable(self, spec: GangSpec) -> int:
-        """Return how many members may be replaced of a run that was whole, of which some have succeeded and nobody is bound any more."""
-        if spec.kind not in ("job", "operated") or self.of(spec).seated or spec not in self._ended:
+        """Return how many lost members of the last run may be replaced, while no member is bound.
+
+        Only a run of Jobs or of a job operator that was whole counts, if some of its members have succeeded.
+        """
+        if spec.kind not in ("job", "operated") or self.of(spec).ever_bound or spec not in self._ended:
             return 0
         ended, _ = self._ended[spec]
-        succeeded = len(self._succeeded(spec) & ended.seated.keys())
+        succeeded = len(self._succeeded(spec) & ended.ever_bound.keys())
         return ended.size - succeeded if ended.was_whole and succeeded else 0
 
     def _bound_with(self, spec: GangSpec, back: Body | None) -> dict[str, Body]:
-        """The members that are bound, by UID; ``back`` is taken to be bound still."""
+        """Return the bound members by UID; ``back`` is taken to be bound still."""
         return {uid_of(pod): pod for pod in (*self.bound(spec), *([back] if back else ()))}
 
     def missing(self, spec: GangSpec, back: Body | None = None) -> int:
-        """Members missing of the present minimum, or of the role that has one of its own; ``back`` is taken to be bound still."""
+        """Return how many members are missing of the present minimum, or of the role that has a minimum of its own.
+
+        ``back`` is taken to be bound still.
+        """
         return max(self._short(spec, self.books.minimum(spec) or 0, life, back) for life in self.of(spec).waves) or self.lacking(spec, back)
 
     def _short(self, spec: GangSpec, minimum: int, life: Life, back: Body | None) -> int:
-        """Return how many members one run lacks of a minimum: never more than its Jobs will still make."""
+        """Return how many members one run lacks of a minimum, but never more than its Jobs will still make."""
         here = self._bound_with(spec, back)
-        mine = here if life.following is None and life is self.of(spec) else {uid: pod for uid, pod in here.items() if uid in life.seated}
+        mine = (
+            here if life.next_wave is None and life is self.of(spec) else {uid: pod for uid, pod in here.items() if uid in life.ever_bound}
+        )
         asked = min(minimum - self.succeeded(spec, life), self.books.still_made(spec, len(here) - len(mine)))
         return max(0, asked - len(mine))
 
     def lacking(self, spec: GangSpec, back: Body | None = None) -> int:
-        """Members that the role with a minimum of its own lacks; ``back`` as above."""
+        """Return how many members the role with a minimum of its own lacks; ``back`` is taken to be bound still."""
         if not spec.least:
             return 0
         here = self._bound_with(spec, back)
         if here:
-            seated = self.of(spec).seated.keys()
-            here |= {uid_of(pod): pod for pod in self.books.members(spec) if phase_of(pod) == "Succeeded" and uid_of(pod) in seated}
+            ever_bound = self.of(spec).ever_bound.keys()
+            here |= {uid_of(pod): pod for pod in self.books.members(spec) if phase_of(pod) == "Succeeded" and uid_of(pod) in ever_bound}
         return max(0, spec.least - sum(role_of(pod) == spec.roles[-1].name for pod in here.values()))
 
     def has_pods(self, spec: GangSpec) -> bool:
-        """Whether there are pods for all that a gang is missing."""
+        """Return whether there are pods for all missing members."""
         waiting, role = self.candidates(spec), spec.roles[-1].name
         return len(waiting) >= self.missing(spec) and sum(role_of(pod) == role for pod in waiting) >= self.lacking(spec)
 
     def fits(self, spec: GangSpec, free: Mapping[str, Amounts], missing: int | None = None) -> bool:
-        """Whether what a gang is missing certainly fits: where a role has a minimum of its own, with everybody who waits."""
+        """Return whether the missing members certainly fit. Where a role has a minimum of its own, all waiting members must fit."""
         needed = len(self.candidates(spec)) if spec.least else self.missing(spec) if missing is None else missing
         return self.placeable(spec, free, needed) >= needed
 
     def placeable(self, spec: GangSpec, free: Mapping[str, Amounts], enough: int) -> int:
-        """Return how many of those who wait certainly fit at once, or ``enough``; those who must share a rack in one."""
+        """Return how many waiting members certainly fit at once, at most ``enough``. Members that must share a rack get one rack."""
         waiting, found = self.candidates(spec), 0
         racks = {group: self._racks_for(spec, group) for group in sorted({rack_group(spec, pod) for pod in waiting})}
         for chosen in itertools.product(*racks.values()):
@@ -164,106 +177,113 @@ class Lives:
         return found
 
     def _racks_for(self, spec: GangSpec, group: str) -> list[str]:
-        """Return the racks to which those may go who must share one."""
+        """Return the racks that are possible for the members of ``group``, which must share one."""
         nodes, life = self.books.nodes, self.of(spec)
-        bound = [*self.bound(spec), *(life.seated[uid] for uid in life.released if uid in life.seated)]
+        bound = [*self.bound(spec), *(life.ever_bound[uid] for uid in life.released if uid in life.ever_bound)]
         taken = {rack_of(nodes.get(node_of(pod))) for pod in bound if rack_group(spec, pod) == group} - {""}
         return sorted(taken or {rack_of(node) for node in nodes.values()})
 
-    def owed(self, spec: GangSpec, back: Body | None = None) -> int:
-        """Members missing of what was promised those that are bound, or of the present minimum if that is less; ``back`` as above."""
+    def missing_of_stamped(self, spec: GangSpec, back: Body | None = None) -> int:
+        """Return how many members are missing of the stamped minimum, or of the present minimum if that is less.
+
+        Returns 0 if no member is bound. ``back`` is taken to be bound still.
+        """
         bound = self._bound_with(spec, back)
         if not bound:
             return 0
-        minimum, owed = self.books.minimum(spec), 0
+        minimum, missing_of_stamped = self.books.minimum(spec), 0
         for life in self.of(spec).waves:
-            promise = life.promise if minimum is None else min(life.promise, max(minimum, spec.least))
-            owed = max(owed, self._short(spec, promise, life, back))
-        return max(owed, self.lacking(spec, back)) if spec.least <= self.of(spec).promise else owed
+            stamped_minimum = life.stamped_minimum if minimum is None else min(life.stamped_minimum, max(minimum, spec.least))
+            missing_of_stamped = max(missing_of_stamped, self._short(spec, stamped_minimum, life, back))
+        return max(missing_of_stamped, self.lacking(spec, back)) if spec.least <= self.of(spec).stamped_minimum else missing_of_stamped
 
-    def follow(self, spec: GangSpec, pod: Body, *, is_bound_now: bool, decided: float) -> None:
-        """A pod of a gang has changed, by what was so when it was ``decided``."""
+    def note_change(self, spec: GangSpec, pod: Body, *, is_bound_now: bool, decided: float) -> None:
+        """Update the run of a gang whose pod has changed. ``decided`` is when the writer's decision was made."""
         life, now = self.of(spec), self.clock()
         if is_bound_now:
             before, ended = self._ended.get(spec, (life, -1.0))
-            if not life.seated and (ended >= decided - HEEDED_SECONDS or self.replaceable(spec) > 0):
-                life = self._lives[spec] = before  # it was sent when the run before went on, or replaces a member, and belongs to that
-            if self._follows(spec, life, pod):
-                life.following = life.following or Life()
-                life = life.following
-            if not life.seated:
+            if not life.ever_bound and (ended >= decided - HEEDED_SECONDS or self.replaceable(spec) > 0):
+                life = self._lives[spec] = (
+                    before  # the bind was sent while the last run went on, or replaces one of its members, and belongs to that run
+                )
+            if self._is_next_wave(spec, life, pod):
+                life.next_wave = life.next_wave or Life()
+                life = life.next_wave
+            if not life.ever_bound:
                 life.began = now
-            life.seated[uid_of(pod)] = pod
+            life.ever_bound[uid_of(pod)] = pod
             life.last_bound = now
             minima = self.books.minima_since(spec, decided - NEWS_SECONDS)
             stated = [minimum for minimum in minima if minimum is not None] or self.books.last_minimum(spec)
-            if None in minima and life.promise:
-                stated.append(life.promise)  # nobody says any more how many they are, but what was promised to those who are there
-            life.promises[uid_of(pod)] = max(spec.least, min(stated, default=0))
+            if None in minima and life.stamped_minimum:
+                stated.append(life.stamped_minimum)  # no object states a minimum, so the stamped one goes on
+            life.stamped_minima[uid_of(pod)] = max(spec.least, min(stated, default=0))
         for each in life.waves:
-            if uid_of(pod) in each.seated:
-                each.seated[uid_of(pod)] = pod
-        self.weigh(spec)
+            if uid_of(pod) in each.ever_bound:
+                each.ever_bound[uid_of(pod)] = pod
+        self.update(spec)
 
-    def _follows(self, spec: GangSpec, life: Life, pod: Body) -> bool:
-        """Return whether a Job's pod that is bound now is of its next wave, and doesn't replace a member that was lost."""
-        is_later = bool(life.seated) and self.books.born.get(uid_of(pod), 0.0) > life.began
+    def _is_next_wave(self, spec: GangSpec, life: Life, pod: Body) -> bool:
+        """Return whether a Job's pod that is bound now belongs to the next wave, and doesn't replace a lost member."""
+        is_later = bool(life.ever_bound) and self.books.created_at.get(uid_of(pod), 0.0) > life.began
         return spec.kind == "job" and is_later and self.succeeded(spec) > 0 and self.lost(spec) <= 0
 
-    def weigh(self, spec: GangSpec) -> None:
-        """See anew whether a gang is whole, open or absent."""
+    def update(self, spec: GangSpec) -> None:
+        """Update whether a gang is whole, partially bound or absent."""
         life, bound = self.of(spec), {uid_of(pod) for pod in self.bound(spec)}
         if not bound:
-            if life.seated:
+            if life.ever_bound:
                 self._ended[spec] = replace(life, open_since=None, cause=""), self.clock()
             self._lives[spec] = Life()
             return
-        if life.following is not None and not bound & life.seated.keys():
-            life = self._lives[spec] = replace(life.following, open_since=life.open_since, cause=life.cause, losses=life.losses)
+        if life.next_wave is not None and not bound & life.ever_bound.keys():
+            life = self._lives[spec] = replace(life.next_wave, open_since=life.open_since, cause=life.cause, losses=life.losses)
         succeeded = self._succeeded(spec)
         for wave in life.waves:
-            wave.size = max(wave.size, len((bound | succeeded) & wave.seated.keys()))
-            wave.promise = max((wave.promises.get(uid, 0) for uid in bound), default=0)
-        owed = self.owed(spec)
+            wave.size = max(wave.size, len((bound | succeeded) & wave.ever_bound.keys()))
+            wave.stamped_minimum = max((wave.stamped_minima.get(uid, 0) for uid in bound), default=0)
+        missing_of_stamped = self.missing_of_stamped(spec)
         for wave in life.waves:
-            # Whom a kubelet rejected in the same moment was bound all the same.
-            if (not owed and not self.missing(spec)) or len(wave.seated.keys() - wave.released) >= wave.promise > 0:
+            # A pod that a kubelet rejected in the same moment was bound as well.
+            if (not missing_of_stamped and not self.missing(spec)) or len(
+                wave.ever_bound.keys() - wave.released
+            ) >= wave.stamped_minimum > 0:
                 if not wave.was_whole:
                     wave.whole_since = self.clock()
                 wave.was_whole = True
         now, (since, until) = self.clock(), life.was_open
-        if not owed:
+        if not missing_of_stamped:
             life.was_open = life.was_open if life.open_since is None else (life.open_since, now)
             life.open_since, life.cause = None, ""
         elif life.open_since is None:
             life.open_since = since if now - until < MOMENT_SECONDS else now
 
-    def undone_at(self, spec: GangSpec) -> float:
-        """When the last member was gone of a gang that was released, the last time; 0 if it never was."""
+    def released_at(self, spec: GangSpec) -> float:
+        """Return when the last member of a released run was gone; 0 if the last run wasn't released."""
         life, at = self._ended.get(spec, (Life(), 0.0))
         return at if life.released else 0.0
 
     def empty_since(self, spec: GangSpec) -> float:
-        """Since when nobody of a gang is bound; for ever yet to come if somebody is."""
+        """Return when the last bound member was gone; infinity while a member is bound."""
         return math.inf if self.bound(spec) else self._ended.get(spec, (Life(), 0.0))[1]
 
-    def goes_before(self, one: GangSpec, other: GangSpec) -> bool:
-        """Whether a gang is served before another: by priority, then by age in seconds, then by name."""
-        places = [(-spec.priority, self._began(spec), spec.base) for spec in (one, other)]
+    def ranks_before(self, one: GangSpec, other: GangSpec) -> bool:
+        """Return whether gang ``one`` ranks before ``other``: by priority, then by age in whole seconds, then by name."""
+        places = [(-spec.priority, self._created(spec), spec.base) for spec in (one, other)]
         return places[0] < places[1]
 
-    def _began(self, spec: GangSpec) -> int:
-        """Since when there are pods of a gang, or its PodGroup, in seconds."""
+    def _created(self, spec: GangSpec) -> int:
+        """Return when the oldest pod of a gang, or its PodGroup, was created, in whole seconds."""
         group = self.books.get("podgroups", spec.namespace, spec.name)
-        return min(int(self.books.born[uid_of(each)]) for each in (*self.alive(spec), *([group] if group else ())))
+        return min(int(self.books.created_at[uid_of(each)]) for each in (*self.alive(spec), *([group] if group else ())))
 
     def may_look_whole(self, spec: GangSpec, leading: float | None) -> bool:
-        """Whether who schedules, ``leading`` since then, can't tell any more that the gang was never whole.
+        """Return whether the present scheduler, which leads since ``leading``, can't know that the gang was never whole.
 
-        Members went before it was there to see it, and those made since may have replaced bound ones.
+        That is so if members went before that time, and pods created since may have replaced bound ones.
         """
         life = self.of(spec)
         if leading is not None and not any(at < leading for at in life.losses):
             return False
-        newer = sum(1 for pod in self.candidates(spec) if self.books.born[uid_of(pod)] > life.last_bound)
-        return len(life.seated) + newer >= life.promise or len(self.alive(spec)) < life.promise
+        newer = sum(1 for pod in self.candidates(spec) if self.books.created_at[uid_of(pod)] > life.last_bound)
+        return len(life.ever_bound) + newer >= life.stamped_minimum or len(self.alive(spec)) < life.stamped_minimum

@@ -1,4 +1,4 @@
-"""Requests as the judge sees them, taken from the wire: in this process, behind an HTTP server, or at a proxy before a real one."""
+"""Turns HTTP requests into the judge's records: in this process, behind an HTTP server, or at a proxy."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
@@ -13,14 +13,14 @@ from .entries import Request, current
 
 
 class Observer(Protocol):
-    """Who watches the wire."""
+    """Receives each request of a scheduler when it arrives and when it is answered."""
 
     def arrived(self, request: Request) -> None: ...
     def answered(self, request: Request) -> None: ...
 
 
 class Message(Protocol):
-    """As much of an HTTP request as is looked at."""
+    """The parts of an HTTP request that the judge reads."""
 
     @property
     def method(self) -> str: ...
@@ -30,13 +30,13 @@ class Message(Protocol):
     def query(self) -> Mapping[str, str]: ...
 
 
-def seen_by_judge(who: str, message: Message, body: Mapping[str, Any], now: float) -> Request | None:
-    """A request as the judge sees it; None for what is no request about a resource."""
+def seen_by_judge(process: str, message: Message, body: Mapping[str, Any], now: float) -> Request | None:
+    """Return a request as the judge records it; None if it isn't about a resource."""
     place = requests.place_of(message.path)
     if place is None:
         return None
     return Request(
-        who=who,
+        process=process,
         sent=now,
         verb=place.verb(message.method, message.query),
         plural=place.plural,
@@ -49,7 +49,7 @@ def seen_by_judge(who: str, message: Message, body: Mapping[str, Any], now: floa
 
 
 def note_strikes(faults: Faults, books: Books) -> None:
-    """Have the judge know of each request that a fault hits."""
+    """Have ``faults`` report each request that a fault hits to ``books``."""
 
     def on_strike(call: Call, fault: Fault) -> None:
         if (seen := current.get()) is not None:
@@ -59,11 +59,11 @@ def note_strikes(faults: Faults, books: Books) -> None:
 
 
 async def observed(
-    observer: Observer, who: str, request: web.Request, now: Callable[[], float], answer: Callable[[], Awaitable[web.StreamResponse]]
+    observer: Observer, process: str, request: web.Request, now: Callable[[], float], answer: Callable[[], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
-    """What ``answer`` gives, seen by the judge from its arrival to its end. Watches are let pass."""
+    """Return what ``answer`` returns, and report the request to ``observer`` on arrival and at the end. Watches aren't reported."""
     payload = requests.decode(request.content_type, await request.read()) if "json" in request.content_type else {}
-    seen = seen_by_judge(who, request, payload if isinstance(payload, dict) else {}, now())
+    seen = seen_by_judge(process, request, payload if isinstance(payload, dict) else {}, now())
     if seen is None or seen.verb == "watch":
         return await answer()
     observer.arrived(seen)

@@ -1,7 +1,7 @@
-"""Schedulers that break one promise each: does the judge notice?
+"""Mutants: schedulers that break one guarantee each, to test whether the judge notices.
 
-A mutant is a patch with a name: what stands in a module of the scheduler, and what takes its place in a copy of it. Each has a
-directed schedule that convicts it at once, which CI plays; ``make faults`` plays random ones until one does.
+A mutant is a patch with a name: code of the scheduler, and its replacement in a copy of the module. Each has a directed schedule that
+convicts it at once, which CI plays; ``make faults`` plays random schedules until one does.
 """
 
 import asyncio
@@ -34,9 +34,10 @@ MUTANTS = (
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What came of a hunt: ``rule`` is empty when nothing was found in as many schedules as were ``played``.
+    """The result of a hunt. ``rule`` is empty if nothing was found in the ``played`` schedules.
 
-    ``seed`` plays a random schedule again that has found something; each of ``unsound`` one that accuses the scheduler as it is as well.
+    ``seed`` plays the random schedule that found something. Each seed of ``unsound`` plays a schedule that accuses the unchanged scheduler
+    too.
     """
 
     mutant: Mutant
@@ -48,21 +49,24 @@ class Verdict:
     unsound: tuple[str, ...] = ()
 
 
-async def hunt(forks: Forks, mutant: Mutant | None, *how: str) -> Verdict:
-    """Play schedules with a mutant, or with the scheduler as it is: ``directed NAME``, ``random MOST SEED`` or ``again SEED``."""
+async def hunt(forks: Forks, mutant: Mutant | None, *arguments: str) -> Verdict:
+    """Play schedules with a mutant, or with the unchanged scheduler: ``directed NAME``, ``random MOST SEED`` or ``again SEED``."""
     with tempfile.TemporaryDirectory(prefix="allaboard-mutant-") as folder:
-        subject = mutant or Mutant("as it is", "", "", ())
+        subject = mutant or Mutant("unchanged", "", "", ())
         plant(subject, Path(folder))
-        said = await forks.hunt(Path(folder), *how)
+        output = await forks.hunt(Path(folder), *arguments)
     try:
-        answer = json.loads(said.splitlines()[-1])
+        answer = json.loads(output.splitlines()[-1])
     except (IndexError, ValueError):
-        return Verdict(subject, 0, "it doesn't start", said[-2000:])
+        return Verdict(subject, 0, "the hunt doesn't start", output[-2000:])
     return Verdict(subject, answer["played"], answer["rule"], answer["found"], tuple(answer["rules"]), answer["seed"])
 
 
 async def convict(forks: Forks, mutant: Mutant, most: int, seed: int) -> Verdict:
-    """Hunt a mutant by random schedules. What convicts it must acquit the scheduler as it is, or it says nothing, and the hunt goes on."""
+    """Hunt a mutant by random schedules, at most ``most``.
+
+    A schedule that convicts the mutant must acquit the unchanged scheduler. Otherwise it doesn't count, and the hunt goes on.
+    """
     played, unsound = 0, list[str]()
     while True:
         verdict = await hunt(forks, mutant, "random", str(most - played), str(seed + len(unsound)))
@@ -83,9 +87,9 @@ async def hunt_all(
     seed: int = 1,
     at_once: int = 2,
 ) -> list[Verdict]:
-    """Hunt each by random schedules, a few at once; ``on_verdict`` hears of each that has come to its end.
+    """Hunt each mutant by random schedules, ``at_once`` at a time; ``on_verdict`` is called with each result.
 
-    Raises ``ValueError`` before the first when a patch doesn't fit the code any more.
+    Raises ``ValueError`` before the first hunt if a patch doesn't fit the code.
     """
     for mutant in mutants:
         patched(mutant)

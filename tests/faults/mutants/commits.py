@@ -1,11 +1,11 @@
-"""Mutants that break what is promised of a commit."""
+"""Mutants that break the guarantees of a commit."""
 
 from .mutant import PAUSES, Edit, Mutant
 
 MUTANTS = (
     Mutant(
-        "gang scheduling removed: whoever fits is bound",
-        "no_room",
+        "no gang scheduling: each pod that fits is bound",
+        "no_capacity",
         "quorum",
         (
             Edit(
@@ -79,7 +79,7 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "lost answers are believed to be failures",
+        "a bind whose answer is lost counts as failed",
         "refused_after_a_lost_answer",
         "release",
         (
@@ -94,8 +94,8 @@ MUTANTS = (
         (Edit("_Census._assign", "is_first or pod.created < run.began", "True"),),
     ),
     Mutant(
-        "Retry-After is obeyed for ever, with the capacity held",
-        "asked_to_wait",
+        "Retry-After is obeyed without a limit, with the capacity assumed",
+        "long_retry_after",
         "idle",
         (
             Edit(
@@ -107,9 +107,9 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "whoever comes to bound members is bound without rehearsal",
+        "members that join bound ones are bound without a dry run",
         "denied_beside_bound",
-        "rehearsal",
+        "dry run",
         (
             Edit(
                 "Transaction._for_dry_run",
@@ -119,20 +119,20 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "a seat isn't looked at again before a bind is made again",
+        "a repeated bind isn't checked against current capacity",
         "filled_between_tries",
         "node",
         (Edit("spoilt", "found[0] if found else None", "None"),),
     ),
     Mutant(
-        "a gang that is held since the rehearsal is bound",
-        "group_gone_in_the_rehearsal",
+        "a gang that is held since its dry run is bound",
+        "group_deleted_in_dry_run",
         "journal",
         (Edit("Transaction._rechecked", "gang is None or gang.hold", "gang is None"),),
     ),
     Mutant(
-        "no look after the rehearsal",
-        "node_lost_in_rehearsal",
+        "no check after the dry run",
+        "node_lost_in_dry_run",
         "quorum",
         (
             Edit(
@@ -155,20 +155,20 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "members that went in the rehearsal are bound with the others",
-        "member_lost_in_rehearsal",
+        "members that are gone since the dry run are bound with the others",
+        "member_lost_in_dry_run",
         "candidate",
         (Edit("Transaction._rechecked", "gang = self.current_gang()", "gang: Gang | None = self.gang"),),
     ),
     Mutant(
-        "whoever is refused is tried again at once",
-        "refused_whenever_it_is_bound",
+        "a refused gang is attempted again at once",
+        "refused_at_every_bind",
         "storm",
         (Edit("GangQueue._back_off", "self._backoff.longest", "1.0"),),
     ),
     Mutant(
-        "no look before a bind is made again",
-        "node_lost_meanwhile",
+        "no check before a bind is repeated",
+        "node_lost_between_tries",
         "node",
         (Edit("Binder._post", "bind.check()", "None"),),
     ),
@@ -191,20 +191,20 @@ MUTANTS = (
         (Edit("_node_selector", "tuple(sorted(labels(spec, 'nodeSelector', 'spec.', SELECTORS).items()))", "()"),),
     ),
     Mutant(
-        "double bind: an unanswered bind's capacity is free at once, and the pod sent elsewhere",
+        "the capacity of an unanswered bind is free at once, and the pod sent elsewhere",
         "unanswered",
         "double",
         (Edit("Binder.bind", "replace(reply, in_doubt=bind.version) if bind.is_in_doubt and (not certain) else reply", "reply"),),
     ),
     Mutant(
-        "stale view: nodes are seen once",
+        "stale view: later events of nodes are ignored",
         "node_cordoned_before",
         "node",
         (Edit("ClusterView.upsert_node", "old == node", "old is not None"),),
     ),
     Mutant(
-        "others' pods take no room",
-        "foreign_room",
+        "pods of other schedulers take no capacity",
+        "capacity_taken_by_another_scheduler",
         "node",
         (
             Edit(
@@ -215,7 +215,7 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "pods that leave take no room",
+        "terminating pods take no capacity",
         "leaving",
         "node",
         (
@@ -228,7 +228,7 @@ MUTANTS = (
     ),
     Mutant(
         "slots leak when a commit is refused",
-        "asked_to_wait",
+        "long_retry_after",
         "idle",
         (
             Edit(
@@ -242,13 +242,13 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "a seat is promised twice",
+        "capacity is assumed twice",
         "two_at_once",
         "over-commit",
         (Edit("ClusterView.assume_all", "self._note_assumed(pod.uid, node_name, devices.get(pod.uid, ()))", "continue"),),
     ),
     Mutant(
-        "success in an earlier run counts",
+        "successes of an earlier run count",
         "second_run",
         "quorum",
         (
@@ -263,21 +263,21 @@ MUTANTS = (
         (Edit("Binder._post", "{**bind.annotations, STAMP: bind.stamp}", "{**bind.annotations}"),),
     ),
     Mutant(
-        "the stamp promises too little",
+        "the stamp has too small a minimum",
         "no_faults",
         "journal",
         (Edit("Transaction.stamp", "self.gang.required", "1"),),
     ),
     Mutant(
-        "nothing is rehearsed",
+        "nothing is dry-run",
         "bare_refused",
-        "rehearsal",
+        "dry run",
         (Edit("Transaction._for_dry_run", "self.dry_run == 'none' or len(self.assignments) == 1", "True"),),
     ),
     Mutant(
-        "one is rehearsed for all where nothing can be undone",
+        "one pod is dry-run for all where binds can't be undone",
         "bare_refused",
-        "rehearsal",
+        "dry run",
         (
             Edit(
                 "Transaction._dry_runs_all",
@@ -287,15 +287,15 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "who is gated is bound",
+        "gated pods are bound",
         "gated",
         "candidate",
         (Edit("Pod.is_candidate", "self.is_gated", "False"),),
     ),
     Mutant(
-        "what the rehearsal says is ignored",
+        "refusals of the dry run are ignored",
         "bare_refused",
-        "rehearsal",
+        "dry run",
         (
             Edit(
                 "Transaction.commit",
@@ -308,7 +308,7 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "dead watches aren't noticed, and stale facts are good enough",
+        "dead watches aren't noticed, and decisions rest on stale state",
         "silent_watches",
         "stale",
         (
@@ -328,31 +328,31 @@ MUTANTS = (
     ),
     Mutant(
         "a gang without a PodGroup is scheduled",
-        "group_gone",
+        "group_deleted_while_waiting",
         "quorum",
         (Edit("GangRegistry._hold", "group is None and (not 0 < len(alive) - len(waiting) < minimum)", "False"),),
     ),
     Mutant(
-        "nobody hears that a PodGroup is deleted",
-        "group_gone",
+        "the deletion of a PodGroup is ignored",
+        "group_deleted_while_waiting",
         "quorum",
         (Edit("GangRegistry.forget_group", "group is not None and group.version <= version", "False"),),
     ),
     Mutant(
         "Retry-After is ignored",
-        "asked_to_wait",
+        "long_retry_after",
         "haste",
         (Edit("retry:_seconds", "otherwise if asked is None else min(asked, LONGEST_SECONDS)", "otherwise"),),
     ),
     Mutant(
-        "Retry-After is forgotten when a gang is undone",
-        "undone_with_patience",
+        "Retry-After is forgotten when a gang is released",
+        "released_before_retry_after_ends",
         "haste",
         (Edit("Executor._release", "Facts(self.gangs.clock(), pause=release.pause)", "Facts(self.gangs.clock())"),),
     ),
     Mutant(
         "Retry-After is forgotten from one attempt to the next",
-        "finished_with_patience",
+        "finished_after_retry_after",
         "haste",
         (
             Edit("of_finish", "outcome.retry_after > 0", "False"),
@@ -360,13 +360,13 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "whoever isn't admitted beyond the quorum isn't left alone when the others are finished",
-        "finished_with_patience_for_the_surplus",
+        "Retry-After of a refused surplus member is forgotten when the gang is finished",
+        "finished_with_a_refused_surplus_member",
         "haste",
         (Edit("Committed.retry_after", "(*self.failed, *self.dropped)", "self.failed"),),
     ),
     Mutant(
-        "a PodGroup says for ever that it is half bound",
+        "a PodGroup stays PartiallyBound for ever",
         "groups",
         "status",
         (Edit("_conditions", "gang.is_partially_bound and (not opinion.is_being_bound)", "gang.is_partially_bound or bool(gang.bound)"),),
@@ -396,9 +396,9 @@ MUTANTS = (
         (Edit("node_from", "'taints'", "'none'"),),
     ),
     Mutant(
-        "nobody is rehearsed where binds can be taken back",
+        "nothing is dry-run where members can be released",
         "no_faults",
-        "rehearsal",
+        "dry run",
         (
             Edit(
                 "Transaction._for_dry_run",
@@ -445,7 +445,7 @@ MUTANTS = (
     ),
     Mutant(
         "the role with a minimum is bound a moment after the others",
-        "roles_with_capacity",
+        "roles_that_fit",
         "quorum",
         (
             PAUSES,
@@ -463,7 +463,7 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "late binds are forgotten after five seconds",
+        "unresolved binds are forgotten after five seconds",
         "unanswered",
         "double",
         (Edit("UnresolvedBinds._await", "CARRIED_OUT_SECONDS", "5"),),

@@ -1,4 +1,4 @@
-"""Mutants that break a promise in ways that a judge with a generous excuse would acquit."""
+"""Mutants that break guarantees of partially bound gangs, and that a judge with too generous excuses would acquit."""
 
 from .mutant import PAUSES, Edit, Mutant
 from .turns import PRIORITY_IGNORED
@@ -14,26 +14,26 @@ NO_LAST_LOOK = Edit(
 
 MUTANTS = (
     Mutant(
-        "all half gangs yield where one is enough",
-        "three_half_gangs",
+        "all partially bound gangs are released where one is enough",
+        "three_partially_bound_gangs",
         "release",
         (Edit("Victims._needed_by", "needed = blocking[:enough]", "return blocking"),),
     ),
     Mutant(
-        "others yield although slots are about to be free",
-        "leaving_half_gang",
+        "other gangs are released although capacity is about to be free",
+        "released_gang_that_terminates_slowly",
         "release",
         (Edit("Victims.of", "chain(self._leaving(), pods)", "pods"),),
     ),
     Mutant(
-        "a half gang yields though there has been room since",
-        "room_while_it_was_looked",
+        "a partially bound gang is released although capacity was freed since",
+        "capacity_freed_while_victims_are_chosen",
         "release",
         (NO_LAST_LOOK,),
     ),
     Mutant(
-        "a half gang yields though room has come while it was asked",
-        "room_while_it_was_asked",
+        "a partially bound gang is released although capacity was freed during the check",
+        "capacity_freed_while_an_eviction_is_checked",
         "release",
         (
             NO_LAST_LOOK,
@@ -41,20 +41,20 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "one that others have just made way for makes way itself",
-        "served_half_gang",
+        "a gang is released for which others have just been released",
+        "released_for_one_that_can_not_be",
         "release",
         (Edit("Victims._blocking", "key not in served", "True"),),
     ),
     Mutant(
-        "half gangs yield to whoever is below them",
-        "half_above_another",
+        "partially bound gangs are released for gangs of a lower priority",
+        "partially_bound_gang_of_a_higher_priority",
         "release",
         (Edit("Victims._blocking", "other.priority <= gang.priority", "True"),),
     ),
     Mutant(
-        "who has just made way has others make way",
-        "leaving_half_gang",
+        "other gangs are released for a gang that has just been released",
+        "released_gang_that_terminates_slowly",
         "release",
         (
             Edit("Victims._needed_by", "self._is_released_for_another(gang)", "False"),
@@ -62,26 +62,26 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "a Job is suspended for a gang that has long gone",
-        "answered_too_late",
+        "a Job is suspended for a gang that no longer waits",
+        "release_delayed_by_a_slow_read",
         "release",
         (Edit("JobRestarter._suspend", "not conditions.is_wanted()", "False"),),
     ),
     Mutant(
-        "whether a Job is to be suspended isn't asked again when that is tried again",
-        "suspended_too_late",
+        "a repeated suspension isn't checked again",
+        "release_delayed_by_a_failed_suspension",
         "release",
         (Edit("JobRestarter._suspend", "conditions.is_wanted()", "was_tried or conditions.is_wanted()"),),
     ),
     Mutant(
-        "half gangs make way beside a Job that keeps its pods",
-        "half_gang_beside_a_job",
+        "partially bound gangs are released together with a Job that keeps its pods",
+        "partially_bound_gang_beside_a_job",
         "release",
         (Edit("Victims.of", "not await self._is_releasable(other)", "False"),),
     ),
     Mutant(
-        "half gangs make way beside one that a budget keeps",
-        "half_gang_beside_a_guarded_one",
+        "partially bound gangs are released together with one that a budget keeps",
+        "partially_bound_gang_beside_a_guarded_one",
         "release",
         (
             Edit(
@@ -98,20 +98,20 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "whoever has only been asked to go counts as leaving",
-        "asked_at_the_same_time",
+        "a gang whose release is in progress counts as released",
+        "needed_while_a_job_is_released",
         "release",
         (Edit("Victims.of", "chain(self._leaving(), pods)", "chain(self._leaving(), pods, _bound_of(self._in_release()))"),),
     ),
     Mutant(
-        "half gangs make way beside one about which something is being done",
-        "asked_while_it_is_busy",
+        "partially bound gangs are released beside one whose release is in progress",
+        "needed_while_a_job_is_released_for_long",
         "release",
         (Edit("LongerSearches.release_victims", "victims if not busy else ()", "[each for each in victims if each.key not in busy]"),),
     ),
     Mutant(
-        "who refused to yield isn't asked again",
-        "refused_to_yield",
+        "a gang that couldn't be released isn't tried again",
+        "release_refused",
         "unresolved",
         (
             Edit("Executor._release", "undone.is_unfinished or not undone.released", "False"),
@@ -119,8 +119,8 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "the time of a half gang begins anew with each look at it",
-        "half_beside_a_small_one",
+        "the time-out of a partially bound gang begins again with each attempt",
+        "partially_bound_gang_beside_a_small_one",
         "unresolved",
         (
             Edit(
@@ -131,25 +131,25 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "a gang's time begins while nobody of it is known to be bound",
+        "a gang's time-out begins before a bound member is known",
         "bound_late_in_doubt",
         "release",
         (Edit("Executor.after_bind", "self.partial_binds.suspect(gang.key)", "self.partial_binds.add(gang)"),),
     ),
     Mutant(
-        "a half gang's time is renewed by each attempt",
+        "the time for finishing a partially bound gang is extended by each attempt",
         "unanswered_for_long",
         "forward",
         (Edit("transition", "isinstance(state, Finishing | Left) and (not is_renewed)", "isinstance(state, Finishing | Left)"),),
     ),
     Mutant(
-        "an error that tells nothing is taken for a refusal",
+        "an error without a definite answer counts as a refusal",
         "errors_for_answers",
         "double",
         (Edit("_Bind.sending", "400 <= error.status < 500", "error.status >= 400"),),
     ),
     Mutant(
-        "a commit that fails as a whole is made again one by one",
+        "the binds of a commit that failed are repeated one by one",
         "too_many_requests",
         "quorum",
         (
@@ -169,14 +169,14 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "a half gang is left as it is when its PodGroup goes",
-        "half_without_a_group",
+        "a partially bound gang isn't finished when its PodGroup is deleted",
+        "partially_bound_gang_without_a_group",
         "unresolved",
         (Edit("GangRegistry._hold", "group is None and (not 0 < len(alive) - len(waiting) < minimum)", "group is None"),),
     ),
     Mutant(
-        "a promise that a tenant has forged is believed",
-        "forged_promise",
+        "a forged stamp counts",
+        "forged_stamp",
         "release",
         (
             Edit(
@@ -196,9 +196,9 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "a rehearsal is good for a minute",
+        "a dry run counts for a minute",
         "evicted_soon",
-        "rehearsal",
+        "dry run",
         (
             PAUSES,
             Edit(
@@ -223,7 +223,7 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "priorities are ignored, and the rehearsal is long over when members are bound",
+        "priorities are ignored, and binds come long after the dry run",
         "priorities",
         "priority",
         (
@@ -241,8 +241,8 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "whoever comes to a whole gang is never bound",
-        "late_comers",
+        "surplus members of a whole gang are never bound",
+        "surplus_bound_later",
         "idle",
         (
             Edit(

@@ -1,4 +1,4 @@
-"""Mutants that forget, when something is sent again or has taken long, what it was decided on."""
+"""Mutants that repeat a request, or act after a long time, without the facts on which it was decided."""
 
 from .mutant import Edit, Mutant
 
@@ -7,7 +7,7 @@ _PRECONDITIONS = '            preconditions = {"uid": pod.uid, "resourceVersion"
 
 MUTANTS = (
     Mutant(
-        "a release that met a conflict is sent again without its version",
+        "a release that met a conflict is repeated without a version",
         "released_again",
         "precondition",
         (
@@ -22,7 +22,7 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "a release that met an error is sent again without its version",
+        "a release that met an error is repeated without a version",
         "released_again",
         "precondition",
         (
@@ -38,19 +38,19 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "a member that has started while its release was on its way isn't spared",
+        "a member that started while its release was in flight is released",
         "started_while_it_was_released",
         "release",
         (Edit("Binder.release", "not even_running", "not (even_running or tries)"),),
     ),
     Mutant(
-        "a bind that met a conflict is made again without a version",
+        "a bind that met a conflict is repeated without a version",
         "bound_again",
         "precondition",
         (Edit("Binder._after_conflict", "str(current['metadata']['resourceVersion'])", "''"),),
     ),
     Mutant(
-        "a Job is suspended and resumed whatever has become of it",
+        "a Job is suspended and resumed without a version",
         "suspended",
         "precondition",
         (Edit("JobRestarter._patch", "{'resourceVersion': job.version, 'labels': labels}", "{'labels': labels}"),),
@@ -62,14 +62,14 @@ MUTANTS = (
         (Edit("JobRestarter._resume", "job.is_suspended and (not job.manager)", "job.is_suspended"),),
     ),
     Mutant(
-        "the plan of a long search is carried out on stale facts",
-        "found_while_deaf",
+        "the plan of a long search is carried out on stale state",
+        "placed_while_watches_are_broken",
         "stale",
         (Edit("LongerSearches._run", "await until_fresh(self.is_fresh)", ""),),
     ),
     Mutant(
-        "half gangs make way for a long search by stale facts",
-        "asked_while_deaf",
+        "partially bound gangs are released on the stale state of a long search",
+        "released_while_watches_are_broken",
         "stale",
         (Edit("LongerSearches._release_victims", "await until_fresh(self.is_fresh)", ""),),
     ),

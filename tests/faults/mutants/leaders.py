@@ -1,12 +1,12 @@
-"""Mutants that break what is promised of terms and their ends."""
+"""Mutants that break the guarantees of leadership: terms, and their ends."""
 
 from .mutant import Edit, Mutant
 
 MUTANTS = (
     Mutant(
-        "sealing removed",
+        "no fencing",
         "killed_with_a_follower",
-        "seal",
+        "fence",
         (
             Edit(
                 "Term.older",
@@ -19,7 +19,7 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "the leader before may still bind: sealing is only pretended",
+        "pods count as fenced without a write",
         "leader_stands_still",
         "late",
         (Edit("Term.fence_off", "await self._server.patch(path, {'metadata': metadata})", "pass"),),
@@ -31,19 +31,19 @@ MUTANTS = (
         (Edit("Lease._is_free", "self._seen_at + seen.duration", "self._seen_at"),),
     ),
     Mutant(
-        "whoever is stopped waits for nobody",
+        "a scheduler that shuts down doesn't wait for its binds",
         "stopped_in_a_commit",
         "open",
         (Edit("Executor.stop", "await self.tasks.wait_until_idle()", "pass"),),
     ),
     Mutant(
-        "recovery blinded",
+        "no recovery: no gang counts as cut off",
         "killed_in_a_commit",
         "unresolved",
         (Edit("was_cut_off", "not (gang.is_partially_bound and gang.missing_of_stamped) or was_whole(gang)", "True"),),
     ),
     Mutant(
-        "what was whole is taken for cut off",
+        "a gang that was whole counts as cut off",
         "killed_while_it_heals",
         "release",
         (Edit("was_whole", "any((pod.was_whole or len(members) >= pod.stamped_min_member for pod in members))", "False"),),
@@ -55,13 +55,13 @@ MUTANTS = (
         (Edit("App._schedule", "await self._lease.acquired.wait()", "pass"),),
     ),
     Mutant(
-        "a follower is late to take the lease over",
+        "a follower takes the lease over late",
         "killed_with_a_follower",
         "leader",
         (Edit("Lease._is_free", "self._seen_at + seen.duration", "self._seen_at + seen.duration + 8"),),
     ),
     Mutant(
-        "the lease is given back before all that was sent has ended",
+        "the lease is released before all requests have ended",
         "stopped_in_a_commit_with_a_follower",
         "leader",
         (
@@ -83,14 +83,14 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "the lease isn't given back",
+        "the lease isn't released",
         "stopped_with_a_follower",
         "leader",
         (Edit("Lease.release", "not self._has_tried", "True"),),
     ),
     Mutant(
-        "nobody is sealed at first, and no slots are kept",
-        "seats_of_the_dead",
+        "pods aren't fenced at first, and no capacity is reserved",
+        "binds_of_a_killed_leader_come_late",
         "over-commit",
         (
             Edit(
@@ -105,9 +105,9 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "whoever can't be sealed is bound",
-        "unsealable",
-        "seal",
+        "pods that can't be fenced are bound",
+        "pods_that_can_not_be_fenced",
+        "fence",
         (
             Edit(
                 "Term.__init__",
@@ -137,8 +137,8 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "no slots are kept for whoever can't be sealed",
-        "seats_of_the_dead",
+        "no capacity is reserved for pods that can't be fenced",
+        "binds_of_a_killed_leader_come_late",
         "over-commit",
         (Edit("App._schedule", "await scheduler.takeover.begin(not_fenced_off)", "pass"),),
     ),
@@ -149,7 +149,7 @@ MUTANTS = (
         (Edit("Transaction.stamp", "bool(run) and self.was_whole", "False"),),
     ),
     Mutant(
-        "the leader decides for as long as it likes",
+        "the leader decides after its lease has expired",
         "leader_stands_still",
         "leader",
         (
@@ -158,8 +158,8 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "the time of a gang that was cut off runs from when another leads",
-        "looked_at_late",
+        "the time for finishing a gang that was cut off begins when the next leader starts",
+        "fencing_received_late",
         "priority",
         (Edit("PartialBinds.observe", "self.of(gang.key).move(Event.INHERITED, now)", "pass"),),
     ),

@@ -1,7 +1,7 @@
-"""A scheduler that breaks one promise: the code of a function, and what takes its place in a copy of the module.
+"""Defines mutants: the code of a function, and its replacement in a copy of the module.
 
-Code is compared as a syntax tree, and a function is found by its name wherever it is: layout, comments, and the module in which a
-function stands may change without a mutant.
+Code is compared as a syntax tree, and a function is found by its name in any module. So layout, comments and the place of a function may
+change without a change of the mutant.
 """
 
 import ast
@@ -17,10 +17,10 @@ PACKAGE = ROOT / "operator" / "allaboard"
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """``before``, which stands once in ``place``, becomes ``after``: an expression another one, or statements others, or none.
+    """Replace ``before``, which occurs once in ``place``, by ``after``: an expression by another, or statements by others or none.
 
-    ``place`` is a function or a class by its qualified name, such as ``GangQueue.pause``, or what a module assigns to a name. Where several
-    modules have the name, the module's goes before it: ``queue:_taken``.
+    ``place`` is the qualified name of a function or a class, such as ``GangQueue.pause``, or the name of a module's assignment. If several
+    modules have the name, the module's name precedes it: ``queue:_taken``.
     """
 
     place: str
@@ -29,12 +29,12 @@ class Edit:
 
 
 PAUSES = Edit("DryRun", 'DryRun = Literal["role", "all", "none"]', 'import asyncio\nDryRun = Literal["role", "all", "none"]')
-"""For a transaction that waits where it shouldn't."""
+"""Used by mutants that pause a transaction."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """``directed`` names the schedule in ``directed`` that convicts it, and ``rule`` the rule by which, whatever others it breaks."""
+    """One mutant: ``directed`` names the schedule that convicts it, and ``rule`` is the rule by which it must, besides others."""
 
     name: str
     directed: str
@@ -43,19 +43,19 @@ class Mutant:
 
 
 def patched(mutant: Mutant) -> dict[str, str]:
-    """Return the modules that a mutant changes, by their paths below the package. Raises ``ValueError`` when it doesn't fit the code."""
+    """Return the modules that a mutant changes, by their paths below the package. Raises ``ValueError`` if it doesn't fit the code."""
     trees: dict[Path, ast.Module] = {}
     for edit in mutant.edits:
         path = _module_of(mutant, edit)
         tree = trees.setdefault(path, ast.parse(path.read_text(encoding="utf-8")))
         number = _replace(tree, edit)
         if number != 1:
-            raise ValueError(f"{mutant.name}: {edit.before.strip()!r} stands {number} times in {edit.place}")
+            raise ValueError(f"{mutant.name}: {edit.before.strip()!r} occurs {number} times in {edit.place}")
     return {str(path.relative_to(PACKAGE)): ast.unparse(ast.fix_missing_locations(tree)) + "\n" for path, tree in trees.items()}
 
 
 def plant(mutant: Mutant, folder: Path) -> None:
-    """Write the modules that the mutant changes below ``folder``. Raises ``ValueError`` when it doesn't fit the code any more."""
+    """Write the modules that the mutant changes below ``folder``. Raises ``ValueError`` if it doesn't fit the code."""
     for module, text in patched(mutant).items():
         path = folder / "allaboard" / module
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -68,14 +68,14 @@ def statements(code: str) -> list[ast.stmt]:
 
 
 def expression(code: str) -> ast.expr | None:
-    """Return the expression that ``code`` is, ``None`` if it is none."""
+    """Return the expression in ``code``; None if it isn't one."""
     body = statements(code)
     return body[0].value if len(body) == 1 and isinstance(body[0], ast.Expr) else None
 
 
 @cache
 def _places() -> dict[str, list[Path]]:
-    """The modules in which there is a place of a name."""
+    """Return the modules that define each name."""
     found: dict[str, list[Path]] = {}
     for path in sorted(PACKAGE.rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -111,7 +111,7 @@ def _module_of(mutant: Mutant, edit: Edit) -> Path:
 
 
 def _replace(tree: ast.Module, edit: Edit) -> int:
-    """Replace what the edit says in its place; returns how often it stood there."""
+    """Apply the edit to ``tree``; return how often its code occurred."""
     scope = dict(_named(tree))[edit.place.rpartition(":")[2]]
     before, after = expression(edit.before), expression(edit.after) if edit.after.strip() else None
     if before is not None and after is not None:

@@ -1,4 +1,4 @@
-"""Mutants that break what is promised to those who are bound."""
+"""Mutants that break the guarantees of bound pods."""
 
 from .mutant import Edit, Mutant
 
@@ -6,13 +6,13 @@ _ENDS_FIRST = Edit("before_search", "decision != Search() or partial.was_tried",
 
 MUTANTS = (
     Mutant(
-        "undo removed",
+        "no release",
         "refused",
         "forward",
         (Edit("undo", "releasable = [pod for pod in pods if is_releasable(pod)]", "return Undone(tuple(pods))"),),
     ),
     Mutant(
-        "undo of a running gang",
+        "a running gang is released",
         "refused_while_it_runs",
         "release",
         (
@@ -33,13 +33,13 @@ MUTANTS = (
         (Edit("Binder.release", "{'uid': pod.uid, 'resourceVersion': current['metadata']['resourceVersion']}", "{'uid': pod.uid}"),),
     ),
     Mutant(
-        "finishing forward removed: undone at once",
+        "partially bound gangs are released at once",
         "refused_for_a_while",
         "forward",
         (Edit("after_bind", "outcome.is_final", "outcome.failed"),),
     ),
     Mutant(
-        "Jobs are suspended whose gang was whole",
+        "Jobs of a gang that was whole are suspended",
         "job_that_was_whole",
         "release",
         (Edit("_ending", "partial.is_kept_open and gang.undo is Undo.SUSPEND", "gang.undo is Undo.SUSPEND"),),
@@ -51,7 +51,7 @@ MUTANTS = (
         (Edit("PartialBinds.release", "{pod.uid for pod in (*before, *undone.released)}", "{pod.uid for pod in undone.released}"),),
     ),
     Mutant(
-        "a half gang is left as it is",
+        "a partially bound gang is neither finished nor released",
         "refused",
         "forward",
         (
@@ -95,26 +95,26 @@ MUTANTS = (
         (Edit("JobRestarter._resume", "change = {'suspend': False} if job.is_suspended and (not job.manager) else {}", "return"),),
     ),
     Mutant(
-        "nobody heals",
+        "no gang is healed",
         "members_lost",
         "unresolved",
         (Edit("_before_search", "not gang.candidates and (gang.is_whole or not gang.alive)", "bool(gang.bound)"),),
     ),
     Mutant(
-        "healing knows no pause",
+        "healing has no backoff",
         "rejected_again_and_again",
         "storm",
         (Edit("Backoff.after", "min(self.longest, self.initial * 2 ** min(failures - 1, 30)) if failures else 0.0", "0.0"),),
     ),
     Mutant(
-        "surplus knows no pause",
+        "surplus members have no backoff",
         "surplus_rejected_again_and_again",
         "storm",
         (Edit("Losses.observe_bind", "min(lost, failed[name] - last.failed)", "0"),),
     ),
     Mutant(
-        "asking for the slots of a half gang costs it its turn",
-        "asked_for_its_seats_in_vain",
+        "an attempt to release a partially bound gang delays its finishing",
+        "released_in_vain",
         "unresolved",
         (
             Edit(
@@ -136,13 +136,13 @@ MUTANTS = (
         (Edit("JobRestarter._restart", "await self._until_gone(found.pods)", ""),),
     ),
     Mutant(
-        "a Job that another has suspended is resumed",
+        "a Job that another controller has suspended is resumed",
         "suspended_by_another",
         "stranger",
         (Edit("JobRestarter._resume", "job.is_suspended and (not job.manager)", "job.is_suspended"),),
     ),
     Mutant(
-        "disruption budgets aren't asked",
+        "disruption budgets aren't checked",
         "guarded",
         "release",
         (
@@ -161,14 +161,14 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "half gangs never yield",
-        "half_gangs",
+        "partially bound gangs are never released for others",
+        "two_partially_bound_gangs",
         "unresolved",
         (Edit("Victims._needed_by", "blocking = self._blocking(gang)", "blocking: Sequence[Gang] = ()"),),
     ),
     Mutant(
-        "who may be suspended isn't looked for slots any more",
-        "would_be_suspended",
+        "a gang whose Jobs may be suspended is no longer attempted",
+        "suspendable_without_jobs",
         "unresolved",
         (
             _ENDS_FIRST,
@@ -180,20 +180,20 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "it isn't said that a gang is kept open",
+        "the status doesn't report that a gang is kept open",
         "kept_open",
-        "untold",
+        "unreported",
         (Edit("_conditions", "gang.is_partially_bound and (not opinion.is_being_bound)", "False"),),
     ),
     Mutant(
-        "a Job is suspended, and doesn't say by whom",
+        "a Job is suspended without the label",
         "suspended",
         "journal",
         (Edit("JobRestarter._suspend", "{SUSPENDED: 'true'}", "{}"),),
     ),
     Mutant(
         "Jobs are suspended while their pods run",
-        "job_half_runs",
+        "job_that_runs_in_part",
         "release",
         (
             Edit(
@@ -208,13 +208,13 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "Jobs are suspended that haven't asked for it",
+        "Jobs are suspended whose gang doesn't allow it",
         "job_lost",
         "release",
         (Edit("may_suspend", "gang.undo is Undo.SUSPEND and partial is not None and partial.has_timed_out(now)", "True"),),
     ),
     Mutant(
-        "Jobs' pods are never undone, though their Jobs forgive it",
+        "Jobs' pods are never released, although their Jobs don't count it",
         "forgiving_job_lost",
         "forward",
         (
@@ -233,7 +233,7 @@ MUTANTS = (
         (Edit("Binder.release", "self._evict if pod.is_of_job or even_running else self._delete", "self._delete"),),
     ),
     Mutant(
-        "whoever is released has no time to end",
+        "released pods have no grace period",
         "refused",
         "release",
         (
@@ -263,8 +263,8 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "half gangs yield whether that helps or not",
-        "too_large_to_yield_to",
+        "partially bound gangs are released also where that doesn't help",
+        "too_large_to_release_others_for",
         "release",
         (
             Edit("Victims._needed_by", "not await fits_without(_bound_of(blocking))", "False"),
@@ -279,13 +279,13 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "finishing forward takes as long as it likes",
+        "finishing a partially bound gang has no deadline",
         "refused_for_long",
         "forward",
         (Edit("FORWARD_SECONDS", "5.0", "30.0"),),
     ),
     Mutant(
-        "members that are leaving count as bound",
+        "terminating members count as bound",
         "leaving_members",
         "quorum",
         (
@@ -298,7 +298,7 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "who is kept open isn't looked at again",
+        "a gang that is kept open isn't attempted again",
         "kept_open",
         "unresolved",
         (
@@ -310,7 +310,7 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "all but one are released",
+        "all members but one are released",
         "last_refused",
         "unresolved",
         (
@@ -337,7 +337,7 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "who gives up does nothing else",
+        "a gang that asks to be released isn't healed",
         "given_up_in_vain",
         "unresolved",
         (
@@ -346,14 +346,14 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "nobody gives up",
+        "gangs that ask to be released are kept",
         "given_up",
         "unresolved",
         (Edit("_ending", "not partial.is_finishing and gang.on_member_lost is OnMemberLost.RELEASE", "False"),),
     ),
     Mutant(
-        "a raised minimum is missing_of_stamped to those that run",
-        "raised_minimum",
+        "a raised minimum counts for a running gang",
+        "minimum_raised_beyond_the_capacity",
         "release",
         (Edit("Gang.missing_of_stamped", "min(stamped, self.required)", "self.required"),),
     ),

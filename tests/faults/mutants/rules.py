@@ -1,4 +1,4 @@
-"""Mutants that forget what a gang asks for beside room: racks, parts of GPUs, minimums of roles."""
+"""Mutants that ignore what a gang asks for beside capacity: racks, parts of GPUs, minimums of roles."""
 
 from .mutant import Edit, Mutant
 
@@ -10,7 +10,7 @@ MUTANTS = (
         (Edit("Gang.together", "{key: tuple(members) for key, members in found.items()}", "{}"),),
     ),
     Mutant(
-        "whoever replaces a member goes to any rack",
+        "the replacement of a member goes to any rack",
         "rack_of_the_others",
         "topology",
         (
@@ -34,7 +34,7 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "the GPU that a pod is to have isn't written",
+        "the bind doesn't name the pod's GPU",
         "parts_of_devices",
         "device",
         (
@@ -46,7 +46,7 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "parts of GPUs that pods have are free",
+        "used parts of GPUs count as free",
         "parts_of_devices",
         "device",
         (
@@ -55,7 +55,7 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "who has just started takes all GPUs for free",
+        "after a restart all GPUs count as free",
         "parts_after_a_crash",
         "device",
         (
@@ -64,7 +64,7 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "all of a gang have the same GPU",
+        "all members of a gang get the same GPU",
         "parts_of_devices",
         "device",
         (
@@ -80,7 +80,7 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "a role that lacks members owes nothing",
+        "a role that lacks members doesn't count as missing",
         "role_lost",
         "unresolved",
         (Edit("Gang.missing_of_stamped", "max(missing, sum(self.lacking.values()))", "missing"),),

@@ -1,22 +1,22 @@
-"""Mutants that take pods of one run for another's, or wait for pods that nobody will make."""
+"""Mutants that count pods of one run for another, or wait for pods that no controller will create."""
 
 from .mutant import Edit, Mutant
 
 MUTANTS = (
     Mutant(
-        "whatever has a gang's name is of one run",
+        "all pods with a gang's name are one run",
         "submitted_again",
         "quorum",
         (Edit("_Census.root", "job.root if job else pod.owner.uid", "job.root if job and (not job) else source.name"),),
     ),
     Mutant(
-        "a straggler counts for the next wave",
+        "the last member of a wave counts for the next wave",
         "wave_beside_a_straggler",
         "quorum",
         (Edit("_Census._assign", "is_first or pod.created < run.began", "True"),),
     ),
     Mutant(
-        "bare pods that are enough for a run join the one before",
+        "bare pods that are enough for a run join the earlier run",
         "bare_run_beside_a_straggler",
         "quorum",
         (Edit("_Census._assign", "is_first or pod.created < run.began", "True"),),
@@ -34,25 +34,25 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "pods that no Job will make any more are waited for",
+        "the scheduler waits for pods that no Job will create",
         "last_wave_is_smaller",
         "idle",
         (Edit("_Census.run", "max(0, gone.total() - max(0, spare))", "0"),),
     ),
     Mutant(
-        "a run that was whole waits for all that it has lost",
-        "lost_when_fewer_are_made",
+        "a run that was whole waits for replacements of all lost members",
+        "lost_after_scaling_down",
         "unresolved",
         (Edit("SETTLE_SECONDS", "5.0", "5000.0"),),
     ),
     Mutant(
-        "members that run hold a newcomer of another priority",
+        "running members hold a replacement of another priority",
         "replaced_at_another_priority",
         "unresolved",
         (Edit("GangRegistry._hold", "() if is_rollout(waiting) else waiting", "alive"),),
     ),
     Mutant(
-        "the old pods of a rollout say what is asked for",
+        "the old pods of a rollout state the minimum",
         "rolled_out",
         "unresolved",
         (Edit("deciding_members", "waiting or [max(alive, key=by_age)] if alive else ()", "alive"),),

@@ -1,4 +1,4 @@
-"""Mutants that break what is promised to those who wait."""
+"""Mutants that break the guarantees of waiting gangs."""
 
 from .mutant import Edit, Mutant
 
@@ -10,11 +10,11 @@ PRIORITY_IGNORED = Edit(
 )
 
 NO_RETELLING = Edit("MessageRefresh._first", "min(found, default=None)", "None")
-"""Waiting gangs aren't looked at again because their message is old: such a look would find what the mutant has missed."""
+"""Waiting gangs aren't attempted again to refresh their message: such an attempt would hide the mutant's omission."""
 
 MUTANTS = (
     Mutant(
-        "stale view: deletions are not heard",
+        "stale view: deletions are ignored",
         "relisted",
         "idle",
         (
@@ -35,7 +35,7 @@ MUTANTS = (
         (PRIORITY_IGNORED,),
     ),
     Mutant(
-        "healing goes before every priority",
+        "healing precedes gangs of a higher priority",
         "healing_below_a_priority",
         "priority",
         (
@@ -47,26 +47,26 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "nobody is woken",
-        "room_comes_free",
+        "no gang is woken",
+        "capacity_is_freed",
         "idle",
         (Edit("GangQueue.observe", "self._unschedulable.wake(resources, is_only=change.is_only)", "return"),),
     ),
     Mutant(
-        "the reason is wrong: one resource is named for another",
-        "two_kinds_of_room",
+        "the message names the wrong resource",
+        "two_roles_that_do_not_fit",
         "reason",
         (Edit("_REASONS", "'Insufficient {subject}'", "'Insufficient x{subject}'"),),
     ),
     Mutant(
-        "the reason is wrong: nodes are miscounted",
-        "two_kinds_of_room",
+        "the message miscounts nodes",
+        "two_roles_that_do_not_fit",
         "reason",
         (Edit("fit_error", "f'0/{total_nodes} nodes are available'", "f'0/{total_nodes + 1} nodes are available'"),),
     ),
     Mutant(
-        "pauses let lower priorities pass",
-        "priority_in_its_pause",
+        "backoff lets lower priorities pass",
+        "priority_in_backoff",
         "priority",
         (
             NO_RETELLING,
@@ -74,20 +74,20 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "nobody is let in for whom there is room by count",
-        "others_end",
+        "a gang isn't admitted although its resources are free by count",
+        "other_schedulers_pods_end",
         "idle",
         (NO_RETELLING, Edit("GangQueue._admit", "admitted = list(self._unschedulable.admitted(_SLICE))", "admitted: list[GangKey] = []")),
     ),
     Mutant(
-        "room that comes while somebody is looked at is theirs, whoever waits above them",
-        "room_while_those_below_are_looked_at",
+        "capacity freed during a search goes to the searched gang, whatever ranks before it",
+        "capacity_freed_during_a_search_below",
         "priority",
         (Edit("GangQueue.outranks", "self._admit()", ""),),
     ),
     Mutant(
-        "room that others leave wakes nobody",
-        "others_end",
+        "capacity freed by other schedulers wakes no gang",
+        "other_schedulers_pods_end",
         "idle",
         (
             NO_RETELLING,
@@ -95,7 +95,7 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "slots that are given back let nobody look again soon",
+        "returned capacity doesn't end the backoff of other gangs",
         "refused_beside_another",
         "idle",
         (
@@ -111,7 +111,7 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "a node that comes takes over what was counted for one that went",
+        "a new node takes over the usage of a node that is gone",
         "node_gone_before_its_pods",
         "idle",
         (
