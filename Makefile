@@ -85,10 +85,11 @@ nightly: $(RELEASES:%=e2e-%) e2e-kind faults test-busy ## Run what CI leaves out
 $(RELEASES:%=e2e-%): e2e-%:
 	$(MAKE) e2e K8S=$*
 
-lint: $(READY) ## Check style (ruff) and the layers of the architecture (import-linter)
+lint: $(READY) ## Check style (ruff), the layers of the architecture (import-linter) and language
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.language
 
 typecheck: $(READY) ## Check types (mypy, strict)
 	$(BIN)/mypy
