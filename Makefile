@@ -46,7 +46,7 @@ demo: $(RUNS) ## Watch real manifests being scheduled whole or not at all (under
 # every program that the tests start would be compiled each time.
 PYTEST = PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(abspath $(VENV))/bytecode $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
-test: $(READY) ## Run every test that needs only the sandbox, in parallel; five to ten minutes on two cores
+test: $(READY) ## Run every test that needs only the sandbox, in parallel; seven minutes on two cores
 	$(PYTEST)
 
 # The unit tests without those that start processes of their own.

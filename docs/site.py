@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File, Files
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
@@ -22,8 +23,22 @@ from allaboard.settings.options import Settings
 ROOT = Path(__file__).parents[1]
 WIDTH = 100
 """Columns of a command's help."""
+PAGES = {
+    "contributing.md": "CONTRIBUTING.md",
+    "security.md": "SECURITY.md",
+    "changelog.md": "CHANGELOG.md",
+    "examples.md": "examples/README.md",
+}
+"""Pages of the site that are files elsewhere in the repository, and these files."""
 
 _LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)(#[^)]*)?\)")
+
+
+def on_files(files: Files, *, config: Any, **_: Any) -> Files:
+    """Add the pages that are files elsewhere in the repository."""
+    for page, path in PAGES.items():
+        files.append(File.generated(config, page, abs_src_path=str(ROOT / path)))
+    return files
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
@@ -84,21 +99,23 @@ def _cell(text: str) -> str:
 
 
 def with_repository_links(markdown: str, page: str) -> str:
-    """Return ``markdown`` with its links to files outside of ``docs`` made absolute.
+    """Return the Markdown of ``page`` with links that work on the site.
 
-    ``GITHUB_REPOSITORY`` (owner/name) says where the repository is. Without it such a link becomes plain text. Raises ``PluginError``
-    when a file doesn't exist.
+    A link to a file that isn't on the site becomes a link to the repository, which ``GITHUB_REPOSITORY`` (owner/name) names. Without that
+    variable the link becomes plain text. Raises ``PluginError`` when a file doesn't exist.
     """
+    source = PAGES.get(page, f"docs/{page}")
+    on_site = {path: name for name, path in PAGES.items()}
 
-    def absolute(link: re.Match[str]) -> str:
-        target = posixpath.normpath(posixpath.join("docs", posixpath.dirname(page), link[1]))
+    def resolved(link: re.Match[str]) -> str:
+        target = posixpath.normpath(posixpath.join(posixpath.dirname(source), link[1]))
         if not (ROOT / target).exists():
-            raise PluginError(f"docs/{page} links to {link[1]}, which doesn't exist")
-        if target.startswith("docs/"):
-            return link[0]
+            raise PluginError(f"{source} links to {link[1]}, which doesn't exist")
+        anchor = link[2] or ""
+        if target in on_site or target.startswith("docs/"):
+            return f"]({on_site.get(target, target.removeprefix('docs/'))}{anchor})"
         repository = os.environ.get("GITHUB_REPOSITORY", "")
-        base = f"https://github.com/{repository}/blob/main/" if repository else ""
-        return f"]({base}{target}{link[2] or ''})" if base else f"]{{{target}}}"
+        return f"](https://github.com/{repository}/blob/main/{target}{anchor})" if repository else f"]{{{target}}}"
 
-    linked = _LINK.sub(absolute, markdown)
+    linked = _LINK.sub(resolved, markdown)
     return re.sub(r"\[([^\]]*)\]\{([^}]+)\}", lambda found: found[1] if "`" in found[1] else f"{found[1]} (`{found[2]}`)", linked)

@@ -21,6 +21,9 @@ def check(message: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
         "Bring the queue up to date\n\nThe why, as long as it needs to be; with a semicolon.\n",
         "Feed the decoder\n# A comment of the editor\n",
         "Embed the schema\n",
+        "Ping the server\r\n",
+        "\n# A comment first\nWake gangs\n",
+        "Wake gangs\n# ------------------------ >8 ------------------------\n# Below is the diff\ndiff --git a/a b/a\n",
         "Merge branch 'main'; with whatever git says.\n",
     ],
 )

@@ -62,6 +62,19 @@ def test_link_out_of_the_site_names_the_repository(
     assert site.with_repository_links("see [an example](../examples/two-jobs.yaml#jobs)", "index.md") == expected
 
 
+@pytest.mark.parametrize(
+    ("page", "link", "expected"),
+    [
+        ("index.md", "../CONTRIBUTING.md", "contributing.md"),
+        ("contributing.md", "docs/extending.md#adding-a-decision", "extending.md#adding-a-decision"),
+        ("examples.md", "../docs/gpu.md#sharing", "gpu.md#sharing"),
+        ("contributing.md", "SECURITY.md", "security.md"),
+    ],
+)
+def test_link_between_pages_that_are_files_elsewhere_leads_to_the_page(site: ModuleType, page: str, link: str, expected: str) -> None:
+    assert site.with_repository_links(f"[a]({link})", page) == f"[a]({expected})"
+
+
 def test_link_within_the_site_stays(site: ModuleType) -> None:
     assert (
         site.with_repository_links("[a](gangs.md#options) [b](https://example.com)", "index.md")
