@@ -133,10 +133,10 @@ class Driver:
 
 
 def _in_columns(health: int, mode: int, numbers: tuple[int, ...]) -> Listed:
-    """Return a parser of lists of devices with entries ``id,split,MiB,…:``.
+    """Return a parser of lists of devices. An entry of such a list is ``id,split,MiB,…:``, where ``split`` pods may share the device.
 
-    The parser raises ``ValueError`` for malformed text. An entry has as many fields as one of ``numbers``; ``health`` and ``mode`` are
-    positions of fields.
+    ``health`` and ``mode``: positions of the fields with the device's health and mode. ``numbers``: how many fields an entry may have. The
+    parser raises ``ValueError`` for malformed text.
     """
 
     def listed(text: str) -> Iterator[Device]:
