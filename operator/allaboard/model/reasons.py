@@ -125,7 +125,7 @@ class Cause(NamedTuple):
     """UID of a member that requests ``requested`` by itself, while no node has more than ``there``; empty if all members count."""
     rule: Reason | None = None
     node: str = ""
-    """The node that has the most of ``resource`` free, with the amount ``most``; set only for a single pod that asks for a number of GPUs.
+    """The node with the largest free amount of ``resource``, which is ``most``; set only for a single pod that asks for a number of GPUs.
     """
     most: int = 0
     unwell: int = 0

@@ -329,7 +329,7 @@ def _plan_of(problem: Problem, gang: Contender, slots: Slots) -> Plan:
 
 
 def _counts_of(problem: Problem, gang: Contender, slots: Slots) -> Integers:
-    """Return ``slots`` as the number of pods of each role on each node: int64[roles, nodes]."""
+    """Convert the ``slots`` of a gang to the number of its pods of each role on each node: int64[roles, nodes]."""
     counts = np.zeros((len(gang.roles), len(problem.nodes)), dtype=np.int64)
     counts[:, slots.rows] = slots.taken
     return counts
