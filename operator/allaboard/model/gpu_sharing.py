@@ -261,8 +261,8 @@ def _taken(driver: str, fields: Sequence[str]) -> Taken:
 class Unnamed(NamedTuple):
     """The unknown devices of a pod: ``number`` devices, of each of which the pod takes ``thousandths``.
 
-    ``named`` are positions of the pod's known devices. ``thousandths`` is what the pod would take of the node's smallest device. So the
-    number doesn't depend on which devices the pod has.
+    ``named`` are positions of the pod's known devices. ``thousandths`` is what the pod would take of the node's smallest device, so it
+    doesn't depend on which devices the pod has.
     """
 
     thousandths: int

@@ -209,7 +209,7 @@ class _SlowSteps:
     def place_selection(self, permutations: PermutationSearch, selection: Selection, seconds: float) -> Outcome:
         """Return the outcome of placing the gangs that the solver selects.
 
-        The decoder places these gangs. If it leaves any of them out, all go to the nodes that the solver names.
+        The decoder places these gangs. If it leaves any of them out, all of them are placed on the nodes that the solver has chosen.
         """
         selected = selection.best(self.settings.branches, seconds)
         if selected is None:

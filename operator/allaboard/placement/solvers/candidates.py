@@ -80,9 +80,9 @@ def _limit(problem: Problem, placed: int) -> int:
 
 
 def _orders(problem: Problem, others: list[Integers]) -> list[Integers]:
-    """Return orders of the nodes: by utilization, by the slots for each of the first eight roles, and by the pods of other placements.
+    """Return orders of the nodes: by utilization, by the slots for each of the first eight roles, and by the pods of each of ``others``.
 
-    ``others``: int64[roles, nodes] each, placements whose nodes with most pods come first in one order each.
+    ``others``: further placements, int64[roles, nodes] each.
     """
     used = problem.scoring.used.mean(axis=0)
     slots = problem.slots

@@ -155,7 +155,7 @@ def accepts(problem: Problem) -> bool:
 def evolve(
     problem: Problem, seeds: Sequence[Integers], settings: SearchSettings, seed: int, target: Target, limits: Limits = NO_LIMITS
 ) -> Evolution:
-    """Return the best placement that evolves from ``seeds``: each int64[roles, nodes], the best one first."""
+    """Return the best placement that evolves from ``seeds``, of which the best is the first. ``seeds``: int64[roles, nodes] each."""
     with seeded(seed):
         return _Search(problem, settings, np.random.default_rng(seed)).run(seeds, target, limits)
 
