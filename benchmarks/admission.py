@@ -57,7 +57,10 @@ def hostile_reviews() -> list[bytes]:
 
 
 async def flood(port: int, authorities: str, rate: int) -> None:
-    """Send reviews at ``rate`` a second until killed. After each second, print the number of answers and their 99th percentile in ms."""
+    """Send reviews to ``port`` at ``rate`` a second until killed. ``authorities``: the certificate authority of the webhooks, as PEM.
+
+    After each second, print the number of answers and the 99th percentile of their delays in ms.
+    """
     bodies = itertools.cycle(hostile_reviews())
     context = ssl.create_default_context(cadata=authorities)
     took: list[float] = []
@@ -104,14 +107,15 @@ async def bind_gang(sandbox: Sandbox, gang: str) -> float:
 
 
 def _lines(watch: Path) -> list[list[str]]:
-    """Return the lines that ``loop_watch`` has written so far, as fields."""
+    """Return the lines that ``loop_watch`` has written to the file ``watch`` so far, each split into its fields."""
     return [line.split() for line in watch.read_text().splitlines()]
 
 
 async def measure(rate: int, port: int) -> list[tuple[str, float, float, str]]:
     """Measure without a flood of reviews, then with one.
 
-    Returns two rows: name, longest stall in processor seconds, longest seconds until a gang is bound, and the last line of the flood.
+    Returns two rows: name, longest stall in processor seconds, longest seconds until a gang is bound, and the last line that ``flood``
+    printed.
     """
     found = []
     os.environ |= {"ALLABOARD_ADMISSION_PORT": str(port), "ALLABOARD_ADMISSION_HOSTS": "127.0.0.1", "ALLABOARD_LEASE_NAMESPACE": "default"}

@@ -73,7 +73,10 @@ def cluster(nodes: int, pods: int) -> Iterator[dict[str, Any]]:
 
 
 async def measure(nodes: int, pods: int) -> tuple[float, float, float, float]:
-    """Return the seconds to the sync, and in MiB: the operator's memory after that, its peak, and the memory of its search processes."""
+    """Return the seconds until scheduling begins, and three amounts of memory in MiB.
+
+    The amounts are the operator's memory after scheduling has begun, its peak, and the memory of its search processes.
+    """
     with tempfile.TemporaryDirectory() as folder:
         async with Sandbox(controllers=False) as sandbox:
             kubeconfig = Path(folder, "kubeconfig")

@@ -81,7 +81,10 @@ async def measure_all(
 
 
 def as_table(found: dict[str, list[float]], least: float, title: str) -> Table:
-    """Return a row for each contender: its median makespan, the range, and the ratios to the least possible and to kube-scheduler's."""
+    """Return a table with a row for each contender: its median makespan, the range, and two ratios.
+
+    The ratios are those of the median to ``least``, the least possible makespan, and to the median of kube-scheduler.
+    """
     table = Table(title=title)
     table.add_column("contender", no_wrap=True)
     for column in ("makespan s", "range", "ratio to least", "ratio to native"):

@@ -58,7 +58,7 @@ def made_up(nodes: int = 40, tasks: int = 250) -> Workload:
 
 
 def jobs_of(workload: Workload, seeds: Sequence[range], batches: Sequence[int], contenders: Sequence[str]) -> Iterator[Job]:
-    """Yield a job for each contender, batch and seed. Baselines place pods one by one, so they get no larger batches."""
+    """Yield a job for each contender, batch size and seed. Baselines place pods one by one, so their only batch size is 1."""
     settings = Settings.model_construct()
     search = SearchSettings(**settings.search.model_dump())
     for name in contenders:
@@ -69,7 +69,7 @@ def jobs_of(workload: Workload, seeds: Sequence[range], batches: Sequence[int], 
 
 
 def tabulated(runs: Sequence[Run], seeds: Sequence[range]) -> list[dict[str, object]]:
-    """Return one row for each set of seeds, strategy and batch; means are over the seeds of the set."""
+    """Return one row for each set of seeds, strategy and batch size; means are over the seeds of the set."""
     rows: list[dict[str, object]] = []
     for seed_set in seeds:
         runs_of_set = [run for run in runs if run.seed in seed_set]

@@ -1,8 +1,8 @@
 """Measure how much of the free GPUs is fragmented as a cluster fills, for each objective and for the published baselines.
 
-The protocol is the published one (`fgd.py`): tasks of the openb trace, shuffled and inflated, arrive one by one and stay. A column is the
-expected fragmentation, in percent of all GPUs, when tasks that request that percentage of all GPUs have arrived. The trace is not in this
-repository: name its folder in OPENB.
+The protocol is the published one (`fgd.py`): tasks of the openb trace, shuffled and inflated, arrive one by one and stay. Example: the
+column "80 % arrived" is the expected fragmentation, in percent of all GPUs, once tasks that request 80 % of all GPUs have arrived. The
+trace is not in this repository: name its folder in OPENB.
 """
 
 import json
@@ -45,7 +45,10 @@ def jobs(workload: Workload, seeds: range) -> list[tuple[str, Job]]:
 
 
 def fragmentation_at(run: Run, arrived: int) -> float:
-    """Return the fragmentation, in percent of all GPUs, at the last sample at which at most ``arrived`` percent have arrived."""
+    """Return the fragmentation, in percent of all GPUs, at the last sample before the tasks request more than ``arrived`` percent.
+
+    The tasks are those that have arrived until then; their requests, too, are in percent of all GPUs.
+    """
     return [sample.fragmentation_percent for sample in run.replay.timeline if sample.arrived_percent <= arrived][-1]
 
 

@@ -94,7 +94,10 @@ def seconds_of(work: Callable[[], object]) -> float:
 
 
 def compared(view: ClusterView, nodes: int, members: int, rounds: int, objective: Objective) -> dict[str, float]:
-    """Return the medians of plans with and without GPU terms, made in turn. Metrics change before each pair, as they do in a cluster."""
+    """Return the median times of plans with GPU terms and of plans without, and of taking over metrics.
+
+    The two kinds of plans are made in turn. Metrics change before each pair, as they do in a cluster.
+    """
     asked = GpuRequest(model="A100|H100", memory_each=1000)
     plan_seconds: dict[bool, list[float]] = {False: [], True: []}
     filters = {with_terms: NodeFilters() for with_terms in plan_seconds}

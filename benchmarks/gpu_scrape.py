@@ -1,8 +1,8 @@
 """Measure what it costs to read the GPU metrics of a large cluster from Prometheus, as the operator does: 5,000 nodes of 8 GPUs.
 
 A process of its own stands in for Prometheus, and answers each query with as many series as the real one would. A scraper reads in its own
-thread, beside an event loop that only ticks. Measured are the processor time of a reading with its evaluation, memory, and the longest
-stall of the loop. The longest stall is also measured for three seconds before the scraper starts.
+thread, beside an event loop that only measures its own delays. Measured are the processor time of a reading with its evaluation, memory,
+and the longest stall of the loop. The longest stall is also measured for three seconds before the scraper starts.
 Limits: 2 s of processor time, 50 MiB, stalls of 50 ms. Exits with 1 if a limit is exceeded.
 """
 
@@ -105,7 +105,7 @@ class Figures:
 
 
 async def measure(url: str, readings: int) -> Figures:
-    """Let a scraper read ``readings`` times, beside a loop that ticks."""
+    """Return the figures of a scraper that reads ``readings`` times from ``url``, beside an event loop that measures its own delays."""
     found, pushed, loop = Figures(), asyncio.Queue[Cards](), asyncio.get_running_loop()
     stalls: list[float] = []
 
@@ -143,7 +143,7 @@ async def measure(url: str, readings: int) -> Figures:
 
 
 def _processor_seconds() -> float:
-    """Return the processor seconds of all threads except the loop's own, which only ticks."""
+    """Return the processor seconds of all threads except the thread of the event loop."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime - time.thread_time()
 

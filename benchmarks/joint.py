@@ -110,7 +110,10 @@ def measure(cluster: Snapshot, gangs: Sequence[Waiting], tally: Tally) -> None:
 
 
 def one_by_one(contest: Contest, order: Sequence[int], *, is_strict: bool) -> list[int]:
-    """Return the positions of the gangs that are placed one after another; ``is_strict``: up to the first gang that doesn't fit."""
+    """Return the positions of the gangs that are placed if the gangs are tried one after another in ``order``.
+
+    ``is_strict``: whether the first gang that doesn't fit ends the attempts.
+    """
     decoder, placed = Decoder(contest), []
     table = decoder.start.copy()
     for position in order:

@@ -29,7 +29,7 @@ _SPREAD = 0.8  # standard deviation of the logarithm of the gangs' sizes
 _MODELS: Mapping[int, Sequence[str]] = {8: ("V100M32", "G2", "G3"), 4: ("P100",), 2: ("T4",)}
 
 Kind = Sequence[tuple[int, Mapping[str, int]]]
-"""For each role: the pods in one unit of the gang, and the requests of one pod."""
+"""A kind of gangs: for each role, the number of pods in one unit of the gang, and the requests of one pod."""
 
 KINDS: Mapping[str, tuple[int, Kind]] = {
     # kind: (weight with which it is drawn, roles)

@@ -63,7 +63,7 @@ SCENARIOS = {
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Work for the load generator. ``bodies``: the number of its gang and the JSON of each pod, in the order of creation."""
+    """Work for the load generator. ``bodies``: for each pod, in the order of creation, the number of its gang and the pod as JSON."""
 
     connection: Connection
     gangs: int

@@ -56,7 +56,7 @@ PARTS = {
 MOST_PATTERNS = 60_000
 
 Gang = tuple[tuple[str, int, Mapping[str, int]], ...]
-"""For each role: its name, its number of pods, and the requests of one pod."""
+"""The roles of a gang: for each role its name, its number of pods, and the requests of one pod."""
 
 EVERYDAY: Mapping[str, Gang] = {
     "TFJob": (
@@ -193,7 +193,10 @@ def exact_cost(problem: Problem, seconds: float) -> float | None:
 
 
 def all_patterns(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
-    """Return the patterns, sets of pods that fit on a node together: the node int64[k], and the pods of each role int64[k, roles]."""
+    """Return the patterns of all nodes: the combinations of pods that fit on a node together.
+
+    The first array is the node of each pattern: int64[k]. The second is its number of pods of each role: int64[k, roles].
+    """
     rows, patterns = [], []
     for node in range(len(problem.nodes)):
         most = np.minimum(problem.slots[:, node], problem.count)

@@ -151,7 +151,7 @@ def peak(row: Row) -> float:
 
 
 def measured(row: Row, seeds: int) -> dict[str, object]:
-    """Return one row of the table."""
+    """Measure the decisions for the gang of ``row``, and return its figures by the columns of the table."""
     filters = NodeFilters()
     cold, _ = decided(row, filters, 0)
     runs = [decided(row, filters, seed) for seed in range(seeds)]

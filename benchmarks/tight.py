@@ -142,7 +142,10 @@ def _times(seconds: Sequence[float]) -> dict[str, float]:
 
 
 def _share(tally: Tally, name: str) -> float | None:
-    """Return the percentage that ``name`` missed of the gangs that it tried; None without any. Equal orders of roles are tried once."""
+    """Return the percentage of gangs that the contender ``name`` missed, among the gangs that it tried; None if it tried none.
+
+    A contender doesn't try a gang if an earlier contender with the same greedy rule takes the roles in the same order.
+    """
     return round(100 * tally.missed[name] / tally.tried[name], 1) if tally.tried[name] else None
 
 

@@ -97,11 +97,11 @@ class Case:
     is_proved: bool
 
     def problem(self, percent: int) -> Problem:
-        """Return the gang at ``percent`` of its largest size; all members must be placed."""
+        """Return the problem of placing the gang at ``percent`` of its largest size; all members must be placed."""
         return _problem(self.snapshot, self.family, self.order, max(1, self.most * percent // 100))
 
     def over(self) -> Problem:
-        """Return the gang with one member more than is known to fit."""
+        """Return the problem of placing the gang with one member more than is known to fit."""
         return _problem(self.snapshot, self.family, self.order, self.most + 1)
 
 
@@ -184,7 +184,7 @@ def _most(snapshot: Snapshot, family: str, order: tuple[int, ...], seconds: floa
 
 
 def _problem(snapshot: Snapshot, family: str, order: tuple[int, ...], size: int) -> Problem:
-    """Return a gang of ``size`` in the family's proportions. A larger gang has at least as many pods of each role."""
+    """Return the problem of placing ``size`` pods in the family's proportions. A larger gang has at least as many pods of each role."""
     roles = FAMILIES[family]
     round_ = [role for role, (_, share, _) in enumerate(roles) for _ in range(share)]
     members = Counter(itertools.islice(itertools.cycle(round_), size))

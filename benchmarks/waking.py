@@ -1,7 +1,8 @@
 """Measure how long the queue takes, when capacity is freed, to find the gangs worth another attempt among thousands of refused gangs.
 
-Gangs of four pods wait on a full cluster. At each wake, as after a pod is gone, the queue counts the slots for each need. It then wakes as
-many gangs as the free capacity is enough for: none while nothing fits. The limit is 20 ms a wake with 10,000 gangs.
+Gangs of four pods wait on a full cluster. Whenever capacity is freed, the queue counts the slots for each kind of pods that a gang waits
+with. It then wakes as many gangs as the free capacity is enough for: none while no gang fits. The limit for each such check is 20 ms with
+10,000 gangs.
 """
 
 import asyncio
@@ -40,7 +41,10 @@ def full_cluster(nodes: int) -> ClusterView:
 
 
 async def measure(view: ClusterView, gangs: int, needs: int, wakes: int) -> tuple[float, float, int]:
-    """Return the median and the longest seconds of a wake that helps no gang, and the gangs woken if a node's GPUs are freed."""
+    """Return the median and the maximum seconds of a check that wakes no gang, and how many gangs the GPUs of one freed node wake.
+
+    ``needs``: the number of kinds of pods that the ``gangs`` gangs consist of. ``wakes``: the number of checks that are measured.
+    """
     queue = GangQueue(lambda key: Order(0, True, 2, 0, float(key.name), key), slots=Capacity(view))
     specs = [SchedulingSpec((("cpu", 1000 + each), (GPU, 1), ("pods", 1))) for each in range(needs)]
     for number in range(gangs):

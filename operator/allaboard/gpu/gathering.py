@@ -172,7 +172,8 @@ class Gathering:
     def _cell(self, labels: Mapping[str, object], dialect: Dialect, metric: Metric, used: set[str]) -> int:
         """Return the position of a GPU as one number (a cell): ``row * MOST_CARDS + column``.
 
-        The result is -1 if the series names no GPU or is beyond the limits. ``used``: gets the labels that named the node and the GPU.
+        The result is -1 if the series names no GPU or is beyond the limits. The names of the labels that named the node and the GPU are
+        added to ``used``.
         """
         if dialect.parts and labels.get(dialect.parts) and not metric.of_parts:
             return -1
@@ -272,7 +273,7 @@ def _number(value: bytes) -> float:
 
 
 def _narrow(cells: NDArray[np.int32], columns: int) -> NDArray[np.int32]:
-    """Convert ``cells``, numbered in rows of ``MOST_CARDS`` GPUs, to the numbers in rows of ``columns`` GPUs."""
+    """Return ``cells``, which number the GPUs in rows of ``MOST_CARDS``, as the numbers of the same GPUs in rows of ``columns``."""
     return cells // MOST_CARDS * columns + cells % MOST_CARDS
 
 

@@ -24,7 +24,7 @@ class NoneFoundError(SourceError):
 
 
 class Source(Protocol):
-    """A source of GPU metrics."""
+    """A place from which GPU metrics are read: one Prometheus, or all exporters together."""
 
     @property
     def description(self) -> str:

@@ -134,7 +134,7 @@ def _reason(error: Exception) -> str:
 
 
 async def whole(chunks: AsyncIterator[bytes]) -> bytes:
-    """Return a short body as one value."""
+    """Return the chunks of a short body as one value."""
     return b"".join([chunk async for chunk in chunks])
 
 

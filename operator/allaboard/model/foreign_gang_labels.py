@@ -35,7 +35,7 @@ class ForeignLabel:
 
     @property
     def asks_for_gang(self) -> bool:
-        """Return whether the label asks for a gang: always, or with some of its values, without a further demand."""
+        """Return whether the label, with some or all of its values, asks for a gang and for nothing beyond it."""
         return not self.demand or bool(self.same_as or self.met_by)
 
     def is_unmet(self, value: object, labels: Mapping[str, object]) -> bool:

@@ -191,7 +191,7 @@ class Gang:
         return len(self._successes) + self.deleted_successes
 
     def in_phase(self, phase: str) -> int:
-        """Return the number of pods of all runs that are in ``phase``."""
+        """Return the number of pods in ``phase``, over all runs."""
         return sum(pod.phase == phase for pod in self.all_pods)
 
     @cached_property

@@ -279,7 +279,7 @@ def _mebibytes(label: str, text: object) -> float:
 def _distinct(models: NDArray[np.int64], product: NDArray[np.int64], products: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """Return the distinct pairs of a model and a product, and each GPU's index into these pairs: int32[nodes, gpus].
 
-    The index is -1 where there is no GPU.
+    A model is an exporter's name, and a product is what node labels say. The index is -1 where there is no GPU.
     """
     pairs = np.where(models >= 0, models * products + product, -1) + 1
     is_there = np.bincount(pairs.ravel(), minlength=1) > 0

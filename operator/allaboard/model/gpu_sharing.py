@@ -133,10 +133,10 @@ class Driver:
 
 
 def _in_columns(health: int, mode: int, numbers: tuple[int, ...]) -> Listed:
-    """Return a parser of lists of devices with entries ``id,split,MiB,…:``.
+    """Return a parser of lists of devices. An entry of such a list is ``id,split,MiB,…:``, where ``split`` pods may share the device.
 
-    The parser raises ``ValueError`` for malformed text. An entry has as many fields as one of ``numbers``; ``health`` and ``mode`` are
-    positions of fields.
+    ``health`` and ``mode``: positions of the fields with the device's health and mode. ``numbers``: how many fields an entry may have. The
+    parser raises ``ValueError`` for malformed text.
     """
 
     def listed(text: str) -> Iterator[Device]:
@@ -261,8 +261,8 @@ def _taken(driver: str, fields: Sequence[str]) -> Taken:
 class Unnamed(NamedTuple):
     """The unknown devices of a pod: ``number`` devices, of each of which the pod takes ``thousandths``.
 
-    ``named`` are positions of the pod's known devices. ``thousandths`` is what the pod would take of the node's smallest device. So the
-    number doesn't depend on which devices the pod has.
+    ``named`` are positions of the pod's known devices. ``thousandths`` is what the pod would take of the node's smallest device, so it
+    doesn't depend on which devices the pod has.
     """
 
     thousandths: int

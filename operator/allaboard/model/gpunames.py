@@ -28,7 +28,7 @@ _HEAD = re.compile(r"\(\?(P?<[A-Za-z0-9_]*>|[A-Za-z-]*[:)])|\\x\{[^}]*\}")
 
 
 class Expression(Protocol):
-    """A compiled expression."""
+    """A compiled regular expression for names of GPUs."""
 
     def search(self, text: str) -> object:
         """Return a match if the expression matches anywhere in ``text``, else ``None``."""

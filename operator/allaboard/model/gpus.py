@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 NVIDIA = "nvidia.com/gpu"
-"""NVIDIA's whole GPUs."""
+"""Name of the resource by which pods request whole GPUs of NVIDIA."""
 
 AMD = "amd.com/gpu"
 INTEL = ("gpu.intel.com/i915", "gpu.intel.com/xe")

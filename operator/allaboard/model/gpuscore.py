@@ -91,7 +91,7 @@ def scores(measured: Floats, has_memory: Floats, of_models: Floats, kind: NDArra
 
 
 def graded(score: Floats) -> Floats:
-    """Return ``score``: float64[nodes] rounded to few distinct values.
+    """Return the scores of nodes rounded to few distinct values. ``score`` and the result: float64[nodes].
 
     Few values make the search fast: it finds the best of a few kinds of nodes at once, but has to examine each of thousands of different
     nodes. Scores are rounded to hundredths. If more than 16 different hundredths occur, each score becomes the mean of its quarter of the
@@ -107,7 +107,7 @@ def graded(score: Floats) -> Floats:
 
 
 def normalised(values: Floats) -> Floats:
-    """Return ``values``: float64[nodes] scaled to 0 for the least and 1 for the most; all 1 if they are equal.
+    """Return ``values`` scaled to 0 for the least and 1 for the most; all 1 if they are equal. ``values`` and the result: float64[nodes].
 
     NaN becomes the mean of the known values, unless all values are NaN.
     """

@@ -125,7 +125,8 @@ class Cause(NamedTuple):
     """UID of a member that requests ``requested`` by itself, while no node has more than ``there``; empty if all members count."""
     rule: Reason | None = None
     node: str = ""
-    """The node on which most of ``resource`` is free, namely ``most``; set only for a single pod that asks for a number of GPUs."""
+    """The node with the largest free amount of ``resource``, which is ``most``; set only for a single pod that asks for a number of GPUs.
+    """
     most: int = 0
     unwell: int = 0
     """The number of nodes with GPUs that are left out because of errors, among the nodes that the gang may use; set if GPUs are short."""

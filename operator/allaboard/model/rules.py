@@ -25,7 +25,7 @@ class Rules:
 
     @property
     def couplings(self) -> Sequence[Reason]:
-        """The rules by which the nodes of some members restrict the nodes of other members, as reasons. Messages name the first."""
+        """The rules by which the nodes of some members restrict the nodes of other members, as reasons. Messages name the first of them."""
         return [Reason(Kind.TOPOLOGY, label) for label, _ in self.together]
 
     @property

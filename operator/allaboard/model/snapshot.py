@@ -63,7 +63,7 @@ class Sharing:
 
     @classmethod
     def of(cls, shared: Sequence[Shared | None]) -> "Sharing":
-        """Return how nodes share their GPUs; ``shared`` has the shared GPUs of each node, ``None`` for a node that shares none."""
+        """Return the sharing of the nodes' GPUs. ``shared``: the shared GPUs of each node, ``None`` for a node that shares none."""
         names = list(DRIVERS)
         rows = [(-1, 0, WHOLE) if each is None else (names.index(each.driver), each.memory, each.least) for each in shared]
         return cls(*np.array(rows, dtype=np.int64).reshape(len(rows), 3).T)

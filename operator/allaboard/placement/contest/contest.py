@@ -255,7 +255,8 @@ def may_contend(contest: Contest) -> bool:
     """Return whether some order of the gangs may leave a gang out. The answer ``False`` is certain; ``True`` may be wrong.
 
     No gang is placed for the answer. A pod always finds a slot if the other pods can't fill all nodes that the pod may use. For each
-    resource, this counts how many of these nodes the demand of all other pods can fill, if it fills the nodes with the least free first.
+    resource, the function counts how many of these nodes the demand of all other pods can fill, if it fills the nodes with the least free
+    first.
     """
     problem = contest.problem
     nodes = np.count_nonzero(problem.slots, axis=1)

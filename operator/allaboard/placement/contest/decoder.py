@@ -150,7 +150,7 @@ class Decoder:
                 table.stale.add(row)
 
     def _slots(self, state: ContestState, rows: Integers) -> Integers:
-        """Return how many pods of each role alone the nodes ``rows`` can take: int64[roles, k]."""
+        """Return how many pods of one role each of the k nodes ``rows`` can take, by role: int64[roles, k]."""
         problem = self._problem
         slots = np.where(problem.admits[:, rows], np.int64(MOST_SLOTS), np.int64(0))
         for column, roles in self._demands:
@@ -215,7 +215,7 @@ class Decoder:
         return next((slots for slots in known if self.are_free(table.state, gang, slots)), None)
 
     def _may_fit(self, state: ContestState, gang: Contender, available_slots: Integers) -> bool:
-        """Return False if the slots for one role, or the free amounts of one resource, exclude that the gang fits; else True."""
+        """Return False if the gang can't fit, by the slots for one of its roles or by the free amounts of one resource; else True."""
         most = np.minimum(available_slots.sum(axis=1), gang.count)
         if (most < gang.rule_arrays.least).any() or most.sum() < gang.minimum:
             return False

@@ -209,7 +209,7 @@ class _SlowSteps:
     def place_selection(self, permutations: PermutationSearch, selection: Selection, seconds: float) -> Outcome:
         """Return the outcome of placing the gangs that the solver selects.
 
-        The decoder places these gangs. If it leaves any of them out, all go to the nodes that the solver names.
+        The decoder places these gangs. If it leaves any of them out, all of them are placed on the nodes that the solver has chosen.
         """
         selected = selection.best(self.settings.branches, seconds)
         if selected is None:
@@ -329,7 +329,7 @@ def _plan_of(problem: Problem, gang: Contender, slots: Slots) -> Plan:
 
 
 def _counts_of(problem: Problem, gang: Contender, slots: Slots) -> Integers:
-    """Return ``slots`` as the number of pods of each role on each node: int64[roles, nodes]."""
+    """Convert the ``slots`` of a gang to the number of its pods of each role on each node: int64[roles, nodes]."""
     counts = np.zeros((len(gang.roles), len(problem.nodes)), dtype=np.int64)
     counts[:, slots.rows] = slots.taken
     return counts

@@ -151,9 +151,10 @@ def _merged(*reasons: Counted) -> Counted:
 
 
 def _too_few_gpus(reasons: Sequence[Reason], demand: Integers, free: Integers, usable: Usable) -> Counted:
-    """Return the shortages of GPUs, counted over the nodes that only GPU rules refuse.
+    """Return the reasons that nodes have too few GPUs for a pod, each with the number of these nodes.
 
-    So the explanation counts such a node under both reasons, the GPU rule and the shortage.
+    Only nodes that GPU rules alone refuse are counted. So the explanation counts such a node under both reasons, the GPU rule and the
+    shortage.
     """
     if usable.refused_by_gpus is None:
         return ()

@@ -79,10 +79,11 @@ class Fragmentation:
         )
 
     def costs(self, rows: Integers, patterns: Integers, weights: Weights) -> Floats:
-        """Return the costs in GPUs of placing pods on the nodes ``rows``: int64[k], as float64[k].
+        """Return the cost in GPUs of placing pods on each of the nodes ``rows``.
 
-        ``patterns``: int64[k, roles], how many pods of each role are placed on each of these nodes. A cost is the weighted sum of two
-        terms: the fragmentation that is added, and the worth that is lost beyond the GPUs taken. A negative cost is a gain.
+        A cost is the weighted sum of two terms: the fragmentation that is added, and the worth that is lost beyond the GPUs taken. A
+        negative cost is a gain. ``rows``: int64[k]. ``patterns``: int64[k, roles], how many pods of each role are placed on each of these
+        nodes. The result is float64[k].
         """
         cpu = self.cpu_free[rows] - patterns @ self.takes_cpu
         whole = patterns @ self.takes_gpus
@@ -103,9 +104,10 @@ class Fragmentation:
         return total
 
     def of_devices(self, rows: Integers, cpu: Integers, devices: Integers) -> Floats:
-        """Return the expected fragmentation of the nodes ``rows``: int64[k], as float64[k].
+        """Return the expected fragmentation of each of the nodes ``rows``.
 
-        ``cpu``: int64[k], the free cpu of these nodes. ``devices``: int64[k, devices], the free thousandths of each of their devices.
+        ``rows``: int64[k]. ``cpu``: int64[k], the free cpu of these nodes. ``devices``: int64[k, devices], the free thousandths of each of
+        their devices. The result is float64[k].
         """
         useful = np.zeros(len(rows))
         for part in np.unique(self.part).tolist():

@@ -89,8 +89,8 @@ _ASSUMED_REQUESTS = {"cpu": 100, "memory": 200 * 1024 * 1024}
 def requested_to_capacity_ratio(utilization: Floats, weights: Floats) -> Floats:
     """Return the score of each node for one pod, 0..100: float64[nodes].
 
-    ``utilization``: float64[resources, nodes] is the share in use once the pod is placed. ``weights``: float64[resources, nodes] must be 0
-    for a resource that the node doesn't have.
+    ``utilization``: float64[resources, nodes], the share in use once the pod is placed. ``weights``: float64[resources, nodes], 0 for a
+    resource that the node doesn't have.
     """
     return mean_of_scores(np.minimum(utilization, 1.0), weights) * 100.0
 
@@ -188,6 +188,6 @@ def _weights(packing: Packing, gpus: Sequence[str]) -> Mapping[str, int]:
 def fullness_with_one(scoring: Scoring, role: int, used: Floats) -> Floats:
     """Return how full each node is once one more pod of ``role`` is placed on it, 0..100: float64[nodes].
 
-    ``used``: float64[resources, nodes] is the share in use without this pod.
+    ``used``: float64[resources, nodes], the share in use without this pod.
     """
     return requested_to_capacity_ratio(used + scoring.step[role], scoring.weight[role])

@@ -52,8 +52,8 @@ class Prices:
     def worth(self, cpu: Integers, gpus: Integers, devices: Integers | None) -> Floats:
         """Return what the free GPUs of each of k nodes are worth, in GPUs: float64[k].
 
-        ``cpu``: int64[k] and ``gpus``: int64[k] are the free cpu and the whole free GPUs. ``devices``: int64[k, devices] are the free
-        thousandths of each device; ``None`` if no GPU is shared.
+        ``cpu``: int64[k], the free cpu. ``gpus``: int64[k], the whole free GPUs. ``devices``: int64[k, devices], the free thousandths of
+        each device; ``None`` if no GPU is shared.
         """
         if devices is None:
             free = worth = gpus.astype(np.float64)

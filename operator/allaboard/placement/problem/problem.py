@@ -45,7 +45,7 @@ class Role:
 class Together:
     """Roles that must all be placed within one topology domain, such as one rack.
 
-    The nodes of a domain have the same value of ``label``. ``domains``: int64[nodes] is the domain of each node, -1 for a node without the
+    The nodes of a domain have the same value of ``label``. ``domains``: int64[nodes], the domain of each node, -1 for a node without the
     label.
     """
 
@@ -64,7 +64,7 @@ class Problem:
     - ``least``: int64[roles], pods of each role that must be placed;
     - ``sums``: (roles, number): at least ``number`` pods of these roles together must be placed;
     - ``together``: sets of roles, each of which must be placed within one domain;
-    - ``outside``: (reason, nodes) by role, for the nodes outside the chosen domains (``confined``); empty until domains are chosen;
+    - ``outside``: for each role, the number of nodes that ``confined`` has left out, with the reason; empty without such nodes;
     - ``count``: int64[roles], pods of each role.
 
     Capacities:
@@ -74,13 +74,15 @@ class Problem:
     - ``reasons``: for each capacity, the reason to report if a node has too little of it;
     - ``demand``: int64[roles, capacities], what one pod takes;
     - ``free``: int64[capacities, nodes], never negative;
-    - ``taken``: int64[capacities, nodes], what other pods use of each resource. No search uses ``taken``, so it doesn't distinguish nodes.
+    - ``taken``: int64[capacities, nodes], what other pods use of each resource. No search reads ``taken``, so nodes that differ only in it
+      count as equal.
 
     Nodes:
 
     - ``admits``: bool[roles, nodes], the result of the filters that don't depend on what is free;
     - ``slots``: int64[roles, nodes], how many pods of the role the node could take if it took no other role;
-    - ``total_nodes``: nodes of the cluster, including the nodes that are left out of ``nodes``.
+    - ``nodes``: names of the nodes;
+    - ``total_nodes``: number of nodes of the cluster, including nodes that can take no member.
 
     Shared GPUs:
 
@@ -127,7 +129,10 @@ class Problem:
         return int(self.count.sum())
 
     def lacking(self, placed: Integers) -> Integers:
-        """Return how many more pods must be placed: int64[...], if ``placed``: int64[..., roles] are placed already."""
+        """Return how many more pods must be placed if the pods ``placed`` are placed already.
+
+        ``placed``: int64[..., roles], pods of each role. The result is int64[...].
+        """
         of_roles = np.maximum(self.least - placed, 0).sum(axis=-1)
         for roles, least in self.sums:
             of_roles = of_roles + np.maximum(least - placed[..., list(roles)].sum(axis=-1), 0)
@@ -135,7 +140,7 @@ class Problem:
         return lacking
 
     def confined(self, domains: Sequence[int]) -> "Problem":
-        """Return the problem with each of the sets of roles in ``together`` confined to one domain, in the order of ``domains``."""
+        """Return the problem with each set of roles in ``together`` confined to one domain: the i-th set to ``domains[i]``."""
         admits = self.admits.copy()
         outside: list[Counted] = [()] * len(self.roles)
         for group, domain in zip(self.together, domains, strict=True):
@@ -203,10 +208,10 @@ class Problem:
         return slots
 
     def trimmed(self, counts: Integers) -> Integers:
-        """Return ``counts``: int64[plans, roles, nodes] without the pods that fit in the sum of devices, but on no single device.
+        """Return ``counts`` without the pods that fit in the sum of a node's devices, but on no single device.
 
         Example: two devices have 500 thousandths free each, and a pod asks for 600 of one device. The sum of both devices is enough for
-        this pod, but neither device is.
+        this pod, but neither device is. ``counts`` and the result: int64[plans, roles, nodes].
         """
         shared = np.flatnonzero(self.shares.any(axis=1))
         if self.devices is None or not len(shared):
@@ -237,10 +242,11 @@ def numbered(codes: Integers) -> Integers:
 def capacity_refusals(
     reasons: Sequence[Reason], demand: Integers, free: Integers, where: Mask, on_devices: Integers | None = None
 ) -> Counted:
-    """Return why nodes can't take one more pod of ``demand``: int64[capacities], counted over the nodes ``where``: bool[nodes].
+    """Return the reasons why nodes can't take one more pod, each with the number of these nodes.
 
     A node counts for the first rule that it fails, such as a host port. If it fails no rule, it counts for each resource of which it has
-    too little. ``on_devices``: int64[nodes] is how many more pods the devices take, for a role that asks for a part of a GPU.
+    too little. ``demand``: int64[capacities], what the pod takes. ``where``: bool[nodes], the nodes that are counted. ``on_devices``:
+    int64[nodes], how many more pods the devices take, for a role that asks for a part of a GPU.
     """
     lacks = demand[:, None] > free
     if on_devices is not None:

@@ -48,9 +48,9 @@ class Valuation:
         self._values: Floats = np.zeros(0)
 
     def costs(self, counts: Integers) -> Floats:
-        """Return the costs of ``counts``: int64[plans, roles, nodes], as float64[plans]; lower is better.
+        """Return the cost of each placement in ``counts``: float64[plans]; lower is better. An empty placement costs nothing.
 
-        An empty placement costs nothing.
+        ``counts``: int64[plans, roles, nodes].
         """
         problem = self._problem
         plans, rows = np.nonzero(counts.any(axis=1))
@@ -62,9 +62,9 @@ class Valuation:
         return total
 
     def scores(self, counts: Integers) -> Floats:
-        """Return the scores of ``counts``: int64[plans, roles, nodes], as float64[plans]; higher is better.
+        """Return the score of each placement in ``counts``: float64[plans]; higher is better.
 
-        A score is 100 less 100 times the mean cost of a member; 0 for an empty placement.
+        A score is 100 less 100 times the mean cost of a member; 0 for an empty placement. ``counts``: int64[plans, roles, nodes].
         """
         members = counts.sum(axis=(1, 2))
         costs = self.costs(counts)
@@ -73,7 +73,10 @@ class Valuation:
         return scores
 
     def objective_values(self, counts: Integers) -> list[ObjectiveValue]:
-        """Return the objective values of ``counts``: int64[plans, roles, nodes]; the smallest is the best."""
+        """Return the objective value of each placement in ``counts``; the smallest is the best.
+
+        ``counts``: int64[plans, roles, nodes].
+        """
         placed = counts.sum(axis=2)
         missing = np.maximum(self._problem.lacking(placed), 0)
         surplus = self._problem.total - placed.sum(axis=1) - missing
@@ -84,9 +87,9 @@ class Valuation:
         return self.objective_values(counts[None])[0]
 
     def node_costs(self, rows: Integers, patterns: Integers) -> Floats:
-        """Return what the pods on each of the nodes ``rows``: int64[k] cost, as float64[k].
+        """Return what the pods on each of the nodes ``rows`` cost.
 
-        ``patterns``: int64[k, roles], how many pods of each role are on each of these nodes.
+        ``rows``: int64[k]. ``patterns``: int64[k, roles], how many pods of each role are on each of these nodes. The result is float64[k].
         """
         if not self._is_cached:
             return self._computed(rows, patterns)
@@ -120,10 +123,10 @@ class Valuation:
         return total
 
     def _packing_scores(self, rows: Integers, patterns: Integers) -> Floats:
-        """Return the sum of the members' packing scores on each of the nodes ``rows``: float64[k]; a member scores 0..1.
+        """Return the sum of the members' packing scores, 0..1 each, on each of the nodes ``rows``.
 
-        ``patterns``: int64[k, roles], members of each role on each of these nodes. Members are scored one after another. On average, half
-        of the node's other members are on the node before a member is.
+        ``patterns``: int64[k, roles], members of each role on each of these nodes. The result is float64[k]. Members are scored one after
+        another. On average, half of the node's other members are on the node before a member is.
         """
         scoring, roles = self._problem.scoring, np.flatnonzero(patterns.any(axis=0))
         if isinstance(scoring.packing, FitScoring):
@@ -135,11 +138,11 @@ class Valuation:
         return packed
 
     def _points(self, fit: FitScoring, rows: Integers, patterns: Integers) -> Floats:
-        """Return the sum of the members' points by a kube-scheduler profile on each of the nodes ``rows``: float64[k].
+        """Return the sum of the members' points by a kube-scheduler profile, on each of the nodes ``rows``.
 
-        ``patterns``: int64[k, roles], members of each role on each of these nodes. The members of a role are scored one after another, and
-        for each of them half of the other roles' members are on the node already. If a node has more than eight members of a role, eight of
-        them stand for all.
+        ``patterns``: int64[k, roles], members of each role on each of these nodes. The result is float64[k]. The members of a role are
+        scored one after another, and for each of them half of the other roles' members are on the node already. If a node has more than
+        eight members of a role, eight of them stand for all.
         """
         scoring = self._problem.scoring
         if scoring.allocatable is None or scoring.counted is None:
@@ -161,10 +164,10 @@ class Valuation:
         return total
 
     def _fullness(self, rows: Integers, patterns: Integers) -> Floats:
-        """Return how full each of the nodes ``rows`` is, once for each of its members, 0..1 each: float64[k].
+        """Return the sum over the members of how full their node is, 0..1 each, for each of the nodes ``rows``.
 
-        ``patterns``: int64[k, roles], members of each role on each of these nodes. kube-scheduler's mean leaves out resources that score 0.
-        There is no such resource here, since each member adds to all its resources.
+        ``patterns``: int64[k, roles], members of each role on each of these nodes. The result is float64[k]. kube-scheduler's mean leaves
+        out resources that score 0. There is no such resource here, since each member adds to all its resources.
         """
         scoring = self._problem.scoring
         members = patterns.astype(np.float64)

@@ -166,7 +166,7 @@ class _Need:
     sums: tuple[tuple[tuple[int, ...], int], ...]
 
     def lacks(self, most: Integers) -> bool:
-        """Return whether ``most``: int64[roles] pods are fewer than are needed."""
+        """Return whether fewer pods than are needed can be placed. ``most``: int64[roles], an upper bound on the pods of each role."""
         enough = bool(most.sum() >= self.minimum and (most >= self.least).all())
         return not (enough and all(most[list(roles)].sum() >= least for roles, least in self.sums))
 
@@ -177,7 +177,11 @@ def _admitted(specs: Sequence[SchedulingSpec], snapshot: Snapshot, nodes: tuple[
 
 
 def _labelled(roles: int, nodes: int, groups: Sequence[tuple[tuple[int, ...], Integers]]) -> Mask:
-    """Return False for a role that must share a domain on a node without a domain, else True: bool[roles, nodes]."""
+    """Return where roles may be placed, as far as shared domains decide: bool[roles, nodes].
+
+    A role that must share a domain may not be placed on a node without a domain. ``groups``: the roles that must share a domain, and the
+    domain of each node.
+    """
     mask = np.ones((roles, nodes), dtype=np.bool_)
     for grouped, domains in groups:
         mask[list(grouped)] &= domains >= 0
@@ -206,7 +210,7 @@ def _offered(specs: Sequence[SchedulingSpec], snapshot: Snapshot) -> tuple[Integ
 def _amounts(snapshot: Snapshot, table: Integers, names: Sequence[str]) -> Integers:
     """Return the amounts of the resources ``names``: int64[resources, nodes], none negative.
 
-    ``table``: int64[nodes, resources of the snapshot] has the amounts of all resources.
+    ``table``: int64[nodes, resources of the snapshot], the amounts of all resources.
     """
     amounts = np.zeros((len(names), len(snapshot.nodes)), dtype=np.int64)
     for row, name in enumerate(names):

@@ -93,8 +93,8 @@ def emptied_problem_of(
 def with_chosen_domains(emptied: EmptiedProblem, most: int) -> tuple[Sequence[EmptiedProblem], bool]:
     """Return emptied problems in which domains are chosen for the roles that must share a domain, one problem for each choice.
 
-    At most ``most`` choices are returned, first those whose domains need least to take the gang. Nodes outside the chosen domains are left
-    out. The second result is whether these are all choices.
+    At most ``most`` choices are returned, first those whose domains, if empty, take all members of their roles, and have the most free
+    slots now. Nodes outside the chosen domains are left out. The second result is whether these are all choices.
     """
     if not emptied.problem.together:
         return (emptied,), True
@@ -144,7 +144,7 @@ def _names(group: Together, nodes: Sequence[Node]) -> dict[int, str]:
 
 
 def with_free(problem: Problem, slack: Integers) -> Problem:
-    """Return ``problem`` with ``slack``: int64[capacities, nodes] free. Negative amounts count as 0."""
+    """Return ``problem`` with the amounts ``slack`` free; negative amounts count as 0. ``slack``: int64[capacities, nodes]."""
     free = np.maximum(slack, 0)
     slots = np.stack([slots_for(demand, free, problem.admits[role]) for role, demand in enumerate(problem.demand)])
     return replace(problem, free=free, slots=slots)

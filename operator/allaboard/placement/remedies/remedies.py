@@ -57,9 +57,9 @@ class More:
 
 @dataclass(frozen=True, slots=True)
 class MoreNodes:
-    """A number of new, empty nodes of the kind of the node ``like`` that would let the gang fit.
+    """A number of new, empty nodes that would let the gang fit, if they are equal to the node ``like``.
 
-    ``domain``: the domain of the new nodes, which roles would share, as ``label=value``; empty if no roles must share a domain.
+    ``domain``: the domain in which the new nodes must be, as ``label=value``, if roles must share a domain; else empty.
     """
 
     number: int
@@ -135,9 +135,9 @@ def _fits(problem: Problem) -> bool:
 
 
 def _least_more(emptied: EmptiedProblem) -> tuple[Fraction, int, More] | None:
-    """Return the least remedy of one resource: the one that is smallest relative to all that the gang requests of its resource.
+    """Return the remedy that adds the smallest amount of one resource, as a share of what the gang requests of this resource.
 
-    The result is (that ratio, the resource's position, the remedy).
+    The result is (that share, the resource's position, the remedy).
     """
     problem = emptied.problem
     found = []
@@ -214,7 +214,7 @@ def _solved(emptied: EmptiedProblem, raised: Problem, column: int) -> More | Non
 
 
 def _more_for(emptied: EmptiedProblem, counts: Integers, column: int, *, is_least: bool) -> More | None:
-    """Return how much more of the resource at ``column`` the placement ``counts``: int64[roles, nodes] needs.
+    """Return how much more of the resource at ``column`` the placement ``counts`` needs. ``counts``: int64[roles, nodes].
 
     None if the placement needs no more of this resource, or if more of this resource doesn't suffice.
     """

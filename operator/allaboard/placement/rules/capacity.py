@@ -9,9 +9,9 @@ MOST_SLOTS = 2**31
 
 
 def slots_for(demand: Integers, free: Integers, admits: Mask) -> Integers:
-    """Return how many pods that each request ``demand``: int64[capacities] each node can take: int64[..., nodes].
+    """Return how many pods with the requests ``demand`` each node can take: int64[..., nodes].
 
-    ``free``: int64[capacities, ..., nodes]. A node that isn't in ``admits`` takes no pod.
+    A node that isn't in ``admits`` takes no pod. ``demand``: int64[capacities]. ``free``: int64[capacities, ..., nodes].
     """
     slots = np.where(admits, np.int64(MOST_SLOTS), np.int64(0))
     is_unlimited = True

@@ -47,16 +47,16 @@ def counts_devices(snapshot: Snapshot) -> Mask:
 
 
 def slots_on_devices(devices: Integers, parts: Integers) -> Integers:
-    """Return how many pods the ``devices``: int64[..., devices] can take, if each pod asks for ``parts``: int64[...] thousandths.
+    """Return how many pods the devices can take, if each pod asks for ``parts`` thousandths of one device.
 
-    The result is int64[...].
+    ``devices``: int64[..., devices], the free thousandths of each device. ``parts`` and the result: int64[...].
     """
     slots: Integers = (devices // parts[..., None]).sum(axis=-1)
     return slots
 
 
 def whole_devices(devices: Integers) -> Integers:
-    """Return the number of entirely free devices: int64[...] of int64[..., devices]."""
+    """Return the number of entirely free devices: int64[...]. ``devices``: int64[..., devices], the free thousandths of each device."""
     whole: Integers = np.count_nonzero(devices >= WHOLE, axis=-1)
     return whole
 

@@ -55,7 +55,7 @@ def gpu_rules(asked: GpuRequest, gpus: GpuInventory | None, nodes: int) -> Itera
 
 
 def refusals_by_gpus(asked: GpuRequest, gpus: GpuInventory | None, row: int) -> Iterator[Reason]:
-    """Yield the reason of each rule that the node in ``row`` doesn't meet; a reason of several rules once."""
+    """Yield the reason of each rule that the node in ``row`` doesn't meet. A reason that several rules have in common is yielded once."""
     yield from dict.fromkeys(_refusals(asked, gpus, row))
 
 

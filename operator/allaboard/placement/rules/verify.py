@@ -201,7 +201,7 @@ def chosen_devices(assignments: Mapping[str, str], pods: Sequence[Pod], snapshot
 
 
 _DeviceRequests = list[tuple[Pod, tuple[int, ...]]]
-"""Pods, each with the thousandths that it asks for of each device that it needs."""
+"""For each pod: the pod, and the thousandths that it needs of each of its devices."""
 
 
 def _device_requests(members: Sequence[Pod], node: Node, snapshot: Snapshot) -> _DeviceRequests:

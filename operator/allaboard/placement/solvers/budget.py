@@ -18,7 +18,7 @@ def no_clock() -> float:
 class Budget:
     """Counts the effort and the time that a search has left.
 
-    ``effort``: microseconds of a processor. ``seconds``: time until the end by ``clock``. 0 means no limit for each of the two. ``wall``:
+    ``effort``: microseconds of a processor. ``seconds``: time until the end by ``clock``. For each of the two, 0 means no limit. ``wall``:
     the wall clock, by which solvers outside of this project are stopped.
     """
 

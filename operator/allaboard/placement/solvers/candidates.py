@@ -80,7 +80,10 @@ def _limit(problem: Problem, placed: int) -> int:
 
 
 def _orders(problem: Problem, others: list[Integers]) -> list[Integers]:
-    """Return orders of the nodes: by use, by the slots for each of the first eight roles, and by the pods in each of ``others``."""
+    """Return orders of the nodes: by utilization, by the slots for each of the first eight roles, and by the pods of each of ``others``.
+
+    ``others``: further placements, int64[roles, nodes] each.
+    """
     used = problem.scoring.used.mean(axis=0)
     slots = problem.slots
     orders = [np.argsort(-used, kind="stable"), np.argsort(used, kind="stable")]

@@ -25,7 +25,7 @@ _FILL_COST = 3  # A greedy rule takes as long as this many rounds of a local sea
 _MOST_EFFORT = 300_000  # Microseconds.
 
 DomainSet = frozenset[int]
-"""A set of topology domains."""
+"""A set of topology domains, which are numbered as in ``Problem.domains``."""
 
 
 def in_better_domains(problem: Problem, valuation: Valuation, counts: Integers, budget: Budget) -> Integers:

@@ -16,9 +16,9 @@ _NEVER = np.iinfo(np.int64).max
 
 
 def assign_more(problem: Problem, counts: Integers) -> Integers:
-    """Return ``counts``: int64[roles, nodes] with as many pods added as ejection chains can assign; ``counts`` itself if none are added.
+    """Return ``counts`` with as many pods added as ejection chains can assign; ``counts`` itself if none are added.
 
-    Nothing is tried if GPUs are shared, or if more than 64 pods are unassigned.
+    Nothing is tried if GPUs are shared, or if more than 64 pods are unassigned. ``counts`` and the result: int64[roles, nodes].
     """
     if problem.devices is not None:
         return counts
@@ -69,9 +69,9 @@ def _one_more(problem: Problem, counts: Integers, role: int) -> Integers | None:
 
 
 def _number_to_move(demand: Integers, shortage: Integers) -> Integers:
-    """Return how many pods must leave each node to free ``shortage``: int64[capacities, nodes] there: int64[nodes].
+    """Return how many pods of one role must leave each node so that the capacity that is short there becomes free: int64[nodes].
 
-    ``demand``: int64[capacities], what one of these pods takes.
+    ``demand``: int64[capacities], what one of these pods takes. ``shortage``: int64[capacities, nodes], how much is short.
     """
     number = np.zeros(shortage.shape[1], dtype=np.int64)
     for column, amount in enumerate(demand.tolist()):

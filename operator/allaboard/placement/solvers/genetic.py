@@ -155,7 +155,7 @@ def accepts(problem: Problem) -> bool:
 def evolve(
     problem: Problem, seeds: Sequence[Integers], settings: SearchSettings, seed: int, target: Target, limits: Limits = NO_LIMITS
 ) -> Evolution:
-    """Return the best placement that evolves from ``seeds``: each int64[roles, nodes], the best one first."""
+    """Return the best placement that evolves from ``seeds``, of which the best is the first. ``seeds``: int64[roles, nodes] each."""
     with seeded(seed):
         return _Search(problem, settings, np.random.default_rng(seed)).run(seeds, target, limits)
 
@@ -272,7 +272,10 @@ class _Search:
         return np.where((takes & crosses[:, None])[:, None, :], fathers, mothers)
 
     def _ruin(self, children: Integers) -> None:
-        """Clear some nodes of some children, among them a node that is used: of all pods, or of the pods of one role."""
+        """Remove pods from some nodes of some children: all pods of these nodes, or only the pods of one role.
+
+        In each of these children, at least one of the nodes has pods.
+        """
         plans, roles, nodes = children.shape
         is_used = children.any(axis=1)
         draws = self._rng.random(size=(plans, nodes), dtype=np.float32)
@@ -331,7 +334,10 @@ class _Search:
         return left
 
     def _assigned(self, left: Integers, wanted: Integers, orders: Integers, role: int, share: Floats) -> Integers:
-        """Assign ``wanted`` pods of ``role``: int64[plans, nodes]. A node takes at most ``share`` of its slots, rounded up."""
+        """Assign ``wanted`` pods of ``role``, and return how many each node takes: int64[plans, nodes].
+
+        A node takes at most ``share`` of its slots, rounded up.
+        """
         slots = slots_for(self._problem.demand[role], left, self._problem.admits[role])
         np.minimum(slots, wanted[:, None], out=slots)
         if (share < 1.0).any():
@@ -340,7 +346,10 @@ class _Search:
 
 
 def _fill(slots: Integers, wanted: Integers, orders: Integers) -> Integers:
-    """Take ``wanted``: int64[plans] of ``slots``: int64[plans, nodes] along ``orders``: int64[plans, nodes]."""
+    """Take up to ``wanted`` slots in each plan, filling the nodes in its order; return how many slots of each node are taken.
+
+    ``wanted``: int64[plans]. ``slots``, ``orders`` and the result: int64[plans, nodes].
+    """
     plans, nodes = slots.shape
     positions = orders + np.arange(0, plans * nodes, nodes)[:, None]
     along = slots.ravel().take(positions)

@@ -68,7 +68,7 @@ def greedy_seeds(
 
 
 def _role_orders(problem: Problem) -> dict[str, tuple[int, ...]]:
-    """Return the distinct orders of the roles, by the name of each order."""
+    """Return the orders in which a greedy rule takes the roles, by name. Of equal orders only the first is returned."""
     given = tuple(range(len(problem.roles)))
     large = scarce_first(problem, np.array(given, dtype=np.int64))
     orders = {"given": given, "large-first": large, "small-first": large[::-1], "reversed": given[::-1]}
@@ -79,9 +79,9 @@ def _role_orders(problem: Problem) -> dict[str, tuple[int, ...]]:
 
 
 def scarce_first(problem: Problem, roles: Integers) -> tuple[int, ...]:
-    """Return an order of ``roles``: int64[k], as positions in it: the roles with the fewest slots first, then the largest roles.
+    """Return the positions in ``roles``, sorted: roles with the fewest slots first, and among equals the largest roles.
 
-    A role may have few slots because of its size or because of its constraints.
+    A role may have few slots because of its size or because of its constraints. ``roles``: int64[k], positions in ``problem``.
     """
     slots = problem.slots[roles].sum(axis=1).tolist()
     size = (problem.demand[roles] / np.maximum(problem.free.sum(axis=1, dtype=np.float64), 1.0)).max(axis=1, initial=0.0).tolist()
@@ -171,7 +171,7 @@ def best_first(score: Floats, used: Floats) -> Integers:
 
 
 def _one_slot(slots: Integers, score: Floats, used: Floats) -> Integers:
-    """Assign a single pod as filling by ``best_first`` would, without the sort."""
+    """Take the slot for a single pod that ``_fill_best`` would take after sorting the nodes, but without sorting them."""
     taken = np.zeros_like(slots)
     rows = np.flatnonzero(slots)
     if len(rows):

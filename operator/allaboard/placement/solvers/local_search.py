@@ -28,10 +28,10 @@ def round_cost(problem: Problem) -> int:
 
 
 def search_locally(problem: Problem, valuation: Valuation, counts: Integers, rounds: int, budget: Budget | None = None) -> Integers:
-    """Return ``counts``: int64[roles, nodes] after up to ``rounds`` rounds of moves; ``counts`` itself if no move lowers the cost.
+    """Return the placement ``counts`` after up to ``rounds`` rounds of moves; ``counts`` itself if no move lowers the cost.
 
     In a round each role takes one search step. If no role gains, all pods of one node move to another node. The effort is spent from
-    ``budget``.
+    ``budget``. ``counts`` and the result: int64[roles, nodes].
     """
     best = counts
     for _ in range(rounds):
@@ -168,7 +168,10 @@ class _Step:
 
 
 def _two_of_each(values: Floats, domains: Integers) -> Integers:
-    """Return the positions of the two least of ``values``: float64[k] in each domain. ``domains``: int64[k], the domain of each value."""
+    """Return the positions of the two least ``values`` in each domain.
+
+    ``values``: float64[k]. ``domains``: int64[k], the domain of each value.
+    """
     order = np.lexsort((values, domains))
     sorted_ = domains[order]
     is_third = np.zeros(len(order), dtype=np.bool_)

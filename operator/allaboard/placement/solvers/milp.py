@@ -144,9 +144,9 @@ def is_long(roles: int, variables: int, effort: float) -> bool:
 
 
 def holds(problem: Problem, counts: Integers) -> bool:
-    """Return whether the placement ``counts``: int64[roles, nodes] is possible.
+    """Return whether the placement ``counts`` is possible. ``counts``: int64[roles, nodes].
 
-    It uses only nodes that admit the role, takes no more than is free, and has no more pods of a role than there are.
+    A possible placement puts pods only on nodes that admit them, takes no more than is free, and has no more pods of a role than there are.
     """
     load = np.einsum("rc,rn->cn", problem.demand, counts)
     return bool(
@@ -159,9 +159,9 @@ def holds(problem: Problem, counts: Integers) -> bool:
 
 
 def satisfies(problem: Problem, counts: Integers, together: Sequence[Together] = ()) -> bool:
-    """Return whether the placement ``counts``: int64[roles, nodes] is possible, places the minimum, and keeps the rules of ``together``.
+    """Return whether the placement ``counts`` is possible and places the minimum, with each set of roles of ``together`` in one domain.
 
-    Each set of roles of ``together`` must be within one domain. Everything is counted in integers.
+    Everything is counted in integers. ``counts``: int64[roles, nodes].
     """
     is_enough = problem.lacking(counts.sum(axis=1)) <= 0
     return bool(is_enough) and holds(problem, counts) and all(_is_together(counts, group) for group in together)

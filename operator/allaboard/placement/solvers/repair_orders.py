@@ -55,7 +55,7 @@ class RepairOrders:
         return drawn
 
     def _noisy(self, key: Floats) -> Floats:
-        """Return ``key`` scaled to 0..1, with some random noise added; if all of ``key`` is equal, only noise from 0 to less than 2."""
+        """Return ``key`` scaled to 0..1, with some random noise added; if its values are equal, only noise from 0 to less than 2."""
         low = key.min(initial=0)
         span = float(key.max(initial=0) - low)
         noise: Floats = self._rng.choice(_NOISE) * self._rng.random(self._shape[1])

@@ -110,7 +110,7 @@ def brief_cost(problem: Problem) -> int:
 
 
 def _best_known(problem: Problem, valuation: Valuation) -> Integers | None:
-    """Return a placement that no other beats: int64[roles, nodes], if one can be found without a search; else None."""
+    """Return the best possible placement: int64[roles, nodes]; None unless it can be found without a search."""
     if problem.total == 1:
         return _only_pod(problem, valuation)
     return best_of_one_role(problem, valuation) if one_role.accepts(problem) else None

@@ -139,7 +139,7 @@ class Random:
 
 
 def _assigned(problem: Problem, budget: Budget, assign: AssignRole) -> Integers:
-    """Return a placement: int64[roles, nodes], in which ``assign`` has placed one role after another until the budget ends.
+    """Return the placement that ``assign`` makes by placing one role after another, until the budget ends: int64[roles, nodes].
 
     The roles are in the order of ``problem``. Roles that must share a domain are confined to a domain that a greedy rule chooses first.
     """
@@ -169,9 +169,10 @@ def _name_ranks(problem: Problem) -> Integers:
 
 
 def _left_over(problem: Problem, role: int, left: Integers) -> Floats:
-    """Return how much is left on each node: float64[nodes], the sum of all resources, each as a share of the most free on any node.
+    """Return how much is left on each node: float64[nodes]. This is a sum of shares, one for each resource.
 
-    One more pod reduces the sum of each node by the same amount, so the order of the nodes doesn't depend on the role.
+    The share is what the node has left of the resource, relative to what the node with the most had free. One more pod reduces the sum of
+    each node by the same amount, so the order of the nodes doesn't depend on the role.
     """
     most = np.maximum(problem.free[: problem.resources].max(axis=1, initial=0), 1)
     total: Floats = (left[: problem.resources] / most[:, None]).sum(axis=0)
@@ -179,9 +180,10 @@ def _left_over(problem: Problem, role: int, left: Integers) -> Floats:
 
 
 def _least_used(problem: Problem, role: int, left: Integers) -> Floats:
-    """Return how much is in use on each node, negated: float64[nodes], the sum of shares of the most in use on any node.
+    """Return how much is in use on each node, negated: float64[nodes]. This is a sum of shares, one for each resource that counts.
 
-    The GPUs that the role asks for count. If the role asks for no GPU, all resources count.
+    The share is what is in use of the resource, relative to the node with the most in use. The GPUs that the role asks for count. If the
+    role asks for no GPU, all resources count.
     """
     asked = [column for column in range(problem.resources) if problem.demand[role, column] and is_gpu(problem.columns[column])]
     columns = asked or list(range(problem.resources))

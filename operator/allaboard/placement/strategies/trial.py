@@ -116,7 +116,7 @@ def _violation_of(problem: Problem, counts: Integers) -> str:
 
 
 def _line_of(error: BaseException) -> str:
-    """Return where code outside of Allaboard ran last, as `` (file:line)``; empty if none did."""
+    """Return the last line outside of Allaboard in the traceback of ``error``, as `` (file:line)``; empty if there is none."""
     frames = ((PurePath(frame.f_code.co_filename), line) for frame, line in islice(walk_tb(error.__traceback__), _MOST_FRAMES))
     lines = [f" ({path.name}:{line})" for path, line in frames if _ALLABOARD not in path.parents]
     return lines[-1][:_MOST_CHARACTERS] if lines else ""
