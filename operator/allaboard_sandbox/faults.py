@@ -24,7 +24,7 @@ REASONS = {
 }
 
 FOR_EVER = 1_000_000_000
-"""Value of ``times`` for every matching request from the ``nth`` on."""
+"""As ``Fault.times``: the fault hits every matching request from the ``nth`` on."""
 
 
 class Call(NamedTuple):

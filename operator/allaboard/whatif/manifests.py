@@ -30,7 +30,7 @@ _POD = ("", "Pod")
 POD_GROUP = ("scheduling.x-k8s.io", "PodGroup")
 _USED = (PRIORITY_CLASS, RUNTIME_CLASS, LIMIT_RANGE, RESOURCE_QUOTA)
 _NAME_LIMITS = {JOB: 63, ("batch", "CronJob"): 52}
-"""Greatest length of an object's name, for kinds whose pods have that name in a label, or have a longer name."""
+"""Greatest length of an object's name, by kind. Pods of these kinds repeat the name in a label, or in a longer name of their own."""
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 

@@ -16,13 +16,13 @@ IDLE_SECONDS = 0.3
 """Seconds without a bind after which the next bind begins another commit: a commit sends all its binds at once."""
 _AT_ONCE_SECONDS = 0.005
 _TOGETHER_SECONDS = 0.05
-"""Seconds between two first tries that belong to different commits, however soon they follow each other."""
+"""A bind whose first try is sent more than so many seconds after a commit began belongs to another commit."""
 _SETTLED_SECONDS = 0.5
 _HARMLESS = ("a member ends", "a job is submitted again")
 """Actions that keep no scheduler from sending all binds of a commit."""
 _PAUSE_SECONDS = 15.0
 _REST_SECONDS = 11.0
-"""Longest pause in seconds of a gang that has lost members again and again, and a moment."""
+"""Seconds in which a gang that has lost members again and again begins its next attempt: its longest pause, and a moment more."""
 FRESH_SECONDS = 2.0
 """Seconds from the last answer to a dry run to the first bind, at most."""
 _PATIENCE_SECONDS = 11.0
@@ -49,7 +49,7 @@ class Burst:
     replaceable: int = 0
     """Members of the last run that may be replaced, while no member is bound."""
     next_wave: frozenset[str] = frozenset()
-    """Those of ``base`` that belong to a Job's next wave."""
+    """The UIDs in ``base`` of members that belong to a Job's next wave."""
     attempted: dict[str, Request] = field(default_factory=dict)
     demands: dict[str, Amounts] = field(default_factory=dict)
     outranking: list[tuple[GangSpec, dict[str, Amounts]]] = field(default_factory=list)
