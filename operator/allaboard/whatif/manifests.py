@@ -55,7 +55,7 @@ class Expanded:
 class Manifests:
     """All objects that were read from manifests.
 
-    ``pods`` and ``pod_groups`` come from the objects ``planned``. ``quotas`` are LimitRanges and ResourceQuotas, ``definitions``
+    ``planned`` are the objects from which ``pods`` and ``pod_groups`` come. ``quotas`` are LimitRanges and ResourceQuotas, ``definitions``
     CustomResourceDefinitions, and ``namespaces`` the names of Namespaces. ``podless`` are all objects that create no pods. ``unknown`` are
     objects of other kinds, which may create pods, each with its namespace and name. ``notes`` inform the user about objects left out.
     """

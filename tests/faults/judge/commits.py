@@ -134,7 +134,10 @@ class Commits:
         )
 
     def _check_roles(self, burst: Burst) -> None:
-        """Check that each role was dry-run, and that refused pods aren't sent. Where binds can't be undone, each pod was dry-run."""
+        """Check that a pod of each role was dry-run before the binds of a commit, and that no refused pod is bound.
+
+        If binds can't be undone, each pod must have been dry-run.
+        """
         first = [request for request in burst.attempted.values() if request.sent - burst.sent < _AT_ONCE_SECONDS]
         if len(first) < 2 or not (burst.spec.is_releasable or burst.base):
             return  # a single bind needs no dry run, and binds of members that can't be released are checked one by one

@@ -391,7 +391,7 @@ class Releases:
         return not (self._is_edited(spec, request) and life.whole_since > request.sent - self._edit_window(spec))
 
     def _judge_waiting(self, spec: GangSpec, pod: Body, request: Request) -> None:
-        """Check that a member that hasn't started is released only if a bind was refused, the time is over, or capacity lacks."""
+        """Check that a member that hasn't started is released only if a bind was refused, the time is over, or capacity is missing."""
         life = self.lives.of(spec)
         since = life.open_since if life.open_since is not None else request.sent
         # Binds that had no answer and land late belong to a commit whose time has run since they were sent.

@@ -164,7 +164,7 @@ class Standing:
         return ""
 
     def _is_over(self, spec: GangSpec) -> bool:
-        """Return whether the gang's time-out has passed since the last fault, and the time that its release takes."""
+        """Return whether the gang's time-out, and then the time that a release takes, have passed since the last fault."""
         life, now, leading = self.lives.of(spec), self.books.clock(), self.leads()
         return now - max(life.open_since or now, leading or now, excuses.quiet_since(self.books, spec)) >= self.timeout + RESOLVE_SECONDS
 
