@@ -24,7 +24,7 @@ REASONS = {
 }
 
 FOR_EVER = 1_000_000_000
-"""Value of ``times`` for every matching request from the ``nth`` on."""
+"""As ``Fault.times``: the fault hits every matching request from the ``nth`` on."""
 
 
 class Call(NamedTuple):
@@ -91,8 +91,8 @@ class Fault:
     ``drop`` closes the connection without a reply. With ``after``, the request is carried out first; then its reply is dropped (``drop``)
     or replaced by the error. ``delay`` (seconds) with ``status=0`` only makes a request slow.
 
-    ``hold`` keeps a request until the hold is released. Then the request is carried out. With ``after``, it is carried out at once, and
-    only its reply is kept (see ``Faults.pause``).
+    ``hold`` makes a request wait until the hold is released; then the request is carried out. With ``after``, the request is carried out
+    at once, and only its reply waits (see ``Faults.pause``).
     """
 
     verb: str

@@ -41,7 +41,7 @@ Start = Callable[[], OperatorProcess]
 
 @pytest.fixture(scope="module")
 def installed(alone: None, home: Home, control_plane: Any) -> Iterator[None]:
-    """Install the component's rights and webhook configurations, and opt the namespace default in."""
+    """Install the rights and webhook configurations of the admission component, and opt the namespace default in."""
     if existing.is_wanted():
         pytest.skip("the API server of an existing cluster can't call a process on this machine")
     home.prepare_crds()  # type: ignore[attr-defined]
@@ -249,7 +249,7 @@ def _without_scheduler(pod: Body) -> Body:
 
 
 def _refuses(plane: Any) -> bool:
-    """Return whether an invalid pod and an invalid ReplicaSet are both refused, which need different webhooks."""
+    """Return whether two webhooks work: one must refuse an invalid pod, the other an invalid ReplicaSet."""
     template = {"metadata": {"labels": {NAME: "probe"}}, "spec": {"containers": [{"name": "main", "image": "pause"}]}}
     pod = {"apiVersion": "v1", "kind": "Pod", **template, "metadata": {"name": "probe", **template["metadata"]}}
     group = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "probe"}}

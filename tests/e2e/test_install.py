@@ -68,7 +68,7 @@ class Object:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Runs the document's commands as an administrator, with the version of the project in the folder ``root``."""
+    """Runs the commands of docs/install.md as an administrator. ``root`` is the folder of the project, in the version to install."""
 
     plane: ControlPlane
     helm: Path
@@ -340,7 +340,7 @@ def _jobs_that_end(plane: ControlPlane) -> Iterator[None]:
 
 
 def _overlay(root: Path, folder: Path) -> Path:
-    """Write the document's overlay of a version's ``config/`` with all components, and return its folder."""
+    """Write the overlay of docs/install.md for the ``config/`` in ``root``, with all components, and return the overlay's folder."""
     folder.mkdir()
     config = os.path.relpath(root / "config", folder.resolve())
     (shown,) = blocks_under("Install", "yaml")
@@ -385,7 +385,7 @@ def _gang(reader: Reader, name: str, scheduler: str = "allaboard") -> dict[str, 
 
 
 def _rights(reader: Reader) -> set[str]:
-    """Return the rights that the ClusterRoles of a version's ``config/`` grant, each as a log in JSON reports its lack."""
+    """Return the rights that the ClusterRoles of ``config/`` grant, each as the text by which a JSON log reports that it is missing."""
     objects = yaml.safe_load_all(reader.run("kubectl kustomize OVERLAY"))
     rules = [rule for each in objects if each["kind"] == "ClusterRole" for rule in each["rules"] if "resources" in rule]
     return {f'cannot {verb} resource \\"{resource}\\"' for rule in rules for resource in rule["resources"] for verb in rule["verbs"]}

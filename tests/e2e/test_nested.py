@@ -38,7 +38,10 @@ Create = Callable[[str], None]
 
 
 def nested(body: Body) -> bytes:
-    """Return an object as a user may write it: the API server keeps ``managedFields`` of any depth that have the right form."""
+    """Return ``body`` as JSON with deeply nested ``managedFields``.
+
+    Any user may write such an object: the API server accepts ``managedFields`` of any depth if their form is right.
+    """
     entry = {"manager": "x", "operation": "Update", "apiVersion": body["apiVersion"], "time": "2026-01-01T00:00:00Z"}
     metadata = {"name": "deep", "labels": {"allaboard.dev/suspended": "true"}}
     metadata["managedFields"] = [{**entry, "fieldsType": "FieldsV1", "fieldsV1": {"f:metadata": "HERE"}}]  # type: ignore[assignment]
@@ -63,7 +66,7 @@ async def create(control_plane: Any, cluster: Cluster) -> AsyncIterator[Create]:
 
 @pytest.fixture(scope="module")
 def running(operator: OperatorProcess) -> list[OperatorProcess]:
-    """Return a list with the operator that schedules, which each test replaces by the one that it starts."""
+    """Return a list of one item, the operator that schedules at present; a test that starts another operator replaces the item."""
     return [operator]
 
 

@@ -50,7 +50,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def dist(source: Path) -> Path:
-    """Return the folder with what .ci/release builds from the copy."""
+    """Return the folder with the release that .ci/release builds from a copy of the project."""
     return _release(source)
 
 

@@ -17,7 +17,7 @@ __all__ = ["api_server", "container", "deployment", "installed", "kubectl", "man
 
 STATIC = CONFIG / "static-pod"
 DEPLOYMENT_ONLY = ("serviceAccountName", "nodeSelector", "topologySpreadConstraints")
-"""Fields that a static pod lacks: its node is the one with the file, and it may not refer to objects of the API server."""
+"""Fields that no static pod has: its node is the one with its manifest file, and it may not refer to objects of the API server."""
 
 Body = dict[str, Any]
 

@@ -90,7 +90,7 @@ def overcommitted(cluster: Cluster) -> list[str]:
 
 
 def requests_of(pod: Body) -> dict[str, Fraction]:
-    """Return the resources that a pod takes from its node: one of ``pods``, and the requests of its containers."""
+    """Return the resources that a pod takes from its node: the requests of its containers, and 1 of the resource ``pods``."""
     requested: dict[str, Fraction] = defaultdict(Fraction, pods=Fraction(1))
     for container in pod["spec"]["containers"]:
         for resource, quantity in (container.get("resources") or {}).get("requests", {}).items():

@@ -40,7 +40,7 @@ STANDOFFS = 20
 SCHEDULES_AT_ONCE = SCHEDULES // 10
 
 Advance = Callable[[int, int], None]
-"""Takes the number of steps done, and the number of all steps."""
+"""A function that shows progress, given the number of steps done and the number of all steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +214,7 @@ def guarantees(minutes: float, hunt: Sequence[Mutant] = mutants.MUTANTS) -> Sequ
 
 
 def _rows() -> str:
-    r"""Return the list of measurements for the help; ``\\b`` keeps the lines."""
+    r"""Return the list of measurements for ``--help``; ``\\b`` makes click keep its line breaks."""
     rows = (f"  {guarantee.what}\n      bar: {guarantee.bar}" for guarantee in guarantees(SOAK_MINUTES))
     return "\b\nWhat is measured:\n" + "\n".join(rows)
 

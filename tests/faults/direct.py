@@ -61,7 +61,10 @@ class _Message:
 
 @dataclass(slots=True)
 class Network:
-    """Delays of watches, ``lags`` in seconds by plural, and the largest ``page`` of a list, 0 for any."""
+    """The delays of watches, and the size of the pages of lists.
+
+    ``lags``: the delay of watches in seconds, by plural. ``page``: the most objects on one page of a list; 0 if there is no limit.
+    """
 
     lags: dict[str, float] = field(default_factory=dict)
     page: int = 0

@@ -47,7 +47,7 @@ _READY = "ready"
 
 
 class Forks:
-    """A client of the process: it asks for hunts at the socket ``door``."""
+    """A client of the process that forks: it asks that process for hunts, through the socket ``door``."""
 
     def __init__(self, door: Path) -> None:
         self._door = door

@@ -7,7 +7,11 @@ from tests.stories import MINIMUM, NAME
 
 Body = dict[str, Any]
 Kind = Literal["controlled", "bare", "recreated", "job", "deployed", "operated"]
-"""The creator of the pods: a ReplicaSet, nothing (``bare``), nothing but they are recreated, a batch Job, a Deployment, a job operator."""
+"""The creator of a gang's pods.
+
+``controlled``: a ReplicaSet. ``bare``: none. ``recreated``: none, but lost pods are recreated. ``job``: a batch Job. ``deployed``: a
+Deployment. ``operated``: a job operator.
+"""
 
 POD_GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
 POD_GROUP_API = "scheduling.x-k8s.io/v1alpha1"
@@ -26,7 +30,7 @@ LIVING = "deletionTimestamp"
 
 
 OWNER = {"apiVersion": "v1", "kind": "ConfigMap"}
-"""Stands for a job operator's object."""
+"""The kind of object that plays the part of a job operator's job, as the owner of pods."""
 HIGH = "high"
 """The PriorityClass of gangs whose priority isn't 0; its value is ``HIGH_PRIORITY``."""
 HIGH_PRIORITY = 1000

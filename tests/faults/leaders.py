@@ -28,7 +28,7 @@ _KNOWS = "synced:"
 
 @dataclass(slots=True)
 class Terms:
-    """The result of a series of stopped leaders."""
+    """The result of stopping one leader after another."""
 
     points: int = 0
     mixed: list[str] = field(default_factory=list)

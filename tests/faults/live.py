@@ -32,7 +32,7 @@ from .operators import Operator
 NODES, NODE_CPU = 3, 4
 ACT_SECONDS = 30.0
 QUIET_SECONDS = 27.0
-"""Seconds that the judge waits for, and a little more."""
+"""The outcome is judged after so many seconds in which nothing has happened: a little more than the judge requires."""
 _PATIENCE_SECONDS = 90.0
 _WATCHED = ("/api/v1/pods", "/api/v1/nodes", "/apis/scheduling.x-k8s.io/v1alpha1/podgroups", "/apis/batch/v1/jobs")
 _ATTRIBUTED_SECONDS = 100.0
@@ -307,7 +307,7 @@ class LiveSchedule:
 async def play_live(
     cluster: Cluster, wire: Wire, feed: Callable[[Judge], Feed], kubeconfig: Path, folder: Path, *, seed: int, schedules: int
 ) -> LiveResult:
-    """Play as many schedules side by side, with one scheduler that is killed now and then. Raises ``ViolationError``."""
+    """Play ``schedules`` schedules side by side, with one scheduler that is killed now and then. Raises ``ViolationError``."""
     judge = Judge([], time.monotonic, patience=3.0)
     note_strikes(cluster.faults, judge.books)
     judge.commits.wait_until_idle, judge.commits.fresh, judge.books.news.lag = 1.0, 10.0, 1.5  # several processes share the machine
@@ -351,7 +351,7 @@ async def play_live(
 
 
 async def _note_stalls(judge: Judge, wire: Wire) -> None:
-    """Note each time when the machine is so busy that no process runs in time, the scheduler neither."""
+    """Note each time when the machine is so busy that no process runs in time, not even the scheduler."""
     while True:
         began = time.monotonic()
         await asyncio.sleep(_TICK_SECONDS)  # measures the pace of the machine

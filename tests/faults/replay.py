@@ -21,7 +21,7 @@ MACHINES: dict[str, type[RuleBasedStateMachine]] = {
     "leaders": SchedulesWithLeaders,
 }
 SHARES = {"plain": 0.42, "restarts": 0.42, "leaders": 0.16, variations.VARIED: 0.1}
-"""Schedules of each kind for each schedule that is asked for; those with leaders take four times as long."""
+"""The part of all played schedules that each kind has. Schedules with leaders are few, since they take four times as long."""
 BLOB = re.compile(r"\n?You can reproduce this test case by temporarily adding @reproduce_failure\('[^']+', b'([^']+)'\).*")
 """Hypothesis's message on how to play a failing schedule again."""
 

@@ -397,7 +397,7 @@ class Schedules(RuleBasedStateMachine):
 
 
 def options(schedules: int, *, shrinks: bool = True, is_fixed: bool = False) -> settings:
-    """Return the settings for as many schedules: other ones each time, or with ``is_fixed`` the same."""
+    """Return Hypothesis's settings to play ``schedules`` schedules: different schedules each time, or with ``is_fixed`` the same ones."""
     phases = [Phase.explicit, Phase.generate, *([Phase.shrink] if shrinks else [])]
     return settings(
         max_examples=schedules,

@@ -48,8 +48,8 @@ POOLS = ("left", "right")
 RACKS = ("rack-0", "rack-1")
 _SPLIT, _DEVICE_MIB = 10, 40960
 CRDS = ("ours", "upstream", "none")
-LOGGERS = ("allaboard", "allaboard_sandbox", "asyncio")
 """The PodGroup CRD that is installed: ours, that of scheduler-plugins, whose status has fewer fields, or none."""
+LOGGERS = ("allaboard", "allaboard_sandbox", "asyncio")
 SEARCH = SearchSettings(generations=1, min_generations=0, population_size=4)
 _SETTINGS: dict[str, object] = {
     "metrics_port": 0,
@@ -137,7 +137,7 @@ _PACES = (0.97, 1.03)
 
 @contextmanager
 def varied(seed: int) -> Iterator[None]:
-    """Give simulations that begin inside other latencies, and make their pauses a little shorter or longer."""
+    """Open a context: each simulation that begins in it has other latencies, and slightly shorter or longer pauses."""
     token = _VARIATION.set(random.Random(seed))
     try:
         yield

@@ -28,15 +28,18 @@ ROOT = Path(__file__).parents[2]
 NODES, NODE_CPU = 8, 16
 AT_ONCE = 12
 HORIZON_SECONDS = 150.0
-"""Thousands of pods come and go; without a horizon most of the time would be spent in the judge."""
+"""Seconds after which the judge forgets requests and pods: of thousands of pods, old ones would take most of the judge's time."""
 WHOLE_SECONDS = 60.0
 GROWTH_BYTES = 16 * 1024 * 1024
 GROWTH_SHARE = 0.05
 SETTLED_SECONDS = 1.5  # Kopf's workers for deleted objects end after a second
 GROWTH_TASKS = 12
-"""Tasks that wait for the next event come and go."""
+"""By how much the number of tasks may grow: tasks that wait for the next event come and go."""
 GROWTH_HANDLES = 64
-"""Kept connections: as many as were busy at once, in the binds in flight. One leak with each gang would exceed that soon."""
+"""By how much the number of file handles may grow: connections are kept, as many as there were binds in flight at once.
+
+If each gang leaked one handle, the growth would soon be larger.
+"""
 
 
 @dataclass(frozen=True, slots=True)

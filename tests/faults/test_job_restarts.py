@@ -14,7 +14,10 @@ from .world import World
 
 GANG = GangSpec("gang", "job", suspends=True)
 BEFORE_SECONDS, MEANWHILE_SECONDS = 35, 10
-"""Seconds before and after the gang's time-out: partially bound at once, it is kept after 5 s, and attempted again after 30 s."""
+"""Seconds that pass until shortly before the gang's time-out, and seconds of each wait from then on.
+
+The gang is partially bound at once, is kept so after 5 s, and is attempted again after 30 s.
+"""
 
 COUNTED = ("[!wb]*", "[!l]*")
 """Every request but watches, leases, and binds, which are refused."""

@@ -17,7 +17,7 @@ from .judge.facts import demand_of
 from .simulation import NODES, POOLS, RACKS, happens
 
 SETTLING_SECONDS = 150
-"""Two time-outs of a gang, and the longest pauses."""
+"""Seconds in which the world settles: enough for two time-outs of a gang and the longest pauses."""
 _LANDING_SECONDS = 5
 
 

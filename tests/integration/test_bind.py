@@ -27,7 +27,7 @@ async def server(kubeconfig: object) -> AsyncIterator[ApiServer]:
 
 @pytest.fixture
 def pauses() -> list[float]:
-    """Return the list to which the binder's pauses are added instead of slept, in seconds."""
+    """Return a list of the binder's pauses, in seconds: the binder adds each pause to the list, and doesn't sleep."""
     return []
 
 

@@ -47,7 +47,7 @@ async def test_label_pair_gang_is_scheduled_from_kopfs_events_alone(cluster: Clu
 
 
 async def test_pod_without_gang_labels_waits_for_the_reflector(cluster: Cluster, kubeconfig: Path, ignore_pod_events: Any) -> None:
-    """This shows that the test above depends on Kopf's events."""
+    """This shows that ``ignore_pod_events`` works: without the reflector's events, only Kopf's events make a gang known."""
     cluster.add_node("node-1", cpu="4")
     async with operator(kubeconfig):
         ignore_pod_events()

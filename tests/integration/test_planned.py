@@ -55,7 +55,7 @@ class PlanAnswer:
 
 
 def without_suffix(name: str) -> str:
-    """Return a name with the suffix that a controller, or a plan in its place, adds replaced by ``*``."""
+    """Return a name in which ``*`` replaces the suffix that a controller, or a plan, has added."""
     return re.sub(r"-([a-z0-9]{5}|[0-9]+)$", "-*", name)
 
 

@@ -83,7 +83,7 @@ async def test_no_member_is_bound_to_a_node_that_becomes_unsuitable_during_the_d
 
 
 async def _until(holds: Callable[[], bool]) -> None:
-    """Poll until ``holds()``: the cluster doesn't show what the operator knows, or that a request hasn't arrived."""
+    """Wait until ``holds()``, by polling: no event of the cluster reports what the operator knows, or that a request is under way."""
     async with asyncio.timeout(50):
         while not holds():  # noqa: ASYNC110
             await asyncio.sleep(0.01)

@@ -2,10 +2,12 @@
 
 The score of a node is ``floor(100 · sigmoid((F before − F after) / 1000))``, where F is the node's expected fragmentation in milli-GPU. For
 a pod that shares a GPU, the node's best device counts. Many nodes have the same score, so the choice among these nodes matters more than
-the score. The fullest of these nodes is picked, which reproduces the published figures; a random choice leaves twice as much unallocated.
+the score. The fullest of these nodes is picked, which reproduces the published figures; a random choice leaves twice as many GPUs
+unallocated.
 
 The scores of all task classes are kept for each node, and recomputed when the node changes. A pod that shares a GPU changes one device
-only. So one matrix product gives a node's scores for all such pods: cpu levels × (share of a GPU, device).
+only. So one matrix product gives the scores of a node for all such pods. The product has a row for each amount of cpu, and a column for
+each share of a GPU on each device.
 """
 
 import numpy as np

@@ -52,7 +52,10 @@ class TargetMix:
 
 
 def target_mix(classes: Sequence[TaskClass], popularity: Sequence[int], models: Sequence[str]) -> TargetMix:
-    """Return the target workload: the most popular classes by cpu and devices, without memory (Weng et al.: ``typical pods``)."""
+    """Return the target workload, which consists of the most popular task classes (Weng et al.: ``typical pods``).
+
+    Classes that differ only in memory count as one class.
+    """
     counts: dict[TaskClass, int] = {}
     for task, number in zip(classes, popularity, strict=True):
         bare = TaskClass(task.cpu_milli, 0, task.gpus, task.gpu_milli, task.models)

@@ -261,8 +261,8 @@ class _Mirror:
     def assign(self, arrival: Arrival, nodes: Mapping[str, str], worth: Floats | None, gang: str = "") -> Assignments:
         """Take the capacity of one gang's members and return their assignments.
 
-        ``nodes`` has the node of each pod, by the pod's UID. Members that need whole devices are assigned first, then members with large
-        shares of a device, as ``placement.rules.devices`` counts them.
+        ``nodes`` has the node of each pod, by the pod's UID. Members that need whole devices are assigned first, then members with shares
+        of a device, the largest share first. ``worth``, the worth of a gap by its size, decides which device a share gets.
         """
         assignments: list[Assignment | None] = [None] * len(arrival.members)
         demands = [self.state.classes[member] for member in arrival.members]

@@ -35,7 +35,8 @@ class SweepError(Exception):
 class Job:
     """One replay to be run.
 
-    ``inflate`` is the factor of ``workload.inflated``; None replays the workload as it is. ``arguments`` are the strategy's own options.
+    ``inflate``: tasks are added or removed at random until they request this multiple of all GPUs (``workload.inflated``); None replays
+    the workload as it is. ``arguments`` are the strategy's own options.
     """
 
     workload: Workload

@@ -1,4 +1,4 @@
-"""Lists the kinds of objects that create no pods, and explains errors about kinds whose pods a plan doesn't know.
+"""Lists the kinds of objects that create no pods, and words the error for a kind of which ``plan`` doesn't know what pods it creates.
 
 Built-in kinds are those of Kubernetes 1.37. The other kinds belong to common add-ons, and no controller creates pods for them.
 """
@@ -62,7 +62,11 @@ def is_cluster_scoped(group: str, kind: str) -> bool:
 
 
 def why_not_expanded(document: Document, expanded: Iterable[str]) -> str:
-    """Return why an object isn't expanded into pods, and which known or ``expanded`` kind may be meant."""
+    """Return why an object isn't expanded into pods.
+
+    If the kind of the object looks like a misspelt name of another kind, the text also names that kind. ``expanded``: the names of the
+    kinds that are expanded into pods.
+    """
     known = {*expanded, *(kind for kinds in (*_NAMESPACED.values(), *_CLUSTER_SCOPED.values()) for kind in kinds.split())}
     # The cutoff allows three wrong characters in a long name, but doesn't take RayJob for a misspelt PaddleJob.
     close = [] if document.kind in known else difflib.get_close_matches(document.kind, known, n=1, cutoff=0.75)

@@ -30,7 +30,7 @@ _POD = ("", "Pod")
 POD_GROUP = ("scheduling.x-k8s.io", "PodGroup")
 _USED = (PRIORITY_CLASS, RUNTIME_CLASS, LIMIT_RANGE, RESOURCE_QUOTA)
 _NAME_LIMITS = {JOB: 63, ("batch", "CronJob"): 52}
-"""Greatest length of an object's name, for kinds whose pods have that name in a label, or have a longer name."""
+"""Greatest length of an object's name, by kind. Pods of these kinds repeat the name in a label, or in a longer name of their own."""
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
@@ -55,7 +55,7 @@ class Expanded:
 class Manifests:
     """All objects that were read from manifests.
 
-    ``pods`` and ``pod_groups`` come from the objects ``planned``. ``quotas`` are LimitRanges and ResourceQuotas, ``definitions``
+    ``planned`` are the objects from which ``pods`` and ``pod_groups`` come. ``quotas`` are LimitRanges and ResourceQuotas, ``definitions``
     CustomResourceDefinitions, and ``namespaces`` the names of Namespaces. ``podless`` are all objects that create no pods. ``unknown`` are
     objects of other kinds, which may create pods, each with its namespace and name. ``notes`` inform the user about objects left out.
     """

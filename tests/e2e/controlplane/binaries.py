@@ -35,7 +35,7 @@ class MissingToolError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One program: ``package`` is built in the wrapper module ``module``, or installed as ``package@v<version>`` if that is empty.
+    """One program: ``package`` is built in the wrapper module ``module``, or installed as ``package@v<version>`` if ``module`` is empty.
 
     An ``exact`` program must have this version and come from the cache: installed programs aren't used.
     """

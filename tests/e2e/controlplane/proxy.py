@@ -132,7 +132,10 @@ def _session(tls: ssl.SSLContext | None) -> aiohttp.ClientSession:
 
 
 def _kept(headers: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return the headers of an answer that also hold for the next connection; the body keeps its encoding."""
+    """Return the headers of an answer that the proxy passes on to the client.
+
+    Headers about the connection to the API server are left out. ``Content-Encoding`` stays, since the body is passed on as it came.
+    """
     return [(name, value) for name, value in headers.items() if name.lower() not in _DROPPED_HEADERS - {"content-encoding"}]
 
 

@@ -36,7 +36,10 @@ def trim(process: dict[str, Any]) -> None:
 
 
 def main(words: list[str]) -> None:
-    """Trim the capabilities of the container, or of the process in one, that runc is to run, and replace this process by runc."""
+    """Replace this process by runc with the arguments ``words``.
+
+    Before that, capabilities that this machine doesn't grant are removed from the container or process that runc is to run.
+    """
     for option, value in pairwise(words):
         if option in ("--bundle", "-b", "--process", "-p"):
             is_bundle = option in ("--bundle", "-b")

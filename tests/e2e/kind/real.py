@@ -16,12 +16,18 @@ from .load import TAG
 
 ROOT = Path(__file__).parents[3]
 PATIENCE = 40
-"""Seconds for kubelets, which start containers, and retry after pauses; ``wait_for`` waits three times as long."""
+"""The timeout in seconds with which ``wait_for`` waits for real kubelets, which start containers and pause before they retry.
+
+``wait_for`` waits up to three times as long.
+"""
 ANYWHERE = [{"operator": "Exists"}]
 HOST = "kubernetes.io/hostname"
 TINY = {"cpu": "100m"}
 NAMESPACES = ("default", "kube-system", "allaboard-system")
-"""Namespaces of the pods that real kubelets run; a list over all namespaces shows only pods of the tests."""
+"""The namespaces of all pods that real kubelets run.
+
+Each namespace is listed by itself, since a list over all namespaces shows only the pods of the tests.
+"""
 
 
 def template(

@@ -120,7 +120,7 @@ class Environment(Simulation):
 
     @happens
     def make_hostile(self, number: int) -> None:
-        """Create what a hostile tenant may write."""
+        """Create objects that a hostile tenant may write: one of the kinds of ``hostile.objects``, by ``number``."""
         self._hostile += 1
         for body in hostile.objects(number, f"hostile-{self._hostile}"):
             with suppress(ApiError):

@@ -59,7 +59,10 @@ def add_beside_slow_gangs(world: World, added: GangSpec, slow: Sequence[GangSpec
 
 
 def need_capacity_of_a_job(large: GangSpec, after: float) -> None:
-    """Add ``large`` ``after`` seconds of waiting for a Job's release; it needs the capacity of the Job and of another gang."""
+    """Add the gang ``large``, which needs the capacity of a Job and of another gang, while the Job is being released.
+
+    ``large`` is added when the scheduler has waited ``after`` seconds for the release.
+    """
     with quiet_world(nodes=1, cpu=12) as world:
         job = GangSpec("job", "job", size=4, minimum=4, cpu=2, priority=HIGH_PRIORITY, suspends=True)
         cut_off(world, GangSpec("other", size=4, minimum=4), job)
@@ -76,7 +79,10 @@ def need_capacity_of_a_job(large: GangSpec, after: float) -> None:
 
 
 def delay_release_of_a_job(trouble: Fault) -> None:
-    """Play the slow release of a Job for a partially bound gang, which was released itself before the ``trouble`` is over."""
+    """Delay the release of a Job for a partially bound gang by the fault ``trouble``.
+
+    The partially bound gang is released itself before the fault is over.
+    """
     with quiet_world(nodes=1, cpu=8) as world:
         cut_off(world, GangSpec("first", size=4, minimum=4), GangSpec("second", "job", size=4, minimum=4, suspends=True))
         world.fill()

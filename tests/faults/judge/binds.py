@@ -30,9 +30,9 @@ from .facts import (
 from .lives import Lives, rack_group
 
 _HEARD_SECONDS = 5.0
-"""Seconds that an answer may take at most so that its Retry-After must be known; the scheduler may not wait for later ones."""
+"""Only the Retry-After of an answer within so many seconds must be kept: the scheduler may have given up waiting for a later answer."""
 LEFT_ALONE_SECONDS = 5.0
-"""Seconds of a Retry-After that must be kept: a partially bound gang has no more time."""
+"""If a Retry-After is longer, only so many seconds of it must be kept: a partially bound gang has no time for more."""
 AT_ONCE_SECONDS = 0.005
 """Seconds within which the binds of one commit are sent."""
 _WHOLE = 100
@@ -153,7 +153,11 @@ class Binds:
                 self.accuse("device", f"pod {name_of(pod)} is bound to {device}, which is given to {used}")
 
     def _is_stamped(self, number: int, request: Request, spec: GangSpec) -> bool:
-        """Return whether the minimum in a stamp was stamped before, or is what the Jobs will still make, or the bind is repeated."""
+        """Return whether a bind may be stamped with the minimum ``number``.
+
+        It may if that is the gang's stamped minimum, or if the bind repeats an earlier one. For a gang of Jobs it may also be less than the
+        present minimum, but not less than the number of pods that the Jobs will still make.
+        """
         if spec.kind == "job" and self.books.still_made(spec, len(self.lives.bound(spec))) <= number <= (self.books.minimum(spec) or 0):
             return True
         return self.books.is_retry(request) or number == self.lives.stamped_minimum(spec, request.process, request.sent)

@@ -20,13 +20,13 @@ from .news import History, News
 IN_FLIGHT_SECONDS = 90.0
 """Seconds after it was sent in which a request may still be carried out."""
 Accuse = Callable[[str, str], None]
-"""Takes the name of the broken rule, and what happened."""
+"""A function that records an accusation, given the name of the broken rule and what happened."""
 
 NO_END = 1_000_000
-"""More pods than any controller makes."""
+"""Stands for any number of pods: more than any controller makes."""
 OURS = "allaboard"
 ATTEMPTS = 4
-"""Tries of a bind while the answers are transient."""
+"""The number of tries of a bind if each answer is an error that may pass."""
 _TRANSIENT = (429, 500, 503, 504)
 REFUSALS = (400, 403, 422)
 """Statuses of a bind that is refused for good."""
@@ -35,7 +35,7 @@ NEWS_SECONDS = 3.0
 DELETION_SECONDS = 70.0
 """Seconds until a scheduler knows that a PodGroup is gone, at the latest from its own resync."""
 HEEDED_SECONDS = 0.05
-"""Seconds a scheduler needs to act on what it has received: older events must count in a request."""
+"""Seconds a scheduler needs to act on an event: a request must take account of all events that were received earlier than that."""
 STALE_SECONDS = 12.0
 """Greatest age in seconds of the state that a request may rest on: ``stale_seconds``, and the time of a search."""
 RETRY_SECONDS = 20.0
@@ -52,7 +52,7 @@ class Books:
     horizon: float = 400.0
     """Seconds after which requests, deeds and deleted pods are forgotten."""
     objects: dict[str, dict[tuple[str, str], Body]] = field(default_factory=dict)
-    """By plural, then by namespace and name."""
+    """The present objects: by plural, and then by namespace and name."""
     requests: deque[Request] = field(default_factory=deque)
     struck: deque[Request] = field(default_factory=deque)
     """Requests that a fault has hit. They are few, and rules search them often."""
@@ -87,11 +87,11 @@ class Books:
     _freed: deque[tuple[float, str]] = field(default_factory=lambda: deque(maxlen=16))
     _moves: dict[GangName | None, float] = field(default_factory=dict)
     _named: dict[tuple[str, str, str], dict[tuple[str, str], Body]] = field(default_factory=dict)
-    """Pods by namespace, a label that names gangs, and its value; then as in ``objects``."""
+    """The present pods by the namespace, key and value of each label that names their gang, and then by namespace and name."""
     successes: dict[str, set[str]] = field(default_factory=dict)
     """The pods of each controller that have succeeded, by UID of both."""
     _made_by: dict[tuple[str, str], GangSpec | None] = field(default_factory=dict)
-    """The gang that last had a pod of that namespace and name."""
+    """By namespace and name of a pod: the gang to which the last such pod belonged."""
     history: History = field(default_factory=dict)
     """The history of pods and nodes."""
     news: News = field(init=False)
@@ -187,7 +187,7 @@ class Books:
     # Events.
 
     def note(self, what: str, *, gang: GangSpec | None = None, process: str = "", seconds: float = 0.0) -> Deed:
-        """Record that something is done, for ``seconds``."""
+        """Record the fault or foreign action ``what``, which lasts for ``seconds``."""
         now = self.clock()
         deed = Deed(what, now, now + seconds, gang.key if gang else None, process)
         self.deeds.append(deed)
@@ -399,9 +399,9 @@ class Books:
                 yield pod, request
 
     def holding_capacity(self, *but: GangSpec, process: str = "") -> list[Body]:
-        """Return all pods; a pod that an unresolved bind may still assign has that bind's node.
+        """Return all pods, as if each unresolved bind had given its pod the node.
 
-        Pods of the gangs ``but`` keep no node unless they are bound. Only binds of the process ``process`` count, if one is given.
+        Unresolved binds of the gangs ``but`` don't count. If ``process`` is given, only the unresolved binds of that process count.
         """
         doubtful = {
             uid_of(pod): request.target

@@ -16,13 +16,13 @@ IDLE_SECONDS = 0.3
 """Seconds without a bind after which the next bind begins another commit: a commit sends all its binds at once."""
 _AT_ONCE_SECONDS = 0.005
 _TOGETHER_SECONDS = 0.05
-"""Seconds between two first tries that belong to different commits, however soon they follow each other."""
+"""A bind whose first try is sent more than so many seconds after a commit began belongs to another commit."""
 _SETTLED_SECONDS = 0.5
 _HARMLESS = ("a member ends", "a job is submitted again")
 """Actions that keep no scheduler from sending all binds of a commit."""
 _PAUSE_SECONDS = 15.0
 _REST_SECONDS = 11.0
-"""Longest pause in seconds of a gang that has lost members again and again, and a moment."""
+"""Seconds in which a gang that has lost members again and again begins its next attempt: its longest pause, and a moment more."""
 FRESH_SECONDS = 2.0
 """Seconds from the last answer to a dry run to the first bind, at most."""
 _PATIENCE_SECONDS = 11.0
@@ -49,7 +49,7 @@ class Burst:
     replaceable: int = 0
     """Members of the last run that may be replaced, while no member is bound."""
     next_wave: frozenset[str] = frozenset()
-    """Those of ``base`` that belong to a Job's next wave."""
+    """The UIDs in ``base`` of members that belong to a Job's next wave."""
     attempted: dict[str, Request] = field(default_factory=dict)
     demands: dict[str, Amounts] = field(default_factory=dict)
     outranking: list[tuple[GangSpec, dict[str, Amounts]]] = field(default_factory=list)
@@ -134,7 +134,10 @@ class Commits:
         )
 
     def _check_roles(self, burst: Burst) -> None:
-        """Check that each role was dry-run, and that refused pods aren't sent. Where binds can't be undone, each pod was dry-run."""
+        """Check that a pod of each role was dry-run before the binds of a commit, and that no refused pod is bound.
+
+        If binds can't be undone, each pod must have been dry-run.
+        """
         first = [request for request in burst.attempted.values() if request.sent - burst.sent < _AT_ONCE_SECONDS]
         if len(first) < 2 or not (burst.spec.is_releasable or burst.base):
             return  # a single bind needs no dry run, and binds of members that can't be released are checked one by one

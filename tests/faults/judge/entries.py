@@ -46,7 +46,7 @@ class Request:
     is_bind: bool = field(init=False)
     """True if the request binds a pod, and isn't a dry run."""
     what: tuple[object, ...] = field(init=False)
-    """Equal for all tries of one request, whatever resourceVersion each names."""
+    """Identifies the request: it is equal for all tries of one request, whatever resourceVersion each try names."""
 
     def __post_init__(self) -> None:
         metadata, target = self.body.get("metadata"), self.body.get("target")

@@ -81,7 +81,7 @@ def struck_since(books: Books, gang: GangSpec) -> float:
 
 
 def quiet_since(books: Books, gang: GangSpec | None = None, *, but_binds: bool = False) -> float:
-    """Return when something that concerns a gang was last injected or done.
+    """Return when the last fault or foreign action that concerns a gang ended.
 
     ``but_binds``: binds that are refused at once don't count.
     """

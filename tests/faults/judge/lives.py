@@ -11,7 +11,10 @@ from .books import HEEDED_SECONDS, NEWS_SECONDS, Books
 from .facts import Amounts, Body, confined, is_alive, is_gated, most_placeable, node_of, phase_of, rack_of, role_of, uid_of
 
 MOMENT_SECONDS = 0.3
-"""A gang that is whole for less may never be seen whole: its last bind was in flight, or a kubelet rejected the pod at once."""
+"""Seconds. A gang that is whole for less doesn't count as having been whole.
+
+A scheduler may never see such a gang whole: its last bind was in flight, or a kubelet rejected the pod at once.
+"""
 
 
 def rack_group(spec: GangSpec, pod: Body) -> str:
@@ -39,7 +42,7 @@ class Life:
     whole_since: float = 0.0
     open_since: float | None = None
     was_open: tuple[float, float] = (0.0, -math.inf)
-    """When the gang was last partially bound before the present time: from and until."""
+    """The beginning and the end of the last time before now in which the gang was partially bound."""
     cause: str = ""
     losses: list[float] = field(default_factory=list)
     """When members have gone that no scheduler released."""
@@ -125,13 +128,13 @@ class Lives:
         return ended.size - succeeded if ended.was_whole and succeeded else 0
 
     def _bound_with(self, spec: GangSpec, back: Body | None) -> dict[str, Body]:
-        """Return the bound members by UID; ``back`` is taken to be bound still."""
+        """Return the bound members by UID; the pod ``back`` counts as still bound."""
         return {uid_of(pod): pod for pod in (*self.bound(spec), *([back] if back else ()))}
 
     def missing(self, spec: GangSpec, back: Body | None = None) -> int:
         """Return how many members are missing of the present minimum, or of the role that has a minimum of its own.
 
-        ``back`` is taken to be bound still.
+        The pod ``back`` counts as still bound.
         """
         return max(self._short(spec, self.books.minimum(spec) or 0, life, back) for life in self.of(spec).waves) or self.lacking(spec, back)
 
@@ -145,7 +148,7 @@ class Lives:
         return max(0, asked - len(mine))
 
     def lacking(self, spec: GangSpec, back: Body | None = None) -> int:
-        """Return how many members the role with a minimum of its own lacks; ``back`` is taken to be bound still."""
+        """Return how many members the role with a minimum of its own lacks; the pod ``back`` counts as still bound."""
         if not spec.least:
             return 0
         here = self._bound_with(spec, back)
@@ -186,7 +189,7 @@ class Lives:
     def missing_of_stamped(self, spec: GangSpec, back: Body | None = None) -> int:
         """Return how many members are missing of the stamped minimum, or of the present minimum if that is less.
 
-        Returns 0 if no member is bound. ``back`` is taken to be bound still.
+        Returns 0 if no member is bound. The pod ``back`` counts as still bound.
         """
         bound = self._bound_with(spec, back)
         if not bound:

@@ -18,8 +18,7 @@ EDIT_SECONDS = 3.0
 LEAVING_SECONDS = 60.0
 """Seconds that the pods of a suspended Job may take to go."""
 HELD_SECONDS = 40.0
-"""Seconds after an edit in which a request may arrive that was decided before it, if a fault delayed the request by time-outs and retries.
-"""
+"""Seconds after an edit in which a request may still rest on the state before the edit, if faults have delayed the request."""
 _AWAITED_SECONDS = 40.0
 """Longest time in seconds for which a scheduler waits for released capacity; the gang's time-out may end it earlier."""
 _SETTLED_SECONDS = 0.5
@@ -34,9 +33,9 @@ _STARTED_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """The question whether another gang needed the capacity of a partially bound gang that was released ``at`` a time.
+    """The question whether another gang needed the capacity of a partially bound gang, which was released at the time ``at``.
 
-    It is answered a moment later, when all gangs that are released together have been.
+    The question is answered a moment later, when all gangs that are released at about that time have been released.
     """
 
     at: float
@@ -66,18 +65,18 @@ class Releases:
     suspended: dict[str, str] = field(default_factory=dict)
     """The names of Jobs that schedulers have suspended and not resumed, by UID."""
     _suspensions: dict[str, tuple[Request, set[str]]] = field(default_factory=dict)
-    """The request, and the UIDs of the pods that were bound."""
+    """By UID of each suspended Job: the request that suspended it, and the UIDs of its pods that were bound then."""
     _released_pods: dict[str, tuple[GangSpec, float]] = field(default_factory=dict)
     """The gang of each released pod, and when the pod was released, by the pod's UID."""
     _refused: dict[GangSpec, float] = field(default_factory=dict)
-    """When a member was last refused for good."""
+    """When a member of each gang was last refused for good."""
     _released_at: dict[GangSpec, float] = field(default_factory=dict)
-    """When a partially bound gang was last released for others."""
+    """When each partially bound gang was last released for others."""
     _failed_at: dict[GangSpec, float] = field(default_factory=dict)
-    """When the API server last failed to release a member."""
+    """When the API server last failed to release a member of each gang."""
     _questions: list[_Question] = field(default_factory=list)
     _released_for: dict[GangSpec, set[GangSpec]] = field(default_factory=dict)
-    """The gangs that a released gang may have been released for."""
+    """By released gang: the gangs for which it may have been released."""
 
     def check_now(self) -> None:
         """Answer the questions that a moment had to pass for."""
@@ -392,7 +391,7 @@ class Releases:
         return not (self._is_edited(spec, request) and life.whole_since > request.sent - self._edit_window(spec))
 
     def _judge_waiting(self, spec: GangSpec, pod: Body, request: Request) -> None:
-        """Check that a member that hasn't started is released only if a bind was refused, the time is over, or capacity lacks."""
+        """Check that a member that hasn't started is released only if a bind was refused, the time is over, or capacity is missing."""
         life = self.lives.of(spec)
         since = life.open_since if life.open_since is not None else request.sent
         # Binds that had no answer and land late belong to a commit whose time has run since they were sent.

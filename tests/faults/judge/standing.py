@@ -22,13 +22,13 @@ They cover 5 s for finishing, pauses of 10 s, and the searches.
 FORWARD_SECONDS = 5.0
 """Seconds for which capacity may be sought for the missing members of a partially bound gang."""
 _TRIES = 8
-"""Tries of a bind that gets no answer: four in one attempt, and four in the next."""
+"""The number of tries of a bind that gets no answer: four in one attempt, and four in the next."""
 DEAD_WATCH_SECONDS = 15.0
 """Seconds after which a dead watch is replaced. If watches were refused, four times as long at most, since pauses between tries grow."""
 _BEFORE_SECONDS = 0.5
 _RESYNC_SECONDS = 90.0
 _REPEATED_SECONDS = 90.0 + 300.0
-"""Seconds after which a pod's message that an earlier leader overwrote is written again: at the next attempt after 90 s."""
+"""Seconds within which a leader corrects a pod's message that an earlier leader has overwritten: at the next attempt after 90 s."""
 _MESSAGE_SECONDS = 5.0
 """Age in seconds that the facts of a message may have: messages wait while there is other work."""
 _FIT_ERROR = re.compile(r"(?:(\d+) of (\d+) members placeable.*?)?0/(\d+) nodes are available(?:: (.*?)\.)?(?: |$)", re.DOTALL)
@@ -164,7 +164,7 @@ class Standing:
         return ""
 
     def _is_over(self, spec: GangSpec) -> bool:
-        """Return whether the gang's time-out has passed since the last fault, and the time that its release takes."""
+        """Return whether the gang's time-out, and then the time that a release takes, have passed since the last fault."""
         life, now, leading = self.lives.of(spec), self.books.clock(), self.leads()
         return now - max(life.open_since or now, leading or now, excuses.quiet_since(self.books, spec)) >= self.timeout + RESOLVE_SECONDS
 

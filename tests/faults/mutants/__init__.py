@@ -19,7 +19,7 @@ from .mutant import Edit, Mutant, patched, plant
 __all__ = ["MOST", "MUTANTS", "Edit", "Mutant", "Verdict", "hunt", "hunt_all", "plant"]
 
 MOST = 300
-"""Schedules within which each mutant must be found."""
+"""Each mutant must be found by one of so many random schedules."""
 MUTANTS = (
     *commits.MUTANTS,
     *releases.MUTANTS,

@@ -29,7 +29,7 @@ class Edit:
 
 
 PAUSES = Edit("DryRun", 'DryRun = Literal["role", "all", "none"]', 'import asyncio\nDryRun = Literal["role", "all", "none"]')
-"""Used by mutants that pause a transaction."""
+"""Imports asyncio into the module of transactions, for mutants that pause a transaction."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ PRIORITY_IGNORED = Edit(
 )
 
 NO_RETELLING = Edit("MessageRefresh._first", "min(found, default=None)", "None")
-"""Waiting gangs aren't attempted again to refresh their message: such an attempt would hide the mutant's omission."""
+"""Prevents attempts at waiting gangs that only refresh their message: such an attempt would hide what the mutant omits."""
 
 MUTANTS = (
     Mutant(
