@@ -11,7 +11,7 @@ from allaboard.model.gang import Gang
 from allaboard.records.record import GangRecord
 
 SETTLE_SECONDS = 5.0
-"""Seconds that a run that was whole waits until all lost members are recreated; then it is placed with the pods that exist."""
+"""Seconds for which a run that was whole waits for the replacements of all lost members. After that the pods that exist are placed."""
 
 
 def may_settle(gang: Gang, record: GangRecord | None) -> bool:

@@ -39,7 +39,7 @@ async def in_slices(call: Callable[[Item], Awaitable[Answer]], items: Sequence[I
 
 
 class Speed(IntEnum):
-    """The speed of answers to requests about a namespace, the fastest first. Webhooks make the difference."""
+    """The speed at which requests about a namespace are answered, from quick to slow. The namespace's webhooks make the difference."""
 
     QUICK, DRY_RUN, UNKNOWN, SLOW = range(4)
 

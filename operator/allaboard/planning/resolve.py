@@ -26,7 +26,7 @@ from allaboard.model.volumes import Attaches, Volume
 
 Terms = tuple[NodeSelectorTerm, ...]
 _Known = tuple[Labels, Several]
-"""A member's labels with one value, and, for merged members, the labels with several values."""
+"""The labels of a member, and the labels that differ between members whose labels are merged, each with all its values."""
 
 _NOTHING: _Known = ((), frozenset())
 

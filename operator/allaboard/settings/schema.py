@@ -21,7 +21,7 @@ _MOST_PLUGINS = 256
 
 
 class Part(BaseModel):
-    """An object of the configuration; unknown fields are refused. With a true validation context, case of keys is ignored."""
+    """An object of the configuration; unknown fields are refused. If the validation context is true, keys match in any case."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, alias_generator=to_camel)
 
