@@ -54,7 +54,7 @@ def was_whole(gang: Gang) -> bool:
 def run_was_whole(gang: Gang, record: GangRecord | None) -> bool:
     """Return whether the gang's record or its pods show that the current run was whole.
 
-    The stamps of the run's later binds also say that the run was whole.
+    Once a run was whole, the stamps of its later binds say so.
     """
     return bool(gang.run) and ((record is not None and gang.run in record.whole_runs) or was_whole(gang))
 

@@ -138,7 +138,7 @@ def next_run(
 _FINISHES, _MAY_BE_CUT_OFF, _STARTS, _GROWS, _WAITS, _LACKS_PODS, _IS_DONE = range(7)
 """The possible next steps of a run. The run with the lowest step is scheduled first."""
 _MOST_CONSIDERED = 64
-"""Most runs of one gang that are considered when the next run is chosen."""
+"""The most runs of one gang that are considered when the next run is chosen."""
 
 
 def can_act_now(gang: Gang, deferred: Collection[str]) -> bool:

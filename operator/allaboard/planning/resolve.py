@@ -173,7 +173,7 @@ def _merged(labels: Collection[Labels]) -> _Known:
 
 
 def _required_domains(gang: Gang, view: ClusterView) -> dict[str, tuple[Terms, ...]]:
-    """Return the domains of bound members that other members must share, as node terms by the UID of a member."""
+    """Return for each member, by UID, the node terms that keep it in the domains that it must share with bound members."""
     found: dict[str, tuple[Terms, ...]] = {}
     for (label, _), members in gang.together.items():
         nodes = (view.node(pod.node_name) for pod in members if pod.node_name)

@@ -1,7 +1,7 @@
 """Keeps PodGroup objects in step with their gangs: creates the PodGroups of gangs that only have labels, and writes statuses.
 
-Nothing is decided here, and no decision depends on a status that was written. With upstream's CRD the API server drops our extra status
-fields. Without any CRD gangs that only have labels are scheduled as well.
+Nothing is decided here, and no decision depends on a status that was written. With the CRD of scheduler-plugins the API server drops
+our extra status fields. Without any CRD gangs that only have labels are scheduled as well.
 """
 
 import asyncio

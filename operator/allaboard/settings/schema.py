@@ -17,7 +17,7 @@ Name = Annotated[str, Field(min_length=1, max_length=317)]
 
 MOST_PROFILES = 64
 _MOST_PLUGINS = 256
-"""Most entries of one list. A kube-scheduler with all scheduler-plugins has about fifty plugins."""
+"""The most entries that a list may have. A kube-scheduler with all scheduler-plugins has about fifty plugins."""
 
 
 class Part(BaseModel):
