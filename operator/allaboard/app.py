@@ -87,7 +87,7 @@ class App:
     election, this replica holds the lease (``scheduling``). Until then it writes nothing.
 
     ``stop`` doesn't close a given ``searcher``. Without one, ``start`` creates a searcher from the settings. ``elect`` runs the leader
-    election; the default is a thread of its own.
+    election, by default in a thread of its own.
     """
 
     def __init__(self, settings: Settings, searcher: Searcher | None = None, elect: Elect | None = None) -> None:
@@ -291,7 +291,7 @@ class App:
 
     @property
     def is_fresh(self) -> bool:
-        """True if the cached state of every resource is younger than ``stale_seconds``, by silence and by lag of its watch."""
+        """True if the cached state of each resource is out of date by less than ``stale_seconds`` (``Reflector.age_seconds``)."""
         return all(reflector.age_seconds < self.settings.stale_seconds for reflector in self._reflectors.values())
 
     async def _schedule(self, scheduler: Scheduler, searcher: Searcher, term: Term) -> None:
@@ -371,7 +371,7 @@ class App:
         return "" if opinion is None or not opinion.code.is_waiting else opinion.short or opinion.message
 
     async def _lead(self, lease: Candidate) -> None:
-        """Compete for the lease as soon as all resources are listed. When it is lost, cancel all other tasks, so nothing is written."""
+        """Compete for the lease as soon as all resources are listed. When the lease is lost, cancel all other tasks."""
         await self.synced.wait()
         try:
             await lease.run()
@@ -422,7 +422,7 @@ class App:
             logger.warning("pod %s: %s", new.key, new.malformed)
 
     def _warn_of_caution(self, old: Pod | None, new: Pod | None) -> None:
-        """Record a warning event for a waiting pod whose requests are doubtful."""
+        """Record a warning event for a waiting pod whose requests look like a mistake, such as memory without a unit."""
         if new is None or not new.caution or not new.is_candidate or (old is not None and (old.uid, old.caution) == (new.uid, new.caution)):
             return
         if self.leads and self._events is not None:

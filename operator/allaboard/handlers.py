@@ -24,9 +24,9 @@ from allaboard.settings.options import SettingsError, load_settings
 
 PODGROUPS = ("scheduling.x-k8s.io", "v1alpha1", "podgroups")
 IS_EMBEDDED = "is_embedded"
-"""Key of the memo of an operator that must not end its process if it can't start."""
+"""Key of Kopf's memo: set if the operator runs in the process of another program, which it must not end if it can't start."""
 TAKE_SIGNALS = "take_signals"
-"""Key of the memo for a function that installs signal handlers. It is called after Kopf has installed its own."""
+"""Key of Kopf's memo: a function that installs signal handlers. It is called after Kopf has installed its own."""
 
 
 class _NoDiffBase(kopf.DiffBaseStorage):
@@ -81,7 +81,7 @@ async def start(settings: kopf.OperatorSettings, memo: kopf.Memo, **_: Any) -> N
 
 @dataclass(frozen=True, kw_only=True)
 class _Session(kopf.AiohttpSession):
-    """The session that Kopf would create for ``info``, except that responses nested too deep for Kopf are pruned.
+    """The session that Kopf would create for the credentials ``info``, except that responses nested too deep for Kopf are pruned.
 
     Sessions are equal if their ``info`` is equal. Kopf closes the session.
     """

@@ -27,8 +27,8 @@ AT_RUN_TIME = frozenset({"objective", "topology", "packing", "gpu", "schedule_ti
 def reloaded(old: Settings, new: Settings) -> tuple[Settings, tuple[str, ...]]:
     """Return ``old`` with the changes of ``new`` that take effect at run time, and messages about the other changes.
 
-    A scheduler name whose profile is removed keeps that profile, since the removal may be a mistake. Raises ``SettingsError`` if the file
-    states nothing.
+    A scheduler name whose profile is removed keeps that profile, since the removal may be a mistake. Raises ``SettingsError`` if the
+    configuration file of ``new`` states nothing.
     """
     if not new.in_force.is_stated:
         raise SettingsError(f"{os.environ.get(CONFIG_VARIABLE)}: states nothing; was it cut off?")
@@ -104,7 +104,7 @@ class Reloading:
 
 
 def _fingerprint() -> str:
-    """Return a hash of the file's content; the error if it can't be read, and an empty string if no file is named."""
+    """Return a hash of the configuration file's content; the error if it can't be read, and an empty string if no file is named."""
     path = os.environ.get(CONFIG_VARIABLE)
     if not path:
         return ""

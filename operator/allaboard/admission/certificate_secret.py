@@ -1,4 +1,4 @@
-"""Keeps the webhooks' certificate in a Secret of our namespace, and the authority that the API server trusts in ``caBundle``.
+"""Keeps the webhooks' certificate in a Secret of our namespace, and the trusted certificate authority in ``caBundle``.
 
 All replicas serve the certificate of the Secret. The first replica creates the Secret; afterwards only the leader renews it. A renewal
 first adds the next authority to ``caBundle``, then writes the Secret, from which each replica reads. So every served certificate is trusted
@@ -87,7 +87,10 @@ class CertificateSecret:
         return await self._trusted(self._pair)
 
     async def _stored(self) -> tuple[Pair | None, str]:
-        """Return the Secret's pair, None if it can't be used, and its resourceVersion, empty without a Secret. Raises ``ApiError``."""
+        """Return the certificate pair in the Secret, and the Secret's resourceVersion. Raises ``ApiError``.
+
+        The pair is None if it doesn't exist or can't be used. The resourceVersion is empty without a Secret.
+        """
         try:
             raw = await self._server.request("GET", self._secret)
         except ApiError as error:
@@ -138,9 +141,9 @@ class CertificateSecret:
         return pair
 
     async def _trust(self, pair: Pair) -> bool:
-        """Write the authorities of ``pair`` to both webhook configurations if this replica leads. Return whether both have them.
+        """Write the certificate authorities of ``pair`` to both webhook configurations if this replica leads.
 
-        Raises ``ApiError``.
+        Return whether both have them. Raises ``ApiError``.
         """
         bundle = base64.b64encode(pair.authorities.encode()).decode()
         return all([await self._trust_in(kind, bundle) for kind in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)])

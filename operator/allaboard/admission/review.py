@@ -57,7 +57,7 @@ def answer(payload: bytes, rules: Rules) -> dict[str, Any]:
 
 
 def is_claimed(pod: Template, rules: Rules) -> bool:
-    """Return whether our scheduler is set on a pod of an opted-in namespace: the pod has a gang label and names no scheduler."""
+    """Return whether the webhook makes a pod name our scheduler: the pod has a gang label and names no scheduler itself."""
     labels, spec = _object(_object(pod, "metadata"), "labels"), _object(pod, "spec")
     if spec.get("schedulerName") not in _NO_SCHEDULER or spec.get("nodeName") or spec.get("schedulingGroup"):
         return False

@@ -64,7 +64,7 @@ async def _serve(listening: socket.socket, pairs: Connection, rules: Rules) -> N
 
 
 def application(rules: Rules) -> web.Application:
-    """Return the application of the webhooks, without TLS."""
+    """Return the web application that answers the webhooks' requests, without TLS."""
     app = web.Application(client_max_size=BODY_BYTES)
     app.add_routes([web.post(PATH, partial(_review, rules))])
     return app

@@ -9,8 +9,10 @@ from itertools import islice
 from typing import Any
 
 MOST_TEMPLATES = 64
-"""Most templates of one object that are checked, and most entries of a map or list that a ``*`` visits. Mistakes in further templates are
-reported by the scheduler when their pods are created."""
+"""The most templates of one object that are checked, and the most entries of a map or list that a ``*`` visits.
+
+Mistakes in further templates are reported by the scheduler when their pods are created.
+"""
 
 _RAY = ("headGroupSpec.template", "workerGroupSpecs.*.template")
 _JOBS = "replicatedJobs.*.template.spec.template"

@@ -39,8 +39,8 @@ AssignmentCheck = Callable[[], Violation | None]
 class Binder:
     """Binds and releases pods: at most ``concurrency`` binds at once over all transactions, and three quarters of that in one namespace.
 
-    Each request that changes something, also each retry, passes ``fence``. The pod's version that the request names was read before the
-    fence was passed. ``read`` makes a record of a raw pod, as for planning.
+    Before each request that changes something, also before a retry, ``fence`` is asked whether this replica may send it. The request names
+    a version of the pod that was read before that. ``read`` makes a record of a raw pod, as for planning.
     """
 
     def __init__(

@@ -88,7 +88,7 @@ class SearchFailed:
 
 @dataclass(frozen=True, slots=True)
 class NotFenced:
-    """An earlier leader may still bind the pod ``name``, since writing the pod's annotation fails with ``error``."""
+    """An earlier leader may still bind the pod ``name``: the write that would fence the pod off fails with ``error``."""
 
     name: str
     error: str

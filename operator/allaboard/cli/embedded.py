@@ -28,7 +28,7 @@ async def operator(kubeconfig: Path, ready_seconds: float = 30.0, **settings: ob
     """Run the operator on the cluster of ``kubeconfig`` until the context ends. Yield as soon as it schedules.
 
     ``settings`` are options of ``allaboard.settings.options.Settings``. Raises ``OperatorEndedError`` if the operator can't start, and
-    inside the context if it ends. An interrupt raises ``OperatorStoppedError``.
+    inside the context if the operator ends early. An interrupt raises ``OperatorStoppedError``.
     """
     environment = {"KUBECONFIG": str(kubeconfig), "ALLABOARD_METRICS_PORT": "0"}
     environment |= {f"ALLABOARD_{name.upper()}": str(value) for name, value in settings.items()}

@@ -49,7 +49,7 @@ class Operating:
 
 
 def _ignore_closed_watches(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Handle unhandled errors of the event loop as usual, but ignore one of Kopf's watches that is no error.
+    """Handle unhandled errors of the event loop as usual, but ignore one that a cancelled watch of Kopf causes.
 
     A watch that was cancelled while it yielded an event is closed by the loop at its end. The loop closes the watch and its inner context
     at the same time, so the watch finds its context closed. Python reports that as an error.

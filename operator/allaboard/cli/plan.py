@@ -193,7 +193,7 @@ _PRINTERS: dict[str, Callable[[Sequence[PlannedGang], float], None]] = {
 
 
 def _settings(flags: Mapping[str, object], snapshots: Sequence[str], kubeconfig: str | None, notes: list[str]) -> Settings:
-    """Return the settings in force: for a live cluster those of its operator, unless they are stated here."""
+    """Return the settings in force: for a live cluster those of its operator, unless the command states settings."""
     if snapshots:
         return load_settings(flags)
     from allaboard.cli.installed import settings_in_force  # imported here: see _live_cluster

@@ -35,7 +35,7 @@ from allaboard.simulation.trace import TraceError, read_nodes, read_tasks
 from allaboard.simulation.workload import Workload, WorkloadError, workload_of
 
 _DEFAULT_SEEDS = {False: tuple(range(SEED, SEED + 10)), True: (SEED,)}
-"""Default seeds, by whether gangs wait (YAML file). One seed is enough for a YAML file, since its gangs aren't shuffled."""
+"""Default seeds of CSV files (False) and YAML files (True). One seed is enough for a YAML file, since its gangs aren't shuffled."""
 _COLUMNS = {
     "gpusTotal": 0,
     "gpusUnallocatedPercent": 2,

@@ -98,7 +98,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """One story."""
+    """A story of the demo: ``play`` applies manifests to a cluster with ``nodes``, and checks the result."""
 
     name: str
     summary: str

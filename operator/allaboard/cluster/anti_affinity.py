@@ -106,7 +106,7 @@ class AntiAffinityTerms:
                 yield index_key
 
     def _remove_holder(self, index_key: _IndexKey, namespace: str, term: PodTerm, node_name: str) -> None:
-        """Count one holder fewer of a term, and delete entries without holders."""
+        """Subtract one from the number of a term's holders, and delete entries without holders."""
         by_holder = self._terms[index_key]
         terms = by_holder[namespace]
         nodes = terms[term]

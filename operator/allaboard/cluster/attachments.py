@@ -70,7 +70,7 @@ class AttachedVolumes:
                 del self._uses[node_name]
 
     def asked_by(self, pod: Pod, users: Callable[[Volume], int] = lambda volume: 2) -> tuple[Attaches, ...]:
-        """Return the volumes that a pod attaches, by driver with a limit: the number of the pod's own volumes, and each shared volume.
+        """Return for each driver that has a limit what a pod attaches: the number of the pod's own volumes, and each shared volume.
 
         A volume is the pod's own if no node has attached it and no other member of the gang uses it. ``users`` returns the number of
         members that use a volume.
@@ -90,7 +90,10 @@ class AttachedVolumes:
         return [volume for volume in self._volumes.attached_by(pod) if node_name not in self._nodes_with(volume)]
 
     def free(self, nodes: tuple[Node, ...]) -> Mapping[str, Integers]:
-        """Return the number of volumes that each node can still attach, by driver with a limit: int64[nodes], negative beyond the limit."""
+        """Return for each driver that has a limit how many volumes each node can still attach; negative for a node beyond its limit.
+
+        The values are int64[nodes], by the driver's name.
+        """
         if not self._volumes.limited:
             return {}
         self._refresh()
@@ -110,7 +113,7 @@ class AttachedVolumes:
         return self._free
 
     def free_on(self, node_name: str) -> dict[str, int]:
-        """Return the number of volumes that a node can still attach, by driver with a limit."""
+        """Return for each driver that has a limit how many volumes a node can still attach."""
         self._refresh()
         attached = Counter(volume.driver for volume in self._attached.get(node_name, ()))
         return {driver: limit - attached[driver] for driver, limit in self._volumes.limits_of(node_name).items()}

@@ -113,9 +113,9 @@ class SharedDevices:
         )
 
     def onto(self, snapshot: Snapshot) -> Snapshot:
-        """Return ``snapshot`` with the free amount of each device: ``devices``, int64[nodes, devices], in thousandths.
+        """Return ``snapshot`` with the free amount of each device, in thousandths of a GPU, as its ``devices``.
 
-        A node without a driver has as many free devices as GPUs that aren't requested.
+        A node without a driver has as many free devices as GPUs that aren't requested. ``devices`` is int64[nodes, devices].
         """
         if snapshot.nodes is not self._nodes:
             self._index(snapshot.nodes)
@@ -137,7 +137,7 @@ class SharedDevices:
         return replace(snapshot, devices=devices, sharing=self._sharing)
 
     def _index(self, nodes: tuple[Node, ...]) -> None:
-        """Note the positions of the nodes that share GPUs in ``nodes``, and their rows."""
+        """Record which of ``nodes`` share their GPUs: each such node's position in ``nodes``, and its row in the array of free amounts."""
         self._nodes = nodes
         self._sharing = Sharing.of([node.shared for node in nodes])
         sharing = [(position, self._rows[node.name].place) for position, node in enumerate(nodes) if node.shared is not None]

@@ -71,7 +71,7 @@ class ClusterView:
     def listen(self, on_pod: PodListener | None = None, on_node: NodeListener | None = None, on_cards: CardListener | None = None) -> None:
         """Call ``on_pod(old, new)`` and ``on_node(old, new)`` after each change; ``None`` stands for absence.
 
-        ``on_cards(old, new)`` is called when metrics or the policy change the GPU inventory of the same nodes. A pod may end or go before
+        ``on_cards(old, new)`` is called when metrics or the policy change the GPU inventory but no node changes. A pod may end or go before
         the watch has reported its bind, as when a watch breaks. Such a pod is passed as ``old``, with the node that it was assumed on.
         """
         if on_pod:
@@ -312,7 +312,7 @@ class ClusterView:
         return pod.uid in self._assumed
 
     def reserve(self, claims: Mapping[str, SchedulingSpec]) -> None:
-        """Reserve ``claims``, by node name, for pods whose future node isn't known. Earlier reservations are replaced."""
+        """Reserve capacity for pods whose future node isn't known: ``claims``, by node name. Earlier reservations are replaced."""
         self._changed()
         for node_name, spec in self._reserved.items():
             self._usage.subtract(node_name, spec)
@@ -464,7 +464,7 @@ class PodStore:
         self._view = view
 
     def upsert(self, key: str, record: Pod) -> None:
-        """Apply a pod."""
+        """Apply the newest state of a pod."""
         self._view.upsert_pod(record)
 
     def remove(self, key: str) -> None:
@@ -484,7 +484,7 @@ class NodeStore:
         self._selector = (selector or {}).items()
 
     def upsert(self, key: str, record: Node) -> None:
-        """Apply a node; a node that lacks a label of ``selector`` is removed."""
+        """Apply the newest state of a node; remove the node if it lacks a label of ``selector``."""
         if self._selector <= record.labels.items():
             self._view.upsert_node(record)
         else:

@@ -94,7 +94,7 @@ class VolumeView:
         """Called when a node can attach more or fewer volumes."""
 
     def listen(self, on_change: Callable[[], None]) -> None:
-        """Call ``on_change()`` whenever a claim, a volume or a limit has changed."""
+        """Call ``on_change()`` whenever a claim, a volume or a node's volume limit has changed."""
         self._on_change = on_change
 
     @property

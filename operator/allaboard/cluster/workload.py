@@ -1,4 +1,4 @@
-"""The cluster's workload: the requests of its pods, bound or waiting, with the number of pods of each."""
+"""The cluster's workload: the different requests of its pods, bound or waiting, each with the number of pods that make it."""
 
 from collections import Counter
 from dataclasses import dataclass

@@ -56,7 +56,7 @@ class Endings:
         return self._ends.get(key)
 
     def observe_pod(self, old: Pod | None, new: Pod | None) -> None:
-        """Count the end of a pod, if the change from ``old`` to ``new`` is one; None stands for a pod that doesn't exist."""
+        """Count a pod that has ended by its change from ``old`` to ``new``; None stands for a pod that doesn't exist."""
         if old is not None and new is not None:
             if old.uid != new.uid:
                 self.observe_pod(old, None)

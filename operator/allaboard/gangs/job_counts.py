@@ -14,7 +14,7 @@ from allaboard.model.raw_fields import integer, mapping, text
 
 _CRON_JOB = "CronJob"
 _INDEXES = 16_384
-"""Most characters of ``status.failedIndexes`` that are read; the API server allows lists of up to about 100,000 indexes."""
+"""The most characters of ``status.failedIndexes`` that are read. The API server allows up to about 100,000 indexes."""
 
 
 @dataclass(frozen=True, slots=True)

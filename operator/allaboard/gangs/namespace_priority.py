@@ -1,4 +1,4 @@
-"""Order the gangs of a namespace by their namespace priority: the label ``genius/priority`` of Genius.
+"""Order the gangs of a namespace by their namespace priority: the pods' label ``genius/priority``.
 
 Any tenant can write the label. So it orders only gangs of one namespace and one priority, and moves no gang ahead of other namespaces'
 gangs. A gang's queue position is computed as if the gang had been created just after all gangs of higher namespace priority. With this

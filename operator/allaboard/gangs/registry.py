@@ -407,7 +407,7 @@ class GangRegistry:
         return max(self._min_member(group, deciding, alive), sum(least for _, least in minimums))
 
     def _over_limit_gang(self, key: GangKey, group: PodGroup | None, members: Sequence[Pod], alive: Sequence[Pod]) -> Gang:
-        """Return a held gang for ``members`` that are more than the limit. Their labels and annotations aren't read."""
+        """Return a held gang with ``members``, whose number exceeds the limit. Their labels and annotations aren't read."""
         return Gang(
             key=key,
             min_member=self._min_member(group, alive[:1], alive),

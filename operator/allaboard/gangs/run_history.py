@@ -11,7 +11,7 @@ from allaboard.model.gang import Gang
 from allaboard.records.record import GangRecord
 
 SETTLE_SECONDS = 5.0
-"""Seconds that a run that was whole waits until all lost members are recreated; then it is placed with the pods that exist."""
+"""Seconds for which a run that was whole waits for the replacements of all lost members. After that the pods that exist are placed."""
 
 
 def may_settle(gang: Gang, record: GangRecord | None) -> bool:
@@ -54,7 +54,7 @@ def was_whole(gang: Gang) -> bool:
 def run_was_whole(gang: Gang, record: GangRecord | None) -> bool:
     """Return whether the gang's record or its pods show that the current run was whole.
 
-    The stamps of the run's later binds also say that the run was whole.
+    Once a run was whole, the stamps of its later binds say so.
     """
     return bool(gang.run) and ((record is not None and gang.run in record.whole_runs) or was_whole(gang))
 

@@ -138,7 +138,7 @@ def next_run(
 _FINISHES, _MAY_BE_CUT_OFF, _STARTS, _GROWS, _WAITS, _LACKS_PODS, _IS_DONE = range(7)
 """The possible next steps of a run. The run with the lowest step is scheduled first."""
 _MOST_CONSIDERED = 64
-"""Most runs of one gang that are considered when the next run is chosen."""
+"""The most runs of one gang that are considered when the next run is chosen."""
 
 
 def can_act_now(gang: Gang, deferred: Collection[str]) -> bool:
@@ -219,7 +219,7 @@ class _StartedRun:
 
 
 class _Census:
-    """The members of a gang, with their numbers by controller and by stamp.
+    """The members of a gang, counted by controller and by stamp.
 
     The work is linear in the number of members, except for sorting.
     """
@@ -350,9 +350,9 @@ class _Census:
     def _is_separate(self, controllers: _ControllerSet, last: _ControllerSet, running: Set[tuple[object, ...]]) -> bool:
         """Return whether controllers without bound pods begin a run of their own, and don't belong to ``last``, the last started set.
 
-        If the controllers have a template of pods that are bound (``running``), they are the same job again, and so a run of their own.
-        They are also a run of their own if they reach the minimum by themselves, were created later than ``last``, and their pods have no
-        roles.
+        ``running`` has the templates of bound pods. If one of these is a template of the controllers, they are the same job again, and so
+        a run of their own. They are also a run of their own if they reach the minimum by themselves, were created later than ``last``, and
+        their pods have no roles.
         """
         has_roles = any(pod.role for pod in controllers.pods)
         is_later = controllers.pods[0].created - last.pods[0].created > _SUBMITTED_TOGETHER_SECONDS
@@ -407,7 +407,10 @@ class _Census:
         return left
 
     def run(self, members: Sequence[Pod], *, replaces: bool = False) -> Run:
-        """Return the run of ``members``, and count the pods that its Jobs will not create."""
+        """Return the run of ``members``, with the number of pods that its Jobs will not create (``Run.gone``).
+
+        ``replaces``: the members may replace lost members of an ended run.
+        """
         own = sorted(members, key=by_age)
         deleted = sum(self.deleted_of_run[stamp] for stamp in {pod.transaction for pod in own if pod.transaction})
         living = [pod for pod in own if pod.is_alive]

@@ -209,13 +209,13 @@ class ApiServer:
 
     @asynccontextmanager
     async def stream(self, path: ApiPath, query: Mapping[str, str], silence_seconds: float) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Yield the lines of a watch as they arrive; it breaks off after ``silence_seconds`` without data. Raises ``ApiError``."""
+        """Yield the lines of a watch as they arrive. Raises ``ApiError``, also after ``silence_seconds`` without data."""
         async with self.download(path, query, silence_seconds) as chunks:
             yield _lines(chunks, path)
 
     @asynccontextmanager
     async def download(self, path: ApiPath, query: Mapping[str, str], silence_seconds: float) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Yield the chunks of a GET's answer as they arrive; it breaks off after ``silence_seconds`` without data. Raises ``ApiError``."""
+        """Yield the chunks of a GET's answer as they arrive. Raises ``ApiError``, also after ``silence_seconds`` without data."""
         await self._rate_limit.wait()
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._timeout.total, sock_read=silence_seconds)
         try:

@@ -67,7 +67,7 @@ class PrunedResponse(aiohttp.ClientResponse):
 
 
 class _PrunedLines:
-    """A stream whose lines are pruned JSON documents; its other attributes are those of ``content``."""
+    """The stream ``content``, of which each line is a JSON document that is pruned when it is read."""
 
     def __init__(self, content: aiohttp.StreamReader) -> None:
         self._content = content

@@ -39,7 +39,7 @@ async def in_slices(call: Callable[[Item], Awaitable[Answer]], items: Sequence[I
 
 
 class Speed(IntEnum):
-    """The speed of answers to requests about a namespace, the fastest first. Webhooks make the difference."""
+    """The speed at which requests about a namespace are answered, from quick to slow. The namespace's webhooks make the difference."""
 
     QUICK, DRY_RUN, UNKNOWN, SLOW = range(4)
 
@@ -50,10 +50,11 @@ class RequestLimits:
     Namespaces that aren't known to be quick get at most three quarters of ``total`` together, and slow namespaces at most half of
     ``total``. So neither one namespace nor several with slow webhooks can take all turns.
 
-    A turn is the right to have one request in flight. A free turn goes to quick namespaces first, then to namespaces that were quick in
-    ``dry_runs``, then to unknown namespaces, then to slow namespaces. Dry runs count less than binds, since a webhook can distinguish them.
-    An unknown namespace has at most four turns. Requests of equal speed get turns in the order of their arrival. A namespace counts as slow
-    for ten minutes after an answer that took half a second, and otherwise as quick for ten minutes after a quicker answer.
+    A turn is the right to have one request in flight. A free turn goes to quick namespaces first, then to namespaces whose dry runs were
+    quick, then to unknown namespaces, then to slow namespaces. ``dry_runs`` has the limits of dry runs; these count less than binds, since
+    a webhook can distinguish them. An unknown namespace has at most four turns. Requests of equal speed get turns in the order of their
+    arrival. A namespace counts as slow for ten minutes after an answer that took half a second, and otherwise as quick for ten minutes
+    after a quicker answer.
     """
 
     def __init__(self, total: int, each: int, dry_runs: "RequestLimits | None" = None) -> None:

@@ -29,7 +29,8 @@ _BACKOFF = wait_random_exponential(multiplier=0.1, max=5)
 class Patience:
     """Limits of the retries of one request, in seconds.
 
-    ``pauses`` limits the sum of all pauses between tries. No further try is made once the tries have waited ``answers`` for their answers.
+    ``pauses`` limits the sum of all pauses between tries. ``answers`` limits the time that all tries together wait for their answers: once
+    that time has passed, no further try is made.
     """
 
     pauses: float = math.inf

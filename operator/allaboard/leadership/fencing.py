@@ -4,9 +4,9 @@ Every bind and every release names the resourceVersion of the pod that it was de
 or release that arrives after the write is answered with 409: the pod is *fenced off*. ``lease.fenced`` does something else: it keeps a
 process that has lost the lease from sending requests. Fencing off makes requests fail that were sent before.
 
-A new leader notes the newest version at the beginning of its term, and fences off each older pod before it considers the pod. It plans
-with a pod only when its own watch has reported the write. The watch has then also reported everything that earlier leaders did. The
-annotation's value is never read, since a tenant can write it.
+A new leader notes the newest resourceVersion at the beginning of its term. Before it considers a pod whose version isn't newer, it fences
+off the pod. It plans with the pod only when its own watch has reported that write. The watch has then also reported everything that
+earlier leaders did. The write sets an annotation, whose value is never read, since a tenant can write it.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ EPOCH = f"{OPTION_PREFIX}epoch"
 """Annotation whose write fences off a pod: ``<leaseTransitions>/<random>``. The random part makes every write a change."""
 
 CARRIED_OUT_SECONDS = 90.0
-"""Seconds after which no request is carried out, whether it was answered or not: kube-apiserver --request-timeout is 60 s."""
+"""Seconds after its sending from which on a request is no longer carried out: kube-apiserver gives it up after 60 s by default."""
 
 _EACH = 8  # concurrent requests in one namespace
 _AGAIN_SECONDS = 0.1
@@ -64,7 +64,7 @@ class Term:
         """Seconds on ``clock`` after which no request of an earlier leader is in flight."""
 
     async def begin(self, term: int) -> None:
-        """Begin the term of number ``term``: note the newest version of all pods. Raises ``ApiError``.
+        """Begin the term of number ``term``: note the newest resourceVersion of all pods. Raises ``ApiError``.
 
         Call this after the lease was acquired.
         """

@@ -32,7 +32,10 @@ Kinds = Sequence[tuple[SchedulingSpec, int]]
 
 @dataclass(slots=True)
 class TakeoverReservation:
-    """The capacity reserved in ``view`` for pods with at most ``most`` binds in flight. ``freed`` is called when capacity is given back."""
+    """The capacity that is reserved in ``view`` for pods that an earlier leader may still bind, ``most`` of them at most.
+
+    ``freed`` is called when capacity is given back.
+    """
 
     view: ClusterView
     term: Term

@@ -5,7 +5,8 @@
 bound* if some members are bound, and *absent* if none are.
 
 A *run* is one submission of a job, with all pods that replace its members; all binds of a run carry one id. Pods of several runs can name
-one gang. A ``Gang`` is the current run; the pods of the other runs are kept apart (``gangs.runs``).
+one gang (``gangs.runs``). The ``members`` of a ``Gang`` are the pods of its current run, and ``others`` are the pods of its other runs. The
+numbers of a ``Gang``, such as ``missing``, count members only, unless their docstrings name all runs.
 """
 
 from collections import Counter
@@ -191,7 +192,7 @@ class Gang:
         return len(self._successes) + self.deleted_successes
 
     def in_phase(self, phase: str) -> int:
-        """Return the number of pods in ``phase``, over all runs."""
+        """Return how many pods are in ``phase``: members and the pods of other runs together."""
         return sum(pod.phase == phase for pod in self.all_pods)
 
     @cached_property

@@ -20,7 +20,7 @@ from allaboard.model.requests import RawObject
 
 DEFAULT_SCHEDULER = "default-scheduler"
 LONGEST_LABEL = 63
-"""Most characters of a label's value, and of a name that is one part of a host name."""
+"""The most characters of a label's value, and of a name that is one part of a host name."""
 
 _is_label = re.compile(NAMESPACE, re.ASCII).fullmatch
 _stage_key = re.compile(r"stage(0|[1-9][0-9]{0,3})", re.ASCII).fullmatch

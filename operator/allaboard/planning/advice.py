@@ -1,8 +1,8 @@
 """Finds what would let a refused gang fit, when no gang is due, and appends that advice to the message of the gang's PodGroup.
 
 Advice takes longer than a refusal (tens of milliseconds for hundreds of nodes), so no gang waits for it. A refusal is reported at once.
-The search process finds advice at the end of the cycle, for one gang after another. While a gang is refused with the same message, its
-advice is renewed only once in a while: a gang that the advice names may have left.
+Once no gang is due, the search process finds advice, for one gang after another. While a gang is refused with the same message,
+its advice is kept. The advice is renewed once in a while, since a gang that it names may have left.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ def blockers(gang: Gang, gangs: Iterable[Gang]) -> dict[str, Gang]:
 
 
 def emptied_problem(gang: Gang, problem: Problem, snapshot: Snapshot, others: Mapping[str, Gang], filters: NodeFilters) -> EmptiedProblem:
-    """Return the problem from which advice for ``gang`` is computed, if any of ``others`` may leave.
+    """Return the problem of placing ``gang`` if any of the gangs ``others`` may leave. Advice is computed from it.
 
     ``problem`` is the problem of placing ``gang`` in the cluster as it is.
     """

@@ -53,7 +53,7 @@ class SearchLonger:
 
 @dataclass(frozen=True, slots=True)
 class Outdated:
-    """A gang whose plan is no longer valid, since the gang or the cluster changed during the search; ``unfit`` says how."""
+    """A gang whose plan is no longer valid, since the gang or the cluster changed during the search; ``unfit`` says why."""
 
     gang: PreparedGang
     unfit: Unfit

@@ -58,7 +58,7 @@ class Cluster(precheck.Cluster, Protocol):
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """The numbers of the cluster's objects, by name; ``nodes`` is one of the names."""
+        """The number of objects of each kind in the cluster, by the kind's name, such as ``nodes``."""
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""The type of a gang that can be planned: it isn't held, its pods exist, and their specs contain all requirements of nodes."""
+"""The type of a gang that can be planned: it isn't held, its pods exist, and the requirements of other objects are in their specs."""
 
 from typing import NewType
 

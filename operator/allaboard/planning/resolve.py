@@ -26,7 +26,7 @@ from allaboard.model.volumes import Attaches, Volume
 
 Terms = tuple[NodeSelectorTerm, ...]
 _Known = tuple[Labels, Several]
-"""A member's labels with one value, and, for merged members, the labels with several values."""
+"""The labels of a member, and the labels that differ between members whose labels are merged, each with all its values."""
 
 _NOTHING: _Known = ((), frozenset())
 
@@ -173,7 +173,7 @@ def _merged(labels: Collection[Labels]) -> _Known:
 
 
 def _required_domains(gang: Gang, view: ClusterView) -> dict[str, tuple[Terms, ...]]:
-    """Return the domains of bound members that other members must share, as node terms by the UID of a member."""
+    """Return for each member, by UID, the node terms that keep it in the domains that it must share with bound members."""
     found: dict[str, tuple[Terms, ...]] = {}
     for (label, _), members in gang.together.items():
         nodes = (view.node(pod.node_name) for pod in members if pod.node_name)

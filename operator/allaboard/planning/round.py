@@ -119,7 +119,7 @@ class Round:
             due.put_back(batch)
 
     async def conclude(self, current: Current, gang: PreparedGang, plan: Plan, *, may_search_longer: bool = False) -> Answer | None:
-        """Return the answer that follows from a plan now; None if the gang no longer needs a plan."""
+        """Check a plan against the present cluster, and return the answer that follows; None if the gang no longer needs a plan."""
         if plan.is_bindable:
             now = current(gang)
             if now is None:

@@ -169,7 +169,7 @@ class Searcher:
 
 
 def _within(cpu_seconds: float, work: Callable[..., Answer], *arguments: object) -> Answer:
-    """Return ``work(*arguments)``. The process is ended, whatever code it runs, once that takes more processor time; 0 for no limit."""
+    """Return ``work(*arguments)``. If that takes more than ``cpu_seconds`` of processor time, the process is ended; 0 for no limit."""
     signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
     try:
         return work(*arguments)
@@ -189,4 +189,4 @@ def _search(problem: Problem | Draft, settings: SearchSettings, seed: int) -> Pl
 
 
 def _noop() -> None:
-    """Do nothing: the worker has imported this module to call this function."""
+    """Do nothing. A worker that calls this function has imported this module before, which is the purpose of the call."""

@@ -43,7 +43,7 @@ def need_of(gang: Gang) -> CapacityNeed | None:
 
 
 def _is_plain(spec: SchedulingSpec) -> bool:
-    """Return whether counting is exact for such pods: which node fits doesn't depend on the pods that are on it, except for capacity."""
+    """Return whether counting is exact for pods of ``spec``: other pods of a node matter to them only by the capacity that they use."""
     return not (spec.host_ports or spec.attaches or spec.volumes or spec.forbidden_domains or spec.required_domains or spec.gpu_share)
 
 

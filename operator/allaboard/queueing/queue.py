@@ -173,7 +173,7 @@ class GangQueue:
             await asyncio.sleep(0)
 
     def _admit(self) -> bool:
-        """Make up to 500 waitlisted gangs due that fit by count. Return whether more may fit. Counts only if capacity was freed since."""
+        """Make up to 500 waitlisted gangs due that fit by count. Return whether more may fit. Counts again only if capacity was freed."""
         admitted = list(self._unschedulable.admitted(_SLICE))
         for key in admitted:
             self._stop_waiting(key)

@@ -1,10 +1,10 @@
 """Refreshes the messages of waiting gangs: attempts gangs again whose message may be out of date, the oldest message first.
 
 A refusal message names free capacity, which changes with each pod that is bound or deleted. A refresh is an attempt like any other, but
-counts no failure. The cost is bounded:
+a refusal doesn't count as another failure of the gang. The cost is bounded:
 
 - Counting a change takes the same time however many gangs wait.
-- Refreshes take a quarter of the time at most.
+- The next refresh waits three times as long as the last one took, so refreshes take at most a quarter of the time.
 - A gang whose last attempt took more than 0.2 s isn't refreshed for a minute.
 """
 

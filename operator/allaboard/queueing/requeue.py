@@ -47,7 +47,7 @@ class Requeue:
     need: CapacityNeed | None = None
     """The capacity that the gang needs. The gang is due as soon as that much is free. None if its need can't be counted."""
     is_capacity_assumed: bool = False
-    """True if capacity was assumed for other gangs during the attempt. If that capacity is returned, the refusal is no failure."""
+    """True if capacity was assumed for other gangs during the attempt. Once that capacity is returned, the refusal is no failure."""
 
     @classmethod
     def refused(

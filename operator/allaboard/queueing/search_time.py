@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Set
 
 MUCH_SECONDS = 0.5
-"""Search time of a namespace from which on its gangs go behind gangs of namespaces that have used less. Ordinary gangs use less time."""
+"""Seconds of search time. The gangs of a namespace that has used more go behind gangs of namespaces that have used less than this."""
 
 _FADES_SECONDS = 60.0  # Used time counts for a third (1/e) after so many seconds.
 _FORGOTTEN_SECONDS = 0.01  # Less used time than this makes no difference.

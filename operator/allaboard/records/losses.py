@@ -64,7 +64,10 @@ class Losses:
             del last_binds[next(iter(last_binds))]
 
     def back_off(self, gang: Gang) -> tuple[float, int]:
-        """Return until when, on the clock, the bind of waiting members is delayed, and the losses in a row that cause that; else zeros."""
+        """Return until when, on the clock, the bind of waiting members is delayed, and the losses in a row that cause that.
+
+        Both are zero without a delay.
+        """
         record = self.records.find(gang.key)
         last_binds = {name: last for name, last in record.last_binds.items() if last.losses} if record else {}
         if not last_binds:

@@ -31,7 +31,10 @@ class GangStatus:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The status that was written to a PodGroup, and the part of it that the API server ``kept``: upstream's CRD drops some fields."""
+    """The status that was written to a PodGroup, and the part of it that the API server ``kept``.
+
+    The API server drops fields that the CRD of scheduler-plugins doesn't have.
+    """
 
     uid: str
     status: dict[str, Any]

@@ -83,7 +83,7 @@ def _text_of(words: Mapping[Kind, str], why: Reason) -> str:
 
 
 def violation(found: Violation) -> str:
-    """Return what is wrong with a plan."""
+    """Return the sentence that names the rule which a plan violates."""
     where = f"{found.pod} on {found.node}"
     match found.wrong:
         case Wrong.STRANGER:

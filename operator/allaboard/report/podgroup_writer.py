@@ -1,7 +1,7 @@
 """Keeps PodGroup objects in step with their gangs: creates the PodGroups of gangs that only have labels, and writes statuses.
 
-Nothing is decided here, and no decision depends on a status that was written. With upstream's CRD the API server drops our extra status
-fields. Without any CRD gangs that only have labels are scheduled as well.
+Nothing is decided here, and no decision depends on a status that was written. With the CRD of scheduler-plugins the API server drops
+our extra status fields. Without any CRD gangs that only have labels are scheduled as well.
 """
 
 import asyncio
@@ -79,7 +79,7 @@ class PodGroupWriter:
         return ending_of(gang, self._endings.find(gang.key), self._stated(gang.key))
 
     def is_known(self, gang: Gang) -> bool:
-        """Return whether the gang has or had members of ours, by our records or by the status of its PodGroup."""
+        """Return whether the gang has or had pods of our scheduler, as our records or the status of its PodGroup show."""
         scheduler = self._stated(gang.key).get("schedulerName")
         return bool(gang.members) or self.opinion(gang.key) is not None or self._registry.answers_to(scheduler)
 

@@ -59,7 +59,7 @@ def pod_unscheduled(message: str, now: str, reason: str = "Unschedulable") -> Co
 def _conditions(opinion: GangStatus, gang: Gang, current: Sequence[Mapping[str, Any]], now: str) -> list[Condition]:
     """Return the conditions.
 
-    ``PodGroupInitiallyScheduled`` never turns False again, as upstream; all other conditions show the current state.
+    ``PodGroupInitiallyScheduled`` never turns False again, as in scheduler-plugins; all other conditions show the current state.
     """
     # Without a schema the stored conditions may be any JSON value.
     stated = current if isinstance(current, Sequence) else ()

@@ -121,7 +121,7 @@ class Writer:
         return len(self._ordinary.jobs) + len(self._low.jobs)
 
     async def run(self, wait_until_idle: WaitUntilIdle) -> None:
-        """Do jobs until cancelled. ``wait_until_idle(seconds)`` returns when no more urgent work is in flight, or after ``seconds``."""
+        """Do jobs until cancelled. ``wait_until_idle(seconds)`` returns when nothing more urgent is in flight, or after ``seconds``."""
         async with asyncio.TaskGroup() as workers:
             for _ in range(_WORKERS):
                 workers.create_task(self._work(self._ordinary, wait_until_idle))
@@ -129,7 +129,7 @@ class Writer:
                 workers.create_task(self._work(self._low, wait_until_idle, _LOW_PAUSE_SECONDS))
 
     async def drain(self, *, with_low: bool = False) -> None:
-        """Wait until all ordinary jobs are done or given up; ``with_low`` also wait for the jobs of low priority."""
+        """Wait until all ordinary jobs are done or given up. If ``with_low`` is set, wait for the jobs of low priority, too."""
         await self._ordinary.calls.join()
         if with_low:
             await self._low.calls.join()

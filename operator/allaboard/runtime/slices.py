@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 
 SLICE_SECONDS = 0.01
-"""Seconds that a slice lasts. Other tasks may run as long between two slices, so a slice isn't ended after each piece of work."""
+"""Seconds that a slice lasts at least. Shorter slices would delay the work: other tasks may run for as long after each slice."""
 
 
 class Slices:

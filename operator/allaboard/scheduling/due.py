@@ -95,14 +95,17 @@ class DueGangs:
         return prepared(attempt.gang)
 
     def current(self, gang: PreparedGang) -> PreparedGang | None:
-        """Return the gang's current state after its search; None if its plan isn't needed, and then the gang is due again."""
+        """Return the gang's current state after its search.
+
+        If the plan can't be used, since a task acts on the gang or the gang has changed, make the gang due again and return None.
+        """
         if gang.key in self.tasks:
             self.tasks.defer(gang.key)
             return None
         return self.current_for_task(gang)
 
     def current_for_task(self, gang: PreparedGang) -> PreparedGang | None:
-        """Return the gang's current state as ``current`` does, although a task acts on the gang: that task calls this method."""
+        """Return the gang's current state as ``current`` does, for the task that acts on the gang: that task can use the plan itself."""
         now = self.gangs.current(gang.key)
         if now is None or not now.can_act:
             self.queue.mark(gang.key)

@@ -28,7 +28,7 @@ class ConfigurationFile:
     """A parsed configuration file. Values of options are unchecked."""
 
     own: Mapping[str, object] = field(default_factory=dict)
-    """Options of Allaboard by name, from the document of that kind."""
+    """Options of Allaboard by name, from the file's AllaboardConfiguration."""
     kubescheduler: KubeSchedulerSettings = NO_SETTINGS
     """The honoured part of a kube-scheduler's configuration in the file."""
     is_empty: bool = False

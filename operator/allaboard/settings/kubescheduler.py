@@ -54,7 +54,10 @@ _LEAST = "NodeResourcesLeastAllocated"
 _MOST = "NodeResourcesMostAllocated"
 _OTHER_SCORES = ("NodeAffinity", "TaintToleration", "ImageLocality")
 _GPUS = "genius"
-"""The plugin of Genius. Its weight becomes the weight of Allaboard's GPU score. Allaboard always filters nodes by the pods' GPU labels."""
+"""Name of the plugin of Genius, a scheduler that uses GPU metrics. The plugin's weight becomes the weight of Allaboard's GPU score.
+
+Allaboard filters nodes by the pods' GPU labels whether or not the plugin is enabled.
+"""
 
 _UNSCORED = ("NodeResourcesBalancedAllocation", "InterPodAffinity", "PodTopologySpread")
 """Score plugins that kube-scheduler enables by default and Allaboard doesn't have."""

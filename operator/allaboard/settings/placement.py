@@ -76,7 +76,10 @@ class SearchOptions(BaseModel):
 
 
 class PackingOptions(BaseModel):
-    """Options of kube-scheduler's RequestedToCapacityRatio: how the utilization of a node is scored. Its own form is accepted, too."""
+    """Options of kube-scheduler's RequestedToCapacityRatio: how the utilization of a node is scored.
+
+    The form in which kube-scheduler states them is accepted, too.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True)
 

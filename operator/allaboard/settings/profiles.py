@@ -19,7 +19,7 @@ class Profile:
     """A profile of a kube-scheduler's configuration."""
 
     scheduler_name: str
-    """Empty if the profile states none."""
+    """The scheduler name that the profile states; empty if it states none."""
     scoring: FitScoring
     place: str = ""
     """The profile's place in the file, such as ``profiles[0]``."""

@@ -17,11 +17,11 @@ Name = Annotated[str, Field(min_length=1, max_length=317)]
 
 MOST_PROFILES = 64
 _MOST_PLUGINS = 256
-"""Most entries of one list. A kube-scheduler with all scheduler-plugins has about fifty plugins."""
+"""The most entries that a list may have. A kube-scheduler with all scheduler-plugins has about fifty plugins."""
 
 
 class Part(BaseModel):
-    """An object of the configuration; unknown fields are refused. With a true validation context, case of keys is ignored."""
+    """An object of the configuration; unknown fields are refused. If the validation context is true, keys match in any case."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, alias_generator=to_camel)
 
