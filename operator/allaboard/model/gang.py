@@ -191,7 +191,7 @@ class Gang:
         return len(self._successes) + self.deleted_successes
 
     def in_phase(self, phase: str) -> int:
-        """Return the number of the pods of all runs of the gang whose phase is ``phase``."""
+        """Return the number of pods of all runs that are in ``phase``."""
         return sum(pod.phase == phase for pod in self.all_pods)
 
     @cached_property
