@@ -143,7 +143,7 @@ def older(reader: Reader, tmp_path: Path) -> Reader:
     return replace(reader, root=root, overlay=_overlay(root, tmp_path / "older-overlay"))
 
 
-def test_every_command_of_the_document_is_covered() -> None:
+def test_every_command_of_the_install_document_is_run_by_a_test() -> None:
     covered = {
         "kubectl apply",
         "kubectl rollout",

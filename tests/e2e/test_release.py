@@ -198,7 +198,7 @@ def test_plugin_runs_the_wheel_of_its_release_with_uv_or_pipx(fetcher: str, dist
     assert done.stdout.strip() == f"kubectl allaboard, version {__version__}"
 
 
-def test_install_yaml_is_all_of_config_with_the_image_of_the_release_and_without_prerequisites(
+def test_install_yaml_has_all_objects_of_config_but_crds_and_namespace_and_the_image_of_the_release(
     dist: Path, kubectl: Kubectl, installed: None, manifests: list[Body]
 ) -> None:
     text = (dist / "install.yaml").read_text()

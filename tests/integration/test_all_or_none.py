@@ -363,7 +363,7 @@ async def test_anti_affinity_of_pods_bound_by_other_schedulers_is_respected(clus
 class TestEarlierBugs:
     """Bugs of an earlier scheduler, found in its published code."""
 
-    async def test_second_event_for_a_bound_pod_does_not_bind_it_again(self, cluster: Cluster, app: App) -> None:
+    async def test_bound_pod_is_not_bound_again_after_another_event(self, cluster: Cluster, app: App) -> None:
         cluster.add_node("node-1")
         cluster.create(gang_pod("a", minimum=1))
         await cluster.wait_for(lambda s: bound(s) == ["a"])
@@ -388,7 +388,7 @@ class TestEarlierBugs:
         await cluster.wait_for(lambda s: bound(s) == ["b"])
         assert app.view.pod("default/a") is None
 
-    async def test_recreated_pod_of_the_same_name_is_bound_again(self, cluster: Cluster, app: App) -> None:
+    async def test_pod_that_is_deleted_and_recreated_under_its_name_is_bound_again(self, cluster: Cluster, app: App) -> None:
         cluster.add_node("node-1", cpu="1")
         cluster.create(gang_pod("a", minimum=1))
         await cluster.wait_for(lambda s: bound(s) == ["a"])
@@ -396,7 +396,7 @@ class TestEarlierBugs:
         cluster.create(gang_pod("a", minimum=1))
         await cluster.wait_for(lambda s: bound(s) == ["a"])
 
-    async def test_pods_of_one_name_are_bound_in_their_own_namespaces(self, cluster: Cluster, app: App) -> None:
+    async def test_pods_with_equal_names_are_bound_each_in_its_own_namespace(self, cluster: Cluster, app: App) -> None:
         cluster.add_node("node-1")
         for namespace in ("team-a", "team-b"):
             cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})

@@ -62,7 +62,7 @@ def test_link_out_of_the_site_names_the_repository(
     assert site.with_repository_links("see [an example](../examples/two-jobs.yaml#jobs)", "index.md") == expected
 
 
-def test_link_within_the_site_stays(site: ModuleType) -> None:
+def test_link_within_the_site_is_not_changed(site: ModuleType) -> None:
     assert (
         site.with_repository_links("[a](gangs.md#options) [b](https://example.com)", "index.md")
         == "[a](gangs.md#options) [b](https://example.com)"

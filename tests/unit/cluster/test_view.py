@@ -297,7 +297,7 @@ def labelled(number: int, node: str = "n1", *, requests: int = 0, name: str = "p
     return a_pod(name, node=node, uid=uid, spec=spec)
 
 
-def test_label_change_does_not_change_the_charge_of_a_bound_pod() -> None:
+def test_change_of_the_gpu_label_of_a_bound_pod_does_not_change_its_charge() -> None:
     view = ClusterView()
     view.upsert_node(a_node("n1"))
     for first, charged in ((0, 0), (2, 2)):
@@ -344,7 +344,7 @@ class CountedLabels(dict[str, str]):
         return super().__contains__(key)
 
 
-def test_label_of_any_node_is_found_without_a_lookup_on_the_nodes() -> None:
+def test_topology_label_that_any_node_has_is_found_without_reading_labels_of_nodes() -> None:
     view = ClusterView()
     for name, label in (("n1", "rack"), ("n2", "rack"), ("n3", "zone")):
         view.upsert_node(replace(a_node(name), labels=CountedLabels({label: name, "host": name})))

@@ -67,7 +67,7 @@ def test_pod_that_cannot_be_placed_because_of_a_claim_is_refused_with_the_reason
         a_view(claim, volume).resolve(POD)
 
 
-def test_listener_is_called_once_for_each_change() -> None:
+def test_listener_for_volumes_is_called_once_for_each_change() -> None:
     calls: list[str] = []
     view = VolumeView()
     view.listen(lambda: calls.append("change"))

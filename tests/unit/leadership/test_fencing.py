@@ -41,7 +41,7 @@ def a_term(server: Server, **options: Any) -> Term:
     return Term(cast(ApiServer, server), attempts=1, **options)
 
 
-async def test_no_pod_is_older_before_a_term_has_begun() -> None:
+async def test_no_pod_counts_as_older_than_a_term_that_has_not_begun() -> None:
     assert a_term(Server("7")).older([pod("3"), pod("nonsense")]) == []
 
 

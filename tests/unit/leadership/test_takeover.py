@@ -38,7 +38,7 @@ def test_reservation_is_the_most_that_late_binds_could_take(kinds: list[tuple[ob
     assert dict(reserved.requests if reserved else ()) == claim
 
 
-def test_host_ports_are_reserved() -> None:
+def test_host_ports_are_part_of_a_takeover_reservation() -> None:
     reserved = claim_on(NODE, [(replace(SMALL, host_ports=(PORT,)), 1)], 1)
     assert reserved is not None
     assert reserved.host_ports == (PORT,)

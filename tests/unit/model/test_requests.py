@@ -41,7 +41,7 @@ def test_zero_requests_are_left_out() -> None:
     assert requested(container(cpu=0, memory="0")) == {"pods": 1}
 
 
-def test_limits_are_ignored() -> None:
+def test_limits_do_not_count_as_requests_of_a_pod() -> None:
     assert requested(container(limits={"cpu": 4})) == {"pods": 1}
 
 
@@ -210,7 +210,7 @@ def test_a_stated_request_of_the_pod_is_kept() -> None:
     assert defaulted(containers=[container()], resources={"limits": {"cpu": 8}, "requests": {"cpu": 2}})["cpu"] == 2000
 
 
-def test_default_requests_leaves_the_given_spec_unchanged() -> None:
+def test_function_default_requests_leaves_the_given_spec_unchanged() -> None:
     spec: dict[str, Any] = {"containers": [container(limits={"cpu": 1})], "resources": {"limits": {"memory": "1Gi"}}}
     before = repr(spec)
     default_requests(spec)

@@ -51,7 +51,7 @@ def test_as_many_gangs_are_admitted_as_fit_in_queue_order() -> None:
     assert list(waitlist.admit()) == KEYS[2:4]  # admitted gangs are removed
 
 
-def test_each_need_is_counted_as_if_it_were_alone() -> None:
+def test_each_waiting_gangs_need_is_counted_as_if_no_other_gang_waited() -> None:
     waitlist = a_waitlist(Free(8), ((ONE, 8),), ((TWO, 4),), ((TWO, 5),))
     assert list(waitlist.admit()) == KEYS[:2]
 

@@ -107,7 +107,7 @@ def test_unschedulable_gang_whose_event_was_missed_is_retried_after_five_minutes
     assert drain(queue) == [A]
 
 
-def test_sizes_count_active_backoff_and_unschedulable_gangs() -> None:
+def test_queue_reports_its_numbers_of_active_backoff_and_unschedulable_gangs() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock)
     queue.mark(A)
@@ -117,7 +117,7 @@ def test_sizes_count_active_backoff_and_unschedulable_gangs() -> None:
     assert queue.sizes() == {"active": 1, "backoff": 2, "unschedulable": 0}
 
 
-async def test_waiting_ends_when_a_gang_is_marked() -> None:
+async def test_waiting_for_a_due_gang_ends_when_a_gang_is_marked_as_due() -> None:
     queue = a_queue(Clock(1000.0))
     waiting = asyncio.create_task(queue.wait())
     await asyncio.sleep(0)

@@ -28,7 +28,7 @@ def test_each_failure_doubles_the_backoff_up_to_a_bound() -> None:
     assert backoffs == [1, 2, 4, 8, 16, 32, 60, 60, 60]
 
 
-def test_success_resets_the_failures() -> None:
+def test_successful_attempt_resets_the_number_of_failures() -> None:
     queue = a_queue(Clock(1000.0))
     queue.requeue(A, Requeue.failed(ANYTHING), seen=queue.changes)
     queue.requeue(A, Requeue.settled())

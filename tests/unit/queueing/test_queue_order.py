@@ -27,7 +27,7 @@ def test_a_popped_gang_does_not_pass_a_higher_priority_in_backoff() -> None:
     assert queue.pop(beside=B) == C
 
 
-def test_higher_priority_comes_first_then_name() -> None:
+def test_gangs_are_popped_by_priority_and_among_equals_by_name() -> None:
     queue = a_queue(Clock(1000.0), {C: 10})
     for key in (B, A, C):
         queue.mark(key)

@@ -123,7 +123,7 @@ async def test_a_gang_is_not_released_for_a_gang_that_was_released_for_it() -> N
     assert await scene.victims_of(FIRST, 2) == []
 
 
-async def test_the_release_of_one_member_of_each_owner_is_dry_run() -> None:
+async def test_one_member_of_each_owner_gets_a_dry_run_of_its_release() -> None:
     mixed = replace(THIRD, members=(*THIRD.members[:1], a_pod("third-1", JOB), *THIRD.members[2:]))
     assert await Scene(SECOND, mixed).victims_of(LATE, 2) == ["second"]
 

@@ -96,7 +96,7 @@ def test_replay_of_the_same_workload_gives_the_same_result(name: str, batch: int
     assert played(workload, name, batch) == played(workload, name, batch)
 
 
-def test_one_by_one_strategy_decides_the_same_in_batches() -> None:
+def test_strategy_that_places_gangs_one_by_one_decides_alike_if_arrivals_are_replayed_in_batches() -> None:
     asks = [task(1), task(1, 470), task(2), task(), task(1, 810, cpu=9)]
     tasks = workload_of([node(f"n{index}", 4, cpu=32) for index in range(8)], [(f"t{index}", asks[index % 5]) for index in range(90)])
     single, batched = played(tasks, "fgd"), played(tasks, "fgd", batch=16)

@@ -31,7 +31,7 @@ def without_times(runs: Iterator[Run]) -> list[Run]:
     return sorted((replace(run, seconds=0) for run in runs), key=lambda run: (run.strategy, run.seed))
 
 
-def test_several_processes_return_the_same_runs_as_one(jobs: list[Job]) -> None:
+def test_several_processes_return_the_runs_that_one_process_returns(jobs: list[Job]) -> None:
     here = without_times(run_here(jobs, workers=1))
     assert [(run.strategy, run.seed) for run in here] == [("fgd", 42), ("fgd", 43), ("random", 42), ("random", 43)]
     assert without_times(run_here(jobs, workers=2)) == here

@@ -55,7 +55,7 @@ def test_as_many_equal_nodes_are_kept_as_there_are_pods() -> None:
         (Objective.FRAGMENTATION, node("zz", _PLAIN), {GPU: 1}),
     ],
 )
-def test_node_that_differs_is_kept(objective: Objective, other: object, used: dict[str, int]) -> None:
+def test_node_that_differs_from_all_others_is_kept_as_a_candidate(objective: Objective, other: object, used: dict[str, int]) -> None:
     cluster = snapshot([*(node(f"n{number:03}", _PLAIN) for number in range(9)), other], {"zz": used})  # type: ignore[list-item]
     problem = build_problem([*pods("ps", 1, {"cpu": 1000}), *pods("worker", 2, {GPU: 1})], 3, cluster, objective=objective)
     assert [problem.nodes[row] for row in needed_rows(problem)] == ["n000", "n001", "n002", "zz"]

@@ -67,7 +67,7 @@ def test_binpack_puts_a_tf_job_on_one_node() -> None:
     assert {name for _, name in plan.assignments} == {"node-1"}
 
 
-def test_spread_uses_both_nodes() -> None:
+def test_objective_spread_uses_both_nodes() -> None:
     plan = place(tf_job(), snapshot(gpu_nodes(2)), objective=SPREAD)
 
     assert Counter(name for uid, name in plan.assignments if uid.startswith("worker")) == {"node-1": 2, "node-2": 2}
@@ -164,7 +164,7 @@ def test_gang_of_one_is_placed_on_the_best_of_all_nodes_without_a_search() -> No
 
 
 @pytest.mark.parametrize("objective", list(Objective))
-def test_one_node_is_enough(objective: Objective) -> None:
+def test_gang_is_placed_completely_on_a_cluster_of_one_node(objective: Objective) -> None:
     plan = place(tf_job(), snapshot(gpu_nodes(1)), objective=objective)
 
     assert (plan.feasible, plan.search.stopped_by, len(plan.assignments)) == (True, "optimal", 5)
@@ -249,7 +249,7 @@ def test_every_pod_is_either_placed_or_left_out(case: Case) -> None:
 
 @settings(max_examples=40)
 @given(cases())
-def test_same_search_gives_the_same_plan(case: Case) -> None:
+def test_repeated_search_gives_an_equal_plan(case: Case) -> None:
     problem = case.problem()
 
     assert search(problem, QUICK, case.seed) == search(pickle.loads(pickle.dumps(problem)), QUICK, case.seed)
