@@ -225,7 +225,7 @@ def test_release_and_namespace_may_have_any_name_that_helm_accepts(release: str,
 _IS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
-def test_values_that_look_like_yaml_are_quoted(helm: Helm) -> None:
+def test_chart_values_that_look_like_yaml_are_quoted(helm: Helm) -> None:
     hostile = 'x\n      hostNetwork: true\n      # "'
     objects = _chart(helm, "priorityClass.name=no", f"podAnnotations.disk={hostile}", "serviceAccount.name=no")
     template = _only("Deployment", objects)["spec"]["template"]

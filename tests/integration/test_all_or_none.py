@@ -64,7 +64,7 @@ def warnings(cluster: Cluster, reason: str) -> list[str]:
     return [event.get("message") or "" for event in cluster.list("events") if event.get("reason") == reason]
 
 
-async def test_members_of_a_bound_gang_have_the_same_stamp(cluster: Cluster, app: App) -> None:
+async def test_members_of_a_bound_gang_have_equal_stamps(cluster: Cluster, app: App) -> None:
     cluster.add_node("node-1")
     cluster.create(replica_set())
     await cluster.wait_for(lambda s: len(bound(s)) == 3)

@@ -147,7 +147,7 @@ async def test_invalid_pipeline_is_reported_until_it_is_corrected(cluster: Clust
     await cluster.wait_for(lambda s: phases(s) == ["Ready", "Ready"])
 
 
-async def test_foreign_deployment_of_the_same_name_is_not_changed_and_the_stage_fails(cluster: Cluster, start_app: StartApp) -> None:
+async def test_foreign_deployment_with_the_name_of_a_step_is_not_changed_and_the_stage_fails(cluster: Cluster, start_app: StartApp) -> None:
     cluster.add_node("node-1")
     template = {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "main", "image": "theirs"}]}}
     spec = {"replicas": 0, "selector": {"matchLabels": {"app": "a"}}, "template": template}
@@ -203,7 +203,7 @@ async def test_pipelines_beyond_the_limit_of_a_namespace_are_not_deployed(
     assert deployments(cluster) == {"lstm-a"}
 
 
-async def test_changed_step_is_updated_and_removed_step_is_deleted(cluster: Cluster, start_app: StartApp) -> None:
+async def test_changed_step_of_a_pipeline_is_updated_and_a_removed_step_is_deleted(cluster: Cluster, start_app: StartApp) -> None:
     cluster.add_node("node-1")
     await start_app(pipelines=True)
     cluster.create(mlflow(stage1=stage("a", "b")))

@@ -162,7 +162,7 @@ def test_pod_templates_of_different_gangs_need_not_agree() -> None:
     assert response_to(review(job, "JobSet", "jobset.x-k8s.io"))["allowed"]
 
 
-def test_update_is_refused_only_for_mistakes_that_it_makes() -> None:
+def test_update_of_a_workload_is_refused_only_for_mistakes_that_the_update_makes() -> None:
     good, wrong = (workload("batch", "Job", template(labels)) for labels in (GANG, {**GANG, MINIMUM: "five"}))
     finalized = {**wrong, "metadata": {"finalizers": []}}
     assert not response_to(review(wrong, "Job", "batch", "UPDATE", old=good))["allowed"]
@@ -170,7 +170,7 @@ def test_update_is_refused_only_for_mistakes_that_it_makes() -> None:
     assert response_to(review(good, "Job", "batch", "UPDATE", old=wrong))["allowed"]
 
 
-def test_template_of_another_scheduler_is_not_checked() -> None:
+def test_pod_template_that_names_another_scheduler_is_not_checked() -> None:
     theirs = workload("apps", "Deployment", template({NAME: "x"}, schedulerName="volcano"))
     assert response_to(review(theirs, "Deployment", "apps"))["allowed"]
 

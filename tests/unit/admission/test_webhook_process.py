@@ -109,7 +109,7 @@ async def test_connection_is_refused_at_once_while_there_is_no_certificate(webho
         await asyncio.open_connection("127.0.0.1", port)
 
 
-async def test_renewed_certificate_is_served_by_the_same_process(
+async def test_renewed_certificate_is_served_without_a_new_webhook_process(
     webhook_process: WebhookProcess, certificate_secret: FakeCertificateSecret, call: Call
 ) -> None:
     certificate_secret.pair = new_pair()

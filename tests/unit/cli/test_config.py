@@ -73,7 +73,7 @@ def test_config_check_prints_tables_by_default(tmp_path: Path) -> None:
     assert max(len(line) for line in lines[lines.index("WARNINGS") :]) <= 80
 
 
-def test_weight_of_the_gpu_score_is_shown(tmp_path: Path) -> None:
+def test_config_check_shows_the_weight_of_the_gpu_score(tmp_path: Path) -> None:
     text = (Path(__file__).parents[1] / "settings" / "genius.yaml").read_text()
     assert answer(tmp_path, text)["schedulers"][-1]["weights"]["genius"] == 300
     assert "genius=300" in check(tmp_path, text).stdout
@@ -98,7 +98,7 @@ def test_file_without_problems_has_no_warnings(tmp_path: Path) -> None:
         (TWO.replace("utilization: 100", "utilization: 0"), "shape[1].utilization: must be more than that of the point before, not 0"),
     ],
 )
-def test_invalid_file_is_refused_in_one_line(text: str, words: str, tmp_path: Path) -> None:
+def test_invalid_configuration_file_is_refused_in_one_line(text: str, words: str, tmp_path: Path) -> None:
     result = check(tmp_path, text)
     assert (result.exit_code, result.stdout) == (2, "")
     assert words in result.stderr

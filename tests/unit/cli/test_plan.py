@@ -296,7 +296,7 @@ def test_option_namespace_is_for_objects_without_a_namespace(plan: Plan) -> None
     assert [(gang["namespace"], gang["name"]) for gang in plan.gangs("-n", "ml")] == [("ml", "a"), ("prod", "b")]
 
 
-def test_yaml_and_json_have_the_same_answer(plan: Plan) -> None:
+def test_yaml_and_json_output_of_plan_agree(plan: Plan) -> None:
     plan.cluster(gpu_node("n1")).example("tfjob-smoke-gpu")
     assert yaml.safe_load(plan.run("-o", "yaml").stdout)["gangs"] == plan.gangs()
 

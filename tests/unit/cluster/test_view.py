@@ -156,7 +156,7 @@ def test_assumed_pod_that_is_bound_is_charged_once() -> None:
     assert not view.is_assumed(pod)
 
 
-def test_forgetting_a_pod_after_its_bind_was_seen_keeps_its_charge() -> None:
+def test_forgetting_an_assumed_pod_after_its_bind_was_seen_keeps_its_charge() -> None:
     view = ClusterView()
     view.upsert_node(a_node("n1"))
     pod = a_pod("a")
@@ -169,7 +169,7 @@ def test_forgetting_a_pod_after_its_bind_was_seen_keeps_its_charge() -> None:
     assert used(view, "n1", "cpu") == 1000
 
 
-def test_recreated_pod_with_the_same_name_is_not_assumed() -> None:
+def test_pod_that_is_recreated_under_the_name_of_an_assumed_pod_is_not_assumed() -> None:
     view = ClusterView()
     view.upsert_node(a_node("n1"))
     old = a_pod("a", uid="1")

@@ -187,5 +187,5 @@ def test_label_value_that_is_no_object_name_becomes_a_unique_valid_name() -> Non
     assert object_name("___").startswith("gang-")
 
 
-def test_min_available_reads_whole_numbers() -> None:
+def test_label_min_available_is_read_as_a_whole_number() -> None:
     assert min_available("256") == 256

@@ -490,7 +490,9 @@ _STATES = st.fixed_dictionaries(
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.none() | _STATES, st.booleans()), max_size=30), st.integers(0, 30))
-def test_outline_of_a_gang_agrees_with_the_gang(events: list[tuple[str, dict[str, Any] | None, bool]], group_comes: int) -> None:
+def test_outline_of_a_gang_has_the_values_that_the_complete_gang_has(
+    events: list[tuple[str, dict[str, Any] | None, bool]], group_comes: int
+) -> None:
     """Pods are created, changed, deleted, and recreated under their names. The outline is read after some of these events."""
     registry, pods = a_registry(), dict[str, Pod]()
     for number, (name, state, is_asked) in enumerate(events):

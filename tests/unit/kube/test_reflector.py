@@ -259,7 +259,7 @@ async def test_age_of_a_store_is_the_longer_of_time_since_the_last_event_and_del
             assert reflector.age_seconds == max(silence, lag)
 
 
-async def test_queued_event_makes_the_store_older() -> None:
+async def test_store_counts_as_older_while_an_event_is_queued() -> None:
     server = Server(for_ever)
 
     def slow(raw: dict[str, Any]) -> Any:
@@ -331,7 +331,7 @@ async def test_watch_that_opens_and_reports_nothing_is_no_sign_of_life(monkeypat
         assert reflector.age_seconds == 60
 
 
-async def test_age_after_a_list_counts_from_the_beginning_of_the_list() -> None:
+async def test_age_of_a_store_after_a_list_counts_from_the_beginning_of_the_list() -> None:
     server = Server(for_ever)
     server.list_seconds = 40
     async with mirrored(server) as (reflector, _, _):

@@ -35,7 +35,7 @@ def test_stage_is_deployed_into_the_pipelines_namespace_unless_it_names_another(
     assert (first.namespace, second.namespace) == ("ml", "fn")
 
 
-def test_pipelines_of_the_same_name_never_share_a_gang() -> None:
+def test_pipelines_with_equal_names_never_share_a_gang() -> None:
     flows = [pipeline("x", "a-b", stage1=stage("s", namespace="fn")), pipeline("b-x", "a", stage1=stage("s", namespace="fn"))]
     flows += [pipeline("x", "fn", stage1=stage("s")), pipeline("a-b-x", "fn", stage1=stage("s"))]
     assert len({flow.gang_of(flow.stages[0]) for flow in flows}) == 4

@@ -66,7 +66,7 @@ def test_a_protobuf_zero_is_kept_in_fields_in_which_zero_differs_from_unset() ->
     assert read("PriorityClass", field(2, 0) + field(3, 0)) == {"value": 0}
 
 
-def test_numbers_are_signed_and_truncated_to_the_bits_of_their_type() -> None:
+def test_protobuf_numbers_are_signed_and_truncated_to_the_bits_of_their_type() -> None:
     assert read("PriorityClass", field(2, -5)) == {"value": -5}
     assert read("PriorityClass", field(2, 1 << 32 | 7)) == {"value": 7}
 
@@ -130,7 +130,7 @@ def corrupted(draw: st.DrawFn) -> bytes:
 
 
 @given(corrupted() | st.binary().map(MAGIC.__add__) | st.binary())
-def test_any_payload_is_decoded_to_an_object_or_refused(payload: bytes) -> None:
+def test_any_protobuf_payload_is_decoded_to_an_object_or_refused(payload: bytes) -> None:
     with contextlib.suppress(MalformedError, UnknownKindError):
         body = decode(payload)
         assert body["kind"] in KINDS

@@ -325,7 +325,7 @@ def test_a_file_of_options_alone_needs_no_kind() -> None:
         ("\n".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9) if n else 1}]" for n in range(9)), "^holds more than 100000 values$"),
     ],
 )
-def test_invalid_file_is_refused_in_one_line(text: str, words: str) -> None:
+def test_invalid_configuration_file_is_refused_in_one_line(text: str, words: str) -> None:
     with pytest.raises(ConfigurationError, match=words):
         parse_configuration(text.encode())
 

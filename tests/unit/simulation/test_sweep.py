@@ -43,7 +43,7 @@ def test_error_in_a_process_is_raised_in_the_caller(jobs: list[Job]) -> None:
 
 
 @pytest.mark.filterwarnings("default")  # warnings of distributed itself
-def test_dask_cluster_returns_the_same_runs_as_this_process(jobs: list[Job]) -> None:
+def test_dask_cluster_returns_the_runs_that_this_process_returns(jobs: list[Job]) -> None:
     from distributed import LocalCluster
 
     with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0") as cluster:

@@ -60,7 +60,7 @@ async def test_draft_and_problem_get_the_same_plan() -> None:
     assert found == search(problem_of(gang, 5, CLUSTER, NodeFilters(), PACKING), SearchSettings(), 7)
 
 
-def test_nodes_are_packed_again_only_after_a_change() -> None:
+def test_packed_form_of_all_nodes_is_made_again_only_after_a_node_has_changed() -> None:
     packer = Packer()
     packed = packer.packed(CLUSTER.nodes)
     assert packer.packed(CLUSTER.nodes) is packed

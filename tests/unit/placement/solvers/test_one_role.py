@@ -79,7 +79,7 @@ def test_no_placement_beats_the_best_of_one_role(
     count=st.integers(2, 40),
     objective=st.sampled_from(Objective),
 )
-def test_score_does_not_depend_on_how_long_tables_are_joined_or_on_unneeded_nodes(
+def test_score_for_one_role_depends_neither_on_the_joining_of_long_tables_nor_on_unneeded_nodes(
     shapes: list[Shape], count: int, objective: Objective
 ) -> None:
     problem = a_problem(shapes, count, 1, 1, objective)

@@ -126,7 +126,7 @@ def test_minimum_of_a_role_comes_before_more_pods_of_other_roles(minimum: int) -
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 4)), min_size=1, max_size=6), st.integers(1, 6), st.integers(1, 6))
-def test_as_many_members_share_a_domain_as_the_largest_one_takes(cpus: list[tuple[str, int]], count: int, minimum: int) -> None:
+def test_as_many_members_share_a_domain_as_the_largest_domain_takes(cpus: list[tuple[str, int]], count: int, minimum: int) -> None:
     gang = pods("w", count, {"cpu": 1000})
     all_members = [("rack", {pod.uid for pod in gang})]
     problem = build_problem(gang, min(minimum, count), racks(cpus), objective=Objective.FRAGMENTATION, rules=Rules(together=all_members))
