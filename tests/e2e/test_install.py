@@ -223,7 +223,7 @@ def test_gangs_keep_running_during_an_upgrade_a_downgrade_and_a_removal(
     _assert_audited(writes(tmp_path)[noted:], before.values(), gangs=3)
 
 
-def test_helm_installs_tests_upgrades_rolls_back_and_removes_a_release(
+def test_helm_can_install_test_upgrade_roll_back_and_remove_a_release(
     reader: Reader, older: Reader, plane: ControlPlane, tmp_path: Path
 ) -> None:
     before, noted = reader.objects(), len(writes(tmp_path))

@@ -325,7 +325,7 @@ class TestBadInput:
         await cluster.wait_for(lambda s: len(bound(s)) == 2)
 
 
-async def test_pod_with_an_unbound_claim_waits_and_is_then_placed_where_its_volume_is(cluster: Cluster, app: App) -> None:
+async def test_pod_with_an_unbound_volume_claim_waits_and_is_then_placed_where_its_volume_is(cluster: Cluster, app: App) -> None:
     cluster.add_node("node-1")
     cluster.add_node("node-2", labels={"disk": "here"})
     claim: dict[str, Any] = {
@@ -433,7 +433,7 @@ async def test_only_nodes_that_match_the_node_selector_setting_are_used(cluster:
     assert {pod["spec"]["nodeName"] for pod in cluster.list("pods")} == {"ours"}
 
 
-async def test_roles_with_minimums_of_their_own_start_each_within_one_rack(cluster: Cluster, start_app: StartApp) -> None:
+async def test_each_role_with_its_own_minimum_starts_within_one_rack(cluster: Cluster, start_app: StartApp) -> None:
     rack = "topology.kubernetes.io/rack"
     for name, gpus, where in (("a-1", 2, "a"), ("a-2", 1, "a"), ("b-1", 3, "b"), ("b-2", 2, "b")):
         cluster.add_node(name, cpu="8", gpus=gpus, labels={rack: where})

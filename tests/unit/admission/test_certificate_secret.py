@@ -111,7 +111,7 @@ async def test_secret_of_another_type_is_an_error_until_a_user_deletes_it(server
     assert server.objects[SECRET]["type"] == "kubernetes.io/tls"
 
 
-async def test_webhooks_of_another_installation_are_left_alone_with_one_warning(
+async def test_webhooks_of_another_installation_are_not_changed_and_cause_one_warning(
     server: FakeServer, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     for path in CONFIGURATIONS:

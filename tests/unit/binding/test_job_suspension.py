@@ -105,7 +105,7 @@ async def test_job_that_an_unanswered_request_may_have_suspended_is_resumed_if_n
     assert [patch["spec"] for patch in server.patches] == ([{"suspend": True}, {"suspend": False}] if is_done else [])
 
 
-async def test_all_jobs_of_a_gang_are_suspended_once_one_of_them_is() -> None:
+async def test_all_jobs_of_a_gang_are_suspended_once_one_job_is_suspended() -> None:
     """A part of the capacity helps no gang."""
 
     class Both(Server):
@@ -196,7 +196,7 @@ async def test_replica_that_does_not_lead_suspends_and_resumes_no_job() -> None:
 
 
 @pytest.mark.parametrize("suspend", [True, False])
-async def test_job_left_suspended_is_resumed_and_a_resumed_job_loses_only_its_label(suspend: bool) -> None:
+async def test_job_that_was_left_suspended_is_resumed_and_a_resumed_job_loses_only_its_label(suspend: bool) -> None:
     server = Server(a_job(labels={SUSPENDED: "true"}, suspend=suspend))
     assert await a_restarter(server).resume_left()
     assert server.job is not None

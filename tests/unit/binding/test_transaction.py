@@ -126,7 +126,7 @@ async def test_an_invalid_plan_still_returns_the_retry_after_header_of_its_dry_r
     assert outcome.retry_after == 8.0
 
 
-async def test_each_assignment_is_checked_before_its_own_request() -> None:
+async def test_each_assignment_is_checked_just_before_its_bind_is_sent() -> None:
     members = [replace(pod, owner=SET) for pod in pods("w", 4, {"cpu": 1000})]
 
     def happen(pod: Pod, dry_run: bool) -> None:

@@ -291,7 +291,7 @@ def test_option_for_manifests_takes_several_files(plan: Plan) -> None:
     assert [gang["name"] for gang in plan.gangs("-f", str(plan.folder / "c.yaml"), files=("a.yaml", "b.yaml"))] == ["a", "b", "c"]
 
 
-def test_option_namespace_is_for_objects_without_a_namespace(plan: Plan) -> None:
+def test_option_namespace_applies_to_objects_without_a_namespace(plan: Plan) -> None:
     plan.cluster(node("n1", cpu="8")).manifest(pod("a"), pod("b", metadata={"namespace": "prod"}))
     assert [(gang["namespace"], gang["name"]) for gang in plan.gangs("-n", "ml")] == [("ml", "a"), ("prod", "b")]
 

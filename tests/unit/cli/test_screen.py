@@ -82,7 +82,7 @@ def test_list_at_the_end_of_the_demo_has_all_stories_and_their_notes() -> None:
     assert "placement found by evolution" in shown
 
 
-def test_picture_shows_every_story_and_node_and_loads_nothing_from_elsewhere() -> None:
+def test_picture_of_the_demo_shows_every_story_and_node_and_loads_no_other_file() -> None:
     picture = ElementTree.fromstring(a_screen().picture())
     shown = " ".join(picture.itertext())
     assert [name for name in (*(story.name for story in STORIES), "node-1", "default/learners") if name not in shown] == []

@@ -106,7 +106,7 @@ def test_view_after_any_history_equals_a_view_built_from_the_final_state(history
 
 
 @given(st.lists(st.tuples(names, nodes), max_size=6), st.lists(st.sampled_from(SPECS), min_size=3, max_size=3))
-def test_pods_assumed_together_are_charged_like_pods_assumed_one_by_one(
+def test_pods_that_are_assumed_together_are_charged_like_pods_that_are_assumed_one_by_one(
     assignments: list[tuple[str, str]], specs: list[SchedulingSpec]
 ) -> None:
     at_once, one_by_one = ClusterView(), ClusterView()

@@ -41,7 +41,7 @@ def test_pod_gets_the_node_affinity_of_its_volume() -> None:
     assert resolved.spec.volumes == ((NodeSelectorTerm(expressions=(Requirement("zone", "In", ("a",)),)),),)
 
 
-def test_volume_without_node_affinity_restricts_nothing() -> None:
+def test_volume_without_node_affinity_excludes_no_node() -> None:
     assert a_view(a_claim(), a_volume()).resolve(POD).spec.volumes == ()
 
 

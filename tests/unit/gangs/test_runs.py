@@ -198,7 +198,7 @@ def test_completions_that_are_done_lower_the_minimum_only_if_too_few_pods_are_le
 
 
 @pytest.mark.parametrize(("created", "expected"), [(5.0, "starts 1 of 3"), (60.0, "starts 2 of 3")])
-def test_second_job_that_reaches_the_minimum_is_surplus_only_if_it_was_created_with_the_first(created: float, expected: str) -> None:
+def test_second_job_that_reaches_the_minimum_is_surplus_only_if_both_jobs_were_created_together(created: float, expected: str) -> None:
     first = several("2 bound", kind="Job", owner="one", labels={"part": "1"}, minimum=2)
     second = several("3 wait", kind="Job", owner="two", labels={"part": "2"}, minimum=2, created=created)
     assert next_step_of(gang_of([*first, *second], a_job("one"), a_job("two"))) == expected
@@ -300,7 +300,7 @@ def test_a_partially_bound_run_goes_before_the_next_run_of_an_older_job() -> Non
     assert (gang.run, next_step_of(gang)) == ("second", "starts 1 of 1")
 
 
-def test_newest_run_is_chosen_if_no_run_needs_anything() -> None:
+def test_newest_run_is_chosen_if_no_run_needs_any_pod() -> None:
     assert next_gang(two_jobs("4 bound", "4 bound")).run == "second"
 
 

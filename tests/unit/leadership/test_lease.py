@@ -445,7 +445,7 @@ class Watched:
 
 @settings(max_examples=100)
 @given(script=st.lists(_ANSWER, max_size=60), happenings=st.lists(_EVENT, max_size=8))
-def test_two_replicas_never_lead_at_once_and_requests_of_one_end_before_the_other_leads(
+def test_two_replicas_never_lead_at_once_and_a_leaders_requests_end_before_the_next_leader_begins(
     script: list[Answer], happenings: list[tuple[float, str, int]]
 ) -> None:
     async def play() -> None:

@@ -216,7 +216,7 @@ def test_gpus_beyond_the_requests_of_a_container_belong_to_no_container(number: 
 
 @pytest.mark.parametrize("count", ["nvidia.com/gpu", "volcano.sh/vgpu-number"])
 @pytest.mark.parametrize(("number", "refused"), [("0", False), ("1", False), ("2", True)])
-def test_a_gpu_number_adds_no_gpu_to_a_request_for_a_part_and_is_refused_above_one(count: str, number: str, refused: bool) -> None:
+def test_label_gpu_number_adds_no_gpu_to_a_request_for_a_gpu_part_and_is_refused_above_one(count: str, number: str, refused: bool) -> None:
     word = "nvidia.com/gpumem" if count == "nvidia.com/gpu" else "volcano.sh/vgpu-memory"
     spec = a_pod({"gpu-number": number}, {count: "1", word: "1000"}).spec
     assert dict(spec.requests) == dict(a_pod({}, {count: "1", word: "1000"}).spec.requests)

@@ -352,7 +352,7 @@ def test_annotations_for_volcano_are_those_that_its_device_plugin_reads() -> Non
     ),
     st.sampled_from(["GPU-a", "GPU-b"]),
 )
-def test_a_pod_is_charged_by_its_written_annotations_as_much_as_was_assumed(share: Share, uuid: str) -> None:
+def test_annotations_that_a_bind_writes_charge_a_pod_as_much_as_was_assumed_for_the_pod(share: Share, uuid: str) -> None:
     assumed = charged(TWO, share, 0, [Taken(uuid)])
     written = annotations_of(TWO, share, 0, [uuid], "n", 0)
     assert charged(TWO, share, 0, taken_by(written)) == assumed
