@@ -93,7 +93,7 @@ async def cluster(home: Home, operator: OperatorProcess) -> AsyncIterator[Cluste
     assert operator.complaints() == []
 
 
-def test_admission_component_is_accepted_without_a_warning(home: Home, control_plane: Any, tmp_path: Path) -> None:
+def test_api_server_accepts_the_admission_component_without_a_warning(home: Home, control_plane: Any, tmp_path: Path) -> None:
     home.prepare_crds()  # type: ignore[attr-defined]
     folders = {"resources": CONFIG, "components": COMPONENT}
     overlay = {name: [os.path.relpath(path, tmp_path.resolve())] for name, path in folders.items()}
@@ -112,7 +112,9 @@ def test_admission_component_is_accepted_without_a_warning(home: Home, control_p
     assert ports.keys() == {"metrics", "health", "admission"}
 
 
-async def test_unchanged_job_of_2020_that_names_no_scheduler_is_scheduled_whole(cluster: Cluster, control_plane: Any) -> None:
+async def test_tfjob_manifest_of_2020_that_names_no_scheduler_is_scheduled_whole_without_changes(
+    cluster: Cluster, control_plane: Any
+) -> None:
     gpu_nodes(cluster)
 
     assert "created" in _kubectl(control_plane, "apply", "-f", str(TFJOB)).stdout
@@ -165,7 +167,7 @@ async def test_workload_that_is_already_invalid_can_be_changed(cluster: Cluster,
         cluster.patch("deployments", "web", {"spec": {"template": {"metadata": metadata}}})
 
 
-async def test_only_gang_pods_without_a_scheduler_in_opted_in_namespaces_are_changed(cluster: Cluster) -> None:
+async def test_webhook_changes_only_gang_pods_without_a_scheduler_in_opted_in_namespaces(cluster: Cluster) -> None:
     cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "elsewhere"}})
     alone = gang_pod("alone")
     alone["metadata"]["labels"] = {"app": "web"}

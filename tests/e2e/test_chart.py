@@ -62,7 +62,7 @@ def test_chart_and_the_components_install_the_same_objects(option: str, helm: He
     assert _by_name(_chart(helm, *values)) == _by_name(_components(tmp_path, *components))
 
 
-def test_every_component_of_config_has_a_value_of_the_chart() -> None:
+def test_every_component_of_config_can_be_chosen_by_a_value_of_the_chart() -> None:
     found = {path.name for path in (CONFIG / "components").iterdir()}
     assert found == {component for components, _ in OPTIONS.values() for component in components}
 
@@ -140,7 +140,7 @@ def test_all_objects_of_a_release_are_in_its_namespace(helm: Helm) -> None:
     assert {subject["namespace"] for subject in subjects} == {"elsewhere"}
 
 
-def test_existing_service_account_gets_the_rights(helm: Helm) -> None:
+def test_existing_service_account_that_the_chart_values_name_gets_the_operators_rights(helm: Helm) -> None:
     objects = _chart(helm, "serviceAccount.create=false", "serviceAccount.name=theirs", "pipelines.enabled=true", "admission.enabled=true")
     assert "ServiceAccount" not in {each["kind"] for each in objects}
     assert {subject["name"] for each in objects for subject in each.get("subjects", ())} == {"theirs"}
@@ -180,7 +180,7 @@ def test_image_is_the_charts_version_unless_a_tag_or_a_digest_is_stated(values: 
         ("imagePullSecrets[0].name=theirs", "imagePullSecrets", [{"name": "theirs"}]),
     ],
 )
-def test_values_for_the_pods_appear_in_the_pod_template(values: str, path: str, found: Any, helm: Helm) -> None:
+def test_chart_values_for_the_operators_pods_appear_in_the_pod_template(values: str, path: str, found: Any, helm: Helm) -> None:
     deployment = _only("Deployment", _chart(helm, values))
     spec = deployment["spec"]["template"]["spec"]
     for step in path.split("."):
@@ -191,7 +191,7 @@ def test_values_for_the_pods_appear_in_the_pod_template(values: str, path: str, 
         assert spec == found
 
 
-def test_pod_labels_can_be_added(helm: Helm) -> None:
+def test_chart_values_can_add_labels_to_the_operators_pods(helm: Helm) -> None:
     deployment = _only("Deployment", _chart(helm, "podLabels.team=a"))
     assert deployment["spec"]["template"]["metadata"]["labels"]["team"] == "a"
     assert "team" not in deployment["spec"]["selector"]["matchLabels"]
@@ -225,7 +225,7 @@ def test_release_and_namespace_may_have_any_name_that_helm_accepts(release: str,
 _IS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
-def test_values_that_look_like_yaml_are_quoted(helm: Helm) -> None:
+def test_chart_values_that_look_like_yaml_are_quoted(helm: Helm) -> None:
     hostile = 'x\n      hostNetwork: true\n      # "'
     objects = _chart(helm, "priorityClass.name=no", f"podAnnotations.disk={hostile}", "serviceAccount.name=no")
     template = _only("Deployment", objects)["spec"]["template"]
@@ -235,14 +235,14 @@ def test_values_that_look_like_yaml_are_quoted(helm: Helm) -> None:
     assert "hostNetwork" not in pod
 
 
-def test_user_ids_can_be_left_to_the_cluster(helm: Helm) -> None:
+def test_chart_values_can_leave_user_ids_to_the_cluster(helm: Helm) -> None:
     unset = (f"podSecurityContext.{name}=null" for name in ("runAsUser", "runAsGroup", "fsGroup"))
     deployment = _only("Deployment", _chart(helm, *unset))
     context = deployment["spec"]["template"]["spec"]["securityContext"]
     assert context == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
 
 
-def test_settings_become_a_configuration_file(helm: Helm) -> None:
+def test_settings_in_the_chart_values_become_a_configuration_file(helm: Helm) -> None:
     objects = _chart(helm, "settings.objective=binpack", "settings.search.generations=7")
     config = _only("ConfigMap", objects)
     assert yaml.safe_load(config["data"]["allaboard.yaml"]) == {"objective": "binpack", "search": {"generations": 7}}
@@ -292,7 +292,7 @@ def test_chart_has_a_helm_test_only_if_its_namespace_is_scheduled(namespaces: st
 
 
 @pytest.mark.parametrize("spelling", ["apiVersion", "ApiVersion", "apiversion"])
-def test_settings_may_be_a_kube_scheduler_configuration(spelling: str, helm: Helm, tmp_path: Path) -> None:
+def test_settings_in_the_chart_values_may_be_a_kube_scheduler_configuration(spelling: str, helm: Helm, tmp_path: Path) -> None:
     shipped = next(yaml.safe_load_all((ROOT / "examples" / "configuration" / "scheduler.yaml").read_text()))
     shipped[spelling] = shipped.pop("apiVersion")
     values = tmp_path / "values.yaml"
@@ -310,7 +310,7 @@ def test_kubernetes_that_is_too_old_is_refused(version: str, is_taken: bool, hel
     assert ("kubeVersion: >=1.30.0-0" in done.stderr) is not is_taken
 
 
-def test_secret_can_be_mounted(helm: Helm) -> None:
+def test_chart_values_can_mount_a_secret_into_the_operators_pods(helm: Helm) -> None:
     objects = _chart(
         helm,
         "extraVolumes[0].name=prometheus,extraVolumes[0].secret.secretName=prometheus-token",
@@ -431,7 +431,7 @@ def test_invalid_values_are_refused_by_name(value: str, message: str, helm: Helm
     assert message in done.stderr
 
 
-def test_chart_without_one_of_its_values_is_rendered_or_the_value_is_named(helm: Helm) -> None:
+def test_chart_that_lacks_one_value_is_rendered_or_the_error_names_the_value(helm: Helm) -> None:
     for path in _paths(yaml.safe_load((CHART / "values.yaml").read_text())):
         done = helm("template", "allaboard", str(CHART), "--set", f"{','.join(ALL_OF_IT[1])},{path}=null")
         if done.returncode:

@@ -119,7 +119,7 @@ def test_image_has_the_documented_distributions_and_size(image: Image) -> None:
     assert size / 1e6 == pytest.approx(int(documented), rel=0.05)
 
 
-def test_base_of_the_image_is_a_python_with_a_digest_unless_another_base_is_given() -> None:
+def test_base_image_is_a_python_image_with_a_digest_unless_another_base_is_given() -> None:
     text = (ROOT / "Dockerfile").read_text()
 
     (default,) = re.findall(r"^ARG BASE=(.*)$", text, re.MULTILINE)

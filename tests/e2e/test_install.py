@@ -143,7 +143,7 @@ def older(reader: Reader, tmp_path: Path) -> Reader:
     return replace(reader, root=root, overlay=_overlay(root, tmp_path / "older-overlay"))
 
 
-def test_every_command_of_the_document_is_covered() -> None:
+def test_every_command_of_the_install_document_is_run_by_a_test() -> None:
     covered = {
         "kubectl apply",
         "kubectl rollout",
@@ -223,7 +223,7 @@ def test_gangs_keep_running_during_an_upgrade_a_downgrade_and_a_removal(
     _assert_audited(writes(tmp_path)[noted:], before.values(), gangs=3)
 
 
-def test_helm_installs_tests_upgrades_rolls_back_and_removes_a_release(
+def test_helm_can_install_test_upgrade_roll_back_and_remove_a_release(
     reader: Reader, older: Reader, plane: ControlPlane, tmp_path: Path
 ) -> None:
     before, noted = reader.objects(), len(writes(tmp_path))

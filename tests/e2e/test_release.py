@@ -144,7 +144,7 @@ def test_links_on_the_index_page_of_a_package_lead_to_the_released_version(name:
     assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
-def test_krew_installs_the_plugin_and_kubectl_runs_the_installed_package(elsewhere: Path, dist: Path, tmp_path: Path) -> None:
+def test_plugin_that_krew_has_installed_runs_the_installed_package(elsewhere: Path, dist: Path, tmp_path: Path) -> None:
     manifest, archive = dist / "allaboard.yaml", dist / "kubectl-allaboard.tar.gz"
     (platform,) = yaml.safe_load(manifest.read_text())["spec"]["platforms"]
     assert platform["uri"] == f"{REPOSITORY}/releases/download/v{__version__}/{archive.name}"
@@ -198,7 +198,7 @@ def test_plugin_runs_the_wheel_of_its_release_with_uv_or_pipx(fetcher: str, dist
     assert done.stdout.strip() == f"kubectl allaboard, version {__version__}"
 
 
-def test_install_yaml_is_all_of_config_with_the_image_of_the_release_and_without_prerequisites(
+def test_install_yaml_has_all_objects_of_config_but_crds_and_namespace_and_the_image_of_the_release(
     dist: Path, kubectl: Kubectl, installed: None, manifests: list[Body]
 ) -> None:
     text = (dist / "install.yaml").read_text()
@@ -290,7 +290,9 @@ def test_pushed_image_and_chart_are_those_that_were_built_and_are_named_by_diges
         ("[11.2.3] - 2026-12-31", "no section"),
     ],
 )
-def test_notes_of_a_release_are_its_section_of_the_changelog_which_must_have_a_date(title: str, message: str, tmp_path: Path) -> None:
+def test_notes_of_a_release_are_the_section_of_the_changelog_for_its_version_which_must_have_a_date(
+    title: str, message: str, tmp_path: Path
+) -> None:
     shutil.copytree(ROOT / ".ci", tmp_path / ".ci")
     (tmp_path / "CHANGELOG.md").write_text(f"# Changelog\n\n## {title}\n\n- [New](docs/new.md).\n\n## [1.2.2] - 2026-11-30\n\n- Old.\n")
     done = subprocess.run([sys.executable, tmp_path / ".ci" / "notes.py", "1.2.3", REPOSITORY], capture_output=True, text=True, check=False)

@@ -11,7 +11,7 @@ from .controlplane.operators import OperatorProcess
 
 # Stories with settings of their own run in tests/integration, which starts an operator for each.
 @pytest.mark.parametrize("story", [story for story in STORIES if not story.settings], ids=lambda story: story.name)
-async def test_story_ends_as_described(story: Story, stage: Stage) -> None:
+async def test_story_of_the_demo_ends_as_described(story: Story, stage: Stage) -> None:
     await story.run(stage)
 
 

@@ -17,7 +17,7 @@ from .world import World
 SAMPLE = (1, 2, 6)
 
 
-async def test_requests_of_a_stopped_leader_come_too_late_once_another_leads(tmp_path: Path) -> None:
+async def test_requests_of_a_paused_leader_are_rejected_once_another_replica_leads(tmp_path: Path) -> None:
     terms = Terms()
     async with Sandbox() as cluster:
         kills.furnish(cluster)

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.usefixtures("silence")
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES.values(), ids=SCHEDULES.keys())
-def test_scheduler_that_keeps_its_guarantees_is_acquitted(schedule: Callable[[], None]) -> None:
+def test_judge_finds_no_fault_with_a_scheduler_that_keeps_its_guarantees(schedule: Callable[[], None]) -> None:
     schedule()
 
 
@@ -24,7 +24,7 @@ def forks() -> Iterator[Forks]:
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
-async def test_scheduler_that_breaks_a_guarantee_is_convicted(mutant: Mutant, forks: Forks) -> None:
+async def test_judge_reports_a_scheduler_that_breaks_a_guarantee(mutant: Mutant, forks: Forks) -> None:
     verdict = await hunt(forks, mutant, "directed", mutant.directed)
     assert mutant.rule in verdict.rules, verdict.found or "nothing was found"
 
@@ -34,7 +34,7 @@ def test_mutants_are_many_and_have_unique_names() -> None:
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
 
 
-def test_patch_that_does_not_fit_the_code_raises_an_error(tmp_path: Path) -> None:
+def test_mutant_whose_patch_does_not_fit_the_code_raises_an_error(tmp_path: Path) -> None:
     mutant = MUTANTS[0]
     edit = mutant.edits[0]
     with pytest.raises(ValueError, match="occurs 0 times"):

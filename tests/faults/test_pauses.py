@@ -27,7 +27,7 @@ def is_bound(cluster: Sandbox) -> bool:
 
 
 @pytest.mark.parametrize("after", [False, True])
-async def test_held_request_is_carried_out_before_the_hold_or_after_its_release(after: bool) -> None:
+async def test_fault_can_hold_a_request_before_or_after_the_api_server_carries_it_out(after: bool) -> None:
     async with Sandbox() as cluster, aiohttp.ClientSession() as http:
         cluster.create(POD)
         hold = cluster.faults.pause("bind", "pods", after=after)
@@ -53,7 +53,7 @@ async def test_held_request_of_a_client_that_has_gone_is_never_carried_out() -> 
         assert not is_bound(cluster)
 
 
-async def test_all_requests_from_a_chosen_one_on_can_be_held_except_watches() -> None:
+async def test_all_requests_but_watches_can_be_held_from_a_chosen_request_onwards() -> None:
     async with Sandbox() as cluster, aiohttp.ClientSession() as http:
         cluster.create(POD)
         hold = cluster.faults.pause("[!w]*", nth=2, times=FOR_EVER)
@@ -71,7 +71,7 @@ async def test_all_requests_from_a_chosen_one_on_can_be_held_except_watches() ->
                 outcome.release()
 
 
-async def test_requests_can_be_recorded() -> None:
+async def test_sandbox_can_record_the_requests_that_reach_its_api_server() -> None:
     async with Sandbox() as cluster, aiohttp.ClientSession() as http:
         cluster.create(POD)
         with cluster.faults.noting() as calls:

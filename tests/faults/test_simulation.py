@@ -31,7 +31,7 @@ def history(seed: int) -> list[tuple[str, str, str]]:
     return seen
 
 
-def test_seed_plays_the_same_schedule_again() -> None:
+def test_seed_repeats_its_schedule_of_faults() -> None:
     assert history(7) == history(7) != history(8)
 
 
@@ -60,7 +60,7 @@ def rules_broken(world: World) -> set[str]:
     return set()
 
 
-def test_scheduler_that_deletes_a_bare_pod_is_convicted() -> None:
+def test_judge_reports_a_scheduler_that_deletes_a_bare_pod() -> None:
     with World() as world:
         world.add(GangSpec("gang", "bare"))
         world.advance(2)
@@ -68,7 +68,7 @@ def test_scheduler_that_deletes_a_bare_pod_is_convicted() -> None:
         assert {"kept pod", "precondition", "release"} <= rules_broken(world)
 
 
-def test_bind_that_over_commits_a_node_is_convicted() -> None:
+def test_judge_reports_a_bind_that_over_commits_a_node() -> None:
     with World(nodes=1, cpu=2) as world:
         gang = GangSpec("gang", "bare", size=3, minimum=3)
         world.add(gang)
@@ -80,7 +80,7 @@ def test_bind_that_over_commits_a_node_is_convicted() -> None:
         assert {"over-commit", "precondition", "journal"} <= rules_broken(world)
 
 
-def test_partially_bound_gang_is_excused_by_a_fault_but_only_for_a_while() -> None:
+def test_judge_excuses_a_partially_bound_gang_after_a_fault_but_only_for_a_while() -> None:
     with World(startup_delay=3600) as world:
         gang = GangSpec("gang")
         world.fault(Fault("bind", "pods", nth=2, times=1000, status=500))
@@ -92,7 +92,7 @@ def test_partially_bound_gang_is_excused_by_a_fault_but_only_for_a_while() -> No
         assert not world.judge.unexcused()
 
 
-def test_partially_bound_gang_without_a_fault_is_convicted() -> None:
+def test_judge_reports_a_partially_bound_gang_if_there_was_no_fault() -> None:
     with World(startup_delay=3600) as world:
         world.kill_all()
         world.add(GangSpec("gang", "bare", size=3, minimum=3))
@@ -117,7 +117,7 @@ def test_schedule_that_fails_can_be_played_again_by_its_seed() -> None:
             replay.play_again(caught.value.seed)
 
 
-def test_variations_play_every_directed_schedule_and_can_be_played_again_by_their_seeds() -> None:
+def test_random_variations_play_every_directed_schedule_and_their_seeds_repeat_them() -> None:
     names = [name for name, _ in islice(variations.draw(1), len(SCHEDULES))]
     assert sorted(names) == sorted(SCHEDULES)
     latencies = []

@@ -61,13 +61,13 @@ def play(stamp: str, epoch: str, *, is_late: bool, startup_delay: float = 0.05) 
 
 
 @pytest.mark.parametrize("forged", [*FORGED, "x" * 9000])
-def test_forged_stamp_costs_no_gang_its_capacity(forged: str) -> None:
+def test_forged_stamp_takes_no_capacity_from_any_gang(forged: str) -> None:
     play(forged, forged, is_late=True)
 
 
 @settings(max_examples=60)
 @given(stamp=stamps, epoch=stamps, is_late=st.booleans(), startup_delay=st.sampled_from([0.05, 3600.0]))
-def test_random_text_as_stamp_or_epoch_costs_no_gang_its_capacity(stamp: str, epoch: str, is_late: bool, startup_delay: float) -> None:
+def test_random_text_as_stamp_or_epoch_takes_no_capacity_from_any_gang(stamp: str, epoch: str, is_late: bool, startup_delay: float) -> None:
     play(stamp, epoch, is_late=is_late, startup_delay=startup_delay)
 
 

@@ -64,7 +64,7 @@ def warnings(cluster: Cluster, reason: str) -> list[str]:
     return [event.get("message") or "" for event in cluster.list("events") if event.get("reason") == reason]
 
 
-async def test_members_of_a_bound_gang_have_the_same_stamp(cluster: Cluster, app: App) -> None:
+async def test_members_of_a_bound_gang_have_equal_stamps(cluster: Cluster, app: App) -> None:
     cluster.add_node("node-1")
     cluster.create(replica_set())
     await cluster.wait_for(lambda s: len(bound(s)) == 3)
@@ -325,7 +325,7 @@ class TestBadInput:
         await cluster.wait_for(lambda s: len(bound(s)) == 2)
 
 
-async def test_pod_with_an_unbound_claim_waits_and_is_then_placed_where_its_volume_is(cluster: Cluster, app: App) -> None:
+async def test_pod_with_an_unbound_volume_claim_waits_and_is_then_placed_where_its_volume_is(cluster: Cluster, app: App) -> None:
     cluster.add_node("node-1")
     cluster.add_node("node-2", labels={"disk": "here"})
     claim: dict[str, Any] = {
@@ -363,7 +363,7 @@ async def test_anti_affinity_of_pods_bound_by_other_schedulers_is_respected(clus
 class TestEarlierBugs:
     """Bugs of an earlier scheduler, found in its published code."""
 
-    async def test_second_event_for_a_bound_pod_does_not_bind_it_again(self, cluster: Cluster, app: App) -> None:
+    async def test_bound_pod_is_not_bound_again_after_another_event(self, cluster: Cluster, app: App) -> None:
         cluster.add_node("node-1")
         cluster.create(gang_pod("a", minimum=1))
         await cluster.wait_for(lambda s: bound(s) == ["a"])
@@ -388,7 +388,7 @@ class TestEarlierBugs:
         await cluster.wait_for(lambda s: bound(s) == ["b"])
         assert app.view.pod("default/a") is None
 
-    async def test_recreated_pod_of_the_same_name_is_bound_again(self, cluster: Cluster, app: App) -> None:
+    async def test_pod_that_is_deleted_and_recreated_under_its_name_is_bound_again(self, cluster: Cluster, app: App) -> None:
         cluster.add_node("node-1", cpu="1")
         cluster.create(gang_pod("a", minimum=1))
         await cluster.wait_for(lambda s: bound(s) == ["a"])
@@ -396,7 +396,7 @@ class TestEarlierBugs:
         cluster.create(gang_pod("a", minimum=1))
         await cluster.wait_for(lambda s: bound(s) == ["a"])
 
-    async def test_pods_of_one_name_are_bound_in_their_own_namespaces(self, cluster: Cluster, app: App) -> None:
+    async def test_pods_with_equal_names_are_bound_each_in_its_own_namespace(self, cluster: Cluster, app: App) -> None:
         cluster.add_node("node-1")
         for namespace in ("team-a", "team-b"):
             cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
@@ -433,7 +433,7 @@ async def test_only_nodes_that_match_the_node_selector_setting_are_used(cluster:
     assert {pod["spec"]["nodeName"] for pod in cluster.list("pods")} == {"ours"}
 
 
-async def test_roles_with_minimums_of_their_own_start_each_within_one_rack(cluster: Cluster, start_app: StartApp) -> None:
+async def test_each_role_with_its_own_minimum_starts_within_one_rack(cluster: Cluster, start_app: StartApp) -> None:
     rack = "topology.kubernetes.io/rack"
     for name, gpus, where in (("a-1", 2, "a"), ("a-2", 1, "a"), ("b-1", 3, "b"), ("b-2", 2, "b")):
         cluster.add_node(name, cpu="8", gpus=gpus, labels={rack: where})

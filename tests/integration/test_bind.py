@@ -71,7 +71,7 @@ async def test_dry_run_changes_nothing(cluster: Cluster, binder: Binder, pod: Po
     assert node_of(cluster) == ""
 
 
-async def test_recreated_pod_of_the_same_name_is_not_bound_by_the_plan_for_the_old_one(cluster: Cluster, binder: Binder, pod: Pod) -> None:
+async def test_recreated_pod_is_not_bound_by_the_plan_for_the_deleted_pod_of_its_name(cluster: Cluster, binder: Binder, pod: Pod) -> None:
     cluster.delete("pods", "a")
     cluster.create(gang_pod("a"))
     assert (await binder.bind(pod, "node-1", "t1/3")).result is Result.GONE
@@ -84,7 +84,7 @@ async def test_pod_that_changed_since_the_plan_is_read_again_and_bound(cluster: 
     assert node_of(cluster) == "node-1"
 
 
-async def test_pod_bound_to_another_node_by_another_scheduler_is_reported_as_elsewhere(
+async def test_pod_that_another_scheduler_bound_to_another_node_is_reported_as_bound_elsewhere(
     cluster: Cluster, server: ApiServer, binder: Binder, pod: Pod
 ) -> None:
     await bind_without_stamp(cluster, server, pod, "node-2")
@@ -92,7 +92,7 @@ async def test_pod_bound_to_another_node_by_another_scheduler_is_reported_as_els
     assert reply.result is Result.ELSEWHERE
 
 
-async def test_pod_on_the_planned_node_without_our_stamp_is_reported_as_elsewhere(
+async def test_pod_on_the_planned_node_without_our_stamp_counts_as_bound_by_another_scheduler(
     cluster: Cluster, server: ApiServer, binder: Binder, pod: Pod
 ) -> None:
     await bind_without_stamp(cluster, server, pod, "node-1")
@@ -124,7 +124,9 @@ async def test_bind_is_retried_after_transient_errors(status: int, cluster: Clus
     assert len(pauses) == 2
 
 
-async def test_short_retry_after_of_the_server_is_obeyed(cluster: Cluster, binder: Binder, pod: Pod, pauses: list[float]) -> None:
+async def test_bind_is_retried_after_the_time_in_a_short_retry_after_header(
+    cluster: Cluster, binder: Binder, pod: Pod, pauses: list[float]
+) -> None:
     cluster.faults.add(Fault("bind", "pods", status=429, retry_after=1))
     assert (await binder.bind(pod, "node-1", "t1/3")).is_bound
     assert pauses == [1.0]
@@ -151,7 +153,7 @@ async def test_bind_is_given_up_when_the_server_demands_a_long_pause(
         ([Fault("bind", "pods", status=503, after=True)], Result.BOUND, False),
     ],
 )
-async def test_bind_without_a_definite_answer_is_in_doubt(
+async def test_bind_without_a_definite_answer_is_unresolved(
     faults: list[Fault], result: Result, is_in_doubt: bool, cluster: Cluster, binder: Binder, pod: Pod
 ) -> None:
     for fault in faults:
@@ -160,7 +162,7 @@ async def test_bind_without_a_definite_answer_is_in_doubt(
     assert (reply.result, reply.in_doubt) == (result, pod.resource_version if is_in_doubt else "")
 
 
-async def test_unanswered_bind_is_no_longer_in_doubt_after_its_pod_changed(cluster: Cluster, binder: Binder, pod: Pod) -> None:
+async def test_unanswered_bind_is_no_longer_unresolved_once_its_pod_has_changed(cluster: Cluster, binder: Binder, pod: Pod) -> None:
     cluster.faults.add(Fault("bind", "pods", status=503))
     cluster.faults.add(Fault("bind", "pods", nth=3, times=9, status=403))
     hold = cluster.faults.pause("bind", "pods", nth=2)
@@ -176,7 +178,7 @@ GONE = Violation(Wrong.NO_NODE, "default/a", "node-1")
 
 
 @pytest.mark.parametrize(("checks", "requests"), [([GONE], 0), ([None, GONE], 1)])
-async def test_no_request_is_sent_once_the_check_finds_the_node_unsuitable(
+async def test_no_bind_is_sent_once_a_check_finds_the_node_unsuitable(
     checks: list[Violation | None], requests: int, cluster: Cluster, binder: Binder, pod: Pod
 ) -> None:
     cluster.faults.add(Fault("bind", "pods", times=9, status=429))
@@ -218,7 +220,7 @@ async def test_bind_whose_reply_was_lost_is_reported_as_bound(times: int, cluste
     assert node_of(cluster) == "node-1"
 
 
-async def test_bind_is_unanswered_when_every_try_fails(cluster: Cluster, binder: Binder, pod: Pod) -> None:
+async def test_bind_counts_as_unanswered_when_every_try_fails_with_a_server_error(cluster: Cluster, binder: Binder, pod: Pod) -> None:
     cluster.faults.add(Fault("bind", "pods", times=100, status=503))
     assert (await binder.bind(pod, "node-1", "t1/3")).result is Result.UNANSWERED
     assert node_of(cluster) == ""
@@ -265,7 +267,7 @@ async def test_running_pod_is_released_only_as_an_eviction_that_its_disruption_b
     await cluster.wait_for(lambda s: s.get("pods", "a") is None)
 
 
-async def test_release_never_deletes_a_new_pod_of_the_old_name(cluster: Cluster, binder: Binder, pod: Pod) -> None:
+async def test_release_never_deletes_a_new_pod_with_the_name_of_the_released_pod(cluster: Cluster, binder: Binder, pod: Pod) -> None:
     cluster.delete("pods", "a")
     cluster.create(gang_pod("a"))
     assert await binder.release(pod)

@@ -24,7 +24,7 @@ spec:
 """
 
 
-async def test_pods_of_the_toy_scheduler_are_placed_under_its_name_by_their_gpu_limits(cluster: Cluster, start_app: StartApp) -> None:
+async def test_pods_that_name_the_earlier_toyscheduler_are_placed_by_their_gpu_limits(cluster: Cluster, start_app: StartApp) -> None:
     """The toy scheduler placed pods by limits as well, but never retried a pod that fitted on no node."""
     cluster.add_node("node-1", gpus=2)
     cluster.add_node("node-2", gpus=2)

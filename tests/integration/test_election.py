@@ -74,7 +74,7 @@ async def test_lease_is_kept_while_the_loop_is_blocked_longer_than_the_lease_las
     await candidate.release()  # a second release changes nothing
 
 
-async def test_lost_lease_raises_an_error_in_the_callers_loop(threaded_sandbox: Sandbox) -> None:
+async def test_losing_the_lease_raises_an_error_in_the_event_loop_of_the_caller(threaded_sandbox: Sandbox) -> None:
     async with in_own_thread(make_lease) as candidate:
         running = asyncio.create_task(candidate.run())
         await within(10, candidate.acquired.wait())
@@ -96,7 +96,7 @@ async def test_lease_is_in_the_cluster_that_the_settings_name(
     assert lease_of(threaded_sandbox)["holderIdentity"] == "us"
 
 
-async def test_election_thread_ends_with_its_context(threaded_sandbox: Sandbox) -> None:
+async def test_leader_election_thread_ends_when_its_context_is_left(threaded_sandbox: Sandbox) -> None:
     async with in_own_thread(make_lease) as candidate:
         running = asyncio.create_task(candidate.run())
         await within(10, candidate.acquired.wait())

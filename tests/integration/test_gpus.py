@@ -89,7 +89,7 @@ async def test_pod_that_asks_for_more_gpus_than_are_free_is_refused_with_the_nod
     await is_bound(cluster, "two")
 
 
-async def test_gpu_model_is_an_expression_that_matches_all_spellings(cluster: Cluster, start_app: StartApp) -> None:
+async def test_expression_for_a_gpu_model_matches_all_spellings_of_the_model(cluster: Cluster, start_app: StartApp) -> None:
     gpu_node(cluster, "old", 4, "Tesla-V100-SXM2-16GB", 16384)
     gpu_node(cluster, "game", 4)
     await start_app()
@@ -101,7 +101,7 @@ async def test_gpu_model_is_an_expression_that_matches_all_spellings(cluster: Cl
     await is_refused(cluster, "nowhere", "2 node(s) didn't match gpu-model")
 
 
-async def test_free_gpu_memory_counts_and_must_exceed_the_memory_asked_for_each_gpu(cluster: Cluster, start_app: StartApp) -> None:
+async def test_each_gpu_must_have_more_free_memory_than_a_pod_asks_for_each_gpu(cluster: Cluster, start_app: StartApp) -> None:
     gpu_node(cluster, "node-1", 2)
     app = await start_app()
     cluster.create(a_pod("exactly", {"gpu-memory-each": "8192"}))
@@ -117,7 +117,7 @@ async def test_free_gpu_memory_counts_and_must_exceed_the_memory_asked_for_each_
     await is_bound(cluster, "too-much")
 
 
-async def test_four_failed_filters_are_four_reasons(cluster: Cluster, start_app: StartApp) -> None:
+async def test_node_that_fails_four_gpu_filters_is_refused_with_four_reasons(cluster: Cluster, start_app: StartApp) -> None:
     gpu_node(cluster, "node-1", 2)
     await start_app()
     cluster.create(a_pod("all", {"gpu-number": "3", "gpu-memory-each": "9000", "gpu-memory-total": "99999", "gpu-model": "A100"}))
@@ -212,7 +212,7 @@ async def test_gang_that_requires_the_level_nvlink_is_placed_in_one_domain(clust
     assert len({int(pod["spec"]["nodeName"][-1]) % 3 for pod in cluster.list("pods")}) == 1
 
 
-async def test_configuration_and_pods_of_genius_work_unchanged(
+async def test_configuration_and_pods_of_the_scheduler_genius_work_unchanged(
     cluster: Cluster, start_app: StartApp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ALLABOARD_CONFIG", str(GENIUS_FILE))
@@ -225,7 +225,7 @@ async def test_configuration_and_pods_of_genius_work_unchanged(
     assert node_of(cluster, "gpu-pod") == "better"
 
 
-async def test_gpu_model_of_a_pod_group_holds_for_members_that_request_gpus(cluster: Cluster, start_app: StartApp) -> None:
+async def test_gpu_model_of_a_pod_group_applies_to_members_that_request_gpus(cluster: Cluster, start_app: StartApp) -> None:
     gpu_node(cluster, "a100", 2, "NVIDIA-A100-SXM4-80GB", 81920)
     gpu_node(cluster, "t4", 2, "Tesla-T4", 15360)
     cluster.add_node("cpus")

@@ -108,7 +108,7 @@ async def test_gang_becomes_whole_despite_an_unexpected_error_in_one_bind(
     await cluster.wait_for(lambda s: len(bound(s)) == 3, message="the third is bound at the next try")
 
 
-async def test_stop_during_a_commit_waits_for_the_end_of_the_commit(cluster: Cluster, start_app: StartApp) -> None:
+async def test_operator_that_is_stopped_during_a_commit_ends_the_commit_first(cluster: Cluster, start_app: StartApp) -> None:
     app = await start_app()
     cluster.add_node("node-1")
     third = cluster.faults.pause("bind", "pods", nth=3)
@@ -144,7 +144,7 @@ async def test_surplus_member_whose_bind_was_refused_is_reported_and_retried(clu
     await cluster.wait_for(lambda s: sorted(bound(s)) == ["a", "b", "c"])
 
 
-async def test_resource_freed_for_one_member_wakes_a_gang_refused_for_another(cluster: Cluster, app: App) -> None:
+async def test_freed_memory_wakes_a_gang_whose_refusal_names_only_cpu_if_another_member_can_move(cluster: Cluster, app: App) -> None:
     """Pod b is refused for cpu. The freed memory lets pod a move to node-2, which leaves the cpu of node-1 to pod b."""
     cluster.add_node("node-1", cpu="4", memory="4Gi")
     cluster.add_node("node-2", cpu="2", memory="4Gi")
@@ -157,7 +157,7 @@ async def test_resource_freed_for_one_member_wakes_a_gang_refused_for_another(cl
     await cluster.wait_for(lambda s: sorted(bound(s)) == ["a", "b"])
 
 
-async def test_broken_watch_resumes_after_the_last_event_without_older_states(
+async def test_watch_that_broke_resumes_after_its_last_event_and_repeats_no_older_states(
     cluster: Cluster, start_app: StartApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = await start_app()
@@ -236,7 +236,7 @@ async def test_pod_group_message_follows_changes_of_the_minimum(cluster: Cluster
         await cluster.wait_for(lambda s, words=words: words in message(s))  # type: ignore[misc]
 
 
-async def test_timeout_of_a_waiting_gang_is_reported_once_and_cleared_when_it_runs(cluster: Cluster, start_app: StartApp) -> None:
+async def test_timeout_of_a_waiting_gang_is_reported_once_and_cleared_when_the_gang_runs(cluster: Cluster, start_app: StartApp) -> None:
     await start_app(schedule_timeout_seconds=1)
     cluster.create(replica_set())
     await cluster.wait_for(lambda s: conditions(s).get("Timeout") == "True" and bool(warnings(s, "Timeout")))

@@ -106,7 +106,7 @@ async def test_job_that_a_user_has_suspended_is_not_resumed(cluster: Cluster, st
 
 
 @pytest.mark.parametrize("nth", [1, 2], ids=["suspended", "resumed"])
-async def test_job_does_not_stay_suspended_after_a_lost_answer(nth: int, cluster: Cluster, start_app: StartApp) -> None:
+async def test_job_does_not_stay_suspended_if_the_answer_to_its_suspension_is_lost(nth: int, cluster: Cluster, start_app: StartApp) -> None:
     refuse_one_bind(cluster)
     cluster.faults.add(Fault("patch", "jobs", nth=nth, drop=True, after=True))
     await start_app(schedule_timeout_seconds=1)

@@ -37,7 +37,9 @@ def ignore_pod_events(monkeypatch: pytest.MonkeyPatch) -> Any:
     return lambda: monkeypatch.setattr(Reflector, "_queue_event", take_none)
 
 
-async def test_label_pair_gang_is_scheduled_from_kopfs_events_alone(cluster: Cluster, kubeconfig: Path, ignore_pod_events: Any) -> None:
+async def test_gang_declared_by_the_pair_of_labels_is_scheduled_from_kopfs_events_alone(
+    cluster: Cluster, kubeconfig: Path, ignore_pod_events: Any
+) -> None:
     cluster.add_node("node-1", cpu="4")
     async with operator(kubeconfig):
         ignore_pod_events()
@@ -125,7 +127,7 @@ def observe_pending(app: App, cluster: Cluster, name: str) -> None:
     app.observe_pending_pod("ADDED", {"kind": "Pod", **(cluster.get("pods", name) or {})})
 
 
-async def test_gang_that_we_have_bound_takes_no_member_known_only_from_kopf(
+async def test_gang_that_we_have_bound_gets_no_member_that_only_kopf_has_reported(
     cluster: Cluster, start_app: StartApp, hold_pod_events: HoldPodEvents
 ) -> None:
     """This holds although the watch hasn't reported the binds, and may report the members' end much later."""
@@ -169,7 +171,7 @@ async def test_kopfs_deletion_events_are_ignored(cluster: Cluster, start_app: St
     assert app.view.pod("default/gang-0") is None
 
 
-async def test_pod_known_only_from_kopf_is_dropped_when_its_gang_turns_out_to_have_started(
+async def test_pod_that_only_kopf_has_reported_is_dropped_when_its_gang_turns_out_to_have_started(
     cluster: Cluster, start_app: StartApp, hold_pod_events: HoldPodEvents
 ) -> None:
     """Another process has bound gang-0, which was deleted before gang-9 was created: the two never formed a gang."""

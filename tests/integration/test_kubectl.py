@@ -92,7 +92,7 @@ def rows(output: str) -> list[list[str]]:
     return [line.split() for line in output.splitlines()]
 
 
-async def test_nodes_are_listed_narrow_and_wide(cluster: Cluster, kubectl: Kubectl) -> None:
+async def test_kubectl_lists_nodes_in_its_normal_and_in_its_wide_table(cluster: Cluster, kubectl: Kubectl) -> None:
     cluster.add_node("node-1", gpus=4)
     cluster.add_node("node-2", ready=False)
     header, first, second = rows(await kubectl("get", "nodes"))
@@ -101,7 +101,7 @@ async def test_nodes_are_listed_narrow_and_wide(cluster: Cluster, kubectl: Kubec
     assert "CONTAINER-RUNTIME" in await kubectl("get", "nodes", "-o", "wide")
 
 
-async def test_pods_are_listed_as_by_a_real_cluster(cluster: Cluster, kubectl: Kubectl) -> None:
+async def test_kubectl_lists_pods_of_the_sandbox_like_those_of_a_real_cluster(cluster: Cluster, kubectl: Kubectl) -> None:
     cluster.add_node("node-1")
     cluster.create(pod("running", {"app": "x"}, nodeName="node-1"))
     cluster.create(pod("waiting", {"app": "y"}))
@@ -203,13 +203,13 @@ async def test_object_of_a_kind_that_is_not_served_cannot_be_created(kubectl: Ku
     assert (code, out, err) == (1, "", "error: failed to create cronjob: the server could not find the requested resource\n")
 
 
-async def test_list_of_objects_is_applied(kubectl: Kubectl) -> None:
+async def test_kubectl_applies_a_list_of_objects(kubectl: Kubectl) -> None:
     listed = {"apiVersion": "v1", "kind": "List", "items": [pod("one"), pod("two"), pod_group()]}
     said = await kubectl("apply", "-f", "-", manifest=listed)
     assert said.splitlines() == ["pod/one created", "pod/two created", "podgroup.scheduling.x-k8s.io/gang created"]
 
 
-async def test_applying_creates_then_changes_nothing_then_configures(cluster: Cluster, kubectl: Kubectl) -> None:
+async def test_kubectl_apply_creates_an_object_and_later_changes_only_what_differs(cluster: Cluster, kubectl: Kubectl) -> None:
     assert await kubectl("apply", "-f", "-", manifest=deployment(2)) == "deployment.apps/web created\n"
     assert await kubectl("apply", "-f", "-", manifest=deployment(2)) == "deployment.apps/web unchanged\n"
     assert await kubectl("apply", "-f", "-", manifest=deployment(3, "web:2")) == "deployment.apps/web configured\n"
@@ -290,7 +290,7 @@ async def test_node_is_described_with_the_requests_of_its_pods(cluster: Cluster,
 
 
 @pytest.mark.sandbox_only("a real control plane has kubelets, of whatever kind")
-async def test_commands_that_need_containers_are_rejected(cluster: Cluster, kubectl: Kubectl) -> None:
+async def test_kubectl_commands_that_need_containers_are_rejected(cluster: Cluster, kubectl: Kubectl) -> None:
     cluster.add_node("node-1")
     cluster.create(pod(nodeName="node-1"))
     await cluster.wait_for(lambda home: is_running(home, "p"))
@@ -310,7 +310,7 @@ async def test_commands_that_need_containers_are_rejected(cluster: Cluster, kube
 
 
 @pytest.mark.sandbox_only("the nodes of a real control plane are registered without kubelets of their own")
-async def test_nodes_have_addresses_of_their_own(cluster: Cluster, kubectl: Kubectl) -> None:
+async def test_each_node_that_kubectl_shows_has_its_own_address(cluster: Cluster, kubectl: Kubectl) -> None:
     for name in ("node-1", "node-2"):
         cluster.add_node(name)
     assert [row[5] for row in rows(await kubectl("get", "nodes", "-o", "wide", "--no-headers"))] == ["10.0.0.1", "10.0.0.2"]
@@ -409,7 +409,7 @@ MADE = {
 }
 
 
-async def test_objects_that_kubectl_builds_are_created(kubectl: Kubectl) -> None:
+async def test_objects_that_kubectl_create_builds_are_created(kubectl: Kubectl) -> None:
     assert await kubectl("create", "namespace", "made") == "namespace/made created\n"
     for command, name in MADE.items():
         words = command.split()
@@ -419,7 +419,7 @@ async def test_objects_that_kubectl_builds_are_created(kubectl: Kubectl) -> None
     assert (code, err) == (1, 'Error from server (AlreadyExists): namespaces "made" already exists\n')
 
 
-async def test_cluster_wide_objects_that_kubectl_builds_are_created(cluster: Cluster, kubectl: Kubectl) -> None:
+async def test_cluster_wide_objects_that_kubectl_create_builds_are_created(cluster: Cluster, kubectl: Kubectl) -> None:
     assert await kubectl("create", "priorityclass", "made", "--value=-5") == "priorityclass.scheduling.k8s.io/made created\n"
     assert cluster.get("priorityclasses", "made", "")["value"] == -5  # type: ignore[index]
     for kind, words in {"clusterrole": "--verb=get --resource=pods", "clusterrolebinding": "--clusterrole=view --user=me"}.items():
@@ -427,7 +427,7 @@ async def test_cluster_wide_objects_that_kubectl_builds_are_created(cluster: Clu
         await kubectl("delete", kind, "made")
 
 
-async def test_deployment_that_kubectl_builds_has_the_given_options(cluster: Cluster, kubectl: Kubectl) -> None:
+async def test_deployment_that_kubectl_create_builds_has_the_given_options(cluster: Cluster, kubectl: Kubectl) -> None:
     await kubectl("create", "deployment", "web", "--image=web:1", "--replicas=2", "--port=80")
     spec = cluster.get("deployments", "web")["spec"]  # type: ignore[index]
     (container,) = spec["template"]["spec"]["containers"]
@@ -476,7 +476,7 @@ async def test_creating_a_workload_without_a_controller_warns(kind: str, kubectl
     assert err == f"Warning: the sandbox has no controller of {kind}s: its pods are not created\n"
 
 
-async def test_resources_served_are_listed(kubectl: Kubectl) -> None:
+async def test_kubectl_lists_the_resources_that_are_served(kubectl: Kubectl) -> None:
     out = await kubectl("api-resources", "--no-headers")
     kinds = {line.split()[-1] for line in out.splitlines()}
     assert kinds >= {"Pod", "Node", "Event", "Deployment", "Job", "PodDisruptionBudget", "PriorityClass", "Lease", "TFJob"}

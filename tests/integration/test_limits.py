@@ -44,7 +44,9 @@ async def test_gang_with_too_many_kinds_of_members_is_held_and_reported(cluster:
     assert counted >= 1
 
 
-async def test_foreign_anti_affinity_beyond_the_limit_is_ignored_and_counted(cluster: Cluster, start_app: StartApp) -> None:
+async def test_anti_affinity_of_other_schedulers_pods_beyond_the_limit_is_ignored_and_counted(
+    cluster: Cluster, start_app: StartApp
+) -> None:
     cluster.add_node("node-1", cpu="4")
     term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchExpressions": [{"key": "absent", "operator": "Exists"}]}}
     last = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {}}
@@ -62,7 +64,7 @@ async def test_foreign_anti_affinity_beyond_the_limit_is_ignored_and_counted(clu
     assert app.metrics.registry.get_sample_value("allaboard_over_limit_total", {"what": "anti_affinity_terms"}) == 1
 
 
-async def test_reply_of_a_write_is_parsed_only_if_it_is_an_error(
+async def test_reply_to_a_write_is_parsed_only_if_the_reply_is_an_error(
     cluster: Cluster, kubeconfig: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.create(gang_pod("a", "team", 1))

@@ -64,7 +64,7 @@ def deployments(cluster: Cluster) -> set[str]:
     return {each["metadata"]["name"] for each in cluster.list("deployments")}
 
 
-async def test_stage_that_does_not_fit_waits_whole_with_the_reason_until_there_is_capacity(cluster: Cluster, start_app: StartApp) -> None:
+async def test_pipeline_stage_that_does_not_fit_is_not_bound_in_part_and_its_status_says_why(cluster: Cluster, start_app: StartApp) -> None:
     cluster.add_node("node-1", cpu="3")
     await start_app(pipelines=True)
     cluster.create(mlflow(stage1=stage("a"), stage2=stage("b", "c", cpu="2"), stage3=stage("d")))
@@ -79,7 +79,7 @@ async def test_stage_that_does_not_fit_waits_whole_with_the_reason_until_there_i
     assert bound(cluster) == {"a", "b", "c", "d"}
 
 
-async def test_next_operator_continues_a_pipeline_where_the_first_has_stopped(cluster: Cluster, start_app: StartApp) -> None:
+async def test_next_operator_continues_a_pipeline_where_the_first_operator_stopped(cluster: Cluster, start_app: StartApp) -> None:
     cluster.add_node("node-1", cpu="2")
     first = await start_app(pipelines=True)
     cluster.create(mlflow(stage1=stage("a"), stage2=stage("b", "c"), stage3=stage("d", cpu="100m")))
@@ -147,7 +147,7 @@ async def test_invalid_pipeline_is_reported_until_it_is_corrected(cluster: Clust
     await cluster.wait_for(lambda s: phases(s) == ["Ready", "Ready"])
 
 
-async def test_foreign_deployment_of_the_same_name_is_not_changed_and_the_stage_fails(cluster: Cluster, start_app: StartApp) -> None:
+async def test_foreign_deployment_with_the_name_of_a_step_is_not_changed_and_the_stage_fails(cluster: Cluster, start_app: StartApp) -> None:
     cluster.add_node("node-1")
     template = {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "main", "image": "theirs"}]}}
     spec = {"replicas": 0, "selector": {"matchLabels": {"app": "a"}}, "template": template}
@@ -203,7 +203,7 @@ async def test_pipelines_beyond_the_limit_of_a_namespace_are_not_deployed(
     assert deployments(cluster) == {"lstm-a"}
 
 
-async def test_changed_step_is_updated_and_removed_step_is_deleted(cluster: Cluster, start_app: StartApp) -> None:
+async def test_changed_step_of_a_pipeline_is_updated_and_a_removed_step_is_deleted(cluster: Cluster, start_app: StartApp) -> None:
     cluster.add_node("node-1")
     await start_app(pipelines=True)
     cluster.create(mlflow(stage1=stage("a", "b")))
@@ -227,7 +227,7 @@ async def openfaas(cluster: Cluster) -> AsyncIterator[None]:
     cluster.delete("customresourcedefinitions", FUNCTIONS["metadata"]["name"])
 
 
-async def test_steps_are_functions_where_openfaas_is_installed_and_ready_with_their_deployments(
+async def test_where_openfaas_is_installed_steps_are_functions_that_are_ready_when_their_deployments_are(
     openfaas: None, cluster: Cluster, start_app: StartApp
 ) -> None:
     cluster.add_node("node-1")
@@ -263,7 +263,7 @@ def made_by_openfaas(function: Body) -> Body:
     }
 
 
-async def test_operator_with_pipelines_schedules_pods_where_the_pipeline_crd_is_missing(
+async def test_operator_schedules_pods_if_pipelines_are_on_and_the_pipeline_crd_is_missing(
     home: Any, cluster: Cluster, start_app: StartApp
 ) -> None:
     cluster.delete("customresourcedefinitions", "mlflows.kopf.dev")
@@ -275,7 +275,7 @@ async def test_operator_with_pipelines_schedules_pods_where_the_pipeline_crd_is_
 
 
 @pytest.mark.parametrize("memory", ["512Mi", "512"])
-async def test_function_is_charged_the_requests_of_its_annotation_as_soon_as_it_is_bound(
+async def test_openfaas_pod_is_charged_the_requests_in_its_annotation_as_soon_as_the_pod_is_bound(
     memory: str, cluster: Cluster, start_app: StartApp
 ) -> None:
     cluster.add_node("node-1", cpu="3")
@@ -289,7 +289,7 @@ async def test_function_is_charged_the_requests_of_its_annotation_as_soon_as_it_
     assert bool(doubts) is (memory == "512")
 
 
-async def test_function_that_changes_during_its_bind_is_bound_as_planned(cluster: Cluster, start_app: StartApp) -> None:
+async def test_openfaas_function_that_changes_during_its_bind_is_bound_as_planned(cluster: Cluster, start_app: StartApp) -> None:
     cluster.add_node("node-1", cpu="3")
     await start_app(openfaas=True)
     cluster.faults.add(Fault("bind", "pods", status=409, dry_run=None))
@@ -298,7 +298,7 @@ async def test_function_that_changes_during_its_bind_is_bound_as_planned(cluster
     assert [bool(pod["spec"].get("nodeName")) for pod in cluster.list("pods")] == [True]
 
 
-async def test_only_a_function_whose_annotation_is_not_json_is_held_with_a_warning(cluster: Cluster, start_app: StartApp) -> None:
+async def test_openfaas_function_is_held_with_a_warning_if_its_annotation_is_not_json(cluster: Cluster, start_app: StartApp) -> None:
     cluster.add_node("node-1", cpu="3")
     await start_app(openfaas=True)
     cluster.create(function_pod("broken", "{"))

@@ -173,7 +173,7 @@ SCENES: dict[str, tuple[list[dict[str, Any]], Objects]] = {
 }
 
 
-def test_every_example_is_compared() -> None:
+def test_every_example_has_a_test_that_compares_its_plan_with_its_binds() -> None:
     assert {path.stem for path in bundled.examples()} == EXAMPLES.keys() | PIPELINES
 
 

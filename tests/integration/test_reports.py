@@ -29,7 +29,9 @@ def are_refused(names: str, text: str, reason: str, cluster: Cluster) -> bool:
     return all(has_event(cluster, "Pod", name, text) and reason_of(cluster, name) == reason for name in names)
 
 
-async def test_gang_with_a_missing_member_reports_what_it_waits_for_and_its_timeout(cluster: Cluster, start_app: StartApp) -> None:
+async def test_gang_with_a_missing_member_reports_how_many_members_are_missing_and_its_timeout(
+    cluster: Cluster, start_app: StartApp
+) -> None:
     cluster.add_node("node-1")
     await start_app(schedule_timeout_seconds=4)
     for name in "ab":

@@ -64,7 +64,7 @@ def message(cluster: Cluster, name: str) -> str:
     return next((condition.get("message", "") for condition in conditions if condition["type"] == "PodScheduled"), "")
 
 
-async def test_gang_of_half_gpus_fills_the_cards_and_the_next_pod_waits_for_a_free_half(cluster: Cluster) -> None:
+async def test_gang_of_half_gpus_fills_all_gpus_and_the_next_pod_waits_for_a_free_half(cluster: Cluster) -> None:
     for name in ("node-1", "node-2"):
         hami_node(cluster, name)
     for number in range(8):
@@ -84,7 +84,7 @@ async def test_gang_of_half_gpus_fills_the_cards_and_the_next_pod_waits_for_a_fr
     assert annotations(cluster, "ninth")["hami.io/vgpu-devices-allocated"] == device
 
 
-async def test_gang_that_fits_in_total_memory_but_not_on_the_cards_is_not_bound_in_part(cluster: Cluster) -> None:
+async def test_gang_that_fits_in_total_gpu_memory_but_not_on_single_gpus_is_not_bound_in_part(cluster: Cluster) -> None:
     hami_node(cluster, "node-1")
     two_thirds = {**HALF, "nvidia.com/gpumem": "27000"}
     for number in range(3):
@@ -95,7 +95,7 @@ async def test_gang_that_fits_in_total_memory_but_not_on_the_cards_is_not_bound_
     await cluster.wait_for(lambda s: len(bound(s)) == 1, message="a single pod fits")
 
 
-async def test_whole_gpus_are_unshared_cards_that_are_annotated_for_the_driver(cluster: Cluster) -> None:
+async def test_pod_that_requests_whole_gpus_gets_unshared_gpus_and_an_annotation_for_the_driver(cluster: Cluster) -> None:
     hami_node(cluster, "node-1", cards=3)
     cluster.create(single("part", {**HALF, "nvidia.com/gpucores": "10"}))
     await cluster.wait_for(lambda s: len(bound(s)) == 1, message="the part is bound")
@@ -106,7 +106,7 @@ async def test_whole_gpus_are_unshared_cards_that_are_annotated_for_the_driver(c
     await cluster.wait_for(lambda s: "Insufficient nvidia.com/gpu" in message(s, "more"), message="no card is entirely free")
 
 
-async def test_parts_assigned_by_other_schedulers_are_not_assigned_again(cluster: Cluster) -> None:
+async def test_parts_of_gpus_that_other_schedulers_have_assigned_are_not_assigned_again(cluster: Cluster) -> None:
     hami_node(cluster, "node-1")
     stranger = single("stranger", HALF, {"hami.io/vgpu-devices-allocated": "GPU-node-1-0,NVIDIA,30000,0:;"})
     stranger["spec"] |= {"schedulerName": "hami-scheduler", "nodeName": "node-1"}
@@ -132,7 +132,7 @@ async def test_parts_of_gpus_are_refused_where_no_driver_hands_them_out(cluster:
     await cluster.wait_for(lambda s: len(bound(s)) == 1, message="the node with HAMi is used")
 
 
-async def test_volcanos_driver_gets_annotations_of_its_own(cluster: Cluster) -> None:
+async def test_gpu_driver_of_volcano_gets_the_annotations_that_it_reads(cluster: Cluster) -> None:
     volcano_node(cluster, "node-1")
     for number in range(2):
         requests = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory-percentage": "50"}
@@ -172,7 +172,7 @@ async def test_mig_devices_and_time_slices_of_a_device_plugin_are_counted_as_res
 
 
 @pytest.mark.parametrize("fault", [Fault("bind", "pods", nth=2, status=500), Fault("bind", "pods", nth=2, after=True, drop=True)])
-async def test_no_card_is_assigned_twice_or_lost_after_a_failed_or_unanswered_bind(cluster: Cluster, fault: Fault) -> None:
+async def test_no_gpu_is_assigned_twice_or_lost_after_a_failed_or_unanswered_bind(cluster: Cluster, fault: Fault) -> None:
     hami_node(cluster, "node-1", cards=1)
     cluster.faults.add(fault)
     for number in range(2):
@@ -185,7 +185,7 @@ async def test_no_card_is_assigned_twice_or_lost_after_a_failed_or_unanswered_bi
     await cluster.wait_for(lambda s: len(bound(s)) == 1, message="all of the card is free again")
 
 
-async def test_annotation_of_another_driver_does_not_change_the_charge(cluster: Cluster) -> None:
+async def test_annotation_of_another_gpu_driver_does_not_change_what_a_pod_is_charged(cluster: Cluster) -> None:
     volcano_node(cluster, "v", 2)
     words = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory-percentage": "100"}
     cluster.create(single("forger", words, {"hami.io/vgpu-devices-allocated": "GPU-v-1,NVIDIA,1,1:;"}))
@@ -197,7 +197,7 @@ async def test_annotation_of_another_driver_does_not_change_the_charge(cluster: 
     assert given == {"GPU-v-0": 1, "GPU-v-1": 1}
 
 
-async def test_pod_with_gpus_that_no_container_requests_gets_no_device_of_a_driver(cluster: Cluster) -> None:
+async def test_pod_is_refused_where_a_driver_shares_gpus_if_its_label_asks_for_more_gpus_than_its_container(cluster: Cluster) -> None:
     hami_node(cluster, "node-1")
     for name, requests in (("alone", {}), ("more", {GPU: "1"})):
         pod = single(name, requests)

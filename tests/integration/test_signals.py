@@ -40,7 +40,7 @@ async def running(kubeconfig: Path) -> AsyncIterator[asyncio.subprocess.Process]
     [(signal.SIGINT,), (signal.SIGTERM,), (signal.SIGHUP,), (signal.SIGINT, signal.SIGTERM), (signal.SIGTERM, signal.SIGINT)],
     ids=lambda numbers: " ".join(number.name for number in numbers),
 )
-async def test_run_stops_without_output_for_one_or_two_signals(numbers: tuple[signal.Signals, ...], kubeconfig: Path) -> None:
+async def test_command_run_stops_without_output_after_one_or_two_signals(numbers: tuple[signal.Signals, ...], kubeconfig: Path) -> None:
     async with running(kubeconfig) as process:
         for number in numbers:
             os.kill(process.pid, number)
@@ -48,7 +48,7 @@ async def test_run_stops_without_output_for_one_or_two_signals(numbers: tuple[si
     assert (process.returncode, output) == (0, b"")
 
 
-async def test_no_process_writes_output_after_run_is_killed(kubeconfig: Path) -> None:
+async def test_no_process_writes_output_after_the_command_run_is_killed(kubeconfig: Path) -> None:
     async with running(kubeconfig) as process:
         process.kill()
         output, _ = await process.communicate()  # returns when no process has standard error open

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("pipeline_rights")
 
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.name)
-async def test_story_ends_as_described(story: Story, cluster: Cluster, kubeconfig: Path) -> None:
+async def test_story_of_the_demo_ends_as_described(story: Story, cluster: Cluster, kubeconfig: Path) -> None:
     async def apply(objects: Objects) -> None:
         for obj in objects:
             cluster.apply(obj)
@@ -34,7 +34,7 @@ async def test_story_ends_as_described(story: Story, cluster: Cluster, kubeconfi
 
 @pytest.mark.kubectl
 @pytest.mark.parametrize("target", [("operator/main.py",), ("-m", "allaboard.handlers")], ids=["kopf run PATH", "kopf run -m"])
-async def test_stories_end_as_described_with_kopf_run_and_kubectl(
+async def test_stories_of_the_demo_end_as_described_with_kopf_run_and_kubectl(
     target: tuple[str, ...], cluster: Cluster, kubeconfig: Path, kubectl: Kubectl
 ) -> None:
     async def apply(objects: Objects) -> None:

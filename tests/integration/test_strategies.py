@@ -28,7 +28,7 @@ def nodes_of(cluster: Cluster, gang: str) -> list[str]:
 
 
 @pytest.mark.sandbox_only("the strategy is installed where the operator runs, which is here")
-async def test_gang_is_placed_by_its_plug_in_and_by_the_default_if_the_plan_is_invalid(
+async def test_gang_is_placed_by_its_plug_in_or_by_the_default_strategy_if_the_plug_ins_plan_is_invalid(
     cluster: Cluster, start_app: StartApp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(tmp_path, monkeypatch, SOURCE, last="Last")

@@ -109,7 +109,7 @@ async def test_gang_of_bare_pods_is_not_bound_in_part_when_admission_rejects_one
     assert not bound(cluster)
 
 
-async def test_pods_with_equal_requests_and_different_labels_are_dry_run_separately(cluster: Cluster, start_app: StartApp) -> None:
+async def test_pods_with_equal_requests_and_different_labels_get_separate_dry_runs(cluster: Cluster, start_app: StartApp) -> None:
     """The gang has two roles of the same requests, each with a controller; admission rejects the pods of one role."""
     await start_app()
     cluster.add_node("node-1")
@@ -315,7 +315,9 @@ async def test_node_is_given_no_more_volumes_than_it_can_attach(cluster: Cluster
     await cluster.wait_for(lambda s: len(bound(s)) == 2)
 
 
-async def test_capacity_nominated_by_another_scheduler_goes_only_to_higher_priority(cluster: Cluster, start_app: StartApp) -> None:
+async def test_capacity_that_another_scheduler_nominated_goes_only_to_gangs_of_higher_priority(
+    cluster: Cluster, start_app: StartApp
+) -> None:
     cluster.add_node("node-1", cpu="4")
     for name, value in (("important", 1000), ("urgent", 2000)):
         cluster.create({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value})

@@ -27,7 +27,7 @@ def check(message: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
         "Merge branch 'main'; with whatever git says.\n",
     ],
 )
-def test_good_message_passes(message: str, tmp_path: Path) -> None:
+def test_good_commit_message_passes(message: str, tmp_path: Path) -> None:
     assert (check(message, tmp_path).returncode, check(message, tmp_path).stderr) == (0, "")
 
 
@@ -45,7 +45,7 @@ def test_good_message_passes(message: str, tmp_path: Path) -> None:
         ("Wake gangs.\n", "the subject ends without a period"),
     ],
 )
-def test_bad_message_is_refused_with_the_problem(message: str, problem: str, tmp_path: Path) -> None:
+def test_bad_commit_message_is_refused_with_the_problem(message: str, problem: str, tmp_path: Path) -> None:
     done = check(message, tmp_path)
     assert done.returncode == 1
     assert problem in done.stderr

@@ -50,18 +50,18 @@ def test_smoke_test_has_one_parameter_server_and_four_workers_with_gpu_limits() 
     assert {(membership_of(pod).key.name, membership_of(pod).min_member) for pod in pods} == {("tf-smoke-gpu", 5)}
 
 
-def test_two_jobs_are_two_gangs() -> None:
+def test_example_with_two_jobs_has_two_gangs() -> None:
     assert {membership_of(pod).key.name for pod in pods_of(example("two-jobs.yaml"))} == {"tf-first", "tf-second"}
 
 
 @pytest.mark.parametrize("minimum", [3, 4])
-def test_nginx_is_six_replicas_of_three_cpu(minimum: int) -> None:
+def test_example_nginx_has_six_replicas_of_three_cpu(minimum: int) -> None:
     pods = pods_of(example(f"nginx-min-{minimum}"))
     assert [pod.spec.requests for pod in pods] == [(("cpu", 3000), ("memory", 500 * 2**20), ("pods", 1))] * 6
     assert {membership_of(pod).min_member for pod in pods} == {minimum}
 
 
-def test_sixteen_of_the_twenty_pods_fit_on_three_nodes() -> None:
+def test_sixteen_of_the_twenty_pods_of_an_example_fit_on_three_nodes() -> None:
     pods = pods_of(example("demo-twenty-pods"))
     amounts = sorted(pod.spec.amount("cpu") for pod in pods)
     assert (len(pods), amounts[-1], sum(amounts[:16]) <= 24_000 < sum(amounts[:17])) == (20, 9000, True)

@@ -32,7 +32,7 @@ def messages(path: str, source: str, monkeypatch: pytest.MonkeyPatch, tmp_path: 
         (f'"""Return {"one " * 29}."""\n', []),
     ],
 )
-def test_rule_applies_to_python(source: str, expected: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_language_rule_applies_to_python(source: str, expected: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     found = messages("module.py", source, monkeypatch, tmp_path)
     assert len(found) == len(expected)
     assert all(message.startswith(start) for message, start in zip(found, expected, strict=True))
@@ -49,7 +49,7 @@ def test_rule_applies_to_python(source: str, expected: list[str], monkeypatch: p
         (f"[{'one ' * 20}](https://example.com/a-b-c) {'one ' * 10}\n", []),
     ],
 )
-def test_rule_applies_to_markdown(source: str, expected: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_language_rule_applies_to_markdown(source: str, expected: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     found = messages("page.md", source, monkeypatch, tmp_path)
     assert len(found) == len(expected)
     assert all(message.startswith(start) for message, start in zip(found, expected, strict=True))
@@ -60,10 +60,10 @@ def test_comments_of_manifests_and_makefiles_are_checked(monkeypatch: pytest.Mon
     assert messages("Makefile", "run: ## Tell the user\n", monkeypatch, tmp_path) == ["'Tell': say report, say, inform"]
 
 
-def test_repository_has_no_findings() -> None:
+def test_language_check_finds_nothing_in_the_repository() -> None:
     assert [str(finding) for finding in language.findings(language.files([]))] == []
 
 
-def test_finding_names_the_line_of_a_word() -> None:
+def test_finding_of_the_language_check_names_the_line_of_the_word() -> None:
     (finding,) = language._in_text(Text("a.py", 3, "one\ntwo\nnobody"))
     assert str(finding) == "a.py:5: 'nobody': say no pod, no user"

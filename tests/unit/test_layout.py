@@ -19,7 +19,7 @@ def test_source_root_does_not_hide_pythons_operator_module() -> None:
     assert Path(operator.__file__ or "").parent == Path(sys.modules["os"].__file__ or "").parent
 
 
-def test_all_modules_but_those_of_the_sandbox_commands_import_without_it() -> None:
+def test_all_modules_but_those_of_the_sandbox_commands_import_without_the_sandbox_package() -> None:
     code = """if True:
         import importlib, pkgutil, sys
         sys.modules |= {"allaboard_sandbox": None, "jsonschema": None}

@@ -27,7 +27,7 @@ def log() -> Iterator[tuple[logging.Logger, io.StringIO]]:
 
 
 @pytest.mark.parametrize("end", LINE_ENDS)
-def test_a_message_with_line_ends_stays_on_one_line(log: tuple[logging.Logger, io.StringIO], end: str) -> None:
+def test_a_log_message_with_line_ends_stays_on_one_line(log: tuple[logging.Logger, io.StringIO], end: str) -> None:
     logger, written = log
     logger.warning("%s was not written: %s", "condition of pod p", f"denied: no{end}{FORGED}")
     (line,) = written.getvalue().splitlines()
@@ -35,7 +35,7 @@ def test_a_message_with_line_ends_stays_on_one_line(log: tuple[logging.Logger, i
 
 
 @pytest.mark.parametrize("end", LINE_ENDS)
-def test_no_line_of_a_traceback_begins_like_a_record(log: tuple[logging.Logger, io.StringIO], end: str) -> None:
+def test_no_line_of_a_traceback_begins_like_a_log_record(log: tuple[logging.Logger, io.StringIO], end: str) -> None:
     logger, written = log
     try:
         raise ValueError(f"denied{end}{FORGED}")
@@ -53,7 +53,7 @@ def test_terminal_escape_sequences_and_reversed_text_are_escaped(log: tuple[logg
     assert written.getvalue().rstrip("\n").isprintable()
 
 
-def test_record_in_json_is_one_object() -> None:
+def test_log_record_in_json_is_one_object() -> None:
     record = logging.LogRecord("test", logging.WARNING, "", 1, "denied\n%s", (FORGED,), None)
     text = RecordFormatter(_JsonLines()).format(record)
     assert json.loads(text)["message"] == f"denied\\n{FORGED}"

@@ -53,7 +53,7 @@ def begin() -> tuple[Reloading, Applied]:
     return Reloading(load_settings(), applied.append, applied.results.append), applied
 
 
-async def test_changed_file_is_applied_and_an_unchanged_one_is_not(write: Write) -> None:
+async def test_changed_configuration_file_is_applied_and_an_unchanged_one_is_not(write: Write) -> None:
     write("objective: binpack\n")
     reloading, applied = begin()
     await reloading.check()
@@ -98,7 +98,7 @@ async def test_scheduler_name_whose_profile_is_removed_keeps_the_profile_with_a_
 
 
 @pytest.mark.parametrize("text", ["", "# objective: spread\n", "---\n---\n"])
-async def test_file_that_states_nothing_is_refused(write: Write, caplog: pytest.LogCaptureFixture, text: str) -> None:
+async def test_reloaded_file_without_settings_is_refused(write: Write, caplog: pytest.LogCaptureFixture, text: str) -> None:
     write(PROFILE)
     reloading, applied = begin()
     write(text)
@@ -107,7 +107,7 @@ async def test_file_that_states_nothing_is_refused(write: Write, caplog: pytest.
     assert "scheduler.yaml: states nothing; was it cut off?" in caplog.text
 
 
-async def test_invalid_file_changes_nothing_and_is_logged_once(write: Write, caplog: pytest.LogCaptureFixture) -> None:
+async def test_invalid_configuration_file_changes_no_setting_and_is_logged_once(write: Write, caplog: pytest.LogCaptureFixture) -> None:
     write(PROFILE)
     reloading, applied = begin()
     write(PROFILE.replace("MostAllocated", "Most"))
@@ -122,7 +122,7 @@ async def test_invalid_file_changes_nothing_and_is_logged_once(write: Write, cap
     assert applied[0].profiles["batch"].scoring.strategy is Strategy.LEAST
 
 
-async def test_missing_file_changes_nothing(write: Write, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_missing_configuration_file_changes_no_setting(write: Write, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     write("objective: spread\n")
     reloading, applied = begin()
     (tmp_path / "..data").unlink()
@@ -146,7 +146,9 @@ async def test_options_that_can_not_change_at_run_time_are_kept_with_a_message(w
     assert "pods of schedulerName 'batch' aren't scheduled until the operator starts again" in caplog.text
 
 
-async def test_change_after_an_unexpected_error_is_applied(write: Write, caplog: pytest.LogCaptureFixture) -> None:
+async def test_change_of_the_configuration_file_after_an_unexpected_error_is_applied(
+    write: Write, caplog: pytest.LogCaptureFixture
+) -> None:
     write("objective: spread\n")
     results: list[str] = []
     applied: list[Settings] = []

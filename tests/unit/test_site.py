@@ -75,7 +75,7 @@ def test_link_between_pages_that_are_files_elsewhere_leads_to_the_page(site: Mod
     assert site.with_repository_links(f"[a]({link})", page) == f"[a]({expected})"
 
 
-def test_link_within_the_site_stays(site: ModuleType) -> None:
+def test_link_within_the_site_is_not_changed(site: ModuleType) -> None:
     assert (
         site.with_repository_links("[a](gangs.md#options) [b](https://example.com)", "index.md")
         == "[a](gangs.md#options) [b](https://example.com)"

@@ -73,7 +73,7 @@ def uncordoned(cluster: Cluster, worker: str) -> Iterator[None]:
     play(f"kubectl cordon {worker}")
 
 
-async def test_webhooks_are_called_through_their_service_and_removed_with_the_operator_while_gangs_run_on(
+async def test_webhooks_are_called_through_their_service_and_are_removed_with_the_operator_while_gangs_run(
     cluster: Cluster, worker: str, control_plane_node: str, logs: Logs, installed_again: None, with_admission: Path
 ) -> None:
     both = (worker, control_plane_node)
@@ -100,7 +100,7 @@ async def test_webhooks_are_called_through_their_service_and_removed_with_the_op
     assert phases_and_nodes(cluster, "stays") == stays
 
 
-async def test_helm_installs_tests_and_removes_the_operator_while_gangs_run_on(
+async def test_helm_can_install_test_and_remove_the_operator_while_gangs_run(
     cluster: Cluster, worker: str, logs: Logs, installed_again: None, helm: Run, uncordoned: None
 ) -> None:
     install, test = commands_under("Install", "helm")

@@ -20,7 +20,7 @@ GONE = ("not-ready", "unreachable")
 pytestmark = pytest.mark.timeout(1500)
 
 
-async def test_gang_of_containers_that_wait_for_each_other_on_two_nodes_ends_well(
+async def test_gang_whose_containers_wait_for_each_other_on_two_nodes_succeeds(
     cluster: Cluster, worker: str, control_plane_node: str
 ) -> None:
     service = {"clusterIP": "None", "selector": {"app": "ranks"}, "publishNotReadyAddresses": True, "ports": [{"port": 7777}]}
@@ -39,7 +39,7 @@ async def test_gang_of_containers_that_wait_for_each_other_on_two_nodes_ends_wel
     await cluster.wait_for(lambda s: status_of(s, "ranks").get("succeeded") == 4, PATIENCE, "the PodGroup counts four successes")
 
 
-async def test_rank_without_the_other_ranks_fails(cluster: Cluster, worker: str) -> None:
+async def test_rank_of_a_training_job_fails_without_the_other_ranks(cluster: Cluster, worker: str) -> None:
     """The program fails without the other ranks; otherwise the test above would prove nothing."""
     pod = template("lonely", 1, ("localhost:7777", "0", "2", "1"), [worker], TINY, restartPolicy="Never")
     create_pod(cluster, "lonely", pod)
@@ -123,7 +123,7 @@ async def test_resized_requests_of_a_running_member_are_charged_to_its_node(clus
     await cluster.wait_for(lambda s: running(s, "next") == 1, PATIENCE, "the next pod runs when the resized pod is gone")
 
 
-async def test_gang_is_whole_again_after_a_stopped_node_has_started(
+async def test_gang_is_whole_again_after_a_stopped_node_has_started_again(
     cluster: Cluster, worker: str, control_plane_node: str, started: None
 ) -> None:
     gone = [{"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 1} for key in GONE]

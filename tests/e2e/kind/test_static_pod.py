@@ -33,7 +33,7 @@ async def without_deployed_pods(cluster: Cluster, control_plane_node: str) -> As
         await cluster.wait_for(is_deployed_whole, 2 * PATIENCE, "the Deployment's pods are ready again")
 
 
-async def test_static_pod_of_the_control_planes_node_schedules_gangs(
+async def test_operator_schedules_gangs_as_a_static_pod_on_the_control_plane_node(
     cluster: Cluster, control_plane_node: str, without_deployed_pods: None
 ) -> None:
     cluster.add_node("node-1", cpu="4")

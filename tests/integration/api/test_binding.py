@@ -106,7 +106,7 @@ async def test_labels_of_a_binding_are_written_to_the_pod(cluster: Cluster, http
         pytest.param({}, None, id="a-node-by-default"),
     ],
 )
-async def test_a_bound_pod_gets_the_nodes_topology_labels_if_the_target_kind_is_stated(
+async def test_a_bound_pod_gets_the_nodes_topology_labels_if_the_binding_states_its_target_kind(
     target: dict[str, str], labels: dict[str, str] | None, cluster: Cluster, http: aiohttp.ClientSession
 ) -> None:
     cluster.add_node("node-1", labels={"topology.kubernetes.io/zone": "z1", "topology.kubernetes.io/region": "r1", "other": "x"})

@@ -45,7 +45,7 @@ async def test_a_fault_that_hits_a_watch_answers_with_the_status_of_the_fault(cl
     assert (status, body["reason"]) == (500, "InternalError")
 
 
-async def test_a_fault_that_only_has_a_delay_makes_a_request_slow(cluster: Cluster, http: aiohttp.ClientSession) -> None:
+async def test_a_fault_with_a_delay_and_without_an_error_makes_a_request_slow(cluster: Cluster, http: aiohttp.ClientSession) -> None:
     cluster.create(pod("a"))
     cluster.faults.add(Fault("get", "pods", status=0, delay=0.01))
     assert (await answer(http, "GET", f"{PODS}/a"))[0] == 200

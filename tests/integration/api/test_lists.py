@@ -27,7 +27,7 @@ async def test_the_items_of_a_custom_kind_state_their_kind(cluster: Cluster, htt
     assert (body["kind"], body["items"][0]["kind"]) == ("PodGroupList", "PodGroup")
 
 
-async def test_pages_show_the_state_of_the_first_page(cluster: Cluster, http: aiohttp.ClientSession) -> None:
+async def test_all_pages_of_a_list_show_the_state_at_the_first_page(cluster: Cluster, http: aiohttp.ClientSession) -> None:
     for number in range(5):
         cluster.create(pod(f"p{number}"))
     _, first = await answer(http, "GET", PODS, params={"limit": "2"})

@@ -75,7 +75,7 @@ async def test_an_object_whose_owner_does_not_exist_is_deleted(cluster: Cluster)
     await cluster.wait_for(lambda home: home.get("pods", "p") is None)
 
 
-async def test_an_object_with_another_existing_owner_stays(cluster: Cluster) -> None:
+async def test_an_object_stays_while_one_of_its_owners_exists(cluster: Cluster) -> None:
     one, two = (cluster.create(config_map(name)) for name in ("one", "two"))
     uid = cluster.create(owned_by(one, two))["metadata"]["uid"]
     cluster.delete("configmaps", "one")

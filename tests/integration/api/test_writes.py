@@ -250,7 +250,7 @@ async def test_an_access_review_of_the_administrator_is_allowed(http: aiohttp.Cl
     assert (status, body["status"]["allowed"]) == (201, True)
 
 
-async def test_replicas_are_read_and_written_as_a_scale(cluster: Cluster, http: aiohttp.ClientSession) -> None:
+async def test_replicas_are_read_and_written_through_the_scale_subresource(cluster: Cluster, http: aiohttp.ClientSession) -> None:
     spec = {"selector": {"matchLabels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}}, "spec": pod("x")["spec"]}}
     cluster.create({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": spec})
     path = "/apis/apps/v1/namespaces/default/deployments/d/scale"

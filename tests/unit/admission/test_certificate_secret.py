@@ -92,7 +92,7 @@ def certificate_secret(
     return CertificateSecret(server, namespace=NAMESPACE, hosts=HOSTS, life=LIFE, leads=leads, now=clock, sleep=sleep or clock.sleep)
 
 
-async def test_first_replica_creates_the_secret_and_writes_the_authorities(server: FakeServer, clock: Clock) -> None:
+async def test_first_replica_creates_the_certificate_secret_and_writes_the_ca_bundles(server: FakeServer, clock: Clock) -> None:
     ours = certificate_secret(server, clock)
     pair = await ours.refresh()
     assert server.bundles == [pair.authorities] * 2
@@ -111,7 +111,7 @@ async def test_secret_of_another_type_is_an_error_until_a_user_deletes_it(server
     assert server.objects[SECRET]["type"] == "kubernetes.io/tls"
 
 
-async def test_webhooks_of_another_installation_are_left_alone_with_one_warning(
+async def test_webhooks_of_another_installation_are_not_changed_and_cause_one_warning(
     server: FakeServer, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     for path in CONFIGURATIONS:
@@ -123,13 +123,13 @@ async def test_webhooks_of_another_installation_are_left_alone_with_one_warning(
     assert [record.levelname for record in caplog.records if "other-system" in record.getMessage()] == ["WARNING", "WARNING"]
 
 
-async def test_two_replicas_that_start_at_once_serve_the_same_pair(server: FakeServer, clock: Clock) -> None:
+async def test_two_replicas_that_start_at_once_serve_one_common_certificate(server: FakeServer, clock: Clock) -> None:
     one, two = await asyncio.gather(certificate_secret(server, clock).refresh(), certificate_secret(server, clock, lambda: False).refresh())
     assert one == two
     assert server.log.count("POST secrets") == 1
 
 
-async def test_second_refresh_changes_nothing(server: FakeServer, clock: Clock) -> None:
+async def test_second_refresh_of_a_valid_certificate_changes_nothing(server: FakeServer, clock: Clock) -> None:
     ours = certificate_secret(server, clock)
     pair = await ours.refresh()
     before = list(server.log)
@@ -137,7 +137,7 @@ async def test_second_refresh_changes_nothing(server: FakeServer, clock: Clock) 
     assert server.log == before
 
 
-async def test_follower_serves_the_stored_pair_and_leaves_the_authorities_to_the_leader(server: FakeServer, clock: Clock) -> None:
+async def test_follower_serves_the_stored_certificate_and_leaves_the_ca_bundles_to_the_leader(server: FakeServer, clock: Clock) -> None:
     follower = certificate_secret(server, clock, lambda: False)
     pair = await follower.refresh()
     assert not follower.is_settled
@@ -146,7 +146,7 @@ async def test_follower_serves_the_stored_pair_and_leaves_the_authorities_to_the
     assert follower.is_settled
 
 
-async def test_leader_writes_the_next_authority_before_it_stores_a_renewed_pair(server: FakeServer, clock: Clock) -> None:
+async def test_leader_writes_the_new_ca_bundle_before_it_stores_a_renewed_certificate(server: FakeServer, clock: Clock) -> None:
     follower = certificate_secret(server, clock, lambda: False)
 
     async def propagation(seconds: float) -> None:
@@ -168,7 +168,9 @@ async def test_leader_writes_the_next_authority_before_it_stores_a_renewed_pair(
     assert follower.is_settled
 
 
-async def test_renewal_that_fails_half_way_keeps_the_old_pair_trusted_and_is_repeated(server: FakeServer, clock: Clock) -> None:
+async def test_certificate_renewal_that_fails_half_way_is_repeated_and_the_old_certificate_stays_trusted(
+    server: FakeServer, clock: Clock
+) -> None:
     async def die(_: float) -> None:
         raise ApiError(0, "Unreachable", "gone")
 
@@ -185,7 +187,7 @@ async def test_renewal_that_fails_half_way_keeps_the_old_pair_trusted_and_is_rep
     assert old.authorities in new.authorities
 
 
-async def test_deleted_secret_is_created_again_by_the_leader_while_the_old_pair_stays_trusted(server: FakeServer, clock: Clock) -> None:
+async def test_leader_creates_a_deleted_secret_again_while_the_old_certificate_stays_trusted(server: FakeServer, clock: Clock) -> None:
     leader, follower = certificate_secret(server, clock), certificate_secret(server, clock, lambda: False)
     old = await leader.refresh()
     assert await follower.refresh() == old
@@ -200,21 +202,21 @@ async def test_deleted_secret_is_created_again_by_the_leader_while_the_old_pair_
 
 
 @pytest.mark.parametrize("data", [None, {}, {"tls.crt": "!"}, {"ca.crt": "eA==", "tls.crt": "eA==", "tls.key": "eA=="}, 5])
-async def test_malformed_secret_is_replaced(data: object, server: FakeServer, clock: Clock) -> None:
+async def test_malformed_certificate_secret_is_replaced(data: object, server: FakeServer, clock: Clock) -> None:
     server.objects[SECRET] = {"type": "kubernetes.io/tls", "metadata": {"resourceVersion": "7"}, "data": data}
     pair = await certificate_secret(server, clock).refresh()
     assert isinstance(pair, Pair)
     assert await certificate_secret(server, clock).refresh() == pair
 
 
-async def test_pair_that_expired_while_no_replica_ran_is_replaced(server: FakeServer, clock: Clock) -> None:
+async def test_certificate_that_expired_while_no_replica_ran_is_replaced(server: FakeServer, clock: Clock) -> None:
     old = await certificate_secret(server, clock).refresh()
     clock.now += timedelta(days=100)
     new = await certificate_secret(server, clock).refresh()
     assert (new.is_good(clock()), old.is_good(clock())) == (True, False)
 
 
-async def test_missing_webhook_configurations_need_no_authorities(clock: Clock) -> None:
+async def test_no_ca_bundle_is_written_if_the_webhook_configurations_are_missing(clock: Clock) -> None:
     ours = certificate_secret(FakeServer(is_installed=False), clock)
     await ours.refresh()
     assert ours.is_settled

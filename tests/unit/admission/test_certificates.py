@@ -36,13 +36,13 @@ def handshake_error(served: Pair, trusted: Pair, host: str) -> str:
 
 
 @pytest.mark.parametrize("host", HOSTS)
-def test_client_that_trusts_the_authority_accepts_the_certificate_only_for_its_names(host: str) -> None:
+def test_client_that_trusts_the_ca_accepts_the_certificate_only_for_its_names(host: str) -> None:
     pair = make_pair(HOSTS, datetime.now(UTC), LIFE)
     assert handshake_error(pair, pair, host) == ""
     assert "doesn't match" in handshake_error(pair, pair, "somewhere.else") or "mismatch" in handshake_error(pair, pair, "somewhere.else")
 
 
-def test_renewed_authorities_trust_the_new_and_the_previous_certificate_and_none_older() -> None:
+def test_renewed_ca_bundle_trusts_the_new_and_the_previous_certificate_and_none_older() -> None:
     oldest = make_pair(HOSTS, datetime.now(UTC), LIFE)
     old = make_pair(HOSTS, datetime.now(UTC), LIFE, oldest)
     new = make_pair(HOSTS, datetime.now(UTC), LIFE, old)
@@ -52,7 +52,7 @@ def test_renewed_authorities_trust_the_new_and_the_previous_certificate_and_none
     assert handshake_error(new, old, HOSTS[0]) != ""
 
 
-def test_stored_pair_is_read_back() -> None:
+def test_stored_certificate_and_key_are_read_back() -> None:
     pair = make_pair(HOSTS, NOW, LIFE)
     assert read_pair(pair.authorities, pair.certificate, pair.key, HOSTS) == pair
     assert pair.key not in repr(pair)
@@ -64,7 +64,7 @@ def test_certificate_is_due_after_two_thirds_of_its_life_and_valid_until_its_end
     assert [pair.is_good(NOW + timedelta(days=days)) for days in (-1, 0, 89, 91)] == [False, True, True, False]
 
 
-def test_malformed_pair_or_pair_for_other_names_is_refused() -> None:
+def test_certificate_that_is_malformed_or_for_other_names_is_refused() -> None:
     pair, other = make_pair(HOSTS, NOW, LIFE), make_pair(HOSTS, NOW, LIFE)
     for authorities, certificate, key in [
         ("", pair.certificate, pair.key),

@@ -25,7 +25,7 @@ def webhook(file: str) -> dict[str, Any]:
     return found
 
 
-def test_webhooks_are_ignored_if_they_fail_and_have_no_bundle_that_an_upgrade_would_overwrite() -> None:
+def test_manifests_ignore_failing_webhooks_and_have_no_ca_bundle_that_an_upgrade_would_overwrite() -> None:
     for found in (webhook("mutating-webhook.yaml"), webhook("validating-webhook.yaml")):
         assert (found["failurePolicy"], found["timeoutSeconds"], found["sideEffects"]) == ("Ignore", 1, "None")
         assert found["clientConfig"] == {"service": {"namespace": "allaboard-system", "name": NAME, "path": PATH}}
@@ -42,7 +42,7 @@ def test_mutating_webhook_matches_pods_with_each_label_that_makes_a_pod_ours() -
     assert set(asked) == {*GANG_LABELS, FUNCTION_LABEL, "allaboard.dev/"}
 
 
-def test_every_example_is_allowed() -> None:
+def test_webhooks_allow_every_example() -> None:
     found = [raw for path in examples() for raw in yaml.safe_load_all(path.read_text()) if raw]
     for raw in found:
         group = raw["apiVersion"].rpartition("/")[0]

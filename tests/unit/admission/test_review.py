@@ -65,7 +65,7 @@ def _nested(path: str, value: object) -> Any:
     return value
 
 
-def test_gang_pod_that_names_no_scheduler_gets_ours() -> None:
+def test_gang_pod_that_names_no_scheduler_gets_our_scheduler() -> None:
     for stated in ({}, {"schedulerName": None}, {"schedulerName": ""}, {"schedulerName": "default-scheduler"}):
         response = response_to(review(template(**stated)))
         assert response["uid"] == "42"
@@ -94,7 +94,7 @@ def test_pod_whose_label_names_a_pod_group_gets_our_scheduler(label: str) -> Non
         {"metadata": {"labels": GANG}},
     ],
 )
-def test_any_other_pod_is_allowed_unchanged(pod: Body) -> None:
+def test_pod_without_gang_labels_or_with_a_scheduler_is_allowed_unchanged(pod: Body) -> None:
     assert response_to(review(pod)) == {"uid": "42", "allowed": True}
 
 
@@ -111,7 +111,7 @@ def test_pods_outside_the_scheduled_namespaces_are_allowed_unchanged() -> None:
     assert patch_in(response_to(review(template()), Rules(("allaboard",), ("ml",))))
 
 
-def test_only_a_pod_that_is_created_gets_a_scheduler() -> None:
+def test_pod_gets_a_scheduler_from_the_webhook_only_when_it_is_created() -> None:
     assert not patch_in(response_to(review(template(), operation="UPDATE", old=template())))
     assert not patch_in(response_to(review(workload("apps", "Deployment", template()), "Deployment", "apps")))
 
@@ -151,18 +151,18 @@ def test_mistake_for_which_the_scheduler_would_hold_a_gang_is_refused_with_its_f
     assert "patch" not in response
 
 
-def test_templates_of_one_gang_that_disagree_are_refused() -> None:
+def test_pod_templates_of_one_gang_that_disagree_are_refused() -> None:
     wrong = workload("kubeflow.org", "TFJob", template(), template({**GANG, MINIMUM: "4"}))
     message = response_to(review(wrong, "TFJob", "kubeflow.org"))["status"]["message"]
     assert message.startswith(f"spec.tfReplicaSpecs.1.template.metadata.labels[{MINIMUM}]: PodGroupMinAvailables do not match")
 
 
-def test_templates_of_several_gangs_need_not_agree() -> None:
+def test_pod_templates_of_different_gangs_need_not_agree() -> None:
     job = workload("jobset.x-k8s.io", "JobSet", template(), template({NAME: "other", MINIMUM: "4"}))
     assert response_to(review(job, "JobSet", "jobset.x-k8s.io"))["allowed"]
 
 
-def test_update_is_refused_only_for_mistakes_that_it_makes() -> None:
+def test_update_of_a_workload_is_refused_only_for_mistakes_that_the_update_makes() -> None:
     good, wrong = (workload("batch", "Job", template(labels)) for labels in (GANG, {**GANG, MINIMUM: "five"}))
     finalized = {**wrong, "metadata": {"finalizers": []}}
     assert not response_to(review(wrong, "Job", "batch", "UPDATE", old=good))["allowed"]
@@ -170,7 +170,7 @@ def test_update_is_refused_only_for_mistakes_that_it_makes() -> None:
     assert response_to(review(good, "Job", "batch", "UPDATE", old=wrong))["allowed"]
 
 
-def test_template_of_another_scheduler_is_not_checked() -> None:
+def test_pod_template_that_names_another_scheduler_is_not_checked() -> None:
     theirs = workload("apps", "Deployment", template({NAME: "x"}, schedulerName="volcano"))
     assert response_to(review(theirs, "Deployment", "apps"))["allowed"]
 
@@ -201,12 +201,12 @@ OPERATIONS = st.sampled_from(["CREATE", "UPDATE", "DELETE"]) | JSON
 
 
 @given(st.binary(max_size=64) | JSON.map(orjson.dumps) | st.just(b"[" * 100_000) | st.just(b'{"a":' * 2_000))
-def test_malformed_review_is_allowed(payload: bytes) -> None:
+def test_malformed_admission_review_is_allowed(payload: bytes) -> None:
     assert answer(payload, RULES)["response"]["allowed"] is True
 
 
 @given(OBJECTS, OBJECTS, OPERATIONS, st.sampled_from([("", "Pod"), ("apps", "Deployment"), ("batch", "Job")]), st.booleans())
-def test_nothing_is_changed_but_the_scheduler_of_a_pod_that_names_none(
+def test_webhook_changes_only_the_scheduler_name_of_pods_that_name_no_scheduler(
     raw: object, old: object, operation: object, group_kind: tuple[str, str], openfaas: bool
 ) -> None:
     body = review(raw, group_kind[1], group_kind[0], "CREATE", old)

@@ -38,16 +38,16 @@ def in_chunks(body: bytes) -> list[bytes]:
     return [b"%x\r\n" % len(body), body, b"\r\n0\r\n\r\n"]
 
 
-async def test_body_with_too_large_a_content_length_is_refused_before_it_is_sent(server: TestServer) -> None:
+async def test_request_with_too_large_a_content_length_is_refused_before_its_body_is_sent(server: TestServer) -> None:
     assert b" 413 " in await status_line_for(server, f"Content-Length: {LIMIT + 1}")
 
 
-async def test_body_without_a_content_length_is_read_up_to_the_limit(server: TestServer) -> None:
+async def test_request_body_without_a_content_length_is_read_up_to_the_limit(server: TestServer) -> None:
     assert b" 413 " in await status_line_for(server, "Transfer-Encoding: chunked", in_chunks(b" " * (LIMIT + 1)))
 
 
 @pytest.mark.parametrize("is_chunked", [False, True])
-async def test_body_below_the_limit_is_read_whole(server: TestServer, is_chunked: bool) -> None:
+async def test_request_body_below_the_limit_is_read_completely(server: TestServer, is_chunked: bool) -> None:
     body = orjson.dumps({"request": {"uid": "1"}}).ljust(LIMIT - 1)
     if is_chunked:
         answer = await status_line_for(server, "Transfer-Encoding: chunked", in_chunks(body))
@@ -59,7 +59,7 @@ async def test_body_below_the_limit_is_read_whole(server: TestServer, is_chunked
 @pytest.mark.parametrize(
     ("header", "body"), [("Content-Length: 10", [b"{"]), ("Transfer-Encoding: chunked", [b"1\r\n{\r\n"])], ids=["length", "chunked"]
 )
-async def test_body_that_never_ends_is_given_up_at_the_time_limit(
+async def test_request_body_that_never_ends_is_given_up_at_the_time_limit(
     server: TestServer, monkeypatch: pytest.MonkeyPatch, header: str, body: list[bytes]
 ) -> None:
     monkeypatch.setattr(servers, "_LONGEST_SECONDS", 0.01)

@@ -39,7 +39,7 @@ class CountedMap(dict[str, Any]):
 @pytest.mark.parametrize(
     ("entry", "count"), [({}, 0), (None, 0), ({"template": {"spec": {"template": TEMPLATE}}}, MOST)], ids=["empty", "null", "template"]
 )
-def test_only_the_first_64_entries_of_a_list_are_visited(entry: object, count: int) -> None:
+def test_search_for_pod_templates_visits_only_the_first_64_entries_of_a_list(entry: object, count: int) -> None:
     jobs = CountedList([entry] * 1000)
     found = list(templates_in("jobset.x-k8s.io", "JobSet", {"spec": {"replicatedJobs": jobs}}))
     assert len(found) == count
@@ -47,7 +47,7 @@ def test_only_the_first_64_entries_of_a_list_are_visited(entry: object, count: i
 
 
 @pytest.mark.parametrize(("entry", "count"), [({}, 0), (None, 0), ({"template": TEMPLATE}, MOST)], ids=["empty", "null", "template"])
-def test_only_the_first_64_entries_of_a_map_are_visited(entry: object, count: int) -> None:
+def test_search_for_pod_templates_visits_only_the_first_64_entries_of_a_map(entry: object, count: int) -> None:
     replicas = CountedMap({str(index): entry for index in range(1000)})
     found = list(templates_in("kubeflow.org", "TFJob", {"spec": {"tfReplicaSpecs": replicas}}))
     assert len(found) == count
@@ -60,5 +60,5 @@ def test_at_most_64_templates_of_a_workload_with_several_paths_are_found() -> No
     assert paths == ["spec.headGroupSpec.template", *(f"spec.workerGroupSpecs[{index}].template" for index in range(MOST - 1))]
 
 
-def test_no_path_visits_entries_of_entries() -> None:
+def test_no_path_to_pod_templates_visits_lists_within_lists() -> None:
     assert all(path.count("*") <= 1 for paths in PATHS.values() for path in paths)

@@ -109,7 +109,7 @@ async def test_connection_is_refused_at_once_while_there_is_no_certificate(webho
         await asyncio.open_connection("127.0.0.1", port)
 
 
-async def test_renewed_certificate_is_served_by_the_same_process(
+async def test_renewed_certificate_is_served_without_a_new_webhook_process(
     webhook_process: WebhookProcess, certificate_secret: FakeCertificateSecret, call: Call
 ) -> None:
     certificate_secret.pair = new_pair()
@@ -130,7 +130,7 @@ async def test_port_of_the_webhooks_is_logged_once(
     assert [record.getMessage() for record in caplog.records] == [f"the webhooks are served on port {port}"]
 
 
-async def test_process_that_dies_is_replaced(
+async def test_webhook_process_that_dies_is_replaced(
     webhook_process: WebhookProcess, certificate_secret: FakeCertificateSecret, call: Call
 ) -> None:
     certificate_secret.pair = new_pair()
@@ -144,7 +144,7 @@ async def test_process_that_dies_is_replaced(
     assert webhook_process._process is not first
 
 
-async def test_process_ends_by_itself_when_its_pipe_is_closed(port: int, call: Call) -> None:
+async def test_webhook_process_ends_by_itself_when_its_pipe_is_closed(port: int, call: Call) -> None:
     pair = new_pair()
     receiver, pairs = spawned().Pipe(duplex=False)
     with bind_socket(port) as listening, receiver:
@@ -159,7 +159,7 @@ async def test_process_ends_by_itself_when_its_pipe_is_closed(port: int, call: C
     assert process.exitcode == 0
 
 
-async def test_body_that_is_too_large_is_refused(
+async def test_webhook_request_with_too_large_a_body_is_refused(
     webhook_process: WebhookProcess, certificate_secret: FakeCertificateSecret, call: Call
 ) -> None:
     certificate_secret.pair = new_pair()
@@ -167,7 +167,9 @@ async def test_body_that_is_too_large_is_refused(
     assert (await call(certificate_secret.pair))[0] == 200
 
 
-async def test_malformed_body_is_allowed(webhook_process: WebhookProcess, certificate_secret: FakeCertificateSecret, call: Call) -> None:
+async def test_webhook_request_with_a_malformed_body_is_allowed(
+    webhook_process: WebhookProcess, certificate_secret: FakeCertificateSecret, call: Call
+) -> None:
     certificate_secret.pair = new_pair()
     status, answer = await call(certificate_secret.pair, b"\0" * 1000)
     assert (status, answer["response"]) == (200, {"uid": "", "allowed": True})

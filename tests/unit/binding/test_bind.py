@@ -69,13 +69,13 @@ class Refusing(ApiServer):
 
 
 @pytest.mark.parametrize(("version", "in_doubt"), [("1", "1"), ("2", "")])
-async def test_conflict_ends_the_doubt_about_an_unanswered_bind_only_if_the_pod_has_a_newer_version(version: str, in_doubt: str) -> None:
+async def test_conflict_resolves_an_unanswered_bind_only_if_the_pod_has_a_newer_version(version: str, in_doubt: str) -> None:
     binder = Binder(Refusing([version]), sleep=at_once)
     reply = await binder.bind(a_pod("a", "team"), "n1", "stamp")
     assert (reply.result, reply.in_doubt) == (Result.UNANSWERED, in_doubt)
 
 
-async def test_bind_stays_in_doubt_when_a_webhook_answers_not_found_for_an_existing_pod() -> None:
+async def test_bind_stays_unresolved_when_a_webhook_answers_not_found_for_an_existing_pod() -> None:
     reply = await Binder(Refusing(["1"], 404), sleep=at_once).bind(a_pod("a", "team"), "n1", "stamp")
     assert (reply.result, reply.in_doubt) == (Result.UNANSWERED, "1")
 
@@ -93,7 +93,7 @@ class Throttling(ApiServer):
         raise ApiError(0, "Unreachable", "connection reset")
 
 
-async def test_retry_after_of_a_bind_is_kept_when_the_pod_cannot_be_read() -> None:
+async def test_failed_bind_still_returns_its_retry_after_header_when_the_pod_cannot_be_read() -> None:
     reply = await Binder(Throttling(), sleep=at_once).bind(a_pod("a", "team"), "n1", "stamp")
     assert (reply.result, reply.retry_after) == (Result.UNANSWERED, 8.0)
 
@@ -160,7 +160,7 @@ class Hanging(Silent):
         raise ApiError(0, "Timeout", "no answer within 15 s")
 
 
-def test_bind_without_an_answer_for_15_seconds_is_not_sent_again_and_stays_in_doubt() -> None:
+def test_bind_without_an_answer_for_15_seconds_is_not_sent_again_and_stays_unresolved() -> None:
     async def play() -> None:
         began = now()
         reply = await Binder(Hanging()).bind(a_pod("a", "team"), "n1", "stamp")

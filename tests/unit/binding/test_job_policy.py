@@ -25,10 +25,10 @@ DISRUPTED = {"type": "DisruptionTarget", "status": "True"}
         ([["Ignore"]], False),
     ],
 )
-def test_policy_ignores_disruptions_if_its_first_rule_about_them_has_the_action_ignore(rules: Any, ignores: bool) -> None:
+def test_pod_failure_policy_ignores_disruptions_if_its_first_rule_about_them_has_the_action_ignore(rules: Any, ignores: bool) -> None:
     assert policy_ignores_disruption({"spec": {"podFailurePolicy": {"rules": rules}}}) is ignores
 
 
-def test_job_without_a_policy_counts_every_lost_pod() -> None:
+def test_job_without_a_pod_failure_policy_counts_every_lost_pod_as_failed() -> None:
     assert not policy_ignores_disruption({"spec": {}})
     assert not policy_ignores_disruption({"spec": {"podFailurePolicy": None}})

@@ -105,7 +105,7 @@ async def test_job_that_an_unanswered_request_may_have_suspended_is_resumed_if_n
     assert [patch["spec"] for patch in server.patches] == ([{"suspend": True}, {"suspend": False}] if is_done else [])
 
 
-async def test_all_jobs_of_a_gang_are_suspended_once_one_of_them_is() -> None:
+async def test_all_jobs_of_a_gang_are_suspended_once_one_job_is_suspended() -> None:
     """A part of the capacity helps no gang."""
 
     class Both(Server):
@@ -152,7 +152,7 @@ async def test_job_that_another_controller_suspends_is_left_alone(job: dict[str,
     assert not server.patches
 
 
-def test_job_without_another_controller_has_no_manager() -> None:
+def test_job_of_a_job_set_with_the_usual_managed_by_is_not_managed_by_another_controller() -> None:
     job = a_job(owners=[{"kind": "JobSet", "name": "set"}], managedBy="kubernetes.io/job-controller")
     assert not Job.of(job).manager
 
@@ -164,7 +164,7 @@ async def test_job_is_not_suspended_if_one_of_its_pods_has_started() -> None:
     assert not server.patches
 
 
-async def test_eviction_of_each_running_pod_is_dry_run_before_its_job_is_suspended() -> None:
+async def test_each_running_pod_gets_a_dry_run_of_its_eviction_before_its_job_is_suspended() -> None:
     class Guarded(Server):
         """A server with two running pods, of which a disruption budget protects the second."""
 
@@ -196,7 +196,7 @@ async def test_replica_that_does_not_lead_suspends_and_resumes_no_job() -> None:
 
 
 @pytest.mark.parametrize("suspend", [True, False])
-async def test_job_left_suspended_is_resumed_and_a_resumed_job_loses_only_its_label(suspend: bool) -> None:
+async def test_job_that_was_left_suspended_is_resumed_and_a_resumed_job_loses_only_its_label(suspend: bool) -> None:
     server = Server(a_job(labels={SUSPENDED: "true"}, suspend=suspend))
     assert await a_restarter(server).resume_left()
     assert server.job is not None
@@ -305,7 +305,7 @@ def test_job_that_a_late_request_suspends_is_resumed() -> None:
 
 
 @pytest.mark.parametrize(("uid", "may"), [("uid-job", True), ("another", False)])
-async def test_policy_of_a_job_counts_only_for_pods_that_the_job_owns(uid: str, may: bool) -> None:
+async def test_pod_failure_policy_of_a_job_counts_only_for_pods_that_the_job_owns(uid: str, may: bool) -> None:
     rule = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}
     job = a_job(podFailurePolicy={"rules": [rule]})
     job["metadata"]["uid"] = uid

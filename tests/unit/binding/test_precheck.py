@@ -115,7 +115,7 @@ def test_assignment_is_invalid_when_its_gpus_have_less_memory_than_requested() -
     assert "gpu-memory-each" in messages.violation(found)
 
 
-def test_version_of_a_node_changes_when_an_assignment_to_it_may_become_invalid() -> None:
+def test_version_of_a_node_changes_when_assignments_to_the_node_may_become_invalid() -> None:
     view, gang, assignment = an_assignment()
     state = view.version_of("a")
     assert spoilt(assignment, gang, view) is None

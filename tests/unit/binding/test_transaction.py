@@ -78,7 +78,7 @@ JOB, SET = Owner("batch/v1", "Job", "j", "u"), Owner("apps/v1", "ReplicaSet", "r
         (None, (1, 1, 1, 1), (("recreate", "true"),), 1),
     ],
 )
-async def test_all_binds_are_dry_run_if_a_pod_is_not_releasable_and_else_one_of_each_template(
+async def test_every_bind_gets_a_dry_run_if_a_pod_cannot_be_released_and_otherwise_one_bind_of_each_template(
     owner: Owner | None, templates: Sequence[int], options: tuple[tuple[str, str], ...], dry_runs: int
 ) -> None:
     made = zip(pods("w", 4, {"cpu": 1000}), templates, strict=True)
@@ -110,7 +110,7 @@ async def test_no_member_is_bound_when_the_plan_is_invalid_after_the_dry_run(cha
     assert view.counts["assumed_pods"] == 0
 
 
-async def test_retry_after_of_a_dry_run_is_kept_when_the_plan_is_invalid() -> None:
+async def test_an_invalid_plan_still_returns_the_retry_after_header_of_its_dry_run() -> None:
     members = pods("w", 4, {"cpu": 1000})
 
     class Throttling(Api):
@@ -126,7 +126,7 @@ async def test_retry_after_of_a_dry_run_is_kept_when_the_plan_is_invalid() -> No
     assert outcome.retry_after == 8.0
 
 
-async def test_each_assignment_is_checked_before_its_own_request() -> None:
+async def test_each_assignment_is_checked_just_before_its_bind_is_sent() -> None:
     members = [replace(pod, owner=SET) for pod in pods("w", 4, {"cpu": 1000})]
 
     def happen(pod: Pod, dry_run: bool) -> None:
@@ -161,7 +161,7 @@ async def test_members_that_an_unanswered_bind_may_still_bind_stay_assumed() -> 
     assert [view.is_assumed(pod) for pod in members] == [True, True, True, False]
 
 
-async def test_no_pod_of_a_template_is_bound_after_its_dry_run_was_refused() -> None:
+async def test_no_pod_is_bound_after_a_dry_run_of_its_template_was_refused() -> None:
     made = zip(pods("w", 4, {"cpu": 1000}), (1, 1, 2, 2), strict=True)
     members = [replace(pod, owner=SET, template=template) for pod, template in made]
 

@@ -46,7 +46,7 @@ def answer(tmp_path: Path, text: str) -> dict[str, Any]:
     return found
 
 
-def test_answer_has_the_scoring_for_each_scheduler_name(tmp_path: Path) -> None:
+def test_config_check_states_the_scoring_for_each_scheduler_name(tmp_path: Path) -> None:
     found = answer(tmp_path, TWO)
     assert [(each["schedulerName"], each["objective"], each["scoring"], each["era"]) for each in found["schedulers"]] == [
         ("train", "binpack", "packing", ""),
@@ -61,7 +61,7 @@ def test_answer_has_the_scoring_for_each_scheduler_name(tmp_path: Path) -> None:
     assert any(warning.startswith("parallelism: isn't honoured") for warning in found["warnings"])
 
 
-def test_default_output_is_tables(tmp_path: Path) -> None:
+def test_config_check_prints_tables_by_default(tmp_path: Path) -> None:
     lines = check(tmp_path, TWO).stdout.splitlines()
     rows = [line.split() for line in lines]
     assert rows[0] == ["SCHEDULER", "OBJECTIVE", "SCORING", "ERA", "SHAPE", "RESOURCES"]
@@ -73,7 +73,7 @@ def test_default_output_is_tables(tmp_path: Path) -> None:
     assert max(len(line) for line in lines[lines.index("WARNINGS") :]) <= 80
 
 
-def test_weight_of_the_gpu_score_is_shown(tmp_path: Path) -> None:
+def test_config_check_shows_the_weight_of_the_gpu_score(tmp_path: Path) -> None:
     text = (Path(__file__).parents[1] / "settings" / "genius.yaml").read_text()
     assert answer(tmp_path, text)["schedulers"][-1]["weights"]["genius"] == 300
     assert "genius=300" in check(tmp_path, text).stdout
@@ -98,14 +98,16 @@ def test_file_without_problems_has_no_warnings(tmp_path: Path) -> None:
         (TWO.replace("utilization: 100", "utilization: 0"), "shape[1].utilization: must be more than that of the point before, not 0"),
     ],
 )
-def test_invalid_file_is_refused_in_one_line(text: str, words: str, tmp_path: Path) -> None:
+def test_invalid_configuration_file_is_refused_in_one_line(text: str, words: str, tmp_path: Path) -> None:
     result = check(tmp_path, text)
     assert (result.exit_code, result.stdout) == (2, "")
     assert words in result.stderr
     assert "ALLABOARD_CONFIG" not in os.environ
 
 
-def test_placeholder_is_refused_unless_a_flag_or_variable_names_a_kubeconfig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_placeholder_for_the_kubeconfig_is_refused_unless_a_flag_or_variable_names_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = TWO.replace("parallelism: 16", "clientConnection: {kubeconfig: REPLACE_ME}")
     refused = check(tmp_path, text)
     assert refused.exit_code == 2
@@ -120,7 +122,7 @@ def test_placeholder_is_refused_unless_a_flag_or_variable_names_a_kubeconfig(tmp
     assert found["options"]["kubeconfig"] == "/etc/kubernetes/other.conf"
 
 
-def test_file_that_states_nothing_causes_a_warning(tmp_path: Path) -> None:
+def test_configuration_file_without_settings_causes_a_warning(tmp_path: Path) -> None:
     for text in ("", "# objective: spread\n"):
         [warning] = answer(tmp_path, text)["warnings"]
         assert warning.endswith("scheduler.yaml: states nothing; options that no flag or variable sets have their defaults")

@@ -21,7 +21,7 @@ def ending(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
 
 
 @pytest.mark.parametrize("pace", ["nan", "inf", "-1", "61"])
-def test_pace_outside_of_its_range_is_refused(pace: str) -> None:
+def test_demo_refuses_a_pace_outside_of_its_range(pace: str) -> None:
     result = demo("--pace", pace)
     assert result.exit_code == 2
     assert "Invalid value for '--pace'" in result.stderr
@@ -34,14 +34,14 @@ def test_a_wrong_setting_is_bad_input(monkeypatch: pytest.MonkeyPatch) -> None:
     assert result.stderr == "Error: objective: must be 'binpack', 'spread' or 'fragmentation', not 'wat'\n"
 
 
-def test_error_names_why_the_operator_can_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_says_why_the_operator_can_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
     ending(monkeypatch, OperatorEndedError("the operator could not start: address in use"))
     result = demo()
     assert (result.exit_code, result.stderr) == (1, "Error: the operator could not start: address in use\n")
 
 
 @pytest.mark.parametrize("error", [OperatorStoppedError("the operator was stopped"), KeyboardInterrupt()])
-def test_interrupt_exits_with_130(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_demo_exits_with_130(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
     ending(monkeypatch, error)
     result = demo()
     assert (result.exit_code, result.stdout) == (130, "interrupted\n")

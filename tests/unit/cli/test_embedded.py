@@ -35,12 +35,12 @@ def started(*, has_failed: bool = False) -> kopf.Memo:
 
 
 @pytest.mark.parametrize("memo", [kopf.Memo, started])
-async def test_operator_that_is_stopped_while_it_starts_raises_at_once(memo: type[kopf.Memo]) -> None:
+async def test_operator_that_is_stopped_while_it_starts_raises_an_error_at_once(memo: type[kopf.Memo]) -> None:
     with pytest.raises(OperatorStoppedError, match="stopped"):
         await _ready(asyncio.create_task(ends()), memo(), seconds=60)
 
 
-async def test_operator_that_can_not_start_raises_with_the_reason() -> None:
+async def test_operator_that_can_not_start_raises_an_error_with_the_reason() -> None:
     with pytest.raises(OperatorEndedError, match="could not start: address in use") as caught:
         await _ready(asyncio.create_task(ends(OSError("address in use"))), started(), seconds=60)
     assert not isinstance(caught.value, OperatorStoppedError)
@@ -82,7 +82,7 @@ async def test_operator_with_a_failed_part_is_not_reported_as_stopped() -> None:
     assert not isinstance(caught.value, OperatorStoppedError)
 
 
-async def test_operator_that_does_not_schedule_in_time_raises() -> None:
+async def test_operator_that_does_not_schedule_in_time_raises_an_error() -> None:
     for_ever = asyncio.create_task(asyncio.Event().wait())
     with pytest.raises(OperatorEndedError, match="no decision within"):
         await _ready(for_ever, started(), seconds=0)  # type: ignore[arg-type]

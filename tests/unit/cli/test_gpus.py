@@ -63,7 +63,7 @@ def run(tmp_path: Path, *arguments: str) -> Any:
     return CliRunner().invoke(cli, ["gpus", "--kubeconfig", str(tmp_path / "kubeconfig"), *arguments])
 
 
-def test_without_metrics_the_table_shows_labels_and_requests(sandbox: Sandbox, tmp_path: Path) -> None:
+def test_without_metrics_the_table_of_nodes_shows_gpu_labels_and_requests(sandbox: Sandbox, tmp_path: Path) -> None:
     result = run(tmp_path)
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
@@ -74,7 +74,7 @@ def test_without_metrics_the_table_shows_labels_and_requests(sandbox: Sandbox, t
     assert "no Prometheus with GPU metrics was found" in result.stderr
 
 
-def test_json_has_the_same_nodes_as_the_table(sandbox: Sandbox, tmp_path: Path) -> None:
+def test_json_output_has_the_nodes_that_the_table_has(sandbox: Sandbox, tmp_path: Path) -> None:
     found = json.loads(run(tmp_path, "--no-metrics", "-o", "json").stdout)
     assert found["note"] == ""
     assert [(row["node"], row["free"], row["allocatable"], row["memory_mib"]) for row in found["nodes"]] == [
@@ -117,7 +117,7 @@ def test_prometheus_at_a_given_url_that_does_not_answer_is_an_error(scheme: str,
     assert result.stdout.startswith("NODE ")
 
 
-def test_without_metrics_the_table_of_cards_shows_labels(sandbox: Sandbox, tmp_path: Path) -> None:
+def test_without_metrics_the_table_of_gpus_shows_what_labels_state(sandbox: Sandbox, tmp_path: Path) -> None:
     rows = [line.split()[:4] for line in run(tmp_path, "--no-metrics", "--cards").stdout.splitlines()[1:]]
     assert rows == [
         *(["gpu-1", str(card), "A100-SXM4-40GB", "40Gi"] for card in range(4)),
@@ -143,7 +143,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("unhealthy", "free"), [("exclude", 1), ("ignore", 2)])
-def test_failed_card_is_free_only_if_the_settings_ignore_errors(
+def test_gpu_with_an_error_counts_as_free_only_if_the_settings_ignore_errors(
     unhealthy: str, free: int, measured: None, sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ALLABOARD_GPU__UNHEALTHY", unhealthy)
@@ -161,7 +161,7 @@ def test_metrics_are_shown_until_they_are_stale(
 
 
 @pytest.mark.parametrize("width", [60, 80, 200])
-def test_model_is_not_cut_inside_a_word(width: int) -> None:
+def test_gpu_model_in_a_table_is_not_cut_inside_a_word(width: int) -> None:
     row = NodeRow("gke-prod-gpu-h100-pool-1a2b3c4d-x9z8", "NVIDIA-A100-SXM4-40GB", 16, 16, 81559.0, "7: XID 79 +1", 118.0, ())
     console = Console(width=width, record=True, file=io.StringIO())
     console.print(_fitted(_of_nodes([row]), width))

@@ -70,7 +70,7 @@ def test_settings_are_read_from_the_operators_config_map(ask: Ask, kind: str) ->
     assert (settings.scheduler_names, settings.gpu.charged_by_label, notes) == (("batch",), False, [])
 
 
-def test_flags_and_variables_of_the_container_win_over_its_file(ask: Ask) -> None:
+def test_flags_and_variables_of_the_operators_container_win_over_its_configuration_file(ask: Ask) -> None:
     container = {"env": [{"name": "ALLABOARD_OPENFAAS", "value": "true"}, {"name": "HOME", "value": "/"}]}
     args = "--config", "/etc/allaboard/allaboard.yaml", "--scheduler-name=one", "--scheduler-name", "two", "--verbose"
     settings, _ = ask(operator(*args, container=container), config_map())

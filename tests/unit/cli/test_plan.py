@@ -22,7 +22,7 @@ from tests.unit.cli.plan_command import PAIR, Plan, gpu_node, member, node, node
 # The answer
 
 
-def test_a_gang_that_fits_is_answered_with_the_node_of_every_pod(plan: Plan) -> None:
+def test_plan_names_the_node_of_every_pod_of_a_gang_that_fits(plan: Plan) -> None:
     result = plan.cluster(gpu_node("n1"), gpu_node("n2")).example("tfjob-smoke-gpu").run("-o", "json")
 
     assert result.exit_code == 0
@@ -44,7 +44,7 @@ def test_a_gang_that_fits_is_answered_with_the_node_of_every_pod(plan: Plan) -> 
     }
 
 
-def test_the_objective_can_be_chosen(plan: Plan) -> None:
+def test_option_of_plan_chooses_the_objective(plan: Plan) -> None:
     [gang] = plan.cluster(gpu_node("n1"), gpu_node("n2")).example("tfjob-smoke-gpu").gangs("--objective", "spread")
     assert set(nodes_of(gang)) == {"n1", "n2"}
 
@@ -219,7 +219,7 @@ def test_pods_of_a_pod_group_are_its_gang(plan: Plan) -> None:
     assert (gang["name"], gang["minMember"], len(gang["assignments"])) == ("trio", 3, 3)
 
 
-def test_a_pod_group_may_be_in_the_cluster(plan: Plan) -> None:
+def test_pod_group_of_the_planned_pods_may_exist_in_the_cluster_only(plan: Plan) -> None:
     group = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "metadata": {"name": "g"}, "spec": {"minMember": 2}}
     other = group | {"metadata": {"name": "other-group"}}
     labelled = [pod(name, labels={"scheduling.x-k8s.io/pod-group": "g"}) for name in "ab"]
@@ -263,7 +263,7 @@ def test_note_suggests_the_name_of_a_misspelt_scheduler(plan: Plan, name: str, h
     assert f"note: some pods say schedulerName {name!r}{hint} they are planned anyway" in result.stderr
 
 
-def test_plan_of_the_same_input_is_the_same(plan: Plan) -> None:
+def test_equal_input_gives_equal_plans(plan: Plan) -> None:
     plan.cluster(*(node(f"n{index}", cpu="8", memory="16Gi") for index in range(3))).example("demo-twenty-pods")
     assert plan.gangs() == plan.gangs()
 
@@ -284,19 +284,19 @@ def test_manifests_may_come_from_standard_input_and_in_a_list(plan: Plan) -> Non
     assert [assignment["pod"] for assignment in gang["assignments"]] == ["a", "b"]
 
 
-def test_one_option_takes_many_files(plan: Plan) -> None:
+def test_option_for_manifests_takes_several_files(plan: Plan) -> None:
     plan.cluster(node("n1", cpu="8"))
     for name in ("a", "b", "c"):
         (plan.folder / f"{name}.yaml").write_text(yaml.safe_dump(pod(name)))
     assert [gang["name"] for gang in plan.gangs("-f", str(plan.folder / "c.yaml"), files=("a.yaml", "b.yaml"))] == ["a", "b", "c"]
 
 
-def test_option_namespace_is_for_objects_without_a_namespace(plan: Plan) -> None:
+def test_option_namespace_applies_to_objects_without_a_namespace(plan: Plan) -> None:
     plan.cluster(node("n1", cpu="8")).manifest(pod("a"), pod("b", metadata={"namespace": "prod"}))
     assert [(gang["namespace"], gang["name"]) for gang in plan.gangs("-n", "ml")] == [("ml", "a"), ("prod", "b")]
 
 
-def test_yaml_and_json_have_the_same_answer(plan: Plan) -> None:
+def test_yaml_and_json_output_of_plan_agree(plan: Plan) -> None:
     plan.cluster(gpu_node("n1")).example("tfjob-smoke-gpu")
     assert yaml.safe_load(plan.run("-o", "yaml").stdout)["gangs"] == plan.gangs()
 
@@ -309,7 +309,7 @@ def test_yaml_and_tables_show_refused_gangs_with_any_names_of_resources(plan: Pl
     assert "x.y/?" in plan.run("-o", "wide").stdout
 
 
-def test_a_table_has_one_line_a_gang(plan: Plan) -> None:
+def test_a_table_has_one_line_for_each_gang(plan: Plan) -> None:
     result = plan.cluster(gpu_node("n1")).example("two-jobs").run()
     assert result.exit_code == 1
     header, first, second = (line.split() for line in result.stdout.splitlines())
@@ -318,7 +318,7 @@ def test_a_table_has_one_line_a_gang(plan: Plan) -> None:
     assert second[:7] == ["default", "tf-second", "5", "0/5", "no", "Insufficient", "<none>"]
 
 
-def test_a_line_that_is_too_short_has_the_message_below_each_gang(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_are_printed_below_their_gangs_if_lines_are_too_short(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("allaboard.cli.tables.line_width", lambda: 80)
     lines = plan.cluster(gpu_node("n1")).example("two-jobs").run().stdout.splitlines()
     assert lines[0].split() == ["NAMESPACE", "NAME", "MIN", "PODS", "FITS", "REASON"]
@@ -628,7 +628,7 @@ def test_min_resources_of_a_pod_group_are_checked(plan: Plan) -> None:
     assert gang["feasible"]
 
 
-def test_message_names_the_label_for_another_scheduler(plan: Plan) -> None:
+def test_plan_holds_a_pod_with_an_annotation_for_koordinator_and_names_the_annotation(plan: Plan) -> None:
     labels = {"pod-group.scheduling.sigs.k8s.io/name": "prefill", "pod-group.scheduling.sigs.k8s.io/min-available": "1"}
     groups = {"gang.scheduling.koordinator.sh/groups": '["default/prefill", "default/decode"]'}
     manifest = pod("p", metadata={"labels": labels, "annotations": groups})

@@ -89,7 +89,7 @@ def test_last_of_several_quotas_of_one_name_applies(plan: Plan) -> None:
     assert "exceeded quota: own" in plan.manifest(more, quota, *pods).run().output
 
 
-def test_quota_with_scopes_replaces_the_one_without(plan: Plan) -> None:
+def test_quota_with_scopes_replaces_the_quota_of_its_name_without_scopes(plan: Plan) -> None:
     scoped = of_namespace("ResourceQuota", hard={"pods": "0"}, scopes=["BestEffort"])
     plan.cluster(gpu_node("n1"), of_namespace("ResourceQuota", hard={"pods": "0"})).manifest(scoped, pod("a"))
     assert plan.run().exit_code == 0

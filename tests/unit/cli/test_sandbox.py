@@ -64,7 +64,7 @@ def test_settings_that_the_scheduler_can_not_use_are_refused(monkeypatch: pytest
     ("ended", "code", "said"),
     [(OperatorEndedError("the operator could not start"), 1, "Error: the operator could not start\n"), (OperatorStoppedError(), 0, "")],
 )
-def test_a_scheduler_that_ends_while_it_starts_ends_the_sandbox(
+def test_the_sandbox_ends_if_its_scheduler_ends_while_it_starts(
     ended: OperatorEndedError, code: int, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @asynccontextmanager

@@ -50,7 +50,7 @@ def a_terminal(width: int = 80, height: int = 24) -> Console:
 
 
 @pytest.mark.parametrize("playing", range(len(STORIES)), ids=[story.name for story in STORIES])
-def test_nodes_queue_and_decision_are_shown_beside_the_story_that_plays(playing: int) -> None:
+def test_demo_shows_nodes_queue_and_decision_beside_the_story_that_plays(playing: int) -> None:
     console = a_terminal()
     lines = lines_of(a_screen(playing).frame(console), console)
     assert len(lines) < 24
@@ -62,7 +62,7 @@ def test_nodes_queue_and_decision_are_shown_beside_the_story_that_plays(playing:
     assert any("48 members placed" in line for line in lines)
 
 
-def test_a_high_terminal_shows_all_stories() -> None:
+def test_a_tall_terminal_shows_all_stories_of_the_demo() -> None:
     console = a_terminal(height=50)
     lines = "\n".join(lines_of(a_screen().frame(console), console))
     assert all(f" {story.name} " in lines for story in STORIES)
@@ -74,7 +74,7 @@ def test_terminal_of_any_size_shows_the_story_that_plays(width: int, height: int
     assert any(" pack" in line for line in lines_of(a_screen().frame(console), console))
 
 
-def test_list_at_the_end_has_all_stories_and_their_notes() -> None:
+def test_list_at_the_end_of_the_demo_has_all_stories_and_their_notes() -> None:
     screen = a_screen()
     screen.scenes[3].note = "placement found by evolution"
     shown = "\n".join(lines_of(screen.programme(), a_terminal()))
@@ -82,7 +82,7 @@ def test_list_at_the_end_has_all_stories_and_their_notes() -> None:
     assert "placement found by evolution" in shown
 
 
-def test_picture_shows_every_story_and_node_and_loads_nothing_from_elsewhere() -> None:
+def test_picture_of_the_demo_shows_every_story_and_node_and_loads_no_other_file() -> None:
     picture = ElementTree.fromstring(a_screen().picture())
     shown = " ".join(picture.itertext())
     assert [name for name in (*(story.name for story in STORIES), "node-1", "default/learners") if name not in shown] == []

@@ -56,7 +56,7 @@ def answer(result: Result) -> Any:
     return json.loads(result.stdout)
 
 
-def test_the_answer_has_a_run_for_each_seed_and_the_mean_of_the_runs(simulate: Simulate) -> None:
+def test_simulate_answers_with_a_run_for_each_seed_and_the_mean_of_the_runs(simulate: Simulate) -> None:
     found = answer(simulate.trace("--strategy", "fgd", "--seeds", "42-43,50", "--batch", "4", "-o", "json"))
     assert list(found) == ["strategy", "batch", "runs", "mean", "elapsedSeconds"]
     assert (found["strategy"], found["batch"]) == ("fgd", 4)
@@ -74,12 +74,12 @@ def test_ten_seeds_are_replayed_unless_other_seeds_are_given(simulate: Simulate)
     assert [run["seed"] for run in found["runs"]] == list(range(42, 52))
 
 
-def test_several_strategies_are_answered_as_a_list(simulate: Simulate) -> None:
+def test_simulate_answers_with_a_list_if_several_strategies_are_given(simulate: Simulate) -> None:
     found = answer(simulate.trace("--strategy", "fgd", "--strategy", "random", "--seeds", "1", "-o", "json"))
     assert [each["strategy"] for each in found] == ["fgd", "random"]
 
 
-def test_the_same_command_gives_the_same_answer(simulate: Simulate) -> None:
+def test_simulate_gives_equal_answers_to_equal_commands(simulate: Simulate) -> None:
     first, second = (answer(simulate.trace("--strategy", "random", "--seeds", "1-3", "-o", "json")) for _ in range(2))
     assert first | {"elapsedSeconds": 0} == second | {"elapsedSeconds": 0}
 
@@ -179,7 +179,7 @@ def test_options_without_effect_are_noted(simulate: Simulate) -> None:
     assert "--seeds" not in result.stderr
 
 
-def test_seeds_and_batch_that_make_no_difference_are_noted(simulate: Simulate) -> None:
+def test_note_names_seeds_and_batch_if_they_make_no_difference(simulate: Simulate) -> None:
     result = simulate.scenario("--strategy", "fgd", "--strategy", "random", "--seeds", "1-2", "--batch", "8")
     assert "note: --seeds makes no difference to fgd with -f" in result.stderr
     assert "note: --batch is for CSV files only; with -f, all gangs that are due at the same time are placed together" in result.stderr
@@ -220,7 +220,7 @@ def test_a_gpu_model_that_no_node_has_is_noted(simulate: Simulate) -> None:
     assert result.stderr.splitlines()[0] == "note: no node has GPU model H9000 or H9001 (12 of 16 tasks)"
 
 
-def test_row_of_the_mean_has_the_mean_of_seconds(simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_row_for_the_mean_of_all_runs_has_the_mean_of_their_seconds(simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("allaboard.simulation.sweep.time.perf_counter", itertools.count(0.0, 3.0).__next__)
     lines = simulate.trace("--strategy", "firstfit", "--seeds", "1-3").stdout.splitlines()
     assert [line.split()[-1] for line in lines[1:]] == ["3.0"] * 4

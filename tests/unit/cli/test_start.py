@@ -155,16 +155,16 @@ async def interrupted(start: tuple[str, ...], folder: Path, refused: bytes, awai
     return process.returncode, output.decode()
 
 
-async def test_operator_interrupted_while_it_waits_for_the_api_server_prints_nothing(tmp_path: Path) -> None:
+async def test_operator_that_is_interrupted_while_it_waits_for_the_api_server_prints_nothing(tmp_path: Path) -> None:
     assert await interrupted(OURS, tmp_path, b"", b"/api/v1/nodes?limit=1 ") == (0, "")
 
 
 @pytest.mark.parametrize("start", STARTS.values(), ids=STARTS)
-async def test_kopf_run_interrupted_while_it_waits_for_the_api_server_ends_at_once(start: tuple[str, ...], tmp_path: Path) -> None:
+async def test_kopf_run_that_is_interrupted_while_it_waits_for_the_api_server_ends_at_once(start: tuple[str, ...], tmp_path: Path) -> None:
     status, output = await interrupted(start, tmp_path, b"", b"/api/v1/nodes?limit=1 ")
     assert (status, output.count("\n")) == (0, 1), output
     assert "Signal SIGINT is received" in output
 
 
-async def test_operator_interrupted_while_kopf_lists_resources_prints_nothing(tmp_path: Path) -> None:
+async def test_operator_that_is_interrupted_while_kopf_lists_resources_prints_nothing(tmp_path: Path) -> None:
     assert await interrupted(OURS, tmp_path, b"/api/v1/nodes?limit=1 ", b"/apis ") == (0, "")

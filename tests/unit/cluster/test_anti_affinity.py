@@ -39,7 +39,7 @@ def naive(held: list[tuple[str, list[PodTerm], str]], namespace: str, pod_labels
 
 @settings(max_examples=300)
 @given(st.lists(holders, max_size=6), st.lists(st.booleans(), min_size=6, max_size=6), namespaces, st.lists(labels, min_size=1, max_size=3))
-def test_index_finds_the_same_domains_as_matching_every_term(
+def test_index_of_anti_affinity_terms_finds_the_domains_that_comparing_every_term_finds(
     held: list[tuple[str, list[PodTerm], str]], stay: list[bool], namespace: str, asked: list[tuple[tuple[str, str], ...]]
 ) -> None:
     anti_affinity = AntiAffinityTerms()
@@ -74,7 +74,7 @@ def test_query_for_several_label_values_forbids_the_domains_of_each_value(
             assert nodes <= set(of_all_values.get(key, ()))
 
 
-def test_number_of_matched_terms_is_limited_for_each_holder_namespace() -> None:
+def test_number_of_anti_affinity_terms_that_are_matched_is_limited_for_each_namespace_with_terms() -> None:
     anti_affinity, exceeded = AntiAffinityTerms(), Counter[str]()
     anti_affinity.on_excess = lambda limit: exceeded.update([limit])
     for number in range(10 * NAMESPACE_TERMS.most):
@@ -85,7 +85,7 @@ def test_number_of_matched_terms_is_limited_for_each_holder_namespace() -> None:
     assert exceeded == {NAMESPACE_TERMS.name: 1}
 
 
-def test_terms_that_require_another_label_are_not_matched() -> None:
+def test_anti_affinity_terms_that_require_another_label_are_not_compared() -> None:
     anti_affinity = AntiAffinityTerms()
     tried = []
 
@@ -102,7 +102,7 @@ def test_terms_that_require_another_label_are_not_matched() -> None:
     assert [term.expressions[0].values for term in tried] == [("v7",)]
 
 
-def test_term_on_a_label_value_that_no_member_has_forbids_nothing() -> None:
+def test_anti_affinity_term_on_a_label_value_that_no_member_has_forbids_no_domain() -> None:
     """Example: the pods of a Job have the indexes 0 to 63. A term on another index doesn't concern them."""
     anti_affinity = AntiAffinityTerms()
     anti_affinity.add("evil", [PodTerm("zone", (LabelExpression("index", "In", ("none",)),), in_any_namespace=True)], "node-1")
@@ -111,7 +111,7 @@ def test_term_on_a_label_value_that_no_member_has_forbids_nothing() -> None:
     assert anti_affinity.domains("team", *_merged([(("index", str(number)),) for number in range(64)])) == {"zone": {"node-3"}}
 
 
-def test_limit_of_terms_for_a_namespace_counts_terms_of_all_index_keys() -> None:
+def test_limit_of_anti_affinity_terms_for_a_namespace_counts_terms_of_all_index_keys() -> None:
     anti_affinity, exceeded = AntiAffinityTerms(), Counter[str]()
     anti_affinity.on_excess = lambda limit: exceeded.update([limit])
     for number in range(2 * NAMESPACE_TERMS.most):

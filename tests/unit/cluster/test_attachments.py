@@ -171,7 +171,7 @@ def test_node_without_a_csinode_has_no_limit() -> None:
     assert view.snapshot().attachable == {}
 
 
-def test_volume_without_another_user_is_the_pods_own() -> None:
+def test_volume_that_no_other_pod_uses_counts_as_the_pods_own() -> None:
     view = a_view(("n1", 2))
     view.upsert_pod(a_pod("stranger", "c1", node="n1"))
     users = {Volume(DISK, "h0"): 1, Volume(DISK, "h1"): 1, Volume(DISK, "h2"): 2}

@@ -120,7 +120,7 @@ events = st.one_of(
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(events, max_size=30))
-def test_no_device_is_assumed_twice_and_nothing_leaks(history: list[tuple]) -> None:
+def test_no_gpu_device_is_assumed_twice_and_all_devices_are_free_at_the_end(history: list[tuple]) -> None:
     view, ledger = ClusterView(), Ledger()
     for node in CARDS:
         view.upsert_node(a_node(node))
@@ -198,7 +198,7 @@ def test_devices_of_a_plan_do_not_depend_on_the_order_of_members(members: list[t
     }  # fmt: skip
 
 
-def test_annotation_edit_does_not_move_the_charge_of_a_bound_pod() -> None:
+def test_editing_the_annotation_of_a_bound_pod_does_not_move_its_charge_to_another_gpu() -> None:
     view = ClusterView()
     view.upsert_node(a_node("n1"))
     view.upsert_pod(pod := a_pod("p", WHOLE[0]))

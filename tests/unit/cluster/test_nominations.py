@@ -137,7 +137,7 @@ def test_only_waiting_pods_of_other_schedulers_count_as_nominated(pod: dict[str,
     assert (found.nominated, found.priority) == (node, priority)
 
 
-def test_end_of_a_nomination_frees_its_resources() -> None:
+def test_resources_of_a_nominated_pod_count_as_freed_when_its_nomination_ends() -> None:
     pod = nominated()
     bound = replace(pod, node_name="n1", nominated="")
     assert GPU in pod.freed(None)

@@ -106,7 +106,7 @@ def test_view_after_any_history_equals_a_view_built_from_the_final_state(history
 
 
 @given(st.lists(st.tuples(names, nodes), max_size=6), st.lists(st.sampled_from(SPECS), min_size=3, max_size=3))
-def test_pods_assumed_together_are_charged_like_pods_assumed_one_by_one(
+def test_pods_that_are_assumed_together_are_charged_like_pods_that_are_assumed_one_by_one(
     assignments: list[tuple[str, str]], specs: list[SchedulingSpec]
 ) -> None:
     at_once, one_by_one = ClusterView(), ClusterView()
@@ -156,7 +156,7 @@ def test_assumed_pod_that_is_bound_is_charged_once() -> None:
     assert not view.is_assumed(pod)
 
 
-def test_forgetting_a_pod_after_its_bind_was_seen_keeps_its_charge() -> None:
+def test_forgetting_an_assumed_pod_after_its_bind_was_seen_keeps_its_charge() -> None:
     view = ClusterView()
     view.upsert_node(a_node("n1"))
     pod = a_pod("a")
@@ -169,7 +169,7 @@ def test_forgetting_a_pod_after_its_bind_was_seen_keeps_its_charge() -> None:
     assert used(view, "n1", "cpu") == 1000
 
 
-def test_recreated_pod_with_the_same_name_is_not_assumed() -> None:
+def test_pod_that_is_recreated_under_the_name_of_an_assumed_pod_is_not_assumed() -> None:
     view = ClusterView()
     view.upsert_node(a_node("n1"))
     old = a_pod("a", uid="1")
@@ -297,7 +297,7 @@ def labelled(number: int, node: str = "n1", *, requests: int = 0, name: str = "p
     return a_pod(name, node=node, uid=uid, spec=spec)
 
 
-def test_label_change_does_not_change_the_charge_of_a_bound_pod() -> None:
+def test_change_of_the_gpu_label_of_a_bound_pod_does_not_change_its_charge() -> None:
     view = ClusterView()
     view.upsert_node(a_node("n1"))
     for first, charged in ((0, 0), (2, 2)):
@@ -344,7 +344,7 @@ class CountedLabels(dict[str, str]):
         return super().__contains__(key)
 
 
-def test_label_of_any_node_is_found_without_a_lookup_on_the_nodes() -> None:
+def test_topology_label_that_any_node_has_is_found_without_reading_labels_of_nodes() -> None:
     view = ClusterView()
     for name, label in (("n1", "rack"), ("n2", "rack"), ("n3", "zone")):
         view.upsert_node(replace(a_node(name), labels=CountedLabels({label: name, "host": name})))

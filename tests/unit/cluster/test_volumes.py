@@ -41,7 +41,7 @@ def test_pod_gets_the_node_affinity_of_its_volume() -> None:
     assert resolved.spec.volumes == ((NodeSelectorTerm(expressions=(Requirement("zone", "In", ("a",)),)),),)
 
 
-def test_volume_without_node_affinity_restricts_nothing() -> None:
+def test_volume_without_node_affinity_excludes_no_node() -> None:
     assert a_view(a_claim(), a_volume()).resolve(POD).spec.volumes == ()
 
 
@@ -67,7 +67,7 @@ def test_pod_that_cannot_be_placed_because_of_a_claim_is_refused_with_the_reason
         a_view(claim, volume).resolve(POD)
 
 
-def test_listener_is_called_once_for_each_change() -> None:
+def test_listener_for_volumes_is_called_once_for_each_change() -> None:
     calls: list[str] = []
     view = VolumeView()
     view.listen(lambda: calls.append("change"))

@@ -9,7 +9,7 @@ FEW = st.integers(0, 5)
 
 
 @given(parallelism=st.integers(1, 20), shown=FEW, looks_alive=FEW, deleted=FEW, bound=FEW, not_started=FEW)
-def test_computed_pods_of_a_job_are_never_fewer_than_the_pods_it_will_create(
+def test_computed_number_of_pods_that_a_job_will_create_is_never_too_low(
     parallelism: int, shown: int, looks_alive: int, deleted: int, bound: int, not_started: int
 ) -> None:
     """The computed number is exact, unless some pods run and others were deleted.

@@ -103,7 +103,7 @@ def test_foreign_gang_label_holds_the_pod_and_the_message_names_the_labels_to_us
 @pytest.mark.parametrize("labels", [{}, {"scheduling.x-k8s.io/pod-group": "train"}, GANG], ids=["alone", "pod-group", "pair"])
 @pytest.mark.parametrize("kind", ["labels", "annotations"])
 @pytest.mark.parametrize("label", [*DEMANDS, *BY_LATER_VERSIONS])
-def test_further_demand_on_another_scheduler_holds_the_pod_however_the_pod_names_its_gang(
+def test_label_that_demands_more_of_another_scheduler_holds_the_pod_however_the_pod_names_its_gang(
     label: str, kind: str, labels: dict[str, str]
 ) -> None:
     membership = membership_of(with_foreign_label(kind, label, **labels))
@@ -163,7 +163,7 @@ def test_first_foreign_label_in_the_order_of_the_table_is_reported() -> None:
 
 
 @pytest.mark.parametrize("label", [*ROLE_LABELS, "scheduling.volcano.sh/queue-name", "kueue.x-k8s.io/podset-unconstrained-topology"])
-def test_a_label_that_names_a_role_or_asks_for_nothing_is_no_foreign_label(label: str) -> None:
+def test_another_schedulers_label_that_names_a_role_or_asks_for_nothing_holds_no_pod(label: str) -> None:
     assert not membership_of(with_foreign_label("labels", label)).error
 
 
@@ -187,5 +187,5 @@ def test_label_value_that_is_no_object_name_becomes_a_unique_valid_name() -> Non
     assert object_name("___").startswith("gang-")
 
 
-def test_min_available_reads_whole_numbers() -> None:
+def test_label_min_available_is_read_as_a_whole_number() -> None:
     assert min_available("256") == 256

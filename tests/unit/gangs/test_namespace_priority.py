@@ -153,7 +153,7 @@ def test_gang_counts_as_created_just_after_the_youngest_gang_of_higher_namespace
     assert own == 0 or since <= crowd.since(own - 1)
 
 
-def test_cost_of_a_gang_does_not_grow_with_the_number_of_gangs_in_its_namespace() -> None:
+def test_time_to_rank_a_gang_does_not_grow_with_the_number_of_gangs_in_its_namespace() -> None:
     crowd, number = Crowd(), 3000
     pods = [a_pod("x", f"g{each}", each, 1 + each) for each in range(number)]
     for pod in pods:

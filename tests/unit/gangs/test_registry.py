@@ -382,7 +382,7 @@ def test_gang_may_choose_an_allowed_strategy_and_is_held_if_it_chooses_another()
     )
 
 
-def test_required_topology_of_a_pod_is_for_its_role_and_that_of_a_pod_group_for_all_members() -> None:
+def test_required_topology_of_a_pod_applies_to_its_role_and_that_of_a_pod_group_to_all_members() -> None:
     together = (("required-topology", "rack"),)
     pods = [worker("a", "ps"), worker("b", "worker", options=together), worker("c", "worker", options=together)]
     gang = a_registry(*pods).gang(KEY)
@@ -469,7 +469,7 @@ def test_a_status_that_is_too_large_or_too_deep_counts_as_empty() -> None:
     assert pod_group_from({**raw, "status": deep}).status == {}
 
 
-def test_no_more_owner_references_are_written_than_are_read() -> None:
+def test_no_more_owner_references_are_written_to_pod_groups_than_are_read_from_pod_groups() -> None:
     members = [a_pod(f"m{number:04d}", owner=None) for number in range(1200)]
     references = owner_references(members)
     raw = {"metadata": {"name": "train", "labels": {MANAGED_BY: OURS}, "ownerReferences": owner_references(members)}}
@@ -490,7 +490,9 @@ _STATES = st.fixed_dictionaries(
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.none() | _STATES, st.booleans()), max_size=30), st.integers(0, 30))
-def test_outline_of_a_gang_agrees_with_the_gang(events: list[tuple[str, dict[str, Any] | None, bool]], group_comes: int) -> None:
+def test_outline_of_a_gang_has_the_values_that_the_complete_gang_has(
+    events: list[tuple[str, dict[str, Any] | None, bool]], group_comes: int
+) -> None:
     """Pods are created, changed, deleted, and recreated under their names. The outline is read after some of these events."""
     registry, pods = a_registry(), dict[str, Pod]()
     for number, (name, state, is_asked) in enumerate(events):
@@ -562,7 +564,7 @@ def test_only_new_pods_without_a_node_count_as_arrivals() -> None:
         ({"labels": {"gang.scheduling.koordinator.sh/mode": "NonStrict"}}, "metadata.labels[{}mode]"),
     ],
 )
-def test_a_demand_on_another_scheduler_holds_the_gang_of_its_pod_group(raw: dict[str, Any], field: str) -> None:
+def test_a_pod_group_that_demands_more_of_another_scheduler_holds_its_gang(raw: dict[str, Any], field: str) -> None:
     registry = a_registry(a_pod("a"))
     registry.observe_group(a_group(**raw))
     gang = registry.gang(KEY)

@@ -52,12 +52,14 @@ OLD, YOUNG = BIND - 10, BIND + 5
         (4, (OLD, OLD, OLD, YOUNG), True),
     ],
 )
-def test_gang_was_cut_off_if_too_few_members_can_ever_have_been_bound(minimum: int, waiting: tuple[float, ...], is_cut_off: bool) -> None:
+def test_commit_of_a_gang_was_interrupted_if_too_few_members_can_ever_have_been_bound(
+    minimum: int, waiting: tuple[float, ...], is_cut_off: bool
+) -> None:
     others = (a_pod(f"w{number}", created=created) for number, created in enumerate(waiting))
     assert was_cut_off(a_gang(*bound_pair(minimum), *others, minimum=minimum), None) is is_cut_off
 
 
-def test_gang_was_not_cut_off_if_a_stamp_says_that_the_run_was_whole() -> None:
+def test_commit_of_a_gang_was_not_interrupted_if_a_stamp_says_that_the_run_was_whole() -> None:
     first, second = bound_pair(3)
     assert not was_cut_off(a_gang(first, replace(second, was_whole=True), a_pod("c")), None)
     ended = replace(second, uid="e", phase="Failed", was_whole=True)
@@ -69,7 +71,7 @@ def test_members_that_a_kubelet_has_rejected_count_as_bound() -> None:
     assert not was_cut_off(a_gang(*bound_pair(3), rejected, a_pod("c")), None)
 
 
-def test_a_gang_whose_minimum_was_raised_was_not_cut_off() -> None:
+def test_commit_of_a_gang_was_not_interrupted_if_only_the_minimum_was_raised_later() -> None:
     assert not was_cut_off(a_gang(*bound_pair(2), a_pod("c")), None)
 
 
@@ -78,7 +80,7 @@ def test_gang_whose_minimum_was_lowered_needs_only_the_lower_minimum() -> None:
 
 
 @pytest.mark.parametrize(("whole_since", "expected"), [("1970-01-01T00:16:45Z", False), ("1970-01-01T00:10:00Z", True), ("rubbish", True)])
-def test_gang_was_not_cut_off_if_its_pod_group_says_that_the_current_run_was_whole(whole_since: str, expected: bool) -> None:
+def test_commit_of_a_gang_was_not_interrupted_if_its_pod_group_says_that_the_run_was_whole(whole_since: str, expected: bool) -> None:
     assert was_cut_off(a_gang(*bound_pair(3), a_pod("c")), a_group(whole_since)) is expected
 
 
@@ -154,7 +156,9 @@ events = st.one_of(
 @settings(max_examples=600)
 @given(st.integers(2, 6), st.integers(0, 2), st.lists(events, max_size=14))
 @example(4, 0, [("bind", 4), ("lose", 0), ("lose", 0), ("make", 0), ("crash", 0), ("bind", 1)])  # cut off while lost members are replaced
-def test_no_gang_that_was_whole_is_ever_called_cut_off(minimum: int, surplus: int, events_in_order: list[tuple[str, int]]) -> None:
+def test_commit_of_a_gang_that_was_whole_never_counts_as_interrupted(
+    minimum: int, surplus: int, events_in_order: list[tuple[str, int]]
+) -> None:
     history = History(minimum + surplus, minimum)
     history.create_pods()
     for what, number in events_in_order:
@@ -172,7 +176,9 @@ def test_no_gang_that_was_whole_is_ever_called_cut_off(minimum: int, surplus: in
 
 
 @given(st.integers(2, 6), st.data())
-def test_cut_off_in_the_first_transaction_is_recognized_even_if_one_waiting_member_was_replaced(minimum: int, data: st.DataObject) -> None:
+def test_interruption_of_the_first_transaction_is_recognized_even_if_one_waiting_member_was_replaced(
+    minimum: int, data: st.DataObject
+) -> None:
     history = History(minimum, minimum)
     history.create_pods()
     bound = data.draw(st.integers(1, minimum - 1))

@@ -111,7 +111,7 @@ def next_step_of(gang: Gang) -> str:
         ("3 succeeded, 1 failed, 1 wait", "awaits"),  # no pod is bound: a run of bare pods has ended
     ],
 )
-def test_next_step_of_a_gang_of_bare_pods(pods: str, expected: str) -> None:
+def test_next_step_for_a_gang_of_bare_pods_follows_from_the_state_of_its_pods(pods: str, expected: str) -> None:
     assert next_step_of(gang_of(several(pods))) == expected
 
 
@@ -139,7 +139,7 @@ def test_next_step_of_a_gang_of_bare_pods(pods: str, expected: str) -> None:
         ("3 bound, 1 wait", a_job(completions=8, done=1), "awaits"),  # the succeeded pod was deleted: no member is lost
     ],
 )
-def test_next_step_of_the_pods_of_a_job(pods: str, job: JobCounts | None, expected: str) -> None:
+def test_next_step_for_the_pods_of_a_job_follows_from_the_pods_and_the_job(pods: str, job: JobCounts | None, expected: str) -> None:
     assert next_step_of(gang_of(several(pods, kind="Job"), *([job] if job else []))) == expected
 
 
@@ -198,7 +198,7 @@ def test_completions_that_are_done_lower_the_minimum_only_if_too_few_pods_are_le
 
 
 @pytest.mark.parametrize(("created", "expected"), [(5.0, "starts 1 of 3"), (60.0, "starts 2 of 3")])
-def test_second_job_that_reaches_the_minimum_is_surplus_only_if_it_was_created_with_the_first(created: float, expected: str) -> None:
+def test_second_job_that_reaches_the_minimum_is_surplus_only_if_both_jobs_were_created_together(created: float, expected: str) -> None:
     first = several("2 bound", kind="Job", owner="one", labels={"part": "1"}, minimum=2)
     second = several("3 wait", kind="Job", owner="two", labels={"part": "2"}, minimum=2, created=created)
     assert next_step_of(gang_of([*first, *second], a_job("one"), a_job("two"))) == expected
@@ -227,7 +227,9 @@ def test_pods_of_a_job_that_is_not_known_yet_are_not_surplus() -> None:
         ("4 bound", "1 wait", (a_job("one"), a_job("two", parallelism=1, completions=1)), "awaits"),  # the same job again, although smaller
     ],
 )
-def test_next_step_of_two_jobs_that_are_two_runs(first: str, second: str, jobs: tuple[JobCounts, ...], expected: str) -> None:
+def test_next_step_for_two_jobs_that_are_two_runs_follows_from_the_pods_of_both(
+    first: str, second: str, jobs: tuple[JobCounts, ...], expected: str
+) -> None:
     pods = [*several(first, kind="Job", owner="one"), *several(second, kind="Job", owner="two")]
     assert next_step_of(gang_of(pods, *jobs)) == expected
 
@@ -298,7 +300,7 @@ def test_a_partially_bound_run_goes_before_the_next_run_of_an_older_job() -> Non
     assert (gang.run, next_step_of(gang)) == ("second", "starts 1 of 1")
 
 
-def test_newest_run_is_chosen_if_no_run_needs_anything() -> None:
+def test_newest_run_is_chosen_if_no_run_needs_any_pod() -> None:
     assert next_gang(two_jobs("4 bound", "4 bound")).run == "second"
 
 
@@ -308,7 +310,7 @@ def test_run_that_another_scheduler_has_partially_bound_is_not_complete() -> Non
     assert next_step_of(gang_of([*first, *second], a_job("one"), a_job("two"))) == "awaits"
 
 
-def test_only_run_of_a_gang_is_not_deferred() -> None:
+def test_run_is_not_deferred_if_its_gang_has_no_other_run() -> None:
     registry = GangRegistry(["allaboard"])
     for pod in several("4 wait"):
         registry.observe_pod(None, pod)
@@ -344,7 +346,7 @@ PS, WORKER = {"volcano.sh/task-spec": "ps"}, {"volcano.sh/task-spec": "worker"}
         ("1 wait", "4 wait", 1, "starts 1 of 5"),
     ],
 )
-def test_next_step_of_two_jobs_that_are_one_run(ps: str, workers: str, minimum: int, expected: str) -> None:
+def test_next_step_for_two_jobs_that_are_one_run_follows_from_the_pods_of_both(ps: str, workers: str, minimum: int, expected: str) -> None:
     pods = [
         *several(ps, kind="Job", owner="ps", labels=PS, minimum=minimum),
         *several(workers, kind="Job", owner="worker", labels=WORKER, minimum=minimum),
@@ -395,7 +397,7 @@ def test_template_of_each_pod_is_computed_once_however_many_controllers_there_ar
         ("4 wait", "1 wait", "starts 4 of 5"),
     ],
 )
-def test_next_step_of_a_rollout(old: str, new: str, expected: str) -> None:
+def test_next_step_in_a_rollout_follows_from_old_and_new_pods(old: str, new: str, expected: str) -> None:
     pods = [*several(old, kind="ReplicaSet", owner="old"), *several(new, kind="ReplicaSet", owner="new")]
     assert next_step_of(gang_of(pods)) == expected
 
@@ -409,7 +411,7 @@ def test_next_step_of_a_rollout(old: str, new: str, expected: str) -> None:
         ("4 failed, 3 wait", "awaits"),  # all workers are recreated
     ],
 )
-def test_next_step_of_the_pods_of_a_job_operator(pods: str, expected: str) -> None:
+def test_next_step_for_pods_of_a_job_operator_follows_from_their_state(pods: str, expected: str) -> None:
     assert next_step_of(gang_of(several(pods, kind="TFJob"))) == expected
 
 
@@ -461,7 +463,7 @@ MEMBERS = st.lists(
 
 @settings(max_examples=500)
 @given(KINDS, MEMBERS, st.integers(1, 4), st.integers(0, 2), st.booleans())
-def test_shortcut_for_members_of_one_run_agrees_with_the_full_division(
+def test_shortcut_for_a_gang_of_one_run_agrees_with_the_full_division_into_runs(
     kinds: list[Kind], described: list[tuple[str, str, int, bool]], minimum: int, done: int, has_deleted: bool
 ) -> None:
     members = [

@@ -30,7 +30,7 @@ def test_empty_cache_knows_no_gpus() -> None:
     assert (cache.counts(0.0), cache.expires(0.0)) == ((0, 0), math.inf)
 
 
-def test_numbers_that_are_too_old_are_unknown_but_gpus_and_models_stay_known() -> None:
+def test_measurements_that_are_too_old_are_unknown_but_gpus_and_models_stay_known() -> None:
     cache = CardCache(60.0)
     cache.take(a_reading("n1"), 100.0)
     assert (temperatures(cache, 159.0), cache.counts(159.0), cache.expires(100.0)) == ({"n1": 40.0}, (1, 0), 60.0)

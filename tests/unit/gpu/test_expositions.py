@@ -30,7 +30,7 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.samp
 
 
 @given(st.dictionaries(st.tuples(TEXTS, TEXTS), st.floats(), max_size=4), st.integers(1, 200))
-async def test_page_that_prometheus_client_writes_is_parsed(values: dict[tuple[str, str], float], size: int) -> None:
+async def test_metrics_page_that_prometheus_client_writes_is_parsed(values: dict[tuple[str, str], float], size: int) -> None:
     registry = CollectorRegistry()
     gauge = Gauge(NAME, "Free memory.", ["gpu", "modelName"], registry=registry)
     for (card, model), value in values.items():
@@ -51,7 +51,7 @@ async def test_page_that_prometheus_client_writes_is_parsed(values: dict[tuple[s
         NAME + "{} 3",
     ],
 )
-async def test_valid_line_is_parsed_as_by_prometheus_client(line: str) -> None:
+async def test_valid_line_of_a_metrics_page_is_parsed_as_by_prometheus_client(line: str) -> None:
     [family] = text_string_to_metric_families(line)
     assert await read(line.encode() + b"\r\n" if "\t" not in line else line.encode()) == [
         (dict(sample.labels), sample.value) for sample in family.samples
@@ -75,19 +75,19 @@ async def test_valid_line_is_parsed_as_by_prometheus_client(line: str) -> None:
         b"DCGM_FI_DEV_FB_FREE{" + b'a="",' * 1500 + b"{",
     ],
 )
-async def test_malformed_line_affects_no_other_line(line: bytes) -> None:
+async def test_malformed_line_of_a_metrics_page_affects_no_other_line(line: bytes) -> None:
     fine = b'DCGM_FI_DEV_FB_FREE{gpu="7"} 1'
     assert await read(b"\n".join([line, fine, line])) == [({"gpu": "7"}, 1.0)]
 
 
-async def test_added_label_replaces_a_label_of_the_page() -> None:
+async def test_label_that_is_added_to_a_series_replaces_the_label_on_the_metrics_page() -> None:
     assert await read(b'DCGM_FI_DEV_FB_FREE{instance="other",gpu="0"} 1', more={"instance": "n1"}) == [
         ({"instance": "n1", "gpu": "0"}, 1.0)
     ]
 
 
 @given(st.binary(max_size=200), st.integers(0, 100))
-async def test_page_with_random_bytes_raises_no_error(noise: bytes, at: int) -> None:
+async def test_metrics_page_with_random_bytes_raises_no_error(noise: bytes, at: int) -> None:
     page = b'DCGM_FI_DEV_FB_FREE{gpu="7",Hostname="n1"} 1\nDCGM_FI_DEV_FB_FREE{gpu="8",Hostname="n1"} 1\n'
     for labels, _ in await read(page[:at] + noise.replace(b"\n", b"") + page[at:]):
         assert isinstance(labels, dict)

@@ -79,7 +79,7 @@ async def test_gpu_whose_series_are_all_of_mig_instances_has_the_values_of_the_w
     assert np.isnan(reading.values[[Measure.MEMORY, Measure.FREE, Measure.UTILIZATION], 0, 0]).all()
 
 
-async def test_zeros_of_observerward_are_unknown_and_its_page_counts_for_the_node_of_its_pod() -> None:
+async def test_zeros_of_the_exporter_observerward_are_unknown_and_its_metrics_are_those_of_its_pods_node() -> None:
     reading = await read(observerward(1), OBSERVERWARD, "gpu-2")
     assert reading.nodes == ("gpu-2",)
     assert (of(reading, Measure.MEMORY), of(reading, Measure.FREE), of(reading, Measure.DECODER)) == ([8192.0], [6144.0], [0.2])
@@ -137,7 +137,7 @@ def test_exporter_that_the_settings_describe_is_read() -> None:
 
 
 @pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf", "-1", "1e300", "9223372036854775792", "140737488355328", "many", ""])
-def test_absurd_numbers_are_unknown(value: str) -> None:
+def test_absurd_gpu_measurements_count_as_unknown(value: str) -> None:
     gathering = Gathering(lambda _, value: value)
     for metric in DCGM.metrics:
         gathering.take(DCGM, metric, [a_sample(value, Hostname="n1", gpu="0")])
@@ -168,7 +168,7 @@ NUMBERS = st.binary(max_size=12) | (st.floats() | st.integers()).map(lambda numb
 
 
 @given(st.lists(st.tuples(st.sampled_from(DCGM.metrics + OBSERVERWARD.metrics), st.tuples(INSIDES, NUMBERS, NUMBERS)), max_size=30))
-def test_random_samples_give_numbers_in_bounds_or_unknown(samples: list[tuple[object, Sample]]) -> None:
+def test_random_gpu_samples_give_numbers_within_bounds_or_unknown(samples: list[tuple[object, Sample]]) -> None:
     gathering = Gathering(lambda _, value: value if value in ("n1", "n2") else None)
     for metric, sample in samples:
         dialect = DCGM if metric in DCGM.metrics else OBSERVERWARD

@@ -87,7 +87,7 @@ async def test_measurements_that_become_too_old_are_pushed_as_unknown(monkeypatc
     assert scraped.value("stale_nodes") == 1
 
 
-async def test_failure_is_logged_once_as_a_warning_and_its_end_is_logged(
+async def test_failure_to_read_gpu_metrics_is_logged_once_as_a_warning_and_its_end_is_logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "allaboard.gpu")
@@ -142,7 +142,7 @@ def test_configured_source_or_one_that_once_answered_is_retried_after_the_usual_
     assert pause_after(9, rare, has_read=True) == 30.0
 
 
-def test_pause_grows_while_no_source_was_ever_found() -> None:
+def test_pause_grows_while_no_source_of_gpu_metrics_was_ever_found() -> None:
     usual, rare = GpuMetricsOptions(), GpuMetricsOptions(interval_seconds=600, stale_seconds=900)
     assert [pause_after(failures, usual, has_read=False) for failures in (0, 1, 2, 3, 4, 10_000)] == [
         30.0,

@@ -94,7 +94,7 @@ async def test_only_the_first_series_of_an_answer_with_too_many_are_taken(monkey
 
 @pytest.mark.parametrize("size", [997, 2**16])
 @pytest.mark.parametrize("too_long", [[0], [2], [4], [1, 2], [0, 1, 2, 3, 4]])
-async def test_only_series_that_are_too_long_are_left_out(too_long: list[int], size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_series_is_left_out_only_if_it_is_too_long(too_long: list[int], size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vectors, "_LONGEST", 5000)
     monkeypatch.setattr(vectors, "_BLOCK", 1000)
     left_out: list[None] = []

@@ -67,7 +67,7 @@ async def test_proxy_in_the_kubeconfig_takes_precedence_over_the_environment(tmp
         ("", [], None),
     ],
 )
-def test_retry_after_is_read_only_if_it_is_a_number_of_seconds(header: str, asked: object, expected: float | None) -> None:
+def test_retry_after_header_is_read_only_if_it_is_a_number_of_seconds(header: str, asked: object, expected: float | None) -> None:
     response: Any = SimpleNamespace(headers={"Retry-After": header} if header else {}, status=429, reason="Too Many Requests")
     payload = json.dumps({"message": "slow down", "details": {"retryAfterSeconds": asked}}).encode()
     assert api_error(response, payload).retry_after == expected

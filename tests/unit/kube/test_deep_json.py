@@ -40,7 +40,7 @@ def cut(value: Any, levels: int = DEEPEST) -> Any:
 
 
 @given(st.lists(st.tuples(TEXT, st.sampled_from([0, 3, DEEPEST - 2, DEEPEST - 1, DEEPEST, FURTHER]), JSON), max_size=4))
-def test_documents_are_kept_except_for_values_nested_too_deeply(parts: list[tuple[str, int, Any]]) -> None:
+def test_json_documents_are_read_without_the_values_that_are_nested_too_deeply(parts: list[tuple[str, int, Any]]) -> None:
     documents = [[text, nested(levels, inmost), text] for text, levels, inmost in parts]
     lines = pruned(b"\n".join(json.dumps(each, ensure_ascii=False).encode() for each in documents))
     assert [json.loads(line) for line in lines.split(b"\n") if line] == [cut(each) for each in documents]
@@ -75,7 +75,7 @@ def test_deep_objects_of_a_streamed_list_are_read(is_whole: bool) -> None:
     assert (is_end, bool(left)) == (is_whole, not is_whole)
 
 
-async def test_session_of_another_library_reads_pruned_answers_and_lines() -> None:
+async def test_http_session_of_another_library_reads_answers_without_values_nested_too_deeply() -> None:
     lines = [b'{"type":"ADDED","object":%b}\n' % deep(levels) for levels in (1, 5000, 2)]
 
     async def answer(request: web.Request) -> web.StreamResponse:

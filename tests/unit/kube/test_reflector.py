@@ -146,7 +146,7 @@ async def test_only_the_newest_of_several_queued_events_of_an_object_is_applied(
         ([("MODIFIED", 100)], [100]),
     ],
 )
-async def test_state_that_must_be_taken_is_applied_although_a_newer_event_is_queued(
+async def test_state_that_must_not_be_skipped_is_applied_although_a_newer_event_is_queued(
     later: list[tuple[str, int]], states: list[int | None]
 ) -> None:
     """States below 2 and from 100 on must be taken; of several such states in a row only the newest is applied."""
@@ -157,7 +157,7 @@ async def test_state_that_must_be_taken_is_applied_although_a_newer_event_is_que
         assert [spec and spec["n"] for _, spec in store.applied] == states
 
 
-async def test_state_that_must_be_taken_is_applied_before_a_new_list() -> None:
+async def test_state_that_must_not_be_skipped_is_applied_before_a_new_list() -> None:
     expired = json.dumps({"type": "ERROR", "object": {"code": 410}}).encode()
     server = Server(script(event("MODIFIED", "a", 2, spec={"n": 1}), event("MODIFIED", "b", 3, spec={"n": 2}), expired), for_ever)
     async with mirrored(server, must_be_taken=lambda raw: raw["spec"]["n"] == 1) as (_, store, _):
@@ -251,7 +251,7 @@ async def test_object_that_is_slow_to_read_does_not_delay_events_of_other_object
     assert [name for name, _ in projected if name != "fat"] == [f"slim-{number}" for number in range(10, 100, 10)]
 
 
-async def test_age_of_a_store_is_the_longer_of_silence_and_lag(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_age_of_a_store_is_the_longer_of_time_since_the_last_event_and_delay_of_events(monkeypatch: pytest.MonkeyPatch) -> None:
     async with mirrored(Server(for_ever)) as (reflector, _, _):
         for silence, lag in ((1.0, 9.0), (8.0, 2.0)):
             monkeypatch.setattr(Reflector, "silence_seconds", silence)
@@ -259,7 +259,7 @@ async def test_age_of_a_store_is_the_longer_of_silence_and_lag(monkeypatch: pyte
             assert reflector.age_seconds == max(silence, lag)
 
 
-async def test_queued_event_makes_the_store_older() -> None:
+async def test_store_counts_as_older_while_an_event_is_queued() -> None:
     server = Server(for_ever)
 
     def slow(raw: dict[str, Any]) -> Any:
@@ -331,7 +331,7 @@ async def test_watch_that_opens_and_reports_nothing_is_no_sign_of_life(monkeypat
         assert reflector.age_seconds == 60
 
 
-async def test_age_after_a_list_counts_from_the_beginning_of_the_list() -> None:
+async def test_age_of_a_store_after_a_list_counts_from_the_beginning_of_the_list() -> None:
     server = Server(for_ever)
     server.list_seconds = 40
     async with mirrored(server) as (reflector, _, _):

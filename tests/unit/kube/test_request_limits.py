@@ -94,7 +94,7 @@ def test_remaining_requests_of_an_unknown_namespace_begin_when_it_is_known_to_be
 
 
 @pytest.mark.parametrize(("seconds", "begins"), [(0.01, [0.0] * 6 + [15.0] * 2), (1.0, [0.0] * 4 + [15.0] * 4)])
-def test_binds_take_three_quarters_of_the_request_limit_after_a_quick_dry_run_and_half_after_a_slow_one(
+def test_binds_may_use_three_quarters_of_the_request_limit_after_a_quick_dry_run_and_half_after_a_slow_one(
     seconds: float, begins: list[float]
 ) -> None:
     begun: list[float] = []

@@ -41,7 +41,7 @@ def a_term(server: Server, **options: Any) -> Term:
     return Term(cast(ApiServer, server), attempts=1, **options)
 
 
-async def test_no_pod_is_older_before_a_term_has_begun() -> None:
+async def test_no_pod_counts_as_older_than_a_term_that_has_not_begun() -> None:
     assert a_term(Server("7")).older([pod("3"), pod("nonsense")]) == []
 
 
@@ -60,7 +60,7 @@ async def test_term_does_not_begin_when_the_version_of_the_pod_list_is_not_a_num
         await a_term(Server(version)).begin(3)
 
 
-async def test_fencing_names_the_term_and_the_pods_version_and_never_writes_the_same_value_twice() -> None:
+async def test_write_that_fences_off_a_pod_names_term_and_pod_version_and_never_repeats_a_value() -> None:
     server = Server("100")
     marks = []
     for _ in range(2):

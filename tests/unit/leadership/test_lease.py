@@ -132,7 +132,7 @@ def test_holder_that_cannot_renew_stops_before_another_replica_can_take_the_leas
     virtually(play())
 
 
-def test_validity_counts_from_before_the_renewal_was_sent() -> None:
+def test_validity_of_a_lease_counts_from_before_its_renewal_was_sent() -> None:
     async def play() -> None:
         server = LeaseServer(script=[Answer(), Answer(before=1, after=2)])
         replica = Replica(server, "a")
@@ -274,7 +274,7 @@ def test_release_leaves_the_lease_of_another_holder_unchanged_and_ends_within_tw
     virtually(play())
 
 
-def test_follower_that_stops_sends_no_release() -> None:
+def test_follower_that_stops_sends_no_request_to_release_the_lease() -> None:
     async def play() -> None:
         server = LeaseServer(HELD_BY_ANOTHER)
         follower = Replica(server, "b")
@@ -445,7 +445,7 @@ class Watched:
 
 @settings(max_examples=100)
 @given(script=st.lists(_ANSWER, max_size=60), happenings=st.lists(_EVENT, max_size=8))
-def test_two_replicas_never_lead_at_once_and_requests_of_one_end_before_the_other_leads(
+def test_two_replicas_never_lead_at_once_and_a_leaders_requests_end_before_the_next_leader_begins(
     script: list[Answer], happenings: list[tuple[float, str, int]]
 ) -> None:
     async def play() -> None:

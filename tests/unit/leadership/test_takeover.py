@@ -33,12 +33,14 @@ PORT = HostPort("0.0.0.0", "TCP", 80)  # noqa: S104
         ([], 64, {}),
     ],
 )
-def test_reservation_is_the_most_that_late_binds_could_take(kinds: list[tuple[object, int]], most: int, claim: dict[str, int]) -> None:
+def test_takeover_reservation_is_the_most_that_late_binds_could_take(
+    kinds: list[tuple[object, int]], most: int, claim: dict[str, int]
+) -> None:
     reserved = claim_on(NODE, kinds, most)  # type: ignore[arg-type]
     assert dict(reserved.requests if reserved else ()) == claim
 
 
-def test_host_ports_are_reserved() -> None:
+def test_host_ports_are_part_of_a_takeover_reservation() -> None:
     reserved = claim_on(NODE, [(replace(SMALL, host_ports=(PORT,)), 1)], 1)
     assert reserved is not None
     assert reserved.host_ports == (PORT,)
@@ -76,7 +78,7 @@ class World:
             self.events.pop(0)()  # type: ignore[operator]
 
 
-async def test_capacity_is_given_back_when_pods_are_fenced_off_or_gone() -> None:
+async def test_reserved_capacity_is_given_back_when_pods_are_fenced_off_or_gone() -> None:
     world = World()
     first, second = world.pods
     await world.takeover_reservation.begin(world.pods)
@@ -86,7 +88,7 @@ async def test_capacity_is_given_back_when_pods_are_fenced_off_or_gone() -> None
     assert (world.used, world.now) == (0, 2.0)
 
 
-async def test_all_capacity_is_given_back_when_no_request_can_be_in_flight() -> None:
+async def test_all_reserved_capacity_is_given_back_when_no_request_can_be_in_flight() -> None:
     world = World()
     await world.takeover_reservation.begin(world.pods)
     await world.takeover_reservation.run()

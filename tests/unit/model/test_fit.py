@@ -78,7 +78,9 @@ def test_scores_by_a_shape_equal_those_of_the_go_code_translated_line_by_line(
 
 
 @given(st.sampled_from(Era), st.sampled_from(Strategy), st.lists(st.tuples(AMOUNTS, AMOUNTS), min_size=2, max_size=6))
-def test_many_nodes_score_as_each_node_alone(era: Era, strategy: Strategy, nodes: list[tuple[int, int]]) -> None:
+def test_scores_of_many_nodes_at_once_equal_the_scores_of_each_node_alone(
+    era: Era, strategy: Strategy, nodes: list[tuple[int, int]]
+) -> None:
     fit = FitScoring(strategy, era, (("cpu", 3), ("memory", 2)), ((0, 9), (40, 1), (70, 7)))
     requested, allocatable = np.array(nodes).T
     together = fit.scores(np.stack([requested, requested[::-1]]), np.stack([allocatable, allocatable[::-1]]))

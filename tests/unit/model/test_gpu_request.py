@@ -104,7 +104,7 @@ def test_the_error_names_a_malformed_gpu_annotation(name: str, value: str, words
         {"annotation": "allaboard.dev/role", "value": 5},
     ],
 )
-def test_a_gpu_number_counts_despite_other_errors_of_the_pod(wrong: dict[str, Any]) -> None:
+def test_the_number_of_gpus_in_a_label_counts_despite_other_errors_of_the_pod(wrong: dict[str, Any]) -> None:
     labels, annotations = {"genius/gpu-number": "2"}, {}
     if "annotation" in wrong:
         annotations[wrong["annotation"]] = wrong["value"]
@@ -120,7 +120,7 @@ def test_a_gpu_number_counts_despite_other_errors_of_the_pod(wrong: dict[str, An
     assert pod.spec.amount(GPU) == 2
 
 
-def test_a_malformed_gpu_number_leaves_the_requests_unchanged() -> None:
+def test_a_malformed_number_of_gpus_in_a_label_leaves_the_requests_unchanged() -> None:
     pod = a_pod({"gpu-number": "x"}, {GPU: "3"})
     assert pod.malformed
     assert pod.spec.amount(GPU) == 3
@@ -166,7 +166,7 @@ def test_an_annotation_with_the_name_of_a_genius_label_holds_its_pod(name: str, 
     assert pod_from(raw).malformed == f"metadata.annotations[genius/{name}]: is read as a label only{instead}"
 
 
-def test_a_gpu_number_that_is_not_charged_is_a_rule_about_nodes() -> None:
+def test_a_number_of_gpus_in_a_label_that_is_not_charged_is_still_a_rule_about_nodes() -> None:
     raw = {
         "metadata": {"name": "p", "labels": {"genius/gpu-number": "3"}},
         "spec": {"containers": [{"name": "main", "resources": {"requests": {GPU: "1"}}}]},
@@ -216,7 +216,7 @@ def test_gpus_beyond_the_requests_of_a_container_belong_to_no_container(number: 
 
 @pytest.mark.parametrize("count", ["nvidia.com/gpu", "volcano.sh/vgpu-number"])
 @pytest.mark.parametrize(("number", "refused"), [("0", False), ("1", False), ("2", True)])
-def test_a_gpu_number_adds_no_gpu_to_a_request_for_a_part_and_is_refused_above_one(count: str, number: str, refused: bool) -> None:
+def test_label_gpu_number_adds_no_gpu_to_a_request_for_a_gpu_part_and_is_refused_above_one(count: str, number: str, refused: bool) -> None:
     word = "nvidia.com/gpumem" if count == "nvidia.com/gpu" else "volcano.sh/vgpu-memory"
     spec = a_pod({"gpu-number": number}, {count: "1", word: "1000"}).spec
     assert dict(spec.requests) == dict(a_pod({}, {count: "1", word: "1000"}).spec.requests)

@@ -207,7 +207,7 @@ def test_the_message_names_an_unsupported_request_for_parts_of_gpus(
     assert unsupported.startswith(beginning)
 
 
-def test_parts_in_two_containers_are_refused_and_init_containers_count_in_the_container_position() -> None:
+def test_only_one_container_may_request_gpu_parts_and_its_position_counts_init_containers() -> None:
     requesting = {"name": "a", "resources": {"requests": {GPU: "1", "nvidia.com/gpumem": "100"}}}
     idle = {"name": "b", "resources": {}}
     several = pod_from(raw_pod(containers=[requesting, {**requesting, "name": "c"}]))
@@ -309,7 +309,7 @@ def test_pods_that_name_no_device_are_charged_once_for_their_request(free: list[
 
 
 @given(st.lists(st.sampled_from([100, 300, 1000]), max_size=6), some_unnamed)
-def test_a_device_is_given_away_twice_by_no_more_than_pods_without_named_devices_request(ours: list[int], asked: list[int]) -> None:
+def test_a_device_lacks_at_most_the_amount_that_pods_without_named_devices_request(ours: list[int], asked: list[int]) -> None:
     known = [1000] * 4
     for part in ours:
         if (places := assign_devices_exactly(left_beside(known, asked), [part])) is not None:
@@ -352,7 +352,7 @@ def test_annotations_for_volcano_are_those_that_its_device_plugin_reads() -> Non
     ),
     st.sampled_from(["GPU-a", "GPU-b"]),
 )
-def test_a_pod_is_charged_by_its_written_annotations_as_much_as_was_assumed(share: Share, uuid: str) -> None:
+def test_annotations_that_a_bind_writes_charge_a_pod_as_much_as_was_assumed_for_the_pod(share: Share, uuid: str) -> None:
     assumed = charged(TWO, share, 0, [Taken(uuid)])
     written = annotations_of(TWO, share, 0, [uuid], "n", 0)
     assert charged(TWO, share, 0, taken_by(written)) == assumed

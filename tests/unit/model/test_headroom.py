@@ -22,7 +22,7 @@ ALLOCATABLE = (("cpu", 8000), ("memory", 16 * GI), ("nvidia.com/gpu", 4))
         ("cpu", "7%", 7440),
     ],
 )
-def test_a_percentage_or_an_amount_is_kept_free(resource: str, text: str, left: int) -> None:
+def test_headroom_keeps_a_percentage_or_an_amount_free(resource: str, text: str, left: int) -> None:
     offered = dict(with_headroom(ALLOCATABLE, {resource: headroom_from(resource, text)}))
     assert offered.get(resource, 0) == left
     assert {name: amount for name, amount in offered.items() if name != resource} == {
@@ -31,7 +31,7 @@ def test_a_percentage_or_an_amount_is_kept_free(resource: str, text: str, left: 
 
 
 @pytest.mark.parametrize("text", ["101%", "-1", "much", "", "5%%"])
-def test_a_text_that_is_neither_percentage_nor_quantity_is_refused(text: str) -> None:
+def test_headroom_that_is_neither_percentage_nor_quantity_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"neither"):
         headroom_from("cpu", text)
 

@@ -67,7 +67,7 @@ OVER: dict[limits.Limit, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("limit", OVER, ids=lambda limit: limit.name)
-def test_a_pod_over_a_limit_names_the_limit_and_counts_with_its_requests(limit: limits.Limit) -> None:
+def test_a_pod_that_exceeds_a_size_limit_names_the_limit_and_counts_with_its_requests(limit: limits.Limit) -> None:
     metadata, spec = OVER[limit]
     pod = pod_from(raw_pod(metadata, spec), reading=Reading(ours=OURS))
     assert pod.over == (limit.name,)
@@ -77,7 +77,7 @@ def test_a_pod_over_a_limit_names_the_limit_and_counts_with_its_requests(limit: 
 
 
 @pytest.mark.parametrize("limit", OVER, ids=lambda limit: limit.name)
-def test_a_pod_of_another_scheduler_over_a_limit_counts_with_its_requests(limit: limits.Limit) -> None:
+def test_a_pod_of_another_scheduler_that_exceeds_a_size_limit_counts_with_its_requests(limit: limits.Limit) -> None:
     metadata, spec = OVER[limit]
     pod = pod_from(raw_pod(metadata, spec, "other"), reading=Reading(ours=OURS))
     assert "containers" in spec or pod.spec.amount("cpu") == 2000
@@ -109,7 +109,7 @@ def test_cpu_and_memory_count_beside_any_number_of_other_resources() -> None:
     assert len(pod.spec.requests) <= 6
 
 
-def test_only_one_unknown_option_is_kept_without_its_value() -> None:
+def test_among_many_unknown_options_only_the_first_is_kept_and_without_its_value() -> None:
     annotations = {f"allaboard.dev/o{number}": "x" * 1000 for number in range(MANY)} | {"allaboard.dev/objective": "spread"}
     pod = pod_from(raw_pod({"annotations": annotations}), reading=Reading(ours=OURS))
     assert pod.options == (("o0", ""), ("objective", "spread"))

@@ -94,7 +94,7 @@ junk = st.recursive(
 
 
 @given(st.dictionaries(keys, junk, max_size=4), junk)
-def test_junk_raises_nothing_but_malformed_error(raw: dict[str, Any], spec: Any) -> None:
+def test_junk_in_a_node_raises_nothing_but_malformed_error(raw: dict[str, Any], spec: Any) -> None:
     for candidate in (raw, raw_node(spec=spec), raw_node(status=spec)):
         try:
             assert node_from(candidate).name

@@ -94,7 +94,7 @@ def test_a_function_that_another_scheduler_has_bound_is_charged_too() -> None:
     assert not pod.caution
 
 
-def test_memory_without_a_unit_counts_as_bytes_with_a_caution() -> None:
+def test_memory_of_a_function_without_a_unit_counts_as_bytes_and_causes_a_warning() -> None:
     pod = read(function(requests={"cpu": "2", "memory": "128"}))
     assert dict(pod.spec.requests) == {"cpu": 2000, "memory": 128, "pods": 1}
     field = f"metadata.annotations[{FUNCTION_SPEC}].requests.memory"

@@ -9,7 +9,7 @@ from allaboard.model.packing import PACKING, packing_from
 @pytest.mark.parametrize(
     ("utilization", "score"), [(0.0, 0.2), (0.1, 0.2), (0.2, 0.2), (0.35, 0.6), (0.5, 1.0), (0.75, 0.5), (1.0, 0.0), (3.0, 0.0)]
 )
-def test_scores_are_linear_between_the_points_and_constant_beyond_them(utilization: float, score: float) -> None:
+def test_scores_of_a_shape_are_linear_between_its_points_and_constant_beyond_them(utilization: float, score: float) -> None:
     packing = packing_from({"100": "0", "20": "2", "50": "10"}, {})
     assert packing.score(np.array([utilization]))[0] == pytest.approx(score)
     assert packing.best == 1.0

@@ -289,5 +289,5 @@ def test_a_pod_shows_its_end_if_it_ended_by_itself_or_by_a_disruption(
 @pytest.mark.parametrize(
     "raw", [{}, {"status": None}, {"status": "Failed", "metadata": []}, {"status": {"phase": "Failed"}, "metadata": 1}]
 )
-def test_reports_end_raises_no_error_for_a_malformed_pod(raw: dict[str, Any]) -> None:
+def test_function_reports_end_raises_no_error_for_a_malformed_pod(raw: dict[str, Any]) -> None:
     assert reports_end(raw) in (True, False)

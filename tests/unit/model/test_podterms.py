@@ -55,7 +55,7 @@ def test_an_anti_affinity_term_without_a_selector_keeps_no_pod_away() -> None:
     assert anti_affinity_terms({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [stated]}}) == ((), None)
 
 
-def test_the_error_names_an_unknown_operator() -> None:
+def test_the_error_names_an_unknown_operator_of_a_label_selector() -> None:
     stated = {"topologyKey": "zone", "labelSelector": {"matchExpressions": [{"key": "a", "operator": "Like", "values": ["b"]}]}}
     found, problem = anti_affinity_terms({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [stated]}})
     assert found == ()

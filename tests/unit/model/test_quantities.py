@@ -81,7 +81,7 @@ def test_a_value_that_is_no_number_is_refused(value: object) -> None:
         parse_quantity(value)
 
 
-def test_a_number_too_long_to_be_shown_is_refused_without_showing_it() -> None:
+def test_a_number_that_is_too_long_to_be_shown_is_refused_with_a_message_without_the_number() -> None:
     with pytest.raises(MalformedError, match="a value of type int is not a quantity"):
         parse_quantity(10**5000)
 

@@ -41,7 +41,7 @@ def test_zero_requests_are_left_out() -> None:
     assert requested(container(cpu=0, memory="0")) == {"pods": 1}
 
 
-def test_limits_are_ignored() -> None:
+def test_limits_do_not_count_as_requests_of_a_pod() -> None:
     assert requested(container(limits={"cpu": 4})) == {"pods": 1}
 
 
@@ -49,11 +49,11 @@ def test_amounts_are_rounded_after_they_are_summed() -> None:
     assert requested(container(memory="500m"), container(memory="500m"))["memory"] == 1
 
 
-def test_cpu_finer_than_a_milli_core_is_rounded_up_per_container_as_the_api_server_stores_it() -> None:
+def test_cpu_request_of_each_container_is_rounded_up_to_milli_cores_as_by_the_api_server() -> None:
     assert requested(container(cpu="500u"), container(cpu="500u"))["cpu"] == 2
 
 
-def test_init_containers_run_one_at_a_time_so_the_largest_counts_where_it_exceeds_the_sum() -> None:
+def test_largest_init_container_counts_where_its_request_exceeds_the_sum_of_all_containers() -> None:
     init = [container("a", cpu=3, memory="1Mi"), container("b", cpu=2, memory="9Mi")]
     assert requested(container(cpu=2, memory="4Mi"), initContainers=init) == {"cpu": 3000, "memory": 9 * 2**20, "pods": 1}
 
@@ -62,7 +62,7 @@ def test_a_sidecar_runs_beside_the_containers() -> None:
     assert requested(container(cpu=2), initContainers=[sidecar(cpu=1)])["cpu"] == 3000
 
 
-def test_an_init_container_runs_beside_the_sidecars_started_before_it_only() -> None:
+def test_requests_of_an_init_container_are_added_to_those_of_sidecars_that_start_earlier() -> None:
     after = [sidecar(cpu=2), container("setup", cpu=5)]
     before = [container("setup", cpu=5), sidecar(cpu=2)]
     assert requested(container(cpu=1), initContainers=after)["cpu"] == 7000
@@ -97,7 +97,7 @@ def status_of(name: str = "main", *, allocated: Any = None, actual: Any = None) 
     return {"containerStatuses": [{"name": name, "allocatedResources": allocated, "resources": {"requests": actual}}]}
 
 
-def test_a_pod_that_shrinks_in_place_still_holds_what_the_kubelet_says() -> None:
+def test_a_pod_that_shrinks_in_place_counts_with_what_its_status_says_it_still_has() -> None:
     assert requested(container(cpu=1), status=status_of(allocated={"cpu": 2}, actual={"cpu": 3}))["cpu"] == 3000
 
 
@@ -120,7 +120,7 @@ def test_a_resized_sidecar_counts_with_what_it_holds() -> None:
     assert requested(container(cpu=1), initContainers=[sidecar(cpu=1)], status=status)["cpu"] == 3000
 
 
-def test_a_pod_level_request_that_shrinks_in_place_still_holds_what_the_kubelet_says() -> None:
+def test_a_pod_level_request_that_shrinks_in_place_counts_with_what_the_status_says() -> None:
     status = {"resources": {"requests": {"cpu": 8}}, "allocatedResources": {"cpu": 8}}
     assert requested(container(cpu="100m"), resources={"requests": {"cpu": 1}}, status=status)["cpu"] == 8000
 
@@ -210,7 +210,7 @@ def test_a_stated_request_of_the_pod_is_kept() -> None:
     assert defaulted(containers=[container()], resources={"limits": {"cpu": 8}, "requests": {"cpu": 2}})["cpu"] == 2000
 
 
-def test_default_requests_leaves_the_given_spec_unchanged() -> None:
+def test_function_default_requests_leaves_the_given_spec_unchanged() -> None:
     spec: dict[str, Any] = {"containers": [container(limits={"cpu": 1})], "resources": {"limits": {"memory": "1Gi"}}}
     before = repr(spec)
     default_requests(spec)

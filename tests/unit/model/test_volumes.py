@@ -32,7 +32,7 @@ def test_a_persistent_volume_is_identified_by_its_csi_driver_and_handle(spec: di
     assert volume_of(spec) == expected
 
 
-def test_a_driver_without_a_number_has_no_limit() -> None:
+def test_a_storage_driver_that_states_no_number_of_volumes_has_no_limit() -> None:
     drivers = [
         {"name": "a", "allocatable": {"count": 25}},
         {"name": "b"},

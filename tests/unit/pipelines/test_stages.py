@@ -14,7 +14,7 @@ from allaboard.pipelines.stages import Policy, pipeline_from
 from tests.unit.pipelines.mlflows import mlflow, pipeline, stage, step
 
 
-def test_file_of_the_earlier_scheduler_is_read_unchanged() -> None:
+def test_pipeline_file_of_the_earlier_scheduler_is_read_unchanged() -> None:
     found = pipeline_from(_with_uid(yaml.safe_load(example("lstm-pipeline").read_text(encoding="utf-8"))))
     assert not found.problem
     assert [(each.key, each.title, each.namespace, each.rule, [step.name for step in each.steps]) for each in found.stages] == [
@@ -35,7 +35,7 @@ def test_stage_is_deployed_into_the_pipelines_namespace_unless_it_names_another(
     assert (first.namespace, second.namespace) == ("ml", "fn")
 
 
-def test_pipelines_of_the_same_name_never_share_a_gang() -> None:
+def test_pipelines_with_equal_names_never_share_a_gang() -> None:
     flows = [pipeline("x", "a-b", stage1=stage("s", namespace="fn")), pipeline("b-x", "a", stage1=stage("s", namespace="fn"))]
     flows += [pipeline("x", "fn", stage1=stage("s")), pipeline("a-b-x", "fn", stage1=stage("s"))]
     assert len({flow.gang_of(flow.stages[0]) for flow in flows}) == 4
@@ -126,7 +126,7 @@ def test_stage_is_deployed_only_into_namespaces_that_are_open_to_its_pipeline(na
 @pytest.mark.parametrize(
     ("stated", "used"), [({}, "ours"), ({"schedulerName": "default-scheduler"}, "ours"), ({"schedulerName": "x"}, "x")]
 )
-def test_default_scheduler_means_ours_and_any_other_name_is_kept(stated: dict[str, str], used: str) -> None:
+def test_pipeline_pods_get_our_scheduler_instead_of_default_scheduler_and_keep_any_other_name(stated: dict[str, str], used: str) -> None:
     assert Policy(("ours", "other")).scheduler_of(pipeline(stage1=stage("a", **stated)).stages[0]) == used
 
 

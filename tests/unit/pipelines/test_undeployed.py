@@ -95,7 +95,7 @@ async def test_pipeline_outside_our_namespaces_gets_no_report() -> None:
     assert cluster.events() == []
 
 
-async def test_only_the_leader_reports_and_a_new_leader_does_so_at_once() -> None:
+async def test_only_the_leader_reports_undeployed_pipelines_and_a_new_leader_does_so_at_once() -> None:
     cluster = Cluster()
     cluster.leads = False
     cluster.apply(mlflow())
@@ -106,7 +106,7 @@ async def test_only_the_leader_reports_and_a_new_leader_does_so_at_once() -> Non
     assert len(cluster.events()) == 1
 
 
-async def test_pipeline_that_cannot_be_read_gets_the_same_report() -> None:
+async def test_pipeline_that_cannot_be_read_is_also_reported_as_not_deployed() -> None:
     cluster = Cluster()
     cluster.apply({**mlflow(), "spec": {"pipeline": {"first": {}}}})
     await cluster.after(GRACE_SECONDS)

@@ -134,7 +134,7 @@ async def test_a_short_search_does_not_wait_for_a_long_one() -> None:
         await asyncio.gather(long, advice, return_exceptions=True)
 
 
-async def test_a_search_without_workers_finds_the_same_plan_in_this_process() -> None:
+async def test_a_search_without_search_processes_finds_an_equal_plan_in_this_process() -> None:
     problem = build_problem(
         pods("a", 6, {"cpu": 1000}), 6, snapshot([node(name, {"cpu": 4000}) for name in "ab"]), objective=Objective.SPREAD
     )

@@ -45,13 +45,13 @@ def a_waitlist(free: Free, *needs: CapacityNeed) -> CapacityWaitlist:
     return waitlist
 
 
-def test_as_many_gangs_are_admitted_as_fit_in_queue_order() -> None:
+def test_capacity_waitlist_admits_as_many_gangs_as_fit_in_queue_order() -> None:
     waitlist = a_waitlist(Free(16), *([((ONE, 8),)] * 9))
     assert list(waitlist.admit()) == KEYS[:2]
     assert list(waitlist.admit()) == KEYS[2:4]  # admitted gangs are removed
 
 
-def test_each_need_is_counted_as_if_it_were_alone() -> None:
+def test_each_waiting_gangs_need_is_counted_as_if_no_other_gang_waited() -> None:
     waitlist = a_waitlist(Free(8), ((ONE, 8),), ((TWO, 4),), ((TWO, 5),))
     assert list(waitlist.admit()) == KEYS[:2]
 
@@ -61,7 +61,7 @@ def test_each_kind_of_pods_of_a_gang_must_fit() -> None:
     assert list(waitlist.admit()) == KEYS[:1]
 
 
-def test_the_number_of_different_needs_is_limited() -> None:
+def test_the_number_of_different_needs_on_the_capacity_waitlist_is_limited() -> None:
     waitlist = CapacityWaitlist(by_name, Free())
     for number in range(1000):
         if waitlist.can_add(((ONE, number + 1),)):
@@ -177,7 +177,7 @@ async def test_an_admitted_gang_that_is_not_placed_leaves_its_capacity_to_the_ne
     assert await drained(queue) == KEYS[1:2]
 
 
-async def test_capacity_that_is_freed_during_an_attempt_goes_to_a_higher_priority_first() -> None:
+async def test_capacity_that_is_freed_during_an_attempt_goes_to_a_gang_of_higher_priority_first() -> None:
     free, clock = Free(), Clock(1000.0)
     high, low = KEYS[:2]
     queue = GangQueue(lambda key: by_name(key)._replace(depth=-1 if key == high else 0), slots=free, clock=clock)
@@ -203,7 +203,7 @@ async def test_a_gang_that_changes_during_its_backoff_is_still_due_when_it_fits(
     assert await drained(queue) == [KEYS[0]]
 
 
-async def test_a_gang_that_is_gone_is_not_admitted() -> None:
+async def test_a_deleted_gang_is_not_admitted_from_the_capacity_waitlist() -> None:
     free, clock = Free(), Clock(1000.0)
     queue = a_queue(free, clock)
     refuse(queue, KEYS[0], ((ONE, 4),))

@@ -21,7 +21,7 @@ class Crowd:
         return Order(self.depths[key], True, 2, 0, 0.0, key)
 
 
-def test_a_gang_that_has_moved_back_since_its_push_is_moved_at_the_top() -> None:
+def test_a_gang_that_ranks_lower_than_at_its_push_is_moved_when_it_is_at_the_top_of_the_heap() -> None:
     crowd = Crowd()
     for key in KEYS[:2]:
         crowd.heap.push(key)

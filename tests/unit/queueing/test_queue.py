@@ -21,7 +21,7 @@ from tests.unit.queueing.queues import CPU, A, B, C, a_queue, drain, failures_of
 from tests.unit.scheduling.clocks import Clock
 
 
-def test_a_gang_marked_often_is_due_once() -> None:
+def test_a_gang_that_is_marked_as_due_several_times_is_attempted_once() -> None:
     queue = a_queue(Clock(1000.0))
     for _ in range(5):
         queue.mark(A)
@@ -39,7 +39,7 @@ async def test_a_gang_that_gets_an_older_member_moves_to_the_front() -> None:
     assert drain(queue) == [A, B]
 
 
-async def test_drain_does_not_wait_for_gangs_that_move_while_it_runs() -> None:
+async def test_draining_the_queue_does_not_wait_for_gangs_that_move_meanwhile() -> None:
     queue = GangQueue(lambda key: Order(0, True, 2, 0, 0.0, key))
     queue.mark(A)
     marks = 0
@@ -107,7 +107,7 @@ def test_unschedulable_gang_whose_event_was_missed_is_retried_after_five_minutes
     assert drain(queue) == [A]
 
 
-def test_sizes_count_active_backoff_and_unschedulable_gangs() -> None:
+def test_queue_reports_its_numbers_of_active_backoff_and_unschedulable_gangs() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock)
     queue.mark(A)
@@ -117,7 +117,7 @@ def test_sizes_count_active_backoff_and_unschedulable_gangs() -> None:
     assert queue.sizes() == {"active": 1, "backoff": 2, "unschedulable": 0}
 
 
-async def test_waiting_ends_when_a_gang_is_marked() -> None:
+async def test_waiting_for_a_due_gang_ends_when_a_gang_is_marked_as_due() -> None:
     queue = a_queue(Clock(1000.0))
     waiting = asyncio.create_task(queue.wait())
     await asyncio.sleep(0)
@@ -171,7 +171,7 @@ async def test_first_of_thousands_of_woken_gangs_are_due_at_once_and_the_others_
     assert queue.sizes() == {"active": 0, "backoff": 0, "unschedulable": 0}
 
 
-async def test_wait_returns_when_all_woken_gangs_are_due() -> None:
+async def test_waiting_for_woken_gangs_ends_when_all_of_them_are_due() -> None:
     queue = a_queue(Clock(1000.0))
     keys = [GangKey("default", f"g{number:05d}") for number in range(2500)]
     for key in keys:

@@ -28,7 +28,7 @@ def test_each_failure_doubles_the_backoff_up_to_a_bound() -> None:
     assert backoffs == [1, 2, 4, 8, 16, 32, 60, 60, 60]
 
 
-def test_success_resets_the_failures() -> None:
+def test_successful_attempt_resets_the_number_of_failures() -> None:
     queue = a_queue(Clock(1000.0))
     queue.requeue(A, Requeue.failed(ANYTHING), seen=queue.changes)
     queue.requeue(A, Requeue.settled())
@@ -38,7 +38,7 @@ def test_success_resets_the_failures() -> None:
 
 
 @pytest.mark.parametrize("first", [0.01, 0.02])
-async def test_wait_returns_when_a_backoff_ends(first: float) -> None:
+async def test_waiting_for_a_due_gang_ends_when_a_backoff_ends(first: float) -> None:
     queue = GangQueue(lambda key: Order(0, True, 2, 0, 0.0, key))
     queue.requeue(A, Requeue.again(first))
     async with asyncio.timeout(50):
@@ -76,7 +76,7 @@ def test_a_gang_that_changes_during_an_attempt_in_backoff_is_due_again() -> None
     assert drain(queue) == [A]
 
 
-def test_a_backoff_without_a_failure_is_as_long_as_after_the_last_one() -> None:
+def test_a_backoff_without_a_failure_is_as_long_as_the_backoff_after_the_last_failure() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock)
     for _ in range(3):

@@ -12,7 +12,7 @@ from tests.unit.queueing.queues import CPU, A, B, C, a_queue, a_queue_by_usage, 
 from tests.unit.scheduling.clocks import Clock
 
 
-def test_a_popped_gang_does_not_pass_a_higher_priority_in_backoff() -> None:
+def test_a_popped_gang_does_not_pass_a_gang_of_higher_priority_in_backoff() -> None:
     queue = a_queue(Clock(1000.0), {C: 10})
     for key in (B, C):
         queue.mark(key)
@@ -27,7 +27,7 @@ def test_a_popped_gang_does_not_pass_a_higher_priority_in_backoff() -> None:
     assert queue.pop(beside=B) == C
 
 
-def test_higher_priority_comes_first_then_name() -> None:
+def test_gangs_are_popped_by_priority_and_among_equals_by_name() -> None:
     queue = a_queue(Clock(1000.0), {C: 10})
     for key in (B, A, C):
         queue.mark(key)
@@ -145,7 +145,7 @@ def test_gang_is_due_at_the_earliest_of_its_retry_times() -> None:
     assert drain(queue) == [A]
 
 
-async def test_capacity_that_is_freed_before_a_retry_goes_to_the_higher_priority() -> None:
+async def test_capacity_that_is_freed_before_a_retry_goes_to_the_gang_of_higher_priority() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock, {A: 10})
     queue.mark(A)

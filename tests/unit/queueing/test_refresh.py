@@ -92,7 +92,7 @@ async def test_the_message_of_a_waiting_gang_is_up_to_date_within_five_seconds(
         assert message == world.message_of(key)
 
 
-async def test_without_changes_no_gang_is_refreshed() -> None:
+async def test_without_changes_no_message_of_a_waiting_gang_is_refreshed() -> None:
     async with World(cpus=1) as world:
         world.add("g", 2)
         await pass_time(world, 5.0)
@@ -101,7 +101,7 @@ async def test_without_changes_no_gang_is_refreshed() -> None:
         assert len(world.searcher.searches) == asked
 
 
-async def test_on_a_busy_cluster_a_gang_is_refreshed_once_a_second_and_its_backoff_goes_on() -> None:
+async def test_on_a_busy_cluster_a_gangs_message_is_refreshed_once_a_second_and_its_backoff_goes_on() -> None:
     async with World(cpus=1) as world:
         key = world.add("g", 2)
         await pass_time(world, 0.1)
@@ -148,7 +148,7 @@ async def test_messages_are_refreshed_one_after_another_the_oldest_first() -> No
     assert failures_of(queue, A) == 1
 
 
-async def test_due_gangs_go_before_gangs_that_are_only_refreshed() -> None:
+async def test_due_gangs_are_attempted_before_gangs_whose_message_is_only_refreshed() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock)
     queue.mark(A)
@@ -161,7 +161,7 @@ async def test_due_gangs_go_before_gangs_that_are_only_refreshed() -> None:
     assert await due(queue) == A
 
 
-async def test_a_gang_that_was_refused_while_others_took_capacity_is_refreshed() -> None:
+async def test_message_of_a_gang_that_was_refused_while_others_took_capacity_is_refreshed() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock)
     queue.mark(A)
@@ -173,7 +173,7 @@ async def test_a_gang_that_was_refused_while_others_took_capacity_is_refreshed()
     assert await due(queue) == A
 
 
-async def test_a_backoff_after_failures_is_not_shortened_by_refreshes() -> None:
+async def test_a_backoff_after_failures_is_not_shortened_when_messages_are_refreshed() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock)
     for _ in range(5):
@@ -192,7 +192,7 @@ async def test_a_backoff_after_failures_is_not_shortened_by_refreshes() -> None:
 
 
 @pytest.mark.parametrize("ending", ["fail", "settle", "forget"])
-async def test_a_gang_whose_message_is_not_about_capacity_is_not_refreshed(ending: str) -> None:
+async def test_a_message_that_is_not_about_capacity_is_not_refreshed(ending: str) -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock)
     queue.mark(A)
@@ -225,7 +225,7 @@ class Refused:
         self.refresh.refused(key, self.state(key))
 
 
-def test_refreshes_take_a_quarter_of_the_time_at_most() -> None:
+def test_refreshing_messages_takes_a_quarter_of_the_time_at_most() -> None:
     refused, keys = Refused(), [GangKey("default", str(number)) for number in range(1000)]
     for key in keys:
         refused.attempt(key)
@@ -241,7 +241,7 @@ def test_refreshes_take_a_quarter_of_the_time_at_most() -> None:
     assert 6.0 < refreshed <= 8.0
 
 
-def test_a_gang_whose_attempt_takes_long_does_not_delay_other_refreshes() -> None:
+def test_a_gang_whose_attempt_takes_long_does_not_delay_refreshes_of_other_messages() -> None:
     refused, quick = Refused(), [GangKey("default", str(number)) for number in range(20)]
     for number in range(50):
         refused.attempt(GangKey("default", f"hard-{number}"), 1.0)
@@ -258,7 +258,7 @@ def test_a_gang_whose_attempt_takes_long_does_not_delay_other_refreshes() -> Non
     assert sorted(taken) == sorted(quick)
 
 
-def test_a_gang_whose_attempt_takes_long_is_refreshed_once_a_minute() -> None:
+def test_message_of_a_gang_whose_attempt_takes_long_is_refreshed_once_a_minute() -> None:
     refused = Refused()
     refused.attempt(A, 1.0)
     refused.refresh.changed()

@@ -29,7 +29,7 @@ def test_usage_level_is_zero_for_ordinary_use_and_rises_by_one_with_each_doublin
     assert search_time.level("other") == 0
 
 
-def test_namespace_whose_level_has_fallen_is_returned_once() -> None:
+def test_namespace_whose_usage_level_has_fallen_is_returned_once() -> None:
     clock = Clock()
     search_time = SearchTime(clock)
     search_time.charge("team", 5.0)

@@ -26,5 +26,5 @@ def test_oldest_decisions_are_dropped_beyond_a_limit() -> None:
     assert decisions.last()[-1][0] == GangKey("default", "999")
 
 
-def test_long_messages_are_cut() -> None:
+def test_long_messages_in_the_history_of_decisions_are_cut() -> None:
     assert len(Transition.of(0.0, "Wait", message="x" * 10_000).message) == 256

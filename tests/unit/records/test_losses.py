@@ -149,7 +149,7 @@ def test_a_surplus_member_is_lost_if_it_failed_and_not_if_it_was_deleted() -> No
         assert delays == expected, phase
 
 
-def test_last_binds_are_kept_of_the_latest_controllers_only() -> None:
+def test_times_of_last_binds_are_kept_for_the_latest_controllers_only() -> None:
     world = World()
     for number in range(100):
         world.bind(world.create(2, Owner("batch/v1", "Job", f"j{number}", f"j{number}")))

@@ -54,7 +54,7 @@ def releasing(before: Finishing | KeptOpen | Left | None) -> Releasing:
         (releasing(FINISHING), Event.SOME_KEPT, KeptOpen()),
     ],
 )
-def test_each_event_leads_to_one_state(state: State, event: Event, after: State) -> None:
+def test_each_event_of_a_partially_bound_gang_leads_to_one_state(state: State, event: Event, after: State) -> None:
     assert transition(state, event, NOW) == after
 
 

@@ -10,7 +10,7 @@ from tests.unit.placement.clusters import pods
 A, B = GangKey("default", "a"), GangKey("default", "b")
 
 
-def test_method_of_adds_a_record_and_method_find_does_not() -> None:
+def test_record_of_a_new_gang_is_added_by_the_method_of_and_not_by_the_method_find() -> None:
     records = GangRecords()
     assert records.find(A) is None
     assert records.of(A) is records.of(A) is records.find(A)
@@ -27,7 +27,7 @@ def test_partial_binds_are_found_without_reading_all_records() -> None:
     assert records.of(B).partial_bind is records.partial_bind(B) is partial
 
 
-def test_forget_deletes_the_whole_record() -> None:
+def test_forgetting_a_gang_deletes_its_whole_record() -> None:
     records = GangRecords()
     records.partial_bind(A).state = KeptOpen()
     record = records.of(A)

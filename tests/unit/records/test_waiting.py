@@ -14,7 +14,7 @@ GANG = Gang(GangKey("default", "g"), 1, tuple(pods("p", 1, {})), 0, 0.0, Objecti
 WHOLE = replace(GANG, members=tuple(replace(pod, node_name="n") for pod in GANG.members))
 
 
-def test_wait_begins_at_its_first_query_and_lasts_until_it_is_ended() -> None:
+def test_waiting_time_of_a_gang_counts_from_its_first_query_until_the_wait_is_ended() -> None:
     clock = Clock(1000.0)
     waits = WaitClock(GangRecords(), clock, lambda: 5.0)
     assert waits.find(GANG.key) is None
@@ -28,7 +28,7 @@ def test_wait_begins_at_its_first_query_and_lasts_until_it_is_ended() -> None:
     assert waits.of(GANG).since == 1010.0
 
 
-def test_wait_for_pods_and_wait_for_capacity_begin_separately() -> None:
+def test_waiting_times_for_pods_and_for_capacity_begin_separately() -> None:
     clock = Clock(1000.0)
     waits = WaitClock(GangRecords(), clock)
     waits.of(GANG, is_for_pods=True)

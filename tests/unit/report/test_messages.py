@@ -300,7 +300,7 @@ def test_taint_is_reported_in_kube_schedulers_words() -> None:
 
 
 @pytest.mark.parametrize("wrong", Wrong)
-def test_every_violation_has_a_text(wrong: Wrong) -> None:
+def test_every_violation_of_a_plan_has_a_text(wrong: Wrong) -> None:
     assert len(messages.violation(Violation(wrong, "ns/pod", "node", subject="cpu"))) > len(wrong)
 
 

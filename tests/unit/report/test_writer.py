@@ -85,7 +85,7 @@ async def test_endless_binds_delay_reports_for_a_limited_time() -> None:
         await bind
 
 
-async def test_newer_job_replaces_an_older_job_of_the_same_key_that_has_not_begun() -> None:
+async def test_newer_report_replaces_an_older_report_of_its_key_whose_write_has_not_begun() -> None:
     writer, done = Writer(), list[int]()
     may_go = asyncio.Event()
 
@@ -108,7 +108,7 @@ async def never_busy(_: float) -> None:
     pass
 
 
-async def test_tenant_with_slow_writes_delays_no_other_tenant() -> None:
+async def test_namespace_whose_status_writes_are_slow_delays_no_other_namespace() -> None:
     writer, may_answer, written = Writer(), asyncio.Event(), list[str]()
 
     async def slow() -> None:
@@ -130,7 +130,7 @@ async def test_tenant_with_slow_writes_delays_no_other_tenant() -> None:
     assert not writer.waiting
 
 
-async def test_tenants_reports_are_written_in_turn() -> None:
+async def test_reports_of_different_namespaces_are_written_in_turn() -> None:
     writer, written = Writer(), list[str]()
 
     async def job(tenant: str) -> None:
@@ -146,7 +146,7 @@ async def test_tenants_reports_are_written_in_turn() -> None:
     assert "few" not in written[12:]
 
 
-async def test_one_tenant_fills_only_its_own_queue() -> None:
+async def test_reports_of_one_namespace_fill_only_the_queue_of_that_namespace() -> None:
     writer = Writer()
     for number in range(module._LIMIT_OF_ONE + 10):
         writer.put(f"many {number}", partial(never_busy, 0), "many")
@@ -158,7 +158,7 @@ async def test_one_tenant_fills_only_its_own_queue() -> None:
     assert not writer._ordinary.by_tenant
 
 
-async def test_job_that_is_queued_again_while_it_runs_is_done_again() -> None:
+async def test_report_that_is_queued_again_while_it_is_written_is_written_again() -> None:
     writer, runs, may_go = Writer(), list[int](), asyncio.Event()
 
     async def job(number: int) -> None:
@@ -201,7 +201,7 @@ async def test_defect_in_one_write_affects_no_other_write() -> None:
     await asyncio.gather(running, return_exceptions=True)
 
 
-def test_number_of_waiting_reports_of_all_tenants_together_is_bounded() -> None:
+def test_number_of_waiting_reports_of_all_namespaces_together_is_bounded() -> None:
     async def never() -> None:
         pass
 

@@ -61,17 +61,17 @@ def test_unset_fields_that_are_sent_as_empty_are_absent_in_json() -> None:
     assert decode(NAMESPACE) == {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "x"}, "spec": {}, "status": {}}
 
 
-def test_a_zero_is_kept_in_fields_in_which_it_differs_from_unset() -> None:
+def test_a_protobuf_zero_is_kept_in_fields_in_which_zero_differs_from_unset() -> None:
     assert read("Deployment", field(2, field(1, 0) + field(5, 0) + field(7, 0))) == {"spec": {"replicas": 0}}
     assert read("PriorityClass", field(2, 0) + field(3, 0)) == {"value": 0}
 
 
-def test_numbers_are_signed_and_truncated_to_the_bits_of_their_type() -> None:
+def test_protobuf_numbers_are_signed_and_truncated_to_the_bits_of_their_type() -> None:
     assert read("PriorityClass", field(2, -5)) == {"value": -5}
     assert read("PriorityClass", field(2, 1 << 32 | 7)) == {"value": 7}
 
 
-def test_a_list_of_numbers_may_be_sent_one_by_one_or_packed() -> None:
+def test_a_protobuf_list_of_numbers_may_be_sent_one_by_one_or_packed() -> None:
     def groups(*parts: bytes) -> Any:
         job = read("Job", field(2, field(6, field(2, field(14, b"".join(parts))))))
         return job["spec"]["template"]["spec"]["securityContext"]["supplementalGroups"]
@@ -88,7 +88,7 @@ def test_an_int_or_string_is_read_as_a_number_or_a_text() -> None:
     assert least(field(1, 1), field(2, 0), field(3, "50%")) == "50%"
 
 
-def test_a_message_sent_in_several_pieces_is_merged() -> None:
+def test_a_protobuf_message_sent_in_several_pieces_is_merged() -> None:
     assert read("ConfigMap", field(1, field(1, "a")), field(1, field(3, "b"))) == {"metadata": {"name": "a", "namespace": "b"}}
 
 
@@ -130,7 +130,7 @@ def corrupted(draw: st.DrawFn) -> bytes:
 
 
 @given(corrupted() | st.binary().map(MAGIC.__add__) | st.binary())
-def test_any_payload_is_decoded_to_an_object_or_refused(payload: bytes) -> None:
+def test_any_protobuf_payload_is_decoded_to_an_object_or_refused(payload: bytes) -> None:
     with contextlib.suppress(MalformedError, UnknownKindError):
         body = decode(payload)
         assert body["kind"] in KINDS

@@ -30,7 +30,7 @@ def test_a_removal_gets_a_revision_of_its_own() -> None:
     assert removed.body["metadata"]["resourceVersion"] == str(removed.revision)
 
 
-def test_the_log_forgets_changes_beyond_its_capacity() -> None:
+def test_the_log_of_the_store_forgets_changes_beyond_its_capacity() -> None:
     store = Store(history=5)
     for number in range(20):
         store.put("pods", ("default", "a"), {"metadata": {"name": "a"}, "n": number})

@@ -150,7 +150,7 @@ def test_a_gang_is_not_released_while_victims_are_being_released_for_it() -> Non
     assert name_of(after_search(SUSPENDS, refused(SUSPENDS), TIMED_OUT, NOW, is_releasing_victims=True)) == REFUSE
 
 
-def test_each_answer_other_than_a_refusal_has_its_own_decision() -> None:
+def test_each_answer_of_a_search_other_than_a_refusal_leads_to_its_own_decision() -> None:
     gang = PreparedGang(ABSENT)
     answers = {
         "Bind": Placed(gang, PLAN, ()),

@@ -140,7 +140,7 @@ async def test_an_outdated_plan_binds_no_member_and_the_gang_is_attempted_again(
 
 
 @pytest.mark.parametrize(("was_undone", "dry_runs"), [(False, ["g-1"]), (True, ["g-0", "g-1"])])
-async def test_every_member_is_dry_run_after_a_rollback(was_undone: bool, dry_runs: list[str]) -> None:
+async def test_every_member_gets_a_dry_run_after_a_rollback(was_undone: bool, dry_runs: list[str]) -> None:
     async with World() as world:
         attempt = world.begin(world.add("g"))
         world.records.of(attempt.gang.key).was_undone = was_undone

@@ -97,7 +97,7 @@ def test_the_outline_of_a_gang_never_ranks_behind_the_gang() -> None:
     assert order_of(Outline(KEY, waiting.priority, waiting.created)) == order_of(waiting)
 
 
-def test_a_run_does_not_count_as_whole_because_an_earlier_run_was() -> None:
+def test_a_run_does_not_count_as_whole_only_because_an_earlier_run_was_whole() -> None:
     records = GangRecords()
     partial_binds = PartialBinds(known(records, lambda: 0.0), Mock(), Mock())
     whole, partial = (
@@ -225,7 +225,7 @@ async def test_the_deadline_of_an_inherited_gang_runs_from_its_first_attempt_and
     assert records.partial_bind(KEY).deadline == 12.0
 
 
-async def test_a_release_that_fails_leaves_the_state_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_release_that_fails_does_not_change_the_state_of_the_partially_bound_gang(monkeypatch: pytest.MonkeyPatch) -> None:
     gang, records = a_gang(*PARTIAL), GangRecords()
     records.partial_bind(KEY).state = KeptOpen()
     monkeypatch.setattr("allaboard.scheduling.partial_binds.undo", AsyncMock(side_effect=RuntimeError("a defect")))

@@ -103,7 +103,7 @@ async def test_capacity_of_a_gang_in_release_counts_as_free_only_once_the_releas
     assert await scene.victims_of(LATE, 2) == []
 
 
-async def test_a_gang_that_was_just_released_has_no_victims_and_the_gang_it_was_released_for_is_no_victim() -> None:
+async def test_a_gang_that_was_just_released_has_no_victims_and_the_gang_that_needs_the_release_is_no_victim() -> None:
     scene = Scene(FIRST, SECOND, THIRD)
     partial = scene.records.partial_bind(THIRD.key)
     partial.released_for, partial.leaving = SECOND.key, Leaving(THIRD.bound, NOW + 40)
@@ -117,13 +117,13 @@ async def test_a_gang_that_was_whole_once_is_no_victim() -> None:
     assert await scene.victims_of(LATE, 2) == []
 
 
-async def test_a_gang_is_not_released_for_a_gang_that_was_released_for_it() -> None:
+async def test_two_gangs_are_not_released_for_each_other_in_turn() -> None:
     scene = Scene(FIRST, SECOND)
     scene.records.partial_bind(FIRST.key).released_for = SECOND.key
     assert await scene.victims_of(FIRST, 2) == []
 
 
-async def test_the_release_of_one_member_of_each_owner_is_dry_run() -> None:
+async def test_one_member_of_each_owner_gets_a_dry_run_of_its_release() -> None:
     mixed = replace(THIRD, members=(*THIRD.members[:1], a_pod("third-1", JOB), *THIRD.members[2:]))
     assert await Scene(SECOND, mixed).victims_of(LATE, 2) == ["second"]
 

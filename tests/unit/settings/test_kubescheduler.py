@@ -122,7 +122,7 @@ def test_plugins_at_score_win_over_those_at_multi_point() -> None:
     assert (found.weight, found.affinity, found.taints, found.images) == (3, 4, 3, 0)
 
 
-def test_each_profile_is_a_scheduler_name() -> None:
+def test_each_profile_of_the_file_adds_a_scheduler_name() -> None:
     found = kubescheduler_from(config(profiles=[profile("pack", strategy("MostAllocated")), profile("spread", strategy("LeastAllocated"))]))
     assert {each.scheduler_name: each.objective for each in found.profiles} == {"pack": Objective.BINPACK, "spread": Objective.SPREAD}
 
@@ -288,7 +288,7 @@ KUBESCHEDULER = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeScheduler
 OWN = "apiVersion: allaboard.dev/v1alpha1\nkind: AllaboardConfiguration\nbackoffMaxSeconds: 30\nworkers: 2\n"
 
 
-def test_file_may_hold_both_kinds_and_options_of_allaboard_win() -> None:
+def test_file_may_contain_options_of_kube_scheduler_and_of_allaboard_and_the_latter_win() -> None:
     for text in (f"{KUBESCHEDULER}---\n{OWN}", f"---\n{OWN}---\n{KUBESCHEDULER}---\n"):
         assert parse_configuration(text.encode()).options == {"backoff_max_seconds": 30, "workers": 2}
 
@@ -325,7 +325,7 @@ def test_a_file_of_options_alone_needs_no_kind() -> None:
         ("\n".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9) if n else 1}]" for n in range(9)), "^holds more than 100000 values$"),
     ],
 )
-def test_invalid_file_is_refused_in_one_line(text: str, words: str) -> None:
+def test_invalid_configuration_file_is_refused_in_one_line(text: str, words: str) -> None:
     with pytest.raises(ConfigurationError, match=words):
         parse_configuration(text.encode())
 

@@ -223,7 +223,9 @@ def test_invalid_packing_is_refused(stated: str, wrong: str, tmp_path: Path, mon
         load_settings()
 
 
-def test_settings_choose_and_allow_strategies_and_hold_their_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_name_the_default_strategy_the_allowed_strategies_and_their_options(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     install(tmp_path, monkeypatch, "raise RuntimeError('only looked up, not imported')", learned="Learned")
     file = tmp_path / "settings.yaml"
     file.write_text("strategies: [bestfit]\nstrategy_options: {bestfit: {most_used: true}, learned: {weights: w.json, depth: 3}}\n")
@@ -273,7 +275,7 @@ profiles:
 """
 
 
-def test_a_kube_schedulers_file_gives_scheduler_names_and_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_configuration_file_of_a_kube_scheduler_sets_scheduler_names_and_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "scheduler.yaml"
     path.write_text(SCHEDULERS)
     monkeypatch.setenv("ALLABOARD_CONFIG", str(path))
@@ -288,7 +290,9 @@ def test_a_kube_schedulers_file_gives_scheduler_names_and_options(tmp_path: Path
     assert any("InterPodAffinity" in warning for warning in settings.warnings)
 
 
-def test_options_of_a_kube_schedulers_file_are_checked_like_all_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_in_the_configuration_file_of_a_kube_scheduler_are_checked_like_all_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "scheduler.yaml"
     path.write_text(SCHEDULERS.replace("4s", "40s"))
     monkeypatch.setenv("ALLABOARD_CONFIG", str(path))

@@ -51,6 +51,6 @@ def test_gpus_of_a_model_that_a_task_rejects_are_fragmented() -> None:
     assert fragmentation_after(tasks) == 1000
 
 
-def test_rare_classes_are_not_counted_in_fragmentation() -> None:
+def test_rare_classes_of_tasks_are_not_counted_in_fragmentation() -> None:
     tasks = workload_of([node("a", 1)], [*[(f"x{index}", WHOLE) for index in range(95)], *[(f"y{index}", TWO) for index in range(5)]])
     assert fragmentation_after(tasks) == 0

@@ -55,7 +55,7 @@ def test_best_fit_weighs_cpu_and_gpus_equally() -> None:
     assert chosen("fgd-bestfit", tasks, 0) == Assignment(1, (0,))
 
 
-def test_random_strategy_repeats_its_choices_for_the_same_seed() -> None:
+def test_random_strategy_repeats_its_choices_if_its_seed_is_equal() -> None:
     tasks = workload_of([node(f"n{index}", 4) for index in range(50)], [("x", WHOLE)])
     state = state_of(tasks)
 
@@ -228,7 +228,7 @@ def test_shipped_strategy_places_whole_gangs_and_shares_of_gpus(name: str) -> No
     assert (found.gangs_placed, found.pods_failed) == (1, 5)
 
 
-def test_tasks_with_the_same_name_are_placed_separately() -> None:
+def test_tasks_with_equal_names_are_placed_separately() -> None:
     tasks = (TaskClass(1000, MIB),)
     state = ClusterState((SimNode("n", 2000, 10 * MIB),), tasks)
     twins = [Arrival("t", (0,), 1), Arrival("t", (0,), 1), Arrival("u", (0,), 1)]

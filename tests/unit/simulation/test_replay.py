@@ -89,14 +89,14 @@ def test_strategy_that_assigns_only_a_part_of_a_gang_is_refused() -> None:
 
 @pytest.mark.parametrize("name", ["fgd", "fgd-bestfit", "fgd-firstfit", "fgd-random"])
 @pytest.mark.parametrize("batch", [1, 7])
-def test_replay_of_the_same_workload_gives_the_same_result(name: str, batch: int) -> None:
+def test_repeated_replay_of_a_workload_gives_an_equal_result(name: str, batch: int) -> None:
     asks = [task(1), task(1, 470), task(2), task(), task(1, 810, cpu=9)]
     tasks = workload_of([node(f"n{index}", 4, cpu=32) for index in range(8)], [(f"t{index}", asks[index % 5]) for index in range(40)])
     workload = inflated(tasks, 1.3, seed=7)
     assert played(workload, name, batch) == played(workload, name, batch)
 
 
-def test_one_by_one_strategy_decides_the_same_in_batches() -> None:
+def test_strategy_that_places_gangs_one_by_one_decides_alike_if_arrivals_are_replayed_in_batches() -> None:
     asks = [task(1), task(1, 470), task(2), task(), task(1, 810, cpu=9)]
     tasks = workload_of([node(f"n{index}", 4, cpu=32) for index in range(8)], [(f"t{index}", asks[index % 5]) for index in range(90)])
     single, batched = played(tasks, "fgd"), played(tasks, "fgd", batch=16)

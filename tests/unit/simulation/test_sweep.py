@@ -31,7 +31,7 @@ def without_times(runs: Iterator[Run]) -> list[Run]:
     return sorted((replace(run, seconds=0) for run in runs), key=lambda run: (run.strategy, run.seed))
 
 
-def test_several_processes_return_the_same_runs_as_one(jobs: list[Job]) -> None:
+def test_several_processes_return_the_runs_that_one_process_returns(jobs: list[Job]) -> None:
     here = without_times(run_here(jobs, workers=1))
     assert [(run.strategy, run.seed) for run in here] == [("fgd", 42), ("fgd", 43), ("random", 42), ("random", 43)]
     assert without_times(run_here(jobs, workers=2)) == here
@@ -43,7 +43,7 @@ def test_error_in_a_process_is_raised_in_the_caller(jobs: list[Job]) -> None:
 
 
 @pytest.mark.filterwarnings("default")  # warnings of distributed itself
-def test_dask_cluster_returns_the_same_runs_as_this_process(jobs: list[Job]) -> None:
+def test_dask_cluster_returns_the_runs_that_this_process_returns(jobs: list[Job]) -> None:
     from distributed import LocalCluster
 
     with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0") as cluster:

@@ -60,7 +60,7 @@ def test_tasks_of_a_list_without_a_model_column_accept_any_model(tmp_path: Path)
     assert [task.models for _, task in read_tasks(str(file))] == [()]
 
 
-def test_two_nodes_with_the_same_name_are_refused(tmp_path: Path) -> None:
+def test_list_with_two_nodes_of_one_name_is_refused(tmp_path: Path) -> None:
     file = written(tmp_path, NODES, "a,1000,1024,0,", "a,1000,1024,0,")
     with pytest.raises(TraceError, match=r"list\.csv, line 3: there is a node 'a' already"):
         read_nodes(file)

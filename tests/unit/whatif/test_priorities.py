@@ -50,7 +50,7 @@ def test_unknown_priority_class_is_noted(plan: Plan) -> None:
     assert plan.manifest(pod("a", priorityClassName="high", priority=5)).run().stderr == ""
 
 
-def test_existing_and_new_members_get_the_same_priority(plan: Plan) -> None:
+def test_existing_and_new_members_of_a_gang_get_equal_priorities(plan: Plan) -> None:
     there = member("a", priorityClassName="high", priority=10, metadata={"uid": "a", "namespace": "default"})
     plan.cluster(node("n1", cpu="8"), there).manifest(*(member(name, priorityClassName="high") for name in "ab"))
     [gang] = plan.gangs()

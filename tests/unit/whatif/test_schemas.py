@@ -84,7 +84,7 @@ def test_unknown_field_is_reported_with_its_path_and_a_suggestion(plan: Plan, ma
     assert problem in result.stderr
 
 
-def test_unknown_kinds_are_left_out_with_skip_unknown(plan: Plan) -> None:
+def test_unknown_kinds_are_left_out_with_the_option_skip_unknown(plan: Plan) -> None:
     plan.cluster(node("n1", cpu="8")).manifest(pod("fine"), workload("RayCluster", "ray.io/v1"))
     assert [gang["name"] for gang in plan.gangs("--skip-unknown")] == ["fine"]
     assert (

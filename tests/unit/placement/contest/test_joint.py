@@ -72,7 +72,7 @@ def test_no_other_order_is_tried_when_all_gangs_fit_in_queue_order() -> None:
     assert (placed(joint), joint.orders, joint.overtaken) == ([0, 1, 2, 3], 1, ())
 
 
-def test_each_plan_reports_the_generations_of_the_search_for_the_order() -> None:
+def test_each_plan_of_a_joint_search_reports_the_generations_of_the_search_for_an_order_of_gangs() -> None:
     queue = [waiting(gpus("pair", 2, 3)), waiting(gpus("trio", 3, 3)), *(waiting(gpus(f"one-{index}", 1, 4)) for index in range(6))]
 
     joint = place_together(contest_of(queue, snapshot(gpu_nodes(3))), QUICK, use_solver=False)
@@ -328,7 +328,7 @@ def test_all_plans_of_a_queue_fit_on_the_cluster_together(drawn: tuple[list[Wait
 
 @given(queues())
 @settings(max_examples=40, deadline=None)
-def test_same_queue_always_gets_the_same_plans(drawn: tuple[list[Waiting], Snapshot]) -> None:
+def test_equal_queues_get_equal_plans(drawn: tuple[list[Waiting], Snapshot]) -> None:
     queue, cluster = drawn
     before = random.getstate()
 

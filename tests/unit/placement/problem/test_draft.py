@@ -60,21 +60,21 @@ async def test_draft_and_problem_get_the_same_plan() -> None:
     assert found == search(problem_of(gang, 5, CLUSTER, NodeFilters(), PACKING), SearchSettings(), 7)
 
 
-def test_nodes_are_packed_again_only_after_a_change() -> None:
+def test_packed_form_of_all_nodes_is_made_again_only_after_a_node_has_changed() -> None:
     packer = Packer()
     packed = packer.packed(CLUSTER.nodes)
     assert packer.packed(CLUSTER.nodes) is packed
     assert packer.packed((*CLUSTER.nodes[1:], replace(CLUSTER.nodes[0], is_ready=False))) != packed
 
 
-def test_spec_counts_its_rules_about_nodes() -> None:
+def test_scheduling_spec_counts_its_rules_about_nodes() -> None:
     assert SchedulingSpec((("cpu", 1),)).rules == 0
     assert MEMBERS[0].spec.rules == 1
     assert MEMBERS[2].spec.rules == 1
     assert isinstance(drafted(a_gang(Objective.SPREAD)).built(), Problem)
 
 
-def test_draft_carries_the_gpu_inventory() -> None:
+def test_draft_of_a_problem_contains_the_gpu_inventory() -> None:
     cards = gpus_of(CLUSTER.nodes, NO_CARDS)
     cluster = replace(CLUSTER, gpus=cards)
     members = pods("worker", 2, {"nvidia.com/gpu": 1}, gpus=GpuRequest(model="A100"))

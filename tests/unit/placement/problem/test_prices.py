@@ -28,21 +28,21 @@ def gaps(*listed: Task) -> np.ndarray:
     return prices.gaps
 
 
-def test_gap_that_is_too_small_for_all_tasks_is_worth_nothing() -> None:
+def test_free_part_of_a_gpu_that_is_too_small_for_all_tasks_is_worth_nothing() -> None:
     worth = gaps((1000, 0, 500, 9))
     assert worth[490] == 0
     assert worth[500] == worth[990] == pytest.approx(0.5)
     assert worth[1000] == pytest.approx(1.0)
 
 
-def test_two_gaps_that_fill_a_device_are_together_worth_a_device() -> None:
+def test_two_free_parts_that_fill_a_gpu_are_together_worth_a_gpu() -> None:
     # Each part of 700 is paired with a part of 300, so devices are used completely.
     worth = gaps((1000, 0, 700, 10), (1000, 0, 300, 10))
     assert worth[1000] == pytest.approx(1.0)
     assert worth[700] + worth[300] == pytest.approx(1.0)
 
 
-def test_device_that_can_only_be_used_in_part_is_worth_that_part() -> None:
+def test_gpu_of_which_tasks_can_use_only_a_part_is_worth_that_part() -> None:
     assert gaps((1000, 0, 600, 5))[1000] == pytest.approx(0.6)
 
 
@@ -53,7 +53,7 @@ def test_partly_free_gpu_is_worth_nothing_if_tasks_ask_for_whole_gpus() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 9000), st.integers(0, 2), st.integers(1, 100), st.integers(1, 20)), min_size=1, max_size=6))
-def test_worth_of_a_gap_grows_with_its_size_up_to_one_gpu(listed: list[Task]) -> None:
+def test_worth_of_a_free_part_of_a_gpu_grows_with_its_size_up_to_one_gpu(listed: list[Task]) -> None:
     worth = gaps(*((cpu, gpus, 0 if gpus else 10 * part, number) for cpu, gpus, part, number in listed))
     assert (np.diff(worth) >= -1e-9).all()
     assert worth[0] == 0
@@ -61,7 +61,7 @@ def test_worth_of_a_gap_grows_with_its_size_up_to_one_gpu(listed: list[Task]) ->
 
 
 @given(st.integers(0, 120_000), st.integers(1, 8))
-def test_shortage_of_cpu_equals_its_expectation(cpu: int, gpus: int) -> None:
+def test_worth_of_gpus_is_reduced_by_the_expected_shortage_of_cpu(cpu: int, gpus: int) -> None:
     prices = prices_of(a_mix((4000, 1, 0, 3), (12_000, 1, 0, 2), (60_000, 4, 0, 1)))
     assert prices is not None
     mean, deviation = prices.cpu_per_gpu * gpus, prices.spread * gpus**0.5

@@ -71,7 +71,7 @@ def test_pickled_problem_takes_less_than_200_bytes_per_node() -> None:
 
 
 @given(cases())
-def test_problem_allows_a_placement_exactly_if_the_last_check_does(case: Case) -> None:
+def test_problem_allows_a_placement_exactly_if_the_check_before_the_bind_does(case: Case) -> None:
     problem = case.problem()
     rng = np.random.default_rng(case.seed)
     # A random placement on nodes of the problem, valid or not.
@@ -94,7 +94,7 @@ def test_problem_allows_a_placement_exactly_if_the_last_check_does(case: Case) -
 
 
 @given(cases())
-def test_placement_that_the_problem_allows_passes_the_last_check(case: Case) -> None:
+def test_placement_that_the_problem_allows_passes_the_check_before_the_bind(case: Case) -> None:
     problem = case.problem()
     counts = random_counts(problem, case.seed)
     names = {}

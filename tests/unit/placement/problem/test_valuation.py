@@ -154,7 +154,7 @@ def test_node_with_a_prefer_no_schedule_taint_comes_last(objective: Objective) -
 
 
 @pytest.mark.parametrize("objective", [Objective.FRAGMENTATION, Objective.BINPACK])
-def test_few_domains_cost_less_than_many(objective: Objective) -> None:
+def test_placement_in_few_domains_costs_less_than_a_placement_in_many(objective: Objective) -> None:
     problem = build_problem(pods("w", 2, {"cpu": 8000}), 2, zoned(), objective=objective, topology="zone")
     together, apart = np.array([[[1, 0, 1, 0]], [[1, 1, 0, 0]]], dtype=np.int64)
     valuation = Valuation(problem)

@@ -210,7 +210,7 @@ def test_remedy_is_new_nodes_when_all_racks_are_too_small_even_when_empty() -> N
     assert remedies == Remedies(nodes=MoreNodes(1, "b0", "rack=b"))
 
 
-def test_amount_is_not_called_the_least_when_some_racks_were_not_tried() -> None:
+def test_remedy_does_not_call_its_amount_the_least_when_some_racks_were_not_tried() -> None:
     cluster = snapshot(
         [node(f"n{number}", RACKS, labels={"rack": str(number)}) for number in range(9)], {f"n{n}": {GPU: 8} for n in range(9)}
     )
@@ -231,7 +231,7 @@ def test_new_node_like_an_over_committed_node_counts_as_empty() -> None:
     assert find_remedies(emptied_for(pods("worker", 4, {GPU: 1, "pods": 1}), cluster)) == Remedies(nodes=MoreNodes(1, "a"))
 
 
-def test_amount_is_not_called_the_least_when_the_solver_stops_early(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remedy_does_not_call_its_amount_the_least_when_the_solver_stops_early(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = snapshot([node("a", {GPU: 8})], {"a": {GPU: 8}})
     gang = [*pods("worker", 1, {GPU: 1}), *pods("other", 1, {GPU: 2})]
     found = []

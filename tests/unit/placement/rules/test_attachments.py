@@ -73,7 +73,7 @@ def test_refusal_for_volumes_has_the_words_of_kube_scheduler() -> None:
     assert messages.fit_error(2, problem.roles[0].refusals) == "0/2 nodes are available: 2 node(s) exceed max volume count."
 
 
-def test_last_check_finds_too_many_volumes() -> None:
+def test_check_before_the_bind_finds_too_many_volumes() -> None:
     members = using("w", 1, "data", number=3)
     assignments = {pod.uid: "a" for pod in members}
     assert verify(assignments, members, a_cluster(4)) == ()

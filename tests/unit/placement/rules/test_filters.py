@@ -55,7 +55,7 @@ def nodes(draw: st.DrawFn) -> tuple[Node, ...]:
 
 
 @given(nodes(), st.lists(SPECS, min_size=1, max_size=5))
-def test_array_filters_agree_with_the_last_check_on_each_node(cluster: tuple[Node, ...], specs: list[SchedulingSpec]) -> None:
+def test_array_filters_agree_with_the_check_before_the_bind_on_each_node(cluster: tuple[Node, ...], specs: list[SchedulingSpec]) -> None:
     filters = NodeFilters()
     for spec in (*specs, *specs):  # the second time from the cache
         usable, refusals = filters.usable(spec, cluster), [refusal_on(spec, each) for each in cluster]

@@ -80,7 +80,9 @@ def plain_refusals(asked: GpuRequest, known: Known, policy: GpuPolicy) -> set[st
 
 @settings(max_examples=300)
 @given(nodes(), ASKS, st.booleans())
-def test_arrays_and_last_check_agree_with_a_plain_count(found: list[Known], asked: GpuRequest, unknown_fits: bool) -> None:
+def test_gpu_arrays_and_the_check_before_the_bind_agree_with_a_plain_count(
+    found: list[Known], asked: GpuRequest, unknown_fits: bool
+) -> None:
     policy = GpuPolicy(unknown_fits=unknown_fits)
     table = gpus_of([known.node for known in found], cards_of(found), policy)
     rules = list(gpu_rules(asked, table, len(found)))

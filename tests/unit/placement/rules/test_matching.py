@@ -77,7 +77,9 @@ IS_NODE_2 = Requirement("metadata.name", "In", ("node-2",))
         ((NodeSelectorTerm((IN_A,), (IS_NODE_2,)),), False),
     ],
 )
-def test_all_parts_of_at_least_one_term_must_match(affinity: tuple[NodeSelectorTerm, ...] | None, expected: bool) -> None:
+def test_node_must_match_all_parts_of_at_least_one_term_of_a_node_affinity(
+    affinity: tuple[NodeSelectorTerm, ...] | None, expected: bool
+) -> None:
     assert affinity_matches(SchedulingSpec(requests=(), affinity=affinity), NODE) is expected
 
 

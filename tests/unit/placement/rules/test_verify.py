@@ -23,7 +23,7 @@ def messages_of(*plan: Any) -> tuple[str, ...]:
     return tuple(messages.violation(found) for found in verify(*plan))
 
 
-def test_valid_plan_passes() -> None:
+def test_valid_plan_passes_the_check_before_the_bind() -> None:
     assert verify(BOTH, GANG, snapshot([node("a", CAPACITY)])) == ()
 
 
@@ -40,7 +40,7 @@ def test_plan_may_take_all_that_is_free() -> None:
         ({"pods": 109}, "a: 2 members ask for 2 pods, 1 free"),
     ],
 )
-def test_capacity_taken_since_the_search_is_found(used: dict[str, int], expected: str) -> None:
+def test_check_before_the_bind_finds_capacity_that_was_taken_since_the_search(used: dict[str, int], expected: str) -> None:
     assert messages_of(BOTH, GANG, snapshot([node("a", CAPACITY)], {"a": used})) == (expected,)
 
 
@@ -58,11 +58,11 @@ def test_node_that_refuses_members_is_reported_for_every_member(change: dict, ex
     )
 
 
-def test_missing_node_is_reported() -> None:
+def test_missing_node_in_a_plan_is_reported() -> None:
     assert messages_of({"worker-0": "b"}, GANG, snapshot([node("a", CAPACITY)])) == ("default/worker-0: node b does not exist",)
 
 
-def test_pod_of_another_gang_is_reported() -> None:
+def test_pod_of_another_gang_in_a_plan_is_reported() -> None:
     assert messages_of({"other": "a"}, GANG, snapshot([node("a", CAPACITY)])) == ("pod other is not a member of this gang",)
 
 

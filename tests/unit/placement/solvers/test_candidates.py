@@ -33,7 +33,7 @@ def repeated(cluster: Snapshot, times: int) -> Snapshot:
 
 @settings(max_examples=60)
 @given(cases(most_nodes=4, most_roles=2, most_pods=2))
-def test_node_is_left_out_only_without_slots_or_if_enough_copies_are_kept(case: Case) -> None:
+def test_node_is_no_candidate_only_if_it_has_no_slots_or_if_enough_equal_nodes_are_kept(case: Case) -> None:
     problem = build_problem(case.gang, case.minimum, repeated(case.cluster, _COPIES), objective=case.objective)
     kept = [problem.nodes[row] for row in needed_rows(problem)]
     for row, name in enumerate(problem.nodes):
@@ -41,7 +41,7 @@ def test_node_is_left_out_only_without_slots_or_if_enough_copies_are_kept(case: 
         assert name in kept or not problem.slots[:, row].any() or len(copies) >= problem.total
 
 
-def test_as_many_equal_nodes_are_kept_as_there_are_pods() -> None:
+def test_as_many_equal_candidate_nodes_are_kept_as_there_are_pods() -> None:
     cluster = snapshot([node(f"n{number:03}", _PLAIN) for number in range(300)])
     problem = build_problem([*pods("ps", 1, {"cpu": 1000}), *pods("worker", 4, {GPU: 1})], 5, cluster, objective=Objective.BINPACK)
     assert needed_rows(problem).tolist() == [0, 1, 2, 3, 4]
@@ -55,13 +55,13 @@ def test_as_many_equal_nodes_are_kept_as_there_are_pods() -> None:
         (Objective.FRAGMENTATION, node("zz", _PLAIN), {GPU: 1}),
     ],
 )
-def test_node_that_differs_is_kept(objective: Objective, other: object, used: dict[str, int]) -> None:
+def test_node_that_differs_from_all_others_is_kept_as_a_candidate(objective: Objective, other: object, used: dict[str, int]) -> None:
     cluster = snapshot([*(node(f"n{number:03}", _PLAIN) for number in range(9)), other], {"zz": used})  # type: ignore[list-item]
     problem = build_problem([*pods("ps", 1, {"cpu": 1000}), *pods("worker", 2, {GPU: 1})], 3, cluster, objective=objective)
     assert [problem.nodes[row] for row in needed_rows(problem)] == ["n000", "n001", "n002", "zz"]
 
 
-def test_every_array_over_nodes_is_compared_to_find_copies() -> None:
+def test_every_array_over_nodes_is_compared_to_find_equal_nodes() -> None:
     cluster = snapshot([node(f"n{number:03}", _PLAIN, labels={"rack": str(number)}) for number in range(13)])
     gang = [*pods("ps", 1, {"cpu": 1000}), *pods("worker", 2, {GPU: 1})]
     rules = Rules(together=[("rack", {"worker-0", "worker-1"})])
@@ -92,7 +92,7 @@ def test_cheapest_nodes_are_kept_if_nodes_differ_only_in_what_a_pod_costs() -> N
 
 @settings(max_examples=100, deadline=None)
 @given(cases(most_nodes=3, most_roles=2, most_pods=2), st.lists(st.integers(0, 3), min_size=24, max_size=24))
-def test_node_that_is_left_out_is_no_cheaper_than_its_kept_copies(case: Case, costs: list[int]) -> None:
+def test_node_that_is_left_out_is_no_cheaper_than_the_equal_nodes_that_are_kept(case: Case, costs: list[int]) -> None:
     problem = build_problem(case.gang, case.minimum, repeated(case.cluster, _COPIES), objective=Objective.SPREAD)
     shape = (len(problem.roles), len(problem.nodes))
     dislike = np.array(costs * 4, dtype=np.float64)[: shape[0] * shape[1]].reshape(shape)

@@ -49,7 +49,7 @@ def test_gang_leaves_two_racks_for_one_that_takes_all_members() -> None:
     assert best.tolist() == [[0, 0, 0, 0, 2, 2]]
 
 
-def test_effort_is_spent_and_nothing_is_tried_if_it_is_too_small() -> None:
+def test_search_for_better_domains_spends_effort_and_tries_nothing_if_too_little_is_left() -> None:
     problem = racked("aabbcc", "111122")
     counts = np.array([[1, 1, 1, 1, 0, 0]])
     budget = Budget(1_000_000)
@@ -59,7 +59,7 @@ def test_effort_is_spent_and_nothing_is_tried_if_it_is_too_small() -> None:
     assert Budget().left == math.inf
 
 
-def test_nothing_is_tried_once_time_is_up() -> None:
+def test_search_for_better_domains_tries_nothing_once_time_is_up() -> None:
     problem = racked("aabbcc", "111122")
     counts = np.array([[1, 1, 1, 1, 0, 0]])
     now = iter([0.0, *[2.0] * 1000])

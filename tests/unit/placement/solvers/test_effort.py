@@ -27,7 +27,7 @@ SHORT = SearchSettings(effort=600_000)
 
 
 @pytest.mark.parametrize("nodes", [10, 40])
-def test_short_search_gives_up_a_three_partition_without_a_verdict(nodes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_search_gives_up_on_a_three_partition_problem_without_a_verdict(nodes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: object, **__: object) -> None:
         raise AssertionError("this takes seconds")
 

@@ -11,7 +11,7 @@ from tests.unit.placement.clusters import Case, cases, node, pods, random_counts
 
 
 @given(cases())
-def test_no_role_loses_pods(case: Case) -> None:
+def test_ejection_chains_leave_no_role_with_fewer_pods(case: Case) -> None:
     problem = case.problem()
     counts = random_counts(problem, case.seed)
     after = assign_more(problem, counts)
@@ -19,7 +19,7 @@ def test_no_role_loses_pods(case: Case) -> None:
     assert (after.sum(axis=1) >= counts.sum(axis=1)).all()
 
 
-def test_pods_that_fit_elsewhere_leave_the_node_to_a_larger_pod() -> None:
+def test_ejection_chain_moves_pods_that_fit_elsewhere_off_the_node_for_a_larger_pod() -> None:
     # The large pod needs the only large node. Two small pods are there, which also fit on the small nodes.
     cluster = snapshot([node("large", {"cpu": 4000}), node("small-1", {"cpu": 1000}), node("small-2", {"cpu": 1000})])
     problem = build_problem([*pods("s", 2, {"cpu": 1000}), *pods("l", 1, {"cpu": 4000})], 3, cluster, objective=Objective.BINPACK)

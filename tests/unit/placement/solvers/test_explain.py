@@ -96,7 +96,7 @@ def test_role_that_is_placed_has_no_reasons() -> None:
 
 
 @pytest.mark.parametrize(("minimum", "is_spare"), [(3, True), (4, False)])
-def test_role_that_fits_nowhere_is_spare_if_the_other_roles_are_enough(minimum: int, is_spare: bool) -> None:
+def test_role_that_fits_nowhere_counts_as_not_needed_if_the_other_roles_reach_the_minimum(minimum: int, is_spare: bool) -> None:
     gang = [*pods("w", 3, {"cpu": 700}), *pods("large", 1, {"cpu": 9000})]
     plan = plan_for(gang, snapshot([node("a", CAPACITY)]), minimum=minimum)
 

@@ -110,7 +110,7 @@ def test_only_the_first_greedy_rule_is_followed_if_time_is_up() -> None:
 
 
 @pytest.mark.parametrize("memory", [1, 1000, GI])
-def test_all_pods_are_assigned_however_much_a_slot_is_worth(memory: int) -> None:
+def test_greedy_seeds_assign_all_pods_however_small_the_amounts_of_a_node_are(memory: int) -> None:
     cluster = snapshot([node(f"n{number}", {"cpu": 64_000, "memory": memory}) for number in range(7)])
     problem = build_problem(pods("worker", 30, {"cpu": 100}), 30, cluster, objective=Objective.SPREAD)
     assert {int(slots.sum()) for _, slots in greedy_seeds(problem)} == {30}

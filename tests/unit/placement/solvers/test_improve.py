@@ -30,7 +30,7 @@ def names(plan: Plan) -> list[str]:
 
 @settings(max_examples=60)
 @given(cases())
-def test_no_step_makes_the_placement_worse_and_the_last_one_is_reported(case: Case) -> None:
+def test_no_step_of_a_search_makes_the_placement_worse_and_the_last_step_is_reported(case: Case) -> None:
     problem = case.problem()
     plan = search(problem, SearchSettings(generations=6), case.seed)
     placed = [(min(step.placed, problem.minimum), step.placed, step.score) for step in plan.search.steps]
@@ -93,7 +93,7 @@ def test_no_genetic_search_follows_a_placement_that_cannot_be_beaten() -> None:
 
 
 @pytest.mark.parametrize("missing", STEPS)
-def test_search_takes_only_the_steps_that_it_may_take(missing: str) -> None:
+def test_search_leaves_out_a_step_that_is_not_in_its_list_of_steps(missing: str) -> None:
     gang = tight_gang()
     problem = build_problem(gang, len(gang), tight_cluster(), objective=Objective.FRAGMENTATION)
     assert missing not in names(search(problem, SearchSettings(), 1, steps=[step for step in STEPS if step != missing]))
@@ -110,7 +110,7 @@ def stopped_by(progress: Progress, budget: Budget, steps: Collection[str], targe
     return Improvement(progress, SearchSettings(), 1, target, budget, steps).run()
 
 
-def test_refutation_within_a_rack_that_greedy_rules_chose_is_no_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gang_that_cannot_fit_in_the_rack_that_greedy_rules_chose_is_not_proved_impossible(monkeypatch: pytest.MonkeyPatch) -> None:
     """If the solver finds no placement within the rack that greedy rules chose, the gang may still fit in another rack."""
     nodes = [node(f"{rack}{number}", {"cpu": 10_000}, labels={"rack": rack}) for rack in "ab" for number in range(2)]
     gang = [*pods("small", 3, {"cpu": 4000}), *pods("large", 1, {"cpu": 8000})]

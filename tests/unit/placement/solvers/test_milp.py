@@ -152,7 +152,7 @@ def test_small_pod_leaves_the_large_node_to_the_large_pod(roles, sizes) -> None:
     assert search(problem, SearchSettings(), 0).feasible is True
 
 
-def test_solver_places_the_tight_gang_and_refutes_it_with_one_more_pod() -> None:
+def test_solver_places_the_tight_gang_and_proves_it_impossible_with_one_more_pod() -> None:
     gang = tight_gang()
     assert solve(build_problem(gang, len(gang), tight_cluster(), objective=Objective.BINPACK)).finding is Finding.FITS
     gang += pods("one-more", 1, {"cpu": 1000, "memory": GI})
@@ -175,7 +175,7 @@ def test_shared_gpus_are_counted_device_by_device(devices, expected) -> None:
     assert solve(build_problem(gang, 2, cluster, objective=Objective.BINPACK)).finding is expected
 
 
-def test_same_problem_gets_the_same_answer() -> None:
+def test_solver_gives_equal_answers_to_equal_problems() -> None:
     gang = tight_gang()
     problem = build_problem(gang, len(gang), tight_cluster(), objective=Objective.BINPACK)
     first, second = solve(problem), solve(problem)
@@ -212,7 +212,7 @@ def test_solver_writes_nothing_to_stdout_and_stdout_still_works() -> None:
     ("second", "expected"),
     [((INFEASIBLE, None), Finding.CANNOT_FIT), ((OUT_OF_WORK, None), Finding.NOT_FOUND), (None, Finding.FITS)],
 )
-def test_refutation_must_be_found_twice(second, expected, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_proof_that_there_is_no_placement_must_be_found_twice(second, expected, monkeypatch: pytest.MonkeyPatch) -> None:
     """The solver's first answer is wrong, and its second answer decides. The second answer is ``second``, or its true answer if None."""
     answers = iter([(INFEASIBLE, None), second])
     optimize = milp.optimize

@@ -79,7 +79,7 @@ def test_no_placement_beats_the_best_of_one_role(
     count=st.integers(2, 40),
     objective=st.sampled_from(Objective),
 )
-def test_score_does_not_depend_on_how_long_tables_are_joined_or_on_unneeded_nodes(
+def test_score_for_one_role_depends_neither_on_the_joining_of_long_tables_nor_on_unneeded_nodes(
     shapes: list[Shape], count: int, objective: Objective
 ) -> None:
     problem = a_problem(shapes, count, 1, 1, objective)
@@ -118,7 +118,7 @@ def test_gang_on_hundreds_of_equal_nodes_is_placed_exactly() -> None:
     assert valuation.scores(counts[None])[0] >= max(valuation.scores(seed[None])[0] for _, seed in greedy_seeds(problem))
 
 
-def test_problem_with_several_roles_or_without_nodes_is_not_accepted() -> None:
+def test_solver_for_one_role_accepts_no_problem_with_several_roles_or_without_nodes() -> None:
     empty = a_problem([], 2, 1, 1)
     assert not accepts(empty)
     two = build_problem(
@@ -143,7 +143,7 @@ def test_fuller_node_is_taken_if_nodes_cost_the_same() -> None:
     assert counts.tolist() == [[0, 2]]
 
 
-def test_problem_in_which_racks_count_is_not_accepted() -> None:
+def test_solver_for_one_role_accepts_no_problem_in_which_racks_count() -> None:
     cluster = snapshot([node(f"n{number}", {"cpu": 4000}, labels={"rack": str(number)}) for number in range(3)])
     gang = pods("worker", 4, {"cpu": 1000})
     assert accepts(build_problem(gang, 4, cluster, objective=Objective.BINPACK))

@@ -126,7 +126,7 @@ def test_minimum_of_a_role_comes_before_more_pods_of_other_roles(minimum: int) -
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 4)), min_size=1, max_size=6), st.integers(1, 6), st.integers(1, 6))
-def test_as_many_members_share_a_domain_as_the_largest_one_takes(cpus: list[tuple[str, int]], count: int, minimum: int) -> None:
+def test_as_many_members_share_a_domain_as_the_largest_domain_takes(cpus: list[tuple[str, int]], count: int, minimum: int) -> None:
     gang = pods("w", count, {"cpu": 1000})
     all_members = [("rack", {pod.uid for pod in gang})]
     problem = build_problem(gang, min(minimum, count), racks(cpus), objective=Objective.FRAGMENTATION, rules=Rules(together=all_members))
@@ -166,7 +166,7 @@ def test_rack_is_found_for_more_roles_than_the_solver_takes() -> None:
     assert len({int(name[1:]) % 10 for _, name in plan.assignments}) == 1
 
 
-def test_gang_that_fits_in_no_domain_is_counted_in_the_best_one_with_a_reason_for_every_node() -> None:
+def test_gang_that_fits_in_no_domain_reports_how_many_members_the_best_one_takes() -> None:
     cluster = racks([("a", 1), ("b", 1), ("b", 1), ("c", 0)])
     gang = pods("worker", 3, {"cpu": 1000})
     problem = build_problem(gang, 3, cluster, objective=Objective.BINPACK, rules=Rules(together=[("rack", {pod.uid for pod in gang})]))
@@ -188,7 +188,7 @@ def test_nodes_without_the_domain_label_have_a_reason_of_their_own() -> None:
     }
 
 
-def test_best_placement_within_one_rack_is_reported_as_domain_and_not_as_exact() -> None:
+def test_search_that_stops_at_the_best_placement_in_one_rack_reports_stopped_by_domain() -> None:
     gang = pods("worker", 2, {"cpu": 1000})
     rules = Rules([], [("rack", {pod.uid for pod in gang})])
     report = search(

@@ -67,7 +67,7 @@ def test_binpack_puts_a_tf_job_on_one_node() -> None:
     assert {name for _, name in plan.assignments} == {"node-1"}
 
 
-def test_spread_uses_both_nodes() -> None:
+def test_objective_spread_uses_both_nodes() -> None:
     plan = place(tf_job(), snapshot(gpu_nodes(2)), objective=SPREAD)
 
     assert Counter(name for uid, name in plan.assignments if uid.startswith("worker")) == {"node-1": 2, "node-2": 2}
@@ -135,14 +135,14 @@ def test_demo_gang_of_twenty_is_proved_impossible_and_the_pod_that_fits_nowhere_
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_sixteen_of_the_demo_gang_are_placed(seed: int) -> None:
+def test_sixteen_members_of_the_demo_gang_are_placed(seed: int) -> None:
     plan = place(*demo(), minimum=16, seed=seed)
 
     assert (plan.feasible, len(plan.assignments)) == (True, 16)
     assert "pod1-0" in plan.unplaced
 
 
-def test_seventeen_of_the_demo_gang_are_proved_impossible_by_their_cpu() -> None:
+def test_seventeen_members_of_the_demo_gang_are_proved_impossible_by_their_cpu() -> None:
     plan = place(*demo(), minimum=17)
 
     assert (plan.feasible, plan.search.stopped_by) == (False, "bound")
@@ -164,7 +164,7 @@ def test_gang_of_one_is_placed_on_the_best_of_all_nodes_without_a_search() -> No
 
 
 @pytest.mark.parametrize("objective", list(Objective))
-def test_one_node_is_enough(objective: Objective) -> None:
+def test_gang_is_placed_completely_on_a_cluster_of_one_node(objective: Objective) -> None:
     plan = place(tf_job(), snapshot(gpu_nodes(1)), objective=objective)
 
     assert (plan.feasible, plan.search.stopped_by, len(plan.assignments)) == (True, "optimal", 5)
@@ -249,7 +249,7 @@ def test_every_pod_is_either_placed_or_left_out(case: Case) -> None:
 
 @settings(max_examples=40)
 @given(cases())
-def test_same_search_gives_the_same_plan(case: Case) -> None:
+def test_repeated_search_gives_an_equal_plan(case: Case) -> None:
     problem = case.problem()
 
     assert search(problem, QUICK, case.seed) == search(pickle.loads(pickle.dumps(problem)), QUICK, case.seed)
@@ -364,7 +364,9 @@ def test_state_of_the_global_random_generator_is_restored() -> None:
 
 
 @pytest.mark.parametrize("factor", [50, 0], ids=["too many", "none"])
-def test_evolution_that_breaks_a_rule_or_is_worse_than_greedy_is_discarded(monkeypatch: pytest.MonkeyPatch, factor: int) -> None:
+def test_result_of_a_genetic_search_that_breaks_a_rule_or_is_worse_than_greedy_rules_is_discarded(
+    monkeypatch: pytest.MonkeyPatch, factor: int
+) -> None:
     module = import_module("allaboard.placement.solvers.improve")
     honest = module.evolve
     monkeypatch.setattr(module, "evolve", lambda problem, *rest: replace(honest(problem, *rest), counts=problem.slots * factor))
@@ -392,7 +394,7 @@ def test_search_on_thousands_of_nodes_is_no_worse_than_greedy_rules() -> None:
     assert verify(dict(plan.assignments), gang, cluster) == ()
 
 
-def test_rack_for_spread_is_chosen_by_what_spreading_in_it_costs() -> None:
+def test_objective_spread_chooses_the_rack_in_which_spreading_costs_least() -> None:
     """Rack a would look as good if racks were filled node after node: its first node is as empty as the nodes of rack b."""
     free = {"a0": 9, "a1": 8, "a2": 4, "b0": 9, "b1": 9, "b2": 8}
     nodes = [node(name, {"cpu": 16_000}, labels={"rack": name[0]}) for name in free]

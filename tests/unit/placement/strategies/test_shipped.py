@@ -43,7 +43,7 @@ USED = snapshot(gpus(a=8, b=4), {"a": {GPU: 5}, "b": {GPU: 2}})
 
 
 @pytest.mark.parametrize("objective", Objective)
-def test_best_fit_leaves_least_over_unless_it_goes_by_most_used(objective: Objective) -> None:
+def test_best_fit_takes_the_node_with_least_left_over_unless_the_option_most_used_is_set(objective: Objective) -> None:
     worker = pods("worker", 1, {GPU: 1})
     assert assignments_by("bestfit", USED, worker, objective=objective) == {"worker-0": "b"}
     assert assignments_by("bestfit", USED, worker, objective=objective, most_used=True) == {"worker-0": "a"}
@@ -79,7 +79,7 @@ def test_first_fit_takes_the_first_node_by_name_with_free_capacity() -> None:
     assert Counter(found.values()) == {"a": 1, "b": 2, "c": 1}
 
 
-def test_random_draws_by_its_seed_and_by_the_pods() -> None:
+def test_strategy_random_draws_nodes_by_its_seed_and_by_the_pods() -> None:
     cluster = snapshot(gpus(**{f"n{number}": 1 for number in range(50)}))
     worker, other = pods("worker", 4, {GPU: 1}), pods("other", 4, {GPU: 1})
     first = assignments_by("random", cluster, worker, seed=1)
@@ -100,7 +100,7 @@ def test_surplus_members_are_placed_if_they_fit(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SHIPPED_STRATEGIES)
-def test_members_that_must_share_a_rack_share_one(name: str) -> None:
+def test_shipped_strategies_place_members_that_must_share_a_rack_in_one_rack(name: str) -> None:
     racks = snapshot([node(name, {GPU: size}, labels={"rack": name[0]}) for name, size in (("x1", 1), ("x2", 1), ("y1", 2), ("y2", 2))])
     gang = pods("worker", 4, {GPU: 1})
     rules = Rules(together=[("rack", {pod.uid for pod in gang})])

@@ -102,7 +102,7 @@ def test_strategy_that_does_not_accept_a_gang_does_not_place_it(answer: object) 
 
 
 @pytest.mark.parametrize("answer", [None, 0, "a", GOOD, dict(GOOD), np.ones((2, 2)), object(), Plan, [a_plan()]])
-def test_answer_that_is_neither_plan_nor_explanation_is_refused(answer: object) -> None:
+def test_answer_of_a_strategy_that_is_neither_plan_nor_explanation_is_refused(answer: object) -> None:
     with pytest.raises(StrategyError, match="neither a plan nor an explanation"):
         plan_by(lambda problem: answer)
 
@@ -165,7 +165,7 @@ def test_parts_of_gpus_must_fit_on_single_devices() -> None:
         plan_by(lambda _: a_plan(tuple((pod.uid, "a") for pod in gang)), problem)
 
 
-def test_strategy_that_finds_no_plan_does_not_fail() -> None:
+def test_strategy_that_finds_no_plan_does_not_count_as_failed() -> None:
     def explaining(problem: Problem) -> Explanation:
         answer = answer_of(problem, np.zeros_like(problem.slots))
         assert isinstance(answer, Explanation)
@@ -176,7 +176,7 @@ def test_strategy_that_finds_no_plan_does_not_fail() -> None:
     assert plan_by(lambda problem: a_plan((), feasible=None)) is None
 
 
-def test_unknown_strategy_is_named() -> None:
+def test_error_names_an_unknown_strategy() -> None:
     with pytest.raises(StrategyError, match="it raised UnknownStrategyError: there is no strategy 'none'; known are genetic, exact"):
         checked_plan("none", {}, PROBLEM, Budget())
 
@@ -186,12 +186,12 @@ def test_unknown_argument_of_a_strategy_is_reported() -> None:
         checked_plan("firstfit", {"fit": 2}, PROBLEM, Budget())
 
 
-def test_keyboard_interrupt_is_raised_again() -> None:
+def test_keyboard_interrupt_during_a_strategy_is_raised_again() -> None:
     with pytest.raises(KeyboardInterrupt):
         plan_by(raising(KeyboardInterrupt()))
 
 
-def test_endless_recursion_is_reported() -> None:
+def test_endless_recursion_of_a_strategy_is_reported() -> None:
     def place(problem: Problem) -> Any:
         return place(problem)
 
