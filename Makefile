@@ -95,7 +95,7 @@ typecheck: $(READY) ## Check types (mypy, strict)
 	$(BIN)/mypy
 
 docs: $(READY) ## Build the documentation site into build/site; a broken link fails
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict # without --quiet, which hides the warnings that strict counts
 	@echo "The site is in build/site: open build/site/index.html"
 
 picture: $(RUNS) ## Render the picture of the demo, docs/demo.svg

@@ -84,7 +84,7 @@ def _default(field: FieldInfo) -> str:
     match field.get_default(call_default_factory=True):
         case bool() as value:
             return str(value).lower()
-        case None | "" | () | {}:
+        case None | "" | ():
             return "none"
         case tuple() | frozenset() | list() as values:
             return ", ".join(f"`{value}`" for value in values) or "none"

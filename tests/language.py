@@ -16,6 +16,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 
+SUFFIXES = (".py", ".md", ".yaml", ".yml", ".sh", ".toml", ".cfg", ".tpl", "NOTES.txt", ".go")
+"""Ends of the names of files that are checked, beside Makefile, Dockerfile and the programs of ``.ci``."""
+
 MOST_WORDS = 30
 """Most words of a sentence."""
 
@@ -49,7 +52,7 @@ WORDS = {
 _WORDS = {re.compile(rf"\b(?:{word})\b", re.IGNORECASE): instead for word, instead in WORDS.items()}
 _ANY_WORD = re.compile(rf"\b(?:{'|'.join(WORDS)})\b", re.IGNORECASE)
 _NAME_PARTS = re.compile(
-    r"who(m|ever)?|(no|some|every|any)body|told|tells?|teller|retell|seat(s|ed)?|sits|rooms?|rehears(e|al)|docket|lobby|parked|hearsay|"
+    r"who(m|ever)?|(no|some|every|any)body|told|tells?|teller|retell|seat(s|ed|ing)?|sits|rooms?|rehears(e|ed|al|ing)|docket|lobby|parked|hearsay|"
     r"(over|un)hear|lull|quarantine|strategists|surroundings|anew|rung"
 )
 
@@ -97,25 +100,16 @@ def findings(paths: list[str]) -> Iterator[Finding]:
 
 def files(under: list[str]) -> list[str]:
     """Return the files of the repository that people read, below the paths ``under`` (all of them, if it is empty)."""
-    listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *under],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.splitlines()
-    return [path for path in listed if _is_prose(path) and (ROOT / path).exists()]
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *under]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
+    return [path for path in listed if _is_prose(path) and (ROOT / path).is_file()]
 
 
 def _is_prose(path: str) -> bool:
     if path in ("tests/language.py", "tests/unit/test_language.py"):
         return False
     name = path.rpartition("/")[2]
-    return (
-        name.endswith((".py", ".md", ".yaml", ".yml", ".sh", ".toml", ".cfg"))
-        or name in ("Makefile", "Dockerfile")
-        or path in (".ci/run", ".ci/release")
-    )
+    return path.startswith(".ci/") or name in ("Makefile", "Dockerfile") or name.endswith(SUFFIXES)
 
 
 def _in_text(text: Text) -> Iterator[Finding]:
@@ -159,8 +153,15 @@ def _of_python(path: str, source: str, nodes: list[ast.AST]) -> Iterator[Text]:
                     yield Text(path, constant.lineno, text, is_docstring=True)
     for node in nodes:
         match node:
-            case ast.Constant(value=str(text)) if id(node) not in documented and len(text.split()) >= 4 and not _is_data(path):
-                yield Text(path, node.lineno, text, is_counted=False)
+            case ast.JoinedStr(values=parts):
+                documented.update(map(id, parts))
+                text = "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in parts)
+            case ast.Constant(value=str(text)) if id(node) not in documented:
+                pass
+            case _:
+                continue
+        if len(text.split()) >= 4 and not _is_data(path):
+            yield Text(path, node.lineno, text, is_counted=False)
     yield from _of_comments(path, source)
 
 
@@ -169,17 +170,27 @@ def _is_data(path: str) -> bool:
     return path.startswith(("tests/", "benchmarks/"))
 
 
+_COMMENTS = {
+    "go": r"//\s+(.*)$",
+    "tpl": r"/\*(.*)\*/",
+    "txt": r"(.*)",
+    "yaml": r"(?:^|\s)#+(?!!)\s+(.*)$|^\s*(?:description|summary):\s*(.*)$",
+}
+"""Comments and other text that users read, in files of other languages than Python, as regular expressions by suffix."""
+
+
 def _of_comments(path: str, source: str) -> Iterator[Text]:
     """Yield each run of comment lines as one text."""
     start, lines = 0, list[str]()
+    is_counted = not path.endswith(".go")  # whose comments have tables of usage
     for number, comment in _comments(path, source):
         if lines and number != start + len(lines):
-            yield Text(path, start, "\n".join(lines))
+            yield Text(path, start, "\n".join(lines), is_counted=is_counted)
             lines = []
         start = start if lines else number
         lines.append(comment)
     if lines:
-        yield Text(path, start, "\n".join(lines))
+        yield Text(path, start, "\n".join(lines), is_counted=is_counted)
 
 
 def _comments(path: str, source: str) -> Iterator[tuple[int, str]]:
@@ -188,16 +199,17 @@ def _comments(path: str, source: str) -> Iterator[tuple[int, str]]:
             if token.type == tokenize.COMMENT and not re.match(r"#\s*(noqa|type:|!|pragma)", token.string):
                 yield token.start[0], token.string.lstrip("#").strip()
     else:
+        comment = _COMMENTS.get(path.rpartition(".")[2], r"(?:^|\s)#+(?!!)\s+(.*)$")
         for number, line in enumerate(source.splitlines(), 1):
-            if found := re.search(r"(?:^|\s)#+(?!!)\s+(.*)$", line):
-                yield number, found[1]
+            if found := re.search(comment, line):
+                yield number, next(group for group in found.groups() if group is not None)
 
 
 def _of_markdown(path: str, source: str) -> Iterator[Text]:
     """Yield each paragraph. Blocks of code are left out, but for their comments."""
     start, lines, in_code = 1, list[str](), False
     for number, line in enumerate(source.splitlines(), 1):
-        if line.lstrip().startswith("```"):
+        if line.lstrip().startswith(("```", "~~~")):
             in_code = not in_code
             line = ""
         if not in_code and line.strip():
@@ -228,6 +240,9 @@ def _names(path: str, nodes: list[ast.AST]) -> Iterator[Finding]:
 
 def main(under: list[str]) -> int:
     """Print the findings below the paths ``under``; return the exit status."""
+    if missing := [path for path in under if not (ROOT / path).exists()]:
+        print(f"no such file: {', '.join(missing)}", file=sys.stderr)  # noqa: T201
+        return 2
     found = sorted(findings(files(under)), key=lambda finding: (finding.path, finding.line))
     for finding in found:
         print(finding)  # noqa: T201

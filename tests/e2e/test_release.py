@@ -285,7 +285,7 @@ def test_pushed_image_and_chart_are_those_that_were_built_and_are_named_by_diges
     ("title", "message"),
     [
         ("[1.2.3] - 2026-12-31", ""),
-        ("[1.2.3] - unreleased", "is no date"),
+        ("[1.2.3] - unreleased", "is not a date"),
         ("[1.2.3]", "no section"),
         ("[11.2.3] - 2026-12-31", "no section"),
     ],

@@ -28,6 +28,9 @@ def messages(path: str, source: str, monkeypatch: pytest.MonkeyPatch, tmp_path: 
         ("def is_told(who):\n    pass\n", ["the name 'is_told' has 'told'", "the name 'who' has 'who'"]),
         ("def test_what_waits():\n    pass\n", ["the test's name 'test_what_waits' opens with 'what'"]),
         ('raise ValueError("nobody has told the scheduler")\n', ["'nobody': say", "'told': say"]),
+        ('print(f"{a} has" f" told {b}")\n', ["'told': say"]),
+        ("class Seating:\n    pass\n", ["the name 'Seating' has 'seating'"]),
+        ("async def f(*, anew):\n    pass\n", ["the name 'anew' has 'anew'"]),
         (f'"""Return {"one " * 30}."""\n', ["31 words in a sentence"]),
         (f'"""Return {"one " * 29}."""\n', []),
     ],
@@ -57,6 +60,13 @@ def test_language_rule_applies_to_markdown(source: str, expected: list[str], mon
 
 def test_comments_of_manifests_and_makefiles_are_checked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert messages("a.yaml", "key: seat # nobody\n", monkeypatch, tmp_path) == ["'nobody': say no pod, no user"]
+    assert messages("crd.yaml", "description: enforced by nobody\n", monkeypatch, tmp_path) == ["'nobody': say no pod, no user"]
+    assert messages("main.go", "x := 1 // nobody\n", monkeypatch, tmp_path) == ["'nobody': say no pod, no user"]
+    assert messages("a.tpl", "{{- /* nobody */ -}}\n", monkeypatch, tmp_path) == ["'nobody': say no pod, no user"]
+    assert messages("NOTES.txt", "Tell nobody.\n", monkeypatch, tmp_path) == [
+        "'nobody': say no pod, no user",
+        "'Tell': say report, say, inform",
+    ]
     assert messages("Makefile", "run: ## Tell the user\n", monkeypatch, tmp_path) == ["'Tell': say report, say, inform"]
 
 

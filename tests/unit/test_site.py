@@ -1,6 +1,10 @@
 """Tests of the documentation site: what is rendered from the code, and the links that leave the site."""
 
 import importlib.util
+import re
+import shutil
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -34,6 +38,14 @@ def test_table_of_settings_has_every_option_with_a_description(site: ModuleType)
     rows = [line.split(" | ") for line in site.settings().splitlines()[2:]]
     assert {row[0].strip("| `") for row in rows} == leaves(Settings().model_dump()) | {"search.preset"}  # which stands for other options
     assert [row[0] for row in rows if not row[2].strip(" |")] == []
+
+
+def test_defaults_are_rendered_as_a_configuration_file_states_them(site: ModuleType) -> None:
+    rows = dict(row.strip("| ").split(" | ")[:2] for row in site.settings().splitlines()[2:])
+    assert rows["`openfaas`"] == "false"
+    assert rows["`strategies`"] == "`genetic`, `exact`, `bestfit`, `firstfit`, `random`"
+    assert (rows["`objective`"], rows["`namespaces`"], rows["`headroom`"]) == ("`fragmentation`", "none", "none")
+    assert rows["`search_timeout_seconds`"] == "`60.0`"
 
 
 def test_every_command_is_rendered_with_its_help(site: ModuleType) -> None:
@@ -85,3 +97,28 @@ def test_link_within_the_site_is_not_changed(site: ModuleType) -> None:
 def test_link_to_a_missing_file_fails(site: ModuleType) -> None:
     with pytest.raises(PluginError, match=r"docs/index\.md links to \.\./examples/none\.yaml, which doesn't exist"):
         site.with_repository_links("[none](../examples/none.yaml)", "index.md")
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("page", "text", "problem"),
+    [
+        ("index.md", "[a page](gangs.md#no-such-section)", "no-such-section"),
+        ("index.md", "[a page](no-such-page.md)", "no-such-page.md"),
+        ("extra.md", "A page that the navigation doesn't have.", "extra.md"),
+    ],
+)
+def test_build_fails_for_a_broken_link_and_for_a_page_outside_the_navigation(page: str, text: str, problem: str, tmp_path: Path) -> None:
+    for path in ROOT.iterdir():
+        if path.name not in ("docs", "build", ".git", ".venv"):
+            (tmp_path / path.name).symlink_to(path)
+    shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    with (tmp_path / "docs" / page).open("a", encoding="utf-8") as file:
+        file.write(f"\n{text}\n")
+    (make_docs,) = re.findall(r"^\t.*mkdocs (build [^#\n]*)", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+
+    command = [sys.executable, "-m", "mkdocs", *make_docs.split(), "--site-dir", str(tmp_path / "site")]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    assert done.returncode != 0
+    assert problem in done.stderr

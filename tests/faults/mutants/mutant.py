@@ -19,8 +19,8 @@ PACKAGE = ROOT / "operator" / "allaboard"
 class Edit:
     """Replace ``before``, which occurs once in ``place``, by ``after``: an expression by another, or statements by others or none.
 
-    ``place`` is the qualified name of a function or a class, such as ``GangQueue.pause``, or the name of a module's assignment. If several
-    modules have the name, the module's name precedes it: ``queue:_taken``.
+    ``place`` is the qualified name of a function or a class, such as ``GangQueue.pop``, or the name of a module's assignment. If several
+    modules have the name, the module's name precedes it: ``retry:_seconds``.
     """
 
     place: str

@@ -1,6 +1,7 @@
 """Tests of the demo's screen, mostly on a terminal of 80 columns and 24 lines."""
 
 import io
+import re
 from typing import Any
 from xml.etree import ElementTree
 
@@ -86,4 +87,6 @@ def test_picture_of_the_demo_shows_every_story_and_node_and_loads_no_other_file(
     picture = ElementTree.fromstring(a_screen().picture())
     shown = " ".join(picture.itertext())
     assert [name for name in (*(story.name for story in STORIES), "node-1", "default/learners") if name not in shown] == []
-    assert "url(http" not in shown and "href" not in ElementTree.tostring(picture, encoding="unicode")
+    drawn = ElementTree.tostring(picture, encoding="unicode")
+    assert "@font-face" not in drawn and "href" not in drawn and "url(" in drawn
+    assert [url for url in re.findall(r"url\(([^)]*)\)", drawn) if not url.strip("\"'").startswith("#")] == []
