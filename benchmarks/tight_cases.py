@@ -97,7 +97,7 @@ class Case:
     is_proved: bool
 
     def problem(self, percent: int) -> Problem:
-        """Return the problem of placing the gang at ``percent`` of its largest size; all members must be placed."""
+        """Return the problem of placing the gang at ``percent`` of the largest size that fits; all members must be placed."""
         return _problem(self.snapshot, self.family, self.order, max(1, self.most * percent // 100))
 
     def over(self) -> Problem:

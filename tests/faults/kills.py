@@ -175,7 +175,7 @@ async def _check_leaks(cluster: Cluster, point: Point, toll: Toll, name: str) ->
 
 
 async def _comes_before(hold: Hold, other: object) -> bool:
-    """Return whether a request came to ``hold`` before ``other`` was done."""
+    """Return whether the request that ``hold`` stops arrived before ``other``, an awaitable, finished."""
     arrived, done = asyncio.ensure_future(hold.arrived()), asyncio.ensure_future(other)  # type: ignore[call-overload]  # a coroutine
     await asyncio.wait([arrived, done], return_when=asyncio.FIRST_COMPLETED)
     for task in (arrived, done):

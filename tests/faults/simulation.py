@@ -113,7 +113,7 @@ class InlineSearcher:
 
 @dataclass(eq=False, slots=True)
 class Replica:
-    """One process of the scheduler, or its replacement while it is down."""
+    """One process of the scheduler. ``app`` is None while the process is down."""
 
     server: DirectServer
     app: App | None = None

@@ -25,7 +25,7 @@ FUNCTION_LABEL = "faas_function"
 """Label that OpenFaaS sets on the pods of a function."""
 
 _NO_SCHEDULER = (None, "", "default-scheduler")
-"""Values of ``schedulerName`` that name no scheduler: unset in a template, or set by the API server's default in a pod."""
+"""Values of ``schedulerName`` if the author named no scheduler: absent in a template, or the default that the API server sets in a pod."""
 
 _MOST_PROBLEMS = 5
 _MOST_CHARACTERS = 2048

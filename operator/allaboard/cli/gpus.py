@@ -276,7 +276,7 @@ def _by_label(row: NodeRow) -> Iterator[CardRow]:
 
 
 def _short(model: str) -> str:
-    """Return the names of models without the vendor's name."""
+    """Return ``model``, which may list the names of several models, without the vendor's name."""
     return ", ".join(_VENDOR.sub("", name) for name in model.split(", "))
 
 

@@ -38,7 +38,7 @@ class Installed:
     """The settings of an operator in the cluster."""
 
     title: str
-    """Kind, namespace and name of the operator's object, for messages."""
+    """Kind, namespace and name of the object that runs the operator, such as its Deployment, for messages."""
     variables: Mapping[str, str]
     """The operator's variables ``ALLABOARD_…``; its flags are included."""
     file: str = ""

@@ -130,7 +130,8 @@ def _by_pair(prefix: str) -> Callable[[Pod], Membership | None]:
 def _foreign(pod: Pod) -> Membership | None:
     """Return the membership of a pod that only has labels or annotations of other schedulers; None if they ask for nothing.
 
-    The membership has an error, which names the gang that the pod asks another scheduler for, or else the pod's other demand.
+    The membership has an error, which names the gang that the pod asks another scheduler for. If the pod asks for no gang, the error
+    names what the pod asks for.
     """
     if not (first := pod.foreign_gang_labels.first):
         return None

@@ -111,7 +111,7 @@ def _as_text(number: object) -> bytes:
 async def _blocks(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """Yield the chunks joined to blocks of at least 64 KiB.
 
-    So a server that sends single bytes doesn't cause a search for each byte.
+    So the end of a series isn't looked for after each byte if a server sends single bytes.
     """
     waiting: list[bytes] = []
     size = 0

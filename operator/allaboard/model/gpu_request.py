@@ -94,7 +94,7 @@ def _misspelt(labels: Mapping[str, object], annotations: Mapping[str, object]) -
 def namespace_priority_of(label: str | None) -> int:
     """Return the number in the label ``genius/priority``; 0 without the label.
 
-    A malformed label gives 0, and its pod is held for another reason: the error in the label.
+    A malformed label gives 0. The pod is held because of the error in the label.
     """
     return int(label) if label and re.fullmatch(r"[0-9]{1,10}", label) else 0
 

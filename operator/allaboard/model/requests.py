@@ -20,7 +20,7 @@ Requests = tuple[tuple[str, int], ...]
 RawObject = Mapping[str, object]
 _ASSUMED = {"cpu": "100m", "memory": "200Mi"}
 UNSTATED = tuple(_ASSUMED)
-"""Resources of which kube-scheduler's scores assume an amount for a container that requests none, in the order of arrays."""
+"""Resources for which kube-scheduler's scores assume an amount if a container requests none. Arrays of these amounts have this order."""
 
 _Amounts = dict[str, int]
 """Amounts in thousandths of a unit, so that sums are rounded once, at the end."""

@@ -26,7 +26,7 @@ HOME, NAME = f"{_PREFIX}namespace", f"{_PREFIX}name"
 """Labels with the pipeline's namespace and name."""
 STAGE, STEP = f"{_PREFIX}stage", f"{_PREFIX}step"
 RULE = f"{_PREFIX}rule"
-"""Annotation with the users of a stage, separated by commas. It is only shown: Allaboard doesn't enforce it."""
+"""Annotation that names the users who may use a stage, separated by commas. Allaboard shows the list, and doesn't enforce it."""
 _REVISION = f"{_PREFIX}revision"
 
 Body = dict[str, Any]

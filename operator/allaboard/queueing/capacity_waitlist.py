@@ -113,7 +113,10 @@ class CapacityWaitlist:
             heap.promote(namespace)
 
     def admit(self) -> Iterator[GangKey]:
-        """Yield and remove the gangs that may fit: of each need the first gangs, as many as fit if only gangs with this need are placed."""
+        """Yield and remove the gangs that may fit.
+
+        Gangs with equal needs are counted by themselves: the first of them are yielded, as many as would fit if no other gangs were placed.
+        """
         self.is_dirty = False
         specs = list({spec: None for need in self._heaps for spec, _ in need})
         counts = dict(zip(specs, self._slots(specs), strict=True)) if specs else {}

@@ -70,7 +70,7 @@ class Unschedulable:
         self._waitlist.is_dirty = True
 
     def promote(self, namespace: str) -> None:
-        """Update the order after gangs of a namespace may have moved to the front."""
+        """Sort again, since gangs of ``namespace`` may now rank before other gangs: for example, their search time has faded."""
         self._waitlist.promote(namespace)
 
     @property

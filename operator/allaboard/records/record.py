@@ -144,7 +144,7 @@ class GangRecord:
     task: asyncio.Task[None] | None = None
     """The task that acts on the gang outside the cycle, for instance binds its members; None without one."""
     is_deferred: bool = False
-    """True if the gang became due while ``task`` was running."""
+    """True if the gang became due while ``task`` was running: then the gang is attempted when the task ends."""
     long_search: Order | None = None
     """The gang's queue position when it began to wait for a long search; None if it doesn't wait for one."""
     advice: Advice = field(default_factory=Advice)

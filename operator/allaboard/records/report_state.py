@@ -43,7 +43,7 @@ class Written:
 
 @dataclass(slots=True)
 class Change:
-    """The content of the last events about a gang."""
+    """The content of the latest events about a gang and its members, so that no event is written again without a change."""
 
     topic: str = ""
     """The reason that the last event reported: why the gang waits, or that it is scheduled; empty before the first event."""

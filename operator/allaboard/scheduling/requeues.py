@@ -41,7 +41,7 @@ class Facts:
     is_capacity_assumed: bool = False
     """True if capacity is assumed for other gangs, and may be returned."""
     pause: float = 0.0
-    """The least backoff: as long as the API server asks for, or as long as the gang held capacity in vain."""
+    """The least backoff in seconds: the time that the API server asked for, or the time for which the gang held capacity in vain."""
 
 
 def of_wait(gang: Gang, because: Reason, facts: Facts) -> Sequence[Requeue]:

@@ -58,7 +58,7 @@ class InForce:
     """Profiles by scheduler name. A name without a profile is placed by the options."""
     warnings: tuple[str, ...] = ()
     is_stated: bool = True
-    """False if there is a configuration file and it states nothing."""
+    """True if the configuration file states an option, or if there is no configuration file."""
     kubeconfig_place: str = ""
     """The field and file that name the kubeconfig in use; empty if no configuration file does."""
 

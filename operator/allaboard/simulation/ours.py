@@ -180,7 +180,7 @@ def _keys_of(pending: Sequence[Arrival]) -> Iterator[GangKey]:
 
 
 class _Mirror:
-    """Keeps the records that the scheduler has of a cluster for one simulated cluster: nodes, pod specs, used capacity and workload."""
+    """Keeps for a simulated cluster what the scheduler knows of a real one: nodes, pod specs, used capacity and workload."""
 
     def __init__(self, state: ClusterState) -> None:
         self.state = state

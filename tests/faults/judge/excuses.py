@@ -13,7 +13,7 @@ _LATE_SECONDS = 25.0
 
 LONG_SEARCHES = "searches take long"
 _SEARCH_SECONDS = 25.0
-"""Seconds after long searches in which the last of them may end."""
+"""A gang is excused for this many seconds after the time in which long searches run, since the last search may still run then."""
 _STALE_SECONDS = 10.0
 """Seconds in which a scheduler acts on old state after its watch was refused and not opened again."""
 

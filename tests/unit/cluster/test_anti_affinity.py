@@ -85,7 +85,7 @@ def test_number_of_anti_affinity_terms_that_are_matched_is_limited_for_each_name
     assert exceeded == {NAMESPACE_TERMS.name: 1}
 
 
-def test_anti_affinity_terms_that_require_another_label_are_not_compared() -> None:
+def test_a_pod_is_not_compared_with_anti_affinity_terms_that_require_a_label_it_lacks() -> None:
     anti_affinity = AntiAffinityTerms()
     tried = []
 

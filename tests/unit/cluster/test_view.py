@@ -344,7 +344,7 @@ class CountedLabels(dict[str, str]):
         return super().__contains__(key)
 
 
-def test_topology_label_that_any_node_has_is_found_without_reading_labels_of_nodes() -> None:
+def test_first_topology_label_that_some_node_has_is_found_without_reading_labels_of_nodes() -> None:
     view = ClusterView()
     for name, label in (("n1", "rack"), ("n2", "rack"), ("n3", "zone")):
         view.upsert_node(replace(a_node(name), labels=CountedLabels({label: name, "host": name})))

@@ -36,7 +36,7 @@ def test_headroom_that_is_neither_percentage_nor_quantity_is_refused(text: str) 
         headroom_from("cpu", text)
 
 
-def test_nodes_of_a_view_offer_their_allocatable_without_headroom() -> None:
+def test_nodes_of_a_view_offer_their_allocatable_less_the_headroom() -> None:
     view = ClusterView({"cpu": headroom_from("cpu", "20%")})
     view.upsert_node(Node("n", "n", ALLOCATABLE))
     snapshot = view.snapshot()

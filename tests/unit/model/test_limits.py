@@ -67,7 +67,7 @@ OVER: dict[limits.Limit, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("limit", OVER, ids=lambda limit: limit.name)
-def test_a_pod_that_exceeds_a_size_limit_names_the_limit_and_counts_with_its_requests(limit: limits.Limit) -> None:
+def test_a_pod_over_a_size_limit_has_an_error_that_names_the_limit_and_is_charged_for_its_requests(limit: limits.Limit) -> None:
     metadata, spec = OVER[limit]
     pod = pod_from(raw_pod(metadata, spec), reading=Reading(ours=OURS))
     assert pod.over == (limit.name,)
@@ -182,7 +182,7 @@ MOST_BYTES = 750_000
 
 @settings(max_examples=50, deadline=None)
 @given(hostile_pods())
-def test_no_pod_takes_more_memory_than_the_limits_allow(raw: dict[str, Any]) -> None:
+def test_size_limits_bound_the_memory_that_the_scheduler_keeps_for_a_pod(raw: dict[str, Any]) -> None:
     pod: Pod = pod_from(raw, reading=Reading(ours=OURS))
     assert size_of(pod) <= MOST_BYTES
 

@@ -220,7 +220,7 @@ def test_a_gang_that_is_held_or_waits_for_pods_cannot_be_planned() -> None:
         prepared(a_gang("a", 2, minimum=3))
 
 
-def test_a_deleted_gang_is_planned_alone() -> None:
+def test_a_gang_that_was_deleted_since_it_was_queued_is_planned_alone() -> None:
     assert is_planned_alone(None)
     assert not is_planned_alone(a_gang("a"))
 

@@ -14,7 +14,7 @@ GANG = Gang(GangKey("default", "g"), 1, tuple(pods("p", 1, {})), 0, 0.0, Objecti
 WHOLE = replace(GANG, members=tuple(replace(pod, node_name="n") for pod in GANG.members))
 
 
-def test_waiting_time_of_a_gang_counts_from_its_first_query_until_the_wait_is_ended() -> None:
+def test_waiting_time_of_a_gang_starts_when_it_is_first_asked_for_and_ends_with_the_wait() -> None:
     clock = Clock(1000.0)
     waits = WaitClock(GangRecords(), clock, lambda: 5.0)
     assert waits.find(GANG.key) is None

@@ -101,7 +101,7 @@ async def test_a_deleted_gang_has_no_record_after_the_next_cycle() -> None:
         assert world.records.find(key) is None
 
 
-async def test_a_gang_with_a_running_task_is_deferred_until_the_task_ends() -> None:
+async def test_a_gang_that_a_task_acts_on_is_not_attempted_before_the_task_ends() -> None:
     async with World() as world:
         key = world.add("g")
         world.api.answers.clear()

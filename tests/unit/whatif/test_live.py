@@ -68,7 +68,9 @@ async def test_pods_are_read_according_to_the_settings(tmp_path: Path, monkeypat
             assert asked["theirs"]["nvidia.com/gpu"] == 1
 
 
-async def test_definitions_classes_namespaces_and_jobs_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_crds_priority_classes_runtime_classes_namespaces_and_jobs_are_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     job = {
         "apiVersion": "batch/v1",
         "kind": "Job",

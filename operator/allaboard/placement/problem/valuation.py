@@ -167,7 +167,7 @@ class Valuation:
         """Return the sum over the members of how full their node is, 0..1 each, for each of the nodes ``rows``.
 
         ``patterns``: int64[k, roles], members of each role on each of these nodes. The result is float64[k]. kube-scheduler's mean leaves
-        out resources that score 0. There is no such resource here, since each member adds to all its resources.
+        out resources that score 0. No resource scores 0 here, since a member raises the use of each resource that it requests.
         """
         scoring = self._problem.scoring
         members = patterns.astype(np.float64)

@@ -8,7 +8,8 @@ Only nodes that the filters admit are counted. The first of these causes that ho
 - ``Fragmented``: enough of each resource is free in total, but the free pieces are too small, or no placement was found.
 
 The caller reports ``Constraints`` instead of ``Fragmented`` if only a rule between members or pods prevents the placement. To decide
-between these two causes, the caller searches again without such rules; ``amounts_alone`` returns the pods without rules of their own.
+between these two causes, the caller searches again without such rules. ``amounts_alone`` returns copies of the pods whose specs have no
+such rules.
 """
 
 from collections.abc import Mapping, Sequence

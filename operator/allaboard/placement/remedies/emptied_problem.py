@@ -91,10 +91,11 @@ def emptied_problem_of(
 
 
 def with_chosen_domains(emptied: EmptiedProblem, most: int) -> tuple[Sequence[EmptiedProblem], bool]:
-    """Return emptied problems in which domains are chosen for the roles that must share a domain, one problem for each choice.
+    """Return variants of ``emptied``, each with one choice of domains for the roles that must share a domain.
 
-    At most ``most`` choices are returned, first those whose domains, if empty, take all members of their roles, and have the most free
-    slots now. Nodes outside the chosen domains are left out. The second result is whether these are all choices.
+    At most ``most`` variants are returned. Choices of domains that would take all members of the roles if they were empty come first, and
+    among these, choices with more free slots now. Nodes outside the chosen domains are left out. The second result is whether all choices
+    are returned.
     """
     if not emptied.problem.together:
         return (emptied,), True
