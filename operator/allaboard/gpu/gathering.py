@@ -44,7 +44,7 @@ _HIGHEST_NUMBER = 1e6
 _is_node = re.compile(OBJECT_NAME, re.ASCII).fullmatch
 
 Sample = tuple[bytes, bytes, bytes]
-"""One sample: the inside of a JSON object with the labels, the time of evaluation (Unix seconds), and the value.
+"""One sample: its labels as the text inside a JSON object's braces, the time of evaluation (Unix seconds), and the value.
 
 All three are unchecked bytes as they were read.
 """

@@ -214,7 +214,7 @@ class Gang:
     def missing_once_bound(self, uids: Collection[str]) -> int:
         """Return how many members will be missing once the candidates ``uids`` are bound.
 
-        A gang that ``settles`` waits for no further pods. So at most its ``least`` candidates are needed, less the candidates ``uids``.
+        A gang that ``settles`` waits for no further pods. So it lacks at most ``least`` candidates, less the candidates ``uids``.
         """
         missing = max(0, self.quorum - len(self.bound) - len(uids), sum(self._lacking(uids).values()))
         return min(missing, max(0, self.least - len(uids))) if self.settles else missing

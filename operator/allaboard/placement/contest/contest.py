@@ -100,7 +100,7 @@ class Contender:
 class Contest:
     """Several gangs that contend, in queue order, and the problem of placing the pods of all these gangs on one cluster.
 
-    ``problems`` has one problem for each objective of a gang. These problems differ only in what a placement costs.
+    ``problems`` has one problem for each objective that any of the gangs has. These problems differ only in what a placement costs.
     """
 
     problems: Mapping[Objective, Problem]

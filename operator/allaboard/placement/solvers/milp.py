@@ -31,7 +31,7 @@ from allaboard.placement.solvers.milp_model import (
 )
 
 NODE_LIMIT = 200
-"""Branches of the search tree after which the solver gives up: enough for usual gangs, and seldom a second of work."""
+"""Branches of the search tree after which the solver gives up. They are enough for usual gangs, and seldom take a second."""
 
 _SMALL = 2_000  # Up to so many variables a program is tried several times.
 _RESTARTS = 2
