@@ -102,7 +102,7 @@ async def allaboard(home: Home, profile: Path | None) -> AsyncIterator[int]:
 
 @asynccontextmanager
 async def native(home: Home, profile: Path | None) -> AsyncIterator[int]:
-    """Run kube-scheduler with the feature gate GenericWorkload; yield its pid. kube-scheduler ends with its home."""
+    """Run kube-scheduler with the feature gate GenericWorkload; yield its pid. kube-scheduler is stopped together with ``home``."""
     if home.start_scheduler is None:
         raise click.UsageError("the sandbox has no kube-scheduler: leave --contender native out, or use --home controlplane")
     yield await asyncio.to_thread(home.start_scheduler)

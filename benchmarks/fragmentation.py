@@ -30,7 +30,7 @@ BASELINES = ("fgd", "fgd-bestfit", "fgd-random")
 
 
 def jobs(workload: Workload, seeds: range) -> list[tuple[str, Job]]:
-    """Return a titled job for each objective or baseline and each seed."""
+    """Return a title and a job for each pair of an objective or baseline and a seed."""
     search = SearchSettings()
     ours = [
         (f"genetic, {objective.value}", "genetic", objective)

@@ -31,7 +31,7 @@ MODELS = ("Tesla T4", "NVIDIA A100-SXM4-80GB", "NVIDIA H100 80GB HBM3")
 LIMIT = 1.1
 """Largest ratio of the time of a plan with GPU terms to the time of a plan without."""
 SAMPLE_LIMIT = 1.5
-"""Limit for a sample of five rounds, whose medians are off by a tenth or more on a busy machine."""
+"""Largest ratio for a quick run of five rounds, whose medians are off by a tenth or more on a busy machine."""
 
 
 def a_view(nodes: int) -> ClusterView:

@@ -59,7 +59,7 @@ def member(number: int, pods: int, *, labels: Body | None = None, **parts: Any) 
 
 
 def anti_affinity(terms: Iterator[list[Body]]) -> Body:
-    """Return required anti-affinity to pods of all namespaces. Each term is stated by the expressions of its label selector."""
+    """Return required anti-affinity to pods of all namespaces. ``terms``: for each term, the expressions of its label selector."""
     required = [{"topologyKey": "zone", "namespaceSelector": {}, "labelSelector": {"matchExpressions": each}} for each in terms]
     return {"podAntiAffinity": {_REQUIRED: required}}
 

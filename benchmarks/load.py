@@ -32,7 +32,8 @@ _READY_SECONDS = 60.0
 class Scenario:
     """``gangs`` gangs of ``size`` pods each, in ``roles`` roles.
 
-    The pods of the first role request one cpu; those of each further role request one cpu more, and are about a tenth of the gang in all.
+    The pods of the first role request one cpu; those of each further role request one cpu more than those of the role before. All further
+    roles together are about a tenth of the gang.
     """
 
     gangs: int
@@ -134,7 +135,7 @@ def a_pod_group(contender: str, name: str, size: int) -> dict[str, Any]:
 
 
 async def prepare(session: aiohttp.ClientSession, contender: str, scenario: Scenario, **requests: str) -> list[tuple[int, bytes]]:
-    """Create the PodGroups of a scenario, if the contender has any, and return the scenario's pods as ``Load`` takes them."""
+    """Create the PodGroups of a scenario, if the contender has any, and return the scenario's pods in the form of ``Load.bodies``."""
     is_gang = scenario.size > 1
     names = [f"gang-{gang}" for gang in range(scenario.gangs)]
 
@@ -225,7 +226,7 @@ async def warm_up(session: aiohttp.ClientSession, contender: str) -> None:
 
 
 async def until(is_so: Callable[[], Awaitable[bool]], what: str) -> None:
-    """Ask ``is_so`` until it is true. Raises ``RuntimeError`` after 60 s; ``what`` is the awaited state, for its message."""
+    """Call ``is_so`` until it returns True. Raises ``RuntimeError`` after 60 s; its message says what was awaited: ``what``."""
     deadline = time.monotonic() + _READY_SECONDS
     while not await is_so():
         if time.monotonic() > deadline:
@@ -234,7 +235,10 @@ async def until(is_so: Callable[[], Awaitable[bool]], what: str) -> None:
 
 
 class Binds:
-    """The times at which the first and the last pod of each gang are bound, and ``complete``, set when all are. Use ``listening()``."""
+    """Records when the first and the last pod of each gang are bound, while the context ``listening()`` is open.
+
+    ``complete`` is set once all pods are bound.
+    """
 
     def __init__(self, scenario: Scenario, on_bound: Callable[[str], None] = lambda name: None) -> None:
         self._on_bound = on_bound

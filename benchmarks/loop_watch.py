@@ -21,7 +21,7 @@ async def start(**_: Any) -> None:
 
 
 async def _watch(path: Path) -> None:
-    """Write a line each time the loop is late: how many seconds, and in how many of them the loop's thread had a processor."""
+    """Write a line each time the loop is late: by how many seconds, and for how many of them the loop's thread had a processor."""
     with path.open("w", buffering=1, encoding="utf-8") as lines:
         while True:
             now, used = time.monotonic(), time.thread_time()

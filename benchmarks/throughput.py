@@ -35,7 +35,7 @@ _IDLE_SECONDS = (0.5, 20.0)  # how long the scheduler must be idle, and the long
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Results of one run of one scenario by one contender; ``_EPILOG`` explains them."""
+    """Results of one run of one scenario by one contender; the help text ``_EPILOG`` explains each of them."""
 
     pods_per_second: float
     latency_p50: float

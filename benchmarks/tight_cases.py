@@ -108,7 +108,7 @@ class Case:
 def cases(
     nodes: int, states: int, families: Sequence[str], source: Path | None, *, seconds: float, name: str = "tight"
 ) -> Iterator[Case | None]:
-    """Yield a case for each state and family; None if fewer members fit than there are roles. Another ``name`` draws other states."""
+    """Yield a case for each state and family; None if fewer members fit than there are roles. ``name`` seeds the random states."""
     shapes = read_shapes(source) if source else drawn_shapes()
     for number in range(states):
         fill, rule = FILLS[number % len(FILLS)], ("least", "most")[number // len(FILLS) % 2]

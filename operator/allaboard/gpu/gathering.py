@@ -44,7 +44,7 @@ _HIGHEST_NUMBER = 1e6
 _is_node = re.compile(OBJECT_NAME, re.ASCII).fullmatch
 
 Sample = tuple[bytes, bytes, bytes]
-"""One sample: the inside of a JSON object with the labels, the time of evaluation (Unix seconds), and the value.
+"""One sample: its labels as the text inside a JSON object's braces, the time of evaluation (Unix seconds), and the value.
 
 All three are unchecked bytes as they were read.
 """
@@ -273,12 +273,12 @@ def _number(value: bytes) -> float:
 
 
 def _narrow(cells: NDArray[np.int32], columns: int) -> NDArray[np.int32]:
-    """Return ``cells``, which number the GPUs in rows of ``MOST_CARDS``, as the numbers of the same GPUs in rows of ``columns``."""
+    """Return ``cells``, numbers of GPUs for ``MOST_CARDS`` GPUs to a node, renumbered for ``columns`` GPUs to a node."""
     return cells // MOST_CARDS * columns + cells % MOST_CARDS
 
 
 def _derive(values: NDArray[np.float32]) -> None:
-    """Compute total and free memory from other quantities if the exporter doesn't state them; limit REMAP_FAILURE to 1."""
+    """Compute total and free memory from other quantities if the exporter doesn't state them; set a REMAP_FAILURE above 1 to 1."""
     memory, free, used = values[Measure.MEMORY], values[Measure.FREE], values[USED]
     np.copyto(memory, free + used + np.nan_to_num(values[RESERVED]), where=np.isnan(memory))
     left = memory - used - np.nan_to_num(values[RESERVED])

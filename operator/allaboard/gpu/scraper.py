@@ -31,7 +31,7 @@ _LOOKING_SECONDS = 300.0
 """The longest pause between two attempts to find GPU metrics, if none were ever found."""
 
 _LONGEST_PAUSE_SECONDS = 60.0
-"""Pause between two attempts to reach the API server."""
+"""Pause after the scraper has ended by an error, such as missing credentials, until it is started again."""
 
 Gauge = Callable[[str, str, Callable[[], float]], None]
 

@@ -22,7 +22,7 @@ _AROUND = len('{"metric":{},"value":[,""]}')
 _RESULT = re.compile(rb'"result"\s*:\s*\[')
 _BLOCK = 2**16
 _LONGEST = 2**20
-"""The most bytes of one series. An answer in an unexpected format is parsed in one call, and may have as many bytes."""
+"""The most bytes of one series. An answer in an unexpected format is parsed in one call, and may have no more bytes than this."""
 
 _MOST_SERIES = MOST_NODES * MOST_CARDS
 

@@ -84,8 +84,8 @@ class GpuRequest:
     A node must have ``number`` GPUs that match ``model`` and ``memory_each``, or one such GPU if ``number`` is 0. Memory is in MiB: each of
     these GPUs must have more than ``memory_each`` free, and all GPUs of the node together at least ``memory_total``; None for any memory.
     ``model`` is an expression (``model.gpunames``) for the GPU's name; empty for any model. ``requested`` is the number of GPUs that the
-    containers request. If ``number`` exceeds ``requested``, it counts as a request if ``is_charged``; otherwise it is only a rule about
-    nodes.
+    containers request. If ``is_charged``, the pod requests ``number`` GPUs where this is more than ``requested``. If not ``is_charged``,
+    ``number`` is only a rule about nodes.
     """
 
     number: int = 0
@@ -102,7 +102,7 @@ class GpuRequest:
 
     @property
     def filters_number(self) -> bool:
-        """Return whether the number of GPUs is only a rule about nodes, and isn't requested."""
+        """Return whether ``number`` is only a rule about nodes, so that the pod doesn't request these GPUs."""
         return self.number > 0 and not self.is_charged
 
 

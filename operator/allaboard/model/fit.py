@@ -64,7 +64,7 @@ class FitScoring:
 
     @property
     def best(self) -> float:
-        """The largest possible score, in hundreds of points; infinite if a weight is negative, which ``V1ALPHA`` allows."""
+        """The largest possible score, divided by 100 points; infinite if a weight is negative, which ``V1ALPHA`` allows."""
         if self.strategy is not Strategy.RATIO:
             return 1.0
         if any(weight < 0 for _, weight in self.resources):

@@ -83,8 +83,8 @@ RoleMinimums = tuple[tuple[str, int], ...]
 class Outline(NamedTuple):
     """The part of a gang that decides its place in the queue. At least one member of the gang is alive.
 
-    The fields are those of ``Gang``. ``is_partially_bound`` is true if any member is bound. Such a gang may be partially bound, and is then
-    placed before other gangs. If the assembled gang turns out to be whole, its place in the queue is further back.
+    The fields are those of ``Gang``. ``is_partially_bound`` is true if any member is bound. Such a gang is queued before other gangs, since
+    it may be partially bound. If its ``Gang`` then shows that it is whole, it is moved further back.
     """
 
     key: GangKey
@@ -112,9 +112,9 @@ class Gang:
     ``min_resources`` are the amounts that the PodGroup requires to be free before the gang starts.
 
     ``gone`` is the number of pods of the minimum that no Job will create, since their completions have succeeded. ``deleted_successes`` is
-    the number of members of the run that have succeeded and were deleted. ``may_replace`` says that the pods' controller has had members
-    succeed, so that these pods may be replacements and fewer than the minimum. ``settles`` says that the gang waits for no more pods, and
-    is placed with the pods that exist.
+    the number of members of the run that have succeeded and were deleted. ``may_replace`` says that members of the pods' controller have
+    succeeded. So the present pods may be replacements, of which fewer than the minimum are enough. ``settles`` says that the gang waits for
+    no more pods, and is placed with the pods that exist.
     """
 
     key: GangKey
@@ -214,7 +214,7 @@ class Gang:
     def missing_once_bound(self, uids: Collection[str]) -> int:
         """Return how many members will be missing once the candidates ``uids`` are bound.
 
-        A gang that ``settles`` waits for no further pods. So at most its ``least`` candidates are needed, less the candidates ``uids``.
+        A gang that ``settles`` waits for no further pods. So it lacks at most ``least`` candidates, less the candidates ``uids``.
         """
         missing = max(0, self.quorum - len(self.bound) - len(uids), sum(self._lacking(uids).values()))
         return min(missing, max(0, self.least - len(uids))) if self.settles else missing

@@ -53,8 +53,8 @@ class GpuPolicy:
 
     ``unknown_fits``: whether a GPU of unknown memory counts as having enough. ``excludes_unhealthy``: whether GPUs with errors are left
     out; the XIDs ``application_errors`` don't count as errors of the GPU. ``aliases``: additional names of GPUs, each with the expression
-    for the GPU names that it stands for. ``models``: attributes by expression, which are tried before ``MODELS``. ``weight``: the weight of
-    the GPU score in placements, relative to the objective.
+    for the GPU names that it stands for. ``models``: attributes of GPUs, by the expression for their names; these are tried before
+    ``MODELS``. ``weight``: the weight of the GPU score in placements, relative to the objective.
     """
 
     unknown_fits: bool = False

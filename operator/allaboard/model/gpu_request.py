@@ -102,9 +102,9 @@ def namespace_priority_of(label: str | None) -> int:
 def with_gpus(spec: SchedulingSpec, asked: GpuRequest | None, *, is_charged: bool = True) -> SchedulingSpec:
     """Return ``spec`` with what the pod asks of GPUs by labels; if ``is_charged``, its requests include the number of GPUs asked for.
 
-    The number counts for the kind of GPU that the pod requests, or for NVIDIA's if the pod requests none. If the number exceeds the
-    requests, no container requests all of the GPUs, and a driver could not learn which container gets them. If the pod requests a part of a
-    GPU, no GPU is added, and a number above 1 is refused.
+    The number counts for the kind of GPU that the pod requests, or for NVIDIA's if the pod requests none. If the number exceeds what the
+    containers request of NVIDIA's GPUs, ``device_container`` is -1, since no container requests all of the GPUs. If the pod requests a part
+    of a GPU, no GPU is added, and a number above 1 is refused.
     """
     if asked is None:
         return spec

@@ -302,7 +302,9 @@ def charges_of(shared: Shared, share: Share | None, whole: int, taken: Sequence[
 
 
 def charge_unnamed(shared: Shared, free: Sequence[int], pods: Mapping[Unnamed, int]) -> list[int]:
-    """Return ``free``, in thousandths by device, after ``pods`` whose devices are unknown are charged, each of them once.
+    """Return ``free``, in thousandths by device, after pods with unknown devices are charged.
+
+    ``pods``: the number of pods by what they take of unknown devices.
 
     A pod is charged on the device with the most free, since that costs other pods most: each pod breaks another whole GPU, as long as there
     is one. So no more whole GPUs are left than in the worst case. If no single device has enough, several devices are charged, so that the

@@ -20,7 +20,7 @@ _MOST_INSTRUCTIONS = 2_000
 _MOST_BYTES = 64 * 1024  # that RE2 may keep of one expression
 _MOST_COMPILED = 512
 _COSTLY = re.compile(r"(?<!\\)(?:\\\\)*\\[pPC]")
-"""Unicode classes, which are refused: whatever its memory limit, RE2 takes half a millisecond to compile one. GPU names need none."""
+"""Unicode classes, which expressions may not have, since RE2 takes half a millisecond to compile one of them."""
 
 _LETTERS = str.maketrans("-_", "  ")
 # Parts of an expression without literal letters: the heads of groups, and letters given by their number.

@@ -123,7 +123,7 @@ def normalised(values: Floats) -> Floats:
 
 
 def _mean(weighted: Iterator[tuple[float, Floats]], nodes: int) -> Floats:
-    """Return the weighted mean of each node: float64[nodes]; NaN if no values are known.
+    """Return the weighted mean of each node's attributes: float64[nodes]; NaN if no attribute counts.
 
     An attribute counts only if its value is known for all nodes.
     """

@@ -20,7 +20,9 @@ def pairs_in(value: object) -> object:
 
 
 def pairs_by(value: object, key: str, of: str) -> object:
-    """Return the mapping that ``value`` states: ``a=1,b=2``, a mapping, or kube-scheduler's list of ``{key: a, of: 1}``.
+    """Return the mapping that ``value`` states: as a text ``a=1,b=2``, as a mapping, or as a list of pairs in kube-scheduler's form.
+
+    ``key`` and ``of`` are the two fields of an item of such a list: the first holds ``a``, the second ``1``.
 
     A value of another form is returned unchanged. Raises ``ValueError`` for a malformed text or list.
     """

@@ -71,10 +71,10 @@ class Pod:
     ``malformed`` is the first error in an object that can't be understood, else empty; ``spec`` then holds what can be read, so that the
     pod is reported and charged. ``caution`` is a doubt that the owner should know, and doesn't hold the pod. ``over`` has the names of
     exceeded limits. ``template`` is a digest of what admission webhooks may examine, equal for pods of one template; 0 for bound pods.
-    ``foreign_gang_labels`` are the labels and annotations by which the pod asks another scheduler for a gang.
-    ``devices`` are the shared GPUs that the pod's annotation names; in a view, the GPUs that were assumed for the pod, or that its
-    annotation named first. ``is_disrupted`` says that a terminating pod was evicted, preempted or lost with its node. ``nominated`` is the
-    node to which another scheduler has nominated its waiting pod; empty for any other pod.
+    ``foreign_gang_labels`` are the labels and annotations by which the pod asks another scheduler for a gang. ``devices`` are the shared
+    GPUs that the pod's annotation names. In a view, these are the GPUs that were assumed for the pod, or that its annotation named when the
+    pod was first seen on its node. ``is_disrupted`` says that a terminating pod was evicted, preempted or lost with its node. ``nominated``
+    is the node to which another scheduler has nominated its waiting pod; empty for any other pod.
     """
 
     namespace: str

@@ -37,7 +37,7 @@ class Kind(StrEnum):
 
     @property
     def is_movable(self) -> bool:
-        """Return whether the departure of any pod may remove the reason.
+        """Return whether any pod that leaves its node may remove the reason, whatever resources the pod has used.
 
         Example: members that must share a domain are refused for ``TOPOLOGY``, since each domain lacks some resource. A pod that ends may
         free it.

@@ -23,9 +23,10 @@ _POPULAR = 0.95
 class TargetMix:
     """The target workload: the popular tasks, for which fragmentation is computed. A *kind* is what a task class requests of GPUs.
 
-    ``gpus``, ``gpu_milli``: int64[kinds]. ``admits``: bool[models, kinds], whether a kind accepts a GPU model. ``levels``: int64[levels],
-    the cpu requests of classes, ascending. ``able``: float64[levels + 1, kinds]; row i is the number of tasks of each kind that request at
-    most ``levels[i - 1]`` cpu, and row 0 is 0. ``total``: number of tasks, including tasks without GPU.
+    ``gpus``: int64[kinds], number of devices. ``gpu_milli``: int64[kinds], milli-GPU of each of these devices. ``admits``: bool[models,
+    kinds], whether a kind accepts a GPU model. ``levels``: int64[levels], the cpu requests of classes, ascending. ``able``: float64[levels
+    + 1, kinds]; row i is the number of tasks of each kind that request at most ``levels[i - 1]`` cpu, and row 0 is 0. ``total``: number of
+    tasks, including tasks without GPU.
     """
 
     gpus: Integers

@@ -32,7 +32,7 @@ _MEASURES = ("cpu", "memory")
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A gang that waits for capacity, with the arguments of ``build_problem``.
+    """A gang that waits for capacity: the arguments by which ``build_problem`` builds its problem.
 
     A gang that ``must_not_be_overtaken`` is placed before all gangs that may be overtaken.
     """
@@ -71,7 +71,7 @@ class Contender:
 
     @property
     def is_coupled(self) -> bool:
-        """True if rules between members ask for more than a number of pods of each role. Only a search for this gang obeys such rules."""
+        """True if the gang has rules between members besides numbers of pods of roles. Only a search for this gang obeys such rules."""
         return not self.rule_arrays.is_plain
 
     @property
@@ -91,7 +91,7 @@ class Contender:
 
     @property
     def most_gpus(self) -> int:
-        """The most GPUs that the minimum can request, in thousandths: those of the pods that request most."""
+        """The thousandths of GPUs that the minimum requests if it consists of the pods that request the most GPUs."""
         each = np.sort(np.repeat(self.gpus, self.count))
         return int(each[max(0, len(each) - self.minimum) :].sum())
 
@@ -100,7 +100,7 @@ class Contender:
 class Contest:
     """Several gangs that contend, in queue order, and the problem of placing the pods of all these gangs on one cluster.
 
-    ``problems`` has one problem for each objective of a gang. These problems differ only in what a placement costs.
+    ``problems`` has one problem for each objective that any of the gangs has. These problems differ only in what a placement costs.
     """
 
     problems: Mapping[Objective, Problem]

@@ -121,12 +121,15 @@ class Decoder:
         return parts
 
     def are_free(self, state: ContestState, gang: Contender, slots: Slots) -> bool:
-        """Return whether all of ``slots`` are free in ``state``. Always False with shared GPUs, for which sums of amounts aren't enough."""
+        """Return whether all of ``slots`` are free in ``state``. Always False if GPUs are shared.
+
+        The function compares sums of amounts, and by such sums a part of a GPU may fit on a node although it fits on no device.
+        """
         load = np.einsum("rc,rk->ck", self._problem.demand[gang.roles], slots.taken)
         return state.devices is None and bool((load <= state.free[:, slots.rows]).all())
 
     def take(self, table: Table, gang: Contender, slots: Slots) -> None:
-        """Take ``slots``, which must be free, from ``table``. Without shared GPUs, negative numbers of pods give slots back."""
+        """Take ``slots``, which must be free, from ``table``. If no GPUs are shared, a negative number of pods gives slots back."""
         state, problem, rows = table.state, self._problem, slots.rows
         demand = problem.demand[gang.roles]
         state.free[:, rows] -= np.einsum("rc,rk->ck", demand, slots.taken)

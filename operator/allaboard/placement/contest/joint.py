@@ -128,7 +128,7 @@ def _is_best(outcome: Outcome, permutations: PermutationSearch, most: float) -> 
 
 
 def _value(contest: Contest, gpus: int, gangs: int = 1) -> float:
-    """Return one number that compares outcomes: ``gpus`` thousandths are in use, and ``gangs`` gangs are placed.
+    """Return the number by which outcomes are compared, if ``gpus`` thousandths of GPUs are in use and ``gangs`` gangs are placed.
 
     All gangs together weigh less than one GPU.
     """
@@ -151,7 +151,7 @@ def _selection(permutations: PermutationSearch, effort: int) -> Selection:
 
 
 def _most_value(permutations: PermutationSearch, selection: Selection | None) -> float:
-    """Return an upper bound of ``_value``; infinite if shares of cpu or memory count as well, or without ``selection``.
+    """Return an upper bound of ``_value``; infinite without ``selection``, or if a gang counts by its cpu or memory.
 
     Gangs that ``selection`` leaves out, because they have couplings or must not be overtaken, count as placed.
     """

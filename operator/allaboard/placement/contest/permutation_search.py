@@ -74,8 +74,8 @@ class _Individual:
 class PermutationSearch:
     """Searches for the best order of ``gangs``, which are placed after the gangs that ``protected`` has placed.
 
-    ``gangs``: positions in queue order. ``effort``: microseconds that all orders together may take, as estimated from sizes. With 0, orders
-    are tried for about a second, and at least 24 are tried. ``tried`` caches the outcome of each (order, filling rules).
+    ``gangs``: positions in queue order. ``effort``: microseconds that all orders together may take, as estimated from sizes. If it is 0,
+    orders are tried for about a second, and at least 24 are tried. ``tried`` caches the outcome of each (order, filling rules).
     """
 
     contest: Contest
@@ -115,7 +115,7 @@ class PermutationSearch:
         return outcome_of(self.contest, self.decoder, table, slots)
 
     def try_sorted_orders(self) -> Iterator[Outcome]:
-        """Yield the outcomes of sorted orders: by GPUs, by share of the free capacity, by scarcity of slots, by the size of pods."""
+        """Yield the outcomes of orders sorted by the gangs' GPUs, share of the free capacity, scarcity of slots, or size of pods."""
         for order in self._sorted_orders():
             if len(self.tried) >= self._most_orders():
                 return

@@ -153,8 +153,7 @@ def _merged(*reasons: Counted) -> Counted:
 def _too_few_gpus(reasons: Sequence[Reason], demand: Integers, free: Integers, usable: Usable) -> Counted:
     """Return the reasons that nodes have too few GPUs for a pod, each with the number of these nodes.
 
-    Only nodes that GPU rules alone refuse are counted. So the explanation counts such a node under both reasons, the GPU rule and the
-    shortage.
+    Only nodes that GPU rules alone refuse are counted. The explanation counts such a node twice: for the GPU rule and for the shortage.
     """
     if usable.refused_by_gpus is None:
         return ()

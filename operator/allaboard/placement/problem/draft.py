@@ -31,7 +31,7 @@ class DraftPod(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """The arguments of ``build_problem``, with the nodes packed apart from the snapshot.
+    """The arguments of ``build_problem``. The nodes are packed by themselves, and not as a part of the snapshot.
 
     ``nodes``: the packed nodes of ``snapshot``, whose own field ``nodes`` is empty.
     """

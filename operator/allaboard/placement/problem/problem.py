@@ -34,7 +34,7 @@ class Candidate(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """Interchangeable pods, by UID. ``refusals``: (reason, number) of the nodes that are left out of the problem."""
+    """Interchangeable pods, by UID. ``refusals``: for each reason, how many nodes are left out of the problem."""
 
     pods: tuple[str, ...]
     requests: Requests

@@ -125,8 +125,8 @@ class Valuation:
     def _packing_scores(self, rows: Integers, patterns: Integers) -> Floats:
         """Return the sum of the members' packing scores, 0..1 each, on each of the nodes ``rows``.
 
-        ``patterns``: int64[k, roles], members of each role on each of these nodes. The result is float64[k]. Members are scored one after
-        another. On average, half of the node's other members are on the node before a member is.
+        ``patterns``: int64[k, roles], members of each role on each of these nodes. The result is float64[k]. Each member is scored as if
+        half of the node's other members were on the node already, since that is so on average.
         """
         scoring, roles = self._problem.scoring, np.flatnonzero(patterns.any(axis=0))
         if isinstance(scoring.packing, FitScoring):

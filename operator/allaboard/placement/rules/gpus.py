@@ -1,4 +1,4 @@
-"""Rules about GPUs that a pod states by labels: the number of GPUs, their model, and their free memory, of each GPU or in sum.
+"""Rules about GPUs that a pod states by labels: number, model, free memory of each GPU, and free memory of all GPUs together.
 
 Each rule is reported by itself: a node that fails several rules is counted under each of these rules, as Genius logged them. ``gpu_rules``
 decides for all nodes in arrays; ``refusals_by_gpus`` counts again, GPU by GPU, for the last check of a plan.
@@ -25,8 +25,8 @@ _UNKNOWN = {
 def gpu_rules(asked: GpuRequest, gpus: GpuInventory | None, nodes: int) -> Iterator[tuple[Reason, Mask]]:
     """Yield the reason for each rule, with the nodes that meet the rule: bool[nodes]. Without ``gpus`` no node meets any rule.
 
-    A model or an amount of memory may be unknown. Such a rule has two reasons: one for nodes that can't meet the rule whatever the unknown
-    values are, and one for nodes that might meet the rule.
+    The model or the free memory of a GPU may be unknown. So a rule about one of these has two reasons. One is for nodes that can't meet the
+    rule, whatever the unknown values are. The other is for nodes that may meet the rule.
     """
     if gpus is None:
         yield from ((reason, np.zeros(nodes, dtype=np.bool_)) for reason in _reasons(asked))

@@ -185,9 +185,10 @@ def _most_packed(problem: Problem) -> float:
 def _least_fullness(problem: Problem) -> float:
     """Return a lower bound on the sum of the members' fullness: each role is spread over the emptiest nodes as if it were alone.
 
-    ``j`` pods of a role on one node weigh ``j * (used + j * step)``, so the j-th pod adds ``used + (2j - 1) * step``. The smallest
-    additions give the least possible sum. A full node counts as 1 at most (pods without requests weigh something, too). On such a node each
-    pod is taken to weigh as much as the first pod, which is less than it weighs.
+    Suppose a node is full to ``used``, and each pod of a role adds ``step``. Then the fullness of ``j`` pods adds up to ``j * (used + j *
+    step)``. So the j-th pod adds ``used + (2j - 1) * step`` to the sum, and the smallest of these additions give the least possible sum.
+    The fullness of a node is at most 1. On a node that could exceed 1, each pod is counted with the addition of the first pod, which is
+    less than the pod adds.
     """
     scoring = problem.scoring
     total = 0.0

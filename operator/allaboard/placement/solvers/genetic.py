@@ -62,7 +62,7 @@ class SearchSettings:
 
     ``crossover_rate``: share of children that mix two parents. ``mutation_rate``: share of children that are partly cleared and filled
     again. The search ends after ``patience`` generations that found nothing better, but not before ``min_generations``. A fifth of
-    ``patience`` is enough if neither topology domains nor shared GPUs count.
+    ``patience`` is enough if no GPU is shared and the placement needn't use few topology domains.
 
     If needed members are unassigned, a few generations run first, then the exact solver, and then up to ``generations`` more. ``branches``:
     the most branches of the solver. With 0 branches the solver isn't run, and there are ten times as many generations.
@@ -241,7 +241,7 @@ class _Search:
         return survivors
 
     def _built_from_empty(self) -> list[Individual]:
-        """Return individuals that repair builds from empty nodes."""
+        """Return individuals whose nodes were all empty before repair filled them."""
         size = self._settings.population_size
         empty = np.zeros((size, self._roles, len(self._problem.nodes)), dtype=np.int64)
         return self._individuals(self._repaired(empty, empty[0]))

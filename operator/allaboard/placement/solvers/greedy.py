@@ -53,8 +53,8 @@ def greedy_seeds(
 ) -> list[Seed]:
     """Return the placements of greedy rules by name (such as ``binpack/large-first``), each int64[roles, nodes].
 
-    Each placement has as many pods as its rule can assign. ``names``: the rules to follow; if empty, all rules that pay. ``goes_on``:
-    called before each rule but the first; once it returns False, no further rule is followed.
+    Each placement has as many pods as its rule can assign. ``names``: the rules to follow; if empty, all rules, or only two of them for a
+    gang of many roles. ``goes_on``: called before each rule but the first; once it returns False, no further rule is followed.
     """
     orders = _role_orders(problem)
     rules = names or (_RULES if len(problem.roles) <= _MANY_ROLES else ("binpack", "spread"))

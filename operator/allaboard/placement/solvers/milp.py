@@ -1,12 +1,12 @@
 """Run the exact solver to decide whether a gang fits. The answer is a placement, a proof that there is none, or neither.
 
-The answer is neither if the work isn't enough. The solver is HiGHS. It computes in floating point and with a tolerance, so its answers are
-checked. A placement is counted again in integers. An answer that there is no placement counts only if the solver gives it twice, with
-presolve and without. The tolerance only lets rows take a little more than there is, so it can't refute a gang that fits.
-If GPUs are shared, a row adds up all devices of a node, which is more than the devices can take. So a proof holds, and a placement that
-doesn't fit device by device is discarded.
-The work is bounded by branches of the search tree and by size, so the same question has the same answer everywhere. The clock matters only
-for a search that reaches its time limit.
+The answer is neither if the solver reaches its limit of work first. The solver is HiGHS. It computes in floating point and with a
+tolerance, so its answers are checked. A placement is counted again in integers. An answer that there is no placement counts only if the
+solver gives it twice, with presolve and without. The tolerance only lets pods take a little more than is free, so it can't make a gang that
+fits seem not to fit. If GPUs are shared, the program only knows the sum of a node's devices, by which more pods fit than by the single
+devices. So a proof that the gang doesn't fit holds, and a placement that doesn't fit device by device is discarded. The work is bounded by
+branches of the search tree and by size, so the same question has the same answer everywhere. The clock matters only for a search that
+reaches its time limit.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,7 +31,7 @@ from allaboard.placement.solvers.milp_model import (
 )
 
 NODE_LIMIT = 200
-"""Branches of the search tree after which the solver gives up: enough for usual gangs, and seldom a second of work."""
+"""Branches of the search tree after which the solver gives up. They are enough for usual gangs, and seldom take a second."""
 
 _SMALL = 2_000  # Up to so many variables a program is tried several times.
 _RESTARTS = 2

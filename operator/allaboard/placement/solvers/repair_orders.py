@@ -23,10 +23,10 @@ class RepairOrders:
     """Draws the orders in which repair fills the nodes, with new noise each time.
 
     Some orders are the same for all roles: by name, at random, fullest nodes first, emptiest nodes first, and first the nodes that the best
-    placement uses most. If there are few roles, each role also has orders of its own. First come the nodes whose proportions are most like
-    the role's requests, those with fewest slots, those with most slots, or the cheapest. If topology domains count, some orders go domain
-    by domain. In most of these orders, all domains but one that the best placement uses come first. ``by_load`` orders the nodes by what a
-    plan has assigned to them so far.
+    placement uses most. If there are few roles, each role also has orders of its own. One begins with the nodes whose free amounts are in
+    proportions most like the role's requests. Others begin with the nodes with the fewest slots, with the most slots, or with the least
+    cost. If a placement should use few topology domains, some orders go domain by domain. In most of these orders, all domains but one that
+    the best placement uses come first. ``by_load`` orders the nodes by what a plan has assigned to them so far.
     """
 
     def __init__(self, problem: Problem, valuation: Valuation, rng: np.random.Generator) -> None:
@@ -55,7 +55,7 @@ class RepairOrders:
         return drawn
 
     def _noisy(self, key: Floats) -> Floats:
-        """Return ``key`` scaled to 0..1, with some random noise added; if its values are equal, only noise from 0 to less than 2."""
+        """Return ``key`` scaled to 0..1, plus random noise. If all values of ``key`` are equal, the noise alone is returned."""
         low = key.min(initial=0)
         span = float(key.max(initial=0) - low)
         noise: Floats = self._rng.choice(_NOISE) * self._rng.random(self._shape[1])
