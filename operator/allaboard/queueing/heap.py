@@ -30,7 +30,7 @@ class _Members:
 class LazyHeap:
     """A heap of gangs. ``order`` returns a gang's current queue position.
 
-    A gang whose position has moved back since it was pushed is moved when it reaches the top. A gang whose position has moved to the front
+    A gang whose position has moved back since it was pushed is moved when it reaches the top. A gang whose position has moved forward
     must be pushed again; ``promote`` does that for all gangs of a namespace.
     """
 
