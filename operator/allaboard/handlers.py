@@ -33,11 +33,11 @@ class _NoDiffBase(kopf.DiffBaseStorage):
     """Storage that stores nothing: Kopf would copy each object several times to compare it with its last state, which no handler needs."""
 
     def build(self, **_: Any) -> kopf.BodyEssence:
-        """Return an empty state."""
+        """Return an empty object instead of the parts of the object that Kopf would compare."""
         return kopf.BodyEssence({})
 
     def fetch(self, **_: Any) -> kopf.BodyEssence | None:
-        """Return no last state."""
+        """Return None: no last state of the object is stored."""
         return None
 
     def store(self, **_: Any) -> None:

@@ -86,7 +86,7 @@ def _set(body: Body, field: Field, part: Part) -> None:
 
 
 def _values(type: str, part: Part) -> Iterator[Any]:
-    """Yield the list items in one part: one item, or several packed numbers."""
+    """Yield the items that one part of a list field holds: a single item, or several numbers that are packed together."""
     if type in _NUMBERS and isinstance(part, bytes):
         position = 0
         while position < len(part):

@@ -127,7 +127,7 @@ class Log:
         return self._first + low
 
     def forget_all(self, revision: int) -> None:
-        """Forget all changes, which are those up to ``revision``."""
+        """Forget all changes. ``revision`` is the store's present revision: the changes up to it count as forgotten."""
         self._forget(len(self._changes))
         self.forgotten = revision
 

@@ -39,7 +39,7 @@ class WebhookProcess:
         self._logged = ""  # the last failure, until one succeeds again
 
     async def run(self) -> None:
-        """Serve until cancelled."""
+        """Keep the process running with a valid certificate, until cancelled."""
         while True:
             pause = _SOON_SECONDS
             try:

@@ -251,7 +251,7 @@ class Binder:
 
     @asynccontextmanager
     async def _noted(self) -> AsyncIterator[None]:
-        """Count a bind as in flight within the block."""
+        """Count one more bind in flight for as long as the ``with`` block runs."""
         if not self._tasks:
             self._busy_since = self._clock()
             self._idle.clear()

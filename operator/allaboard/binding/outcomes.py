@@ -72,7 +72,7 @@ class NotAdmitted:
 
 
 Because = MembersChanged | Violation | NotAdmitted | Hold | GangKey
-"""The reason why nothing was bound. A gang's key means that the gang is gone."""
+"""The reason why nothing was bound. A ``GangKey`` means that the gang with this key is gone."""
 
 
 @dataclass(frozen=True, slots=True)

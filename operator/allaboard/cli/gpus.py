@@ -81,7 +81,7 @@ class NodeRow:
     memory_mib: float | None
     """Memory of the smallest card; None if unknown."""
     health: str
-    """Errors of cards, ``ok``, or empty if no exporter reports errors."""
+    """The errors of the node's cards; ``ok`` if there are none, empty if no exporter reports errors."""
     age_seconds: float | None
     """Age of the metrics; None without metrics."""
     cards: tuple[CardRow, ...]

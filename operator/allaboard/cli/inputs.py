@@ -45,7 +45,7 @@ class FiniteRange(click.FloatRange):
     """A finite number from a range. Click's own type accepts ``nan``, since every comparison with it is false."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return the number, or fail."""
+        """Return ``value`` as a number. A value that isn't a finite number of the range is bad input."""
         number = super().convert(value, param, ctx)
         if not math.isfinite(number):
             self.fail(f"{value!r} is not a finite number", param, ctx)
@@ -58,7 +58,7 @@ class Quantity(click.ParamType[str]):
     name = "quantity"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the quantity unchanged, or fail."""
+        """Return ``value`` unchanged. A value that isn't a quantity of more than 0 is bad input."""
         try:
             is_positive = parse_quantity(value) > 0
         except MalformedError as error:
@@ -74,7 +74,7 @@ class Seeds(click.ParamType[tuple[int, ...]]):
     name = "seeds"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
-        """Return each seed once, in the order of the text, or fail."""
+        """Return each seed that ``value`` names once, in the order of the text. A text of another form is bad input."""
         seeds: dict[int, None] = {}
         for part in str(value).split(","):
             found = re.fullmatch(r"\s*([0-9]{1,9})(?:-([0-9]{1,9}))?\s*", part, re.ASCII)

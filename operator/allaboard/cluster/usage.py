@@ -88,7 +88,10 @@ class Usage:
         return row
 
     def snapshot(self, nodes: tuple[Node, ...], order: NDArray[np.intp]) -> Snapshot:
-        """Return the snapshot of ``nodes``; ``order`` are their rows, intp[nodes]."""
+        """Return the snapshot of ``nodes``. ``order`` has the row of each node.
+
+        Shape: ``order`` is intp[nodes].
+        """
         positions = enumerate(order.tolist()) if self._ports else ()
         allocatable, used, unstated = self._allocatable[order], self._used[order], self._unstated[order]
         for values in (allocatable, used, unstated):

@@ -208,7 +208,7 @@ class ClusterView:
         return self._assumed_devices.get(pod.uid, ()) if self._assumed.get(pod.uid) == pod.node_name else ()
 
     def _as_bound(self, old: Pod | None, pod: Pod) -> Pod:
-        """Return ``pod`` charged by the GPU labels it had when first seen bound, and by no more than its node's allocatable."""
+        """Return ``pod`` as it is charged: by the GPU labels that it had when first seen bound, and at most its node's allocatable."""
         if not pod.node_name:
             return pod
         before = old.spec if old is not None and old.uid == pod.uid and old.node_name else None
@@ -219,7 +219,7 @@ class ClusterView:
         return pod if spec is pod.spec else replace(pod, spec=spec)
 
     def _bound_before(self, node: Node) -> Iterator[Pod]:
-        """Yield the pods that were known before their ``node`` and are charged by GPU labels, each with its charge on ``node``."""
+        """Yield the pods on ``node`` that were known before it and are charged by GPU labels, each as it is charged now."""
         for key in self._before_node.pop(node.name, ()):
             pod = self._pods.get(key)
             if pod is not None and pod.node_name == node.name:

@@ -130,7 +130,7 @@ class _Entry(NamedTuple):
     """A gang's sort key among the gangs of its namespace and priority: the highest namespace priority first, then the oldest gang."""
 
     namespace_priority: int
-    """The namespace priority, negated."""
+    """The gang's namespace priority (``genius/priority``), negated, so that the highest comes first."""
     created: float
     key: GangKey
 
@@ -151,7 +151,7 @@ class _SortedGangs:
         return bool(self._blocks)
 
     def add(self, entry: _Entry) -> None:
-        """Add a gang."""
+        """Add a gang at the place that its sort key ``entry`` gives it."""
         if not self._blocks:
             self._blocks, self._firsts, self._youngest = [[entry]], [entry], [entry.created]
             return
@@ -167,7 +167,7 @@ class _SortedGangs:
         self._summarize(position)
 
     def remove(self, entry: _Entry) -> None:
-        """Remove a gang."""
+        """Remove the gang whose sort key is ``entry``. It must have been added with an equal sort key."""
         position = self._block_of(entry)
         block = self._blocks[position]
         del block[bisect_left(block, entry)]

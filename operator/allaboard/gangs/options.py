@@ -36,7 +36,7 @@ _MOST_ROLES = 64
 def choice_of(
     name: str, choices: type[_Choice], group: PodGroup | None, alive: Sequence[Pod], default: _Default
 ) -> tuple[_Choice | _Default, Hold | None]:
-    """Return what ``option_of`` returns, for an option whose value must be one of ``choices``."""
+    """Return the value of an option that must be one of ``choices``, and a hold if it isn't (``option_of``)."""
 
     def parse(value: str) -> _Choice:
         if value not in set(choices):

@@ -66,7 +66,7 @@ class Run:
 
     members: tuple[Pod, ...]
     gone: int = 0
-    """The number of pods of the minimum that no Job will create, since their completions are done."""
+    """The number of pods that the minimum counts, but that no Job will create, since their completions are done."""
     gone_of_role: Mapping[str, int] = field(default_factory=dict)
     """The number of pods that no Job will create, by role; roles without such pods are left out."""
     deleted_successes: int = 0
@@ -81,7 +81,7 @@ class Run:
 
     @property
     def is_complete(self) -> bool:
-        """True if the run certainly needs nothing: all living members are bound, and their number is 0, or what their stamps require."""
+        """True if the run certainly needs nothing: all living members are bound, and they are at least as many as their stamps require."""
         living = [pod for pod in self.members if pod.is_alive]
         return all(pod.node_name and 0 < pod.stamped_min_member <= len(living) for pod in living)
 

@@ -53,7 +53,7 @@ def loads(payload: bytes) -> Any:
 
 
 class PrunedResponse(aiohttp.ClientResponse):
-    """An HTTP answer whose JSON is pruned, also when it is read line by line. It is meant for the session of another library (Kopf)."""
+    """An HTTP answer whose JSON is read as by ``pruned``, in one piece or line by line. It is for sessions of another library (Kopf)."""
 
     async def start(self, connection: "aiohttp.connector.Connection") -> "PrunedResponse":
         """Start reading the answer."""
@@ -62,7 +62,7 @@ class PrunedResponse(aiohttp.ClientResponse):
         return self
 
     async def json(self, **options: Any) -> Any:
-        """Return the pruned JSON of the answer."""
+        """Return the JSON value of the answer, with ``null`` in place of values that are nested too deeply."""
         return await super().json(**{**options, "loads": lambda text: loads(text.encode())})
 
 

@@ -88,7 +88,7 @@ def is_of(pipeline: Pipeline, raw: Mapping[str, Any]) -> bool:
 
 
 def is_current(raw: Mapping[str, Any], wanted: Body) -> bool:
-    """Return whether an object has the revision of ``wanted``, a digest of spec and rule."""
+    """Return whether an object has the same revision as ``wanted``. The revision is an annotation: a digest of the spec and of ``RULE``."""
     return bool((raw["metadata"].get("annotations") or {}).get(_REVISION) == wanted["metadata"]["annotations"][_REVISION])
 
 

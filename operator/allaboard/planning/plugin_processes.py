@@ -118,7 +118,7 @@ def _made(name: str, arguments: Mapping[str, object]) -> None:
 
 
 def _placed(name: str, arguments: Mapping[str, object], problem: Problem | Draft, seconds: float) -> Plan | None:
-    """Return the strategy's plan. Its budget is ``seconds`` of wall-clock time, since it is ended by wall-clock time."""
+    """Return the strategy's plan. The strategy's budget is ``seconds`` of wall-clock time, since its process is ended by that time."""
     budget = Budget(seconds=seconds, clock=time.monotonic)
     return checked_plan(name, arguments, problem.built() if isinstance(problem, Draft) else problem, budget)
 
@@ -126,7 +126,7 @@ def _placed(name: str, arguments: Mapping[str, object], problem: Problem | Draft
 def _placed_apart(name: str, arguments: Mapping[str, object], problem: Problem | Draft, seconds: float) -> Plan | None:
     """Return the strategy's plan as ``_placed`` does, in a process of its own.
 
-    No terminal interrupts that process. So a KeyboardInterrupt is the strategy's own, and must not be raised again in the operator.
+    Ctrl-C in a terminal doesn't reach that process. So a KeyboardInterrupt is the strategy's own, and must not interrupt the operator.
     """
     try:
         return _placed(name, arguments, problem, seconds)

@@ -26,7 +26,7 @@ from allaboard.model.volumes import Attaches, Volume
 
 Terms = tuple[NodeSelectorTerm, ...]
 _Known = tuple[Labels, Several]
-"""The labels of a member, and the labels that differ between members whose labels are merged, each with all its values."""
+"""The labels that a member has for certain, and the labels that differ between members with merged labels, each with all its values."""
 
 _NOTHING: _Known = ((), frozenset())
 
@@ -67,7 +67,7 @@ def resolve(gang: Gang, volumes: VolumeView, view: ClusterView, levels: Levels =
 
 
 def _claims(candidates: Sequence[Pod]) -> int:
-    """Return the number of volumes that the candidates name; candidates of one spec name the same volumes."""
+    """Return the number of volumes that the candidates name. Candidates that share a spec name the same volumes, which count once."""
     return sum(len(spec.claims) + len(spec.disks) for spec in {id(pod.spec): pod.spec for pod in candidates}.values())
 
 

@@ -108,7 +108,7 @@ class CapacityWaitlist:
                 del self._heaps[need]
 
     def promote(self, namespace: str) -> None:
-        """Update the order after gangs of a namespace may have moved to the front."""
+        """Sort again, since gangs of ``namespace`` may now rank before gangs that they ranked behind."""
         for heap in self._heaps.values():
             heap.promote(namespace)
 

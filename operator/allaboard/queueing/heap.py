@@ -22,7 +22,7 @@ class _Members:
     heap: list[Own] = field(default_factory=list)
     """A heap in the order within the group. Entries of gangs that have left the group are dropped when they reach the top."""
     number: int = 0
-    """The number of gangs."""
+    """The number of gangs in the group."""
     front: Order | None = None
     """The queue position that stands for the group: no gang of the group is before it. None before the first gang is added."""
 
@@ -30,7 +30,7 @@ class _Members:
 class LazyHeap:
     """A heap of gangs. ``order`` returns a gang's current queue position.
 
-    A gang whose position has moved back since it was pushed is moved when it reaches the top. A gang whose position has moved to the front
+    A gang whose position has moved back since it was pushed is moved when it reaches the top. A gang whose position has moved forward
     must be pushed again; ``promote`` does that for all gangs of a namespace.
     """
 
@@ -53,7 +53,7 @@ class LazyHeap:
         return self._kept.keys()
 
     def push(self, key: GangKey) -> None:
-        """Add a gang. If the gang is in the heap already, update its position after it has moved to the front."""
+        """Add a gang. If the gang is in the heap already, its queue position is computed again."""
         self._put(self._order(key))
 
     def discard(self, key: GangKey) -> None:
@@ -81,7 +81,7 @@ class LazyHeap:
         return key
 
     def promote(self, namespace: str) -> None:
-        """Update the order after gangs of a namespace may have moved to the front."""
+        """Sort again, since gangs of ``namespace`` may now rank before gangs that they ranked behind."""
         for group, members in list(self._groups.get(namespace, {}).items()):
             order = self._first_of(group, members)
             if order is not None and (members.front is None or order < members.front):

@@ -293,7 +293,7 @@ class GangQueue:
         return state.attempts - 1
 
     def _move_if_active(self, key: GangKey) -> None:
-        """Take a gang from the active heap, if it is there, and mark it again, so that its new backoff counts."""
+        """If the gang is active, take it from the active gangs, and make it due again at the end of its new backoff."""
         if key in self._active:
             self._active.discard(key)
             self.mark(key)
@@ -406,7 +406,7 @@ class GangQueue:
         return heap is not None and heap.first().rank_key < self._order(key).rank_key
 
     def promote(self, changed: Mapping[str, Iterable[GangKey]]) -> None:
-        """Update the order after gangs of the ``changed`` namespaces may have moved to the front; the listed gangs changed themselves."""
+        """Sort again, since gangs of the ``changed`` namespaces may now rank before others; the gangs listed there changed themselves."""
         for namespace, keys in changed.items():
             self._promoted.update(dict.fromkeys(keys))
             for heap in (self._active, self._in_backoff, self._unschedulable):

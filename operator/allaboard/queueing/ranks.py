@@ -68,14 +68,14 @@ class Ranks:
                 self.shares.charge(namespace, took - max(0.0, self.shares.used(namespace) - searched))
 
     def moved(self) -> Mapping[str, Collection[GangKey]]:
-        """Return the namespaces whose gangs may have moved to the front since the last call.
+        """Return the namespaces of which gangs may have moved ahead in the queue since the last call.
 
         Each namespace comes with the gangs whose namespace priority, priority or age has changed (``NamespacePriority.changed``).
         """
         return {**dict.fromkeys(self.fallen(), ()), **self.registry.namespace_priority.changed()}
 
     def fallen(self) -> Set[str]:
-        """Return the namespaces whose usage level has fallen since the last call, so that their gangs move to the front."""
+        """Return the namespaces whose usage level has fallen since the last call, so that their gangs move ahead in the queue."""
         return self.shares.fallen() | self.time_first.fallen()
 
     def place(self, key: GangKey) -> Order:

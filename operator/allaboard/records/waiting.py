@@ -31,7 +31,7 @@ class WaitClock:
         return record.wait if record else None
 
     def end(self, key: GangKey) -> None:
-        """End the gang's wait, if it waits. A later wait begins at its own time."""
+        """End the gang's wait, if it waits. If the gang waits again later, its time-out begins from zero."""
         if (record := self._records.find(key)) is not None:
             record.wait = None
 

@@ -50,12 +50,14 @@ _REASONS = {
     Kind.INSUFFICIENT: "Insufficient {subject}",
     Kind.MIN_RESOURCES: "node(s) together had less free {subject} than minResources asks for",
 }
-"""The text of each reason, after the number of nodes. The words are kube-scheduler's if it has such a reason (plugins/nodeunschedulable,
-tainttoleration, nodeaffinity, volumebinding, nodeports, nodevolumelimits).
+"""The text of each reason for which a pod doesn't fit on nodes. In a message it follows the number of these nodes.
+
+The words are kube-scheduler's if it has such a reason (plugins/nodeunschedulable, tainttoleration, nodeaffinity, volumebinding, nodeports,
+nodevolumelimits).
 """
 
 _RULES = {Kind.TOPOLOGY: "the rule that members share one {subject}", Kind.PORTS: "its host ports", Kind.ATTACHMENTS: "its volumes"}
-"""Rules between members, in words for ``would fit without …``."""
+"""Rules between members, in words that follow ``would fit without`` in a message."""
 
 _BROKEN = {Kind.TOPOLOGY: "members would not share one {subject}: {value}"}
 """Rules between members, in words for a plan that breaks them."""
@@ -72,7 +74,7 @@ class Refusal:
 
 
 def reason(why: Reason) -> str:
-    """Return the text of one reason, without a number of nodes."""
+    """Return the text of one reason for which a pod doesn't fit on nodes, without the number of these nodes."""
     if why == (Kind.INSUFFICIENT, "pods", ""):
         return "Too many pods"
     return _text_of(_REASONS, why)
@@ -143,7 +145,10 @@ def _why_not(reply: BindReply) -> str:
 
 
 def fit_error(total_nodes: int, reasons: Counted) -> str:
-    """Return e.g. ``0/7 nodes are available: 3 Insufficient cpu, 4 Too many pods.`` Reasons are sorted as text, as in kube-scheduler."""
+    """Return kube-scheduler's message for a pod that fits on no node. Reasons are sorted as text, as in kube-scheduler.
+
+    Example: ``0/7 nodes are available: 3 Insufficient cpu, 4 Too many pods.``
+    """
     if not total_nodes:
         return NO_NODES
     counted = ", ".join(sorted(f"{count} {reason(each)}" for each, count in reasons))
@@ -361,7 +366,10 @@ def event_note(text: str) -> str:
 
 
 def _more(gang: Gang, more: More) -> str:
-    """Return e.g. ``2 more nvidia.com/gpu on nodes matching pool=train (1 on a, 1 on b)``."""
+    """Return in words which further capacity would let a gang fit.
+
+    Example: ``2 more nvidia.com/gpu on nodes matching pool=train (1 on a, 1 on b)``.
+    """
     spec = next((pod.spec for pod in gang.members if pod.uid == more.pod), None)
     selector = ",".join(filter(None, (selector_text(spec) if spec else "", more.domain)))
     what = f"{format_amount(more.resource, more.amount)} more {more.resource}"

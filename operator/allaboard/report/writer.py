@@ -41,7 +41,7 @@ class _TenantQueue:
 
 
 class _Queues:
-    """The queues of all tenants for jobs of one priority, and the calls for workers. A call is the name of a tenant."""
+    """The queues of all tenants for jobs of one priority, and the calls for workers. A call names the tenant that has a job to do."""
 
     def __init__(self, *, limit: int, limit_of_one: int, workers_for_one: int) -> None:
         self.calls: asyncio.Queue[str] = asyncio.Queue()
@@ -97,7 +97,7 @@ class Writer:
     def put(self, key: str, job: Job, tenant: str = "", *, is_low: bool = False) -> bool:
         """Queue ``job``, with low priority if it ``is_low``. Return whether the job was queued.
 
-        A job is dropped if too many jobs of all tenants, or of its ``tenant``, wait. Dropped jobs are counted unless they are low.
+        A job is dropped if too many jobs of all tenants, or of its ``tenant``, wait. Dropped jobs of ordinary priority are counted.
         """
         is_taken = self._queues_for(key, is_low=is_low).put(key, job, tenant)
         self.dropped += not (is_taken or is_low)

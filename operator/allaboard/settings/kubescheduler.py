@@ -361,7 +361,7 @@ def _refuse_typos(stated: Sequence[Plugin | PluginConfig], where: str) -> None:
 
 
 def _shape(stated: Sequence[Point], where: str) -> tuple[tuple[int, int], ...]:
-    """Return the points of a shape. Raises ``ConfigurationError`` for values out of range or utilizations that don't rise."""
+    """Return a shape's points (utilization, score). Raises ``ConfigurationError`` if one is out of range or the utilizations don't rise."""
     if not stated:
         raise ConfigurationError(f"{where}: must have at least one point, such as {{utilization: 0, score: 0}}")
     for number, point in enumerate(stated):

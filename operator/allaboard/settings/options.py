@@ -283,7 +283,7 @@ class Settings(BaseSettings):
     @field_validator("headroom", mode="before")
     @classmethod
     def _quantities(cls, value: object) -> object:
-        """Turn numbers into quantities, as manifests allow."""
+        """Return the amounts with numbers as text: an amount may be stated as a number, as in manifests."""
         if not isinstance(value, Mapping):
             return value
         return {name: str(amount) if type(amount) in (int, float) else amount for name, amount in value.items()}

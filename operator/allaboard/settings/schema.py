@@ -175,7 +175,7 @@ class ClientConnection(Part):
 
 
 class KubeSchedulerConfiguration(Part):
-    """The whole configuration."""
+    """The whole document KubeSchedulerConfiguration of a configuration file."""
 
     api_version: str
     kind: str

@@ -206,7 +206,10 @@ def recreated_sizes(spec: Body, name: str, old: Mapping[str, Size], *, old_pods_
 
 
 def paused_sizes(spec: Body, name: str, current: Size | None, old: Mapping[str, Size]) -> dict[str, int]:
-    """Return the size of the only ReplicaSet with pods: a paused Deployment is scaled, but nothing is rolled out."""
+    """Return the size to set while a Deployment is paused, by ReplicaSet: it is scaled, but nothing is rolled out.
+
+    The size is for the only ReplicaSet that should have pods; for the newest if none should, and for no ReplicaSet if several should.
+    """
     sizes = old if current is None else {**old, name: current}
     active = [each for each, size in sizes.items() if size.replicas] or list(sizes)[-1:]
     return {active[0]: spec["replicas"]} if len(active) == 1 else {}
