@@ -165,7 +165,7 @@ class Commits:
                 self.accuse("dry run", f"pod {request.name} is bound, and the answer to its dry run was {found[0].status or 'none'}")
 
     def _check_pauses(self, burst: Burst) -> None:
-        """Count a commit that bound no pod of an absent gang."""
+        """Count a commit as an attempt in vain if it bound no pod and its gang was absent."""
         if burst.base or any(request.is_carried_out for request in burst.attempted.values()):
             return
         self._note_in_vain(burst.spec, burst.process, burst.sent)
