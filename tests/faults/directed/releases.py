@@ -338,7 +338,7 @@ def leaving_members() -> None:
 
 
 def last_refused() -> None:
-    """All members but one are bound, the last is refused for good, and then doesn't fit: no member stays bound."""
+    """The bind of one of four members is refused for good, and then all nodes are filled: the three bound members are released."""
     with quiet_world(startup_delay=NEVER) as world:
         world.fault(Fault("bind", "pods", "gang-*", nth=4, times=FOR_EVER, status=403))
         world.add(GangSpec("gang", size=4, minimum=4))
