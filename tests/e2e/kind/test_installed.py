@@ -39,7 +39,7 @@ pytestmark = pytest.mark.timeout(1500)
 
 @pytest.fixture
 async def installed_again(cluster: Cluster) -> AsyncIterator[None]:
-    """Install the operator again at the end as at first, and opt no namespace in."""
+    """At the end of a test, install the operator again as it was installed before the tests, and opt the namespace default out."""
     try:
         yield
     finally:
