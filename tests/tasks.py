@@ -1,4 +1,4 @@
-"""Runs work beside a test."""
+"""Runs a coroutine as a task while a test goes on."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -8,7 +8,7 @@ from typing import Any
 
 @asynccontextmanager
 async def beside(work: Callable[[], Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
-    """Run ``work`` until the context ends."""
+    """Run ``work()`` as a task during the context, and cancel the task at the end."""
     task = asyncio.create_task(work())
     try:
         yield

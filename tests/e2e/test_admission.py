@@ -281,7 +281,7 @@ def _label(plane: Any, namespace: str, value: str | None) -> None:
 
 @contextmanager
 def _opted_out(plane: Any) -> Iterator[None]:
-    """Opt the namespace default out, and wait for each change: the API server sees a label with a delay."""
+    """Opt the namespace default out during the context. Wait at both ends, since the API server sees a changed label with a delay."""
     _label(plane, "default", None)
     while _refuses(plane):
         time.sleep(0.05)

@@ -76,7 +76,7 @@ class Reader:
     overlay: Path
 
     def play(self, title: str, program: str = "kubectl") -> list[str]:
-        """Run the commands of one program in a section, and return them."""
+        """Run the commands of ``program`` in the section ``title`` of docs/install.md, and return the commands."""
         commands = commands_under(title, program)
         for command in commands:
             self.run(command)

@@ -55,7 +55,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Guarantee:
-    """One row of the table: what is done, the bar, and the function that measures."""
+    """One row of the printed table: what is done, the bar, and the function that measures the outcome."""
 
     what: str
     bar: str
@@ -131,7 +131,7 @@ def _played(advance: Advance) -> Outcome:
 
 
 async def hunted(hunt: Sequence[Mutant], folder: Path, advance: Advance) -> Outcome:
-    """Measure whether random schedules convict every scheduler that breaks a guarantee."""
+    """Measure whether the judge finds each mutant in random schedules."""
     done = itertools.count(1)
     seed = random.SystemRandom().randrange(1000)
     verdicts = await mutants.hunt_all(hunt, lambda _: advance(next(done), len(hunt)), seed=seed)

@@ -71,14 +71,14 @@ def all_at_random(most: int, seed: int) -> Iterator[tuple[int, Exception, str]]:
 
 
 def survey(most: int, seed: int, say: Callable[[str], object]) -> None:
-    """Pass each finding to ``say``."""
+    """Play random schedules, and call ``say`` with a text about each accusation or error that is found."""
     for played, error, again_by in all_at_random(most, seed):
         say(f"{played}: {type(error).__name__} {str(error)[:500]}\n    SEED={again_by}")
     say(f"{most} schedules were played")
 
 
 def main(say: Callable[[str], object] = print) -> None:
-    """Run ``hunt directed NAME``, ``hunt random MOST SEED``, ``hunt again SEED`` or ``hunt survey MOST SEED``."""
+    """Hunt as the command line says: ``directed NAME``, ``random MOST SEED``, ``again SEED`` or ``survey MOST SEED``."""
     quiet()
     kind, *rest = sys.argv[1:]
     if kind == "survey":

@@ -166,7 +166,7 @@ class LiveSchedule:
             await act()
 
     async def calm(self) -> None:
-        """Undo what isn't meant to last."""
+        """Uncordon the nodes of this schedule, since cordoned nodes would keep its gangs from being placed."""
         for node in range(NODES):
             await self._patch_node(node, is_cordoned=False)
 
@@ -361,7 +361,7 @@ async def _note_stalls(judge: Judge, wire: Wire) -> None:
 
 @asynccontextmanager
 async def _with_stories(judge: Judge, played: list[LiveSchedule]) -> AsyncIterator[None]:
-    """Add the stories of the accused schedules to a ``ViolationError``."""
+    """Add the acts and the requests of each accused schedule to the text of a ``ViolationError``."""
     try:
         yield
     except ViolationError as error:

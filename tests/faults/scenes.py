@@ -24,7 +24,7 @@ def plain(gang: GangSpec, size: int, **changes: Any) -> GangSpec:
 
 
 class Scenes(Schedules):
-    """Random schedules with scenes, but without the end of the scheduler."""
+    """Random schedules of scenes and single acts, in which the scheduler is never stopped or killed."""
 
     def clear_stage(self) -> None:
         """Begin a scene; with probability ``_ALONE`` delete all other gangs and repair everything first."""

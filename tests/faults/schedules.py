@@ -44,7 +44,7 @@ TALLY = Tally()
 
 
 class Schedules(RuleBasedStateMachine):
-    """Random schedules of single acts, but without the end of the scheduler."""
+    """Random schedules of single acts, in which the scheduler is never stopped or killed."""
 
     replicas = 1
 

@@ -23,7 +23,7 @@ COUNTED = ("[!wb]*", "[!l]*")
 """Every request but watches, leases, and binds, which are refused."""
 
 REQUESTS = 7
-"""Requests, at least, to read the Job, its pods and the labelled Jobs, to suspend the Job, to read it again and to resume it."""
+"""The least number of requests by which a scheduler reads the Job, its pods and the labelled Jobs, suspends the Job, and resumes it."""
 
 
 def begin(world: World) -> None:

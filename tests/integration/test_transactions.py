@@ -178,7 +178,7 @@ async def test_unanswered_bind_that_arrives_after_its_capacity_was_freed_is_reje
     cluster: Cluster, start_app: StartApp, late_posts: LatePosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def write_nothing(*_: object) -> None:
-        """Write no condition: a write would change the resource version of the pods."""
+        """Stand in for the write of a pod's condition, and do nothing: a write would change the pod's resourceVersion."""
 
     monkeypatch.setattr(PodReporter, "_write", write_nothing)
     app = await start_app(bind_attempts=1)

@@ -164,7 +164,7 @@ def _environment(program: Program) -> Mapping[str, str]:
 
 
 def _build(program: Program, console: Console) -> Path:
-    """Build into a folder of its own and move the result into place, so that concurrent builds don't interfere."""
+    """Build a program in a folder of its own, and move the result into the cache, so that concurrent builds don't interfere."""
     target = _cached(program)
     target.parent.mkdir(parents=True, exist_ok=True)
     with_pid = target.parent / f"build-{os.getpid()}"
@@ -199,7 +199,7 @@ def _run(command: list[str], folder: Path, environment: Mapping[str, str], what:
 
 
 class _Ticking:
-    """Shows the elapsed time and the latest package, even while the compiler prints nothing."""
+    """Shows how long a build has taken, and the package that it compiles, even while Go prints nothing."""
 
     def __init__(self, status: Status, what: str, last: deque[str]) -> None:
         self._status, self._what, self._last = status, what, last

@@ -189,7 +189,7 @@ def _remove_cgroups() -> None:
 
 
 def why_impossible() -> str:
-    """Return why no such daemon can run here; empty if one can."""
+    """Return why this machine can't run a docker daemon of our own; empty if the machine can."""
     if sys.platform != "linux" or os.geteuid() != 0:
         return "a docker daemon of our own needs root on Linux"
     missing = [program for program in ("unshare", "nsenter", "ip", "docker") if not shutil.which(program)]

@@ -116,7 +116,7 @@ def ensure_wheels(steps: Steps, python: Path) -> Path:
 
 
 def _places() -> dict[str, list[str]]:
-    """Return the names of the programs in the base image, by the folder of its build context that contains them."""
+    """Return the names of the programs that kind's base image contains, by the folder of its build context that they are copied from."""
     return {
         "bin": ["containerd", "ctr", "containerd-shim-runc-v2"],
         "sbin": ["runc"],

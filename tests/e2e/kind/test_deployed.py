@@ -111,7 +111,10 @@ async def finish(cluster: Cluster, name: str) -> None:
 
 @contextmanager
 def killer(*nodes: str) -> Iterator[Callable[[], None]]:
-    """Yield a function that kills every operator at once. Shells wait on the nodes beforehand, since a commit is too short to start one."""
+    """Yield a function that kills every operator at once.
+
+    The shells that kill the operators are started on the nodes beforehand, since starting a shell takes longer than a commit.
+    """
     command = "read -r _ && pkill -KILL --full '[b]in/allaboard'"  # the brackets keep the pattern from matching this shell itself
     ready = [Popen(["docker", "exec", "--interactive", node, "sh", "-c", command], stdin=PIPE) for node in nodes]
 

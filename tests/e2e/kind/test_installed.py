@@ -39,7 +39,7 @@ pytestmark = pytest.mark.timeout(1500)
 
 @pytest.fixture
 async def installed_again(cluster: Cluster) -> AsyncIterator[None]:
-    """Install the operator again at the end as at first, and opt no namespace in."""
+    """At the end of a test, install the operator again as it was installed before the tests, and opt the namespace default out."""
     try:
         yield
     finally:
@@ -153,7 +153,7 @@ def phases_and_nodes(cluster: Cluster, name: str) -> dict[str, tuple[str, str]]:
 
 
 def ours() -> set[str]:
-    """Return kind and name of all objects that are named after us, of the kinds in ``KINDS``."""
+    """Return kind and name of each object of the kinds ``KINDS`` whose name contains ``allaboard``."""
     found: list[dict[str, Any]] = json.loads(play(f"kubectl get {KINDS} --all-namespaces --output json"))["items"]
     return {f"{each['kind']}/{each['metadata']['name']}" for each in found if "allaboard" in each["metadata"]["name"].replace(CLUSTER, "")}
 

@@ -40,7 +40,7 @@ async def test_gang_whose_containers_wait_for_each_other_on_two_nodes_succeeds(
 
 
 async def test_rank_of_a_training_job_fails_without_the_other_ranks(cluster: Cluster, worker: str) -> None:
-    """The program fails without the other ranks; otherwise the test above would prove nothing."""
+    """If a rank succeeded without the other ranks, the test of four ranks that succeed would prove nothing."""
     pod = template("lonely", 1, ("localhost:7777", "0", "2", "1"), [worker], TINY, restartPolicy="Never")
     create_pod(cluster, "lonely", pod)
 
@@ -67,7 +67,7 @@ async def test_gang_whose_image_is_missing_stays_bound_and_runs_once_the_image_i
 
 
 async def test_gang_of_a_member_that_the_kubelet_rejects_is_whole_once_there_is_capacity(cluster: Cluster, worker: str) -> None:
-    """A static pod runs on when its mirror pod is deleted from the API. The gang that is bound meanwhile doesn't fit as a whole."""
+    """The mirror pod of a static pod is deleted from the API, so its capacity looks free although the static pod runs on."""
     hog = template("hog", 1, ("pause",), [worker], {"cpu": f"{int(free_cpu(cluster, worker) * 1000) - 300}m"})
     spec = {key: hog["spec"][key] for key in ("containers", "terminationGracePeriodSeconds")}
     static = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "hog", "namespace": "default"}, "spec": spec}
@@ -147,7 +147,7 @@ async def test_gang_is_whole_again_after_a_stopped_node_has_started_again(
 
 @pytest.fixture
 async def started(cluster: Cluster, worker: str) -> AsyncIterator[None]:
-    """Start the worker at the end, and wait until the worker and the operator are ready."""
+    """Start the worker node again after a test that stops it, and wait until the node and the operator are ready."""
     yield
     docker("start", worker)
     await cluster.wait_for(lambda s: is_ready(s, worker), 2 * PATIENCE, "the node is back")
@@ -164,7 +164,7 @@ def reasons(cluster: Cluster, prefix: str) -> set[str]:
 
 
 def waits(cluster: Cluster, prefix: str) -> set[str]:
-    """Return why containers wait; empty unless all members have a node."""
+    """Return the reasons why containers of a gang wait; empty unless all members of the gang have a node."""
     found = pods(cluster, prefix)
     if not all(pod["spec"].get("nodeName") for pod in found):
         return set()

@@ -98,7 +98,7 @@ class Environment(Simulation):
 
     @happens
     def leave_capacity(self, count: int = 1) -> Sequence[int]:
-        """Leave free capacity on the ``count`` nodes that have the most for gangs, and fill the others. Returns their numbers."""
+        """Fill all nodes but the ``count`` nodes with the most capacity for gangs. Returns the numbers of the nodes that aren't filled."""
         self.remove_foreign()
         for number in range(NODES):
             self._repair_node(number)

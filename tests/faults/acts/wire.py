@@ -20,7 +20,7 @@ class Wire(Simulation):
 
     @happens
     def hold_binds(self, name: str, nth: int) -> None:
-        """Hold the ``nth`` and the next bind of pods of that name until their sender is gone."""
+        """Hold two binds of pods named ``name``, the ``nth`` and the one after it, until their sender is gone."""
         self.sandbox.faults.pause("bind", "pods", name=name, nth=nth, times=2, dry_run=False)
 
     @happens

@@ -20,7 +20,7 @@ def no_faults() -> None:
 
 
 def no_faults_spread() -> None:
-    """A gang needs several nodes."""
+    """A gang that needs several nodes arrives, and nothing goes wrong."""
     with quiet_world() as world:
         world.add(GangSpec("gang", size=4, minimum=4, cpu=6))
         world.advance(5)

@@ -69,7 +69,7 @@ def capacity_freed_while_an_eviction_is_checked() -> None:
 
 
 def released_for_one_that_can_not_be() -> None:
-    """Three gangs are partially bound and run. The first can't be released, so another is released for it, and no third gang."""
+    """Three partially bound gangs run. The first can't be released, so one of the others is released for the first, and one is kept."""
     with quiet_world(nodes=1, cpu=12) as world:
         first, *others = (GangSpec(name, size=4, minimum=4) for name in ("first", "second", "third"))
         cut_off(world, first, *others)

@@ -303,7 +303,7 @@ def released_in_vain() -> None:
 
 
 def too_large_to_release_others_for() -> None:
-    """Part of a gang runs beyond its time-out, and a gang waits that doesn't fit even without it: no pod is released."""
+    """A partially bound gang runs beyond its time-out. Another gang wouldn't fit even if the first were released, so no pod is released."""
     with quiet_world(nodes=1) as world:
         hold = world.sandbox.faults.pause("bind", "pods", name="half-*", nth=3, times=FOR_EVER, dry_run=False)
         world.add(GangSpec("half", size=4, minimum=4))
@@ -338,7 +338,7 @@ def leaving_members() -> None:
 
 
 def last_refused() -> None:
-    """All members but one are bound, the last is refused for good, and then doesn't fit: no member stays bound."""
+    """The bind of one of four members is refused for good, and then all nodes are filled: the three bound members are released."""
     with quiet_world(startup_delay=NEVER) as world:
         world.fault(Fault("bind", "pods", "gang-*", nth=4, times=FOR_EVER, status=403))
         world.add(GangSpec("gang", size=4, minimum=4))

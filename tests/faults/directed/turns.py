@@ -62,7 +62,7 @@ def capacity_is_freed() -> None:
 
 
 def relisted() -> None:
-    """Pods go while no watch reports it; the list that follows must count."""
+    """Pods are deleted while the watches are broken: the scheduler learns only from its next list that their capacity is free."""
     with quiet_world(nodes=1, cpu=4) as world:
         world.fill()
         world.advance(1)

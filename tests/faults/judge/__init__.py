@@ -136,7 +136,7 @@ class Judge:
         self.commits.answered(request)
 
     def on_change(self, change: Change) -> None:
-        """Record a write to an object in the sandbox. ``change`` is already done."""
+        """Record the write ``change``, which the sandbox has already carried out."""
         plural, request = change.table.partition(".")[0], current.get()
         if request is not None and request.answered is not None:
             request = None  # changes that kubelets and controllers make in response are their own
@@ -187,7 +187,7 @@ class Judge:
         self.terms.stopped(process)
 
     def note_loss(self, what: str, spec: GangSpec) -> None:
-        """Record what makes a member go, before the member goes."""
+        """Record that a member of a gang is about to be lost, and the action ``what`` that causes the loss."""
         self.note(what, gang=spec)
         self.lives.lose(spec)
 

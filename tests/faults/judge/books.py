@@ -330,7 +330,7 @@ class Books:
         return self._is_exhausted([other for other in self._tries_of(request) if other.sent <= by])
 
     def _is_exhausted(self, tries: Sequence[Request]) -> bool:
-        """Return whether all tries, or a multiple of them, got transient answers, and nothing delayed or ended them early."""
+        """Return whether a bind used up its tries: each failed at once by an error that may pass, and no node or foreign pod changed."""
         is_brisk = all(each.status in _TRANSIENT and not each.retry_after and not each.is_slow for each in tries)
         return is_brisk and self._moves.get(None, 0.0) < tries[0].sent - 1 and len(tries) % ATTEMPTS == 0
 

@@ -19,7 +19,7 @@ _TOGETHER_SECONDS = 0.05
 """A bind whose first try is sent more than so many seconds after a commit began belongs to another commit."""
 _SETTLED_SECONDS = 0.5
 _HARMLESS = ("a member ends", "a job is submitted again")
-"""Actions that keep no scheduler from sending all binds of a commit."""
+"""Recorded actions that don't excuse a scheduler if it sends only some binds of a commit."""
 _PAUSE_SECONDS = 15.0
 _REST_SECONDS = 11.0
 """Seconds in which a gang that has lost members again and again begins its next attempt: its longest pause, and a moment more."""
@@ -30,7 +30,7 @@ _PATIENCE_SECONDS = 11.0
 _REACH_SECONDS, _KEPT_SECONDS = 90.0, 1.5
 """Seconds in which an earlier leader's binds may still arrive, and seconds after which a fenced pod's capacity is no longer reserved."""
 _VAIN_SECONDS, _MOST_IN_VAIN = 30.0, 12
-"""The most attempts in vain at an absent gang within so many seconds: pauses grow from one second to ten."""
+"""So many seconds may have at most so many attempts in vain at one absent gang, since its pauses grow from one second to ten."""
 
 
 @dataclass(slots=True)
@@ -165,7 +165,7 @@ class Commits:
                 self.accuse("dry run", f"pod {request.name} is bound, and the answer to its dry run was {found[0].status or 'none'}")
 
     def _check_pauses(self, burst: Burst) -> None:
-        """Count a commit that bound no pod of an absent gang."""
+        """Count a commit as an attempt in vain if it bound no pod and its gang was absent."""
         if burst.base or any(request.is_carried_out for request in burst.attempted.values()):
             return
         self._note_in_vain(burst.spec, burst.process, burst.sent)

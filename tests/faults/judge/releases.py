@@ -43,14 +43,14 @@ class _Question:
     what: str
     nodes: Mapping[str, Body]
     assigned: Sequence[Body]
-    """Pods that held capacity."""
+    """All pods that held capacity at the time ``at``."""
     known: Sequence[Body]
     """Pods that held capacity as far as a restarted scheduler knows: it doesn't know of earlier binds in flight."""
     held: Sequence[Sequence[Body]]
     """Other sets of pods that may be taken to hold capacity: pods that couldn't be fenced, on every node, and pods in a dry run."""
     ever_bound: Mapping[GangSpec, frozenset[str]]
     waiting: Mapping[GangSpec, tuple[Sequence[Body], int]]
-    """The gangs that it may be released for, with their candidates and number of missing members."""
+    """The waiting gangs for which a gang may have been released, each with its candidates and its number of missing members."""
 
 
 @dataclass(slots=True)

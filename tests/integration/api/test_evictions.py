@@ -24,7 +24,7 @@ async def evict(http: aiohttp.ClientSession, name: str, options: dict[str, Any] 
 
 
 async def guard(cluster: Cluster, body: dict[str, Any], healthy: int = 3) -> None:
-    """Create a budget, and wait until the disruption controller has counted the budget's pods."""
+    """Create a disruption budget, and wait until the disruption controller counts ``healthy`` of its pods as healthy."""
     name = body["metadata"]["name"]
     cluster.create(body)
     await cluster.wait_for(lambda home: status_of(home, name).get("currentHealthy") == healthy)

@@ -99,7 +99,7 @@ async def test_failed_bind_still_returns_its_retry_after_header_when_the_pod_can
 
 
 class Kept(ApiServer):
-    """A server with one pod that records the paths of the requests which change it."""
+    """A server with one pod. The server records the paths of all requests that would change or delete the pod."""
 
     def __init__(self) -> None:
         self.changed: list[str] = []

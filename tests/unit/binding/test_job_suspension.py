@@ -106,7 +106,7 @@ async def test_job_that_an_unanswered_request_may_have_suspended_is_resumed_if_n
 
 
 async def test_all_jobs_of_a_gang_are_suspended_once_one_job_is_suspended() -> None:
-    """A part of the capacity helps no gang."""
+    """If only one of two Jobs were suspended, too little capacity would be freed for the waiting gang."""
 
     class Both(Server):
         async def get(self, path: str, query: dict[str, str] | None = None) -> dict[str, Any]:

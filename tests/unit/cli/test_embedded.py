@@ -30,7 +30,7 @@ async def ends(error: Exception | None = None) -> None:
 
 
 def started(*, has_failed: bool = False) -> kopf.Memo:
-    """Return the memo of an operator that doesn't schedule yet."""
+    """Return Kopf's memo of an operator that doesn't schedule yet. With ``has_failed`` a part of the operator has failed."""
     return kopf.Memo(app=SimpleNamespace(scheduling=asyncio.Event(), has_failed=has_failed))
 
 

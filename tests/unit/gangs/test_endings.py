@@ -19,7 +19,7 @@ POD = Pod("ns", "a", "a", "1", 0.0, "allaboard", "", "Pending", 0, SchedulingSpe
 
 
 class Stage:
-    """A registry, and the endings of its pods."""
+    """A registry of gangs, and the counts of its pods that have ended; a test creates, changes and deletes the pods."""
 
     def __init__(self) -> None:
         self.registry = GangRegistry(["allaboard"])

@@ -22,7 +22,7 @@ INDEX = "batch.kubernetes.io/job-completion-index"
 
 
 class Controller(Protocol):
-    """A source of the gang's pods."""
+    """Creates pods of the gang, as a Job, a Deployment or a user does."""
 
     def create_pods(self, world: "World") -> list[Pod]:
         """Create the pods that the controller lacks, and return them."""

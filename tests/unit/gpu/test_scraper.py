@@ -28,7 +28,7 @@ def a_reading() -> Reading:
 
 
 class Script:
-    """A source whose readings and failures are given in order; the last of them repeats."""
+    """A source of GPU metrics that returns the given readings and raises the given errors in turn. It repeats the last one for ever."""
 
     description = "a script"
 

@@ -18,7 +18,7 @@ from allaboard.kube.lists import _objects
 TEXT = st.text(alphabet='{}[]",:\\\\\u00e9\U0001f600 ab\n', max_size=12)
 JSON = st.recursive(st.none() | st.integers() | TEXT, lambda inner: st.lists(inner) | st.dictionaries(TEXT, inner), max_leaves=20)
 FURTHER = DEEPEST + 20
-"""A number of levels that are pruned, and that Python's own JSON parser can still read."""
+"""A depth of nesting that the operator cuts off, and that Python's own JSON parser can still read."""
 
 
 def nested(levels: int, inmost: Any = 1) -> Any:

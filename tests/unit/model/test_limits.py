@@ -204,7 +204,7 @@ def test_a_pod_that_reaches_all_limits_at_once_is_read_completely(scheduler: str
 
 
 class Watched(dict[str, Any]):
-    """A raw object whose deletion a weak reference shows."""
+    """A dict to which a weak reference is possible, so that a test sees when the raw object is freed."""
 
 
 @pytest.mark.parametrize("scheduler", ["allaboard", "other"])

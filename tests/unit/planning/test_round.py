@@ -35,7 +35,7 @@ def a_gang(name: str, size: int = 2, *, minimum: int = 0, cpus: int = 1, priorit
 
 @dataclass
 class Waiting:
-    """Gangs that are due; ``meanwhile`` is called when a gang is prepared, and ``prepared_`` lists those gangs."""
+    """Gangs that are due. ``meanwhile`` is called when a gang is prepared, and ``prepared_`` lists the gangs that were prepared."""
 
     gangs: dict[GangKey, Gang]
     view: ClusterView

@@ -25,7 +25,7 @@ KEYS = [GangKey("default", f"{number}") for number in range(9)]
 
 
 class Free:
-    """Free GPUs on one node, callable as the queue's ``Slots``."""
+    """The free GPUs of one node; a call returns how many pods of each spec they suffice for, as the waitlist asks."""
 
     def __init__(self, gpus: int = 0) -> None:
         self.gpus = gpus

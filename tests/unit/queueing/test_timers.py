@@ -11,7 +11,7 @@ KEYS = A, B, C = [GangKey("default", name) for name in "abc"]
 
 
 class Alarms:
-    """Timers of gangs, used as the queue uses them: the timer of a gang that was yielded is stopped."""
+    """The timers of some gangs, and a clock. As in the queue, the timer of a gang is stopped once the gang was yielded as expired."""
 
     def __init__(self) -> None:
         self.now = 1000.0

@@ -58,7 +58,7 @@ from tests.unit.placement.clusters import node, pods
 SET, JOB = Owner("apps/v1", "ReplicaSet", "r", "u"), Owner("batch/v1", "Job", "j", "v")
 PARTIAL: dict[str, Any] = {"size": 4, "bound": 2}
 OF_A_JOB: dict[str, Any] = {**PARTIAL, "owner": JOB, "options": {"undo": "suspend"}}
-"""Arguments of ``World.add`` for a partially bound gang with two of four members bound; with ``OF_A_JOB`` its Job may be suspended."""
+"""Arguments of ``World.add`` for a gang of four members, two of them bound. With ``OF_A_JOB`` a Job owns the pods, and may be suspended."""
 
 
 class RecordedSearcher(Searcher):

@@ -19,7 +19,7 @@ BROKEN, CHANGED, GONE = (ApiError(status, "", "no") for status in (500, 409, 404
 
 
 class World:
-    """A pod with an assumed node, and an API server with given ``answers`` to fences; an event follows each pause."""
+    """A pod with an assumed node, and an API server. ``answers`` are to writes that fence off the pod; an event follows each pause."""
 
     def __init__(self, *answers: ApiError | None, events: tuple[Callable[["World"], None], ...] = ()) -> None:
         self.now = 0.0

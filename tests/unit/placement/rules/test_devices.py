@@ -13,7 +13,7 @@ def test_gpu_part_goes_to_the_device_with_the_least_left() -> None:
 
 
 def test_gpu_part_goes_to_the_device_that_loses_the_least_worth() -> None:
-    """A gap of 600 is worth most here. So the part goes to a whole device and leaves such a gap there; the existing gap of 600 is kept."""
+    """At first only 600 free thousandths have a worth. So a part of 400 goes to a whole device, and a device with 600 free is kept."""
     worth = np.zeros(1001)
     worth[600] = 5.0
     assert best_device(np.array([[600, 1000]]), 400, worth).tolist() == [1]

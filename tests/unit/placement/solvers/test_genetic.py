@@ -24,7 +24,7 @@ def one_way_only(topology: str = "") -> Problem:
 
 @pytest.mark.parametrize(("topology", "patience", "expected"), [("rack", 1, 1), ("rack", 4, 4), ("", 4, 1), ("", 5, 1), ("", 15, 3)])
 def test_search_ends_after_patience_generations_without_a_gain(topology: str, patience: int, expected: int) -> None:
-    """If racks count, all generations of the patience are needed, else a fifth of them."""
+    """A search without a gain ends after ``patience`` generations if racks count, and otherwise after a fifth of that number."""
     problem = one_way_only(topology)
     evolution = evolve(problem, [problem.count[:, None].copy()], SearchSettings(patience=patience), 1, Target(2, OUT_OF_REACH))
     assert (evolution.stopped_by, evolution.generations) == ("patience", expected)
