@@ -93,7 +93,7 @@ async def test_next_operator_continues_a_pipeline_where_the_first_operator_stopp
     assert bound(cluster) == {"a", "b", "c", "d"}
 
 
-async def test_pipelines_are_not_deployed_without_the_setting(cluster: Cluster, start_app: StartApp) -> None:
+async def test_pipelines_are_not_deployed_unless_the_setting_for_pipelines_is_on(cluster: Cluster, start_app: StartApp) -> None:
     cluster.add_node("node-1")
     await start_app()
     cluster.create(mlflow(stage1=stage("a")))

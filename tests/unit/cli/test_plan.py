@@ -201,7 +201,7 @@ def test_a_snapshot_without_nodes_is_bad_input(plan: Plan) -> None:
     assert result.stderr.startswith(f"Error: {plan.folder / 'cluster.json'}: holds no nodes; a snapshot is the output of `kubectl get")
 
 
-def test_no_gang_fits_on_an_empty_cluster(plan: Plan) -> None:
+def test_no_gang_fits_on_a_cluster_without_nodes(plan: Plan) -> None:
     result = plan.cluster(is_whole=False).manifest(pod("a")).run()
     assert result.exit_code == 1
     assert "no nodes available to schedule pods" in result.stdout

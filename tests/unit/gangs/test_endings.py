@@ -104,7 +104,7 @@ def test_pod_that_is_recreated_under_its_name_counts_as_a_new_pod() -> None:
     assert stage.ends == Ends(0, 0)
 
 
-def test_ends_of_a_run_that_started_before_this_process_are_unknown_until_a_member_ends() -> None:
+def test_ends_in_a_run_that_started_before_the_scheduler_process_are_unknown_until_a_member_ends() -> None:
     stage = Stage()
     stage.change("done", node_name="n", phase="Succeeded")
     stage.change("a", node_name="n", phase="Running")

@@ -304,7 +304,7 @@ def test_newest_run_is_chosen_if_no_run_needs_any_pod() -> None:
     assert next_gang(two_jobs("4 bound", "4 bound")).run == "second"
 
 
-def test_run_that_another_scheduler_has_partially_bound_is_not_complete() -> None:
+def test_run_that_another_scheduler_has_partially_bound_does_not_count_as_whole() -> None:
     first = [replace(pod, transaction="", stamped_min_member=0) for pod in several("2 bound", kind="Job", owner="one")]
     second = several("4 bound", kind="Job", owner="two", run="second", created=50.0)
     assert next_step_of(gang_of([*first, *second], a_job("one"), a_job("two"))) == "awaits"

@@ -225,7 +225,7 @@ def test_a_pod_with_junk_as_its_spec_is_malformed_or_refused(spec: Any) -> None:
         assert pod_from({"metadata": {"name": "x"}, "spec": spec}).name == "x"
 
 
-def test_a_bound_pod_frees_the_resources_that_it_no_longer_takes() -> None:
+def test_a_bound_pod_frees_resources_when_it_ends_is_deleted_or_requests_less() -> None:
     pod, requests = read(spec={"nodeName": "node-1"}), SchedulingSpec((("cpu", 500), ("pods", 1)))
     assert pod.freed(pod) == []
     assert pod.freed(replace(pod, spec=requests)) == ["cpu"]
@@ -255,7 +255,7 @@ def test_a_pod_without_a_node_frees_nothing() -> None:
         ({"metadata": {"labels": {"app": "a"}}, "spec": {"initContainers": [{"image": "setup"}]}}, False),
     ],
 )
-def test_pods_that_differ_only_in_name_and_number_have_one_template(difference: dict[str, Any], is_one: bool) -> None:
+def test_pods_have_one_template_if_they_differ_only_in_name_and_index(difference: dict[str, Any], is_one: bool) -> None:
     first = read(metadata={"labels": {"app": "a", "training.kubeflow.org/replica-index": "0"}, "annotations": {}})
     difference["metadata"].setdefault("annotations", {})
     assert (read(**difference).template == first.template) is is_one

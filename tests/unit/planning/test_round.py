@@ -109,7 +109,7 @@ def kinds_of(answers: list[Answer]) -> list[tuple[str, str]]:
     return [(type(answer).__name__, answer.gang.key.name) for answer in answers]
 
 
-async def test_gangs_of_one_priority_are_planned_in_one_round_each_around_the_gangs_placed_before_it() -> None:
+async def test_gangs_of_one_priority_are_planned_in_one_round_and_none_uses_capacity_of_gangs_placed_before_it() -> None:
     scene = Scene(a_gang("a", 3), a_gang("b", 3, created=1.0), a_gang("low", priority=-1), cpus=5)
     assert kinds_of(await scene.answers()) == [("Placed", "a"), ("Refused", "b")]
     assert kinds_of(await scene.answers()) == [("Placed", "low")]

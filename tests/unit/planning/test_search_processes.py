@@ -144,7 +144,9 @@ async def test_a_search_without_search_processes_finds_an_equal_plan_in_this_pro
     assert await here.search(problem, 1) == search(problem, SearchSettings(), 1)
 
 
-async def test_a_search_has_less_time_than_its_process_and_a_short_search_less_processor_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_search_has_a_shorter_time_limit_than_its_process_and_a_short_search_a_limit_of_processor_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """On a busy machine a short search takes longer without being worse."""
     asked: list[SearchSettings] = []
 

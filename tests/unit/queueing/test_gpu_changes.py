@@ -48,7 +48,7 @@ def test_gpu_changes_return_the_wake_up_keys_of_the_amounts_that_increased(
     assert {GPU_CHANGES, GPU} & found == expected
 
 
-def test_memory_that_is_freed_in_small_steps_wakes_gangs_even_after_other_memory_was_taken() -> None:
+def test_gpu_memory_that_is_freed_in_small_steps_wakes_gangs_even_after_gpu_memory_was_taken() -> None:
     changes, woken = GpuChanges(), []
     free = [1000, 1060, 1063, 1120, 1180, 1184, 600, 640, 664, 680, 700, 728]
     tables = [table({Measure.FREE: each}) for each in free]

@@ -68,7 +68,7 @@ def test_gang_that_was_passed_often_enough_goes_first_and_a_gang_with_search_tim
     assert scene.first() == A
 
 
-def test_gang_that_is_gone_goes_first_and_a_gang_with_a_task_is_not_assembled() -> None:
+def test_deleted_gang_goes_first_and_a_gang_with_work_beside_the_cycle_is_ranked_without_reading_its_members() -> None:
     scene = Scene()
     gone = GangKey("default", "gone")
     assert scene.ranks.place(gone) == order_of_gone(gone)

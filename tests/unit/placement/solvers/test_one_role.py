@@ -79,7 +79,7 @@ def test_no_placement_beats_the_best_of_one_role(
     count=st.integers(2, 40),
     objective=st.sampled_from(Objective),
 )
-def test_score_for_one_role_depends_neither_on_the_joining_of_long_tables_nor_on_unneeded_nodes(
+def test_score_for_one_role_is_the_same_if_long_tables_are_joined_in_steps_and_unneeded_nodes_are_kept(
     shapes: list[Shape], count: int, objective: Objective
 ) -> None:
     problem = a_problem(shapes, count, 1, 1, objective)

@@ -32,7 +32,7 @@ def gpus(**free: int) -> list:
     return [node(name, {"cpu": 64_000, GPU: number}) for name, number in free.items()]
 
 
-def test_names_of_strategies_are_those_of_settings_and_annotations() -> None:
+def test_shipped_strategies_have_the_names_that_settings_and_annotations_accept() -> None:
     assert tuple(named._SHIPPED) == SHIPPED_STRATEGIES == strategy_names()[: len(SHIPPED_STRATEGIES)]
     assert DEFAULT_STRATEGY in SHIPPED_STRATEGIES
     assert not plugged_in().keys() & set(SHIPPED_STRATEGIES)
