@@ -208,7 +208,7 @@ def test_no_gang_fits_on_a_cluster_without_nodes(plan: Plan) -> None:
     assert result.stderr == f"note: no nodes in {plan.folder / 'cluster.json'}: on a cluster without nodes nothing fits\n"
 
 
-def test_a_gang_with_too_few_pods_waits_for_them(plan: Plan) -> None:
+def test_a_gang_with_too_few_pods_waits_for_more_pods(plan: Plan) -> None:
     [gang] = plan.cluster(node("n1", cpu="8")).manifest(member("a", "3"), member("b", "3")).gangs(exit_code=1)
     assert (gang["feasible"], gang["reason"], gang["unplaced"]) == (False, "WaitingForMembers", ["a", "b"])
     assert gang["message"] == "podgroup default/g: waiting for members: 2 of 3 exist"
@@ -578,7 +578,9 @@ def test_message_names_nodes_with_gpus_of_unknown_model_or_memory(plan: Plan) ->
         assert f"1 node(s) {words}" in gang["message"]
 
 
-def test_gpus_of_a_label_are_charged_unless_the_setting_is_off(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_that_a_label_asks_for_are_charged_in_a_plan_unless_the_setting_charged_by_label_is_off(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
     containers = [{"name": "main", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]
     there = pod("there", labels={"genius/gpu-number": "2"}, nodeName="n1", containers=containers)
     plan.cluster(gpu_node("n1", 2), there).manifest(pod("new", containers=containers))

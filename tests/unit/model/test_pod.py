@@ -280,7 +280,7 @@ def test_bound_pods_have_no_template_and_pods_with_very_many_labels_have_their_o
         ({"deletionTimestamp": "2026-01-01T00:00:00Z"}, {"conditions": "many"}, False),
     ],
 )
-def test_a_pod_shows_its_end_if_it_ended_by_itself_or_by_a_disruption(
+def test_the_end_of_a_pod_is_recognised_whether_it_ended_by_itself_or_by_a_disruption(
     metadata: dict[str, Any], status: dict[str, Any], is_reported: bool
 ) -> None:
     assert reports_end(raw_pod(metadata=metadata, status=status)) is is_reported

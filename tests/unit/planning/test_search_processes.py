@@ -75,7 +75,7 @@ def loop_for_ever() -> None:
         pass
 
 
-async def test_a_search_that_takes_too_much_processor_time_is_ended_and_the_next_is_answered() -> None:
+async def test_a_search_that_takes_too_much_processor_time_is_ended_and_the_next_search_is_answered() -> None:
     own = Workers(1, timeout_seconds=60, cpu_seconds=0.2)
     try:
         with pytest.raises(SearchOverrunError, match="of a processor"):
@@ -87,7 +87,7 @@ async def test_a_search_that_takes_too_much_processor_time_is_ended_and_the_next
         own.end()
 
 
-async def test_a_search_that_overruns_is_ended_and_the_next_is_answered() -> None:
+async def test_a_search_that_overruns_its_time_limit_is_ended_and_the_next_search_is_answered() -> None:
     own = Workers(1, timeout_seconds=100)
     try:
         await own.run(os.getpid)

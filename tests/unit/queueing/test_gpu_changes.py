@@ -41,7 +41,7 @@ def table(*measured: Mapping[Measure, float], model: int = 0) -> GpuInventory | 
         (table({}), None, set()),
     ],
 )
-def test_gpu_changes_return_the_wake_up_keys_of_the_amounts_that_increased(
+def test_increased_amounts_of_gpus_give_the_keys_of_the_gangs_to_wake(
     old: GpuInventory | None, new: GpuInventory | None, expected: set[str]
 ) -> None:
     found = GpuChanges().gained(old, new)

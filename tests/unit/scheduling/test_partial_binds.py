@@ -120,7 +120,7 @@ async def test_released_pods_count_as_leaving_before_the_watch_shows_their_delet
     assert {pod.name for pod in leaving_of(gang, records.partial_bind(KEY), 0.0)} == {"a", "b"}
 
 
-async def test_a_refused_gang_is_attempted_again_when_leaving_members_are_overdue() -> None:
+async def test_a_refused_gang_is_attempted_again_when_released_members_of_another_gang_take_too_long_to_leave() -> None:
     """While released members leave, no other gang is released for the gang that needs their capacity.
 
     No other event may make that gang due.

@@ -78,7 +78,7 @@ async def test_a_gang_has_no_victims_of_a_higher_priority() -> None:
     assert await Scene(a_gang("high", bound=2, priority=1)).victims_of(LATE, 2) == []
 
 
-async def test_no_gang_is_released_together_with_a_job_that_keeps_its_pods() -> None:
+async def test_no_gang_is_released_if_that_would_suffice_only_with_the_release_of_a_job_that_keeps_its_pods() -> None:
     """Capacity suffices only if two gangs are released.
 
     A Job owns the pods of one gang and keeps them, so releasing the other gang alone would be in vain.

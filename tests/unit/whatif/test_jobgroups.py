@@ -76,7 +76,7 @@ def test_pods_that_name_no_scheduler_get_the_scheduler_that_the_flag_names(plan:
     assert "schedulerName 'scheduler-plugins'" in plan.run(FLAG, "scheduler-plugins").stderr
 
 
-def test_flag_of_one_job_operator_does_not_change_jobs_of_another(plan: Plan) -> None:
+def test_flag_of_one_job_operator_does_not_change_jobs_of_another_job_operator(plan: Plan) -> None:
     plan.cluster(node("n1", cpu="8")).manifest(job("MPIJob", "mpiReplicaSpecs", "kubeflow.org/v2beta1"))
     assert len(gangs(plan, FLAG, "allaboard")) == 3
 

@@ -158,7 +158,7 @@ def test_gang_that_must_not_be_overtaken_is_searched_for_when_no_filling_rule_pl
     assert 1 in placed(joint)
 
 
-def test_gang_left_out_in_favor_of_older_gangs_does_not_count_as_overtaken() -> None:
+def test_gang_that_is_not_placed_because_of_older_gangs_does_not_count_as_overtaken() -> None:
     queue = [waiting(gpus("a", 1, 8)), waiting(gpus("b", 1, 8)), waiting(gpus("small", 2))]
 
     joint = together(queue, snapshot(gpu_nodes(2)))
