@@ -466,7 +466,7 @@ def test_a_wrong_setting_is_bad_input(plan: Plan, monkeypatch: pytest.MonkeyPatc
     assert "search.generations" in result.stderr
 
 
-def test_requests_of_functions_count_if_the_setting_openfaas_is_on(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_of_functions_are_charged_in_a_plan_if_the_setting_openfaas_is_on(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     annotations = {"com.openfaas.function.spec": '{"requests": {"cpu": "3"}}'}
     there, new = pod("there", nodeName="n1"), pod("new")
     for each in (there, new):

@@ -228,7 +228,7 @@ def test_row_for_the_mean_of_all_runs_has_the_mean_of_their_seconds(simulate: Si
     assert [line.split()[-1] for line in lines[1:]] == ["3.0"] * 4
 
 
-def test_help_has_an_example(simulate: Simulate) -> None:
+def test_help_of_the_command_simulate_has_an_example(simulate: Simulate) -> None:
     result = simulate.run("--help")
     assert result.exit_code == 0
     assert "allaboard simulate --nodes nodes.csv --pods pods.csv" in result.stdout

@@ -84,7 +84,7 @@ def test_suspended_job_has_not_ended_even_if_members_had_succeeded(is_seen_termi
     assert stage.ends == Ends(0, 0)
 
 
-def test_failed_member_no_longer_counts_once_a_new_pod_exists() -> None:
+def test_failed_member_is_no_longer_counted_as_failed_once_a_new_pod_exists() -> None:
     stage = Stage()
     stage.start("a", "b", owner=JOB)
     stage.change("a", phase="Failed")

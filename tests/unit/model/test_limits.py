@@ -94,14 +94,14 @@ def test_the_first_anti_affinity_terms_of_a_pod_of_another_scheduler_are_kept_an
 
 
 @pytest.mark.parametrize("scheduler", ["allaboard", "other"])
-def test_only_the_first_containers_count_if_a_pod_has_too_many(scheduler: str) -> None:
+def test_only_the_first_containers_of_a_pod_are_charged_if_it_has_too_many(scheduler: str) -> None:
     containers = [{"name": f"c{number}", "resources": {"requests": {"cpu": "1"}}} for number in range(MANY)]
     pod = pod_from(raw_pod({}, {"containers": containers}, scheduler), reading=Reading(ours=OURS))
     assert pod.spec.amount("cpu") == 64_000
     assert pod.over == ("containers",)
 
 
-def test_cpu_and_memory_count_beside_any_number_of_other_resources() -> None:
+def test_cpu_and_memory_are_charged_beside_any_number_of_other_resources() -> None:
     requests = {f"x.y/{number}": "1" for number in range(MANY)} | {"cpu": "3", "memory": "1Gi"}
     pod = pod_from(raw_pod({}, {"containers": [{"name": "c", "resources": {"requests": requests}}]}, "other"), reading=Reading(ours=OURS))
     assert (pod.spec.amount("cpu"), pod.spec.amount("memory")) == (3000, 2**30)

@@ -25,7 +25,7 @@ def requested(*containers: dict[str, Any], status: Any = None, **spec: Any) -> d
     return dict(pod_requests({"spec": {"containers": list(containers), **spec}, "status": status}))
 
 
-def test_a_pod_asks_for_the_sum_of_its_containers_and_one_pod() -> None:
+def test_a_pod_requests_the_sum_of_its_containers_and_one_of_the_resource_pods() -> None:
     assert requested(container(cpu="500m", memory="1Gi"), container(cpu=1, memory="1Mi")) == {
         "cpu": 1500,
         "memory": 2**30 + 2**20,
@@ -33,7 +33,7 @@ def test_a_pod_asks_for_the_sum_of_its_containers_and_one_pod() -> None:
     }
 
 
-def test_a_pod_without_requests_takes_one_pod_only() -> None:
+def test_a_pod_without_requests_requests_only_one_of_the_resource_pods() -> None:
     assert requested({"name": "main"}) == {"pods": 1}
 
 

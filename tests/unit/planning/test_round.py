@@ -123,7 +123,7 @@ async def test_a_gang_that_needs_no_plan_gets_no_answer() -> None:
     assert kinds_of(await scene.answers()) == [("Placed", "b")]
 
 
-async def test_a_round_ends_when_a_gang_becomes_due_that_ranks_before_the_next_one() -> None:
+async def test_a_round_ends_when_a_gang_becomes_due_that_ranks_before_the_next_gang_of_the_round() -> None:
     scene = Scene(*(a_gang(name, created=float(age)) for age, name in enumerate("abc")))
     scene.due.preceded.add(GangKey("default", "b"))
     assert kinds_of(await scene.answers()) == [("Placed", "a")]

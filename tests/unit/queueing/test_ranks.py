@@ -30,7 +30,7 @@ A, B = GangKey("default", "a"), GangKey("other", "b")
         ((0, 0.0), 3, 0.0, True),
     ],
 )
-def test_gang_may_be_overtaken_up_to_a_number_of_times_and_up_to_a_time_limit(
+def test_gang_may_be_overtaken_a_limited_number_of_times_and_for_a_limited_time(
     overtaken: tuple[int, float], passed: int, now: float, is_over: bool
 ) -> None:
     assert Overtaking(3, 300.0).is_over(QueueState(overtaken=overtaken, passed=passed), now) is is_over

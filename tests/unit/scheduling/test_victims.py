@@ -129,5 +129,7 @@ async def test_one_member_of_each_owner_gets_a_dry_run_of_its_release() -> None:
 
 
 @pytest.mark.parametrize(("undo", "expires", "is_allowed"), [(Undo.SUSPEND, NOW, True), (Undo.SUSPEND, NOW + 1, False), (None, NOW, False)])
-def test_jobs_may_be_suspended_only_with_the_option_and_past_the_time_out(undo: Undo | None, expires: float, is_allowed: bool) -> None:
+def test_jobs_of_a_gang_may_be_suspended_only_if_its_options_say_so_and_its_time_out_has_passed(
+    undo: Undo | None, expires: float, is_allowed: bool
+) -> None:
     assert may_suspend(replace(FIRST, undo=undo), PartialBind(expires=expires), NOW) is is_allowed

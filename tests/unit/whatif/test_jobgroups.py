@@ -37,7 +37,7 @@ def test_job_is_one_gang_if_the_job_operators_pod_has_the_gang_flag(plan: Plan, 
 
 
 @pytest.mark.parametrize("operator", [training_operator(), training_operator(f"{FLAG}=allaboard", phase="Failed")])
-def test_each_pod_of_a_job_is_a_gang_without_the_flag_and_a_note_says_so(plan: Plan, operator: Object) -> None:
+def test_each_pod_of_a_job_is_a_gang_if_the_job_operator_has_no_gang_flag_and_a_note_says_so(plan: Plan, operator: Object) -> None:
     plan.cluster(node("n1", cpu="8"), operator).manifest(job())
     assert gangs(plan) == [(f"w-worker-{index}", 1, 1) for index in range(3)]
     assert (

@@ -127,7 +127,7 @@ def test_solver_for_one_role_accepts_no_problem_with_several_roles_or_without_no
     assert not accepts(two)
 
 
-def test_first_of_equal_nodes_by_name_takes_most() -> None:
+def test_first_of_equal_nodes_by_name_takes_the_most_pods() -> None:
     counts = best_of_one_role(problem := a_problem([(2, 8, 0), (2, 8, 0)], 3, 1, 1), Valuation(problem))
     assert counts is not None
     assert counts.tolist() == [[2, 1]]
