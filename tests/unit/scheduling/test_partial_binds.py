@@ -211,7 +211,7 @@ async def test_jobs_are_suspended_at_most_once_in_each_time_out() -> None:
     assert records.partial_bind(KEY).restarts_at == 100.0 + gang.timeout_seconds
 
 
-async def test_the_deadline_of_a_gang_that_an_earlier_leader_left_partially_bound_runs_from_its_first_attempt_and_restarts_once() -> None:
+async def test_the_deadline_of_a_gang_that_an_earlier_leader_left_runs_from_its_first_attempt_and_restarts_once() -> None:
     gang, records, clock = a_gang(*PARTIAL), GangRecords(), Clock()
     partial_binds = PartialBinds(known(records, clock, gang), Mock(), Mock())
     assert [key async for key in partial_binds.inherited()] == [KEY]
