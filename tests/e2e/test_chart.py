@@ -87,7 +87,7 @@ def test_api_server_accepts_the_objects_that_the_chart_renders(
     assert len(answer.splitlines()) == len(objects)
 
 
-def test_second_release_has_names_a_lease_and_pods_of_its_own(helm: Helm) -> None:
+def test_second_helm_release_has_other_names_another_lease_and_other_pods_than_the_first(helm: Helm) -> None:
     objects = _chart(helm, "schedulerNames={second}", release="second")
     first = {(each["kind"], each["metadata"]["name"]) for each in _chart(helm)}
     assert not first & {(each["kind"], each["metadata"]["name"]) for each in objects}
@@ -131,7 +131,7 @@ def test_selectors_match_no_object_of_another_installation_in_the_same_namespace
         assert [each for each in selectors for labels in foreign_labels if each.items() <= labels.items()] == []
 
 
-def test_all_objects_of_a_release_are_in_its_namespace(helm: Helm) -> None:
+def test_all_objects_of_a_helm_release_are_in_its_namespace(helm: Helm) -> None:
     _, values = ALL_OF_IT
     rendered = _chart(helm, *values, "settings.objective=binpack", namespace="elsewhere")
     assert NAMESPACE not in yaml.safe_dump_all(rendered)
@@ -212,7 +212,7 @@ def test_helm_test_of_the_chart_is_a_gang_of_two_pods_of_its_scheduler(helm: Hel
 
 
 @pytest.mark.parametrize("release", ["123", "true", "1e3", "r" * 53, "my.rel", f"{'r' * 48}--s"])
-def test_release_and_namespace_may_have_any_name_that_helm_accepts(release: str, helm: Helm) -> None:
+def test_helm_release_and_its_namespace_may_have_any_name_that_helm_accepts(release: str, helm: Helm) -> None:
     _, values = ALL_OF_IT
     chosen = (*(set(values) - {"admission.enabled=true"}), "schedulerNames={second}", "settings.objective=binpack")
     objects = _chart(helm, *chosen, release=release, namespace=release.replace(".", "-"), hooks=True)
@@ -347,7 +347,7 @@ _OLD = "settings.apiVersion=kubescheduler.config.k8s.io/v1alpha1,settings.kind=K
         "resources.limits.memory=1.5Gi,resources.requests.cpu=0.5",
     ],
 )
-def test_empty_and_harmless_values_are_accepted(value: str, helm: Helm) -> None:
+def test_empty_and_unusual_chart_values_are_accepted_if_they_are_valid(value: str, helm: Helm) -> None:
     assert _chart(helm, value)
 
 
@@ -425,7 +425,7 @@ def test_empty_and_harmless_values_are_accepted(value: str, helm: Helm) -> None:
         ("imagePullSecrets[0].nam=x", "imagePullSecrets"),
     ],
 )
-def test_invalid_values_are_refused_by_name(value: str, message: str, helm: Helm) -> None:
+def test_error_names_an_invalid_chart_value(value: str, message: str, helm: Helm) -> None:
     done = helm("template", "allaboard", str(CHART), "--set", value)
     assert done.returncode != 0
     assert message in done.stderr
@@ -440,7 +440,7 @@ def test_chart_that_lacks_one_value_is_rendered_or_the_error_names_the_value(hel
             assert not re.search(r"nil|null|%!|no value", done.stdout), path
 
 
-def test_chart_has_the_crds_of_the_project_which_stay_when_a_release_is_removed(helm: Helm) -> None:
+def test_chart_has_the_crds_of_the_project_and_they_stay_when_a_helm_release_is_removed(helm: Helm) -> None:
     shown = [each for each in yaml.safe_load_all(helm("show", "crds", str(CHART)).stdout) if each]
     assert sorted(each["metadata"]["name"] for each in shown) == ["mlflows.kopf.dev", "podgroups.scheduling.x-k8s.io"]
     assert {each["metadata"]["annotations"]["helm.sh/resource-policy"] for each in shown} == {"keep"}

@@ -45,7 +45,7 @@ def guest(folder: Path) -> ExistingCluster:
 
 
 @pytest.mark.parametrize("kind", ["pods", "podgroups"])
-async def test_cluster_with_objects_in_the_namespace_default_is_refused(kind: str, cluster: Cluster, tmp_path: Path) -> None:
+async def test_tests_refuse_an_existing_cluster_with_objects_in_the_namespace_default(kind: str, cluster: Cluster, tmp_path: Path) -> None:
     cluster.create(gang_pod("theirs"))
     group = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "metadata": {"name": "theirs"}, "spec": {"minMember": 1}}
     cluster.create(group)
@@ -54,7 +54,7 @@ async def test_cluster_with_objects_in_the_namespace_default_is_refused(kind: st
         pass
 
 
-async def test_cluster_that_has_fake_nodes_is_refused(cluster: Cluster, tmp_path: Path) -> None:
+async def test_tests_refuse_an_existing_cluster_that_has_fake_nodes(cluster: Cluster, tmp_path: Path) -> None:
     cluster.add_node("theirs")
 
     with pytest.raises(UnusableError, match="theirs are fake ones"), guest(tmp_path):
@@ -62,7 +62,9 @@ async def test_cluster_that_has_fake_nodes_is_refused(cluster: Cluster, tmp_path
 
 
 @pytest.mark.parametrize("ends", ["well", "badly"])
-async def test_existing_objects_stay_and_created_objects_are_removed(ends: str, cluster: Cluster, home: Home, tmp_path: Path) -> None:
+async def test_tests_on_an_existing_cluster_remove_only_the_objects_that_they_have_created(
+    ends: str, cluster: Cluster, home: Home, tmp_path: Path
+) -> None:
     cluster.create(OWN_NODE)
     cluster.create(node_object("cordoned", NodeShape()) | {"spec": {"unschedulable": True}})
     cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "theirs"}})

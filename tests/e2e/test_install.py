@@ -223,7 +223,7 @@ def test_gangs_keep_running_during_an_upgrade_a_downgrade_and_a_removal(
     _assert_audited(writes(tmp_path)[noted:], before.values(), gangs=3)
 
 
-def test_helm_can_install_test_upgrade_roll_back_and_remove_a_release(
+def test_operator_can_be_installed_tested_upgraded_rolled_back_and_removed_by_helm(
     reader: Reader, older: Reader, plane: ControlPlane, tmp_path: Path
 ) -> None:
     before, noted = reader.objects(), len(writes(tmp_path))

@@ -128,7 +128,7 @@ def test_suspended_job_is_resumed_when_the_api_server_accepts_writes_again() -> 
         assert world.judge.missing(GANG) == 0
 
 
-def test_job_that_is_kept_at_its_time_out_is_placed_at_once_when_capacity_is_free() -> None:
+def test_job_that_is_not_suspended_at_its_time_out_is_completed_at_once_when_capacity_is_freed() -> None:
     with World(nodes=1, cpu=4) as world:
         world.advance(6)
         cut_off(world, replace(GANG, size=4, minimum=4))

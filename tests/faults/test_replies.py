@@ -21,7 +21,7 @@ def test_refusal_after_a_lost_reply_does_not_release_a_whole_gang(status: int) -
         assert world.judge.released == 0
 
 
-def test_partially_bound_gang_is_reported_although_its_status_was_refused_before() -> None:
+def test_partially_bound_gang_is_reported_although_earlier_writes_of_its_status_were_refused() -> None:
     with World() as world:
         gang = GangSpec("gang", size=2, minimum=1, has_group=True)
         world.add(gang)

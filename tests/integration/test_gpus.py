@@ -149,7 +149,7 @@ async def test_pod_with_an_invalid_gpu_label_is_held_and_the_label_is_named(
 
 
 @pytest.mark.parametrize(("is_charged", "bound"), [(True, 1), (False, 2)])
-async def test_gpus_that_a_label_asks_for_are_charged_unless_the_setting_is_off(
+async def test_gpus_that_a_label_asks_for_are_charged_unless_the_setting_charged_by_label_is_off(
     is_charged: bool, bound: int, cluster: Cluster, start_app: StartApp
 ) -> None:
     gpu_node(cluster, "node-1", 2)

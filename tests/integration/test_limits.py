@@ -44,7 +44,7 @@ async def test_gang_with_too_many_kinds_of_members_is_held_and_reported(cluster:
     assert counted >= 1
 
 
-async def test_anti_affinity_of_other_schedulers_pods_beyond_the_limit_is_ignored_and_counted(
+async def test_anti_affinity_terms_of_another_schedulers_pod_beyond_the_limit_are_ignored_and_counted_in_a_metric(
     cluster: Cluster, start_app: StartApp
 ) -> None:
     cluster.add_node("node-1", cpu="4")

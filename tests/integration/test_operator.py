@@ -173,7 +173,7 @@ async def test_every_decision_is_logged_as_one_line_with_its_facts(
 
 
 @pytest.mark.kubectl
-async def test_kubectl_runs_the_plug_in(cluster: Cluster, kubectl: Kubectl, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_kubectl_runs_its_plug_in_allaboard(cluster: Cluster, kubectl: Kubectl, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     gpu_nodes(cluster)
     printed = await kubectl("allaboard", "plan", "-f", str(bundled.example("tfjob-smoke-gpu.yaml")), "-o", "json")

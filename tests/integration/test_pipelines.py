@@ -93,7 +93,7 @@ async def test_next_operator_continues_a_pipeline_where_the_first_operator_stopp
     assert bound(cluster) == {"a", "b", "c", "d"}
 
 
-async def test_pipelines_are_not_deployed_without_the_setting(cluster: Cluster, start_app: StartApp) -> None:
+async def test_pipelines_are_not_deployed_unless_the_setting_for_pipelines_is_on(cluster: Cluster, start_app: StartApp) -> None:
     cluster.add_node("node-1")
     await start_app()
     cluster.create(mlflow(stage1=stage("a")))
@@ -113,7 +113,9 @@ async def test_deployments_in_all_namespaces_are_deleted_with_their_pipeline(clu
     await cluster.wait_for(lambda s: not s.list("deployments") and not s.list("pods"), message="all is gone")
 
 
-async def test_pipeline_that_is_deleted_while_no_operator_runs_is_cleaned_up_by_the_next(cluster: Cluster, start_app: StartApp) -> None:
+async def test_pipeline_that_is_deleted_while_no_operator_runs_is_cleaned_up_by_the_next_operator(
+    cluster: Cluster, start_app: StartApp
+) -> None:
     cluster.add_node("node-1")
     cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "openfaas-fn"}})
     first = await start_app(pipelines=True, pipeline_namespaces=("openfaas-fn",))

@@ -212,7 +212,7 @@ async def test_replacement_of_a_failed_worker_starts_when_the_others_have_succee
     await cluster.wait_for(lambda s: len(bound(s)) == 3)
 
 
-async def test_replacement_in_a_scaled_down_run_is_bound_below_the_minimum(cluster: Cluster, start_app: StartApp) -> None:
+async def test_replacement_in_a_run_that_was_scaled_down_below_the_minimum_is_bound(cluster: Cluster, start_app: StartApp) -> None:
     await start_app()
     cluster.add_node("node-1", cpu="8")
     cluster.create(replica_set(replicas=4))

@@ -97,7 +97,7 @@ def _has_seen_change(app: App, before: tuple[Any, int], change: Callable[[Cluste
 
 
 @pytest.mark.parametrize("rejected", ["w-0", "w-1", "w-2"])
-async def test_gang_of_bare_pods_is_not_bound_in_part_when_admission_rejects_one(
+async def test_gang_of_bare_pods_is_not_bound_in_part_when_a_webhook_refuses_the_bind_of_one_pod(
     rejected: str, cluster: Cluster, start_app: StartApp
 ) -> None:
     await start_app()
@@ -197,7 +197,9 @@ async def test_unanswered_bind_that_arrives_after_its_capacity_was_freed_is_reje
     await _until(lambda: not app.view.counts["assumed_pods"])
 
 
-async def test_capacity_does_not_stay_assumed_during_a_long_retry_after(cluster: Cluster, start_app: StartApp) -> None:
+async def test_capacity_does_not_stay_assumed_during_a_long_pause_that_the_api_server_asks_for(
+    cluster: Cluster, start_app: StartApp
+) -> None:
     await start_app(backoff_max_seconds=60)
     create_namespaces(cluster)
     cluster.add_node("node-1", cpu="4")

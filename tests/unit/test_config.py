@@ -101,7 +101,7 @@ def test_roles_are_bound_only_to_the_operators_service_account() -> None:
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "Pod"])
-def test_operator_pods_have_a_read_only_root_and_no_needless_privileges(kind: str) -> None:
+def test_operator_pods_have_a_read_only_root_filesystem_and_no_needless_privileges(kind: str) -> None:
     found = deployment()["spec"]["template"] if kind == "Deployment" else next(objects(kind))
     pod = found["spec"]
     (container,) = pod["containers"]

@@ -156,7 +156,7 @@ def test_wheels_of_the_sandbox_are_downloaded_at_the_tested_versions(tmp_path: P
     assert {requirement.partition(">=")[0] for requirement in command} >= {"jsonpatch", "jsonschema"}
 
 
-def test_node_image_counts_as_built_if_any_mark_file_exists(tmp_path: Path) -> None:
+def test_node_image_counts_as_built_if_a_file_marks_any_build_as_done(tmp_path: Path) -> None:
     assert not images.was_built(tmp_path)
     (tmp_path / "daemon").mkdir()
     assert not images.was_built(tmp_path)

@@ -64,7 +64,7 @@ def test_newest_release_is_used_unless_one_is_requested(minor: str, release: Rel
 
 
 @pytest.mark.parametrize("minor", ["1.1", "1.9.11", "newest"])
-def test_release_without_a_module_is_refused_with_a_list_of_the_others(minor: str) -> None:
+def test_kubernetes_release_without_a_go_module_is_refused_with_a_list_of_the_releases_that_have_one(minor: str) -> None:
     with pytest.raises(UnknownReleaseError, match=rf"^K8S={minor}: .*only of 1\.9, 1\.10;"):
         releases.choose(minor, [OLD, NEW])
 

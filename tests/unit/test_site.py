@@ -83,7 +83,9 @@ def test_link_out_of_the_site_names_the_repository(
         ("contributing.md", "SECURITY.md", "security.md"),
     ],
 )
-def test_link_between_pages_that_are_files_elsewhere_leads_to_the_page(site: ModuleType, page: str, link: str, expected: str) -> None:
+def test_link_between_pages_leads_to_the_page_on_the_site_and_not_to_its_file_in_the_repository(
+    site: ModuleType, page: str, link: str, expected: str
+) -> None:
     assert site.with_repository_links(f"[a]({link})", page) == f"[a]({expected})"
 
 

@@ -100,7 +100,7 @@ async def test_webhooks_are_called_through_their_service_and_are_removed_with_th
     assert phases_and_nodes(cluster, "stays") == stays
 
 
-async def test_helm_can_install_test_and_remove_the_operator_while_gangs_run(
+async def test_operator_can_be_installed_tested_and_removed_by_helm_while_gangs_run(
     cluster: Cluster, worker: str, logs: Logs, installed_again: None, helm: Run, uncordoned: None
 ) -> None:
     install, test = commands_under("Install", "helm")

@@ -150,7 +150,7 @@ async def test_a_custom_resource_is_served_until_its_definition_is_deleted(clust
         assert (response.status, await response.text()) == (404, "404 page not found\n")
 
 
-async def test_a_definition_in_a_protected_group_needs_an_approval(cluster: Cluster) -> None:
+async def test_a_custom_resource_definition_in_a_protected_api_group_needs_an_approval(cluster: Cluster) -> None:
     crd = podgroups()
     crd["metadata"] = {"name": "podgroups.gangs.k8s.io"}
     crd["spec"]["group"] = "gangs.k8s.io"

@@ -69,7 +69,7 @@ async def test_a_missing_pod_cannot_be_evicted(http: aiohttp.ClientSession) -> N
 
 
 @pytest.mark.parametrize("options", [None, {"preconditions": {"uid": "1111"}}], ids=["plain", "checked-before-the-preconditions"])
-async def test_a_budget_that_allows_no_disruption_blocks_an_eviction(
+async def test_a_disruption_budget_that_allows_no_disruption_blocks_an_eviction(
     options: dict[str, Any] | None, web: Cluster, http: aiohttp.ClientSession
 ) -> None:
     await guard(web, budget(minAvailable=3))
@@ -85,7 +85,7 @@ async def test_a_budget_that_allows_no_disruption_blocks_an_eviction(
     ]
 
 
-async def test_a_budget_allows_evictions_down_to_its_minimum(web: Cluster, http: aiohttp.ClientSession) -> None:
+async def test_a_disruption_budget_allows_evictions_down_to_its_minimum(web: Cluster, http: aiohttp.ClientSession) -> None:
     await guard(web, budget(minAvailable=2))
     assert (await evict(http, "a"))[0] == 201
     status, reply = await evict(http, "b")
@@ -93,7 +93,7 @@ async def test_a_budget_allows_evictions_down_to_its_minimum(web: Cluster, http:
 
 
 @pytest.mark.parametrize("spec", [{"maxUnavailable": 1}, {"maxUnavailable": "50%"}, {"minAvailable": "10%"}])
-async def test_a_budget_that_depends_on_replica_counts_blocks_evictions_of_bare_pods(
+async def test_a_disruption_budget_that_depends_on_replica_counts_blocks_evictions_of_bare_pods(
     spec: dict[str, Any], web: Cluster, http: aiohttp.ClientSession
 ) -> None:
     await guard(web, budget(**spec))
@@ -101,7 +101,9 @@ async def test_a_budget_that_depends_on_replica_counts_blocks_evictions_of_bare_
     assert (await evict(http, "a"))[0] == 429
 
 
-async def test_a_percentage_in_a_budget_is_of_the_replicas_of_the_deployment(cluster: Cluster, http: aiohttp.ClientSession) -> None:
+async def test_a_percentage_in_a_disruption_budget_is_of_the_replicas_of_the_deployment(
+    cluster: Cluster, http: aiohttp.ClientSession
+) -> None:
     cluster.add_node("node-1")
     template = {"metadata": {"labels": {"app": "web"}}, "spec": pod()["spec"]}
     spec = {"replicas": 3, "selector": {"matchLabels": {"app": "web"}}, "template": template}
@@ -117,7 +119,7 @@ async def test_a_percentage_in_a_budget_is_of_the_replicas_of_the_deployment(clu
     assert [(await evict(http, member))[0] for member in members] == [201, 201, 429]
 
 
-async def test_eviction_of_a_pod_with_two_budgets_is_an_error(web: Cluster, http: aiohttp.ClientSession) -> None:
+async def test_eviction_of_a_pod_with_two_disruption_budgets_is_an_error(web: Cluster, http: aiohttp.ClientSession) -> None:
     for name in ("one", "two"):
         await guard(web, budget(name, minAvailable=0))
     status, reply = await evict(http, "a")
@@ -130,21 +132,21 @@ async def test_a_dry_run_evicts_nothing(web: Cluster, http: aiohttp.ClientSessio
     assert running(web) == 3
 
 
-async def test_a_pending_pod_is_evicted_whatever_the_budget(cluster: Cluster, http: aiohttp.ClientSession) -> None:
+async def test_a_pending_pod_is_evicted_whatever_its_disruption_budget_says(cluster: Cluster, http: aiohttp.ClientSession) -> None:
     cluster.create(pod("a", {"app": "web"}))
     await guard(cluster, budget(minAvailable=1), healthy=0)
     assert (await evict(http, "a"))[0] == 201
     assert cluster.get("pods", "a") is None
 
 
-async def test_an_eviction_with_another_uid_is_a_conflict(cluster: Cluster, http: aiohttp.ClientSession) -> None:
+async def test_an_eviction_that_states_another_uid_than_the_pods_is_a_conflict(cluster: Cluster, http: aiohttp.ClientSession) -> None:
     uid = cluster.create(pod("a"))["metadata"]["uid"]
     status, reply = await evict(http, "a", {"preconditions": {"uid": "1111"}})
     assert (status, reply["reason"]) == (409, "Conflict")
     assert f"the UID in the precondition (1111) does not match the UID in record ({uid})" in reply["message"]
 
 
-async def test_the_status_of_a_budget_follows_its_pods(web: Cluster) -> None:
+async def test_the_status_of_a_disruption_budget_follows_its_pods(web: Cluster) -> None:
     await guard(web, budget(minAvailable=2))
     status = status_of(web)
     assert (status["currentHealthy"], status["desiredHealthy"], status["expectedPods"], status["disruptionsAllowed"]) == (3, 2, 3, 1)

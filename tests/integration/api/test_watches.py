@@ -105,7 +105,7 @@ async def test_a_watch_from_a_forgotten_version_gets_an_error_event(cluster: Clu
     await assert_expired(await watch(PODS, resourceVersion=old), old)
 
 
-async def test_a_changed_schema_makes_older_versions_expire(cluster: Cluster, http: aiohttp.ClientSession) -> None:
+async def test_a_watch_from_a_version_before_a_change_of_the_schema_is_expired(cluster: Cluster, http: aiohttp.ClientSession) -> None:
     """A real API server starts a new watch cache for the kind, which holds no older versions."""
     gangs = "/apis/example.com/v1/namespaces/default/gangs"
     cluster.create(definition())

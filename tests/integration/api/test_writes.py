@@ -54,7 +54,9 @@ async def test_a_stale_patch_is_a_conflict(
 
 
 @pytest.mark.parametrize("path", [f"{PODS}/a", f"{PODS}/a/status", f"{GROUPS}/g"])
-async def test_a_patch_with_another_uid_is_invalid(path: str, cluster: Cluster, http: aiohttp.ClientSession) -> None:
+async def test_a_patch_that_states_another_uid_than_the_objects_is_invalid(
+    path: str, cluster: Cluster, http: aiohttp.ClientSession
+) -> None:
     cluster.create(pod("a"))
     cluster.create(group(minMember=1))
     status, body = await answer(http, "PATCH", path, json={"metadata": {"uid": "1111"}}, headers=MERGE)
@@ -81,7 +83,7 @@ async def test_a_status_patch_of_a_pod_changes_annotations_and_labels_but_not_sp
     assert (status, body["reason"]) == (409, "Conflict")
 
 
-async def test_a_status_patch_of_a_custom_object_ignores_the_uid(cluster: Cluster, http: aiohttp.ClientSession) -> None:
+async def test_a_uid_that_a_status_patch_of_a_custom_object_states_is_ignored(cluster: Cluster, http: aiohttp.ClientSession) -> None:
     uid = cluster.create(group(minMember=1))["metadata"]["uid"]
     change = {"metadata": {"uid": "1111"}, "status": {"phase": "Pending"}}
     status, body = await answer(http, "PATCH", f"{GROUPS}/g/status", json=change, headers=MERGE)
@@ -179,7 +181,7 @@ async def test_an_unknown_subresource_is_not_found(http: aiohttp.ClientSession) 
     assert (status, body["reason"], body["message"]) == (404, "NotFound", "the server could not find the requested resource")
 
 
-async def test_an_update_with_another_uid_is_a_conflict(cluster: Cluster, http: aiohttp.ClientSession) -> None:
+async def test_an_update_that_states_another_uid_than_the_objects_is_a_conflict(cluster: Cluster, http: aiohttp.ClientSession) -> None:
     uid = cluster.create(pod("a"))["metadata"]["uid"]
     other = pod("a")
     other["metadata"]["uid"] = "1111"

@@ -58,7 +58,7 @@ def test_stored_certificate_and_key_are_read_back() -> None:
     assert pair.key not in repr(pair)
 
 
-def test_certificate_is_due_after_two_thirds_of_its_life_and_valid_until_its_end() -> None:
+def test_certificate_is_due_for_renewal_after_two_thirds_of_its_life_and_valid_until_its_end() -> None:
     pair = make_pair(HOSTS, NOW, LIFE)
     assert [pair.is_due(NOW + timedelta(days=days)) for days in (0, 59, 61)] == [False, False, True]
     assert [pair.is_good(NOW + timedelta(days=days)) for days in (-1, 0, 89, 91)] == [False, True, True, False]

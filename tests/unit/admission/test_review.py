@@ -134,7 +134,7 @@ def test_pod_gets_a_scheduler_from_the_webhook_only_when_it_is_created() -> None
     ],
 )
 @pytest.mark.parametrize("group_kind", [("", "Pod"), *PATHS], ids=lambda group_kind: group_kind[1])
-def test_mistake_for_which_the_scheduler_would_hold_a_gang_is_refused_with_its_field(
+def test_workload_for_which_the_scheduler_would_hold_its_gang_is_refused_with_the_invalid_field(
     group_kind: tuple[str, str], labels: Body, annotations: Body, message: str
 ) -> None:
     group, kind = group_kind

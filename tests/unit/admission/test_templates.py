@@ -54,11 +54,11 @@ def test_search_for_pod_templates_visits_only_the_first_64_entries_of_a_map(entr
     assert replicas.seen == MOST
 
 
-def test_at_most_64_templates_of_a_workload_with_several_paths_are_found() -> None:
+def test_at_most_64_templates_are_found_in_a_workload_that_has_templates_at_several_paths() -> None:
     raw = {"spec": {"headGroupSpec": {"template": TEMPLATE}, "workerGroupSpecs": [{"template": TEMPLATE}] * MOST}}
     paths = [path for path, _ in templates_in("ray.io", "RayCluster", raw)]
     assert paths == ["spec.headGroupSpec.template", *(f"spec.workerGroupSpecs[{index}].template" for index in range(MOST - 1))]
 
 
-def test_no_path_to_pod_templates_visits_lists_within_lists() -> None:
+def test_no_path_to_pod_templates_leads_through_more_than_one_list_or_map() -> None:
     assert all(path.count("*") <= 1 for paths in PATHS.values() for path in paths)

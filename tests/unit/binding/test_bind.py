@@ -211,7 +211,7 @@ async def test_bind_is_sent_again_unchanged_after_an_expired_token() -> None:
 
 
 @pytest.mark.parametrize("was_quick", [False, True])
-async def test_at_most_four_releases_in_a_namespace_are_in_flight_even_if_the_namespace_was_quick(was_quick: bool) -> None:
+async def test_at_most_four_releases_in_a_namespace_are_in_flight_even_if_an_earlier_release_was_answered_quickly(was_quick: bool) -> None:
     class Slow(Kept):
         is_slow = False
 

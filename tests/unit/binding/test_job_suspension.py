@@ -152,7 +152,7 @@ async def test_job_that_another_controller_suspends_is_left_alone(job: dict[str,
     assert not server.patches
 
 
-def test_job_of_a_job_set_with_the_usual_managed_by_is_not_managed_by_another_controller() -> None:
+def test_job_of_a_job_set_whose_managed_by_names_the_job_controller_has_no_other_manager() -> None:
     job = a_job(owners=[{"kind": "JobSet", "name": "set"}], managedBy="kubernetes.io/job-controller")
     assert not Job.of(job).manager
 

@@ -76,7 +76,7 @@ async def test_operator_that_is_interrupted_while_it_starts_is_cancelled(tmp_pat
     assert ends_of_kopf == ["cancelled"]
 
 
-async def test_operator_with_a_failed_part_is_not_reported_as_stopped() -> None:
+async def test_operator_that_ends_because_a_part_of_it_failed_is_not_reported_as_stopped() -> None:
     with pytest.raises(OperatorEndedError, match="the lines above say why") as caught:
         await _ready(asyncio.create_task(ends()), started(has_failed=True), seconds=60)
     assert not isinstance(caught.value, OperatorStoppedError)

@@ -32,7 +32,7 @@ def test_interrupt_has_an_exit_code_of_its_own(command: list[str], inside: str, 
     assert (result.exit_code, result.stdout, result.stderr) == (130, "", "interrupted\n")
 
 
-def test_interrupt_during_the_import_of_a_command_is_delayed_until_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupt_during_the_import_of_a_command_takes_effect_after_the_import(monkeypatch: pytest.MonkeyPatch) -> None:
     imported = []
 
     def interrupted(name: str) -> None:

@@ -58,7 +58,7 @@ async def test_operator_is_cancelled_once_and_not_before_kopf_has_started(is_ear
     assert (memo.is_clean, taken) == (True, [False, True])
 
 
-def test_only_errors_of_watches_that_the_loop_closes_are_ignored(
+def test_errors_while_the_event_loop_closes_are_ignored_if_they_come_from_watches_and_logged_otherwise(
     begins: asyncio.Event, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def endless(**_: object) -> AsyncIterator[object]:

@@ -201,14 +201,14 @@ def test_a_snapshot_without_nodes_is_bad_input(plan: Plan) -> None:
     assert result.stderr.startswith(f"Error: {plan.folder / 'cluster.json'}: holds no nodes; a snapshot is the output of `kubectl get")
 
 
-def test_no_gang_fits_on_an_empty_cluster(plan: Plan) -> None:
+def test_no_gang_fits_on_a_cluster_without_nodes(plan: Plan) -> None:
     result = plan.cluster(is_whole=False).manifest(pod("a")).run()
     assert result.exit_code == 1
     assert "no nodes available to schedule pods" in result.stdout
     assert result.stderr == f"note: no nodes in {plan.folder / 'cluster.json'}: on a cluster without nodes nothing fits\n"
 
 
-def test_a_gang_with_too_few_pods_waits_for_them(plan: Plan) -> None:
+def test_a_gang_with_too_few_pods_waits_for_more_pods(plan: Plan) -> None:
     [gang] = plan.cluster(node("n1", cpu="8")).manifest(member("a", "3"), member("b", "3")).gangs(exit_code=1)
     assert (gang["feasible"], gang["reason"], gang["unplaced"]) == (False, "WaitingForMembers", ["a", "b"])
     assert gang["message"] == "podgroup default/g: waiting for members: 2 of 3 exist"
@@ -466,7 +466,7 @@ def test_a_wrong_setting_is_bad_input(plan: Plan, monkeypatch: pytest.MonkeyPatc
     assert "search.generations" in result.stderr
 
 
-def test_requests_of_functions_count_if_the_setting_openfaas_is_on(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_of_functions_are_charged_in_a_plan_if_the_setting_openfaas_is_on(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     annotations = {"com.openfaas.function.spec": '{"requests": {"cpu": "3"}}'}
     there, new = pod("there", nodeName="n1"), pod("new")
     for each in (there, new):
@@ -578,7 +578,9 @@ def test_message_names_nodes_with_gpus_of_unknown_model_or_memory(plan: Plan) ->
         assert f"1 node(s) {words}" in gang["message"]
 
 
-def test_gpus_of_a_label_are_charged_unless_the_setting_is_off(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_that_a_label_asks_for_are_charged_in_a_plan_unless_the_setting_charged_by_label_is_off(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
     containers = [{"name": "main", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]
     there = pod("there", labels={"genius/gpu-number": "2"}, nodeName="n1", containers=containers)
     plan.cluster(gpu_node("n1", 2), there).manifest(pod("new", containers=containers))

@@ -78,7 +78,7 @@ def test_the_sandbox_ends_if_its_scheduler_ends_while_it_starts(
     assert (result.exit_code, result.stdout, result.stderr) == (code, "", said)
 
 
-def test_help_has_commands_for_a_first_try() -> None:
+def test_help_of_the_command_sandbox_has_examples_for_a_first_try() -> None:
     text = CliRunner().invoke(cli, ["sandbox", "--help"]).stdout
     assert "\n    allaboard sandbox --nodes 1 --gpus 4 --run\n" in text
     assert "\n    kubectl apply -f examples/two-jobs.yaml\n" in text

@@ -179,20 +179,22 @@ def test_options_without_effect_are_noted(simulate: Simulate) -> None:
     assert "--seeds" not in result.stderr
 
 
-def test_note_names_seeds_and_batch_if_they_make_no_difference(simulate: Simulate) -> None:
+def test_note_says_that_the_options_seeds_and_batch_make_no_difference(simulate: Simulate) -> None:
     result = simulate.scenario("--strategy", "fgd", "--strategy", "random", "--seeds", "1-2", "--batch", "8")
     assert "note: --seeds makes no difference to fgd with -f" in result.stderr
     assert "note: --batch is for CSV files only; with -f, all gangs that are due at the same time are placed together" in result.stderr
 
 
-def test_a_plot_without_matplotlib_names_the_extra(simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_names_the_extra_to_install_if_matplotlib_is_missing(simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     result = simulate.trace("--plot", "curves.png")
     assert result.exit_code == 2
     assert "a plot needs the extra: pip install 'allaboard[simulate]', or '.[simulate]' in the repository" in result.stderr
 
 
-def test_dask_without_distributed_names_the_extra(simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_names_the_extra_to_install_if_the_package_distributed_is_missing(
+    simulate: Simulate, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
     result = simulate.on_dask("--dask", "tcp://nowhere:8786")
     assert result.exit_code == 2
@@ -226,7 +228,7 @@ def test_row_for_the_mean_of_all_runs_has_the_mean_of_their_seconds(simulate: Si
     assert [line.split()[-1] for line in lines[1:]] == ["3.0"] * 4
 
 
-def test_help_has_an_example(simulate: Simulate) -> None:
+def test_help_of_the_command_simulate_has_an_example(simulate: Simulate) -> None:
     result = simulate.run("--help")
     assert result.exit_code == 0
     assert "allaboard simulate --nodes nodes.csv --pods pods.csv" in result.stdout

@@ -39,7 +39,7 @@ def naive(held: list[tuple[str, list[PodTerm], str]], namespace: str, pod_labels
 
 @settings(max_examples=300)
 @given(st.lists(holders, max_size=6), st.lists(st.booleans(), min_size=6, max_size=6), namespaces, st.lists(labels, min_size=1, max_size=3))
-def test_index_of_anti_affinity_terms_finds_the_domains_that_comparing_every_term_finds(
+def test_index_of_anti_affinity_terms_finds_the_same_domains_as_a_comparison_with_every_term(
     held: list[tuple[str, list[PodTerm], str]], stay: list[bool], namespace: str, asked: list[tuple[tuple[str, str], ...]]
 ) -> None:
     anti_affinity = AntiAffinityTerms()
@@ -74,7 +74,7 @@ def test_query_for_several_label_values_forbids_the_domains_of_each_value(
             assert nodes <= set(of_all_values.get(key, ()))
 
 
-def test_number_of_anti_affinity_terms_that_are_matched_is_limited_for_each_namespace_with_terms() -> None:
+def test_number_of_anti_affinity_terms_that_are_matched_is_limited_for_each_namespace_that_states_them() -> None:
     anti_affinity, exceeded = AntiAffinityTerms(), Counter[str]()
     anti_affinity.on_excess = lambda limit: exceeded.update([limit])
     for number in range(10 * NAMESPACE_TERMS.most):
@@ -111,7 +111,7 @@ def test_anti_affinity_term_on_a_label_value_that_no_member_has_forbids_no_domai
     assert anti_affinity.domains("team", *_merged([(("index", str(number)),) for number in range(64)])) == {"zone": {"node-3"}}
 
 
-def test_limit_of_anti_affinity_terms_for_a_namespace_counts_terms_of_all_index_keys() -> None:
+def test_terms_that_are_indexed_by_different_labels_count_towards_one_limit_for_their_namespace() -> None:
     anti_affinity, exceeded = AntiAffinityTerms(), Counter[str]()
     anti_affinity.on_excess = lambda limit: exceeded.update([limit])
     for number in range(2 * NAMESPACE_TERMS.most):

@@ -233,7 +233,7 @@ def test_node_without_shared_gpus_has_whole_devices_beside_nodes_that_share_thei
     assert view.snapshot().devices is None
 
 
-def test_snapshot_without_some_pods_has_their_devices_free() -> None:
+def test_gpu_devices_of_pods_that_a_snapshot_leaves_out_are_free_in_the_snapshot() -> None:
     view = ClusterView()
     for node in (plain("a"), a_node("n1")):
         view.upsert_node(node)
@@ -255,7 +255,7 @@ def test_reservation_that_includes_gpus_leaves_no_device_of_the_node_free() -> N
     assert np.array_equal(view.snapshot().devices, [[1000, 1000, 0], [1000, 1000, 1000]])
 
 
-def test_assumed_device_that_is_gone_counts_as_overbooked() -> None:
+def test_gpu_device_that_is_assumed_and_vanishes_from_its_node_counts_as_overbooked() -> None:
     view = ClusterView()
     view.upsert_node(a_node("n1"))
     view.upsert_pod(pod := a_pod("p", PART[1]))
@@ -266,7 +266,7 @@ def test_assumed_device_that_is_gone_counts_as_overbooked() -> None:
     assert view.as_assumed(pod) == replace(pod, node_name="n1", devices=(Taken("GPU-1a"),))
 
 
-def test_pod_without_a_named_device_takes_capacity_of_one_gpu_only() -> None:
+def test_bound_pod_that_names_no_gpu_device_takes_capacity_of_one_gpu_and_not_of_each() -> None:
     """The pod may have any device of the node; the two other devices are free."""
     view = ClusterView()
     view.upsert_node(a_node("n2"))
@@ -277,7 +277,7 @@ def test_pod_without_a_named_device_takes_capacity_of_one_gpu_only() -> None:
     assert verify({"uid-ours": "n2", "uid-p": "n2"}, [*gang, a_pod("p", WHOLE[0])], view.snapshot())
 
 
-def test_assumed_devices_are_overbooked_by_a_pod_that_may_have_any_of_them() -> None:
+def test_assumed_gpu_devices_are_overbooked_by_a_bound_pod_that_may_use_any_of_them() -> None:
     view = ClusterView()
     view.upsert_node(a_node("n1"))
     view.upsert_pod(ours := a_pod("ours", WHOLE[1]))

@@ -248,7 +248,7 @@ def test_rows_of_removed_nodes_are_used_again() -> None:
     assert len(view._usage._used) <= 16
 
 
-def test_snapshot_without_some_pods_equals_the_snapshot_of_a_view_without_them() -> None:
+def test_snapshot_that_leaves_out_some_pods_equals_the_snapshot_of_a_view_without_these_pods() -> None:
     view, other = ClusterView(), ClusterView()
     pods = [a_pod(name, node=node, spec=spec) for name, node, spec in zip("abc", ("n1", "n1", "gone"), SPECS[:2] * 2, strict=False)]
     for each in (view, other):

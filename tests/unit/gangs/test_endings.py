@@ -84,7 +84,7 @@ def test_suspended_job_has_not_ended_even_if_members_had_succeeded(is_seen_termi
     assert stage.ends == Ends(0, 0)
 
 
-def test_failed_member_no_longer_counts_once_a_new_pod_exists() -> None:
+def test_failed_member_is_no_longer_counted_as_failed_once_a_new_pod_exists() -> None:
     stage = Stage()
     stage.start("a", "b", owner=JOB)
     stage.change("a", phase="Failed")
@@ -104,7 +104,7 @@ def test_pod_that_is_recreated_under_its_name_counts_as_a_new_pod() -> None:
     assert stage.ends == Ends(0, 0)
 
 
-def test_ends_of_a_run_that_started_before_this_process_are_unknown_until_a_member_ends() -> None:
+def test_ends_in_a_run_that_started_before_the_scheduler_process_are_unknown_until_a_member_ends() -> None:
     stage = Stage()
     stage.change("done", node_name="n", phase="Succeeded")
     stage.change("a", node_name="n", phase="Running")

@@ -103,7 +103,7 @@ def test_foreign_gang_label_holds_the_pod_and_the_message_names_the_labels_to_us
 @pytest.mark.parametrize("labels", [{}, {"scheduling.x-k8s.io/pod-group": "train"}, GANG], ids=["alone", "pod-group", "pair"])
 @pytest.mark.parametrize("kind", ["labels", "annotations"])
 @pytest.mark.parametrize("label", [*DEMANDS, *BY_LATER_VERSIONS])
-def test_label_that_demands_more_of_another_scheduler_holds_the_pod_however_the_pod_names_its_gang(
+def test_label_that_asks_another_scheduler_for_more_than_a_gang_holds_the_pod_however_the_pod_names_its_gang(
     label: str, kind: str, labels: dict[str, str]
 ) -> None:
     membership = membership_of(with_foreign_label(kind, label, **labels))
@@ -155,7 +155,7 @@ def test_kueue_topology_of_a_pod_that_kueue_manages_holds_no_gang(labels: dict[s
     assert membership.error == ""
 
 
-def test_first_foreign_label_in_the_order_of_the_table_is_reported() -> None:
+def test_first_of_several_foreign_gang_labels_in_the_order_of_our_table_of_them_is_reported() -> None:
     assert with_foreign_label("annotations", *reversed(FOREIGN_GANG_LABELS)).foreign_gang_labels == (
         next(iter(FOREIGN_GANG_LABELS)),
         DEMANDS[0],
@@ -172,7 +172,7 @@ def test_foreign_labels_of_other_schedulers_pods_are_ignored(label: str) -> None
     assert with_foreign_label("annotations", label, scheduler="volcano").foreign_gang_labels == NONE
 
 
-def test_foreign_annotation_counts_if_its_value_is_empty_and_not_if_it_is_null() -> None:
+def test_foreign_gang_annotation_is_found_if_its_value_is_empty_and_ignored_if_its_value_is_null() -> None:
     found = {
         value: pod_from({"metadata": {"name": "p", "annotations": {"pod-group-name": value}}}).foreign_gang_labels.first
         for value in (None, "")

@@ -85,7 +85,7 @@ def test_ended_gang_that_gets_a_living_member_is_pending_again(before: str) -> N
         (Ends(0, 0), None),
     ],
 )
-def test_phase_of_a_gang_whose_pods_are_deleted_follows_from_the_seen_ends(ends: Ends, expected: Ending | None) -> None:
+def test_phase_of_a_gang_whose_pods_are_deleted_follows_from_the_ends_that_were_seen(ends: Ends, expected: Ending | None) -> None:
     assert ending_of(a_gang(), ends, {"phase": "Running", "succeeded": 3}) == expected
 
 

@@ -54,7 +54,7 @@ async def test_a_podgroup_whose_deletion_was_not_reported_is_forgotten_when_podg
 
 
 @pytest.mark.parametrize(("status", "is_raised"), [(404, False), (500, True)])
-async def test_nothing_is_forgotten_when_podgroups_cannot_be_listed(status: int, is_raised: bool) -> None:
+async def test_no_podgroup_is_forgotten_when_podgroups_cannot_be_listed(status: int, is_raised: bool) -> None:
     server, registry, reader = a_reader()
     reader.observe(a_group("a"))
     server.error = ApiError(status, "", "no")

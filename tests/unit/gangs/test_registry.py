@@ -564,7 +564,7 @@ def test_only_new_pods_without_a_node_count_as_arrivals() -> None:
         ({"labels": {"gang.scheduling.koordinator.sh/mode": "NonStrict"}}, "metadata.labels[{}mode]"),
     ],
 )
-def test_a_pod_group_that_demands_more_of_another_scheduler_holds_its_gang(raw: dict[str, Any], field: str) -> None:
+def test_a_pod_group_that_asks_another_scheduler_for_more_than_a_gang_holds_its_gang(raw: dict[str, Any], field: str) -> None:
     registry = a_registry(a_pod("a"))
     registry.observe_group(a_group(**raw))
     gang = registry.gang(KEY)

@@ -143,7 +143,7 @@ def test_next_step_for_the_pods_of_a_job_follows_from_the_pods_and_the_job(pods:
     assert next_step_of(gang_of(several(pods, kind="Job"), *([job] if job else []))) == expected
 
 
-def test_success_of_a_deleted_pod_counts() -> None:
+def test_success_of_a_pod_is_remembered_after_the_pod_is_deleted() -> None:
     registry = GangRegistry(["allaboard"])
     registry.observe_job(None, a_job(completions=8))
     pods = several("1 succeeded, 3 bound", kind="Job")
@@ -304,7 +304,7 @@ def test_newest_run_is_chosen_if_no_run_needs_any_pod() -> None:
     assert next_gang(two_jobs("4 bound", "4 bound")).run == "second"
 
 
-def test_run_that_another_scheduler_has_partially_bound_is_not_complete() -> None:
+def test_run_that_another_scheduler_has_partially_bound_does_not_count_as_whole() -> None:
     first = [replace(pod, transaction="", stamped_min_member=0) for pod in several("2 bound", kind="Job", owner="one")]
     second = several("4 bound", kind="Job", owner="two", run="second", created=50.0)
     assert next_step_of(gang_of([*first, *second], a_job("one"), a_job("two"))) == "awaits"
@@ -317,7 +317,7 @@ def test_run_is_not_deferred_if_its_gang_has_no_other_run() -> None:
     assert not registry.defer_run(next_gang(registry))
 
 
-def test_only_the_first_of_very_many_runs_are_considered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_first_runs_of_a_gang_are_considered_if_the_gang_has_very_many(monkeypatch: pytest.MonkeyPatch) -> None:
     computed: list[str] = []
     gang_of = GangRegistry._gang_of
     monkeypatch.setattr(GangRegistry, "_gang_of", lambda *args, **fields: computed.append("") or gang_of(*args, **fields))

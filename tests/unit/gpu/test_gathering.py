@@ -114,7 +114,7 @@ def test_series_of_a_node_outside_the_cluster_is_left_out() -> None:
     assert (gathering.reading().nodes, gathering.unlocated) == ((), 1)
 
 
-def test_least_free_memory_and_the_greatest_other_values_of_several_series_of_one_gpu_count() -> None:
+def test_if_a_gpu_has_several_series_the_least_free_memory_and_the_greatest_other_values_count() -> None:
     gathering = Gathering(lambda _, value: value)
     by_name = {metric.name: metric for metric in DCGM.metrics}
     for name in ("DCGM_FI_DEV_FB_FREE", "DCGM_FI_DEV_GPU_TEMP"):

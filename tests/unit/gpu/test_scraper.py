@@ -69,7 +69,7 @@ class Scraped:
         return self.figures[f"gpu_metrics_{name}"]()
 
 
-async def test_measurements_are_pushed_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_measurements_of_gpus_are_passed_on_to_the_scheduler_and_counted_in_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
     async with Scraped(monkeypatch, Script(a_reading())) as scraped, asyncio.timeout(50):
         assert math.isnan(scraped.value("age_seconds"))
         cards = await scraped.pushed.get()
@@ -78,7 +78,7 @@ async def test_measurements_are_pushed_and_counted(monkeypatch: pytest.MonkeyPat
         assert 0 <= scraped.value("age_seconds") < 10
 
 
-async def test_measurements_that_become_too_old_are_pushed_as_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_measurements_that_become_too_old_are_passed_on_to_the_scheduler_as_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     script = Script(a_reading(), SourceError("gone"))
     async with Scraped(monkeypatch, script, stale_seconds=0.3) as scraped, asyncio.timeout(50):
         known, unknown = await scraped.pushed.get(), await scraped.pushed.get()

@@ -158,7 +158,7 @@ async def test_later_queries_ask_only_for_the_labels_that_name_nodes_and_gpus(sa
     assert reading.models == ("A100",)
 
 
-async def test_series_without_a_node_counts_for_the_node_of_its_exporter(sandbox: Sandbox) -> None:
+async def test_series_that_names_no_node_belongs_to_the_node_of_its_exporter(sandbox: Sandbox) -> None:
     prometheus = FakePrometheus(METRICS, {"instance": "10.9.8.7:9400", "gpu": "0"})
     add_exporter(sandbox, "exporter-a", "n2", "10.9.8.7")
     add_exporter(sandbox, "tenant", "n1", "10.9.8.7", "default")
@@ -167,7 +167,7 @@ async def test_series_without_a_node_counts_for_the_node_of_its_exporter(sandbox
     assert reading.nodes == ("n2",)
 
 
-async def test_exporters_that_are_read_directly_count_for_the_node_on_which_they_run(sandbox: Sandbox) -> None:
+async def test_gpus_of_an_exporter_that_is_read_directly_belong_to_the_node_on_which_it_runs(sandbox: Sandbox) -> None:
     add_exporter(sandbox, "nvidia", "n1", "127.0.0.2")
     add_exporter(sandbox, "ward", "n2", "127.0.0.3", "monitoring", name="observerward")
     add_exporter(sandbox, "silent", "n2", "127.0.0.4")

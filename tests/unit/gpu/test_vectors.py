@@ -84,7 +84,7 @@ async def test_answer_that_is_no_vector_raises_source_error(body: bytes) -> None
         await read(body)
 
 
-async def test_only_the_first_series_of_an_answer_with_too_many_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_the_first_series_of_an_answer_with_too_many_series_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vectors, "_MOST_SERIES", 1000)
     left_out: list[None] = []
     found = await read(an_answer([({"gpu": str(card)}, "1") for card in range(5000)]), 2**16, left_out)

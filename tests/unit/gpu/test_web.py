@@ -108,7 +108,7 @@ async def test_credentials_are_read_for_each_request_and_never_shown_in_errors(t
     assert sent == ["Bearer s3cret-1", "Bearer s3cret-2", "Basic bWU6czNjcmV0LTM="]
 
 
-async def test_server_certificate_is_trusted_only_by_the_settings(tmp_path: Path) -> None:
+async def test_server_certificate_is_trusted_only_if_the_settings_name_its_ca_or_skip_verification(tmp_path: Path) -> None:
     import ssl
 
     authority = trustme.CA()

@@ -24,7 +24,7 @@ async def test_burst_is_sent_at_once_and_later_requests_at_the_limited_rate() ->
     assert await sent(2.0, 3, [10.0] * 5) == [10.0, 10.0, 10.0, 10.5, 11.0]
 
 
-async def test_no_request_waits_without_a_limit() -> None:
+async def test_no_request_waits_if_no_rate_limit_is_set() -> None:
     assert await sent(0.0, 1, [1.0] * 4) == [1.0] * 4
 
 

@@ -386,7 +386,7 @@ HISTORY = st.lists(st.tuples(st.sampled_from("ab"), st.booleans()), min_size=1, 
 
 
 @given(HISTORY, st.lists(st.tuples(st.booleans(), st.integers(0, 11)), max_size=40))
-async def test_states_applied_early_never_make_the_store_older_and_the_store_ends_as_the_watch_reports(
+async def test_states_applied_early_never_make_the_store_older_and_the_store_ends_up_with_what_the_watch_reports(
     history: list[tuple[str, bool]], steps: list[tuple[bool, int]]
 ) -> None:
     """In each of ``steps`` the watch reports its next event, or the state of some event is applied early, however often and late."""

@@ -76,7 +76,7 @@ def test_any_number_of_slow_namespaces_leaves_concurrent_requests_to_quick_names
     assert max(waits) < 0.3  # 40 requests have at least the quarter of the turns that slow namespaces can't take
 
 
-def test_remaining_requests_of_an_unknown_namespace_begin_when_it_is_known_to_be_slow() -> None:
+def test_requests_of_a_new_namespace_beyond_the_first_four_begin_half_a_second_later_if_the_first_are_slow() -> None:
     begun: list[float] = []
 
     async def request(limits: RequestLimits) -> None:
@@ -167,7 +167,9 @@ async def test_cancelled_requests_that_have_not_begun_are_never_sent() -> None:
 
 
 @pytest.mark.parametrize(("pause", "begins"), [(0.0, [0.0] * 4 + [15.0] * 2), (601.0, [0.0] * 6)])
-def test_namespace_that_was_slow_counts_as_slow_for_ten_minutes_although_it_is_quick_again(pause: float, begins: list[float]) -> None:
+def test_namespace_whose_requests_were_slow_counts_as_slow_for_ten_minutes_even_if_they_are_quick_again(
+    pause: float, begins: list[float]
+) -> None:
     begun: list[float] = []
 
     async def play() -> None:

@@ -85,7 +85,7 @@ async def a_slow_turn() -> AsyncIterator[None]:
 
 
 @pytest.mark.parametrize(("answer_seconds", "tries"), [(1.0, 4), (2.0, 3), (5.0, 1), (15.0, 1)])
-def test_retries_end_after_long_answers_and_not_after_a_long_wait_before_a_request(answer_seconds: float, tries: int) -> None:
+def test_long_waits_for_answers_end_the_retries_and_long_waits_for_a_request_turn_do_not(answer_seconds: float, tries: int) -> None:
     async def play() -> None:
         server = Server(BUSY, BUSY, BUSY, BUSY)
 

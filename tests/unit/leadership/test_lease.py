@@ -364,7 +364,7 @@ def test_server_error_is_logged_without_the_option_for_the_namespace(caplog: pyt
     assert not [record for record in caplog.records if "lease-namespace" in record.getMessage()]
 
 
-def test_fenced_request_ends_before_another_replica_can_take_the_lease() -> None:
+def test_request_of_the_leader_is_ended_before_another_replica_can_take_the_lease() -> None:
     async def play() -> None:
         server = LeaseServer()
         replica = Replica(server, "a")
@@ -502,7 +502,7 @@ def test_follower_with_a_shorter_lease_duration_waits_for_the_duration_that_the_
     virtually(play())
 
 
-def test_holder_whose_lease_was_taken_does_not_lead_when_its_task_has_ended() -> None:
+def test_holder_whose_lease_was_taken_does_not_lead_once_its_renewal_task_has_ended() -> None:
     async def play() -> None:
         server = LeaseServer()
         replica = Replica(server, "a")

@@ -64,7 +64,7 @@ def test_a_member_that_has_succeeded_in_the_run_lowers_the_quorum() -> None:
     assert (found.succeeded, found.quorum, found.missing) == (1, 2, 1)
 
 
-def test_a_succeeded_pod_that_another_scheduler_bound_does_not_count() -> None:
+def test_a_pod_that_another_scheduler_bound_does_not_count_as_a_succeeded_member() -> None:
     assert gang(3, member("a", phase="Succeeded", node="n1", run=""), member("b", node="n1")).succeeded == 0
 
 
@@ -95,7 +95,7 @@ def test_a_run_that_waits_for_no_more_pods_needs_only_the_replacements_that_exis
     assert found.missing_once_bound([pod.uid for pod in pods]) == missing
 
 
-def test_pods_of_other_runs_count_only_in_the_sums_of_all_runs() -> None:
+def test_pods_of_other_runs_of_a_gang_are_not_members_and_are_counted_only_in_sums_over_all_runs() -> None:
     others = (member("a", node="n1", run="b"), member("b", phase="Succeeded", node="n1", run="b"), member("c", node="n1", terminating=True))
     found = replace(gang(2, member("d"), member("e")), others=others)
     assert (len(found.bound), len(found.bound_in_all_runs), len(found.alive_in_all_runs), found.in_phase("Succeeded")) == (0, 1, 3, 1)

@@ -77,7 +77,7 @@ def test_a_pod_over_a_size_limit_has_an_error_that_names_the_limit_and_is_charge
 
 
 @pytest.mark.parametrize("limit", OVER, ids=lambda limit: limit.name)
-def test_a_pod_of_another_scheduler_that_exceeds_a_size_limit_counts_with_its_requests(limit: limits.Limit) -> None:
+def test_a_pod_of_another_scheduler_that_exceeds_a_size_limit_is_charged_for_its_requests(limit: limits.Limit) -> None:
     metadata, spec = OVER[limit]
     pod = pod_from(raw_pod(metadata, spec, "other"), reading=Reading(ours=OURS))
     assert "containers" in spec or pod.spec.amount("cpu") == 2000
@@ -85,7 +85,7 @@ def test_a_pod_of_another_scheduler_that_exceeds_a_size_limit_counts_with_its_re
     assert (pod.labels, pod.options, pod.owner, pod.spec.claims, pod.spec.images) == ((), (), None, (), ())
 
 
-def test_the_first_anti_affinity_terms_of_a_pod_of_another_scheduler_are_kept_without_too_large_ones() -> None:
+def test_the_first_anti_affinity_terms_of_a_pod_of_another_scheduler_are_kept_and_too_large_terms_left_out() -> None:
     too_large = selector(*several(9))
     terms = [selector({"key": f"k{number}", "operator": "Exists"}) for number in range(40)]
     pod = pod_from(raw_pod({}, affinity(too_large, *terms, kind="podAntiAffinity"), "other"), reading=Reading(ours=OURS))
@@ -94,14 +94,14 @@ def test_the_first_anti_affinity_terms_of_a_pod_of_another_scheduler_are_kept_wi
 
 
 @pytest.mark.parametrize("scheduler", ["allaboard", "other"])
-def test_only_the_first_containers_count_if_a_pod_has_too_many(scheduler: str) -> None:
+def test_only_the_first_containers_of_a_pod_are_charged_if_it_has_too_many(scheduler: str) -> None:
     containers = [{"name": f"c{number}", "resources": {"requests": {"cpu": "1"}}} for number in range(MANY)]
     pod = pod_from(raw_pod({}, {"containers": containers}, scheduler), reading=Reading(ours=OURS))
     assert pod.spec.amount("cpu") == 64_000
     assert pod.over == ("containers",)
 
 
-def test_cpu_and_memory_count_beside_any_number_of_other_resources() -> None:
+def test_cpu_and_memory_are_charged_beside_any_number_of_other_resources() -> None:
     requests = {f"x.y/{number}": "1" for number in range(MANY)} | {"cpu": "3", "memory": "1Gi"}
     pod = pod_from(raw_pod({}, {"containers": [{"name": "c", "resources": {"requests": requests}}]}, "other"), reading=Reading(ours=OURS))
     assert (pod.spec.amount("cpu"), pod.spec.amount("memory")) == (3000, 2**30)
@@ -121,7 +121,7 @@ def test_a_stamp_is_read_however_long_the_other_options_are() -> None:
     assert (pod.stamped_min_member, pod.over) == (3, ("option_characters",))
 
 
-def test_a_pod_whose_scheduler_has_a_very_long_name_counts_with_its_requests() -> None:
+def test_a_pod_whose_scheduler_has_a_very_long_name_is_charged_for_its_requests() -> None:
     pod = pod_from(raw_pod(scheduler="x" * 100_000), reading=Reading(ours=OURS))
     assert pod.spec.amount("cpu") == 2000
     assert len(pod.scheduler_name) <= limits.CHARACTERS.most

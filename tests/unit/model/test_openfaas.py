@@ -46,7 +46,9 @@ REQUESTS, LIMITS = {"cpu": "200m", "memory": "128Mi"}, {"cpu": "1", "memory": "1
         ({}, {}),
     ],
 )
-def test_requests_of_a_function_count_and_its_limits_if_it_has_no_requests(stated: dict[str, object], asked: dict[str, int]) -> None:
+def test_a_pod_is_charged_for_the_requests_of_its_function_or_for_its_limits_if_it_has_no_requests(
+    stated: dict[str, object], asked: dict[str, int]
+) -> None:
     pod = read(function(**stated))
     assert dict(pod.spec.requests) == {**asked, "pods": 1}
     assert (pod.malformed, pod.caution) == ("", "")

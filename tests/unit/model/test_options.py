@@ -14,5 +14,5 @@ def test_an_option_that_is_stated_as_a_label_is_an_error(name: str, annotations:
 
 
 @pytest.mark.parametrize("labels", [{}, {"allaboard.dev/schedule": "true"}, {"genius/gpu-number": "2"}, {"app": "gpu-number"}])
-def test_other_labels_are_ignored(labels: dict[str, str]) -> None:
+def test_labels_that_name_no_option_are_ignored(labels: dict[str, str]) -> None:
     assert options_in({"labels": labels}) == ((), None)

@@ -225,7 +225,7 @@ def test_a_pod_with_junk_as_its_spec_is_malformed_or_refused(spec: Any) -> None:
         assert pod_from({"metadata": {"name": "x"}, "spec": spec}).name == "x"
 
 
-def test_a_bound_pod_frees_the_resources_that_it_no_longer_takes() -> None:
+def test_a_bound_pod_frees_resources_when_it_ends_is_deleted_or_requests_less() -> None:
     pod, requests = read(spec={"nodeName": "node-1"}), SchedulingSpec((("cpu", 500), ("pods", 1)))
     assert pod.freed(pod) == []
     assert pod.freed(replace(pod, spec=requests)) == ["cpu"]
@@ -255,7 +255,7 @@ def test_a_pod_without_a_node_frees_nothing() -> None:
         ({"metadata": {"labels": {"app": "a"}}, "spec": {"initContainers": [{"image": "setup"}]}}, False),
     ],
 )
-def test_pods_that_differ_only_in_name_and_number_have_one_template(difference: dict[str, Any], is_one: bool) -> None:
+def test_pods_have_one_template_if_they_differ_only_in_name_and_index(difference: dict[str, Any], is_one: bool) -> None:
     first = read(metadata={"labels": {"app": "a", "training.kubeflow.org/replica-index": "0"}, "annotations": {}})
     difference["metadata"].setdefault("annotations", {})
     assert (read(**difference).template == first.template) is is_one
@@ -280,7 +280,7 @@ def test_bound_pods_have_no_template_and_pods_with_very_many_labels_have_their_o
         ({"deletionTimestamp": "2026-01-01T00:00:00Z"}, {"conditions": "many"}, False),
     ],
 )
-def test_a_pod_shows_its_end_if_it_ended_by_itself_or_by_a_disruption(
+def test_the_end_of_a_pod_is_recognised_whether_it_ended_by_itself_or_by_a_disruption(
     metadata: dict[str, Any], status: dict[str, Any], is_reported: bool
 ) -> None:
     assert reports_end(raw_pod(metadata=metadata, status=status)) is is_reported

@@ -44,7 +44,7 @@ def test_a_selector_matches_labels_as_kubernetes_does(selector: dict[str, Any], 
         ({"namespaceSelector": {}}, "anywhere", True),
     ],
 )
-def test_an_anti_affinity_term_is_for_the_namespace_of_its_pod_unless_it_names_others(
+def test_an_anti_affinity_term_is_for_the_namespace_of_its_pod_unless_it_names_namespaces(
     fields: dict[str, Any], namespace: str, matches: bool
 ) -> None:
     assert bool({namespace, None} & set(term(**fields).concerns("ns"))) is matches

@@ -25,7 +25,7 @@ def requested(*containers: dict[str, Any], status: Any = None, **spec: Any) -> d
     return dict(pod_requests({"spec": {"containers": list(containers), **spec}, "status": status}))
 
 
-def test_a_pod_asks_for_the_sum_of_its_containers_and_one_pod() -> None:
+def test_a_pod_requests_the_sum_of_its_containers_and_one_of_the_resource_pods() -> None:
     assert requested(container(cpu="500m", memory="1Gi"), container(cpu=1, memory="1Mi")) == {
         "cpu": 1500,
         "memory": 2**30 + 2**20,
@@ -33,7 +33,7 @@ def test_a_pod_asks_for_the_sum_of_its_containers_and_one_pod() -> None:
     }
 
 
-def test_a_pod_without_requests_takes_one_pod_only() -> None:
+def test_a_pod_without_requests_requests_only_one_of_the_resource_pods() -> None:
     assert requested({"name": "main"}) == {"pods": 1}
 
 
@@ -97,30 +97,30 @@ def status_of(name: str = "main", *, allocated: Any = None, actual: Any = None) 
     return {"containerStatuses": [{"name": name, "allocatedResources": allocated, "resources": {"requests": actual}}]}
 
 
-def test_a_pod_that_shrinks_in_place_counts_with_what_its_status_says_it_still_has() -> None:
+def test_a_pod_that_shrinks_in_place_is_charged_for_what_its_status_says_it_still_has() -> None:
     assert requested(container(cpu=1), status=status_of(allocated={"cpu": 2}, actual={"cpu": 3}))["cpu"] == 3000
 
 
-def test_a_pod_that_grows_in_place_counts_with_what_it_wants() -> None:
+def test_a_pod_that_grows_in_place_is_charged_for_what_it_will_have() -> None:
     assert requested(container(cpu=4), status=status_of(allocated={"cpu": 2}, actual={"cpu": 2}))["cpu"] == 4000
 
 
-def test_an_infeasible_resize_counts_with_what_the_pod_holds() -> None:
+def test_a_pod_whose_resize_is_infeasible_is_charged_for_what_it_holds() -> None:
     status = status_of(allocated={"cpu": 2}) | {"conditions": [{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}]}
     assert requested(container(cpu=64), status=status)["cpu"] == 2000
 
 
-def test_a_deferred_resize_counts_with_what_the_pod_wants() -> None:
+def test_a_pod_whose_resize_the_kubelet_defers_is_charged_for_what_it_will_have() -> None:
     status = status_of(allocated={"cpu": 2}) | {"conditions": [{"type": "PodResizePending", "status": "True", "reason": "Deferred"}]}
     assert requested(container(cpu=8), status=status)["cpu"] == 8000
 
 
-def test_a_resized_sidecar_counts_with_what_it_holds() -> None:
+def test_a_pod_is_charged_for_what_its_resized_sidecar_holds() -> None:
     status = {"initContainerStatuses": [{"name": "sidecar", "allocatedResources": {"cpu": 2}, "resources": {}}]}
     assert requested(container(cpu=1), initContainers=[sidecar(cpu=1)], status=status)["cpu"] == 3000
 
 
-def test_a_pod_level_request_that_shrinks_in_place_counts_with_what_the_status_says() -> None:
+def test_a_pod_level_request_that_shrinks_in_place_is_charged_as_the_status_states_it() -> None:
     status = {"resources": {"requests": {"cpu": 8}}, "allocatedResources": {"cpu": 8}}
     assert requested(container(cpu="100m"), resources={"requests": {"cpu": 1}}, status=status)["cpu"] == 8000
 

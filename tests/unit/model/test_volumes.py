@@ -55,7 +55,7 @@ def test_claims_of_pods_of_any_scheduler_include_those_of_generic_ephemeral_volu
     assert (spec.claims, spec.disks) == (("c0", "p-scratch"), (Volume("ebs.csi.aws.com", "vol-1"),))
 
 
-def test_a_pod_with_too_many_volumes_is_over_the_limit() -> None:
+def test_a_pod_with_too_many_volumes_is_reported_as_over_the_limit_for_volumes() -> None:
     volumes = [{"name": f"v{number}", "persistentVolumeClaim": {"claimName": f"c{number}"}} for number in range(VOLUMES.most + 1)]
     assert pod_from(a_pod(*volumes), reading=FOREIGN).over == ("volumes",)
 

@@ -113,7 +113,7 @@ async def test_pipeline_that_cannot_be_read_is_also_reported_as_not_deployed() -
     assert cluster.status()["message"] == PIPELINES_ARE_OFF
 
 
-async def test_reporter_waits_for_a_missing_kind_or_right_without_a_log_message(caplog: pytest.LogCaptureFixture) -> None:
+async def test_reporter_waits_for_a_missing_kind_or_permission_without_a_log_message(caplog: pytest.LogCaptureFixture) -> None:
     answers = [ApiError(404, "NotFound", "no such kind"), ApiError(403, "Forbidden", "not yours"), None]
     slept: list[float] = []
 

@@ -232,7 +232,7 @@ def test_members_that_must_share_a_domain_never_fit_when_every_domain_is_too_sma
     assert cause_of(gang, 4, snapshot(nodes), filters=NodeFilters(), repaired=Repaired()).code is Code.FRAGMENTED  # it fits
 
 
-def test_only_nodes_with_a_domain_count_for_members_that_must_share_one() -> None:
+def test_members_that_must_share_a_domain_fit_only_on_nodes_that_are_in_a_domain() -> None:
     gang = pods("w", 2, {"cpu": GI})
     rules = Rules(together=[("rack", {pod.uid for pod in gang})])
     for labels in ({}, {"rack": "a"}):

@@ -53,7 +53,7 @@ def planned(gang: Sequence[Pod], minimum: int, view: ClusterView, objective: Obj
     return search(build_problem(gang, minimum, view.snapshot(), objective=objective), QUICK, 1)
 
 
-def test_share_by_memory_is_a_different_part_of_each_nodes_gpus() -> None:
+def test_request_for_a_gpu_part_by_memory_is_a_different_fraction_of_each_nodes_gpus() -> None:
     view = cluster(sharing("large", "HAMi", [80]), sharing("small", "HAMi", [16]), sharing("tiny", "HAMi", [8]))
     problem = build_problem(part("p", 9, Share("HAMi", memory=10 * 1024)), 9, view.snapshot(), objective=Objective.BINPACK)
     assert dict(zip(problem.nodes, problem.slots[0].tolist(), strict=True)) == {"large": 8, "small": 1}
@@ -84,7 +84,7 @@ def test_gpus_that_are_too_small_and_a_missing_driver_are_different_reasons() ->
     assert Reason(Kind.GPU_TOO_SMALL) in [found.reason for found in verify({pod.uid: "small"}, [pod], view.snapshot())]
 
 
-def test_node_whose_kubelet_has_no_gpu_left_gives_one_reason_insufficient_gpus() -> None:
+def test_refusal_counts_a_node_whose_kubelet_has_no_gpu_left_once_and_as_insufficient_gpus() -> None:
     devices = (Device("GPU-a", 16 * 1024, 10, True), Device("GPU-b", 16 * 1024, 10, True))
     view = cluster(node("full", {"cpu": 8000, GPU: 1}, shared=Shared("HAMi", devices)))
     one, two = part("p", 2, Share("HAMi", thousandths=100))

@@ -46,7 +46,7 @@ async def turns(searches: LongSearches, clock: Clock, seconds: float) -> list[Ga
     return order
 
 
-async def test_within_a_namespace_the_first_gang_in_queue_order_is_next() -> None:
+async def test_within_a_namespace_the_first_gang_in_queue_order_gets_the_next_long_search() -> None:
     clock = Clock()
     searches = long_searches(clock)
     for name, created in (("c", 3.0), ("a", 1.0), ("b", 2.0)):

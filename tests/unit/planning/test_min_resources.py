@@ -103,7 +103,7 @@ def group(name: str, cpu: str, version: int) -> dict[str, object]:
     return {"metadata": metadata, "spec": {"minMember": 1, "minResources": {"cpu": cpu}}}
 
 
-async def test_drivers_start_while_their_min_resources_are_free_and_other_drivers_wait() -> None:
+async def test_spark_drivers_start_while_their_min_resources_are_free_and_the_other_spark_drivers_wait() -> None:
     async with World(cpus=6) as world:
         drivers = [world.add(f"spark-{number}", 1, created=float(number)) for number in range(6)]
         for key in drivers:

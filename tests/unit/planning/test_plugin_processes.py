@@ -272,7 +272,7 @@ async def test_only_the_default_strategy_decides_that_there_is_no_capacity(plugi
         assert "StrategyFailed" not in {reason for _, reason in world.events.reported}
 
 
-async def test_a_strategy_that_did_not_answer_is_not_used_for_gangs_of_that_namespace_for_a_minute(
+async def test_a_strategy_that_did_not_answer_is_not_used_for_a_minute_for_gangs_of_the_namespace_that_used_it(
     plugin_processes: PluginProcesses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await plugin_processes.warm_up(["hangs"])

@@ -154,7 +154,7 @@ def test_a_volume_that_is_already_attached_to_a_node_is_not_counted_again_there(
     assert placed.members[0].spec.attaches == (Attaches("disk", 0, (("data", ("n2",)),)),)
 
 
-def test_volumes_of_a_driver_without_a_limit_are_not_counted() -> None:
+def test_volumes_of_a_storage_driver_without_a_limit_are_not_counted() -> None:
     view = a_view_of_disks("data")
     for name in ("n1", "n2"):
         view.volumes.limits.upsert(name, {"another": 1})

@@ -109,7 +109,7 @@ def kinds_of(answers: list[Answer]) -> list[tuple[str, str]]:
     return [(type(answer).__name__, answer.gang.key.name) for answer in answers]
 
 
-async def test_gangs_of_one_priority_are_planned_in_one_round_each_around_the_gangs_placed_before_it() -> None:
+async def test_gangs_of_one_priority_are_planned_in_one_round_and_none_uses_capacity_of_gangs_placed_before_it() -> None:
     scene = Scene(a_gang("a", 3), a_gang("b", 3, created=1.0), a_gang("low", priority=-1), cpus=5)
     assert kinds_of(await scene.answers()) == [("Placed", "a"), ("Refused", "b")]
     assert kinds_of(await scene.answers()) == [("Placed", "low")]
@@ -123,7 +123,7 @@ async def test_a_gang_that_needs_no_plan_gets_no_answer() -> None:
     assert kinds_of(await scene.answers()) == [("Placed", "b")]
 
 
-async def test_a_round_ends_when_a_gang_becomes_due_that_ranks_before_the_next_one() -> None:
+async def test_a_round_ends_when_a_gang_becomes_due_that_ranks_before_the_next_gang_of_the_round() -> None:
     scene = Scene(*(a_gang(name, created=float(age)) for age, name in enumerate("abc")))
     scene.due.preceded.add(GangKey("default", "b"))
     assert kinds_of(await scene.answers()) == [("Placed", "a")]

@@ -75,7 +75,7 @@ def loop_for_ever() -> None:
         pass
 
 
-async def test_a_search_that_takes_too_much_processor_time_is_ended_and_the_next_is_answered() -> None:
+async def test_a_search_that_takes_too_much_processor_time_is_ended_and_the_next_search_is_answered() -> None:
     own = Workers(1, timeout_seconds=60, cpu_seconds=0.2)
     try:
         with pytest.raises(SearchOverrunError, match="of a processor"):
@@ -87,7 +87,7 @@ async def test_a_search_that_takes_too_much_processor_time_is_ended_and_the_next
         own.end()
 
 
-async def test_a_search_that_overruns_is_ended_and_the_next_is_answered() -> None:
+async def test_a_search_that_overruns_its_time_limit_is_ended_and_the_next_search_is_answered() -> None:
     own = Workers(1, timeout_seconds=100)
     try:
         await own.run(os.getpid)
@@ -144,7 +144,9 @@ async def test_a_search_without_search_processes_finds_an_equal_plan_in_this_pro
     assert await here.search(problem, 1) == search(problem, SearchSettings(), 1)
 
 
-async def test_a_search_has_less_time_than_its_process_and_a_short_search_less_processor_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_search_has_a_shorter_time_limit_than_its_process_and_a_short_search_a_limit_of_processor_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """On a busy machine a short search takes longer without being worse."""
     asked: list[SearchSettings] = []
 

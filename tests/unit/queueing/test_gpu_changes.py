@@ -41,14 +41,14 @@ def table(*measured: Mapping[Measure, float], model: int = 0) -> GpuInventory | 
         (table({}), None, set()),
     ],
 )
-def test_gpu_changes_return_the_wake_up_keys_of_the_amounts_that_increased(
+def test_increased_amounts_of_gpus_give_the_keys_of_the_gangs_to_wake(
     old: GpuInventory | None, new: GpuInventory | None, expected: set[str]
 ) -> None:
     found = GpuChanges().gained(old, new)
     assert {GPU_CHANGES, GPU} & found == expected
 
 
-def test_memory_that_is_freed_in_small_steps_wakes_gangs_even_after_other_memory_was_taken() -> None:
+def test_gpu_memory_that_is_freed_in_small_steps_wakes_gangs_even_after_gpu_memory_was_taken() -> None:
     changes, woken = GpuChanges(), []
     free = [1000, 1060, 1063, 1120, 1180, 1184, 600, 640, 664, 680, 700, 728]
     tables = [table({Measure.FREE: each}) for each in free]

@@ -29,7 +29,7 @@ def test_a_gang_that_ranks_lower_than_at_its_push_is_moved_when_it_is_at_the_top
     assert [crowd.heap.pop(), crowd.heap.pop()] == [KEYS[1], KEYS[0]]
 
 
-def test_gang_that_has_moved_to_the_front_is_first_after_another_push() -> None:
+def test_gang_that_has_moved_to_the_front_stays_first_when_another_gang_is_pushed() -> None:
     crowd = Crowd()
     for key in KEYS[:2]:
         crowd.heap.push(key)
@@ -99,7 +99,7 @@ EVENTS = st.lists(st.tuples(st.sampled_from(["come", "go", "use", "pop"]), st.in
 
 
 @given(GANGS, EVENTS)
-def test_all_gangs_of_a_namespace_move_when_its_usage_or_a_higher_priority_changes(
+def test_pop_returns_the_first_gang_whenever_usage_levels_or_the_gangs_of_a_namespace_have_changed(
     gangs: list[tuple[str, int, int]], events: list[tuple[str, int, int]]
 ) -> None:
     tenants = Tenants(gangs)

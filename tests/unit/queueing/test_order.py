@@ -47,7 +47,7 @@ def test_gangs_rank_by_priority_then_precedence_rules_then_search_time_then_age(
 
 
 @given(ORDERS, ORDERS)
-def test_gang_that_is_before_another_gang_has_no_greater_comparison_key(one: Order, other: Order) -> None:
+def test_gang_that_ranks_before_another_gang_has_a_lower_or_equal_value_of_each_comparison_key(one: Order, other: Order) -> None:
     first, second = sorted((one, other))
     for part in ("level_key", "standing_key", "rank_key"):
         assert getattr(first, part) <= getattr(second, part)

@@ -76,7 +76,7 @@ def test_a_gang_that_must_not_be_overtaken_goes_first_even_in_backoff() -> None:
 
 
 @pytest.mark.parametrize("is_in_backoff", [False, True])
-def test_a_gang_in_backoff_outranks_a_popped_gang_that_ranks_behind_it(is_in_backoff: bool) -> None:
+def test_a_popped_gang_is_outranked_by_a_gang_of_higher_priority_even_if_that_gang_is_in_backoff(is_in_backoff: bool) -> None:
     clock = Clock()
     queue = GangQueue(lambda key: Order(-int(key.name[-1]), True, 2, 0, 0.0, key), clock=clock)
     queue.mark(key_of(9))
@@ -179,7 +179,7 @@ def test_gang_in_backoff_is_passed_no_more_often_than_the_setting_allows() -> No
     assert placed == [key_of(2), key_of(3), key_of(4)]
 
 
-def test_oldest_gang_in_backoff_that_may_still_be_passed_is_passed() -> None:
+def test_only_the_oldest_gang_in_backoff_that_may_still_be_passed_is_counted_as_passed() -> None:
     queue = a_queue(Clock(), times=1)
     for number in (2, 3, 9):
         queue.requeue(key_of(number), Requeue.failed(ANYTHING), seen=queue.changes)

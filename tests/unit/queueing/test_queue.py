@@ -39,7 +39,7 @@ async def test_a_gang_that_gets_an_older_member_moves_to_the_front() -> None:
     assert drain(queue) == [A, B]
 
 
-async def test_draining_the_queue_does_not_wait_for_gangs_that_move_meanwhile() -> None:
+async def test_draining_the_queue_does_not_wait_for_gangs_that_are_marked_as_due_meanwhile() -> None:
     queue = GangQueue(lambda key: Order(0, True, 2, 0, 0.0, key))
     queue.mark(A)
     marks = 0

@@ -182,7 +182,7 @@ def test_a_hard_backoff_of_a_retried_gang_is_not_ended_by_events(is_in_backoff: 
     assert drain(queue) == [A]
 
 
-def test_gang_that_changes_while_it_is_placed_in_backoff_is_due() -> None:
+def test_gang_that_changes_during_an_attempt_before_the_end_of_its_backoff_is_due_again() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock, {A: 10})
     queue.requeue(A, Requeue.refused(CPU, is_capacity_assumed=False), seen=queue.changes)

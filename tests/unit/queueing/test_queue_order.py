@@ -35,7 +35,9 @@ def test_gangs_are_popped_by_priority_and_among_equals_by_name() -> None:
 
 
 @pytest.mark.parametrize(("high", "partially_bound"), [(10, None), (0, B), (0, None)])
-def test_a_woken_gang_in_backoff_is_not_passed_by_lower_priorities_nor_by_unbound_gangs(high: int, partially_bound: GangKey | None) -> None:
+def test_a_woken_gang_in_backoff_goes_before_gangs_of_lower_priority_and_if_partially_bound_before_absent_gangs(
+    high: int, partially_bound: GangKey | None
+) -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock, {B: high}, partially_bound)
     for _ in range(3):
@@ -171,7 +173,7 @@ def test_a_placed_gang_passes_only_gangs_of_its_own_priority() -> None:
     assert [queue._read_state(key).passed > 0 for key in (A, B)] == [True, False]
 
 
-def test_time_limit_of_overtaking_counts_from_the_first_time() -> None:
+def test_time_limit_of_overtaking_counts_from_the_first_time_that_the_gang_was_overtaken() -> None:
     clock = Clock(1000.0)
     queue = GangQueue(lambda key: Order(0, True, 2, 0, 0.0, key), overtaking=Overtaking(100, 50.0), clock=clock)
     for _ in range(3):

@@ -30,7 +30,7 @@ A, B = GangKey("default", "a"), GangKey("other", "b")
         ((0, 0.0), 3, 0.0, True),
     ],
 )
-def test_gang_may_be_overtaken_up_to_a_number_of_times_and_up_to_a_time_limit(
+def test_gang_may_be_overtaken_a_limited_number_of_times_and_for_a_limited_time(
     overtaken: tuple[int, float], passed: int, now: float, is_over: bool
 ) -> None:
     assert Overtaking(3, 300.0).is_over(QueueState(overtaken=overtaken, passed=passed), now) is is_over
@@ -68,7 +68,7 @@ def test_gang_that_was_passed_often_enough_goes_first_and_a_gang_with_search_tim
     assert scene.first() == A
 
 
-def test_gang_that_is_gone_goes_first_and_a_gang_with_a_task_is_not_assembled() -> None:
+def test_deleted_gang_goes_first_and_a_gang_with_work_beside_the_cycle_is_ranked_without_reading_its_members() -> None:
     scene = Scene()
     gone = GangKey("default", "gone")
     assert scene.ranks.place(gone) == order_of_gone(gone)

@@ -63,7 +63,9 @@ STATES = RESTS | st.builds(Releasing, RESTS, st.sampled_from([NOW - 1, NOW + 1])
 
 
 @given(STATES, st.lists(st.sampled_from(Event), max_size=20))
-def test_the_finish_deadline_is_extended_once_at_most_and_a_closed_gang_has_no_state(state: State, events: list[Event]) -> None:
+def test_the_deadline_to_finish_a_gang_is_extended_once_at_most_and_a_closed_partial_bind_has_no_state(
+    state: State, events: list[Event]
+) -> None:
     renewals, was_renewed = 0, True
     for event in events:
         before, state = state, transition(state, event, NOW)
@@ -94,7 +96,7 @@ def test_a_gang_whose_members_were_released_is_released_again_if_a_member_turns_
     assert partial_bind.is_finishing
 
 
-def test_closed_partial_bind_keeps_its_released_members_and_no_state() -> None:
+def test_partial_bind_that_is_closed_forgets_its_state_and_still_knows_which_released_members_are_leaving() -> None:
     leaving = Leaving((), NOW + 9)
     partial_bind = PartialBind(KeptOpen(), NOW, was_tried=True, restarts_at=NOW, leaving=leaving, no_victim_until=NOW + 1)
     partial_bind.close(NOW)

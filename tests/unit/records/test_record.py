@@ -10,7 +10,7 @@ from tests.unit.placement.clusters import pods
 A, B = GangKey("default", "a"), GangKey("default", "b")
 
 
-def test_record_of_a_new_gang_is_added_by_the_method_of_and_not_by_the_method_find() -> None:
+def test_method_find_adds_no_record_for_a_new_gang_and_method_of_adds_one() -> None:
     records = GangRecords()
     assert records.find(A) is None
     assert records.of(A) is records.of(A) is records.find(A)

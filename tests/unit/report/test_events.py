@@ -18,7 +18,7 @@ class RecordingWriter(Writer):
         return True
 
 
-def test_event_is_queued_for_its_namespace_and_counted_at_most_once_a_minute() -> None:
+def test_event_that_repeats_is_written_at_most_once_a_minute_and_queued_for_its_namespace() -> None:
     clock, writer = [0.0], RecordingWriter()
     events = EventRecorder(None, writer, "c", "i", clock=lambda: clock[0])  # type: ignore[arg-type]
     about = ObjectReference("v1", "Pod", "team", "a", "u")

@@ -261,7 +261,7 @@ def test_event_note_with_line_ends_is_put_on_one_line() -> None:
         (Undo.SUSPEND, "job train was suspended by another client", "; job train was suspended by another client; "),
     ],
 )
-def test_message_of_a_gang_that_is_kept_for_its_job_says_when_the_job_is_suspended_or_why_not(
+def test_message_of_a_gang_that_is_kept_open_says_when_its_job_will_be_suspended_or_why_it_will_not(
     undo: Undo | None, problem: str, expected: str
 ) -> None:
     spec, owner = SchedulingSpec((("pods", 1),)), Owner("batch/v1", "Job", "train", "u")

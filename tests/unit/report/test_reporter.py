@@ -231,7 +231,7 @@ async def test_gang_and_its_members_get_an_event_when_the_reason_changes_and_whe
 
 
 @pytest.mark.parametrize("has_ended", [True, False])
-async def test_gang_gets_a_second_event_scheduled_only_after_it_has_ended(*, has_ended: bool) -> None:
+async def test_pod_group_gets_a_second_event_with_the_reason_scheduled_only_after_its_gang_has_ended(*, has_ended: bool) -> None:
     gang = a_gang(2)
     done = tuple(replace(pod, node_name="n1", phase="Succeeded") for pod in gang.members)
     async with a_fixture() as fixture:
@@ -338,7 +338,7 @@ async def test_advice_does_not_replace_a_newer_message() -> None:
     assert (late.message, in_time.message) == ("a webhook said no", "no capacity. Would fit with more.")
 
 
-async def test_partially_bound_gang_that_is_kept_shows_its_reason_to_wait() -> None:
+async def test_gang_that_is_kept_open_still_shows_the_reason_of_its_last_refusal_while_it_is_partially_bound() -> None:
     gang = a_gang(2)
     async with a_fixture() as fixture:
         fixture.refuse(gang, Code.FRAGMENTED)

@@ -180,7 +180,7 @@ async def test_a_kind_that_is_not_read_as_protobuf_is_refused_with_the_accepted_
     assert answer["message"] == expected
 
 
-async def test_other_protobuf_media_types_are_refused(sandbox: Sandbox) -> None:
+async def test_protobuf_media_types_other_than_that_of_kubernetes_are_refused(sandbox: Sandbox) -> None:
     status, answer = await sent(sandbox, NAMESPACE, media_type="application/x-protobuf")
     assert (status, answer["reason"]) == (415, "UnsupportedMediaType")
 

@@ -150,7 +150,7 @@ async def test_every_member_gets_a_dry_run_after_a_rollback(was_undone: bool, dr
 
 
 @pytest.mark.parametrize("counts_as_pass", [True, False])
-async def test_a_placement_is_counted_as_a_pass_of_the_older_gang_in_backoff(counts_as_pass: bool) -> None:
+async def test_an_older_gang_in_backoff_is_counted_as_passed_once_when_younger_gangs_are_placed_together(counts_as_pass: bool) -> None:
     """Gangs that are placed together count as one pass, for the first of them."""
     async with World() as world:
         old = world.begin(world.add("old")).gang

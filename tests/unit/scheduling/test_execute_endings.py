@@ -93,7 +93,9 @@ async def test_each_bind_is_counted_by_its_result() -> None:
 
 
 @pytest.mark.parametrize(("held_seconds", "seconds"), [(0.5, 1.0), (3.0, 3.0)])
-async def test_a_gang_that_held_capacity_in_vain_backs_off_for_at_least_as_long(held_seconds: float, seconds: float) -> None:
+async def test_the_backoff_of_a_gang_whose_transaction_failed_is_at_least_as_long_as_it_held_capacity(
+    held_seconds: float, seconds: float
+) -> None:
     async with World() as world:
         attempt = world.begin(world.add("g"))
         attempt.held_seconds = held_seconds

@@ -120,7 +120,7 @@ async def test_released_pods_count_as_leaving_before_the_watch_shows_their_delet
     assert {pod.name for pod in leaving_of(gang, records.partial_bind(KEY), 0.0)} == {"a", "b"}
 
 
-async def test_a_refused_gang_is_attempted_again_when_leaving_members_are_overdue() -> None:
+async def test_a_refused_gang_is_attempted_again_when_released_members_of_another_gang_take_too_long_to_leave() -> None:
     """While released members leave, no other gang is released for the gang that needs their capacity.
 
     No other event may make that gang due.
@@ -211,7 +211,7 @@ async def test_jobs_are_suspended_at_most_once_in_each_time_out() -> None:
     assert records.partial_bind(KEY).restarts_at == 100.0 + gang.timeout_seconds
 
 
-async def test_the_deadline_of_an_inherited_gang_runs_from_its_first_attempt_and_restarts_once() -> None:
+async def test_the_deadline_of_a_gang_that_an_earlier_leader_left_runs_from_its_first_attempt_and_restarts_once() -> None:
     gang, records, clock = a_gang(*PARTIAL), GangRecords(), Clock()
     partial_binds = PartialBinds(known(records, clock, gang), Mock(), Mock())
     assert [key async for key in partial_binds.inherited()] == [KEY]

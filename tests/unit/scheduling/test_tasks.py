@@ -30,7 +30,7 @@ class Scene:
             await self.tasks.wait_until_idle()
 
 
-async def test_a_gang_has_a_task_until_its_work_is_done() -> None:
+async def test_a_gang_has_a_task_beside_the_cycle_until_its_work_is_done() -> None:
     scene = Scene()
     scene.tasks.start(A, scene.work())
     assert [key in scene.tasks for key in (A, B)] == [True, False]
@@ -38,7 +38,7 @@ async def test_a_gang_has_a_task_until_its_work_is_done() -> None:
     assert A not in scene.tasks
 
 
-async def test_a_deferred_gang_is_due_when_its_task_ends_and_not_before() -> None:
+async def test_a_gang_that_becomes_due_while_it_has_a_task_is_due_when_the_task_ends() -> None:
     scene = Scene()
     scene.tasks.start(A, scene.work())
     scene.tasks.start(B, scene.work())

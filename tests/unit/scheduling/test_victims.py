@@ -78,7 +78,7 @@ async def test_a_gang_has_no_victims_of_a_higher_priority() -> None:
     assert await Scene(a_gang("high", bound=2, priority=1)).victims_of(LATE, 2) == []
 
 
-async def test_no_gang_is_released_together_with_a_job_that_keeps_its_pods() -> None:
+async def test_no_gang_is_released_if_that_would_suffice_only_with_the_release_of_a_job_that_keeps_its_pods() -> None:
     """Capacity suffices only if two gangs are released.
 
     A Job owns the pods of one gang and keeps them, so releasing the other gang alone would be in vain.
@@ -129,5 +129,7 @@ async def test_one_member_of_each_owner_gets_a_dry_run_of_its_release() -> None:
 
 
 @pytest.mark.parametrize(("undo", "expires", "is_allowed"), [(Undo.SUSPEND, NOW, True), (Undo.SUSPEND, NOW + 1, False), (None, NOW, False)])
-def test_jobs_may_be_suspended_only_with_the_option_and_past_the_time_out(undo: Undo | None, expires: float, is_allowed: bool) -> None:
+def test_jobs_of_a_gang_may_be_suspended_only_if_its_options_say_so_and_its_time_out_has_passed(
+    undo: Undo | None, expires: float, is_allowed: bool
+) -> None:
     assert may_suspend(replace(FIRST, undo=undo), PartialBind(expires=expires), NOW) is is_allowed

@@ -40,7 +40,7 @@ def refused(raw: dict[str, object]) -> str:
     return str(caught.value)
 
 
-def test_kubeconfig_of_the_file_of_2020_is_unusable_until_a_path_replaces_its_placeholder() -> None:
+def test_placeholder_for_the_kubeconfig_in_the_configuration_file_of_2020_must_be_replaced_by_a_path() -> None:
     content = (HERE / "scheduler-2020.yaml").read_bytes()
     words = "is a placeholder: replace it by a kubeconfig's path, or remove the line"
     assert parse_configuration(content).kubescheduler.unusable == {

@@ -12,7 +12,7 @@ ALL = ("genetic", "fgd", "fgd-bestfit", "fgd-firstfit", "fgd-random")
 GPU = task(1)
 
 
-def test_tasks_that_do_not_fit_are_dropped_and_counted() -> None:
+def test_tasks_that_do_not_fit_are_dropped_from_a_replay_and_counted() -> None:
     found = played(workload_of([node("a", 4)], [(f"t{index}", GPU) for index in range(6)]))
     assert (found.gpus_total, found.gangs_placed, found.pods_failed) == (4, 4, 2)
     assert found.gpus_unallocated_percent == 0

@@ -37,7 +37,7 @@ def test_job_is_one_gang_if_the_job_operators_pod_has_the_gang_flag(plan: Plan, 
 
 
 @pytest.mark.parametrize("operator", [training_operator(), training_operator(f"{FLAG}=allaboard", phase="Failed")])
-def test_each_pod_of_a_job_is_a_gang_without_the_flag_and_a_note_says_so(plan: Plan, operator: Object) -> None:
+def test_each_pod_of_a_job_is_a_gang_if_the_job_operator_has_no_gang_flag_and_a_note_says_so(plan: Plan, operator: Object) -> None:
     plan.cluster(node("n1", cpu="8"), operator).manifest(job())
     assert gangs(plan) == [(f"w-worker-{index}", 1, 1) for index in range(3)]
     assert (
@@ -76,7 +76,7 @@ def test_pods_that_name_no_scheduler_get_the_scheduler_that_the_flag_names(plan:
     assert "schedulerName 'scheduler-plugins'" in plan.run(FLAG, "scheduler-plugins").stderr
 
 
-def test_flag_of_one_job_operator_does_not_change_jobs_of_another(plan: Plan) -> None:
+def test_flag_of_one_job_operator_does_not_change_jobs_of_another_job_operator(plan: Plan) -> None:
     plan.cluster(node("n1", cpu="8")).manifest(job("MPIJob", "mpiReplicaSpecs", "kubeflow.org/v2beta1"))
     assert len(gangs(plan, FLAG, "allaboard")) == 3
 

@@ -89,7 +89,7 @@ async def test_crds_priority_classes_runtime_classes_namespaces_and_jobs_are_lis
     assert found.jobs["default/j"].completions == 3
 
 
-async def test_cluster_without_the_crd_has_no_pod_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_cluster_without_the_crd_of_pod_groups_has_no_pod_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with Sandbox() as sandbox:
         point_at(sandbox, tmp_path, monkeypatch)
         found = await read_live_cluster([], PLAIN)

@@ -132,7 +132,7 @@ def test_requests_default_to_limits(read: Any) -> None:
     assert dict(pod_from(found.raw).spec.requests) == {"cpu": 1000, "pods": 1}
 
 
-def test_pods_get_a_namespace_a_stable_uid_and_times_in_the_order_of_the_files(read: Any) -> None:
+def test_pods_of_manifests_get_a_namespace_a_stable_uid_and_creation_times_in_the_order_of_the_manifests(read: Any) -> None:
     first = [pod_from(found.raw) for found in read(pod("b"), pod("a"), namespace="ml").pods]
     again = [pod_from(found.raw) for found in read(pod("b"), pod("a"), namespace="ml").pods]
     assert first == again

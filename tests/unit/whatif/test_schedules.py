@@ -25,7 +25,7 @@ from allaboard.whatif.schedules import refuse_schedule
         "@every -1h",
     ],
 )
-def test_schedule_that_the_api_server_accepts_is_accepted(schedule: str) -> None:
+def test_schedule_of_a_cron_job_that_the_api_server_accepts_is_accepted(schedule: str) -> None:
     refuse_schedule(schedule, "spec.schedule")
 
 
@@ -54,7 +54,7 @@ def test_schedule_that_the_api_server_accepts_is_accepted(schedule: str) -> None
         ("@every 5", "is not one of @yearly"),
     ],
 )
-def test_schedule_that_the_api_server_refuses_is_refused(schedule: str, problem: str) -> None:
+def test_schedule_of_a_cron_job_that_the_api_server_refuses_is_refused(schedule: str, problem: str) -> None:
     with pytest.raises(MalformedError) as caught:
         refuse_schedule(schedule, "spec.schedule")
     assert caught.value.field == "spec.schedule"

@@ -108,7 +108,7 @@ def test_note_about_a_cluster_scoped_object_names_no_namespace(plan: Plan, manif
 
 
 @pytest.mark.parametrize("place", ["manifests", "snapshot"])
-def test_fields_of_a_definition_in_the_cluster_replace_the_shipped_fields(plan: Plan, place: str) -> None:
+def test_fields_of_a_crd_in_the_cluster_replace_the_shipped_fields_of_that_crd(plan: Plan, place: str) -> None:
     worker = {"type": "object", "additionalProperties": {"type": "object", "properties": {"template": {}, "replicas": {}, "newField": {}}}}
     newer = custom("kubeflow.org", "TFJob", {"spec": {"type": "object", "properties": {"tfReplicaSpecs": worker}}})
     plan.cluster(node("n1", cpu="8"), *([newer] if place == "snapshot" else []))
@@ -118,7 +118,7 @@ def test_fields_of_a_definition_in_the_cluster_replace_the_shipped_fields(plan: 
 
 
 @pytest.mark.parametrize("served", [{"v2": True}, {"v1": False, "v2": True}])
-def test_version_that_a_definition_in_the_cluster_does_not_serve_is_refused(plan: Plan, served: dict[str, bool]) -> None:
+def test_version_that_a_crd_in_the_cluster_does_not_serve_is_refused(plan: Plan, served: dict[str, bool]) -> None:
     newer = custom("kubeflow.org", "TFJob", {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}, **served)
     answer = plan.cluster(node("n1", cpu="8"), newer).manifest(job()).run()
     assert answer.exit_code == 2
@@ -132,7 +132,7 @@ def test_metadata_of_a_custom_resource_is_checked(plan: Plan) -> None:
     assert "metadata.lables: no such field; did you mean labels?" in answer.stderr
 
 
-def test_definition_that_preserves_unknown_fields_allows_any_field(plan: Plan) -> None:
+def test_crd_that_preserves_unknown_fields_allows_any_field(plan: Plan) -> None:
     open_ended = custom("kubeflow.org", "TFJob", {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}})
     plan.cluster(node("n1", cpu="8"), open_ended).manifest(job(anything=1))
     assert len(plan.gangs()) == 1
@@ -173,7 +173,7 @@ def test_shipped_fields_include_every_built_in_kind_that_creates_no_pods() -> No
     }
 
 
-def test_shipped_fields_equal_those_of_the_shipped_definitions() -> None:
+def test_shipped_fields_of_custom_resources_equal_those_of_the_shipped_crds() -> None:
     shipped, learned = Schemas(), Schemas()
     for definition in bundled.crds():
         learned.learn(definition)

@@ -158,7 +158,7 @@ def test_gang_that_must_not_be_overtaken_is_searched_for_when_no_filling_rule_pl
     assert 1 in placed(joint)
 
 
-def test_gang_left_out_in_favor_of_older_gangs_does_not_count_as_overtaken() -> None:
+def test_gang_that_is_not_placed_because_of_older_gangs_does_not_count_as_overtaken() -> None:
     queue = [waiting(gpus("a", 1, 8)), waiting(gpus("b", 1, 8)), waiting(gpus("small", 2))]
 
     joint = together(queue, snapshot(gpu_nodes(2)))
@@ -166,7 +166,7 @@ def test_gang_left_out_in_favor_of_older_gangs_does_not_count_as_overtaken() -> 
     assert (placed(joint), joint.overtaken) == ([0, 1], ())
 
 
-def test_gangs_left_out_that_fit_in_queue_order_count_as_overtaken() -> None:
+def test_gangs_that_fit_in_queue_order_and_are_not_placed_count_as_overtaken() -> None:
     queue = [waiting(gpus("small", 2)), waiting(gpus("large", 16)), waiting(gpus("young", 8))]
 
     joint = together(queue, snapshot(gpu_nodes(2)))

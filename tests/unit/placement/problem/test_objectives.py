@@ -25,7 +25,7 @@ VECTORS = json.loads(Path(__file__).with_name("scoring_vectors.json").read_text(
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector["name"])
-def test_formula_agrees_with_kube_scheduler_within_one_point(vector: dict) -> None:
+def test_requested_to_capacity_ratio_agrees_with_kube_scheduler_within_one_point(vector: dict) -> None:
     requested, allocatable, weights = np.array(vector["resources"], dtype=np.float64).T[:, :, None]
     utilization = np.divide(requested, allocatable, out=np.zeros_like(requested), where=allocatable > 0)
 

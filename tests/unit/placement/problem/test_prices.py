@@ -72,7 +72,7 @@ def test_worth_of_gpus_is_reduced_by_the_expected_shortage_of_cpu(cpu: int, gpus
     assert lost == pytest.approx(min(short, gpus), abs=1e-3)
 
 
-def test_free_gpus_are_lost_to_tasks_that_need_more_of_them() -> None:
+def test_free_gpus_of_a_node_are_of_no_use_to_tasks_that_need_more_gpus() -> None:
     prices = prices_of(a_mix((8000, 1, 0, 3), (64_000, 8, 0, 1)))
     assert prices is not None
     assert prices.too_few[:10].tolist() == pytest.approx([0, 0.25, 0.5, 0.75, 1, 1.25, 1.5, 1.75, 0, 0])

@@ -115,7 +115,7 @@ def test_wildcard_port_conflicts_with_an_address_that_another_pod_uses() -> None
     assert slots(HostPort("10.0.0.1", "TCP", 80), HostPort(ANY, "UDP", 80)) == [[1]]
 
 
-def test_wildcard_port_conflicts_with_all_addresses_of_the_gang() -> None:
+def test_host_port_on_any_address_conflicts_with_the_same_port_on_each_address_of_other_members() -> None:
     everywhere, here, there = (HostPort(ip, "TCP", 80) for ip in (ANY, "10.0.0.1", "10.0.0.2"))
     gang = [pod for port in (everywhere, here, there) for pod in pods(port.ip, 1, {}, host_ports=(port,))]
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from allaboard.placement.rules.devices import assign_devices, assign_devices_exactly, best_device
 
 
-def test_gpu_part_goes_to_the_device_with_the_least_left() -> None:
+def test_gpu_part_goes_to_the_device_with_the_least_free_capacity_that_suffices() -> None:
     assert best_device(np.array([[1000, 300, 600], [1000, 200, 600]]), 300).tolist() == [1, 2]
 
 

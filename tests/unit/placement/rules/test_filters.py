@@ -64,7 +64,7 @@ def test_array_filters_agree_with_the_check_before_the_bind_on_each_node(cluster
 
 
 @given(nodes(), SPECS, SPECS)
-def test_specs_that_differ_in_one_field_have_separate_results(
+def test_specs_that_differ_in_one_field_have_separate_filter_results(
     cluster: tuple[Node, ...], spec: SchedulingSpec, other: SchedulingSpec
 ) -> None:
     filters = NodeFilters()

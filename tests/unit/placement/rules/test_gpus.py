@@ -93,7 +93,7 @@ def test_gpu_arrays_and_the_check_before_the_bind_agree_with_a_plain_count(
 
 
 @given(nodes(), ASKS)
-def test_filters_count_a_node_under_each_reason_and_notice_changed_metrics(found: list[Known], asked: GpuRequest) -> None:
+def test_gpu_filters_count_a_node_under_each_reason_and_notice_changed_metrics(found: list[Known], asked: GpuRequest) -> None:
     view, filters = view_of(found), NodeFilters()
     spec = SchedulingSpec((("pods", 1),), gpus=asked)
     snapshot = view.snapshot()

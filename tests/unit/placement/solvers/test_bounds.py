@@ -106,7 +106,7 @@ def test_there_is_no_shortage_if_constraints_exclude_every_node() -> None:
     assert bounds_of(build_problem(gang, 2, cluster, objective=Objective.BINPACK)).shortage is None
 
 
-def test_score_bound_counts_one_rack() -> None:
+def test_score_bound_of_a_single_pod_assumes_that_it_uses_one_rack() -> None:
     cluster = snapshot([node(f"n{number}", {"cpu": 1000}, labels={"rack": str(number)}) for number in range(2)])
     problem = build_problem(pods("worker", 1, {"cpu": 1000}), 1, cluster, objective=Objective.BINPACK, topology="rack")
     assert Valuation(problem).scores(np.array([[[1, 0]]]))[0] == pytest.approx(score_bound(problem))

@@ -33,7 +33,7 @@ def repeated(cluster: Snapshot, times: int) -> Snapshot:
 
 @settings(max_examples=60)
 @given(cases(most_nodes=4, most_roles=2, most_pods=2))
-def test_node_is_no_candidate_only_if_it_has_no_slots_or_if_enough_equal_nodes_are_kept(case: Case) -> None:
+def test_node_is_left_out_of_the_candidates_only_if_it_has_no_slots_or_if_enough_equal_nodes_are_kept(case: Case) -> None:
     problem = build_problem(case.gang, case.minimum, repeated(case.cluster, _COPIES), objective=case.objective)
     kept = [problem.nodes[row] for row in needed_rows(problem)]
     for row, name in enumerate(problem.nodes):

@@ -30,7 +30,7 @@ def racks_of(problem: Problem, counts: np.ndarray) -> set[int]:
 
 
 @given(cases(most_nodes=6, most_roles=2, most_pods=6))
-def test_better_set_of_domains_is_found_only_at_less_cost(case: Case) -> None:
+def test_search_for_better_domains_changes_a_placement_only_if_the_new_placement_costs_less(case: Case) -> None:
     problem = build_problem(case.gang, case.minimum, case.cluster, objective=case.objective, topology="zone")
     valuation, budget = Valuation(problem), Budget(1_000_000)
     counts = random_counts(problem, case.seed)

@@ -168,7 +168,7 @@ def test_local_search_stops_within_a_round_once_time_is_up() -> None:
     assert 0 < moved(cut) < moved(search_locally(problem, valuation, counts, 1))
 
 
-def test_solver_is_not_asked_for_a_rack_without_branches(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exact_solver_is_not_asked_for_a_rack_if_the_setting_branches_is_0(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: object, **__: object) -> None:
         raise AssertionError("the solver is asked")
 

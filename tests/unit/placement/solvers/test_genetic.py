@@ -23,7 +23,7 @@ def one_way_only(topology: str = "") -> Problem:
 
 
 @pytest.mark.parametrize(("topology", "patience", "expected"), [("rack", 1, 1), ("rack", 4, 4), ("", 4, 1), ("", 5, 1), ("", 15, 3)])
-def test_search_ends_after_patience_generations_without_a_gain(topology: str, patience: int, expected: int) -> None:
+def test_search_ends_when_as_many_generations_as_its_patience_bring_no_gain(topology: str, patience: int, expected: int) -> None:
     """A search without a gain ends after ``patience`` generations if racks count, and otherwise after a fifth of that number."""
     problem = one_way_only(topology)
     evolution = evolve(problem, [problem.count[:, None].copy()], SearchSettings(patience=patience), 1, Target(2, OUT_OF_REACH))

@@ -79,7 +79,7 @@ def test_no_placement_beats_the_best_of_one_role(
     count=st.integers(2, 40),
     objective=st.sampled_from(Objective),
 )
-def test_score_for_one_role_depends_neither_on_the_joining_of_long_tables_nor_on_unneeded_nodes(
+def test_score_for_one_role_is_the_same_if_long_tables_are_joined_in_steps_and_unneeded_nodes_are_kept(
     shapes: list[Shape], count: int, objective: Objective
 ) -> None:
     problem = a_problem(shapes, count, 1, 1, objective)
@@ -127,7 +127,7 @@ def test_solver_for_one_role_accepts_no_problem_with_several_roles_or_without_no
     assert not accepts(two)
 
 
-def test_first_of_equal_nodes_by_name_takes_most() -> None:
+def test_first_of_equal_nodes_by_name_takes_the_most_pods() -> None:
     counts = best_of_one_role(problem := a_problem([(2, 8, 0), (2, 8, 0)], 3, 1, 1), Valuation(problem))
     assert counts is not None
     assert counts.tolist() == [[2, 1]]

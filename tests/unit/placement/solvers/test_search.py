@@ -299,7 +299,7 @@ def tight_problem() -> tuple:
     return gang, snapshot(gpu_nodes(30), used)
 
 
-def test_search_takes_its_least_generations_and_then_ends_by_patience() -> None:
+def test_search_runs_its_least_number_of_generations_and_then_ends_by_patience() -> None:
     gang, cluster = tight_problem()
 
     plan = place(gang, cluster, objective=SPREAD, settings=SearchSettings(min_generations=25, patience=5))
@@ -308,7 +308,7 @@ def test_search_takes_its_least_generations_and_then_ends_by_patience() -> None:
     assert plan.search.score >= plan.search.seed_score
 
 
-def test_search_ends_after_its_most_generations() -> None:
+def test_search_ends_after_its_largest_number_of_generations() -> None:
     gang, cluster = tight_problem()
 
     plan = place(gang, cluster, settings=SearchSettings(generations=7, min_generations=7, patience=50))
@@ -316,7 +316,7 @@ def test_search_ends_after_its_most_generations() -> None:
     assert (plan.search.generations, plan.search.stopped_by) == (7, "generations")
 
 
-def test_seed_preset_searches_for_all_its_generations() -> None:
+def test_search_with_the_preset_named_seed_runs_all_generations_of_the_preset() -> None:
     gang = [*pods("ps", 2, {"cpu": 3000}), *pods("worker", 3, {"cpu": 2000, GPU: 1})]
     cluster = snapshot(gpu_nodes(3), {"node-1": {"cpu": 9000, GPU: 3}, "node-2": {"cpu": 5000, GPU: 2}})
 

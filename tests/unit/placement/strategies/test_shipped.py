@@ -32,7 +32,7 @@ def gpus(**free: int) -> list:
     return [node(name, {"cpu": 64_000, GPU: number}) for name, number in free.items()]
 
 
-def test_names_of_strategies_are_those_of_settings_and_annotations() -> None:
+def test_shipped_strategies_have_the_names_that_settings_and_annotations_accept() -> None:
     assert tuple(named._SHIPPED) == SHIPPED_STRATEGIES == strategy_names()[: len(SHIPPED_STRATEGIES)]
     assert DEFAULT_STRATEGY in SHIPPED_STRATEGIES
     assert not plugged_in().keys() & set(SHIPPED_STRATEGIES)
@@ -43,13 +43,13 @@ USED = snapshot(gpus(a=8, b=4), {"a": {GPU: 5}, "b": {GPU: 2}})
 
 
 @pytest.mark.parametrize("objective", Objective)
-def test_best_fit_takes_the_node_with_least_left_over_unless_the_option_most_used_is_set(objective: Objective) -> None:
+def test_best_fit_takes_the_node_with_the_least_capacity_left_over_unless_the_option_most_used_is_set(objective: Objective) -> None:
     worker = pods("worker", 1, {GPU: 1})
     assert assignments_by("bestfit", USED, worker, objective=objective) == {"worker-0": "b"}
     assert assignments_by("bestfit", USED, worker, objective=objective, most_used=True) == {"worker-0": "a"}
 
 
-def test_best_fit_takes_the_first_by_name_among_equals() -> None:
+def test_best_fit_takes_the_first_of_equal_nodes_by_name() -> None:
     equals = snapshot(gpus(c=6, b=2, a=4), {"c": {GPU: 4}, "a": {GPU: 2}})
     assert assignments_by("bestfit", equals, pods("worker", 1, {GPU: 1})) == {"worker-0": "a"}
     assert assignments_by("bestfit", equals, pods("worker", 1, {GPU: 1}), most_used=True) == {"worker-0": "c"}
