@@ -150,3 +150,10 @@ def test_webhooks_apply_to_opted_in_namespaces_but_never_to_system_namespaces() 
 def test_mutating_webhook_applies_only_when_pods_are_created() -> None:
     hooks = [hook for each in objects("MutatingWebhookConfiguration") for hook in each["webhooks"]]
     assert [(rule["operations"], rule["resources"]) for hook in hooks for rule in hook["rules"]] == [(["CREATE"], ["pods"])]
+
+
+@pytest.mark.parametrize("path", sorted((CONFIG.parent / "crds").glob("*.yaml")), ids=lambda path: path.stem)
+def test_printer_columns_of_crds_have_only_fields_that_the_api_server_knows(path: Path) -> None:
+    known = {"name", "type", "jsonPath", "description", "format", "priority"}
+    versions = yaml.safe_load(path.read_text(encoding="utf-8"))["spec"]["versions"]
+    assert [column for version in versions for column in version["additionalPrinterColumns"] if not column.keys() <= known] == []
