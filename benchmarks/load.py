@@ -193,7 +193,7 @@ async def find(session: aiohttp.ClientSession, path: str) -> Any:
 
 
 async def furnish(session: aiohttp.ClientSession, nodes: Sequence[dict[str, Any]]) -> None:
-    """Create ``nodes`` and the CRD of PodGroups for every contender; return when the nodes are ready and PodGroups are served."""
+    """Create ``nodes`` and the PodGroup CRD, which every compared scheduler uses. Return when nodes and CRD are ready."""
     if await find(session, _OUR_GROUPS) is None:
         await send(session, "POST", _CRDS, yaml.safe_load(_CRD.read_text()))
     await asyncio.gather(*(send(session, "POST", "/api/v1/nodes", node) for node in nodes))
@@ -268,7 +268,7 @@ class Binds:
             await asyncio.gather(task, return_exceptions=True)
 
     async def _listen(self, session: aiohttp.ClientSession, version: str) -> None:
-        """Watch until cancelled. The API server closes a watch that can't keep up with a burst; it then continues from the last version."""
+        """Watch until cancelled. If the API server closes a watch that lags behind a burst, a new watch begins at the last version."""
         # Only bound pods are selected, so a pod is "added" when it is bound. Metadata is enough.
         headers = {"Accept": "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"}
         query = {"watch": "1", "fieldSelector": "spec.nodeName!="}

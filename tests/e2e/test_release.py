@@ -217,7 +217,7 @@ def test_install_yaml_has_all_objects_of_config_but_crds_and_namespace_and_the_i
 @pytest.mark.parametrize(
     ("arguments", "message"), [(["0.0.9", REPOSITORY], "states"), (["", REPOSITORY], "usage"), ([__version__], "usage")]
 )
-def test_release_of_another_version_than_the_projects_is_refused(arguments: list[str], message: str) -> None:
+def test_release_whose_version_differs_from_that_of_the_project_is_refused(arguments: list[str], message: str) -> None:
     done = subprocess.run([ROOT / ".ci" / "release", *arguments], capture_output=True, text=True, check=False)
     assert done.returncode != 0
     assert message in done.stderr

@@ -239,7 +239,7 @@ class SchedulesWithLeaders(SchedulesWithRestarts):
     def binds_of_an_earlier_leader_come_late(
         self, gang: GangSpec, nth: int, rival: GangSpec, is_fenced: bool, seconds: float, pause: float
     ) -> None:
-        """Stop the leader between its binds, where only one gang fits, until the next leader may have bound a rival."""
+        """Only one of two gangs fits: stop the leader between two binds until the next leader may have bound the rival."""
         self.stage()
         self.w.stall_at("bind", "pods", nth, after=False, seconds=seconds)
         faults = [] if is_fenced else [Fault("patch", "pods", f"gang-{len(self.w.gangs)}-*", times=400, status=503)]

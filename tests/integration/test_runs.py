@@ -58,7 +58,7 @@ class TestWithoutPodGroups:
         assert not bound(cluster, "other")
 
 
-async def test_younger_partially_bound_gang_is_released_after_a_waiting_member_was_recreated(
+async def test_younger_partially_bound_gang_is_still_released_when_its_waiting_member_was_recreated(
     cluster: Cluster, start_app: StartApp, kubeconfig: Path
 ) -> None:
     cluster.add_node("node-1", cpu="4")

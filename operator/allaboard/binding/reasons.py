@@ -72,7 +72,10 @@ class NotReplaced:
 
 @dataclass(frozen=True, slots=True)
 class CapacityNeeded:
-    """The gang wasn't whole within ``seconds``, and the gang ``by`` needs the capacity of its ``members`` bound members."""
+    """The gang wasn't whole within ``seconds``, and another gang, ``by``, needs the capacity of the first gang's bound members.
+
+    ``members`` is their number.
+    """
 
     by: GangKey
     seconds: int

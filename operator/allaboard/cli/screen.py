@@ -65,7 +65,7 @@ class Screen:
         return Group(title, self._around(max(1, left)), below)
 
     def programme(self) -> RenderableType:
-        """Return the list of all stories with their results."""
+        """Return the list of all stories that the demo plays, with their results."""
         return Group(Text(_TITLE, style="bold"), self._stories(self.scenes, with_notes=True))
 
     def picture(self) -> str:

@@ -94,7 +94,7 @@ class AntiAffinityTerms:
     def _keys_that_match(
         self, namespace: str, labels: Mapping[str, str], several: Mapping[str, frozenset[str | None]]
     ) -> Iterator[_IndexKey]:
-        """Yield the index keys of terms that may match."""
+        """Yield the index keys of the terms that may match a pod with these labels in this namespace."""
         for selected in (namespace, None):
             yield selected, None, None
             for key, stated in labels.items():

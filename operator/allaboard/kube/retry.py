@@ -90,6 +90,6 @@ def _pause(state: RetryCallState) -> float:
 
 
 def _seconds(error: BaseException | None, otherwise: float) -> float:
-    """Return the pause that the API server asks for, up to the longest one; ``otherwise`` if it asks for none."""
+    """Return the pause that the API server asks for, at most ``LONGEST_SECONDS``; ``otherwise`` if it asks for none."""
     asked = error.retry_after if isinstance(error, ApiError) else None
     return otherwise if asked is None else min(asked, LONGEST_SECONDS)

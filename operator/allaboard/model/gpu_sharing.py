@@ -235,7 +235,7 @@ def shared_by(annotations: Mapping[str, object]) -> Shared | None:
 
 
 def taken_by(annotations: Mapping[str, object]) -> tuple[Taken, ...]:
-    """Return the devices that the annotations of a bound pod name, by the annotations of all drivers. A malformed one names no devices.
+    """Return the devices that a bound pod's annotations name, for any driver. A malformed annotation names no devices.
 
     A tenant may forge the annotation of a driver that isn't the node's driver; ``charges_of`` ignores such an annotation.
     """

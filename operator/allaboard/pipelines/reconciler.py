@@ -32,7 +32,7 @@ _FIRST_PAUSE_SECONDS = 1.0
 
 
 class PipelineReconciler:
-    """Keeps the objects of every pipeline as its spec wants them; the ``Store`` of the reflector of MLFlows.
+    """Keeps the objects of every pipeline (an ``MLFlow`` object) as its spec wants them. The reflector of MLFlows writes into it.
 
     ``leads`` returns whether this replica may write; ``why`` returns the reason for which a gang waits.
     """

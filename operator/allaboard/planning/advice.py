@@ -86,7 +86,7 @@ class Advisor:
             record.advice = Advice()
 
     def work(self) -> None:
-        """Start to find the requested advice. Call this when no gang is due."""
+        """Start to find advice for refused gangs, which `want` has requested. Call this when no gang is due."""
         if self._wanted and (self._task is None or self._task.done()):
             self._task = asyncio.create_task(self._find_all(), name="advice")
 

@@ -342,7 +342,7 @@ class Executor:
         self.reporter.unchanged(gang)
 
     def _defer_run(self, gang: Gang, because: Reason) -> bool:
-        """Defer this run of the gang, if no member is bound, for the next run that can act. Return whether there is such a run.
+        """Defer this run of the gang, if no member is bound, so that another run goes first. Return whether another run can be bound now.
 
         Each run that can't be bound is deferred once. When no run is left, the gang counts as refused, and the first run goes first again.
         """

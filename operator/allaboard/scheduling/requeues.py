@@ -21,7 +21,7 @@ RETRY_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The facts that decide how a gang goes back to the queue. Times are on the clock, in seconds."""
+    """The facts that decide how a gang goes back to the queue. Times are seconds of the scheduler's monotonic clock."""
 
     now: float
     next_attempt: float | None = None

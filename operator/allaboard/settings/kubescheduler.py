@@ -280,7 +280,7 @@ class _Reader:
         return {"strategy": Strategy.RATIO, "shape": shape, **resources}
 
     def _ratio_of_2020(self, stated: RatioArgs2020, place: str) -> dict[str, Any]:
-        """Return the scoring of RequestedToCapacityRatio of 2020. In 2020 kube-scheduler checked none of these values."""
+        """Return the scoring that RequestedToCapacityRatio's arguments of 2020 state. As in kube-scheduler of 2020, no value is checked."""
         shape = tuple((point.utilization, point.score) for point in stated.function_shape)
         utilizations = [utilization for utilization, _ in shape]
         if utilizations != sorted(set(utilizations)) or not all(0 <= number <= 100 for point in shape for number in point):

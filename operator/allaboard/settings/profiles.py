@@ -55,7 +55,7 @@ class InForce:
     names: tuple[str, ...]
     """The schedulerNames of the pods that Allaboard schedules."""
     profiles: Mapping[str, Profile] = field(default_factory=dict)
-    """Profiles by scheduler name. A name without a profile is placed by the options."""
+    """Profiles by scheduler name. Gangs with a scheduler name that has no profile are placed by Allaboard's own options."""
     warnings: tuple[str, ...] = ()
     is_stated: bool = True
     """True if the configuration file states an option, or if there is no configuration file."""

@@ -37,7 +37,7 @@ class TargetMix:
     total: int
 
     def level(self, cpu: Integers) -> Integers:
-        """Return a row of ``able`` for each amount of free cpu (milli-cpu): the row of the tasks for which that cpu suffices."""
+        """Return for each amount of free cpu (milli-cpu) the index of the row of ``able`` that has the tasks for which the cpu suffices."""
         return np.searchsorted(self.levels, cpu, side="right")
 
     def fragmented(self, state: ClusterState, rows: Integers) -> Floats:

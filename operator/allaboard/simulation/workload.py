@@ -53,7 +53,8 @@ class TaskClass:
 class Arrival:
     """A gang that arrives.
 
-    ``members`` are positions in the workload's classes, of which ``minimum`` must be placed together. The gang finishes ``run_seconds``
+    ``members`` has the position of each member's task class in the workload's classes. At least ``minimum`` members must be placed
+    together. The gang finishes ``run_seconds``
     after it has started; None means never.
     """
 

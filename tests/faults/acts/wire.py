@@ -12,7 +12,7 @@ _SILENCE_SECONDS = 100.0
 
 
 class Wire(Simulation):
-    """A simulation with acts on requests and watches."""
+    """The steps of a random fault schedule that disturb requests and watches."""
 
     @happens
     def fault(self, fault: Fault) -> None:

@@ -113,10 +113,10 @@ class Workloads(Simulation):
 
     @happens
     def submit_again(self, spec: GangSpec) -> GangSpec | None:
-        """Submit a job again under its gang's name. Returns None if a scheduler couldn't know the new pods as another submission.
+        """Submit a job again under its gang's name; None if a scheduler couldn't distinguish the new pods from the old submission's.
 
-        Pods of another ReplicaSet would be members of the same run. New bare pods are another submission only if earlier pods have
-        succeeded and none was lost.
+        That is so for a ReplicaSet: pods of a second ReplicaSet would be members of the same run. It is so for bare pods, unless earlier
+        pods have succeeded and none was lost.
         """
         if spec.kind not in ("job", "operated", "bare") or spec.is_single or spec.is_gated:
             return None

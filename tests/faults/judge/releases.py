@@ -88,7 +88,7 @@ class Releases:
                 self.accuse("release", f"{question.what}, of {question.spec.name}, although no other gang needed its capacity")
 
     def arrived(self, request: Request) -> None:
-        """Check what a release or a change of a Job names, each time it reaches the API server, whatever the answer."""
+        """Check the object and the UID of each request that deletes or evicts a pod, or changes a Job, when it reaches the API server."""
         if request.is_dry_run:
             return
         about = f"{request.verb} of {request.plural} {request.name}"

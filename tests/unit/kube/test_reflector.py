@@ -165,7 +165,7 @@ async def test_state_that_must_not_be_skipped_is_applied_before_a_new_list() -> 
         assert store.applied == [("team/a", {"n": 1})]
 
 
-async def test_events_of_each_namespace_are_applied_in_turn() -> None:
+async def test_many_events_of_one_namespace_do_not_delay_events_of_another_namespace() -> None:
     """A tenant's thousands of new pods don't delay the pods of other tenants."""
     flood = [event("ADDED", f"a-{number:02}", number, spec={}) for number in range(2, 40)]
     few = [event("ADDED", f"b-{number}", 40 + number, "other", spec={}) for number in range(3)]

@@ -25,7 +25,7 @@ def requested(*containers: dict[str, Any], status: Any = None, **spec: Any) -> d
     return dict(pod_requests({"spec": {"containers": list(containers), **spec}, "status": status}))
 
 
-def test_a_pod_requests_the_sum_of_its_containers_and_one_of_the_resource_pods() -> None:
+def test_a_pod_requests_the_sum_of_its_containers_and_one_pod_of_the_nodes_pod_count() -> None:
     assert requested(container(cpu="500m", memory="1Gi"), container(cpu=1, memory="1Mi")) == {
         "cpu": 1500,
         "memory": 2**30 + 2**20,

@@ -160,7 +160,7 @@ async def test_known_advice_is_renewed_after_a_while_and_replaced_if_it_differs(
     assert (len(advised.asked), len(advised.reported)) == (3, 2)
 
 
-async def test_the_renewal_of_advice_takes_a_quarter_of_the_time_at_most() -> None:
+async def test_renewing_advice_takes_at_most_a_quarter_of_the_time_that_has_passed() -> None:
     advised, clock = Advised(), Clock(1000.0)
 
     async def find(key: GangKey) -> str:

@@ -28,7 +28,7 @@ NEVER = math.inf
 
 
 class Expected(NamedTuple):
-    """The expected result for a gang with ``fields``: requests, the start of its message, and the seconds until it is due again."""
+    """The expectation for a gang with ``fields``: API requests, the start of the gang's message, and the seconds until the gang is due."""
 
     fields: dict[str, Any]
     requests: list[str]

@@ -295,9 +295,9 @@ def _fragmented(need: _Need, names: Sequence[str], demand: Integers, free: Integ
 
 
 def _least_asked(need: _Need, amounts: Sequence[int]) -> int:
-    """Return the least that the minimum requests of a resource.
+    """Return the least amount of a resource that as many members as the gang's minimum can request.
 
-    The needed pods of each role are counted first. Then the pods that request least are counted, up to the minimum.
+    The pods that the minimum of each role needs are counted first. Then the pods that request least are counted, up to the gang's minimum.
     """
     least: list[int] = need.least.tolist()
     count: list[int] = need.count.tolist()

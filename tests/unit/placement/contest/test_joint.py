@@ -149,7 +149,7 @@ def test_gang_that_must_not_be_overtaken_but_fits_nowhere_keeps_no_gang_out() ->
     assert (placed(joint), joint.overtaken) == ([1, 2], ())
 
 
-def test_gang_that_must_not_be_overtaken_is_searched_for_when_no_filling_rule_places_it() -> None:
+def test_gang_that_must_not_be_overtaken_gets_a_search_when_no_placement_rule_places_it() -> None:
     cluster, gang = tight_cluster(), tight_gang()
     queue = [waiting(pods("young", 1, {"cpu": 1000})), waiting(gang, seed=1, is_protected=True)]
 
