@@ -382,7 +382,7 @@ class Standing:
         return self._came_late(about, _RESYNC_SECONDS)
 
     def _came_late(self, reports: Sequence[Request], seconds: float) -> bool:
-        """Return whether an earlier leader sent the last report, less than ``seconds`` ago. Later, the present leader must have reported."""
+        """Return whether an earlier leader sent the last report, less than ``seconds`` ago. Later the present leader must have reported."""
         last = max(reports, key=lambda each: each.answered or 0.0, default=None)
         return last is not None and last.process != self.leading_process() and self.books.clock() - (last.answered or 0.0) < seconds
 

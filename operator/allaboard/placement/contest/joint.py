@@ -13,8 +13,8 @@ Gangs that must not be overtaken are placed before all other gangs, in queue ord
 own, so no answer is worse than the queue's order. Then sorted orders, a genetic search (``permutation_search``) and the exact solver
 (``selection``) are tried. These steps end early once all gangs are placed, or once a bound shows that no order can use more GPUs, or
 place more gangs with equally many GPUs.
-Last, each gang of more than one pod is searched for once more, while all other gangs keep their slots. Only the first few of these
-searches include a genetic search, because gangs that become due have to wait for the answer. The other searches end before their genetic search.
+Last, each gang of more than one pod is searched for once more, while all other gangs keep their slots. Only the first few of these searches
+include a genetic search, because gangs that become due have to wait for the answer. The other searches end before their genetic search.
 
 With an ``effort`` in the settings, each step has a share of that effort. The effort of a step is estimated from the numbers of gangs, roles
 and nodes. Once the first step's share is spent, gangs that still need a search aren't placed here; each gets a search of its own.
