@@ -115,7 +115,7 @@ def test_image_has_the_documented_distributions_and_size(image: Image) -> None:
     assert {re.sub(r"[._]", "-", name).lower() for name in names} == listed
     assert lost == []
     assert not [path for path in image.prefix.rglob("tests") if path.is_dir()]
-    (documented,) = re.findall(r"That is (\d+) MB", section)
+    (documented,) = re.findall(r"take (\d+) MB", section)
     assert size / 1e6 == pytest.approx(int(documented), rel=0.05)
 
 

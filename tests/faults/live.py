@@ -310,7 +310,7 @@ async def play_live(
     """Play ``schedules`` schedules side by side, with one scheduler that is killed now and then. Raises ``ViolationError``."""
     judge = Judge([], time.monotonic, patience=3.0)
     note_strikes(cluster.faults, judge.books)
-    judge.commits.wait_until_idle, judge.commits.fresh, judge.books.news.lag = 1.0, 10.0, 1.5  # several processes share the machine
+    judge.commits.wait_until_idle, judge.commits.fresh, judge.books.news.lag = 2.5, 10.0, 1.5  # several processes share the machine
     await asyncio.to_thread(
         cluster.create, {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": HIGH}, "value": HIGH_PRIORITY}
     )
