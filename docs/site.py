@@ -42,7 +42,7 @@ def on_files(files: Files, *, config: Any, **_: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
-    """Return the Markdown of a page with the rendered parts, and with links to files of the repository made absolute."""
+    """Return the Markdown of a page with the rendered parts, and with links that work on the site."""
     markdown = markdown.replace("<!-- rendered: commands -->", commands()).replace("<!-- rendered: settings -->", settings())
     return with_repository_links(markdown, page.file.src_uri)
 
@@ -84,7 +84,7 @@ def _default(field: FieldInfo) -> str:
     match field.get_default(call_default_factory=True):
         case bool() as value:
             return str(value).lower()
-        case None | "" | ():
+        case None | "":
             return "none"
         case tuple() | frozenset() | list() as values:
             return ", ".join(f"`{value}`" for value in values) or "none"

@@ -78,7 +78,7 @@ class Text:
     text: str
     is_docstring: bool = False
     is_counted: bool = True
-    """Whether its sentences are counted: they aren't in messages, whose parts are put together."""
+    """True if the words of each sentence are counted. Messages are exempt: the program joins a message from several strings."""
 
 
 def findings(paths: list[str]) -> Iterator[Finding]:
@@ -170,11 +170,12 @@ def _is_data(path: str) -> bool:
     return path.startswith(("tests/", "benchmarks/"))
 
 
+_HASH_COMMENT = r"(?:^|\s)#+(?!!)\s+(.*)$"
 _COMMENTS = {
     "go": r"//\s+(.*)$",
     "tpl": r"/\*(.*)\*/",
     "txt": r"(.*)",
-    "yaml": r"(?:^|\s)#+(?!!)\s+(.*)$|^\s*(?:description|summary):\s*(.*)$",
+    "yaml": rf"{_HASH_COMMENT}|^\s*(?:description|summary):\s*(.*)$",
 }
 """Comments and other text that users read, in files of other languages than Python, as regular expressions by suffix."""
 
@@ -199,14 +200,14 @@ def _comments(path: str, source: str) -> Iterator[tuple[int, str]]:
             if token.type == tokenize.COMMENT and not re.match(r"#\s*(noqa|type:|!|pragma)", token.string):
                 yield token.start[0], token.string.lstrip("#").strip()
     else:
-        comment = _COMMENTS.get(path.rpartition(".")[2], r"(?:^|\s)#+(?!!)\s+(.*)$")
+        comment = _COMMENTS.get(path.rpartition(".")[2], _HASH_COMMENT)
         for number, line in enumerate(source.splitlines(), 1):
             if found := re.search(comment, line):
                 yield number, next(group for group in found.groups() if group is not None)
 
 
 def _of_markdown(path: str, source: str) -> Iterator[Text]:
-    """Yield each paragraph. Blocks of code are left out, but for their comments."""
+    """Yield each paragraph outside blocks of code."""
     start, lines, in_code = 1, list[str](), False
     for number, line in enumerate(source.splitlines(), 1):
         if line.lstrip().startswith(("```", "~~~")):

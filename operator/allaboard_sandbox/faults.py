@@ -24,7 +24,7 @@ REASONS = {
 }
 
 FOR_EVER = 1_000_000_000
-"""As ``Fault.times``: the fault hits every matching request from the ``nth`` on."""
+"""Value of ``Fault.times`` for a fault that hits every matching request, beginning with the ``nth``."""
 
 
 class Call(NamedTuple):

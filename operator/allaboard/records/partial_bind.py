@@ -65,7 +65,7 @@ class Event(Enum):
     INHERITED = auto()
     """An earlier leader has left the gang partially bound, and this leader attempts the gang for the first time."""
     ANSWERED = auto()
-    """It is known whether the gang's unanswered binds were carried out."""
+    """The operator has read, for each unanswered bind of the gang, whether the API server carried the bind out."""
     SEEN_CLOSED = auto()
     """The watch shows the gang whole, or with no bound member."""
     CLOSED = auto()

@@ -61,7 +61,7 @@ def test_summary_has_eighty_characters_and_the_message_is_complete() -> None:
 
 
 def test_condition_initially_scheduled_never_turns_false_again() -> None:
-    """That holds even for a scheduler that has never seen the gang whole."""
+    """The condition stays true even if the scheduler has never seen the gang whole, as after a restart."""
     gang = Gang(GangKey("ml", "g"), 1, (), 0, 0.0, Objective.BINPACK, 60)
     before = {"conditions": [{"type": "PodGroupInitiallyScheduled", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}
     status = pod_group_status(gang, "Scheduling", GangStatus(Code.RETRYING, "lost a member"), before, "2026-01-01T00:00:09Z")
