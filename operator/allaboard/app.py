@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from allaboard.binding.bind import Binder
 from allaboard.binding.job_suspension import JobRestarter
-from allaboard.cluster.view import ClusterView, NodeStore, PodStore
+from allaboard.cluster.reservations import Ledger
+from allaboard.cluster.stores import NodeStore, PodStore
+from allaboard.cluster.view import ClusterView
 from allaboard.cluster.volumes import claim_from, volume_from
 from allaboard.gangs.early_pods import EarlyPods
 from allaboard.gangs.job_counts import JobStore, job_counts_from
@@ -47,12 +49,13 @@ from allaboard.planning.gang_problem import Packings
 from allaboard.planning.known_gangs import KnownGangs
 from allaboard.planning.planner import Planner
 from allaboard.planning.plugin_processes import PluginProcesses
+from allaboard.planning.reservations import ReservationSettings
 from allaboard.planning.search_costs import SearchCosts
 from allaboard.planning.search_processes import Searcher
 from allaboard.queueing.batch_window import BatchWindow
 from allaboard.queueing.capacity_waitlist import Capacity
 from allaboard.queueing.queue import GangQueue
-from allaboard.queueing.ranks import Overtaking, Ranks
+from allaboard.queueing.ranks import Ranks
 from allaboard.queueing.requeue import Freed
 from allaboard.queueing.search_time import SearchTime
 from allaboard.records.backoff import Backoff
@@ -102,15 +105,14 @@ class App:
         self.registry = GangRegistry(settings.scheduler_names, settings.namespaces, GangDefaults.by(settings), self.records.knows_whole)
         self._intern = Interner()
         self._pod_from = partial(pod_from, intern=self._intern, reading=settings.reading)
-        overtaking = Overtaking(settings.overtaking_times, settings.overtaking_seconds)
-        self.ranks = Ranks(self.registry, self.records, SearchTime(time.monotonic), overtaking, time.monotonic)
+        self.ranks = Ranks(self.registry, self.records, SearchTime(time.monotonic), time.monotonic)
+        self.ledger = Ledger(self.view.running, self.ranks.place, time.time, settings.backfill)
         self.queue = GangQueue(
             self.ranks.place,
             self.registry.knows,
             self.records,
             backoff=Backoff(settings.backoff_initial_seconds, settings.backoff_max_seconds),
-            overtaking=overtaking,
-            slots=Capacity(self.view),
+            slots=Capacity(self.view, self.ledger),
         )
         self.view.listen(self._count_excess)
         self.view.anti_affinity.on_excess = self.registry.on_excess = lambda limit: self.metrics.over_limit.labels(limit).inc()
@@ -183,9 +185,10 @@ class App:
         gangs = KnownGangs(self.registry, self.records, waits, losses, self.view, time.monotonic, settings.levels)
         costs = SearchCosts(self.metrics, self.ranks.shares, time.monotonic)
         packings = Packings.by(settings)
-        planner = Planner(self.view, self.records, searcher, costs, packings, self.ranks.overtaking, plugin_processes)
+        planner = Planner(self.view, self.records, searcher, costs, packings, self.ledger, plugin_processes)
+        reserving = ReservationSettings(settings.reservations, settings.reserve_after_seconds)
         writers = Writers(binder, restarter, term, settings.dry_run)
-        cycle = cycle_of(gangs, self.queue, self.ranks, planner, reporter, writers, lambda: self.is_fresh)
+        cycle = cycle_of(gangs, self.queue, self.ranks, planner, reporter, writers, reserving, lambda: self.is_fresh)
         window = BatchWindow(lambda: self.registry.arrivals, settings.batch_window_seconds, settings.batch_window_max_seconds)
         takeover = TakeoverReservation(self.view, term, settings.bind_concurrency, lambda: self.queue.observe(Freed()))
         self._scheduler = scheduler = Scheduler(cycle, window, takeover, restarter)

@@ -156,7 +156,7 @@ async def test_applied_custom_resource_definition_is_served(bare: Cluster, kubec
         subresource="status",
     )
     header, row = rows(await kubectl("get", "pg"))
-    assert header == ["NAME", "PHASE", "MIN", "SCHEDULED", "RUNNING", "REASON", "AGE", "MESSAGE"]
+    assert header == ["NAME", "PHASE", "MIN", "SCHEDULED", "RUNNING", "REASON", "EXPECTED", "AGE", "MESSAGE"]
     assert (row[:5], row[-1]) == (["gang", "Pending", "2", "0", "Held"], "waits")
     described = await kubectl("describe", "podgroup", "gang")
     assert "Min Member:  2" in described

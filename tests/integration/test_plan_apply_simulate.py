@@ -316,13 +316,13 @@ class Recorder:
         """Place the gangs by the wrapped player, and record its answers."""
         answers = self._player.place(state, pending)
         for arrival, answer in zip(pending, answers, strict=True):
-            if answer:
+            if answer and not state.now:
                 self.assignments[arrival.name] = {index: state.nodes[each.node].name for index, each in enumerate(answer) if each}
         return answers
 
 
 def simulated(case: Case, settings: Settings) -> Assignments:
-    """Return what ``allaboard simulate`` places if all gangs arrive at time zero and stay."""
+    """Return what ``allaboard simulate`` places if all gangs arrive at time zero."""
     workload = workload_of(case)
     mix = target_mix(workload.classes, workload.popularity, sorted({node.model for node in workload.nodes}))
     recorder = Recorder(make_player(DEFAULT_STRATEGY, Setup(mix, SEED, settings.objective, _search_settings(settings))))
@@ -336,7 +336,7 @@ def workload_of(case: Case) -> Workload:
     arrivals = []
     for gang in case.gangs:
         members = [classes.setdefault(_task(role), len(classes)) for role in gang.roles for _ in range(role.count)]
-        arrivals.append(Arrival(gang.name, tuple(members), gang.minimum, gang.priority))
+        arrivals.append(Arrival(gang.name, tuple(members), gang.minimum, gang.priority, run_seconds=3600.0))
     found = tuple(SimNode(name, node.cpu, node.memory * MIB, node.gpus, node.product) for name, node in case.named_nodes.items())
     return Workload(found, tuple(classes), tuple(arrivals), waits=True)
 

@@ -8,7 +8,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from allaboard.cluster.view import ClusterView, PodStore
+from allaboard.cluster.stores import PodStore
+from allaboard.cluster.view import ClusterView
 from allaboard.kube import reflector
 from allaboard.kube.client import ApiServer
 from allaboard.kube.paths import PODS

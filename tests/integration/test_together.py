@@ -1,4 +1,4 @@
-"""Contending pods and gangs are placed together, and no gang is overtaken without limit."""
+"""Contending pods and gangs are placed together, and a gang that is left out gets a reservation."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +12,6 @@ from allaboard.planning.planner import Planner
 from allaboard.queueing.requeue import Freed
 from tests.cluster import Cluster
 from tests.unit.placement.solvers.test_search import DEMO_CPU, DEMO_MEMORY
-from tests.unit.queueing.queues import must_not_be_overtaken
 
 from .conftest import StartApp, gang_pod
 
@@ -58,22 +57,22 @@ async def test_sixteen_of_the_twenty_single_demo_pods_are_bound_and_four_are_ref
     assert all("Insufficient cpu" in message for message in reasons.values())
 
 
-async def test_gang_that_was_overtaken_up_to_the_limit_is_placed_first(cluster: Cluster, start_app: StartApp) -> None:
+async def test_gang_that_was_left_out_has_a_reservation_and_is_placed_next(cluster: Cluster, start_app: StartApp) -> None:
     cluster.add_node("node", cpu="8")
     for name in ("old-a", "old-b"):
         cluster.create(gang_pod(name, "old", 2, requests={"cpu": "1"}))
     cluster.create(gang_pod("young-a", "young", 1, requests={"cpu": "8"}))
-    app: App = await start_app(overtaking_times=1)
+    app: App = await start_app()
     # The younger gang alone uses the whole node.
     await cluster.wait_for(lambda s: bound(s) == {"young-a"} and "old-a" in refused(s))
-    assert must_not_be_overtaken(app.queue, GangKey("default", "old"))
+    assert [each.owner.name for each in app.ledger.reservations] == ["old"]
 
-    cluster.create(gang_pod("late-a", "late", 1, requests={"cpu": "8"}))
-    await cluster.wait_for(lambda s: "late-a" in refused(s))
+    cluster.create(gang_pod("younger-a", "younger", 1, requests={"cpu": "8"}))
+    await cluster.wait_for(lambda s: "younger-a" in refused(s))
     cluster.finish_pod("young-a")
 
     await cluster.wait_for(lambda s: bound(s) >= {"old-a", "old-b"})
-    assert "late-a" not in bound(cluster)
+    assert "younger-a" not in bound(cluster)
 
 
 async def test_events_of_a_running_gang_of_higher_priority_do_not_delay_other_gangs(

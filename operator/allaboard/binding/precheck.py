@@ -5,7 +5,6 @@ Both checks call ``placement.verify``, so that every rule that is checked for th
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from allaboard.binding.outcomes import Assignment, MembersChanged, Refused
 from allaboard.cluster.view import ClusterView
@@ -21,18 +20,12 @@ from allaboard.placement import Violation, Wrong, verify
 from allaboard.placement.rules.verify import chosen_devices
 
 
-class Cluster(Protocol):
-    """The cluster that a plan is checked against: the live cluster view, or a simulated cluster."""
-
-    def snapshot(self, priority: int | None = None) -> Snapshot:
-        """Return the present cluster, as a gang of ``priority`` sees it."""
-
-
-def checked(gang: Gang, node_names: Mapping[str, str], cluster: Cluster) -> Sequence[Assignment] | Refused:
+def checked(gang: Gang, node_names: Mapping[str, str], snapshot: Snapshot) -> Sequence[Assignment] | Refused:
     """Return the assignments of a plan if it is valid for the present gang and cluster; otherwise return the reason as ``Refused``.
 
-    ``node_names`` is the plan: node name by pod UID. None of its members may be assumed yet. ``gang`` must be as fresh as ``cluster``:
-    members that have gone since the plan was made are left out, and the remaining members must make a quorum.
+    ``node_names`` is the plan: node name by pod UID. None of its members may be assumed yet. ``snapshot`` is the present cluster as the
+    gang may use it, and ``gang`` must be as fresh. Members that have gone since the plan was made are left out, and the remaining members
+    must make a quorum.
     """
     # 1. Which planned members still exist?
     pods = {pod.uid: pod for pod in gang.candidates}
@@ -41,7 +34,7 @@ def checked(gang: Gang, node_names: Mapping[str, str], cluster: Cluster) -> Sequ
         return Refused(MembersChanged(len(assignments), gang.missing))
     # 2. Do all members still fit? This is computed in plain integers against the present cluster.
     chosen_nodes = {assignment.pod.uid: assignment.node_name for assignment in assignments}
-    snapshot, rules = cluster.snapshot(gang.priority), rules_of(gang)
+    rules = rules_of(gang)
     violations = verify(chosen_nodes, [assignment.pod for assignment in assignments], snapshot, rules)
     if violations:
         return Refused(violations[0])

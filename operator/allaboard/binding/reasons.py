@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from allaboard.binding.outcomes import Committed, Refused
+from allaboard.cluster.reservations import Reservation
 from allaboard.model.gang import GangKey, Hold
 from allaboard.model.pod import Pod
 from allaboard.model.reasons import Cause
@@ -41,10 +42,12 @@ class NoCapacity:
     """There is no capacity for the gang.
 
     ``cause`` is the resource that is short or the rule between members that prevents a placement; ``None`` if not computed.
+    ``reservation`` is the capacity that is reserved for the gang; ``None`` if there is none.
     """
 
     plan: Plan
     cause: Cause | None = None
+    reservation: Reservation | None = None
 
 
 @dataclass(frozen=True, slots=True)

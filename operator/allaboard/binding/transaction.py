@@ -125,7 +125,7 @@ class Transaction:
         gang = self.current_gang()
         if gang is None or gang.hold:
             return Refused(gang.hold if gang and gang.hold else self.gang.key)
-        valid = checked(gang, {assignment.pod.uid: assignment.node_name for assignment in assignments}, self.view)
+        valid = checked(gang, {assignment.pod.uid: assignment.node_name for assignment in assignments}, self.view.snapshot(gang.priority))
         if isinstance(valid, Refused):
             return valid
         assume(valid, self.view)

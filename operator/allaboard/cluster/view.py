@@ -18,6 +18,7 @@ from allaboard.cluster.anti_affinity import AntiAffinityTerms, Labels, Several
 from allaboard.cluster.attachments import AttachedVolumes
 from allaboard.cluster.gpu_devices import SharedDevices
 from allaboard.cluster.nominations import Nominations
+from allaboard.cluster.running import RunningPods
 from allaboard.cluster.usage import Usage
 from allaboard.cluster.volumes import VolumeView
 from allaboard.cluster.workload import WorkloadCounter
@@ -30,6 +31,7 @@ from allaboard.model.headroom import Headroom, with_headroom
 from allaboard.model.node import Node
 from allaboard.model.pod import Pod
 from allaboard.model.snapshot import Snapshot
+from allaboard.model.walltime import LEAVING
 
 PodListener = Callable[[Pod | None, Pod | None], None]
 NodeListener = Callable[[Node | None, Node | None], None]
@@ -48,6 +50,7 @@ class ClusterView:
         self._before_node: dict[str, set[str]] = {}  # by node, the pods charged by GPU labels that came before their node
         self._reserved: dict[str, SchedulingSpec] = {}  # by node
         self._usage = Usage()
+        self.running = RunningPods()
         self._devices = SharedDevices()
         self._workload = WorkloadCounter()
         self.anti_affinity = AntiAffinityTerms()
@@ -80,6 +83,16 @@ class ClusterView:
             self._node_listeners.append(on_node)
         if on_cards:
             self._card_listeners.append(on_cards)
+
+    @property
+    def node_names(self) -> Collection[str]:
+        """The names of all nodes."""
+        return self._nodes.keys()
+
+    @property
+    def pod_keys(self) -> Collection[str]:
+        """The keys of all pods."""
+        return self._pods.keys()
 
     def node(self, name: str) -> Node | None:
         """Return a node by name; ``None`` if there is none."""
@@ -170,6 +183,9 @@ class ClusterView:
             self._assumed.pop(pod.uid, None)
         self._pods[pod.key] = pod
         now = self._charge_of(pod)
+        if old is not None and old.uid != pod.uid:
+            self.running.remove(old.uid)
+        self._note_running(pod, now)
         if before is None or now is None or not before.is_like(now):  # mostly a pod is bound where it was assumed
             self._discharge(pod, before)
             self._charge(pod, now)
@@ -185,6 +201,7 @@ class ClusterView:
         if old is None:
             return
         self._discharge(old, self._charge_of(old))
+        self.running.remove(old.uid)
         if old.node_name in self._before_node:
             self._before_node[old.node_name].discard(key)
             if not self._before_node[old.node_name]:
@@ -231,23 +248,33 @@ class ClusterView:
         self._assumed_devices.pop(pod.uid, None)
         return replace(pod, node_name=node_name) if node_name else pod
 
-    def assume(self, pod: Pod, node_name: str, devices: Sequence[str] = ()) -> None:
+    def assume(self, pod: Pod, node_name: str, devices: Sequence[str] = (), unit: str = "") -> None:
         """Assume ``pod`` on ``node_name``, until the watch reports the bind or the end of the pod, or ``forget`` is called.
 
-        ``devices`` are UUIDs of the node's shared GPUs that the pod is to have; empty if the pod may have any.
+        ``devices`` are UUIDs of the node's shared GPUs that the pod is to have; empty if the pod may have any. Pods of one ``unit`` are
+        expected to end together.
         """
         current = self._pods.get(pod.key)
         if current is None or current.uid != pod.uid or current.node_name:
             return
         self._discharge(current, self._charge_of(current))
-        self._note_assumed(pod.uid, node_name, devices)
+        self._note_assumed(current, node_name, devices, unit or pod.uid)
         self._charge(current, self._charge_of(current))
 
-    def _note_assumed(self, uid: str, node_name: str, devices: Sequence[str]) -> None:
-        self._assumed[uid] = node_name
-        self._assumed_devices.pop(uid, None)
+    def _note_assumed(self, pod: Pod, node_name: str, devices: Sequence[str], unit: str) -> None:
+        self._assumed[pod.uid] = node_name
+        self._assumed_devices.pop(pod.uid, None)
         if devices:
-            self._assumed_devices[uid] = tuple(map(Taken, devices))
+            self._assumed_devices[pod.uid] = tuple(map(Taken, devices))
+        self.running.put(pod.uid, node_name, pod.spec, unit=unit, started=0.0, walltime=pod.walltime)
+
+    def _note_running(self, pod: Pod, charge: "_Charge | None") -> None:
+        """Record that a pod runs on the node that it is charged to; or that it doesn't run, if it isn't charged."""
+        if charge is None:
+            self.running.remove(pod.uid)
+        else:
+            walltime = LEAVING if pod.is_terminating else pod.walltime
+            self.running.put(pod.uid, charge.node_name, pod.spec, unit=pod.transaction or pod.uid, started=pod.started, walltime=walltime)
 
     def assume_all(self, assignments: Iterable[tuple[Pod, str]], devices: Mapping[str, Sequence[str]] | None = None) -> None:
         """Assume each pod on its node. Equal pods on a node are charged together, since gangs have thousands of them.
@@ -257,14 +284,16 @@ class ClusterView:
         devices = devices or {}
         alike: Counter[tuple[str, int]] = Counter()
         specs: dict[int, SchedulingSpec] = {}
-        for pod, node_name in {pod.uid: (pod, node_name) for pod, node_name in assignments}.values():
+        found = {pod.uid: (pod, node_name) for pod, node_name in assignments}
+        unit = next(iter(found), "")
+        for pod, node_name in found.values():
             current = self._pods.get(pod.key)
             if current is None or current.uid != pod.uid or current.node_name:
                 continue
             if pod.uid in self._assumed or current.spec.anti_affinity:
-                self.assume(pod, node_name, devices.get(pod.uid, ()))
+                self.assume(pod, node_name, devices.get(pod.uid, ()), unit)
                 continue
-            self._note_assumed(pod.uid, node_name, devices.get(pod.uid, ()))
+            self._note_assumed(current, node_name, devices.get(pod.uid, ()), unit)
             self._devices.add(node_name, current.spec, self._assumed_devices.get(pod.uid, ()))
             self.attached.add(node_name, current.namespace, current.spec)
             specs[id(current.spec)] = current.spec
@@ -282,6 +311,7 @@ class ClusterView:
             self._discharge(current, self._charge_of(current))
             del self._assumed[pod.uid]
             self._assumed_devices.pop(pod.uid, None)
+            self.running.remove(pod.uid)
 
     def forget_all(self, pods: Iterable[Pod]) -> None:
         """Stop assuming each of ``pods``. Equal pods on a node are charged together, as in ``assume_all``."""
@@ -292,6 +322,7 @@ class ClusterView:
             if current is None or current.uid != pod.uid or current.spec.anti_affinity:
                 self.forget(pod)
             elif (node_name := self._assumed.pop(pod.uid, None)) is not None:
+                self.running.remove(pod.uid)
                 self._devices.subtract(node_name, current.spec, self._assumed_devices.pop(pod.uid, ()))
                 self.attached.subtract(node_name, current.namespace, current.spec)
                 specs[id(current.spec)] = current.spec
@@ -455,45 +486,3 @@ class _Charge(NamedTuple):
     def is_like(self, other: "_Charge") -> bool:
         """Return whether two charges of a pod are equal."""
         return self.spec is other.spec and (self.node_name, self.taken) == (other.node_name, other.taken)
-
-
-class PodStore:
-    """The pods of a view, as the store of a reflector."""
-
-    def __init__(self, view: ClusterView) -> None:
-        self._view = view
-
-    def upsert(self, key: str, record: Pod) -> None:
-        """Apply the newest state of a pod."""
-        self._view.upsert_pod(record)
-
-    def remove(self, key: str) -> None:
-        """Remove a pod."""
-        self._view.remove_pod(key)
-
-    def known(self) -> Collection[str]:
-        """Return the keys of all pods."""
-        return self._view._pods.keys()
-
-
-class NodeStore:
-    """The nodes of a view that have all labels of ``selector``, as the store of a reflector."""
-
-    def __init__(self, view: ClusterView, selector: Mapping[str, str] | None = None) -> None:
-        self._view = view
-        self._selector = (selector or {}).items()
-
-    def upsert(self, key: str, record: Node) -> None:
-        """Apply the newest state of a node; remove the node if it lacks a label of ``selector``."""
-        if self._selector <= record.labels.items():
-            self._view.upsert_node(record)
-        else:
-            self._view.remove_node(record.name)
-
-    def remove(self, key: str) -> None:
-        """Remove a node."""
-        self._view.remove_node(key)
-
-    def known(self) -> Collection[str]:
-        """Return the names of all nodes."""
-        return self._view._nodes.keys()

@@ -4,13 +4,15 @@ Members of one run may differ: running pods may have another template than their
 pods only if no pod waits.
 """
 
+import heapq
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from allaboard.gangs.options import label_key, option_of
 from allaboard.gangs.podgroup import PodGroup
 from allaboard.gangs.runs import Run, Source
 from allaboard.model.gang import Hold, RoleMinimums
+from allaboard.model.limits import ENDED
 from allaboard.model.pod import Pod, by_age
 
 
@@ -73,3 +75,14 @@ def required_topology_of(group: PodGroup | None, alive: Sequence[Pod]) -> tuple[
             if hold:
                 return "", hold
     return option_of("required-topology", label_key, group, (), "")
+
+
+def within_limit(members: Collection[Pod]) -> Collection[Pod]:
+    """Return the members, but only the youngest of the ended members, up to a limit: a Job keeps all of its ended pods."""
+    if len(members) <= ENDED.most:
+        return members
+    ended = [pod for pod in members if pod.is_terminal]
+    if len(ended) <= ENDED.most:
+        return members
+    ended = heapq.nlargest(ENDED.most, ended, key=by_age)
+    return [*(pod for pod in members if not pod.is_terminal), *ended]

@@ -16,6 +16,7 @@ from allaboard.model.gpu_request import GPU_OPTIONS, asked_by_group
 from allaboard.model.options import KNOWN, OPTION_PREFIX, OURS
 from allaboard.model.pod import Pod
 from allaboard.model.raw_fields import LABEL_KEY
+from allaboard.model.walltime import UNKNOWN, parse_walltime
 
 _Choice = TypeVar("_Choice", bound=StrEnum)
 _Default = TypeVar("_Default", bound=StrEnum | None)
@@ -108,6 +109,27 @@ def role_minimums(value: str) -> RoleMinimums:
             raise ValueError(f"{value[:64]!r} is not of the form ps=1,worker=3, each role once")
         found[pair[1]] = int(pair[3])
     return tuple(sorted(found.items()))
+
+
+def walltime_of(group: PodGroup | None, alive: Sequence[Pod], distinct: Sequence[Pod]) -> tuple[float, Hold | None]:
+    """Return the longest time in seconds that a gang will run, and a hold if an annotation with such a time is malformed.
+
+    It is the longest walltime of the ``alive`` members, else the PodGroup's. Members without a walltime count only if no member has the
+    annotation: then it isn't known when they end. ``distinct`` are members of which each has other options.
+    """
+    field, owner, stated = f"metadata.annotations[{OPTION_PREFIX}walltime]", None, ""
+    try:
+        for owner in distinct:
+            if stated := owner.option("walltime") or "":
+                parse_walltime(stated)
+        known = {pod.walltime for pod in alive}
+        if known and (UNKNOWN not in known or any(pod.option("walltime") for pod in distinct)):
+            return max(known), None
+        owner, stated = None, (group.options.get("walltime") or "") if group else ""
+        return parse_walltime(stated) if stated else UNKNOWN, None
+    except ValueError as error:
+        where = f"pod {owner.name}" if owner else f"podgroup {group.key if group else ''}"
+        return UNKNOWN, Hold("InvalidAnnotation", f"{where}: annotation {OPTION_PREFIX}walltime: {error}", owner, field)
 
 
 def of_group(group: PodGroup | None) -> tuple[GpuRequest | None, Hold | None]:

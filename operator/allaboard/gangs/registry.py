@@ -4,7 +4,6 @@ An event only changes a few dictionary entries. A ``Gang`` is assembled when it 
 malformed label or members that disagree, is found during assembly, so that no other package has to check a gang.
 """
 
-import heapq
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,15 +17,16 @@ from allaboard.gangs.deciding_members import (
     is_rollout,
     priority_of,
     required_topology_of,
+    within_limit,
 )
 from allaboard.gangs.job_counts import JobCounts
 from allaboard.gangs.membership import Membership, membership_of
 from allaboard.gangs.namespace_priority import NamespacePriority
-from allaboard.gangs.options import choice_of, label_key, meaningless_option, of_group, one_of, option_of, role_minimums
+from allaboard.gangs.options import choice_of, label_key, meaningless_option, of_group, one_of, option_of, role_minimums, walltime_of
 from allaboard.gangs.podgroup import PodGroup
 from allaboard.gangs.runs import Run, can_act_now, next_run, runs_of
 from allaboard.model.gang import Gang, GangKey, Hold, Objective, OnMemberLost, Outline, Undo
-from allaboard.model.limits import DELETED_RUNS, ENDED, MEMBERS, POD_GROUPS, Limit
+from allaboard.model.limits import DELETED_RUNS, MEMBERS, POD_GROUPS, Limit
 from allaboard.model.pod import Pod, by_age
 from allaboard.plugins import DEFAULT_STRATEGY, SHIPPED_STRATEGIES
 from allaboard.settings.options import Settings
@@ -341,7 +341,7 @@ class GangRegistry:
 
     def _assemble(self, key: GangKey) -> Gang | None:
         group = self._groups.get(key)
-        members = sorted(_within_limit(self._members.get(key, {}).values()), key=by_age)
+        members = sorted(within_limit(self._members.get(key, {}).values()), key=by_age)
         if group is None and not members:
             return None
         alive = [pod for pod in members if pod.is_alive]
@@ -375,7 +375,8 @@ class GangRegistry:
         required, required_hold = required_topology_of(group, distinct)
         minimums, minimums_hold = option_of("min-members", role_minimums, group, distinct, ())
         gpus, gpus_hold = of_group(group)
-        holds = (gpus_hold, objective_hold, strategy_hold, lost_hold, undo_hold, topology_hold, required_hold, minimums_hold)
+        walltime, walltime_hold = walltime_of(group, alive, distinct)
+        holds = (walltime_hold, gpus_hold, objective_hold, strategy_hold, lost_hold, undo_hold, topology_hold, required_hold, minimums_hold)
         return Gang(
             key=key,
             min_member=minimum,
@@ -392,6 +393,7 @@ class GangRegistry:
             required_topology=required,
             role_minimums=creatable_minimums(minimums, run),
             gpus=gpus,
+            walltime=walltime,
             # minResources is for all members, and no longer applies if a Job creates fewer.
             min_resources=group.min_resources if group and not run.gone else (),
             hold=self._hold(key, group, alive, deciding, minimum) or next(filter(None, holds), None) or meaningless_option(group, distinct),
@@ -487,14 +489,3 @@ def _created(group: PodGroup | None, first: Pod | None) -> float:
     if group is None or first is None:
         return first.created if first else group.created if group else 0.0
     return min(group.created, first.created)
-
-
-def _within_limit(members: Collection[Pod]) -> Collection[Pod]:
-    """Return the members, but only the youngest of the ended members, up to a limit: a Job keeps all of its ended pods."""
-    if len(members) <= ENDED.most:
-        return members
-    ended = [pod for pod in members if pod.is_terminal]
-    if len(ended) <= ENDED.most:
-        return members
-    ended = heapq.nlargest(ENDED.most, ended, key=by_age)
-    return [*(pod for pod in members if not pod.is_terminal), *ended]

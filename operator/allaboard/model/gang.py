@@ -19,6 +19,7 @@ from typing import NamedTuple
 from allaboard.model.constraints import GpuRequest
 from allaboard.model.pod import Pod
 from allaboard.model.requests import Requests
+from allaboard.model.walltime import UNKNOWN
 from allaboard.plugins import DEFAULT_STRATEGY
 
 
@@ -109,7 +110,8 @@ class Gang:
     ``strategy`` is the name of the placement strategy. ``gpus`` is what the PodGroup asks of the GPUs of members that request GPUs.
     ``topology`` is the node label of which few values should be used; empty if none. ``required_topology`` is the node label whose value
     all members must share; empty if none. ``levels`` has (name, node label) of each topology level that members ask for by name.
-    ``min_resources`` are the amounts that the PodGroup requires to be free before the gang starts.
+    ``min_resources`` are the amounts that the PodGroup requires to be free before the gang starts. ``walltime`` is the longest time in
+    seconds that the gang will run, as its owner states it (``model.walltime``).
 
     ``gone`` is the number of pods of the minimum that no Job will create, since their completions have succeeded. ``deleted_successes`` is
     the number of members of the run that have succeeded and were deleted. ``may_replace`` says that members of the pods' controller have
@@ -134,6 +136,7 @@ class Gang:
     gpus: GpuRequest | None = None
     levels: tuple[tuple[str, str], ...] = ()
     min_resources: Requests = ()
+    walltime: float = UNKNOWN
     hold: Hold | None = None
     others: tuple[Pod, ...] = ()
     gone: int = 0

@@ -28,6 +28,7 @@ KNOWN = frozenset(
         "strategy",
         "topology",
         "undo",
+        "walltime",
     }
 )
 """Options that users may set."""

@@ -20,11 +20,13 @@ from allaboard.model.options import OPTION_PREFIX as OPTION_PREFIX
 from allaboard.model.options import Options, options_in
 from allaboard.model.raw_fields import integer, items, labels, mapping, sequence, text
 from allaboard.model.requests import RawObject
+from allaboard.model.walltime import UNKNOWN, walltime_of
 
 STAMP = f"{OPTION_PREFIX}transaction"
 """The annotation that a bind writes: ``<id of the run>/<minMember at that time>``, with ``/whole`` if the run had been whole before."""
 
 _STAMP_OPTION = STAMP.removeprefix(OPTION_PREFIX)
+_WALLTIME = f"{OPTION_PREFIX}walltime"
 
 ROLE_LABELS = (
     "training.kubeflow.org/replica-type",
@@ -75,6 +77,9 @@ class Pod:
     GPUs that the pod's annotation names. In a view, these are the GPUs that were assumed for the pod, or that its annotation named when the
     pod was first seen on its node. ``is_disrupted`` says that a terminating pod was evicted, preempted or lost with its node. ``nominated``
     is the node to which another scheduler has nominated its waiting pod; empty for any other pod.
+
+    ``started`` is the time at which the kubelet accepted a bound pod, in seconds since the epoch; 0 before that. ``walltime`` is the
+    longest time in seconds that the pod will run, as its owner states it (``model.walltime``).
     """
 
     namespace: str
@@ -105,6 +110,8 @@ class Pod:
     over: tuple[str, ...] = ()
     devices: tuple[Taken, ...] = ()
     nominated: str = ""
+    started: float = 0.0
+    walltime: float = UNKNOWN
 
     @property
     def key(self) -> str:
@@ -259,6 +266,8 @@ def pod_from(raw: RawObject, intern: Interner | None = None, reading: Reading = 
         devices=_devices(metadata, is_foreign) if spec.get("nodeName") and scheduling.awaited else (),
         over=tuple(sorted({problem.limit.name for problem in problems if isinstance(problem, OverLimitError)})) if problems else (),
         nominated=intern(nominated),
+        started=_started(status) if spec.get("nodeName") else 0.0,
+        walltime=walltime_of(metadata, spec, _walltime_annotation(metadata), _raw_controller_of(metadata)),
     )
 
 
@@ -364,6 +373,24 @@ def _priority(spec: RawObject) -> int:
         return integer(spec, "priority")
     except MalformedError:
         return 0
+
+
+def _started(status: Mapping[str, object]) -> float:
+    value = status.get("startTime")
+    return parse_time(value) if isinstance(value, str) else 0.0
+
+
+def _walltime_annotation(metadata: Mapping[str, object]) -> str | None:
+    value = _unchecked(metadata, "annotations").get(_WALLTIME)
+    return value if isinstance(value, str) else None
+
+
+def _raw_controller_of(metadata: Mapping[str, object]) -> Mapping[str, object] | None:
+    """Return the owner reference of a pod's controller; ``None`` without one, or if there are too many references to read."""
+    references = metadata.get("ownerReferences")
+    if not isinstance(references, list) or len(references) > OWNERS.most:
+        return None
+    return next((each for each in references if isinstance(each, dict) and each.get("controller") is True), None)
 
 
 def _bound_at(status: Mapping[str, object]) -> float:

@@ -28,6 +28,7 @@ class Kind(StrEnum):
     GPU_MODEL_UNKNOWN = "gpu model unknown"  # There may be enough GPUs of the model, but the model of some is unknown.
     GPU_MEMORY_UNKNOWN = "gpu memory unknown"  # There may be enough memory, but the memory of some GPUs is unknown.
     INSUFFICIENT = "insufficient"  # Too little of the resource ``subject``, which may be "pods".
+    RESERVED = "reserved"  # The capacity is kept for the gang ``subject``; only a gang as a whole is refused for this reason.
     MIN_RESOURCES = "min resources"  # All nodes together have less of ``subject`` free than the PodGroup's minResources.
 
     @property
@@ -98,6 +99,7 @@ class Code(StrEnum):
     FRAGMENTED = "Fragmented"  # There is enough capacity in sum, but not on single nodes or in single domains.
     NEVER_FITS = "NeverFits"  # The gang doesn't fit empty nodes either.
     CONSTRAINTS = "Constraints"  # Rules refuse the gang, not a lack of capacity.
+    RESERVED = "Reserved"  # There is enough capacity, but it is kept for gangs ahead in the queue.
     RETRYING = "Retrying"  # The attempt failed for a reason outside the gang.
     SCHEDULED = "Scheduled"
     ENDED = "Ended"  # No member is alive.
@@ -113,7 +115,8 @@ class Cause(NamedTuple):
 
     ``requested`` and ``there`` are amounts of ``resource``, in the units of ``model.requests``. With the rule ``MIN_RESOURCES`` these are
     amounts of the PodGroup's minResources. If ``resource`` is empty, ``rule`` is the cause. For ``CONSTRAINTS``, ``rule`` is the rule that
-    refuses the gang, or ``None`` if nodes admit too few members. For ``NEVER_FITS``, the rule's subject is the node label whose domains are
+    refuses the gang, or ``None`` if nodes admit too few members. For ``RESERVED``, the rule's subject is the first gang in the queue whose
+    capacity is kept. For ``NEVER_FITS``, the rule's subject is the node label whose domains are
     all too small. ``rule`` is ``None`` if the nodes are too small in a way that no single amount shows.
     """
 

@@ -139,6 +139,37 @@ class Snapshot:
         used.setflags(write=False)
         return replace(self, used=used, unstated=unstated, devices=devices)
 
+    def with_used(self, amounts: Integers, parts: Integers | None = None) -> "Snapshot":
+        """Return this snapshot with ``amounts`` more in use: int64[nodes, resources], negative where less is in use.
+
+        ``parts``: int64[nodes], thousandths of GPUs. Where parts are in use, they are whole devices, those with the most free first. Where
+        parts are given back, the fullest devices get them.
+        """
+        used = self.used + amounts
+        used.setflags(write=False)
+        devices = self.devices
+        if devices is not None and parts is not None and parts.any():
+            devices = devices.copy()
+            for row in np.flatnonzero(parts).tolist():
+                self._change_parts(row, int(parts[row]), devices[row])
+            devices.setflags(write=False)
+        return replace(self, used=used, devices=devices)
+
+    def _change_parts(self, row: int, parts: int, devices: Integers) -> None:
+        """Take ``parts``, thousandths of GPUs, from the free ``devices`` of a node, or give them back if they are negative."""
+        shared = self.nodes[row].shared
+        column = next((self.column_of(name) for name in WHOLE_GPUS if self.column_of(name) is not None), None)
+        number = len(shared.devices) if shared else int(self.allocatable[row, column]) if column is not None else 0
+        own = devices[:number]
+        if parts > 0:
+            freest = np.argsort(-own, kind="stable")[: -(-parts // WHOLE)]
+            own[freest] = np.minimum(own[freest], 0)
+            return
+        for device in np.argsort(own, kind="stable").tolist():
+            given = min(-parts, WHOLE - int(own[device]))
+            own[device] += given
+            parts += given
+
     def _give_back(self, pod: Pod, row: int, devices: Integers) -> None:
         shared = self.nodes[row].shared
         if shared is None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from allaboard.binding.outcomes import Assignment
 from allaboard.binding.outcomes import Refused as Unfit
-from allaboard.model.gang import GangKey
+from allaboard.cluster.reservations import Reservation
 from allaboard.model.reasons import Cause
 from allaboard.placement import Plan
 from allaboard.planning.prepared import PreparedGang
@@ -13,18 +13,11 @@ from allaboard.planning.prepared import PreparedGang
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A gang whose plan is valid now: ``assignments`` were checked against the current state of the cluster and the gang.
-
-    ``counts_as_pass``: an older gang that stays in backoff counts as passed once by this placement. Gangs that were planned together count
-    as one pass, which the first of them counts. ``overtaken`` are gangs that would fit in queue order, and don't fit because of the gangs
-    that were planned together.
-    """
+    """A gang whose plan is valid now: ``assignments`` were checked against the current state of the cluster and the gang."""
 
     gang: PreparedGang
     plan: Plan
     assignments: Sequence[Assignment]
-    counts_as_pass: bool = True
-    overtaken: Sequence[GangKey] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +25,14 @@ class Refused:
     """A gang for which there is no capacity, and the cause.
 
     ``cause`` is None for a whole gang, of which only surplus members were refused. The plan's ``feasible`` is False if a proof shows that
-    no placement exists, and None if the search merely found none.
+    no placement exists, and None if the search merely found none. ``reservation`` is the capacity that is kept for the gang, with its
+    expected start; None if the gang has no reservation.
     """
 
     gang: PreparedGang
     plan: Plan
     cause: Cause | None
+    reservation: Reservation | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,8 +73,8 @@ def size_of(gang: Gang, nodes: int) -> int:
     return nodes * sum(1 + spec.rules for spec in specs.values())
 
 
-def waiting_of(gang: Gang, seed: int, *, is_protected: bool) -> Waiting:
-    """Return ``gang`` in the form for placing several gangs together; no gang may overtake it if it ``is_protected``."""
+def waiting_of(gang: Gang, seed: int) -> Waiting:
+    """Return ``gang`` in the form for placing several gangs together."""
     return Waiting(
         pods=gang.candidates,
         minimum=gang.least,
@@ -82,5 +82,4 @@ def waiting_of(gang: Gang, seed: int, *, is_protected: bool) -> Waiting:
         objective=gang.objective,
         topology=gang.topology,
         rules=rules_of(gang),
-        must_not_be_overtaken=is_protected,
     )

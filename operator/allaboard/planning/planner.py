@@ -15,7 +15,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from allaboard.binding import precheck
+from allaboard.cluster.reservations import Ledger
+from allaboard.model.backfill import Backfill
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.fit import FitScoring
 from allaboard.model.gang import Gang, GangKey
@@ -39,7 +40,6 @@ from allaboard.planning.prepared import PreparedGang
 from allaboard.planning.search_costs import SearchCosts
 from allaboard.planning.search_processes import Searcher, SearchError, SearchOverrunError
 from allaboard.plugins import DEFAULT_STRATEGY
-from allaboard.queueing.ranks import Overtaking
 from allaboard.records.record import GangRecords
 from allaboard.report.messages import violation
 
@@ -53,8 +53,11 @@ _PAUSE_SECONDS = 60.0  # the pause of a strategy that didn't answer, for the gan
 _MANY = 8  # single pods: from this number on a joint search takes less time than a search for each.
 
 
-class Cluster(precheck.Cluster, Protocol):
-    """A cluster in which gangs are placed, and against which plans are checked."""
+class Cluster(Protocol):
+    """A cluster in which gangs are placed, and against which plans are checked: the live cluster view, or a simulated cluster."""
+
+    def snapshot(self, priority: int | None = None) -> Snapshot:
+        """Return the present cluster, as a gang of ``priority`` sees it."""
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -65,7 +68,8 @@ class Cluster(precheck.Cluster, Protocol):
 class Planner:
     """Gathers the input of each search on the event loop, and runs the search in a worker process.
 
-    ``records`` state a gang's number of failed attempts, which changes the seed, and whether the gang may be overtaken.
+    ``records`` state a gang's number of failed attempts, which changes the seed. ``ledger`` has the reservations of waiting gangs, whose
+    capacity is left out of the searches for gangs behind them.
     """
 
     cluster: Cluster
@@ -73,7 +77,7 @@ class Planner:
     searcher: Searcher
     costs: SearchCosts
     packings: Packings
-    overtaking: Overtaking
+    ledger: Ledger
     plugin_processes: PluginProcesses = field(default_factory=lambda: PluginProcesses(has_processes=False))
     seed: int = SEED
     _paused_until: dict[tuple[str, str], float] = field(default_factory=dict)
@@ -88,13 +92,22 @@ class Planner:
         For a whole gang the plan places at least one surplus member. The search is short. Bound pods in ``without`` count as gone. The
         plan's ``warning`` says how the gang's own strategy failed; empty if it didn't. Raises ``SearchError``.
         """
-        snapshot = self.cluster.snapshot(gang.priority)
-        snapshot = snapshot.without(without) if without else snapshot
+        snapshot = self.seen_by(gang)
+        if not without:
+            return await self.plan_on(gang, snapshot, may_use_strategy=True)
+        return await self.plan_on(gang, snapshot.without(without))
+
+    def seen_by(self, gang: Gang) -> Snapshot:
+        """Return the present cluster as ``gang`` may use it: without the capacity that reservations keep from the gang."""
+        return self.ledger.left_to(self.ledger.applicant(gang), self.cluster.snapshot(gang.priority))
+
+    async def plan_on(self, gang: PreparedGang, snapshot: Snapshot, *, may_use_strategy: bool = False) -> Plan:
+        """Return a plan as ``plan`` does, on the cluster ``snapshot``. The gang's own strategy is asked if it ``may_use_strategy``."""
         if short := min_resources.shortage_of(gang, snapshot):
             return min_resources.refusal(gang, snapshot, short)
         problem = self._problem(gang, snapshot)
         with self.costs.brief([gang]) as seconds:
-            plan, warning = (None, "") if without else await self._by_own_strategy(gang, problem, snapshot)
+            plan, warning = await self._by_own_strategy(gang, problem, snapshot) if may_use_strategy else (None, "")
             if plan is None:
                 plan = await self.searcher.search_briefly(problem, self._seed(gang))
         self.costs.metrics.searched(plan.search, seconds())
@@ -102,7 +115,11 @@ class Planner:
 
     async def cause(self, gang: PreparedGang) -> Cause:
         """Return the cause for which a gang was refused just now."""
-        snapshot, rules = self.cluster.snapshot(gang.priority), rules_of(gang)
+        snapshot, rules = self.seen_by(gang), rules_of(gang)
+        if (owner := await self._kept_for(gang)) is not None:
+            # A tenant must not learn the names of another namespace.
+            name = f"podgroup {owner}" if owner.namespace == gang.key.namespace else "a podgroup of another namespace"
+            return Cause(Code.RESERVED, rule=Reason(Kind.RESERVED, name))
         if short := min_resources.shortage_of(gang, snapshot):
             return min_resources.cause(snapshot, short)
         if size_of(gang, len(snapshot.nodes)) > _MOST_CELLS // 2:
@@ -130,9 +147,20 @@ class Planner:
                     return Cause(Code.CONSTRAINTS, rule=rule)
         return cause
 
+    async def _kept_for(self, gang: PreparedGang) -> GangKey | None:
+        """Return the first gang in the queue whose reservation keeps a refused gang from fitting; None if there is no such gang."""
+        applicant = self.ledger.applicant(gang)
+        binding = [each for each in self.ledger.reservations if each.binds(applicant, self.ledger.now())]
+        if not binding:
+            return None
+        with suppress(SearchError):
+            if (await self.plan_on(gang, self.cluster.snapshot(gang.priority))).feasible:
+                return binding[0].owner
+        return None
+
     async def plan_at_length(self, gang: PreparedGang) -> Plan:
         """Return a plan as ``plan`` does, by a long search, for which no other gang waits. Raises ``SearchError``."""
-        problem = self._problem(gang, self.cluster.snapshot(gang.priority))
+        problem = self._problem(gang, self.seen_by(gang))
         with self.costs.long() as seconds:
             plan = await self.searcher.search(problem, self._seed(gang))
         self.costs.metrics.searched(plan.search, seconds())
@@ -168,14 +196,14 @@ class Planner:
             return draft_of(gang, gang.least, snapshot, self._packer, self.packings.of(gang))
         return problem_of(gang, gang.least, snapshot, self._filters, self.packings.of(gang))
 
-    async def plan_together(self, gangs: Sequence[PreparedGang]) -> tuple[dict[GangKey, Plan], list[GangKey]]:
-        """Return plans for gangs that contend, and the gangs that the placed gangs overtake.
+    async def plan_together(self, gangs: Sequence[PreparedGang]) -> dict[GangKey, Plan]:
+        """Return plans for gangs that contend. Without backfill there are none: the gangs that use the most GPUs would pass other gangs.
 
         ``gangs`` are in queue order; the plans are in the order in which they take capacity. There are no plans if the gangs don't contend.
         A gang without a plan is to be planned by itself, such as a gang whose nodes are scored in another way than the first gang's.
         """
-        if len(gangs) < 2:
-            return {}, []
+        if len(gangs) < 2 or self.ledger.backfill is Backfill.OFF:
+            return {}
         started = self.costs.clock()
         try:
             packing = self.packings.of(gangs[0])
@@ -183,27 +211,33 @@ class Planner:
             joint = await self._together(gangs, packing)
         except SearchError as error:
             logger.warning("%d gangs can't be placed together: %s; each is placed by itself", len(gangs), error)
-            return {}, []
+            return {}
         except Exception:
             logger.exception("%d gangs can't be placed together by a defect; each is placed by itself", len(gangs))
-            return {}, []
+            return {}
         if joint is None:
-            return {}, []
+            return {}
         plans = {gangs[position].key: plan for position in joint.taken if (plan := joint.plans[position])}
         for plan in plans.values():
             self.costs.metrics.searched(plan.search, (self.costs.clock() - started) / len(plans))
-        return plans, [gangs[position].key for position in joint.overtaken]
+        return plans
 
     async def _together(self, gangs: Sequence[Gang], packing: Packing | FitScoring) -> Joint | None:
         if len(gangs) < 2:
             return None
-        waiting = [waiting_of(gang, self._seed(gang), is_protected=self._must_not_be_overtaken(gang.key)) for gang in gangs]
-        contest = contest_of(waiting, self.cluster.snapshot(gangs[0].priority), self._filters, packing)
+        waiting = [waiting_of(gang, self._seed(gang)) for gang in gangs]
+        contest = contest_of(waiting, self._seen_by_all(gangs), self._filters, packing)
         is_easy = not may_contend(contest)
         if is_easy and (len(gangs) < _MANY or not all(gang.is_single for gang in contest.gangs)):
             return None
         with self.costs.brief(gangs):
             return await self.searcher.place_together(contest, is_easy=is_easy)
+
+    def _seen_by_all(self, gangs: Sequence[Gang]) -> Snapshot:
+        """Return the present cluster as each of ``gangs``, which are in queue order and have no reservation, may use it."""
+        applicants = [self.ledger.applicant(gang) for gang in gangs]
+        strictest = applicants[-1]._replace(ends=max(each.ends for each in applicants))
+        return self.ledger.left_to(strictest, self.cluster.snapshot(gangs[0].priority))
 
     def _preparable(self, gangs: Sequence[PreparedGang]) -> Sequence[PreparedGang]:
         """Return the first of ``gangs``: as many as can be prepared without blocking the event loop for long."""
@@ -231,10 +265,6 @@ class Planner:
         others = blockers(gang, gangs)
         emptied = emptied_problem(gang, problem, snapshot, others, self._filters)
         return sentence(gang, await self.searcher.find_remedies(emptied), others)
-
-    def _must_not_be_overtaken(self, key: GangKey) -> bool:
-        record = self.records.find(key)
-        return record is not None and self.overtaking.is_over(record.queue, self.costs.clock())
 
     def _seed(self, gang: Gang) -> int:
         """Return a seed made of the planner's seed, the gang and its attempt: a search can be repeated, and attempts differ."""

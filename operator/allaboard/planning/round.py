@@ -7,7 +7,7 @@ valid.
 """
 
 from collections.abc import AsyncGenerator, Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from allaboard.binding.outcomes import Refused as Unfit
@@ -18,6 +18,7 @@ from allaboard.planning import min_resources
 from allaboard.planning.answers import Answer, Failed, Outdated, Placed, Refused, SearchLonger
 from allaboard.planning.planner import Planner
 from allaboard.planning.prepared import PreparedGang
+from allaboard.planning.reservations import Reservations
 from allaboard.planning.search_processes import SearchOverrunError
 from allaboard.plugins import DEFAULT_STRATEGY
 from allaboard.records.record import GangRecords
@@ -61,6 +62,9 @@ class Due(Protocol):
     def usage(self, namespace: str) -> int:
         """Return how much search time a namespace has used, as a level (``queueing.search_time``)."""
 
+    def wake(self, key: GangKey) -> None:
+        """Make a gang due, since the capacity that is reserved for it is free now."""
+
     def is_preceded(self, key: GangKey) -> bool:
         """Return whether a gang has become due that ranks before ``key`` and needs a plan; then the round ends."""
 
@@ -83,36 +87,44 @@ class Round:
 
     planner: Planner
     records: GangRecords
+    reservations: Reservations
 
     async def answers(self, due: Due) -> AsyncGenerator[Answer, None]:
         """Yield an answer for the first gang that is due, and for each gang that competes with it on equal terms.
 
         Carry out each answer before taking the next one: the next gang is planned around the gangs that were placed.
         """
-        # 1. Take the gangs that compete on equal terms.
+        # 1. Recompute the reservations of gangs that were refused before, by the present facts.
+        for key in await self.reservations.refresh(due.gang):
+            due.wake(key)
+        # 2. Take the gangs that compete on equal terms.
         batch, places = await self._batch(due)
-        # 2. Plan together those that contend for capacity. The plans are in the order in which they take it.
-        plans, overtaken = await self.planner.plan_together(list(batch.values()))
-        # 3. Plan the other gangs one by one, until a gang becomes due that ranks before them.
-        order, is_current, is_first = list(plans), not plans, True
+        # 3. Take first the gangs that surely don't fit: each may get a reservation, which binds the gangs behind it.
+        first = self.reservations.surely_refused(batch.values()) if len(batch) > 1 else set()
+        order = [key for key in batch if key in first]
+        plans: dict[GangKey, Plan] | None = None
+        is_current = True
         try:
             while batch:
+                if not order and plans is None:
+                    # 4. Plan together those that contend for capacity. The plans are in the order in which they take it.
+                    plans = await self.planner.plan_together(list(batch.values()))
+                    order, is_current = list(plans), is_current and not plans
+                # 5. Plan the other gangs one by one, until a gang becomes due that ranks before them.
                 key = order.pop(0) if order else min(batch, key=lambda key: (places[key].standing, due.usage(key.namespace)))
+                joint = plans.get(key) if plans else None
                 gang: PreparedGang | None = batch[key]
                 try:
                     if due.is_preceded(key):
                         break
-                    if key not in plans and not is_current:
+                    if joint is None and not is_current:
                         gang = due.prepared(key)
                 except Exception as error:
                     due.failed(key, error)
                     gang = None
                 del batch[key]
                 is_current = False
-                answer = await self._answer(due, gang, plans.get(key)) if gang is not None else None
-                if isinstance(answer, Placed):
-                    answer = replace(answer, counts_as_pass=is_first or key not in plans, overtaken=overtaken)
-                    is_first, overtaken = False, []
+                answer = await self._answer(due, gang, joint) if gang is not None else None
                 if answer is not None:
                     yield answer
         finally:
@@ -124,11 +136,17 @@ class Round:
             now = current(gang)
             if now is None:
                 return None
-            assignments = checked(now, dict(plan.assignments), self.planner.cluster)
-            return Outdated(now, assignments) if isinstance(assignments, Unfit) else Placed(now, plan, assignments)
+            assignments = checked(now, dict(plan.assignments), self.planner.seen_by(now))
+            if isinstance(assignments, Unfit):
+                return Outdated(now, assignments)
+            self.planner.ledger.drop(gang.key)
+            return Placed(now, plan, assignments)
         if plan.feasible is None and may_search_longer:
             return SearchLonger(gang, plan)
-        return Refused(gang, plan, None if gang.is_whole else await self.planner.cause(gang))
+        if gang.is_whole:
+            return Refused(gang, plan, None)
+        cause = await self.planner.cause(gang)
+        return Refused(gang, plan, cause, await self.reservations.reserve(gang))
 
     async def _batch(self, due: Due) -> tuple[dict[GangKey, PreparedGang], dict[GangKey, Order]]:
         """Return the first due gang that needs a plan, and the gangs behind it that compete on equal terms; remove all of them.
@@ -143,7 +161,7 @@ class Round:
             batch.pop(key, None)  # a gang that has changed since its removal is due again
             try:
                 gang, places[key] = due.gang(key), due.place(key)
-                is_alone = is_planned_alone(gang)
+                is_alone = is_planned_alone(gang) or self.planner.ledger.find(key) is not None
                 pods += len(gang.candidates) if gang else 0
                 if batch and (is_alone or pods > MOST_PODS or not _are_equal(places[key], places[next(iter(batch))])):
                     due.put_back([key])

@@ -8,7 +8,12 @@ from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Self
 
+from allaboard.cluster.reservations import Ledger
+from allaboard.cluster.running import RunningPods
+from allaboard.model.backfill import Backfill
 from allaboard.model.gang import Gang, GangKey
 from allaboard.placement import SearchSettings
 from allaboard.planning.answers import Answer, Placed, SearchLonger
@@ -16,30 +21,57 @@ from allaboard.planning.gang_problem import Packings
 from allaboard.planning.planner import SEED, Cluster, Planner
 from allaboard.planning.plugin_processes import Arguments, PluginProcesses
 from allaboard.planning.prepared import PreparedGang
+from allaboard.planning.reservations import RESERVATIONS, Reservations, ReservationSettings
 from allaboard.planning.round import Round
 from allaboard.planning.search_costs import SearchCosts
 from allaboard.planning.search_processes import Searcher
-from allaboard.queueing.ranks import OVERTAKING
 from allaboard.queueing.search_time import SearchTime
 from allaboard.records.record import GangRecords
 from allaboard.records.sort_key import Order
 from allaboard.report.metrics import Metrics
+from allaboard.settings.options import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The settings that decide which gangs may start before others."""
+
+    backfill: Backfill = Backfill.EASY
+    reservations: ReservationSettings = RESERVATIONS
+
+    @classmethod
+    def by(cls, settings: Settings) -> Self:
+        """Return the policy that the operator's settings state."""
+        return cls(settings.backfill, ReservationSettings(settings.reservations, settings.reserve_after_seconds))
+
+
+POLICY = Policy()
 
 
 class Standstill(ABC):
     """Gangs that are all due at one moment. No namespace has used search time, and no gang becomes due later.
 
-    Searches and plug-ins run in this process. ``arguments`` are the plug-ins' keyword arguments.
+    ``running`` are the pods that run in ``cluster``. Searches and plug-ins run in this process. ``arguments`` are the plug-ins' keyword
+    arguments.
     """
 
     def __init__(
-        self, cluster: Cluster, search: SearchSettings, packings: Packings, arguments: Arguments | None = None, seed: int = SEED
+        self,
+        cluster: Cluster,
+        running: RunningPods,
+        search: SearchSettings,
+        packings: Packings,
+        arguments: Arguments | None = None,
+        seed: int = SEED,
+        policy: Policy = POLICY,
     ) -> None:
         self._records = GangRecords()
         costs, plugin_processes = SearchCosts(Metrics(), SearchTime(_no_time), _no_time), PluginProcesses(arguments, has_processes=False)
         searcher = Searcher(search, workers=0)
-        self._planner = Planner(cluster, self._records, searcher, costs, packings, OVERTAKING, plugin_processes, seed)
-        self._round = Round(self._planner, self._records)
+        ledger = Ledger(running, self.place, self.now, policy.backfill)
+        self._planner = Planner(cluster, self._records, searcher, costs, packings, ledger, plugin_processes, seed)
+        self._reservations = Reservations(self._planner, self.waited, policy.reservations)
+        self._round = Round(self._planner, self._records, self._reservations)
         self._waiting: deque[GangKey] = deque()
 
     @abstractmethod
@@ -53,6 +85,14 @@ class Standstill(ABC):
     @abstractmethod
     def place(self, key: GangKey) -> Order:
         """Return the gang's position in the queue."""
+
+    @abstractmethod
+    def now(self) -> float:
+        """Return the moment at which the gangs are due, in seconds since the epoch."""
+
+    @abstractmethod
+    def waited(self, key: GangKey) -> float:
+        """Return for how many seconds a gang has waited for capacity."""
 
     @abstractmethod
     def answered(self, answer: Answer, *, is_again: bool) -> None:
@@ -107,6 +147,9 @@ class Standstill(ABC):
     def usage(self, namespace: str) -> int:
         """Return 0: no namespace has used search time."""
         return 0
+
+    def wake(self, key: GangKey) -> None:  # noqa: B027  # nothing to do, here as in subclasses
+        """Do nothing: all gangs are due at once."""
 
     def is_preceded(self, key: GangKey) -> bool:
         """Return False: no gang that ranks before ``key`` has become due, since no gang becomes due during a round."""

@@ -8,10 +8,12 @@ Counting is exact for a gang with one kind of pod. For a gang that needs several
 is counted as if only its pods were placed.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from allaboard.cluster.reservations import Applicant, Ledger
 from allaboard.cluster.view import ClusterView
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Gang, GangKey
@@ -22,8 +24,11 @@ from allaboard.queueing.heap import LazyHeap
 from allaboard.records.sort_key import Order
 from allaboard.records.wake_up import CapacityNeed
 
-Slots = Callable[[Sequence[SchedulingSpec]], Sequence[int]]
-"""A function that returns how many pods of each kind fit in the free capacity, if only pods of that kind were placed."""
+Slots = Callable[[Sequence[SchedulingSpec], int, float], Sequence[int]]
+"""A function that returns how many pods of each kind fit in the free capacity, if only pods of that kind were placed.
+
+The second and third argument are the priority and the walltime of their gang, by which reservations bind the gang or not.
+"""
 
 _MOST_NEEDS = 256  # most different needs; each is counted when capacity is freed, which takes some 50 µs for thousands of nodes
 
@@ -39,7 +44,8 @@ def need_of(gang: Gang) -> CapacityNeed | None:
     is_plain = not gang.role_minimums and rules_of(gang).is_plain and all(map(_is_plain, alike))
     if not alike or not is_plain or (len(alike) > 1 and gang.least < len(gang.candidates)):
         return None
-    return tuple(alike.items()) if len(alike) > 1 else tuple((spec, gang.least) for spec in alike)
+    pods = tuple(alike.items()) if len(alike) > 1 else tuple((spec, gang.least) for spec in alike)
+    return CapacityNeed(pods, gang.priority, gang.walltime)
 
 
 def _is_plain(spec: SchedulingSpec) -> bool:
@@ -47,7 +53,7 @@ def _is_plain(spec: SchedulingSpec) -> bool:
     return not (spec.host_ports or spec.attaches or spec.volumes or spec.forbidden_domains or spec.required_domains or spec.gpu_share)
 
 
-def unlimited_slots(specs: Sequence[SchedulingSpec]) -> Sequence[int]:
+def unlimited_slots(specs: Sequence[SchedulingSpec], priority: int, walltime: float) -> Sequence[int]:
     """Return, for each spec, that any number of pods fits.
 
     A queue with these ``Slots`` doesn't count capacity, and has no gang on the waitlist.
@@ -56,15 +62,20 @@ def unlimited_slots(specs: Sequence[SchedulingSpec]) -> Sequence[int]:
 
 
 class Capacity:
-    """A counter of the pods that fit in the free capacity of a view; callable as ``Slots``."""
+    """A counter of the pods that fit in the free capacity of a view, without what ``ledger`` keeps from them; callable as ``Slots``."""
 
-    def __init__(self, view: ClusterView) -> None:
+    def __init__(self, view: ClusterView, ledger: Ledger) -> None:
         self._view = view
+        self._ledger = ledger
         self._filters = NodeFilters()
 
-    def __call__(self, specs: Sequence[SchedulingSpec]) -> Sequence[int]:
-        """Return how many pods of each of ``specs`` fit, if only pods of that kind were placed."""
-        snapshot = self._view.snapshot()
+    def __call__(self, specs: Sequence[SchedulingSpec], priority: int, walltime: float) -> Sequence[int]:
+        """Return how many pods of each of ``specs`` fit, if only pods of that kind were placed.
+
+        The pods' gang counts as behind all reservations of its priority. A gang with a reservation becomes due by that reservation.
+        """
+        applicant = Applicant(None, None, priority, self._ledger.now() + walltime if walltime else math.inf)
+        snapshot = self._ledger.left_to(applicant, self._view.snapshot())
         free = np.ascontiguousarray(np.maximum(snapshot.free, 0).T)
         offered = set(snapshot.resources)
         counts = []
@@ -92,7 +103,8 @@ class CapacityWaitlist:
 
     def may_fit(self, need: CapacityNeed) -> bool:
         """Return whether counting finds enough free capacity for ``need``."""
-        return all(count >= number for count, (_, number) in zip(self._slots([spec for spec, _ in need]), need, strict=True))
+        counts = self._slots([spec for spec, _ in need.pods], need.priority, need.walltime)
+        return all(count >= number for count, (_, number) in zip(counts, need.pods, strict=True))
 
     def add(self, key: GangKey, need: CapacityNeed) -> None:
         """Add a gang with its need."""
@@ -118,10 +130,16 @@ class CapacityWaitlist:
         Gangs with equal needs are counted by themselves: the first of them are yielded, as many as would fit if no other gangs were placed.
         """
         self.is_dirty = False
-        specs = list({spec: None for need in self._heaps for spec, _ in need})
-        counts = dict(zip(specs, self._slots(specs), strict=True)) if specs else {}
+        specs: dict[tuple[int, float], dict[SchedulingSpec, None]] = {}
+        for need in self._heaps:
+            specs.setdefault(need[1:], {}).update((spec, None) for spec, _ in need.pods)
+        counts = {
+            (spec, *kind): count
+            for kind, alike in specs.items()
+            for spec, count in zip(alike, self._slots(list(alike), *kind), strict=True)
+        }
         for need in list(self._heaps):
-            for _ in range(min(counts[spec] // number for spec, number in need)):
+            for _ in range(min(counts[spec, *need[1:]] // number for spec, number in need.pods)):
                 if (heap := self._heaps.get(need)) is None:
                     break  # gangs may have been removed while this generator was suspended
                 key = heap.first().key

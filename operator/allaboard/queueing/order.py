@@ -6,7 +6,7 @@ from allaboard.model.gang import Gang, GangKey, OnMemberLost, Outline
 from allaboard.model.pod import Pod
 from allaboard.model.reasons import Kind
 from allaboard.placement import Explanation
-from allaboard.records.sort_key import HEALS, OVERTAKEN, PLAIN, Group, Order, Own
+from allaboard.records.sort_key import HEALS, PLAIN, Group, Order, Own
 from allaboard.records.wake_up import GPU_CHANGES, WakeUpOn
 
 _FIRST = -(2**31)  # before any priority, which is an int32
@@ -17,7 +17,6 @@ def order_of(
     *,
     is_first: bool = False,
     may_go_first: bool = True,
-    is_protected: bool = False,
     has_grown: bool = False,
     usage: int = 0,
     since: float | None = None,
@@ -29,8 +28,7 @@ def order_of(
 
     1. gangs that this scheduler left partially bound (``is_first``);
     2. gangs that have lost a member;
-    3. gangs that must not be overtaken again (``is_protected``);
-    4. the other gangs.
+    3. the other gangs.
 
     Then the namespace's search-time usage counts (``usage``, a level), then age and name.
 
@@ -45,8 +43,8 @@ def order_of(
     ``since`` is the effective creation time, if a ``namespace_priority`` changes it (``gangs.namespace_priority``).
     """
     heals = gang.is_partially_bound and gang.missing_of_stamped > 0 and gang.on_member_lost is not OnMemberLost.IGNORE and not has_grown
-    standing = HEALS if heals and not usage else OVERTAKEN if is_protected else PLAIN
-    group = Group(gang.key.namespace, -gang.priority, not is_first, heals, is_protected)
+    standing = HEALS if heals and not usage else PLAIN
+    group = Group(gang.key.namespace, -gang.priority, not is_first, heals)
     created = gang.created if since is None else since
     own = Own(-namespace_priority, gang.created, gang.key)
     return Order(-gang.priority, not (is_first and may_go_first), standing, usage, created, gang.key, (group, own))

@@ -7,19 +7,15 @@ message is attempted.
 - **Backoff.** Each failed attempt doubles the backoff, up to a bound. A woken gang in backoff still goes before gangs of a lower priority.
   If this scheduler left it partially bound, it also goes before other gangs of its priority. Neither holds while the backoff is *hard*: the
   gang has failed several times although there was capacity, or the API server has asked for the backoff.
-- **Search time.** Gangs of a namespace that has used much search time go behind other gangs of their priority. When a gang behind them is
-  placed, they may count as passed.
-- **Overtaking.** When gangs are placed together, a gang that would have fitted in queue order may be left out for the others: it is
-  overtaken. That happens to a gang a few times, or for a while. Then it goes before all other gangs of its priority, in backoff or not,
-  until it is placed. If it doesn't fit even so, the gangs behind it are attempted.
-- **Passing.** When a gang is placed while older gangs are in backoff, the oldest of these is passed. A gang that was passed as often as a
-  gang may be overtaken goes first once.
-- **Assumed capacity.** If a gang is refused while capacity is assumed for other gangs, and that capacity is then returned, the refusal
-  doesn't count as a failure. Otherwise another gang whose binds always fail could take the capacity at each attempt.
+- **Search time.** Gangs of a namespace that has used much search time go behind other gangs of their priority.
+- **Reservations.** A gang for which capacity is reserved becomes due when that capacity is free (``ready``), in a soft backoff or not.
+- **Assumed capacity.** When capacity that was assumed for other gangs is returned, gangs that were refused before end their backoff.
+  Otherwise another gang whose binds always fail could take the capacity at each attempt.
 """
 
 import asyncio
 import itertools
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 
@@ -27,7 +23,6 @@ from allaboard.model.gang import GangKey
 from allaboard.queueing.capacity_waitlist import Slots, unlimited_slots
 from allaboard.queueing.heap import LazyHeap
 from allaboard.queueing.order import order_of_gone
-from allaboard.queueing.ranks import OVERTAKING, Overtaking
 from allaboard.queueing.refresh import MessageRefresh
 from allaboard.queueing.requeue import CapacityChange, Freed, Reason, Requeue, Returned, Taken
 from allaboard.queueing.timers import Timers
@@ -59,7 +54,6 @@ class GangQueue:
         records: GangRecords | None = None,
         *,
         backoff: Backoff = BACKOFF,
-        overtaking: Overtaking = OVERTAKING,
         slots: Slots = unlimited_slots,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -67,17 +61,15 @@ class GangQueue:
         self._exists = exists
         self._records = GangRecords() if records is None else records
         self._backoff = backoff
-        self._overtaking = overtaking
         self._clock = clock
         self._active = LazyHeap(self._order_of)
         self._in_backoff = LazyHeap(self._order_of)
         self._timers = Timers(self._read_state, clock)
         self._unschedulable = Unschedulable(self._order_of, slots)
         self._promoted: dict[GangKey, None] = {}  # Gangs that may have moved to the front because they changed.
-        self._tentative: dict[GangKey, None] = {}  # Gangs that were refused while capacity was assumed for others.
-        self._forgiven: dict[GangKey, None] = {}  # Gangs whose refusal turned out to be no failure.
         self._changed = asyncio.Event()
-        self._last_return = -1  # ``changes`` after assumed capacity was last returned
+        self._returned_at = -math.inf  # when assumed capacity was last returned
+        self.ready: Callable[[], Iterable[GangKey]] = tuple  # returns the gangs whose reserved capacity is free
         self._refresh = MessageRefresh(self._read_state, clock)
         self.changes = 0
 
@@ -88,34 +80,6 @@ class GangQueue:
 
     def _state(self, key: GangKey) -> QueueState:
         return self._records.of(key).queue
-
-    def placed(self, key: GangKey | None, overtaken: Iterable[GangKey] = ()) -> None:
-        """Record that gangs are placed, and count which gangs were passed and overtaken by that.
-
-        ``key`` is a gang that is placed in queue order; None if the gang is placed together with a gang before it. ``overtaken`` are gangs
-        that would have fitted in queue order, and don't fit beside the gangs that are placed.
-        """
-        if key is not None:
-            self._count_pass(key)
-        for other in overtaken:
-            state = self._state(other)
-            times, since = state.overtaken
-            state.overtaken = (times + 1, since if times else self._clock())
-
-    def _count_pass(self, key: GangKey) -> None:
-        """Record that the placed gang ``key`` has passed a gang: the oldest one that only backoff or search-time usage keeps behind it.
-
-        Only gangs of the level of ``key`` count, and gangs that must not be overtaken don't. Example: A is older than B and in backoff for
-        4 s, and B is placed. Then A was passed once, whether or not A would have fitted.
-        """
-        mine = self._order(key)
-        waiting = [*self._in_backoff.fronts(), *(order for order in self._active.fronts() if order.usage > mine.usage)]
-        before = [order for order in waiting if order.level_key == mine.level_key and order.key_without_usage < mine.key_without_usage]
-        passable = [order for order in before if not self._overtaking.is_over(self._read_state(order.key), self._clock())]
-        if older := min(passable, key=lambda order: order.key_without_usage, default=None):
-            self._state(older.key).passed += 1
-            # A gang that was passed often enough moves to the front.
-            (self._in_backoff if older.key in self._in_backoff else self._active).push(older.key)
 
     def sizes(self) -> Mapping[str, int]:
         """Return the numbers of gangs that are active, in backoff and unschedulable, under kube-scheduler's names."""
@@ -128,14 +92,15 @@ class GangQueue:
             self._promoted[key] = None  # for instance an older member has come; many such changes make one entry
             return
         now, state = self._clock(), self._read_state(key)
-        if state.need is None or state.not_before <= now or not self._exists(key):
+        not_before = self._backoff_end(state)
+        if state.need is None or not_before <= now or not self._exists(key):
             self._stop_waiting(key)  # otherwise the gang stays on the waitlist, which may make it due before its backoff ends
         if not self._exists(key):
             # A later gang of this name begins with an empty state.
             self._forget(key)
-            state = self._read_state(key)
-        if state.not_before > now:
-            self._set_timer(key, state.not_before)
+            state, not_before = self._read_state(key), 0.0
+        if not_before > now:
+            self._set_timer(key, not_before)
             if key not in self._in_backoff and not state.is_hard:
                 self._in_backoff.push(key)
         else:
@@ -165,15 +130,24 @@ class GangQueue:
     async def drain(self) -> None:
         """Move all woken gangs to the active or backoff heap, then admit gangs from the capacity waitlist. Other tasks run in between."""
         moved = len(self._promoted)  # gangs that move while this call runs are handled by the next call
-        while self._unschedulable.are_woken or moved > 0 or self._forgiven:
+        while self._unschedulable.are_woken or moved > 0:
             self._drain_some()
             moved -= _SLICE
             await asyncio.sleep(0)
         while self._admit():  # noqa: ASYNC110  # there is no event to await: each call admits more gangs
             await asyncio.sleep(0)
 
+    def wake(self, key: GangKey) -> None:
+        """Make a gang due now that waits, for instance since capacity that is reserved for it is free. A hard backoff goes on."""
+        if self._exists(key) and key not in self._active and not self._read_state(key).is_hard:
+            self._stop_waiting(key)
+            self._activate(key)
+
     def _admit(self) -> bool:
         """Make up to 500 waitlisted gangs due that fit by count. Return whether more may fit. Counts again only if capacity was freed."""
+        if self._unschedulable.is_dirty:
+            for key in self.ready():
+                self.wake(key)
         admitted = list(self._unschedulable.admitted(_SLICE))
         for key in admitted:
             self._stop_waiting(key)
@@ -187,16 +161,11 @@ class GangQueue:
         for key in self._unschedulable.woken(_SLICE):
             self.mark(key)
         for key in _take_some(self._promoted):
+            if key in self._in_backoff and self._backoff_end(self._read_state(key)) <= self._clock():
+                self._activate(key)
             for heap in (self._active, self._in_backoff):
                 if key in heap:
                     heap.push(key)
-        for key in _take_some(self._forgiven):
-            state = self._read_state(key)
-            if state.tentative is not None:
-                state.attempts, since = state.tentative
-                state.tentative = None
-                state.not_before = min(state.not_before, since + self._backoff.initial)
-                self.mark(key)
         if self._unschedulable.are_woken:
             self._changed.set()
 
@@ -205,8 +174,7 @@ class GangQueue:
         seen, wake_on, retry_by = self.changes if seen is None else seen, requeue.wake_on, requeue.retry_by
         match requeue.reason:
             case Reason.REFUSED:
-                is_assumed, need = requeue.is_capacity_assumed, requeue.need
-                self._refuse(key, wake_on, seen=seen, is_capacity_assumed=is_assumed, retry_by=retry_by, need=need)
+                self._refuse(key, wake_on, seen=seen, retry_by=retry_by, need=requeue.need)
             case Reason.FAILED:
                 self._fail(key, wake_on, seen=seen, retry_by=retry_by, at_least=requeue.seconds)
             case Reason.SEARCHING:
@@ -225,48 +193,34 @@ class GangQueue:
                 self._forget(key)
 
     def _refuse(
-        self,
-        key: GangKey,
-        wake_on: WakeUpOn,
-        *,
-        seen: int,
-        is_capacity_assumed: bool,
-        retry_by: float | None = None,
-        need: CapacityNeed | None = None,
+        self, key: GangKey, wake_on: WakeUpOn, *, seen: int, retry_by: float | None = None, need: CapacityNeed | None = None
     ) -> None:
         """Record that there was no capacity for the gang. ``wake_on``, ``seen`` and ``retry_by`` are as for ``_fail``.
 
-        A gang with a ``need`` goes to the capacity waitlist, unless counting finds enough capacity although the gang was refused. If
-        capacity was freed during the gang's search, which didn't know of it, the gang is due again at once, but only once in a row.
-        ``is_capacity_assumed``: capacity was assumed for other gangs at that time.
+        A gang with a ``need`` goes to the capacity waitlist, unless counting finds enough capacity although the gang was refused.
         """
-        attempts = self._count_failure(key)
+        self._count_failure(key)
         state = self._state(key)
         state.is_hard = False
         self._stop_waiting(key)
-        state.need = self._unschedulable.countable(need)
-        if state.need is None and self.changes != seen >= self._last_return and not state.was_retried:
-            state.was_retried, state.attempts, state.not_before = True, attempts, self._clock()
+        if need is not None and len(need.pods) == 1 and self.changes != seen and self._unschedulable.fits(need):
+            state.not_before = self._clock()  # for one kind of pods counting is exact: capacity was freed during the search
             self.mark(key)
             return
+        state.need = self._unschedulable.countable(need)
         self._back_off(key, wake_on, seen=seen, retry_by=retry_by, until=self._refresh.refused(key, state))
-        if is_capacity_assumed or self._last_return > seen:
-            self._state(key).tentative = (attempts, self._clock())
-            self._tentative[key] = None
-        if self._last_return > seen:
-            self._forgive()
 
     def _return_capacity(self) -> None:
-        """Record that assumed capacity was returned. Gangs that were refused while it was assumed are due again, without a failure."""
+        """Record that assumed capacity was returned. Gangs that were refused before are due again."""
+        self._returned_at = self._clock()
         self._unschedulable.wake(None)
+        self._promoted.update(dict.fromkeys(self._in_backoff.members))
         self._after_wake()
-        self._last_return = self.changes
-        self._forgive()
 
-    def _forgive(self) -> None:
-        self._forgiven |= self._tentative
-        self._tentative = {}
-        self._drain_some()
+    def _backoff_end(self, state: QueueState) -> float:
+        """Return the end of a gang's backoff. A refusal has no backoff once capacity that was assumed at that time is returned."""
+        is_lifted = not state.is_hard and state.message_from is not None and state.message_from <= self._returned_at
+        return min(state.not_before, self._returned_at) if is_lifted else state.not_before
 
     def _fail(self, key: GangKey, wake_on: WakeUpOn, *, seen: int, retry_by: float | None = None, at_least: float = 0.0) -> None:
         """Count a failure, and begin the gang's backoff: at least ``at_least`` seconds, but at most the longest backoff.
@@ -283,14 +237,8 @@ class GangQueue:
             self._in_backoff.discard(key)
             self._move_if_active(key)
 
-    def _count_failure(self, key: GangKey) -> int:
-        """Count one more failure, and return the number of failures before it."""
-        self._tentative.pop(key, None)
-        self._forgiven.pop(key, None)
-        state = self._state(key)
-        state.tentative = None
-        state.attempts += 1
-        return state.attempts - 1
+    def _count_failure(self, key: GangKey) -> None:
+        self._state(key).attempts += 1
 
     def _move_if_active(self, key: GangKey) -> None:
         """If the gang is active, take it from the active gangs, and make it due again at the end of its new backoff."""
@@ -310,8 +258,6 @@ class GangQueue:
     ) -> None:
         """Begin a backoff without counting a failure: until ``until``, or if that is None as long as after the last failure."""
         state = self._state(key)
-        if state.passed >= self._overtaking.times:
-            state.passed = 0  # the gang was attempted first, and didn't fit
         if until is None:
             until = self._clock() + min(self._backoff.longest, max(at_least, self._backoff.after(max(1, state.attempts))))
         state.not_before = max(until, state.not_before) if state.is_hard else until
@@ -320,21 +266,18 @@ class GangQueue:
     def _wait_for_change(self, key: GangKey, wake_on: WakeUpOn, *, seen: int, retry_by: float | None = None) -> None:
         """Make the gang unschedulable until ``wake_on`` happens, without counting a failure. The other parameters are as in ``_fail``."""
         state = self._state(key)
-        if state.need is None and self.changes != seen and not state.was_retried:
-            # Capacity was freed during the attempt, and may be enough: the gang is due again. It isn't a second time in a row, since on a
-            # busy cluster a gang that doesn't fit would then keep the gangs behind it waiting for ever.
-            state.was_retried = True
+        if not self._exists(key):
             self.mark(key)
             return
-        state.was_retried = False
         # A gang that is in the backoff heap has changed during its attempt.
+        # If capacity was freed during the attempt, it may be enough. The gang is due at the end of its backoff.
         if (state.need is None and self.changes != seen) or key in self._in_backoff:
             retry_by = self._clock()
         if state.wake_on is not None:
             self._stop_waiting(key)
         self._unschedulable.add(key, state, wake_on)
         flush = self._clock() + _FLUSH_SECONDS
-        self._set_timer(key, max(state.not_before, flush if retry_by is None else min(flush, retry_by)))
+        self._set_timer(key, max(self._backoff_end(state), flush if retry_by is None else min(flush, retry_by)))
 
     def _retry(self, key: GangKey, seconds: float, *, is_hard: bool = False) -> None:
         """Retry the gang after ``seconds`` at the latest, without counting a failure. If ``is_hard``, no event makes it due earlier."""
@@ -361,8 +304,6 @@ class GangQueue:
         self._stop_waiting(key)
         self._stop_timer(key)
         self._in_backoff.discard(key)
-        self._tentative.pop(key, None)
-        self._forgiven.pop(key, None)
         if (record := self._records.find(key)) is not None:
             record.queue = QueueState()
         if is_marked:

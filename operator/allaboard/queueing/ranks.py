@@ -9,27 +9,8 @@ from allaboard.model.gang import Gang, GangKey, Outline
 from allaboard.queueing.order import order_of, order_of_gone
 from allaboard.queueing.search_time import SearchTime
 from allaboard.records.growth import has_grown
-from allaboard.records.record import GangRecords, QueueState
+from allaboard.records.record import GangRecords
 from allaboard.records.sort_key import Order
-
-
-@dataclass(frozen=True, slots=True)
-class Overtaking:
-    """A limit on overtaking: a gang may be overtaken ``times`` times, or until ``seconds`` after the first time, whichever comes first.
-
-    A gang is overtaken if it would have fitted in queue order, but gangs that were planned together with it were placed instead.
-    """
-
-    times: int = 3
-    seconds: float = 300.0
-
-    def is_over(self, state: QueueState, now: float) -> bool:
-        """Return whether the gang must not be overtaken again: it was overtaken or passed ``times`` times, or first overtaken long ago."""
-        times, since = state.overtaken
-        return (times > 0 and (times >= self.times or now - since >= self.seconds)) or state.passed >= self.times
-
-
-OVERTAKING = Overtaking()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +25,6 @@ class Ranks:
     registry: GangRegistry
     records: GangRecords
     shares: SearchTime
-    overtaking: Overtaking
     clock: Callable[[], float]
     time_first: SearchTime = field(init=False)
 
@@ -94,13 +74,11 @@ class Ranks:
         if record is None:
             return order_of(gang, usage=usage, since=since, namespace_priority=namespace_priority)
         is_first = record.partial_bind is not None and record.partial_bind.is_finishing and gang.is_partially_bound
-        is_protected = self.overtaking.is_over(record.queue, self.clock())
         is_grown = isinstance(gang, Gang) and gang.is_partially_bound and has_grown(gang, record)
         return order_of(
             gang,
             is_first=is_first,
             may_go_first=not self.time_first.level(key.namespace),
-            is_protected=is_protected,
             has_grown=is_grown,
             usage=usage,
             since=since,

@@ -46,15 +46,11 @@ class Requeue:
     """True if nothing makes the gang due before ``seconds`` are over."""
     need: CapacityNeed | None = None
     """The capacity that the gang needs. The gang is due as soon as that much is free. None if its need can't be counted."""
-    is_capacity_assumed: bool = False
-    """True if capacity was assumed for other gangs during the attempt. Once that capacity is returned, the refusal is no failure."""
 
     @classmethod
-    def refused(
-        cls, wake_on: WakeUpOn, *, is_capacity_assumed: bool, retry_by: float | None = None, need: CapacityNeed | None = None
-    ) -> Self:
+    def refused(cls, wake_on: WakeUpOn, *, retry_by: float | None = None, need: CapacityNeed | None = None) -> Self:
         """Return the requeue of a gang for which there was no capacity."""
-        return cls(Reason.REFUSED, wake_on, retry_by, need=need, is_capacity_assumed=is_capacity_assumed)
+        return cls(Reason.REFUSED, wake_on, retry_by, need=need)
 
     @classmethod
     def failed(cls, wake_on: WakeUpOn = ANYTHING, *, retry_by: float | None = None, at_least: float = 0.0) -> Self:
@@ -115,7 +111,7 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """Capacity that was assumed for a gang is free again. Refusals while it was assumed are no failures."""
+    """Capacity that was assumed for a gang is free again. Gangs that were refused before end their backoff."""
 
 
 CapacityChange = Freed | Taken | Returned

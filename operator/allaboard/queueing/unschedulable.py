@@ -33,7 +33,11 @@ class Unschedulable:
 
         A gang is to wait on the waitlist if counting finds too little capacity now, and the waitlist can take another need.
         """
-        return need if need and self._waitlist.can_add(need) and not self._waitlist.may_fit(need) else None
+        return need if need and self._waitlist.can_add(need) and not self.fits(need) else None
+
+    def fits(self, need: CapacityNeed) -> bool:
+        """Return whether counting finds enough free capacity for ``need``."""
+        return self._waitlist.may_fit(need)
 
     def add(self, key: GangKey, state: QueueState, wake_on: WakeUpOn) -> None:
         """Make a gang wait: for the capacity ``state.need`` if that is set, else for the changes ``wake_on``."""
@@ -72,6 +76,11 @@ class Unschedulable:
     def promote(self, namespace: str) -> None:
         """Sort again, since gangs of ``namespace`` may now rank before other gangs: for example, their search time has faded."""
         self._waitlist.promote(namespace)
+
+    @property
+    def is_dirty(self) -> bool:
+        """True if capacity was freed since the last count."""
+        return self._waitlist.is_dirty
 
     @property
     def are_woken(self) -> bool:

@@ -38,7 +38,7 @@ class LastBind:
 
 @dataclass(slots=True)
 class QueueState:
-    """A gang's state in the queue: its failures and backoff, the changes that wake it, and how often other gangs were preferred to it.
+    """A gang's state in the queue: its failures and backoff, and the changes that wake it.
 
     Times are on the clock, in seconds.
     """
@@ -55,30 +55,11 @@ class QueueState:
     """The capacity that the gang needs while it is on the capacity waitlist: the gang becomes due when that much is free."""
     due_at: float | None = None
     """The time at which the gang's timer makes the gang due; None without a timer."""
-    was_retried: bool = False
-    """True if the gang was retried at once, since capacity was freed during its last attempt. A gang isn't retried at once twice in a
-    row."""
-    tentative: tuple[int, float] | None = None
-    """Set when the gang was refused while capacity was assumed for other gangs: (number of failures before the refusal, time of the
-    refusal).
-
-    If that capacity is returned, the number of failures is restored. None if no refusal can be taken back.
-    """
     last_attempt: tuple[float, int] | None = None
     """(Time at which the last attempt began, number of capacity changes counted until then); None before the first attempt."""
     message_from: float | None = None
     """The beginning of the attempt from which the gang's current refusal message comes; None if the gang has no such message. A refusal
     message names free capacity, so it is out of date when other gangs take or free capacity.
-    """
-    overtaken: tuple[int, float] = (0, 0.0)
-    """(Number of times that the gang was overtaken, time of the first).
-
-    The gang was overtaken if it fitted in queue order, but the gangs that it was planned with were placed instead.
-    """
-    passed: int = 0
-    """The number of times that the gang was passed.
-
-    It was passed if a gang behind it was placed while only a backoff, or search time that its namespace has used, kept it from going first.
     """
 
 

@@ -12,6 +12,7 @@ class GangStatus:
     """The scheduler's current status of a gang, from which the PodGroup's conditions are made.
 
     - ``short`` is the ``message`` for a table, which may be cut.
+    - ``expected_start`` is when the gang is expected to start, RFC 3339; empty if that isn't known.
     - ``started`` is when the quorum's pods first existed, RFC 3339; empty before.
     - ``whole_since`` is when the gang was last found whole, RFC 3339; empty before. It is kept when the gang loses a member, since the
       PodGroup reports it.
@@ -23,6 +24,7 @@ class GangStatus:
     code: Code
     message: str
     short: str = ""
+    expected_start: str = ""
     started: str = ""
     whole_since: str = ""
     has_timed_out: bool = False

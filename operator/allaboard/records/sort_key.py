@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 from allaboard.model.gang import GangKey
 
-HEALS, OVERTAKEN, PLAIN = range(3)
-"""The values of ``Order.standing``: gangs that have lost a member, gangs that must not be overtaken, and other gangs, in this order."""
+HEALS, PLAIN = range(2)
+"""The values of ``Order.standing``: gangs that have lost a member go before other gangs."""
 
 
 class Group(NamedTuple):
@@ -19,8 +19,6 @@ class Group(NamedTuple):
     is_not_first: bool
     heals: bool
     """True for gangs that have lost a member."""
-    is_protected: bool
-    """True for gangs that must not be overtaken again."""
 
 
 class Own(NamedTuple):
@@ -43,7 +41,7 @@ class Order(NamedTuple):
     is_not_first: bool
     """False for a gang that this scheduler left partially bound; it goes first."""
     standing: int
-    """``HEALS`` for a gang that has lost a member, ``OVERTAKEN`` for a gang that must not be overtaken again, else ``PLAIN``."""
+    """``HEALS`` for a gang that has lost a member, else ``PLAIN``."""
     usage: int
     """The level of the search time that the gang's namespace has used (``SearchTime.level``)."""
     created: float
@@ -57,7 +55,7 @@ class Order(NamedTuple):
         """The group that the gang belongs to."""
         if self.stated is not None:
             return self.stated[0]
-        return Group(self.key.namespace, self.depth, self.is_not_first, self.standing == HEALS, self.standing == OVERTAKEN)
+        return Group(self.key.namespace, self.depth, self.is_not_first, self.standing == HEALS)
 
     @property
     def own(self) -> Own:
@@ -66,10 +64,7 @@ class Order(NamedTuple):
 
     @property
     def level_key(self) -> tuple[int, bool]:
-        """The level: priority, and whether this scheduler left the gang partially bound.
-
-        Gangs of one level may overtake each other, for a while.
-        """
+        """The level: priority, and whether this scheduler left the gang partially bound."""
         return self[:2]
 
     @property
@@ -81,8 +76,3 @@ class Order(NamedTuple):
     def rank_key(self) -> tuple[int, bool, int, int]:
         """All that counts before age: level, standing and search-time usage."""
         return self[:4]
-
-    @property
-    def key_without_usage(self) -> tuple[int, bool, int, float, GangKey]:
-        """The sort key without search-time usage: the gang's position if its namespace had used no search time."""
-        return (*self[:3], *self[4:6])

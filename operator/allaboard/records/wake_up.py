@@ -2,8 +2,10 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from allaboard.model.constraints import SchedulingSpec
+from allaboard.model.walltime import UNKNOWN
 
 GPU_CHANGES = "cards"
 """Wake-up key of gangs that are blocked by GPU model, health or free memory, and not by a countable resource. No resource has this name."""
@@ -26,8 +28,16 @@ class WakeUpOn:
         return (None,) if self.anything else self.resources or ("",)
 
 
-CapacityNeed = tuple[tuple[SchedulingSpec, int], ...]
-"""The capacity that a gang needs: (kind of pods, number of them that must be assigned) for each kind."""
+class CapacityNeed(NamedTuple):
+    """The capacity that a gang needs, and what decides which reservations bind the gang.
+
+    ``pods``: (kind of pods, number of them that must be assigned) for each kind. ``priority`` and ``walltime`` are the gang's.
+    """
+
+    pods: tuple[tuple[SchedulingSpec, int], ...]
+    priority: int = 0
+    walltime: float = UNKNOWN
+
 
 NOTHING = WakeUpOn()
 ANYTHING = WakeUpOn(anything=True)

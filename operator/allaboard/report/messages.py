@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from allaboard.binding import reasons
 from allaboard.binding.outcomes import Assignment, BindReply, Committed, MembersChanged, NotAdmitted, Refused
+from allaboard.cluster.reservations import Reservation
 from allaboard.gangs.phases import Ending
 from allaboard.leadership.fencing import EPOCH
 from allaboard.model.constraints import NodeSelectorTerm, Requirement, SchedulingSpec
@@ -18,6 +19,7 @@ from allaboard.model.quantities import format_amount
 from allaboard.model.reasons import Cause, Code, Counted, Kind, Reason
 from allaboard.placement import Explanation, Plan, RoleExplanation, SearchReport, Violation, Wrong
 from allaboard.placement.remedies.remedies import More, Remedies
+from allaboard.report.expected import expected
 
 NO_NODES = "no nodes available to schedule pods"
 _JOB_POLICY = "a podFailurePolicy rule with action Ignore on the condition DisruptionTarget"
@@ -48,6 +50,7 @@ _REASONS = {
     Kind.GPU_MODEL_UNKNOWN: "node(s) had GPUs of unknown model",
     Kind.GPU_MEMORY_UNKNOWN: "node(s) had GPUs of unknown memory",
     Kind.INSUFFICIENT: "Insufficient {subject}",
+    Kind.RESERVED: "node(s) had capacity that is reserved for {subject}",
     Kind.MIN_RESOURCES: "node(s) together had less free {subject} than minResources asks for",
 }
 """The text of each reason for which a pod doesn't fit on nodes. In a message it follows the number of these nodes.
@@ -160,15 +163,18 @@ def refusal(gang: Gang, plan: Plan, why: Cause | None = None) -> str:
     return _Refusal(gang, plan, why).of_gang()
 
 
-def refused(gang: Gang, plan: Plan, why: Cause, times_overtaken: int = 0) -> Refusal:
+def refused(gang: Gang, plan: Plan, why: Cause, reservation: Reservation | None = None) -> Refusal:
     """Return the report on a gang without capacity.
 
-    ``times_overtaken``: how many times other gangs were preferred although this gang would have fitted.
+    ``reservation`` is the capacity that is reserved for the gang; None if there is none.
     """
     found = _Refusal(gang, plan, why)
     message = found.of_gang()
-    message = overtaken(message, times_overtaken) if times_overtaken else message
-    return Refusal(why.code, message, cause(why, plan), found.of_pods())
+    of_pods = found.of_pods()
+    if reservation is not None:
+        message += expected(reservation)
+        of_pods = dict.fromkeys(of_pods, message) if gang.is_single else of_pods
+    return Refusal(why.code, message, cause(why, plan), of_pods)
 
 
 def cause(why: Cause, plan: Plan, subject: str = "a member") -> str:
@@ -193,6 +199,8 @@ def cause(why: Cause, plan: Plan, subject: str = "a member") -> str:
             return f"no {why.rule.subject} fits all members that must share one, even empty"
         case Code.NEVER_FITS:
             return "too large for the nodes it may use, even when they are empty"
+        case Code.RESERVED if why.rule:
+            return f"the free capacity is reserved for {why.rule.subject}"
         case Code.CONSTRAINTS if why.rule:
             return f"would fit without {_text_of(_RULES, why.rule)}"
     role = _hardest_role(plan.explanation, why)
@@ -330,8 +338,8 @@ def why(gang: Gang, because: reasons.Reason) -> str:
             return members_missing(gang, was_whole=was_whole)
         case reasons.LostSoon(losses=losses, seconds=seconds):
             return backs_off(gang, losses, seconds)
-        case reasons.NoCapacity(plan, cause):
-            return refusal(gang, plan, cause)
+        case reasons.NoCapacity(plan, cause, reservation):
+            return refusal(gang, plan, cause) + (expected(reservation) if reservation else "")
         case reasons.NotBound(outcome):
             return not_bound(outcome)
         case reasons.NotFinished(missing, seconds):
@@ -413,6 +421,8 @@ class _Refusal:
         self._hardest = _hardest_role(plan.explanation, why)
         self._head = "" if gang.is_single else _head(gang, plan, why)
         self._tail = f" It never fits: {cause(why, plan, 'it')}." if gang.is_single and why and why.code is Code.NEVER_FITS else ""
+        if gang.is_single and why and why.code is Code.RESERVED:
+            self._tail = f" But {cause(why, plan)}."
         if gang.is_single and why and why.node:
             self._tail += f" gpu-number asks for {why.requested} {why.resource}; {why.node} has most free: {why.most}."
         if gang.is_single and why and why.unwell:
@@ -457,12 +467,6 @@ def _head(gang: Gang, plan: Plan, why: Cause | None) -> str:
         head += f", {cause(why, plan)}"
         head += f" ({_with_errors(why)})" if why.unwell else ""
     return f"{head}, no placement found" if plan.feasible is None else head
-
-
-def overtaken(message: str, times: int) -> str:
-    """Return the refusal ``message``, extended by how many times other gangs were preferred although this gang would have fitted."""
-    number = {1: "once", 2: "twice"}.get(times, f"{times} times")
-    return f"{message}; deferred {number} in favour of gangs that use more GPUs"
 
 
 def steps(report: SearchReport) -> str:

@@ -111,7 +111,8 @@ class PodGroupWriter:
             if status == group.status:
                 state.written = Written(group.uid, status, status)
             elif state.written != Written(group.uid, status, group.status):
-                raw = await self._server.patch(_path(key, "status"), {"status": status})
+                gone = {name: None for name in ("expectedStart",) if name in stated and name not in status}
+                raw = await self._server.patch(_path(key, "status"), {"status": {**status, **gone}})
                 state.written = Written(group.uid, status, pod_group_from(raw).status)
                 self._reader.observe(raw)
         state.is_unwritten = False

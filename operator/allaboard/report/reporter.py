@@ -82,7 +82,7 @@ class Reporter:
             self.unchanged(gang)
             return ReportedWait()
         record = self._records.of(gang.key)
-        waiting = waiting_of(gang, because, times_overtaken=record.queue.overtaken[0], advice=record.advice)
+        waiting = waiting_of(gang, because, advice=record.advice)
         is_for_pods = waiting.code is Code.WAITING
         if is_for_pods and not self._reports_to_pods(gang, waiting.message):
             waiting = replace(waiting, of_pods={}, has_event=False)
@@ -140,7 +140,8 @@ class Reporter:
 
     def _report_reason(self, gang: Gang, code: Code, message: str, short: str = "", *, waiting: Waiting | None = None) -> None:
         """Report on the PodGroup why the gang waits, and by events if the reason is new; on the members as ``waiting`` says, if given."""
-        self._set_status(gang, code, message, short)
+        expected = api_time(waiting.expected_start) if waiting and waiting.expected_start else ""
+        self._set_status(gang, code, message, short, expected)
         if waiting is None:
             self._changes.report_wait(gang, code, message)
         elif waiting.has_event:
@@ -274,13 +275,16 @@ class Reporter:
         if new is None and old is not None:
             self._pods.forget(old.uid)
 
-    def _set_status(self, gang: Gang, code: Code, message: str, short: str = "", *, is_being_bound: bool = False) -> None:
+    def _set_status(
+        self, gang: Gang, code: Code, message: str, short: str = "", expected: str = "", *, is_being_bound: bool = False
+    ) -> None:
         state = self._records.report_state(gang.key)
         wait, before = self._waits.find(gang.key), state.opinion
         opinion = GangStatus(
             code,
             message,
             short,
+            expected,
             started=api_time(wait.started) if wait and not wait.is_for_pods else "",
             whole_since=api_time(self._now()) if code is Code.SCHEDULED else before.whole_since if before else "",
             has_timed_out=wait is not None and wait.has_timed_out and code.is_waiting,

@@ -45,6 +45,8 @@ def pod_group_status(
     started = opinion.started or current.get("scheduleStartTime")
     if started:
         status["scheduleStartTime"] = started
+    if opinion.expected_start:
+        status["expectedStart"] = opinion.expected_start
     scheduler = gang.scheduler_name or current.get("schedulerName")
     if scheduler:
         status["schedulerName"] = scheduler

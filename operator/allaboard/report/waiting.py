@@ -1,7 +1,7 @@
 """Computes the report on a waiting gang as one value, which ``reporter`` publishes in statuses, conditions, events, metrics and the log."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from allaboard.binding import reasons
 from allaboard.binding.reasons import Reason
@@ -13,6 +13,7 @@ from allaboard.records.record import Advice
 from allaboard.report import messages
 from allaboard.report.changes import reference_of
 from allaboard.report.events import ObjectReference
+from allaboard.report.expected import expected_start
 from allaboard.report.messages import Refusal
 
 
@@ -47,17 +48,17 @@ class Waiting:
     to_advise: str = ""
     """The message without advice; empty if no advice is to be computed for the gang."""
     search: SearchReport | None = None
+    expected_start: float = 0.0
+    """When the gang is expected to start, in seconds since the epoch; 0 if that isn't known."""
 
 
-def waiting_of(gang: Gang, because: Reason, *, times_overtaken: int = 0, advice: Advice | None = None) -> Waiting:
-    """Return the report on a gang that waits ``because`` of a reason; a refusal gets the ``advice``, if that is known.
-
-    ``times_overtaken``: how many times other gangs were placed instead although this gang would have fitted.
-    """
+def waiting_of(gang: Gang, because: Reason, *, advice: Advice | None = None) -> Waiting:
+    """Return the report on a gang that waits ``because`` of a reason; a refusal gets the ``advice``, if that is known."""
     if isinstance(because, reasons.NoCapacity) and because.cause is not None:
-        refusal = messages.refused(gang, because.plan, because.cause, times_overtaken)
-        may_be_advised = because.plan.feasible is False and not gang.is_single
-        return _waiting_for_capacity(gang, refusal, advice if may_be_advised else None, because.plan.search)
+        refusal = messages.refused(gang, because.plan, because.cause, because.reservation)
+        is_advisable = because.plan.feasible is False and not gang.is_single and because.cause.code is not Code.RESERVED
+        waiting = _waiting_for_capacity(gang, refusal, advice if is_advisable else None, because.plan.search)
+        return replace(waiting, expected_start=expected_start(because.reservation) if because.reservation else 0.0)
     message = messages.why(gang, because)
     of_pods = {pod.uid: message for pod in gang.candidates}
     match because:

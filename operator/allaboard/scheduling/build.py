@@ -12,6 +12,7 @@ from allaboard.planning.advice_finder import AdviceFinder
 from allaboard.planning.known_gangs import KnownGangs
 from allaboard.planning.long_searches import LongSearches
 from allaboard.planning.planner import Planner
+from allaboard.planning.reservations import RESERVATIONS, Reservations, ReservationSettings
 from allaboard.planning.round import Round
 from allaboard.queueing.queue import GangQueue
 from allaboard.queueing.ranks import Ranks
@@ -47,11 +48,12 @@ def cycle_of(
     planner: Planner,
     reporter: Reporter,
     writers: Writers,
+    reserving: ReservationSettings = RESERVATIONS,
     is_fresh: Callable[[], bool] = lambda: True,
 ) -> Cycle:
     """Return a scheduling cycle that is built from these parts.
 
-    ``is_fresh`` returns whether the cached cluster state is recent enough to decide by.
+    ``reserving`` says which gangs get reservations. ``is_fresh`` returns whether the cached cluster state is recent enough to decide by.
     """
     records, clock = gangs.records, gangs.clock
     long = LongSearches(records, clock, SearchTime(clock))
@@ -62,9 +64,11 @@ def cycle_of(
     unresolved = UnresolvedBinds(gangs.view, writers.term, clock)
     tasks = GangTasks(records, queue)
     transactions = Transactions(gangs.view, writers.binder, writers.dry_run)
-    executor = Executor(gangs, queue, reporter, partial_binds, transactions, unresolved, advisor, tasks)
+    executor = Executor(gangs, queue, reporter, partial_binds, transactions, unresolved, advisor, tasks, planner.ledger)
     due = DueGangs(gangs, queue, ranks, tasks, long, unresolved, executor)
-    planning_round = Round(planner, records)
+    reservations = Reservations(planner, lambda key: clock() - wait.since if (wait := gangs.waits.find(key)) else 0.0, reserving)
+    queue.ready = reservations.owners_with_free_capacity
+    planning_round = Round(planner, records, reservations)
     victims = Victims(gangs, writers.binder, planner, unresolved)
     longer = LongerSearches(gangs, planning_round, long, due, victims, executor, is_fresh)
     return Cycle(queue, ranks, due, planning_round, longer, executor, advisor, is_fresh)

@@ -176,13 +176,13 @@ def after_search(
             return LookAgain(unfit)
         case planned.Failed(error=error):
             return Wait(reasons.SearchFailed(str(error)))
-        case planned.Refused(plan=plan, cause=cause):
+        case planned.Refused(plan=plan, cause=cause, reservation=reservation):
             if gang.missing and partial is not None and partial.is_finishing:
                 return Release(gang.bound, reasons.NoCapacity(plan))
             if not victims_known:
                 return SearchLonger(plan)
             ending = _ending(gang, partial, now) if partial is not None and not is_releasing_victims else None
-            return ending or Wait(reasons.NoCapacity(plan, cause))
+            return ending or Wait(reasons.NoCapacity(plan, cause, reservation))
 
 
 def after_bind(gang: Gang, outcome: Committed | Refused, partial: PartialBind | None) -> Decision:

@@ -129,6 +129,11 @@ class DueGangs:
         """Return how much search time a namespace has used, as a level (``queueing.search_time``)."""
         return self.ranks.shares.level(namespace)
 
+    def wake(self, key: GangKey) -> None:
+        """Make a gang due, since the capacity that is reserved for it is free now."""
+        if key not in self.tasks:
+            self.queue.wake(key)
+
     def is_preceded(self, key: GangKey) -> bool:
         """Return whether a gang has become due that ranks before ``key`` and needs a search: then the round ends.
 

@@ -14,6 +14,7 @@ from allaboard.binding import reasons
 from allaboard.binding.outcomes import Committed, Refused
 from allaboard.binding.reasons import Reason
 from allaboard.binding.transaction import Transaction, Transactions
+from allaboard.cluster.reservations import Ledger
 from allaboard.gangs.run_history import SETTLE_SECONDS, may_settle, run_was_whole, was_cut_off
 from allaboard.model.gang import Gang, GangKey
 from allaboard.model.pod import Pod
@@ -62,6 +63,7 @@ class Executor:
     unresolved: UnresolvedBinds
     advisor: Advisor
     tasks: GangTasks
+    ledger: Ledger
     _resolving: set[asyncio.Task[None]] = field(default_factory=set)
 
     def carry_out(self, attempt: Attempt, decision: Decision) -> None:
@@ -133,12 +135,14 @@ class Executor:
     def forget(self, key: GangKey) -> None:
         """Forget a gang that no longer exists."""
         self.partial_binds.close(key)
+        self.ledger.drop(key)
         self.queue.requeue(key, Requeue.gone())
         self.gangs.records.forget(key)
 
     def handle_defect(self, key: GangKey, error: BaseException) -> None:
         """Report a defect that concerns one gang, and retry the gang later. Other gangs go on."""
         logger.error("gang %s: the attempt failed by a defect; other gangs go on", key, exc_info=error)
+        self.ledger.drop(key)
         self.queue.requeue(key, Requeue.failed(retry_by=self.gangs.clock()))
         try:
             gang = self.gangs.registry.gang(key)
@@ -173,8 +177,6 @@ class Executor:
         """
         attempt.gang, key = placed.gang, placed.gang.key
         self.reporter.mark_being_bound(placed.gang)
-        if placed.counts_as_pass or placed.overtaken:
-            self.queue.placed(key if placed.counts_as_pass else None, placed.overtaken)
         # After a rollback each member is dry-run: otherwise one refused pod would roll the gang back again and again.
         was_whole = run_was_whole(placed.gang, self.gangs.records.find(key))
         refresh, tries_all = partial(self.gangs.current, key), self.partial_binds.was_undone(key)
@@ -278,6 +280,8 @@ class Executor:
         record.had_grace |= in_grace
         if has_failed:
             self.partial_binds.failed(key)
+        if not isinstance(because, reasons.NoCapacity):
+            self.ledger.drop(key)
         settles_at = self._settles_at(gang) if isinstance(because, reasons.MembersMissing) else None
         # A gang that held capacity in vain leaves the capacity to other gangs for as long.
         pause = max(retry_after, 0.0 if attempt.was_brief else attempt.held_seconds)
@@ -326,7 +330,7 @@ class Executor:
     def _facts(self, gang: Gang, *, lacks_capacity: bool) -> Facts:
         next_attempt = self.gangs.next_attempt(gang)
         retry_by = self.gangs.waits.retry_by(gang, next_attempt) if lacks_capacity else None
-        return Facts(self.gangs.clock(), next_attempt, retry_by, is_capacity_assumed=self.transactions.has_assumed)
+        return Facts(self.gangs.clock(), next_attempt, retry_by)
 
     def _requeue(self, attempt: Attempt, after: Iterable[Requeue]) -> None:
         for requeue in after:

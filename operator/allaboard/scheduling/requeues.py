@@ -38,8 +38,6 @@ class Facts:
     """The changes that wake the gang's deferred runs; None if no run was deferred."""
     need: CapacityNeed | None = None
     """The capacity that the gang needs; None if it can't be counted."""
-    is_capacity_assumed: bool = False
-    """True if capacity is assumed for other gangs, and may be returned."""
     pause: float = 0.0
     """The least backoff in seconds: the time that the API server asked for, or the time for which the gang held capacity in vain."""
 
@@ -62,8 +60,7 @@ def of_wait(gang: Gang, because: Reason, facts: Facts) -> Sequence[Requeue]:
             wake_on, need = wakes_up_on(plan.explanation, gang.candidates), facts.need
             if facts.wakes_deferred_runs is not None:
                 wake_on, need = wake_on.joined(facts.wakes_deferred_runs), None  # capacity for any run of the gang may help
-            assumed = facts.is_capacity_assumed
-            return (Requeue.refused(wake_on, is_capacity_assumed=assumed, retry_by=facts.retry_by, need=need),)
+            return (Requeue.refused(wake_on, retry_by=facts.retry_by, need=need),)
     return (Requeue.failed(retry_by=facts.now, at_least=facts.pause),)
 
 

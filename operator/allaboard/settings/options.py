@@ -17,6 +17,7 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 from pydantic_settings import SettingsError as DecodingError
 
+from allaboard.model.backfill import Backfill
 from allaboard.model.errors import shown
 from allaboard.model.gang import Objective
 from allaboard.model.headroom import headroom_from
@@ -120,17 +121,22 @@ class Settings(BaseSettings):
         1.0, gt=0, le=600, description="Backoff in seconds after a gang's first failed attempt; doubles with each failure."
     )
     backoff_max_seconds: float = Field(60.0, gt=0, le=3600, description="Longest backoff in seconds between two attempts of a gang.")
-    overtaking_times: int = Field(
-        3,
-        ge=1,
-        le=1000,
-        description="How often younger gangs that use the cluster better may be placed ahead of a gang. Then the gang goes first.",
+    reservations: int = Field(
+        4,
+        ge=0,
+        le=64,
+        description="How many of the first gangs in the queue that don't fit get a reservation. 0 reserves nothing.",
     )
-    overtaking_seconds: float = Field(
-        300.0,
+    backfill: Backfill = Field(
+        Backfill.EASY,
+        description="Which gangs may start before a gang with a reservation: those that don't delay it (`easy`), or none (`off`).",
+    )
+    reserve_after_seconds: float = Field(
+        30.0,
         ge=0,
         le=86_400,
-        description="Seconds for which a gang may be overtaken, counted from the first time. Then the gang goes first; 0 allows it once.",
+        description="Seconds for which a gang must have waited before its reservation holds back gangs of the same priority, if the"
+        " gangs that have to end first state no walltime. Gangs of lower priority are held back at once.",
     )
     openfaas: bool = Field(
         False,

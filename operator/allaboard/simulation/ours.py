@@ -4,11 +4,13 @@ The records of nodes and pod specs are created once. Used capacity is an array, 
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 
+from allaboard.cluster.running import RunningPods
 from allaboard.cluster.workload import WorkloadCounter
 from allaboard.model.arrays import Floats
 from allaboard.model.constraints import NodeSelectorTerm, Requirement, SchedulingSpec
@@ -43,6 +45,8 @@ _PODS = 10_000
 """The number of pods that a node allows; traces state no limit."""
 _NAMESPACE = "default"
 _NO_TIMEOUT = 2**31 - 1
+_FIRST_SECOND = 1e-6
+"""The start of a gang that starts at 0: a start of 0 isn't known yet."""
 
 
 class Genetic:
@@ -105,12 +109,13 @@ class _Pending(Standstill):
     """Plans the gangs of a replay that are pending at one moment, and takes the capacity of the gangs that are placed."""
 
     def __init__(self, mirror: "_Mirror", setup: Setup) -> None:
-        super().__init__(mirror, setup.search, Packings(), seed=setup.seed)
+        super().__init__(mirror, mirror.running, setup.search, Packings(), seed=setup.seed, policy=setup.policy)
         self._mirror = mirror
         self._setup = setup
         self._arrivals: dict[GangKey, Arrival] = {}
         self._gangs: dict[GangKey, Gang] = {}
-        self._positions: dict[GangKey, int] = {}
+        self._positions: dict[GangKey, int] = {}  # the order in which the gangs arrived
+        self._arrived = 0
         self._assignments: dict[GangKey, list[Assignment | None]] = {}
         self._worth: Floats | None = None
 
@@ -120,17 +125,27 @@ class _Pending(Standstill):
         The capacity of the assignments is taken from the cluster state.
         """
         self._mirror.count_workload(pending)
+        self._mirror.observe_started()
         self._worth = gap_worth(prices_of(self._mirror.mix), WEIGHTS[self._setup.objective])
         self._arrivals = dict(zip(_keys_of(pending), pending, strict=True))
-        self._positions = {key: position for position, key in enumerate(self._arrivals)}
-        self._gangs = {key: self._gang(key, arrival) for key, arrival in self._arrivals.items()}
+        self._gangs |= {key: self._gang(key, arrival) for key, arrival in self._arrivals.items()}
+        for key in self._arrivals:
+            if key not in self._positions:
+                self._arrived += 1
+                self._positions[key] = self._arrived
         self._assignments = {}
         await self.run(self._arrivals)
-        return [tuple(self._assignments[key]) if key in self._assignments else None for key in self._arrivals]
+        self._mirror.forget_planned()
+        found = [tuple(self._assignments[key]) if key in self._assignments else None for key in self._arrivals]
+        reserved = {each.owner for each in self._planner.ledger.reservations}
+        # The gangs with a reservation are those ahead in the queue: the other gangs get later positions when they are offered again.
+        self._gangs = {key: gang for key, gang in self._gangs.items() if key in reserved}
+        self._positions = {key: position for key, position in self._positions.items() if key in reserved}
+        return found
 
     def gang(self, key: GangKey) -> Gang | None:
-        """Return the pending gang of this key."""
-        return self._gangs[key]
+        """Return the pending gang of this key, or a gang that was refused earlier and has a reservation."""
+        return self._gangs.get(key)
 
     def prepared(self, key: GangKey) -> PreparedGang | None:
         """Return the gang's current state for a search; None if the gang needs no plan."""
@@ -141,6 +156,14 @@ class _Pending(Standstill):
         """Return the gang's position in the queue: by priority, then by arrival."""
         return order_of(self._gangs[key], since=float(self._positions[key]))
 
+    def now(self) -> float:
+        """Return the present moment, in seconds."""
+        return self._mirror.state.now
+
+    def waited(self, key: GangKey) -> float:
+        """Return for how many seconds a gang has waited since its arrival."""
+        return self._mirror.state.now - self._gangs[key].created
+
     def answered(self, answer: Answer, *, is_again: bool) -> None:
         """Take the capacity of a placed gang, or count the failed attempt of a refused gang. Raises the error of a search that failed."""
         key = answer.gang.key
@@ -148,6 +171,7 @@ class _Pending(Standstill):
             case Placed(assignments=assignments):
                 nodes = {each.pod.uid: each.node_name for each in assignments}
                 found, known = self._mirror.assign(self._arrivals[key], nodes, self._worth, key.name), self._assignments.get(key)
+                self._mirror.plan(self._arrivals[key], found, key.name)
                 self._assignments[key] = [new or old for new, old in zip(found, known, strict=True)] if known else list(found)
                 gang = self._gangs[key]
                 members = tuple(replace(pod, node_name=nodes.get(pod.uid, pod.node_name)) for pod in gang.members)
@@ -167,6 +191,7 @@ class _Pending(Standstill):
             created=arrival.at_seconds,
             objective=self._setup.objective,
             timeout_seconds=_NO_TIMEOUT,
+            walltime=arrival.walltime_seconds,
         )
 
 
@@ -199,6 +224,9 @@ class _Mirror:
         self._is_shared = any(task.is_shared for task in state.classes)
         self._workload = WorkloadCounter()
         self._counted = np.zeros(len(state.classes), dtype=np.int64)
+        self.running = RunningPods()
+        self._started: dict[int, int] = {}  # by the number of a started gang, the number of its pods
+        self._planned: list[str] = []  # UIDs in ``running`` of pods that are placed at this moment
         self.mix = self._workload.mix()
 
     @property
@@ -217,6 +245,36 @@ class _Mirror:
                 self._workload.replace(None if change > 0 else pod, pod if change > 0 else None)
         self._counted = counts
         self.mix = self._workload.mix()
+
+    def observe_started(self) -> None:
+        """Bring ``running`` up to date with the gangs that run in the simulated cluster."""
+        started = self.state.started
+        for number in self._started.keys() - started.keys():
+            for index in range(self._started.pop(number)):
+                self.running.remove(f"{number}/{index}")
+        for number in started.keys() - self._started.keys():
+            gang = started[number]
+            self._started[number] = len(gang.taken)
+            for index, (member, assignment) in enumerate(gang.taken):
+                self._run(f"{number}/{index}", member, assignment, number, gang.at_seconds, gang.walltime_seconds)
+
+    def plan(self, arrival: Arrival, assignments: Assignments, name: str) -> None:
+        """Add a gang to ``running`` that is placed at this moment, for the decisions about other gangs."""
+        for index, (member, assignment) in enumerate(zip(arrival.members, assignments, strict=True)):
+            if assignment is not None:
+                walltime = arrival.walltime_seconds if arrival.run_seconds is not None else inf
+                self._run(f"{name}/{index}", member, assignment, name, self.state.now, walltime)
+                self._planned.append(f"{name}/{index}")
+
+    def forget_planned(self) -> None:
+        """Remove the gangs that are placed at this moment from ``running``; the replay starts them."""
+        for uid in self._planned:
+            self.running.remove(uid)
+        self._planned.clear()
+
+    def _run(self, uid: str, member: int, assignment: Assignment, unit: Hashable, at_seconds: float, walltime: float) -> None:
+        node, spec = self.state.nodes[assignment.node].name, self._specs[member]
+        self.running.put(uid, node, spec, unit=unit, started=at_seconds or _FIRST_SECOND, walltime=walltime)
 
     def snapshot(self, priority: int | None = None) -> Snapshot:
         """Return a snapshot of the cluster at present. A device counts as used if a pod uses a part of it."""

@@ -10,6 +10,7 @@ import numpy as np
 from allaboard.model.arrays import Integers
 from allaboard.model.gang import Objective
 from allaboard.placement import SearchSettings
+from allaboard.planning.standstill import POLICY, Policy
 from allaboard.simulation.fragmentation import TargetMix
 from allaboard.simulation.state import Assignment, ClusterState
 from allaboard.simulation.workload import Arrival
@@ -23,6 +24,7 @@ class Setup:
     """The settings that a player is created from.
 
     ``mix`` is the workload that fragmentation is measured against. ``arguments`` are the strategy's own options, from the settings.
+    ``policy`` says which gangs may start before others.
     """
 
     mix: TargetMix
@@ -30,6 +32,7 @@ class Setup:
     objective: Objective
     search: SearchSettings
     arguments: Mapping[str, object] = field(default_factory=dict)
+    policy: Policy = POLICY
 
 
 class Player(Protocol):

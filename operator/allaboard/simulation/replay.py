@@ -11,7 +11,7 @@ from math import inf
 
 from allaboard.simulation.fragmentation import Fragmentation, TargetMix
 from allaboard.simulation.player import Assignments, Player
-from allaboard.simulation.state import Assignment, BadAssignmentError, ClusterState
+from allaboard.simulation.state import Assignment, BadAssignmentError, ClusterState, Started
 from allaboard.simulation.workload import WHOLE_GPU_MILLI, Arrival, Workload
 
 SAMPLES = 200
@@ -104,7 +104,7 @@ class _Run:
         3. Offer all waiting gangs to the strategy if capacity was released, otherwise only the gangs that have just arrived.
         """
         arrivals = sorted(self.workload.arrivals, key=lambda arrival: arrival.at_seconds)
-        self.now = start = arrivals[0].at_seconds if arrivals else 0.0
+        self.now = self.state.now = start = arrivals[0].at_seconds if arrivals else 0.0
         self._sample()
         position = sampled = 0
         allocated = fragmented = 0.0
@@ -113,7 +113,7 @@ class _Run:
             moment = min(coming, self.running[0][0] if self.running else inf)
             allocated += (moment - self.now) * self._allocated_percent()
             fragmented += (moment - self.now) * self._fragmentation_percent()
-            self.now = moment
+            self.now = self.state.now = moment
             has_freed = self._finish()
             first = position
             while position < len(arrivals) and arrivals[position].at_seconds <= self.now:
@@ -170,13 +170,17 @@ class _Run:
         self.gangs_placed += 1
         self.pods_failed += len(assignments) - len(taken)
         self.waited_seconds += self.now - arrival.at_seconds if self.workload.waits else 0.0
+        walltime = arrival.walltime_seconds if arrival.run_seconds is not None else inf
+        self.state.started[self.gangs_placed] = Started(self.now, walltime, taken)
         if arrival.run_seconds is not None:
             heapq.heappush(self.running, (self.now + arrival.run_seconds, self.gangs_placed, taken))
 
     def _finish(self) -> bool:
         has_freed = False
         while self.running and self.running[0][0] <= self.now:
-            for member, assignment in heapq.heappop(self.running)[2]:
+            _, number, taken = heapq.heappop(self.running)
+            del self.state.started[number]
+            for member, assignment in taken:
                 self.state.release(member, assignment)
                 has_freed = True
         return has_freed

@@ -26,13 +26,27 @@ class BadAssignmentError(ValueError):
     """A strategy has assigned a pod to a node or device that doesn't exist or has too little free."""
 
 
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A gang that runs.
+
+    ``walltime_seconds`` is the longest time that it will run, as its owner states it: 0 if the owner states none, infinite if the gang
+    never ends. ``taken``: (position of the task class, assignment) of each pod.
+    """
+
+    at_seconds: float
+    walltime_seconds: float
+    taken: tuple[tuple[int, Assignment], ...]
+
+
 class ClusterState:
     """The free capacity of a simulated cluster. Its arrays must not be written from outside.
 
     ``free_cpu``, ``free_memory``: int64[nodes]. ``devices``: int64[nodes, devices], free milli-GPU of each device; 0 if the node has no
     such device. ``fits``: bool[classes, nodes], whether a pod of a task class fits. ``free_capacity``: int64[nodes], free cpu and GPU
     together, each as a share of the largest node; the fullest node has the least. ``assigned``: int64[classes], number of assigned pods.
-    ``changes``: the row of the node of each change, in order, so that figures kept for each node are recomputed for these nodes only.
+    ``now`` is the present moment, in seconds. ``started`` are the gangs that run, by a number. ``changes``: the row of the node of each
+    change, in order, so that figures kept for each node are recomputed for these nodes only.
     """
 
     def __init__(self, nodes: Sequence[SimNode], classes: Sequence[TaskClass]) -> None:
@@ -47,6 +61,8 @@ class ClusterState:
         self.model: Integers = np.array([self.models.index(node.model) for node in nodes], dtype=np.int64)
         self.assigned: Integers = np.zeros(len(classes), dtype=np.int64)
         self.changes: list[int] = []
+        self.now = 0.0
+        self.started: dict[int, Started] = {}
         self._journal: list[tuple[int, Assignment]] | None = None
         self._cpu = np.array([task.cpu_milli for task in classes], dtype=np.int64)
         self._memory = np.array([task.memory_bytes for task in classes], dtype=np.int64)

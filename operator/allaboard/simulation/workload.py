@@ -54,8 +54,8 @@ class Arrival:
     """A gang that arrives.
 
     ``members`` has the position of each member's task class in the workload's classes. At least ``minimum`` members must be placed
-    together. The gang finishes ``run_seconds``
-    after it has started; None means never.
+    together. The gang finishes ``run_seconds`` after it has started; None means never. ``walltime_seconds`` is the longest time that it
+    will run, as its owner states it; 0 if the owner states none.
     """
 
     name: str
@@ -64,6 +64,7 @@ class Arrival:
     priority: int = 0
     at_seconds: float = 0.0
     run_seconds: float | None = None
+    walltime_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from allaboard.planning.answers import Answer, Failed, Outdated, Placed, Refused
 from allaboard.planning.gang_problem import Packings
 from allaboard.planning.prepared import PreparedGang, prepared
 from allaboard.planning.resolve import resolve
-from allaboard.planning.standstill import Standstill
+from allaboard.planning.standstill import Policy, Standstill
 from allaboard.queueing.order import order_of
 from allaboard.records.sort_key import Order
 from allaboard.report import messages
@@ -42,16 +42,20 @@ class Decision:
 class Forecast(Standstill):
     """Decides about gangs of ``registry``, which observes every pod of ``view``.
 
-    ``warn`` is called with a gang and a warning for its user, such as that the gang's strategy has failed.
+    ``now`` is the moment of the forecast, in seconds since the epoch. ``warn`` is called with a gang and a warning for its user, such as
+    that the gang's strategy has failed.
     """
 
-    def __init__(self, view: ClusterView, registry: GangRegistry, settings: Settings, warn: Callable[[Gang, str], None]) -> None:
+    def __init__(
+        self, view: ClusterView, registry: GangRegistry, settings: Settings, warn: Callable[[Gang, str], None], now: float
+    ) -> None:
         self._view = view
         self._registry = registry
         self._levels = settings.levels
         self._warn = warn
         search = SearchSettings(**settings.search.model_dump())
-        super().__init__(view, search, Packings.by(settings), settings.strategy_options.by_name)
+        self._now = now
+        super().__init__(view, view.running, search, Packings.by(settings), settings.strategy_options.by_name, policy=Policy.by(settings))
         self._gangs: dict[GangKey, Gang] = {}
         self._decisions: dict[GangKey, Decision] = {}
         self._refused: dict[Pod, Decision] = {}  # about single-pod gangs, by ``_without_identity``, since the last gang was placed
@@ -83,6 +87,15 @@ class Forecast(Standstill):
         """Return the gang's position in the queue."""
         gang = self._gangs[key]
         return order_of(gang, since=self._registry.since(gang))
+
+    def now(self) -> float:
+        """Return the moment of the forecast, in seconds since the epoch."""
+        return self._now
+
+    def waited(self, key: GangKey) -> float:
+        """Return for how many seconds a gang has waited: since it was created."""
+        gang = self._gangs.get(key)
+        return max(0.0, self._now - gang.created) if gang else 0.0
 
     async def advice(self, gang: Gang) -> str:
         """Return what would help a refused gang if all other gangs stayed where they are; empty if nothing is known to help."""
@@ -133,12 +146,14 @@ class Forecast(Standstill):
                 for assignment in assignments:
                     if pod := self._view.pod(assignment.pod.key):  # the view's record, without the requirements that ``resolve`` adds
                         self._view.upsert_pod(replace(pod, node_name=assignment.node_name))
+                        self._view.running.put(pod.uid, assignment.node_name, pod.spec, unit=key, started=0.0, walltime=gang.walltime)
                 first = self._decisions[key].plan if is_again else plan
                 self._decisions[key] = Decision(True, self._placed(gang, len(assignments), plan), plan=first)
             case Refused(plan=plan, cause=None) if not is_again:
                 self._decisions[key] = Decision(True, self._placed(gang, 0, plan), plan=plan)
-            case Refused(plan=plan, cause=Cause() as cause):
-                self._decisions[key] = decision = Decision(plan.feasible, messages.refusal(gang, plan, cause), cause.code, plan)
+            case Refused(plan=plan, cause=Cause() as cause, reservation=reservation):
+                text = messages.refused(gang, plan, cause, reservation).message
+                self._decisions[key] = decision = Decision(plan.feasible, text, cause.code, plan)
                 if plan.feasible is False and (pod := _without_identity(gang)):
                     self._refused[pod] = decision
             case Outdated(unfit=unfit) if not is_again:

@@ -36,7 +36,7 @@ async def read_live_cluster(notes: list[str], reading: Reading) -> Cluster:
 
     Raises ``CredentialsError`` and ``ApiError``.
     """
-    found = Cluster(reading)
+    found = Cluster(reading, read_at=time.time())
 
     def pod(raw: RawObject) -> Pod:
         record = found.pod_from(raw)

@@ -30,7 +30,8 @@ class Cluster:
     which job operators create PodGroups, by API version of the jobs. ``refused`` are the waiting pods (by ``namespace/name``) that a
     scheduler has reported as unschedulable; a plan doesn't place a gang whose waiting pods are all ``refused``. With
     ``has_all_definitions`` the cluster has no other CustomResourceDefinitions. ``namespaces`` are all namespaces; None if not known.
-    ``jobs`` are batch Jobs, by ``namespace/name``, and ``cards`` the metrics of GPUs.
+    ``jobs`` are batch Jobs, by ``namespace/name``, and ``cards`` the metrics of GPUs. ``read_at`` is the time at which the cluster was
+    read, in seconds since the epoch; None if it isn't known, as for files.
     """
 
     reading: Reading
@@ -48,6 +49,14 @@ class Cluster:
     jobs: dict[str, JobCounts] = field(default_factory=dict)
     quotas: Quotas = field(default_factory=Quotas)
     cards: Cards = NO_CARDS
+    read_at: float | None = None
+
+    @property
+    def now(self) -> float:
+        """The moment that the cluster shows: when it was read, else the newest time in its pods."""
+        if self.read_at is not None:
+            return self.read_at
+        return max((max(pod.created, pod.started, pod.bound_at) for pod in self.pods), default=0.0)
 
     def is_ours(self, pod: Pod) -> bool:
         """Return whether this scheduler schedules the pod."""

@@ -6,7 +6,8 @@ Registry, queue order, searches and messages are the operator's, so that a plan 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from allaboard.cluster.view import ClusterView, NodeStore
+from allaboard.cluster.stores import NodeStore
+from allaboard.cluster.view import ClusterView
 from allaboard.gangs.membership import membership_of
 from allaboard.gangs.registry import GangDefaults, GangRegistry
 from allaboard.model.gang import Gang, GangKey
@@ -97,7 +98,7 @@ async def plan_gangs(manifests: Manifests, cluster: Cluster, settings: Settings,
     waiting = [
         gang for gang in registry.gangs() if gang.key not in named and any(pod.key not in cluster.refused for pod in gang.candidates)
     ]
-    forecast = Forecast(view, registry, settings, lambda gang, message: notes.append(f"{gang.key}: {message}"))
+    forecast = Forecast(view, registry, settings, lambda gang, message: notes.append(f"{gang.key}: {message}"), cluster.now)
     decisions = await forecast.decide([*(gang for gang in gangs if registry.gang(gang.key)), *waiting])
     while created := creation.next():
         for pod in created:

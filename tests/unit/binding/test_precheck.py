@@ -47,7 +47,7 @@ def an_assignment(spec: SchedulingSpec = SPEC, **gang_fields: object) -> tuple[C
     view.upsert_pod(pod := a_pod("mine", spec))
     gang = Gang(GangKey("ns", "g"), 1, (pod,), 0, 0.0, Objective.BINPACK, 60, **gang_fields)  # type: ignore[arg-type]
     gang = resolve(gang, view.volumes, view)
-    assignments = checked(gang, {pod.uid: "a"}, view)
+    assignments = checked(gang, {pod.uid: "a"}, view.snapshot(gang.priority))
     assert not isinstance(assignments, Refused)
     assume(assignments, view)
     return view, gang, assignments[0]

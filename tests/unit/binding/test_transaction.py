@@ -26,11 +26,11 @@ def test_plan_with_members_in_two_domains_is_refused_if_they_must_share_one() ->
     for pod in members:
         view.upsert_pod(pod)
 
-    refused = checked(gang, {"w-0": "a", "w-1": "c"}, view)
+    refused = checked(gang, {"w-0": "a", "w-1": "c"}, view.snapshot(gang.priority))
 
     assert isinstance(refused, Refused)
     assert "members would not share one rack: x, y" in messages.not_bound(refused)
-    assert not isinstance(checked(gang, {"w-0": "a", "w-1": "b"}, view), Refused)
+    assert not isinstance(checked(gang, {"w-0": "a", "w-1": "b"}, view.snapshot(gang.priority)), Refused)
 
 
 class Api:
@@ -58,7 +58,7 @@ def world(members: Sequence[Pod], api: Api, minimum: int = 4) -> tuple[ClusterVi
     view.upsert_node(node("a", {"cpu": 4000}))
     for pod in members:
         view.upsert_pod(pod)
-    assignments = checked(gang, {pod.uid: "a" for pod in members}, view)
+    assignments = checked(gang, {pod.uid: "a" for pod in members}, view.snapshot(gang.priority))
     assert not isinstance(assignments, Refused)
     transactions = Transactions(view, cast("Binder", api), "role")
     return view, transactions.begin(gang, assignments, lambda: gang, tries_all=False, was_whole=False)

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allaboard.cluster.view import ClusterView, NodeStore
+from allaboard.cluster.stores import NodeStore
+from allaboard.cluster.view import ClusterView
 from allaboard.model.constraints import GpuRequest, HostPort, NodeSelectorTerm, Requirement, SchedulingSpec
 from allaboard.model.gpu_inventory import GpuPolicy
 from allaboard.model.gpu_request import with_gpus

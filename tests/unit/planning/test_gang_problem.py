@@ -82,12 +82,10 @@ def test_the_size_of_a_problem_is_nodes_times_kinds_of_pods_and_their_rules() ->
     assert size_of(a_gang(*(replace(pod, node_name="a1") for pod in plain), *picky, minimum=11), 50) == 50 * 3
 
 
-@pytest.mark.parametrize("is_protected", [True, False])
-def test_a_partially_bound_gang_needs_only_its_missing_members_in_a_contest(is_protected: bool) -> None:
+def test_a_partially_bound_gang_needs_only_its_missing_members_in_a_contest() -> None:
     members = of_role("w", 5, bound=2)
     gang = a_gang(*members, minimum=4, topology="zone", required_topology="rack", role_minimums=(("w", 3),))
-    waiting = waiting_of(gang, 7, is_protected=is_protected)
+    waiting = waiting_of(gang, 7)
     assert (waiting.pods, waiting.minimum, waiting.seed) == (tuple(members[2:]), 2, 7)
     assert (waiting.objective, waiting.topology, waiting.rules.parts) == (Objective.BINPACK, "zone", [({"w-2", "w-3", "w-4"}, 1)])
     assert waiting.rules.together == [("rack", {pod.uid for pod in members})]
-    assert waiting.must_not_be_overtaken is is_protected

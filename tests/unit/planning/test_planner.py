@@ -22,11 +22,11 @@ from allaboard.planning.planner import Planner
 from allaboard.planning.prepared import prepared
 from allaboard.planning.search_costs import SearchCosts
 from allaboard.planning.search_processes import Searcher
-from allaboard.queueing.ranks import OVERTAKING
 from allaboard.queueing.search_time import SearchTime
 from allaboard.records.record import GangRecords
 from allaboard.report.metrics import Metrics
 from tests.unit.placement.clusters import node, pods
+from tests.unit.planning.ledgers import a_ledger
 
 
 class RecordedSearcher(Searcher):
@@ -44,7 +44,7 @@ def a_planner(searcher: RecordedSearcher, clock: Callable[[], float] = lambda: 0
     view = ClusterView()
     for name in "abc":
         view.upsert_node(node(name, {"cpu": 4000}))
-    return Planner(view, GangRecords(), searcher, SearchCosts(Metrics(), SearchTime(clock), clock), Packings(), OVERTAKING)
+    return Planner(view, GangRecords(), searcher, SearchCosts(Metrics(), SearchTime(clock), clock), Packings(), a_ledger(view))
 
 
 GANG = Gang(GangKey("default", "g"), 4, (*pods("a", 2, {"cpu": 1000}), *pods("b", 2, {"cpu": 2000})), 0, 0.0, Objective.SPREAD, 60)
@@ -123,21 +123,6 @@ async def test_the_seed_of_a_search_depends_only_on_the_gang_its_attempts_and_th
     assert searcher.seeds == [zlib.crc32(name) for name in names]
 
 
-async def test_a_gang_that_must_not_be_overtaken_is_protected_in_a_joint_search() -> None:
-    class Contests(RecordedSearcher):
-        async def place_together(self, contest: Contest, *, is_easy: bool = False) -> Joint:
-            self.contest = contest
-            return place_together(contest, SearchSettings(generations=6, min_generations=2))
-
-    searcher = Contests()
-    planner = a_planner(searcher)
-    first = replace(GANG, key=GangKey("default", "first"), min_member=2, members=tuple(pods("f", 2, {"cpu": 3000})))
-    second = replace(GANG, key=GangKey("default", "second"), min_member=3, members=tuple(pods("s", 3, {"cpu": 3000})))
-    planner.records.of(first.key).queue.overtaken = (OVERTAKING.times, 0.0)
-    await planner.plan_together([first, second])
-    assert [gang.is_protected for gang in searcher.contest.gangs] == [True, False]
-
-
 async def test_only_gangs_whose_nodes_are_scored_alike_are_placed_together() -> None:
     class Together(RecordedSearcher):
         async def place_together(self, contest: Contest, *, is_easy: bool = False) -> Joint:
@@ -159,7 +144,7 @@ async def test_only_gangs_whose_nodes_are_scored_alike_are_placed_together() -> 
 
     gangs = [gang("a", "spread"), gang("b", "allaboard"), gang("c", "spread"), gang("d", "spread", Objective.BINPACK)]
     assert [planner.packings.of(each) for each in gangs] == [fit, PACKING, fit, PACKING]
-    plans, _ = await planner.plan_together(gangs)
+    plans = await planner.plan_together(gangs)
 
     [contest] = searcher.contests
     assert contest.problem.scoring.packing == fit

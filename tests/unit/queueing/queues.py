@@ -2,7 +2,7 @@
 
 from allaboard.model.gang import GangKey
 from allaboard.queueing.queue import GangQueue
-from allaboard.records.sort_key import Order
+from allaboard.records.sort_key import PLAIN, Order
 from allaboard.records.wake_up import WakeUpOn
 from tests.unit.scheduling.clocks import Clock
 
@@ -10,15 +10,13 @@ A, B, C = (GangKey("default", name) for name in "abc")
 CPU = WakeUpOn(frozenset({"cpu"}))
 
 
-def a_queue_by_usage(clock: Clock, usages: dict[str, int], protected: set[GangKey] | None = None) -> GangQueue:
+def a_queue_by_usage(clock: Clock, usages: dict[str, int]) -> GangQueue:
     """Return a queue that orders gangs by the search-time usage level of their namespaces, then by name."""
 
     def order(key: GangKey) -> Order:
-        is_protected = must_not_be_overtaken(queue, key) or key in (protected or ())
-        return Order(0, True, 1 if is_protected else 2, usages.get(key.namespace, 0), float(key.name), key)
+        return Order(0, True, PLAIN, usages.get(key.namespace, 0), float(key.name), key)
 
-    queue = GangQueue(order, clock=clock)
-    return queue
+    return GangQueue(order, clock=clock)
 
 
 def gang_of(namespace: str, name: int) -> GangKey:
@@ -42,11 +40,3 @@ def drain(queue: GangQueue) -> list[GangKey]:
 def failures_of(queue: GangQueue, key: GangKey) -> int:
     """Return the number of a gang's failed attempts in a row."""
     return queue._read_state(key).attempts
-
-
-def must_not_be_overtaken(queue: GangQueue, key: GangKey) -> bool:
-    return queue._overtaking.is_over(queue._read_state(key), queue._clock())
-
-
-def times_overtaken(queue: GangQueue, key: GangKey) -> int:
-    return queue._read_state(key).overtaken[0]

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from allaboard.cluster.view import ClusterView
 from allaboard.model.constraints import HostPort, SchedulingSpec
 from allaboard.model.gang import Gang, GangKey, Objective
+from allaboard.model.walltime import UNKNOWN
 from allaboard.placement import SearchSettings, build_problem, search
 from allaboard.queueing.capacity_waitlist import Capacity, CapacityWaitlist, need_of
 from allaboard.queueing.queue import GangQueue
@@ -17,6 +18,7 @@ from allaboard.queueing.requeue import Freed, Requeue
 from allaboard.records.sort_key import Order
 from allaboard.records.wake_up import CapacityNeed, WakeUpOn
 from tests.unit.placement.clusters import GPU, Case, cases, pods
+from tests.unit.planning.ledgers import a_ledger
 from tests.unit.scheduling.clocks import Clock
 
 ONE, TWO = (SchedulingSpec((("gpu", amount), ("pods", 1))) for amount in (1, 2))
@@ -30,7 +32,7 @@ class Free:
     def __init__(self, gpus: int = 0) -> None:
         self.gpus = gpus
 
-    def __call__(self, specs: Sequence[SchedulingSpec]) -> Sequence[int]:
+    def __call__(self, specs: Sequence[SchedulingSpec], priority: int, walltime: float) -> Sequence[int]:
         return [self.gpus // spec.amount("gpu") for spec in specs]
 
 
@@ -46,30 +48,30 @@ def a_waitlist(free: Free, *needs: CapacityNeed) -> CapacityWaitlist:
 
 
 def test_capacity_waitlist_admits_as_many_gangs_as_fit_in_queue_order() -> None:
-    waitlist = a_waitlist(Free(16), *([((ONE, 8),)] * 9))
+    waitlist = a_waitlist(Free(16), *([CapacityNeed(((ONE, 8),))] * 9))
     assert list(waitlist.admit()) == KEYS[:2]
     assert list(waitlist.admit()) == KEYS[2:4]  # admitted gangs are removed
 
 
 def test_each_waiting_gangs_need_is_counted_as_if_no_other_gang_waited() -> None:
-    waitlist = a_waitlist(Free(8), ((ONE, 8),), ((TWO, 4),), ((TWO, 5),))
+    waitlist = a_waitlist(Free(8), CapacityNeed(((ONE, 8),)), CapacityNeed(((TWO, 4),)), CapacityNeed(((TWO, 5),)))
     assert list(waitlist.admit()) == KEYS[:2]
 
 
 def test_each_kind_of_pods_of_a_gang_must_fit() -> None:
-    waitlist = a_waitlist(Free(8), ((ONE, 1), (TWO, 4)), ((ONE, 9), (TWO, 1)))
+    waitlist = a_waitlist(Free(8), CapacityNeed(((ONE, 1), (TWO, 4))), CapacityNeed(((ONE, 9), (TWO, 1))))
     assert list(waitlist.admit()) == KEYS[:1]
 
 
 def test_the_number_of_different_needs_on_the_capacity_waitlist_is_limited() -> None:
     waitlist = CapacityWaitlist(by_name, Free())
     for number in range(1000):
-        if waitlist.can_add(((ONE, number + 1),)):
-            waitlist.add(GangKey("default", str(number)), ((ONE, number + 1),))
-    assert not waitlist.can_add(((ONE, 5000),))
-    assert waitlist.can_add(((ONE, 1),))
-    waitlist.discard(GangKey("default", "0"), ((ONE, 1),))
-    assert waitlist.can_add(((ONE, 5000),))
+        if waitlist.can_add(CapacityNeed(((ONE, number + 1),))):
+            waitlist.add(GangKey("default", str(number)), CapacityNeed(((ONE, number + 1),)))
+    assert not waitlist.can_add(CapacityNeed(((ONE, 5000),)))
+    assert waitlist.can_add(CapacityNeed(((ONE, 1),)))
+    waitlist.discard(GangKey("default", "0"), CapacityNeed(((ONE, 1),)))
+    assert waitlist.can_add(CapacityNeed(((ONE, 5000),)))
 
 
 def a_gang(*members: object, minimum: int, **fields: object) -> Gang:
@@ -78,8 +80,8 @@ def a_gang(*members: object, minimum: int, **fields: object) -> Gang:
 
 def test_the_need_of_a_gang_with_one_kind_of_pods_is_counted() -> None:
     workers, servers = pods("w", 3, {GPU: 1}), pods("s", 1, {"cpu": 1000})
-    assert need_of(a_gang(*workers, minimum=2)) == ((workers[0].spec, 2),)
-    assert need_of(a_gang(*workers, *servers, minimum=4)) == ((workers[0].spec, 3), (servers[0].spec, 1))
+    assert need_of(a_gang(*workers, minimum=2)) == CapacityNeed(((workers[0].spec, 2),))
+    assert need_of(a_gang(*workers, *servers, minimum=4)) == CapacityNeed(((workers[0].spec, 3), (servers[0].spec, 1)))
 
 
 @pytest.mark.parametrize(
@@ -107,7 +109,7 @@ def test_counting_agrees_with_a_search_for_one_kind_of_pods(case: Case) -> None:
         spec = SchedulingSpec(((case.cluster.resources[column], int(case.cluster.used[row, column])),))
         name = f"{row}-{column}"
         view.upsert_pod(replace(gang[0], name=name, uid=name, spec=spec, node_name=case.cluster.nodes[row].name, phase="Running"))
-    (slots,) = Capacity(view)([gang[0].spec])
+    (slots,) = Capacity(view, a_ledger(view))([gang[0].spec], 0, UNKNOWN)
     for minimum in range(1, len(gang) + 1):
         plan = search(build_problem(gang, minimum, view.snapshot(), objective=Objective.BINPACK), SearchSettings(), 0)
         assert plan.feasible is (slots >= minimum)
@@ -126,14 +128,14 @@ def a_queue(free: Free, clock: Clock) -> GangQueue:
 
 
 def refuse(queue: GangQueue, key: GangKey, need: CapacityNeed) -> None:
-    queue.requeue(key, Requeue.refused(GPUS, need=need, is_capacity_assumed=False), seen=queue.changes)
+    queue.requeue(key, Requeue.refused(GPUS, need=need), seen=queue.changes)
 
 
 async def test_a_gang_that_was_refused_many_times_is_due_at_once_when_it_fits() -> None:
     free, clock = Free(), Clock(1000.0)
     queue = a_queue(free, clock)
     for _ in range(8):
-        refuse(queue, KEYS[0], ((ONE, 4),))
+        refuse(queue, KEYS[0], CapacityNeed(((ONE, 4),)))
     queue.observe(Freed(["gpu"]))
     assert await drained(queue) == []  # the gang isn't even attempted
     free.gpus = 4
@@ -146,7 +148,7 @@ async def test_only_the_gangs_that_fit_are_due_among_ten_thousand_waiting_gangs(
     queue = a_queue(free, clock)
     keys = [GangKey("default", str(number)) for number in range(10_000)]
     for key in keys:
-        refuse(queue, key, ((ONE, 4),))
+        refuse(queue, key, CapacityNeed(((ONE, 4),)))
     free.gpus = 9
     queue.observe(Freed(["gpu"]))
     assert await drained(queue) == keys[:2]
@@ -155,7 +157,7 @@ async def test_only_the_gangs_that_fit_are_due_among_ten_thousand_waiting_gangs(
 async def test_a_gang_that_is_refused_although_it_fits_by_count_stays_in_backoff() -> None:
     free, clock = Free(8), Clock(1000.0)
     queue = a_queue(free, clock)
-    refuse(queue, KEYS[0], ((ONE, 4),))
+    refuse(queue, KEYS[0], CapacityNeed(((ONE, 4),)))
     queue.observe(Freed(["gpu"]))
     assert await drained(queue) == []
     clock.now += 2
@@ -168,7 +170,7 @@ async def test_an_admitted_gang_that_is_not_placed_leaves_its_capacity_to_the_ne
     free, clock = Free(), Clock(1000.0)
     queue = a_queue(free, clock)
     for key in KEYS[:2]:
-        refuse(queue, key, ((ONE, 4),))
+        refuse(queue, key, CapacityNeed(((ONE, 4),)))
     free.gpus = 4
     queue.observe(Freed(["gpu"]))
     assert await drained(queue) == KEYS[:1]
@@ -181,7 +183,7 @@ async def test_capacity_that_is_freed_during_an_attempt_goes_to_a_gang_of_higher
     free, clock = Free(), Clock(1000.0)
     high, low = KEYS[:2]
     queue = GangQueue(lambda key: by_name(key)._replace(depth=-1 if key == high else 0), slots=free, clock=clock)
-    refuse(queue, high, ((ONE, 4),))
+    refuse(queue, high, CapacityNeed(((ONE, 4),)))
     queue.mark(low)
     await queue.drain()
     assert queue.pop() == low
@@ -195,7 +197,7 @@ async def test_capacity_that_is_freed_during_an_attempt_goes_to_a_gang_of_higher
 async def test_a_gang_that_changes_during_its_backoff_is_still_due_when_it_fits() -> None:
     free, clock = Free(), Clock(1000.0)
     queue = a_queue(free, clock)
-    refuse(queue, KEYS[0], ((ONE, 4),))
+    refuse(queue, KEYS[0], CapacityNeed(((ONE, 4),)))
     queue.mark(KEYS[0])
     assert await drained(queue) == []
     free.gpus = 4
@@ -206,7 +208,7 @@ async def test_a_gang_that_changes_during_its_backoff_is_still_due_when_it_fits(
 async def test_a_deleted_gang_is_not_admitted_from_the_capacity_waitlist() -> None:
     free, clock = Free(), Clock(1000.0)
     queue = a_queue(free, clock)
-    refuse(queue, KEYS[0], ((ONE, 4),))
+    refuse(queue, KEYS[0], CapacityNeed(((ONE, 4),)))
     queue.requeue(KEYS[0], Requeue.gone())
     free.gpus = 4
     queue.observe(Freed(["gpu"]))

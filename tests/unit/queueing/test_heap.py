@@ -90,7 +90,7 @@ class Tenants:
         others = [self.gangs[other] for other in self.waiting if other.namespace == key.namespace]
         behind = [other_created + 0.01 for other_priority, other_created in others if other_priority > namespace_priority]
         since = max([float(created), *behind])
-        group = Group(key.namespace, 0, True, heals=False, is_protected=False)
+        group = Group(key.namespace, 0, True, heals=False)
         return Order(0, True, 2, self.usages.get(key.namespace, 0), since, key, (group, Own(-namespace_priority, created, key)))
 
 

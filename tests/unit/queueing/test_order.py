@@ -27,9 +27,7 @@ OUTLINES = st.builds(
     st.booleans(),
     st.sampled_from(OnMemberLost),
 )
-STANDINGS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
-    {"is_first": st.booleans(), "is_protected": st.booleans(), "usage": st.integers(0, 2)}
-)
+STANDINGS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries({"is_first": st.booleans(), "usage": st.integers(0, 2)})
 PLACED = st.tuples(OUTLINES, STANDINGS)
 ORDERS = PLACED.map(lambda placed: order_of(placed[0], **placed[1]))
 
@@ -37,8 +35,7 @@ ORDERS = PLACED.map(lambda placed: order_of(placed[0], **placed[1]))
 def plainly(gang: Outline, standing: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return the facts that decide a gang's queue position, the most important first."""
     heals = gang.is_partially_bound and gang.on_member_lost is not OnMemberLost.IGNORE and standing["usage"] == 0
-    is_plain = not (heals or standing["is_protected"])
-    return -gang.priority, not standing["is_first"], not heals, is_plain, standing["usage"], gang.created, gang.key
+    return -gang.priority, not standing["is_first"], not heals, standing["usage"], gang.created, gang.key
 
 
 @given(st.lists(PLACED, max_size=12))
@@ -51,7 +48,6 @@ def test_gang_that_ranks_before_another_gang_has_a_lower_or_equal_value_of_each_
     first, second = sorted((one, other))
     for part in ("level_key", "standing_key", "rank_key"):
         assert getattr(first, part) <= getattr(second, part)
-    assert (one.key_without_usage < other.key_without_usage) is (one._replace(usage=0, stated=None) < other._replace(usage=0, stated=None))
 
 
 @pytest.mark.parametrize(("stamped", "has_lost_a_member"), [(3, True), (2, False)])

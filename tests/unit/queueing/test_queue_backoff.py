@@ -101,56 +101,40 @@ def test_a_backoff_lasts_at_least_as_long_as_requested_and_at_most_the_longest()
         assert queue.pop() == A
 
 
-def test_a_refusal_while_capacity_was_assumed_counts_no_failure_when_the_capacity_is_returned() -> None:
+@pytest.mark.parametrize("is_during_the_attempt", [True, False])
+def test_a_refusal_has_no_backoff_once_assumed_capacity_is_returned(is_during_the_attempt: bool) -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock)
     for _ in range(5):
         queue.requeue(A, Requeue.failed(CPU), seen=queue.changes)
-    queue.requeue(A, Requeue.refused(CPU, is_capacity_assumed=True), seen=queue.changes)
-    queue.observe(Returned())
-    assert failures_of(queue, A) == 5
-    assert queue.peek() is None
-    clock.now += 1
-    assert drain(queue) == [A]
-
-
-def test_refusal_while_capacity_was_assumed_counts_no_failure_even_for_a_woken_gang_in_backoff() -> None:
-    clock = Clock(1000.0)
-    queue = a_queue(clock)
-    for _ in range(5):
-        queue.requeue(A, Requeue.refused(CPU, is_capacity_assumed=True), seen=queue.changes)
-    queue.observe(Freed())
-    queue.observe(Returned())
-    clock.now += 1
-    assert drain(queue) == [A]
-
-
-@pytest.mark.parametrize("times", [1, 2])
-def test_refusal_counts_no_failure_if_assumed_capacity_was_returned_during_the_attempt(times: int) -> None:
-    clock = Clock(1000.0)
-    queue = a_queue(clock)
-    for _ in range(5):
-        queue.requeue(A, Requeue.failed(CPU), seen=queue.changes)
-    for _ in range(times):
-        seen = queue.changes
+    seen = queue.changes
+    if is_during_the_attempt:
         queue.observe(Returned())
-        queue.requeue(A, Requeue.refused(CPU, is_capacity_assumed=False), seen=seen)
-    assert failures_of(queue, A) == 5
-    assert queue.peek() is None
-    clock.now += 1
+    queue.requeue(A, Requeue.refused(CPU), seen=seen)
+    if not is_during_the_attempt:
+        assert drain(queue) == []
+        queue.observe(Returned())
     assert drain(queue) == [A]
-
-
-def test_refusal_without_assumed_capacity_counts_as_a_failure_even_if_capacity_is_returned_later() -> None:
-    clock = Clock(1000.0)
-    queue = a_queue(clock)
-    for is_assumed in (True, True, False):
-        queue.requeue(A, Requeue.refused(CPU, is_capacity_assumed=is_assumed), seen=queue.changes)
-    queue.observe(Returned())
-    clock.now += 3.9
-    assert queue.peek() is None
     clock.now += 0.1
+    queue.requeue(A, Requeue.refused(CPU), seen=queue.changes)
+    assert drain(queue) == []
+
+
+def test_a_woken_gang_in_backoff_is_due_once_assumed_capacity_is_returned() -> None:
+    queue = a_queue(Clock(1000.0))
+    for _ in range(5):
+        queue.requeue(A, Requeue.refused(CPU), seen=queue.changes)
+    queue.observe(Freed())
+    assert drain(queue) == []
+    queue.observe(Returned())
     assert drain(queue) == [A]
+
+
+def test_a_backoff_after_a_failed_bind_goes_on_when_assumed_capacity_is_returned() -> None:
+    queue = a_queue(Clock(1000.0))
+    queue.requeue(A, Requeue.failed(CPU), seen=queue.changes)
+    queue.observe(Returned())
+    assert drain(queue) == []
 
 
 def test_a_backoff_that_the_api_server_asks_for_is_not_shortened() -> None:
@@ -169,7 +153,7 @@ def test_a_hard_backoff_of_a_retried_gang_is_not_ended_by_events(is_in_backoff: 
     clock = Clock(1000.0)
     queue = a_queue(clock, {A: 10})
     if is_in_backoff:
-        queue.requeue(A, Requeue.refused(CPU, is_capacity_assumed=False), seen=queue.changes)
+        queue.requeue(A, Requeue.refused(CPU), seen=queue.changes)
     queue.mark(A)
     queue.requeue(A, Requeue.again(4, is_hard=True))
     queue.mark(A)
@@ -185,7 +169,7 @@ def test_a_hard_backoff_of_a_retried_gang_is_not_ended_by_events(is_in_backoff: 
 def test_gang_that_changes_during_an_attempt_before_the_end_of_its_backoff_is_due_again() -> None:
     clock = Clock(1000.0)
     queue = a_queue(clock, {A: 10})
-    queue.requeue(A, Requeue.refused(CPU, is_capacity_assumed=False), seen=queue.changes)
+    queue.requeue(A, Requeue.refused(CPU), seen=queue.changes)
     queue.observe(Freed())
     queue.mark(B)
     assert queue.pop() == A  # before its backoff ends, since it goes before lower priorities
@@ -222,7 +206,7 @@ def test_a_backoff_for_lack_of_capacity_is_not_hard() -> None:
     queue = a_queue(clock, {A: 10})
     for _ in range(6):
         queue.requeue(A, Requeue.failed(ANYTHING, retry_by=clock.now), seen=queue.changes)  # after so many failures the backoff is hard
-    queue.requeue(A, Requeue.refused(CPU, is_capacity_assumed=False), seen=queue.changes)
+    queue.requeue(A, Requeue.refused(CPU), seen=queue.changes)
     queue.mark(B)
     queue.observe(Freed({"cpu"}))
     assert drain(queue) == [A, B]  # A goes before a lower priority even in backoff

@@ -5,35 +5,17 @@ from dataclasses import replace
 from typing import cast
 from unittest.mock import Mock
 
-import pytest
-
 from allaboard.gangs.namespace_priority import NamespacePriority
 from allaboard.model.gang import GangKey, OnMemberLost, Outline
 from allaboard.queueing.order import order_of_gone
-from allaboard.queueing.ranks import Overtaking, Ranks
+from allaboard.queueing.ranks import Ranks
 from allaboard.queueing.search_time import MUCH_SECONDS, SearchTime
 from allaboard.records.partial_bind import Finishing, KeptOpen
-from allaboard.records.record import GangRecords, QueueState
+from allaboard.records.record import GangRecords
 from tests.unit.scheduling.clocks import Clock
 from tests.unit.scheduling.schedulers import World
 
 A, B = GangKey("default", "a"), GangKey("other", "b")
-
-
-@pytest.mark.parametrize(
-    ("overtaken", "passed", "now", "is_over"),
-    [
-        ((0, 0.0), 0, 1e9, False),
-        ((2, 0.0), 0, 299.0, False),
-        ((3, 0.0), 0, 0.0, True),
-        ((1, 0.0), 0, 300.0, True),
-        ((0, 0.0), 3, 0.0, True),
-    ],
-)
-def test_gang_may_be_overtaken_a_limited_number_of_times_and_for_a_limited_time(
-    overtaken: tuple[int, float], passed: int, now: float, is_over: bool
-) -> None:
-    assert Overtaking(3, 300.0).is_over(QueueState(overtaken=overtaken, passed=passed), now) is is_over
 
 
 class Scene:
@@ -44,7 +26,7 @@ class Scene:
         self.shares = SearchTime(self.clock)
         outlines = {A: Outline(A, 0, 2.0, is_partially_bound=True, on_member_lost=OnMemberLost.IGNORE), B: Outline(B, 0, 1.0)}
         registry = Mock(outline=outlines.get, gang=lambda key: None, namespace_priority=NamespacePriority(outlines.get))
-        self.ranks = Ranks(registry, self.records, self.shares, Overtaking(), self.clock)
+        self.ranks = Ranks(registry, self.records, self.shares, self.clock)
 
     def first(self) -> GangKey:
         return min(A, B, key=self.ranks.place)
@@ -59,11 +41,8 @@ def test_older_gang_goes_first_unless_a_transaction_left_the_younger_gang_partia
     assert scene.first() == A
 
 
-def test_gang_that_was_passed_often_enough_goes_first_and_a_gang_with_search_time_usage_last() -> None:
+def test_gang_of_a_namespace_with_search_time_usage_goes_last() -> None:
     scene = Scene()
-    scene.records.of(A).queue.passed = 3
-    assert scene.first() == A
-    scene.records.of(A).queue.passed = 0
     scene.shares.charge("other", 10.0)
     assert scene.first() == A
 

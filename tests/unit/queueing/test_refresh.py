@@ -115,7 +115,7 @@ async def test_on_a_busy_cluster_a_gangs_message_is_refreshed_once_a_second_and_
 
 def refuse(queue: GangQueue, key: GangKey) -> None:
     assert queue.pop() == key
-    queue.requeue(key, Requeue.refused(CPU, is_capacity_assumed=False), seen=queue.changes)
+    queue.requeue(key, Requeue.refused(CPU), seen=queue.changes)
 
 
 async def due(queue: GangQueue) -> GangKey | None:
@@ -167,7 +167,7 @@ async def test_message_of_a_gang_that_was_refused_while_others_took_capacity_is_
     queue.mark(A)
     queue.pop()
     queue.observe(Taken())
-    queue.requeue(A, Requeue.refused(CPU, is_capacity_assumed=False), seen=queue.changes)
+    queue.requeue(A, Requeue.refused(CPU), seen=queue.changes)
     assert await due(queue) is None
     clock.now += 1.0
     assert await due(queue) == A

@@ -12,7 +12,7 @@ from allaboard.records.wake_up import ANYTHING, NOTHING, CapacityNeed, WakeUpOn
 
 A, B, C = (GangKey("default", name) for name in "abc")
 CPU, GPU, BOTH = (WakeUpOn(frozenset(names)) for names in (["cpu"], ["gpu"], ["cpu", "gpu"]))
-FOUR: CapacityNeed = ((SchedulingSpec((("gpu", 1), ("pods", 1))), 4),)
+FOUR = CapacityNeed(((SchedulingSpec((("gpu", 1), ("pods", 1))), 4),))
 
 
 class Scene:
@@ -24,7 +24,7 @@ class Scene:
         for name, wake_up in wake_on.items():
             self.add(GangKey("default", name), wake_up)
 
-    def slots(self, specs: Sequence[SchedulingSpec]) -> Sequence[int]:
+    def slots(self, specs: Sequence[SchedulingSpec], priority: int, walltime: float) -> Sequence[int]:
         return [self.free // spec.amount("gpu") for spec in specs]
 
     def add(self, key: GangKey, wake_on: WakeUpOn, need: CapacityNeed | None = None) -> None:

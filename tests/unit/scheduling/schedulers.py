@@ -34,7 +34,7 @@ from allaboard.planning.search_processes import Searcher
 from allaboard.queueing.batch_window import BatchWindow
 from allaboard.queueing.capacity_waitlist import Capacity
 from allaboard.queueing.queue import GangQueue
-from allaboard.queueing.ranks import OVERTAKING, Ranks
+from allaboard.queueing.ranks import Ranks
 from allaboard.queueing.requeue import Freed
 from allaboard.queueing.search_time import SearchTime
 from allaboard.records.backoff import BACKOFF
@@ -54,6 +54,7 @@ from allaboard.scheduling.cluster_events import ClusterEvents
 from allaboard.scheduling.decide import Decision, Done, Wait
 from allaboard.scheduling.scheduler import Scheduler
 from tests.unit.placement.clusters import node, pods
+from tests.unit.planning.ledgers import a_ledger
 
 SET, JOB = Owner("apps/v1", "ReplicaSet", "r", "u"), Owner("batch/v1", "Job", "j", "v")
 PARTIAL: dict[str, Any] = {"size": 4, "bound": 2}
@@ -179,8 +180,9 @@ class World:
         self.view, self.registry, self.records = ClusterView(), GangRegistry(["allaboard"]), GangRecords()
         self.registry.knows_whole = self.records.knows_whole
         self.shares, self.metrics = SearchTime(self.clock), Metrics()
-        ranks = Ranks(self.registry, self.records, self.shares, OVERTAKING, self.clock)
-        self.queue = GangQueue(ranks.place, self.registry.knows, self.records, slots=Capacity(self.view), clock=self.clock)
+        ranks = Ranks(self.registry, self.records, self.shares, self.clock)
+        self.ledger = a_ledger(self.view, ranks.place, self.clock)
+        self.queue = GangQueue(ranks.place, self.registry.knows, self.records, slots=Capacity(self.view, self.ledger), clock=self.clock)
         server, self.writer = cast("ApiServer", self.api), Writer()
         self.podgroup_writer = PodGroupWriter(PodGroupReader(server, self.registry), self.records, self.writer)
         waits = WaitClock(self.records, self.clock, self.clock)
@@ -188,7 +190,7 @@ class World:
         losses = Losses(self.records, self.registry.root_of, BACKOFF, self.clock)
         self.gangs = KnownGangs(self.registry, self.records, waits, losses, self.view, self.clock)
         costs = SearchCosts(self.metrics, self.shares, self.clock)
-        self.planner = Planner(self.view, self.records, self.searcher, costs, Packings(), OVERTAKING)
+        self.planner = Planner(self.view, self.records, self.searcher, costs, Packings(), self.ledger)
         self.reporter = Reporter(
             self.events, pod_reporter, self.podgroup_writer, self.records, waits, self.metrics, clock=self.clock, now=self.clock
         )

@@ -9,7 +9,6 @@ import pytest
 from allaboard.binding.outcomes import BindReply, Result
 from allaboard.model.gang import GangKey, Hold
 from allaboard.placement import Plan
-from allaboard.planning.answers import Placed
 from allaboard.planning.prepared import prepared
 from allaboard.planning.search_processes import SearchError, SearchOverrunError
 from allaboard.records.partial_bind import Finishing, KeptOpen
@@ -68,13 +67,11 @@ def add_gang(world: World, fields: dict[str, Any]) -> GangKey:
     return key
 
 
-async def plan_and_carry_out(world: World, attempt: Attempt, *, plan: Plan | None = None, counts_as_pass: bool = True) -> None:
+async def plan_and_carry_out(world: World, attempt: Attempt, *, plan: Plan | None = None) -> None:
     """Decide about a gang as the cycle does, and carry the decision out, with ``plan`` or with a plan for the free capacity."""
     gang = prepared(attempt.gang)
     plan = plan or await world.planner.plan(gang)
     answer = await world.cycle.round.conclude(world.due.current, gang, plan, may_search_longer=plan.feasible is None)
-    if isinstance(answer, Placed):
-        answer = replace(answer, counts_as_pass=counts_as_pass)
     if answer is not None:
         await world.cycle._carry_out(attempt, answer)
 
@@ -147,17 +144,6 @@ async def test_every_member_gets_a_dry_run_after_a_rollback(was_undone: bool, dr
         await plan_and_carry_out(world, attempt)
         await world.wait_until_idle()
         assert world.api.dry_runs == dry_runs
-
-
-@pytest.mark.parametrize("counts_as_pass", [True, False])
-async def test_an_older_gang_in_backoff_is_counted_as_passed_once_when_younger_gangs_are_placed_together(counts_as_pass: bool) -> None:
-    """Gangs that are placed together count as one pass, for the first of them."""
-    async with World() as world:
-        old = world.begin(world.add("old")).gang
-        world.fail(old, "no answer")
-        world.queue.mark(old.key)
-        await plan_and_carry_out(world, world.begin(world.add("g", created=1.0)), counts_as_pass=counts_as_pass)
-        assert world.records.of(old.key).queue.passed == (1 if counts_as_pass else 0)
 
 
 async def test_capacity_stays_assumed_while_an_unanswered_bind_may_still_be_carried_out() -> None:

@@ -32,10 +32,7 @@ _MEASURES = ("cpu", "memory")
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A gang that waits for capacity: the arguments by which ``build_problem`` builds its problem.
-
-    A gang that ``must_not_be_overtaken`` is placed before all gangs that may be overtaken.
-    """
+    """A gang that waits for capacity: the arguments by which ``build_problem`` builds its problem."""
 
     pods: Sequence[Pod]
     minimum: int
@@ -43,7 +40,6 @@ class Waiting:
     objective: Objective
     topology: str = ""
     rules: Rules = NO_RULES
-    must_not_be_overtaken: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,7 +63,6 @@ class Contender:
     objective: Objective
     domains: Integers | None
     seed: int
-    is_protected: bool
 
     @property
     def is_coupled(self) -> bool:
@@ -181,7 +176,6 @@ def _contender(gang: Waiting, problem: Problem, role_of: Mapping[str, int], doma
         objective=gang.objective,
         domains=numbered(domains(gang.topology)) if gang.topology else None,
         seed=gang.seed,
-        is_protected=gang.must_not_be_overtaken,
     )
 
 

@@ -9,12 +9,11 @@ compared by these numbers, the first difference deciding:
 4. number of the members of placed gangs, first within the minimum, then beyond the minimum;
 5. cost of the slots of single-pod gangs.
 
-Gangs that must not be overtaken are placed before all other gangs, in queue order, and remain placed. The first order tried is the queue's
-own, so no answer is worse than the queue's order. Then sorted orders, a genetic search (``permutation_search``) and the exact solver
-(``selection``) are tried. These steps end early once all gangs are placed, or once a bound shows that no order can use more GPUs, or
-place more gangs with equally many GPUs.
-Last, each gang of more than one pod is searched for once more, while all other gangs keep their slots. Only the first few of these searches
-include a genetic search, because gangs that become due have to wait for the answer. The other searches end before their genetic search.
+The first order tried is the queue's own, so no answer is worse than the queue's order. Then sorted orders, a genetic search
+(``permutation_search``) and the exact solver (``selection``) are tried. These steps end early once all gangs are placed, or once a bound
+shows that no order can use more GPUs, or place more gangs with equally many GPUs. Last, each gang of more than one pod is searched for once
+more, while all other gangs keep their slots. Only the first few of these searches include a genetic search, because gangs that become due
+have to wait for the answer. The other searches end before their genetic search.
 
 With an ``effort`` in the settings, each step has a share of that effort. The effort of a step is estimated from the numbers of gangs, roles
 and nodes. Once the first step's share is spent, gangs that still need a search aren't placed here; each gets a search of its own.
@@ -58,14 +57,12 @@ class Joint:
     """Plans of gangs that were placed together.
 
     ``plans``: one for each gang; None if the gang isn't placed now. ``taken``: positions of the placed gangs, in the order in which they
-    take their slots. ``overtaken``: positions of the gangs that would be placed in queue order and aren't placed now.
-    ``gpus``: thousandths of GPUs that are in use if gangs are placed in queue order, and thousandths that are in use with these plans.
-    ``orders``: number of orders tried. ``generations``: number of generations of the genetic search for the order.
+    take their slots. ``gpus``: thousandths of GPUs that are in use if gangs are placed in queue order, and thousandths that are in use with
+    these plans. ``orders``: number of orders tried. ``generations``: number of generations of the genetic search for the order.
     """
 
     plans: tuple[Plan | None, ...]
     taken: tuple[int, ...]
-    overtaken: tuple[int, ...]
     gpus: tuple[int, int]
     orders: int
     generations: int
@@ -75,21 +72,13 @@ def place_together(contest: Contest, settings: SearchSettings, *, use_genetic: b
     """Return plans for the gangs of ``contest`` that can all be carried out together. The gangs' seeds determine the result."""
     if len(contest.gangs) == 1:
         return _place_only_gang(contest, settings)
-    # 1. Gangs that must not be overtaken, each as if no younger gang waited.
     decoder = Decoder(contest)
     share, budget = -(-settings.effort // 3), Budget(0.0, settings.seconds, settings.clock, settings.wall)
     slow_steps = _SlowSteps(contest, decoder, replace(settings, effort=share), budget, _EffortBudget(share or np.inf))
-    table, slots = decoder.start.copy(), []
-    for position, gang in enumerate(contest.gangs):
-        if gang.is_protected and (found := slow_steps.find(table, position)) is not None:
-            decoder.take(table, gang, found)
-            slots.append((position, found))
-    protected = Outcome((0, 0, 0, 0, 0, 0.0), slots, table)
-    others = [
-        position for position, gang in enumerate(contest.gangs) if not gang.is_protected and slow_steps.find(table, position) is not None
-    ]
+    # 1. The gangs that fit if no other gang is placed.
+    others = [position for position in range(len(contest.gangs)) if slow_steps.find(decoder.start.copy(), position) is not None]
     # 2. The queue's own order.
-    permutations = PermutationSearch(contest, decoder, others, protected, share)
+    permutations = PermutationSearch(contest, decoder, others, share)
     in_queue_order = best = permutations.start(slow_steps.find)
     most = np.inf
     if not _is_best(best, permutations, most):
@@ -114,7 +103,7 @@ def _place_only_gang(contest: Contest, settings: SearchSettings) -> Joint:
     problem = problem_among_others(contest, gang, ContestState.of(contest.problem))
     plan = search(problem, settings, gang.seed)
     gpus = int(gang.gpus @ _slots_of(plan, gang, problem.nodes).taken.sum(axis=1)) if plan.feasible else 0
-    return Joint((plan if plan.feasible else None,), (0,) if plan.feasible else (), (), (gpus, gpus), 1, plan.search.generations)
+    return Joint((plan if plan.feasible else None,), (0,) if plan.feasible else (), (gpus, gpus), 1, plan.search.generations)
 
 
 def _fitness(outcome: Outcome) -> tuple[float, ...]:
@@ -147,18 +136,18 @@ def _selection(permutations: PermutationSearch, effort: int) -> Selection:
         values = [_value(permutations.contest, gang.most_gpus) for gang in gangs]
     else:
         values = [100.0 * gang.share + gang.minimum for gang in gangs]
-    return Selection(permutations.contest, positions, permutations.protected.table.state, np.array(values), effort)
+    return Selection(permutations.contest, positions, permutations.decoder.start.state, np.array(values), effort)
 
 
 def _most_value(permutations: PermutationSearch, selection: Selection | None) -> float:
     """Return an upper bound of ``_value``; infinite without ``selection``, or if a gang counts by its cpu or memory.
 
-    Gangs that ``selection`` leaves out, because they have couplings or must not be overtaken, count as placed.
+    Gangs that ``selection`` leaves out, because they have couplings, count as placed.
     """
     gangs = permutations.contest.gangs
     if selection is None or any(gang.share for gang in gangs):
         return np.inf
-    counted_as_placed = {position for position in permutations.gangs if gangs[position].is_coupled} | permutations.protected.placed
+    counted_as_placed = {position for position in permutations.gangs if gangs[position].is_coupled}
     return selection.bound() + sum(_value(permutations.contest, gangs[position].most_gpus) for position in counted_as_placed)
 
 
@@ -213,7 +202,7 @@ class _SlowSteps:
         """
         selected = selection.best(self.settings.branches, seconds)
         if selected is None:
-            return permutations.protected
+            return outcome_of(self.contest, self.decoder, self.decoder.start.copy(), [])
         chosen = set(selected.placed)
         others = [position for position in permutations.gangs if position not in chosen]
         orders = [
@@ -223,7 +212,7 @@ class _SlowSteps:
         best = max((permutations.outcome(order) for order in orders), key=_fitness)
         if best.placed >= chosen:
             return best
-        table, slots, left = permutations.protected.table.copy(), list(permutations.protected.slots), selected.counts.copy()
+        table, slots, left = self.decoder.start.copy(), list[tuple[int, Slots]](), selected.counts.copy()
         for position, members in zip(selected.placed, selected.members, strict=True):
             gang = self.contest.gangs[position]
             taken = np.stack([first_slots(left[role], int(pods)) for role, pods in zip(gang.roles.tolist(), members, strict=True)])
@@ -275,7 +264,6 @@ class _SlowSteps:
         return Joint(
             plans=tuple(plans),
             taken=tuple(position for position, _ in best.minima),
-            overtaken=tuple(position for position in permutations.gangs if position in in_queue_order.placed and position not in slots),
             gpus=(in_queue_order.value[0], best.value[0]),
             orders=len(permutations.tried),
             generations=permutations.generations,

@@ -72,7 +72,7 @@ class _Individual:
 
 @dataclass(slots=True)
 class PermutationSearch:
-    """Searches for the best order of ``gangs``, which are placed after the gangs that ``protected`` has placed.
+    """Searches for the best order of ``gangs``.
 
     ``gangs``: positions in queue order. ``effort``: microseconds that all orders together may take, as estimated from sizes. If it is 0,
     orders are tried for about a second, and at least 24 are tried. ``tried`` caches the outcome of each (order, filling rules).
@@ -81,7 +81,6 @@ class PermutationSearch:
     contest: Contest
     decoder: Decoder
     gangs: Sequence[int]
-    protected: Outcome
     effort: int = 0
     tried: dict[tuple[tuple[int, ...], tuple[int, ...]], Outcome] = field(default_factory=dict)
     generations: int = 0
@@ -106,7 +105,7 @@ class PermutationSearch:
         return outcome
 
     def _placed(self, order: Sequence[int], find: Callable[[Table, int], Slots | None]) -> Outcome:
-        table, slots = self.protected.table.copy(), list(self.protected.slots)
+        table, slots = self.decoder.start.copy(), list[tuple[int, Slots]]()
         for position in order:
             found = find(table, position)
             if found is not None:

@@ -30,11 +30,9 @@ BINPACK = Objective.BINPACK
 HOST_PORT = (HostPort("", "TCP", 80),)
 
 
-def waiting(gang: Sequence[Pod], minimum: int | None = None, *, seed: int = 0, is_protected: bool = False, **fields: object) -> Waiting:
+def waiting(gang: Sequence[Pod], minimum: int | None = None, *, seed: int = 0, **fields: object) -> Waiting:
     """Return a waiting gang. All its members are needed unless ``minimum`` is given."""
-    return Waiting(
-        gang, len(gang) if minimum is None else minimum, seed, must_not_be_overtaken=is_protected, **{"objective": BINPACK, **fields}
-    )  # type: ignore[arg-type]
+    return Waiting(gang, len(gang) if minimum is None else minimum, seed, **{"objective": BINPACK, **fields})  # type: ignore[arg-type]
 
 
 def together(gangs: Sequence[Waiting], cluster: Snapshot, options: SearchSettings = QUICK) -> Joint:
@@ -63,13 +61,12 @@ def test_gang_that_would_keep_out_two_larger_gangs_waits() -> None:
 
     assert placed(joint) == [1, 2]
     assert joint.gpus == (10 * WHOLE, 16 * WHOLE)
-    assert joint.overtaken == (0,)
 
 
 def test_no_other_order_is_tried_when_all_gangs_fit_in_queue_order() -> None:
     joint = together([waiting(gpus(f"gang-{index}", 4)) for index in range(4)], snapshot(gpu_nodes(2)))
 
-    assert (placed(joint), joint.orders, joint.overtaken) == ([0, 1, 2, 3], 1, ())
+    assert (placed(joint), joint.orders) == ([0, 1, 2, 3], 1)
 
 
 def test_each_plan_of_a_joint_search_reports_the_generations_of_the_search_for_an_order_of_gangs() -> None:
@@ -129,50 +126,21 @@ def test_each_role_gets_the_members_that_it_requires() -> None:
     assert sorted(uid.split("-")[0] for uid, _ in joint.plans[0].assignments) == ["ps", "ps", "worker"]
 
 
-# Gangs that may or must not be overtaken
-
-
-def test_gang_that_must_not_be_overtaken_is_placed_before_gangs_that_use_more_gpus() -> None:
-    queue = [waiting(gpus("small", 2), is_protected=True), waiting(gpus("a", 1, 8)), waiting(gpus("b", 1, 8))]
-
-    joint = together(queue, snapshot(gpu_nodes(2)))
-
-    assert placed(joint) == [0, 1]
-    assert joint.overtaken == ()
-
-
-def test_gang_that_must_not_be_overtaken_but_fits_nowhere_keeps_no_gang_out() -> None:
-    queue = [waiting(gpus("huge", 3, 8), is_protected=True), waiting(gpus("a", 1, 8)), waiting(gpus("b", 1, 8))]
-
-    joint = together(queue, snapshot(gpu_nodes(2)))
-
-    assert (placed(joint), joint.overtaken) == ([1, 2], ())
-
-
-def test_gang_that_must_not_be_overtaken_gets_a_search_when_no_placement_rule_places_it() -> None:
-    cluster, gang = tight_cluster(), tight_gang()
-    queue = [waiting(pods("young", 1, {"cpu": 1000})), waiting(gang, seed=1, is_protected=True)]
-
-    joint = together(queue, cluster, SearchSettings())
-
-    assert 1 in placed(joint)
-
-
-def test_gang_that_is_not_placed_because_of_older_gangs_does_not_count_as_overtaken() -> None:
+def test_younger_gang_waits_that_older_gangs_leave_no_capacity() -> None:
     queue = [waiting(gpus("a", 1, 8)), waiting(gpus("b", 1, 8)), waiting(gpus("small", 2))]
 
     joint = together(queue, snapshot(gpu_nodes(2)))
 
-    assert (placed(joint), joint.overtaken) == ([0, 1], ())
+    assert placed(joint) == [0, 1]
 
 
-def test_gangs_that_fit_in_queue_order_and_are_not_placed_count_as_overtaken() -> None:
+def test_gang_that_uses_all_gpus_is_placed_instead_of_two_that_use_fewer() -> None:
     queue = [waiting(gpus("small", 2)), waiting(gpus("large", 16)), waiting(gpus("young", 8))]
 
     joint = together(queue, snapshot(gpu_nodes(2)))
 
     assert joint.gpus == (10 * WHOLE, 16 * WHOLE)
-    assert (placed(joint), joint.overtaken) == ([1], (0, 2))
+    assert placed(joint) == [1]
 
 
 def test_order_that_places_more_gangs_wins_if_equally_many_gpus_are_used() -> None:
@@ -181,7 +149,7 @@ def test_order_that_places_more_gangs_wins_if_equally_many_gpus_are_used() -> No
     joint = together(queue, snapshot(gpu_nodes(1)))
 
     assert joint.gpus == (8 * WHOLE, 8 * WHOLE)
-    assert (placed(joint), joint.overtaken) == ([1, 2], (0,))
+    assert placed(joint) == [1, 2]
 
 
 def test_gangs_without_gpus_are_selected_by_their_cpu_when_all_gpus_are_in_use() -> None:
@@ -299,8 +267,7 @@ def queues(draw: st.DrawFn) -> tuple[list[Waiting], Snapshot]:
         some = [pod.uid for pod in draw(st.lists(st.sampled_from(gang), max_size=3, unique_by=lambda pod: pod.uid))]
         parts = [(some, 1)] if some and draw(st.booleans()) else []
         group = [("zone", some)] if some and draw(st.booleans()) else []
-        is_protected = draw(st.booleans())
-        gangs.append(Waiting(gang, minimum, case.seed, case.objective, rules=Rules(parts, group), must_not_be_overtaken=is_protected))
+        gangs.append(Waiting(gang, minimum, case.seed, case.objective, rules=Rules(parts, group)))
     return gangs, first.cluster
 
 
@@ -338,9 +305,7 @@ def test_equal_queues_get_equal_plans(drawn: tuple[list[Waiting], Snapshot]) -> 
 
 @given(queues())
 @settings(max_examples=60, deadline=None)
-def test_plans_use_no_fewer_gpus_than_queue_order_and_respect_gangs_that_must_not_be_overtaken(
-    drawn: tuple[list[Waiting], Snapshot],
-) -> None:
+def test_plans_use_no_fewer_gpus_than_queue_order(drawn: tuple[list[Waiting], Snapshot]) -> None:
     queue, cluster = drawn
 
     joint = together(queue, cluster)
@@ -348,12 +313,6 @@ def test_plans_use_no_fewer_gpus_than_queue_order_and_respect_gangs_that_must_no
     assert joint.gpus[1] >= joint.gpus[0]
     asked = {pod.uid: pod.spec.amount(GPU) * WHOLE + pod.spec.gpu_share for gang in queue for pod in gang.pods}
     assert sum(asked[uid] for plan in joint.plans if plan for uid, _ in plan.assignments) >= joint.gpus[1]
-    # The first protected gang is placed exactly when it is placed without all other gangs. It may take a node that a later one needs.
-    protected = [position for position, gang in enumerate(queue) if gang.must_not_be_overtaken]
-    if protected:
-        alone = together([queue[protected[0]]], cluster)
-        assert bool(joint.plans[protected[0]]) == bool(alone.plans[0])
-    assert not set(joint.overtaken) & set(protected)
 
 
 @given(queues())
@@ -371,12 +330,6 @@ def test_gangs_cannot_contend_on_a_cluster_with_plenty_of_capacity() -> None:
 
     assert not may_contend(contest)
     assert may_contend(contest_of([waiting(gpus("a", 8)), waiting(gpus("b", 9))], snapshot(gpu_nodes(2))))
-
-
-def test_gang_that_would_not_fit_without_the_younger_gang_does_not_count_as_overtaken() -> None:
-    gangs = [waiting(gpus("old", 1, 3)), waiting(gpus("next", 1, 3)), waiting(pods("young", 1, {"cpu": 1}))]
-    joint = together(gangs, snapshot([node("node", {"cpu": 64_000, GPU: 3})]))
-    assert (placed(joint), joint.overtaken) == ([0, 2], ())
 
 
 def test_gang_whose_members_must_share_a_rack_may_contend() -> None:

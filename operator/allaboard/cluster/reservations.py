@@ -1,0 +1,232 @@
+"""The ledger of reservations: capacity that is kept for waiting gangs from a time on, and what that leaves to other gangs.
+
+A reservation names the nodes on which a gang will be placed once running pods have ended. Of each node it keeps from other gangs what these
+pods don't free. Example: a gang will need 6 GPUs of a node from 14:05 on. 3 GPUs are free now, and pods that are expected to end before
+14:05 use 5. So 1 GPU is kept, and other gangs may use 2 GPUs of the node without an end.
+
+A gang that will have ended when the reservation begins may use the kept capacity, too (EASY backfill: Lifka, JSSPP 1995; here it is checked
+for each node and resource). A gang of lower priority may not.
+"""
+
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from allaboard.cluster.running import BASES, Basis, Departures, RunningPods, parts_of
+from allaboard.model.arrays import Integers
+from allaboard.model.backfill import Backfill
+from allaboard.model.constraints import SchedulingSpec
+from allaboard.model.gang import Gang, GangKey
+from allaboard.model.snapshot import Snapshot
+from allaboard.records.sort_key import Order
+
+
+class Applicant(NamedTuple):
+    """A gang that asks for capacity, by the facts that decide which reservations bind it.
+
+    ``order`` is its position in the queue. It is None for a gang that ranks behind all gangs of its priority, such as the surplus of a
+    gang that is whole. ``ends`` is when it will have ended if it starts now, in seconds since the epoch; infinite if that isn't known.
+    """
+
+    key: GangKey | None
+    order: Order | None
+    priority: int
+    ends: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """The capacity that is kept for one waiting gang.
+
+    ``order`` is the gang's position in the queue. ``amounts`` are what its members request on each node, by node and resource. ``parts``
+    are thousandths of GPUs, by node. ``begins`` is the expected start of the gang, in seconds since the epoch. ``ends`` is when the gang
+    will have ended; infinite if it states no walltime. ``awaited`` is the number of units (``cluster.running``) on whose end it waits.
+    ``takes_effect`` is the time from which the reservation binds gangs of the same priority; gangs of lower priority are bound at once.
+    """
+
+    owner: GangKey
+    order: Order
+    priority: int
+    amounts: Mapping[str, Mapping[str, int]]
+    parts: Mapping[str, int]
+    begins: float
+    ends: float
+    basis: Basis
+    awaited: int
+    takes_effect: float
+
+    def binds(self, other: Applicant, now: float) -> bool:
+        """Return whether ``other``, which asks for capacity ``now``, must leave this reservation's capacity to its owner."""
+        if other.key == self.owner or (self.priority <= other.priority and now < self.takes_effect):
+            return False
+        return self.order < other.order if other.order is not None else self.priority >= other.priority
+
+    def delays(self, other: Applicant, when: float) -> bool:
+        """Return whether ``other`` may still hold capacity ``when`` this reservation needs it; always if its priority is lower."""
+        return other.ends > when or other.priority < self.priority
+
+
+def amounts_of(assignments: Collection[tuple[SchedulingSpec, str]]) -> tuple[dict[str, dict[str, int]], dict[str, int]]:
+    """Return what pods request on each node, by node and resource, and thousandths of GPUs by node. Each pod is a spec and a node name."""
+    amounts: dict[str, dict[str, int]] = {}
+    parts: dict[str, int] = {}
+    for spec, node in assignments:
+        of_node = amounts.setdefault(node, {})
+        for resource, amount in spec.requests:
+            of_node[resource] = of_node.get(resource, 0) + amount
+        parts[node] = parts.get(node, 0) + parts_of(spec.requests, spec.gpu_share)
+    return amounts, parts
+
+
+@dataclass(slots=True)
+class Ledger:
+    """The reservations in force, in queue order, and what they leave to other gangs.
+
+    ``running`` are the pods that run. ``place`` returns a gang's position in the queue. ``now`` returns seconds since the epoch.
+    """
+
+    running: RunningPods
+    place: Callable[[GangKey], Order]
+    now: Callable[[], float]
+    backfill: Backfill = Backfill.EASY
+    reservations: tuple[Reservation, ...] = ()
+    _departures: tuple[object, object, Departures] | None = None
+    """(Nodes, other facts, departures): the departures that were last computed."""
+
+    def find(self, key: GangKey) -> Reservation | None:
+        """Return the reservation of a gang; None if it has none."""
+        return next((each for each in self.reservations if each.owner == key), None)
+
+    def drop(self, key: GangKey) -> None:
+        """Give up the reservation of a gang, if it has one."""
+        if self.find(key) is not None:
+            self.replace_all(each for each in self.reservations if each.owner != key)
+
+    def replace_all(self, reservations: Iterable[Reservation]) -> None:
+        """Replace all reservations."""
+        self.reservations = tuple(sorted(reservations, key=lambda each: each.order))
+
+    def applicant(self, gang: Gang) -> Applicant:
+        """Return ``gang`` as a gang that asks for capacity now."""
+        order = None if gang.is_whole else self.place(gang.key)
+        return Applicant(gang.key, order, gang.priority, self.now() + gang.walltime if gang.walltime else math.inf)
+
+    def departures(self, snapshot: Snapshot, staying: Sequence[str] = ()) -> Departures:
+        """Return when capacity of the nodes of ``snapshot`` will be free, as expected now. Pods with the UIDs ``staying`` don't end."""
+        now = math.floor(self.now())
+        if staying:
+            return self.running.departures(snapshot.nodes, snapshot.resources, now, staying)
+        state = self.running.version, now, snapshot.resources
+        known = self._departures
+        if known is None or known[0] is not snapshot.nodes or known[1] != state:
+            known = self._departures = (snapshot.nodes, state, self.running.departures(snapshot.nodes, snapshot.resources, now))
+        return known[2]
+
+    def left_to(self, other: Applicant, snapshot: Snapshot) -> Snapshot:
+        """Return ``snapshot`` as ``other`` may use it: without the capacity that reservations keep from it."""
+        binding = [each for each in self.reservations if each.binds(other, self.now())]
+        if not binding:
+            return snapshot
+        if self.backfill is Backfill.OFF:
+            return snapshot.with_used(np.maximum(snapshot.free, 0))
+        kept = kept_from(other, binding, snapshot, self.departures(snapshot))
+        return snapshot if kept is None else snapshot.with_used(*kept)
+
+
+def kept_from(
+    other: Applicant,
+    reservations: Sequence[Reservation],
+    snapshot: Snapshot,
+    departures: Departures,
+    begins: float = -math.inf,
+    units: int = 0,
+) -> tuple[Integers, Integers] | None:
+    """Return what ``reservations`` keep from ``other``, of the capacity that is free once the first ``units`` have ended.
+
+    int64[nodes, resources], and thousandths of GPUs: int64[nodes]; None if nothing is kept. ``other`` holds its capacity from ``begins`` on
+    until it ends. At each time in between at which a reservation begins, what is free then must be enough for all reservations that hold
+    capacity then.
+    """
+    times = sorted({max(each.begins, begins) for each in reservations if each.ends > begins and each.delays(other, each.begins)})
+    if not times:
+        return None
+    row_of = {node.name: row for row, node in enumerate(snapshot.nodes)}
+    rows = np.array(sorted({row_of[name] for each in reservations for name in each.amounts if name in row_of}), dtype=np.int64)
+    place = {int(row): position for position, row in enumerate(rows)}
+    columns = {resource: column for column, resource in enumerate(snapshot.resources)}
+    here = departures.of_nodes(rows)
+    before, parts_before = here.freed(units)
+    kept, kept_parts = np.zeros_like(before), np.zeros_like(parts_before)
+    for when in times:
+        freed, parts = here.freed(max(units, here.number_by(when)))
+        needed, needed_parts = before - freed, parts_before - parts
+        for each in reservations:
+            if not max(each.begins, begins) <= when < each.ends:
+                continue
+            for name, amounts in each.amounts.items():
+                if (row := row_of.get(name)) is None:
+                    continue
+                for resource, amount in amounts.items():
+                    if resource in columns:
+                        needed[place[row], columns[resource]] += amount
+                needed_parts[place[row]] += each.parts.get(name, 0)
+        np.maximum(kept, needed, out=kept)
+        np.maximum(kept_parts, needed_parts, out=kept_parts)
+    if not kept.any() and not kept_parts.any():
+        return None
+    found, found_parts = np.zeros((len(snapshot.nodes), len(columns)), dtype=np.int64), np.zeros(len(snapshot.nodes), dtype=np.int64)
+    found[rows], found_parts[rows] = kept, kept_parts
+    return found, found_parts
+
+
+def awaited_by(reservation: Reservation, snapshot: Snapshot, departures: Departures) -> Sequence[int] | None:
+    """Return the units that have to end before the capacity of ``reservation`` is free, in the order of their ends.
+
+    None if the capacity isn't free even when all units have ended, for instance since a node is gone.
+    """
+    found = _lacking(reservation, snapshot)
+    if found is None:
+        return None
+    rows, lacking = found
+    here = departures.of_nodes(rows)
+    awaited: set[int] = set()
+    for position, column in zip(*np.nonzero(lacking > 0), strict=True):
+        pods = np.flatnonzero(here.row == position)
+        enough = int(np.searchsorted(np.cumsum(here.amounts[pods, column]), lacking[position, column]))
+        if enough >= len(pods):
+            return None
+        awaited.update(here.unit[pods[: enough + 1]].tolist())
+    return sorted(awaited)
+
+
+def is_free(reservation: Reservation, snapshot: Snapshot) -> bool:
+    """Return whether the capacity of ``reservation`` is free in ``snapshot``."""
+    found = _lacking(reservation, snapshot)
+    return found is not None and not (found[1] > 0).any()
+
+
+def _lacking(reservation: Reservation, snapshot: Snapshot) -> tuple[Integers, Integers] | None:
+    """Return the rows of the reservation's nodes, and what each node lacks of the reservation's amounts: int64[rows, resources].
+
+    None if a node or a resource is gone. A resource that the reservation doesn't need isn't lacking.
+    """
+    row_of = {node.name: row for row, node in enumerate(snapshot.nodes)}
+    columns = {resource: column for column, resource in enumerate(snapshot.resources)}
+    if not reservation.amounts.keys() <= row_of.keys():
+        return None
+    rows = np.array([row_of[name] for name in reservation.amounts], dtype=np.int64)
+    asked = np.zeros((len(rows), len(columns)), dtype=np.int64)
+    for position, amounts in enumerate(reservation.amounts.values()):
+        for resource, amount in amounts.items():
+            if resource not in columns:
+                return None
+            asked[position, columns[resource]] = amount
+    return rows, np.where(asked > 0, asked - snapshot.free[rows], 0)
+
+
+def basis_of(awaited: Sequence[int], departures: Departures) -> Basis:
+    """Return the facts from which the end of the units ``awaited`` is expected: those of the least certain unit."""
+    return BASES[int(departures.basis[list(awaited)].min(initial=len(BASES) - 1))]

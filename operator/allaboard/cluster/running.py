@@ -1,0 +1,254 @@
+"""The pods that run on nodes, and when each of them is expected to end: what says how much capacity will be free at a later time.
+
+Pods that were bound together end together: they are one *unit*. A unit ends when its last pod is expected to end:
+
+- a pod with a walltime ends that long after its start;
+- a pod that has outrun its walltime ends as long from now as it has outrun it. Tsafrir, Etsion and Feitelson (TPDS 18(6), 2007) raise an
+  outrun estimate in steps that double;
+- a pod without a walltime ends as long from now as it has run until now. That is the median if run times follow a power law with exponent
+  1, as they often do;
+- a pod of a service, such as a Deployment, never ends.
+
+None of these times ends a pod.
+"""
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from allaboard.model.arrays import Floats, Integers
+from allaboard.model.constraints import SchedulingSpec
+from allaboard.model.gpu_sharing import WHOLE
+from allaboard.model.node import Node
+from allaboard.model.requests import Requests
+from allaboard.model.walltime import LEAVING, NEVER, UNKNOWN
+
+_Key = TypeVar("_Key", bound=Hashable)
+
+LEAST_RESIDUAL_SECONDS = 600.0
+"""The least time that a pod without a known end is expected to run from now on. When a younger pod ends isn't known at all."""
+
+LEAVING_SECONDS = 30.0
+"""The time in which a pod that is being deleted is expected to end: Kubernetes' default grace period."""
+
+
+class Basis(StrEnum):
+    """The facts from which the end of a pod is expected, the least certain first."""
+
+    UNKNOWN = "unknown"
+    """None: the pod states no walltime and has run for less than ten minutes."""
+    GUESSED = "guessed"
+    """The time for which the pod has run, or by which it has outrun its walltime."""
+    STATED = "stated"
+    """The pod's walltime."""
+
+
+BASES = tuple(Basis)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Departures:
+    """The units in the order of their expected ends, and what each of their pods frees. Units that never end are left out.
+
+    ``ends``: float64[units], ascending, in seconds since the epoch. ``basis``: int64[units], positions in ``BASES``, the least certain of
+    the unit's pods. ``unit``: int64[pods], ascending, the unit of each pod. ``row``: int64[pods], the node's row in the snapshot.
+    ``amounts``: int64[pods, resources]. ``parts``: int64[pods], thousandths of GPUs. ``nodes``: the number of nodes.
+    """
+
+    ends: Floats
+    basis: Integers
+    unit: Integers
+    row: Integers
+    amounts: Integers
+    parts: Integers
+    nodes: int
+
+    def number_by(self, when: float) -> int:
+        """Return how many units end at ``when`` or before."""
+        return int(np.searchsorted(self.ends, when, side="right"))
+
+    def freed(self, units: int) -> tuple[Integers, Integers]:
+        """Return what the first ``units`` free: int64[nodes, resources], and thousandths of GPUs: int64[nodes]."""
+        pods = int(np.searchsorted(self.unit, units, side="left"))
+        row = self.row[:pods]
+        freed = np.zeros((self.nodes, self.amounts.shape[1]), dtype=np.int64)
+        for column in range(freed.shape[1]):
+            np.add.at(freed[:, column], row, self.amounts[:pods, column])
+        parts = np.zeros(self.nodes, dtype=np.int64)
+        np.add.at(parts, row, self.parts[:pods])
+        return freed, parts
+
+    def of_nodes(self, rows: Integers) -> "Departures":
+        """Return the departures from the nodes ``rows`` only; ``row`` is then a position in ``rows``. All units keep their places."""
+        place = np.full(self.nodes, -1, dtype=np.int64)
+        place[rows] = np.arange(len(rows))
+        kept = np.flatnonzero(place[self.row] >= 0)
+        return Departures(self.ends, self.basis, self.unit[kept], place[self.row[kept]], self.amounts[kept], self.parts[kept], len(rows))
+
+
+class RunningPods:
+    """The pods that have a node, of all schedulers, in arrays of which each event changes one entry. ``version`` counts the changes."""
+
+    def __init__(self) -> None:
+        self._slots: dict[str, int] = {}  # by UID
+        self._vacant: list[int] = []
+        self._node: Integers = np.full(64, -1, dtype=np.int64)  # -1: the slot is vacant
+        self._spec: Integers = np.zeros(64, dtype=np.int64)
+        self._unit: Integers = np.zeros(64, dtype=np.int64)
+        self._started: Floats = np.zeros(64)
+        self._walltime: Floats = np.zeros(64)
+        self._nodes: _Codes[str] = _Codes()
+        self._specs: _Codes[tuple[Requests, int]] = _Codes()
+        self._units: _Codes[Hashable] = _Codes()
+        self.version = 0
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def put(self, uid: str, node_name: str, spec: SchedulingSpec, *, unit: Hashable, started: float, walltime: float) -> None:
+        """Add a pod, or replace what is known of it. ``started`` is 0 for a pod whose start isn't known yet: it starts now."""
+        slot = self._slots.get(uid)
+        codes = self._nodes.code(node_name), self._specs.code((spec.requests, spec.gpu_share)), self._units.code(unit)
+        if slot is None:
+            slot = self._slots[uid] = self._vacant.pop() if self._vacant else len(self._slots)
+            if slot >= len(self._node):
+                self._extend()
+        else:
+            self._drop_codes(slot)
+        self._node[slot], self._spec[slot], self._unit[slot] = codes
+        self._started[slot], self._walltime[slot] = started, walltime
+        self.version += 1
+
+    def remove(self, uid: str) -> None:
+        """Remove a pod, if it is known."""
+        if (slot := self._slots.pop(uid, None)) is None:
+            return
+        self._drop_codes(slot)
+        self._node[slot] = -1
+        self._vacant.append(slot)
+        self.version += 1
+
+    def departures(self, nodes: Sequence[Node], resources: Sequence[str], now: float, staying: Iterable[str] = ()) -> Departures:
+        """Return the departures as expected ``now``, in seconds since the epoch, for the ``nodes`` and ``resources`` of a snapshot.
+
+        ``staying`` are the UIDs of pods that count as staying for ever.
+        """
+        row_of_code = np.full(max(1, len(self._nodes)), -1, dtype=np.int64)
+        for row, node in enumerate(nodes):
+            if (code := self._nodes.find(node.name)) is not None:
+                row_of_code[code] = row
+        used = np.flatnonzero(self._node >= 0)
+        rows = row_of_code[self._node[used]]
+        walltime = self._walltime
+        if stay := [slot for uid in staying if (slot := self._slots.get(uid)) is not None]:
+            walltime = walltime.copy()
+            walltime[stay] = NEVER
+        ends, basis = _ends(self._started[used], walltime[used], now)
+        # 1. The end of each unit is the end of its last pod, on whatever node that is.
+        units = self._unit[used]
+        unit_ends = np.full(max(1, len(self._units)), -np.inf)
+        np.maximum.at(unit_ends, units, ends)
+        unit_basis = np.full(len(unit_ends), len(BASES) - 1, dtype=np.int64)
+        np.minimum.at(unit_basis, units, basis)
+        # 2. Units in the order of their ends; equal ends in the order of the units' first nodes.
+        first_row = np.full(len(unit_ends), len(nodes), dtype=np.int64)
+        np.minimum.at(first_row, units, np.where(rows < 0, len(nodes), rows))
+        order = np.lexsort((first_row, unit_ends))
+        order = order[np.isfinite(unit_ends[order])]
+        rank = np.full(len(unit_ends), -1, dtype=np.int64)
+        rank[order] = np.arange(len(order))
+        # 3. The pods of these units on nodes of the snapshot, in the order of their units.
+        kept = np.flatnonzero((rows >= 0) & (rank[units] >= 0))
+        kept = kept[np.argsort(rank[units[kept]], kind="stable")]
+        amounts, parts = self._amounts(resources)
+        specs = self._spec[used[kept]]
+        return Departures(unit_ends[order], unit_basis[order], rank[units[kept]], rows[kept], amounts[specs], parts[specs], len(nodes))
+
+    def _amounts(self, resources: Sequence[str]) -> tuple[Integers, Integers]:
+        """Return what each known spec requests: int64[specs, resources], and thousandths of GPUs: int64[specs]."""
+        columns = {resource: column for column, resource in enumerate(resources)}
+        amounts = np.zeros((max(1, len(self._specs)), len(columns)), dtype=np.int64)
+        parts = np.zeros(len(amounts), dtype=np.int64)
+        for (requests, share), code in self._specs.items():
+            for resource, amount in requests:
+                if (column := columns.get(resource)) is not None:
+                    amounts[code, column] = amount
+            parts[code] = parts_of(requests, share)
+        return amounts, parts
+
+    def _drop_codes(self, slot: int) -> None:
+        self._nodes.drop(int(self._node[slot]))
+        self._specs.drop(int(self._spec[slot]))
+        self._units.drop(int(self._unit[slot]))
+
+    def _extend(self) -> None:
+        more = len(self._node)
+        self._node = np.concatenate([self._node, np.full(more, -1, dtype=np.int64)])
+        self._spec, self._unit = (np.concatenate([codes, np.zeros(more, dtype=np.int64)]) for codes in (self._spec, self._unit))
+        self._started, self._walltime = (np.concatenate([times, np.zeros(more)]) for times in (self._started, self._walltime))
+
+
+def parts_of(requests: Requests, share: int) -> int:
+    """Return the thousandths of GPUs that a pod takes of devices: its ``share`` of one, or all of the devices that it requests."""
+    return share or WHOLE * min(dict(requests).get("nvidia.com/gpu", 0), 1024)
+
+
+def _ends(started: Floats, walltime: Floats, now: float) -> tuple[Floats, Integers]:
+    """Return when each pod is expected to end, float64[pods], and what that follows from: int64[pods], positions in ``BASES``."""
+    start = np.where(started > 0.0, np.minimum(started, now), now)
+    stated = start + walltime
+    has_limit, is_leaving = (walltime > UNKNOWN) & (walltime < NEVER), walltime == LEAVING
+    is_outrun = has_limit & (stated <= now)
+    residual = np.maximum(np.where(is_outrun, now - stated, now - start), LEAST_RESIDUAL_SECONDS)
+    ends = np.where(has_limit & ~is_outrun, stated, now + residual)
+    ends = np.where(is_leaving, now + LEAVING_SECONDS, ends)
+    is_stated, is_old = (has_limit & ~is_outrun) | is_leaving, now - start >= LEAST_RESIDUAL_SECONDS
+    return np.where(walltime == NEVER, np.inf, ends), np.where(is_stated, 2, np.where(is_old, 1, 0)).astype(np.int64)
+
+
+class _Codes(Generic[_Key]):
+    """Small numbers for keys, which are used again once no pod uses their key."""
+
+    def __init__(self) -> None:
+        self._codes: dict[_Key, int] = {}
+        self._keys: list[_Key | None] = []
+        self._counts: list[int] = []
+        self._vacant: list[int] = []
+
+    def __len__(self) -> int:
+        """Return a number that is larger than all codes in use."""
+        return len(self._keys)
+
+    def find(self, key: _Key) -> int | None:
+        return self._codes.get(key)
+
+    def items(self) -> list[tuple[_Key, int]]:
+        return list(self._codes.items())
+
+    def code(self, key: _Key) -> int:
+        """Return the code of a key, and count one more use of it."""
+        code = self._codes.get(key)
+        if code is None:
+            if self._vacant:
+                code = self._vacant.pop()
+                self._keys[code], self._counts[code] = key, 0
+            else:
+                code = len(self._keys)
+                self._keys.append(key)
+                self._counts.append(0)
+            self._codes[key] = code
+        self._counts[code] += 1
+        return code
+
+    def drop(self, code: int) -> None:
+        """Count one use less."""
+        self._counts[code] -= 1
+        if not self._counts[code]:
+            key = self._keys[code]
+            if key is not None:
+                del self._codes[key]
+            self._keys[code] = None
+            self._vacant.append(code)
