@@ -137,12 +137,20 @@ class Reservations:
 
     def surely_refused(self, gangs: Iterable[PreparedGang]) -> set[GangKey]:
         """Return those of ``gangs`` that don't fit now, as counting shows; it may also be that a gang that isn't returned doesn't fit."""
-        found = set()
-        for gang in gangs:
-            snapshot = self.planner.seen_by(gang)
-            if not self._may_fit(gang, snapshot, snapshot):
-                found.add(gang.key)
-        return found
+        return {gang.key for gang in gangs if self.is_surely_refused(gang)}
+
+    def is_surely_refused(self, gang: Gang) -> bool:
+        """Return whether counting shows that a gang doesn't fit now."""
+        snapshot = self.planner.seen_by(gang)
+        return not self._may_fit(gang, snapshot, snapshot)
+
+    def may_get_one(self, gang: Gang) -> bool:
+        """Return whether a gang without a reservation would get one if it were refused."""
+        ledger = self.planner.ledger
+        if ledger.find(gang.key) is not None:
+            return False
+        order = ledger.place(gang.key)
+        return sum(each.order < order for each in ledger.reservations) < self.settings.most
 
     async def reserve(self, gang: PreparedGang) -> Reservation | None:
         """Return the reservation of a gang that was just refused; None if it gets none.

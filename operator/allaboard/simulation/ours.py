@@ -150,7 +150,11 @@ class _Pending(Standstill):
     def prepared(self, key: GangKey) -> PreparedGang | None:
         """Return the gang's current state for a search; None if the gang needs no plan."""
         gang = self._gangs[key]
-        return prepared(gang) if gang.can_act else None
+        if not gang.can_act:
+            return None
+        # A search for a gang that surely doesn't fit would only find the reason, which a simulation doesn't report.
+        is_useless = self._reservations.is_surely_refused(gang) and not self._reservations.may_get_one(gang)
+        return None if is_useless else prepared(gang)
 
     def place(self, key: GangKey) -> Order:
         """Return the gang's position in the queue: by priority, then by arrival."""

@@ -118,6 +118,8 @@ class Binds:
 
     def _check_rack(self, request: Request, spec: GangSpec, pod: Body) -> None:
         """Check that a pod goes to the rack of the members with which it must share one: those bound before, or sent with it."""
+        if spec.has_group and None in self.books.minima_since(spec, request.sent - NEWS_SECONDS):
+            return  # the rule was stated on the PodGroup, which is gone
         group, rack = rack_group(spec, pod), rack_of(self.books.nodes.get(request.target))
         known = map(uid_of, self.books.known_members(spec, request.process, request.sent - HEEDED_SECONDS))
         bound = {uid_of(each): each for each in self.lives.bound(spec)}

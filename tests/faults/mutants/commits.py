@@ -245,7 +245,7 @@ MUTANTS = (
         "capacity is assumed twice",
         "two_at_once",
         "over-commit",
-        (Edit("ClusterView.assume_all", "self._note_assumed(pod.uid, node_name, devices.get(pod.uid, ()))", "continue"),),
+        (Edit("ClusterView.assume_all", "self._note_assumed(current, node_name, devices.get(pod.uid, ()), unit)", "continue"),),
     ),
     Mutant(
         "successes of an earlier run count",

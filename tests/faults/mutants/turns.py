@@ -100,14 +100,7 @@ MUTANTS = (
         "idle",
         (
             NO_RETELLING,
-            Edit(
-                "GangQueue._return_capacity",
-                """
-    self._last_return = self.changes
-    self._forgive()
-""",
-                "",
-            ),
+            Edit("GangQueue._return_capacity", "self._returned_at = self._clock()", "pass"),
         ),
     ),
     Mutant(
