@@ -239,6 +239,12 @@ docs/simulate.md describes the files and the figures. Exit code: 0, 2 for bad in
 @click.option(
     "--batch", type=click.IntRange(1, 100_000), default=1, show_default=True, help="Number of tasks of CSV files that arrive together."
 )
+@click.option(
+    "--policy",
+    type=click.Choice(["skip", "strict", "easy"]),
+    help="Gangs that may start before a gang ahead of them that doesn't fit: all that fit (skip), none (strict), or those that don't delay"
+    " the reserved capacity (easy) [default: as `allaboard run`]. For -f only.",
+)
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="Format of the output [table].")
 @click.option("--plot", metavar="FILE", help="Draw the figures over time or over the arrived load, into a .png or .svg file.")
 @click.option("--workers", type=click.IntRange(1, 1024), help="Processes for the runs [default: one for each processor].")

@@ -24,6 +24,7 @@ from allaboard.placement import SearchSettings
 from allaboard.placement.strategies.named import UnknownStrategyError
 from allaboard.placement.strategies.trial import StrategyError
 from allaboard.planning.planner import SEED
+from allaboard.planning.standstill import POLICY, SKIP, STRICT, Policy
 from allaboard.plugins import DEFAULT_STRATEGY
 from allaboard.settings.options import SettingsError, load_settings
 from allaboard.simulation.charts import ChartError, check_chart, draw_chart
@@ -32,10 +33,12 @@ from allaboard.simulation.scenario import ScenarioError, read_scenario
 from allaboard.simulation.state import BadAssignmentError
 from allaboard.simulation.sweep import Job, Run, SweepError, run_here, run_on_dask
 from allaboard.simulation.trace import TraceError, read_nodes, read_tasks
+from allaboard.simulation.waits import as_figures, expected_start_error, mean_slowdown, waits_of
 from allaboard.simulation.workload import Workload, WorkloadError, workload_of
 
 _DEFAULT_SEEDS = {False: tuple(range(SEED, SEED + 10)), True: (SEED,)}
 """Default seeds of CSV files (False) and YAML files (True). One seed is enough for a YAML file, since its gangs aren't shuffled."""
+_POLICIES = {"skip": SKIP, "strict": STRICT, "easy": POLICY}
 _COLUMNS = {
     "gpusTotal": 0,
     "gpusUnallocatedPercent": 2,
@@ -75,6 +78,7 @@ def simulate(
     plot: str | None,
     workers: int | None,
     dask: str | None,
+    policy: str | None,
 ) -> None:
     """Replay the workload, and print what stays unused. Raises ``BadInputError``."""
     names = tuple(dict.fromkeys(strategies)) or (DEFAULT_STRATEGY,)
@@ -83,6 +87,8 @@ def simulate(
         if unknown:
             raise UnknownStrategyError(f"there is no strategy {unknown[0]!r}; known are {', '.join(player_names())}")
         _note_ignored(names, filename, objective, workers, dask)
+        if policy and (not filename or names != (DEFAULT_STRATEGY,)):
+            click.echo("note: --policy is for gangs of -f that genetic places; otherwise any gang that fits starts", err=True)
         _note_equal_runs(names, filename, batch, len(seeds or ()))
         if plot is not None:
             check_chart(plot)
@@ -91,8 +97,9 @@ def simulate(
         _note_missing_models(workload)
         search = SearchSettings(**settings.search.model_dump())
         factor = None if workload.waits else inflate
+        chosen = _POLICIES[policy] if policy else Policy.by(settings)
         jobs = [
-            Job(workload, name, seed, batch, factor, settings.objective, search, settings.strategy_options.by_name.get(name, {}))
+            Job(workload, name, seed, batch, factor, settings.objective, search, settings.strategy_options.by_name.get(name, {}), chosen)
             for name in names
             for seed in seeds or _DEFAULT_SEEDS[workload.waits]
         ]
@@ -117,6 +124,8 @@ def simulate(
         click.echo(json.dumps(documents[0] if len(documents) == 1 else documents, indent=2))
     else:
         _print_table(outcomes, waits=workload.waits)
+        if workload.waits:
+            _print_waits(outcomes)
 
 
 def as_json(outcome: _Outcome, *, waits: bool) -> dict[str, Any]:
@@ -125,8 +134,10 @@ def as_json(outcome: _Outcome, *, waits: bool) -> dict[str, Any]:
     return {
         "strategy": outcome.strategy,
         "batch": outcome.batch,
-        "runs": [{"seed": run.seed} | figures for run, figures in zip(outcome.runs, runs, strict=True)],
-        "mean": {key: round(statistics.mean(figures[key] for figures in runs), 4) for key in runs[0]},
+        "runs": [{"seed": run.seed} | figures | _waits(run, waits=waits) for run, figures in zip(outcome.runs, runs, strict=True)],
+        "mean": {
+            key: round(statistics.mean(figures[key] for figures in runs), 4) for key in runs[0] if all(key in figures for figures in runs)
+        },
         "elapsedSeconds": round(outcome.elapsed_seconds, 3),
     }
 
@@ -145,8 +156,15 @@ def _figures(run: Run, *, waits: bool) -> dict[str, float]:
             "gangsFailed": replay.gangs_failed,
             "waitingSecondsMean": round(replay.waiting_seconds_mean, 3),
             "makespanSeconds": round(replay.makespan_seconds, 3),
+            "boundedSlowdownMean": round(mean_slowdown(replay.gangs), 3),
         }
+        if (error := expected_start_error(replay.gangs)) is not None:
+            figures["expectedStartErrorSeconds"] = round(error, 1)
     return figures
+
+
+def _waits(run: Run, *, waits: bool) -> dict[str, Any]:
+    return {"waitingSeconds": as_figures(waits_of(run.replay.gangs))} if waits else {}
 
 
 def _note_ignored(names: Sequence[str], filename: str | None, objective: str | None, workers: int | None, dask: str | None) -> None:
@@ -262,3 +280,17 @@ def _print_table(outcomes: Sequence[_Outcome], *, waits: bool) -> None:
             style = "bold" if seed == "mean" else None
             table.add_row(outcome.strategy, str(outcome.batch), seed, *cells, f"{seconds:.1f}", style=style)
     print_tables(table)
+
+
+def _print_waits(outcomes: Sequence[_Outcome]) -> None:
+    """Print how long gangs have waited, by size and priority; with several seeds, the gangs of all runs together."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    for number, heading in enumerate(("STRATEGY", "GANGS WITH", "GANGS", "WAIT P50 S", "P95 S", "LONGEST S")):
+        table.add_column(heading, justify="left" if number < 2 else "right", no_wrap=True)
+    for outcome in outcomes:
+        for each in waits_of([gang for run in outcome.runs for gang in run.replay.gangs]):
+            figures = (f"{seconds:.1f}" for seconds in (each.p50, each.p95, each.longest))
+            table.add_row(outcome.strategy, each.title, str(each.gangs), *figures)
+    if table.row_count:
+        click.echo()
+        print_tables(table)

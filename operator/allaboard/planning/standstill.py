@@ -46,6 +46,10 @@ class Policy:
 
 
 POLICY = Policy()
+SKIP = Policy(reservations=ReservationSettings(most=0))
+"""The policy without reservations: any gang that fits starts."""
+STRICT = Policy(Backfill.OFF)
+"""The policy by which no gang passes a gang ahead of it that can fit later."""
 
 
 class Standstill(ABC):

@@ -10,7 +10,8 @@ from math import inf
 
 import numpy as np
 
-from allaboard.cluster.running import RunningPods
+from allaboard.cluster.reservations import Reservation
+from allaboard.cluster.running import Basis, RunningPods
 from allaboard.cluster.workload import WorkloadCounter
 from allaboard.model.arrays import Floats
 from allaboard.model.constraints import NodeSelectorTerm, Requirement, SchedulingSpec
@@ -50,9 +51,13 @@ _FIRST_SECOND = 1e-6
 
 
 class Genetic:
-    """Decides as the scheduler does by default: by its planning round, with the settings and the objective of ``setup``."""
+    """Decides as the scheduler does by default: by its planning round, with the settings and the objective of ``setup``.
+
+    ``expected_starts`` are the starts, in seconds, that were expected when gangs were refused first, by the gang's name.
+    """
 
     def __init__(self, setup: Setup) -> None:
+        self.expected_starts: dict[str, float] = {}
         self._setup = setup
         self._mirror: _Mirror | None = None
         self._pending: _Pending | None = None
@@ -64,7 +69,7 @@ class Genetic:
         """
         if self._mirror is None or self._pending is None or self._mirror.state is not state:
             self._mirror = _Mirror(state)
-            self._pending = _Pending(self._mirror, self._setup)
+            self._pending = _Pending(self._mirror, self._setup, self.expected_starts)
         with state.trial():
             return finished(self._pending.decide(pending))
 
@@ -108,10 +113,11 @@ class ByStrategy:
 class _Pending(Standstill):
     """Plans the gangs of a replay that are pending at one moment, and takes the capacity of the gangs that are placed."""
 
-    def __init__(self, mirror: "_Mirror", setup: Setup) -> None:
+    def __init__(self, mirror: "_Mirror", setup: Setup, expected_starts: dict[str, float]) -> None:
         super().__init__(mirror, mirror.running, setup.search, Packings(), seed=setup.seed, policy=setup.policy)
         self._mirror = mirror
         self._setup = setup
+        self._expected_starts = expected_starts
         self._arrivals: dict[GangKey, Arrival] = {}
         self._gangs: dict[GangKey, Gang] = {}
         self._positions: dict[GangKey, int] = {}  # the order in which the gangs arrived
@@ -183,6 +189,9 @@ class _Pending(Standstill):
                 self._records.forget(key)
             case Failed(error=error):
                 raise error
+            case Refused(reservation=Reservation(basis=Basis.STATED | Basis.GUESSED, begins=begins)) if not is_again:
+                self._expected_starts.setdefault(key.name, begins)
+                self._records.of(key).queue.attempts += 1
             case Refused() | Outdated() if not is_again:
                 self._records.of(key).queue.attempts += 1
 

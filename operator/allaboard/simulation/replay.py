@@ -12,6 +12,7 @@ from math import inf
 from allaboard.simulation.fragmentation import Fragmentation, TargetMix
 from allaboard.simulation.player import Assignments, Player
 from allaboard.simulation.state import Assignment, BadAssignmentError, ClusterState, Started
+from allaboard.simulation.waits import PlacedGang
 from allaboard.simulation.workload import WHOLE_GPU_MILLI, Arrival, Workload
 
 SAMPLES = 200
@@ -41,7 +42,8 @@ class Replay:
     """The figures of one replay.
 
     If tasks stay for ever, percentages are those at the end. If gangs run and finish, percentages are means over the time from the first
-    arrival to the last finish. ``pods_failed`` is the number of pods that were never placed.
+    arrival to the last finish. ``pods_failed`` is the number of pods that were never placed. ``gangs`` are the gangs that were placed, if
+    gangs wait.
     """
 
     gpus_total: int
@@ -53,6 +55,7 @@ class Replay:
     waiting_seconds_mean: float
     makespan_seconds: float
     timeline: tuple[Sample, ...]
+    gangs: tuple[PlacedGang, ...] = ()
 
 
 def replay(workload: Workload, strategy: Player, mix: TargetMix, *, batch: int = 1, samples: int = SAMPLES) -> Replay:
@@ -77,6 +80,7 @@ class _Run:
         self.arrived = self.gangs_placed = self.pods_failed = 0
         self.waited_seconds = 0.0
         self.timeline: list[Sample] = []
+        self.placed: list[PlacedGang] = []
         self._every = max(1, len(workload.arrivals) // samples)
 
     def in_order(self) -> Replay:
@@ -170,6 +174,11 @@ class _Run:
         self.gangs_placed += 1
         self.pods_failed += len(assignments) - len(taken)
         self.waited_seconds += self.now - arrival.at_seconds if self.workload.waits else 0.0
+        if self.workload.waits:
+            gpus = self.workload.gpu_milli_of(arrival) / WHOLE_GPU_MILLI
+            expected = getattr(self.strategy, "expected_starts", {}).get(arrival.name)
+            found = PlacedGang(arrival.name, gpus, arrival.priority, arrival.at_seconds, self.now, arrival.run_seconds, expected)
+            self.placed.append(found)
         walltime = arrival.walltime_seconds if arrival.run_seconds is not None else inf
         self.state.started[self.gangs_placed] = Started(self.now, walltime, taken)
         if arrival.run_seconds is not None:
@@ -221,4 +230,5 @@ class _Run:
             waiting_seconds_mean=self._waited_seconds_mean(),
             makespan_seconds=span,
             timeline=tuple(self.timeline),
+            gangs=tuple(self.placed),
         )

@@ -14,6 +14,7 @@ from typing import Any
 
 from allaboard.model.gang import Objective
 from allaboard.placement import SearchSettings
+from allaboard.planning.standstill import POLICY, SKIP, Policy
 from allaboard.runtime.processes import spawned
 from allaboard.simulation.fragmentation import target_mix
 from allaboard.simulation.player import Setup
@@ -36,7 +37,7 @@ class Job:
     """One replay to be run.
 
     ``inflate``: tasks are added or removed at random until they request this multiple of all GPUs (``workload.inflated``); None replays
-    the workload as it is. ``arguments`` are the strategy's own options.
+    the workload as it is. ``arguments`` are the strategy's own options. ``policy`` says which gangs may start before others.
     """
 
     workload: Workload
@@ -47,6 +48,7 @@ class Job:
     objective: Objective
     search: SearchSettings
     arguments: Mapping[str, object] = field(default_factory=dict)
+    policy: Policy = POLICY
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,9 @@ def run_job(job: Job) -> Run:
     with _ALONE:
         started = time.perf_counter()
         mix = target_mix(job.workload.classes, job.workload.popularity, sorted({node.model for node in job.workload.nodes}))
-        strategy = make_player(job.strategy, Setup(mix, job.seed, job.objective, job.search, job.arguments))
+        # Tasks that are dropped if they don't fit don't wait for reserved capacity.
+        policy = job.policy if job.workload.waits else SKIP
+        strategy = make_player(job.strategy, Setup(mix, job.seed, job.objective, job.search, job.arguments, policy))
         workload = job.workload if job.inflate is None else inflated(job.workload, job.inflate, job.seed)
         found = replay(workload, strategy, mix, batch=job.batch)
         return Run(job.strategy, job.seed, job.batch, time.perf_counter() - started, found)

@@ -232,3 +232,37 @@ def test_help_of_the_command_simulate_has_an_example(simulate: Simulate) -> None
     result = simulate.run("--help")
     assert result.exit_code == 0
     assert "allaboard simulate --nodes nodes.csv --pods pods.csv" in result.stdout
+
+
+CASE = """
+nodes: [{name: n, count: 4, cpu: 64, memory: 256Gi, gpus: 8}]
+workload:
+- {name: first, run: 100, members: [{cpu: 1, gpus: 5}]}
+- {name: others, repeat: 3, every: 0, run: 1000, members: [{cpu: 1, gpus: 5}]}
+- {name: low, arrival: 5, run: 500, members: [{count: 13, cpu: 1, gpus: 1}]}
+- {name: high, arrival: 10, run: 500, priority: 1000, members: [{count: 2, cpu: 1, gpus: 6}]}
+"""
+"""A gang of low priority fits when the first pod ends, at 100 s. A gang of high priority fits when a second pod has ended, at 1000 s."""
+
+
+@pytest.mark.parametrize(
+    ("policy", "low", "high"), [("skip", 95.0, 990.0), ("strict", 995.0, 990.0), ("easy", 995.0, 990.0), ("", 995.0, 990.0)]
+)
+def test_policy_decides_whether_a_gang_of_low_priority_passes(simulate: Simulate, policy: str, low: float, high: float) -> None:
+    (simulate.folder / "s.yaml").write_text(CASE)
+    found = answer(simulate.scenario(*(("--policy", policy) if policy else ()), "-o", "json"))
+    [run] = found["runs"]
+    waits = run["waitingSeconds"]
+    assert (waits["priority 1000"]["max"], waits["priority 0"]["max"]) == (990.0, low)
+
+
+def test_table_of_a_scenario_shows_how_long_gangs_have_waited_by_size(simulate: Simulate) -> None:
+    (simulate.folder / "s.yaml").write_text(CASE)
+    lines = [line.split() for line in simulate.scenario().stdout.splitlines()]
+    place = lines.index(["STRATEGY", "GANGS", "WITH", "GANGS", "WAIT", "P50", "S", "P95", "S", "LONGEST", "S"])
+    assert lines[place + 1] == ["genetic", "4-15", "GPUs", "6", "0.0", *lines[place + 1][5:]]
+    assert [line[1:3] for line in lines[place + 2 :]] == [["priority", "1000"], ["priority", "0"]]
+
+
+def test_policy_without_effect_is_noted(simulate: Simulate) -> None:
+    assert "note: --policy is for gangs" in simulate.trace("--policy", "strict", "--strategy", "fgd", "--seeds", "1").stderr
