@@ -5,6 +5,7 @@ bind is stamped with its transaction and the gang's minimum, so that this proces
 """
 
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,7 +21,8 @@ from allaboard.kube.request_limits import in_slices
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Gang
 from allaboard.model.gpu_sharing import annotations_of
-from allaboard.model.pod import Pod, stamp_of
+from allaboard.model.pod import WALLTIME, Pod, stamp_of
+from allaboard.model.walltime import NEVER, UNKNOWN
 from allaboard.placement import Violation
 
 logger = logging.getLogger(__name__)
@@ -150,12 +152,23 @@ class Transaction:
         stamp = self.stamp
 
         def bind(assignment: Assignment) -> Awaitable[BindReply]:
-            check, annotations = partial(self._problem, assignment), self._gpu_annotations(assignment)
+            check, annotations = partial(self._problem, assignment), self._annotations(assignment)
             return self.binder.bind(assignment.pod, assignment.node_name, stamp, dry_run=dry_run, check=check, annotations=annotations)
 
         # If one bind raises, the other binds go on, and their replies must be counted.
         replies = await in_slices(bind, assignments)
         return [(assignment, _reply(assignment, reply, dry_run)) for assignment, reply in zip(assignments, replies, strict=True)]
+
+    def _annotations(self, assignment: Assignment) -> Mapping[str, str]:
+        """Return the annotations of a bind beside the stamp.
+
+        A member that states no walltime gets the gang's: a PodGroup or a Job may state it. So the pod alone says when its capacity will be
+        free, also after its PodGroup is gone.
+        """
+        found = self._gpu_annotations(assignment)
+        if assignment.pod.walltime == UNKNOWN and UNKNOWN < self.gang.walltime < NEVER:
+            return {**found, WALLTIME: str(math.ceil(self.gang.walltime))}
+        return found
 
     def _gpu_annotations(self, assignment: Assignment) -> Mapping[str, str]:
         """Return the annotations by which the driver of the node's shared GPUs gives the member its devices; empty without devices."""

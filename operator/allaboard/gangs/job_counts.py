@@ -11,6 +11,7 @@ from typing import Any
 
 from allaboard.model.pod import controller_of
 from allaboard.model.raw_fields import integer, mapping, text
+from allaboard.model.walltime import UNKNOWN, walltime_of
 
 _CRON_JOB = "CronJob"
 _INDEXES = 16_384
@@ -23,7 +24,8 @@ class JobCounts:
 
     ``completions`` is None for a work queue, which creates no pods after its first success. ``done`` counts the completions that need no
     pod: successes, and indexes that have failed for good. ``root`` is the UID of the Job's controller, such as a JobSet or an MPIJob. It is
-    the Job's own UID if the Job has no controller, or if the controller is a CronJob.
+    the Job's own UID if the Job has no controller, or if the controller is a CronJob. ``walltime`` is the longest time in seconds that the
+    Job will run, as its owner states it (``model.walltime``).
     """
 
     uid: str
@@ -31,6 +33,7 @@ class JobCounts:
     parallelism: int
     completions: int | None
     done: int
+    walltime: float = UNKNOWN
 
     @property
     def initial(self) -> int:
@@ -74,6 +77,7 @@ def job_counts_from(raw: dict[str, Any]) -> JobCounts:
         parallelism=max(0, integer(spec, "parallelism", 1, "spec.")),
         completions=completions,
         done=max(0, done),
+        walltime=walltime_of(metadata, spec, None, None),
     )
 
 

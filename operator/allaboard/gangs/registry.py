@@ -375,7 +375,7 @@ class GangRegistry:
         required, required_hold = required_topology_of(group, distinct)
         minimums, minimums_hold = option_of("min-members", role_minimums, group, distinct, ())
         gpus, gpus_hold = of_group(group)
-        walltime, walltime_hold = walltime_of(group, alive, distinct)
+        walltime, walltime_hold = walltime_of(group, alive, distinct, self._jobs)
         holds = (walltime_hold, gpus_hold, objective_hold, strategy_hold, lost_hold, undo_hold, topology_hold, required_hold, minimums_hold)
         return Gang(
             key=key,

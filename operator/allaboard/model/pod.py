@@ -26,7 +26,8 @@ STAMP = f"{OPTION_PREFIX}transaction"
 """The annotation that a bind writes: ``<id of the run>/<minMember at that time>``, with ``/whole`` if the run had been whole before."""
 
 _STAMP_OPTION = STAMP.removeprefix(OPTION_PREFIX)
-_WALLTIME = f"{OPTION_PREFIX}walltime"
+WALLTIME = f"{OPTION_PREFIX}walltime"
+"""The annotation that states how long a pod will run at most. A bind writes it if the gang states a walltime and the pod doesn't."""
 
 ROLE_LABELS = (
     "training.kubeflow.org/replica-type",
@@ -381,7 +382,7 @@ def _started(status: Mapping[str, object]) -> float:
 
 
 def _walltime_annotation(metadata: Mapping[str, object]) -> str | None:
-    value = _unchecked(metadata, "annotations").get(_WALLTIME)
+    value = _unchecked(metadata, "annotations").get(WALLTIME)
     return value if isinstance(value, str) else None
 
 

@@ -26,12 +26,13 @@ from allaboard.placement.rules.capacity import slots_for
 from allaboard.planning.planner import Planner
 from allaboard.planning.prepared import PreparedGang, prepared
 from allaboard.planning.search_processes import SearchError
+from allaboard.queueing.capacity_waitlist import need_of
 from allaboard.records.sort_key import Order
 
 _MOST_SEARCHES = 10  # For one reservation.
 _LEAST_MARGIN_SECONDS = 60.0  # Another placement must begin so much earlier than the one that is kept.
 _MARGIN = 0.1  # The same, as a part of the time until the kept placement begins.
-_PAUSE_RATIO = 20.0  # After a search for a better placement the next one waits for so many times as long as the search took.
+_PAUSE_RATIO = 5.0  # After a search that found no better placement the next one may wait for so many times as long as the search took.
 
 _MISTAKEN_SECONDS = 5.0  # The pause until an owner is woken again that was refused although its capacity was free.
 
@@ -87,6 +88,20 @@ class _Future:
         return self.snapshot.with_used(*(-freed, -parts) if kept is None else (kept[0] - freed, kept[1] - parts))
 
 
+@dataclass(frozen=True, slots=True)
+class _InVain:
+    """A search that found no better placement, although counting promised one: once ``least`` units have ended, at ``begins``.
+
+    ``seconds`` is the time until then: that of a guessed end stays the same for a while, since the end moves. ``until`` is the time, on the
+    clock, until which a gang waits for its next such search if counting isn't exact for it.
+    """
+
+    least: int
+    begins: float
+    seconds: float
+    until: float
+
+
 @dataclass(slots=True)
 class Reservations:
     """Keeps the ledger of ``planner`` up to date. ``waited`` returns for how many seconds a gang has waited for capacity."""
@@ -95,8 +110,8 @@ class Reservations:
     waited: Callable[[GangKey], float]
     settings: ReservationSettings = RESERVATIONS
     _filters: NodeFilters = field(default_factory=NodeFilters)
-    _paused: dict[GangKey, float] = field(default_factory=dict)
-    """The time, on the clock, until which no better placement is searched for, by the owner of a reservation."""
+    _in_vain: dict[GangKey, _InVain] = field(default_factory=dict)
+    """The last search for a better placement that found none, by the owner of a reservation."""
     _mistaken: dict[GangKey, float] = field(default_factory=dict)
     """The time, on the clock, until which the owner of a reservation isn't woken, although its capacity is free: it was refused even so."""
 
@@ -116,9 +131,8 @@ class Reservations:
                 if not found.awaited and self._may_wake(found.owner):
                     free_now.append(found.owner)
         ledger.replace_all(kept)
-        for times in (self._paused, self._mistaken):
-            for key in [key for key in times if ledger.find(key) is None]:
-                del times[key]
+        self._in_vain = {key: last for key, last in self._in_vain.items() if ledger.find(key)}
+        self._mistaken = {key: until for key, until in self._mistaken.items() if ledger.find(key)}
         return free_now
 
     def _may_wake(self, key: GangKey) -> bool:
@@ -188,13 +202,32 @@ class Reservations:
         least = self._least_units(future, int(is_refused))
         if least is None:
             return None
-        clock = self.planner.costs.clock
-        if old is not None and (not _may_be_better(least, old, future) or clock() < self._paused.get(gang.key, -math.inf)):
+        if old is not None and not (_may_be_better(least, old, future) and self._is_worth_a_search(gang, least, future)):
             return old
+        clock = self.planner.costs.clock
         began = clock()
         new = await self._searched(future, least)
-        self._paused[gang.key] = clock() + _PAUSE_RATIO * (clock() - began)
-        return new if old is None or (new is not None and _is_better(new, old, future.now)) else old
+        if old is None or (new is not None and _is_better(new, old, future.now)):
+            self._in_vain.pop(gang.key, None)
+            return new
+        begins = future.begins(least)
+        self._in_vain[gang.key] = _InVain(least, begins, begins - future.now, clock() + _PAUSE_RATIO * (clock() - began))
+        return old
+
+    def _is_worth_a_search(self, gang: Gang, least: int, future: _Future) -> bool:
+        """Return whether a search may find a better placement, although counting has promised one in vain before.
+
+        For a gang for which counting is exact, another promise is worth another search. For other gangs counting may promise too much each
+        time that capacity is freed: they wait until the pause is over.
+        """
+        last = self._in_vain.get(gang.key)
+        if last is None:
+            return True
+        begins = future.begins(least)
+        is_repeated = last.least == least and (last.begins == begins or last.seconds == begins - future.now)
+        need = need_of(gang)
+        is_exact = need is not None and len(need.pods) == 1
+        return not is_repeated and (is_exact or self.planner.costs.clock() >= last.until)
 
     def _may_fit(self, gang: Gang, nodes: Snapshot, snapshot: Snapshot) -> bool:
         """Return whether counting finds enough free capacity for a gang in ``snapshot``, which has the nodes of ``nodes``.

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from allaboard.gangs.job_counts import JobCounts
 from allaboard.gangs.podgroup import MANAGED_BY, OURS, PodGroup, owner_references, pod_group_from
 from allaboard.gangs.registry import OVER_LIMIT, GangDefaults, GangRegistry
 from allaboard.model.constraints import SchedulingSpec
@@ -610,3 +611,42 @@ def test_gang_has_the_min_resources_of_its_pod_group_and_a_change_calls_listener
 def test_min_resources_that_cannot_be_understood_hold_the_gang(resources: object, problem: str) -> None:
     group = pod_group_from({"metadata": {"name": "g"}, "spec": {"minMember": 1, "minResources": resources}})
     assert group.malformed.startswith(problem)
+
+
+WALLTIME = (("walltime", "1h"),)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "group", "job", "expected"),
+    [
+        ({}, {}, {}, 0.0, 0.0),
+        ({"walltime": 60.0}, {"walltime": 90.0}, {}, 0.0, 90.0),
+        ({"walltime": 60.0}, {}, {}, 0.0, 0.0),  # when the second member ends isn't known
+        ({"walltime": 3600.0, "options": WALLTIME}, {}, {}, 0.0, 3600.0),
+        ({}, {}, {"allaboard.dev/walltime": "30m"}, 60.0, 1800.0),
+        ({"walltime": 60.0}, {"walltime": 90.0}, {"allaboard.dev/walltime": "30m"}, 0.0, 90.0),
+        ({}, {}, {}, 60.0, 60.0),
+        ({}, {"owner": None}, {}, 60.0, 0.0),
+    ],
+)
+def test_walltime_of_a_gang_is_that_of_its_members_else_of_its_pod_group_else_of_its_jobs(
+    first: dict[str, Any], second: dict[str, Any], group: dict[str, str], job: float, expected: float
+) -> None:
+    registry = a_registry(a_pod("a", "2", **first), a_pod("b", "2", **second))
+    registry.observe_group(a_group(2, annotations=group))
+    registry.observe_job(None, JobCounts("job-1", "job-1", 2, 2, 0, job))
+    gang = registry.gang(KEY)
+    assert gang is not None
+    assert (gang.walltime, gang.hold) == (expected, None)
+
+
+@pytest.mark.parametrize("is_of_pod", [True, False])
+def test_gang_with_a_malformed_walltime_is_held(is_of_pod: bool) -> None:
+    registry = a_registry(a_pod("a", "1", options=(("walltime", "soon"),) if is_of_pod else ()))
+    registry.observe_group(a_group(1, annotations={} if is_of_pod else {"allaboard.dev/walltime": "soon"}))
+    gang = registry.gang(KEY)
+    assert gang is not None
+    assert gang.hold is not None
+    assert gang.hold.message.startswith(
+        f"{'pod a' if is_of_pod else 'podgroup default/train'}: annotation allaboard.dev/walltime: 'soon' is"
+    )
