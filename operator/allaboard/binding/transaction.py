@@ -186,11 +186,6 @@ class Transactions:
     binder: Binder
     dry_run: DryRun
 
-    @property
-    def has_assumed(self) -> bool:
-        """True if capacity is assumed for any pod."""
-        return self.view.counts["assumed_pods"] > 0
-
     def begin(
         self, gang: Gang, assignments: Sequence[Assignment], current_gang: Callable[[], Gang | None], *, tries_all: bool, was_whole: bool
     ) -> Transaction:

@@ -21,6 +21,7 @@ from allaboard.model.backfill import Backfill
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Gang, GangKey
 from allaboard.model.snapshot import Snapshot
+from allaboard.model.walltime import end_of
 from allaboard.records.sort_key import Order
 
 
@@ -112,7 +113,7 @@ class Ledger:
     def applicant(self, gang: Gang) -> Applicant:
         """Return ``gang`` as a gang that asks for capacity now."""
         order = None if gang.is_whole else self.place(gang.key)
-        return Applicant(gang.key, order, gang.priority, self.now() + gang.walltime if gang.walltime else math.inf)
+        return Applicant(gang.key, order, gang.priority, end_of(self.now(), gang.walltime))
 
     def departures(self, snapshot: Snapshot, staying: Sequence[str] = ()) -> Departures:
         """Return when capacity of the nodes of ``snapshot`` will be free, as expected now. Pods with the UIDs ``staying`` don't end."""
@@ -125,9 +126,14 @@ class Ledger:
             known = self._departures = (snapshot.nodes, state, self.running.departures(snapshot.nodes, snapshot.resources, now))
         return known[2]
 
+    def binding(self, other: Applicant) -> Sequence[Reservation]:
+        """Return the reservations whose capacity ``other`` must leave to their owners, in queue order."""
+        now = self.now()
+        return [each for each in self.reservations if each.binds(other, now)]
+
     def left_to(self, other: Applicant, snapshot: Snapshot) -> Snapshot:
         """Return ``snapshot`` as ``other`` may use it: without the capacity that reservations keep from it."""
-        binding = [each for each in self.reservations if each.binds(other, self.now())]
+        binding = self.binding(other)
         if not binding:
             return snapshot
         if self.backfill is Backfill.OFF:
@@ -153,8 +159,8 @@ def kept_from(
     times = sorted({max(each.begins, begins) for each in reservations if each.ends > begins and each.delays(other, each.begins)})
     if not times:
         return None
-    row_of = {node.name: row for row, node in enumerate(snapshot.nodes)}
-    rows = np.array(sorted({row_of[name] for each in reservations for name in each.amounts if name in row_of}), dtype=np.int64)
+    row_of = {name: row for each in reservations for name in each.amounts if (row := snapshot.row_of(name)) is not None}
+    rows = np.array(sorted(set(row_of.values())), dtype=np.int64)
     place = {int(row): position for position, row in enumerate(rows)}
     columns = {resource: column for column, resource in enumerate(snapshot.resources)}
     here = departures.of_nodes(rows)
@@ -213,11 +219,11 @@ def _lacking(reservation: Reservation, snapshot: Snapshot) -> tuple[Integers, In
 
     None if a node or a resource is gone. A resource that the reservation doesn't need isn't lacking.
     """
-    row_of = {node.name: row for row, node in enumerate(snapshot.nodes)}
+    found = [row for name in reservation.amounts if (row := snapshot.row_of(name)) is not None]
     columns = {resource: column for column, resource in enumerate(snapshot.resources)}
-    if not reservation.amounts.keys() <= row_of.keys():
+    if len(found) < len(reservation.amounts):
         return None
-    rows = np.array([row_of[name] for name in reservation.amounts], dtype=np.int64)
+    rows = np.array(found, dtype=np.int64)
     asked = np.zeros((len(rows), len(columns)), dtype=np.int64)
     for position, amounts in enumerate(reservation.amounts.values()):
         for resource, amount in amounts.items():

@@ -77,7 +77,7 @@ def job_counts_from(raw: dict[str, Any]) -> JobCounts:
         parallelism=max(0, integer(spec, "parallelism", 1, "spec.")),
         completions=completions,
         done=max(0, done),
-        walltime=walltime_of(metadata, spec, None, None),
+        walltime=walltime_of(metadata, spec),
     )
 
 

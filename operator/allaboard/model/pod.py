@@ -3,6 +3,7 @@
 import re
 from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -238,6 +239,7 @@ def pod_from(raw: RawObject, intern: Interner | None = None, reading: Reading = 
     scheduling = with_gpus(scheduling, own.gpus, is_charged=reading.charged_by_label)
     run, stamped_min_member, was_whole = read_stamp(own.stamp)
     nominated = _nominated(metadata, spec, status) if is_foreign else ""
+    kind = _controller_kind(own.owner, metadata, is_foreign=is_foreign)
     return Pod(
         namespace=intern(namespace),
         name=name,
@@ -268,7 +270,7 @@ def pod_from(raw: RawObject, intern: Interner | None = None, reading: Reading = 
         over=tuple(sorted({problem.limit.name for problem in problems if isinstance(problem, OverLimitError)})) if problems else (),
         nominated=intern(nominated),
         started=_started(status) if spec.get("nodeName") else 0.0,
-        walltime=walltime_of(metadata, spec, _walltime_annotation(metadata), _raw_controller_of(metadata)),
+        walltime=walltime_of(metadata, spec, _walltime_annotation(metadata), kind),
     )
 
 
@@ -386,12 +388,12 @@ def _walltime_annotation(metadata: Mapping[str, object]) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _raw_controller_of(metadata: Mapping[str, object]) -> Mapping[str, object] | None:
-    """Return the owner reference of a pod's controller; ``None`` without one, or if there are too many references to read."""
-    references = metadata.get("ownerReferences")
-    if not isinstance(references, list) or len(references) > OWNERS.most:
-        return None
-    return next((each for each in references if isinstance(each, dict) and each.get("controller") is True), None)
+def _controller_kind(owner: Owner | None, metadata: Mapping[str, object], *, is_foreign: bool) -> str:
+    """Return the kind of a pod's controller; empty if it has none or can't be read. The ``owner`` of a foreign pod isn't read before."""
+    if is_foreign:
+        with suppress(MalformedError):
+            owner = controller_of(metadata)
+    return owner.kind if owner else ""
 
 
 def _bound_at(status: Mapping[str, object]) -> float:

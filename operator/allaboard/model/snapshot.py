@@ -3,6 +3,7 @@
 A snapshot never changes: its arrays are read-only views or copies. So a snapshot can be kept, compared and sent to another process.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import nlargest
@@ -182,7 +183,8 @@ class Snapshot:
 
     def row_of(self, node_name: str) -> int | None:
         """Return the row of a node in the arrays; ``None`` if the snapshot doesn't have the node."""
-        return next((row for row, node in enumerate(self.nodes) if node.name == node_name), None)
+        row = bisect_left(self.nodes, node_name, key=lambda node: node.name)
+        return row if row < len(self.nodes) and self.nodes[row].name == node_name else None
 
     def column_of(self, resource: str) -> int | None:
         """Return the column of a resource in the arrays; ``None`` if no node offers the resource and no pod uses it."""

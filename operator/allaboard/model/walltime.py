@@ -44,15 +44,18 @@ def _sum_of(text: str) -> float:
     return sum(float(number) * _UNITS[unit] for number, unit in _PARTS.findall(text))
 
 
-def walltime_of(
-    metadata: Mapping[str, object], spec: Mapping[str, object], stated: str | None, controller: Mapping[str, object] | None
-) -> float:
+def end_of(start: float, walltime: float) -> float:
+    """Return when a gang with ``walltime`` that starts at ``start`` will have ended; infinite if that isn't known."""
+    return start + walltime if walltime != UNKNOWN else math.inf
+
+
+def walltime_of(metadata: Mapping[str, object], spec: Mapping[str, object], stated: str | None = None, controller_kind: str = "") -> float:
     """Return the walltime of a pod in seconds: the least that its fields state, ``NEVER`` for the pod of a service, else ``UNKNOWN``.
 
-    ``stated`` is the value of the annotation ``allaboard.dev/walltime``. ``controller`` is the owner reference of the pod's controller.
+    ``stated`` is the value of the annotation ``allaboard.dev/walltime``. ``controller_kind`` is the kind of the pod's controller, if any.
     A malformed value counts as unknown here; the gang is held for a malformed annotation.
     """
-    if controller is not None and controller.get("kind") in _SERVICES:
+    if controller_kind in _SERVICES:
         return NEVER
     found = [_deadline_of(spec), *_by_other_schedulers(metadata)]
     if stated is not None:

@@ -115,11 +115,11 @@ class Planner:
 
     async def cause(self, gang: PreparedGang) -> Cause:
         """Return the cause for which a gang was refused just now."""
-        snapshot, rules = self.seen_by(gang), rules_of(gang)
         if (owner := await self._kept_for(gang)) is not None:
             # A tenant must not learn the names of another namespace.
             name = f"podgroup {owner}" if owner.namespace == gang.key.namespace else "a podgroup of another namespace"
             return Cause(Code.RESERVED, rule=Reason(Kind.RESERVED, name))
+        snapshot, rules = self.seen_by(gang), rules_of(gang)
         if short := min_resources.shortage_of(gang, snapshot):
             return min_resources.cause(snapshot, short)
         if size_of(gang, len(snapshot.nodes)) > _MOST_CELLS // 2:
@@ -149,8 +149,7 @@ class Planner:
 
     async def _kept_for(self, gang: PreparedGang) -> GangKey | None:
         """Return the first gang in the queue whose reservation keeps a refused gang from fitting; None if there is no such gang."""
-        applicant = self.ledger.applicant(gang)
-        binding = [each for each in self.ledger.reservations if each.binds(applicant, self.ledger.now())]
+        binding = self.ledger.binding(self.ledger.applicant(gang))
         if not binding:
             return None
         with suppress(SearchError):

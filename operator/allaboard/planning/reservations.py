@@ -15,18 +15,16 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
 from allaboard.cluster.reservations import Applicant, Reservation, amounts_of, awaited_by, basis_of, is_free, kept_from
 from allaboard.cluster.running import Basis, Departures
 from allaboard.model.gang import Gang, GangKey
 from allaboard.model.snapshot import Snapshot
+from allaboard.model.walltime import end_of
 from allaboard.placement import NodeFilters
-from allaboard.placement.rules.capacity import slots_for
 from allaboard.planning.planner import Planner
 from allaboard.planning.prepared import PreparedGang, prepared
 from allaboard.planning.search_processes import SearchError
-from allaboard.queueing.capacity_waitlist import need_of
+from allaboard.queueing.capacity_waitlist import need_of, slots_in
 from allaboard.records.sort_key import Order
 
 _MOST_SEARCHES = 10  # For one reservation.
@@ -82,8 +80,7 @@ class _Future:
         """Return the cluster once the first ``units`` have ended, without what the reservations ahead keep from then on."""
         begins = self.begins(units)
         freed, parts = self.departures.freed(units)
-        ends = begins + self.gang.walltime if self.gang.walltime else math.inf
-        applicant = Applicant(self.gang.key, self.order, self.gang.priority, ends)
+        applicant = Applicant(self.gang.key, self.order, self.gang.priority, end_of(begins, self.gang.walltime))
         kept = kept_from(applicant, self.ahead, self.snapshot, self.departures, begins, units) if self.ahead else None
         return self.snapshot.with_used(*(-freed, -parts) if kept is None else (kept[0] - freed, kept[1] - parts))
 
@@ -122,7 +119,7 @@ class Reservations:
         """
         ledger, free_now = self.planner.ledger, []
         kept: list[Reservation] = []
-        for old in sorted(ledger.reservations, key=lambda each: each.order):
+        for old in ledger.reservations:
             gang = gang_of(old.owner)
             if gang is None or not gang.can_act or not gang.missing:
                 continue
@@ -155,8 +152,7 @@ class Reservations:
 
     def is_surely_refused(self, gang: Gang) -> bool:
         """Return whether counting shows that a gang doesn't fit now."""
-        snapshot = self.planner.seen_by(gang)
-        return not self._may_fit(gang, snapshot, snapshot)
+        return not self._may_fit(gang, self.planner.seen_by(gang))
 
     def may_get_one(self, gang: Gang) -> bool:
         """Return whether a gang without a reservation would get one if it were refused."""
@@ -229,31 +225,23 @@ class Reservations:
         is_exact = need is not None and len(need.pods) == 1
         return not is_repeated and (is_exact or self.planner.costs.clock() >= last.until)
 
-    def _may_fit(self, gang: Gang, nodes: Snapshot, snapshot: Snapshot) -> bool:
-        """Return whether counting finds enough free capacity for a gang in ``snapshot``, which has the nodes of ``nodes``.
+    def _may_fit(self, gang: Gang, snapshot: Snapshot) -> bool:
+        """Return whether counting finds enough free capacity for a gang in ``snapshot``.
 
         Each kind of pods is counted as if only its pods were placed. So a gang that doesn't fit may be counted as fitting.
         """
         numbers: dict[int, int] = {}
-        specs = {id(pod.spec): pod.spec for pod in gang.candidates}
+        specs = {id(pod.spec): pod.spec for pod in gang.candidates}  # equal specs are mostly one object
         for pod in gang.candidates:
             numbers[id(pod.spec)] = numbers.get(id(pod.spec), 0) + 1
-        free = np.ascontiguousarray(np.maximum(snapshot.free, 0).T)
-        total = 0
-        for key, spec in specs.items():
-            requests = dict(spec.requests)
-            if any(amount and resource not in snapshot.resources for resource, amount in requests.items()):
-                continue
-            demand = np.array([requests.get(resource, 0) for resource in snapshot.resources], dtype=np.int64)
-            fitting = slots_for(demand, free, self._filters.usable(spec, nodes.nodes, nodes.gpus).admitted)
-            total += min(int(fitting.sum()), numbers[key])
-        return total >= gang.least
+        counts = slots_in(snapshot, list(specs.values()), self._filters)
+        return sum(min(count, numbers[key]) for key, count in zip(specs, counts, strict=True)) >= gang.least
 
     def _least_units(self, future: _Future, least: int) -> int | None:
         """Return how many units have to end before counting finds enough capacity, at least ``least``; None if all are too few."""
 
         def may_fit(units: int) -> bool:
-            return self._may_fit(future.gang, future.snapshot, future.after(units))
+            return self._may_fit(future.gang, future.after(units))
 
         if least > future.units or not may_fit(future.units):
             return None
@@ -305,7 +293,7 @@ class Reservations:
         gang = future.gang
         begins, basis = future.begins(awaited[-1] + 1 if awaited else 0), basis_of(awaited, future.departures)
         effect = -math.inf if basis is Basis.STATED else future.now - self.waited(gang.key) + self.settings.after_seconds
-        ends = begins + gang.walltime if gang.walltime else math.inf
+        ends = end_of(begins, gang.walltime)
         return Reservation(gang.key, future.order, gang.priority, amounts, parts, begins, ends, basis, len(awaited), effect)
 
 

@@ -8,7 +8,6 @@ Counting is exact for a gang with one kind of pod. For a gang that needs several
 is counted as if only its pods were placed.
 """
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -18,6 +17,8 @@ from allaboard.cluster.view import ClusterView
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Gang, GangKey
 from allaboard.model.rules import rules_of
+from allaboard.model.snapshot import Snapshot
+from allaboard.model.walltime import end_of
 from allaboard.placement import NodeFilters
 from allaboard.placement.rules.capacity import MOST_SLOTS, slots_for
 from allaboard.queueing.heap import LazyHeap
@@ -61,6 +62,19 @@ def unlimited_slots(specs: Sequence[SchedulingSpec], priority: int, walltime: fl
     return [MOST_SLOTS] * len(specs)
 
 
+def slots_in(snapshot: Snapshot, specs: Sequence[SchedulingSpec], filters: NodeFilters) -> Sequence[int]:
+    """Return how many pods of each of ``specs`` fit in the free capacity of ``snapshot``, if only pods of that kind were placed."""
+    free = np.ascontiguousarray(np.maximum(snapshot.free, 0).T)
+    offered = set(snapshot.resources)
+    counts = []
+    for spec in specs:
+        requests = dict(spec.requests)
+        demand = np.array([requests.get(resource, 0) for resource in snapshot.resources], dtype=np.int64)
+        fitting = slots_for(demand, free, filters.usable(spec, snapshot.nodes, snapshot.gpus).admitted)
+        counts.append(int(fitting.sum()) if requests.keys() <= offered else 0)
+    return counts
+
+
 class Capacity:
     """A counter of the pods that fit in the free capacity of a view, without what ``ledger`` keeps from them; callable as ``Slots``."""
 
@@ -74,17 +88,8 @@ class Capacity:
 
         The pods' gang counts as behind all reservations of its priority. A gang with a reservation becomes due by that reservation.
         """
-        applicant = Applicant(None, None, priority, self._ledger.now() + walltime if walltime else math.inf)
-        snapshot = self._ledger.left_to(applicant, self._view.snapshot())
-        free = np.ascontiguousarray(np.maximum(snapshot.free, 0).T)
-        offered = set(snapshot.resources)
-        counts = []
-        for spec in specs:
-            requests = dict(spec.requests)
-            demand = np.array([requests.get(resource, 0) for resource in snapshot.resources], dtype=np.int64)
-            fitting = slots_for(demand, free, self._filters.usable(spec, snapshot.nodes, snapshot.gpus).admitted)
-            counts.append(int(fitting.sum()) if requests.keys() <= offered else 0)
-        return counts
+        applicant = Applicant(None, None, priority, end_of(self._ledger.now(), walltime))
+        return slots_in(self._ledger.left_to(applicant, self._view.snapshot()), specs, self._filters)
 
 
 class CapacityWaitlist:

@@ -76,7 +76,8 @@ def place_together(contest: Contest, settings: SearchSettings, *, use_genetic: b
     share, budget = -(-settings.effort // 3), Budget(0.0, settings.seconds, settings.clock, settings.wall)
     slow_steps = _SlowSteps(contest, decoder, replace(settings, effort=share), budget, _EffortBudget(share or np.inf))
     # 1. The gangs that fit if no other gang is placed.
-    others = [position for position in range(len(contest.gangs)) if slow_steps.find(decoder.start.copy(), position) is not None]
+    table = decoder.start.copy()
+    others = [position for position in range(len(contest.gangs)) if slow_steps.find(table, position) is not None]
     # 2. The queue's own order.
     permutations = PermutationSearch(contest, decoder, others, share)
     in_queue_order = best = permutations.start(slow_steps.find)
