@@ -14,6 +14,7 @@ same reservations. So that expected starts don't flap, a gang's earlier placemen
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Self
 
 from allaboard.cluster.reservations import Applicant, Reservation, amounts_of, awaited_by, basis_of, is_free, kept_from
 from allaboard.cluster.running import Basis, Departures
@@ -26,6 +27,7 @@ from allaboard.planning.prepared import PreparedGang, prepared
 from allaboard.planning.search_processes import SearchError
 from allaboard.queueing.capacity_waitlist import need_of, slots_in
 from allaboard.records.sort_key import Order
+from allaboard.settings.options import Settings
 
 _MOST_SEARCHES = 10  # For one reservation.
 _LEAST_MARGIN_SECONDS = 60.0  # Another placement must begin so much earlier than the one that is kept.
@@ -48,6 +50,11 @@ class ReservationSettings:
 
     most: int = 4
     after_seconds: float = 30.0
+
+    @classmethod
+    def by(cls, settings: Settings) -> Self:
+        """Return the settings of reservations that the operator's settings state."""
+        return cls(settings.reservations, settings.reserve_after_seconds)
 
 
 RESERVATIONS = ReservationSettings()

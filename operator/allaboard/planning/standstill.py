@@ -42,7 +42,7 @@ class Policy:
     @classmethod
     def by(cls, settings: Settings) -> Self:
         """Return the policy that the operator's settings state."""
-        return cls(settings.backfill, ReservationSettings(settings.reservations, settings.reserve_after_seconds))
+        return cls(settings.backfill, ReservationSettings.by(settings))
 
 
 POLICY = Policy()

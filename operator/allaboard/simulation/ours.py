@@ -131,7 +131,8 @@ class _Pending(Standstill):
         The capacity of the assignments is taken from the cluster state.
         """
         self._mirror.count_workload(pending)
-        self._mirror.observe_started()
+        if self._setup.policy.reservations.most:
+            self._mirror.observe_started()
         self._worth = gap_worth(prices_of(self._mirror.mix), WEIGHTS[self._setup.objective])
         self._arrivals = dict(zip(_keys_of(pending), pending, strict=True))
         self._gangs |= {key: self._gang(key, arrival) for key, arrival in self._arrivals.items()}
@@ -181,7 +182,8 @@ class _Pending(Standstill):
             case Placed(assignments=assignments):
                 nodes = {each.pod.uid: each.node_name for each in assignments}
                 found, known = self._mirror.assign(self._arrivals[key], nodes, self._worth, key.name), self._assignments.get(key)
-                self._mirror.plan(self._arrivals[key], found, key.name)
+                if self._setup.policy.reservations.most:
+                    self._mirror.plan(self._arrivals[key], found, key.name)
                 self._assignments[key] = [new or old for new, old in zip(found, known, strict=True)] if known else list(found)
                 gang = self._gangs[key]
                 members = tuple(replace(pod, node_name=nodes.get(pod.uid, pod.node_name)) for pod in gang.members)
