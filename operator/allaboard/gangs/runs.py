@@ -203,11 +203,20 @@ class _StartedRun:
         """Add waiting pods to the run."""
         self.members += pods
         self._alive += len(pods)
+        self._failed -= {_index_of(pod) for pod in pods}
 
     @property
     def lost(self) -> int:
         """The number of lost members: members of the stamped minimum that are neither alive nor have succeeded."""
         return max(0, self._stamped_min_member - self.succeeded - self._alive)
+
+    @property
+    def lost_at_any_index(self) -> int:
+        """The number of lost members that any waiting pod may replace.
+
+        A Job replaces the pod of a failed index by a pod of the same index. A pod of another index doesn't replace it.
+        """
+        return max(0, self.lost - len(self._failed))
 
     def has_failed_at(self, pod: Pod) -> bool:
         """Return whether a member of the run has failed that had the same Job and completion index as ``pod``."""
@@ -399,7 +408,7 @@ class _Census:
         left.sort(key=_by_index)
         for run in started:
             is_next = run.succeeded and len(left) >= self.minimum and all(pod.owner is None for pod in left)
-            left = left if is_next else _move(left, [pod for pod in left if run.shares_controller(pod)][: run.lost], run)
+            left = left if is_next else _move(left, [pod for pod in left if run.shares_controller(pod)][: run.lost_at_any_index], run)
         # 4. A pod that was created before a run's first bind is surplus of this run. So is any pod while no member has succeeded.
         is_first = not any(run.succeeded for run in started)
         for run in started:

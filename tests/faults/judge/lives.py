@@ -121,11 +121,15 @@ class Lives:
 
         Only a run of Jobs or of a job operator that was whole counts, if some of its members have succeeded.
         """
+        succeeded = self.succeeded_before(spec)
+        return self._ended[spec][0].size - succeeded if succeeded else 0
+
+    def succeeded_before(self, spec: GangSpec) -> int:
+        """Return how many members of the last run have succeeded; 0 unless waiting pods may replace its lost members."""
         if spec.kind not in ("job", "operated") or self.of(spec).ever_bound or spec not in self._ended:
             return 0
         ended, _ = self._ended[spec]
-        succeeded = len(self._succeeded(spec) & ended.ever_bound.keys())
-        return ended.size - succeeded if ended.was_whole and succeeded else 0
+        return len(self._succeeded(spec) & ended.ever_bound.keys()) if ended.was_whole else 0
 
     def _bound_with(self, spec: GangSpec, back: Body | None) -> dict[str, Body]:
         """Return the bound members by UID; the pod ``back`` counts as still bound."""

@@ -32,6 +32,7 @@ _REPEATED_SECONDS = 90.0 + 300.0
 _MESSAGE_SECONDS = 5.0
 """Age in seconds that the facts of a message may have: messages wait while there is other work."""
 _FIT_ERROR = re.compile(r"(?:(\d+) of (\d+) members placeable.*?)?0/(\d+) nodes are available(?:: (.*?)\.)?(?: |$)", re.DOTALL)
+_EARLIER_RUN = "waiting for an earlier run of this gang"
 _COUNTED = re.compile(r"(\d+) (.+)")
 
 
@@ -217,6 +218,7 @@ class Standing:
             return
         if not spec.least and most_placeable(waiting, self.books.nodes, free, missing) >= missing:
             return
+        replaces = self.lives.replaceable(spec) > 0 and any(_FIT_ERROR.search(message_of(pod)) for pod in waiting)
         for pod in waiting:
             about = self.books.requests_about("pods", name_of(pod))
             reports = [each for each in about if each.verb == "patch" and each.namespace == spec.namespace]
@@ -225,6 +227,7 @@ class Standing:
                 not is_struck
                 and not self._came_late(reports, _REPEATED_SECONDS)
                 and not _FIT_ERROR.search(message_of(pod))
+                and not (replaces and _EARLIER_RUN in message_of(pod))  # this pod belongs to the wave after that of a pod that replaces
                 and self.books.nodes
             ):
                 self.accuse("reason", f"pod {name_of(pod)} waits, since it doesn't fit, and its message is {message_of(pod)!r}")
@@ -330,7 +333,8 @@ class Standing:
         named = re.search(r"; pod (\S+): 0/", message)  # of several roles, the message names a pod of the one that is hardest to place
         about = self.books.get("pods", spec.namespace, named[1]) if named else pod
         wrong = "" if spec.shares_rack else self._error_in(about or pod, found[4] or "", int(found[3]))
-        most = len(bound) + self.lives.succeeded(spec) + most_placeable(waiting, nodes, free_capacity(nodes, list(self.books.pods())))
+        succeeded = self.lives.succeeded(spec) or self.lives.succeeded_before(spec)
+        most = len(bound) + succeeded + most_placeable(waiting, nodes, free_capacity(nodes, list(self.books.pods())))
         if found[1] is not None and not 0 <= int(found[1]) <= most:
             wrong = wrong or f"at most {most} members can be placed"
         if wrong:

@@ -114,6 +114,8 @@ class BatchJob:
     is_indexed: bool
     succeeded: set[str] = field(default_factory=set)
     lost: int = 0
+    failed: set[str] = field(default_factory=set)
+    """The indexes at which a pod has failed: another pod of such an index replaces that pod."""
     reported_counts: JobCounts | None = None
 
     def left(self) -> int:
@@ -132,6 +134,7 @@ class BatchJob:
             self.succeeded.add(pod.label(INDEX) or pod.uid)
         else:
             self.lost += 1
+            self.failed |= {index for index in (pod.label(INDEX),) if index}
 
     def sync(self, world: World) -> None:
         new = JobCounts(self.uid, self.uid, self.parallelism, self.completions, len(self.succeeded))
@@ -150,10 +153,11 @@ class BatchJob:
         whole = min(world.minimum, self.parallelism, self.left() - len(running))
         began = min((pod.bound_at for pod in seen), default=0.0)
         new = [pod for pod in pods if pod.created >= began]
-        is_replacing = len(new) <= self.lost and bool(seen or self.succeeded)
+        is_replacing = (len(new) <= self.lost or all(pod.label(INDEX) in self.failed for pod in new)) and bool(seen or self.succeeded)
         is_larger = not self.succeeded and len(seen) + len(pods) >= world.minimum
         if len(pods) >= whole or is_replacing or is_larger:
-            self.lost = max(0, self.lost - len(new)) if seen else 0
+            # Pods of a whole wave replace no lost member.
+            self.lost = 0 if not seen else max(0, self.lost - len(new)) if is_replacing else self.lost
             return ""
         return f"{len(pods)} of {whole} pods start, {len(running)} run, {len(self.succeeded)} have succeeded, {self.lost} are lost"
 

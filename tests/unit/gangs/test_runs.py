@@ -485,3 +485,14 @@ def test_shortcut_for_a_gang_of_one_run_agrees_with_the_full_division_into_runs(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runs_module._Census, "is_one_run", False)
         assert runs_of(members, minimum, jobs, deleted) == by_shortcut
+
+
+def test_a_pod_of_another_index_does_not_replace_the_pod_of_a_failed_index() -> None:
+    """Pod p2 takes the place of p0, which has succeeded, and belongs to the next wave; p1 has failed and gets a pod of its own index."""
+    job = a_job(parallelism=2, completions=4, done=1)
+    first = [a_pod("p0", "succeeded", kind="Job", minimum=2, index=0), a_pod("p1", "failed", kind="Job", minimum=2, index=1)]
+    later = a_pod("p2", "waits", kind="Job", minimum=2, index=2, created=FIRST_BIND + 10)
+    own = a_pod("p3", "waits", kind="Job", minimum=2, index=1, created=FIRST_BIND + 20)
+    assert next_step_of(gang_of([*first, later], job)) == "awaits"
+    gang = gang_of([*first, later, own], job)
+    assert ([pod.name for pod in gang.candidates], next_step_of(gang)) == (["p3"], "starts 1 of 1")
