@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from allaboard.binding.bind import Binder
 from allaboard.binding.job_suspension import JobRestarter
+from allaboard.cluster.budgets import Budgets, budget_from
 from allaboard.cluster.reservations import Ledger
 from allaboard.cluster.stores import NodeStore, PodStore
 from allaboard.cluster.view import ClusterView
@@ -24,7 +25,7 @@ from allaboard.gangs.podgroup_reader import PodGroupReader
 from allaboard.gangs.registry import GangDefaults, GangRegistry
 from allaboard.gpu.scraper import Scraper, keep_cards
 from allaboard.kube.client import ApiError, ApiServer
-from allaboard.kube.paths import CLAIMS, CSI_NODES, JOBS, NODES, PODS, VOLUMES
+from allaboard.kube.paths import BUDGETS, CLAIMS, CSI_NODES, JOBS, NODES, PODS, VOLUMES
 from allaboard.kube.rate_limit import RateLimit
 from allaboard.kube.reachable import reach
 from allaboard.kube.reflector import Reflector
@@ -45,6 +46,7 @@ from allaboard.pipelines.reconciler import PipelineReconciler
 from allaboard.pipelines.stages import Policy, pipeline_from
 from allaboard.pipelines.undeployed import UndeployedPipelines, undeployed_from, until_readable
 from allaboard.placement import SearchSettings
+from allaboard.planning.evictable import PreemptionSettings
 from allaboard.planning.gang_problem import Packings
 from allaboard.planning.known_gangs import KnownGangs
 from allaboard.planning.planner import Planner
@@ -69,7 +71,7 @@ from allaboard.report.podgroup_writer import PodGroupWriter
 from allaboard.report.pods import PodReporter
 from allaboard.report.reporter import Reporter
 from allaboard.report.writer import Writer
-from allaboard.scheduling.build import Writers, cycle_of
+from allaboard.scheduling.build import Policies, Writers, cycle_of
 from allaboard.scheduling.cluster_events import ClusterEvents
 from allaboard.scheduling.scheduler import Scheduler
 from allaboard.settings.options import CONFIG_VARIABLE, Settings, SettingsError
@@ -101,6 +103,7 @@ class App:
         self.view = ClusterView(
             {resource: headroom_from(resource, amount) for resource, amount in settings.headroom.items()}, settings.gpu.policy
         )
+        self.budgets = Budgets()
         self.records = GangRecords()
         self.registry = GangRegistry(settings.scheduler_names, settings.namespaces, GangDefaults.by(settings), self.records.knows_whole)
         self._intern = Interner()
@@ -187,7 +190,8 @@ class App:
         packings = Packings.by(settings)
         planner = Planner(self.view, self.records, searcher, costs, packings, self.ledger, plugin_processes)
         writers = Writers(binder, restarter, term, settings.dry_run)
-        cycle = cycle_of(gangs, self.queue, self.ranks, planner, reporter, writers, ReservationSettings.by(settings), lambda: self.is_fresh)
+        policies = Policies(ReservationSettings.by(settings), PreemptionSettings.by(settings), self.budgets.of)
+        cycle = cycle_of(gangs, self.queue, self.ranks, planner, reporter, writers, policies, lambda: self.is_fresh)
         window = BatchWindow(lambda: self.registry.arrivals, settings.batch_window_seconds, settings.batch_window_max_seconds)
         takeover = TakeoverReservation(self.view, term, settings.bind_concurrency, lambda: self.queue.observe(Freed()))
         self._scheduler = scheduler = Scheduler(cycle, window, takeover, restarter)
@@ -204,6 +208,7 @@ class App:
             "jobs": Reflector(server, JOBS.everywhere, job_counts_from, JobStore(self.registry.observe_job)),
             "persistentvolumes": Reflector(server, VOLUMES.everywhere, volume_from, volumes.volumes),
             "persistentvolumeclaims": Reflector(server, CLAIMS.everywhere, claim_from, volumes.claims),
+            "poddisruptionbudgets": Reflector(server, BUDGETS.everywhere, budget_from, self.budgets),
             "csinodes": Reflector(server, CSI_NODES.everywhere, attach_limits_from, volumes.limits),
         }
         self._early_pods = EarlyPods(self.view, self.registry, self._reflectors["pods"], self._pod_from)

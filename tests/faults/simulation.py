@@ -57,6 +57,7 @@ _SETTINGS: dict[str, object] = {
     "schedule_timeout_seconds": 30,
     "search_timeout_seconds": 60.0,
     "reservations": 0,  # the judge doesn't know yet that free capacity may be reserved
+    "preemption": False,  # the judge doesn't know yet which evictions are right
     "gpu_metrics": {"source": "off"},  # metrics are read in a thread, whose time is real
 }
 _ELECTION: dict[str, object] = {"leader_elect": True, "lease_namespace": "elsewhere"}

@@ -41,6 +41,7 @@ READ = {
     "podgroups.scheduling.x-k8s.io": READS,
     "persistentvolumes": WATCHED,
     "persistentvolumeclaims": WATCHED,
+    "poddisruptionbudgets.policy": WATCHED,
     "csinodes.storage.k8s.io": WATCHED,
     "jobs.batch": READS,
     "leases.coordination.k8s.io allaboard": {"get"},

@@ -15,12 +15,13 @@ from typing import Any
 from allaboard.binding.eviction import evict
 from allaboard.binding.job_policy import ignores_disruption
 from allaboard.binding.outcomes import BindReply, Result
-from allaboard.kube.client import ApiError, ApiServer
+from allaboard.kube.client import STRATEGIC_PATCH, ApiError, ApiServer
 from allaboard.kube.errors import answered_within
 from allaboard.kube.paths import PODS, ApiPath
 from allaboard.kube.request_limits import RequestLimits
 from allaboard.kube.retry import Answer, Patience, Sleep, Turn, retried
 from allaboard.leadership.lease import Fence, LeaseLostError, Unfenced, fenced
+from allaboard.model.disruption import disrupted_for
 from allaboard.model.pod import STAMP, Pod, pod_from
 from allaboard.model.requests import RawObject
 from allaboard.placement import Violation
@@ -120,12 +121,29 @@ class Binder:
                     return reply
         return BindReply(Result.UNANSWERED, f"pod {bind.pod.key} changes faster than it can be bound")
 
-    async def release(self, pod: Pod, *, even_running: bool = False) -> bool:
+    async def mark(self, pod: Pod, mark: str) -> bool:
+        """Write to a bound ``pod`` that it is evicted for the gang with ``mark``; or, if that is empty, that the pod stays.
+
+        Return whether the pod exists. Raises ``ApiError``, and ``LeaseLostError`` without leadership.
+        """
+        condition = disrupted_for(mark, time.time(), is_over=not mark)
+        body = {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}}
+        send = partial(self._server.write, _path(pod, "status"), body, STRATEGIC_PATCH)
+        try:
+            await self._retried(partial(self._change, send), partial(self._release_limits.turn, pod.namespace))
+        except ApiError as error:
+            if error.status in (404, 409):
+                return False
+            raise
+        return True
+
+    async def release(self, pod: Pod, *, even_running: bool = False, despite_budgets: bool = False) -> bool:
         """Delete or evict a bound ``pod``, so that its controller recreates it; return whether the pod is gone or being deleted.
 
         A running pod is kept, unless ``even_running``: then it is evicted, which respects its grace period and disruption budgets. The pod
         of a batch Job is always evicted, and only if the Job doesn't count that as a failure. UID and resourceVersion are preconditions:
-        they make the request fail if the pod has just started, or if the request is an earlier leader's.
+        they make the request fail if the pod has just started, or if the request is an earlier leader's. With ``despite_budgets`` a pod is
+        deleted if a disruption budget forbids its eviction.
         Raises ``ApiError`` (429 if a disruption budget forbids the eviction), and ``LeaseLostError`` without leadership.
         """
         if not await self.may_go(pod):
@@ -146,6 +164,9 @@ class Binder:
             except ApiError as error:
                 if error.status == 404:
                     return True
+                if error.status == 429 and despite_budgets and send != self._delete:
+                    send = self._delete
+                    continue
                 tries += 1
                 if error.status != 409 or tries == _STALE_TRIES:  # the pod changes faster than it can be released
                     raise
@@ -154,11 +175,11 @@ class Binder:
         """Return whether the controller of ``pod`` tolerates its loss: a batch Job must not count it as failed. Raises ``ApiError``."""
         return not pod.is_of_job or await self._retried(partial(ignores_disruption, self._server, pod))
 
-    async def would_go(self, pod: Pod, *, is_suspended: bool = False) -> bool:
+    async def would_go(self, pod: Pod, *, is_suspended: bool = False, despite_budgets: bool = False) -> bool:
         """Return whether a bound ``pod`` could be evicted now: its disruption budgets, by a dry run, and its batch Job allow that.
 
-        With ``is_suspended`` the Job's policy isn't read, since the Job would be suspended first. Raises ``ApiError``, and
-        ``LeaseLostError`` without leadership.
+        With ``is_suspended`` the Job's policy isn't read, since the Job would be suspended first. With ``despite_budgets`` a disruption
+        budget forbids nothing. Raises ``ApiError``, and ``LeaseLostError`` without leadership.
         """
         if not is_suspended and not await self.may_go(pod):
             return False
@@ -166,6 +187,8 @@ class Binder:
             send_it = partial(self._change, partial(evict, self._server, pod, {"uid": pod.uid}, dry_run=True))
             await self._retried(send_it, partial(self._release_limits.turn, pod.namespace))
         except ApiError as error:
+            if error.status == 429 and despite_budgets:
+                return True
             if error.status in (403, 429):
                 return False
             if error.status != 404:

@@ -86,6 +86,19 @@ class CapacityNeeded:
 
 
 @dataclass(frozen=True, slots=True)
+class Preempted:
+    """``pods`` of the gang are evicted for the gang ``by``, which has a higher priority.
+
+    ``is_whole`` is true if these pods were surplus, so that the gang stays whole.
+    """
+
+    by: GangKey
+    priority: int
+    pods: int
+    is_whole: bool
+
+
+@dataclass(frozen=True, slots=True)
 class SearchFailed:
     """The search for a placement has failed with the message ``error``."""
 
@@ -126,6 +139,7 @@ Reason = (
     | NotFinished
     | NotReplaced
     | CapacityNeeded
+    | Preempted
     | SearchFailed
     | NotFenced
     | Defect

@@ -46,6 +46,7 @@ class Reservation:
     are thousandths of GPUs, by node. ``begins`` is the expected start of the gang, in seconds since the epoch. ``ends`` is when the gang
     will have ended; infinite if it states no walltime. ``awaited`` is the number of units (``cluster.running``) on whose end it waits.
     ``takes_effect`` is the time from which the reservation binds gangs of the same priority; gangs of lower priority are bound at once.
+    ``victims`` are the UIDs of pods that are evicted for the gang: until they are gone, the reservation stays as it is.
     """
 
     owner: GangKey
@@ -58,6 +59,7 @@ class Reservation:
     basis: Basis
     awaited: int
     takes_effect: float
+    victims: frozenset[str] = frozenset()
 
     def binds(self, other: Applicant, now: float) -> bool:
         """Return whether ``other``, which asks for capacity ``now``, must leave this reservation's capacity to its owner."""

@@ -108,6 +108,9 @@ class RunningPods:
     def __len__(self) -> int:
         return len(self._slots)
 
+    def __contains__(self, uid: object) -> bool:
+        return uid in self._slots
+
     def put(self, uid: str, node_name: str, spec: SchedulingSpec, *, unit: Hashable, started: float, walltime: float) -> None:
         """Add a pod, or replace what is known of it. ``started`` is 0 for a pod whose start isn't known yet: it starts now."""
         slot = self._slots.get(uid)

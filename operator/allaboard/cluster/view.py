@@ -273,8 +273,9 @@ class ClusterView:
         if charge is None:
             self.running.remove(pod.uid)
         else:
-            walltime = LEAVING if pod.is_terminating else pod.walltime
-            self.running.put(pod.uid, charge.node_name, pod.spec, unit=pod.transaction or pod.uid, started=pod.started, walltime=walltime)
+            # A pod that is being deleted ends by itself, whichever pods were bound with it.
+            walltime, unit = (LEAVING, pod.uid) if pod.is_terminating else (pod.walltime, pod.transaction or pod.uid)
+            self.running.put(pod.uid, charge.node_name, pod.spec, unit=unit, started=pod.started, walltime=walltime)
 
     def assume_all(self, assignments: Iterable[tuple[Pod, str]], devices: Mapping[str, Sequence[str]] | None = None) -> None:
         """Assume each pod on its node. Equal pods on a node are charged together, since gangs have thousands of them.

@@ -214,8 +214,8 @@ class GangRegistry:
         return self._groups.keys()
 
     def bound_gangs(self) -> list[Gang]:
-        """Return the gangs that have bound members, even if their PodGroup isn't known yet; gangs of one are left out."""
-        return [gang for key in self._bound if key.kind == "PodGroup" and (gang := self.gang(key))]
+        """Return the gangs that have bound members, even if their PodGroup isn't known yet."""
+        return [gang for key in self._bound if (gang := self.gang(key))]
 
     def gangs(self) -> Iterator[Gang]:
         """Return an iterator over all gangs that have members or a PodGroup."""

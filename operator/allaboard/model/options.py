@@ -19,6 +19,7 @@ KNOWN = frozenset(
         "gpu-memory-total",
         "gpu-model",
         "gpu-number",
+        "last-checkpoint",
         "min-members",
         "objective",
         "on-member-lost",

@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from allaboard.model.constraints import GpuRequest, SchedulingSpec, readable_spec_from
+from allaboard.model.disruption import is_disrupted, mark_in
 from allaboard.model.errors import MalformedError
 from allaboard.model.foreign_gang_labels import NONE, ForeignGangLabels, foreign_gang_labels_in
 from allaboard.model.gpu_request import gpu_request_in, with_gpus
@@ -82,6 +83,9 @@ class Pod:
 
     ``started`` is the time at which the kubelet accepted a bound pod, in seconds since the epoch; 0 before that. ``walltime`` is the
     longest time in seconds that the pod will run, as its owner states it (``model.walltime``).
+
+    ``may_preempt`` is false for a pod with the preemption policy ``Never``: no pod is evicted for its gang. ``evicted_for`` is the mark of
+    the gang for which this scheduler evicts the pod (``model.disruption``); empty for any other pod.
     """
 
     namespace: str
@@ -114,6 +118,8 @@ class Pod:
     nominated: str = ""
     started: float = 0.0
     walltime: float = UNKNOWN
+    may_preempt: bool = True
+    evicted_for: str = ""
 
     @property
     def key(self) -> str:
@@ -258,7 +264,7 @@ def pod_from(raw: RawObject, intern: Interner | None = None, reading: Reading = 
         foreign_gang_labels=own.foreign_gang_labels,
         is_terminating=metadata.get("deletionTimestamp") is not None,
         is_gated=own.is_gated,
-        is_disrupted=not is_foreign and metadata.get("deletionTimestamp") is not None and _is_disrupted(status),
+        is_disrupted=not is_foreign and metadata.get("deletionTimestamp") is not None and is_disrupted(status),
         stamped_min_member=stamped_min_member,
         transaction=intern(run),
         was_whole=was_whole,
@@ -271,6 +277,8 @@ def pod_from(raw: RawObject, intern: Interner | None = None, reading: Reading = 
         nominated=intern(nominated),
         started=_started(status) if spec.get("nodeName") else 0.0,
         walltime=walltime_of(metadata, spec, _walltime_annotation(metadata), kind),
+        may_preempt=spec.get("preemptionPolicy") != "Never",
+        evicted_for=intern(mark_in(status)) if spec.get("nodeName") and not is_foreign else "",
     )
 
 
@@ -414,16 +422,7 @@ def reports_end(raw: RawObject) -> bool:
         return False
     metadata = raw.get("metadata")
     is_deleted = isinstance(metadata, dict) and metadata.get("deletionTimestamp") is not None
-    return _is_disrupted(status) if is_deleted else status.get("phase") in _ENDED
-
-
-def _is_disrupted(status: Mapping[str, object]) -> bool:
-    """Return whether a condition says that the pod is deleted for another reason than its own end or its controller."""
-    try:
-        conditions = items(status, "conditions", "status.", ENTRIES)
-        return any((each.get("type"), each.get("status")) == ("DisruptionTarget", "True") for _, each in conditions)
-    except MalformedError:
-        return False
+    return is_disrupted(status) if is_deleted else status.get("phase") in _ENDED
 
 
 def parse_time(timestamp: str) -> float:

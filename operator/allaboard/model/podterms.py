@@ -119,19 +119,23 @@ def anti_affinity_terms(affinity: Mapping[str, object]) -> tuple[tuple[PodTerm, 
 
 
 def _term(term: Mapping[str, object], where: str) -> PodTerm:
-    selector, inside = mapping(term, "labelSelector", where), f"{where}labelSelector."
-    expressions_of_term, values_of_term = Tally(POD_EXPRESSIONS), Tally(POD_VALUES)
-    alike = labels(selector, "matchLabels", inside, expressions_of_term)
-    expressions = [LabelExpression(key, "In", (value,)) for key, value in sorted(alike.items())]
-    for at, expression in items(selector, "matchExpressions", inside, expressions_of_term):
-        operator = text(expression, "operator", path=at)
-        if operator not in _OPERATORS:
-            raise MalformedError(f"{at}operator", f"{shown(operator)} is not one of {', '.join(sorted(_OPERATORS))}")
-        expressions.append(LabelExpression(text(expression, "key", path=at), operator, texts(expression, "values", at, values_of_term)))
     return PodTerm(
         topology_key=text(term, "topologyKey", path=where),
-        expressions=tuple(expressions),
+        expressions=expressions_in(mapping(term, "labelSelector", where), f"{where}labelSelector."),
         namespaces=texts(term, "namespaces", where, POD_NAMESPACES),
         # Labels of namespaces aren't watched: a selector of namespaces is taken to match them all, which errs on the safe side.
         in_any_namespace=term.get("namespaceSelector") is not None,
     )
+
+
+def expressions_in(selector: Mapping[str, object], path: str) -> tuple[LabelExpression, ...]:
+    """Return the expressions of a LabelSelector, which a pod's labels must all meet. Raises ``MalformedError``."""
+    expressions_of_selector, values_of_selector = Tally(POD_EXPRESSIONS), Tally(POD_VALUES)
+    alike = labels(selector, "matchLabels", path, expressions_of_selector)
+    expressions = [LabelExpression(key, "In", (value,)) for key, value in sorted(alike.items())]
+    for at, expression in items(selector, "matchExpressions", path, expressions_of_selector):
+        operator = text(expression, "operator", path=at)
+        if operator not in _OPERATORS:
+            raise MalformedError(f"{at}operator", f"{shown(operator)} is not one of {', '.join(sorted(_OPERATORS))}")
+        expressions.append(LabelExpression(text(expression, "key", path=at), operator, texts(expression, "values", at, values_of_selector)))
+    return tuple(expressions)

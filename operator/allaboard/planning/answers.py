@@ -8,6 +8,7 @@ from allaboard.binding.outcomes import Refused as Unfit
 from allaboard.cluster.reservations import Reservation
 from allaboard.model.reasons import Cause
 from allaboard.placement import Plan
+from allaboard.planning.preemption import Preemption
 from allaboard.planning.prepared import PreparedGang
 
 
@@ -26,13 +27,14 @@ class Refused:
 
     ``cause`` is None for a whole gang, of which only surplus members were refused. The plan's ``feasible`` is False if a proof shows that
     no placement exists, and None if the search merely found none. ``reservation`` is the capacity that is kept for the gang, with its
-    expected start; None if the gang has no reservation.
+    expected start; None if the gang has no reservation. ``preemption`` has the pods to evict for the gang; None if none are to be evicted.
     """
 
     gang: PreparedGang
     plan: Plan
     cause: Cause | None
     reservation: Reservation | None = None
+    preemption: Preemption | None = None
 
 
 @dataclass(frozen=True, slots=True)

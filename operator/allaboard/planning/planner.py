@@ -48,7 +48,7 @@ logger = logging.getLogger(__name__)
 SEED = 42
 """The seed of the scheduler's searches, to which each gang and attempt adds its own; ``allaboard simulate --seed`` sets others."""
 
-_MOST_CELLS = 100_000  # nodes times kinds of pods and their rules: building more cells would block the event loop.
+MOST_CELLS = 100_000  # nodes times kinds of pods and their rules: building more cells would block the event loop.
 _PAUSE_SECONDS = 60.0  # the pause of a strategy that didn't answer, for the gangs of one namespace.
 _MANY = 8  # single pods: from this number on a joint search takes less time than a search for each.
 
@@ -122,7 +122,7 @@ class Planner:
         snapshot, rules = self.seen_by(gang), rules_of(gang)
         if short := min_resources.shortage_of(gang, snapshot):
             return min_resources.cause(snapshot, short)
-        if size_of(gang, len(snapshot.nodes)) > _MOST_CELLS // 2:
+        if size_of(gang, len(snapshot.nodes)) > MOST_CELLS // 2:
             return Cause(Code.INSUFFICIENT)  # finding the cause takes as long as building the problem
         cause = cause_of(gang.candidates, gang.least, snapshot, rules=rules, filters=self._filters, repaired=self._repaired)
         if cause.code is not Code.FRAGMENTED:
@@ -191,7 +191,7 @@ class Planner:
         return plan, ""
 
     def _problem(self, gang: Gang, snapshot: Snapshot) -> Problem | Draft:
-        if size_of(gang, len(snapshot.nodes)) > _MOST_CELLS:
+        if size_of(gang, len(snapshot.nodes)) > MOST_CELLS:
             return draft_of(gang, gang.least, snapshot, self._packer, self.packings.of(gang))
         return problem_of(gang, gang.least, snapshot, self._filters, self.packings.of(gang))
 
@@ -249,7 +249,7 @@ class Planner:
             seen.update(map(id, new))
             specs.update(new)
             objectives.add(gang.objective)
-            if sum(1 + spec.rules for spec in specs) * len(objectives) * nodes > _MOST_CELLS:
+            if sum(1 + spec.rules for spec in specs) * len(objectives) * nodes > MOST_CELLS:
                 return gangs[:number]
         return gangs
 
@@ -258,7 +258,7 @@ class Planner:
         snapshot = self.cluster.snapshot(gang.priority)
         if min_resources.shortage_of(gang, snapshot):
             return ""  # the refusal has the numbers
-        if size_of(gang, len(snapshot.nodes)) > _MOST_CELLS // 2:
+        if size_of(gang, len(snapshot.nodes)) > MOST_CELLS // 2:
             return ""  # finding advice takes twice as long as building the problem
         problem = problem_of(gang, gang.missing, snapshot, self._filters, self.packings.of(gang))
         others = blockers(gang, gangs)

@@ -130,6 +130,9 @@ class Reservations:
             gang = gang_of(old.owner)
             if gang is None or not gang.can_act or not gang.missing:
                 continue
+            if any(uid in ledger.running for uid in old.victims):
+                kept.append(old)
+                continue
             if (found := await self._revised(prepared(gang), old, kept)) is not None:
                 kept.append(found)
                 if not found.awaited and self._may_wake(found.owner):
@@ -167,7 +170,7 @@ class Reservations:
         if ledger.find(gang.key) is not None:
             return False
         order = ledger.place(gang.key)
-        return sum(each.order < order for each in ledger.reservations) < self.settings.most
+        return sum(each.order < order and not each.victims for each in ledger.reservations) < self.settings.most
 
     async def reserve(self, gang: PreparedGang) -> Reservation | None:
         """Return the reservation of a gang that was just refused; None if it gets none.
@@ -177,11 +180,13 @@ class Reservations:
         ledger, order = self.planner.ledger, self.planner.ledger.place(gang.key)
         others = [each for each in ledger.reservations if each.owner != gang.key]
         ahead = [each for each in others if each.order < order]
-        if not gang.missing or len(ahead) >= self.settings.most:
+        if (held := ledger.find(gang.key)) is not None and any(uid in ledger.running for uid in held.victims):
+            return held
+        if not gang.missing or sum(not each.victims for each in ahead) >= self.settings.most:
             ledger.drop(gang.key)
             return None
         found = await self._revised(gang, ledger.find(gang.key), ahead, is_refused=True)
-        ledger.replace_all(sorted([*others, *([found] if found else [])], key=lambda each: each.order)[: self.settings.most])
+        ledger.replace_all(_most([*others, *([found] if found else [])], self.settings.most))
         if found is not None and self._is_free(found):  # a rule refuses the gang that the amounts of its placement don't show
             self._mistaken[gang.key] = self.planner.costs.clock() + _MISTAKEN_SECONDS
         return found
@@ -302,6 +307,13 @@ class Reservations:
         effect = -math.inf if basis is Basis.STATED else future.now - self.waited(gang.key) + self.settings.after_seconds
         ends = end_of(begins, gang.walltime)
         return Reservation(gang.key, future.order, gang.priority, amounts, parts, begins, ends, basis, len(awaited), effect)
+
+
+def _most(reservations: Iterable[Reservation], most: int) -> list[Reservation]:
+    """Return the first ``most`` reservations in queue order, and those for which pods are evicted."""
+    ordered = sorted(reservations, key=lambda each: each.order)
+    first = [each.owner for each in ordered if not each.victims][:most]
+    return [each for each in ordered if each.victims or each.owner in first]
 
 
 def _awaited_by(old: Reservation, future: _Future) -> Sequence[int] | None:

@@ -17,6 +17,7 @@ from allaboard.placement import Plan
 from allaboard.planning import min_resources
 from allaboard.planning.answers import Answer, Failed, Outdated, Placed, Refused, SearchLonger
 from allaboard.planning.planner import Planner
+from allaboard.planning.preemption import Preemptions
 from allaboard.planning.prepared import PreparedGang
 from allaboard.planning.reservations import Reservations
 from allaboard.planning.search_processes import SearchOverrunError
@@ -88,6 +89,7 @@ class Round:
     planner: Planner
     records: GangRecords
     reservations: Reservations
+    preemptions: Preemptions
 
     async def answers(self, due: Due) -> AsyncGenerator[Answer, None]:
         """Yield an answer for the first gang that is due, and for each gang that competes with it on equal terms.
@@ -140,13 +142,15 @@ class Round:
             if isinstance(assignments, Unfit):
                 return Outdated(now, assignments)
             self.planner.ledger.drop(gang.key)
+            self.preemptions.forget(gang.key)
             return Placed(now, plan, assignments)
         if plan.feasible is None and may_search_longer:
             return SearchLonger(gang, plan)
         if gang.is_whole:
             return Refused(gang, plan, None)
         cause = await self.planner.cause(gang)
-        return Refused(gang, plan, cause, await self.reservations.reserve(gang))
+        reservation = await self.reservations.reserve(gang)
+        return Refused(gang, plan, cause, reservation, await self.preemptions.find(gang))
 
     async def _batch(self, due: Due) -> tuple[dict[GangKey, PreparedGang], dict[GangKey, Order]]:
         """Return the first due gang that needs a plan, and the gangs behind it that compete on equal terms; remove all of them.
@@ -177,12 +181,16 @@ class Round:
         return {key: batch[key] for key in sorted(batch, key=places.__getitem__)}, places
 
     async def _answer(self, due: Due, gang: PreparedGang, joint: Plan | None) -> Answer | None:
-        """Return the answer about one gang; ``joint`` is its plan from a joint search, None if it wasn't planned with other gangs."""
+        """Return the answer about one gang; ``joint`` is its plan from a joint search, None if it wasn't planned with other gangs.
+
+        A gang for which pods were evicted is placed as planned then, if that is still possible.
+        """
         may_search_longer = not self.records.is_finishing(gang.key)
+        joint = joint or self.preemptions.plan_for(gang)
         try:
             if joint is not None:
                 answer = await self.conclude(due.current, gang, joint)
-                # A joint search ignores affinities between gangs: a gang placed before may have invalidated this plan.
+                # A joint search ignores affinities between gangs, and evictions take a while: this plan may no longer be valid.
                 if not isinstance(answer, Outdated):
                     return answer
                 gang = answer.gang

@@ -23,6 +23,7 @@ from allaboard.placement.contest.contest import Contest
 from allaboard.placement.contest.joint import Joint, place_together
 from allaboard.placement.problem.draft import Draft
 from allaboard.placement.remedies.emptied_problem import EmptiedProblem
+from allaboard.placement.remedies.preemption import Choice, Evictable, choose_victims
 from allaboard.placement.remedies.remedies import Remedies, find_remedies
 from allaboard.placement.solvers.budget import Budget
 from allaboard.placement.strategies.shipped import Genetic
@@ -163,6 +164,10 @@ class Searcher:
             return place_together(contest, self._joint)
         return await self._short_workers.run(place_together, contest, self._joint)
 
+    async def choose_victims(self, emptied: EmptiedProblem, evictable: Evictable) -> Choice | None:
+        """Return the pods to evict for a gang, as ``placement.remedies.preemption`` does. Raises ``SearchError``."""
+        return await self._short_workers.run(_choose_victims, emptied, evictable, self._short)
+
     async def find_remedies(self, emptied: EmptiedProblem) -> Remedies:
         """Return the remedies for a refused gang, found beside the cycle, since no gang waits for them. Raises ``SearchError``."""
         return await self._long_workers.run(find_remedies, emptied)
@@ -186,6 +191,10 @@ def _search(problem: Problem | Draft, settings: SearchSettings, seed: int) -> Pl
     # The budget begins before the problem is built: for hundreds of kinds of pods that takes seconds.
     budget = Budget(seconds=settings.seconds, clock=settings.clock, wall=settings.wall)
     return Genetic(settings, seed).place(problem.built() if isinstance(problem, Draft) else problem, budget)
+
+
+def _choose_victims(emptied: EmptiedProblem, evictable: Evictable, settings: SearchSettings) -> Choice | None:
+    return choose_victims(emptied, evictable, Budget(seconds=settings.seconds, clock=settings.clock, wall=settings.wall))
 
 
 def _noop() -> None:

@@ -17,9 +17,11 @@ from allaboard.model.backfill import Backfill
 from allaboard.model.gang import Gang, GangKey
 from allaboard.placement import SearchSettings
 from allaboard.planning.answers import Answer, Placed, SearchLonger
+from allaboard.planning.evictable import NO_PREEMPTION, PreemptionSettings
 from allaboard.planning.gang_problem import Packings
 from allaboard.planning.planner import SEED, Cluster, Planner
 from allaboard.planning.plugin_processes import Arguments, PluginProcesses
+from allaboard.planning.preemption import Preemptions
 from allaboard.planning.prepared import PreparedGang
 from allaboard.planning.reservations import RESERVATIONS, Reservations, ReservationSettings
 from allaboard.planning.round import Round
@@ -38,11 +40,12 @@ class Policy:
 
     backfill: Backfill = Backfill.EASY
     reservations: ReservationSettings = RESERVATIONS
+    preemption: PreemptionSettings = NO_PREEMPTION
 
     @classmethod
     def by(cls, settings: Settings) -> Self:
         """Return the policy that the operator's settings state."""
-        return cls(settings.backfill, ReservationSettings.by(settings))
+        return cls(settings.backfill, ReservationSettings.by(settings), PreemptionSettings.by(settings))
 
 
 POLICY = Policy()
@@ -75,7 +78,8 @@ class Standstill(ABC):
         ledger = Ledger(running, self.place, self.now, policy.backfill)
         self._planner = Planner(cluster, self._records, searcher, costs, packings, ledger, plugin_processes, seed)
         self._reservations = Reservations(self._planner, self.waited, policy.reservations)
-        self._round = Round(self._planner, self._records, self._reservations)
+        self._preemptions = Preemptions(self._planner, self.running, self.waited, policy.preemption)
+        self._round = Round(self._planner, self._records, self._reservations, self._preemptions)
         self._waiting: deque[GangKey] = deque()
 
     @abstractmethod
@@ -97,6 +101,10 @@ class Standstill(ABC):
     @abstractmethod
     def waited(self, key: GangKey) -> float:
         """Return for how many seconds a gang has waited for capacity."""
+
+    def running(self) -> Iterable[Gang]:
+        """Return the gangs with bound pods, which may be evicted for gangs of higher priority."""
+        return ()
 
     @abstractmethod
     def answered(self, answer: Answer, *, is_again: bool) -> None:

@@ -13,7 +13,13 @@ _SOURCES = {Basis.STATED: "from stated walltimes", Basis.GUESSED: "guessed from 
 
 
 def expected(reservation: Reservation) -> str:
-    """Return when the owner of a reservation is expected to start, as the last words of its refusal; empty if that isn't known."""
+    """Return when the owner of a reservation is expected to start, as the last words of its refusal; empty if that isn't known.
+
+    If pods are evicted for the owner, the words say how many.
+    """
+    if reservation.victims:
+        number = len(reservation.victims)
+        return f"; {number} pod{'s' if number > 1 else ''} of lower priority {'are' if number > 1 else 'is'} evicted for it"
     if not (seconds := expected_start(reservation)):
         return ""
     return f"; expected to start about {time.strftime('%Y-%m-%d %H:%M', time.gmtime(seconds))} UTC, {_SOURCES[reservation.basis]}"

@@ -13,7 +13,7 @@ from allaboard.gangs.phases import Ending
 from allaboard.leadership.fencing import EPOCH
 from allaboard.model.constraints import NodeSelectorTerm, Requirement, SchedulingSpec
 from allaboard.model.errors import one_line
-from allaboard.model.gang import Gang, Hold
+from allaboard.model.gang import Gang, GangKey, Hold
 from allaboard.model.pod import Pod
 from allaboard.model.quantities import format_amount
 from allaboard.model.reasons import Cause, Code, Counted, Kind, Reason
@@ -347,9 +347,10 @@ def why(gang: Gang, because: reasons.Reason) -> str:
         case reasons.NotReplaced(missing, seconds):
             return f"{missing} lost members could not be replaced within {seconds} s"
         case reasons.CapacityNeeded(by, seconds, members):
-            # A tenant must not learn the names of another namespace.
-            other = f"podgroup {by}" if by.namespace == gang.key.namespace else "a podgroup of another namespace"
-            return f"not whole within {seconds} s, and {other} needs the capacity of its {members} bound members"
+            return f"not whole within {seconds} s, and {_other(gang, by)} needs the capacity of its {members} bound members"
+        case reasons.Preempted(by=by, priority=priority, pods=number, is_whole=is_whole):
+            left = "the gang stays whole" if is_whole else "the gang starts again when there is capacity"
+            return f"{number} pods are evicted for {_other(gang, by)}, which has the higher priority {priority}; {left}"
         case reasons.SearchFailed(error):
             return error
         case reasons.NotFenced(name, error):
@@ -358,6 +359,11 @@ def why(gang: Gang, because: reasons.Reason) -> str:
             return "the scheduler failed on this gang with an internal error; see its log"
         case reasons.Kept(because=first, pods=pods, problem=problem):
             return kept_open(gang, pods, why(gang, first), problem)
+
+
+def _other(gang: Gang, other: GangKey) -> str:
+    """Return the name of another gang in a message for ``gang``: a tenant must not learn the names of another namespace."""
+    return f"podgroup {other}" if other.namespace == gang.key.namespace else "a podgroup of another namespace"
 
 
 def _some(names: Sequence[str]) -> str:

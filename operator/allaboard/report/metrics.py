@@ -79,6 +79,8 @@ class Metrics:
         self.strategy_failures = Counter(
             "allaboard_strategy_failures", "Placements at which a strategy failed, by strategy.", ["strategy"], registry=self.registry
         )
+        self.preemptions = Counter("allaboard_preemption_attempts", "Gangs for which pods were evicted.", registry=self.registry)
+        self.victims = Counter("allaboard_preemption_victims", "Pods evicted for gangs of higher priority.", registry=self.registry)
         self.releases = Counter("allaboard_released_pods", "Bound pods deleted to release a partially bound gang.", registry=self.registry)
 
     def searched(self, report: SearchReport, seconds: float) -> None:

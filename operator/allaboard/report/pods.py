@@ -70,6 +70,10 @@ class PodReporter:
         """Report by events that ``pods`` were bound and are released."""
         self._each("GangUndone", pods, lambda pod: self._events.warning(ObjectReference.of_pod(pod), "GangUndone", "Binding", note))
 
+    def report_preempted(self, pods: Sequence[Pod], note: str) -> None:
+        """Report by events that ``pods`` are evicted for a gang of higher priority, with kube-scheduler's reason."""
+        self._each("Preempted", pods, lambda pod: self._events.warning(ObjectReference.of_pod(pod), "Preempted", "Preempting", note))
+
     def _each(self, reason: str, pods: Sequence[Pod], report: Callable[[Pod], None]) -> None:
         """Report on 200 pods now, and queue the rest. A new report replaces a queued one with the same pod and reason."""
         for pod in pods[:_SLICE]:

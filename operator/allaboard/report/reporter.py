@@ -237,6 +237,15 @@ class Reporter:
             code = before.code if before and before.code.is_waiting and not released else Code.RETRYING
             self._report_kept(gang, code, messages.why(gang, kept))
 
+    def report_preempted(self, gang: Gang, pods: Sequence[Pod], because: reasons.Preempted) -> None:
+        """Report that ``pods`` of ``gang`` are evicted for a gang of higher priority."""
+        message = messages.why(gang, because)
+        self._metrics.victims.inc(len(pods))
+        self._pods.report_preempted(pods, message)
+        if (about := reference_of(gang)) is not None and not gang.is_single:
+            self._events.warning(about, "Preempted", "Preempting", message)
+        self._log(gang, "preempted", None, 0.0, message)
+
     def _report_kept(self, gang: Gang, code: Code, message: str) -> None:
         if (about := reference_of(gang)) is not None:
             self._events.warning(about, "KeptOpen", "Binding", message)

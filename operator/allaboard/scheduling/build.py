@@ -1,17 +1,23 @@
 """Builds the scheduling cycle from its parts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from allaboard.binding.bind import Binder
 from allaboard.binding.job_suspension import JobRestarter
+from allaboard.binding.preempting import Evictions
 from allaboard.binding.transaction import DryRun, Transactions
+from allaboard.cluster.budgets import Budget
 from allaboard.leadership.fencing import Term
+from allaboard.model.gang import GangKey
+from allaboard.model.pod import Pod
 from allaboard.planning.advice import Advisor
 from allaboard.planning.advice_finder import AdviceFinder
+from allaboard.planning.evictable import PREEMPTION, PreemptionSettings
 from allaboard.planning.known_gangs import KnownGangs
 from allaboard.planning.long_searches import LongSearches
 from allaboard.planning.planner import Planner
+from allaboard.planning.preemption import Preemptions
 from allaboard.planning.reservations import RESERVATIONS, Reservations, ReservationSettings
 from allaboard.planning.round import Round
 from allaboard.queueing.queue import GangQueue
@@ -41,6 +47,18 @@ class Writers:
     dry_run: DryRun = "role"
 
 
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """The settings of reservations and preemption. ``budgets_of`` returns the disruption budgets that protect a pod."""
+
+    reserving: ReservationSettings = RESERVATIONS
+    preempting: PreemptionSettings = PREEMPTION
+    budgets_of: Callable[[Pod], Sequence[Budget]] = lambda pod: ()
+
+
+POLICIES = Policies()
+
+
 def cycle_of(
     gangs: KnownGangs,
     queue: GangQueue,
@@ -48,12 +66,13 @@ def cycle_of(
     planner: Planner,
     reporter: Reporter,
     writers: Writers,
-    reserving: ReservationSettings = RESERVATIONS,
+    policies: Policies = POLICIES,
     is_fresh: Callable[[], bool] = lambda: True,
 ) -> Cycle:
     """Return a scheduling cycle that is built from these parts.
 
-    ``reserving`` says which gangs get reservations. ``is_fresh`` returns whether the cached cluster state is recent enough to decide by.
+    ``policies`` says which gangs may start before others. ``is_fresh`` returns whether the cached cluster state is recent enough to decide
+    by.
     """
     records, clock = gangs.records, gangs.clock
     long = LongSearches(records, clock, SearchTime(clock))
@@ -64,11 +83,19 @@ def cycle_of(
     unresolved = UnresolvedBinds(gangs.view, writers.term, clock)
     tasks = GangTasks(records, queue)
     transactions = Transactions(gangs.view, writers.binder, writers.dry_run)
-    executor = Executor(gangs, queue, reporter, partial_binds, transactions, unresolved, advisor, tasks, planner.ledger)
+
+    def waited(key: GangKey) -> float:
+        return clock() - wait.since if (wait := gangs.waits.find(key)) else 0.0
+
+    reservations = Reservations(planner, waited, policies.reserving)
+    preemptions = Preemptions(planner, gangs.registry.bound_gangs, waited, policies.preempting, policies.budgets_of)
+    evictions = Evictions(writers.binder, policies.preempting.despite_budgets)
+    executor = Executor(
+        gangs, queue, reporter, partial_binds, transactions, unresolved, advisor, tasks, planner.ledger, preemptions, evictions
+    )
     due = DueGangs(gangs, queue, ranks, tasks, long, unresolved, executor)
-    reservations = Reservations(planner, lambda key: clock() - wait.since if (wait := gangs.waits.find(key)) else 0.0, reserving)
     queue.ready = reservations.owners_with_free_capacity
-    planning_round = Round(planner, records, reservations)
+    planning_round = Round(planner, records, reservations, preemptions)
     victims = Victims(gangs, writers.binder, planner, unresolved)
     longer = LongerSearches(gangs, planning_round, long, due, victims, executor, is_fresh)
     return Cycle(queue, ranks, due, planning_round, longer, executor, advisor, is_fresh)

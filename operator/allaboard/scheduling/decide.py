@@ -14,6 +14,7 @@ from allaboard.model.gang import Gang, GangKey, OnMemberLost, Undo
 from allaboard.model.pod import Pod
 from allaboard.placement import Plan
 from allaboard.planning import answers as planned
+from allaboard.planning.preemption import Preemption
 from allaboard.records.partial_bind import FORWARD_SECONDS, PartialBind
 
 
@@ -65,6 +66,14 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
+class Preempt:
+    """Evict pods of gangs with lower priority, and reserve their capacity for the gang, which waits ``because`` of a lack of capacity."""
+
+    preemption: Preemption
+    because: reasons.NoCapacity
+
+
+@dataclass(frozen=True, slots=True)
 class SuspendJobs:
     """Suspend and resume the Jobs that keep the gang partially bound: that releases all members."""
 
@@ -111,7 +120,7 @@ class Whole:
     outcome: Committed
 
 
-Decision = Search | Bind | SearchLonger | FenceOff | Release | SuspendJobs | Wait | LookAgain | Finish | StayOpen | Done | Whole
+Decision = Search | Bind | SearchLonger | FenceOff | Release | Preempt | SuspendJobs | Wait | LookAgain | Finish | StayOpen | Done | Whole
 
 
 def before_search(gang: Gang, partial: PartialBind | None, now: float, lost: reasons.LostSoon | None = None) -> Decision:
@@ -176,12 +185,14 @@ def after_search(
             return LookAgain(unfit)
         case planned.Failed(error=error):
             return Wait(reasons.SearchFailed(str(error)))
-        case planned.Refused(plan=plan, cause=cause, reservation=reservation):
+        case planned.Refused(plan=plan, cause=cause, reservation=reservation, preemption=preemption):
             if gang.missing and partial is not None and partial.is_finishing:
                 return Release(gang.bound, reasons.NoCapacity(plan))
             if not victims_known:
                 return SearchLonger(plan)
             ending = _ending(gang, partial, now) if partial is not None and not is_releasing_victims else None
+            if ending is None and preemption is not None and not is_releasing_victims:
+                return Preempt(preemption, reasons.NoCapacity(plan, cause, preemption.reservation))
             return ending or Wait(reasons.NoCapacity(plan, cause, reservation))
 
 

@@ -12,16 +12,19 @@ from functools import partial
 
 from allaboard.binding import reasons
 from allaboard.binding.outcomes import Committed, Refused
+from allaboard.binding.preempting import Evictions
 from allaboard.binding.reasons import Reason
 from allaboard.binding.transaction import Transaction, Transactions
 from allaboard.cluster.reservations import Ledger
 from allaboard.gangs.run_history import SETTLE_SECONDS, may_settle, run_was_whole, was_cut_off
+from allaboard.model.disruption import mark_of
 from allaboard.model.gang import Gang, GangKey
 from allaboard.model.pod import Pod
 from allaboard.placement import Plan
 from allaboard.planning.advice import Advisor
 from allaboard.planning.answers import Placed
 from allaboard.planning.known_gangs import KnownGangs
+from allaboard.planning.preemption import Preemption, Preemptions
 from allaboard.queueing.capacity_waitlist import need_of
 from allaboard.queueing.queue import GangQueue
 from allaboard.queueing.requeue import Requeue, Returned
@@ -64,6 +67,8 @@ class Executor:
     advisor: Advisor
     tasks: GangTasks
     ledger: Ledger
+    preemptions: Preemptions
+    evictions: Evictions
     _resolving: set[asyncio.Task[None]] = field(default_factory=set)
 
     def carry_out(self, attempt: Attempt, decision: Decision) -> None:
@@ -83,6 +88,10 @@ class Executor:
                 return self._fence_off(attempt, pods)
             case decide.Release():
                 return self._release(attempt, decision)
+            case decide.Preempt(preemption, because):
+                self.preemptions.begin(preemption)
+                self._wait(attempt, because)
+                return self._preempt(attempt, preemption)
             case decide.SuspendJobs(because):
                 return self._release(attempt, decide.Release(attempt.gang.bound, because), is_paced=True)
             case decide.Wait(because):
@@ -135,14 +144,14 @@ class Executor:
     def forget(self, key: GangKey) -> None:
         """Forget a gang that no longer exists."""
         self.partial_binds.close(key)
-        self.ledger.drop(key)
+        self.preemptions.give_up(key)
         self.queue.requeue(key, Requeue.gone())
         self.gangs.records.forget(key)
 
     def handle_defect(self, key: GangKey, error: BaseException) -> None:
         """Report a defect that concerns one gang, and retry the gang later. Other gangs go on."""
         logger.error("gang %s: the attempt failed by a defect; other gangs go on", key, exc_info=error)
-        self.ledger.drop(key)
+        self.preemptions.give_up(key)
         self.queue.requeue(key, Requeue.failed(retry_by=self.gangs.clock()))
         try:
             gang = self.gangs.registry.gang(key)
@@ -267,6 +276,31 @@ class Executor:
             if undone.is_unfinished or not undone.released:
                 self.queue.requeue(other, Requeue.again(FORWARD_SECONDS))
 
+    # Preempt
+
+    async def _preempt(self, attempt: Attempt, preemption: Preemption) -> None:
+        """Evict the victims of a preemption. If any of them stays, the gang's reservation is given up, and the gang is attempted again."""
+        gang = attempt.gang
+        evicted = await self.evictions.carry_out(preemption.pods, mark_of(*gang.key[:2]), partial(self._still_fits, gang, preemption))
+        gone, kept = {pod.uid for pod in evicted.gone}, {pod.uid for pod in evicted.kept}
+        for victim in preemption.victims:
+            if pods := [pod for pod in victim.pods if pod.uid in gone]:
+                because = reasons.Preempted(gang.key, gang.priority, len(pods), is_whole=not victim.is_broken)
+                self.reporter.report_preempted(victim.gang, pods, because)
+        if len(gone) < len(preemption.pods):
+            keeping = [victim.gang for victim in preemption.victims if any(pod.uid in kept for pod in victim.pods)]
+            logger.info("gang %s: %d pods can't be evicted for it; giving up this preemption", gang.key, len(preemption.pods) - len(gone))
+            self.preemptions.give_up(gang.key, keeping)
+            self._requeue(attempt, [Requeue.again(requeues.RETRY_SECONDS)])
+
+    def _still_fits(self, gang: Gang, preemption: Preemption) -> bool:
+        """Return whether a gang still waits for the capacity of the victims, and all of these still run as they did."""
+        now, known = self.gangs.registry.gang(gang.key), {pod.uid for pod in preemption.pods}
+        if now is None or not now.can_act or now.missing != gang.missing or self.ledger.find(gang.key) is None:
+            return False
+        others = [self.gangs.registry.gang(victim.gang.key) for victim in preemption.victims]
+        return known <= {pod.uid for other in others if other is not None for pod in other.bound_in_all_runs}
+
     # Wait
 
     def _wait(self, attempt: Attempt, because: Reason, retry_after: float = 0.0) -> None:
@@ -281,7 +315,7 @@ class Executor:
         if has_failed:
             self.partial_binds.failed(key)
         if not isinstance(because, reasons.NoCapacity):
-            self.ledger.drop(key)
+            self.preemptions.give_up(key)
         settles_at = self._settles_at(gang) if isinstance(because, reasons.MembersMissing) else None
         # A gang that held capacity in vain leaves the capacity to other gangs for as long.
         pause = max(retry_after, 0.0 if attempt.was_brief else attempt.held_seconds)

@@ -138,6 +138,28 @@ class Settings(BaseSettings):
         description="Seconds for which a gang must have waited before its reservation holds back gangs of the same priority, if the"
         " gangs that have to end first state no walltime. Gangs of lower priority are held back at once.",
     )
+    preemption: bool = Field(
+        True,
+        description="Whether pods of gangs with lower priority are evicted for a gang that fits in no other way. Pods of the"
+        " preemption policy `Never` preempt none.",
+    )
+    preemption_delay_seconds: float = Field(
+        0.0,
+        ge=0,
+        le=86_400,
+        description="Seconds for which a gang waits for capacity before pods are evicted for it, such as the time in which an autoscaler"
+        " adds nodes.",
+    )
+    min_runtime_seconds: float = Field(
+        0.0, ge=0, le=30 * 86_400, description="Seconds for which a gang has run before pods of it may be evicted for another gang."
+    )
+    preempt_despite_budgets: bool = Field(
+        False,
+        description="Whether pods are evicted even if a PodDisruptionBudget forbids that, where a gang fits in no other way.",
+    )
+    preempt_with_kueue: bool = Field(
+        False, description="Whether gangs that Kueue manages preempt and are preempted here, too. Otherwise only Kueue preempts them."
+    )
     openfaas: bool = Field(
         False,
         description="Whether pods of OpenFaaS functions are charged by their annotation com.openfaas.function.spec if their containers"

@@ -53,7 +53,7 @@ GANG = Gang(GangKey("default", "g"), 4, (*pods("a", 2, {"cpu": 1000}), *pods("b"
 async def test_a_problem_that_takes_long_to_build_is_built_in_the_search_process(monkeypatch: pytest.MonkeyPatch) -> None:
     searcher = RecordedSearcher()
     built_here = await a_planner(searcher).plan(GANG)
-    monkeypatch.setattr(planner, "_MOST_CELLS", 5)  # two kinds of pods on three nodes are six cells
+    monkeypatch.setattr(planner, "MOST_CELLS", 5)  # two kinds of pods on three nodes are six cells
     built_there = await a_planner(searcher).plan(GANG)
     assert [type(problem) for problem in searcher.asked] == [Problem, Draft]
     assert built_here == built_there
@@ -61,7 +61,7 @@ async def test_a_problem_that_takes_long_to_build_is_built_in_the_search_process
 
 
 async def test_a_gang_whose_problem_takes_long_to_build_gets_no_advice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planner, "_MOST_CELLS", 5)
+    monkeypatch.setattr(planner, "MOST_CELLS", 5)
     assert await a_planner(RecordedSearcher()).advice(GANG, []) == ""
 
 

@@ -14,6 +14,7 @@ from allaboard.planning import round as planning_round
 from allaboard.planning.answers import Answer, Failed, Outdated, Placed, Refused, SearchLonger
 from allaboard.planning.gang_problem import Packings
 from allaboard.planning.planner import Planner
+from allaboard.planning.preemption import Preemptions
 from allaboard.planning.prepared import PreparedGang, prepared
 from allaboard.planning.reservations import Reservations
 from allaboard.planning.round import Round, is_planned_alone
@@ -98,7 +99,9 @@ class Scene:
         costs = SearchCosts(Metrics(), SearchTime(lambda: 0.0), lambda: 0.0)
         ledger = a_ledger(self.view, self.due.place, lambda: self.now)
         self.planner = Planner(self.view, self.records, self.searcher, costs, Packings(), ledger)
-        self.round = Round(self.planner, self.records, Reservations(self.planner, lambda key: self.waited))
+        reservations = Reservations(self.planner, lambda key: self.waited)
+        preemptions = Preemptions(self.planner, lambda: (), lambda key: self.waited)
+        self.round = Round(self.planner, self.records, reservations, preemptions)
 
     async def answers(self) -> list[Answer]:
         """Return the answers of one round."""

@@ -1,0 +1,62 @@
+"""The condition ``DisruptionTarget``, which says that a pod is about to be ended by something other than its own end.
+
+Before this scheduler evicts pods for a gang of higher priority, it writes the condition to all of them. So a later leader knows which
+evictions belong together, by the mark of the gang at the end of the condition's message. Tenants can't write the status of their pods.
+"""
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from hashlib import blake2s
+from typing import Any
+
+from allaboard.model.errors import MalformedError
+from allaboard.model.limits import ENTRIES
+from allaboard.model.raw_fields import items
+
+DISRUPTION_TARGET = "DisruptionTarget"
+PREEMPTED = "PreemptionByScheduler"
+"""The condition's reason if a scheduler evicts the pod, as kube-scheduler writes it."""
+
+_MESSAGE = "allaboard: preempting to accommodate a gang of higher priority"
+_MARKED = re.compile(re.escape(_MESSAGE) + r" \(([0-9a-f]{8})\)")
+
+
+def mark_of(namespace: str, name: str) -> str:
+    """Return the mark of a gang: a digest, since the tenants of the evicted pods must not learn names of another namespace."""
+    return blake2s(f"{namespace}/{name}".encode(), digest_size=4).hexdigest()
+
+
+def disrupted_for(mark: str, now: float, *, is_over: bool = False) -> dict[str, str]:
+    """Return the condition of a pod that is evicted for the gang with ``mark``; or, if it ``is_over``, of a pod that stays after all.
+
+    ``now`` is in seconds since the epoch.
+    """
+    return {
+        "type": DISRUPTION_TARGET,
+        "status": "False" if is_over else "True",
+        "reason": PREEMPTED,
+        "message": "allaboard: no longer needed" if is_over else f"{_MESSAGE} ({mark})",
+        "lastTransitionTime": datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
+
+
+def is_disrupted(status: Mapping[str, object]) -> bool:
+    """Return whether a condition says that the pod is ended for another reason than its own end or its controller."""
+    return _condition_in(status) is not None
+
+
+def mark_in(status: Mapping[str, object]) -> str:
+    """Return the mark of the gang for which this scheduler evicts the pod; empty if it evicts the pod for none."""
+    condition = _condition_in(status) or {}
+    found = _MARKED.fullmatch(str(condition.get("message"))) if condition.get("reason") == PREEMPTED else None
+    return found[1] if found else ""
+
+
+def _condition_in(status: Mapping[str, object]) -> Mapping[str, Any] | None:
+    """Return the condition ``DisruptionTarget`` if it is true; None otherwise."""
+    try:
+        conditions = items(status, "conditions", "status.", ENTRIES)
+        return next((each for _, each in conditions if (each.get("type"), each.get("status")) == (DISRUPTION_TARGET, "True")), None)
+    except MalformedError:
+        return None

@@ -1,0 +1,182 @@
+"""Finds the pods to evict for a gang that fits in no other way: of gangs with lower priority, and as few as possible.
+
+Nothing is evicted in vain. So a gang preempts only if a search has placed all its missing members in the cluster as it will be without the
+victims. The gang doesn't preempt while it would fit once pods have gone that are leaving already. What a preemption has begun is finished
+or left: while marked victims of an earlier leader still run, no other pods are evicted for the gang.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import chain
+
+from allaboard.cluster.budgets import Budget
+from allaboard.cluster.reservations import Reservation, amounts_of, kept_from
+from allaboard.cluster.running import LEAVING_SECONDS, Basis
+from allaboard.model.disruption import mark_of
+from allaboard.model.gang import Gang, GangKey
+from allaboard.model.pod import Pod
+from allaboard.model.rules import rules_of
+from allaboard.model.snapshot import Snapshot
+from allaboard.model.walltime import end_of
+from allaboard.placement import NodeFilters, Plan
+from allaboard.placement.remedies.emptied_problem import emptied_problem_of
+from allaboard.planning.evictable import PREEMPTION, PreemptionSettings, Victim, evictable_pods, may_preempt
+from allaboard.planning.gang_problem import problem_of, size_of
+from allaboard.planning.planner import MOST_CELLS, Planner
+from allaboard.planning.prepared import PreparedGang
+from allaboard.planning.search_processes import SearchError
+
+_PAUSE_SECONDS = 1.0  # The least pause until a gang for which no victims were found is considered again.
+_PAUSE_RATIO = 5.0  # The same, in multiples of the time that the search for victims took.
+_KEPT_SECONDS = 60.0  # The time for which a gang isn't considered as a victim, since its pods could not be evicted.
+
+
+@dataclass(frozen=True, slots=True)
+class Preemption:
+    """The pods to evict for a gang, and the gang's placement once they are gone.
+
+    ``reservation`` keeps the capacity of this placement for the gang until it is bound.
+    """
+
+    victims: Sequence[Victim]
+    plan: Plan
+    reservation: Reservation
+
+    @property
+    def pods(self) -> list[Pod]:
+        """The pods of all victims."""
+        return list(chain.from_iterable(victim.pods for victim in self.victims))
+
+
+@dataclass(slots=True)
+class Preemptions:
+    """Finds victims for refused gangs.
+
+    ``running`` returns the gangs with bound pods. ``waited`` returns for how many seconds a gang has waited for capacity. ``budgets_of``
+    returns the disruption budgets that protect a pod.
+    """
+
+    planner: Planner
+    running: Callable[[], Iterable[Gang]]
+    waited: Callable[[GangKey], float]
+    settings: PreemptionSettings = PREEMPTION
+    budgets_of: Callable[[Pod], Sequence[Budget]] = lambda pod: ()
+    _filters: NodeFilters = field(default_factory=NodeFilters)
+    _plans: dict[GangKey, Plan] = field(default_factory=dict)
+    """The placements of gangs for which pods are being evicted."""
+    _paused_until: dict[GangKey, float] = field(default_factory=dict)
+    """The time, on the clock, until which no victims are sought for a gang."""
+    _kept_until: dict[GangKey, float] = field(default_factory=dict)
+    """The time, on the clock, until which a gang isn't considered as a victim."""
+
+    async def find(self, gang: PreparedGang) -> Preemption | None:
+        """Return the pods to evict for a gang that was just refused; None if there are none, or if none may be evicted now."""
+        clock = self.planner.costs.clock
+        if not may_preempt(gang, self.settings) or clock() < self._paused_until.get(gang.key, -math.inf):
+            return None
+        if self.waited(gang.key) < self.settings.delay_seconds or self._is_waiting_for_victims(gang):
+            return None
+        began, found = clock(), None
+        with suppress(SearchError):
+            found = await self._found(gang)
+        if found is None:
+            self.forget(gang.key)
+            self._paused_until[gang.key] = clock() + max(_PAUSE_SECONDS, _PAUSE_RATIO * (clock() - began))
+        return found
+
+    def begin(self, preemption: Preemption) -> None:
+        """Reserve the capacity of the gang's placement, since its victims are evicted now."""
+        ledger, reservation = self.planner.ledger, preemption.reservation
+        self._plans[reservation.owner] = preemption.plan
+        ledger.replace_all([*(each for each in ledger.reservations if each.owner != reservation.owner), reservation])
+
+    def give_up(self, key: GangKey, keeping: Iterable[Gang] = ()) -> None:
+        """Give up the capacity that is reserved for a gang. The gangs ``keeping`` their pods aren't considered as victims for a while."""
+        self.forget(key)
+        self.planner.ledger.drop(key)
+        now = self.planner.costs.clock()
+        self._kept_until = {other: until for other, until in self._kept_until.items() if until > now}
+        self._kept_until.update((gang.key, now + _KEPT_SECONDS) for gang in keeping)
+
+    def forget(self, key: GangKey) -> None:
+        """Forget the placement of a gang that is bound, gone, or placed otherwise."""
+        self._plans.pop(key, None)
+        self._paused_until.pop(key, None)
+
+    def plan_for(self, gang: Gang) -> Plan | None:
+        """Return the placement for which pods were evicted, if these are all gone and the gang's pods are the same; None otherwise."""
+        plan, held = self._plans.get(gang.key), self.planner.ledger.find(gang.key)
+        if plan is None or held is None or self._is_waiting_for_victims(gang):
+            return None
+        return plan if {uid for uid, _ in plan.assignments} <= {pod.uid for pod in gang.candidates} else None
+
+    def _is_waiting_for_victims(self, gang: Gang) -> bool:
+        """Return whether pods that are evicted for the gang are still there."""
+        held = self.planner.ledger.find(gang.key)
+        return held is not None and any(uid in self.planner.ledger.running for uid in held.victims)
+
+    async def _found(self, gang: PreparedGang) -> Preemption | None:
+        # 1. Is there a gang that may lose pods at all?
+        others = [other for other in self.running() if other.priority < gang.priority and not self._is_kept(other)]
+        mark = mark_of(gang.key.namespace, gang.key.name)
+        if marked := [other for other in others if any(pod.evicted_for == mark for pod in other.bound_in_all_runs)]:
+            others = marked
+        if not others:
+            return None
+        # 2. Does the gang fit once the pods are gone that are leaving already?
+        cluster = self._soon(gang)
+        if size_of(gang, len(cluster.nodes)) > MOST_CELLS // 2:
+            return None  # building the problem would block the event loop
+        if (await self.planner.plan_on(gang, cluster)).feasible:
+            return None
+        # 3. Which pods cost least?
+        problem = problem_of(gang, gang.least, cluster, self._filters, self.planner.packings.of(gang))
+        emptied = emptied_problem_of(problem, gang.candidates, cluster, (), rules_of(gang), self._filters)
+        now = self.planner.ledger.now()
+        evictable = await evictable_pods(gang, emptied.problem, others, self.budgets_of, now, self.settings)
+        if not evictable.gangs:
+            return None
+        choice = await self.planner.searcher.choose_victims(emptied, evictable.arrays)
+        if choice is None or not choice.taken.any():
+            return None
+        victims = evictable.victims(choice.taken.tolist())
+        # 4. Does a search place the whole gang once these pods are gone?
+        gone = list(chain.from_iterable(victim.pods for victim in victims))
+        plan = await self.planner.plan_on(gang, cluster.without(gone))
+        if not (plan.feasible and plan.is_bindable):
+            return None
+        return Preemption(victims, plan, self._reservation(gang, plan, gone))
+
+    def _is_kept(self, gang: Gang) -> bool:
+        return self.planner.costs.clock() < self._kept_until.get(gang.key, -math.inf)
+
+    def _soon(self, gang: Gang) -> Snapshot:
+        """Return the cluster as ``gang`` may use it once the pods have ended that end within half a minute."""
+        ledger, snapshot = self.planner.ledger, self.planner.cluster.snapshot(gang.priority)
+        departures, applicant = ledger.departures(snapshot), ledger.applicant(gang)
+        begins = ledger.now() + LEAVING_SECONDS
+        units = departures.number_by(begins)
+        freed, parts = departures.freed(units)
+        binding = ledger.binding(applicant)
+        kept = kept_from(applicant, binding, snapshot, departures, begins, units) if binding else None
+        return snapshot.with_used(*(-freed, -parts) if kept is None else (kept[0] - freed, kept[1] - parts))
+
+    def _reservation(self, gang: PreparedGang, plan: Plan, gone: Iterable[Pod]) -> Reservation:
+        specs, ledger = {pod.uid: pod.spec for pod in gang.candidates}, self.planner.ledger
+        amounts, parts = amounts_of([(specs[uid], node) for uid, node in plan.assignments])
+        begins, victims = ledger.now() + LEAVING_SECONDS, frozenset(pod.uid for pod in gone)
+        return Reservation(
+            owner=gang.key,
+            order=ledger.place(gang.key),
+            priority=gang.priority,
+            amounts=amounts,
+            parts=parts,
+            begins=begins,
+            ends=end_of(begins, gang.walltime),
+            basis=Basis.STATED,
+            awaited=len(victims),
+            takes_effect=-math.inf,
+            victims=victims,
+        )
