@@ -9,7 +9,7 @@ import statistics
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import click
@@ -23,6 +23,7 @@ from allaboard.cli.tables import print_tables
 from allaboard.placement import SearchSettings
 from allaboard.placement.strategies.named import UnknownStrategyError
 from allaboard.placement.strategies.trial import StrategyError
+from allaboard.planning.evictable import PreemptionSettings
 from allaboard.planning.planner import SEED
 from allaboard.planning.standstill import POLICY, SKIP, STRICT, Policy
 from allaboard.plugins import DEFAULT_STRATEGY
@@ -79,6 +80,7 @@ def simulate(
     workers: int | None,
     dask: str | None,
     policy: str | None,
+    preemption: bool,
 ) -> None:
     """Replay the workload, and print what stays unused. Raises ``BadInputError``."""
     names = tuple(dict.fromkeys(strategies)) or (DEFAULT_STRATEGY,)
@@ -87,8 +89,8 @@ def simulate(
         if unknown:
             raise UnknownStrategyError(f"there is no strategy {unknown[0]!r}; known are {', '.join(player_names())}")
         _note_ignored(names, filename, objective, workers, dask)
-        if policy and (not filename or names != (DEFAULT_STRATEGY,)):
-            click.echo("note: --policy is for gangs of -f that genetic places; otherwise any gang that fits starts", err=True)
+        if (policy or preemption) and (not filename or names != (DEFAULT_STRATEGY,)):
+            click.echo("note: --policy and --preemption are for gangs of -f that genetic places; else any gang that fits starts", err=True)
         _note_equal_runs(names, filename, batch, len(seeds or ()))
         if plot is not None:
             check_chart(plot)
@@ -97,7 +99,9 @@ def simulate(
         _note_missing_models(workload)
         search = SearchSettings(**settings.search.model_dump())
         factor = None if workload.waits else inflate
-        chosen = _POLICIES[policy] if policy else Policy.by(settings)
+        chosen = replace(
+            _POLICIES[policy] if policy else Policy.by(settings), preemption=replace(PreemptionSettings.by(settings), is_on=preemption)
+        )
         jobs = [
             Job(workload, name, seed, batch, factor, settings.objective, search, settings.strategy_options.by_name.get(name, {}), chosen)
             for name in names
@@ -157,6 +161,8 @@ def _figures(run: Run, *, waits: bool) -> dict[str, float]:
             "waitingSecondsMean": round(replay.waiting_seconds_mean, 3),
             "makespanSeconds": round(replay.makespan_seconds, 3),
             "boundedSlowdownMean": round(mean_slowdown(replay.gangs), 3),
+            "gangsPreempted": replay.gangs_preempted,
+            "lostGpuHours": round(replay.lost_seconds / 3600.0, 3),
         }
         if (error := expected_start_error(replay.gangs)) is not None:
             figures["expectedStartErrorSeconds"] = round(error, 1)
@@ -265,7 +271,11 @@ def _progress(total: int) -> Iterator[_ProgressReport]:
 def _print_table(outcomes: Sequence[_Outcome], *, waits: bool) -> None:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     headings = ["STRATEGY", "BATCH", "SEED", "GPUS", "UNALLOCATED %", "FRAGMENTATION %", "PODS FAILED"]
+    columns = dict(_COLUMNS)
+    if any(run.replay.gangs_preempted for outcome in outcomes for run in outcome.runs):
+        columns |= {"gangsPreempted": 0, "lostGpuHours": 1}
     headings += ["GANGS PLACED", "WAITING S", "MAKESPAN S"] if waits else []
+    headings += ["PREEMPTED", "LOST GPU H"] if len(columns) > len(_COLUMNS) else []
     for number, heading in enumerate([*headings, "SECONDS"]):
         table.add_column(heading, justify="left" if number == 0 else "right", no_wrap=True)
     for outcome in outcomes:
@@ -275,7 +285,7 @@ def _print_table(outcomes: Sequence[_Outcome], *, waits: bool) -> None:
         for seed, runs, seconds in rows:
             figures = [_figures(run, waits=waits) for run in runs]
             cells = [
-                f"{statistics.fmean(each[key] for each in figures):.{digits}f}" for key, digits in _COLUMNS.items() if key in figures[0]
+                f"{statistics.fmean(each[key] for each in figures):.{digits}f}" for key, digits in columns.items() if key in figures[0]
             ]
             style = "bold" if seed == "mean" else None
             table.add_row(outcome.strategy, str(outcome.batch), seed, *cells, f"{seconds:.1f}", style=style)

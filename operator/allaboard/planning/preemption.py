@@ -28,8 +28,7 @@ from allaboard.planning.planner import MOST_CELLS, Planner
 from allaboard.planning.prepared import PreparedGang
 from allaboard.planning.search_processes import SearchError
 
-_PAUSE_SECONDS = 1.0  # The least pause until a gang for which no victims were found is considered again.
-_PAUSE_RATIO = 5.0  # The same, in multiples of the time that the search for victims took.
+_PAUSE_RATIO = 5.0  # The pause after a search that found no victims, in multiples of the time that the search took.
 _KEPT_SECONDS = 60.0  # The time for which a gang isn't considered as a victim, since its pods could not be evicted.
 
 
@@ -83,7 +82,7 @@ class Preemptions:
             found = await self._found(gang)
         if found is None:
             self.forget(gang.key)
-            self._paused_until[gang.key] = clock() + max(_PAUSE_SECONDS, _PAUSE_RATIO * (clock() - began))
+            self._paused_until[gang.key] = clock() + _PAUSE_RATIO * (clock() - began)
         return found
 
     def begin(self, preemption: Preemption) -> None:

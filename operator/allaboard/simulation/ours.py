@@ -4,7 +4,7 @@ The records of nodes and pod specs are created once. Used capacity is an array, 
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 
@@ -15,11 +15,11 @@ from allaboard.cluster.running import Basis, RunningPods
 from allaboard.cluster.workload import WorkloadCounter
 from allaboard.model.arrays import Floats
 from allaboard.model.constraints import NodeSelectorTerm, Requirement, SchedulingSpec
-from allaboard.model.gang import Gang, GangKey
+from allaboard.model.gang import Gang, GangKey, Objective
 from allaboard.model.gpu_inventory import gpus_of
 from allaboard.model.gpus import NO_CARDS
 from allaboard.model.node import Node
-from allaboard.model.pod import Pod
+from allaboard.model.pod import Owner, Pod
 from allaboard.model.requests import as_requests
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement import Budget, NodeFilters, build_problem
@@ -35,7 +35,7 @@ from allaboard.queueing.order import order_of
 from allaboard.records.sort_key import Order
 from allaboard.runtime.inline import finished
 from allaboard.simulation.baselines import fullest_devices
-from allaboard.simulation.player import Assignments, Setup
+from allaboard.simulation.player import Assignments, Evictions, Player, Setup
 from allaboard.simulation.state import Assignment, ClusterState
 from allaboard.simulation.workload import Arrival, SimNode, TaskClass
 
@@ -46,11 +46,12 @@ _PODS = 10_000
 """The number of pods that a node allows; traces state no limit."""
 _NAMESPACE = "default"
 _NO_TIMEOUT = 2**31 - 1
+_OWNER = Owner("batch/v1", "Run", "simulated", "simulated")
 _FIRST_SECOND = 1e-6
 """The start of a gang that starts at 0: a start of 0 isn't known yet."""
 
 
-class Genetic:
+class Genetic(Player):
     """Decides as the scheduler does by default: by its planning round, with the settings and the objective of ``setup``.
 
     ``expected_starts`` are the starts, in seconds, that were expected when gangs were refused first, by the gang's name.
@@ -73,8 +74,12 @@ class Genetic:
         with state.trial():
             return finished(self._pending.decide(pending))
 
+    def evictions(self) -> Evictions:
+        """Return the pods to evict for gangs that the last ``place`` didn't place."""
+        return self._pending.evictions if self._pending else ()
 
-class ByStrategy:
+
+class ByStrategy(Player):
     """Decides about one gang after another, by a strategy of the scheduler other than ``genetic``, or by a plug-in.
 
     If the strategy fails, the replay fails: no other strategy decides instead, so the figures are those of this strategy alone. No time
@@ -124,6 +129,7 @@ class _Pending(Standstill):
         self._arrived = 0
         self._assignments: dict[GangKey, list[Assignment | None]] = {}
         self._worth: Floats | None = None
+        self.evictions: list[tuple[int, Collection[int]]] = []
 
     async def decide(self, pending: Sequence[Arrival]) -> Sequence[Assignments | None]:
         """Return the assignments of each gang in ``pending``; None for a gang that isn't placed.
@@ -131,7 +137,8 @@ class _Pending(Standstill):
         The capacity of the assignments is taken from the cluster state.
         """
         self._mirror.count_workload(pending)
-        if self._setup.policy.reservations.most:
+        self.evictions = []
+        if self._follows:
             self._mirror.observe_started()
         self._worth = gap_worth(prices_of(self._mirror.mix), WEIGHTS[self._setup.objective])
         self._arrivals = dict(zip(_keys_of(pending), pending, strict=True))
@@ -150,6 +157,15 @@ class _Pending(Standstill):
         self._positions = {key: position for key, position in self._positions.items() if key in reserved}
         return found
 
+    @property
+    def _follows(self) -> bool:
+        """Whether the planning round needs to know which gangs run."""
+        return bool(self._setup.policy.reservations.most) or self._setup.policy.preemption.is_on
+
+    def running(self) -> Iterable[Gang]:
+        """Return the gangs that run in the simulated cluster. Each is named by its number."""
+        return self._mirror.running_gangs()
+
     def gang(self, key: GangKey) -> Gang | None:
         """Return the pending gang of this key, or a gang that was refused earlier and has a reservation."""
         return self._gangs.get(key)
@@ -161,6 +177,7 @@ class _Pending(Standstill):
             return None
         # A search for a gang that surely doesn't fit would only find the reason, which a simulation doesn't report.
         is_useless = self._reservations.is_surely_refused(gang) and not self._reservations.may_get_one(gang)
+        is_useless &= not self._setup.policy.preemption.is_on
         return None if is_useless else prepared(gang)
 
     def place(self, key: GangKey) -> Order:
@@ -178,11 +195,15 @@ class _Pending(Standstill):
     def answered(self, answer: Answer, *, is_again: bool) -> None:
         """Take the capacity of a placed gang, or count the failed attempt of a refused gang. Raises the error of a search that failed."""
         key = answer.gang.key
+        if isinstance(answer, Refused) and answer.preemption is not None:
+            self._preemptions.begin(answer.preemption)
+            for victim in answer.preemption.victims:
+                self.evictions.append((int(victim.gang.key.name), {int(pod.uid.partition("/")[2]) for pod in victim.pods}))
         match answer:
             case Placed(assignments=assignments):
                 nodes = {each.pod.uid: each.node_name for each in assignments}
                 found, known = self._mirror.assign(self._arrivals[key], nodes, self._worth, key.name), self._assignments.get(key)
-                if self._setup.policy.reservations.most:
+                if self._follows:
                     self._mirror.plan(self._arrivals[key], found, key.name)
                 self._assignments[key] = [new or old for new, old in zip(found, known, strict=True)] if known else list(found)
                 gang = self._gangs[key]
@@ -191,7 +212,7 @@ class _Pending(Standstill):
                 self._records.forget(key)
             case Failed(error=error):
                 raise error
-            case Refused(reservation=Reservation(basis=Basis.STATED | Basis.GUESSED, begins=begins)) if not is_again:
+            case Refused(preemption=None, reservation=Reservation(basis=Basis.STATED | Basis.GUESSED, begins=begins)) if not is_again:
                 self._expected_starts.setdefault(key.name, begins)
                 self._records.of(key).queue.attempts += 1
             case Refused() | Outdated() if not is_again:
@@ -240,7 +261,7 @@ class _Mirror:
         self._workload = WorkloadCounter()
         self._counted = np.zeros(len(state.classes), dtype=np.int64)
         self.running = RunningPods()
-        self._started: dict[int, int] = {}  # by the number of a started gang, the number of its pods
+        self._started: dict[int, Mapping[int, tuple[int, Assignment]]] = {}  # the pods of each started gang that are in ``running``
         self._planned: list[str] = []  # UIDs in ``running`` of pods that are placed at this moment
         self.mix = self._workload.mix()
 
@@ -264,14 +285,32 @@ class _Mirror:
     def observe_started(self) -> None:
         """Bring ``running`` up to date with the gangs that run in the simulated cluster."""
         started = self.state.started
-        for number in self._started.keys() - started.keys():
-            for index in range(self._started.pop(number)):
-                self.running.remove(f"{number}/{index}")
+        for number in list(self._started):
+            if number not in started or started[number].taken is not self._started[number]:
+                for pod in self._started.pop(number):
+                    self.running.remove(f"{number}/{pod}")
         for number in started.keys() - self._started.keys():
-            gang = started[number]
-            self._started[number] = len(gang.taken)
-            for index, (member, assignment) in enumerate(gang.taken):
-                self._run(f"{number}/{index}", member, assignment, number, gang.at_seconds, gang.walltime_seconds)
+            gang = self.state.started[number]
+            self._started[number] = gang.taken
+            for pod, (member, assignment) in gang.taken.items():
+                self._run(f"{number}/{pod}", member, assignment, number, gang.at_seconds, gang.walltime_seconds)
+
+    def running_gangs(self) -> Iterator[Gang]:
+        """Yield the gangs that run, each named by its number, and each pod by its number in its gang."""
+        for number, gang in self.state.started.items():
+            pods = tuple(
+                replace(
+                    self._pod(str(number), index, member),
+                    node_name=self.state.nodes[assignment.node].name,
+                    phase="Running",
+                    priority=gang.priority,
+                    owner=_OWNER,
+                    started=gang.at_seconds or _FIRST_SECOND,
+                )
+                for index, (member, assignment) in gang.taken.items()
+            )
+            key = GangKey(_NAMESPACE, str(number))
+            yield Gang(key, gang.minimum, pods, gang.priority, gang.at_seconds, Objective.BINPACK, _NO_TIMEOUT)
 
     def plan(self, arrival: Arrival, assignments: Assignments, name: str) -> None:
         """Add a gang to ``running`` that is placed at this moment, for the decisions about other gangs."""

@@ -1,7 +1,7 @@
 """The interface of players, which decide in a replay where gangs go, and the settings that a player is created from."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -17,6 +17,10 @@ from allaboard.simulation.workload import Arrival
 
 Assignments = tuple[Assignment | None, ...]
 """One assignment for each member of a gang; None for a surplus member that isn't placed."""
+
+
+Evictions = Sequence[tuple[int, Collection[int]]]
+"""The number of each running gang that loses pods, with the numbers of these pods, as in ``ClusterState.started``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +49,12 @@ class Player(Protocol):
         """
         ...
 
+    def evictions(self) -> Evictions:
+        """Return the pods to evict for gangs that the last ``place`` didn't place."""
+        return ()
 
-class OneByOne(ABC):
+
+class OneByOne(Player, ABC):
     """Assigns pods one after another, like a scheduler that doesn't know gangs.
 
     If fewer members of a gang fit than its minimum, all its members are released again.

@@ -6,12 +6,12 @@ whole or not at all.
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 from allaboard.simulation.fragmentation import Fragmentation, TargetMix
 from allaboard.simulation.player import Assignments, Player
-from allaboard.simulation.state import Assignment, BadAssignmentError, ClusterState, Started
+from allaboard.simulation.state import BadAssignmentError, ClusterState, Started
 from allaboard.simulation.waits import PlacedGang
 from allaboard.simulation.workload import WHOLE_GPU_MILLI, Arrival, Workload
 
@@ -56,6 +56,8 @@ class Replay:
     makespan_seconds: float
     timeline: tuple[Sample, ...]
     gangs: tuple[PlacedGang, ...] = ()
+    gangs_preempted: int = 0
+    lost_seconds: float = 0.0
 
 
 def replay(workload: Workload, strategy: Player, mix: TargetMix, *, batch: int = 1, samples: int = SAMPLES) -> Replay:
@@ -76,11 +78,14 @@ class _Run:
         self.fragmentation = Fragmentation(mix, self.state)
         self.now = 0.0
         self.queue: list[Arrival] = []
-        self.running: list[tuple[float, int, tuple[tuple[int, Assignment], ...]]] = []
+        self.running: list[tuple[float, int]] = []  # (end, number) of each gang that ends; a number that was evicted is skipped
+        self.arrivals: dict[int, Arrival] = {}  # by the number of a gang that runs
+        self.gangs_preempted, self.lost_seconds = 0, 0.0
         self.arrived = self.gangs_placed = self.pods_failed = 0
         self.waited_seconds = 0.0
         self.timeline: list[Sample] = []
-        self.placed: list[PlacedGang] = []
+        self.placed: dict[int, PlacedGang] = {}
+        self.started = 0
         self._every = max(1, len(workload.arrivals) // samples)
 
     def in_order(self) -> Replay:
@@ -106,6 +111,7 @@ class _Run:
         1. Advance to the next moment at which a gang arrives or finishes, and release the gangs that finish.
         2. Queue the gangs that arrive: by priority, then by arrival.
         3. Offer all waiting gangs to the strategy if capacity was released, otherwise only the gangs that have just arrived.
+        4. Evict the pods that the strategy names, queue their gangs again, and offer all waiting gangs, until it names none.
         """
         arrivals = sorted(self.workload.arrivals, key=lambda arrival: arrival.at_seconds)
         self.now = self.state.now = start = arrivals[0].at_seconds if arrivals else 0.0
@@ -119,17 +125,19 @@ class _Run:
             fragmented += (moment - self.now) * self._fragmentation_percent()
             self.now = self.state.now = moment
             has_freed = self._finish()
+            if not has_freed and moment < coming:
+                continue  # a gang would have ended that was evicted
             first = position
             while position < len(arrivals) and arrivals[position].at_seconds <= self.now:
                 position += 1
             self._arrive(arrivals[first:position])
             self.queue += arrivals[first:position]
-            self.queue.sort(key=lambda arrival: (-arrival.priority, arrival.at_seconds))
+            self._sort()
             newcomers = {id(arrival) for arrival in arrivals[first:position]}
             tried = self.queue if has_freed else [arrival for arrival in self.queue if id(arrival) in newcomers]
-            left = {id(arrival) for arrival in self._offer(tried)}
-            gone = {id(arrival) for arrival in tried} - left
-            self.queue = [arrival for arrival in self.queue if id(arrival) not in gone]
+            self._place(tried)
+            while self._evict():
+                self._place(self.queue)
             if position >= sampled:
                 self._sample()
                 sampled = position + self._every if position < len(arrivals) else position
@@ -139,6 +147,39 @@ class _Run:
             return self._outcome(allocated / span, fragmented / span, span)
         last = self.timeline[-1]
         return self._outcome(last.allocated_percent, last.fragmentation_percent)
+
+    def _sort(self) -> None:
+        self.queue.sort(key=lambda arrival: (-arrival.priority, arrival.at_seconds))
+
+    def _place(self, tried: Sequence[Arrival]) -> None:
+        """Offer waiting gangs to the strategy, and take those from the queue that it places."""
+        left = {id(arrival) for arrival in self._offer(tried)}
+        gone = {id(arrival) for arrival in tried} - left
+        self.queue = [arrival for arrival in self.queue if id(arrival) not in gone]
+
+    def _evict(self) -> bool:
+        """Evict the pods that the strategy names, and queue the gangs again that lack members then. Return whether it names any."""
+        evictions = self.strategy.evictions()
+        for number, lost in evictions:
+            gang = self.state.started[number]
+            for pod in sorted(lost):
+                member, assignment = gang.taken[pod]
+                self.state.release(member, assignment)
+                gpus = self.workload.classes[member].gpu_total_milli / WHOLE_GPU_MILLI
+                self.lost_seconds += max(1.0, gpus) * (self.now - gang.at_seconds)
+            left = {pod: taken for pod, taken in gang.taken.items() if pod not in lost}
+            if left:
+                self.state.started[number] = replace(gang, taken=left)
+                self.pods_failed += len(lost)
+                continue
+            placed, arrival = self.placed.pop(number), self.arrivals.pop(number)
+            del self.state.started[number]
+            self.gangs_preempted += 1
+            self.gangs_placed -= 1
+            self.waited_seconds -= placed.waited
+            self.queue.append(arrival)
+        self._sort()
+        return bool(evictions)
 
     def _arrive(self, arrivals: Sequence[Arrival]) -> None:
         for arrival in arrivals:
@@ -172,24 +213,28 @@ class _Run:
         for member, assignment in taken:
             self.state.take(member, assignment)
         self.gangs_placed += 1
+        self.started += 1
         self.pods_failed += len(assignments) - len(taken)
         self.waited_seconds += self.now - arrival.at_seconds if self.workload.waits else 0.0
         if self.workload.waits:
             gpus = self.workload.gpu_milli_of(arrival) / WHOLE_GPU_MILLI
             expected = getattr(self.strategy, "expected_starts", {}).get(arrival.name)
-            found = PlacedGang(arrival.name, gpus, arrival.priority, arrival.at_seconds, self.now, arrival.run_seconds, expected)
-            self.placed.append(found)
+            self.placed[self.started] = PlacedGang(
+                arrival.name, gpus, arrival.priority, arrival.at_seconds, self.now, arrival.run_seconds, expected
+            )
         walltime = arrival.walltime_seconds if arrival.run_seconds is not None else inf
-        self.state.started[self.gangs_placed] = Started(self.now, walltime, taken)
+        self.state.started[self.started] = Started(self.now, walltime, dict(enumerate(taken)), arrival.priority, arrival.minimum)
+        self.arrivals[self.started] = arrival
         if arrival.run_seconds is not None:
-            heapq.heappush(self.running, (self.now + arrival.run_seconds, self.gangs_placed, taken))
+            heapq.heappush(self.running, (self.now + arrival.run_seconds, self.started))
 
     def _finish(self) -> bool:
         has_freed = False
         while self.running and self.running[0][0] <= self.now:
-            _, number, taken = heapq.heappop(self.running)
-            del self.state.started[number]
-            for member, assignment in taken:
+            _, number = heapq.heappop(self.running)
+            gang = self.state.started.pop(number, None)
+            self.arrivals.pop(number, None)
+            for member, assignment in gang.taken.values() if gang else ():
                 self.state.release(member, assignment)
                 has_freed = True
         return has_freed
@@ -230,5 +275,7 @@ class _Run:
             waiting_seconds_mean=self._waited_seconds_mean(),
             makespan_seconds=span,
             timeline=tuple(self.timeline),
-            gangs=tuple(self.placed),
+            gangs=tuple(self.placed.values()),
+            gangs_preempted=self.gangs_preempted,
+            lost_seconds=self.lost_seconds,
         )

@@ -4,7 +4,7 @@ A strategy reads this state, and may take capacity on trial. The replay takes th
 assignment that doesn't fit is refused, so that no strategy can gain by over-committing a node.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -31,12 +31,15 @@ class Started:
     """A gang that runs.
 
     ``walltime_seconds`` is the longest time that it will run, as its owner states it: 0 if the owner states none, infinite if the gang
-    never ends. ``taken``: (position of the task class, assignment) of each pod.
+    never ends. ``taken``: (position of the task class, assignment) of each pod that runs, by the pod's number. ``minimum``: the pods that
+    the gang needs to go on.
     """
 
     at_seconds: float
     walltime_seconds: float
-    taken: tuple[tuple[int, Assignment], ...]
+    taken: Mapping[int, tuple[int, Assignment]]
+    priority: int = 0
+    minimum: int = 1
 
 
 class ClusterState:

@@ -16,6 +16,7 @@ from allaboard.model.reasons import Cause, Code
 from allaboard.placement import Plan, SearchSettings
 from allaboard.planning.answers import Answer, Failed, Outdated, Placed, Refused, warning_of
 from allaboard.planning.gang_problem import Packings
+from allaboard.planning.preemption import Preemption
 from allaboard.planning.prepared import PreparedGang, prepared
 from allaboard.planning.resolve import resolve
 from allaboard.planning.standstill import Policy, Standstill
@@ -23,6 +24,8 @@ from allaboard.queueing.order import order_of
 from allaboard.records.sort_key import Order
 from allaboard.report import messages
 from allaboard.settings.options import Settings
+
+_MOST_VICTIMS = 5  # gangs that a message names
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,10 @@ class Forecast(Standstill):
         gang = self._gangs.get(key)
         return max(0.0, self._now - gang.created) if gang else 0.0
 
+    def running(self) -> Iterable[Gang]:
+        """Return the gangs with bound pods."""
+        return self._registry.bound_gangs()
+
     async def advice(self, gang: Gang) -> str:
         """Return what would help a refused gang if all other gangs stayed where they are; empty if nothing is known to help."""
         known = self._prepared(gang)
@@ -151,6 +158,10 @@ class Forecast(Standstill):
                 self._decisions[key] = Decision(True, self._placed(gang, len(assignments), plan), plan=first)
             case Refused(plan=plan, cause=None) if not is_again:
                 self._decisions[key] = Decision(True, self._placed(gang, 0, plan), plan=plan)
+            case Refused(plan=plan, cause=Cause() as cause, preemption=Preemption() as preemption):
+                self._preemptions.begin(preemption)
+                text = messages.refused(gang, plan, cause, preemption.reservation).message + _victims(preemption)
+                self._decisions[key] = Decision(plan.feasible, text, cause.code, plan)
             case Refused(plan=plan, cause=Cause() as cause, reservation=reservation):
                 text = messages.refused(gang, plan, cause, reservation).message
                 self._decisions[key] = decision = Decision(plan.feasible, text, cause.code, plan)
@@ -168,6 +179,12 @@ class Forecast(Standstill):
         pods = "pod" if len(gang.alive) == 1 else "pods"
         head, before = f"{len(gang.bound) + assigned} of {len(gang.alive)} {pods} placed", len(self._gangs[gang.key].bound)
         return head + (f", {before} of them earlier" if before else "") + _surplus_refusal(gang, plan)
+
+
+def _victims(preemption: Preemption) -> str:
+    """Return which gangs lose pods, as the last words of a refusal."""
+    parts = [f"{len(victim.pods)} of {victim.gang.key}" for victim in preemption.victims]
+    return f": {', '.join(parts[:_MOST_VICTIMS])}" + (f" and {len(parts) - _MOST_VICTIMS} more gangs" if len(parts) > _MOST_VICTIMS else "")
 
 
 def _without_identity(gang: Gang) -> Pod | None:

@@ -91,7 +91,12 @@ class Standing:
         self.excuses[spec] = self._excuse(spec, bound, missing_of_stamped)
         if not self.excuses[spec]:
             self.accuse("unresolved", f"{state} for {rested:.0f} s after all was quiet, since {life.cause}")
-        elif self.shows_conditions and not self._is_reported(spec) and not self._is_reported_later(spec):
+        elif (
+            self.shows_conditions
+            and not self._is_reported(spec)
+            and not self._is_reported_later(spec)
+            and not excuses.is_forged(self.books, spec)  # by a forged stamp, the scheduler counts other members as missing
+        ):
             self.accuse("unreported", f"{state} and its status doesn't say so")
 
     def _judge_slow(self, spec: GangSpec, bound: list[Body], state: str) -> None:

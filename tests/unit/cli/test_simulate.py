@@ -256,6 +256,31 @@ def test_policy_decides_whether_a_gang_of_low_priority_passes(simulate: Simulate
     assert (waits["priority 1000"]["max"], waits["priority 0"]["max"]) == (990.0, low)
 
 
+SURPLUS = """
+nodes: [{name: n, count: 2, cpu: 64, memory: 256Gi, gpus: 8}]
+workload:
+- {name: elastic, run: 3600, minMember: 2, members: [{count: 4, cpu: 1, gpus: 2}]}
+- {name: rigid, run: 7200, members: [{cpu: 1, gpus: 8}]}
+- {name: small, arrival: 100, run: 500, priority: 10, members: [{count: 2, cpu: 1, gpus: 2}]}
+- {name: large, arrival: 3600, run: 500, priority: 10, members: [{count: 2, cpu: 1, gpus: 8}]}
+"""
+"""At 100 s a gang needs the surplus of the gang ``elastic``, and at 3600 s a gang needs both nodes."""
+
+
+def test_preemption_evicts_surplus_first_and_starts_evicted_gangs_again(simulate: Simulate) -> None:
+    (simulate.folder / "s.yaml").write_text(SURPLUS)
+    [run] = answer(simulate.scenario("--preemption", "-o", "json"))["runs"]
+    assert run["waitingSeconds"]["priority 10"]["max"] == 0.0
+    assert run["gangsPreempted"] == 1
+    assert run["lostGpuHours"] == round((2 * 2 * 100 + 8 * 3600) / 3600, 3)
+    assert run["podsFailed"] == 2
+    assert run["makespanSeconds"] == 3600 + 500 + 7200
+    assert "PREEMPTED" in simulate.scenario("--preemption").stdout
+    [without] = answer(simulate.scenario("-o", "json"))["runs"]
+    assert without["gangsPreempted"] == 0
+    assert without["waitingSeconds"]["priority 10"]["max"] == 3600.0
+
+
 def test_table_of_a_scenario_shows_how_long_gangs_have_waited_by_size(simulate: Simulate) -> None:
     (simulate.folder / "s.yaml").write_text(CASE)
     lines = [line.split() for line in simulate.scenario().stdout.splitlines()]
@@ -265,4 +290,6 @@ def test_table_of_a_scenario_shows_how_long_gangs_have_waited_by_size(simulate: 
 
 
 def test_policy_without_effect_is_noted(simulate: Simulate) -> None:
-    assert "note: --policy is for gangs" in simulate.trace("--policy", "strict", "--strategy", "fgd", "--seeds", "1").stderr
+    assert (
+        "note: --policy and --preemption are for gangs" in simulate.trace("--policy", "strict", "--strategy", "fgd", "--seeds", "1").stderr
+    )
