@@ -23,7 +23,7 @@ from rich.table import Table
 
 from allaboard_sandbox import Sandbox
 
-from . import kills, leaders, mutants, schedules, spread, standoff
+from . import kills, leaders, mutants, preemptions, schedules, spread, standoff
 from .kills import Point, Relay, Toll
 from .leaders import Replicas, Terms
 from .mutants import Mutant
@@ -79,6 +79,16 @@ async def killed_at_every_call(folder: Path, advance: Advance) -> Outcome:
                 if all(point in toll.missed for point in points):
                     break
     return Outcome(str(toll), toll.is_clean, toll.complaints())
+
+
+async def killed_at_every_call_of_a_preemption(folder: Path, advance: Advance) -> Outcome:
+    toll = preemptions.PreemptionToll()
+    async with Sandbox() as cluster:
+        preemptions.furnish(cluster)
+        async with Relay(cluster, _kubeconfig(cluster, folder), folder) as relay:
+            await preemptions.settle(cluster)
+            await preemptions.kill_at_every_call(cluster, relay, toll, lambda call: advance(call, max(45, call + 1)))
+    return Outcome(str(toll), not toll.complaints, "; ".join(toll.complaints))
 
 
 async def stopped_at_every_call(folder: Path, advance: Advance) -> Outcome:
@@ -184,6 +194,11 @@ def guarantees(minutes: float, hunt: Sequence[Mutant] = mutants.MUTANTS) -> Sequ
     return [
         Guarantee(
             "killed (SIGKILL) at every API call of committing 8 members, before and after it, and restarted", nothing, killed_at_every_call
+        ),
+        Guarantee(
+            "killed (SIGKILL) at every API call of a preemption, before and after it, and restarted",
+            "the gang of high priority starts; only the pods that were chosen first are evicted",
+            killed_at_every_call_of_a_preemption,
         ),
         Guarantee(
             "leader stopped (SIGSTOP) before each request of the commit, follower takes over, SIGCONT",

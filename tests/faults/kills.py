@@ -137,7 +137,7 @@ async def kill_at(point: Point, cluster: Cluster, relay: Relay, toll: Toll, name
     hold = faults.pause(*COUNTED, nth=point.call, after=point.is_after)
     rest = faults.pause(*COUNTED, nth=point.call + 1, times=FOR_EVER)
     async with arrival(cluster, point.kind, name) as spec:
-        if not await _comes_before(hold, cluster.wait_for(_is_reported(spec), timeout=20)):
+        if not await comes_before(hold, cluster.wait_for(_is_reported(spec), timeout=20)):
             toll.missed.append(point)
         await relay.kill()
         for each in (hold, rest):
@@ -174,7 +174,7 @@ async def _check_leaks(cluster: Cluster, point: Point, toll: Toll, name: str) ->
     await remove(cluster, spec)
 
 
-async def _comes_before(hold: Hold, other: object) -> bool:
+async def comes_before(hold: Hold, other: object) -> bool:
     """Return whether the request that ``hold`` stops arrived before ``other``, an awaitable, finished."""
     arrived, done = asyncio.ensure_future(hold.arrived()), asyncio.ensure_future(other)  # type: ignore[call-overload]  # a coroutine
     await asyncio.wait([arrived, done], return_when=asyncio.FIRST_COMPLETED)

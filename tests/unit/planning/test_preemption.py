@@ -238,14 +238,17 @@ def test_no_further_pod_is_evicted_until_the_victims_are_gone_and_then_the_gang_
 
 
 def test_evictions_that_an_earlier_leader_has_begun_are_finished_and_no_other_pods_are_taken() -> None:
-    scene = Scene(nodes=3)
-    mark = mark_of("default", "high")
-    wide = scene.run_gang(a_gang("wide", 2, 8, priority=1), 0, 1)
+    """The rest of the gang whose evictions have begun has more pods than the gang ``small``, which would be chosen otherwise."""
+    scene, mark = Scene(nodes=3), mark_of("default", "high")
+    scene.run_gang(a_gang("wide", 4, 4, priority=1), 0, 0, 1, 1)
     scene.run_gang(a_gang("small", 1, 8, priority=1), 2)
-    for pod in wide.members:
-        scene.change(pod, evicted_for=mark)
-    scene.change(replace(wide.members[0], evicted_for=mark), is_terminating=True)
-    assert scene.evicted_for(a_gang("high", 2, 8)) == {"wide": 1}
+    assert scene.evicted_for(a_gang("other", 1, 8)) == {"small": 1}
+    scene = Scene(nodes=3)
+    wide = scene.run_gang(a_gang("wide", 4, 4, priority=1), 0, 0, 1, 1)
+    scene.run_gang(a_gang("small", 1, 8, priority=1), 2)
+    for number, pod in enumerate(wide.members):
+        scene.change(pod, evicted_for=mark, is_terminating=number < 2)
+    assert scene.evicted_for(a_gang("high", 2, 8)) == {"wide": 2}
 
 
 @settings(max_examples=100, deadline=None)
