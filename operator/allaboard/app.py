@@ -56,6 +56,7 @@ from allaboard.planning.search_costs import SearchCosts
 from allaboard.planning.search_processes import Searcher
 from allaboard.queueing.batch_window import BatchWindow
 from allaboard.queueing.capacity_waitlist import Capacity
+from allaboard.queueing.fair_share import FairShare, FairShareSettings
 from allaboard.queueing.queue import GangQueue
 from allaboard.queueing.ranks import Ranks
 from allaboard.queueing.requeue import Freed
@@ -108,7 +109,9 @@ class App:
         self.registry = GangRegistry(settings.scheduler_names, settings.namespaces, GangDefaults.by(settings), self.records.knows_whole)
         self._intern = Interner()
         self._pod_from = partial(pod_from, intern=self._intern, reading=settings.reading)
-        self.ranks = Ranks(self.registry, self.records, SearchTime(time.monotonic), time.monotonic)
+        fair = FairShare(FairShareSettings.of(settings), time.time)
+        self.view.listen(fair.observe_pod, fair.observe_node)
+        self.ranks = Ranks(self.registry, self.records, SearchTime(time.monotonic), time.monotonic, fair)
         self.ledger = Ledger(self.view.running, self.ranks.place, time.time, settings.backfill)
         self.queue = GangQueue(
             self.ranks.place,

@@ -246,6 +246,9 @@ docs/simulate.md describes the files and the figures. Exit code: 0, 2 for bad in
     " the reserved capacity (easy) [default: as `allaboard run`]. For -f only.",
 )
 @click.option("--preemption", is_flag=True, help="Evict gangs of lower priority for a gang that fits in no other way. For -f only.")
+@click.option(
+    "--fair-share", is_flag=True, help="Order gangs of equal priority by what their namespaces have used of the cluster. For -f only."
+)
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="Format of the output [table].")
 @click.option("--plot", metavar="FILE", help="Draw the figures over time or over the arrived load, into a .png or .svg file.")
 @click.option("--workers", type=click.IntRange(1, 1024), help="Processes for the runs [default: one for each processor].")

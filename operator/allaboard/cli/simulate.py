@@ -27,6 +27,7 @@ from allaboard.planning.evictable import PreemptionSettings
 from allaboard.planning.planner import SEED
 from allaboard.planning.standstill import POLICY, SKIP, STRICT, Policy
 from allaboard.plugins import DEFAULT_STRATEGY
+from allaboard.queueing.fair_share import FairShareSettings
 from allaboard.settings.options import SettingsError, load_settings
 from allaboard.simulation.charts import ChartError, check_chart, draw_chart
 from allaboard.simulation.players import ONE_BY_ONE, player_names
@@ -81,6 +82,7 @@ def simulate(
     dask: str | None,
     policy: str | None,
     preemption: bool,
+    fair_share: bool,
 ) -> None:
     """Replay the workload, and print what stays unused. Raises ``BadInputError``."""
     names = tuple(dict.fromkeys(strategies)) or (DEFAULT_STRATEGY,)
@@ -89,8 +91,11 @@ def simulate(
         if unknown:
             raise UnknownStrategyError(f"there is no strategy {unknown[0]!r}; known are {', '.join(player_names())}")
         _note_ignored(names, filename, objective, workers, dask)
-        if (policy or preemption) and (not filename or names != (DEFAULT_STRATEGY,)):
-            click.echo("note: --policy and --preemption are for gangs of -f that genetic places; else any gang that fits starts", err=True)
+        if (policy or preemption or fair_share) and (not filename or names != (DEFAULT_STRATEGY,)):
+            click.echo(
+                "note: --policy, --preemption and --fair-share are for gangs of -f that genetic places; else any gang that fits starts",
+                err=True,
+            )
         _note_equal_runs(names, filename, batch, len(seeds or ()))
         if plot is not None:
             check_chart(plot)
@@ -99,8 +104,11 @@ def simulate(
         _note_missing_models(workload)
         search = SearchSettings(**settings.search.model_dump())
         factor = None if workload.waits else inflate
+        shares = FairShareSettings.of(settings)
         chosen = replace(
-            _POLICIES[policy] if policy else Policy.by(settings), preemption=replace(PreemptionSettings.by(settings), is_on=preemption)
+            _POLICIES[policy] if policy else Policy.by(settings),
+            preemption=replace(PreemptionSettings.by(settings), is_on=preemption),
+            fair_share=replace(shares, is_on=shares.is_on or fair_share),
         )
         jobs = [
             Job(workload, name, seed, batch, factor, settings.objective, search, settings.strategy_options.by_name.get(name, {}), chosen)

@@ -293,14 +293,20 @@ class GangRegistry:
 
     def outline(self, key: GangKey) -> Outline | None:
         """Return the facts that decide a gang's queue position, without assembling the gang; None if no member is alive."""
+        first = self.first_member(key)
+        if first is None:
+            return None
+        group = self._groups.get(key)
+        return Outline(key, first.priority, _created(group, first), is_partially_bound=key in self._bound)
+
+    def first_member(self, key: GangKey) -> Pod | None:
+        """Return the oldest living member of a gang; None if no member is alive."""
         first = self._first.get(key)
         if first is None:
             first = min((pod for pod in self._members.get(key, {}).values() if pod.is_alive), key=by_age, default=None)
-            if first is None:
-                return None
-            self._first[key] = first
-        group = self._groups.get(key)
-        return Outline(key, first.priority, _created(group, first), is_partially_bound=key in self._bound)
+            if first is not None:
+                self._first[key] = first
+        return first
 
     def since(self, gang: Gang | Outline) -> float:
         """Return the creation time that counts for a gang's queue position, in seconds since the epoch (``genius/priority``)."""

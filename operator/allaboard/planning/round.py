@@ -155,7 +155,8 @@ class Round:
     async def _batch(self, due: Due) -> tuple[dict[GangKey, PreparedGang], dict[GangKey, Order]]:
         """Return the first due gang that needs a plan, and the gangs behind it that compete on equal terms; remove all of them.
 
-        Gangs compete on equal terms if they have the same priority and their namespaces have used about as much search time. The second
+        Gangs compete on equal terms if they have the same priority, their namespaces have used about as much search time, and their tenants
+        have equal shares, if these count. The second
         value is each gang's position in the queue.
         """
         batch: dict[GangKey, PreparedGang] = {}
@@ -202,4 +203,4 @@ class Round:
 
 
 def _are_equal(one: Order, other: Order) -> bool:
-    return (one.level_key, one.usage) == (other.level_key, other.usage)
+    return (one.level_key, one.usage, one.share) == (other.level_key, other.usage, other.share)

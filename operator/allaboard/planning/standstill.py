@@ -27,6 +27,7 @@ from allaboard.planning.reservations import RESERVATIONS, Reservations, Reservat
 from allaboard.planning.round import Round
 from allaboard.planning.search_costs import SearchCosts
 from allaboard.planning.search_processes import Searcher
+from allaboard.queueing.fair_share import NO_FAIR_SHARE, FairShare, FairShareSettings
 from allaboard.queueing.search_time import SearchTime
 from allaboard.records.record import GangRecords
 from allaboard.records.sort_key import Order
@@ -41,11 +42,12 @@ class Policy:
     backfill: Backfill = Backfill.EASY
     reservations: ReservationSettings = RESERVATIONS
     preemption: PreemptionSettings = NO_PREEMPTION
+    fair_share: FairShareSettings = NO_FAIR_SHARE
 
     @classmethod
     def by(cls, settings: Settings) -> Self:
         """Return the policy that the operator's settings state."""
-        return cls(settings.backfill, ReservationSettings.by(settings), PreemptionSettings.by(settings))
+        return cls(settings.backfill, ReservationSettings.by(settings), PreemptionSettings.by(settings), FairShareSettings.of(settings))
 
 
 POLICY = Policy()
@@ -73,6 +75,7 @@ class Standstill(ABC):
         policy: Policy = POLICY,
     ) -> None:
         self._records = GangRecords()
+        self._shares = FairShare(policy.fair_share, self.now)
         costs, plugin_processes = SearchCosts(Metrics(), SearchTime(_no_time), _no_time), PluginProcesses(arguments, has_processes=False)
         searcher = Searcher(search, workers=0)
         ledger = Ledger(running, self.place, self.now, policy.backfill)

@@ -19,6 +19,8 @@ def order_of(
     may_go_first: bool = True,
     has_grown: bool = False,
     usage: int = 0,
+    share: int = 0,
+    tenant: str = "",
     since: float | None = None,
     namespace_priority: int = 0,
 ) -> Order:
@@ -30,7 +32,13 @@ def order_of(
     2. gangs that have lost a member;
     3. the other gangs.
 
-    Then the namespace's search-time usage counts (``usage``, a level), then age and name.
+    Then these count, one after the other:
+
+    - the namespace's search-time usage (``usage``, a level);
+    - the share of the cluster that the gang's tenant has used (``share``, a level; 0 if the fair order is off);
+    - age and name.
+
+    ``tenant`` is the tenant, if that isn't the namespace.
 
     Some rules keep tenants from abusing this order:
 
@@ -44,15 +52,15 @@ def order_of(
     """
     heals = gang.is_partially_bound and gang.missing_of_stamped > 0 and gang.on_member_lost is not OnMemberLost.IGNORE and not has_grown
     standing = HEALS if heals and not usage else PLAIN
-    group = Group(gang.key.namespace, -gang.priority, not is_first, heals)
+    group = Group(gang.key.namespace, -gang.priority, not is_first, heals, tenant)
     created = gang.created if since is None else since
     own = Own(-namespace_priority, gang.created, gang.key)
-    return Order(-gang.priority, not (is_first and may_go_first), standing, usage, created, gang.key, (group, own))
+    return Order(-gang.priority, not (is_first and may_go_first), standing, usage, share, created, gang.key, (group, own))
 
 
 def order_of_gone(key: GangKey) -> Order:
     """Return the queue position of a gang that no longer exists. It is the first, so that the gang's state is deleted at once."""
-    return Order(_FIRST, False, HEALS, 0, 0.0, key)
+    return Order(_FIRST, False, HEALS, 0, 0, 0.0, key)
 
 
 def wakes_up_on(explanation: Explanation, candidates: Iterable[Pod]) -> WakeUpOn:

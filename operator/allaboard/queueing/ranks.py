@@ -1,11 +1,13 @@
 """Computes each gang's queue position, from the gang, its record, and the search time that its namespace has used."""
 
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from allaboard.gangs.registry import GangRegistry
 from allaboard.model.gang import Gang, GangKey, Outline
+from allaboard.queueing.fair_share import NO_FAIR_SHARE, FairShare
 from allaboard.queueing.order import order_of, order_of_gone
 from allaboard.queueing.search_time import SearchTime
 from allaboard.records.growth import has_grown
@@ -19,13 +21,14 @@ class Ranks:
 
     ``shares`` is the search time that namespaces have used. ``time_first`` is the time for which a namespace's partially bound gangs have
     gone first and kept other gangs waiting. These gangs go first only while their namespace has used little of this time: a gang counts as
-    partially bound by stamps on its pods, which a tenant can forge.
+    partially bound by stamps on its pods, which a tenant can forge. ``fair`` has the shares of the cluster that tenants have used.
     """
 
     registry: GangRegistry
     records: GangRecords
     shares: SearchTime
     clock: Callable[[], float]
+    fair: FairShare = field(default_factory=lambda: FairShare(NO_FAIR_SHARE, time.time))
     time_first: SearchTime = field(init=False)
 
     def __post_init__(self) -> None:
@@ -55,8 +58,8 @@ class Ranks:
         return {**dict.fromkeys(self.fallen(), ()), **self.registry.namespace_priority.changed()}
 
     def fallen(self) -> Set[str]:
-        """Return the namespaces whose usage level has fallen since the last call, so that their gangs move ahead in the queue."""
-        return self.shares.fallen() | self.time_first.fallen()
+        """Return the namespaces whose usage or tenants' shares have fallen since the last call, so that gangs move ahead in the queue."""
+        return self.shares.fallen() | self.time_first.fallen() | self.fair.fallen()
 
     def place(self, key: GangKey) -> Order:
         """Return a gang's queue position.
@@ -71,8 +74,9 @@ class Ranks:
             gang = self.registry.gang(key) or gang
         usage = self.shares.level(key.namespace)
         since, namespace_priority = self.registry.namespace_priority.since(gang), self.registry.namespace_priority.of(key)
+        share, tenant = self.fair.place(key.namespace, self.registry.first_member(key)) if self.fair.settings.is_on else (0, "")
         if record is None:
-            return order_of(gang, usage=usage, since=since, namespace_priority=namespace_priority)
+            return order_of(gang, usage=usage, share=share, tenant=tenant, since=since, namespace_priority=namespace_priority)
         is_first = record.partial_bind is not None and record.partial_bind.is_finishing and gang.is_partially_bound
         is_grown = isinstance(gang, Gang) and gang.is_partially_bound and has_grown(gang, record)
         return order_of(
@@ -81,6 +85,8 @@ class Ranks:
             may_go_first=not self.time_first.level(key.namespace),
             has_grown=is_grown,
             usage=usage,
+            share=share,
+            tenant=tenant,
             since=since,
             namespace_priority=namespace_priority,
         )

@@ -19,6 +19,8 @@ class Group(NamedTuple):
     is_not_first: bool
     heals: bool
     """True for gangs that have lost a member."""
+    tenant: str = ""
+    """The tenant whose share counts, if that isn't the namespace (``queueing.fair_share``)."""
 
 
 class Own(NamedTuple):
@@ -44,6 +46,8 @@ class Order(NamedTuple):
     """``HEALS`` for a gang that has lost a member, else ``PLAIN``."""
     usage: int
     """The level of the search time that the gang's namespace has used (``SearchTime.level``)."""
+    share: int
+    """The level of the share of the cluster that the gang's tenant has used; 0 if the fair order is off (``queueing.fair_share``)."""
     created: float
     """The effective creation time (``gangs.namespace_priority``), in seconds since the epoch."""
     key: GangKey
@@ -73,6 +77,6 @@ class Order(NamedTuple):
         return self[:3]
 
     @property
-    def rank_key(self) -> tuple[int, bool, int, int]:
-        """All that counts before age: level, standing and search-time usage."""
-        return self[:4]
+    def rank_key(self) -> tuple[int, bool, int, int, int]:
+        """All that counts before age: level, standing, search-time usage and share."""
+        return self[:5]

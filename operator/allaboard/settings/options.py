@@ -26,6 +26,7 @@ from allaboard.model.pod import Reading
 from allaboard.model.raw_fields import LABEL_KEY, NAMESPACE, OBJECT_NAME
 from allaboard.model.topologies import LEVELS, Levels
 from allaboard.plugins import DEFAULT_STRATEGY, SHIPPED_STRATEGIES, STRATEGY_NAME, strategy_names
+from allaboard.settings.fair_share import FairShareOptions
 from allaboard.settings.files import MOST_BYTES, ConfigurationFile, parse_configuration
 from allaboard.settings.gpu_metrics import GpuMetricsOptions
 from allaboard.settings.gpus import GpuOptions
@@ -160,6 +161,7 @@ class Settings(BaseSettings):
     preempt_with_kueue: bool = Field(
         False, description="Whether gangs that Kueue manages preempt and are preempted here, too. Otherwise only Kueue preempts them."
     )
+    fair_share: FairShareOptions = FairShareOptions()
     openfaas: bool = Field(
         False,
         description="Whether pods of OpenFaaS functions are charged by their annotation com.openfaas.function.spec if their containers"

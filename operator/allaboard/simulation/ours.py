@@ -31,6 +31,7 @@ from allaboard.planning.answers import Answer, Failed, Outdated, Placed, Refused
 from allaboard.planning.gang_problem import Packings
 from allaboard.planning.prepared import PreparedGang, prepared
 from allaboard.planning.standstill import Standstill
+from allaboard.queueing.fair_share import FairShare
 from allaboard.queueing.order import order_of
 from allaboard.records.sort_key import Order
 from allaboard.runtime.inline import finished
@@ -121,6 +122,7 @@ class _Pending(Standstill):
     def __init__(self, mirror: "_Mirror", setup: Setup, expected_starts: dict[str, float]) -> None:
         super().__init__(mirror, mirror.running, setup.search, Packings(), seed=setup.seed, policy=setup.policy)
         self._mirror = mirror
+        mirror.follow(self._shares)
         self._setup = setup
         self._expected_starts = expected_starts
         self._arrivals: dict[GangKey, Arrival] = {}
@@ -159,8 +161,9 @@ class _Pending(Standstill):
 
     @property
     def _follows(self) -> bool:
-        """Whether the planning round needs to know which gangs run."""
-        return bool(self._setup.policy.reservations.most) or self._setup.policy.preemption.is_on
+        """True if the planning round needs to know which gangs run."""
+        policy = self._setup.policy
+        return bool(policy.reservations.most) or policy.preemption.is_on or policy.fair_share.is_on
 
     def running(self) -> Iterable[Gang]:
         """Return the gangs that run in the simulated cluster. Each is named by its number."""
@@ -181,8 +184,11 @@ class _Pending(Standstill):
         return None if is_useless else prepared(gang)
 
     def place(self, key: GangKey) -> Order:
-        """Return the gang's position in the queue: by priority, then by arrival."""
-        return order_of(self._gangs[key], since=float(self._positions[key]))
+        """Return the gang's position in the queue: by priority, then by its tenant's share if the fair order is on, then by arrival."""
+        gang, since = self._gangs[key], float(self._positions[key])
+        if not self._shares.settings.is_on:
+            return order_of(gang, since=since)
+        return order_of(gang, share=self._shares.place(key.namespace, None)[0], since=since)
 
     def now(self) -> float:
         """Return the present moment, in seconds."""
@@ -233,11 +239,12 @@ class _Pending(Standstill):
 
 def _keys_of(pending: Sequence[Arrival]) -> Iterator[GangKey]:
     """Yield a distinct key for each gang; tasks of a trace may share a name."""
-    seen: Counter[str] = Counter()
+    seen: Counter[tuple[str, str]] = Counter()
     for arrival in pending:
-        seen[arrival.name] += 1
-        name = arrival.name if seen[arrival.name] == 1 else f"{arrival.name}~{seen[arrival.name]}"
-        yield GangKey(_NAMESPACE, name, "PodGroup" if len(arrival.members) > 1 else "Pod")
+        seen[arrival.namespace, arrival.name] += 1
+        number = seen[arrival.namespace, arrival.name]
+        name = arrival.name if number == 1 else f"{arrival.name}~{number}"
+        yield GangKey(arrival.namespace, name, "PodGroup" if len(arrival.members) > 1 else "Pod")
 
 
 class _Mirror:
@@ -261,6 +268,7 @@ class _Mirror:
         self._workload = WorkloadCounter()
         self._counted = np.zeros(len(state.classes), dtype=np.int64)
         self.running = RunningPods()
+        self._shares: FairShare | None = None
         self._started: dict[int, Mapping[int, tuple[int, Assignment]]] = {}  # the pods of each started gang that are in ``running``
         self._planned: list[str] = []  # UIDs in ``running`` of pods that are placed at this moment
         self.mix = self._workload.mix()
@@ -288,12 +296,12 @@ class _Mirror:
         for number in list(self._started):
             if number not in started or started[number].taken is not self._started[number]:
                 for pod in self._started.pop(number):
-                    self.running.remove(f"{number}/{pod}")
+                    self._end(f"{number}/{pod}")
         for number in started.keys() - self._started.keys():
             gang = self.state.started[number]
             self._started[number] = gang.taken
             for pod, (member, assignment) in gang.taken.items():
-                self._run(f"{number}/{pod}", member, assignment, number, gang.at_seconds, gang.walltime_seconds)
+                self._run(f"{number}/{pod}", member, assignment, number, gang.at_seconds, gang.walltime_seconds, gang.namespace)
 
     def running_gangs(self) -> Iterator[Gang]:
         """Yield the gangs that run, each named by its number, and each pod by its number in its gang."""
@@ -317,18 +325,33 @@ class _Mirror:
         for index, (member, assignment) in enumerate(zip(arrival.members, assignments, strict=True)):
             if assignment is not None:
                 walltime = arrival.walltime_seconds if arrival.run_seconds is not None else inf
-                self._run(f"{name}/{index}", member, assignment, name, self.state.now, walltime)
+                self._run(f"{name}/{index}", member, assignment, name, self.state.now, walltime, arrival.namespace)
                 self._planned.append(f"{name}/{index}")
 
     def forget_planned(self) -> None:
         """Remove the gangs that are placed at this moment from ``running``; the replay starts them."""
         for uid in self._planned:
-            self.running.remove(uid)
+            self._end(uid)
         self._planned.clear()
 
-    def _run(self, uid: str, member: int, assignment: Assignment, unit: Hashable, at_seconds: float, walltime: float) -> None:
-        node, spec = self.state.nodes[assignment.node].name, self._specs[member]
-        self.running.put(uid, node, spec, unit=unit, started=at_seconds or _FIRST_SECOND, walltime=walltime)
+    def follow(self, shares: FairShare) -> None:
+        """Count the nodes, and from now on the pods that run, in ``shares``."""
+        self._shares = shares
+        for node in self._nodes:
+            shares.observe_node(None, node)
+
+    def _run(
+        self, uid: str, member: int, assignment: Assignment, unit: Hashable, at_seconds: float, walltime: float, namespace: str
+    ) -> None:
+        node, spec, started = self.state.nodes[assignment.node].name, self._specs[member], at_seconds or _FIRST_SECOND
+        self.running.put(uid, node, spec, unit=unit, started=started, walltime=walltime)
+        if self._shares is not None:
+            self._shares.put(uid, namespace, spec.requests, started)
+
+    def _end(self, uid: str) -> None:
+        self.running.remove(uid)
+        if self._shares is not None:
+            self._shares.remove(uid)
 
     def snapshot(self, priority: int | None = None) -> Snapshot:
         """Return a snapshot of the cluster at present. A device counts as used if a pod uses a part of it."""

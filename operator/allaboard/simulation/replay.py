@@ -220,10 +220,12 @@ class _Run:
             gpus = self.workload.gpu_milli_of(arrival) / WHOLE_GPU_MILLI
             expected = getattr(self.strategy, "expected_starts", {}).get(arrival.name)
             self.placed[self.started] = PlacedGang(
-                arrival.name, gpus, arrival.priority, arrival.at_seconds, self.now, arrival.run_seconds, expected
+                arrival.name, gpus, arrival.priority, arrival.at_seconds, self.now, arrival.run_seconds, expected, arrival.namespace
             )
         walltime = arrival.walltime_seconds if arrival.run_seconds is not None else inf
-        self.state.started[self.started] = Started(self.now, walltime, dict(enumerate(taken)), arrival.priority, arrival.minimum)
+        self.state.started[self.started] = Started(
+            self.now, walltime, dict(enumerate(taken)), arrival.priority, arrival.minimum, arrival.namespace
+        )
         self.arrivals[self.started] = arrival
         if arrival.run_seconds is not None:
             heapq.heappush(self.running, (self.now + arrival.run_seconds, self.started))

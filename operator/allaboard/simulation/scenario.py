@@ -21,7 +21,7 @@ MOST = 200_000
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _NODE = ("name", "count", "cpu", "memory", "gpus", "model")
-_GANG = ("name", "arrival", "run", "walltime", "repeat", "every", "minMember", "priority", "members")
+_GANG = ("name", "arrival", "run", "walltime", "repeat", "every", "minMember", "priority", "namespace", "members")
 _MEMBER = ("count", "cpu", "memory", "gpus", "models")
 
 
@@ -106,10 +106,10 @@ def _arrivals(raw: Mapping[str, object], position: dict[TaskClass, int]) -> Iter
             raise MalformedError(f"{path}every", "is missing; it is the time between two gangs of repeat")
         first, run = _seconds(entry, "arrival", path) or 0.0, _seconds(entry, "run", path)
         walltime = _seconds(entry, "walltime", path) or 0.0
-        priority = integer(entry, "priority", path=path)
+        priority, namespace = integer(entry, "priority", path=path), text(entry, "namespace", "default", path)
         for index in range(repeat):
             title, arrival = f"{name}-{index}" if "repeat" in entry else name, first + index * every
-            yield Arrival(title, tuple(members), minimum, priority, arrival, run, walltime)
+            yield Arrival(title, tuple(members), minimum, priority, arrival, run, walltime, namespace)
 
 
 def _task(member: Mapping[str, object], path: str) -> TaskClass:

@@ -40,6 +40,7 @@ class Started:
     taken: Mapping[int, tuple[int, Assignment]]
     priority: int = 0
     minimum: int = 1
+    namespace: str = "default"
 
 
 class ClusterState:

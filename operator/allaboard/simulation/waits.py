@@ -26,6 +26,7 @@ class PlacedGang:
     started: float
     run_seconds: float | None
     expected: float | None = None
+    namespace: str = "default"
 
     @property
     def waited(self) -> float:
@@ -52,11 +53,17 @@ class Waits:
 
 
 def waits_of(gangs: Sequence[PlacedGang]) -> Sequence[Waits]:
-    """Return the waits of ``gangs`` by size class and, if there are several priorities, by priority. Classes without gangs are left out."""
+    """Return the waits of ``gangs`` by size class; by priority and by namespace, too, if there are several.
+
+    Classes without gangs are left out.
+    """
     classes = {_title(least, most): [each for each in gangs if _is_in(each.gpus, least, most)] for least, most in SIZES}
     priorities = sorted({each.priority for each in gangs}, reverse=True)
     if len(priorities) > 1:
         classes |= {f"priority {priority}": [each for each in gangs if each.priority == priority] for priority in priorities}
+    namespaces = sorted({each.namespace for each in gangs})
+    if len(namespaces) > 1:
+        classes |= {f"namespace {namespace}": [each for each in gangs if each.namespace == namespace] for namespace in namespaces}
     return [_waits(title, found) for title, found in classes.items() if found]
 
 

@@ -55,7 +55,7 @@ class Arrival:
 
     ``members`` has the position of each member's task class in the workload's classes. At least ``minimum`` members must be placed
     together. The gang finishes ``run_seconds`` after it has started; None means never. ``walltime_seconds`` is the longest time that it
-    will run, as its owner states it; 0 if the owner states none.
+    will run, as its owner states it; 0 if the owner states none. ``namespace`` is the tenant.
     """
 
     name: str
@@ -65,6 +65,7 @@ class Arrival:
     at_seconds: float = 0.0
     run_seconds: float | None = None
     walltime_seconds: float = 0.0
+    namespace: str = "default"
 
 
 @dataclass(frozen=True, slots=True)

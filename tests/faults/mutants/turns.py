@@ -2,7 +2,7 @@
 
 from .mutant import Edit, Mutant
 
-_PLACE = "Order(-gang.priority, not (is_first and may_go_first), standing, usage, created, gang.key, (group, own))"
+_PLACE = "Order(-gang.priority, not (is_first and may_go_first), standing, usage, share, created, gang.key, (group, own))"
 PRIORITY_IGNORED = Edit(
     "order_of",
     _PLACE,

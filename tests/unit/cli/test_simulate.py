@@ -281,6 +281,22 @@ def test_preemption_evicts_surplus_first_and_starts_evicted_gangs_again(simulate
     assert without["waitingSeconds"]["priority 10"]["max"] == 3600.0
 
 
+FAIR = """
+nodes: [{name: n, cpu: 64, memory: 256Gi, gpus: 8}]
+workload:
+- {name: many, namespace: a, repeat: 8, every: 0, run: 100, members: [{cpu: 1, gpus: 8}]}
+- {name: one, namespace: b, arrival: 50, run: 100, members: [{cpu: 1, gpus: 8}]}
+"""
+"""A namespace has eight gangs, one after the other. Another namespace comes later with one gang."""
+
+
+@pytest.mark.parametrize(("options", "wait"), [((), 750.0), (("--fair-share",), 50.0)])
+def test_fair_order_starts_the_gang_of_the_namespace_that_has_used_less(simulate: Simulate, options: tuple[str, ...], wait: float) -> None:
+    (simulate.folder / "s.yaml").write_text(FAIR)
+    [run] = answer(simulate.scenario(*options, "-o", "json"))["runs"]
+    assert run["waitingSeconds"]["namespace b"]["max"] == wait
+
+
 def test_table_of_a_scenario_shows_how_long_gangs_have_waited_by_size(simulate: Simulate) -> None:
     (simulate.folder / "s.yaml").write_text(CASE)
     lines = [line.split() for line in simulate.scenario().stdout.splitlines()]
@@ -291,5 +307,6 @@ def test_table_of_a_scenario_shows_how_long_gangs_have_waited_by_size(simulate: 
 
 def test_policy_without_effect_is_noted(simulate: Simulate) -> None:
     assert (
-        "note: --policy and --preemption are for gangs" in simulate.trace("--policy", "strict", "--strategy", "fgd", "--seeds", "1").stderr
+        "note: --policy, --preemption and --fair-share are for gangs"
+        in simulate.trace("--policy", "strict", "--strategy", "fgd", "--seeds", "1").stderr
     )

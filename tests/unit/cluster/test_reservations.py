@@ -22,7 +22,7 @@ NOW = 1000.0
 
 
 def order_of(priority: int, created: float = 0.0) -> Order:
-    return Order(-priority, True, PLAIN, 0, created, GangKey("default", f"at-{created}"))
+    return Order(-priority, True, PLAIN, 0, 0, created, GangKey("default", f"at-{created}"))
 
 
 def reserved(name: str, gpus: dict[str, int], begins: float, *, priority: int = 0, created: float = 0.0, **fields: object) -> Reservation:

@@ -10,7 +10,7 @@ from allaboard.records.sort_key import PLAIN, Order
 
 def by_name(key: GangKey) -> Order:
     """Return a position in the queue by the gang's name."""
-    return Order(0, True, PLAIN, 0, 0.0, key)
+    return Order(0, True, PLAIN, 0, 0, 0.0, key)
 
 
 def a_ledger(view: ClusterView, place: Callable[[GangKey], Order] = by_name, now: Callable[[], float] = lambda: 0.0) -> Ledger:

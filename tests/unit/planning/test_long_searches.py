@@ -20,7 +20,7 @@ def long_searches(clock: Clock) -> LongSearches:
 
 
 def place(key: GangKey, created: float = 0.0) -> Order:
-    return Order(0, True, 2, 0, created, key)
+    return Order(0, True, 2, 0, 0, created, key)
 
 
 def key_of(namespace: str, name: object) -> GangKey:

@@ -14,7 +14,7 @@ def a_queue_by_usage(clock: Clock, usages: dict[str, int]) -> GangQueue:
     """Return a queue that orders gangs by the search-time usage level of their namespaces, then by name."""
 
     def order(key: GangKey) -> Order:
-        return Order(0, True, PLAIN, usages.get(key.namespace, 0), float(key.name), key)
+        return Order(0, True, PLAIN, usages.get(key.namespace, 0), 0, float(key.name), key)
 
     return GangQueue(order, clock=clock)
 
@@ -25,7 +25,7 @@ def gang_of(namespace: str, name: int) -> GangKey:
 
 def a_queue(clock: Clock, priorities: dict[GangKey, int] | None = None, partially_bound: GangKey | None = None) -> GangQueue:
     def order(key: GangKey) -> Order:
-        return Order(-(priorities or {}).get(key, 0), True, int(key != partially_bound), 0, 0.0, key)
+        return Order(-(priorities or {}).get(key, 0), True, int(key != partially_bound), 0, 0, 0.0, key)
 
     return GangQueue(order, clock=clock)
 

@@ -37,7 +37,7 @@ class Free:
 
 
 def by_name(key: GangKey) -> Order:
-    return Order(0, True, 2, 0, float(key.name), key)
+    return Order(0, True, 2, 0, 0, float(key.name), key)
 
 
 def a_waitlist(free: Free, *needs: CapacityNeed) -> CapacityWaitlist:

@@ -18,7 +18,7 @@ class Crowd:
         self.heap = LazyHeap(self.place)
 
     def place(self, key: GangKey) -> Order:
-        return Order(self.depths[key], True, 2, 0, 0.0, key)
+        return Order(self.depths[key], True, 2, 0, 0, 0.0, key)
 
 
 def test_a_gang_that_ranks_lower_than_at_its_push_is_moved_when_it_is_at_the_top_of_the_heap() -> None:
@@ -91,7 +91,7 @@ class Tenants:
         behind = [other_created + 0.01 for other_priority, other_created in others if other_priority > namespace_priority]
         since = max([float(created), *behind])
         group = Group(key.namespace, 0, True, heals=False)
-        return Order(0, True, 2, self.usages.get(key.namespace, 0), since, key, (group, Own(-namespace_priority, created, key)))
+        return Order(0, True, 2, self.usages.get(key.namespace, 0), 0, since, key, (group, Own(-namespace_priority, created, key)))
 
 
 GANGS = st.lists(st.tuples(st.sampled_from("xy"), st.integers(0, 2), st.integers(0, 5)), min_size=1, max_size=8)

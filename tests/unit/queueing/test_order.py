@@ -27,7 +27,9 @@ OUTLINES = st.builds(
     st.booleans(),
     st.sampled_from(OnMemberLost),
 )
-STANDINGS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries({"is_first": st.booleans(), "usage": st.integers(0, 2)})
+STANDINGS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+    {"is_first": st.booleans(), "usage": st.integers(0, 2), "share": st.integers(0, 2)}
+)
 PLACED = st.tuples(OUTLINES, STANDINGS)
 ORDERS = PLACED.map(lambda placed: order_of(placed[0], **placed[1]))
 
@@ -35,12 +37,12 @@ ORDERS = PLACED.map(lambda placed: order_of(placed[0], **placed[1]))
 def plainly(gang: Outline, standing: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return the facts that decide a gang's queue position, the most important first."""
     heals = gang.is_partially_bound and gang.on_member_lost is not OnMemberLost.IGNORE and standing["usage"] == 0
-    return -gang.priority, not standing["is_first"], not heals, standing["usage"], gang.created, gang.key
+    return -gang.priority, not standing["is_first"], not heals, standing["usage"], standing["share"], gang.created, gang.key
 
 
 @given(st.lists(PLACED, max_size=12))
-def test_gangs_rank_by_priority_then_precedence_rules_then_search_time_then_age(placed: list[tuple[Outline, Any]]) -> None:
-    assert sorted(placed, key=lambda each: order_of(each[0], **each[1])[:6]) == sorted(placed, key=lambda each: plainly(*each))
+def test_gangs_rank_by_priority_then_precedence_rules_then_search_time_then_share_then_age(placed: list[tuple[Outline, Any]]) -> None:
+    assert sorted(placed, key=lambda each: order_of(each[0], **each[1])[:7]) == sorted(placed, key=lambda each: plainly(*each))
 
 
 @given(ORDERS, ORDERS)

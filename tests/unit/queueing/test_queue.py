@@ -29,7 +29,7 @@ def test_a_gang_that_is_marked_as_due_several_times_is_attempted_once() -> None:
 
 async def test_a_gang_that_gets_an_older_member_moves_to_the_front() -> None:
     created = {A: 2.0, B: 1.0}
-    queue = GangQueue(lambda key: Order(0, True, 2, 0, created[key], key))
+    queue = GangQueue(lambda key: Order(0, True, 2, 0, 0, created[key], key))
     for key in created:
         queue.mark(key)
     created[A] = 0.0
@@ -39,7 +39,7 @@ async def test_a_gang_that_gets_an_older_member_moves_to_the_front() -> None:
 
 
 async def test_draining_the_queue_does_not_wait_for_gangs_that_are_marked_as_due_meanwhile() -> None:
-    queue = GangQueue(lambda key: Order(0, True, 2, 0, 0.0, key))
+    queue = GangQueue(lambda key: Order(0, True, 2, 0, 0, 0.0, key))
     queue.mark(A)
     marks = 0
 
@@ -58,7 +58,7 @@ async def test_draining_the_queue_does_not_wait_for_gangs_that_are_marked_as_due
 
 
 def test_gang_that_is_deleted_during_its_attempt_is_due_once_more_to_be_forgotten() -> None:
-    queue = GangQueue(lambda key: Order(0, True, 2, 0, 0.0, key), exists=lambda key: False)
+    queue = GangQueue(lambda key: Order(0, True, 2, 0, 0, 0.0, key), exists=lambda key: False)
     seen = queue.changes
     queue.observe(Freed())
     queue.requeue(A, Requeue.failed(ANYTHING), seen=seen)
@@ -187,7 +187,7 @@ def test_freeing_a_resource_does_not_visit_gangs_that_lack_another_resource() ->
         visited.append(key)
         return True
 
-    queue = GangQueue(lambda key: Order(0, True, 2, 0, 0.0, key), exists)
+    queue = GangQueue(lambda key: Order(0, True, 2, 0, 0, 0.0, key), exists)
     for number in range(1000):
         queue.requeue(GangKey("default", f"g{number}"), Requeue.waiting(WakeUpOn(frozenset({"memory"}))), seen=queue.changes)
     queue.requeue(A, Requeue.waiting(WakeUpOn(frozenset({"cpu", "memory"}))), seen=queue.changes)
@@ -252,7 +252,7 @@ async def test_admitting_many_gangs_does_not_block_the_event_loop() -> None:
     def order(key: GangKey) -> Order:
         nonlocal places
         places += 1
-        return Order(0, True, 2, 0, float(key.name), key)
+        return Order(0, True, 2, 0, 0, float(key.name), key)
 
     free = 0
     queue = GangQueue(order, slots=lambda specs, priority, walltime: [free] * len(specs))
@@ -273,7 +273,7 @@ async def test_admitting_many_gangs_does_not_block_the_event_loop() -> None:
 
 async def test_returning_assumed_capacity_to_many_refused_gangs_does_not_block_the_event_loop() -> None:
     clock = Clock(1000.0)
-    queue = GangQueue(lambda key: Order(0, True, 2, 0, float(key.name), key), clock=clock)
+    queue = GangQueue(lambda key: Order(0, True, 2, 0, 0, float(key.name), key), clock=clock)
     keys = [GangKey("default", str(number)) for number in range(3000)]
     for key in keys:
         for _ in range(3):

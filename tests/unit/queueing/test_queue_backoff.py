@@ -39,7 +39,7 @@ def test_successful_attempt_resets_the_number_of_failures() -> None:
 
 @pytest.mark.parametrize("first", [0.01, 0.02])
 async def test_waiting_for_a_due_gang_ends_when_a_backoff_ends(first: float) -> None:
-    queue = GangQueue(lambda key: Order(0, True, 2, 0, 0.0, key))
+    queue = GangQueue(lambda key: Order(0, True, 2, 0, 0, 0.0, key))
     queue.requeue(A, Requeue.again(first))
     async with asyncio.timeout(50):
         await queue.wait()
@@ -49,7 +49,7 @@ async def test_waiting_for_a_due_gang_ends_when_a_backoff_ends(first: float) -> 
 def test_backoffs_that_have_ended_leave_no_entries() -> None:
     clock = Clock(1000.0)
     keys = [GangKey("default", f"gang-{number:02}") for number in range(50)]
-    queue = GangQueue(lambda key: Order(-10 if key == A else 0, True, 2, 0, 0.0, key), backoff=Backoff(60.0, 60.0), clock=clock)
+    queue = GangQueue(lambda key: Order(-10 if key == A else 0, True, 2, 0, 0, 0.0, key), backoff=Backoff(60.0, 60.0), clock=clock)
     queue.requeue(A, Requeue.failed(ANYTHING), seen=queue.changes)
     for _ in range(100):
         for key in keys:

@@ -138,7 +138,7 @@ async def test_capacity_that_is_freed_before_a_retry_goes_to_the_gang_of_higher_
 
 async def test_a_gang_that_moves_to_the_front_in_backoff_goes_first() -> None:
     created = {A: 2.0, B: 3.0}
-    queue = GangQueue(lambda key: Order(0 if key == C else -10, True, 0, 0, created.get(key, 0.0), key), clock=Clock(1000.0))
+    queue = GangQueue(lambda key: Order(0 if key == C else -10, True, 0, 0, 0, created.get(key, 0.0), key), clock=Clock(1000.0))
     for key in (A, B):
         queue.requeue(key, Requeue.refused(CPU), seen=queue.changes)
     queue.observe(Freed({"cpu"}))
@@ -152,7 +152,7 @@ async def test_a_gang_that_moves_to_the_front_in_backoff_goes_first() -> None:
 @pytest.mark.parametrize("is_in_backoff", [False, True])
 def test_a_popped_gang_is_outranked_by_a_gang_of_higher_priority_even_if_that_gang_is_in_backoff(is_in_backoff: bool) -> None:
     clock = Clock()
-    queue = GangQueue(lambda key: Order(-int(key.name[-1]), True, 2, 0, 0.0, key), clock=clock)
+    queue = GangQueue(lambda key: Order(-int(key.name[-1]), True, 2, 0, 0, 0.0, key), clock=clock)
     queue.mark(_key_of(9))
     if is_in_backoff:
         queue.requeue(queue.pop() or _key_of(0), Requeue.failed(ANYTHING), seen=queue.changes)
@@ -174,7 +174,7 @@ def test_a_gang_that_was_put_back_is_not_popped_before_the_gang_that_outranks_it
     keys = [GangKey(f"namespace-{number}", "gang") for number in range(4)]  # each namespace has a usage of its own
 
     def order(key: GangKey) -> Order:
-        return Order(*now[keys.index(key)], 0.0, key)
+        return Order(*now[keys.index(key)], 0, 0.0, key)
 
     queue = GangQueue(order)
     for key in keys:
@@ -188,7 +188,7 @@ def test_a_gang_that_was_put_back_is_not_popped_before_the_gang_that_outranks_it
 
 
 def test_a_gang_that_is_put_back_is_due_again() -> None:
-    queue = GangQueue(lambda key: Order(0, True, PLAIN, 0, 0.0, key), clock=Clock())
+    queue = GangQueue(lambda key: Order(0, True, PLAIN, 0, 0, 0.0, key), clock=Clock())
     for number in (1, 2, 3):
         queue.mark(_key_of(number))
     popped = [queue.pop(), queue.pop()]

@@ -20,7 +20,7 @@ class Scene:
 
     def __init__(self, free: int = 0, **wake_on: WakeUpOn) -> None:
         self.free, self.states = free, defaultdict[GangKey, QueueState](QueueState)
-        self.unschedulable = Unschedulable(lambda key: Order(0, True, 2, 0, 0.0, key), self.slots)
+        self.unschedulable = Unschedulable(lambda key: Order(0, True, 2, 0, 0, 0.0, key), self.slots)
         for name, wake_up in wake_on.items():
             self.add(GangKey("default", name), wake_up)
 

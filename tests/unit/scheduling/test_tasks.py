@@ -18,7 +18,7 @@ class Scene:
 
     def __init__(self) -> None:
         self.records, self.is_over = GangRecords(), asyncio.Event()
-        self.queue = GangQueue(lambda key: Order(0, True, 2, 0, 0.0, key), records=self.records, clock=lambda: 1000.0)
+        self.queue = GangQueue(lambda key: Order(0, True, 2, 0, 0, 0.0, key), records=self.records, clock=lambda: 1000.0)
         self.tasks = GangTasks(self.records, self.queue)
 
     async def work(self) -> None:
