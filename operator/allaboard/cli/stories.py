@@ -299,6 +299,73 @@ def _runs(stage: Stage, steps: int) -> bool:
     return len(stage.running("lstm-pipeline")) == steps
 
 
+def _named(objects: Objects, *names: str) -> Objects:
+    """Return the objects with these names."""
+    return [obj for obj in objects if obj["metadata"]["name"] in names]
+
+
+async def _priority(stage: Stage) -> None:
+    objects = manifest("priority.yaml")
+    busy = ("first", "second", "rest")
+    await stage.apply(_named(objects, "high-without-eviction", *busy))
+    await stage.expect("a pod with five GPUs runs on each node", lambda: sum(len(stage.running(name)) for name in busy) == 4)
+    await stage.apply(_named(objects, "high", "low"))
+    await stage.expect("both gangs wait", lambda: bool(stage.refusal_of("high") and stage.refusal_of("low")))
+    await stage.expect(
+        "one pod has ended, and the free GPUs are reserved for the gang of high priority",
+        lambda: len(stage.running("first")) == 0 and stage.group("low").get("reason") == "Reserved",
+    )
+    await stage.expect("the gang of high priority runs", lambda: len(stage.running("high")) == 2)
+    if stage.bound("low"):
+        raise StoryError(f"the gang of low priority was started first: {stage.describe()}")
+
+
+async def _backfill(stage: Stage) -> None:
+    objects = manifest("backfill.yaml")
+    await stage.apply(_named(objects, "busy"))
+    await stage.expect("a pod with five GPUs runs on each node", lambda: len(stage.running("busy")) == 2)
+    await stage.apply(_named(objects, "big"))
+    await stage.expect("the big gang waits, with an expected start", lambda: bool(stage.group("big").get("expectedStart")))
+    await stage.apply(_named(objects, "long"))
+    await stage.expect("the long job waits for reserved GPUs", lambda: "reserved" in stage.refusal_of("long"))
+    await stage.apply(_named(objects, "short"))
+    await stage.expect("the short job runs on the same GPUs", lambda: len(stage.running("short")) == 1)
+    if stage.bound("long") or stage.bound("big"):
+        raise StoryError(f"a job that was to wait was started: {stage.describe()}")
+
+
+async def _preemption(stage: Stage) -> None:
+    objects = manifest("preemption.yaml")
+    await stage.apply(_named(objects, "research"))
+    await stage.expect("both pods of research run", lambda: len(stage.running("research")) == 2)
+    await stage.apply([obj for obj in objects if obj["metadata"]["name"] == "production"])
+    await stage.expect("production runs, and no pod of research does", lambda: _is_preempted(stage))
+    await stage.expect("events say that pods were evicted", lambda: bool(stage.events("Preempted")))
+    await stage.expect("both pods of research run again when production has ended", lambda: len(stage.running("research")) == 2)
+
+
+def _is_preempted(stage: Stage) -> bool:
+    return len(stage.running("production")) == 1 and not stage.bound("research")
+
+
+async def _fair(stage: Stage) -> None:
+    objects = manifest("fair.yaml")
+    await stage.apply(_named(objects, "team-a", "team-b", "first"))
+    await stage.expect("the first job of team-a runs", lambda: len(stage.running("first")) == 1)
+    for name in ("second", "other"):
+        await stage.apply(_named(objects, name))
+        await stage.expect(f"the job {name} waits", partial(_waits, stage, name))
+    await stage.expect("the job of team-b runs next, although it is younger", lambda: len(stage.running("other")) == 1)
+    if stage.bound("second"):
+        raise StoryError(f"the second job of team-a was started first: {stage.describe()}")
+    await stage.expect("the second job of team-a runs last", lambda: len(stage.running("second")) == 1)
+
+
+def _waits(stage: Stage, name: str) -> bool:
+    return bool(stage.refusal_of(name))
+
+
+_FAIR = {"fair_share__enabled": "true"}
 _PIPELINES = {"pipelines": "true", "pipeline_namespaces": "openfaas-fn"}
 _TIGHT_NODES = (NodeShape("16", "96Gi"),) * 3 + (NodeShape("32", "64Gi"),) * 3 + (NodeShape("24", "64Gi"),) * 3
 
@@ -319,6 +386,10 @@ STORIES: tuple[Story, ...] = (
         _order_trap,
     ),
     Story("tight", "Greedy rules fail; the genetic search places the gang", _TIGHT_NODES, _tight),
+    Story("priority", "Capacity is kept for the gang of high priority", (NodeShape("64", gpus=8),) * 4, _priority),
+    Story("backfill", "A short job runs before the time that a gang waits for", (NodeShape("64", gpus=8),) * 2, _backfill),
+    Story("preemption", "A whole gang is evicted for a job of high priority", (NodeShape("64", gpus=8),) * 2, _preemption),
+    Story("fair", "The team that has used less runs next", (NodeShape("64", gpus=8),), _fair, _FAIR),
     Story("gpu-model", "Workers that need certain GPU models get only those", (), _gpu_model),
     Story("lstm-pipeline", "A pipeline: its stages start one by one, each whole", (NodeShape("4"),) * 2, _pipeline, _PIPELINES),
     Story("twenty", "Twenty pods, sixteen fit, minimum 16: sixteen run", (NodeShape("8", "16Gi"),) * 3, _twenty),

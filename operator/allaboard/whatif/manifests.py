@@ -28,7 +28,7 @@ __all__ = ["Expanded", "ManifestError", "Manifests", "Origin", "read_manifests"]
 
 _POD = ("", "Pod")
 POD_GROUP = ("scheduling.x-k8s.io", "PodGroup")
-_USED = (PRIORITY_CLASS, RUNTIME_CLASS, LIMIT_RANGE, RESOURCE_QUOTA)
+_USED = (PRIORITY_CLASS, RUNTIME_CLASS, LIMIT_RANGE, RESOURCE_QUOTA, ("", "Namespace"))
 _NAME_LIMITS = {JOB: 63, ("batch", "CronJob"): 52}
 """Greatest length of an object's name, by kind. Pods of these kinds repeat the name in a label, or in a longer name of their own."""
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
