@@ -16,6 +16,7 @@ from allaboard.binding.bind import Binder
 from allaboard.binding.job_suspension import JobRestarter
 from allaboard.cluster.budgets import Budgets, budget_from
 from allaboard.cluster.reservations import Ledger
+from allaboard.cluster.run_times import RunTimes
 from allaboard.cluster.stores import NodeStore, PodStore
 from allaboard.cluster.view import ClusterView
 from allaboard.cluster.volumes import claim_from, volume_from
@@ -56,11 +57,9 @@ from allaboard.planning.search_costs import SearchCosts
 from allaboard.planning.search_processes import Searcher
 from allaboard.queueing.batch_window import BatchWindow
 from allaboard.queueing.capacity_waitlist import Capacity
-from allaboard.queueing.fair_share import FairShare, FairShareSettings
 from allaboard.queueing.queue import GangQueue
-from allaboard.queueing.ranks import Ranks
+from allaboard.queueing.ranks import ranks_by
 from allaboard.queueing.requeue import Freed
-from allaboard.queueing.search_time import SearchTime
 from allaboard.records.backoff import Backoff
 from allaboard.records.losses import Losses
 from allaboard.records.record import GangRecords
@@ -109,9 +108,9 @@ class App:
         self.registry = GangRegistry(settings.scheduler_names, settings.namespaces, GangDefaults.by(settings), self.records.knows_whole)
         self._intern = Interner()
         self._pod_from = partial(pod_from, intern=self._intern, reading=settings.reading)
-        fair = FairShare(FairShareSettings.of(settings), time.time)
-        self.view.listen(fair.observe_pod, fair.observe_node)
-        self.ranks = Ranks(self.registry, self.records, SearchTime(time.monotonic), time.monotonic, fair)
+        if settings.estimate_walltimes:
+            RunTimes(time.time).follow(self.view)
+        self.ranks = ranks_by(settings, self.registry, self.records, self.view)
         self.ledger = Ledger(self.view.running, self.ranks.place, time.time, settings.backfill)
         self.queue = GangQueue(
             self.ranks.place,

@@ -31,7 +31,7 @@ from allaboard.settings.options import Settings, load_settings
 from allaboard.simulation.fragmentation import target_mix
 from allaboard.simulation.ours import GPU, PRODUCT
 from allaboard.simulation.player import Assignments as SimulatedAssignments
-from allaboard.simulation.player import Player, Setup
+from allaboard.simulation.player import Evictions, Player, Setup
 from allaboard.simulation.players import make_player
 from allaboard.simulation.replay import replay
 from allaboard.simulation.state import ClusterState
@@ -305,7 +305,7 @@ def _is_decided(app: App, cluster: Sandbox) -> bool:
     return is_idle and all(pod["spec"].get("nodeName") or is_refused(pod) for pod in cluster.list("pods"))
 
 
-class Recorder:
+class Recorder(Player):
     """A player that records the answers of ``player``."""
 
     def __init__(self, player: Player) -> None:
@@ -319,6 +319,10 @@ class Recorder:
             if answer and not state.now:
                 self.assignments[arrival.name] = {index: state.nodes[each.node].name for index, each in enumerate(answer) if each}
         return answers
+
+    def evictions(self) -> Evictions:
+        """Return the evictions of the wrapped player."""
+        return self._player.evictions()
 
 
 def simulated(case: Case, settings: Settings) -> Assignments:

@@ -3,9 +3,12 @@
 Pods that were bound together end together: they are one *unit*. A unit ends when its last pod is expected to end:
 
 - a pod with a walltime ends that long after its start;
-- a pod that has outrun its walltime ends as long from now as it has outrun it. Tsafrir, Etsion and Feitelson (TPDS 18(6), 2007) raise an
+- a pod that has outrun its walltime or its estimate ends as long from now as it has outrun it. Tsafrir, Etsion and Feitelson (TPDS 18(6),
+2007) raise an
   outrun estimate in steps that double;
-- a pod without a walltime ends as long from now as it has run until now. That is the median if run times follow a power law with exponent
+- a pod without a walltime, but with an estimate (``cluster.run_times``), ends that long after its start;
+- any other pod without a walltime ends as long from now as it has run until now. That is the median if run times follow a power law with
+exponent
   1, as they often do;
 - a pod of a service, such as a Deployment, never ends.
 
@@ -41,7 +44,7 @@ class Basis(StrEnum):
     UNKNOWN = "unknown"
     """None: the pod states no walltime and has run for less than ten minutes."""
     GUESSED = "guessed"
-    """The time for which the pod has run, or by which it has outrun its walltime."""
+    """The estimate, the time for which the pod has run, or the time by which it has outrun its walltime."""
     STATED = "stated"
     """The pod's walltime."""
 
@@ -100,6 +103,7 @@ class RunningPods:
         self._unit: Integers = np.zeros(64, dtype=np.int64)
         self._started: Floats = np.zeros(64)
         self._walltime: Floats = np.zeros(64)
+        self._estimate: Floats = np.zeros(64)
         self._nodes: _Codes[str] = _Codes()
         self._specs: _Codes[tuple[Requests, int]] = _Codes()
         self._units: _Codes[Hashable] = _Codes()
@@ -111,8 +115,21 @@ class RunningPods:
     def __contains__(self, uid: object) -> bool:
         return uid in self._slots
 
-    def put(self, uid: str, node_name: str, spec: SchedulingSpec, *, unit: Hashable, started: float, walltime: float) -> None:
-        """Add a pod, or replace what is known of it. ``started`` is 0 for a pod whose start isn't known yet: it starts now."""
+    def put(
+        self,
+        uid: str,
+        node_name: str,
+        spec: SchedulingSpec,
+        *,
+        unit: Hashable,
+        started: float,
+        walltime: float,
+        estimate: float = 0.0,
+    ) -> None:
+        """Add a pod, or replace what is known of it. ``started`` is 0 for a pod whose start isn't known yet: it starts now.
+
+        ``estimate`` is the time in seconds that a pod without a walltime is expected to run; 0 if there is no estimate.
+        """
         slot = self._slots.get(uid)
         codes = self._nodes.code(node_name), self._specs.code((spec.requests, spec.gpu_share)), self._units.code(unit)
         if slot is None:
@@ -122,7 +139,7 @@ class RunningPods:
         else:
             self._drop_codes(slot)
         self._node[slot], self._spec[slot], self._unit[slot] = codes
-        self._started[slot], self._walltime[slot] = started, walltime
+        self._started[slot], self._walltime[slot], self._estimate[slot] = started, walltime, estimate
         self.version += 1
 
     def remove(self, uid: str) -> None:
@@ -149,7 +166,7 @@ class RunningPods:
         if stay := [slot for uid in staying if (slot := self._slots.get(uid)) is not None]:
             walltime = walltime.copy()
             walltime[stay] = NEVER
-        ends, basis = _ends(self._started[used], walltime[used], now)
+        ends, basis = _ends(self._started[used], walltime[used], self._estimate[used], now)
         # 1. The end of each unit is the end of its last pod, on whatever node that is.
         units = self._unit[used]
         unit_ends = np.full(max(1, len(self._units)), -np.inf)
@@ -191,7 +208,8 @@ class RunningPods:
         more = len(self._node)
         self._node = np.concatenate([self._node, np.full(more, -1, dtype=np.int64)])
         self._spec, self._unit = (np.concatenate([codes, np.zeros(more, dtype=np.int64)]) for codes in (self._spec, self._unit))
-        self._started, self._walltime = (np.concatenate([times, np.zeros(more)]) for times in (self._started, self._walltime))
+        times = (self._started, self._walltime, self._estimate)
+        self._started, self._walltime, self._estimate = (np.concatenate([each, np.zeros(more)]) for each in times)
 
 
 def parts_of(requests: Requests, share: int) -> int:
@@ -199,16 +217,17 @@ def parts_of(requests: Requests, share: int) -> int:
     return share or WHOLE * min(dict(requests).get("nvidia.com/gpu", 0), 1024)
 
 
-def _ends(started: Floats, walltime: Floats, now: float) -> tuple[Floats, Integers]:
+def _ends(started: Floats, walltime: Floats, estimate: Floats, now: float) -> tuple[Floats, Integers]:
     """Return when each pod is expected to end, float64[pods], and what that follows from: int64[pods], positions in ``BASES``."""
     start = np.where(started > 0.0, np.minimum(started, now), now)
-    stated = start + walltime
     has_limit, is_leaving = (walltime > UNKNOWN) & (walltime < NEVER), walltime == LEAVING
-    is_outrun = has_limit & (stated <= now)
-    residual = np.maximum(np.where(is_outrun, now - stated, now - start), LEAST_RESIDUAL_SECONDS)
-    ends = np.where(has_limit & ~is_outrun, stated, now + residual)
+    has_estimate = (walltime == UNKNOWN) & (estimate > 0.0)
+    expected = start + np.where(has_estimate, estimate, walltime)
+    is_outrun = (has_limit | has_estimate) & (expected <= now)
+    residual = np.maximum(np.where(is_outrun, now - expected, now - start), LEAST_RESIDUAL_SECONDS)
+    ends = np.where((has_limit | has_estimate) & ~is_outrun, expected, now + residual)
     ends = np.where(is_leaving, now + LEAVING_SECONDS, ends)
-    is_stated, is_old = (has_limit & ~is_outrun) | is_leaving, now - start >= LEAST_RESIDUAL_SECONDS
+    is_stated, is_old = (has_limit & ~is_outrun) | is_leaving, (now - start >= LEAST_RESIDUAL_SECONDS) | has_estimate
     return np.where(walltime == NEVER, np.inf, ends), np.where(is_stated, 2, np.where(is_old, 1, 0)).astype(np.int64)
 
 

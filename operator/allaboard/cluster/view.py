@@ -31,7 +31,7 @@ from allaboard.model.headroom import Headroom, with_headroom
 from allaboard.model.node import Node
 from allaboard.model.pod import Pod
 from allaboard.model.snapshot import Snapshot
-from allaboard.model.walltime import LEAVING
+from allaboard.model.walltime import LEAVING, UNKNOWN
 
 PodListener = Callable[[Pod | None, Pod | None], None]
 NodeListener = Callable[[Node | None, Node | None], None]
@@ -51,6 +51,8 @@ class ClusterView:
         self._reserved: dict[str, SchedulingSpec] = {}  # by node
         self._usage = Usage()
         self.running = RunningPods()
+        self.estimate: Callable[[Pod], float] = lambda pod: 0.0
+        """Returns for how many seconds a pod without a walltime is expected to run; 0 if that isn't known."""
         self._devices = SharedDevices()
         self._workload = WorkloadCounter()
         self.anti_affinity = AntiAffinityTerms()
@@ -266,7 +268,7 @@ class ClusterView:
         self._assumed_devices.pop(pod.uid, None)
         if devices:
             self._assumed_devices[pod.uid] = tuple(map(Taken, devices))
-        self.running.put(pod.uid, node_name, pod.spec, unit=unit, started=0.0, walltime=pod.walltime)
+        self.running.put(pod.uid, node_name, pod.spec, unit=unit, started=0.0, walltime=pod.walltime, estimate=self.estimate(pod))
 
     def _note_running(self, pod: Pod, charge: "_Charge | None") -> None:
         """Record that a pod runs on the node that it is charged to; or that it doesn't run, if it isn't charged."""
@@ -275,7 +277,8 @@ class ClusterView:
         else:
             # A pod that is being deleted ends by itself, whichever pods were bound with it.
             walltime, unit = (LEAVING, pod.uid) if pod.is_terminating else (pod.walltime, pod.transaction or pod.uid)
-            self.running.put(pod.uid, charge.node_name, pod.spec, unit=unit, started=pod.started, walltime=walltime)
+            estimate = self.estimate(pod) if pod.walltime == UNKNOWN else 0.0
+            self.running.put(pod.uid, charge.node_name, pod.spec, unit=unit, started=pod.started, walltime=walltime, estimate=estimate)
 
     def assume_all(self, assignments: Iterable[tuple[Pod, str]], devices: Mapping[str, Sequence[str]] | None = None) -> None:
         """Assume each pod on its node. Equal pods on a node are charged together, since gangs have thousands of them.

@@ -5,14 +5,16 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from allaboard.cluster.view import ClusterView
 from allaboard.gangs.registry import GangRegistry
 from allaboard.model.gang import Gang, GangKey, Outline
-from allaboard.queueing.fair_share import NO_FAIR_SHARE, FairShare
+from allaboard.queueing.fair_share import NO_FAIR_SHARE, FairShare, FairShareSettings
 from allaboard.queueing.order import order_of, order_of_gone
 from allaboard.queueing.search_time import SearchTime
 from allaboard.records.growth import has_grown
 from allaboard.records.record import GangRecords
 from allaboard.records.sort_key import Order
+from allaboard.settings.options import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,3 +92,10 @@ class Ranks:
             since=since,
             namespace_priority=namespace_priority,
         )
+
+
+def ranks_by(settings: Settings, registry: GangRegistry, records: GangRecords, view: ClusterView) -> Ranks:
+    """Return the ranks of the gangs of ``registry``, with the shares of the cluster that the pods of ``view`` use."""
+    fair = FairShare(FairShareSettings.of(settings), time.time)
+    view.listen(fair.observe_pod, fair.observe_node)
+    return Ranks(registry, records, SearchTime(time.monotonic), time.monotonic, fair)

@@ -26,7 +26,8 @@ class PodReporter:
         self._events = events
         self._writer = writer
         self._now = now
-        self._unscheduled: dict[str, str] = {}  # the message of the last condition PodScheduled=False, by pod UID
+        self._unscheduled: dict[str, str] = {}  # the last message, by pod UID
+        self._nominated: set[str] = set()  # the UIDs of nominated pods
         self._queued: dict[tuple[str, str], Callable[[], None]] = {}  # the reports that aren't written yet, by pod UID and reason
 
     def repeat(self) -> None:
@@ -36,6 +37,7 @@ class PodReporter:
     def forget(self, uid: str) -> None:
         """Drop the reports on a pod that is deleted or bound."""
         self._unscheduled.pop(uid, None)
+        self._nominated.discard(uid)
         self._queued.pop((uid, FAILED), None)
 
     def report_wait(
@@ -65,6 +67,20 @@ class PodReporter:
             self._events.normal(ObjectReference.of_pod(pod), "Scheduled", "Binding", f"Successfully assigned {pod.key} to {node_of(pod)}")
 
         self._each("Scheduled", pods, report)
+
+    def nominate(self, pods: Sequence[Pod], node_of: Callable[[Pod], str]) -> None:
+        """Write to the status of waiting ``pods`` for which node capacity is kept, while evicted pods leave it; empty for none.
+
+        Autoscalers add no nodes for nominated pods.
+        """
+        chosen = [pod for pod in pods if node_of(pod) or pod.uid in self._nominated]
+        for pod in chosen:
+            (self._nominated.add if node_of(pod) else self._nominated.discard)(pod.uid)
+
+        def report(pod: Pod) -> None:
+            self._writer.put(f"nomination of pod {pod.key}", partial(self._write_nomination, pod, node_of(pod)), pod.namespace)
+
+        self._each("Nominated", chosen, report)
 
     def report_released(self, pods: Sequence[Pod], note: str) -> None:
         """Report by events that ``pods`` were bound and are released."""
@@ -99,6 +115,11 @@ class PodReporter:
         write = partial(self._write, pod, message, reason)
         if not self._writer.put(f"condition of pod {pod.key}", write, pod.namespace, is_low=is_low):
             del self._unscheduled[pod.uid]  # so that the next attempt reports it again
+
+    async def _write_nomination(self, pod: Pod, node_name: str) -> None:
+        if bool(node_name) == (pod.uid in self._nominated):  # otherwise it was bound, deleted or reported on again since
+            body = {"metadata": {"uid": pod.uid}, "status": {"nominatedNodeName": node_name or None}}
+            await self._server.write(PODS.named(pod.namespace, pod.name, "status"), body, STRATEGIC_PATCH)
 
     async def _write(self, pod: Pod, message: str, reason: str) -> None:
         if self._unscheduled.get(pod.uid) != message:

@@ -81,6 +81,8 @@ class Reporter:
             self._report_surplus(gang, messages.surplus_refusals(because.plan))
             self.unchanged(gang)
             return ReportedWait()
+        if not (isinstance(because, reasons.NoCapacity) and because.reservation and because.reservation.victims):
+            self._pods.nominate(gang.candidates, lambda pod: "")  # no node is kept for the gang any longer
         record = self._records.of(gang.key)
         waiting = waiting_of(gang, because, advice=record.advice)
         is_for_pods = waiting.code is Code.WAITING
@@ -236,6 +238,11 @@ class Reporter:
         if kept is not None:
             code = before.code if before and before.code.is_waiting and not released else Code.RETRYING
             self._report_kept(gang, code, messages.why(gang, kept))
+
+    def report_preempting(self, gang: Gang, nodes: Mapping[str, str]) -> None:
+        """Report that pods were evicted for ``gang``. ``nodes`` are the nodes that are kept for its members, by UID."""
+        self._metrics.preemptions.inc()
+        self._pods.nominate(gang.candidates, lambda pod: nodes.get(pod.uid, ""))
 
     def report_preempted(self, gang: Gang, pods: Sequence[Pod], because: reasons.Preempted) -> None:
         """Report that ``pods`` of ``gang`` are evicted for a gang of higher priority."""

@@ -287,7 +287,9 @@ class Executor:
             if pods := [pod for pod in victim.pods if pod.uid in gone]:
                 because = reasons.Preempted(gang.key, gang.priority, len(pods), is_whole=not victim.is_broken)
                 self.reporter.report_preempted(victim.gang, pods, because)
-        if len(gone) < len(preemption.pods):
+        if len(gone) == len(preemption.pods):
+            self.reporter.report_preempting(gang, dict(preemption.plan.assignments))
+        else:
             keeping = [victim.gang for victim in preemption.victims if any(pod.uid in kept for pod in victim.pods)]
             logger.info("gang %s: %d pods can't be evicted for it; giving up this preemption", gang.key, len(preemption.pods) - len(gone))
             self.preemptions.give_up(gang.key, keeping)

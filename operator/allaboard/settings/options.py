@@ -139,6 +139,11 @@ class Settings(BaseSettings):
         description="Seconds for which a gang must have waited before its reservation holds back gangs of the same priority, if the"
         " gangs that have to end first state no walltime. Gangs of lower priority are held back at once.",
     )
+    estimate_walltimes: bool = Field(
+        False,
+        description="Whether pods that state no walltime are expected to run as long as the last two pods of the same owner, or else of the"
+        " same namespace.",
+    )
     preemption: bool = Field(
         True,
         description="Whether pods of gangs with lower priority are evicted for a gang that fits in no other way. Pods of the"

@@ -158,6 +158,13 @@ class Books:
         ]
         return max(0, min(sum(min(each) for each in left), sum(each[1] for each in left) - elsewhere))
 
+    def asks_for_more_than_jobs_make(self, spec: GangSpec) -> bool:
+        """Return whether the stated minimum exceeds the pods that the gang's batch Jobs have at once: then the gang waits for ever."""
+        jobs = self.objects.get("jobs", {})
+        found = [jobs.get((spec.namespace, workload_name(spec, role))) for role in spec.roles] if spec.kind == "job" else []
+        at_once = [int(job["spec"]["parallelism"]) for job in found if job is not None]
+        return bool(at_once) and (self.minimum(spec) or 0) > sum(at_once)
+
     def minimum(self, spec: GangSpec) -> int | None:
         """Return how many members must start together now; None when no object states it.
 

@@ -216,7 +216,7 @@ class Standing:
         ):
             return
         free = free_capacity(self.books.nodes, self.books.holding_capacity(spec))
-        if self._waits_for_another_run(spec):
+        if self._waits_for_another_run(spec) or self.books.asks_for_more_than_jobs_make(spec):
             return
         if self.lives.fits(spec, free):
             self.accuse("idle", f"{spec.kind} gang {spec.name} of {missing} waits, although it fits and all has been quiet")
@@ -309,7 +309,8 @@ class Standing:
             if status.get(field_name, 0) != count:
                 self.accuse("status", f"podgroup {spec.name} says {status.get(field_name, 0)} of its members are {field_name}: {count} are")
         is_open = bool(self.lives.bound(spec)) and self.lives.missing(spec) > 0
-        if self.shows_conditions and self._reports_partially_bound(group) != is_open:
+        is_short = self.books.asks_for_more_than_jobs_make(spec)  # so members that no Job makes are missing
+        if self.shows_conditions and not is_short and self._reports_partially_bound(group) != is_open:
             self.accuse(
                 "status",
                 f"podgroup {spec.name} says that it is {'not ' if is_open else ''}partially bound, which it is{'' if is_open else 'n’t'}",

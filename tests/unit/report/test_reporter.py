@@ -50,11 +50,15 @@ class Server(ApiServer):
     def __init__(self) -> None:
         self.conditions: list[str] = []
         self.reasons: dict[str, str] = {}
+        self.nominated: list[tuple[str, str | None]] = []
         self.refuses = False
 
     async def write(self, path: ApiPath, body: Any, content_type: str = "") -> None:
         if self.refuses:
             raise ApiError(403, "Forbidden", "denied")
+        if "nominatedNodeName" in body["status"]:
+            self.nominated.append((body["metadata"]["uid"], body["status"]["nominatedNodeName"]))
+            return
         self.conditions.append(body["metadata"]["uid"])
         self.reasons[body["metadata"]["uid"]] = body["status"]["conditions"][0]["reason"]
 
@@ -387,3 +391,24 @@ async def test_repeated_refusal_is_logged_once_until_another_outcome_is_logged(c
             fixture.bind(gang, gang.members)
     outcomes = [record.decision["outcome"] for record in caplog.records if record.name == "allaboard.decisions"]  # type: ignore[attr-defined]
     assert outcomes == ["refused", "failed", "refused", "bound", "bound"]
+
+
+async def test_pods_are_nominated_to_the_nodes_that_are_kept_for_them_until_they_are_bound_or_wait_again() -> None:
+    gang = a_gang(3)
+    fixture = Fixture()
+    fixture.reporter.report_preempting(gang, {"u0": "n0", "u1": "n1"})
+    await fixture.write_all()
+    assert fixture.server.nominated == [("u0", "n0"), ("u1", "n1")]
+    fixture.bind(gang, gang.members[:1])
+    next_report(fixture, gang)
+    next_report(fixture, gang)
+    await fixture.write_all()
+    assert fixture.server.nominated[2:] == [("u1", None)]
+
+
+async def test_a_pod_that_is_bound_before_its_nomination_is_written_is_not_nominated() -> None:
+    gang = a_gang(1)
+    async with a_fixture() as fixture:
+        fixture.reporter.report_preempting(gang, {"u0": "n0"})
+        fixture.bind(gang, gang.members)
+    assert fixture.server.nominated == []
