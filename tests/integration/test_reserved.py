@@ -22,6 +22,11 @@ def status_of(cluster: Cluster, name: str) -> dict[str, Any]:
     return (group or {}).get("status") or {}
 
 
+def reason_of(pod: dict[str, Any]) -> str:
+    """Return the reason of a pod's condition PodScheduled, to which autoscalers react."""
+    return next((str(each.get("reason")) for each in pod["status"].get("conditions", ()) if each["type"] == "PodScheduled"), "")
+
+
 @pytest.mark.parametrize("walltime", ["", "1h"])
 async def test_gang_of_higher_priority_starts_next_and_shows_its_expected_start_if_walltimes_are_stated(
     cluster: Cluster, start_app: StartApp, walltime: str
@@ -47,6 +52,10 @@ async def test_gang_of_higher_priority_starts_next_and_shows_its_expected_start_
     await cluster.wait_for(lambda s: status_of(s, "low").get("reason") == "Reserved", message="the capacity is reserved")
     assert "the free capacity is reserved for podgroup default/high" in status_of(cluster, "low")["message"]
     assert HIGH in [each.owner for each in app.ledger.reservations]
+    await cluster.wait_for(
+        lambda s: {reason_of(pod) for pod in s.list("pods") if pod["metadata"]["name"].startswith("low")} == {"Reserved"},
+        message="no autoscaler adds nodes for the gang of low priority",
+    )
     cluster.finish_pod("busy-0")
     await cluster.wait_for(lambda s: on_nodes(s) >= {"high-0", "high-1"}, message="the gang of higher priority runs")
     assert not any(name.startswith("low") for name in on_nodes(cluster))

@@ -65,7 +65,8 @@ class Stage:
         """
         for pod in self.pods(prefix):
             for condition in pod["status"].get("conditions") or []:
-                if condition["type"] == "PodScheduled" and condition["status"] == "False" and condition.get("reason") == "Unschedulable":
+                is_refused = condition.get("reason") in ("Unschedulable", "Reserved")
+                if condition["type"] == "PodScheduled" and condition["status"] == "False" and is_refused:
                     return str(condition["message"])
         return ""
 

@@ -18,6 +18,7 @@ CHECKPOINT = f"{OPTION_PREFIX}last-checkpoint"
 """The annotation that states when a pod has last saved its work, as an RFC 3339 time: only later work is lost with the pod."""
 
 _KUEUE = "kueue.x-k8s.io/"
+_SLICE = 500  # batches that are counted before other tasks may run: a millisecond
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,26 +144,33 @@ async def evictable_pods(
             key = len(found), place.get(pod.node_name, -1), id(pod.spec), lost_with(pod, now), tuple(protecting)
             batches.setdefault(key, []).append(pod)
         found.append(other)
+    await slices.give_way()
     columns = problem.columns[: problem.resources]
-    amounts: dict[int, list[int]] = {}
-    for (_, _, spec, _, _), pods in batches.items():
-        if spec not in amounts:
+    kinds: dict[int, int] = {}  # positions in ``amounts``, by the identity of a spec
+    amounts: list[list[int]] = []
+    facts = np.zeros((len(batches), 5), dtype=np.int64)
+    budgeted = np.zeros((len(budgets), len(batches)), dtype=bool)
+    for position, ((gang_number, node, spec, lost, protected), pods) in enumerate(batches.items()):
+        if spec not in kinds:
+            kinds[spec] = len(amounts)
             requests = dict(pods[0].spec.requests)
-            amounts[spec] = [requests.get(column, 0) for column in columns]
+            amounts.append([requests.get(column, 0) for column in columns])
+        facts[position] = gang_number, node, kinds[spec], lost, len(pods)
+        if protected:
+            budgeted[list(protected), position] = True
+        if position % _SLICE == _SLICE - 1:
+            await slices.give_way()
     frees = np.zeros((len(problem.columns), len(batches)), dtype=np.int64)
     if batches:
-        frees[: problem.resources] = np.array([amounts[spec] for _, _, spec, _, _ in batches], dtype=np.int64).T
-    budgeted = np.zeros((len(budgets), len(batches)), dtype=bool)
-    for position, (_, _, _, _, protected) in enumerate(batches):
-        budgeted[list(protected), position] = True
+        frees[: problem.resources] = np.array(amounts, dtype=np.int64)[facts[:, 2]].T
     arrays = Evictable(
         priority=np.array([other.priority for other in found], dtype=np.int64),
         surplus=np.array([surplus_of(other) for other in found], dtype=np.int64),
-        gang=np.array([number for number, *_ in batches], dtype=np.int64),
-        node=np.array([node for _, node, *_ in batches], dtype=np.int64),
-        pods=np.array([len(pods) for pods in batches.values()], dtype=np.int64),
+        gang=facts[:, 0],
+        node=facts[:, 1],
+        pods=facts[:, 4],
         frees=frees,
-        lost=np.array([lost for _, _, _, lost, _ in batches], dtype=np.int64),
+        lost=facts[:, 3],
         allowed=np.array([budget.allowed for budget in budgets], dtype=np.int64),
         budgeted=budgeted,
         may_exceed=settings.despite_budgets,

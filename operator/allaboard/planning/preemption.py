@@ -8,7 +8,7 @@ or left: while marked victims of an earlier leader still run, no other pods are 
 import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from allaboard.cluster.budgets import Budget
@@ -118,14 +118,18 @@ class Preemptions:
 
     async def _found(self, gang: PreparedGang) -> Preemption | None:
         # 1. Is there a gang that may lose pods at all?
-        others = [other for other in self.running() if other.priority < gang.priority and not self._is_kept(other)]
+        going, others = self._going(), list[Gang]()
+        for other in self.running():
+            if other.priority < gang.priority and not self._is_kept(other):
+                is_going = any(pod.uid in going for pod in other.bound_in_all_runs)
+                others.append(_without(other, going) if is_going else other)
         mark = mark_of(gang.key.namespace, gang.key.name)
         if marked := [other for other in others if any(pod.evicted_for == mark for pod in other.bound_in_all_runs)]:
             others = marked
         if not others:
             return None
         # 2. Does the gang fit once the pods are gone that are leaving already?
-        cluster = self._soon(gang)
+        cluster = self._soon(gang).without(self._running_of(going))
         if size_of(gang, len(cluster.nodes)) > MOST_CELLS // 2:
             return None  # building the problem would block the event loop
         if (await self.planner.plan_on(gang, cluster)).feasible:
@@ -149,7 +153,18 @@ class Preemptions:
         return Preemption(victims, plan, self._reservation(gang, plan, gone))
 
     def _is_kept(self, gang: Gang) -> bool:
-        return self.planner.costs.clock() < self._kept_until.get(gang.key, -math.inf)
+        """Return whether a gang isn't considered as a victim: its pods couldn't be evicted, or a task binds or releases them now."""
+        record = self.planner.records.find(gang.key)
+        is_busy = record is not None and record.task is not None
+        return is_busy or self.planner.costs.clock() < self._kept_until.get(gang.key, -math.inf)
+
+    def _going(self) -> frozenset[str]:
+        """Return the UIDs of the pods that are evicted for any gang. They count as gone, although they may not be terminating yet."""
+        return frozenset(chain.from_iterable(each.victims for each in self.planner.ledger.reservations))
+
+    def _running_of(self, going: frozenset[str]) -> list[Pod]:
+        """Return those pods of ``going`` that aren't terminating: they use capacity that is free in a moment."""
+        return [pod for other in self.running() for pod in other.bound_in_all_runs if pod.uid in going] if going else []
 
     def _soon(self, gang: Gang) -> Snapshot:
         """Return the cluster as ``gang`` may use it once the pods have ended that end within half a minute."""
@@ -179,3 +194,9 @@ class Preemptions:
             takes_effect=-math.inf,
             victims=victims,
         )
+
+
+def _without(gang: Gang, going: frozenset[str]) -> Gang:
+    """Return ``gang`` without the pods ``going``, which are evicted already."""
+    members = tuple(pod for pod in gang.members if pod.uid not in going)
+    return replace(gang, members=members, others=tuple(pod for pod in gang.others if pod.uid not in going))

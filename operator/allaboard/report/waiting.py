@@ -58,6 +58,8 @@ def waiting_of(gang: Gang, because: Reason, *, advice: Advice | None = None) -> 
         refusal = messages.refused(gang, because.plan, because.cause, because.reservation)
         is_advisable = because.plan.feasible is False and not gang.is_single and because.cause.code is not Code.RESERVED
         waiting = _waiting_for_capacity(gang, refusal, advice if is_advisable else None, because.plan.search)
+        if because.cause.code is Code.RESERVED or (because.reservation and because.reservation.victims):
+            waiting = replace(waiting, pod_reason=Code.RESERVED)  # capacity exists: no autoscaler has to add nodes for these pods
         return replace(waiting, expected_start=expected_start(because.reservation) if because.reservation else 0.0)
     message = messages.why(gang, because)
     of_pods = {pod.uid: message for pod in gang.candidates}

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 import pytest
 from hypothesis import event, given, settings
@@ -235,6 +236,31 @@ def test_no_further_pod_is_evicted_until_the_victims_are_gone_and_then_the_gang_
     scene.plan(low, high)
     assert isinstance(scene.answers["high"], Placed)
     assert isinstance(scene.answers["low"], Refused)
+
+
+def test_a_second_gang_uses_what_the_victims_of_the_first_leave_and_takes_no_further_pods() -> None:
+    """The gang ``wide`` is evicted for one node; its other node is enough for the second gang. The gang ``small`` would cost as little."""
+    scene = Scene(nodes=3)
+    scene.run_gang(a_gang("wide", 2, 8, priority=1), 0, 1)
+    scene.run_gang(a_gang("equal", 1, 8), 2)
+    first, second = a_gang("first", 1, 8), a_gang("second", 1, 8)
+    assert scene.evicted_for(first) == {"wide": 2}
+    scene.remove(scene.placed[GangKey("default", "equal")].members)
+    scene.run_gang(a_gang("small", 1, 8, priority=1), 2)
+    assert scene.evicted_for(second) == {}
+    scene.remove(scene.placed[GangKey("default", "wide")].members)
+    scene.plan(first, second)
+    assert all(isinstance(scene.answers[name], Placed) for name in ("first", "second"))
+
+
+def test_a_gang_that_is_being_bound_or_released_keeps_its_pods() -> None:
+    scene = Scene(nodes=1)
+    low = scene.run_gang(a_gang("low", 1, 8, priority=1), 0)
+    scene._records.of(low.key).task = cast("asyncio.Task[None]", object())
+    high = a_gang("high", 1, 8)
+    assert scene.evicted_for(high) == {}
+    scene._records.of(low.key).task = None
+    assert scene.evicted_for(high) == {"low": 1}
 
 
 def test_evictions_that_an_earlier_leader_has_begun_are_finished_and_no_other_pods_are_taken() -> None:
