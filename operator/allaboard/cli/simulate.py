@@ -169,6 +169,7 @@ def _figures(run: Run, *, waits: bool) -> dict[str, float]:
             "waitingSecondsMean": round(replay.waiting_seconds_mean, 3),
             "makespanSeconds": round(replay.makespan_seconds, 3),
             "boundedSlowdownMean": round(mean_slowdown(replay.gangs), 3),
+            "reservedIdlePercent": round(replay.reserved_idle_percent, 4),
             "gangsPreempted": replay.gangs_preempted,
             "lostGpuHours": round(replay.lost_seconds / 3600.0, 3),
         }

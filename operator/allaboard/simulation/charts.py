@@ -1,6 +1,7 @@
-"""Draws the timelines of replays: allocation, fragmentation, placed gangs, and either waiting times or pods that didn't fit.
+"""Draws the timelines of replays: allocation, fragmentation, and two figures more.
 
-The horizontal axis is hours if gangs wait until they fit. If gangs that don't fit are dropped, the axis is the load that has arrived.
+If gangs wait until they fit, these are the waiting gangs and their mean wait, and the horizontal axis is hours. If gangs that don't fit are
+dropped, these are the placed gangs and the pods that didn't fit, and the axis is the load that has arrived.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -55,7 +56,9 @@ def draw_chart(runs: Mapping[str, Sequence[Run]], file: str, *, waits: bool) -> 
     panels: list[tuple[str, _Value]] = [
         ("allocated (%)", lambda sample: sample.allocated_percent),
         ("expected fragmentation (% of all GPUs)", lambda sample: sample.fragmentation_percent),
-        ("gangs placed", lambda sample: float(sample.gangs_placed)),
+        ("gangs waiting", lambda sample: float(sample.gangs_waiting))
+        if waits
+        else ("gangs placed", lambda sample: float(sample.gangs_placed)),
         ("mean wait of the gangs placed so far (s)", lambda sample: sample.waiting_seconds)
         if waits
         else ("pods that didn't fit", lambda sample: float(sample.pods_failed)),

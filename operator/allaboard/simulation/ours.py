@@ -10,7 +10,7 @@ from math import inf
 
 import numpy as np
 
-from allaboard.cluster.reservations import Reservation
+from allaboard.cluster.reservations import Applicant, Reservation, kept_from
 from allaboard.cluster.running import Basis, RunningPods
 from allaboard.cluster.workload import WorkloadCounter
 from allaboard.model.arrays import Floats
@@ -79,6 +79,10 @@ class Genetic(Player):
         """Return the pods to evict for gangs that the last ``place`` didn't place."""
         return self._pending.evictions if self._pending else ()
 
+    def reserved_gpus(self) -> int:
+        """Return how many GPUs are free, but reserved for waiting gangs, after the last ``place``."""
+        return self._pending.reserved_gpus if self._pending else 0
+
 
 class ByStrategy(Player):
     """Decides about one gang after another, by a strategy of the scheduler other than ``genetic``, or by a plug-in.
@@ -132,6 +136,7 @@ class _Pending(Standstill):
         self._assignments: dict[GangKey, list[Assignment | None]] = {}
         self._worth: Floats | None = None
         self.evictions: list[tuple[int, Collection[int]]] = []
+        self.reserved_gpus = 0
 
     async def decide(self, pending: Sequence[Arrival]) -> Sequence[Assignments | None]:
         """Return the assignments of each gang in ``pending``; None for a gang that isn't placed.
@@ -151,6 +156,7 @@ class _Pending(Standstill):
                 self._positions[key] = self._arrived
         self._assignments = {}
         await self.run(self._arrivals)
+        self.reserved_gpus = self._idle_gpus()
         self._mirror.forget_planned()
         found = [tuple(self._assignments[key]) if key in self._assignments else None for key in self._arrivals]
         reserved = {each.owner for each in self._planner.ledger.reservations}
@@ -158,6 +164,16 @@ class _Pending(Standstill):
         self._gangs = {key: gang for key, gang in self._gangs.items() if key in reserved}
         self._positions = {key: position for key, position in self._positions.items() if key in reserved}
         return found
+
+    def _idle_gpus(self) -> int:
+        """Return how many GPUs are free, but reserved: no gang that runs for ever could start on them."""
+        ledger, snapshot = self._planner.ledger, self._mirror.snapshot()
+        column = snapshot.column_of(GPU)
+        if not ledger.reservations or column is None:
+            return 0
+        last = Applicant(None, None, min(each.priority for each in ledger.reservations), inf)
+        kept = kept_from(last, ledger.reservations, snapshot, ledger.departures(snapshot))
+        return 0 if kept is None else int(np.minimum(kept[0][:, column], np.maximum(snapshot.free[:, column], 0)).clip(0).sum())
 
     @property
     def _follows(self) -> bool:

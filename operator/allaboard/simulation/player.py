@@ -53,6 +53,10 @@ class Player(Protocol):
         """Return the pods to evict for gangs that the last ``place`` didn't place."""
         return ()
 
+    def reserved_gpus(self) -> int:
+        """Return how many GPUs are free, but reserved for waiting gangs, after the last ``place``."""
+        return 0
+
 
 class OneByOne(Player, ABC):
     """Assigns pods one after another, like a scheduler that doesn't know gangs.

@@ -25,7 +25,8 @@ class Sample:
 
     ``arrived_percent``: GPUs requested by all gangs that have arrived, as a percentage of all GPUs. ``allocated_percent``: allocated GPUs,
     as a percentage of all GPUs. Both are of cpu if there are no GPUs. ``fragmentation_percent``: expected fragmented GPUs, as a percentage
-    of all GPUs. ``waiting_seconds``: mean wait of the gangs placed so far; in the last sample, the mean of the whole replay.
+    of all GPUs. ``gangs_waiting``: the gangs in the queue. ``waiting_seconds``: mean wait of the gangs placed so far; in the last sample,
+    the mean of the whole replay.
     """
 
     at_seconds: float
@@ -35,6 +36,7 @@ class Sample:
     gangs_placed: int
     pods_failed: int
     waiting_seconds: float
+    gangs_waiting: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,7 @@ class Replay:
     gangs: tuple[PlacedGang, ...] = ()
     gangs_preempted: int = 0
     lost_seconds: float = 0.0
+    reserved_idle_percent: float = 0.0
 
 
 def replay(workload: Workload, strategy: Player, mix: TargetMix, *, batch: int = 1, samples: int = SAMPLES) -> Replay:
@@ -117,12 +120,13 @@ class _Run:
         self.now = self.state.now = start = arrivals[0].at_seconds if arrivals else 0.0
         self._sample()
         position = sampled = 0
-        allocated = fragmented = 0.0
+        allocated = fragmented = idle = 0.0
         while position < len(arrivals) or self.running:
             coming = arrivals[position].at_seconds if position < len(arrivals) else inf
             moment = min(coming, self.running[0][0] if self.running else inf)
             allocated += (moment - self.now) * self._allocated_percent()
             fragmented += (moment - self.now) * self._fragmentation_percent()
+            idle += (moment - self.now) * self.strategy.reserved_gpus() * 100.0 * WHOLE_GPU_MILLI / max(1, self.state.gpu_milli)
             self.now = self.state.now = moment
             has_freed = self._finish()
             if not has_freed and moment < coming:
@@ -144,7 +148,7 @@ class _Run:
         self.pods_failed += sum(len(arrival.members) for arrival in self.queue)
         span = self.now - start
         if span:
-            return self._outcome(allocated / span, fragmented / span, span)
+            return self._outcome(allocated / span, fragmented / span, span, idle / span)
         last = self.timeline[-1]
         return self._outcome(last.allocated_percent, last.fragmentation_percent)
 
@@ -262,10 +266,11 @@ class _Run:
             gangs_placed=self.gangs_placed,
             pods_failed=self.pods_failed,
             waiting_seconds=self._waited_seconds_mean(),
+            gangs_waiting=len(self.queue),
         )
         self.timeline.append(sample)
 
-    def _outcome(self, allocated_percent: float, fragmentation_percent: float, span: float = 0.0) -> Replay:
+    def _outcome(self, allocated_percent: float, fragmentation_percent: float, span: float = 0.0, idle_percent: float = 0.0) -> Replay:
         placed = self.gangs_placed
         return Replay(
             gpus_total=self.state.gpu_milli // WHOLE_GPU_MILLI,
@@ -280,4 +285,5 @@ class _Run:
             gangs=tuple(self.placed.values()),
             gangs_preempted=self.gangs_preempted,
             lost_seconds=self.lost_seconds,
+            reserved_idle_percent=idle_percent,
         )

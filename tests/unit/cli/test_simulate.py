@@ -254,6 +254,8 @@ def test_policy_decides_whether_a_gang_of_low_priority_passes(simulate: Simulate
     [run] = found["runs"]
     waits = run["waitingSeconds"]
     assert (waits["priority 1000"]["max"], waits["priority 0"]["max"]) == (990.0, low)
+    assert bool(run["reservedIdlePercent"]) is (policy != "skip")
+    assert run["reservedIdlePercent"] < run["gpusUnallocatedPercent"]
 
 
 SURPLUS = """

@@ -1,10 +1,13 @@
 """Test replays: gangs arrive, wait, run and finish, and each gang starts whole or not at all."""
 
+from collections.abc import Sequence
+
 import pytest
 
+from allaboard.simulation.player import Assignments, Player
 from allaboard.simulation.players import make_player
 from allaboard.simulation.replay import replay
-from allaboard.simulation.state import BadAssignmentError
+from allaboard.simulation.state import BadAssignmentError, ClusterState
 from allaboard.simulation.workload import Arrival, inflated, workload_of
 from tests.unit.simulation.making import gangs, mix_of, node, played, setup_of, task
 
@@ -77,14 +80,14 @@ def test_strategy_that_assigns_only_a_part_of_a_gang_is_refused() -> None:
     workload = gangs([node("a", 4)], [GPU], Arrival("g", (0, 0), 2))
     strategy = make_player("fgd-firstfit", setup_of(workload))
 
-    class Partial:
-        def place(self, state: object, pending: object) -> object:
-            [assignments] = strategy.place(state, pending)  # type: ignore[arg-type]
+    class Partial(Player):
+        def place(self, state: ClusterState, pending: Sequence[Arrival]) -> Sequence[Assignments | None]:
+            [assignments] = strategy.place(state, pending)
             assert assignments
             return [(assignments[0], None)]
 
     with pytest.raises(BadAssignmentError, match="assigns 1 members of g, which needs 2"):
-        replay(workload, Partial(), mix_of(workload))  # type: ignore[arg-type]
+        replay(workload, Partial(), mix_of(workload))
 
 
 @pytest.mark.parametrize("name", ["fgd", "fgd-bestfit", "fgd-firstfit", "fgd-random"])
