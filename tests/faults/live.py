@@ -412,7 +412,13 @@ class _Relay:
             self._cluster.url,
             self._kubeconfig,
             self._folder / str(self._lives),
-            environment={"ALLABOARD_SCHEDULE_TIMEOUT_SECONDS": "30", "ALLABOARD_BACKOFF_MAX_SECONDS": "8"},
+            environment={
+                "ALLABOARD_SCHEDULE_TIMEOUT_SECONDS": "30",
+                "ALLABOARD_BACKOFF_MAX_SECONDS": "8",
+                # The judge doesn't know yet which capacity is reserved, and which evictions are right.
+                "ALLABOARD_RESERVATIONS": "0",
+                "ALLABOARD_PREEMPTION": "false",
+            },
         )
         await self._stack.enter_async_context(following)
         deed = None
