@@ -27,8 +27,8 @@ from rich.table import Table
 
 from allaboard.model.gang import Objective
 from allaboard.placement import SearchSettings
+from allaboard.planning.policy import SKIP, STRICT, Policy
 from allaboard.planning.reservations import ReservationSettings
-from allaboard.planning.standstill import SKIP, STRICT, Policy
 from allaboard.simulation.fragmentation import target_mix
 from allaboard.simulation.player import Setup
 from allaboard.simulation.players import make_player

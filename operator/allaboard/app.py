@@ -44,15 +44,15 @@ from allaboard.model.reasons import Code
 from allaboard.model.volumes import attach_limits_from
 from allaboard.pipelines.objects import MLFLOWS
 from allaboard.pipelines.reconciler import PipelineReconciler
-from allaboard.pipelines.stages import Policy, pipeline_from
+from allaboard.pipelines.stages import Policy as PipelinePolicy
+from allaboard.pipelines.stages import pipeline_from
 from allaboard.pipelines.undeployed import UndeployedPipelines, undeployed_from, until_readable
 from allaboard.placement import SearchSettings
-from allaboard.planning.evictable import PreemptionSettings
 from allaboard.planning.gang_problem import Packings
 from allaboard.planning.known_gangs import KnownGangs
 from allaboard.planning.planner import Planner
 from allaboard.planning.plugin_processes import PluginProcesses
-from allaboard.planning.reservations import ReservationSettings
+from allaboard.planning.policy import Policy
 from allaboard.planning.search_costs import SearchCosts
 from allaboard.planning.search_processes import Searcher
 from allaboard.queueing.batch_window import BatchWindow
@@ -71,7 +71,7 @@ from allaboard.report.podgroup_writer import PodGroupWriter
 from allaboard.report.pods import PodReporter
 from allaboard.report.reporter import Reporter
 from allaboard.report.writer import Writer
-from allaboard.scheduling.build import Policies, Writers, cycle_of
+from allaboard.scheduling.build import Writers, cycle_of
 from allaboard.scheduling.cluster_events import ClusterEvents
 from allaboard.scheduling.scheduler import Scheduler
 from allaboard.settings.options import CONFIG_VARIABLE, Settings, SettingsError
@@ -192,8 +192,8 @@ class App:
         packings = Packings.by(settings)
         planner = Planner(self.view, self.records, searcher, costs, packings, self.ledger, plugin_processes)
         writers = Writers(binder, restarter, term, settings.dry_run)
-        policies = Policies(ReservationSettings.by(settings), PreemptionSettings.by(settings), self.budgets.of)
-        cycle = cycle_of(gangs, self.queue, self.ranks, planner, reporter, writers, policies, lambda: self.is_fresh)
+        policy, is_fresh = Policy.by(settings), lambda: self.is_fresh
+        cycle = cycle_of(gangs, self.queue, self.ranks, planner, reporter, writers, policy, self.budgets.of, is_fresh)
         window = BatchWindow(lambda: self.registry.arrivals, settings.batch_window_seconds, settings.batch_window_max_seconds)
         takeover = TakeoverReservation(self.view, term, settings.bind_concurrency, lambda: self.queue.observe(Freed()))
         self._scheduler = scheduler = Scheduler(cycle, window, takeover, restarter)
@@ -339,7 +339,7 @@ class App:
     def _deploy_pipelines(self, server: ApiServer, events: EventRecorder, on_failure: Callable[[], None]) -> None:
         """Start deploying pipelines. No other part waits for it, so that the cluster needn't have the CRD of pipelines."""
         settings = self.settings
-        policy = Policy(settings.scheduler_names, settings.pipeline_namespaces, settings.namespaces)
+        policy = PipelinePolicy(settings.scheduler_names, settings.pipeline_namespaces, settings.namespaces)
         reconciler = PipelineReconciler(server, self._writer, events, policy, leads=lambda: self.leads, why=self._waiting_reason)
         self.view.listen(reconciler.observe_pod)
 

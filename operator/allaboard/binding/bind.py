@@ -126,7 +126,7 @@ class Binder:
 
         Return whether the pod exists. Raises ``ApiError``, and ``LeaseLostError`` without leadership.
         """
-        condition = disrupted_for(mark, time.time(), is_over=not mark)
+        condition = disrupted_for(mark, time.time())
         body = {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}}
         send = partial(self._server.write, _path(pod, "status"), body, STRATEGIC_PATCH)
         try:

@@ -1,13 +1,12 @@
 """Evicts the victims of a preemption: all of them, or none as far as the API server allows to know that before.
 
 1. Each eviction is dry-run. If one is refused, no pod is evicted.
-2. Each victim gets the condition ``DisruptionTarget`` with the mark of the gang that needs the capacity, so that a later leader finishes
-the
-   evictions and evicts no other pods.
+2. Each victim gets the condition ``DisruptionTarget`` with the mark of the gang that needs the capacity, so that a later leader
+   finishes the evictions and evicts no other pods.
 3. All victims are evicted, which respects their grace periods and disruption budgets.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -34,24 +33,30 @@ class Evictions:
     async def carry_out(self, pods: Sequence[Pod], mark: str, is_wanted: Callable[[], bool]) -> Evicted:
         """Evict ``pods`` for the gang with ``mark``; none of them unless all may go, and the gang still needs their capacity then."""
         # 1. May all of them go?
-        answers = await in_slices(partial(self.binder.would_go, despite_budgets=self.despite_budgets), pods)
-        if refused := [pod for pod, answer in zip(pods, answers, strict=True) if answer is not True]:
+        _, refused = await _split(partial(self.binder.would_go, despite_budgets=self.despite_budgets), pods)
+        if refused:
             return Evicted(kept=refused)
         if not is_wanted():
             return Evicted()
         # 2. Mark all of them.
-        marked = await in_slices(partial(self.binder.mark, mark=mark), pods)
-        failed = [pod for pod, answer in zip(pods, marked, strict=True) if answer is not True]
+        marked, failed = await _split(partial(self.binder.mark, mark=mark), pods)
         if failed or not is_wanted():
-            await self._unmark([pod for pod in pods if pod not in failed])
+            await self._unmark(marked)
             return Evicted(kept=failed)
         # 3. Evict all of them.
-        released = await in_slices(partial(self.binder.release, even_running=True, despite_budgets=self.despite_budgets), pods)
-        gone = [pod for pod, answer in zip(pods, released, strict=True) if answer is True]
-        kept = [pod for pod, answer in zip(pods, released, strict=True) if answer is not True]
+        gone, kept = await _split(partial(self.binder.release, even_running=True, despite_budgets=self.despite_budgets), pods)
         await self._unmark(kept)
         return Evicted(gone, kept)
 
     async def _unmark(self, pods: Sequence[Pod]) -> None:
         """Write to pods that stay that they are no longer to be ended; as far as the API server answers."""
         await in_slices(partial(self.binder.mark, mark=""), pods)
+
+
+async def _split(call: Callable[[Pod], Awaitable[bool]], pods: Sequence[Pod]) -> tuple[Sequence[Pod], Sequence[Pod]]:
+    """Call ``call`` for all ``pods``. Return the pods for which the answer was true, and the other pods."""
+    answers = await in_slices(call, pods)
+    found: tuple[list[Pod], list[Pod]] = [], []
+    for pod, answer in zip(pods, answers, strict=True):
+        found[answer is not True].append(pod)
+    return found

@@ -23,11 +23,9 @@ from allaboard.cli.tables import print_tables
 from allaboard.placement import SearchSettings
 from allaboard.placement.strategies.named import UnknownStrategyError
 from allaboard.placement.strategies.trial import StrategyError
-from allaboard.planning.evictable import PreemptionSettings
 from allaboard.planning.planner import SEED
-from allaboard.planning.standstill import POLICY, SKIP, STRICT, Policy
+from allaboard.planning.policy import POLICY, SKIP, STRICT, Policy
 from allaboard.plugins import DEFAULT_STRATEGY
-from allaboard.queueing.fair_share import FairShareSettings
 from allaboard.settings.options import SettingsError, load_settings
 from allaboard.simulation.charts import ChartError, check_chart, draw_chart
 from allaboard.simulation.players import ONE_BY_ONE, player_names
@@ -104,11 +102,11 @@ def simulate(
         _note_missing_models(workload)
         search = SearchSettings(**settings.search.model_dump())
         factor = None if workload.waits else inflate
-        shares = FairShareSettings.of(settings)
+        stated = Policy.by(settings)
         chosen = replace(
-            _POLICIES[policy] if policy else Policy.by(settings),
-            preemption=replace(PreemptionSettings.by(settings), is_on=preemption),
-            fair_share=replace(shares, is_on=shares.is_on or fair_share),
+            _POLICIES[policy] if policy else stated,
+            preemption=replace(stated.preemption, is_on=preemption),
+            fair_share=stated.fair_share.model_copy(update={"enabled": stated.fair_share.enabled or fair_share}),
         )
         jobs = [
             Job(workload, name, seed, batch, factor, settings.objective, search, settings.strategy_options.by_name.get(name, {}), chosen)

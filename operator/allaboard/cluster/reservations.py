@@ -103,6 +103,10 @@ class Ledger:
         """Return the reservation of a gang; None if it has none."""
         return next((each for each in self.reservations if each.owner == key), None)
 
+    def awaits_victims(self, reservation: Reservation | None) -> bool:
+        """Return whether pods that are evicted for the owner of ``reservation`` are still there."""
+        return reservation is not None and any(uid in self.running for uid in reservation.victims)
+
     def drop(self, key: GangKey) -> None:
         """Give up the reservation of a gang, if it has one."""
         if self.find(key) is not None:
@@ -142,6 +146,18 @@ class Ledger:
             return snapshot.with_used(np.maximum(snapshot.free, 0))
         kept = kept_from(other, binding, snapshot, self.departures(snapshot))
         return snapshot if kept is None else snapshot.with_used(*kept)
+
+
+def after(
+    units: int, departures: Departures, snapshot: Snapshot, other: Applicant, reservations: Sequence[Reservation], begins: float
+) -> Snapshot:
+    """Return ``snapshot`` as ``other`` may use it from ``begins`` on, once the first ``units`` have ended.
+
+    What ``reservations`` keep from ``other`` then is left out.
+    """
+    freed, parts = departures.freed(units)
+    kept = kept_from(other, reservations, snapshot, departures, begins, units) if reservations else None
+    return snapshot.with_used(*(-freed, -parts) if kept is None else (kept[0] - freed, kept[1] - parts))
 
 
 def kept_from(

@@ -2,8 +2,7 @@
 
 The mean of the last two run times predicts better than limits that users state (Tsafrir, Etsion and Feitelson, TPDS 18(6), 2007). An
 owner is known by its name without the number or hash at its end, since each submission of a job mostly has a name of its own. Without such
-an owner the last two pods of the namespace count. Nothing is stored: after a restart, the scheduler
-learns again.
+an owner the last two pods of the namespace count. Nothing is stored: after a restart, the scheduler learns again.
 """
 
 import re

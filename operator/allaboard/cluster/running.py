@@ -4,12 +4,10 @@ Pods that were bound together end together: they are one *unit*. A unit ends whe
 
 - a pod with a walltime ends that long after its start;
 - a pod that has outrun its walltime or its estimate ends as long from now as it has outrun it. Tsafrir, Etsion and Feitelson (TPDS 18(6),
-2007) raise an
-  outrun estimate in steps that double;
+  2007) raise an outrun estimate in steps that double;
 - a pod without a walltime, but with an estimate (``cluster.run_times``), ends that long after its start;
 - any other pod without a walltime ends as long from now as it has run until now. That is the median if run times follow a power law with
-exponent
-  1, as they often do;
+  exponent 1, as they often do;
 - a pod of a service, such as a Deployment, never ends.
 
 None of these times ends a pod.

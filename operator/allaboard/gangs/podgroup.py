@@ -12,9 +12,10 @@ from allaboard.model.foreign_gang_labels import SPEC_FIELDS, foreign_gang_labels
 from allaboard.model.gang import GangKey
 from allaboard.model.limits import MIN_RESOURCES, POD_GROUP_OWNERS, STATUS_BYTES, OverLimitError
 from allaboard.model.options import options_in
-from allaboard.model.pod import Pod, parse_time
+from allaboard.model.pod import Pod
 from allaboard.model.raw_fields import integer, mapping, text, version_of
 from allaboard.model.requests import RawObject, Requests, stated_amounts
+from allaboard.model.times import parse_time
 
 MANAGED_BY = "app.kubernetes.io/managed-by"
 OURS = "allaboard"

@@ -6,13 +6,13 @@ evictions belong together, by the mark of the gang at the end of the condition's
 
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from hashlib import blake2s
 from typing import Any
 
 from allaboard.model.errors import MalformedError
 from allaboard.model.limits import ENTRIES
 from allaboard.model.raw_fields import items
+from allaboard.model.times import api_time
 
 DISRUPTION_TARGET = "DisruptionTarget"
 PREEMPTED = "PreemptionByScheduler"
@@ -27,17 +27,17 @@ def mark_of(namespace: str, name: str) -> str:
     return blake2s(f"{namespace}/{name}".encode(), digest_size=4).hexdigest()
 
 
-def disrupted_for(mark: str, now: float, *, is_over: bool = False) -> dict[str, str]:
-    """Return the condition of a pod that is evicted for the gang with ``mark``; or, if it ``is_over``, of a pod that stays after all.
+def disrupted_for(mark: str, now: float) -> dict[str, str]:
+    """Return the condition of a pod that is evicted for the gang with ``mark``; without a mark, of a pod that stays after all.
 
     ``now`` is in seconds since the epoch.
     """
     return {
         "type": DISRUPTION_TARGET,
-        "status": "False" if is_over else "True",
+        "status": "True" if mark else "False",
         "reason": PREEMPTED,
-        "message": "allaboard: no longer needed" if is_over else f"{_MESSAGE} ({mark})",
-        "lastTransitionTime": datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "message": f"{_MESSAGE} ({mark})" if mark else "allaboard: no longer needed",
+        "lastTransitionTime": api_time(now),
     }
 
 

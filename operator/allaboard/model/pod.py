@@ -5,7 +5,6 @@ from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
@@ -22,6 +21,7 @@ from allaboard.model.options import OPTION_PREFIX as OPTION_PREFIX
 from allaboard.model.options import Options, options_in
 from allaboard.model.raw_fields import integer, items, labels, mapping, sequence, text
 from allaboard.model.requests import RawObject
+from allaboard.model.times import parse_time
 from allaboard.model.walltime import UNKNOWN, walltime_of
 
 STAMP = f"{OPTION_PREFIX}transaction"
@@ -423,14 +423,6 @@ def reports_end(raw: RawObject) -> bool:
     metadata = raw.get("metadata")
     is_deleted = isinstance(metadata, dict) and metadata.get("deletionTimestamp") is not None
     return is_disrupted(status) if is_deleted else status.get("phase") in _ENDED
-
-
-def parse_time(timestamp: str) -> float:
-    """Return an RFC 3339 time as seconds since the epoch; 0 if it is absent or unreadable, so that it sorts as oldest."""
-    try:
-        return datetime.fromisoformat(timestamp).timestamp() if timestamp else 0.0
-    except (ValueError, OverflowError):
-        return 0.0
 
 
 def controller_of(metadata: Mapping[str, object]) -> Owner | None:

@@ -18,11 +18,11 @@ from allaboard.kube.paths import ApiPath, Resource
 from allaboard.model.gang import GangKey
 from allaboard.model.limits import PIPELINES
 from allaboard.model.pod import Pod
+from allaboard.model.times import api_time
 from allaboard.pipelines.objects import DEPLOYMENTS, FUNCTIONS, HOME, MEMBER_OF, MLFLOWS, NAME, UID, Body, is_of
 from allaboard.pipelines.plan import Failure, Found, ObjectKey, Phase, Plan, failures_of, is_stored, plan_of, status_of, with_failures
 from allaboard.pipelines.stages import Pipeline, Policy, pipeline_from
 from allaboard.report.events import EventRecorder, ObjectReference
-from allaboard.report.status import api_time
 from allaboard.report.writer import Writer
 
 logger = logging.getLogger(__name__)

@@ -17,11 +17,11 @@ from allaboard.kube.paths import ApiPath
 from allaboard.kube.retry import Sleep
 from allaboard.model.raw_fields import integer, mapping
 from allaboard.model.requests import RawObject
+from allaboard.model.times import api_time
 from allaboard.pipelines.objects import MLFLOWS
 from allaboard.pipelines.plan import status_of
 from allaboard.pipelines.stages import Pipeline, pipeline_from
 from allaboard.report.events import EventRecorder, ObjectReference
-from allaboard.report.status import api_time
 from allaboard.report.writer import Writer
 
 logger = logging.getLogger(__name__)

@@ -8,14 +8,12 @@ import numpy as np
 
 from allaboard.cluster.budgets import Budget
 from allaboard.model.gang import Gang
-from allaboard.model.pod import OPTION_PREFIX, Pod, parse_time
+from allaboard.model.pod import Pod
+from allaboard.model.times import parse_time
 from allaboard.placement import Problem
 from allaboard.placement.remedies.preemption import Evictable
 from allaboard.runtime.slices import Slices
 from allaboard.settings.options import Settings
-
-CHECKPOINT = f"{OPTION_PREFIX}last-checkpoint"
-"""The annotation that states when a pod has last saved its work, as an RFC 3339 time: only later work is lost with the pod."""
 
 _KUEUE = "kueue.x-k8s.io/"
 _SLICE = 500  # batches that are counted before other tasks may run: a millisecond

@@ -41,7 +41,7 @@ from allaboard.planning.search_costs import SearchCosts
 from allaboard.planning.search_processes import Searcher, SearchError, SearchOverrunError
 from allaboard.plugins import DEFAULT_STRATEGY
 from allaboard.records.record import GangRecords
-from allaboard.report.messages import violation
+from allaboard.report.messages import named_for, violation
 
 logger = logging.getLogger(__name__)
 
@@ -116,9 +116,7 @@ class Planner:
     async def cause(self, gang: PreparedGang) -> Cause:
         """Return the cause for which a gang was refused just now."""
         if (owner := await self._kept_for(gang)) is not None:
-            # A tenant must not learn the names of another namespace.
-            name = f"podgroup {owner}" if owner.namespace == gang.key.namespace else "a podgroup of another namespace"
-            return Cause(Code.RESERVED, rule=Reason(Kind.RESERVED, name))
+            return Cause(Code.RESERVED, rule=Reason(Kind.RESERVED, named_for(gang, owner)))
         snapshot, rules = self.seen_by(gang), rules_of(gang)
         if short := min_resources.shortage_of(gang, snapshot):
             return min_resources.cause(snapshot, short)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from allaboard.cluster.budgets import Budget
-from allaboard.cluster.reservations import Reservation, amounts_of, kept_from
+from allaboard.cluster.reservations import Reservation, after, amounts_of
 from allaboard.cluster.running import LEAVING_SECONDS, Basis
 from allaboard.model.disruption import mark_of
 from allaboard.model.gang import Gang, GangKey
@@ -113,23 +113,26 @@ class Preemptions:
 
     def _is_waiting_for_victims(self, gang: Gang) -> bool:
         """Return whether pods that are evicted for the gang are still there."""
-        held = self.planner.ledger.find(gang.key)
-        return held is not None and any(uid in self.planner.ledger.running for uid in held.victims)
+        ledger = self.planner.ledger
+        return ledger.awaits_victims(ledger.find(gang.key))
 
     async def _found(self, gang: PreparedGang) -> Preemption | None:
         # 1. Is there a gang that may lose pods at all?
-        going, others = self._going(), list[Gang]()
+        others, leaving = list[Gang](), list[Pod]()
+        going = frozenset(chain.from_iterable(each.victims for each in self.planner.ledger.reservations))
         for other in self.running():
+            if going and (evicted := [pod for pod in other.bound_in_all_runs if pod.uid in going]):
+                leaving += evicted  # they count as gone, although they may not be terminating yet
+                other = _without(other, going)
             if other.priority < gang.priority and not self._is_kept(other):
-                is_going = any(pod.uid in going for pod in other.bound_in_all_runs)
-                others.append(_without(other, going) if is_going else other)
+                others.append(other)
         mark = mark_of(gang.key.namespace, gang.key.name)
         if marked := [other for other in others if any(pod.evicted_for == mark for pod in other.bound_in_all_runs)]:
             others = marked
         if not others:
             return None
         # 2. Does the gang fit once the pods are gone that are leaving already?
-        cluster = self._soon(gang).without(self._running_of(going))
+        cluster = self._soon(gang).without(leaving)
         if size_of(gang, len(cluster.nodes)) > MOST_CELLS // 2:
             return None  # building the problem would block the event loop
         if (await self.planner.plan_on(gang, cluster)).feasible:
@@ -158,24 +161,11 @@ class Preemptions:
         is_busy = record is not None and record.task is not None
         return is_busy or self.planner.costs.clock() < self._kept_until.get(gang.key, -math.inf)
 
-    def _going(self) -> frozenset[str]:
-        """Return the UIDs of the pods that are evicted for any gang. They count as gone, although they may not be terminating yet."""
-        return frozenset(chain.from_iterable(each.victims for each in self.planner.ledger.reservations))
-
-    def _running_of(self, going: frozenset[str]) -> list[Pod]:
-        """Return those pods of ``going`` that aren't terminating: they use capacity that is free in a moment."""
-        return [pod for other in self.running() for pod in other.bound_in_all_runs if pod.uid in going] if going else []
-
     def _soon(self, gang: Gang) -> Snapshot:
         """Return the cluster as ``gang`` may use it once the pods have ended that end within half a minute."""
         ledger, snapshot = self.planner.ledger, self.planner.cluster.snapshot(gang.priority)
-        departures, applicant = ledger.departures(snapshot), ledger.applicant(gang)
-        begins = ledger.now() + LEAVING_SECONDS
-        units = departures.number_by(begins)
-        freed, parts = departures.freed(units)
-        binding = ledger.binding(applicant)
-        kept = kept_from(applicant, binding, snapshot, departures, begins, units) if binding else None
-        return snapshot.with_used(*(-freed, -parts) if kept is None else (kept[0] - freed, kept[1] - parts))
+        departures, applicant, begins = ledger.departures(snapshot), ledger.applicant(gang), ledger.now() + LEAVING_SECONDS
+        return after(departures.number_by(begins), departures, snapshot, applicant, ledger.binding(applicant), begins)
 
     def _reservation(self, gang: PreparedGang, plan: Plan, gone: Iterable[Pod]) -> Reservation:
         specs, ledger = {pod.uid: pod.spec for pod in gang.candidates}, self.planner.ledger

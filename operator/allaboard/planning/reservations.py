@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from allaboard.cluster.reservations import Applicant, Reservation, amounts_of, awaited_by, basis_of, is_free, kept_from
+from allaboard.cluster.reservations import Applicant, Reservation, after, amounts_of, awaited_by, basis_of, is_free
 from allaboard.cluster.running import Basis, Departures
 from allaboard.model.gang import Gang, GangKey
 from allaboard.model.snapshot import Snapshot
@@ -86,10 +86,8 @@ class _Future:
     def after(self, units: int) -> Snapshot:
         """Return the cluster once the first ``units`` have ended, without what the reservations ahead keep from then on."""
         begins = self.begins(units)
-        freed, parts = self.departures.freed(units)
         applicant = Applicant(self.gang.key, self.order, self.gang.priority, end_of(begins, self.gang.walltime))
-        kept = kept_from(applicant, self.ahead, self.snapshot, self.departures, begins, units) if self.ahead else None
-        return self.snapshot.with_used(*(-freed, -parts) if kept is None else (kept[0] - freed, kept[1] - parts))
+        return after(units, self.departures, self.snapshot, applicant, self.ahead, begins)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +128,7 @@ class Reservations:
             gang = gang_of(old.owner)
             if gang is None or not gang.can_act or not gang.missing:
                 continue
-            if any(uid in ledger.running for uid in old.victims):
+            if ledger.awaits_victims(old):
                 kept.append(old)
                 continue
             if (found := await self._revised(prepared(gang), old, kept)) is not None:
@@ -170,7 +168,11 @@ class Reservations:
         if ledger.find(gang.key) is not None:
             return False
         order = ledger.place(gang.key)
-        return sum(each.order < order and not each.victims for each in ledger.reservations) < self.settings.most
+        return not self._are_enough([each for each in ledger.reservations if each.order < order])
+
+    def _are_enough(self, ahead: Sequence[Reservation]) -> bool:
+        """Return whether a gang behind ``ahead`` gets no reservation. Reservations for which pods are evicted don't count."""
+        return sum(not each.victims for each in ahead) >= self.settings.most
 
     async def reserve(self, gang: PreparedGang) -> Reservation | None:
         """Return the reservation of a gang that was just refused; None if it gets none.
@@ -180,12 +182,12 @@ class Reservations:
         ledger, order = self.planner.ledger, self.planner.ledger.place(gang.key)
         others = [each for each in ledger.reservations if each.owner != gang.key]
         ahead = [each for each in others if each.order < order]
-        if (held := ledger.find(gang.key)) is not None and any(uid in ledger.running for uid in held.victims):
+        if ledger.awaits_victims(held := ledger.find(gang.key)):
             return held
-        if not gang.missing or sum(not each.victims for each in ahead) >= self.settings.most:
+        if not gang.missing or self._are_enough(ahead):
             ledger.drop(gang.key)
             return None
-        found = await self._revised(gang, ledger.find(gang.key), ahead, is_refused=True)
+        found = await self._revised(gang, held, ahead, is_refused=True)
         ledger.replace_all(_most([*others, *([found] if found else [])], self.settings.most))
         if found is not None and self._is_free(found):  # a rule refuses the gang that the amounts of its placement don't show
             self._mistaken[gang.key] = self.planner.costs.clock() + _MISTAKEN_SECONDS

@@ -156,8 +156,7 @@ class Round:
         """Return the first due gang that needs a plan, and the gangs behind it that compete on equal terms; remove all of them.
 
         Gangs compete on equal terms if they have the same priority, their namespaces have used about as much search time, and their tenants
-        have equal shares, if these count. The second
-        value is each gang's position in the queue.
+        have equal shares, if these count. The second value is each gang's position in the queue.
         """
         batch: dict[GangKey, PreparedGang] = {}
         places: dict[GangKey, Order] = {}

@@ -8,53 +8,27 @@ from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
-from typing import Self
 
 from allaboard.cluster.reservations import Ledger
 from allaboard.cluster.running import RunningPods
-from allaboard.model.backfill import Backfill
 from allaboard.model.gang import Gang, GangKey
 from allaboard.placement import SearchSettings
 from allaboard.planning.answers import Answer, Placed, SearchLonger
-from allaboard.planning.evictable import NO_PREEMPTION, PreemptionSettings
 from allaboard.planning.gang_problem import Packings
 from allaboard.planning.planner import SEED, Cluster, Planner
 from allaboard.planning.plugin_processes import Arguments, PluginProcesses
+from allaboard.planning.policy import POLICY, Policy
 from allaboard.planning.preemption import Preemptions
 from allaboard.planning.prepared import PreparedGang
-from allaboard.planning.reservations import RESERVATIONS, Reservations, ReservationSettings
+from allaboard.planning.reservations import Reservations
 from allaboard.planning.round import Round
 from allaboard.planning.search_costs import SearchCosts
 from allaboard.planning.search_processes import Searcher
-from allaboard.queueing.fair_share import NO_FAIR_SHARE, FairShare, FairShareSettings
+from allaboard.queueing.fair_share import FairShare
 from allaboard.queueing.search_time import SearchTime
 from allaboard.records.record import GangRecords
 from allaboard.records.sort_key import Order
 from allaboard.report.metrics import Metrics
-from allaboard.settings.options import Settings
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """The settings that decide which gangs may start before others."""
-
-    backfill: Backfill = Backfill.EASY
-    reservations: ReservationSettings = RESERVATIONS
-    preemption: PreemptionSettings = NO_PREEMPTION
-    fair_share: FairShareSettings = NO_FAIR_SHARE
-
-    @classmethod
-    def by(cls, settings: Settings) -> Self:
-        """Return the policy that the operator's settings state."""
-        return cls(settings.backfill, ReservationSettings.by(settings), PreemptionSettings.by(settings), FairShareSettings.of(settings))
-
-
-POLICY = Policy()
-SKIP = Policy(reservations=ReservationSettings(most=0))
-"""The policy without reservations: any gang that fits starts."""
-STRICT = Policy(Backfill.OFF)
-"""The policy by which no gang passes a gang ahead of it that can fit later."""
 
 
 class Standstill(ABC):

@@ -12,42 +12,17 @@ Nothing is stored. After a restart, pods that run count for the time for which t
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Set
 from dataclasses import dataclass, field
-from typing import Self
 
+from allaboard.cluster.view import ClusterView
 from allaboard.model.node import Node
 from allaboard.model.pod import Pod
 from allaboard.model.requests import Requests
-from allaboard.settings.options import Settings
+from allaboard.settings.fair_share import FairShareOptions
 
 _LEAST = 1e-6  # A tenant with a smaller share and without pods is forgotten.
 _STEPS = 20.0  # Levels for each doubling of a share: so shares are compared to 3.5 %, and the order doesn't change all the time.
-
-
-@dataclass(frozen=True, slots=True)
-class FairShareSettings:
-    """The settings of the fair order: see ``settings.fair_share.FairShareOptions``."""
-
-    is_on: bool = False
-    by: str = ""
-    half_life_seconds: float = 86_400.0
-    weights: Mapping[str, float] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, settings: Settings) -> Self:
-        """Return the settings of the fair order that the operator's settings state."""
-        stated = settings.fair_share
-        return cls(stated.enabled, stated.by, stated.half_life_seconds, stated.weights)
-
-    def tenant_of(self, namespace: str, pods: Iterable[Pod]) -> str:
-        """Return the tenant of pods in ``namespace``: by the label of the first pod that has it, else the namespace."""
-        if self.by:
-            return next((value for pod in pods if (value := pod.label(self.by))), namespace)
-        return namespace
-
-
-NO_FAIR_SHARE = FairShareSettings()
 
 
 @dataclass(slots=True)
@@ -68,10 +43,10 @@ class _Use:
 
 
 class FairShare:
-    """The shares of all tenants. ``now`` returns seconds since the epoch."""
+    """The shares of all tenants, by the settings ``options``. ``now`` returns seconds since the epoch."""
 
-    def __init__(self, settings: FairShareSettings, now: Callable[[], float]) -> None:
-        self.settings = settings
+    def __init__(self, options: FairShareOptions, now: Callable[[], float]) -> None:
+        self.options = options
         self._now = now
         self._capacity: Counter[str] = Counter()  # what all nodes offer, by resource
         self._uses: dict[str, _Use] = {}
@@ -83,6 +58,15 @@ class FairShare:
         """Return the number of tenants that are kept."""
         return len(self._uses)
 
+    def follow(self, view: ClusterView) -> None:
+        """Count the nodes and pods of ``view`` from now on, if the fair order is on."""
+        if self.options.enabled:
+            for node in view.snapshot().nodes:
+                self.observe_node(None, node)
+            for pod in view.pods():
+                self.observe_pod(None, pod)
+            view.listen(self.observe_pod, self.observe_node)
+
     def observe_node(self, old: Node | None, new: Node | None) -> None:
         """Count what a node offers."""
         if old is not None:
@@ -92,12 +76,12 @@ class FairShare:
 
     def observe_pod(self, old: Pod | None, new: Pod | None) -> None:
         """Count a pod that has a node, or no longer count one that has ended or gone."""
-        if not self.settings.is_on:
+        if not self.options.enabled:
             return
         if old is not None and (new is None or new.uid != old.uid):
             self.remove(old.uid)
         if new is not None and new.is_bound:
-            self.put(new.uid, self.settings.tenant_of(new.namespace, (new,)), new.spec.requests, new.started or new.bound_at)
+            self.put(new.uid, self._tenant_of(new.namespace, new), new.spec.requests, new.started or new.bound_at)
         elif new is not None:
             self.remove(new.uid)
 
@@ -105,7 +89,7 @@ class FairShare:
         """Count a pod of ``tenant`` that has a node since ``started``, in seconds since the epoch; 0 if it has just got one."""
         if uid in self._pods:
             return
-        now, half_life = self._now(), self.settings.half_life_seconds
+        now, half_life = self._now(), self.options.half_life_seconds
         use = self._uses.setdefault(tenant, _Use(at=now))
         use.advance(now, half_life)
         counted = 1.0 - 0.5 ** (max(0.0, now - started) / half_life) if started and half_life else 0.0
@@ -120,7 +104,7 @@ class FairShare:
         tenant, requests = self._pods.pop(uid, ("", ()))
         if (use := self._uses.get(tenant)) is None:
             return
-        use.advance(self._now(), self.settings.half_life_seconds)
+        use.advance(self._now(), self.options.half_life_seconds)
         for resource, amount in requests:
             use.now[resource] -= amount
         use.pods -= 1
@@ -130,24 +114,31 @@ class FairShare:
         use = self._uses.get(tenant)
         if use is None:
             return 0.0
-        use.advance(self._now(), self.settings.half_life_seconds)
+        use.advance(self._now(), self.options.half_life_seconds)
         used = ((resource, max(use.now.get(resource, 0.0), amount)) for resource, amount in use.decayed.items())
         share = max((amount / self._capacity[resource] for resource, amount in used if self._capacity[resource] > 0), default=0.0)
         if not use.pods and share < _LEAST:
             del self._uses[tenant]
             return 0.0
-        return share / self.settings.weights.get(tenant, 1.0)
+        return share / self.options.weights.get(tenant, 1.0)
 
     def place(self, namespace: str, first: Pod | None) -> tuple[int, str]:
-        """Return the level of a gang's tenant, and the tenant if it isn't the namespace. ``first`` is a pod of the gang.
+        """Return the level of a gang's tenant, and the tenant if it isn't the namespace. ``first`` is a pod of the gang, None for any pod.
 
-        The level is 0 for a share below a millionth of the cluster, and rises by 20 with each doubling of the share.
+        While the fair order is off, all gangs are equal. The level is 0 for a share below a millionth of the cluster, and rises by 20
+        with each doubling of the share.
         """
-        tenant = self.settings.tenant_of(namespace, () if first is None else (first,))
+        if not self.options.enabled:
+            return 0, ""
+        tenant = self._tenant_of(namespace, first)
         self._namespaces.setdefault(tenant, set()).add(namespace)
         level = self._level(tenant)
         self._levels[tenant] = max(level, self._levels.get(tenant, 0))
         return level, "" if tenant == namespace else tenant
+
+    def _tenant_of(self, namespace: str, pod: Pod | None) -> str:
+        """Return the tenant of a pod in ``namespace``: by its label, or the namespace if tenants or the pod have no label."""
+        return (self.options.by and pod is not None and pod.label(self.options.by)) or namespace
 
     def _level(self, tenant: str) -> int:
         share = self.share(tenant)

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from allaboard.cluster.view import ClusterView
 from allaboard.gangs.registry import GangRegistry
 from allaboard.model.gang import Gang, GangKey, Outline
-from allaboard.queueing.fair_share import NO_FAIR_SHARE, FairShare, FairShareSettings
+from allaboard.queueing.fair_share import FairShare
 from allaboard.queueing.order import order_of, order_of_gone
 from allaboard.queueing.search_time import SearchTime
 from allaboard.records.growth import has_grown
 from allaboard.records.record import GangRecords
 from allaboard.records.sort_key import Order
+from allaboard.settings.fair_share import FairShareOptions
 from allaboard.settings.options import Settings
 
 
@@ -30,7 +31,7 @@ class Ranks:
     records: GangRecords
     shares: SearchTime
     clock: Callable[[], float]
-    fair: FairShare = field(default_factory=lambda: FairShare(NO_FAIR_SHARE, time.time))
+    fair: FairShare = field(default_factory=lambda: FairShare(FairShareOptions(), time.time))
     time_first: SearchTime = field(init=False)
 
     def __post_init__(self) -> None:
@@ -76,7 +77,7 @@ class Ranks:
             gang = self.registry.gang(key) or gang
         usage = self.shares.level(key.namespace)
         since, namespace_priority = self.registry.namespace_priority.since(gang), self.registry.namespace_priority.of(key)
-        share, tenant = self.fair.place(key.namespace, self.registry.first_member(key)) if self.fair.settings.is_on else (0, "")
+        share, tenant = self.fair.place(key.namespace, self.registry.first_member(key))
         if record is None:
             return order_of(gang, usage=usage, share=share, tenant=tenant, since=since, namespace_priority=namespace_priority)
         is_first = record.partial_bind is not None and record.partial_bind.is_finishing and gang.is_partially_bound
@@ -96,6 +97,6 @@ class Ranks:
 
 def ranks_by(settings: Settings, registry: GangRegistry, records: GangRecords, view: ClusterView) -> Ranks:
     """Return the ranks of the gangs of ``registry``, with the shares of the cluster that the pods of ``view`` use."""
-    fair = FairShare(FairShareSettings.of(settings), time.time)
-    view.listen(fair.observe_pod, fair.observe_node)
+    fair = FairShare(settings.fair_share, time.time)
+    fair.follow(view)
     return Ranks(registry, records, SearchTime(time.monotonic), time.monotonic, fair)

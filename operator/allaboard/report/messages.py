@@ -347,10 +347,10 @@ def why(gang: Gang, because: reasons.Reason) -> str:
         case reasons.NotReplaced(missing, seconds):
             return f"{missing} lost members could not be replaced within {seconds} s"
         case reasons.CapacityNeeded(by, seconds, members):
-            return f"not whole within {seconds} s, and {_other(gang, by)} needs the capacity of its {members} bound members"
+            return f"not whole within {seconds} s, and {named_for(gang, by)} needs the capacity of its {members} bound members"
         case reasons.Preempted(by=by, priority=priority, pods=number, is_whole=is_whole):
             left = "the gang stays whole" if is_whole else "the gang starts again when there is capacity"
-            return f"{number} pods are evicted for {_other(gang, by)}, which has the higher priority {priority}; {left}"
+            return f"{number} pods are evicted for {named_for(gang, by)}, which has the higher priority {priority}; {left}"
         case reasons.SearchFailed(error):
             return error
         case reasons.NotFenced(name, error):
@@ -361,7 +361,7 @@ def why(gang: Gang, because: reasons.Reason) -> str:
             return kept_open(gang, pods, why(gang, first), problem)
 
 
-def _other(gang: Gang, other: GangKey) -> str:
+def named_for(gang: Gang, other: GangKey) -> str:
     """Return the name of another gang in a message for ``gang``: a tenant must not learn the names of another namespace."""
     return f"podgroup {other}" if other.namespace == gang.key.namespace else "a podgroup of another namespace"
 

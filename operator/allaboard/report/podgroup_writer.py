@@ -19,9 +19,10 @@ from allaboard.kube.client import ApiError
 from allaboard.kube.paths import POD_GROUPS, ApiPath
 from allaboard.model.gang import Gang, GangKey
 from allaboard.model.pod import Pod
+from allaboard.model.times import api_time
 from allaboard.records.record import GangRecords
 from allaboard.records.report_state import GangStatus, ReportState, Written
-from allaboard.report.status import api_time, pod_group_status
+from allaboard.report.status import pod_group_status
 from allaboard.report.writer import Writer
 
 

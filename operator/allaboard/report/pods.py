@@ -10,8 +10,9 @@ from typing import Any
 from allaboard.kube.client import STRATEGIC_PATCH, ApiServer
 from allaboard.kube.paths import PODS
 from allaboard.model.pod import Pod
+from allaboard.model.times import api_time
 from allaboard.report.events import EventRecorder, ObjectReference
-from allaboard.report.status import api_time, pod_unscheduled
+from allaboard.report.status import pod_unscheduled
 from allaboard.report.writer import Writer
 
 FAILED = "FailedScheduling"

@@ -12,6 +12,7 @@ from allaboard.binding.reasons import Reason
 from allaboard.model.gang import Gang
 from allaboard.model.pod import Pod, by_age
 from allaboard.model.reasons import Code
+from allaboard.model.times import api_time
 from allaboard.placement import SearchReport
 from allaboard.records.record import GangRecords, Wait
 from allaboard.records.report_state import GangStatus
@@ -22,7 +23,6 @@ from allaboard.report.events import EventRecorder
 from allaboard.report.metrics import Metrics
 from allaboard.report.podgroup_writer import PodGroupWriter
 from allaboard.report.pods import PodReporter
-from allaboard.report.status import api_time
 from allaboard.report.waiting import Waiting, waiting_of
 
 logger = logging.getLogger(__name__)

@@ -1,7 +1,6 @@
 """Computes the status of a PodGroup, and the condition PodScheduled of a pod, as values. Nothing is written here."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from allaboard.gangs.phases import Ending
@@ -13,11 +12,6 @@ from allaboard.records.report_state import GangStatus
 from allaboard.report.messages import summary
 
 Condition = dict[str, Any]
-
-
-def api_time(seconds: float) -> str:
-    """Return seconds since the epoch as the Kubernetes API writes a time (RFC 3339)."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def pod_group_status(

@@ -13,12 +13,12 @@ from allaboard.model.gang import GangKey
 from allaboard.model.pod import Pod
 from allaboard.planning.advice import Advisor
 from allaboard.planning.advice_finder import AdviceFinder
-from allaboard.planning.evictable import PREEMPTION, PreemptionSettings
 from allaboard.planning.known_gangs import KnownGangs
 from allaboard.planning.long_searches import LongSearches
 from allaboard.planning.planner import Planner
+from allaboard.planning.policy import POLICY, Policy
 from allaboard.planning.preemption import Preemptions
-from allaboard.planning.reservations import RESERVATIONS, Reservations, ReservationSettings
+from allaboard.planning.reservations import Reservations
 from allaboard.planning.round import Round
 from allaboard.queueing.queue import GangQueue
 from allaboard.queueing.ranks import Ranks
@@ -47,18 +47,6 @@ class Writers:
     dry_run: DryRun = "role"
 
 
-@dataclass(frozen=True, slots=True)
-class Policies:
-    """The settings of reservations and preemption. ``budgets_of`` returns the disruption budgets that protect a pod."""
-
-    reserving: ReservationSettings = RESERVATIONS
-    preempting: PreemptionSettings = PREEMPTION
-    budgets_of: Callable[[Pod], Sequence[Budget]] = lambda pod: ()
-
-
-POLICIES = Policies()
-
-
 def cycle_of(
     gangs: KnownGangs,
     queue: GangQueue,
@@ -66,13 +54,14 @@ def cycle_of(
     planner: Planner,
     reporter: Reporter,
     writers: Writers,
-    policies: Policies = POLICIES,
+    policy: Policy = POLICY,
+    budgets_of: Callable[[Pod], Sequence[Budget]] = lambda pod: (),
     is_fresh: Callable[[], bool] = lambda: True,
 ) -> Cycle:
     """Return a scheduling cycle that is built from these parts.
 
-    ``policies`` says which gangs may start before others. ``is_fresh`` returns whether the cached cluster state is recent enough to decide
-    by.
+    ``policy`` says which gangs may start before others. ``budgets_of`` returns the disruption budgets that protect a pod. ``is_fresh``
+    returns whether the cached cluster state is recent enough to decide by.
     """
     records, clock = gangs.records, gangs.clock
     long = LongSearches(records, clock, SearchTime(clock))
@@ -87,9 +76,9 @@ def cycle_of(
     def waited(key: GangKey) -> float:
         return clock() - wait.since if (wait := gangs.waits.find(key)) else 0.0
 
-    reservations = Reservations(planner, waited, policies.reserving)
-    preemptions = Preemptions(planner, gangs.registry.bound_gangs, waited, policies.preempting, policies.budgets_of)
-    evictions = Evictions(writers.binder, policies.preempting.despite_budgets)
+    reservations = Reservations(planner, waited, policy.reservations)
+    preemptions = Preemptions(planner, gangs.registry.bound_gangs, waited, policy.preemption, budgets_of)
+    evictions = Evictions(writers.binder, policy.preemption.despite_budgets)
     executor = Executor(
         gangs, queue, reporter, partial_binds, transactions, unresolved, advisor, tasks, planner.ledger, preemptions, evictions
     )

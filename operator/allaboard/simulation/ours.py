@@ -53,13 +53,10 @@ _FIRST_SECOND = 1e-6
 
 
 class Genetic(Player):
-    """Decides as the scheduler does by default: by its planning round, with the settings and the objective of ``setup``.
-
-    ``expected_starts`` are the starts, in seconds, that were expected when gangs were refused first, by the gang's name.
-    """
+    """Decides as the scheduler does by default: by its planning round, with the settings and the objective of ``setup``."""
 
     def __init__(self, setup: Setup) -> None:
-        self.expected_starts: dict[str, float] = {}
+        self._expected_starts: dict[str, float] = {}
         self._setup = setup
         self._mirror: _Mirror | None = None
         self._pending: _Pending | None = None
@@ -71,13 +68,17 @@ class Genetic(Player):
         """
         if self._mirror is None or self._pending is None or self._mirror.state is not state:
             self._mirror = _Mirror(state)
-            self._pending = _Pending(self._mirror, self._setup, self.expected_starts)
+            self._pending = _Pending(self._mirror, self._setup, self._expected_starts)
         with state.trial():
             return finished(self._pending.decide(pending))
 
     def evictions(self) -> Evictions:
         """Return the pods to evict for gangs that the last ``place`` didn't place."""
         return self._pending.evictions if self._pending else ()
+
+    def expected_start(self, name: str) -> float | None:
+        """Return the start, in seconds, that was expected when the gang of this name was refused first; None if none was expected."""
+        return self._expected_starts.get(name)
 
     def reserved_gpus(self) -> int:
         """Return how many GPUs are free, but reserved for waiting gangs, after the last ``place``."""
@@ -126,7 +127,8 @@ class _Pending(Standstill):
     def __init__(self, mirror: "_Mirror", setup: Setup, expected_starts: dict[str, float]) -> None:
         super().__init__(mirror, mirror.running, setup.search, Packings(), seed=setup.seed, policy=setup.policy)
         self._mirror = mirror
-        mirror.follow(self._shares)
+        if setup.policy.fair_share.enabled:
+            mirror.follow(self._shares)
         self._setup = setup
         self._expected_starts = expected_starts
         self._arrivals: dict[GangKey, Arrival] = {}
@@ -179,7 +181,7 @@ class _Pending(Standstill):
     def _follows(self) -> bool:
         """True if the planning round needs to know which gangs run."""
         policy = self._setup.policy
-        return bool(policy.reservations.most) or policy.preemption.is_on or policy.fair_share.is_on
+        return bool(policy.reservations.most) or policy.preemption.is_on or policy.fair_share.enabled
 
     def running(self) -> Iterable[Gang]:
         """Return the gangs that run in the simulated cluster. Each is named by its number."""
@@ -201,10 +203,8 @@ class _Pending(Standstill):
 
     def place(self, key: GangKey) -> Order:
         """Return the gang's position in the queue: by priority, then by its tenant's share if the fair order is on, then by arrival."""
-        gang, since = self._gangs[key], float(self._positions[key])
-        if not self._shares.settings.is_on:
-            return order_of(gang, since=since)
-        return order_of(gang, share=self._shares.place(key.namespace, None)[0], since=since)
+        share, _ = self._shares.place(key.namespace, None)
+        return order_of(self._gangs[key], share=share, since=float(self._positions[key]))
 
     def now(self) -> float:
         """Return the present moment, in seconds."""
@@ -314,7 +314,7 @@ class _Mirror:
                 for pod in self._started.pop(number):
                     self._end(f"{number}/{pod}")
         for number in started.keys() - self._started.keys():
-            gang = self.state.started[number]
+            gang = started[number]
             self._started[number] = gang.taken
             for pod, (member, assignment) in gang.taken.items():
                 self._run(f"{number}/{pod}", member, assignment, number, gang.at_seconds, gang.walltime_seconds, gang.namespace)

@@ -10,7 +10,7 @@ import numpy as np
 from allaboard.model.arrays import Integers
 from allaboard.model.gang import Objective
 from allaboard.placement import SearchSettings
-from allaboard.planning.standstill import POLICY, Policy
+from allaboard.planning.policy import POLICY, Policy
 from allaboard.simulation.fragmentation import TargetMix
 from allaboard.simulation.state import Assignment, ClusterState
 from allaboard.simulation.workload import Arrival
@@ -52,6 +52,10 @@ class Player(Protocol):
     def evictions(self) -> Evictions:
         """Return the pods to evict for gangs that the last ``place`` didn't place."""
         return ()
+
+    def expected_start(self, name: str) -> float | None:
+        """Return the start, in seconds, that was expected when the gang of this name was refused first; None if none was expected."""
+        return None
 
     def reserved_gpus(self) -> int:
         """Return how many GPUs are free, but reserved for waiting gangs, after the last ``place``."""

@@ -222,7 +222,7 @@ class _Run:
         self.waited_seconds += self.now - arrival.at_seconds if self.workload.waits else 0.0
         if self.workload.waits:
             gpus = self.workload.gpu_milli_of(arrival) / WHOLE_GPU_MILLI
-            expected = getattr(self.strategy, "expected_starts", {}).get(arrival.name)
+            expected = self.strategy.expected_start(arrival.name)
             self.placed[self.started] = PlacedGang(
                 arrival.name, gpus, arrival.priority, arrival.at_seconds, self.now, arrival.run_seconds, expected, arrival.namespace
             )

@@ -14,7 +14,7 @@ from typing import Any
 
 from allaboard.model.gang import Objective
 from allaboard.placement import SearchSettings
-from allaboard.planning.standstill import POLICY, SKIP, Policy
+from allaboard.planning.policy import POLICY, SKIP, Policy
 from allaboard.runtime.processes import spawned
 from allaboard.simulation.fragmentation import target_mix
 from allaboard.simulation.player import Setup

@@ -16,10 +16,11 @@ from allaboard.model.reasons import Cause, Code
 from allaboard.placement import Plan, SearchSettings
 from allaboard.planning.answers import Answer, Failed, Outdated, Placed, Refused, warning_of
 from allaboard.planning.gang_problem import Packings
+from allaboard.planning.policy import Policy
 from allaboard.planning.preemption import Preemption
 from allaboard.planning.prepared import PreparedGang, prepared
 from allaboard.planning.resolve import resolve
-from allaboard.planning.standstill import Policy, Standstill
+from allaboard.planning.standstill import Standstill
 from allaboard.queueing.order import order_of
 from allaboard.records.sort_key import Order
 from allaboard.report import messages
@@ -59,10 +60,7 @@ class Forecast(Standstill):
         search = SearchSettings(**settings.search.model_dump())
         self._now = now
         super().__init__(view, view.running, search, Packings.by(settings), settings.strategy_options.by_name, policy=Policy.by(settings))
-        for node in view.snapshot().nodes:
-            self._shares.observe_node(None, node)
-        for pod in view.pods():
-            self._shares.observe_pod(None, pod)
+        self._shares.follow(view)
         self._gangs: dict[GangKey, Gang] = {}
         self._decisions: dict[GangKey, Decision] = {}
         self._refused: dict[Pod, Decision] = {}  # about single-pod gangs, by ``_without_identity``, since the last gang was placed
@@ -93,8 +91,6 @@ class Forecast(Standstill):
     def place(self, key: GangKey) -> Order:
         """Return the gang's position in the queue."""
         gang = self._gangs[key]
-        if not self._shares.settings.is_on:
-            return order_of(gang, since=self._registry.since(gang))
         share, tenant = self._shares.place(key.namespace, next(iter(gang.alive), None))
         return order_of(gang, share=share, tenant=tenant, since=self._registry.since(gang))
 
@@ -160,7 +156,6 @@ class Forecast(Standstill):
                 for assignment in assignments:
                     if pod := self._view.pod(assignment.pod.key):  # the view's record, without the requirements that ``resolve`` adds
                         self._view.upsert_pod(replace(pod, node_name=assignment.node_name))
-                        self._shares.put(pod.uid, self._shares.settings.tenant_of(pod.namespace, (pod,)), pod.spec.requests, 0.0)
                         self._view.running.put(pod.uid, assignment.node_name, pod.spec, unit=key, started=0.0, walltime=gang.walltime)
                 first = self._decisions[key].plan if is_again else plan
                 self._decisions[key] = Decision(True, self._placed(gang, len(assignments), plan), plan=first)

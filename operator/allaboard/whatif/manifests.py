@@ -7,13 +7,13 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import Any
 
 from allaboard.model.errors import MalformedError, shown
 from allaboard.model.pod import Pod, pod_from
 from allaboard.model.raw_fields import mapping, text
 from allaboard.model.requests import RawObject
+from allaboard.model.times import api_time
 from allaboard.whatif.documents import Document, ManifestError, Origin, read_documents
 from allaboard.whatif.kinds import creates_no_pods, is_cluster_scoped, why_not_expanded
 from allaboard.whatif.podsets import one_of, refuse_many
@@ -229,7 +229,7 @@ def _add(document: Document, namespace: str, found: Manifests, known: dict[tuple
             if len(found.pods) > MAX_PODS:
                 raise document.origin.error("", f"brings the plan to more than {MAX_PODS} pods")
             if not metadata.get("creationTimestamp"):
-                metadata["creationTimestamp"] = _time(expanded.position)
+                metadata["creationTimestamp"] = api_time(expanded.position)
     except MalformedError as error:
         raise document.origin.blame(error) from error
 
@@ -362,8 +362,3 @@ def _document_of(expanded: Expanded) -> Origin:
 def _key(expanded: Expanded) -> tuple[str, str, str]:
     metadata = expanded.raw["metadata"]
     return expanded.raw["kind"], metadata["namespace"], metadata["name"]
-
-
-def _time(position: int) -> str:
-    """Return a creation time by which objects are ordered as in the files."""
-    return datetime.fromtimestamp(position, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

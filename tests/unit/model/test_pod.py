@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.errors import MalformedError
 from allaboard.model.interner import Interner
-from allaboard.model.pod import Owner, Pod, parse_time, pod_from, reports_end
+from allaboard.model.pod import Owner, Pod, pod_from, reports_end
+from allaboard.model.times import parse_time
 
 
 def raw_pod(

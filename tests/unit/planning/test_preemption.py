@@ -18,9 +18,10 @@ from allaboard.placement import SearchSettings
 from allaboard.planning.answers import Answer, Placed, Refused
 from allaboard.planning.evictable import PREEMPTION, PreemptionSettings
 from allaboard.planning.gang_problem import Packings
+from allaboard.planning.policy import Policy
 from allaboard.planning.preemption import Preemption
 from allaboard.planning.prepared import PreparedGang, prepared
-from allaboard.planning.standstill import Policy, Standstill
+from allaboard.planning.standstill import Standstill
 from allaboard.queueing.order import order_of
 from allaboard.records.sort_key import Order
 from tests.unit.placement.clusters import GPU, node, pods

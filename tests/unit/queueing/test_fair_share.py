@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 
 from allaboard.model.pod import Pod
 from allaboard.model.requests import as_requests
-from allaboard.queueing.fair_share import FairShare, FairShareSettings
+from allaboard.queueing.fair_share import FairShare
+from allaboard.settings.fair_share import FairShareOptions
 from tests.unit.placement.clusters import node, pods
 
 HALF_LIFE = 100.0
-ON = FairShareSettings(is_on=True, half_life_seconds=HALF_LIFE)
+ON = FairShareOptions(enabled=True, half_life_seconds=HALF_LIFE)
 
 
 class Clock:
@@ -23,9 +24,9 @@ class Clock:
         return self.now
 
 
-def shares_of(settings: FairShareSettings = ON, clock: Clock | None = None) -> FairShare:
+def shares_of(options: FairShareOptions = ON, clock: Clock | None = None) -> FairShare:
     """Return the shares of a cluster with 100 cpu, of which a fifth each, and 10 GPUs are on five nodes."""
-    shares = FairShare(settings, clock or Clock())
+    shares = FairShare(options, clock or Clock())
     for number in range(5):
         shares.observe_node(None, node(f"n{number}", {"cpu": 20_000, "nvidia.com/gpu": 2}))
     return shares
@@ -38,7 +39,7 @@ def a_pod(name: str, namespace: str = "a", *, cpu: int = 1000, gpus: int = 0, st
 
 
 def test_share_is_that_of_the_dominant_resource_divided_by_the_weight() -> None:
-    shares = shares_of(replace(ON, weights={"b": 2.0}))
+    shares = shares_of(ON.model_copy(update={"weights": {"b": 2.0}}))
     for namespace in ("a", "b"):
         shares.observe_pod(None, a_pod(namespace, namespace, cpu=10_000, gpus=4))
     assert (shares.share("a"), shares.share("b"), shares.share("c")) == (0.4, 0.2, 0.0)
@@ -63,7 +64,7 @@ def test_share_halves_in_each_half_life_once_a_pod_has_ended_and_is_forgotten() 
 
 
 def test_without_a_half_life_only_present_use_counts() -> None:
-    shares = shares_of(replace(ON, half_life_seconds=0.0))
+    shares = shares_of(ON.model_copy(update={"half_life_seconds": 0.0}))
     pod = a_pod("a", cpu=50_000, started=1.0)
     shares.observe_pod(None, pod)
     assert shares.share("a") == 0.5
@@ -87,7 +88,7 @@ def test_share_of_running_pods_is_the_same_after_a_restart(starts: list[tuple[fl
 
 
 def test_tenants_may_be_the_values_of_a_label_and_pods_without_it_count_for_their_namespace() -> None:
-    shares = shares_of(replace(ON, by="team"))
+    shares = shares_of(ON.model_copy(update={"by": "team"}))
     shares.observe_pod(None, a_pod("x", "a", cpu=10_000, label="red"))
     shares.observe_pod(None, a_pod("y", "b", cpu=20_000, label="red"))
     shares.observe_pod(None, a_pod("z", "b", cpu=5_000))
@@ -122,7 +123,7 @@ def test_level_rises_by_20_with_each_doubling_of_the_share() -> None:
 
 
 def test_nothing_is_counted_while_the_fair_order_is_off() -> None:
-    shares = shares_of(FairShareSettings())
+    shares = shares_of(FairShareOptions())
     shares.observe_pod(None, a_pod("a"))
     assert len(shares) == 0
 

@@ -7,8 +7,9 @@ import pytest
 from allaboard.gangs.podgroup import scheduled_since
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Gang, GangKey, Objective
-from allaboard.model.pod import Pod, parse_time
+from allaboard.model.pod import Pod
 from allaboard.model.reasons import Code
+from allaboard.model.times import parse_time
 from allaboard.records.report_state import GangStatus
 from allaboard.report.status import pod_group_status, pod_unscheduled
 

@@ -25,9 +25,11 @@ from allaboard.placement import Plan, Problem, SearchSettings
 from allaboard.placement.contest.contest import Contest
 from allaboard.placement.contest.joint import Joint
 from allaboard.placement.problem.draft import Draft
+from allaboard.planning.evictable import PREEMPTION
 from allaboard.planning.gang_problem import Packings
 from allaboard.planning.known_gangs import KnownGangs
 from allaboard.planning.planner import Planner
+from allaboard.planning.policy import Policy
 from allaboard.planning.prepared import prepared
 from allaboard.planning.search_costs import SearchCosts
 from allaboard.planning.search_processes import Searcher
@@ -195,7 +197,7 @@ class World:
             self.events, pod_reporter, self.podgroup_writer, self.records, waits, self.metrics, clock=self.clock, now=self.clock
         )
         writers = Writers(cast("Binder", self.api), cast("JobRestarter", self.api), Term(server, clock=self.clock))
-        self.cycle = cycle_of(self.gangs, self.queue, ranks, self.planner, self.reporter, writers)
+        self.cycle = cycle_of(self.gangs, self.queue, ranks, self.planner, self.reporter, writers, Policy(preemption=PREEMPTION))
         self.executor, self.due, self.longer = self.cycle.executor, self.cycle.due, self.cycle.longer
         self.partial_binds, self.tasks, self.long = self.executor.partial_binds, self.executor.tasks, self.longer.long
         takeover = TakeoverReservation(self.view, writers.term, 1, lambda: self.queue.observe(Freed()), self.clock)

@@ -13,8 +13,7 @@ The choice is made in three steps:
 1. Bisection finds the lowest priority such that the gang fits once all pods of this priority and below are gone.
 2. A mixed-integer program over these pods and the gang's placement finds the least cost, one part after another.
 3. The answer is checked in integers. If the program is too large or finds nothing, gangs are chosen by what they free for each pod, and
-each
-   gang that isn't needed is left out again.
+   each gang that isn't needed is left out again.
 """
 
 from dataclasses import dataclass, replace
@@ -25,7 +24,7 @@ import numpy as np
 from allaboard.model.arrays import Floats, Integers, Mask
 from allaboard.placement.problem.problem import Problem
 from allaboard.placement.remedies.emptied_problem import EmptiedProblem, with_chosen_domains, with_free
-from allaboard.placement.solvers.bounds import bounds_of
+from allaboard.placement.solvers.bounds import may_fit
 from allaboard.placement.solvers.budget import Budget
 from allaboard.placement.solvers.milp import Finding, satisfies, solve
 from allaboard.placement.solvers.milp_model import (
@@ -73,7 +72,11 @@ class Evictable:
     @property
     def total(self) -> Integers:
         """The number of each gang's pods: int64[gangs]."""
-        return np.bincount(self.gang, weights=self.pods, minlength=len(self.priority)).astype(np.int64)
+        return self.sums(self.pods)
+
+    def sums(self, amounts: Integers) -> Integers:
+        """Return the sum of ``amounts``, which are by batch, for each gang: int64[gangs]."""
+        return np.bincount(self.gang, weights=amounts, minlength=len(self.priority)).astype(np.int64)
 
     def of_gangs(self, gangs: Mask) -> Mask:
         """Return which batches belong to ``gangs``: bool[batches]. ``gangs``: bool[gangs]."""
@@ -139,7 +142,7 @@ def cost_of(evictable: Evictable, taken: Integers) -> Cost:
     """Return the cost of evicting ``taken`` pods of each batch: int64[batches]."""
     if not taken.any():
         return Cost(0, 0, 0, 0, 0)
-    lost_pods = np.bincount(evictable.gang, weights=taken, minlength=len(evictable.priority)).astype(np.int64)
+    lost_pods = evictable.sums(taken)
     beyond = np.maximum(evictable.budgeted @ taken - evictable.allowed, 0)
     return Cost(
         priority=int(evictable.priority[lost_pods > 0].max()),
@@ -187,10 +190,7 @@ class _Chooser:
     def _fits(self, taken: Integers) -> bool:
         """Return whether the gang is known to fit once ``taken`` pods of each batch are gone."""
         problem = self._problem(taken)
-        if not problem.slots.any():
-            return bool(problem.lacking(np.zeros_like(problem.count)) <= 0)
-        most = bounds_of(problem)
-        if most.placeable < problem.minimum or bool(problem.lacking(np.array(most.most)) > 0):
+        if not may_fit(problem):
             return False
         return len(problem.roles) == 1 or solve(problem, _FIT_BRANCHES, budget=self.budget).finding is Finding.FITS
 
@@ -220,7 +220,7 @@ class _Chooser:
 
     def _is_allowed(self, taken: Integers) -> bool:
         each = self.evictable
-        lost = np.bincount(each.gang, weights=taken, minlength=len(each.priority)).astype(np.int64)
+        lost = each.sums(taken)
         is_whole_or_surplus = bool(((lost <= each.surplus) | (lost == each.total)).all())
         return is_whole_or_surplus and (each.may_exceed or bool((each.budgeted @ taken <= each.allowed).all()))
 
@@ -250,7 +250,7 @@ class _Chooser:
         amounts = np.zeros(len(each.priority))
         np.add.at(amounts, each.gang[here], share @ (each.frees[:, here] * each.pods[here]))
         useful = np.flatnonzero(amounts > 0.0)
-        total, lost = each.total[useful], np.bincount(each.gang, weights=each.lost * each.pods, minlength=len(each.priority))[useful]
+        total, lost = each.total[useful], each.sums(each.lost * each.pods)[useful]
         by_slots = np.divide(total, slots[useful], out=np.full(len(useful), np.inf), where=slots[useful] > 0.0)
         # A gang that a budget protects can't be evicted as a whole; it may still lose surplus.
         order = np.lexsort((useful, lost, total / amounts[useful], by_slots, self._exceeds(useful)))
@@ -279,7 +279,7 @@ class _Chooser:
     def _without_the_unneeded(self, taken: Integers) -> Integers:
         """Return ``taken`` without gangs that aren't needed: those of high priority and with many pods are left out first."""
         each = self.evictable
-        lost = np.bincount(each.gang, weights=taken, minlength=len(each.priority))
+        lost = each.sums(taken)
         gangs = np.flatnonzero(lost)
         order = gangs[np.lexsort((gangs, -lost[gangs], lost[gangs] <= each.surplus[gangs], -each.priority[gangs]))]
         for gang in order[:_MOST_REPRIEVES].tolist():

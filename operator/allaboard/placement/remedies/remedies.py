@@ -16,7 +16,7 @@ from allaboard.model.arrays import Integers
 from allaboard.placement.problem.problem import Problem
 from allaboard.placement.remedies.emptied_problem import EmptiedProblem, with_chosen_domains, with_free
 from allaboard.placement.rules.capacity import fill
-from allaboard.placement.solvers.bounds import bounds_of
+from allaboard.placement.solvers.bounds import may_fit
 from allaboard.placement.solvers.milp import Finding, satisfies, solve
 from allaboard.placement.solvers.milp_model import (
     OPTIMAL,
@@ -103,7 +103,7 @@ def _first_blocker(emptied: EmptiedProblem) -> str | None:
         slack = emptied.slack.copy()
         slack[:, blocker.rows] += blocker.frees
         problem = with_free(emptied.problem, slack)
-        if not _may_fit(problem):
+        if not may_fit(problem):
             continue
         if asked == most:
             return None
@@ -115,13 +115,6 @@ def _first_blocker(emptied: EmptiedProblem) -> str | None:
 
 def _questions(problem: Problem) -> int:
     return max(1, min(_MOST_QUESTIONS, _CELLS // max(1, problem.slots.size)))
-
-
-def _may_fit(problem: Problem) -> bool:
-    if not problem.slots.any():
-        return bool(problem.lacking(np.zeros_like(problem.count)) <= 0)
-    most = bounds_of(problem)
-    return most.placeable >= problem.minimum and bool(problem.lacking(np.array(most.most)) <= 0)
 
 
 def _fits(problem: Problem) -> bool:
@@ -148,7 +141,7 @@ def _least_more(emptied: EmptiedProblem) -> tuple[Fraction, int, More] | None:
         slack = emptied.slack.copy()
         slack[column] = emptied.ceiling[column]
         raised = with_free(problem, slack)
-        if not _may_fit(raised):
+        if not may_fit(raised):
             continue
         more = _computed(emptied, raised, column) if len(problem.roles) == 1 else _solved(emptied, raised, column)
         if more is not None:
@@ -255,13 +248,13 @@ def _nodes_needed(emptied: EmptiedProblem, row: int) -> int | None:
     The fewest nodes that the bounds allow are tried first, then up to 8 nodes more.
     """
     low, high, most = 0, 1, emptied.problem.total
-    while high < most and not _may_fit(_extended(emptied, row, high)):
+    while high < most and not may_fit(_extended(emptied, row, high)):
         low, high = high, 2 * high
-    if not _may_fit(_extended(emptied, row, high := min(high, most))):
+    if not may_fit(_extended(emptied, row, high := min(high, most))):
         return None
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if _may_fit(_extended(emptied, row, middle)) else (middle, high)
+        low, high = (low, middle) if may_fit(_extended(emptied, row, middle)) else (middle, high)
     for extra in (0, 1, 2, 4, 8)[: max(1, _questions(emptied.problem) // _MOST_KINDS)]:
         if _fits(_extended(emptied, row, high + extra)):
             return high + extra

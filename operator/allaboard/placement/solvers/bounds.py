@@ -50,6 +50,14 @@ def bounds_of(problem: Problem) -> Bounds:
     return Bounds(most, placeable, _worst_shortage(problem))
 
 
+def may_fit(problem: Problem) -> bool:
+    """Return whether the bounds don't exclude that the minimum of ``problem`` fits. For a gang of one role that is exact."""
+    if not problem.slots.any():
+        return bool(problem.lacking(np.zeros_like(problem.count)) <= 0)
+    most = bounds_of(problem)
+    return most.placeable >= problem.minimum and bool(problem.lacking(np.array(most.most)) <= 0)
+
+
 def score_bound(problem: Problem) -> float:
     """Return a score that no placement of *all* pods exceeds."""
     total, weights = problem.total, problem.weights
