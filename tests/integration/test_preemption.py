@@ -70,3 +70,17 @@ async def test_no_pod_is_evicted_if_a_budget_protects_a_pod_that_would_have_to_g
     await cluster.wait_for(lambda s: bool(status_of(s, "later").get("reason")), message="a later gang was attempted")
     assert on_nodes(cluster) == {"guarded", "free"}
     assert not any(disruption_of(pod) for pod in cluster.list("pods"))
+
+
+async def test_pod_of_another_scheduler_is_evicted_only_if_the_setting_allows_that(cluster: Cluster, start_app: StartApp) -> None:
+    furnish(cluster, nodes=1)
+    owner = {"apiVersion": "v1", "kind": "ConfigMap"}
+    made = cluster.create({**owner, "metadata": {"name": "job", "namespace": "default"}})
+    other = gang_pod("other", "", 1, requests={"cpu": "6"}, schedulerName="another", nodeName="n0")
+    other["metadata"] = {"name": "other", "namespace": "default"}
+    other["metadata"]["ownerReferences"] = [{**owner, "name": "job", "uid": made["metadata"]["uid"], "controller": True}]
+    cluster.create(other)
+    app = await start_app(preempt_others=True)
+    cluster.create(gang_pod("high-0", "high", 1, requests={"cpu": "6"}, priorityClassName="high"))
+    await cluster.wait_for(lambda s: on_nodes(s) == {"high-0"}, message="the gang of higher priority runs")
+    assert app.ledger.find(HIGH) is None

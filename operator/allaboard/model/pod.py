@@ -4,7 +4,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -67,7 +67,8 @@ class Pod:
     """One pod at one resourceVersion.
 
     ``created`` is in seconds since the epoch. ``labels`` and ``options`` are sorted. For a pod of another scheduler, only the fields that
-    state what it takes of a node and which pods it keeps away are filled in; ``labels`` and ``options`` are empty.
+    state what it takes of a node and which pods it keeps away are filled in; ``labels`` and ``options`` are empty. If the pod may be
+    evicted (``Reading.foreign_victims``), it has labels, an owner and a priority, too.
 
     A bind by this scheduler stamps the pod. ``stamped_min_member`` is the gang's minimum at the bind, 0 without a stamp. ``transaction`` is
     the id of the gang's run. ``was_whole`` says whether the run had been whole before. ``bound_at`` is the time of the bind in seconds
@@ -212,11 +213,13 @@ class Reading:
     ``ours`` are the names of this scheduler; ``None`` for any name. A pod with another scheduler's name is foreign: only its node, what it
     takes there, and which pods it keeps away are read. ``openfaas``: whether a pod whose containers state no requests takes what its
     function requests. ``charged_by_label``: whether a pod takes as many GPUs as its label says, if that is more than it requests.
+    ``foreign_victims``: whether it is also read of bound foreign pods what decides whether they may be evicted.
     """
 
     ours: Collection[str] | None = None
     openfaas: bool = False
     charged_by_label: bool = True
+    foreign_victims: bool = False
 
 
 PLAIN = Reading()
@@ -241,7 +244,8 @@ def pod_from(raw: RawObject, intern: Interner | None = None, reading: Reading = 
     caution = ""
     if reading.openfaas:
         scheduling, caution = with_function_demand(raw, scheduling, problems)
-    own = _Own() if is_foreign else _own_from(metadata, spec, problems)
+    may_be_victim = is_foreign and reading.foreign_victims and bool(spec.get("nodeName"))
+    own = _foreign_from(metadata, spec) if may_be_victim else _Own() if is_foreign else _own_from(metadata, spec, problems)
     scheduling = with_gpus(scheduling, own.gpus, is_charged=reading.charged_by_label)
     run, stamped_min_member, was_whole = read_stamp(own.stamp)
     nominated = _nominated(metadata, spec, status) if is_foreign else ""
@@ -278,13 +282,13 @@ def pod_from(raw: RawObject, intern: Interner | None = None, reading: Reading = 
         started=_started(status) if spec.get("nodeName") else 0.0,
         walltime=walltime_of(metadata, spec, _walltime_annotation(metadata), kind),
         may_preempt=spec.get("preemptionPolicy") != "Never",
-        evicted_for=intern(mark_in(status)) if spec.get("nodeName") and not is_foreign else "",
+        evicted_for=intern(mark_in(status)) if spec.get("nodeName") and (may_be_victim or not is_foreign) else "",
     )
 
 
 @dataclass(slots=True)
 class _Own:
-    """The fields that are read only for pods of this scheduler."""
+    """The fields that are read only for pods of this scheduler, and of other schedulers' pods that it may evict."""
 
     labels: Sequence[tuple[str, str]] = ()
     options: Options = ()
@@ -320,6 +324,14 @@ def _own_from(metadata: Mapping[str, object], spec: Mapping[str, object], proble
     own.is_gated = bool(sequence(spec, "schedulingGates", "spec."))
     problems[:0] = found
     return own
+
+
+def _foreign_from(metadata: Mapping[str, object], spec: Mapping[str, object]) -> _Own:
+    """Return what decides whether a bound foreign pod may be evicted. A malformed pod seems to have no owner, so it is never evicted."""
+    own, problems = _Own(), list[MalformedError]()
+    with suppress(MalformedError):
+        own = _own_from(metadata, spec, problems)
+    return _Own() if problems else replace(own, options=(), stamp="", gpus=None)
 
 
 def _unchecked(metadata: Mapping[str, object], key: str) -> Mapping[str, object]:

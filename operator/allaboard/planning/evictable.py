@@ -7,7 +7,8 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from allaboard.cluster.budgets import Budget
-from allaboard.model.gang import Gang
+from allaboard.model.foreign_gang_labels import NONE
+from allaboard.model.gang import Gang, GangKey, Objective
 from allaboard.model.pod import Pod
 from allaboard.model.times import parse_time
 from allaboard.placement import Problem
@@ -16,6 +17,7 @@ from allaboard.runtime.slices import Slices
 from allaboard.settings.options import Settings
 
 _KUEUE = "kueue.x-k8s.io/"
+_OF_THEIR_NODE = ("DaemonSet", "Node")  # kinds of controllers; a Node is the controller of a static pod
 _SLICE = 500  # batches that are counted before other tasks may run: a millisecond
 
 
@@ -25,7 +27,8 @@ class PreemptionSettings:
 
     ``is_on``: pods are evicted for gangs of higher priority. ``delay_seconds``: how long a gang waits for capacity before pods are evicted
     for it. ``min_runtime_seconds``: how long a gang runs before it may lose pods. ``despite_budgets``: also pods that a disruption budget
-    protects, if there is no other way. ``of_kueue``: gangs that Kueue manages preempt, and may lose pods, too.
+    protects, if there is no other way. ``of_kueue``: gangs that Kueue manages preempt, and may lose pods, too. ``others``: also single
+    pods of other schedulers may be evicted.
     """
 
     is_on: bool = True
@@ -33,6 +36,7 @@ class PreemptionSettings:
     min_runtime_seconds: float = 0.0
     despite_budgets: bool = False
     of_kueue: bool = False
+    others: bool = False
 
     @classmethod
     def by(cls, settings: Settings) -> Self:
@@ -43,6 +47,7 @@ class PreemptionSettings:
             min_runtime_seconds=settings.min_runtime_seconds,
             despite_budgets=settings.preempt_despite_budgets,
             of_kueue=settings.preempt_with_kueue,
+            others=settings.preempt_others,
         )
 
 
@@ -80,12 +85,27 @@ def may_lose_pods(gang: Gang, other: Gang, now: float, settings: PreemptionSetti
     )
 
 
+def foreign_gang_of(pod: Pod) -> Gang | None:
+    """Return a bound pod of another scheduler as a gang of one; None if it may not be evicted.
+
+    A pod without a controller would be lost for good. The pod of a DaemonSet, or of the kubelet itself, belongs to its node. The pod of a
+    gang isn't evicted alone.
+    """
+    if not pod.is_alive or not pod.node_name or pod.owner is None or pod.owner.kind in _OF_THEIR_NODE:
+        return None
+    if pod.group_name or pod.foreign_gang_labels != NONE:
+        return None
+    key = GangKey(pod.namespace, pod.name, "Pod")
+    return Gang(key, 1, (pod,), pod.priority, pod.created, Objective.BINPACK, 0, pod.uid)
+
+
 def surplus_of(gang: Gang) -> int:
     """Return how many bound pods ``gang`` can lose and stay whole.
 
-    That is none if parts of the gang have minimums of their own, or if pods of several runs are bound.
+    That is none if parts of the gang have minimums of their own, or if pods of several runs are bound. A gang whose pods name a PodGroup
+    of Kubernetes itself has no surplus either: its ``disruptionMode`` may ask that all pods go together.
     """
-    if gang.role_minimums or gang.missing or len(gang.bound_in_all_runs) > len(gang.bound):
+    if gang.role_minimums or gang.missing or len(gang.bound_in_all_runs) > len(gang.bound) or any(pod.group_name for pod in gang.bound):
         return 0
     return max(0, len(gang.bound) - gang.quorum)
 

@@ -1,12 +1,13 @@
 """Returns the current state of each gang in the cluster, and the time at which the gang must be attempted again."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from allaboard.cluster.view import ClusterView
 from allaboard.gangs.registry import GangRegistry
 from allaboard.gangs.run_history import settled
 from allaboard.model.gang import Gang, GangKey
+from allaboard.model.pod import Pod
 from allaboard.model.topologies import LEVELS, Levels
 from allaboard.planning.resolve import resolve
 from allaboard.records.losses import Losses
@@ -35,6 +36,10 @@ class KnownGangs:
         if gang is None:
             return None
         return resolve(settled(gang, self.records.find(key), self.clock()), self.view.volumes, self.view, self.levels)
+
+    def foreign_pods(self) -> Iterator[Pod]:
+        """Return an iterator over the pods of other schedulers."""
+        return (pod for pod in self.view.pods() if not self.registry.is_ours(pod))
 
     def next_attempt(self, gang: Gang) -> float | None:
         """Return the time, on the clock, at which the gang must be attempted even if nothing changes; None if there is no such time.

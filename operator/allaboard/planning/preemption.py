@@ -6,7 +6,7 @@ or left: while marked victims of an earlier leader still run, no other pods are 
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -22,11 +22,12 @@ from allaboard.model.snapshot import Snapshot
 from allaboard.model.walltime import end_of
 from allaboard.placement import NodeFilters, Plan
 from allaboard.placement.remedies.emptied_problem import emptied_problem_of
-from allaboard.planning.evictable import PREEMPTION, PreemptionSettings, Victim, evictable_pods, may_preempt
+from allaboard.planning.evictable import PREEMPTION, PreemptionSettings, Victim, evictable_pods, foreign_gang_of, may_preempt
 from allaboard.planning.gang_problem import problem_of, size_of
 from allaboard.planning.planner import MOST_CELLS, Planner
 from allaboard.planning.prepared import PreparedGang
 from allaboard.planning.search_processes import SearchError
+from allaboard.runtime.slices import Slices
 
 _PAUSE_RATIO = 5.0  # The pause after a search that found no victims, in multiples of the time that the search took.
 _KEPT_SECONDS = 60.0  # The time for which a gang isn't considered as a victim, since its pods could not be evicted.
@@ -54,7 +55,7 @@ class Preemptions:
     """Finds victims for refused gangs.
 
     ``running`` returns the gangs with bound pods. ``waited`` returns for how many seconds a gang has waited for capacity. ``budgets_of``
-    returns the disruption budgets that protect a pod.
+    returns the disruption budgets that protect a pod. ``foreign`` returns the pods of other schedulers.
     """
 
     planner: Planner
@@ -62,6 +63,7 @@ class Preemptions:
     waited: Callable[[GangKey], float]
     settings: PreemptionSettings = PREEMPTION
     budgets_of: Callable[[Pod], Sequence[Budget]] = lambda pod: ()
+    foreign: Callable[[], Iterable[Pod]] = lambda: ()
     _filters: NodeFilters = field(default_factory=NodeFilters)
     _plans: dict[GangKey, Plan] = field(default_factory=dict)
     """The placements of gangs for which pods are being evicted."""
@@ -118,17 +120,7 @@ class Preemptions:
 
     async def _found(self, gang: PreparedGang) -> Preemption | None:
         # 1. Is there a gang that may lose pods at all?
-        others, leaving = list[Gang](), list[Pod]()
-        going = frozenset(chain.from_iterable(each.victims for each in self.planner.ledger.reservations))
-        for other in self.running():
-            if going and (evicted := [pod for pod in other.bound_in_all_runs if pod.uid in going]):
-                leaving += evicted  # they count as gone, although they may not be terminating yet
-                other = _without(other, going)
-            if other.priority < gang.priority and not self._is_kept(other):
-                others.append(other)
-        mark = mark_of(gang.key.namespace, gang.key.name)
-        if marked := [other for other in others if any(pod.evicted_for == mark for pod in other.bound_in_all_runs)]:
-            others = marked
+        others, leaving = await self._below(gang)
         if not others:
             return None
         # 2. Does the gang fit once the pods are gone that are leaving already?
@@ -154,6 +146,34 @@ class Preemptions:
         if not (plan.feasible and plan.is_bindable):
             return None
         return Preemption(victims, plan, self._reservation(gang, plan, gone))
+
+    async def _below(self, gang: Gang) -> tuple[Sequence[Gang], Sequence[Pod]]:
+        """Return the gangs of lower priority that may lose pods for ``gang``, and the pods that are evicted already.
+
+        Pods that are evicted count as gone, although they may not be terminating yet. If an earlier leader has marked pods for ``gang``,
+        only their gangs are returned.
+        """
+        going = frozenset(chain.from_iterable(each.victims for each in self.planner.ledger.reservations))
+        others, leaving = list[Gang](), list[Pod]()
+        async for other in self._candidates():
+            if going and (evicted := [pod for pod in other.bound_in_all_runs if pod.uid in going]):
+                leaving += evicted
+                other = _without(other, going)
+            if other.priority < gang.priority and other.bound_in_all_runs and not self._is_kept(other):
+                others.append(other)
+        mark = mark_of(gang.key.namespace, gang.key.name)
+        marked = [other for other in others if any(pod.evicted_for == mark for pod in other.bound_in_all_runs)]
+        return marked or others, leaving
+
+    async def _candidates(self) -> AsyncIterator[Gang]:
+        """Yield the gangs with bound pods, and each pod of another scheduler that may be evicted, as a gang of one."""
+        for gang in self.running():
+            yield gang
+        slices = Slices()
+        for pod in list(self.foreign()) if self.settings.others else ():
+            await slices.give_way()
+            if (single := foreign_gang_of(pod)) is not None:
+                yield single
 
     def _is_kept(self, gang: Gang) -> bool:
         """Return whether a gang isn't considered as a victim: its pods couldn't be evicted, or a task binds or releases them now."""

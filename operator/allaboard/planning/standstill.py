@@ -12,6 +12,7 @@ from contextlib import aclosing
 from allaboard.cluster.reservations import Ledger
 from allaboard.cluster.running import RunningPods
 from allaboard.model.gang import Gang, GangKey
+from allaboard.model.pod import Pod
 from allaboard.placement import SearchSettings
 from allaboard.planning.answers import Answer, Placed, SearchLonger
 from allaboard.planning.gang_problem import Packings
@@ -55,7 +56,7 @@ class Standstill(ABC):
         ledger = Ledger(running, self.place, self.now, policy.backfill)
         self._planner = Planner(cluster, self._records, searcher, costs, packings, ledger, plugin_processes, seed)
         self._reservations = Reservations(self._planner, self.waited, policy.reservations)
-        self._preemptions = Preemptions(self._planner, self.running, self.waited, policy.preemption)
+        self._preemptions = Preemptions(self._planner, self.running, self.waited, policy.preemption, foreign=self.foreign)
         self._round = Round(self._planner, self._records, self._reservations, self._preemptions)
         self._waiting: deque[GangKey] = deque()
 
@@ -81,6 +82,10 @@ class Standstill(ABC):
 
     def running(self) -> Iterable[Gang]:
         """Return the gangs with bound pods, which may be evicted for gangs of higher priority."""
+        return ()
+
+    def foreign(self) -> Iterable[Pod]:
+        """Return the pods of other schedulers, which may be evicted, too, if the settings allow that."""
         return ()
 
     @abstractmethod

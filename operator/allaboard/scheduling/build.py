@@ -77,7 +77,7 @@ def cycle_of(
         return clock() - wait.since if (wait := gangs.waits.find(key)) else 0.0
 
     reservations = Reservations(planner, waited, policy.reservations)
-    preemptions = Preemptions(planner, gangs.registry.bound_gangs, waited, policy.preemption, budgets_of)
+    preemptions = Preemptions(planner, gangs.registry.bound_gangs, waited, policy.preemption, budgets_of, gangs.foreign_pods)
     evictions = Evictions(writers.binder, policy.preemption.despite_budgets)
     executor = Executor(
         gangs, queue, reporter, partial_binds, transactions, unresolved, advisor, tasks, planner.ledger, preemptions, evictions

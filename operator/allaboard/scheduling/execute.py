@@ -297,11 +297,11 @@ class Executor:
 
     def _still_fits(self, gang: Gang, preemption: Preemption) -> bool:
         """Return whether a gang still waits for the capacity of the victims, and all of these still run as they did."""
-        now, known = self.gangs.registry.gang(gang.key), {pod.uid for pod in preemption.pods}
+        now = self.gangs.registry.gang(gang.key)
         if now is None or not now.can_act or now.missing != gang.missing or self.ledger.find(gang.key) is None:
             return False
-        others = [self.gangs.registry.gang(victim.gang.key) for victim in preemption.victims]
-        return known <= {pod.uid for other in others if other is not None for pod in other.bound_in_all_runs}
+        found = [(pod, self.gangs.view.pod(pod.key)) for pod in preemption.pods]
+        return all(here is not None and here.uid == pod.uid and here.is_alive for pod, here in found)
 
     # Wait
 

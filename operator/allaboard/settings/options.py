@@ -166,6 +166,11 @@ class Settings(BaseSettings):
     preempt_with_kueue: bool = Field(
         False, description="Whether gangs that Kueue manages preempt and are preempted here, too. Otherwise only Kueue preempts them."
     )
+    preempt_others: bool = Field(
+        False,
+        description="Whether single pods of other schedulers may be evicted, too, if their priority is lower. Pods of a gang, of Kueue, of"
+        " a DaemonSet, and pods without a controller are never evicted.",
+    )
     fair_share: FairShareOptions = FairShareOptions()
     openfaas: bool = Field(
         False,
@@ -252,7 +257,7 @@ class Settings(BaseSettings):
     @property
     def reading(self) -> Reading:
         """The settings that change how pods are read."""
-        return Reading(frozenset(self.scheduler_names), self.openfaas, self.gpu.charged_by_label)
+        return Reading(frozenset(self.scheduler_names), self.openfaas, self.gpu.charged_by_label, self.preempt_others)
 
     @property
     def levels(self) -> Levels:

@@ -107,6 +107,10 @@ class Forecast(Standstill):
         """Return the gangs with bound pods."""
         return self._registry.bound_gangs()
 
+    def foreign(self) -> Iterable[Pod]:
+        """Return the pods of other schedulers."""
+        return (pod for pod in self._view.pods() if not self._registry.is_ours(pod))
+
     async def advice(self, gang: Gang) -> str:
         """Return what would help a refused gang if all other gangs stayed where they are; empty if nothing is known to help."""
         known = self._prepared(gang)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from allaboard.cluster.budgets import Budget, Budgets
 from allaboard.cluster.view import ClusterView
 from allaboard.model.disruption import mark_of
+from allaboard.model.foreign_gang_labels import ForeignGangLabels
 from allaboard.model.gang import Gang, GangKey, Objective
 from allaboard.model.pod import Owner, Pod
 from allaboard.placement import SearchSettings
@@ -97,6 +98,9 @@ class Scene(Standstill):
 
     def running(self) -> Iterable[Gang]:
         return self.placed.values()
+
+    def foreign(self) -> Iterable[Pod]:
+        return (pod for pod in self.view.pods() if pod.scheduler_name == "another")
 
     def gang(self, key: GangKey) -> Gang | None:
         return self.waiting.get(key)
@@ -313,3 +317,41 @@ def test_a_gang_for_which_pods_are_evicted_starts_once_they_are_gone(
     scene.plan(high)
     assert isinstance(scene.answers["high"], Placed)
     event(f"{len(found.victims)} gangs lose pods")
+
+
+def foreign(name: str, gpus: int, *, priority: int = 1, **fields: object) -> Pod:
+    """Return a running pod of another scheduler on node n0."""
+    (pod,) = pods(name, 1, {GPU: gpus})
+    facts: dict[str, object] = {"owner": OWNER, "phase": "Running", "node_name": "n0", "priority": priority, **fields}
+    return replace(pod, scheduler_name="another", **facts)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("pod", "is_evicted"),
+    [
+        (foreign("single", 8), True),
+        (foreign("single", 8, priority=10), False),
+        (foreign("single", 8, owner=None), False),
+        (foreign("single", 8, owner=Owner("apps/v1", "DaemonSet", "owner", "owner")), False),
+        (foreign("single", 8, owner=Owner("v1", "Node", "n0", "n0")), False),
+        (foreign("single", 8, group_name="native"), False),
+        (foreign("single", 8, foreign_gang_labels=ForeignGangLabels("volcano.sh/queue-name")), False),
+    ],
+    ids=["lower priority", "same priority", "bare", "DaemonSet", "static", "native PodGroup", "gang of another scheduler"],
+)
+def test_only_single_pods_of_other_schedulers_with_lower_priority_are_evicted(pod: Pod, is_evicted: bool) -> None:
+    scene = Scene(nodes=1, preempting=PreemptionSettings(others=True))
+    scene.view.upsert_pod(pod)
+    assert scene.evicted_for(a_gang("high", 1, 8)) == ({"single-0": 1} if is_evicted else {})
+
+
+def test_pods_of_other_schedulers_are_not_evicted_by_default() -> None:
+    scene = Scene(nodes=1)
+    scene.view.upsert_pod(foreign("single", 8))
+    assert scene.evicted_for(a_gang("high", 1, 8)) == {}
+
+
+def test_surplus_of_a_gang_of_a_native_pod_group_is_not_evicted_alone() -> None:
+    scene = Scene(nodes=1)
+    scene.run_gang(a_gang("native", 2, 4, priority=1, minimum=1, group_name="native"), 0, 0)
+    assert scene.evicted_for(a_gang("high", 1, 4)) == {"native": 2}
