@@ -117,15 +117,16 @@ class Reservations:
     _mistaken: dict[GangKey, float] = field(default_factory=dict)
     """The time, on the clock, until which the owner of a reservation isn't woken, although its capacity is free: it was refused even so."""
 
-    async def refresh(self, gang_of: GangOf) -> Sequence[GangKey]:
+    async def refresh(self, resolved: GangOf) -> Sequence[GangKey]:
         """Recompute all reservations by the present facts. Return the owners whose capacity is free now.
 
-        A reservation ends when its gang is gone, bound or held. ``gang_of`` returns the current state of a gang.
+        A reservation ends when its gang is gone, bound or held. ``resolved`` returns the current state of a gang, with the requirements of
+        other objects.
         """
         ledger, free_now = self.planner.ledger, []
         kept: list[Reservation] = []
         for old in ledger.reservations:
-            gang = gang_of(old.owner)
+            gang = resolved(old.owner)
             if gang is None or not gang.can_act or not gang.missing:
                 continue
             if ledger.awaits_victims(old):
@@ -189,7 +190,8 @@ class Reservations:
             return None
         found = await self._revised(gang, held, ahead, is_refused=True)
         ledger.replace_all(_most([*others, *([found] if found else [])], self.settings.most))
-        if found is not None and self._is_free(found):  # a rule refuses the gang that the amounts of its placement don't show
+        # A rule may refuse the gang that the amounts of its placement don't show. A gang that is woken again and again starves the others.
+        if (held is not None and not held.awaited) or (found is not None and self._is_free(found)):
             self._mistaken[gang.key] = self.planner.costs.clock() + _MISTAKEN_SECONDS
         return found
 

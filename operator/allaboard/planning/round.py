@@ -45,6 +45,9 @@ class Due(Protocol):
     def gang(self, key: GangKey) -> Gang | None:
         """Return a gang, whether or not it can be planned; None if it is gone."""
 
+    def resolved(self, key: GangKey) -> Gang | None:
+        """Return a gang with the requirements of other objects in its pods' specs, whether or not it can be planned; None if it is gone."""
+
     def prepared(self, key: GangKey) -> PreparedGang | None:
         """Return the gang's current state for a search that is about to begin; None if the gang needs no plan."""
 
@@ -97,7 +100,7 @@ class Round:
         Carry out each answer before taking the next one: the next gang is planned around the gangs that were placed.
         """
         # 1. Recompute the reservations of gangs that were refused before, by the present facts.
-        for key in await self.reservations.refresh(due.gang):
+        for key in await self.reservations.refresh(due.resolved):
             due.wake(key)
         # 2. Take the gangs that compete on equal terms.
         batch, places = await self._batch(due)

@@ -64,6 +64,10 @@ class Standstill(ABC):
     def gang(self, key: GangKey) -> Gang | None:
         """Return a gang, whether or not it can be planned; None if it is gone."""
 
+    def resolved(self, key: GangKey) -> Gang | None:
+        """Return a gang with the requirements of other objects in its pods' specs; None if it is gone."""
+        return self.gang(key)
+
     @abstractmethod
     def prepared(self, key: GangKey) -> PreparedGang | None:
         """Return the gang's current state for a search; None if the gang needs no plan."""

@@ -82,6 +82,10 @@ class DueGangs:
         """Return a gang, whether or not it can be planned; None if it is gone."""
         return self.gangs.registry.gang(key)
 
+    def resolved(self, key: GangKey) -> Gang | None:
+        """Return a gang with the requirements of other objects in its pods' specs; None if it is gone."""
+        return self.gangs.current(key)
+
     def prepared(self, key: GangKey) -> PreparedGang | None:
         """Begin an attempt at a gang, and return the gang's current state for a search; None if no search is needed.
 

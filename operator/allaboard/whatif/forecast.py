@@ -77,6 +77,11 @@ class Forecast(Standstill):
         """Return the current state of the gang with this key; None if there is none."""
         return self._registry.gang(key) or self._gangs.get(key)
 
+    def resolved(self, key: GangKey) -> Gang | None:
+        """Return the current state of a gang with the requirements of other objects in its pods' specs; None if there is none."""
+        gang = self.gang(key)
+        return resolve(gang, VolumeView(), self._view, self._levels) if gang else None
+
     def prepared(self, key: GangKey) -> PreparedGang | None:
         """Return the gang's current state for a search. If no search is needed, record the decision about the gang and return None."""
         known = self._prepared(self._gangs[key])

@@ -56,6 +56,9 @@ class Waiting:
     def gang(self, key: GangKey) -> Gang | None:
         return self.gangs.get(key)
 
+    def resolved(self, key: GangKey) -> Gang | None:
+        return self.gangs.get(key)
+
     def prepared(self, key: GangKey) -> PreparedGang | None:
         self.prepared_.append(key.name)
         self.meanwhile(key)
