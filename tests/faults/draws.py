@@ -33,6 +33,7 @@ gangs = st.builds(
     gives_up=st.sampled_from([False] * 5 + [True]),
     shares_rack=st.sampled_from([False] * 3 + [True]),
     percent=st.sampled_from([0, 0, 30, 60]),
+    walltime=st.sampled_from([0, 0, 0, 60, 3600]),
 )
 
 

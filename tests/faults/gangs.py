@@ -63,6 +63,7 @@ class GangSpec:
     - ``percent`` is the part of one GPU that each member of the first role requests; 0 for whole GPUs.
     - ``submission`` numbers the submissions under one gang's name; the names of controllers and pods contain it.
     - ``owner`` is the UID of the job operator's object that controls its pods; empty without one.
+    - ``walltime`` is the time in seconds for which its pods state that they run at most; 0 for none.
     """
 
     name: str
@@ -87,6 +88,7 @@ class GangSpec:
     percent: int = 0
     submission: int = 0
     owner: str = ""
+    walltime: int = 0
 
     @property
     def base(self) -> str:
@@ -198,6 +200,8 @@ def _template(spec: GangSpec, role: Role) -> Body:
     options = {RECREATE: "true"} if spec.kind == "recreated" else {}
     if spec.suspends:
         options["allaboard.dev/undo"] = "suspend"
+    if spec.walltime:
+        options["allaboard.dev/walltime"] = str(spec.walltime)
     if spec.gives_up:
         options["allaboard.dev/on-member-lost"] = "release"
     if spec.least:

@@ -37,6 +37,7 @@ _PATIENCE_SECONDS = 90.0
 _WATCHED = ("/api/v1/pods", "/api/v1/nodes", "/apis/scheduling.x-k8s.io/v1alpha1/podgroups", "/apis/batch/v1/jobs")
 _ATTRIBUTED_SECONDS = 100.0
 _STALLS = "the machine stalls"
+_NO_POLICIES = {"ALLABOARD_RESERVATIONS": "0", "ALLABOARD_PREEMPTION": "false"}
 _TICK_SECONDS, _STALL_SECONDS = 0.1, 0.5
 
 
@@ -307,9 +308,14 @@ class LiveSchedule:
 async def play_live(
     cluster: Cluster, wire: Wire, feed: Callable[[Judge], Feed], kubeconfig: Path, folder: Path, *, seed: int, schedules: int
 ) -> LiveResult:
-    """Play ``schedules`` schedules side by side, with one scheduler that is killed now and then. Raises ``ViolationError``."""
+    """Play ``schedules`` schedules side by side, with one scheduler that is killed now and then. Raises ``ViolationError``.
+
+    By every second seed the scheduler reserves capacity, and evicts pods for gangs of higher priority.
+    """
     judge = Judge([], time.monotonic, patience=3.0)
     note_strikes(cluster.faults, judge.books)
+    judge.reserving.is_on = judge.reserving.preempts = judge.preempting.is_on = bool(seed % 2)
+    judge.reserving.epoch = time.time() - time.monotonic()
     judge.commits.wait_until_idle, judge.commits.fresh, judge.books.news.lag = 2.5, 10.0, 1.5  # several processes share the machine
     await asyncio.to_thread(
         cluster.create, {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": HIGH}, "value": HIGH_PRIORITY}
@@ -415,9 +421,7 @@ class _Relay:
             environment={
                 "ALLABOARD_SCHEDULE_TIMEOUT_SECONDS": "30",
                 "ALLABOARD_BACKOFF_MAX_SECONDS": "8",
-                # The judge doesn't know yet which capacity is reserved, and which evictions are right.
-                "ALLABOARD_RESERVATIONS": "0",
-                "ALLABOARD_PREEMPTION": "false",
+                **({} if self._judge.preempting.is_on else _NO_POLICIES),
             },
         )
         await self._stack.enter_async_context(following)

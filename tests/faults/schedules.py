@@ -61,6 +61,7 @@ class Schedules(RuleBasedStateMachine):
         crd=st.sampled_from(["ours", "ours", *CRDS]),
         page=st.sampled_from([0, 0, 3]),
         shares_gpus=st.sampled_from([False, False, True]),
+        has_policies=st.booleans(),
     )
     def begin(
         self,
@@ -72,9 +73,18 @@ class Schedules(RuleBasedStateMachine):
         crd: str,
         page: int,
         shares_gpus: bool,
+        has_policies: bool,
     ) -> None:
         TALLY.begun += 1
-        self.world = World(seed, startup_delay=startup_delay, replicas=self.replicas, crd=crd, page=page, shares_gpus=shares_gpus)
+        self.world = World(
+            seed,
+            startup_delay=startup_delay,
+            replicas=self.replicas,
+            crd=crd,
+            page=page,
+            shares_gpus=shares_gpus,
+            has_policies=has_policies,
+        )
         team = GangSpec("theirs", size=2, minimum=2, namespace="team")
         self.world.add(team)
         self.world.advance(3)

@@ -25,6 +25,7 @@ from allaboard.placement import Plan, Problem, SearchSettings, search
 from allaboard.placement.contest.contest import Contest
 from allaboard.placement.contest.joint import Joint, place_together
 from allaboard.placement.remedies.emptied_problem import EmptiedProblem
+from allaboard.placement.remedies.preemption import Choice, Evictable, choose_victims
 from allaboard.placement.remedies.remedies import Remedies
 from allaboard.planning.search_processes import SearchOverrunError
 from allaboard.settings.options import load_settings
@@ -37,7 +38,7 @@ from .gangs import DEVICES_OF_NODE, HIGH, HIGH_PRIORITY, LIVING, RACK, Body, Gan
 from .judge import Deed, Judge
 from .judge.entries import current
 from .judge.wire import note_strikes
-from .virtual import VirtualLoop, virtual_clocks
+from .virtual import BEGINNING, VirtualLoop, virtual_clocks
 
 Answer = TypeVar("Answer")
 Given = ParamSpec("Given")
@@ -56,10 +57,9 @@ _SETTINGS: dict[str, object] = {
     "backoff_max_seconds": 10.0,
     "schedule_timeout_seconds": 30,
     "search_timeout_seconds": 60.0,
-    "reservations": 0,  # the judge doesn't know yet that free capacity may be reserved
-    "preemption": False,  # the judge doesn't know yet which evictions are right
     "gpu_metrics": {"source": "off"},  # metrics are read in a thread, whose time is real
 }
+_NO_POLICIES: dict[str, object] = {"reservations": 0, "preemption": False}
 _ELECTION: dict[str, object] = {"leader_elect": True, "lease_namespace": "elsewhere"}
 BRIEF_SECONDS = 3.0
 _RESTART_SECONDS = 1.0
@@ -108,6 +108,10 @@ class InlineSearcher:
             await asyncio.sleep(self._chance.uniform(0.001, 0.05))
         return place_together(contest, SEARCH)
 
+    async def choose_victims(self, within: EmptiedProblem, evictable: Evictable) -> Choice | None:
+        await asyncio.sleep(self._chance.uniform(0.001, 0.05))
+        return choose_victims(within, evictable)
+
     async def find_remedies(self, within: EmptiedProblem) -> Remedies:
         """Return no remedies: no test here reads them."""
         return Remedies()
@@ -150,7 +154,8 @@ def varied(seed: int) -> Iterator[None]:
 class Simulation:
     """One schedule's cluster and its scheduler. Use as a context manager: the loop and its time end with it.
 
-    One of the ``replicas`` leads. If the cluster ``shares_gpus``, HAMi assigns parts of GPUs.
+    One of the ``replicas`` leads. If the cluster ``shares_gpus``, HAMi assigns parts of GPUs. If it ``has_policies``, the scheduler
+    reserves capacity for waiting gangs, and evicts pods for gangs of higher priority.
     """
 
     def __init__(
@@ -164,8 +169,9 @@ class Simulation:
         crd: str = "ours",
         page: int = 0,
         shares_gpus: bool = False,
+        has_policies: bool = False,
     ) -> None:
-        self.shares_gpus = shares_gpus
+        self.shares_gpus, self.has_policies = shares_gpus, has_policies
         self._stack = ExitStack()
         self.loop = VirtualLoop()
         self._variation = _VARIATION.get()
@@ -184,6 +190,8 @@ class Simulation:
         """Gangs of bare pods that were submitted again: their pods aren't recreated."""
         self.judge = Judge(self.gangs, self.loop.time)
         self.judge.standing.shows_conditions = crd == "ours"
+        self.judge.reserving.is_on = self.judge.reserving.preempts = self.judge.preempting.is_on = has_policies
+        self.judge.reserving.epoch = BEGINNING
         note_strikes(self.sandbox.faults, self.judge.books)
         self.network = Network(page=page)
         self._lives = itertools.count(1)
@@ -287,7 +295,7 @@ class Simulation:
         if replica.app is not None:
             return  # it was started meanwhile
         replica.server = self._new_server()
-        settings = load_settings(_SETTINGS | (_ELECTION if len(self.replicas) > 1 else {}))
+        settings = load_settings(_SETTINGS | ({} if self.has_policies else _NO_POLICIES) | (_ELECTION if len(self.replicas) > 1 else {}))
         server = replica.server
         replica.searcher = InlineSearcher(self.chance)
         searcher: Any = replica.searcher  # has only the methods of a Searcher that are used

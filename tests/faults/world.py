@@ -32,9 +32,7 @@ class World(Workloads, Environment, Wire, Processes):
         self._clear_up()
         for spec in self.gangs[1:]:
             if spec not in self.ended:
-                self.ended.add(spec)
-                self.judge.note_loss("a gang is deleted", spec)
-                self._delete(spec)
+                self.end_gang(spec)
 
     def settle(self) -> None:
         """Clear faults that don't last, and give the scheduler time for its own time-outs."""

@@ -26,8 +26,22 @@ class Workloads(Simulation):
                 self.sandbox.create(manifest)
         return spec
 
-    def _delete(self, spec: GangSpec) -> None:
-        """Delete a gang: the controllers first, so that they recreate no pod."""
+    @happens
+    def end_gang(self, spec: GangSpec) -> None:
+        """Delete a gang, in whatever state it is."""
+        self.ended.add(spec)
+        self.judge.note_loss("a gang is deleted", spec)
+        self._delete(spec)
+
+    @happens
+    def leave(self, spec: GangSpec) -> None:
+        """Delete the controllers and pods of a gang; pods with a finalizer stay for a while."""
+        self.ended.add(spec)
+        self.judge.note_loss("a gang is deleted", spec)
+        self._delete(spec, is_forced=False)
+
+    def _delete(self, spec: GangSpec, *, is_forced: bool = True) -> None:
+        """Delete a gang: the controllers first, so that they recreate no pod. ``is_forced``: also pods that a finalizer holds."""
         kinds = ("deployments", "replicasets", "jobs", "configmaps")
         workloads = [(plural, workload_name(spec, role)) for plural in kinds for role in spec.roles]
         pods = [("pods", pod["metadata"]["name"]) for pod in self.judge.books.members(spec)]
@@ -36,7 +50,8 @@ class Workloads(Simulation):
         for plural, name in (*workloads, *pods, *groups):
             with suppress(ApiError):  # not every gang has each of these objects
                 self.sandbox.delete(plural, name, spec.namespace, grace=0)
-        self.remove_finalizers(f"{spec.base}-")
+        if is_forced:
+            self.remove_finalizers(f"{spec.base}-")
 
     @happens
     def delete_member(self, spec: GangSpec, number: int, *, grace: int | None = None) -> None:

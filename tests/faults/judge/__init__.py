@@ -19,6 +19,10 @@ Each accusation begins with the name of its rule:
 - ``precondition``: at each try a bind or release names UID and resourceVersion, and a change of a Job the resourceVersion.
 - ``journal``: every bind carries the stamp, with the minimum that the gang stated; a suspended Job carries its label.
 - ``priority``: no gang takes capacity for which a gang of a higher priority waits, and in which that gang fits.
+- ``reserved``: no gang takes capacity that a gang of a higher priority will need once running pods have ended.
+- ``expected``: an expected start doesn't become later because of gangs that rank behind.
+- ``preemption``: pods are evicted for a gang of a higher priority only if it starts in their place, and no more pods than it needs.
+- ``widened``: no further pods are evicted for a gang while pods that were evicted for it are still there.
 - ``storm``: a gang isn't bound, or attempted in vain, again and again without pauses.
 - ``haste``: no bind is sent again before the time that the answer's Retry-After names.
 - ``stale``: no pod is bound or released on old state, and a dead watch is replaced.
@@ -50,7 +54,9 @@ from .commits import Commits
 from .entries import Deed, Request, current
 from .facts import ENDED, Body, capacity_of, demand_of, is_leaving, is_managed, name_of, node_of, phase_of, uid_of
 from .lives import Lives
+from .preempting import Preempting
 from .releases import Releases
+from .reserving import Reserving
 from .standing import Standing
 from .terms import Terms
 
@@ -79,13 +85,15 @@ class Judge:
     ) -> None:
         self.books = Books(gangs, clock)
         self.lives = Lives(self.books, clock)
+        self.reserving = Reserving(self.books, self.lives, self.accuse)
+        self.preempting = Preempting(self.books, self.lives, self.reserving, self.accuse)
         self.binds = Binds(self.books, self.lives, self.accuse, lambda: bool(self.terms.leader))
-        self.commits = Commits(self.books, self.lives, self.accuse, lambda: self.leading, patience)
-        self.releases = Releases(self.books, self.lives, self.accuse, timeout)
+        self.commits = Commits(self.books, self.lives, self.accuse, lambda: self.leading, self.reserving, patience)
+        self.releases = Releases(self.books, self.lives, self.preempting, self.accuse, timeout)
         self.terms = Terms(self.books, self.accuse)
         self.leading: float | None = None
         """When the present scheduler began to lead; None while no scheduler leads."""
-        self.standing = Standing(self.books, self.lives, self.accuse, timeout, lambda: self.leading, self._leading_process)
+        self.standing = Standing(self.books, self.lives, self.accuse, timeout, lambda: self.leading, self._leading_process, self.reserving)
         self.violations: list[str] = []
         self._accused: set[tuple[str, str]] = set()
         self._checked = 0.0
@@ -104,6 +112,8 @@ class Judge:
         """Check the state of every gang, and raise what was found."""
         self.commits.check_now()
         self.releases.check_now()
+        self.reserving.check_now()
+        self.preempting.check_now()
         self.standing.check_now()
         self.terms.check_now()
         if self.violations:
@@ -126,6 +136,8 @@ class Judge:
         if self.books.clock() - self._checked >= CHECK_SECONDS:
             self._checked = self.books.clock()
             self.releases.check_now()
+            self.reserving.check_now()
+            self.preempting.check_now()
             self.standing.check_now()
             self.terms.check_now()
 
@@ -152,12 +164,15 @@ class Judge:
             for each in self.books.gangs:
                 if (each.namespace, each.name) == (body["metadata"].get("namespace"), body["metadata"]["name"]):
                     self.lives.update(each)
+            if request is not None and not is_deleted:
+                self.reserving.reported(body)
         if plural == "jobs" and request is not None and before is not None and not is_deleted:
             self.releases.job_written(request, body, before)
         if plural != "pods":
             return
         if request is not None and request.verb == "patch":
             self.standing.check_message(body, before, request)
+        self.preempting.noted(body)
         spec = self.books.gang_of(body)
         is_bound_now = bool(node_of(body)) and not is_deleted and (before is None or not node_of(before))
         is_released = before is not None and not is_leaving(before) and (is_deleted or is_leaving(body))

@@ -11,6 +11,7 @@ from .books import DELETION_SECONDS, HEEDED_SECONDS, IN_FLIGHT_SECONDS, NEWS_SEC
 from .entries import Request
 from .facts import Amounts, Body, demand_of, free_capacity, name_of, node_of, phase_of, uid_of, with_assignments
 from .lives import Lives
+from .reserving import Reserving
 
 IDLE_SECONDS = 0.3
 """Seconds without a bind after which the next bind begins another commit: a commit sends all its binds at once."""
@@ -54,6 +55,8 @@ class Burst:
     demands: dict[str, Amounts] = field(default_factory=dict)
     outranking: list[tuple[GangSpec, dict[str, Amounts]]] = field(default_factory=list)
     """Gangs of a higher priority that would have fitted when the commit began, each with the capacity that was free then."""
+    reserved_for: list[GangSpec] = field(default_factory=list)
+    """Gangs of a higher priority that surely had a reservation when the commit began."""
 
 
 @dataclass(slots=True)
@@ -64,6 +67,7 @@ class Commits:
     lives: Lives
     accuse: Accuse
     leads: Callable[[], float | None]
+    reserving: Reserving
     patience: float = 1.0
     wait_until_idle: float = IDLE_SECONDS
     fresh: float = FRESH_SECONDS
@@ -208,6 +212,7 @@ class Commits:
             burst.replaceable = self.lives.replaceable(spec)
             burst.lost, burst.next_wave = self.lives.lost(spec), frozenset(life.next_wave.ever_bound if life.next_wave else ()) & base
             burst.outranking = self._outranking(spec, request)
+            burst.reserved_for = [] if base or self.books.is_retry(request) else self.reserving.bound_by(spec)
         # The pod that has the name now may be another one.
         uid = str(request.metadata.get("uid") or uid_of(pod))
         burst.attempted.setdefault(uid, request)
@@ -222,6 +227,7 @@ class Commits:
         """Check that the whole quorum was attempted, and no gang of a higher priority passed."""
         del self._bursts[burst.spec]
         self._check_priority(burst)
+        self.reserving.check_commit(burst.spec, burst.reserved_for)
         self._check_roles(burst)
         self._check_pauses(burst)
         spec = burst.spec
@@ -340,6 +346,7 @@ class Commits:
                 or not self.books.news.has_received(waiting, request.process, decided - _SETTLED_SECONDS)
                 or now - max(excuses.struck_since(self.books, other), self.lives.released_at(other)) < _PAUSE_SECONDS
                 or self._is_backing_off(other)
+                or self.reserving.may_be_kept_from(other)
             ):
                 continue
             free = free_capacity(self.books.nodes, self.books.holding_capacity(other, spec))

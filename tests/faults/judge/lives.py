@@ -79,9 +79,9 @@ class Lives:
         known = [uid_of(pod) for pod in self.books.known_members(spec, process, decided)]
         return max(lives[0].stamped_minimum, *(life.stamped_minima.get(uid, 0) for life in lives for uid in known), 0)
 
-    def lose(self, spec: GangSpec) -> None:
-        """Record that a member is about to go, and that no scheduler releases it."""
-        if self.bound(spec):
+    def lose(self, spec: GangSpec, back: Body | None = None) -> None:
+        """Record that a member is about to go, and that no scheduler releases it; the pod ``back`` counts as still bound."""
+        if self._bound_with(spec, back):
             self.of(spec).losses.append(self.clock())
             self._losses.setdefault(spec, []).append(self.clock())
 

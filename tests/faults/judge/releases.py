@@ -12,6 +12,7 @@ from .books import DELETION_SECONDS, IN_FLIGHT_SECONDS, OURS, REFUSALS, STALE_SE
 from .entries import Request
 from .facts import ENDED, Body, free_capacity, is_managed, most_placeable, name_of, node_of, owner_of, phase_of, uid_of, with_assignments
 from .lives import MOMENT_SECONDS, Lives
+from .preempting import Preempting
 from .standing import FORWARD_SECONDS
 
 EDIT_SECONDS = 3.0
@@ -59,6 +60,7 @@ class Releases:
 
     books: Books
     lives: Lives
+    preempting: Preempting
     accuse: Callable[[str, str], None]
     timeout: float
     released: int = 0
@@ -128,6 +130,8 @@ class Releases:
         if not spec.may_be_undone:
             self.accuse("kept pod", f"pod {name} of a {spec.kind} gang was deleted")
         self._check_manner(request, spec, pod)
+        if self.preempting.carried_out(request, pod):
+            return
         life = self.lives.of(spec)
         life.released.add(uid_of(pod))
         self._released_pods[uid_of(pod)] = spec, self.books.clock()
@@ -409,7 +413,7 @@ class Releases:
         taken = self._with_assumed(list(assigned.values()), request.sent, spec)
         # If the minimum was raised, the gang needs the raised one.
         free, missing = free_capacity(self.books.nodes, taken), max(self.lives.missing_of_stamped(spec, pod), self.lives.missing(spec, pod))
-        if self.lives.fits(spec, free, missing):
+        if self.lives.fits(spec, free, missing) and not self.preempting.reserving.may_be_kept_from(spec):
             self.accuse("forward", f"pod {name_of(pod)} of {spec.name} was released, although its missing members had capacity and time")
 
     def _is_edited(self, spec: GangSpec, request: Request) -> bool:

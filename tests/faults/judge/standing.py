@@ -11,6 +11,7 @@ from .books import IN_FLIGHT_SECONDS, Books
 from .entries import Request
 from .facts import Body, demand_of, free_capacity, most_placeable, name_of, phase_of, refusal, uid_of
 from .lives import Lives
+from .reserving import Reserving
 
 GRACE_SECONDS = 1.0
 """Seconds that a gang may be partially bound while its members are bound one after the other."""
@@ -46,6 +47,7 @@ class Standing:
     timeout: float
     leads: Callable[[], float | None]
     leading_process: Callable[[], str]
+    reserving: Reserving
     shows_conditions: bool = True
     excuses: dict[GangSpec, str] = field(default_factory=dict)
     """The reasons why gangs may be partially bound, as of the last check."""
@@ -147,6 +149,8 @@ class Standing:
         because = f", since {life.cause}"
         if self._has_no_minimum(spec) and excuses.is_forged(self.books, spec):
             return f"only a forged stamp states its minimum{because}"
+        if self.reserving.may_be_kept_from(spec):
+            return f"capacity may be reserved for other gangs{because}"
         if self._may_be_assumed(spec):
             return f"capacity may be assumed for other gangs{because}"
         if len(waiting) >= missing and self.lives.has_pods(spec) and self.lives.fits(spec, free, missing):
@@ -218,6 +222,8 @@ class Standing:
         free = free_capacity(self.books.nodes, self.books.holding_capacity(spec))
         if self._waits_for_another_run(spec) or self.books.asks_for_more_than_jobs_make(spec):
             return
+        if self.lives.fits(spec, free) and self.reserving.may_be_kept_from(spec):
+            return
         if self.lives.fits(spec, free):
             self.accuse("idle", f"{spec.kind} gang {spec.name} of {missing} waits, although it fits and all has been quiet")
             return
@@ -261,7 +267,7 @@ class Standing:
         if self.lives.succeeded(spec) or self.lives.losses_since(spec, self.books.clock() - 4 * RESOLVE_SECONDS):
             return  # they are the next wave, of which all are bound or none, or the gang pauses after losses
         free = free_capacity(self.books.nodes, self.books.holding_capacity(spec))
-        if self.lives.placeable(spec, free, 1):
+        if self.lives.placeable(spec, free, 1) and not self.reserving.may_be_kept_from(spec):
             self.accuse("idle", f"{len(waiting)} pods of {spec.name}, which is whole, wait although one fits and all has been quiet")
 
     def _may_be_assumed(self, spec: GangSpec) -> bool:
