@@ -125,6 +125,7 @@ BUILT_IN: tuple[Resource, ...] = (
     Resource("", "v1", "nodes", "Node", namespaced=False, short_names=("no",), status=True, fields=("spec.unschedulable",)),
     Resource("", "v1", "pods", "Pod", short_names=("po",), categories=("all",), status=True, generation=True, fields=POD_FIELDS,
              returns_deleted=True),
+    Resource("", "v1", "podtemplates", "PodTemplate", generation=True, returns_deleted=True),
     Resource("", "v1", "services", "Service", short_names=("svc",), categories=("all",), status=True, returns_deleted=True),
     Resource("", "v1", "configmaps", "ConfigMap", short_names=("cm",)),
     Resource("", "v1", "secrets", "Secret", fields=("type",)),
