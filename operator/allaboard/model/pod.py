@@ -19,6 +19,7 @@ from allaboard.model.limits import CHARACTERS, ENTRIES, LABELS, OWNERS, OverLimi
 from allaboard.model.openfaas import with_function_demand
 from allaboard.model.options import OPTION_PREFIX as OPTION_PREFIX
 from allaboard.model.options import Options, options_in
+from allaboard.model.provisioning import consumed_by
 from allaboard.model.raw_fields import integer, items, labels, mapping, sequence, text
 from allaboard.model.requests import RawObject
 from allaboard.model.times import parse_time
@@ -86,7 +87,8 @@ class Pod:
     longest time in seconds that the pod will run, as its owner states it (``model.walltime``).
 
     ``may_preempt`` is false for a pod with the preemption policy ``Never``: no pod is evicted for its gang. ``evicted_for`` is the mark of
-    the gang for which this scheduler evicts the pod (``model.disruption``); empty for any other pod.
+    the gang for which this scheduler evicts the pod (``model.disruption``); empty for any other pod. ``consumes`` is the name of the
+    ProvisioningRequest that a waiting pod names; empty for any other pod.
     """
 
     namespace: str
@@ -121,6 +123,7 @@ class Pod:
     walltime: float = UNKNOWN
     may_preempt: bool = True
     evicted_for: str = ""
+    consumes: str = ""
 
     @property
     def key(self) -> str:
@@ -283,6 +286,7 @@ def pod_from(raw: RawObject, intern: Interner | None = None, reading: Reading = 
         walltime=walltime_of(metadata, spec, _walltime_annotation(metadata), kind),
         may_preempt=spec.get("preemptionPolicy") != "Never",
         evicted_for=intern(mark_in(status)) if spec.get("nodeName") and (may_be_victim or not is_foreign) else "",
+        consumes="" if spec.get("nodeName") or is_foreign else intern(consumed_by(metadata)),
     )
 
 
