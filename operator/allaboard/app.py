@@ -1,7 +1,6 @@
 """Connects the parts of the operator, starts them in order, and stops them in reverse."""
 
 import asyncio
-import gc
 import logging
 import os
 import socket
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from allaboard.binding.bind import Binder
 from allaboard.binding.job_suspension import JobRestarter
+from allaboard.binding.requester import Requester
 from allaboard.cluster.budgets import Budgets, budget_from
 from allaboard.cluster.reservations import Ledger
 from allaboard.cluster.run_times import RunTimes
@@ -31,7 +31,7 @@ from allaboard.kube.rate_limit import RateLimit
 from allaboard.kube.reachable import reach
 from allaboard.kube.reflector import Reflector
 from allaboard.leadership.fencing import CARRIED_OUT_SECONDS, Term
-from allaboard.leadership.lease import Lease, LeaseLostError, LeaseTimes, Server, own_namespace
+from allaboard.leadership.lease import Lease, LeaseLostError, LeaseTimes, Server, Unfenced, own_namespace
 from allaboard.leadership.own_thread import Candidate, Elect, in_own_thread
 from allaboard.leadership.takeover import TakeoverReservation
 from allaboard.model.gang import GangKey
@@ -71,6 +71,7 @@ from allaboard.report.podgroup_writer import PodGroupWriter
 from allaboard.report.pods import PodReporter
 from allaboard.report.reporter import Reporter
 from allaboard.report.writer import Writer
+from allaboard.runtime.garbage import freeze_cached_objects as _freeze_cached_objects
 from allaboard.scheduling.build import Writers, cycle_of
 from allaboard.scheduling.cluster_events import ClusterEvents
 from allaboard.scheduling.scheduler import Scheduler
@@ -191,7 +192,10 @@ class App:
         costs = SearchCosts(self.metrics, self.ranks.shares, time.monotonic)
         packings = Packings.by(settings)
         planner = Planner(self.view, self.records, searcher, costs, packings, self.ledger, plugin_processes)
-        writers = Writers(binder, restarter, term, settings.dry_run)
+        provisioning = settings.provisioning_class, settings.provisioning_parameters
+        requester = Requester(server, *provisioning, lease or Unfenced(), settings.namespaces)
+        request_backoff = Backoff(settings.provisioning_backoff_seconds, 30 * settings.provisioning_backoff_seconds)
+        writers = Writers(binder, restarter, term, settings.dry_run, requester, request_backoff)
         policy, is_fresh = Policy.by(settings), lambda: self.is_fresh
         cycle = cycle_of(gangs, self.queue, self.ranks, planner, reporter, writers, policy, self.budgets.of, is_fresh)
         window = BatchWindow(lambda: self.registry.arrivals, settings.batch_window_seconds, settings.batch_window_max_seconds)
@@ -218,6 +222,8 @@ class App:
         self._measure(writer)
         for name, reflector in self._reflectors.items():
             self._spawn(f"reflect {name}", reflector.run(), on_failure)
+        following = cycle.executor.provisionings.run(lambda: self.leads, settings.resync_seconds)
+        self._spawn("provisioning requests", following, on_failure)
         self._spawn("write", writer.run(binder.wait_until_idle), on_failure)
         self._spawn("resync", self._resync(podgroups, podgroup_writer), on_failure)
         self._deciding = self._spawn("schedule", self._schedule(scheduler, searcher, term), on_failure)
@@ -310,6 +316,7 @@ class App:
         for reflector in self._reflectors.values():
             await reflector.synced.wait()
         await self._podgroups_listed.wait()
+        await scheduler.cycle.executor.provisionings.looked.wait()
         _freeze_cached_objects()
         logger.info("synced: %(nodes)d nodes, %(pods)d pods", self.view.counts)
         self.synced.set()
@@ -481,13 +488,6 @@ def _lease(settings: Settings, server: Server) -> Lease:
     times = LeaseTimes(settings.lease_duration_seconds, settings.lease_renew_deadline_seconds, settings.lease_retry_seconds)
     namespace = settings.lease_namespace or own_namespace()
     return Lease(server, namespace=namespace, name=settings.lease_name, identity=f"{socket.gethostname()}_{uuid.uuid4()}", times=times)
-
-
-def _freeze_cached_objects() -> None:
-    """Exclude the cached objects from garbage collection, which would stop the event loop to walk them all."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(10_000, 5, 2_000)  # young objects take a few milliseconds; a full collection is rare
 
 
 def _silence(reflector: Reflector) -> float:

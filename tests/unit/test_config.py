@@ -31,6 +31,9 @@ WRITES = {
     "mlflows/finalizers.kopf.dev": {"update"},
     "deployments.apps": {"create", "patch", "delete"},
     "functions.openfaas.com": {"create", "patch", "delete"},
+    # With provisioning.
+    "podtemplates": {"create", "delete"},
+    "provisioningrequests.autoscaling.x-k8s.io": {"create", "delete"},
 }
 """Verbs that change something, by resource, or by resource and name if only that object may be changed."""
 
@@ -55,6 +58,9 @@ READ = {
     "mlflows.kopf.dev": READS,
     "deployments.apps": {"get", "list"},
     "functions.openfaas.com": {"get", "list"},
+    # With provisioning.
+    "podtemplates": {"get"},
+    "provisioningrequests.autoscaling.x-k8s.io": READS,
 }
 """Verbs that read, by resource, or by resource and name if only that object may be read."""
 

@@ -7,7 +7,8 @@ from allaboard.binding.outcomes import Committed, Refused
 from allaboard.cluster.reservations import Reservation
 from allaboard.model.gang import GangKey, Hold
 from allaboard.model.pod import Pod
-from allaboard.model.reasons import Cause
+from allaboard.model.provisioning import Provisioning
+from allaboard.model.reasons import Cause, Code
 from allaboard.placement import Plan
 
 
@@ -42,12 +43,20 @@ class NoCapacity:
     """There is no capacity for the gang.
 
     ``cause`` is the resource that is short or the rule between members that prevents a placement; ``None`` if not computed.
-    ``reservation`` is the capacity that is reserved for the gang; ``None`` if there is none.
+    ``reservation`` is the capacity that is reserved for the gang; ``None`` if there is none. ``provisioning`` says how far the nodes are
+    that an autoscaler is asked for; ``None`` if none is asked.
     """
 
     plan: Plan
     cause: Cause | None = None
     reservation: Reservation | None = None
+    provisioning: Provisioning | None = None
+
+    @property
+    def lacks_nodes(self) -> bool:
+        """Return whether an autoscaler may add nodes: the gang waits neither for reserved capacity nor for evicted pods to leave."""
+        is_awaited = self.reservation is not None and bool(self.reservation.victims)
+        return self.cause is not None and self.cause.code is not Code.RESERVED and not is_awaited
 
 
 @dataclass(frozen=True, slots=True)

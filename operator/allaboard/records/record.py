@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from allaboard.model.gang import Gang, GangKey
+from allaboard.records.asked import Asked
 from allaboard.records.history import Decisions, History
 from allaboard.records.partial_bind import PartialBind
 from allaboard.records.report_state import ReportState
@@ -131,6 +132,8 @@ class GangRecord:
     advice: Advice = field(default_factory=Advice)
     wait: Wait | None = None
     """The gang's wait for capacity or pods; None while it doesn't wait."""
+    asked: Asked | None = None
+    """The nodes that an autoscaler was asked for; None if it wasn't asked."""
     report: ReportState = field(default_factory=ReportState)
     history: History = field(default_factory=History)
 

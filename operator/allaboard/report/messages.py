@@ -15,11 +15,12 @@ from allaboard.model.constraints import NodeSelectorTerm, Requirement, Schedulin
 from allaboard.model.errors import one_line
 from allaboard.model.gang import Gang, GangKey, Hold
 from allaboard.model.pod import Pod
+from allaboard.model.provisioning import Provisioning
 from allaboard.model.quantities import format_amount
 from allaboard.model.reasons import Cause, Code, Counted, Kind, Reason
 from allaboard.placement import Explanation, Plan, RoleExplanation, SearchReport, Violation, Wrong
 from allaboard.placement.remedies.remedies import More, Remedies
-from allaboard.report.expected import expected
+from allaboard.report.expected import expected, expected_nodes
 
 NO_NODES = "no nodes available to schedule pods"
 _JOB_POLICY = "a podFailurePolicy rule with action Ignore on the condition DisruptionTarget"
@@ -163,10 +164,13 @@ def refusal(gang: Gang, plan: Plan, why: Cause | None = None) -> str:
     return _Refusal(gang, plan, why).of_gang()
 
 
-def refused(gang: Gang, plan: Plan, why: Cause, reservation: Reservation | None = None) -> Refusal:
+def refused(
+    gang: Gang, plan: Plan, why: Cause, reservation: Reservation | None = None, provisioning: Provisioning | None = None
+) -> Refusal:
     """Return the report on a gang without capacity.
 
-    ``reservation`` is the capacity that is reserved for the gang; None if there is none.
+    ``reservation`` is the capacity that is reserved for the gang, and ``provisioning`` how far nodes are that an autoscaler is asked for;
+    None if there is none.
     """
     found = _Refusal(gang, plan, why)
     message = found.of_gang()
@@ -174,6 +178,7 @@ def refused(gang: Gang, plan: Plan, why: Cause, reservation: Reservation | None 
     if reservation is not None:
         message += expected(reservation)
         of_pods = dict.fromkeys(of_pods, message) if gang.is_single else of_pods
+    message += expected_nodes(provisioning) if provisioning else ""
     return Refusal(why.code, message, cause(why, plan), of_pods)
 
 
@@ -338,8 +343,9 @@ def why(gang: Gang, because: reasons.Reason) -> str:
             return members_missing(gang, was_whole=was_whole)
         case reasons.LostSoon(losses=losses, seconds=seconds):
             return backs_off(gang, losses, seconds)
-        case reasons.NoCapacity(plan, cause, reservation):
-            return refusal(gang, plan, cause) + (expected(reservation) if reservation else "")
+        case reasons.NoCapacity(plan, cause, reservation, nodes):
+            words = (expected(reservation) if reservation else "") + (expected_nodes(nodes) if nodes else "")
+            return refusal(gang, plan, cause) + words
         case reasons.NotBound(outcome):
             return not_bound(outcome)
         case reasons.NotFinished(missing, seconds):

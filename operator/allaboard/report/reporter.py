@@ -253,6 +253,17 @@ class Reporter:
             self._events.warning(about, "Preempted", "Preempting", message)
         self._log(gang, "preempted", None, 0.0, message)
 
+    def report_progress(self, gang: Gang, because: reasons.NoCapacity) -> None:
+        """Report again why a gang waits, now that an autoscaler was asked for its nodes. The attempt was reported and counted before."""
+        waiting = waiting_of(gang, because, advice=self._records.of(gang.key).advice)
+        self._publish(gang, replace(waiting, result="", outcome=""), 0.0)
+
+    def report_given_up(self, gang: Gang, message: str) -> None:
+        """Report that the request for the gang's nodes was given up."""
+        logger.info("gang %s: %s", gang.key, message)
+        if (about := reference_of(gang)) is not None:
+            self._events.warning(about, "ProvisioningGivenUp", "Scheduling", message)
+
     def _report_kept(self, gang: Gang, code: Code, message: str) -> None:
         if (about := reference_of(gang)) is not None:
             self._events.warning(about, "KeptOpen", "Binding", message)

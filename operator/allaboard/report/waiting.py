@@ -55,11 +55,13 @@ class Waiting:
 def waiting_of(gang: Gang, because: Reason, *, advice: Advice | None = None) -> Waiting:
     """Return the report on a gang that waits ``because`` of a reason; a refusal gets the ``advice``, if that is known."""
     if isinstance(because, reasons.NoCapacity) and because.cause is not None:
-        refusal = messages.refused(gang, because.plan, because.cause, because.reservation)
+        refusal = messages.refused(gang, because.plan, because.cause, because.reservation, because.provisioning)
         is_advisable = because.plan.feasible is False and not gang.is_single and because.cause.code is not Code.RESERVED
         waiting = _waiting_for_capacity(gang, refusal, advice if is_advisable else None, because.plan.search)
-        if because.cause.code is Code.RESERVED or (because.reservation and because.reservation.victims):
+        if not because.lacks_nodes:
             waiting = replace(waiting, pod_reason=Code.RESERVED)  # capacity exists: no autoscaler has to add nodes for these pods
+        elif because.provisioning is not None and because.provisioning.is_being_made:
+            waiting = replace(waiting, of_pods={})  # an autoscaler that sees these pods before their annotation adds nodes for each pod
         return replace(waiting, expected_start=expected_start(because.reservation) if because.reservation else 0.0)
     message = messages.why(gang, because)
     of_pods = {pod.uid: message for pod in gang.candidates}

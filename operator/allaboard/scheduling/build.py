@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from allaboard.binding.bind import Binder
 from allaboard.binding.job_suspension import JobRestarter
 from allaboard.binding.preempting import Evictions
+from allaboard.binding.requester import Requester
 from allaboard.binding.transaction import DryRun, Transactions
 from allaboard.cluster.budgets import Budget
 from allaboard.leadership.fencing import Term
@@ -23,12 +24,14 @@ from allaboard.planning.round import Round
 from allaboard.queueing.queue import GangQueue
 from allaboard.queueing.ranks import Ranks
 from allaboard.queueing.search_time import SearchTime
+from allaboard.records.backoff import Backoff
 from allaboard.report.reporter import Reporter
 from allaboard.scheduling.cycle import Cycle
 from allaboard.scheduling.due import DueGangs
 from allaboard.scheduling.execute import Executor
 from allaboard.scheduling.longer import LongerSearches
 from allaboard.scheduling.partial_binds import PartialBinds
+from allaboard.scheduling.provisioning import REQUEST_BACKOFF, Provisionings
 from allaboard.scheduling.tasks import GangTasks
 from allaboard.scheduling.unresolved_binds import UnresolvedBinds
 from allaboard.scheduling.victims import Victims
@@ -38,13 +41,16 @@ from allaboard.scheduling.victims import Victims
 class Writers:
     """The objects that write binds, releases, suspensions of Jobs and fences to the API server.
 
-    ``dry_run`` says for which members the bind is dry-run first: one of each role, all, or none.
+    ``dry_run`` says for which members the bind is dry-run first: one of each role, all, or none. ``requester`` asks an autoscaler for
+    nodes; None if none is asked. ``request_backoff`` has the pauses after requests that brought no nodes.
     """
 
     binder: Binder
     restarter: JobRestarter
     term: Term
     dry_run: DryRun = "role"
+    requester: Requester | None = None
+    request_backoff: Backoff = REQUEST_BACKOFF
 
 
 def cycle_of(
@@ -79,8 +85,21 @@ def cycle_of(
     reservations = Reservations(planner, waited, policy.reservations)
     preemptions = Preemptions(planner, gangs.registry.bound_gangs, waited, policy.preemption, budgets_of, gangs.foreign_pods)
     evictions = Evictions(writers.binder, policy.preemption.despite_budgets)
+    provisionings = Provisionings(gangs, writers.requester, writers.request_backoff)
+    provisionings.requests.on_change = queue.wake
     executor = Executor(
-        gangs, queue, reporter, partial_binds, transactions, unresolved, advisor, tasks, planner.ledger, preemptions, evictions
+        gangs,
+        queue,
+        reporter,
+        partial_binds,
+        transactions,
+        unresolved,
+        advisor,
+        tasks,
+        planner.ledger,
+        preemptions,
+        evictions,
+        provisionings,
     )
     due = DueGangs(gangs, queue, ranks, tasks, long, unresolved, executor)
     queue.ready = reservations.owners_with_free_capacity

@@ -5,7 +5,7 @@ An attempt at a gang takes three decisions: before its search (``before_search``
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from allaboard.binding import reasons
 from allaboard.binding.outcomes import Committed, Refused
@@ -16,6 +16,7 @@ from allaboard.placement import Plan
 from allaboard.planning import answers as planned
 from allaboard.planning.preemption import Preemption
 from allaboard.records.partial_bind import FORWARD_SECONDS, PartialBind
+from allaboard.scheduling.nodes_wanted import Progress, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,14 @@ class Preempt:
 
 
 @dataclass(frozen=True, slots=True)
+class Provision:
+    """Do a step towards the nodes that an autoscaler may add. The gang waits ``because`` of a lack of capacity."""
+
+    step: Step
+    because: reasons.NoCapacity
+
+
+@dataclass(frozen=True, slots=True)
 class SuspendJobs:
     """Suspend and resume the Jobs that keep the gang partially bound: that releases all members."""
 
@@ -120,7 +129,22 @@ class Whole:
     outcome: Committed
 
 
-Decision = Search | Bind | SearchLonger | FenceOff | Release | Preempt | SuspendJobs | Wait | LookAgain | Finish | StayOpen | Done | Whole
+Decision = (
+    Search
+    | Bind
+    | SearchLonger
+    | FenceOff
+    | Release
+    | Preempt
+    | Provision
+    | SuspendJobs
+    | Wait
+    | LookAgain
+    | Finish
+    | StayOpen
+    | Done
+    | Whole
+)
 
 
 def before_search(gang: Gang, partial: PartialBind | None, now: float, lost: reasons.LostSoon | None = None) -> Decision:
@@ -170,11 +194,13 @@ def after_search(
     *,
     victims_known: bool = True,
     is_releasing_victims: bool = False,
+    progress: Progress | None = None,
 ) -> Decision:
     """Return what to do with the answer of the planning round.
 
     ``victims_known`` is False while it is unknown whether releasing partially bound gangs would help this gang: finding that out takes a
     search for each partially bound gang. ``is_releasing_victims``: partially bound gangs are being released for this gang now.
+    ``progress`` says how far the nodes are that an autoscaler is asked for; None if none is asked.
     """
     match answer:
         case planned.Placed():
@@ -193,7 +219,15 @@ def after_search(
             ending = _ending(gang, partial, now) if partial is not None and not is_releasing_victims else None
             if ending is None and preemption is not None and not is_releasing_victims:
                 return Preempt(preemption, reasons.NoCapacity(plan, cause, preemption.reservation))
-            return ending or Wait(reasons.NoCapacity(plan, cause, reservation))
+            return ending or _without_capacity(reasons.NoCapacity(plan, cause, reservation), progress)
+
+
+def _without_capacity(because: reasons.NoCapacity, progress: Progress | None) -> Provision | Wait:
+    """Return the decision about a gang for which there is no capacity: it waits, and an autoscaler may be asked for nodes."""
+    if progress is None or not because.lacks_nodes:
+        return Wait(because)
+    because = replace(because, provisioning=progress.shown)
+    return Wait(because) if progress.step is None else Provision(progress.step, because)
 
 
 def after_bind(gang: Gang, outcome: Committed | Refused, partial: PartialBind | None) -> Decision:

@@ -37,7 +37,9 @@ from allaboard.report.reporter import ReportedWait, Reporter
 from allaboard.scheduling import decide, requeues
 from allaboard.scheduling.attempt import Attempt
 from allaboard.scheduling.decide import Decision
+from allaboard.scheduling.nodes_wanted import GiveUp, Step
 from allaboard.scheduling.partial_binds import PartialBinds
+from allaboard.scheduling.provisioning import Provisionings
 from allaboard.scheduling.requeues import Facts
 from allaboard.scheduling.tasks import GangTasks
 from allaboard.scheduling.unresolved_binds import UnresolvedBinds
@@ -69,6 +71,7 @@ class Executor:
     ledger: Ledger
     preemptions: Preemptions
     evictions: Evictions
+    provisionings: Provisionings
     _resolving: set[asyncio.Task[None]] = field(default_factory=set)
 
     def carry_out(self, attempt: Attempt, decision: Decision) -> None:
@@ -92,6 +95,9 @@ class Executor:
                 self.preemptions.begin(preemption)
                 self._wait(attempt, because)
                 return self._preempt(attempt, preemption)
+            case decide.Provision(step, because):
+                self._wait(attempt, because)
+                return self._provision(attempt, step, because)
             case decide.SuspendJobs(because):
                 return self._release(attempt, decide.Release(attempt.gang.bound, because), is_paced=True)
             case decide.Wait(because):
@@ -145,6 +151,7 @@ class Executor:
         """Forget a gang that no longer exists."""
         self.partial_binds.close(key)
         self.preemptions.give_up(key)
+        self.provisionings.settle(key)
         self.queue.requeue(key, Requeue.gone())
         self.gangs.records.forget(key)
 
@@ -303,6 +310,20 @@ class Executor:
         found = [(pod, self.gangs.view.pod(pod.key)) for pod in preemption.pods]
         return all(here is not None and here.uid == pod.uid and here.is_alive for pod, here in found)
 
+    # Provision
+
+    async def _provision(self, attempt: Attempt, step: Step, because: reasons.NoCapacity) -> None:
+        """Do a step towards the nodes that an autoscaler may add, and report how far they are then."""
+        gang = attempt.gang
+        shown, again_seconds = await self.provisionings.carry_out(gang, step)
+        if (now := self.gangs.registry.gang(gang.key)) is None or not now.can_act:
+            return
+        if isinstance(step, GiveUp) and shown is not None:
+            self.reporter.report_given_up(gang, shown.note)
+        self.reporter.report_progress(gang, replace(because, provisioning=shown))
+        if again_seconds is not None:
+            self._requeue(attempt, [Requeue.again(again_seconds)])
+
     # Wait
 
     def _wait(self, attempt: Attempt, because: Reason, retry_after: float = 0.0) -> None:
@@ -365,7 +386,8 @@ class Executor:
 
     def _facts(self, gang: Gang, *, lacks_capacity: bool) -> Facts:
         next_attempt = self.gangs.next_attempt(gang)
-        retry_by = self.gangs.waits.retry_by(gang, next_attempt) if lacks_capacity else None
+        times = (self.gangs.waits.retry_by(gang, next_attempt), self.provisionings.retry_at(gang.key)) if lacks_capacity else ()
+        retry_by = min((when for when in times if when is not None), default=None)
         return Facts(self.gangs.clock(), next_attempt, retry_by)
 
     def _requeue(self, attempt: Attempt, after: Iterable[Requeue]) -> None:
@@ -405,6 +427,7 @@ class Executor:
         """Delete the records of a gang that are needed only until the gang is whole or absent."""
         self.partial_binds.close(key)
         self.advisor.forget(key)
+        self.provisionings.settle(key)
         if (record := self.gangs.records.find(key)) is not None:
             record.had_grace = False
 
@@ -435,6 +458,10 @@ def plan_of(decision: Decision) -> Plan | None:
             return placed.plan
         case decide.SearchLonger(plan):
             return plan
-        case decide.Wait(reasons.NoCapacity(plan=plan)) | decide.Release(because=reasons.NoCapacity(plan=plan)):
+        case (
+            decide.Provision(because=reasons.NoCapacity(plan=plan))
+            | decide.Wait(reasons.NoCapacity(plan=plan))
+            | decide.Release(because=reasons.NoCapacity(plan=plan))
+        ):
             return plan
     return None

@@ -9,7 +9,7 @@ from functools import partial
 from allaboard.binding.reasons import NoCapacity
 from allaboard.model.gang import Gang, GangKey
 from allaboard.placement import Plan
-from allaboard.planning.answers import Answer, Failed
+from allaboard.planning.answers import Answer, Failed, Refused
 from allaboard.planning.known_gangs import KnownGangs
 from allaboard.planning.long_searches import LongSearches, SearchAbandonedError
 from allaboard.planning.prepared import PreparedGang, prepared
@@ -42,7 +42,9 @@ class LongerSearches:
         """Queue a gang for a long search. If the gang has to wait for that search, report what the short search found."""
         gang, because = attempt.gang, None
         if plan and gang.missing and not self.long.is_idle:
-            because = NoCapacity(plan, await self.round.planner.cause(prepared(gang)))
+            progress = self.executor.provisionings.progress(gang.key)
+            cause = await self.round.planner.cause(prepared(gang))
+            because = NoCapacity(plan, cause, provisioning=progress.shown if progress else None)
         self.executor.requeue_for_search(attempt, plan, because)
         self.long.join(gang.key, self.due.place(gang.key))
         self.start()
@@ -69,7 +71,16 @@ class LongerSearches:
     def decision(self, gang: Gang, answer: Answer, *, victims_known: bool = True) -> Decision:
         """Return what to do with an answer of the planning round (``decide.after_search``)."""
         partial_bind, is_releasing = self.gangs.records.find_partial_bind(gang.key), self.victims.are_being_released_for(gang.key)
-        return after_search(gang, answer, partial_bind, self.gangs.clock(), victims_known=victims_known, is_releasing_victims=is_releasing)
+        progress = self.executor.provisionings.progress(gang.key) if isinstance(answer, Refused) else None
+        return after_search(
+            gang,
+            answer,
+            partial_bind,
+            self.gangs.clock(),
+            victims_known=victims_known,
+            is_releasing_victims=is_releasing,
+            progress=progress,
+        )
 
     async def _run(self, attempt: Attempt) -> None:
         """Search for one gang in the capacity that is free now, and check the plan against the capacity that is free afterwards."""

@@ -72,6 +72,7 @@ _Hosts = Annotated[
 ]
 _Keys = Annotated[tuple[Annotated[str, _of_the_form(LABEL_KEY, "the key of a label")], ...], Field(min_length=1)]
 _Topologies = dict[Annotated[str, _of_the_form(LABEL_KEY, "a name such as rack")], _Keys]
+_Parameters = Annotated[dict[str, Annotated[str, Field(max_length=255)]], NoDecode]
 _STRATEGY_FORM = "the name of a strategy, of lower-case letters, digits and '-'"
 _Strategy = Annotated[str, _of_the_form(STRATEGY_NAME, _STRATEGY_FORM)]
 _Strategies = Annotated[tuple[_Strategy, ...], NoDecode]
@@ -170,6 +171,23 @@ class Settings(BaseSettings):
         False,
         description="Whether single pods of other schedulers may be evicted, too, if their priority is lower. Pods of a gang, of Kueue, of"
         " a DaemonSet, and pods without a controller are never evicted.",
+    )
+    provisioning_class: Annotated[
+        str, _of_the_form(f"({OBJECT_NAME})?", "the name of a class such as check-capacity.autoscaling.x-k8s.io")
+    ] = Field(
+        "",
+        description="Provisioning class of the ProvisioningRequests by which an autoscaler is asked for the nodes of whole gangs"
+        " (docs/autoscalers.md), such as `best-effort-atomic-scale-up.autoscaling.x-k8s.io`; empty to make no requests.",
+    )
+    provisioning_parameters: _Parameters = Field(
+        {}, max_length=100, description='Parameters of the provisioning class, such as `{ValidUntilSeconds: "3600"}`.'
+    )
+    provisioning_backoff_seconds: float = Field(
+        60.0,
+        gt=0,
+        le=86_400,
+        description="Seconds after which an autoscaler that brought no nodes is asked again for the same members; doubles each time, to 30"
+        " times as long.",
     )
     fair_share: FairShareOptions = FairShareOptions()
     openfaas: bool = Field(
@@ -320,15 +338,15 @@ class Settings(BaseSettings):
                 raise ValueError(f"{resource}: {error}") from error
         return value
 
-    @field_validator("headroom", mode="before")
+    @field_validator("headroom", "provisioning_parameters", mode="before")
     @classmethod
     def _quantities(cls, value: object) -> object:
-        """Return the amounts with numbers as text: an amount may be stated as a number, as in manifests."""
+        """Return the values with numbers as text: a value may be stated as a number, as in manifests."""
         if not isinstance(value, Mapping):
             return value
         return {name: str(amount) if type(amount) in (int, float) else amount for name, amount in value.items()}
 
-    _pairs = field_validator("node_selector", "headroom", mode="before")(pairs_in)
+    _pairs = field_validator("node_selector", "headroom", "provisioning_parameters", mode="before")(pairs_in)
 
     @classmethod
     def settings_customise_sources(
