@@ -23,17 +23,30 @@ def test_every_manifest_is_accepted_without_a_warning(kubectl: Kubectl, installe
     assert not kinds & {"customresourcedefinition.apiextensions.k8s.io", "namespace"}  # they stay when config/ is removed
 
 
-def test_pipelines_component_adds_its_rights_and_settings(tmp_path: Path) -> None:
-    base = os.path.relpath(CONFIG, tmp_path.resolve())
+def rendered_with(component: str, folder: Path) -> tuple[set[str], list[Body]]:
+    """Return the kinds of the objects that a component of config/components adds, and the environment of the operator."""
+    base = os.path.relpath(CONFIG, folder.resolve())
     overlay = {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "resources": [base]}
-    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(overlay | {"components": [f"{base}/components/pipelines"]}))
-    rendered = list(yaml.safe_load_all(run_kubectl("kustomize", str(tmp_path))))
-
-    assert {each["kind"] for each in rendered if each["metadata"]["name"] == "allaboard-pipelines"} == {"ClusterRole", "ClusterRoleBinding"}
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(overlay | {"components": [f"{base}/components/{component}"]}))
+    rendered = list(yaml.safe_load_all(run_kubectl("kustomize", str(folder))))
     (deployment,) = (each for each in rendered if each["kind"] == "Deployment")
-    environment = deployment["spec"]["template"]["spec"]["containers"][0]["env"]
-    assert {"name": "ALLABOARD_PIPELINES", "value": "true"} in environment
-    assert {"name": "ALLABOARD_OPENFAAS", "value": "true"} in environment
+    kinds = {each["kind"] for each in rendered if each["metadata"]["name"] == f"allaboard-{component}"}
+    return kinds, deployment["spec"]["template"]["spec"]["containers"][0]["env"]
+
+
+@pytest.mark.parametrize(
+    ("component", "settings"),
+    [
+        ("pipelines", {"ALLABOARD_PIPELINES": "true", "ALLABOARD_OPENFAAS": "true"}),
+        ("provisioning", {"ALLABOARD_PROVISIONING_CLASS": "best-effort-atomic-scale-up.autoscaling.x-k8s.io"}),
+    ],
+)
+def test_component_adds_its_rights_and_settings(component: str, settings: dict[str, str], tmp_path: Path) -> None:
+    kinds, environment = rendered_with(component, tmp_path)
+
+    assert kinds == {"ClusterRole", "ClusterRoleBinding"}
+    for name, value in settings.items():
+        assert {"name": name, "value": value} in environment
 
 
 def test_folder_of_crds_can_be_applied_alone(kubectl: Kubectl, installed: None) -> None:
