@@ -36,6 +36,7 @@ OPTIONS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "priority-class": (("priority-class",), ("priorityClass.create=true",)),
     "admission": (("admission",), ("admission.enabled=true",)),
     "pipelines": (("pipelines",), ("pipelines.enabled=true",)),
+    "provisioning": (("provisioning",), ("provisioning.enabled=true",)),
 }
 """Options by name: components of config/, and the chart's values with the same effect."""
 
@@ -408,6 +409,7 @@ def test_empty_and_unusual_chart_values_are_accepted_if_they_are_valid(value: st
         ("image.repository=r/allaboard:v1", "repository"),
         ("image.repository=https://r/allaboard", "repository"),
         ("settings.pipelines=true", "the chart's own value pipelines.enabled says it"),
+        ("settings.provisioningClass=check-capacity.autoscaling.x-k8s.io", "the chart's own value provisioning.class says it"),
         ("priorityClass.name=High", "name"),
         *(
             (f"podLabels.app\\.kubernetes\\.io/{each}=other", f"podLabels: app.kubernetes.io/{each} is the chart's own")

@@ -234,7 +234,7 @@ async def test_request_of_another_installation_is_left_alone(cluster: Cluster, s
     second = {**ON, "scheduler_names": ("second",)}
     await start_app(**second)
     create_gang(cluster, schedulerName="second")
-    await until_annotated(cluster)
+    made = await until_annotated(cluster)
     first = await start_app(**ON)
     requester = first._scheduler and first._scheduler.cycle.executor.provisionings.requester
     assert first._scheduler is not None
@@ -245,7 +245,7 @@ async def test_request_of_another_installation_is_left_alone(cluster: Cluster, s
     create_gang(cluster, "alone", 1)
     await cluster.wait_for(lambda s: bound(s, "alone") == 1, message="another gang is bound")
     await third.stop()
-    assert len(requests(cluster)) == 1
+    assert [each["metadata"]["uid"] for each in requests(cluster)] == [made["metadata"]["uid"]]
 
 
 async def test_requests_and_annotations_are_removed_when_the_setting_is_switched_off(cluster: Cluster, start_app: StartApp) -> None:
