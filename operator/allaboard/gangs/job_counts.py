@@ -5,10 +5,10 @@ lost. The Job creates one replacement and no other pod, so the gang needs only t
 """
 
 import re
-from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
+from allaboard.gangs.uid_store import UidStore
 from allaboard.model.pod import controller_of
 from allaboard.model.raw_fields import integer, mapping, text
 from allaboard.model.walltime import UNKNOWN, walltime_of
@@ -81,33 +81,8 @@ def job_counts_from(raw: dict[str, Any]) -> JobCounts:
     )
 
 
-class JobStore:
-    """A reflector's store of Jobs. It calls ``observe(old, new)`` after each change of a Job's counts; None stands for no Job."""
-
-    def __init__(self, observe: Callable[[JobCounts | None, JobCounts | None], None]) -> None:
-        self._observe = observe
-        self._jobs: dict[str, JobCounts] = {}
-
-    def upsert(self, key: str, record: JobCounts) -> None:
-        """Store the counts of the Job ``key`` (``namespace/name``), new or changed."""
-        old = self._jobs.get(key)
-        if old == record:
-            return
-        self._jobs[key] = record
-        if old is not None and old.uid != record.uid:
-            self._observe(old, None)
-            old = None
-        self._observe(old, record)
-
-    def remove(self, key: str) -> None:
-        """Remove the Job ``key``, if it is stored."""
-        old = self._jobs.pop(key, None)
-        if old is not None:
-            self._observe(old, None)
-
-    def known(self) -> Collection[str]:
-        """Return ``namespace/name`` of all stored Jobs."""
-        return self._jobs.keys()
+class JobStore(UidStore[JobCounts]):
+    """A reflector's store of the counts of Jobs."""
 
 
 def _count_of(indexes: object) -> int:

@@ -4,11 +4,10 @@ A gang with an unknown or malformed option is held: a typing mistake must not si
 """
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from enum import StrEnum
 from typing import TypeVar
 
-from allaboard.gangs.job_counts import JobCounts
 from allaboard.gangs.podgroup import PodGroup
 from allaboard.model.constraints import GpuRequest
 from allaboard.model.errors import MalformedError
@@ -113,13 +112,13 @@ def role_minimums(value: str) -> RoleMinimums:
 
 
 def walltime_of(
-    group: PodGroup | None, alive: Sequence[Pod], distinct: Sequence[Pod], jobs: Mapping[str, JobCounts]
+    group: PodGroup | None, alive: Sequence[Pod], distinct: Sequence[Pod], of_owner: Callable[[str], float]
 ) -> tuple[float, Hold | None]:
     """Return the longest time in seconds that a gang will run, and a hold if an annotation with such a time is malformed.
 
-    It is the longest walltime of the ``alive`` members, else the PodGroup's, else the longest of their ``jobs``, which are by UID. Members
-    without a walltime count only if no member has the annotation: then it isn't known when they end. ``distinct`` are members of which each
-    has other options.
+    It is the longest walltime of the ``alive`` members, else the PodGroup's, else the longest of their owners: ``of_owner`` returns the
+    walltime of an owner by its UID. Members without a walltime count only if no member has the annotation: then it isn't known when they
+    end. ``distinct`` are members of which each has other options.
     """
     field, owner, stated = f"metadata.annotations[{OPTION_PREFIX}walltime]", None, ""
     try:
@@ -130,16 +129,16 @@ def walltime_of(
         if known and (UNKNOWN not in known or any(pod.option("walltime") for pod in distinct)):
             return max(known), None
         owner, stated = None, (group.options.get("walltime") or "") if group else ""
-        return parse_walltime(stated) if stated else _of_jobs(alive, jobs), None
+        return parse_walltime(stated) if stated else _of_owners(alive, of_owner), None
     except ValueError as error:
         where = f"pod {owner.name}" if owner else f"podgroup {group.key if group else ''}"
         return UNKNOWN, Hold("InvalidAnnotation", f"{where}: annotation {OPTION_PREFIX}walltime: {error}", owner, field)
 
 
-def _of_jobs(alive: Sequence[Pod], jobs: Mapping[str, JobCounts]) -> float:
-    """Return the longest walltime of the Jobs that own the members; unknown if a member has another owner or its Job states none."""
+def _of_owners(alive: Sequence[Pod], of_owner: Callable[[str], float]) -> float:
+    """Return the longest walltime of the members' owners; unknown if a member has no owner, or an owner without a walltime."""
     owners = {id(pod.owner): pod.owner for pod in alive}  # mostly one object for all pods of a controller
-    known = {job.walltime if owner and (job := jobs.get(owner.uid)) else UNKNOWN for owner in owners.values()}
+    known = {of_owner(owner.uid) if owner else UNKNOWN for owner in owners.values()}
     return max(known, default=UNKNOWN) if UNKNOWN not in known else UNKNOWN
 
 

@@ -23,6 +23,8 @@ from allaboard.gangs.job_counts import JobCounts
 from allaboard.gangs.membership import Membership, membership_of
 from allaboard.gangs.namespace_priority import NamespacePriority
 from allaboard.gangs.options import choice_of, label_key, meaningless_option, of_group, one_of, option_of, role_minimums, walltime_of
+from allaboard.gangs.owner_walltimes import OwnerWalltime
+from allaboard.gangs.owners import Owners
 from allaboard.gangs.podgroup import PodGroup
 from allaboard.gangs.runs import Run, can_act_now, next_run, runs_of
 from allaboard.model.gang import Gang, GangKey, Hold, Objective, OnMemberLost, Outline, Undo
@@ -94,8 +96,7 @@ class GangRegistry:
         self._bound: dict[GangKey, set[str]] = {}  # UIDs of living members that have a node.
         self._started: dict[GangKey, set[str]] = {}  # UIDs of members that have a node, are terminating or have ended.
         self._first: dict[GangKey, Pod] = {}  # The oldest living member, where it is known.
-        self._jobs: dict[str, JobCounts] = {}  # By the Job's UID.
-        self._of_job: dict[str, Counter[GangKey]] = {}  # By the UID of a batch Job: the number of its pods in each gang.
+        self._owners = Owners()
         self._deleted_successes: dict[GangKey, Counter[tuple[str, str]]] = {}
         self._deferred: dict[GangKey, set[str]] = {}  # deferred runs, each named by the UID of its first candidate
         self._listeners: list[DirtyListener] = []
@@ -182,14 +183,11 @@ class GangRegistry:
 
     def observe_job(self, old: JobCounts | None, new: JobCounts | None) -> None:
         """Apply a change of a batch Job's counts from ``old`` to ``new``; None stands for a Job that doesn't exist."""
-        if old is not None:
-            self._jobs.pop(old.uid, None)
-        if new is not None:
-            self._jobs[new.uid] = new
-        job = new or old
-        for key in list(self._of_job.get(job.uid, ())) if job else ():
-            self._assembled.pop(key, None)
-            self._notify(key)
+        self._observe_owners(self._owners.observe_job(old, new))
+
+    def observe_owner(self, old: OwnerWalltime | None, new: OwnerWalltime | None) -> None:
+        """Apply a change of the walltime that an owner of pods states; None stands for an owner that doesn't exist."""
+        self._observe_owners(self._owners.observe_walltime(old, new))
 
     def forget_group(self, key: GangKey, version: int) -> None:
         """Remove a PodGroup that no longer existed at resourceVersion ``version``.
@@ -273,14 +271,8 @@ class GangRegistry:
         self._assembled.pop(key, None)
 
     def root_of(self, pod: Pod) -> str:
-        """Return the UID of the pod's root object; empty for a bare pod.
-
-        The root object is the controller of the pod's batch Job if it has one, else the pod's own controller.
-        """
-        if pod.owner is None:
-            return ""
-        job = self._jobs.get(pod.owner.uid)
-        return job.root if job else pod.owner.uid
+        """Return the UID of the object that the pod's run belongs to (``Owners.root_of``); empty for a bare pod."""
+        return self._owners.root_of(pod)
 
     def gang(self, key: GangKey) -> Gang | None:
         """Return the gang as it is now; None if it has neither members nor a PodGroup. It is assembled once after each change."""
@@ -315,8 +307,7 @@ class GangRegistry:
     def _add_member(self, key: GangKey, pod: Pod) -> None:
         is_alive = pod.is_alive
         self.namespace_priority.add_member(key, pod)
-        if pod.owner is not None and pod.is_of_job:
-            self._of_job.setdefault(pod.owner.uid, Counter())[key] += 1
+        self._owners.add_pod(key, pod)
         if pod.node_name or not is_alive:
             self._started.setdefault(key, set()).add(pod.uid)
         if not is_alive:
@@ -329,13 +320,7 @@ class GangRegistry:
 
     def _remove_member(self, key: GangKey, pod: Pod) -> None:
         self.namespace_priority.remove_member(key, pod)
-        if pod.owner is not None and pod.is_of_job:
-            of_job = self._of_job[pod.owner.uid]
-            of_job[key] -= 1
-            if not of_job[key]:
-                del of_job[key]
-            if not of_job:
-                del self._of_job[pod.owner.uid]
+        self._owners.remove_pod(key, pod)
         for index in (self._bound, self._started):
             uids = index.get(key, set())
             uids.discard(pod.uid)
@@ -357,7 +342,7 @@ class GangRegistry:
         runs = (
             [Run(tuple(members))]
             if key.kind == "Pod"
-            else runs_of(members, self._required(group, alive), self._jobs, self._deleted_successes.get(key, {}))
+            else runs_of(members, self._required(group, alive), self._owners.jobs, self._deleted_successes.get(key, {}))
         )
         gang_of = partial(self._gang_of, key, group, created=_created(group, first))
         if len(runs) <= 1:
@@ -381,7 +366,7 @@ class GangRegistry:
         required, required_hold = required_topology_of(group, distinct)
         minimums, minimums_hold = option_of("min-members", role_minimums, group, distinct, ())
         gpus, gpus_hold = of_group(group)
-        walltime, walltime_hold = walltime_of(group, alive, distinct, self._jobs)
+        walltime, walltime_hold = walltime_of(group, alive, distinct, self._owners.walltime_of)
         holds = (walltime_hold, gpus_hold, objective_hold, strategy_hold, lost_hold, undo_hold, topology_hold, required_hold, minimums_hold)
         return Gang(
             key=key,
@@ -477,6 +462,12 @@ class GangRegistry:
             if pod.spec.unsupported:
                 return Hold("Unsupported", f"pod {pod.name}: {'; '.join(pod.spec.unsupported)}", pod)
         return None
+
+    def _observe_owners(self, concerned: Collection[GangKey]) -> None:
+        """Let the gangs be assembled again whose owners have changed."""
+        for key in concerned:
+            self._assembled.pop(key, None)
+            self._notify(key)
 
     def _covers(self, namespace: str) -> bool:
         return not self._namespaces or namespace in self._namespaces

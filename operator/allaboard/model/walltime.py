@@ -83,4 +83,4 @@ def _by_other_schedulers(metadata: Mapping[str, object]) -> list[float]:
 
 
 def _bounded(seconds: float) -> float:
-    return min(float(seconds), _LONGEST_SECONDS) if seconds > 0 else UNKNOWN
+    return float(min(seconds, _LONGEST_SECONDS)) if seconds > 0 else UNKNOWN  # a whole number may be too large for a float
