@@ -66,6 +66,9 @@ class Reflector:
 
     A newer event of an object replaces its queued event, which is then not applied. States for which ``must_be_taken`` is true are applied
     before they are replaced, unless the newer event has such a state, too. Example: the end of a pod, if the newer event is its deletion.
+
+    An answer with a status of ``ends_on`` ends ``run``, and is then ``ended_by``. ``watch_seconds`` is how long a watch lasts; 0 means the
+    usual time. Long watches make fewer requests, but a dead connection is noticed later.
     """
 
     def __init__(
@@ -76,16 +79,21 @@ class Reflector:
         store: Store[Record],
         *,
         must_be_taken: Callable[[dict[str, Any]], bool] = lambda raw: False,
+        ends_on: Collection[int] = (),
+        watch_seconds: int = 0,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Any] = asyncio.sleep,
     ) -> None:
         self.path = path
         self.synced = asyncio.Event()
         self.relists = 0
+        self.ended_by: ApiError | None = None
         self._server = server
         self._project = project
         self._store = store
         self._must_be_taken = must_be_taken
+        self._ends_on = ends_on
+        self._watch_seconds = watch_seconds
         self._clock = clock
         self._sleep = sleep
         self._last_heard = clock()
@@ -146,12 +154,14 @@ class Reflector:
             self._store.remove(key)
 
     async def run(self) -> None:
-        """List and watch until cancelled. Every failure is logged and retried with growing pauses."""
+        """List and watch until cancelled or ended. Every other failure is logged and retried with growing pauses."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._apply_events())
-            await self._follow()
+            applying = tasks.create_task(self._apply_events())
+            self.ended_by = await self._follow()
+            applying.cancel()
 
-    async def _follow(self) -> None:
+    async def _follow(self) -> ApiError:
+        """List and watch until an answer has a status of ``ends_on``, and return this answer."""
         while True:
             try:
                 if self._must_list:
@@ -165,6 +175,8 @@ class Reflector:
                 logger.info("%s: the watch has expired, listing again", self.path)
                 self._version = None
             except ApiError as error:
+                if error.status in self._ends_on:
+                    return error
                 # After a failure the next watch continues from the last event: older events would bring back old states.
                 if error.status == _GONE:
                     self._version = None
@@ -212,13 +224,14 @@ class Reflector:
 
         Returns the problem, empty if there was none.
         """
+        seconds = self._watch_seconds or _WATCH_SECONDS
         query = {
             "watch": "1",
             "resourceVersion": version,
             "allowWatchBookmarks": "true",
-            "timeoutSeconds": str(_WATCH_SECONDS),
+            "timeoutSeconds": str(seconds),
         }
-        longest = _WATCH_SECONDS + _GRACE_SECONDS
+        longest = seconds + _GRACE_SECONDS
         began, before = self._clock(), self._last_heard
         try:
             async with asyncio.timeout(longest), self._server.stream(self.path, query, longest) as lines:

@@ -494,3 +494,43 @@ async def test_early_pod_that_was_dropped_is_applied_again_when_the_watch_report
         reported.put_nowait(newcomer)
         await until(lambda: len(store.applied) == 3)
     assert store.applied[2] == ("team/a", {"n": 9})
+
+
+@pytest.mark.parametrize(("status", "ends"), [(403, True), (404, True), (500, False)])
+async def test_reflector_ends_on_the_chosen_answers_only(status: int, ends: bool) -> None:
+    async def refused(server: Server) -> AsyncIterator[bytes]:
+        raise ApiError(status, "Refused", "no")
+        yield b""
+
+    store = Store()
+    server = Server(refused, script(event("ADDED", "a", 5)))
+    reflector = Reflector(
+        cast(ApiServer, server), PODS.everywhere, spec_of, store, ends_on=(403, 404), sleep=lambda seconds: asyncio.sleep(0)
+    )
+    task = asyncio.create_task(reflector.run())
+    if ends:
+        await task
+        assert reflector.ended_by is not None
+        assert reflector.ended_by.status == status
+    else:
+        await until(lambda: bool(store.applied))
+        assert reflector.ended_by is None
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_watch_lasts_as_long_as_it_was_asked_for() -> None:
+    asked: list[str] = []
+
+    class Asked(Server):
+        def stream(self, path: str, query: Mapping[str, str], silence_seconds: float) -> Any:
+            asked.append(query["timeoutSeconds"])
+            return super().stream(path, query, silence_seconds)
+
+    for seconds in (0, 30):
+        server = Asked(for_ever)
+        task = asyncio.create_task(Reflector(cast(ApiServer, server), PODS.everywhere, spec_of, Store(), watch_seconds=seconds).run())
+        await server.opened.wait()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert asked == ["3", "30"]
