@@ -24,9 +24,9 @@ from aiohttp import web
 from rich.console import Console
 from rich.table import Table
 
-from allaboard.app import _freeze_cached_objects  # as the operator runs
 from allaboard.gpu.scraper import Scraper, in_own_thread
 from allaboard.model.gpus import NO_CARDS, Cards, Measure
+from allaboard.runtime.garbage import freeze_objects
 from allaboard.settings.gpu_metrics import GpuMetricsOptions
 from operator_process import memory_mib
 
@@ -155,7 +155,7 @@ def main() -> None:
     parser.add_argument("--cards", type=int, default=8, help="GPUs of each node")
     parser.add_argument("--readings", type=int, default=4)
     arguments = parser.parse_args()
-    _freeze_cached_objects()
+    freeze_objects()  # as the operator runs
     mine, other = multiprocessing.Pipe()
     context = multiprocessing.get_context("spawn")
     server = context.Process(target=serve, args=(other, arguments.nodes, arguments.cards), daemon=True)

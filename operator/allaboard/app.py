@@ -22,6 +22,7 @@ from allaboard.cluster.view import ClusterView
 from allaboard.cluster.volumes import claim_from, volume_from
 from allaboard.gangs.early_pods import EarlyPods
 from allaboard.gangs.job_counts import JobStore, job_counts_from
+from allaboard.gangs.owner_watches import OwnerWatches
 from allaboard.gangs.podgroup_reader import PodGroupReader
 from allaboard.gangs.registry import GangDefaults, GangRegistry
 from allaboard.gpu.scraper import Scraper, keep_cards
@@ -71,7 +72,7 @@ from allaboard.report.podgroup_writer import PodGroupWriter
 from allaboard.report.pods import PodReporter
 from allaboard.report.reporter import Reporter
 from allaboard.report.writer import Writer
-from allaboard.runtime.garbage import freeze_cached_objects as _freeze_cached_objects
+from allaboard.runtime.garbage import freeze_objects
 from allaboard.scheduling.build import Writers, cycle_of
 from allaboard.scheduling.cluster_events import ClusterEvents
 from allaboard.scheduling.scheduler import Scheduler
@@ -84,6 +85,7 @@ logger = logging.getLogger(__name__)
 
 _DRAIN_SECONDS = 2.0
 _RESUME_SECONDS = 2.0
+_OWNERS_SECONDS = 2.0
 
 
 class App:
@@ -226,7 +228,9 @@ class App:
         self._spawn("provisioning requests", following, on_failure)
         self._spawn("write", writer.run(binder.wait_until_idle), on_failure)
         self._spawn("resync", self._resync(podgroups, podgroup_writer), on_failure)
-        self._deciding = self._spawn("schedule", self._schedule(scheduler, searcher, term), on_failure)
+        owners = self._owner_watches(server)
+        self._spawn("read walltimes of owners", owners.run(), on_failure)
+        self._deciding = self._spawn("schedule", self._schedule(scheduler, searcher, term, owners), on_failure)
         if os.environ.get(CONFIG_VARIABLE):
             reloading = Reloading(settings, self.apply, lambda result: self.metrics.reloads.labels(result).inc())
             self._spawn("reload", reloading.run(), on_failure)
@@ -309,7 +313,7 @@ class App:
         """True if the cached state of each resource is out of date by less than ``stale_seconds`` (``Reflector.age_seconds``)."""
         return all(reflector.age_seconds < self.settings.stale_seconds for reflector in self._reflectors.values())
 
-    async def _schedule(self, scheduler: Scheduler, searcher: Searcher, term: Term) -> None:
+    async def _schedule(self, scheduler: Scheduler, searcher: Searcher, term: Term, owners: OwnerWatches) -> None:
         """Schedule as soon as all resources are listed and this replica leads."""
         await searcher.warm_up()
         await scheduler.cycle.round.planner.plugin_processes.warm_up({self.settings.strategy, *self.settings.strategies})
@@ -317,7 +321,7 @@ class App:
             await reflector.synced.wait()
         await self._podgroups_listed.wait()
         await scheduler.cycle.executor.provisionings.looked.wait()
-        _freeze_cached_objects()
+        freeze_objects()
         logger.info("synced: %(nodes)d nodes, %(pods)d pods", self.view.counts)
         self.synced.set()
         if self._lease is not None:
@@ -327,6 +331,7 @@ class App:
                 lambda: (pod for gang in self.registry.gangs() for pod in gang.all_pods if pod.is_candidate)
             )
             await scheduler.takeover.begin(not_fenced_off)
+        await owners.wait_until_read(_OWNERS_SECONDS)
         with suppress(TimeoutError):
             async with asyncio.timeout(_RESUME_SECONDS):
                 await scheduler.restarter.resume_left()
@@ -367,6 +372,9 @@ class App:
 
         self._spawn("reflect pipelines", reflect(), on_failure)
         self._spawn("refuse pipelines", undeployed.run(), on_failure)
+
+    def _owner_watches(self, server: ApiServer) -> OwnerWatches:
+        return OwnerWatches(server, self.registry.observe_owner)
 
     def _watch_gpus(self) -> Coroutine[None, None, None]:
         """Return the task that reads metrics of GPUs into the view. No other part waits for it."""

@@ -21,6 +21,8 @@ from unittest import mock
 from allaboard import app as app_module
 from allaboard.app import App
 from allaboard.cli import bundled
+from allaboard.gangs.owner_watches import OwnerWatches
+from allaboard.kube.client import ApiServer
 from allaboard.placement import Plan, Problem, SearchSettings, search
 from allaboard.placement.contest.contest import Contest
 from allaboard.placement.contest.joint import Joint, place_together
@@ -127,10 +129,13 @@ class Replica:
 
 
 class _Operator(App):
-    """The operator without its check for pipelines, whose watch would change the random draws of every schedule."""
+    """The operator without its watches of pipelines and of owners, which would change the random draws of every schedule."""
 
     def _refuse_pipelines(self, *_: object) -> None:
         pass
+
+    def _owner_watches(self, server: ApiServer) -> OwnerWatches:
+        return OwnerWatches(server, self.registry.observe_owner, kinds=())
 
 
 _connecting: ContextVar[DirectServer] = ContextVar("connecting")
@@ -179,7 +184,7 @@ class Simulation:
         self.chance = self._stack.enter_context(virtual_clocks(self.loop, seed))
         self._stack.enter_context(mock.patch.object(app_module, "ApiServer", SimpleNamespace(connect=self._connect)))
         # A garbage collection would walk the test runner's whole heap, and freezing would keep the schedules' garbage.
-        self._stack.enter_context(mock.patch.object(app_module, "_freeze_cached_objects", lambda: None))
+        self._stack.enter_context(mock.patch.object(app_module, "freeze_objects", lambda: None))
         self.sandbox = Sandbox(startup_delay=startup_delay, clock=self.loop.utc)
         self.sandbox.api._random = self.chance
         self._kopf_chance = random.Random(seed)  # drawn apart, so that Kopf's events don't change the other draws

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
+from allaboard.gangs.owner_walltimes import OWNER_KINDS
+
 CONFIG = Path(__file__).parents[2] / "config"
 READS = {"get", "list", "watch"}
 WRITES = {
@@ -50,6 +52,9 @@ READ = {
     "leases.coordination.k8s.io allaboard": {"get"},
     "customresourcedefinitions.apiextensions.k8s.io": WATCHED,  # Kopf finds out which resources exist
     "services": {"list"},  # to find Prometheus
+    **{f"{each}s.kubeflow.org": WATCHED for each in ("tfjob", "pytorchjob", "xgboostjob", "paddlejob", "jaxjob", "mpijob")},
+    "rayjobs.ray.io": WATCHED,
+    "rayclusters.ray.io": WATCHED,
     # With admission.
     "secrets allaboard-admission": {"get"},
     "mutatingwebhookconfigurations.admissionregistration.k8s.io allaboard-admission": {"get"},
@@ -96,6 +101,11 @@ def test_roles_grant_only_the_listed_reads_and_writes() -> None:
         (read if verb in READS else changed)[f"{resource} {name}".rstrip()].add(verb)
     assert read == READ
     assert changed == WRITES
+
+
+def test_the_operator_may_watch_all_kinds_that_state_walltimes() -> None:
+    resources = [resource for kind in OWNER_KINDS for resource in kind.resources]
+    assert all(READ[f"{each.plural}.{each.api_version.partition('/')[0]}"] == WATCHED for each in resources)
 
 
 def test_roles_are_bound_only_to_the_operators_service_account() -> None:

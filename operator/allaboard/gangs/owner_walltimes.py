@@ -30,6 +30,12 @@ class OwnerKind:
     path: tuple[str, ...]
 
     @property
+    def name(self) -> str:
+        """The kind with its API group, such as ``TFJob.kubeflow.org``."""
+        group, kind = self.group_kind
+        return f"{kind}.{group}"
+
+    @property
     def group_kind(self) -> tuple[str, str]:
         """The API group and the kind."""
         return self.resources[0].api_version.partition("/")[0], self.resources[0].kind
