@@ -101,3 +101,8 @@ OWNER_KINDS = (
     OwnerKind((Resource("ray.io/v1", "RayCluster", "rayclusters"),), ()),
 )
 """The kinds of objects whose walltimes are read. A RayCluster states none, but names the RayJob that controls it."""
+
+
+def owner_kind_of(group: str, kind: str) -> OwnerKind | None:
+    """Return the kind of owners with this API group and name; None if its walltimes aren't read."""
+    return next((each for each in OWNER_KINDS if each.group_kind == (group, kind)), None)

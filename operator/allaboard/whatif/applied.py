@@ -13,6 +13,7 @@ from itertools import groupby
 from typing import Any
 
 from allaboard.gangs.job_counts import JobCounts, job_counts_from
+from allaboard.gangs.owner_walltimes import OwnerWalltime, owner_kind_of
 from allaboard.gangs.podgroup import PodGroup, pod_group_from
 from allaboard.gangs.registry import OVER_LIMIT
 from allaboard.model.constraints import NodeSelectorTerm, Requirement
@@ -79,6 +80,7 @@ class Applied:
     ``stated``: keys of the manifests' PodGroups. ``pod_origins``, ``group_origins``: where new pods and where PodGroups are in the files.
     ``awaited``: the pods that must be Ready before a pod is created. ``refused``: why the API server refuses a pod. ``doubts``: why it
     isn't known whether a pod that is a gang of its own would start. ``jobs``: the batch Jobs of the manifests.
+    ``owners``: the walltimes that other workloads of the manifests state.
     """
 
     pods: list[Pod] = field(default_factory=list)
@@ -90,6 +92,7 @@ class Applied:
     refused: dict[str, str] = field(default_factory=dict)
     doubts: dict[str, str] = field(default_factory=dict)
     jobs: list[JobCounts] = field(default_factory=list)
+    owners: list[OwnerWalltime] = field(default_factory=list)
 
     def bad_input(self, gang: Gang, hold: Hold) -> ManifestError | None:
         """Return the error in a file because of which ``gang`` is held; None if a missing object or an unsupported feature is the cause."""
@@ -123,6 +126,7 @@ def applied(manifests: Manifests, cluster: Cluster, scheduler_names: Sequence[st
             job = _job_counts(workload, (new.pod for new in created), known, cluster)
             kept, missing = _split_workload(workload, created, known, job, notes)
             found.jobs += [job] if job else _inner_jobs(new.pod for new in missing)
+            found.owners += _stated_walltime(workload, (*known, *(new.pod for new in created)))
         found.pods += kept
         keys = [new.pod.key for new in created]
         for new in missing:
@@ -266,6 +270,15 @@ def _inner_jobs(pods: Iterable[Pod]) -> Iterable[JobCounts]:
     root = next((owner.uid for owner in owners if not owner.is_batch_job), "")
     numbers = Counter(owner.uid for owner in owners if owner.is_batch_job)
     return [JobCounts(uid, root or uid, parallelism=number, completions=number, done=0) for uid, number in numbers.items()]
+
+
+def _stated_walltime(workload: Workload, pods: Iterable[Pod]) -> Iterator[OwnerWalltime]:
+    """Yield the walltime that the manifest of a TFJob or a similar job states for its pods; nothing for a workload of another kind."""
+    document = workload.document
+    kind = owner_kind_of(document.group, document.kind)
+    uid = next((pod.owner.uid for pod in pods if pod.owner and pod.owner.kind == document.kind), "")
+    if kind and uid:
+        yield kind.read({**document.raw, "metadata": {**mapping(document.raw, "metadata"), "uid": uid}})
 
 
 def _unknown_classes(manifests: Manifests, priorities: Priorities) -> Iterator[str]:

@@ -2,8 +2,10 @@
 
 import time
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import TypeVar
 
+from allaboard.gangs.owner_walltimes import OWNER_KINDS
 from allaboard.gpu.cache import CardCache
 from allaboard.gpu.errors import SourceError
 from allaboard.gpu.sources import NoneFoundError, find
@@ -58,6 +60,9 @@ async def read_live_cluster(notes: list[str], reading: Reading) -> Cluster:
         await _learn_all(server, _LIMIT_RANGES.everywhere, found.quotas.learn_limits, notes)
         await _learn_all(server, _QUOTAS.everywhere, found.quotas.learn_quota, notes)
         await _learn_all(server, JOBS.everywhere, found.learn_job, notes)
+        for kind in OWNER_KINDS:
+            for resource in kind.resources:
+                await _learn_all(server, resource.everywhere, partial(found.learn_owner, *kind.group_kind), notes)
         namespaces: list[str] = []
         if await _learn_all(server, _NAMESPACES.everywhere, lambda raw: namespaces.append(_name(raw)), notes):
             found.namespaces = frozenset(namespaces)

@@ -5,6 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from allaboard.gangs.job_counts import JobCounts, job_counts_from
+from allaboard.gangs.owner_walltimes import OwnerWalltime, owner_kind_of
 from allaboard.model.errors import MalformedError
 from allaboard.model.gpus import NO_CARDS, Cards
 from allaboard.model.interner import Interner
@@ -30,8 +31,8 @@ class Cluster:
     which job operators create PodGroups, by API version of the jobs. ``refused`` are the waiting pods (by ``namespace/name``) that a
     scheduler has reported as unschedulable; a plan doesn't place a gang whose waiting pods are all ``refused``. With
     ``has_all_definitions`` the cluster has no other CustomResourceDefinitions. ``namespaces`` are all namespaces; None if not known.
-    ``jobs`` are batch Jobs, by ``namespace/name``, and ``cards`` the metrics of GPUs. ``read_at`` is the time at which the cluster was
-    read, in seconds since the epoch; None if it isn't known, as for files.
+    ``jobs`` are batch Jobs, by ``namespace/name``, and ``owners`` other objects that state walltimes. ``cards`` are the metrics of GPUs.
+    ``read_at`` is the time at which the cluster was read, in seconds since the epoch; None if it isn't known, as for files.
     """
 
     reading: Reading
@@ -47,6 +48,7 @@ class Cluster:
     has_all_definitions: bool = False
     namespaces: frozenset[str] | None = None
     jobs: dict[str, JobCounts] = field(default_factory=dict)
+    owners: list[OwnerWalltime] = field(default_factory=list)
     quotas: Quotas = field(default_factory=Quotas)
     cards: Cards = NO_CARDS
     read_at: float | None = None
@@ -83,6 +85,12 @@ class Cluster:
         metadata = mapping(raw, "metadata")
         namespace, name = text(metadata, "namespace", path="metadata.") or "default", text(metadata, "name", path="metadata.")
         self.jobs[f"{namespace}/{name}"] = job_counts_from(dict(raw))
+
+    def learn_owner(self, group: str, kind: str, raw: RawObject) -> None:
+        """Add an object of any kind if it states the walltime of the pods that it owns. Raises ``MalformedError``."""
+        owner_kind = owner_kind_of(group, kind)
+        if owner_kind is not None and not (owner := owner_kind.read(raw)).is_empty:
+            self.owners.append(owner)
 
     def learn_from_pod(self, raw: RawObject, pod: Pod) -> None:
         """Collect what a raw pod shows about the cluster: flags of job operators, a refusal by a scheduler, and a PriorityClass."""
@@ -127,6 +135,8 @@ def read_cluster(paths: Iterable[str], reading: Reading) -> Cluster:
                 found.runtimes.learn(raw)
             elif (document.group, document.kind) == CUSTOM_RESOURCE_DEFINITION:
                 found.definitions.append(raw)
+            else:
+                found.learn_owner(document.group, document.kind, raw)
         except MalformedError as error:
             raise document.origin.blame(error) from error
     if documents and not found.nodes:  # kubectl writes an empty list for an empty cluster

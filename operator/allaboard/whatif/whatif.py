@@ -83,6 +83,8 @@ async def plan_gangs(manifests: Manifests, cluster: Cluster, settings: Settings,
         registry.observe_group(group)
     for job in (*cluster.jobs.values(), *after.jobs):  # a Job of the manifests replaces the cluster's
         registry.observe_job(None, job)
+    for owner in (*cluster.owners, *after.owners):
+        registry.observe_owner(None, owner)
     # 2. Find the gangs of the manifests.
     named = after.stated | {key for pod in after.pods if (key := registry.key_of(pod))}
     gangs = sorted((gang for gang in registry.gangs() if gang.key in named), key=lambda gang: order_of(gang, since=registry.since(gang)))

@@ -170,3 +170,52 @@ def test_waiting_gang_outside_the_schedulers_namespaces_takes_no_capacity(plan: 
     monkeypatch.setenv("ALLABOARD_NAMESPACES", "ml")
     plan.cluster(node("n1", cpu="1"), waiting("old")).manifest(pod("new"))
     assert plan.gangs("-n", "ml")[0]["feasible"] is True
+
+
+def training_job(cpu: str = "4", **policy: int) -> Object:
+    replicas = {"Worker": {"replicas": 1, "template": template(cpu=cpu, schedulerName="allaboard")}}
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "TFJob",
+        "metadata": {"name": "short"},
+        "spec": {"tfReplicaSpecs": replicas, "runPolicy": policy},
+    }
+
+
+LATER = {"creationTimestamp": "2026-01-01T10:05:00Z"}
+
+
+def reserved_node() -> list[Object]:
+    """Return a node with 8 CPUs, a pod on it that uses 4 of them for an hour, and an older gang that waits for all 8."""
+    created = {"creationTimestamp": "2026-01-01T10:00:00Z"}
+    stated = {"uid": "busy", **created, "annotations": {"allaboard.dev/walltime": "1h"}}
+    busy = pod("busy", cpu="4", nodeName="n1", metadata=stated) | {"status": {"phase": "Running", "startTime": "2026-01-01T10:00:00Z"}}
+    return [node("n1", cpu="8"), busy, pod("wide", cpu="8", metadata={"uid": "wide", **created})]
+
+
+@pytest.mark.parametrize(
+    ("policy", "fits"), [({}, False), ({"activeDeadlineSeconds": 600}, True), ({"activeDeadlineSeconds": 7200}, False)]
+)
+def test_training_job_that_ends_before_a_reservation_begins_is_placed_on_reserved_capacity(plan: Plan, policy: Any, fits: bool) -> None:
+    plan.cluster(*reserved_node())
+    (gang,) = plan.manifest(training_job(**policy)).gangs(exit_code=0 if fits else 1)
+    assert (gang["reason"], nodes_of(gang)) == (("", ["n1"]) if fits else ("Reserved", []))
+
+
+@pytest.mark.parametrize("seconds", [600, 7200])
+def test_walltime_of_an_applied_training_job_is_that_of_its_manifest(plan: Plan, seconds: int) -> None:
+    theirs = training_job(activeDeadlineSeconds=7800 - seconds)
+    theirs["metadata"]["uid"] = "short"
+    worker = owned("short-worker-0", "TFJob", "kubeflow.org/v1", owner="short", cpu="4", metadata=LATER)
+    plan.cluster(*reserved_node(), theirs, worker)
+    (gang,) = plan.manifest(training_job(activeDeadlineSeconds=seconds)).gangs(exit_code=0 if seconds == 600 else 1)
+    assert nodes_of(gang) == (["n1"] if seconds == 600 else [])
+
+
+@pytest.mark.parametrize("seconds", [600, 7200])
+def test_walltime_of_a_training_job_in_the_cluster_counts_for_its_waiting_pods(plan: Plan, seconds: int) -> None:
+    theirs = training_job(activeDeadlineSeconds=seconds)
+    theirs["metadata"]["uid"] = "short"
+    worker = owned("short-worker-0", "TFJob", "kubeflow.org/v1", owner="short", cpu="4", metadata=LATER)
+    result = plan.cluster(*reserved_node(), theirs, worker).manifest(pod("late", cpu="4")).run()
+    assert ("a gang that waits in the cluster is placed, too: default/short-worker-0" in result.stderr) is (seconds == 600)

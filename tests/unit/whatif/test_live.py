@@ -77,8 +77,14 @@ async def test_crds_priority_classes_runtime_classes_namespaces_and_jobs_are_lis
         "metadata": {"name": "j"},
         "spec": {"completions": 3, "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "m", "image": "i"}]}}},
     }
+    training = {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "TFJob",
+        "metadata": {"name": "t"},
+        "spec": {"runPolicy": {"activeDeadlineSeconds": 60}},
+    }
     async with Sandbox(controllers=False) as sandbox:
-        for manifest in (*crds(), job):
+        for manifest in (*crds(), job, training):
             sandbox.apply(manifest)
         point_at(sandbox, tmp_path, monkeypatch)
         found = await read_live_cluster([], PLAIN)
@@ -87,6 +93,7 @@ async def test_crds_priority_classes_runtime_classes_namespaces_and_jobs_are_lis
     assert found.namespaces is not None
     assert {"default", "kube-system"} <= found.namespaces
     assert found.jobs["default/j"].completions == 3
+    assert [owner.walltime for owner in found.owners] == [60.0]
 
 
 async def test_cluster_without_the_crd_of_pod_groups_has_no_pod_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
