@@ -427,8 +427,8 @@ class App:
         reasons = {str(code): partial(self._waiting, code) for code in Code if code.is_waiting}
         gauges("waiting_podgroups", "Gangs that wait, by the reason in the status of their PodGroup.", "reason", reasons)
         gauges("cache_size", "Cached objects by type.", "type", {name: partial(self._known, name) for name in counts})
-        silences = {name: partial(_silence, reflector) for name, reflector in self._reflectors.items()}
-        lags = {name: partial(_lag, reflector) for name, reflector in self._reflectors.items()}
+        silences = {name: partial(getattr, reflector, "silence_seconds") for name, reflector in self._reflectors.items()}
+        lags = {name: partial(getattr, reflector, "lag_seconds") for name, reflector in self._reflectors.items()}
         gauges("watch_silence_seconds", "Seconds since the API server last sent data on the watch.", "resource", silences)
         gauges("watch_lag_seconds", "Seconds for which the oldest event of the watch has waited to be processed.", "resource", lags)
         self.metrics.gauge("leader", "1 if this replica schedules, else 0.", lambda: float(self.leads))
@@ -496,11 +496,3 @@ def _lease(settings: Settings, server: Server) -> Lease:
     times = LeaseTimes(settings.lease_duration_seconds, settings.lease_renew_deadline_seconds, settings.lease_retry_seconds)
     namespace = settings.lease_namespace or own_namespace()
     return Lease(server, namespace=namespace, name=settings.lease_name, identity=f"{socket.gethostname()}_{uuid.uuid4()}", times=times)
-
-
-def _silence(reflector: Reflector) -> float:
-    return reflector.silence_seconds
-
-
-def _lag(reflector: Reflector) -> float:
-    return reflector.lag_seconds
