@@ -155,8 +155,9 @@ class Standing:
             return f"capacity may be assumed for other gangs{because}"
         if len(waiting) >= missing and self.lives.has_pods(spec) and self.lives.fits(spec, free, missing):
             return ""  # the missing members could be bound
-        if life.was_whole and waiting and not spec.least and not self.lives.has_pods(spec) and self.lives.placeable(spec, free, 1):
-            return ""  # the run was whole and has fewer replacements than lost members: those are bound
+        replaces = life.was_whole and waiting and not spec.least and not self.lives.has_pods(spec)
+        if replaces and self.lives.placeable(spec, free, len(waiting)) == len(waiting):
+            return ""  # the run was whole and has fewer replacements than lost members: those are bound together
         if not spec.may_be_undone and not (spec.kind == "job" and spec.suspends):
             return f"its members can't be recreated{because}"
         if spec.gives_up:
