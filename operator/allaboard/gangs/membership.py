@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from allaboard.model.foreign_gang_labels import foreign_label_of, sentence
 from allaboard.model.gang import GangKey
+from allaboard.model.kueue import GROUP_NAME, GROUP_TOTAL
 from allaboard.model.pod import Pod
 
 POD_GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
@@ -127,6 +128,23 @@ def _by_pair(prefix: str) -> Callable[[Pod], Membership | None]:
     return read
 
 
+def _by_kueue(pod: Pod) -> Membership | None:
+    """Return the membership of a pod in a group of plain pods that Kueue admits together: all pods of the group must start together."""
+    name, total = pod.kueue_group
+    if not name and not total:
+        return None
+    key = GangKey(pod.namespace, object_name(name)) if name else single(pod)
+    if not name or not total:
+        missing = GROUP_TOTAL if name else GROUP_NAME
+        error = f"annotations {GROUP_NAME} and {GROUP_TOTAL} go together; {missing} is missing"
+        return Membership(key, error=error, field=f"metadata.annotations[{missing}]", reason="InvalidAnnotation")
+    try:
+        return Membership(key, min_member=min_available(total))
+    except ValueError as problem:
+        field = f"metadata.annotations[{GROUP_TOTAL}]"
+        return Membership(key, error=f"annotation {GROUP_TOTAL}: {problem}", field=field, reason="InvalidAnnotation")
+
+
 def _foreign(pod: Pod) -> Membership | None:
     """Return the membership of a pod that only has labels or annotations of other schedulers; None if they ask for nothing.
 
@@ -167,5 +185,6 @@ DIALECTS: tuple[Dialect, ...] = (
     Dialect("pod-group", _by_label(POD_GROUP_LABEL)),
     Dialect("older-pod-group", _by_label(OLDER_POD_GROUP_LABEL)),
     *(Dialect(f"pair {prefix}", _by_pair(prefix)) for prefix in PAIR_PREFIXES),
+    Dialect("kueue", _by_kueue),
     Dialect("foreign", _foreign),
 )

@@ -15,6 +15,7 @@ from allaboard.model.foreign_gang_labels import NONE, ForeignGangLabels, foreign
 from allaboard.model.gpu_request import gpu_request_in, with_gpus
 from allaboard.model.gpu_sharing import Taken, taken_by
 from allaboard.model.interner import Interner
+from allaboard.model.kueue import NO_GROUP, kueue_group_in
 from allaboard.model.limits import CHARACTERS, ENTRIES, LABELS, OWNERS, OverLimitError
 from allaboard.model.openfaas import with_function_demand
 from allaboard.model.options import OPTION_PREFIX as OPTION_PREFIX
@@ -78,7 +79,8 @@ class Pod:
     ``malformed`` is the first error in an object that can't be understood, else empty; ``spec`` then holds what can be read, so that the
     pod is reported and charged. ``caution`` is a doubt that the owner should know, and doesn't hold the pod. ``over`` has the names of
     exceeded limits. ``template`` is a digest of what admission webhooks may examine, equal for pods of one template; 0 for bound pods.
-    ``foreign_gang_labels`` are the labels and annotations by which the pod asks another scheduler for a gang. ``devices`` are the shared
+    ``foreign_gang_labels`` are the labels and annotations by which the pod asks another scheduler for a gang. ``kueue_group`` has the name
+    and the total count of the pod's group of plain pods, as the pod states them to Kueue (``model.kueue``). ``devices`` are the shared
     GPUs that the pod's annotation names. In a view, these are the GPUs that were assumed for the pod, or that its annotation named when the
     pod was first seen on its node. ``is_disrupted`` says that a terminating pod was evicted, preempted or lost with its node. ``nominated``
     is the node to which another scheduler has nominated its waiting pod; empty for any other pod.
@@ -106,6 +108,7 @@ class Pod:
     owner: Owner | None = None
     group_name: str = ""
     foreign_gang_labels: ForeignGangLabels = NONE
+    kueue_group: tuple[str, str] = NO_GROUP
     is_terminating: bool = False
     is_gated: bool = False
     is_disrupted: bool = False
@@ -269,6 +272,7 @@ def pod_from(raw: RawObject, intern: Interner | None = None, reading: Reading = 
         owner=intern.record(own.owner) if own.owner else None,
         group_name=intern(own.group_name),
         foreign_gang_labels=own.foreign_gang_labels,
+        kueue_group=intern(own.kueue_group),
         is_terminating=metadata.get("deletionTimestamp") is not None,
         is_gated=own.is_gated,
         is_disrupted=not is_foreign and metadata.get("deletionTimestamp") is not None and is_disrupted(status),
@@ -301,6 +305,7 @@ class _Own:
     owner: Owner | None = None
     group_name: str = ""
     foreign_gang_labels: ForeignGangLabels = NONE
+    kueue_group: tuple[str, str] = NO_GROUP
     is_gated: bool = False
     gpus: GpuRequest | None = None
 
@@ -312,7 +317,9 @@ def _own_from(metadata: Mapping[str, object], spec: Mapping[str, object], proble
         stated = labels(metadata, "labels", "metadata.", LABELS)
         own.labels = sorted(stated.items())
         own.options, problem = options_in(metadata)
-        own.foreign_gang_labels = foreign_gang_labels_in(stated, mapping(metadata, "annotations", "metadata."))
+        annotations = mapping(metadata, "annotations", "metadata.")
+        own.foreign_gang_labels = foreign_gang_labels_in(stated, annotations)
+        own.kueue_group = kueue_group_in(stated, annotations)
         own.stamp = next((value for name, value in own.options if name == _STAMP_OPTION), "")
         found += [problem] if problem else []
         own.priority = integer(spec, "priority", path="spec.")

@@ -9,6 +9,7 @@ import numpy as np
 from allaboard.cluster.budgets import Budget
 from allaboard.model.foreign_gang_labels import NONE
 from allaboard.model.gang import Gang, GangKey, Objective
+from allaboard.model.kueue import is_named_by_kueue
 from allaboard.model.pod import Pod
 from allaboard.model.times import parse_time
 from allaboard.placement import Problem
@@ -16,7 +17,6 @@ from allaboard.placement.remedies.preemption import Evictable
 from allaboard.runtime.slices import Slices
 from allaboard.settings.options import Settings
 
-_KUEUE = "kueue.x-k8s.io/"
 _OF_THEIR_NODE = ("DaemonSet", "Node")  # kinds of controllers; a Node is the controller of a static pod
 _SLICE = 500  # batches that are counted before other tasks may run: a millisecond
 
@@ -62,11 +62,7 @@ def may_preempt(gang: Gang, settings: PreemptionSettings) -> bool:
 
 def _is_ours(gang: Gang, settings: PreemptionSettings) -> bool:
     """Return whether this scheduler, and not Kueue, decides about evictions for and from ``gang``."""
-    return settings.of_kueue or not any(_is_of_kueue(pod) for pod in gang.alive[:1])
-
-
-def _is_of_kueue(pod: Pod) -> bool:
-    return any(name.startswith(_KUEUE) for name, _ in pod.labels) or pod.foreign_gang_labels.first.startswith(_KUEUE)
+    return settings.of_kueue or not any(is_named_by_kueue(name for name, _ in pod.labels) for pod in gang.alive[:1])
 
 
 def may_lose_pods(gang: Gang, other: Gang, now: float, settings: PreemptionSettings) -> bool:

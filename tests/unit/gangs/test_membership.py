@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 
-from allaboard.gangs.membership import membership_of, min_available, object_name
+from allaboard.gangs.membership import Membership, membership_of, min_available, object_name
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.foreign_gang_labels import FOREIGN_GANG_LABELS, NONE
 from allaboard.model.gang import GangKey
 from allaboard.model.pod import ROLE_LABELS, Pod, Reading, pod_from
 
 PAIR = "pod-group.scheduling.sigs.k8s.io"
+KUEUE = "kueue.x-k8s.io"
 POD = Pod("ns", "p", "uid", "1", 0.0, "allaboard", "", "Pending", 0, SchedulingSpec(requests=(("pods", 1),)))
 
 
@@ -148,11 +149,53 @@ def test_koordinators_strict_mode_is_accepted_and_its_other_mode_is_an_error() -
     assert f"annotation {mode} asks Koordinator" in membership_of(annotated("NonStrict", mode, **GANG)).error
 
 
-@pytest.mark.parametrize("by", ["kueue.x-k8s.io/workload", "kueue.x-k8s.io/podset"])
+@pytest.mark.parametrize("by", ["kueue.x-k8s.io/workload", "kueue.x-k8s.io/podset", "kueue.x-k8s.io/managed"])
 @pytest.mark.parametrize("labels", [{}, GANG], ids=["alone", "pair"])
 def test_kueue_topology_of_a_pod_that_kueue_manages_holds_no_gang(labels: dict[str, str], by: str) -> None:
     membership = membership_of(annotated("rack", "kueue.x-k8s.io/podset-required-topology", by, **labels))
     assert membership.error == ""
+
+
+def of_kueue(annotations: dict[str, str], **labels: str) -> Pod:
+    """Return a pod with annotations and labels of Kueue, named without the prefix."""
+    prefixed = {f"{KUEUE}/{name}": value for name, value in annotations.items()}
+    return pod_from({"metadata": {"name": "p", "namespace": "ns", "labels": labels, "annotations": prefixed}, "spec": {}})
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        of_kueue({"pod-group-name": "train", "pod-group-total-count": "3"}),
+        of_kueue({"pod-group-total-count": "3"}, **{f"{KUEUE}/pod-group-name": "train"}),
+    ],
+    ids=["annotation", "label"],
+)
+def test_group_of_plain_pods_of_kueue_is_a_gang_whose_minimum_is_the_total_count(pod: Pod) -> None:
+    assert membership_of(pod) == Membership(GangKey("ns", "train"), min_member=3)
+
+
+def test_labels_of_a_gang_win_over_a_group_of_kueue() -> None:
+    pod = of_kueue({"pod-group-name": "group", "pod-group-total-count": "3"}, **GANG)
+    assert membership_of(pod) == Membership(GangKey("ns", "train"), min_member=2)
+
+
+def test_group_that_kueue_admits_before_its_pods_exist_is_no_gang() -> None:
+    pod = of_kueue({"pod-group-name": "web", "pod-group-total-count": "3", "pod-group-fast-admission": "true"})
+    assert membership_of(pod) == Membership(GangKey("ns", "p", kind="Pod"), min_member=1)
+
+
+@pytest.mark.parametrize(
+    ("stated", "wrong"),
+    [
+        ({"pod-group-name": "train"}, "pod-group-total-count"),
+        ({"pod-group-total-count": "3"}, "pod-group-name"),
+        ({"pod-group-name": "train", "pod-group-total-count": "0"}, "pod-group-total-count"),
+    ],
+)
+def test_incomplete_or_malformed_group_of_kueue_is_an_error_that_names_the_annotation(stated: dict[str, str], wrong: str) -> None:
+    membership = membership_of(of_kueue(stated))
+    assert (membership.field, membership.reason) == (f"metadata.annotations[{KUEUE}/{wrong}]", "InvalidAnnotation")
+    assert f"{KUEUE}/{wrong}" in membership.error
 
 
 def test_first_of_several_foreign_gang_labels_in_the_order_of_our_table_of_them_is_reported() -> None:
