@@ -106,11 +106,15 @@ class _InVain:
 
 @dataclass(slots=True)
 class Reservations:
-    """Keeps the ledger of ``planner`` up to date. ``waited`` returns for how many seconds a gang has waited for capacity."""
+    """Keeps the ledger of ``planner`` up to date. ``waited`` returns for how many seconds a gang has waited for capacity.
+
+    ``on_end`` is called after reservations have ended because their gangs can't be bound now: other gangs may use the capacity.
+    """
 
     planner: Planner
     waited: Callable[[GangKey], float]
     settings: ReservationSettings = RESERVATIONS
+    on_end: Callable[[], None] = lambda: None
     _filters: NodeFilters = field(default_factory=NodeFilters)
     _in_vain: dict[GangKey, _InVain] = field(default_factory=dict)
     """The last search for a better placement that found none, by the owner of a reservation."""
@@ -125,9 +129,11 @@ class Reservations:
         """
         ledger, free_now = self.planner.ledger, []
         kept: list[Reservation] = []
+        has_ended = False
         for old in ledger.reservations:
             gang = resolved(old.owner)
             if gang is None or not gang.can_act or not gang.missing:
+                has_ended = True
                 continue
             if ledger.awaits_victims(old):
                 kept.append(old)
@@ -139,6 +145,8 @@ class Reservations:
         ledger.replace_all(kept)
         self._in_vain = {key: last for key, last in self._in_vain.items() if ledger.find(key)}
         self._mistaken = {key: until for key, until in self._mistaken.items() if ledger.find(key)}
+        if has_ended:
+            self.on_end()
         return free_now
 
     def _may_wake(self, key: GangKey) -> bool:

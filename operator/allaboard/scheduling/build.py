@@ -23,6 +23,7 @@ from allaboard.planning.reservations import Reservations
 from allaboard.planning.round import Round
 from allaboard.queueing.queue import GangQueue
 from allaboard.queueing.ranks import Ranks
+from allaboard.queueing.requeue import Returned
 from allaboard.queueing.search_time import SearchTime
 from allaboard.records.backoff import Backoff
 from allaboard.report.reporter import Reporter
@@ -82,7 +83,14 @@ def cycle_of(
     def waited(key: GangKey) -> float:
         return clock() - wait.since if (wait := gangs.waits.find(key)) else 0.0
 
-    reservations = Reservations(planner, waited, policy.reservations)
+    reservations = Reservations(planner, waited, policy.reservations, on_end=lambda: queue.observe(Returned()))
+
+    def end_reservation(key: GangKey) -> None:
+        """Make a gang due whose last living member is gone, so that its reservation ends now and not after the gang's backoff."""
+        if planner.ledger.find(key) is not None and gangs.registry.first_member(key) is None:
+            queue.wake(key)
+
+    gangs.registry.listen(end_reservation)
     preemptions = Preemptions(planner, gangs.registry.bound_gangs, waited, policy.preemption, budgets_of, gangs.foreign_pods)
     evictions = Evictions(writers.binder, policy.preemption.despite_budgets)
     provisionings = Provisionings(gangs, writers.requester, writers.request_backoff)

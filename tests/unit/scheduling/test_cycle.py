@@ -164,6 +164,22 @@ async def test_a_gang_that_gangs_placed_together_leave_out_gets_a_reservation() 
         assert world.message_of(large).startswith("podgroup default/large: 0 of 3 members placeable")
 
 
+async def test_a_gang_starts_at_once_when_the_pods_are_gone_that_capacity_was_reserved_for() -> None:
+    """Kueue evicts an admitted gang by deleting its pods, and the PodGroup stays."""
+    async with World(cpus=4) as world:
+        world.add("busy", bound=2, walltime=3600.0, started=1000.0)
+        evicted, late = world.add("evicted", 3, created=1.0), world.add("late", created=2.0)
+        await world.run_cycle()
+        assert "the free capacity is reserved for podgroup default/evicted" in world.message_of(late)
+        for pod in world.gang(evicted).members:
+            world.view.remove_pod(pod.key)
+        await world.run_cycle()
+        assert not world.ledger.reservations
+        await world.queue.drain()
+        await world.run_cycle()
+        assert world.message_of(late) == "2 members bound"
+
+
 @pytest.mark.parametrize("is_node", [True, False])
 async def test_a_refused_gang_is_due_when_a_pod_is_deleted_and_when_a_node_grows(is_node: bool) -> None:
     async with World(cpus=2) as world:
