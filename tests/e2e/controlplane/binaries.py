@@ -73,11 +73,12 @@ KUBECTL = kubernetes("kubectl")
 KUBEADM, KUBELET, KUBE_PROXY = kubernetes("kubeadm"), kubernetes("kubelet"), kubernetes("kube-proxy")
 KWOK = Program("kwok", "0.8.0", "sigs.k8s.io/kwok/cmd/kwok")
 TRAINING_OPERATOR = Program("training-operator.v1", "1.9.4", "github.com/kubeflow/training-operator/cmd/training-operator.v1")
+KUEUE = Program("kueue", "0.19.0", "sigs.k8s.io/kueue/cmd/kueue", flags=("-ldflags", "-s -w"), exact=True)
 HELM = Program("helm", "4.3.1", "helm.sh/helm/v4/cmd/helm")
 ACTIONLINT = Program("actionlint", "1.7.12", "github.com/rhysd/actionlint/cmd/actionlint")
 KREW = Program("krew", "0.4.4", "sigs.k8s.io/krew/cmd/krew")
 CRANE = Program("crane", "0.22.1", "github.com/google/go-containerregistry/cmd/crane")
-PROGRAMS = (ETCD, APISERVER, CONTROLLER_MANAGER, SCHEDULER, KUBECTL, KWOK, TRAINING_OPERATOR, HELM, ACTIONLINT, KREW, CRANE)
+PROGRAMS = (ETCD, APISERVER, CONTROLLER_MANAGER, SCHEDULER, KUBECTL, KWOK, TRAINING_OPERATOR, KUEUE, HELM, ACTIONLINT, KREW, CRANE)
 OF_THE_RELEASE = tuple(program for program in (*PROGRAMS, KUBEADM, KUBELET, KUBE_PROXY) if program.module == RELEASE.module)
 
 TFJOB_CRD = "manifests/base/crds/kubeflow.org_tfjobs.yaml"

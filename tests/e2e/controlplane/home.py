@@ -27,7 +27,7 @@ GONE_SECONDS = 60.0
 _POLL_SECONDS = 0.03
 _NOT_READY = "node.kubernetes.io/not-ready"
 _ADMITTED_SECONDS = 10.0
-SYSTEM_NAMESPACES = frozenset(("default", "kube-system", "kube-public", "kube-node-lease", "kubeflow", "allaboard-system"))
+SYSTEM_NAMESPACES = frozenset(("default", "kube-system", "kube-public", "kube-node-lease", "kubeflow", "kueue-system", "allaboard-system"))
 # Owners come first, so that no controller recreates removed objects.
 _WORKLOADS = (
     ("apps/v1", "deployments"),
