@@ -22,6 +22,7 @@ from allaboard.model.gang import Gang, GangKey
 from allaboard.model.snapshot import Snapshot
 from allaboard.model.walltime import end_of
 from allaboard.placement import NodeFilters
+from allaboard.planning.min_resources import beyond_members
 from allaboard.planning.planner import Planner
 from allaboard.planning.prepared import PreparedGang, prepared
 from allaboard.planning.search_processes import SearchError
@@ -193,7 +194,8 @@ class Reservations:
         ahead = [each for each in others if each.order < order]
         if ledger.awaits_victims(held := ledger.find(gang.key)):
             return held
-        if not gang.missing or self._are_enough(ahead):
+        # Amounts beyond those of the members aren't reserved, so that no tenant keeps capacity from others that its pods don't need.
+        if not gang.missing or self._are_enough(ahead) or beyond_members(gang):
             ledger.drop(gang.key)
             return None
         found = await self._revised(gang, held, ahead, is_refused=True)

@@ -337,3 +337,22 @@ def _ends_of(known: Iterator[Pod]) -> Iterator[float]:
     """Yield the moments at which a pod may end: all sums of the walltimes that tests use."""
     sums = {a + b + c for a, b, c in product((0.0, *WALLTIMES), repeat=3)}
     return iter(sorted({NOW + each for each in sums if each} | {pod.started + pod.walltime for pod in known if pod.node_name}))
+
+
+def test_amounts_beyond_those_of_the_members_are_not_reserved() -> None:
+    """Three of four nodes are idle; the gang fits there, but its minResources ask for the fourth as well."""
+    scene = Scene(nodes=4)
+    scene.run_pod("long", 3, 8, walltime=86_400.0)
+    greedy = replace(a_gang("greedy", 3, 8, created=NOW - 100), min_resources=((GPU, 32),))
+    assert scene.plan(greedy, a_gang("short", 1, 8, walltime=100.0))["short"] == "Placed"
+    assert scene.owners == []
+
+
+def test_a_gang_that_is_refused_although_its_capacity_is_free_is_not_woken_at_once() -> None:
+    scene = Scene(nodes=1)
+    scene.run_pod("busy", 0, 1, walltime=100.0)
+    gang = prepared(a_gang("refused", 1, 1))
+    scene.gangs[gang.key] = gang
+    asyncio.run(scene._reservations.reserve(gang))
+    assert scene.owners == ["refused"]
+    assert not scene._reservations.owners_with_free_capacity()
