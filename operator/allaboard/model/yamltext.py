@@ -159,3 +159,8 @@ def _refuse_duplicates(nodes: Iterable[yaml.Node]) -> None:
 
 def _line_of(node: yaml.Node) -> int:
     return node.start_mark.line + 1 if node.start_mark else 0
+
+
+def word_of(value: object) -> object:
+    """Return ``off`` for False, since YAML 1.1 reads this word without quotes as a boolean; return any other value unchanged."""
+    return "off" if value is False else value

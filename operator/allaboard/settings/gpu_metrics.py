@@ -14,6 +14,7 @@ from allaboard.model.errors import shown
 from allaboard.model.gpus import Measure
 from allaboard.model.pairs import pairs_in
 from allaboard.model.raw_fields import NAMESPACE
+from allaboard.model.yamltext import word_of
 from allaboard.settings.pairs import Pairs
 
 USED = "used"
@@ -127,6 +128,7 @@ class GpuMetricsOptions(BaseModel):
             return tuple(name.strip() for name in value.split(",") if name.strip())
         return value
 
+    _words = field_validator("source", mode="before")(word_of)
     _as_pairs = field_validator("matchers", "metrics", mode="before")(pairs_in)
 
     @field_validator("url")

@@ -25,6 +25,7 @@ from allaboard.model.pairs import pairs_in
 from allaboard.model.pod import Reading
 from allaboard.model.raw_fields import LABEL_KEY, NAMESPACE, OBJECT_NAME
 from allaboard.model.topologies import LEVELS, Levels
+from allaboard.model.yamltext import word_of
 from allaboard.plugins import DEFAULT_STRATEGY, SHIPPED_STRATEGIES, STRATEGY_NAME, strategy_names
 from allaboard.settings.fair_share import FairShareOptions
 from allaboard.settings.files import MOST_BYTES, ConfigurationFile, parse_configuration
@@ -346,6 +347,7 @@ class Settings(BaseSettings):
             return value
         return {name: str(amount) if type(amount) in (int, float) else amount for name, amount in value.items()}
 
+    _words = field_validator("backfill", mode="before")(word_of)
     _pairs = field_validator("node_selector", "headroom", "provisioning_parameters", mode="before")(pairs_in)
 
     @classmethod

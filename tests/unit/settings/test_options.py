@@ -362,6 +362,15 @@ def test_chart_accepts_exactly_the_options_of_a_configuration_file() -> None:
     }
 
 
+@pytest.mark.parametrize("stated", ["backfill: off", "gpu_metrics: {source: off}"])
+def test_word_off_needs_no_quotes_in_a_configuration_file(stated: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "settings.yaml"
+    path.write_text(stated)
+    monkeypatch.setenv("ALLABOARD_CONFIG", str(path))
+    settings = load_settings()
+    assert "off" in (settings.backfill, settings.gpu_metrics.source)
+
+
 _API_VERSION = "^[aA][pP][iI][vV][eE][rR][sS][iI][oO][nN]$"
 
 
@@ -391,4 +400,5 @@ def _values(stated: dict[str, Any]) -> dict[str, Any]:
             words = ("".join(f"[{each}{each.upper()}]" if each.isalpha() else each for each in word) for word in _TRUTHS)
             return {"minimum": 0, "maximum": 1, "pattern": f"^({'|'.join(words)})$"}
         case _:
-            return {"enum": stated["enum"]} if "enum" in stated else {}
+            words = stated.get("enum", ())
+            return {"enum": [*words, *([False] if "off" in words else [])]} if words else {}  # YAML reads the word off as false
