@@ -20,6 +20,8 @@ MOST = 200_000
 """The largest number of nodes, and of pods, in a scenario. The limit keeps a typing mistake from exhausting memory."""
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+_PART = r"([0-9]{1,9}(?:\.[0-9]{1,6})?)([smhd])"
+_TIME = re.compile(rf"(?P<number>[0-9]{{1,9}}(?:\.[0-9]{{1,6}})?)|(?:{_PART}){{1,4}}", re.ASCII)
 _NODE = ("name", "count", "cpu", "memory", "gpus", "model")
 _GANG = ("name", "arrival", "run", "walltime", "repeat", "every", "minMember", "priority", "namespace", "members")
 _MEMBER = ("count", "cpu", "memory", "gpus", "models")
@@ -165,10 +167,12 @@ def _seconds(entry: Mapping[str, object], key: str, path: str) -> float | None:
     value = entry.get(key)
     if value is None:
         return None
-    found = None if isinstance(value, bool) else re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)([smhd]?)", str(value), re.ASCII)
+    found = None if isinstance(value, bool) else _TIME.fullmatch(str(value))
     if not found:
-        raise MalformedError(f"{path}{key}", f"{shown(value)} is not a time such as 90, 90s, 5m, 2h or 1d")
-    return float(found[1]) * _UNITS[found[2] or "s"]
+        raise MalformedError(f"{path}{key}", f"{shown(value)} is not a time such as 90, 90s, 5m, 1h30m or 1d")
+    if found["number"]:
+        return float(found["number"])
+    return sum(float(number) * _UNITS[unit] for number, unit in re.findall(_PART, str(value)))
 
 
 def _refuse_duplicates(path: str, names: list[str]) -> None:
