@@ -356,7 +356,8 @@ def why(gang: Gang, because: reasons.Reason) -> str:
             return f"not whole within {seconds} s, and {named_for(gang, by)} needs the capacity of its {members} bound members"
         case reasons.Preempted(by=by, priority=priority, pods=number, is_whole=is_whole):
             left = "the gang stays whole" if is_whole else "the gang starts again when there is capacity"
-            return f"{number} pods are evicted for {named_for(gang, by)}, which has the higher priority {priority}; {left}"
+            lost = "1 pod is" if number == 1 else f"{number} pods are"
+            return f"{lost} evicted for {named_for(gang, by)}, which has the higher priority {priority}; {left}"
         case reasons.SearchFailed(error):
             return error
         case reasons.NotFenced(name, error):
@@ -369,7 +370,8 @@ def why(gang: Gang, because: reasons.Reason) -> str:
 
 def named_for(gang: Gang, other: GangKey) -> str:
     """Return the name of another gang in a message for ``gang``: a tenant must not learn the names of another namespace."""
-    return f"podgroup {other}" if other.namespace == gang.key.namespace else "a podgroup of another namespace"
+    kind = "pod" if other.kind == "Pod" else "podgroup"
+    return f"{kind} {other}" if other.namespace == gang.key.namespace else f"a {kind} of another namespace"
 
 
 def _some(names: Sequence[str]) -> str:
