@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from allaboard.kube.client import ApiServer, RawObject
 from allaboard.kube.errors import ApiError, InvalidNameError
 from allaboard.kube.paths import JOBS, ApiPath
-from allaboard.model.errors import MalformedError
+from allaboard.model.disruption import policy_ignores_disruption
 from allaboard.model.pod import OPTION_PREFIX, Pod
-from allaboard.model.raw_fields import items, mapping
 
 SUSPENDED = f"{OPTION_PREFIX}suspended"
 """Label of a Job that this scheduler has suspended. A Job without this label is never resumed.
@@ -78,21 +77,6 @@ async def ignores_disruption(server: ApiServer, pod: Pod) -> bool:
             return False
         raise
     return job["metadata"].get("uid") == pod.owner.uid and policy_ignores_disruption(job)
-
-
-def policy_ignores_disruption(job: RawObject) -> bool:
-    """Return whether a Job's policy ignores disruptions: its first rule about the condition ``DisruptionTarget`` has the action Ignore.
-
-    Earlier rules about exit codes don't matter, since they can't match the evicted pods.
-    """
-    try:
-        for path, rule in items(mapping(mapping(job, "spec"), "podFailurePolicy"), "rules"):
-            for _, condition in items(rule, "onPodConditions", path):
-                if condition.get("type") == "DisruptionTarget" and condition.get("status", "True") == "True":
-                    return rule.get("action") == "Ignore"
-    except MalformedError:
-        return False
-    return False
 
 
 def _manager_of(metadata: RawObject, spec: RawObject, labels: Collection[str]) -> str:

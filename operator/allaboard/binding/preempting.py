@@ -39,9 +39,9 @@ class Evictions:
         if not is_wanted():
             return Evicted()
         # 2. Mark all of them.
-        marked, failed = await _split(partial(self.binder.mark, mark=mark), pods)
+        _, failed = await _split(partial(self.binder.mark, mark=mark), pods)
         if failed or not is_wanted():
-            await self._unmark(marked)
+            await self._unmark(pods)  # the write of a mark that has failed may have been carried out
             return Evicted(kept=failed)
         # 3. Evict all of them.
         gone, kept = await _split(partial(self.binder.release, even_running=True, despite_budgets=self.despite_budgets), pods)

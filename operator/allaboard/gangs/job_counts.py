@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from allaboard.gangs.uid_store import UidStore
+from allaboard.model.disruption import policy_ignores_disruption
 from allaboard.model.pod import controller_of
 from allaboard.model.raw_fields import integer, mapping, text
 from allaboard.model.walltime import UNKNOWN, walltime_of
@@ -25,7 +26,7 @@ class JobCounts:
     ``completions`` is None for a work queue, which creates no pods after its first success. ``done`` counts the completions that need no
     pod: successes, and indexes that have failed for good. ``root`` is the UID of the Job's controller, such as a JobSet or an MPIJob. It is
     the Job's own UID if the Job has no controller, or if the controller is a CronJob. ``walltime`` is the longest time in seconds that the
-    Job will run, as its owner states it (``model.walltime``).
+    Job will run, as its owner states it (``model.walltime``). ``tolerates_eviction``: the Job doesn't count an evicted pod as failed.
     """
 
     uid: str
@@ -34,6 +35,7 @@ class JobCounts:
     completions: int | None
     done: int
     walltime: float = UNKNOWN
+    tolerates_eviction: bool = False
 
     @property
     def initial(self) -> int:
@@ -78,6 +80,7 @@ def job_counts_from(raw: dict[str, Any]) -> JobCounts:
         completions=completions,
         done=max(0, done),
         walltime=walltime_of(metadata, spec),
+        tolerates_eviction=policy_ignores_disruption(raw),
     )
 
 

@@ -270,6 +270,11 @@ class GangRegistry:
         """Choose the gang's current run again when the gang is queried next, since facts about one of its runs have changed."""
         self._assembled.pop(key, None)
 
+    def tolerates_eviction(self, pod: Pod) -> bool:
+        """Return whether the owner of a pod makes the pod again without counting a failure: a batch Job counts one by default."""
+        job = self._owners.jobs.get(pod.owner.uid) if pod.owner is not None and pod.is_of_job else None
+        return job.tolerates_eviction if job is not None else not pod.is_of_job
+
     def root_of(self, pod: Pod) -> str:
         """Return the UID of the object that the pod's run belongs to (``Owners.root_of``); empty for a bare pod."""
         return self._owners.root_of(pod)

@@ -11,7 +11,7 @@ from typing import Any
 
 from allaboard.model.errors import MalformedError
 from allaboard.model.limits import ENTRIES
-from allaboard.model.raw_fields import items
+from allaboard.model.raw_fields import items, mapping
 from allaboard.model.times import api_time
 
 DISRUPTION_TARGET = "DisruptionTarget"
@@ -60,3 +60,18 @@ def _condition_in(status: Mapping[str, object]) -> Mapping[str, Any] | None:
         return next((each for _, each in conditions if (each.get("type"), each.get("status")) == (DISRUPTION_TARGET, "True")), None)
     except MalformedError:
         return None
+
+
+def policy_ignores_disruption(job: Mapping[str, object]) -> bool:
+    """Return whether a Job's policy ignores disruptions: its first rule about the condition ``DisruptionTarget`` has the action Ignore.
+
+    Earlier rules about exit codes don't matter, since they can't match the evicted pods.
+    """
+    try:
+        for path, rule in items(mapping(mapping(job, "spec"), "podFailurePolicy"), "rules"):
+            for _, condition in items(rule, "onPodConditions", path):
+                if condition.get("type") == "DisruptionTarget" and condition.get("status", "True") == "True":
+                    return rule.get("action") == "Ignore"
+    except MalformedError:
+        return False
+    return False

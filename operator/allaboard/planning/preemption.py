@@ -21,8 +21,8 @@ from allaboard.model.rules import rules_of
 from allaboard.model.snapshot import Snapshot
 from allaboard.model.walltime import end_of
 from allaboard.placement import NodeFilters, Plan
-from allaboard.placement.remedies.emptied_problem import emptied_problem_of
-from allaboard.planning.evictable import PREEMPTION, PreemptionSettings, Victim, evictable_pods, foreign_gang_of, may_preempt
+from allaboard.placement.remedies.emptied_problem import EmptiedProblem, emptied_problem_of
+from allaboard.planning.evictable import PREEMPTION, EvictablePods, PreemptionSettings, Victim, evictable_pods, foreign_gang_of, may_preempt
 from allaboard.planning.gang_problem import problem_of, size_of
 from allaboard.planning.planner import MOST_CELLS, Planner
 from allaboard.planning.prepared import PreparedGang
@@ -55,7 +55,8 @@ class Preemptions:
     """Finds victims for refused gangs.
 
     ``running`` returns the gangs with bound pods. ``waited`` returns for how many seconds a gang has waited for capacity. ``budgets_of``
-    returns the disruption budgets that protect a pod. ``foreign`` returns the pods of other schedulers.
+    returns the disruption budgets that protect a pod. ``foreign`` returns the pods of other schedulers. ``tolerates`` returns
+    whether the owner of a pod tolerates its eviction.
     """
 
     planner: Planner
@@ -64,6 +65,7 @@ class Preemptions:
     settings: PreemptionSettings = PREEMPTION
     budgets_of: Callable[[Pod], Sequence[Budget]] = lambda pod: ()
     foreign: Callable[[], Iterable[Pod]] = lambda: ()
+    tolerates: Callable[[Pod], bool] = lambda pod: True
     _filters: NodeFilters = field(default_factory=NodeFilters)
     _plans: dict[GangKey, Plan] = field(default_factory=dict)
     """The placements of gangs for which pods are being evicted."""
@@ -129,29 +131,32 @@ class Preemptions:
             return None  # building the problem would block the event loop
         if (await self.planner.plan_on(gang, cluster)).feasible:
             return None
-        # 3. Which pods cost least?
+        # 3. Which pods cost least, and does a search place the whole gang once they are gone?
         problem = problem_of(gang, gang.least, cluster, self._filters, self.planner.packings.of(gang))
         emptied = emptied_problem_of(problem, gang.candidates, cluster, (), rules_of(gang), self._filters)
-        now = self.planner.ledger.now()
-        evictable = await evictable_pods(gang, emptied.problem, others, self.budgets_of, now, self.settings)
-        if not evictable.gangs:
-            return None
+        for candidates in others:
+            evictable = await evictable_pods(gang, emptied.problem, candidates, self.budgets_of, self.planner.ledger.now(), self.settings)
+            if evictable.gangs and (found := await self._chosen(gang, emptied, evictable, cluster)) is not None:
+                return found
+        return None
+
+    async def _chosen(self, gang: PreparedGang, emptied: EmptiedProblem, evictable: EvictablePods, cluster: Snapshot) -> Preemption | None:
+        """Return the pods of ``evictable`` that cost least, if the whole gang is placed in ``cluster`` without them; None otherwise."""
         choice = await self.planner.searcher.choose_victims(emptied, evictable.arrays)
         if choice is None or not choice.taken.any():
             return None
         victims = evictable.victims(choice.taken.tolist())
-        # 4. Does a search place the whole gang once these pods are gone?
         gone = list(chain.from_iterable(victim.pods for victim in victims))
         plan = await self.planner.plan_on(gang, cluster.without(gone))
         if not (plan.feasible and plan.is_bindable):
             return None
         return Preemption(victims, plan, self._reservation(gang, plan, gone))
 
-    async def _below(self, gang: Gang) -> tuple[Sequence[Gang], Sequence[Pod]]:
+    async def _below(self, gang: Gang) -> tuple[Sequence[Sequence[Gang]], Sequence[Pod]]:
         """Return the gangs of lower priority that may lose pods for ``gang``, and the pods that are evicted already.
 
         Pods that are evicted count as gone, although they may not be terminating yet. If an earlier leader has marked pods for ``gang``,
-        only their gangs are returned.
+        their gangs are returned first, alone: what that leader has begun is finished if that is enough.
         """
         going = frozenset(chain.from_iterable(each.victims for each in self.planner.ledger.reservations))
         others, leaving = list[Gang](), list[Pod]()
@@ -159,11 +164,13 @@ class Preemptions:
             if going and (evicted := [pod for pod in other.bound_in_all_runs if pod.uid in going]):
                 leaving += evicted
                 other = _without(other, going)
-            if other.priority < gang.priority and other.bound_in_all_runs and not self._is_kept(other):
+            if other.priority >= gang.priority or not other.bound_in_all_runs or self._is_kept(other):
+                continue
+            if all(map(self.tolerates, other.bound_in_all_runs)):
                 others.append(other)
         mark = mark_of(gang.key.namespace, gang.key.name)
         marked = [other for other in others if any(pod.evicted_for == mark for pod in other.bound_in_all_runs)]
-        return marked or others, leaving
+        return [each for each in (marked, others) if each], leaving
 
     async def _candidates(self) -> AsyncIterator[Gang]:
         """Yield the gangs with bound pods, and each pod of another scheduler that may be evicted, as a gang of one."""

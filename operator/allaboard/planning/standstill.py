@@ -56,7 +56,9 @@ class Standstill(ABC):
         ledger = Ledger(running, self.place, self.now, policy.backfill)
         self._planner = Planner(cluster, self._records, searcher, costs, packings, ledger, plugin_processes, seed)
         self._reservations = Reservations(self._planner, self.waited, policy.reservations)
-        self._preemptions = Preemptions(self._planner, self.running, self.waited, policy.preemption, foreign=self.foreign)
+        self._preemptions = Preemptions(
+            self._planner, self.running, self.waited, policy.preemption, foreign=self.foreign, tolerates=self.tolerates
+        )
         self._round = Round(self._planner, self._records, self._reservations, self._preemptions)
         self._waiting: deque[GangKey] = deque()
 
@@ -91,6 +93,10 @@ class Standstill(ABC):
     def foreign(self) -> Iterable[Pod]:
         """Return the pods of other schedulers, which may be evicted, too, if the settings allow that."""
         return ()
+
+    def tolerates(self, pod: Pod) -> bool:
+        """Return whether the owner of a pod tolerates its eviction."""
+        return True
 
     @abstractmethod
     def answered(self, answer: Answer, *, is_again: bool) -> None:

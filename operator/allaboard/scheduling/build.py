@@ -91,7 +91,10 @@ def cycle_of(
             queue.wake(key)
 
     gangs.registry.listen(end_reservation)
-    preemptions = Preemptions(planner, gangs.registry.bound_gangs, waited, policy.preemption, budgets_of, gangs.foreign_pods)
+    registry = gangs.registry
+    preemptions = Preemptions(
+        planner, registry.bound_gangs, waited, policy.preemption, budgets_of, gangs.foreign_pods, registry.tolerates_eviction
+    )
     evictions = Evictions(writers.binder, policy.preemption.despite_budgets)
     provisionings = Provisionings(gangs, writers.requester, writers.request_backoff)
     provisionings.requests.on_change = queue.wake

@@ -116,6 +116,10 @@ class Forecast(Standstill):
         """Return the pods of other schedulers."""
         return (pod for pod in self._view.pods() if not self._registry.is_ours(pod))
 
+    def tolerates(self, pod: Pod) -> bool:
+        """Return whether the owner of a pod tolerates its eviction."""
+        return self._registry.tolerates_eviction(pod)
+
     async def advice(self, gang: Gang) -> str:
         """Return what would help a refused gang if all other gangs stayed where they are; empty if nothing is known to help."""
         known = self._prepared(gang)

@@ -6,7 +6,7 @@ _NOTHING_LEAVES = Edit("Preemptions._found", "self._soon(gang).without(leaving)"
 _HELD = Edit("Preemptions.find", "self._is_waiting_for_victims(gang)", "False")
 _KEEPS_WAITING = (
     _HELD,
-    Edit("Preemptions._below", "marked or others", "others"),
+    Edit("Preemptions._below", "[each for each in (marked, others) if each]", "[others] if others else []"),
     _NOTHING_LEAVES,
     Edit("Preemptions._below", "going and (evicted := [pod for pod in other.bound_in_all_runs if pod.uid in going])", "False"),
 )
@@ -18,7 +18,7 @@ MUTANTS = (
         "preemption",
         (
             Edit(
-                "Preemptions._found",
+                "Preemptions._chosen",
                 """
 if choice is None or not choice.taken.any():
     return None
@@ -28,14 +28,14 @@ from types import SimpleNamespace
 choice = choice or SimpleNamespace(taken=evictable.arrays.pods)
 """,
             ),
-            Edit("Preemptions._found", "if not (plan.feasible and plan.is_bindable):\n    return None", ""),
+            Edit("Preemptions._chosen", "if not (plan.feasible and plan.is_bindable):\n    return None", ""),
         ),
     ),
     Mutant(
         "more pods are evicted than the gang needs",
         "preempted",
         "preemption",
-        (Edit("Preemptions._found", "evictable.victims(choice.taken.tolist())", "evictable.victims(evictable.arrays.pods.tolist())"),),
+        (Edit("Preemptions._chosen", "evictable.victims(choice.taken.tolist())", "evictable.victims(evictable.arrays.pods.tolist())"),),
     ),
     Mutant(
         "gangs of the same priority are preempted",

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from allaboard.binding.job_policy import policy_ignores_disruption
+from allaboard.model.disruption import policy_ignores_disruption
 
 DISRUPTED = {"type": "DisruptionTarget", "status": "True"}
 

@@ -47,6 +47,8 @@ class Scene(Standstill):
     placed: dict[GangKey, Gang] = field(default_factory=dict)
     seconds: float = NOW
     answers: dict[str, Answer] = field(default_factory=dict)
+    counted: set[str] = field(default_factory=set)
+    """The pods whose owner would count an eviction as a failure."""
 
     def __post_init__(self) -> None:
         policy = Policy(preemption=self.preempting)
@@ -101,6 +103,9 @@ class Scene(Standstill):
 
     def foreign(self) -> Iterable[Pod]:
         return (pod for pod in self.view.pods() if pod.scheduler_name == "another")
+
+    def tolerates(self, pod: Pod) -> bool:
+        return pod.name not in self.counted
 
     def gang(self, key: GangKey) -> Gang | None:
         return self.waiting.get(key)
@@ -355,3 +360,27 @@ def test_surplus_of_a_gang_of_a_native_pod_group_is_not_evicted_alone() -> None:
     scene = Scene(nodes=1)
     scene.run_gang(a_gang("native", 2, 4, priority=1, minimum=1, group_name="native"), 0, 0)
     assert scene.evicted_for(a_gang("high", 1, 4)) == {"native": 2}
+
+
+def test_pods_that_an_earlier_leader_marked_are_evicted_with_others_if_they_are_not_enough() -> None:
+    scene = Scene(nodes=2)
+    one = scene.run_gang(a_gang("one", 1, 8, priority=1), 0)
+    scene.run_gang(a_gang("other", 1, 8, priority=1), 1)
+    scene.change(one.members[0], evicted_for=mark_of("default", "high"))
+    assert scene.evicted_for(a_gang("high", 2, 8)) == {"one": 1, "other": 1}
+
+
+def test_a_marked_pod_that_does_not_help_is_kept() -> None:
+    scene = Scene(nodes=2)
+    one = scene.run_gang(a_gang("one", 1, 2, priority=1), 0)
+    scene.run_gang(a_gang("same", 1, 6), 0)
+    scene.run_gang(a_gang("other", 1, 8, priority=1), 1)
+    scene.change(one.members[0], evicted_for=mark_of("default", "high"))
+    assert scene.evicted_for(a_gang("high", 1, 8)) == {"other": 1}
+
+
+def test_a_gang_whose_job_would_count_an_eviction_as_a_failure_keeps_its_pods() -> None:
+    scene = Scene(nodes=2, counted={"cheap-0"})
+    scene.run_gang(a_gang("cheap", 1, 8, priority=1), 0, started=NOW)
+    scene.run_gang(a_gang("dear", 1, 8, priority=1), 1)
+    assert scene.evicted_for(a_gang("high", 1, 8)) == {"dear": 1}
