@@ -35,6 +35,12 @@ LEAST_RESIDUAL_SECONDS = 600.0
 LEAVING_SECONDS = 30.0
 """The time in which a pod that is being deleted is expected to end: Kubernetes' default grace period."""
 
+_SOON_SECONDS = 120.0
+"""A grace period that ends in more than so many seconds is used to its end."""
+
+_STUCK_SECONDS = 60.0
+"""A pod that is still there so many seconds after its grace period may stay for long, for instance because of a finalizer."""
+
 
 class Basis(StrEnum):
     """The facts from which the end of a pod is expected, the least certain first."""
@@ -126,6 +132,7 @@ class RunningPods:
     ) -> None:
         """Add a pod, or replace what is known of it. ``started`` is 0 for a pod whose start isn't known yet: it starts now.
 
+        For a pod that is being deleted (``LEAVING``) it is the end of the grace period.
         ``estimate`` is the time in seconds that a pod without a walltime is expected to run; 0 if there is no estimate.
         """
         slot = self._slots.get(uid)
@@ -224,8 +231,13 @@ def _ends(started: Floats, walltime: Floats, estimate: Floats, now: float) -> tu
     is_outrun = (has_limit | has_estimate) & (expected <= now)
     residual = np.maximum(np.where(is_outrun, now - expected, now - start), LEAST_RESIDUAL_SECONDS)
     ends = np.where((has_limit | has_estimate) & ~is_outrun, expected, now + residual)
-    ends = np.where(is_leaving, now + LEAVING_SECONDS, ends)
-    is_stated, is_old = (has_limit & ~is_outrun) | is_leaving, (now - start >= LEAST_RESIDUAL_SECONDS) | has_estimate
+    # Of a pod that is being deleted, ``started`` is the end of its grace period. A pod that is still there long after that may stay.
+    late = now - np.where(started > 0.0, started, now)
+    is_stuck = is_leaving & (late > _STUCK_SECONDS)
+    leaves = np.where(late < -_SOON_SECONDS, now - late, now + LEAVING_SECONDS)
+    ends = np.where(is_leaving, np.where(is_stuck, now + np.maximum(late, LEAST_RESIDUAL_SECONDS), leaves), ends)
+    is_stated = (has_limit & ~is_outrun) | (is_leaving & ~is_stuck)
+    is_old = (now - start >= LEAST_RESIDUAL_SECONDS) | has_estimate | is_stuck
     return np.where(walltime == NEVER, np.inf, ends), np.where(is_stated, 2, np.where(is_old, 1, 0)).astype(np.int64)
 
 

@@ -276,9 +276,11 @@ class ClusterView:
             self.running.remove(pod.uid)
         else:
             # A pod that is being deleted ends by itself, whichever pods were bound with it.
-            walltime, unit = (LEAVING, pod.uid) if pod.is_terminating else (pod.walltime, pod.transaction or pod.uid)
-            estimate = self.estimate(pod) if pod.walltime == UNKNOWN else 0.0
-            self.running.put(pod.uid, charge.node_name, pod.spec, unit=unit, started=pod.started, walltime=walltime, estimate=estimate)
+            if pod.is_terminating:
+                self.running.put(pod.uid, charge.node_name, pod.spec, unit=pod.uid, started=pod.leaves_at, walltime=LEAVING)
+                return
+            unit, estimate = pod.transaction or pod.uid, self.estimate(pod) if pod.walltime == UNKNOWN else 0.0
+            self.running.put(pod.uid, charge.node_name, pod.spec, unit=unit, started=pod.started, walltime=pod.walltime, estimate=estimate)
 
     def assume_all(self, assignments: Iterable[tuple[Pod, str]], devices: Mapping[str, Sequence[str]] | None = None) -> None:
         """Assume each pod on its node. Equal pods on a node are charged together, since gangs have thousands of them.

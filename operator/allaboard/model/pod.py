@@ -85,7 +85,8 @@ class Pod:
     pod was first seen on its node. ``is_disrupted`` says that a terminating pod was evicted, preempted or lost with its node. ``nominated``
     is the node to which another scheduler has nominated its waiting pod; empty for any other pod.
 
-    ``started`` is the time at which the kubelet accepted a bound pod, in seconds since the epoch; 0 before that. ``walltime`` is the
+    ``started`` is the time at which the kubelet accepted a bound pod, in seconds since the epoch; 0 before that. ``leaves_at`` is the time
+    at which the grace period of a terminating pod ends, likewise; 0 for any other pod. ``walltime`` is the
     longest time in seconds that the pod will run, as its owner states it (``model.walltime``).
 
     ``may_preempt`` is false for a pod with the preemption policy ``Never``: no pod is evicted for its gang. ``evicted_for`` is the mark of
@@ -110,6 +111,7 @@ class Pod:
     foreign_gang_labels: ForeignGangLabels = NONE
     kueue_group: tuple[str, str] = NO_GROUP
     is_terminating: bool = False
+    leaves_at: float = 0.0
     is_gated: bool = False
     is_disrupted: bool = False
     stamped_min_member: int = 0
@@ -274,6 +276,7 @@ def pod_from(raw: RawObject, intern: Interner | None = None, reading: Reading = 
         foreign_gang_labels=own.foreign_gang_labels,
         kueue_group=intern(own.kueue_group),
         is_terminating=metadata.get("deletionTimestamp") is not None,
+        leaves_at=_time(metadata, "deletionTimestamp"),
         is_gated=own.is_gated,
         is_disrupted=not is_foreign and metadata.get("deletionTimestamp") is not None and is_disrupted(status),
         stamped_min_member=stamped_min_member,
@@ -286,7 +289,7 @@ def pod_from(raw: RawObject, intern: Interner | None = None, reading: Reading = 
         devices=_devices(metadata, is_foreign) if spec.get("nodeName") and scheduling.awaited else (),
         over=tuple(sorted({problem.limit.name for problem in problems if isinstance(problem, OverLimitError)})) if problems else (),
         nominated=intern(nominated),
-        started=_started(status) if spec.get("nodeName") else 0.0,
+        started=_time(status, "startTime") if spec.get("nodeName") else 0.0,
         walltime=walltime_of(metadata, spec, _walltime_annotation(metadata), kind),
         may_preempt=spec.get("preemptionPolicy") != "Never",
         evicted_for=intern(mark_in(status)) if spec.get("nodeName") and (may_be_victim or not is_foreign) else "",
@@ -409,8 +412,9 @@ def _priority(spec: RawObject) -> int:
         return 0
 
 
-def _started(status: Mapping[str, object]) -> float:
-    value = status.get("startTime")
+def _time(mapping: Mapping[str, object], field: str) -> float:
+    """Return the time in a field, in seconds since the epoch; 0 if the field states none."""
+    value = mapping.get(field)
     return parse_time(value) if isinstance(value, str) else 0.0
 
 

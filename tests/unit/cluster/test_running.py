@@ -32,7 +32,11 @@ def spec(gpus: int) -> SchedulingSpec:
         (NOW - 1000, 300.0, NOW + 700, Basis.GUESSED),  # it has outrun its walltime by 700 s
         (NOW - 900, 900.0, NOW + LEAST_RESIDUAL_SECONDS, Basis.GUESSED),
         (NOW + 50, 300.0, NOW + 300, Basis.STATED),  # the node's clock is fast
-        (NOW - 1000, LEAVING, NOW + LEAVING_SECONDS, Basis.STATED),
+        (0.0, LEAVING, NOW + LEAVING_SECONDS, Basis.STATED),
+        (NOW + 20, LEAVING, NOW + LEAVING_SECONDS, Basis.STATED),
+        (NOW - 20, LEAVING, NOW + LEAVING_SECONDS, Basis.STATED),
+        (NOW + 86_400, LEAVING, NOW + 86_400, Basis.STATED),
+        (NOW - 1000, LEAVING, NOW + 1000, Basis.GUESSED),
     ],
 )
 def test_a_pod_is_expected_to_end_by_its_walltime_or_by_its_age(started: float, walltime: float, expected: float, basis: Basis) -> None:
@@ -84,8 +88,11 @@ known = st.builds(
 def end_of(pod: Known) -> float:
     """Return when a pod is expected to end, computed plainly."""
     start = pod.started or NOW
-    if pod.walltime in (NEVER, LEAVING):
-        return math.inf if pod.walltime == NEVER else NOW + LEAVING_SECONDS
+    if pod.walltime == NEVER:
+        return math.inf
+    if pod.walltime == LEAVING:
+        late = NOW - start  # the grace period is over since then
+        return NOW + (max(late, LEAST_RESIDUAL_SECONDS) if late > 60 else LEAVING_SECONDS)
     if pod.walltime and start + pod.walltime > NOW:
         return start + pod.walltime
     age = NOW - start - (pod.walltime or 0.0)
