@@ -162,9 +162,8 @@ class _Pending(Standstill):
         self._mirror.forget_planned()
         found = [tuple(self._assignments[key]) if key in self._assignments else None for key in self._arrivals]
         reserved = {each.owner for each in self._planner.ledger.reservations}
-        # The gangs with a reservation are those ahead in the queue: the other gangs get later positions when they are offered again.
         self._gangs = {key: gang for key, gang in self._gangs.items() if key in reserved}
-        self._positions = {key: position for key, position in self._positions.items() if key in reserved}
+        self._positions = {key: position for key, position in self._positions.items() if key not in self._assignments}
         return found
 
     def _idle_gpus(self) -> int:
