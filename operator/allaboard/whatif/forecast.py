@@ -176,7 +176,7 @@ class Forecast(Standstill):
                 self._decisions[key] = Decision(True, self._placed(gang, 0, plan), plan=plan)
             case Refused(plan=plan, cause=Cause() as cause, preemption=Preemption() as preemption):
                 self._preemptions.begin(preemption)
-                text = messages.refused(gang, plan, cause, preemption.reservation).message + _victims(preemption)
+                text = messages.refused(gang, plan, cause, None).message + _victims(preemption)
                 self._decisions[key] = Decision(plan.feasible, text, cause.code, plan)
             case Refused(plan=plan, cause=Cause() as cause, reservation=reservation):
                 text = messages.refused(gang, plan, cause, reservation).message
@@ -198,9 +198,11 @@ class Forecast(Standstill):
 
 
 def _victims(preemption: Preemption) -> str:
-    """Return which gangs lose pods, as the last words of a refusal."""
+    """Return which gangs would lose pods, as the last words of a refusal."""
+    number = len(preemption.pods)
     parts = [f"{len(victim.pods)} of {victim.gang.key}" for victim in preemption.victims]
-    return f": {', '.join(parts[:_MOST_VICTIMS])}" + (f" and {len(parts) - _MOST_VICTIMS} more gangs" if len(parts) > _MOST_VICTIMS else "")
+    first = f"; {number} pod{'s' if number > 1 else ''} of lower priority would be evicted for it: {', '.join(parts[:_MOST_VICTIMS])}"
+    return first + (f" and {len(parts) - _MOST_VICTIMS} more gangs" if len(parts) > _MOST_VICTIMS else "")
 
 
 def _without_identity(gang: Gang) -> Pod | None:

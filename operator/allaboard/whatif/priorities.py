@@ -18,16 +18,22 @@ _BUILT_IN = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2
 
 @dataclass(slots=True)
 class Priorities:
-    """Priorities by class; ``default`` is for pods that name no class. With ``are_all`` the cluster has no other classes."""
+    """Priorities by class; ``default`` is for pods that name no class. With ``are_all`` the cluster has no other classes.
+
+    ``never`` are the classes whose pods preempt no others.
+    """
 
     by_class: dict[str, int] = field(default_factory=lambda: dict(_BUILT_IN))
     default: int = 0
     are_all: bool = False
+    never: set[str] = field(default_factory=set)
 
     def learn(self, priority_class: RawObject) -> None:
         """Add a PriorityClass. Raises ``MalformedError``."""
-        value = integer(priority_class, "value")
-        self.by_class[text(mapping(priority_class, "metadata"), "name", path="metadata.")] = value
+        value, name = integer(priority_class, "value"), text(mapping(priority_class, "metadata"), "name", path="metadata.")
+        self.by_class[name] = value
+        if priority_class.get("preemptionPolicy") == "Never":
+            self.never.add(name)
         if boolean(priority_class, "globalDefault"):
             self.default = value
 
@@ -37,10 +43,13 @@ class Priorities:
         name = text(spec, "priorityClassName", path="spec.")
         if name and spec.get("priority") is not None:
             self.by_class.setdefault(name, integer(spec, "priority", path="spec."))
+            if spec.get("preemptionPolicy") == "Never":
+                self.never.add(name)
 
     def overriding(self, others: "Priorities") -> "Priorities":
         """Return the classes of this object and of ``others``; if both have a class of a name, the class of this object counts."""
-        return Priorities({**others.by_class, **self.by_class}, self.default or others.default, self.are_all or others.are_all)
+        never = self.never | (others.never - self.by_class.keys())
+        return Priorities({**others.by_class, **self.by_class}, self.default or others.default, self.are_all or others.are_all, never)
 
     def admitted(self, pod: dict[str, Any]) -> dict[str, Any]:
         """Return the pod with its priority. Raises ``MalformedError``, and ``NotAdmittedError`` for a class that doesn't exist."""
@@ -51,7 +60,10 @@ class Priorities:
             return pod
         name = text(spec, "priorityClassName", path="spec.")
         priority = self.by_class.get(name, 0) if name else self.default
-        return {**pod, "spec": {**spec, "priority": priority}} if priority else pod
+        stated: dict[str, Any] = {"priority": priority} if priority else {}
+        if name in self.never:
+            stated["preemptionPolicy"] = "Never"
+        return {**pod, "spec": {**stated, **spec}} if stated else pod
 
     def unknown(self, pod: dict[str, Any]) -> str:
         """Return the class of a pod whose priority isn't known; empty if it is known. Raises ``MalformedError``."""

@@ -64,3 +64,15 @@ def test_invalid_priority_class_is_bad_input(plan: Plan) -> None:
     result = plan.manifest(priority_class("high", 1) | {"value": "much"}).run()
     assert result.exit_code == 2
     assert "document 1: value: 'much' is not a whole number" in result.stderr
+
+
+def test_plan_says_what_would_be_evicted_unless_the_class_preempts_nothing(plan: Plan) -> None:
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "low", "uid": "low", "controller": True}
+    there = pod("there", cpu="8", nodeName="n1", metadata={"uid": "there", "namespace": "default", "ownerReferences": [owner]})
+    plan.cluster(node("n1", cpu="8"), there, priority_class("high", 10), priority_class("kind", 10, preemptionPolicy="Never"))
+    plan.manifest(pod("a", cpu="8", priorityClassName="high"))
+    [gang] = plan.gangs(exit_code=1)
+    assert "1 pod of lower priority would be evicted for it: 1 of default/there" in gang["message"]
+    plan.manifest(pod("a", cpu="8", priorityClassName="kind"))
+    [gang] = plan.gangs(exit_code=1)
+    assert "evicted" not in gang["message"]
