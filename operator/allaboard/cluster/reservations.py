@@ -116,6 +116,14 @@ class Ledger:
         """Replace all reservations."""
         self.reservations = tuple(sorted(reservations, key=lambda each: each.order))
 
+    def revise(self, before: Sequence[Reservation], after: Iterable[Reservation]) -> None:
+        """Replace the reservations ``before``, which were read some time ago, by ``after``. What has changed since stays as it is now."""
+        now = {each.owner: each for each in self.reservations}
+        known = {each.owner for each in before}
+        same = {each.owner for each in before if now.get(each.owner) is each}
+        new = (each for each in after if each.owner in same or not (each.owner in known or each.owner in now))
+        self.replace_all([*(each for each in self.reservations if each.owner not in same), *new])
+
     def applicant(self, gang: Gang) -> Applicant:
         """Return ``gang`` as a gang that asks for capacity now."""
         order = None if gang.is_whole else self.place(gang.key)

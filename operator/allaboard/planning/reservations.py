@@ -3,21 +3,23 @@
 The first gangs in queue order that don't fit get a reservation each (``cluster.reservations``). It is found by the planner's own search, on
 the cluster as it will be when the first running units have ended, in the order of their expected ends:
 
-1. Counting says how many units have to end at least: a binary search over the ends.
-2. The planner searches on the cluster as it will be then. If the gang doesn't fit, more units have to end: 1, 2, 4, ... more, and then a
-   binary search between the last number without a placement and the first with one.
+1. Counting says at which step the gang may fit first: a binary search over the steps, which are the ends of units and of reservations
+   ahead.
+2. The planner searches on the cluster as it will be then. If the gang doesn't fit, it searches 1, 2, 4, ... steps later, and then between
+   the last step without a placement and the first with one.
 
-Each reservation sees those ahead of it in the queue as capacity in use from their beginning on. Nothing is stored: the same facts give the
-same reservations. So that expected starts don't flap, a gang's earlier placement is kept until another one is better by a margin.
+Each reservation sees those ahead of it in the queue as capacity in use from their beginning to their end. Nothing is stored: the same facts
+give the same reservations. So that expected starts don't flap, a gang's earlier placement is kept until another one is better by a margin.
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import NamedTuple, Self
 
 from allaboard.cluster.reservations import Applicant, Reservation, after, amounts_of, awaited_by, basis_of, is_free
-from allaboard.cluster.running import Basis, Departures
+from allaboard.cluster.running import BASES, Basis, Departures
 from allaboard.model.gang import Gang, GangKey
 from allaboard.model.snapshot import Snapshot
 from allaboard.model.walltime import end_of
@@ -28,6 +30,7 @@ from allaboard.planning.prepared import PreparedGang, prepared
 from allaboard.planning.search_processes import SearchError
 from allaboard.queueing.capacity_waitlist import need_of, slots_in
 from allaboard.records.sort_key import Order
+from allaboard.runtime.slices import Slices
 from allaboard.settings.options import Settings
 
 _MOST_SEARCHES = 10  # For one reservation.
@@ -35,6 +38,7 @@ _LEAST_MARGIN_SECONDS = 60.0  # Another placement must begin so much earlier tha
 _MARGIN = 0.1  # The same, as a part of the time until the kept placement begins.
 _PAUSE_RATIO = 5.0  # After a search that found no better placement the next one may wait for so many times as long as the search took.
 
+_REPEAT_SECONDS = 30.0  # An owner isn't attempted again so soon only because its expected start has moved.
 _MISTAKEN_SECONDS = 5.0  # The pause until an owner is woken again that was refused although its capacity was free.
 
 Amounts = Mapping[str, Mapping[str, int]]
@@ -65,7 +69,8 @@ RESERVATIONS = ReservationSettings()
 class _Future:
     """The cluster at later times, as one gang may use it.
 
-    ``ahead`` are the reservations that bind the gang.
+    ``ahead`` are the reservations that bind the gang. At each *step* the gang may fit for the first time: now, when one more unit has
+    ended, and when a reservation ahead ends. ``steps`` has the time of each step, and the number of units that have ended at that time.
     """
 
     gang: PreparedGang
@@ -74,26 +79,40 @@ class _Future:
     ahead: Sequence[Reservation]
     order: Order
     now: float
+    steps: Sequence[tuple[float, int]]
+
+    @classmethod
+    def of(
+        cls, gang: PreparedGang, snapshot: Snapshot, departures: Departures, ahead: Sequence[Reservation], order: Order, now: float
+    ) -> Self:
+        """Return the future of the cluster from ``now`` on."""
+        steps = [(end, units) for units, end in enumerate(departures.ends.tolist(), start=1)]
+        steps += {(each.ends, departures.number_by(each.ends)) for each in ahead if each.ends < math.inf}
+        return cls(gang, snapshot, departures, ahead, order, now, [(now, 0), *sorted(steps, key=lambda step: (step[0], step[1]))])
 
     @property
-    def units(self) -> int:
-        """The number of units that are expected to end."""
-        return len(self.departures.ends)
+    def last(self) -> int:
+        """The last step."""
+        return len(self.steps) - 1
 
-    def begins(self, units: int) -> float:
-        """Return when the first ``units`` have ended."""
-        return float(self.departures.ends[units - 1]) if units else self.now
+    def begins(self, step: int) -> float:
+        """Return the time of a step."""
+        return self.steps[step][0]
 
-    def after(self, units: int) -> Snapshot:
-        """Return the cluster once the first ``units`` have ended, without what the reservations ahead keep from then on."""
-        begins = self.begins(units)
+    def step_after(self, units: Sequence[int]) -> int:
+        """Return the first step by which ``units`` have ended, which are in the order of their ends."""
+        return bisect_left(self.steps, (float(self.departures.ends[units[-1]]), units[-1] + 1), 1) if units else 0
+
+    def after(self, step: int) -> Snapshot:
+        """Return the cluster at a step, without what the reservations ahead keep from then on."""
+        begins = self.begins(step)
         applicant = Applicant(self.gang.key, self.order, self.gang.priority, end_of(begins, self.gang.walltime))
-        return after(units, self.departures, self.snapshot, applicant, self.ahead, begins)
+        return after(self.steps[step][1], self.departures, self.snapshot, applicant, self.ahead, begins)
 
 
 @dataclass(frozen=True, slots=True)
 class _InVain:
-    """A search that found no better placement, although counting promised one: once ``least`` units have ended, at ``begins``.
+    """A search that found no better placement, although counting promised one at the step ``least``, at ``begins``.
 
     ``seconds`` is the time until then: that of a guessed end stays the same for a while, since the end moves. ``until`` is the time, on the
     clock, until which a gang waits for its next such search if counting isn't exact for it.
@@ -103,6 +122,14 @@ class _InVain:
     begins: float
     seconds: float
     until: float
+
+
+class _Reported(NamedTuple):
+    """The expected start that the message of a gang names: ``begins``, since ``at`` on the clock."""
+
+    at: float
+    begins: float
+    basis: Basis
 
 
 @dataclass(slots=True)
@@ -119,19 +146,23 @@ class Reservations:
     _filters: NodeFilters = field(default_factory=NodeFilters)
     _in_vain: dict[GangKey, _InVain] = field(default_factory=dict)
     """The last search for a better placement that found none, by the owner of a reservation."""
+    _reported: dict[GangKey, _Reported] = field(default_factory=dict)
+    """The expected start that was last reported, by the owner of a reservation."""
     _mistaken: dict[GangKey, float] = field(default_factory=dict)
     """The time, on the clock, until which the owner of a reservation isn't woken, although its capacity is free: it was refused even so."""
 
     async def refresh(self, resolved: GangOf) -> Sequence[GangKey]:
-        """Recompute all reservations by the present facts. Return the owners whose capacity is free now.
+        """Recompute all reservations by the present facts. Return the owners to attempt: their capacity is free, or their start has moved.
 
         A reservation ends when its gang is gone, bound or held. ``resolved`` returns the current state of a gang, with the requirements of
         other objects.
         """
-        ledger, free_now = self.planner.ledger, []
-        kept: list[Reservation] = []
+        ledger, due = self.planner.ledger, []
+        before, kept = ledger.reservations, list[Reservation]()
         has_ended = False
-        for old in ledger.reservations:
+        slices = Slices()
+        for old in before:
+            await slices.give_way()
             gang = resolved(old.owner)
             if gang is None or not gang.can_act or not gang.missing:
                 has_ended = True
@@ -141,14 +172,22 @@ class Reservations:
                 continue
             if (found := await self._revised(prepared(gang), old, kept)) is not None:
                 kept.append(found)
-                if not found.awaited and self._may_wake(found.owner):
-                    free_now.append(found.owner)
-        ledger.replace_all(kept)
+                if self._has_moved(found) if found.awaited else self._may_wake(found.owner):
+                    due.append(found.owner)
+        ledger.revise(before, kept)
         self._in_vain = {key: last for key, last in self._in_vain.items() if ledger.find(key)}
         self._mistaken = {key: until for key, until in self._mistaken.items() if ledger.find(key)}
+        self._reported = {key: last for key, last in self._reported.items() if ledger.find(key)}
         if has_ended:
             self.on_end()
-        return free_now
+        return due
+
+    def _has_moved(self, found: Reservation) -> bool:
+        """Return whether another expected start was reported a while ago, so that another attempt must correct the message."""
+        last = self._reported.get(found.owner)
+        if last is None or Basis.UNKNOWN in (found.basis, last.basis) or self.planner.costs.clock() < last.at + _REPEAT_SECONDS:
+            return False
+        return abs(found.begins - last.begins) > _margin(found, self.planner.ledger.now())
 
     def _may_wake(self, key: GangKey) -> bool:
         return self.planner.costs.clock() >= self._mistaken.get(key, -math.inf)
@@ -190,6 +229,7 @@ class Reservations:
         A gang gets none if enough gangs ahead of it have one, or if it doesn't fit even when all running units have ended.
         """
         ledger, order = self.planner.ledger, self.planner.ledger.place(gang.key)
+        before = ledger.reservations
         others = [each for each in ledger.reservations if each.owner != gang.key]
         ahead = [each for each in others if each.order < order]
         if ledger.awaits_victims(held := ledger.find(gang.key)):
@@ -199,7 +239,9 @@ class Reservations:
             ledger.drop(gang.key)
             return None
         found = await self._revised(gang, held, ahead, is_refused=True)
-        ledger.replace_all(_most([*others, *([found] if found else [])], self.settings.most))
+        ledger.revise(before, _most([*others, *([found] if found else [])], self.settings.most))
+        if found is not None:
+            self._reported[gang.key] = _Reported(self.planner.costs.clock(), found.begins, found.basis)
         # A rule may refuse the gang that the amounts of its placement don't show. A gang that is woken again and again starves the others.
         if (held is not None and not held.awaited) or (found is not None and self._is_free(found)):
             self._mistaken[gang.key] = self.planner.costs.clock() + _MISTAKEN_SECONDS
@@ -215,13 +257,12 @@ class Reservations:
         ledger = self.planner.ledger
         snapshot = self.planner.cluster.snapshot(gang.priority)
         departures = ledger.departures(snapshot, [pod.uid for pod in gang.bound])
-        future = _Future(gang, snapshot, departures, ahead, ledger.place(gang.key), ledger.now())
-        awaited = None if old is None else _awaited_by(old, future)
-        if old is not None and awaited is not None and (awaited or not is_refused):
-            old = self._reservation(future, awaited, old.amounts, old.parts)
-        else:
-            old = None
-        least = self._least_units(future, int(is_refused))
+        future = _Future.of(gang, snapshot, departures, ahead, ledger.place(gang.key), ledger.now())
+        step = None if old is None else _step_of(old, future)
+        old = (
+            self._reservation(future, step, old.amounts, old.parts) if old is not None and step is not None and step >= is_refused else None
+        )
+        least = await self._least_step(future, int(is_refused))
         if least is None:
             return None
         if old is not None and not (_may_be_better(least, old, future) and self._is_worth_a_search(gang, least, future)):
@@ -263,64 +304,71 @@ class Reservations:
         counts = slots_in(snapshot, list(specs.values()), self._filters)
         return sum(min(count, numbers[key]) for key, count in zip(specs, counts, strict=True)) >= gang.least
 
-    def _least_units(self, future: _Future, least: int) -> int | None:
-        """Return how many units have to end before counting finds enough capacity, at least ``least``; None if all are too few."""
+    async def _least_step(self, future: _Future, least: int) -> int | None:
+        """Return the first step, at least ``least``, at which counting finds enough capacity; None if there is none."""
+        slices = Slices()
 
-        def may_fit(units: int) -> bool:
-            return self._may_fit(future.gang, future.after(units))
+        async def may_fit(step: int) -> bool:
+            await slices.give_way()
+            return self._may_fit(future.gang, future.after(step))
 
-        if least > future.units or not may_fit(future.units):
+        if least > future.last or not await may_fit(future.last):
             return None
-        too_few, enough = least - 1, future.units
-        while enough - too_few > 1:
-            units = (too_few + enough) // 2
-            too_few, enough = (too_few, units) if may_fit(units) else (units, enough)
+        too_early, enough = least - 1, future.last
+        while enough - too_early > 1:
+            step = (too_early + enough) // 2
+            too_early, enough = (too_early, step) if await may_fit(step) else (step, enough)
         return enough
 
     async def _searched(self, future: _Future, least: int) -> Reservation | None:
-        """Return the reservation for which the fewest units have to end, at least ``least``; None if no search finds a placement."""
-        too_few, step, searches = least - 1, 1, 0
+        """Return the reservation for the first step, at least ``least``, at which the gang fits; None if no search finds a placement."""
+        too_early, stride, searches = least - 1, 1, 0
         best: Reservation | None = None
-        units = most = least
+        step = first = least
         while searches < _MOST_SEARCHES:
             searches += 1
-            found = await self._placed(future, units)
+            found = await self._placed(future, step)
             if found is not None:
-                best, most = found, units
-            elif units == future.units:
+                best, first = found, step
+            elif step == future.last:
                 return best
             else:
-                too_few = max(too_few, units)
+                too_early = max(too_early, step)
             if best is None:
-                units, step = min(future.units, too_few + step), 2 * step
-            elif most - too_few > 1:
-                units = (too_few + most) // 2
+                step, stride = min(future.last, too_early + stride), 2 * stride
+            elif first - too_early > 1:
+                step = (too_early + first) // 2
             else:
                 break
         return best
 
-    async def _placed(self, future: _Future, units: int) -> Reservation | None:
-        """Return the reservation on the cluster after the first ``units`` have ended; None if the gang doesn't fit there."""
+    async def _placed(self, future: _Future, step: int) -> Reservation | None:
+        """Return the reservation from a step on; None if the gang doesn't fit then."""
         gang = future.gang
         try:
-            plan = await self.planner.plan_on(gang, future.after(units))
+            plan = await self.planner.plan_on(gang, future.after(step))
         except SearchError:
             return None
         if not plan.feasible:
             return None
         specs = {pod.uid: pod.spec for pod in gang.candidates}
-        amounts, parts = amounts_of([(specs[uid], node) for uid, node in plan.assignments])
-        found = self._reservation(future, range(units), amounts, parts)
-        awaited = awaited_by(found, future.snapshot, future.departures)
-        return found if awaited is None else replace(found, awaited=len(awaited), basis=basis_of(awaited, future.departures))
+        return self._reservation(future, step, *amounts_of([(specs[uid], node) for uid, node in plan.assignments]))
 
-    def _reservation(self, future: _Future, awaited: Sequence[int], amounts: Amounts, parts: Mapping[str, int]) -> Reservation:
-        """Return the reservation of ``amounts`` and ``parts`` from the time on at which the units ``awaited`` have ended."""
-        gang = future.gang
-        begins, basis = future.begins(awaited[-1] + 1 if awaited else 0), basis_of(awaited, future.departures)
+    def _reservation(self, future: _Future, step: int, amounts: Amounts, parts: Mapping[str, int]) -> Reservation:
+        """Return the reservation of ``amounts`` and ``parts`` from a step on."""
+        gang, begins = future.gang, future.begins(step)
+        found = Reservation(
+            gang.key, future.order, gang.priority, amounts, parts, begins, end_of(begins, gang.walltime), Basis.STATED, 0, -math.inf
+        )
+        units = awaited_by(found, future.snapshot, future.departures)
+        # Gangs ahead that use a node before may end later than they are expected to, too.
+        ahead = [each for each in future.ahead if not each.amounts.keys().isdisjoint(amounts)]
+        if units is None:  # the gang fits by a rule that amounts don't show
+            units = range(future.steps[step][1])
+        basis = min([basis_of(units, future.departures), *(each.basis for each in ahead)], key=BASES.index)
         effect = -math.inf if basis is Basis.STATED else future.now - self.waited(gang.key) + self.settings.after_seconds
-        ends = end_of(begins, gang.walltime)
-        return Reservation(gang.key, future.order, gang.priority, amounts, parts, begins, ends, basis, len(awaited), effect)
+        awaited = len(units) + (step > future.step_after(units))
+        return replace(found, basis=basis, awaited=awaited, takes_effect=effect)
 
 
 def _most(reservations: Iterable[Reservation], most: int) -> list[Reservation]:
@@ -330,15 +378,21 @@ def _most(reservations: Iterable[Reservation], most: int) -> list[Reservation]:
     return [each for each in ordered if each.victims or each.owner in first]
 
 
-def _awaited_by(old: Reservation, future: _Future) -> Sequence[int] | None:
-    """Return the units that have to end before the capacity of ``old`` is free beside the reservations ahead; None if it never is."""
-    awaited = awaited_by(old, future.snapshot, future.departures)
-    units = awaited[-1] + 1 if awaited else 0
-    return awaited if awaited is not None and (not future.ahead or is_free(old, future.after(units))) else None
+def _step_of(old: Reservation, future: _Future) -> int | None:
+    """Return the first step at which the capacity of ``old`` is free beside the reservations ahead; None if it never is."""
+    units = awaited_by(old, future.snapshot, future.departures)
+    if units is None:
+        return None
+    first = future.step_after(units)
+    if not future.ahead:
+        return first
+    ends = {each.ends for each in future.ahead}
+    later = [step for step in range(first + 1, len(future.steps)) if future.begins(step) in ends]
+    return next((step for step in (first, *later) if is_free(old, future.after(step))), None)
 
 
 def _may_be_better(least: int, old: Reservation, future: _Future) -> bool:
-    """Return whether a placement for which ``least`` units have to end may replace ``old``."""
+    """Return whether a placement from the step ``least`` on may replace ``old``."""
     begins = future.begins(least)
     return begins < old.begins - _margin(old, future.now) or (begins <= old.begins and old.awaited > 1)
 

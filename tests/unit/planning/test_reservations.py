@@ -21,7 +21,7 @@ from allaboard.planning.answers import Answer, Placed, Refused
 from allaboard.planning.gang_problem import Packings
 from allaboard.planning.policy import Policy
 from allaboard.planning.prepared import PreparedGang, prepared
-from allaboard.planning.reservations import ReservationSettings
+from allaboard.planning.reservations import ReservationSettings, _Reported
 from allaboard.planning.standstill import Standstill
 from allaboard.queueing.order import order_of
 from allaboard.records.sort_key import Order
@@ -211,9 +211,8 @@ def test_each_reservation_leaves_the_capacity_of_those_before_it() -> None:
         a_gang("b", 1, 8, created=NOW + 1, walltime=500.0),
         a_gang("c", 1, 8, created=NOW + 2),
     )
-    assert [scene.reservation(name).begins - NOW for name in "ab"] == [100.0, 200.0]
-    assert {name: list(scene.reservation(name).amounts) for name in "ab"} == {"a": ["n0"], "b": ["n1"]}
-    assert scene.owners == ["a", "b"]  # when c can start isn't known from the pods that run
+    assert [scene.reservation(name).begins - NOW for name in "abc"] == [100.0, 200.0, 700.0]
+    assert {name: list(scene.reservation(name).amounts) for name in "abc"} == {"a": ["n0"], "b": ["n1"], "c": ["n1"]}
 
 
 def test_a_placement_is_kept_unless_another_is_better_by_a_margin() -> None:
@@ -356,3 +355,58 @@ def test_a_gang_that_is_refused_although_its_capacity_is_free_is_not_woken_at_on
     asyncio.run(scene._reservations.reserve(gang))
     assert scene.owners == ["refused"]
     assert not scene._reservations.owners_with_free_capacity()
+
+
+def test_gangs_that_need_the_same_nodes_are_expected_one_after_another() -> None:
+    scene = Scene(nodes=2)
+    for number in range(2):
+        scene.run_pod(f"busy{number}", number, 8, walltime=100.0, started=NOW)
+    gangs = [a_gang(name, 2, 8, created=NOW + place, walltime=300.0) for place, name in enumerate("abcd")]
+    scene.plan(*gangs)
+    assert [scene.reservation(name).begins - NOW for name in "abcd"] == [100.0, 400.0, 700.0, 1000.0]
+    assert {scene.reservation(name).basis for name in "abcd"} == {Basis.STATED}
+    scene.seconds += 50
+    scene.plan()
+    assert [scene.reservation(name).begins - NOW for name in "abcd"] == [100.0, 400.0, 700.0, 1000.0]
+    scene.end_pod("busy0")
+    scene.end_pod("busy1")
+    assert scene.plan()["a"] == "Placed"
+    assert [scene.reservation(name).begins - NOW for name in "bcd"] == [350.0, 650.0, 950.0]
+
+
+def test_expected_start_rests_on_the_least_certain_gang_ahead() -> None:
+    scene = Scene(nodes=2)
+    scene.run_pod("guessed", 0, 8, started=NOW - 3600)
+    scene.run_pod("stated", 1, 8, walltime=100.0, started=NOW)
+    scene.plan(a_gang("wide", 2, 8, walltime=300.0), a_gang("behind", 1, 8, created=NOW + 1, walltime=9000.0))
+    assert scene.reservation("wide").basis is Basis.GUESSED
+    assert scene.reservation("behind").begins == scene.reservation("wide").ends
+    assert scene.reservation("behind").basis is Basis.GUESSED
+
+
+def test_gang_whose_expected_start_has_moved_is_attempted_again_but_not_at_once() -> None:
+    scene = Scene(nodes=1)
+    scene.run_pod("busy", 0, 8, walltime=1000.0, started=NOW)
+    scene.plan(a_gang("first", 1, 8, walltime=300.0))
+    scene.plan(a_gang("urgent", 1, 8, priority=1000, created=NOW + 1, walltime=500.0))
+    assert [scene.reservation(name).begins - NOW for name in ("urgent", "first")] == [1000.0, 1500.0]
+    scene._reservations._reported[GangKey("default", "first")] = _Reported(0.0, NOW + 1000.0, Basis.STATED)
+    assert asyncio.run(scene._reservations.refresh(scene.gang)) == []
+    scene._reservations._reported[GangKey("default", "first")] = _Reported(-31.0, NOW + 1000.0, Basis.STATED)
+    assert asyncio.run(scene._reservations.refresh(scene.gang)) == [GangKey("default", "first")]
+
+
+def test_reservation_that_is_given_up_during_a_refresh_does_not_come_back() -> None:
+    scene = Scene(nodes=2)
+    for number in range(2):
+        scene.run_pod(f"busy{number}", number, 8, walltime=100.0, started=NOW)
+    scene.plan(a_gang("given_up", 1, 8), a_gang("kept", 1, 8, created=NOW + 1))
+    ledger = scene._planner.ledger
+
+    def gang(key: GangKey) -> Gang | None:
+        if key.name == "kept":
+            ledger.drop(GangKey("default", "given_up"))
+        return scene.gang(key)
+
+    asyncio.run(scene._reservations.refresh(gang))
+    assert scene.owners == ["kept"]
