@@ -10,7 +10,7 @@ for each node and resource). A gang of lower priority may not.
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +20,7 @@ from allaboard.model.arrays import Integers
 from allaboard.model.backfill import Backfill
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Gang, GangKey
+from allaboard.model.node import Node
 from allaboard.model.snapshot import Snapshot
 from allaboard.model.walltime import end_of
 from allaboard.records.sort_key import Order
@@ -36,6 +37,20 @@ class Applicant(NamedTuple):
     order: Order | None
     priority: int
     ends: float
+
+
+class _Held(NamedTuple):
+    """The capacity that a reservation keeps, by the rows and columns of a snapshot with these ``nodes`` and ``resources``.
+
+    ``rows``: int64[rows]. ``amounts``: int64[rows, resources]. ``parts``: int64[rows]. ``are_all``: all nodes and resources exist.
+    """
+
+    nodes: tuple[Node, ...]
+    resources: tuple[str, ...]
+    rows: Integers
+    amounts: Integers
+    parts: Integers
+    are_all: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +75,14 @@ class Reservation:
     awaited: int
     takes_effect: float
     victims: frozenset[str] = frozenset()
+    _held: list[_Held] = field(default_factory=list, compare=False, repr=False)
+    """The last result of ``in_snapshot``: a gang may have thousands of pods, and its reservation is read many times."""
+
+    def in_snapshot(self, snapshot: Snapshot) -> _Held:
+        """Return the capacity that this reservation keeps, by the rows and columns of ``snapshot``."""
+        if not self._held or self._held[0].nodes is not snapshot.nodes or self._held[0].resources != snapshot.resources:
+            self._held[:] = [_held_by(self, snapshot)]
+        return self._held[0]
 
     def binds(self, other: Applicant, now: float) -> bool:
         """Return whether ``other``, which asks for capacity ``now``, must leave this reservation's capacity to its owner."""
@@ -70,6 +93,20 @@ class Reservation:
     def delays(self, other: Applicant, when: float) -> bool:
         """Return whether ``other`` may still hold capacity ``when`` this reservation needs it; always if its priority is lower."""
         return other.ends > when or other.priority < self.priority
+
+
+def _held_by(reservation: Reservation, snapshot: Snapshot) -> _Held:
+    rows = {name: row for name in reservation.amounts if (row := snapshot.row_of(name)) is not None}
+    columns = {resource: column for column, resource in enumerate(snapshot.resources)}
+    amounts, are_all = np.zeros((len(rows), len(columns)), dtype=np.int64), len(rows) == len(reservation.amounts)
+    for position, name in enumerate(rows):
+        for resource, amount in reservation.amounts[name].items():
+            if (column := columns.get(resource)) is None:
+                are_all = False
+            else:
+                amounts[position, column] = amount
+    parts = np.array([reservation.parts.get(name, 0) for name in rows], dtype=np.int64)
+    return _Held(snapshot.nodes, snapshot.resources, np.array(list(rows.values()), dtype=np.int64), amounts, parts, are_all)
 
 
 def amounts_of(assignments: Collection[tuple[SchedulingSpec, str]]) -> tuple[dict[str, dict[str, int]], dict[str, int]]:
@@ -185,31 +222,24 @@ def kept_from(
     times = sorted({max(each.begins, begins) for each in reservations if each.ends > begins and each.delays(other, each.begins)})
     if not times:
         return None
-    row_of = {name: row for each in reservations for name in each.amounts if (row := snapshot.row_of(name)) is not None}
-    rows = np.array(sorted(set(row_of.values())), dtype=np.int64)
-    place = {int(row): position for position, row in enumerate(rows)}
-    columns = {resource: column for column, resource in enumerate(snapshot.resources)}
+    held = [each.in_snapshot(snapshot) for each in reservations]
+    rows = np.unique(np.concatenate([each.rows for each in held]))
+    places = [np.searchsorted(rows, each.rows) for each in held]
     here = departures.of_nodes(rows)
     before, parts_before = here.freed(units)
     kept, kept_parts = np.zeros_like(before), np.zeros_like(parts_before)
     for when in times:
         freed, parts = here.freed(max(units, here.number_by(when)))
         needed, needed_parts = before - freed, parts_before - parts
-        for each in reservations:
-            if not max(each.begins, begins) <= when < each.ends:
-                continue
-            for name, amounts in each.amounts.items():
-                if (row := row_of.get(name)) is None:
-                    continue
-                for resource, amount in amounts.items():
-                    if resource in columns:
-                        needed[place[row], columns[resource]] += amount
-                needed_parts[place[row]] += each.parts.get(name, 0)
+        for each, arrays, place in zip(reservations, held, places, strict=True):
+            if max(each.begins, begins) <= when < each.ends:
+                needed[place] += arrays.amounts
+                needed_parts[place] += arrays.parts
         np.maximum(kept, needed, out=kept)
         np.maximum(kept_parts, needed_parts, out=kept_parts)
     if not kept.any() and not kept_parts.any():
         return None
-    found, found_parts = np.zeros((len(snapshot.nodes), len(columns)), dtype=np.int64), np.zeros(len(snapshot.nodes), dtype=np.int64)
+    found, found_parts = np.zeros_like(snapshot.used), np.zeros(len(snapshot.nodes), dtype=np.int64)
     found[rows], found_parts[rows] = kept, kept_parts
     return found, found_parts
 
@@ -245,18 +275,10 @@ def _lacking(reservation: Reservation, snapshot: Snapshot) -> tuple[Integers, In
 
     None if a node or a resource is gone. A resource that the reservation doesn't need isn't lacking.
     """
-    found = [row for name in reservation.amounts if (row := snapshot.row_of(name)) is not None]
-    columns = {resource: column for column, resource in enumerate(snapshot.resources)}
-    if len(found) < len(reservation.amounts):
+    asked = reservation.in_snapshot(snapshot)
+    if not asked.are_all:
         return None
-    rows = np.array(found, dtype=np.int64)
-    asked = np.zeros((len(rows), len(columns)), dtype=np.int64)
-    for position, amounts in enumerate(reservation.amounts.values()):
-        for resource, amount in amounts.items():
-            if resource not in columns:
-                return None
-            asked[position, columns[resource]] = amount
-    return rows, np.where(asked > 0, asked - snapshot.free[rows], 0)
+    return asked.rows, np.where(asked.amounts > 0, asked.amounts - snapshot.free[asked.rows], 0)
 
 
 def basis_of(awaited: Sequence[int], departures: Departures) -> Basis:

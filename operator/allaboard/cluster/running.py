@@ -14,7 +14,7 @@ None of these times ends a pod.
 """
 
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Generic, TypeVar
 
@@ -55,6 +55,9 @@ class Basis(StrEnum):
 
 BASES = tuple(Basis)
 
+_SHORT = 1 << 16
+_MOST_KNOWN = 64  # results of ``Departures.freed`` that are kept: 200 KB each for 5,000 nodes
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Departures:
@@ -72,20 +75,32 @@ class Departures:
     amounts: Integers
     parts: Integers
     nodes: int
+    _freed: dict[int, tuple[Integers, Integers]] = field(default_factory=dict, repr=False)
+    """The results of ``freed``: a search for a start asks for many numbers of units, and several gangs for the same."""
 
     def number_by(self, when: float) -> int:
         """Return how many units end at ``when`` or before."""
         return int(np.searchsorted(self.ends, when, side="right"))
 
     def freed(self, units: int) -> tuple[Integers, Integers]:
-        """Return what the first ``units`` free: int64[nodes, resources], and thousandths of GPUs: int64[nodes]."""
-        pods = int(np.searchsorted(self.unit, units, side="left"))
-        row = self.row[:pods]
-        freed = np.zeros((self.nodes, self.amounts.shape[1]), dtype=np.int64)
+        """Return what the first ``units`` free: int64[nodes, resources], and thousandths of GPUs: int64[nodes]. Both are read-only."""
+        if (known := self._freed.get(units)) is not None:
+            return known
+        fewer = max((each for each in self._freed if each < units), default=0)
+        first, last = np.searchsorted(self.unit, (fewer, units), side="left").tolist()
+        if fewer:
+            freed, parts = (each.copy(order="K") for each in self._freed[fewer])
+        else:
+            freed, parts = np.zeros((self.amounts.shape[1], self.nodes), dtype=np.int64).T, np.zeros(self.nodes, dtype=np.int64)
+        row = self.row[first:last]
         for column in range(freed.shape[1]):
-            np.add.at(freed[:, column], row, self.amounts[:pods, column])
-        parts = np.zeros(self.nodes, dtype=np.int64)
-        np.add.at(parts, row, self.parts[:pods])
+            np.add.at(freed[:, column], row, self.amounts[first:last, column])
+        np.add.at(parts, row, self.parts[first:last])
+        freed.setflags(write=False)
+        parts.setflags(write=False)
+        if len(self._freed) >= _MOST_KNOWN:
+            self._freed.clear()
+        self._freed[units] = freed, parts
         return freed, parts
 
     def of_nodes(self, rows: Integers) -> "Departures":
@@ -187,7 +202,9 @@ class RunningPods:
         rank[order] = np.arange(len(order))
         # 3. The pods of these units on nodes of the snapshot, in the order of their units.
         kept = np.flatnonzero((rows >= 0) & (rank[units] >= 0))
-        kept = kept[np.argsort(rank[units[kept]], kind="stable")]
+        ranks = rank[units[kept]]
+        # A stable sort of 16-bit numbers is a radix sort, which takes a seventh of the time.
+        kept = kept[np.argsort(ranks.astype(np.uint16) if len(order) < _SHORT else ranks, kind="stable")]
         amounts, parts = self._amounts(resources)
         specs = self._spec[used[kept]]
         return Departures(unit_ends[order], unit_basis[order], rank[units[kept]], rows[kept], amounts[specs], parts[specs], len(nodes))
