@@ -230,7 +230,7 @@ def too_many_requests() -> None:
 
 def partially_bound_gang_without_a_group() -> None:
     """A bare gang is partially bound when its PodGroup is deleted: it is finished, up to its stamped minimum."""
-    with quiet_world(nodes=1, seed=3) as world:
+    with quiet_world(nodes=1, seed=2) as world:
         gang = GangSpec("gang", "bare", size=4, minimum=4, has_group=True)
         world.fault(Fault("bind", "pods", nth=3, times=24, status=429, dry_run=False))
         world.add(gang)

@@ -177,8 +177,13 @@ class Reserving:
             return True  # pods have run longer than they were expected to
         if next(excuses.causes(self.books, before.at - _PAUSE_SECONDS, self.books.clock()), ""):
             return True
-        behind = [other for other in self._others(spec) if other.priority <= spec.priority and not self.lives.losses_since(other, 0.0)]
+        behind = [other for other in self._others(spec) if self._ranks_behind(other, spec) and not self.lives.losses_since(other, 0.0)]
         return self.books.quiet_elsewhere(spec, *behind) < self.books.clock() - before.at + 1
+
+    def _ranks_behind(self, other: GangSpec, spec: GangSpec) -> bool:
+        if other.priority != spec.priority:
+            return other.priority < spec.priority
+        return bool(self.lives.alive(other)) and self.lives.ranks_before(spec, other)
 
 
 def _share_nodes(one: GangSpec, other: GangSpec) -> bool:

@@ -42,7 +42,7 @@ choice = choice or SimpleNamespace(taken=evictable.arrays.pods)
         "equals_wait",
         "preemption",
         (
-            Edit("Preemptions._below", "other.priority < gang.priority", "other.priority <= gang.priority"),
+            Edit("Preemptions._below", "other.priority >= gang.priority", "other.priority > gang.priority"),
             Edit(
                 "may_lose_pods",
                 "max(gang.priority, *(pod.priority for pod in bound)) < other.priority",
@@ -95,6 +95,7 @@ choice = choice or SimpleNamespace(taken=evictable.arrays.pods)
                 "Reservations.refresh",
                 """
 if gang is None or not gang.can_act or not gang.missing:
+    has_ended = True
     continue
 """,
                 """
