@@ -63,7 +63,7 @@ class Priorities:
         stated: dict[str, Any] = {"priority": priority} if priority else {}
         if name in self.never:
             stated["preemptionPolicy"] = "Never"
-        return {**pod, "spec": {**stated, **spec}} if stated else pod
+        return {**pod, "spec": {**spec, **stated}} if stated else pod
 
     def unknown(self, pod: dict[str, Any]) -> str:
         """Return the class of a pod whose priority isn't known; empty if it is known. Raises ``MalformedError``."""

@@ -76,3 +76,9 @@ def test_plan_says_what_would_be_evicted_unless_the_class_preempts_nothing(plan:
     plan.manifest(pod("a", cpu="8", priorityClassName="kind"))
     [gang] = plan.gangs(exit_code=1)
     assert "evicted" not in gang["message"]
+
+
+def test_a_priority_that_is_stated_as_null_is_taken_from_the_class(plan: Plan) -> None:
+    plan.cluster(node("n1", cpu="8"), priority_class("high", 10))
+    plan.manifest(pod("none"), pod("stated", priorityClassName="high", priority=None))
+    assert [gang["name"] for gang in plan.gangs()] == ["stated", "none"]
