@@ -29,7 +29,7 @@ from allaboard.gpu.scraper import Scraper, keep_cards
 from allaboard.kube.client import ApiError, ApiServer
 from allaboard.kube.paths import BUDGETS, CLAIMS, CSI_NODES, JOBS, NODES, PODS, VOLUMES
 from allaboard.kube.rate_limit import RateLimit
-from allaboard.kube.reachable import reach
+from allaboard.kube.reachable import reach, until_readable
 from allaboard.kube.reflector import Reflector
 from allaboard.leadership.fencing import CARRIED_OUT_SECONDS, Term
 from allaboard.leadership.lease import Lease, LeaseLostError, LeaseTimes, Server, Unfenced, own_namespace
@@ -47,7 +47,7 @@ from allaboard.pipelines.objects import MLFLOWS
 from allaboard.pipelines.reconciler import PipelineReconciler
 from allaboard.pipelines.stages import Policy as PipelinePolicy
 from allaboard.pipelines.stages import pipeline_from
-from allaboard.pipelines.undeployed import UndeployedPipelines, undeployed_from, until_readable
+from allaboard.pipelines.undeployed import UndeployedPipelines, undeployed_from
 from allaboard.placement import SearchSettings
 from allaboard.planning.gang_problem import Packings
 from allaboard.planning.known_gangs import KnownGangs

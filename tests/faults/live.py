@@ -314,7 +314,7 @@ async def play_live(
     """
     judge = Judge([], time.monotonic, patience=3.0)
     note_strikes(cluster.faults, judge.books)
-    judge.reserving.is_on = judge.reserving.preempts = judge.preempting.is_on = bool(seed % 2)
+    judge.reserving.is_on = bool(seed % 2)
     judge.reserving.epoch = time.time() - time.monotonic()
     judge.commits.wait_until_idle, judge.commits.fresh, judge.books.news.lag = 2.5, 10.0, 1.5  # several processes share the machine
     await asyncio.to_thread(
@@ -421,7 +421,7 @@ class _Relay:
             environment={
                 "ALLABOARD_SCHEDULE_TIMEOUT_SECONDS": "30",
                 "ALLABOARD_BACKOFF_MAX_SECONDS": "8",
-                **({} if self._judge.preempting.is_on else _NO_POLICIES),
+                **({} if self._judge.reserving.is_on else _NO_POLICIES),
             },
         )
         await self._stack.enter_async_context(following)

@@ -195,7 +195,7 @@ class Simulation:
         """Gangs of bare pods that were submitted again: their pods aren't recreated."""
         self.judge = Judge(self.gangs, self.loop.time)
         self.judge.standing.shows_conditions = crd == "ours"
-        self.judge.reserving.is_on = self.judge.reserving.preempts = self.judge.preempting.is_on = has_policies
+        self.judge.reserving.is_on = has_policies
         self.judge.reserving.epoch = BEGINNING
         note_strikes(self.sandbox.faults, self.judge.books)
         self.network = Network(page=page)

@@ -1,16 +1,18 @@
-"""Wait for the API server at startup, before the tasks that need it begin."""
+"""Wait for the API server at startup, or until it serves a kind of objects, before the tasks that need it begin."""
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from allaboard.kube.client import ApiError, ApiServer, kubeconfig_in_use
-from allaboard.kube.paths import NODES
+from allaboard.kube.paths import NODES, ApiPath
 from allaboard.kube.retry import Sleep
 
 logger = logging.getLogger(__name__)
 
 _FIRST_PAUSE_SECONDS = 1.0
 _LONGEST_PAUSE_SECONDS = 8.0
+_READABLE_SECONDS = 30.0  # the pause between two tries to list objects
 
 
 class UnreachableError(Exception):
@@ -38,6 +40,24 @@ async def reach(server: ApiServer, seconds: float, sleep: Sleep = asyncio.sleep)
         logger.warning("%s; trying again for %.0f s", problem, left)
         await sleep(min(pause, left))
         pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+
+
+async def until_readable(
+    server: ApiServer, path: ApiPath, sleep: Sleep = asyncio.sleep, on_refusal: Callable[[ApiError], None] = lambda error: None
+) -> None:
+    """Wait until objects can be listed. A missing CRD or a missing right is normal here, and isn't logged as a warning.
+
+    ``on_refusal`` is called with the error of each try.
+    """
+    while True:
+        try:
+            await server.get(path, {"limit": "1"})
+        except ApiError as error:
+            logger.debug("%s: %s", path, error)
+            on_refusal(error)
+            await sleep(_READABLE_SECONDS)
+        else:
+            return
 
 
 def _explained(server: ApiServer, problem: str) -> str:

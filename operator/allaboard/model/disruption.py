@@ -70,7 +70,7 @@ def policy_ignores_disruption(job: Mapping[str, object]) -> bool:
     try:
         for path, rule in items(mapping(mapping(job, "spec"), "podFailurePolicy"), "rules"):
             for _, condition in items(rule, "onPodConditions", path):
-                if condition.get("type") == "DisruptionTarget" and condition.get("status", "True") == "True":
+                if condition.get("type") == DISRUPTION_TARGET and condition.get("status", "True") == "True":
                     return rule.get("action") == "Ignore"
     except MalformedError:
         return False

@@ -412,9 +412,9 @@ def _priority(spec: RawObject) -> int:
         return 0
 
 
-def _time(mapping: Mapping[str, object], field: str) -> float:
+def _time(fields: Mapping[str, object], field: str) -> float:
     """Return the time in a field, in seconds since the epoch; 0 if the field states none."""
-    value = mapping.get(field)
+    value = fields.get(field)
     return parse_time(value) if isinstance(value, str) else 0.0
 
 

@@ -12,9 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 
-from allaboard.kube.client import ApiError, ApiServer
-from allaboard.kube.paths import ApiPath
-from allaboard.kube.retry import Sleep
+from allaboard.kube.client import ApiServer
 from allaboard.model.raw_fields import integer, mapping
 from allaboard.model.requests import RawObject
 from allaboard.model.times import api_time
@@ -35,7 +33,6 @@ GRACE_SECONDS = 5.0
 _REPORT_SECONDS = 2.5  # pause between two searches for pipelines that are due
 _MOST_AT_ONCE = 64
 _MOST_WAITING = 10_000
-_RETRY_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +53,6 @@ def undeployed_from(raw: RawObject) -> Undeployed:
     return Undeployed(
         replace(pipeline_from(raw), stages=(), problem=PIPELINES_ARE_OFF), integer(mapping(raw, "status"), "observedGeneration", -1)
     )
-
-
-async def until_readable(server: ApiServer, path: ApiPath, sleep: Sleep = asyncio.sleep) -> None:
-    """Wait until objects can be listed. A missing CRD or a missing right is normal here, and isn't logged as a warning."""
-    while True:
-        try:
-            await server.get(path, {"limit": "1"})
-        except ApiError as error:
-            logger.debug("%s: %s", path, error)
-            await sleep(_RETRY_SECONDS)
-        else:
-            return
 
 
 class UndeployedPipelines:

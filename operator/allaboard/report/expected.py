@@ -20,7 +20,7 @@ def expected(reservation: Reservation) -> str:
     """
     if reservation.victims:
         number = len(reservation.victims)
-        return f"; {number} pod{'s' if number > 1 else ''} of lower priority {'are' if number > 1 else 'is'} evicted for it"
+        return evictions(number, "are evicted" if number > 1 else "is evicted")
     if not (seconds := expected_start(reservation)):
         return ""
     return f"; expected to start about {_minute(seconds)}, {_SOURCES[reservation.basis]}"
@@ -42,6 +42,11 @@ def expected_nodes(provisioning: Provisioning) -> str:
 
 def _minute(seconds: float) -> str:
     return f"{time.strftime('%Y-%m-%d %H:%M', time.gmtime(seconds))} UTC"
+
+
+def evictions(number: int, verb: str) -> str:
+    """Return the last words of a refusal that say how many pods are evicted for the gang."""
+    return f"; {number} pod{'s' if number > 1 else ''} of lower priority {verb} for it"
 
 
 def expected_start(reservation: Reservation) -> float:

@@ -16,6 +16,7 @@ from allaboard.cluster.provisioning_requests import ProvisioningRequests
 from allaboard.gangs.run_history import settled
 from allaboard.kube.client import ApiError
 from allaboard.kube.paths import PROVISIONING_REQUESTS
+from allaboard.kube.reachable import until_readable
 from allaboard.kube.reflector import Reflector
 from allaboard.leadership.lease import LeaseLostError
 from allaboard.model.gang import Gang, GangKey
@@ -193,20 +194,17 @@ class Provisionings:
 
     async def _until_served(self, requester: Requester) -> None:
         """Wait until requests can be listed. If they can't be listed at first, say so once, and let gangs be scheduled."""
-        while True:
-            try:
-                await requester.server.get(PROVISIONING_REQUESTS.everywhere, {"limit": "1"})
-            except ApiError as error:
-                if not self.looked.is_set():
-                    logger.warning(
-                        "provisioning_class: no nodes are asked for, since ProvisioningRequests can't be listed: %s; it needs the CRD"
-                        " of cluster-autoscaler, and the rights of config/components/provisioning",
-                        error,
-                    )
-                    self.looked.set()
-                await asyncio.sleep(_UNREADABLE_SECONDS)
-            else:
-                return
+
+        def on_refusal(error: ApiError) -> None:
+            if not self.looked.is_set():
+                logger.warning(
+                    "provisioning_class: no nodes are asked for, since ProvisioningRequests can't be listed: %s; it needs the CRD"
+                    " of cluster-autoscaler, and the rights of config/components/provisioning",
+                    error,
+                )
+                self.looked.set()
+
+        await until_readable(requester.server, PROVISIONING_REQUESTS.everywhere, on_refusal=on_refusal)
 
     async def sweep(self, requester: Requester) -> None:
         """Delete the requests that are no longer needed. A request that can't be deleted is tried again at the next sweep."""

@@ -24,6 +24,7 @@ from allaboard.planning.standstill import Standstill
 from allaboard.queueing.order import order_of
 from allaboard.records.sort_key import Order
 from allaboard.report import messages
+from allaboard.report.expected import evictions
 from allaboard.settings.options import Settings
 
 _MOST_VICTIMS = 5  # gangs that a message names
@@ -199,9 +200,8 @@ class Forecast(Standstill):
 
 def _victims(preemption: Preemption) -> str:
     """Return which gangs would lose pods, as the last words of a refusal."""
-    number = len(preemption.pods)
     parts = [f"{len(victim.pods)} of {victim.gang.key}" for victim in preemption.victims]
-    first = f"; {number} pod{'s' if number > 1 else ''} of lower priority would be evicted for it: {', '.join(parts[:_MOST_VICTIMS])}"
+    first = f"{evictions(len(preemption.pods), 'would be evicted')}: {', '.join(parts[:_MOST_VICTIMS])}"
     return first + (f" and {len(parts) - _MOST_VICTIMS} more gangs" if len(parts) > _MOST_VICTIMS else "")
 
 

@@ -19,12 +19,17 @@ def _world(**options: Any) -> Iterator[World]:
         yield world
 
 
+def _add_small_and_large(world: World) -> None:
+    """Let two gangs run, one after the other; ``large`` has one pod more, so that its eviction costs more."""
+    for name, size in (("small", 7), ("large", 8)):
+        world.add(GangSpec(name, size=size, minimum=size))
+        world.advance(3)
+
+
 def preempted() -> None:
     """A gang of a high priority fits only in the place of another gang; a third gang has one pod more, so that it stays."""
     with _world(nodes=2) as world:
-        for name, size in (("small", 7), ("large", 8)):
-            world.add(GangSpec(name, size=size, minimum=size))
-            world.advance(3)
+        _add_small_and_large(world)
         high = GangSpec("high", size=7, minimum=7, priority=HIGH_PRIORITY)
         world.add(high)
         world.advance(20)
@@ -58,9 +63,7 @@ def equals_wait() -> None:
 def slow_victims() -> None:
     """The victims of a preemption terminate slowly, and the gang that needs their capacity is attempted again meanwhile."""
     with _world(nodes=2) as world:
-        for name, size in (("small", 7), ("large", 8)):
-            world.add(GangSpec(name, size=size, minimum=size))
-            world.advance(3)
+        _add_small_and_large(world)
         world.hold(world.gangs[-2])
         world.add(GangSpec("high", size=7, minimum=7, priority=HIGH_PRIORITY))
         for node in (0, 1, 0, 1):
@@ -163,9 +166,7 @@ def eviction_is_refused() -> None:
 def killed_between_two_evictions() -> None:
     """The scheduler is killed after it has evicted the first of several victims."""
     with _world(nodes=2) as world:
-        for name, size in (("small", 7), ("large", 8)):
-            world.add(GangSpec(name, size=size, minimum=size))
-            world.advance(3)
+        _add_small_and_large(world)
         world.sandbox.faults.pause("evict", "pods", nth=3, times=FOR_EVER, dry_run=False)
         world.add(GangSpec("high", size=7, minimum=7, priority=HIGH_PRIORITY))
         world.advance(2)

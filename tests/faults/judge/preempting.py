@@ -44,13 +44,12 @@ class _Series:
 
 @dataclass(slots=True)
 class Preempting:
-    """Checks every eviction of a pod that carries the mark of a gang. ``is_on``: the scheduler evicts pods of lower priority."""
+    """Checks every eviction of a pod that carries the mark of a gang, if the scheduler preempts (``Reserving.is_on``)."""
 
     books: Books
     lives: Lives
     reserving: Reserving
     accuse: Accuse
-    is_on: bool = False
     evicted: int = 0
     """The number of pods that schedulers have evicted for gangs of a higher priority."""
     _marked_at: dict[str, tuple[str, float]] = field(default_factory=dict)
@@ -75,7 +74,7 @@ class Preempting:
     def carried_out(self, request: Request, pod: Body) -> bool:
         """Check an eviction that was carried out, of ``pod`` as it was before it. Return False if it is no eviction for another gang."""
         mark = self._mark_of(pod)
-        if not self.is_on or not mark:
+        if not self.reserving.is_on or not mark:
             return False
         self.evicted += 1
         now, victim = self.books.clock(), self.books.gang_of(pod)

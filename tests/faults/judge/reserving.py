@@ -20,7 +20,7 @@ _SERVICES = ("controlled", "deployed")
 _LATER_SECONDS = 61.0
 """Seconds, at least, by which an expected start must become later to count as later: status is written to the second."""
 _LATER = 0.11
-"""The same, as a part of the time until the expected start."""
+"""The part of the time until the expected start by which the start must become later, at least, to count as later."""
 _SETTLED_SECONDS = 0.5
 _PAUSE_SECONDS = 15.0
 _WITHDRAWN_SECONDS = 5.0
@@ -40,13 +40,12 @@ class _Promise:
 
 @dataclass(slots=True)
 class Reserving:
-    """The rules of reservations. ``is_on``: the scheduler reserves capacity. ``preempts``: it evicts pods of lower priority."""
+    """The rules of reservations. ``is_on``: the scheduler reserves capacity, and evicts pods of lower priority."""
 
     books: Books
     lives: Lives
     accuse: Accuse
     is_on: bool = False
-    preempts: bool = False
     epoch: float = 0.0
     """Seconds since the epoch when the judge's clock was 0."""
     _promises: dict[GangSpec, _Promise] = field(default_factory=dict)
@@ -58,7 +57,7 @@ class Reserving:
 
         ``from_equals``: also for a gang of the same priority.
         """
-        if not (self.is_on or self.preempts):
+        if not self.is_on:
             return False
         least = spec.priority if from_equals else spec.priority + 1
         return any(other.priority >= least and _share_nodes(other, spec) and self.is_waiting(other) for other in self._others(spec))
@@ -85,7 +84,7 @@ class Reserving:
             return not node_of(pod) or phase_of(pod) in ("Succeeded", "Failed") or not _is_foreign_service(pod)
         if other.kind not in _SERVICES:
             return True
-        return self.preempts and other.priority < spec.priority
+        return self.is_on and other.priority < spec.priority
 
     def _others(self, spec: GangSpec) -> Iterable[GangSpec]:
         return (other for other in self.books.gangs if other is not spec)

@@ -5,8 +5,9 @@ from typing import Any, cast
 import pytest
 
 from allaboard.kube.client import ApiError, ApiServer
+from allaboard.kube.reachable import until_readable
 from allaboard.pipelines.objects import MLFLOWS, Body
-from allaboard.pipelines.undeployed import GRACE_SECONDS, PIPELINES_ARE_OFF, UndeployedPipelines, undeployed_from, until_readable
+from allaboard.pipelines.undeployed import GRACE_SECONDS, PIPELINES_ARE_OFF, UndeployedPipelines, undeployed_from
 from allaboard.report.events import EventRecorder
 from allaboard.report.writer import Writer
 from tests.unit.pipelines.mlflows import mlflow
