@@ -36,9 +36,6 @@ pytestmark = pytest.mark.timeout(600)
 POD_GROUPS = ROOT / "crds" / "podgroups.scheduling.x-k8s.io.yaml"
 MEMBERS = 3
 GANG = "pod-group.scheduling.sigs.k8s.io"
-OPTIONS = sorted(folder.name for folder in (CONFIG / "components").iterdir() if folder.name != "admission")
-"""Components for an overlay. The webhooks are left out, since they can't be called through their Service here: tests/e2e/kind has them."""
-
 OLDER = {
     # Its program, which doesn't know GPU metrics.
     "e17d125": ["operator"],
@@ -187,6 +184,8 @@ def test_gangs_keep_running_during_an_upgrade_a_downgrade_and_a_removal(
     assert install.replace("crds/ ", "crds/mlflows.kopf.dev.yaml ") == instead
     for command in (instead, *rest):
         older.run(command)
+    # An upgrade keeps the components that were chosen before.
+    reader = replace(reader, overlay=_overlay(ROOT, tmp_path / "upgrade-overlay", older.root))
     complaints: list[str] = []
     added = _rights(reader) - _rights(older)
     operator = _operator(older, plane, tmp_path / "1")
@@ -339,13 +338,18 @@ def _jobs_that_end(plane: ControlPlane) -> Iterator[None]:
         thread.join()
 
 
-def _overlay(root: Path, folder: Path) -> Path:
-    """Write the overlay of docs/install.md for the ``config/`` in ``root``, with all components, and return the overlay's folder."""
+def _overlay(root: Path, folder: Path, version: Path | None = None) -> Path:
+    """Write the overlay of docs/install.md for the ``config/`` in ``root``, and return the overlay's folder.
+
+    It has all components that the project has in ``version``, by default ``root``, but not the webhooks. They can't be called through their
+    Service here: tests/e2e/kind has them.
+    """
     folder.mkdir()
     config = os.path.relpath(root / "config", folder.resolve())
+    options = sorted(each.name for each in ((version or root) / "config" / "components").iterdir() if each.name != "admission")
     (shown,) = blocks_under("Install", "yaml")
     overlay = yaml.safe_load(shown.replace("../config", config).replace("REGISTRY/", "localhost/").replace("TAG", folder.name))
-    overlay["components"] += [f"{config}/components/{option}" for option in OPTIONS]
+    overlay["components"] += [f"{config}/components/{option}" for option in options]
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
     return folder
 

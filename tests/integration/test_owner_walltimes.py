@@ -151,7 +151,9 @@ async def test_crd_that_is_removed_makes_nothing_stale_and_is_read_again_when_it
     owned_pods(ray, a_ray_job(ray, 900), "head", "worker", requests={"cpu": "6"})
     await has_walltime(ray, app, 900.0)
     assert app.is_ready
-    assert not [each for each in caplog.records if "ray" in each.getMessage() and each.levelno >= logging.WARNING]
+    warnings = [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
+    # A real API server may report nothing for seconds, which is long for so small a `stale_seconds`.
+    assert not [each for each in warnings if "ray" in each and "reported nothing" not in each]
 
 
 @pytest.mark.sandbox_only("injects refusals")

@@ -73,9 +73,9 @@ async def test_job_whose_pods_are_deleted_on_success_stays_finished_after_an_ope
     await cluster.wait_for(lambda s: running(s) == 5 and bool(status_of(s, "tf-smoke-gpu")), message="all run, and there is a PodGroup")
     cluster.finish_pod("tf-smoke-gpu-worker-0")
     await cluster.wait_for(lambda s: not s.list("pods"), message="the job operator deletes all pods")
-    await cluster.wait_for(lambda s: status_of(s, "tf-smoke-gpu").get("phase") == "Finished")
-    ended = {name: status_of(cluster, "tf-smoke-gpu")[name] for name in ("reason", "message")}
-    assert ended == {"reason": "Ended", "message": "ended: 1 member succeeded, 0 failed"}
+    await cluster.wait_for(lambda s: status_of(s, "tf-smoke-gpu").get("reason") == "Ended", message="the PodGroup shows the end")
+    ended = {name: status_of(cluster, "tf-smoke-gpu")[name] for name in ("phase", "message")}
+    assert ended == {"phase": "Finished", "message": "ended: 1 member succeeded, 0 failed"}
     await app.stop()
     await start_app()
     cluster.create(gang_pod("x", "later", 1))
