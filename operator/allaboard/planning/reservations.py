@@ -39,7 +39,7 @@ _MARGIN = 0.1  # The same, as a part of the time until the kept placement begins
 _PAUSE_RATIO = 5.0  # After a search that found no better placement the next one may wait for so many times as long as the search took.
 
 _REPEAT_SECONDS = 30.0  # An owner isn't attempted again so soon only because its expected start has moved.
-_MISTAKEN_SECONDS = 5.0  # The pause until an owner is woken again that was refused although its capacity was free.
+_MISTAKEN_SECONDS = 5.0  # The pause until an owner is woken again that wasn't placed although its capacity was free.
 
 Amounts = Mapping[str, Mapping[str, int]]
 GangOf = Callable[[GangKey], Gang | None]
@@ -149,7 +149,7 @@ class Reservations:
     _reported: dict[GangKey, _Reported] = field(default_factory=dict)
     """The expected start that was last reported, by the owner of a reservation."""
     _mistaken: dict[GangKey, float] = field(default_factory=dict)
-    """The time, on the clock, until which the owner of a reservation isn't woken, although its capacity is free: it was refused even so."""
+    """The time, on the clock, until which the owner of a reservation isn't woken, although its capacity is free: it wasn't placed even so."""
 
     async def refresh(self, resolved: GangOf) -> Sequence[GangKey]:
         """Recompute all reservations by the present facts. Return the owners to attempt: their capacity is free, or their start has moved.
@@ -203,6 +203,16 @@ class Reservations:
         applicant = Applicant(each.owner, each.order, each.priority, ledger.now() + each.ends - each.begins)
         return is_free(each, ledger.left_to(applicant, self.planner.cluster.snapshot(each.priority)))
 
+    def pause(self, key: GangKey, held: Reservation | None = None) -> None:
+        """Don't wake the owner of a reservation for a moment if it wasn't placed although its capacity is free, or that of ``held`` was.
+
+        A rule may refuse the gang that the amounts of its placement don't show, and a search may take too long. A gang that is woken again
+        and again starves the others.
+        """
+        found = self.planner.ledger.find(key)
+        if (held is not None and not held.awaited) or (found is not None and self._is_free(found)):
+            self._mistaken[key] = self.planner.costs.clock() + _MISTAKEN_SECONDS
+
     def surely_refused(self, gangs: Iterable[PreparedGang]) -> set[GangKey]:
         """Return those of ``gangs`` that don't fit now, as counting shows; it may also be that a gang that isn't returned doesn't fit."""
         return {gang.key for gang in gangs if self.is_surely_refused(gang)}
@@ -242,9 +252,7 @@ class Reservations:
         ledger.revise(before, _most([*others, *([found] if found else [])], self.settings.most))
         if found is not None:
             self._reported[gang.key] = _Reported(self.planner.costs.clock(), found.begins, found.basis)
-        # A rule may refuse the gang that the amounts of its placement don't show. A gang that is woken again and again starves the others.
-        if (held is not None and not held.awaited) or (found is not None and self._is_free(found)):
-            self._mistaken[gang.key] = self.planner.costs.clock() + _MISTAKEN_SECONDS
+        self.pause(gang.key, held)
         return found
 
     async def _revised(

@@ -130,6 +130,8 @@ class Round:
                 del batch[key]
                 is_current = False
                 answer = await self._answer(due, gang, joint) if gang is not None else None
+                if isinstance(answer, SearchLonger | Failed):
+                    self.reservations.pause(key)
                 if answer is not None:
                     yield answer
         finally:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from allaboard.cluster.reservations import Reservation
+from allaboard.cluster.running import Basis
 from allaboard.cluster.view import ClusterView
 from allaboard.model.gang import Gang, GangKey, Objective
 from allaboard.placement import Plan, SearchSettings
@@ -213,6 +215,25 @@ async def test_an_error_in_a_search_affects_its_gang_alone(
     first, second = await scene.answers()
     assert isinstance(first, kind)
     assert isinstance(second, Placed)
+
+
+@pytest.mark.parametrize("error", [SearchOverrunError("too long"), SearchError("it died")])
+async def test_a_gang_whose_search_fails_although_its_capacity_is_free_is_not_woken_at_once(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gang = a_gang("a")
+    scene = Scene(gang)
+    found = Reservation(gang.key, order_of(gang), 0, {"n": {"cpu": 2000}}, {}, 1000.0, 2000.0, Basis.STATED, 0, 0.0)
+    scene.planner.ledger.revise((), [found])
+    assert scene.round.reservations.owners_with_free_capacity() == [gang.key]
+
+    async def fails(self: Planner, asked: PreparedGang, without: object = ()) -> Plan:
+        raise error
+
+    monkeypatch.setattr(Planner, "plan", fails)
+    await scene.answers()
+    assert scene.planner.ledger.find(gang.key) is not None
+    assert not scene.round.reservations.owners_with_free_capacity()
 
 
 async def test_an_outdated_plan_places_no_member() -> None:
