@@ -27,7 +27,7 @@ class PodReporter:
         self._events = events
         self._writer = writer
         self._now = now
-        self._unscheduled: dict[str, str] = {}  # the last message, by pod UID
+        self._unscheduled: dict[str, tuple[str, str]] = {}  # the last reason and message, by pod UID
         self._nominated: set[str] = set()  # the UIDs of nominated pods
         self._queued: dict[tuple[str, str], Callable[[], None]] = {}  # the reports that aren't written yet, by pod UID and reason
 
@@ -52,11 +52,11 @@ class PodReporter:
     ) -> None:
         """Report that ``pods`` wait: by PodScheduled=False, and by the event ``FailedScheduling`` if it ``is_event``.
 
-        A condition with the same message isn't written twice in a row. If it ``is_low``, other reports are written first.
+        A condition with the same reason and message isn't written twice in a row. If it ``is_low``, other reports are written first.
         Pods that wait for other pods get another ``reason`` than ``Unschedulable``: cluster-autoscaler and Karpenter add nodes for
         ``Unschedulable``, and no node helps such pods.
         """
-        changed = [pod for pod in pods if self._unscheduled.get(pod.uid) != message_of(pod)] if is_low else pods
+        changed = [pod for pod in pods if self._unscheduled.get(pod.uid) != (reason, message_of(pod))] if is_low else pods
         self._each(FAILED, changed, lambda pod: self._wait(pod, message_of(pod), reason, is_event=is_event, is_low=is_low))
 
     def report_bound(self, pods: Sequence[Pod], node_of: Callable[[Pod], str]) -> None:
@@ -110,9 +110,9 @@ class PodReporter:
     def _wait(self, pod: Pod, message: str, reason: str, *, is_event: bool, is_low: bool = False) -> None:
         if is_event:
             self._events.warning(ObjectReference.of_pod(pod), FAILED, "Scheduling", message)
-        if self._unscheduled.get(pod.uid) == message:
+        if self._unscheduled.get(pod.uid) == (reason, message):
             return
-        self._unscheduled[pod.uid] = message
+        self._unscheduled[pod.uid] = (reason, message)
         write = partial(self._write, pod, message, reason)
         if not self._writer.put(f"condition of pod {pod.key}", write, pod.namespace, is_low=is_low):
             del self._unscheduled[pod.uid]  # so that the next attempt reports it again
@@ -123,7 +123,7 @@ class PodReporter:
             await self._server.write(PODS.named(pod.namespace, pod.name, "status"), body, STRATEGIC_PATCH)
 
     async def _write(self, pod: Pod, message: str, reason: str) -> None:
-        if self._unscheduled.get(pod.uid) != message:
+        if self._unscheduled.get(pod.uid) != (reason, message):
             return  # bound, deleted or reported on again since
         body: dict[str, Any] = {
             "metadata": {"uid": pod.uid},  # never the condition of another pod of the same name
@@ -132,6 +132,6 @@ class PodReporter:
         try:
             await self._server.write(PODS.named(pod.namespace, pod.name, "status"), body, STRATEGIC_PATCH)
         except Exception:
-            if self._unscheduled.get(pod.uid) == message:
+            if self._unscheduled.get(pod.uid) == (reason, message):
                 del self._unscheduled[pod.uid]  # so that the next attempt reports it again
             raise

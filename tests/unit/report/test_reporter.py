@@ -197,6 +197,15 @@ async def test_condition_that_could_not_be_written_is_written_at_the_next_attemp
     assert Counter(fixture.server.conditions) == once_each(gang)
 
 
+async def test_condition_with_another_reason_is_written_although_its_message_is_the_same() -> None:
+    fixture, gang = Fixture(), a_gang(1)
+    for reason in ("Reserved", "Reserved", "Unschedulable"):
+        fixture.pods.report_wait(gang.members, lambda pod: "no capacity", reason, is_event=False)
+        await fixture.write_all()
+    assert fixture.server.conditions == ["u0", "u0"]
+    assert fixture.server.reasons == {"u0": "Unschedulable"}
+
+
 async def test_conditions_are_written_again_after_the_reporter_was_asked_to_repeat_them() -> None:
     gang = a_gang(2)
     async with a_fixture() as fixture:
