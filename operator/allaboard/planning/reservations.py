@@ -149,7 +149,7 @@ class Reservations:
     _reported: dict[GangKey, _Reported] = field(default_factory=dict)
     """The expected start that was last reported, by the owner of a reservation."""
     _mistaken: dict[GangKey, float] = field(default_factory=dict)
-    """The time, on the clock, until which the owner of a reservation isn't woken, although its capacity is free: it wasn't placed even so."""
+    """The time, on the clock, until which the owner of a reservation isn't woken: it wasn't placed although its capacity is free."""
 
     async def refresh(self, resolved: GangOf) -> Sequence[GangKey]:
         """Recompute all reservations by the present facts. Return the owners to attempt: their capacity is free, or their start has moved.
