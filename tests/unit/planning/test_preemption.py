@@ -273,6 +273,21 @@ def test_a_gang_that_is_being_bound_or_released_keeps_its_pods() -> None:
     assert scene.evicted_for(high) == {"low": 1}
 
 
+def test_a_gang_whose_pods_could_not_be_evicted_is_no_victim_for_a_minute() -> None:
+    scene, seconds = Scene(), 100.0
+    scene._planner.costs = replace(scene._planner.costs, clock=lambda: seconds)
+    protected = scene.run_gang(a_gang("protected", 1, 8, priority=1), 0)
+    scene.run_gang(a_gang("costlier", 2, 4, priority=1), 1, 1)
+    high = a_gang("high", 1, 8)
+    assert scene.evicted_for(high) == {"protected": 1}
+    scene._preemptions.give_up(high.key, [protected])
+    seconds = 159.0
+    assert scene.evicted_for(high) == {"costlier": 2}
+    scene._preemptions.give_up(high.key)
+    seconds = 161.0
+    assert scene.evicted_for(high) == {"protected": 1}
+
+
 def test_evictions_that_an_earlier_leader_has_begun_are_finished_and_no_other_pods_are_taken() -> None:
     """The rest of the gang whose evictions have begun has more pods than the gang ``small``, which would be chosen otherwise."""
     scene, mark = Scene(nodes=3), mark_of("default", "high")
