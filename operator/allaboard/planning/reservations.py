@@ -18,8 +18,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Self
 
-from allaboard.cluster.reservations import Applicant, Reservation, after, amounts_of, awaited_by, basis_of, is_free
+from allaboard.cluster.reservations import Applicant, Ledger, Reservation, after, amounts_of, awaited_by, basis_of, is_free
 from allaboard.cluster.running import BASES, Basis, Departures
+from allaboard.model.backfill import Backfill
 from allaboard.model.gang import Gang, GangKey
 from allaboard.model.snapshot import Snapshot
 from allaboard.model.walltime import end_of
@@ -71,6 +72,7 @@ class _Future:
 
     ``ahead`` are the reservations that bind the gang. At each *step* the gang may fit for the first time: now, when one more unit has
     ended, and when a reservation ahead ends. ``steps`` has the time of each step, and the number of units that have ended at that time.
+    If gangs start ``in_order``, the gang starts at ``first``, or later: no earlier than the gangs ahead.
     """
 
     gang: PreparedGang
@@ -80,15 +82,19 @@ class _Future:
     order: Order
     now: float
     steps: Sequence[tuple[float, int]]
+    in_order: bool
+    first: int
 
     @classmethod
-    def of(
-        cls, gang: PreparedGang, snapshot: Snapshot, departures: Departures, ahead: Sequence[Reservation], order: Order, now: float
-    ) -> Self:
-        """Return the future of the cluster from ``now`` on."""
+    def of(cls, gang: PreparedGang, snapshot: Snapshot, departures: Departures, ahead: Sequence[Reservation], ledger: Ledger) -> Self:
+        """Return the future of the cluster from now on."""
+        now, in_order = ledger.now(), ledger.backfill is Backfill.OFF
         steps = [(end, units) for units, end in enumerate(departures.ends.tolist(), start=1)]
         steps += {(each.ends, departures.number_by(each.ends)) for each in ahead if each.ends < math.inf}
-        return cls(gang, snapshot, departures, ahead, order, now, [(now, 0), *sorted(steps, key=lambda step: (step[0], step[1]))])
+        steps = [(now, 0), *sorted(steps, key=lambda step: (step[0], step[1]))]
+        earliest = max((each.begins for each in ahead), default=now) if in_order else now
+        first = bisect_left(steps, (earliest, 0), 1) if earliest > now else 0
+        return cls(gang, snapshot, departures, ahead, ledger.place(gang.key), now, steps, in_order, first)
 
     @property
     def last(self) -> int:
@@ -100,8 +106,9 @@ class _Future:
         return self.steps[step][0]
 
     def step_after(self, units: Sequence[int]) -> int:
-        """Return the first step by which ``units`` have ended, which are in the order of their ends."""
-        return bisect_left(self.steps, (float(self.departures.ends[units[-1]]), units[-1] + 1), 1) if units else 0
+        """Return the first step at which the gang may start, and by which ``units`` have ended, which are in the order of their ends."""
+        ended = bisect_left(self.steps, (float(self.departures.ends[units[-1]]), units[-1] + 1), 1) if units else 0
+        return max(self.first, ended)
 
     def after(self, step: int) -> Snapshot:
         """Return the cluster at a step, without what the reservations ahead keep from then on."""
@@ -265,12 +272,12 @@ class Reservations:
         ledger = self.planner.ledger
         snapshot = self.planner.cluster.snapshot(gang.priority)
         departures = ledger.departures(snapshot, [pod.uid for pod in gang.bound])
-        future = _Future.of(gang, snapshot, departures, ahead, ledger.place(gang.key), ledger.now())
+        future = _Future.of(gang, snapshot, departures, ahead, ledger)
         step = None if old is None else _step_of(old, future)
         old = (
             self._reservation(future, step, old.amounts, old.parts) if old is not None and step is not None and step >= is_refused else None
         )
-        least = await self._least_step(future, int(is_refused))
+        least = await self._least_step(future, max(future.first, int(is_refused)))
         if least is None:
             return None
         if old is not None and not (_may_be_better(least, old, future) and self._is_worth_a_search(gang, least, future)):
@@ -370,12 +377,12 @@ class Reservations:
         )
         units = awaited_by(found, future.snapshot, future.departures)
         # Gangs ahead that use a node before may end later than they are expected to, too.
-        ahead = [each for each in future.ahead if not each.amounts.keys().isdisjoint(amounts)]
+        ahead = [each for each in future.ahead if future.in_order or not each.amounts.keys().isdisjoint(amounts)]
         if units is None:  # the gang fits by a rule that amounts don't show
             units = range(future.steps[step][1])
         basis = min([basis_of(units, future.departures), *(each.basis for each in ahead)], key=BASES.index)
         effect = -math.inf if basis is Basis.STATED else future.now - self.waited(gang.key) + self.settings.after_seconds
-        awaited = len(units) + (step > future.step_after(units))
+        awaited = len(units) + (step > (future.step_after(units) if units else 0))
         return replace(found, basis=basis, awaited=awaited, takes_effect=effect)
 
 

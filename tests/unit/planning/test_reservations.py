@@ -183,6 +183,22 @@ def test_without_backfill_no_gang_passes_a_gang_with_a_reservation() -> None:
     assert found == {"wide": Code.FRAGMENTED, "tiny": Code.RESERVED}
 
 
+@pytest.mark.parametrize(("backfill", "expected"), [(Backfill.EASY, 100), (Backfill.OFF, 300)])
+def test_without_backfill_a_gang_is_expected_no_earlier_than_the_gangs_ahead(backfill: Backfill, expected: int) -> None:
+    """One node becomes free at 100 s and two at 300 s; the gang ahead needs two nodes."""
+    scene = Scene(nodes=3, backfill=backfill)
+    for number, end in enumerate((100.0, 300.0, 300.0)):
+        scene.run_pod(f"busy{number}", number, 8, walltime=end, started=NOW)
+    scene.plan(a_gang("wide", 2, 8, created=NOW - 100), a_gang("small", 1, 8, walltime=50.0))
+    assert scene.reservation("wide").begins == NOW + 300
+    assert scene.reservation("small").begins == NOW + expected
+    scene.seconds = NOW + 100.0
+    scene.end_pod("busy0")
+    assert scene.plan()["small"] == ("Placed" if backfill is Backfill.EASY else Code.RESERVED)
+    if backfill is Backfill.OFF:
+        assert scene.reservation("small").begins == NOW + 300
+
+
 def test_only_the_first_gangs_in_queue_order_get_reservations() -> None:
     scene = Scene(most=2)
     for number in range(4):
