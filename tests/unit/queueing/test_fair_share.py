@@ -113,6 +113,26 @@ def test_namespaces_are_reported_once_when_their_share_has_fallen() -> None:
     assert shares.place("a", None) == (level, "")
 
 
+def test_fallen_share_of_one_among_many_tenants_is_found_at_once_if_pods_have_ended_and_else_in_turn() -> None:
+    clock = Clock()
+    shares = shares_of(clock=clock)
+    names = [f"team-{number}" for number in range(450)]
+    pods = {name: a_pod(name, name, cpu=10_000) for name in names}
+    for name, pod in pods.items():
+        shares.observe_pod(None, replace(pod, started=clock.now - 10 * HALF_LIFE))
+        shares.place(name, None)
+    shares.observe_pod(pods[names[-1]], None)
+    clock.now += HALF_LIFE
+    assert shares.fallen() == {names[-1]}
+    for name in names[:-1]:
+        shares.observe_pod(pods[name], None)
+    assert shares.fallen() == set()
+    clock.now += HALF_LIFE
+    found = [shares.fallen() for _ in range(3)]
+    assert all(len(each) <= 200 for each in found)
+    assert set().union(*found) == set(names)
+
+
 def test_level_rises_by_20_with_each_doubling_of_the_share() -> None:
     shares = shares_of()
     for number, cpu in enumerate((1000, 1000, 2000)):
