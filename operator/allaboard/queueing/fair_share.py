@@ -54,8 +54,8 @@ class FairShare:
         self._uses: dict[str, _Use] = {}
         self._pods: dict[str, tuple[str, Requests]] = {}  # the tenant and the requests of each pod that has a node
         self._namespaces: dict[str, set[str]] = {}  # with gangs in the queue, by tenant
-        self._levels: dict[str, int] = {}  # the levels that ``fallen`` compares with, by tenant, the next one to look at first
-        self._fewer: set[str] = set()  # the tenants that have lost pods since the last call of ``fallen``
+        self._levels: dict[str, int] = {}  # By tenant, the next one to look at first.
+        self._fewer: set[str] = set()  # The tenants that have lost pods since ``fallen`` was called.
 
     def __len__(self) -> int:
         """Return the number of tenants that are kept."""
