@@ -34,6 +34,7 @@ from allaboard.queueing.search_time import SearchTime
 from allaboard.records.record import GangRecords
 from allaboard.records.sort_key import Order
 from allaboard.report.metrics import Metrics
+from allaboard.runtime.garbage import freeze_objects
 
 MEDIAN_SECONDS, BLOCKED_SECONDS = 1.0, 0.05
 GPU = "nvidia.com/gpu"
@@ -87,6 +88,7 @@ class Scene:
         costs = SearchCosts(Metrics(), SearchTime(time.monotonic), time.monotonic)
         ledger = Ledger(self.view.running, self.place, time.time)
         planner = Planner(self.view, GangRecords(), searcher, costs, Packings(), ledger)
+        self.view.snapshot()  # the operator has made one before, for the search that didn't place the gang
         self.preemptions = Preemptions(planner, lambda: self.running, lambda key: 60.0)
 
     def place(self, key: GangKey) -> Order:
@@ -129,6 +131,7 @@ async def measure(nodes: int, gangs: int, seeds: int) -> bool:
     with Searcher(SearchSettings()) as searcher:
         await searcher.warm_up()
         scenes = [Scene(nodes, gangs, seed, searcher) for seed in range(seeds)]
+        freeze_objects()  # as the operator does once it has read the cluster
         await scenes[0].find(WANTED["16 pods of 8 GPUs"])
         for title, roles in WANTED.items():
             results = [await scene.find(roles) for scene in scenes]

@@ -5,6 +5,7 @@ victims. The gang doesn't preempt while it would fit once pods have gone that ar
 or left: while marked victims of an earlier leader still run, no other pods are evicted for the gang.
 """
 
+import asyncio
 import math
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import suppress
@@ -125,6 +126,7 @@ class Preemptions:
         others, leaving = await self._below(gang)
         if not others:
             return None
+        await asyncio.sleep(0)  # the next steps compute for some milliseconds, too
         # 2. Does the gang fit once the pods are gone that are leaving already?
         cluster = self._soon(gang).without(leaving)
         if size_of(gang, len(cluster.nodes)) > MOST_CELLS // 2:
@@ -174,9 +176,10 @@ class Preemptions:
 
     async def _candidates(self) -> AsyncIterator[Gang]:
         """Yield the gangs with bound pods, and each pod of another scheduler that may be evicted, as a gang of one."""
-        for gang in self.running():
-            yield gang
         slices = Slices()
+        for gang in list(self.running()):
+            await slices.give_way()
+            yield gang
         for pod in list(self.foreign()) if self.settings.others else ():
             await slices.give_way()
             if (single := foreign_gang_of(pod)) is not None:

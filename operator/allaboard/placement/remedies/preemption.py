@@ -24,6 +24,7 @@ import numpy as np
 from allaboard.model.arrays import Floats, Integers, Mask
 from allaboard.placement.problem.problem import Problem
 from allaboard.placement.remedies.emptied_problem import EmptiedProblem, with_chosen_domains, with_free
+from allaboard.placement.rules.capacity import fill, slots_for
 from allaboard.placement.solvers.bounds import may_fit
 from allaboard.placement.solvers.budget import Budget
 from allaboard.placement.solvers.milp import Finding, satisfies, solve
@@ -192,7 +193,9 @@ class _Chooser:
         problem = self._problem(taken)
         if not may_fit(problem):
             return False
-        return len(problem.roles) == 1 or solve(problem, _FIT_BRANCHES, budget=self.budget).finding is Finding.FITS
+        if len(problem.roles) == 1 or _fits_in_turn(problem):
+            return True
+        return solve(problem, _FIT_BRANCHES, budget=self.budget).finding is Finding.FITS
 
     def _chosen_at(self, priority: int) -> Choice | None:
         """Return the choice of least cost among pods of ``priority`` and below; None if no choice is found that the budgets allow."""
@@ -287,6 +290,19 @@ class _Chooser:
             if self._fits(rest):
                 taken = rest
         return taken
+
+
+def _fits_in_turn(problem: Problem) -> bool:
+    """Return whether the minimum fits if one role is placed after another, each on the nodes that take the fewest of its pods.
+
+    The roles that fit least often go first. This takes a millisecond, and the exact solver fifty.
+    """
+    counts, left = np.zeros_like(problem.slots), problem.free.copy()
+    for role in np.argsort(problem.slots.sum(axis=1), kind="stable").tolist():
+        slots = slots_for(problem.demand[role], left, problem.admits[role])
+        counts[role] = fill(slots, int(problem.count[role]), np.argsort(slots, kind="stable"))
+        left -= problem.demand[role][:, None] * counts[role]
+    return satisfies(problem, counts)
 
 
 class _Program:
