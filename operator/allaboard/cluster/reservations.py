@@ -254,14 +254,19 @@ def awaited_by(reservation: Reservation, snapshot: Snapshot, departures: Departu
         return None
     rows, lacking = found
     here = departures.of_nodes(rows)
-    awaited: set[int] = set()
-    for position, column in zip(*np.nonzero(lacking > 0), strict=True):
-        pods = np.flatnonzero(here.row == position)
-        enough = int(np.searchsorted(np.cumsum(here.amounts[pods, column]), lacking[position, column]))
-        if enough >= len(pods):
+    # Of each node, the pods that end before enough is free, in the order of their ends.
+    pods = np.argsort(here.row, kind="stable")
+    node = here.row[pods]
+    is_awaited = np.zeros(len(pods), dtype=np.bool_)
+    for column in np.flatnonzero((lacking > 0).any(axis=0)).tolist():
+        amounts = here.amounts[pods, column]
+        freed = np.concatenate([[0], np.cumsum(amounts)])
+        first = np.searchsorted(node, np.arange(len(rows) + 1))
+        if (freed[first[1:]] - freed[first[:-1]] < lacking[:, column]).any():
             return None
-        awaited.update(here.unit[pods[: enough + 1]].tolist())
-    return sorted(awaited)
+        is_awaited |= freed[:-1] - freed[first[node]] < lacking[node, column]
+    units: list[int] = np.unique(here.unit[pods[is_awaited]]).tolist()
+    return units
 
 
 def is_free(reservation: Reservation, snapshot: Snapshot) -> bool:
