@@ -299,13 +299,34 @@ class TestBadInput:
         )
         await cluster.wait_for(lambda s: bound(s) == ["a"])
 
-    async def test_unsupported_anti_affinity_is_refused_with_the_reason(self, cluster: Cluster, app: App) -> None:
+    async def test_unsupported_affinity_is_refused_with_the_reason(self, cluster: Cluster, app: App) -> None:
         cluster.add_node("node-1")
         term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"a": "b"}}}
-        affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+        affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
         cluster.create(gang_pod("a", minimum=1, affinity=affinity))
-        await cluster.wait_for(lambda s: "anti-affinity is not supported" in pod_condition(s, "a").get("message", ""))
+        await cluster.wait_for(lambda s: "required pod affinity is not supported" in pod_condition(s, "a").get("message", ""))
         assert bound(cluster) == []
+
+    async def test_members_with_anti_affinity_get_nodes_of_their_own_and_avoid_bound_pods_that_it_selects(
+        self, cluster: Cluster, app: App
+    ) -> None:
+        for number in range(3):
+            cluster.add_node(f"node-{number}")
+        other = gang_pod("other", "other", 1)
+        other["metadata"]["labels"]["app"] = "train"
+        cluster.create(other)
+        await cluster.wait_for(lambda s: bound(s) == ["other"])
+        term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "train"}}}
+        affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+        for name in "abc":
+            pod = gang_pod(name, minimum=3, affinity=affinity)
+            pod["metadata"]["labels"]["app"] = "train"
+            cluster.create(pod)
+        await cluster.wait_for(lambda s: "node(s) didn't match pod anti-affinity rules" in pod_condition(s, "c").get("message", ""))
+        assert bound(cluster) == ["other"]
+        cluster.add_node("node-3")
+        await cluster.wait_for(lambda s: len(bound(s)) == 4)
+        assert sorted(pod["spec"]["nodeName"] for pod in cluster.list("pods")) == [f"node-{number}" for number in range(4)]
 
     async def test_pods_with_another_schedulers_gang_annotation_are_held_until_they_have_our_labels(
         self, cluster: Cluster, app: App

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from allaboard.binding.outcomes import Assignment, MembersChanged, Refused
+from allaboard.cluster.avoided_domains import avoided_domains, forbidden_domains
 from allaboard.cluster.view import ClusterView
 from allaboard.cluster.volumes import UnboundClaimError
 from allaboard.model.constraints import SchedulingSpec
@@ -14,9 +15,9 @@ from allaboard.model.gang import Gang
 from allaboard.model.node import Node
 from allaboard.model.pod import Pod
 from allaboard.model.reasons import Kind, Reason
-from allaboard.model.rules import Rules, rules_of
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement import Violation, Wrong, verify
+from allaboard.placement.rules.members import Rules, rules_of
 from allaboard.placement.rules.verify import chosen_devices
 
 
@@ -38,7 +39,7 @@ def checked(gang: Gang, node_names: Mapping[str, str], snapshot: Snapshot) -> Se
     violations = verify(chosen_nodes, [assignment.pod for assignment in assignments], snapshot, rules)
     if violations:
         return Refused(violations[0])
-    assignments = _with_domains(assignments, rules, {node.name: node for node in snapshot.nodes} if rules.together else {})
+    assignments = _with_domains(assignments, rules, {node.name: node for node in snapshot.nodes} if rules.couplings else {})
     # 3. Which devices does each member get? No other pod can be assumed between this choice and the assumption of the plan.
     devices = chosen_devices(chosen_nodes, [assignment.pod for assignment in assignments], snapshot)
     return [replace(assignment, devices=devices.get(assignment.pod.uid, ())) for assignment in assignments] if devices else assignments
@@ -70,21 +71,22 @@ def _present_spec(pod: Pod, view: ClusterView) -> SchedulingSpec:
     if current is None or current.uid != pod.uid:
         return pod.spec
     volumes, attaches = view.volumes.resolve(current).spec.volumes, view.attached.asked_by(current)
-    forbidden_domains = view.forbidden_domains(pod.namespace, view.relevant(current.labels))
-    if (volumes, attaches, forbidden_domains) == (pod.spec.volumes, pod.spec.attaches, pod.spec.forbidden_domains):
-        return pod.spec
-    return replace(pod.spec, volumes=volumes, attaches=attaches, forbidden_domains=forbidden_domains)
+    forbidden, avoided = forbidden_domains(view, pod.namespace, view.relevant(current.labels)), avoided_domains(view, current)
+    found = replace(pod.spec, volumes=volumes, attaches=attaches, forbidden_domains=forbidden, avoided_domains=avoided)
+    return pod.spec if found == pod.spec else found
 
 
 def _with_domains(assignments: Sequence[Assignment], rules: Rules, nodes: Mapping[str, Node]) -> Sequence[Assignment]:
     """Return ``assignments`` with the topology domains that they share. The domains are kept, since a node may leave its domain later."""
-    if not rules.together:
+    if not rules.couplings:
         return assignments
     return [
         replace(
             assignment,
             domains=tuple(
-                (label, nodes[assignment.node_name].labels[label]) for label, members in rules.together if assignment.pod.uid in members
+                (rule.label, nodes[assignment.node_name].labels[rule.label])
+                for rule in rules.couplings
+                if assignment.pod.uid in rule.members
             ),
         )
         for assignment in assignments

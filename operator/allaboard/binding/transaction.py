@@ -141,7 +141,9 @@ class Transaction:
 
     def _problem(self, assignment: Assignment) -> Violation | None:
         """Return the rule that an assignment violates now, after its bind has waited or failed; ``None`` if the assignment is valid."""
-        if self._valid_at.get(assignment.pod.uid) == self.view.version_of(assignment.node_name):
+        # A pod on another node may break the anti-affinity of a member, too.
+        is_same = self._valid_at.get(assignment.pod.uid) == self.view.version_of(assignment.node_name)
+        if is_same and not assignment.pod.spec.anti_affinity:
             return None
         found = spoilt(assignment, self.gang, self.view)
         if found is None:

@@ -14,15 +14,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from allaboard.cluster.anti_affinity import AntiAffinityTerms, Labels, Several
+from allaboard.cluster.anti_affinity import AntiAffinityTerms, Labels
 from allaboard.cluster.attachments import AttachedVolumes
 from allaboard.cluster.gpu_devices import SharedDevices
 from allaboard.cluster.nominations import Nominations
+from allaboard.cluster.pod_labels import PodLabels
 from allaboard.cluster.running import RunningPods
 from allaboard.cluster.usage import Usage
 from allaboard.cluster.volumes import VolumeView
 from allaboard.cluster.workload import WorkloadCounter
-from allaboard.model.constraints import NodeSelectorTerm, Requirement, SchedulingSpec
+from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gpu_inventory import POLICY, GpuInventory, GpuPolicy, LabelReader, gpus_of
 from allaboard.model.gpu_request import as_bound
 from allaboard.model.gpu_sharing import BY_COUNT, Taken
@@ -56,6 +57,7 @@ class ClusterView:
         self._devices = SharedDevices()
         self._workload = WorkloadCounter()
         self.anti_affinity = AntiAffinityTerms()
+        self.labels = PodLabels()
         self.volumes = VolumeView()
         self.attached = AttachedVolumes(self.volumes)
         self._nominations = Nominations()
@@ -186,7 +188,7 @@ class ClusterView:
         self._pods[pod.key] = pod
         now = self._charge_of(pod)
         if old is not None and old.uid != pod.uid:
-            self.running.remove(old.uid)
+            self._runs_no_more(old.uid)
         self._note_running(pod, now)
         if before is None or now is None or not before.is_like(now):  # mostly a pod is bound where it was assumed
             self._discharge(pod, before)
@@ -203,7 +205,7 @@ class ClusterView:
         if old is None:
             return
         self._discharge(old, self._charge_of(old))
-        self.running.remove(old.uid)
+        self._runs_no_more(old.uid)
         if old.node_name in self._before_node:
             self._before_node[old.node_name].discard(key)
             if not self._before_node[old.node_name]:
@@ -268,19 +270,25 @@ class ClusterView:
         self._assumed_devices.pop(pod.uid, None)
         if devices:
             self._assumed_devices[pod.uid] = tuple(map(Taken, devices))
+        self.labels.put(pod, node_name)
         self.running.put(pod.uid, node_name, pod.spec, unit=unit, started=0.0, walltime=pod.walltime, estimate=self.estimate(pod))
 
     def _note_running(self, pod: Pod, charge: "_Charge | None") -> None:
         """Record that a pod runs on the node that it is charged to; or that it doesn't run, if it isn't charged."""
         if charge is None:
-            self.running.remove(pod.uid)
+            self._runs_no_more(pod.uid)
         else:
+            self.labels.put(pod, charge.node_name)
             # A pod that is being deleted ends by itself, whichever pods were bound with it.
             if pod.is_terminating:
                 self.running.put(pod.uid, charge.node_name, pod.spec, unit=pod.uid, started=pod.leaves_at, walltime=LEAVING)
                 return
             unit, estimate = pod.transaction or pod.uid, self.estimate(pod) if pod.walltime == UNKNOWN else 0.0
             self.running.put(pod.uid, charge.node_name, pod.spec, unit=unit, started=pod.started, walltime=pod.walltime, estimate=estimate)
+
+    def _runs_no_more(self, uid: str) -> None:
+        self.running.remove(uid)
+        self.labels.remove(uid)
 
     def assume_all(self, assignments: Iterable[tuple[Pod, str]], devices: Mapping[str, Sequence[str]] | None = None) -> None:
         """Assume each pod on its node. Equal pods on a node are charged together, since gangs have thousands of them.
@@ -317,7 +325,7 @@ class ClusterView:
             self._discharge(current, self._charge_of(current))
             del self._assumed[pod.uid]
             self._assumed_devices.pop(pod.uid, None)
-            self.running.remove(pod.uid)
+            self._runs_no_more(pod.uid)
 
     def forget_all(self, pods: Iterable[Pod]) -> None:
         """Stop assuming each of ``pods``. Equal pods on a node are charged together, as in ``assume_all``."""
@@ -328,7 +336,7 @@ class ClusterView:
             if current is None or current.uid != pod.uid or current.spec.anti_affinity:
                 self.forget(pod)
             elif (node_name := self._assumed.pop(pod.uid, None)) is not None:
-                self.running.remove(pod.uid)
+                self._runs_no_more(pod.uid)
                 self._devices.subtract(node_name, current.spec, self._assumed_devices.pop(pod.uid, ()))
                 self.attached.subtract(node_name, current.namespace, current.spec)
                 specs[id(current.spec)] = current.spec
@@ -367,23 +375,6 @@ class ClusterView:
     def relevant(self, labels: Labels) -> Labels:
         """Return the labels among a pod's ``labels`` to which the anti-affinity of bound pods refers."""
         return self.anti_affinity.relevant(labels) if self.anti_affinity else ()
-
-    def forbidden_domains(self, namespace: str, labels: Labels, several: Several = frozenset()) -> tuple[tuple[NodeSelectorTerm, ...], ...]:
-        """Return the domains that bound pods' required anti-affinity forbids to pods with the relevant ``labels``.
-
-        The domains are returned as terms on node labels, and a node must match every entry. The pods differ in the labels of ``several``.
-        """
-        if not self.anti_affinity:
-            return ()
-        domains = {
-            key: {value for name in names if (node := self._nodes.get(name)) is not None and (value := node.labels.get(key))}
-            for key, names in self.anti_affinity.domains(namespace, labels, several).items()
-        }
-        return tuple(
-            (NodeSelectorTerm(expressions=(Requirement(key, "NotIn", tuple(sorted(values))),)),)
-            for key, values in sorted(domains.items())
-            if values
-        )
 
     def snapshot(self, priority: int | None = None) -> Snapshot:
         """Return the present state of the cluster. Its ``nodes`` stay the same tuple as long as no node changes.

@@ -120,9 +120,10 @@ class SchedulingSpec:
     are volumes that the pod's spec names directly and a CSI driver attaches. ``anti_affinity`` are the pod's own required anti-affinity
     terms, which keep other pods away once the pod is bound. ``unsupported`` says in words which requirements aren't supported: a pod with
     such requirements is refused.
-    Four fields are filled in when a placement is prepared. ``volumes`` is the node affinity of each bound claim: one term of every entry
-    must match. ``forbidden_domains`` are the topology domains that bound pods keep this pod out of. ``required_domains`` are the domains of
-    bound members that the pod must share. Both kinds of domains are matched like ``volumes``. ``attaches`` counts the volumes that the pod
+    Five fields are filled in when a placement is prepared. ``volumes`` is the node affinity of each bound claim: one term of every entry
+    must match. ``forbidden_domains`` are the topology domains that bound pods keep this pod out of, and
+    ``avoided_domains`` those that the pod's own anti-affinity keeps it out of. ``required_domains`` are the domains of bound members that
+    the pod must share. All kinds of domains are matched like ``volumes``. ``attaches`` counts the volumes that the pod
     attaches, for each driver with a limit.
     """
 
@@ -134,6 +135,7 @@ class SchedulingSpec:
     claims: tuple[str, ...] = ()
     volumes: tuple[tuple[NodeSelectorTerm, ...], ...] = ()
     forbidden_domains: tuple[tuple[NodeSelectorTerm, ...], ...] = ()
+    avoided_domains: tuple[tuple[NodeSelectorTerm, ...], ...] = ()
     required_domains: tuple[tuple[NodeSelectorTerm, ...], ...] = ()
     anti_affinity: tuple[PodTerm, ...] = ()
     preferred: tuple[tuple[int, NodeSelectorTerm], ...] = ()
@@ -167,7 +169,7 @@ class SchedulingSpec:
     @property
     def rules(self) -> int:
         """The number of rules about nodes. Each of these rules is checked on every node."""
-        of_others = chain.from_iterable((*self.volumes, *self.forbidden_domains, *self.required_domains))
+        of_others = chain.from_iterable((*self.volumes, *self.forbidden_domains, *self.avoided_domains, *self.required_domains))
         terms = chain(self.affinity or (), (term for _, term in self.preferred), of_others)
         of_gpus = self.gpus.rules if self.gpus else 0
         return of_gpus + len(self.node_selector) + len(self.images) + sum(len(term.expressions) + len(term.fields) for term in terms)
@@ -194,7 +196,7 @@ def readable_spec_from(raw: RawObject, *, is_foreign: bool = False) -> tuple[Sch
     parts = _Parts()
     spec = parts.read(_EMPTY, mapping, raw, "spec")
     affinity = parts.read(_EMPTY, mapping, spec, "affinity", "spec.")
-    anti_affinity, problem = parts.read(_NO_TERMS, anti_affinity_terms, affinity)
+    anti_affinity, problem = parts.read(_NO_TERMS, anti_affinity_terms, affinity, raw)
     requests = _requests(raw, parts)
     shared = parts.read(None, share_request_of, raw, requests) or largest_share_of(requests)
     found = SchedulingSpec(
@@ -397,9 +399,12 @@ def _unsupported(spec: Mapping[str, object], affinity: Mapping[str, object], of_
     """
     found = [*of_gpus]
     required = "requiredDuringSchedulingIgnoredDuringExecution"
-    for kind, words in (("podAffinity", "required pod affinity"), ("podAntiAffinity", "required pod anti-affinity")):
-        if mapping(affinity, kind, "spec.affinity.").get(required):
-            found.append(f"{words} is not supported")
+    if mapping(affinity, "podAffinity", "spec.affinity.").get(required):
+        found.append("required pod affinity is not supported")
+    for path, term in items(mapping(affinity, "podAntiAffinity", "spec.affinity."), required, "spec.affinity.podAntiAffinity.", ENTRIES):
+        if mapping(term, "namespaceSelector", path):
+            found.append("a namespaceSelector that selects by labels, in required pod anti-affinity, is not supported")
+            break
     for path, constraint in items(spec, "topologySpreadConstraints", "spec.", ENTRIES):
         if text(constraint, "whenUnsatisfiable", "DoNotSchedule", path) == "DoNotSchedule":
             found.append("topology spread constraints with DoNotSchedule are not supported")

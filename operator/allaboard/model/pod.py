@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import islice
 from typing import Any
 
 from allaboard.model.constraints import GpuRequest, SchedulingSpec, readable_spec_from
@@ -43,7 +44,9 @@ ROLE_LABELS = (
 )
 """Labels by which job operators name the role of a pod."""
 
-_OWN = ("-index", "/pod-name", "/epoch")  # endings of labels and annotations that differ among pods of one template
+OWN_LABELS = ("-index", "/pod-name", "/epoch")
+"""Endings of the keys of labels and annotations that differ among pods of one template."""
+
 _ENDED = ("Succeeded", "Failed")
 _MANY = 200  # labels and annotations, beyond which a pod is a template of its own
 _EXAMINED = ("serviceAccountName", "securityContext", "runtimeClassName", "priorityClassName", "hostNetwork", "hostPID", "hostIPC")
@@ -69,8 +72,8 @@ class Pod:
     """One pod at one resourceVersion.
 
     ``created`` is in seconds since the epoch. ``labels`` and ``options`` are sorted. For a pod of another scheduler, only the fields that
-    state what it takes of a node and which pods it keeps away are filled in; ``labels`` and ``options`` are empty. If the pod may be
-    evicted (``Reading.foreign_victims``), it has labels, an owner and a priority, too.
+    state what it takes of a node and which pods it keeps away are filled in; ``options`` are empty. If the pod may be evicted
+    (``Reading.foreign_victims``), it has an owner and a priority, too.
 
     A bind by this scheduler stamps the pod. ``stamped_min_member`` is the gang's minimum at the bind, 0 without a stamp. ``transaction`` is
     the id of the gang's run. ``was_whole`` says whether the run had been whole before. ``bound_at`` is the time of the bind in seconds
@@ -253,7 +256,12 @@ def pod_from(raw: RawObject, intern: Interner | None = None, reading: Reading = 
     if reading.openfaas:
         scheduling, caution = with_function_demand(raw, scheduling, problems)
     may_be_victim = is_foreign and reading.foreign_victims and bool(spec.get("nodeName"))
-    own = _foreign_from(metadata, spec) if may_be_victim else _Own() if is_foreign else _own_from(metadata, spec, problems)
+    if not is_foreign:
+        own = _own_from(metadata, spec, problems)
+    elif may_be_victim:
+        own = _foreign_from(metadata, spec)
+    else:
+        own = _Own(_labels_of(metadata) if spec.get("nodeName") else ())
     scheduling = with_gpus(scheduling, own.gpus, is_charged=reading.charged_by_label)
     run, stamped_min_member, was_whole = read_stamp(own.stamp)
     nominated = _nominated(metadata, spec, status) if is_foreign else ""
@@ -348,6 +356,12 @@ def _foreign_from(metadata: Mapping[str, object], spec: Mapping[str, object]) ->
     return _Own() if problems else replace(own, options=(), stamp="", gpus=None)
 
 
+def _labels_of(metadata: Mapping[str, object]) -> Sequence[tuple[str, str]]:
+    """Return the labels of a foreign pod, sorted, as far as they are within the limit: terms of affinity may select the pod."""
+    few = islice(_unchecked(metadata, "labels").items(), LABELS.most)
+    return sorted((key, value) for key, value in few if isinstance(value, str) and max(len(key), len(value)) <= CHARACTERS.most)
+
+
 def _unchecked(metadata: Mapping[str, object], key: str) -> Mapping[str, object]:
     """Return the mapping under ``key`` without checking its entries; empty if there is no mapping."""
     found = metadata.get(key)
@@ -363,7 +377,7 @@ def _template_of(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> int:
         pairs = [*(metadata.get("labels") or {}).items(), *(metadata.get("annotations") or {}).items()]
         if len(pairs) > _MANY:
             return hash(metadata.get("uid"))
-        examined = [(key, value) for key, value in pairs if not key.endswith(_OWN)]
+        examined = [(key, value) for key, value in pairs if not key.endswith(OWN_LABELS)]
         examined += [(field, repr(spec[field])) for field in _EXAMINED if field in spec]
         for field in ("initContainers", "containers"):
             for container in spec.get(field) or ():

@@ -1,8 +1,7 @@
-"""The required anti-affinity of bound pods, which also keeps away pods that are created later.
+"""The required anti-affinity of pods, which concerns two directions (kube-scheduler interpodaffinity).
 
-This scheduler doesn't place pods with such terms, but other schedulers bind such pods to the same nodes. Every later pod that a term
-matches must stay out of the topology domain in which the pod with the term, its holder, runs (kube-scheduler interpodaffinity,
-satisfyExistingPodsAntiAffinity).
+A pod must stay out of the topology domains in which pods run that its own terms match. And once it is bound, every later pod that its terms
+match must stay out of its domain (``satisfyExistingPodsAntiAffinity``). The pod that states a term is called the term's holder.
 """
 
 from collections.abc import Mapping
@@ -14,6 +13,7 @@ from allaboard.model.limits import POD_EXPRESSIONS, POD_NAMESPACES, POD_TERMS, P
 from allaboard.model.raw_fields import items, labels, mapping, sequence, text, texts
 
 NO_LABELS: Mapping[str, frozenset[str | None]] = MappingProxyType({})
+_NOTHING: Mapping[str, object] = MappingProxyType({})
 _OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
 
 
@@ -94,8 +94,12 @@ class PodTerm:
         )
 
 
-def anti_affinity_terms(affinity: Mapping[str, object]) -> tuple[tuple[PodTerm, ...], MalformedError | None]:
+def anti_affinity_terms(
+    affinity: Mapping[str, object], pod: Mapping[str, object] = _NOTHING
+) -> tuple[tuple[PodTerm, ...], MalformedError | None]:
     """Return the readable terms of the required anti-affinity in ``spec.affinity``, and the error in the first unreadable term.
+
+    ``pod`` is the raw pod. The API server adds ``matchLabelKeys`` to the selectors of pods; here they are added for manifests, too.
 
     A term that can't be read keeps no pod away, which harms only the pod that has the term. If it kept pods away, it could shut out all
     other pods.
@@ -112,16 +116,22 @@ def anti_affinity_terms(affinity: Mapping[str, object]) -> tuple[tuple[PodTerm, 
     for where, term in items({key: stated[: POD_TERMS.most]}, key, path):
         try:
             if term.get("labelSelector") is not None:  # without a selector a term matches no pod, with an empty one all pods
-                found.append(_term(term, where))
+                found.append(_term(term, where, pod))
         except MalformedError as error:
             problem = problem or error.noted()
     return tuple(found), problem
 
 
-def _term(term: Mapping[str, object], where: str) -> PodTerm:
+def _term(term: Mapping[str, object], where: str, pod: Mapping[str, object]) -> PodTerm:
+    expressions = expressions_in(mapping(term, "labelSelector", where), f"{where}labelSelector.")
+    for key, operator in (("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")):
+        for name in texts(term, key, where, POD_VALUES):
+            value = mapping(mapping(pod, "metadata"), "labels").get(name)
+            if isinstance(value, str):
+                expressions = (*expressions, LabelExpression(name, operator, (value,)))
     return PodTerm(
         topology_key=text(term, "topologyKey", path=where),
-        expressions=expressions_in(mapping(term, "labelSelector", where), f"{where}labelSelector."),
+        expressions=tuple(dict.fromkeys(expressions)),
         namespaces=texts(term, "namespaces", where, POD_NAMESPACES),
         # Labels of namespaces aren't watched: a selector of namespaces is taken to match them all, which errs on the safe side.
         in_any_namespace=term.get("namespaceSelector") is not None,

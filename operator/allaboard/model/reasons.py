@@ -13,6 +13,7 @@ class Kind(StrEnum):
     AFFINITY = "affinity"
     VOLUMES = "volumes"
     AVOIDED = "avoided"  # The anti-affinity of bound pods forbids the node's domain.
+    ANTI_AFFINITY = "anti-affinity"  # A pod there is selected by the pod's required anti-affinity; ``subject`` is the label.
     APART = "apart"  # The node is not in the domain of the bound members.
     TOPOLOGY = "topology"  # The node's domain can't take all members that must share one.
     UNLABELLED = "unlabelled"  # The node has no label ``subject``.

@@ -13,11 +13,11 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 
 from allaboard.model.gang import Gang, GangKey
-from allaboard.model.rules import rules_of
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement import NodeFilters, Problem
 from allaboard.placement.remedies.emptied_problem import EmptiedProblem, emptied_problem_of
 from allaboard.placement.remedies.remedies import Remedies
+from allaboard.placement.rules.members import rules_of
 from allaboard.planning.search_processes import SearchError
 from allaboard.records.record import Advice, GangRecords
 from allaboard.report import messages

@@ -7,11 +7,11 @@ from typing import Self
 from allaboard.model.fit import FitScoring
 from allaboard.model.gang import Gang, Objective
 from allaboard.model.packing import PACKING, Packing
-from allaboard.model.rules import rules_of
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement import NodeFilters, Problem, build_problem
 from allaboard.placement.contest.contest import Waiting
 from allaboard.placement.problem.draft import Draft, DraftPod, Packer
+from allaboard.placement.rules.members import rules_of
 from allaboard.settings.options import Settings
 
 

@@ -23,7 +23,6 @@ from allaboard.model.gang import Gang, GangKey
 from allaboard.model.packing import Packing
 from allaboard.model.pod import Pod
 from allaboard.model.reasons import Cause, Code, Kind, Reason
-from allaboard.model.rules import Rules, rules_of
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement import NodeFilters, Plan, Problem, build_problem, verify
 from allaboard.placement.contest.contest import contest_of, may_contend
@@ -31,6 +30,7 @@ from allaboard.placement.contest.joint import Joint
 from allaboard.placement.problem.draft import Draft, Packer
 from allaboard.placement.problem.problem import Candidate
 from allaboard.placement.remedies.causes import Repaired, amounts_alone, cause_of
+from allaboard.placement.rules.members import Rules, rules_of
 from allaboard.placement.strategies.trial import StrategyError
 from allaboard.planning import min_resources
 from allaboard.planning.advice import blockers, emptied_problem, sentence
@@ -130,7 +130,7 @@ class Planner:
         attaches = any(pod.spec.attaches for pod in gang.candidates)
         without: list[tuple[Sequence[Candidate], Rules, Reason | None]] = []
         if rules.couplings:
-            without.append((gang.candidates, rules.without_couplings, rules.couplings[0]))
+            without.append((gang.candidates, rules.without_couplings, rules.couplings[0].reason))
         if has_ports or attaches:
             rule = Reason(Kind.PORTS if has_ports else Kind.ATTACHMENTS) if has_ports != attaches else None
             without.append((amounts_alone(gang.candidates), rules, rule))

@@ -18,11 +18,11 @@ from allaboard.cluster.running import LEAVING_SECONDS, Basis
 from allaboard.model.disruption import mark_of
 from allaboard.model.gang import Gang, GangKey
 from allaboard.model.pod import Pod
-from allaboard.model.rules import rules_of
 from allaboard.model.snapshot import Snapshot
 from allaboard.model.walltime import end_of
 from allaboard.placement import NodeFilters, Plan
 from allaboard.placement.remedies.emptied_problem import EmptiedProblem, emptied_problem_of
+from allaboard.placement.rules.members import rules_of
 from allaboard.planning.evictable import PREEMPTION, EvictablePods, PreemptionSettings, Victim, evictable_pods, foreign_gang_of, may_preempt
 from allaboard.planning.gang_problem import problem_of, size_of
 from allaboard.planning.planner import MOST_CELLS, Planner

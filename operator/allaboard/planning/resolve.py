@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from allaboard.cluster.anti_affinity import Labels, Several
+from allaboard.cluster.avoided_domains import avoided_domains, forbidden_domains
 from allaboard.cluster.view import ClusterView
 from allaboard.cluster.volumes import UnboundClaimError, VolumeView
 from allaboard.gangs.registry import over_limit
@@ -42,7 +43,7 @@ def resolve(gang: Gang, volumes: VolumeView, view: ClusterView, levels: Levels =
     if (claims := _claims(candidates)) > GANG_CLAIMS.most:
         return replace(gang, hold=gang.hold or over_limit(gang.key, GANG_CLAIMS, claims))
     try:
-        specs = _attaching(candidates, _resolved(candidates, volumes, gang.gpus), view)
+        specs = _apart(candidates, _attaching(candidates, _resolved(candidates, volumes, gang.gpus), view), view)
     except _NotYetError as error:
         return replace(gang, hold=gang.hold or Hold("UnboundVolumes", f"pod {error.pod.name}: {error}", error.pod, "spec.volumes"))
     if excess := _excess(gang, candidates, specs):
@@ -57,7 +58,7 @@ def resolve(gang: Gang, volumes: VolumeView, view: ClusterView, levels: Levels =
         key = (id(specs[pod.uid]), labels.get(pod.uid, _NOTHING), required.get(pod.uid, ()))
         spec = placed.get(key)
         if spec is None:
-            forbidden = view.forbidden_domains(gang.key.namespace, *key[1])
+            forbidden = forbidden_domains(view, gang.key.namespace, *key[1])
             spec = placed[key] = (
                 replace(specs[pod.uid], forbidden_domains=forbidden, required_domains=key[2]) if forbidden or key[2] else specs[pod.uid]
             )
@@ -123,6 +124,20 @@ def _attaching(candidates: Sequence[Pod], specs: Mapping[str, SchedulingSpec], v
         spec, of_pod = specs[pod.uid], attaches[id(pod.spec)]
         found[pod.uid] = known.setdefault((spec, of_pod), replace(spec, attaches=of_pod)) if of_pod else spec
     return found
+
+
+def _apart(candidates: Sequence[Pod], specs: Mapping[str, SchedulingSpec], view: ClusterView) -> Mapping[str, SchedulingSpec]:
+    """Return ``specs`` with the domains that each candidate's own anti-affinity avoids, because of bound pods."""
+    known: dict[int, SchedulingSpec] = {}
+    found = dict[str, SchedulingSpec]()
+    for pod in candidates:
+        spec = specs[pod.uid]
+        if spec.anti_affinity:
+            if id(spec) not in known:
+                avoided = avoided_domains(view, pod)
+                known[id(spec)] = replace(spec, avoided_domains=avoided) if avoided else spec
+            found[pod.uid] = known[id(spec)]
+    return {**specs, **found} if found else specs
 
 
 def _excess(gang: Gang, candidates: Sequence[Pod], specs: Mapping[str, SchedulingSpec]) -> Hold | None:

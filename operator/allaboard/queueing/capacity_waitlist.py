@@ -16,11 +16,11 @@ from allaboard.cluster.reservations import Applicant, Ledger
 from allaboard.cluster.view import ClusterView
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Gang, GangKey
-from allaboard.model.rules import rules_of
 from allaboard.model.snapshot import Snapshot
 from allaboard.model.walltime import end_of
 from allaboard.placement import NodeFilters
 from allaboard.placement.rules.capacity import MOST_SLOTS, slots_for
+from allaboard.placement.rules.members import rules_of
 from allaboard.queueing.heap import LazyHeap
 from allaboard.records.sort_key import Order
 from allaboard.records.wake_up import CapacityNeed
@@ -51,7 +51,15 @@ def need_of(gang: Gang) -> CapacityNeed | None:
 
 def _is_plain(spec: SchedulingSpec) -> bool:
     """Return whether counting is exact for pods of ``spec``: other pods of a node matter to them only by the capacity that they use."""
-    return not (spec.host_ports or spec.attaches or spec.volumes or spec.forbidden_domains or spec.required_domains or spec.gpu_share)
+    return not (
+        spec.host_ports
+        or spec.attaches
+        or spec.volumes
+        or spec.forbidden_domains
+        or spec.anti_affinity
+        or spec.required_domains
+        or spec.gpu_share
+    )
 
 
 def unlimited_slots(specs: Sequence[SchedulingSpec], priority: int, walltime: float) -> Sequence[int]:

@@ -17,54 +17,17 @@ from allaboard.model.gang import Gang, GangKey, Hold
 from allaboard.model.pod import Pod
 from allaboard.model.provisioning import Provisioning
 from allaboard.model.quantities import format_amount
-from allaboard.model.reasons import Cause, Code, Counted, Kind, Reason
+from allaboard.model.reasons import Cause, Code, Counted, Kind
 from allaboard.placement import Explanation, Plan, RoleExplanation, SearchReport, Violation, Wrong
 from allaboard.placement.remedies.remedies import More, Remedies
 from allaboard.report.expected import expected, expected_nodes
+from allaboard.report.reason_words import broken, reason, rule
 
 NO_NODES = "no nodes available to schedule pods"
 _JOB_POLICY = "a podFailurePolicy rule with action Ignore on the condition DisruptionTarget"
 _FEW_NODES = 3
 _EVENT_NOTE_LIMIT = 1024  # bytes; the API server refuses longer notes
 _SUMMARY_LIMIT = 80  # characters: a column of a table
-
-
-_REASONS = {
-    Kind.UNSCHEDULABLE: "node(s) were unschedulable",
-    Kind.NOT_READY: "node(s) were not ready",
-    Kind.TAINT: "node(s) had untolerated taint {{{subject}: {value}}}",
-    Kind.AFFINITY: "node(s) didn't match Pod's node affinity/selector",
-    Kind.VOLUMES: "node(s) didn't match PersistentVolume's node affinity",
-    Kind.AVOIDED: "node(s) didn't satisfy existing pods anti-affinity rules",
-    Kind.APART: "node(s) weren't in the domain of the members that are bound",
-    Kind.TOPOLOGY: "node(s) were in no topology domain that fits all members that must share one",
-    Kind.UNLABELLED: "node(s) had no label {subject}",
-    Kind.PORTS: "node(s) didn't have free ports for the requested pod ports",
-    Kind.ATTACHMENTS: "node(s) exceed max volume count",
-    Kind.SHARING: "node(s) had no driver for this kind of GPU sharing ({subject})",
-    Kind.GPU_TOO_SMALL: "node(s) had GPUs too small for the requested part",
-    Kind.GPU_CONTAINER: "node(s) had a driver that gives GPUs to one container of a pod only, as many as that container requests",
-    Kind.GPU_NUMBER: "node(s) didn't match gpu-number",
-    Kind.GPU_MODEL: "node(s) didn't match gpu-model",
-    Kind.GPU_MEMORY_EACH: "node(s) didn't match gpu-memory-each",
-    Kind.GPU_MEMORY_TOTAL: "node(s) didn't match gpu-memory-total",
-    Kind.GPU_MODEL_UNKNOWN: "node(s) had GPUs of unknown model",
-    Kind.GPU_MEMORY_UNKNOWN: "node(s) had GPUs of unknown memory",
-    Kind.INSUFFICIENT: "Insufficient {subject}",
-    Kind.RESERVED: "node(s) had capacity that is reserved for {subject}",
-    Kind.MIN_RESOURCES: "node(s) together had less free {subject} than minResources asks for",
-}
-"""The text of each reason for which a pod doesn't fit on nodes. In a message it follows the number of these nodes.
-
-The words are kube-scheduler's if it has such a reason (plugins/nodeunschedulable, tainttoleration, nodeaffinity, volumebinding, nodeports,
-nodevolumelimits).
-"""
-
-_RULES = {Kind.TOPOLOGY: "the rule that members share one {subject}", Kind.PORTS: "its host ports", Kind.ATTACHMENTS: "its volumes"}
-"""Rules between members, in words that follow ``would fit without`` in a message."""
-
-_BROKEN = {Kind.TOPOLOGY: "members would not share one {subject}: {value}"}
-"""Rules between members, in words for a plan that breaks them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +38,6 @@ class Refusal:
     message: str
     short: str
     of_pods: Mapping[str, str]
-
-
-def reason(why: Reason) -> str:
-    """Return the text of one reason for which a pod doesn't fit on nodes, without the number of these nodes."""
-    if why == (Kind.INSUFFICIENT, "pods", ""):
-        return "Too many pods"
-    return _text_of(_REASONS, why)
-
-
-def _text_of(words: Mapping[Kind, str], why: Reason) -> str:
-    return words[why.kind].format(subject=why.subject, value=why.value)
 
 
 def violation(found: Violation) -> str:
@@ -101,7 +53,7 @@ def violation(found: Violation) -> str:
         case Wrong.PORT:
             return f"{where}: host port {found.subject} is taken"
         case Wrong.BROKEN if found.reason:
-            return _text_of(_BROKEN, found.reason)
+            return broken(found.reason)
         case Wrong.DEVICES:
             return f"{found.node}: the parts of GPUs that {found.pods} members ask for don't fit on its devices together"
         case Wrong.TAKEN:
@@ -207,7 +159,7 @@ def cause(why: Cause, plan: Plan, subject: str = "a member") -> str:
         case Code.RESERVED if why.rule:
             return f"the free capacity is reserved for {why.rule.subject}"
         case Code.CONSTRAINTS if why.rule:
-            return f"would fit without {_text_of(_RULES, why.rule)}"
+            return f"would fit without {rule(why.rule)}"
     role = _hardest_role(plan.explanation, why)
     kept = [(nodes, reason(each)) for each, nodes in role.reasons if each.kind is not Kind.INSUFFICIENT] if role else []
     nodes, text = max(kept, default=(0, ""))

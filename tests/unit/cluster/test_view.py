@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from allaboard.cluster.avoided_domains import forbidden_domains
 from allaboard.cluster.stores import NodeStore
 from allaboard.cluster.view import ClusterView
 from allaboard.model.constraints import GpuRequest, HostPort, NodeSelectorTerm, Requirement, SchedulingSpec
@@ -213,11 +214,11 @@ def test_bound_pods_forbid_their_domains_to_pods_that_their_anti_affinity_matche
     view.upsert_pod(holder)
     web = (("app", "web"),)
 
-    assert view.forbidden_domains("default", web) == ((NodeSelectorTerm((Requirement("zone", "NotIn", ("a",)),)),),)
-    assert view.forbidden_domains("default", ()) == ()
-    assert view.forbidden_domains("elsewhere", web) == ()
+    assert forbidden_domains(view, "default", web) == ((NodeSelectorTerm((Requirement("zone", "NotIn", ("a",)),)),),)
+    assert forbidden_domains(view, "default", ()) == ()
+    assert forbidden_domains(view, "elsewhere", web) == ()
     view.upsert_pod(replace(holder, phase="Succeeded"))
-    assert view.forbidden_domains("default", web) == ()
+    assert forbidden_domains(view, "default", web) == ()
     assert not view.anti_affinity
 
 

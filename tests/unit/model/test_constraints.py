@@ -113,7 +113,10 @@ def test_claims_are_the_names_of_persistent_volume_claims() -> None:
     ("spec", "reason"),
     [
         ({"affinity": {"podAffinity": {REQUIRED: [{"topologyKey": "zone"}]}}}, "required pod affinity is not supported"),
-        ({"affinity": {"podAntiAffinity": {REQUIRED: [{"topologyKey": "zone"}]}}}, "required pod anti-affinity is not supported"),
+        (
+            {"affinity": {"podAntiAffinity": {REQUIRED: [{"topologyKey": "zone", "namespaceSelector": {"matchLabels": {"a": "b"}}}]}}},
+            "a namespaceSelector that selects by labels, in required pod anti-affinity, is not supported",
+        ),
         (
             {"topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}, {"whenUnsatisfiable": "DoNotSchedule"}]},
             "topology spread constraints with DoNotSchedule are not supported",

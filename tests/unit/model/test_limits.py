@@ -82,7 +82,8 @@ def test_a_pod_of_another_scheduler_that_exceeds_a_size_limit_is_charged_for_its
     pod = pod_from(raw_pod(metadata, spec, "other"), reading=Reading(ours=OURS))
     assert "containers" in spec or pod.spec.amount("cpu") == 2000
     assert (pod.key, pod.node_name, pod.is_bound) == ("evil/p", "n1", True)
-    assert (pod.labels, pod.options, pod.owner, pod.spec.claims, pod.spec.images) == ((), (), None, (), ())
+    assert (pod.options, pod.owner, pod.spec.claims, pod.spec.images) == ((), None, (), ())
+    assert len(pod.labels) <= limits.LABELS.most
 
 
 def test_the_first_anti_affinity_terms_of_a_pod_of_another_scheduler_are_kept_and_too_large_terms_left_out() -> None:

@@ -14,14 +14,14 @@ from allaboard.model.reasons import Counted
 from allaboard.model.requests import as_requests
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement import Problem, build_problem
-from allaboard.report import messages
+from allaboard.report import reason_words
 
 GPU = "nvidia.com/gpu"
 
 
 def in_words(reasons: Counted) -> tuple[tuple[str, int], ...]:
     """Return each reason as (message, number of nodes), sorted."""
-    return tuple(sorted((messages.reason(reason), nodes) for reason, nodes in reasons))
+    return tuple(sorted((reason_words.reason(reason), nodes) for reason, nodes in reasons))
 
 
 Amounts = Mapping[str, int]

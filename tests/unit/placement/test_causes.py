@@ -13,9 +13,10 @@ from allaboard.model.constraints import HostPort, NodeSelectorTerm, Requirement,
 from allaboard.model.gang import Objective
 from allaboard.model.node import Node, Taint
 from allaboard.model.reasons import Cause, Code, Kind, Reason
-from allaboard.model.rules import Rules
 from allaboard.placement import NodeFilters, SearchSettings, build_problem, search
 from allaboard.placement.remedies.causes import Repaired, amounts_alone, cause_of
+from allaboard.placement.rules.members import Rules
+from allaboard.placement.rules.together import TogetherRule
 
 from .clusters import GI, GPU, Case, cases, node, pods, snapshot
 
@@ -226,7 +227,7 @@ def test_host_port_that_prevents_a_placement_is_the_cause() -> None:
 def test_members_that_must_share_a_domain_never_fit_when_every_domain_is_too_small() -> None:
     nodes = [node(name, {"cpu": 2 * GI}, labels={"rack": name}) for name in "ab"]
     gang = pods("w", 4, {"cpu": GI})
-    rules = Rules(together=[("rack", {pod.uid for pod in gang})])
+    rules = Rules(couplings=[TogetherRule("rack", {pod.uid for pod in gang})])
     cause = cause_of(gang, 4, snapshot(nodes), rules=rules, filters=NodeFilters(), repaired=Repaired())
     assert cause == Cause(Code.NEVER_FITS, rule=Reason(Kind.TOPOLOGY, "rack"))
     assert cause_of(gang, 4, snapshot(nodes), filters=NodeFilters(), repaired=Repaired()).code is Code.FRAGMENTED  # it fits
@@ -234,7 +235,7 @@ def test_members_that_must_share_a_domain_never_fit_when_every_domain_is_too_sma
 
 def test_members_that_must_share_a_domain_fit_only_on_nodes_that_are_in_a_domain() -> None:
     gang = pods("w", 2, {"cpu": GI})
-    rules = Rules(together=[("rack", {pod.uid for pod in gang})])
+    rules = Rules(couplings=[TogetherRule("rack", {pod.uid for pod in gang})])
     for labels in ({}, {"rack": "a"}):
         cluster = snapshot([node("a", {"cpu": 8 * GI}), node("b", {"cpu": GI // 2}, labels=labels)])
         cause = cause_of(gang, 2, cluster, rules=rules, filters=NodeFilters(), repaired=Repaired())

@@ -15,14 +15,14 @@ from allaboard.model.node import Node
 from allaboard.model.packing import PACKING
 from allaboard.model.pod import Pod
 from allaboard.model.reasons import Kind, Reason
-from allaboard.model.rules import NO_RULES
 from allaboard.placement import NodeFilters, Plan, SearchSettings, build_problem, search, verify
 from allaboard.placement.contest.contest import Waiting, contest_of
 from allaboard.placement.contest.joint import place_together
 from allaboard.placement.problem.draft import Draft, DraftPod, Packer
 from allaboard.placement.remedies.causes import Repaired, cause_of
+from allaboard.placement.rules.members import NO_RULES
 from allaboard.placement.rules.verify import chosen_devices
-from allaboard.report import messages
+from allaboard.report import reason_words
 from tests.unit.placement.clusters import GI, GPU, node, pods
 
 QUICK = SearchSettings(generations=6, min_generations=2, patience=3, population_size=12)
@@ -71,8 +71,8 @@ def test_node_without_the_driver_and_node_without_free_parts_are_refused_for_dif
     view.assume(one, "full", ["GPU-full-0"])
     (role,) = planned([two], 1, view).explanation.roles
     assert dict(role.reasons) == {Reason(Kind.SHARING, "HAMi"): 2, Reason(Kind.INSUFFICIENT, SHARES): 1}
-    assert messages.reason(Reason(Kind.SHARING, "HAMi")) == "node(s) had no driver for this kind of GPU sharing (HAMi)"
-    assert messages.reason(Reason(Kind.INSUFFICIENT, SHARES)) == "Insufficient parts of nvidia.com/gpu"
+    assert reason_words.reason(Reason(Kind.SHARING, "HAMi")) == "node(s) had no driver for this kind of GPU sharing (HAMi)"
+    assert reason_words.reason(Reason(Kind.INSUFFICIENT, SHARES)) == "Insufficient parts of nvidia.com/gpu"
 
 
 def test_gpus_that_are_too_small_and_a_missing_driver_are_different_reasons() -> None:
@@ -80,7 +80,7 @@ def test_gpus_that_are_too_small_and_a_missing_driver_are_different_reasons() ->
     (pod,) = part("p", 1, Share("HAMi", memory=20 * 1024))
     (role,) = planned([pod], 1, view).explanation.roles
     assert dict(role.reasons) == {Reason(Kind.GPU_TOO_SMALL): 1, Reason(Kind.SHARING, "HAMi"): 2}
-    assert messages.reason(Reason(Kind.GPU_TOO_SMALL)) == "node(s) had GPUs too small for the requested part"
+    assert reason_words.reason(Reason(Kind.GPU_TOO_SMALL)) == "node(s) had GPUs too small for the requested part"
     assert Reason(Kind.GPU_TOO_SMALL) in [found.reason for found in verify({pod.uid: "small"}, [pod], view.snapshot())]
 
 

@@ -7,9 +7,10 @@ import pytest
 from allaboard.model.gang import Gang, GangKey, Objective
 from allaboard.model.packing import PACKING
 from allaboard.model.pod import Pod
-from allaboard.model.rules import rules_of
 from allaboard.placement import NodeFilters, Plan, SearchSettings, search
 from allaboard.placement.problem.draft import Packer
+from allaboard.placement.rules.members import rules_of
+from allaboard.placement.rules.together import TogetherRule
 from allaboard.planning.gang_problem import draft_of, problem_of, size_of, waiting_of
 from tests.unit.placement.clusters import node, pods, snapshot
 
@@ -88,4 +89,4 @@ def test_a_partially_bound_gang_needs_only_its_missing_members_in_a_contest() ->
     waiting = waiting_of(gang, 7)
     assert (waiting.pods, waiting.minimum, waiting.seed) == (tuple(members[2:]), 2, 7)
     assert (waiting.objective, waiting.topology, waiting.rules.parts) == (Objective.BINPACK, "zone", [({"w-2", "w-3", "w-4"}, 1)])
-    assert waiting.rules.together == [("rack", {pod.uid for pod in members})]
+    assert waiting.rules.couplings == [TogetherRule("rack", {pod.uid for pod in members})]

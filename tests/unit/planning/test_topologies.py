@@ -12,12 +12,12 @@ from allaboard.model.node import Node
 from allaboard.model.packing import PACKING
 from allaboard.model.pod import Pod
 from allaboard.model.reasons import Kind, Reason
-from allaboard.model.rules import rules_of
 from allaboard.model.topologies import LEVELS
 from allaboard.placement import NodeFilters, SearchSettings, search
+from allaboard.placement.rules.members import rules_of
 from allaboard.planning.gang_problem import problem_of
 from allaboard.planning.resolve import resolve
-from allaboard.report.messages import reason
+from allaboard.report.reason_words import reason
 
 SPEC = SchedulingSpec((("cpu", 1000), ("pods", 1)))
 
@@ -75,4 +75,4 @@ def test_a_gang_without_topology_rules_is_returned_unchanged() -> None:
 
 def test_a_level_whose_labels_no_node_has_is_reported_by_the_name_of_the_level() -> None:
     known = resolve(a_gang(required_topology="rack"), VolumeView(), a_view("host"))
-    assert reason(Reason(Kind.UNLABELLED, rules_of(known).together[0][0])) == "node(s) had no label of level rack"
+    assert reason(Reason(Kind.UNLABELLED, rules_of(known).couplings[0].label)) == "node(s) had no label of level rack"

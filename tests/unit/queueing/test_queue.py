@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import GangKey, Objective
-from allaboard.model.rules import Rules
 from allaboard.placement import SearchSettings, build_problem, search
+from allaboard.placement.rules.members import Rules
+from allaboard.placement.rules.together import TogetherRule
 from allaboard.queueing.order import wakes_up_on
 from allaboard.queueing.queue import GangQueue
 from allaboard.queueing.requeue import Freed, Requeue, Returned
@@ -149,7 +150,7 @@ def test_a_gang_that_must_share_a_rack_is_woken_by_any_freed_resource() -> None:
     for emptied in ("a", "b"):
         plans = []
         for taken in (used, {name: amounts for name, amounts in used.items() if name != emptied}):
-            shared = Rules(together=[("rack", {pod.uid for pod in gang})])
+            shared = Rules(couplings=[TogetherRule("rack", {pod.uid for pod in gang})])
             problem = build_problem(gang, 2, snapshot(racks, taken), objective=Objective.BINPACK, rules=shared)
             plans.append(search(problem, SearchSettings(), 0))
         wake_on = wakes_up_on(plans[0].explanation, gang)

@@ -12,7 +12,7 @@ from allaboard.model.pod import Owner, Pod
 from allaboard.model.reasons import Cause, Code, Kind, Reason
 from allaboard.placement import Explanation, Plan, RoleExplanation, SearchReport, Violation, Wrong
 from allaboard.placement.remedies.remedies import More, MoreNodes, Remedies
-from allaboard.report import messages
+from allaboard.report import messages, reason_words
 
 
 def a_pod(name: str) -> Pod:
@@ -290,13 +290,13 @@ def test_message_of_a_gang_that_stays_partially_bound_says_why_and_which_setting
 
 @pytest.mark.parametrize("kind", Kind)
 def test_every_kind_of_reason_has_a_text(kind: Kind) -> None:
-    text = messages.reason(Reason(kind, "subject", "value"))
+    text = reason_words.reason(Reason(kind, "subject", "value"))
     assert text
     assert "{subject}" not in text
 
 
 def test_taint_is_reported_in_kube_schedulers_words() -> None:
-    assert messages.reason(Reason(Kind.TAINT, "gpu", "only")) == "node(s) had untolerated taint {gpu: only}"
+    assert reason_words.reason(Reason(Kind.TAINT, "gpu", "only")) == "node(s) had untolerated taint {gpu: only}"
 
 
 @pytest.mark.parametrize("wrong", Wrong)

@@ -17,7 +17,6 @@ from allaboard.model.gpus import is_gpu
 from allaboard.model.packing import PACKING, Packing
 from allaboard.model.pod import Pod
 from allaboard.model.quantities import LARGEST_AMOUNT
-from allaboard.model.rules import NO_RULES, Rules
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement.problem.build import build_problem
 from allaboard.placement.problem.fragmentation import Fragmentation
@@ -26,6 +25,7 @@ from allaboard.placement.problem.problem import Problem, Role, numbered
 from allaboard.placement.problem.rule_arrays import RuleArrays, class_of, rule_arrays_of, with_rules
 from allaboard.placement.rules.devices import GPU, WHOLE
 from allaboard.placement.rules.filters import NodeFilters
+from allaboard.placement.rules.members import NO_RULES, Rules
 
 _MEASURES = ("cpu", "memory")
 
@@ -225,13 +225,10 @@ def _fragmentation(
         return None
     nodes = len(before.before)
     now = replace(
-        before,
+        before.of_roles(roles),
         cpu_free=np.maximum(before.cpu_free - taken.get("cpu", 0), 0),
         gpus_free=np.maximum(before.gpus_free - taken.get(GPU, 0), 0),
         devices=devices if before.devices is not None else None,
-        takes_cpu=before.takes_cpu[roles],
-        takes_gpus=before.takes_gpus[roles],
-        takes_part=before.takes_part[roles],
         before=np.zeros(nodes),
         worth=np.zeros(nodes),
     )

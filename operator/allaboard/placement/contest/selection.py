@@ -13,15 +13,8 @@ import numpy as np
 
 from allaboard.model.arrays import Floats, Integers
 from allaboard.placement.contest.contest import Contest, ContestState, problem_in_state
-from allaboard.placement.solvers.milp_model import (
-    OPTIMAL,
-    AssignmentVariables,
-    Rows,
-    add_capacity,
-    assignment_variables,
-    contended,
-    optimize,
-)
+from allaboard.placement.rules.program import AssignmentVariables, Rows
+from allaboard.placement.solvers.milp_model import OPTIMAL, add_capacity, assignment_variables, contended, optimize
 
 _MOST_VARIABLES = 8000  # with more, the relaxation would take longer than the search
 _BOUND_MICROSECONDS = 100  # of the relaxation, estimated for one variable

@@ -17,16 +17,16 @@ from allaboard.model.gpu_sharing import SHARES
 from allaboard.model.gpus import is_gpu
 from allaboard.model.packing import BEST_FIT, PACKING, Packing
 from allaboard.model.reasons import Counted, Kind, Reason
-from allaboard.model.rules import NO_RULES, Rules
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement.problem.fragmentation import fragmentation_of
 from allaboard.placement.problem.objectives import Weights, scoring_of, weights_of
 from allaboard.placement.problem.problem import Candidate, Problem, Role, capacity_refusals, numbered
-from allaboard.placement.problem.rule_arrays import exclude_unlabelled, roles_of, rule_arrays_of, with_rules
+from allaboard.placement.problem.rule_arrays import exclude_nodes, roles_of, rule_arrays_of, with_rules
 from allaboard.placement.rules.attachments import attachment_columns
 from allaboard.placement.rules.capacity import slots_for
 from allaboard.placement.rules.devices import GPU, WHOLE, counts_devices, parts_on, slots_on_devices, whole_devices
 from allaboard.placement.rules.filters import NodeFilters, Usable
+from allaboard.placement.rules.members import NO_RULES, Rules
 from allaboard.placement.rules.ports import free_ports, port_columns, port_demand
 
 # No pod that requests more than this can be placed. The limit keeps products of demands and counts within 64 bits.
@@ -84,7 +84,7 @@ def build_problem(
     usable = [filters.usable(spec, snapshot.nodes, snapshot.gpus) for spec in specs]
     admits = np.array([each.admitted for each in usable], dtype=np.bool_).reshape(len(specs), len(snapshot.nodes))
     rule_arrays = rule_arrays_of(rules, [uids[0] for _, uids in members], lambda label: filters.domains(label, snapshot.nodes, -1))
-    unlabelled = exclude_unlabelled(rule_arrays, admits)
+    excluded = exclude_nodes(rule_arrays, admits)
     slots = np.stack([slots_for(row, free, admits[role]) for role, row in enumerate(demand)]) if specs else admits.astype(np.int64)
     device_slots: dict[int, Integers] = {}
     if devices is not None:
@@ -114,7 +114,7 @@ def build_problem(
                 requests=spec.requests,
                 refusals=_merged(
                     each.reasons,
-                    unlabelled[role],
+                    excluded[role],
                     capacity_refusals(reasons, demand[role], free, admits[role] & ~is_kept, device_slots.get(role)),
                     _too_few_gpus(reasons, demand[role], free, each),
                 ),

@@ -15,11 +15,11 @@ from allaboard.model.fit import FitScoring
 from allaboard.model.gang import Objective
 from allaboard.model.node import Node
 from allaboard.model.packing import Packing
-from allaboard.model.rules import Rules
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement.problem.build import build_problem
 from allaboard.placement.problem.problem import Problem
 from allaboard.placement.rules.filters import NodeFilters
+from allaboard.placement.rules.members import Rules
 
 
 class DraftPod(NamedTuple):

@@ -60,6 +60,10 @@ class Fragmentation:
     prices: Prices | None
     worth: Floats
 
+    def of_roles(self, roles: Integers) -> "Fragmentation":
+        """Return the fragmentation for some of the roles, given by position."""
+        return replace(self, takes_cpu=self.takes_cpu[roles], takes_gpus=self.takes_gpus[roles], takes_part=self.takes_part[roles])
+
     @property
     def node_arrays(self) -> tuple[Integers | Floats, ...]:
         """The arrays by which a search distinguishes nodes; nodes are the last axis."""

@@ -17,7 +17,9 @@ from allaboard.model.reasons import Counted, Kind, Reason
 from allaboard.model.requests import Requests
 from allaboard.placement.problem.fragmentation import Fragmentation
 from allaboard.placement.problem.objectives import Scoring, Weights
+from allaboard.placement.rules.coupling import Coupling
 from allaboard.placement.rules.devices import GPU, assign_devices, slots_on_devices
+from allaboard.placement.rules.together import Together
 
 
 class Candidate(Protocol):
@@ -42,19 +44,6 @@ class Role:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Together:
-    """Roles that must all be placed within one topology domain, such as one rack.
-
-    The nodes of a domain have the same value of ``label``. ``domains``: int64[nodes], the domain of each node, -1 for a node without the
-    label.
-    """
-
-    label: str
-    roles: tuple[int, ...]
-    domains: Integers
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class Problem:
     """The pods that must be placed, and the nodes that can take them.
 
@@ -63,7 +52,7 @@ class Problem:
     - ``minimum``: pods that must be placed in all;
     - ``least``: int64[roles], pods of each role that must be placed;
     - ``sums``: (roles, number): at least ``number`` pods of these roles together must be placed;
-    - ``together``: sets of roles, each of which must be placed within one domain;
+    - ``couplings``: the rules by which the nodes of some pods restrict the nodes of other pods;
     - ``outside``: for each role, the number of nodes that ``confined`` has left out, with the reason; empty without such nodes;
     - ``count``: int64[roles], pods of each role.
 
@@ -120,13 +109,18 @@ class Problem:
     fragmentation: Fragmentation | None
     domains: Integers | None
     sums: tuple[tuple[tuple[int, ...], int], ...] = ()
-    together: tuple[Together, ...] = ()
+    couplings: tuple[Coupling, ...] = ()
     outside: tuple[Counted, ...] = ()
 
     @property
     def total(self) -> int:
         """The number of pods of all roles."""
         return int(self.count.sum())
+
+    @property
+    def together(self) -> tuple[Together, ...]:
+        """The couplings that are sets of roles, each of which must be placed within one domain."""
+        return tuple(each for each in self.couplings if isinstance(each, Together))
 
     def lacking(self, placed: Integers) -> Integers:
         """Return how many more pods must be placed if the pods ``placed`` are placed already.
@@ -141,7 +135,7 @@ class Problem:
 
     def confined(self, domains: Sequence[int]) -> "Problem":
         """Return the problem with each set of roles in ``together`` confined to one domain: the i-th set to ``domains[i]``."""
-        admits = self.admits.copy()
+        admits, others = self.admits.copy(), tuple(each for each in self.couplings if not isinstance(each, Together))
         outside: list[Counted] = [()] * len(self.roles)
         for group, domain in zip(self.together, domains, strict=True):
             here = group.domains == domain
@@ -149,7 +143,7 @@ class Problem:
                 elsewhere = int(np.count_nonzero(self.admits[role] & ~here))
                 outside[role] = ((Reason(Kind.TOPOLOGY), elsewhere),) if elsewhere else ()
                 admits[role] &= here
-        return replace(self, admits=admits, slots=np.where(admits, self.slots, 0), outside=tuple(outside), together=())
+        return replace(self, admits=admits, slots=np.where(admits, self.slots, 0), outside=tuple(outside), couplings=others)
 
     @property
     def node_arrays(self) -> tuple[Integers | Floats, ...]:
@@ -169,7 +163,7 @@ class Problem:
             self.slots,
             *self.scoring.node_arrays,
             *(self.fragmentation.node_arrays if self.fragmentation else ()),
-            *(group.domains for group in self.together),
+            *(each.domains for each in self.couplings),
             *(values for values in optional if values is not None),
         )
 
@@ -190,7 +184,7 @@ class Problem:
             dislike=None if self.dislike is None else self.dislike.take(rows, axis=1),
             fragmentation=self.fragmentation.restricted_to(rows) if self.fragmentation else None,
             domains=None if self.domains is None else numbered(self.domains[rows]),
-            together=tuple(replace(group, domains=group.domains[rows]) for group in self.together),
+            couplings=tuple(each.restricted_to(rows) for each in self.couplings),
         )
 
     def left_on_devices(self, counts: Integers) -> Integers | None:

@@ -1,6 +1,6 @@
 """The rules between the members of a gang as arrays: which pods are interchangeable, and how many pods of each role are needed where."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -9,8 +9,11 @@ import numpy as np
 from allaboard.model.arrays import Integers, Mask
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.reasons import Counted, Kind, Reason
-from allaboard.model.rules import Rules
-from allaboard.placement.problem.problem import Candidate, Problem, Together
+from allaboard.placement.problem.problem import Candidate, Problem
+from allaboard.placement.rules.apart import Apart
+from allaboard.placement.rules.coupling import Coupling, DomainsOf
+from allaboard.placement.rules.members import Rules
+from allaboard.placement.rules.together import Together
 
 
 class RuleArrays(NamedTuple):
@@ -18,16 +21,21 @@ class RuleArrays(NamedTuple):
 
     least: Integers
     sums: tuple[tuple[tuple[int, ...], int], ...]
-    together: tuple[Together, ...]
+    couplings: tuple[Coupling, ...]
 
     def restricted_to(self, rows: Integers) -> "RuleArrays":
         """Return the rules on some of the nodes, given by position."""
-        return self._replace(together=tuple(replace(group, domains=group.domains[rows]) for group in self.together))
+        return self._replace(couplings=tuple(each.restricted_to(rows) for each in self.couplings))
+
+    @property
+    def together(self) -> tuple[Together, ...]:
+        """The couplings that are sets of roles, each of which must be placed within one domain."""
+        return tuple(each for each in self.couplings if isinstance(each, Together))
 
     @property
     def has_couplings(self) -> bool:
         """Return whether the node of one member restricts the nodes of other members."""
-        return bool(self.together)
+        return bool(self.couplings)
 
     @property
     def is_plain(self) -> bool:
@@ -35,11 +43,10 @@ class RuleArrays(NamedTuple):
         return not (self.sums or self.has_couplings)
 
 
-def rule_arrays_of(rules: Rules, members: Sequence[str], domains: Callable[[str], Integers]) -> RuleArrays:
+def rule_arrays_of(rules: Rules, members: Sequence[str], domains_of: DomainsOf) -> RuleArrays:
     """Return ``rules`` by role.
 
-    ``members``: the UID of one pod of each role. ``domains``: returns the domain of each node by a label: int64[nodes], -1 for a node
-    without the label.
+    ``members``: the UID of one pod of each role.
     """
 
     def roles(uids: Collection[str]) -> tuple[int, ...]:
@@ -53,37 +60,59 @@ def rule_arrays_of(rules: Rules, members: Sequence[str], domains: Callable[[str]
     return RuleArrays(
         least=least,
         sums=tuple(need for need in needs if len(need[0]) != 1),
-        together=tuple(Together(label, of_group, domains(label)) for label, uids in rules.together if (of_group := roles(uids))),
+        couplings=tuple(found for rule in rules.couplings if (found := rule.arrays(roles, domains_of)) is not None),
     )
 
 
-def exclude_unlabelled(rule_arrays: RuleArrays, admits: Mask) -> list[Counted]:
-    """Exclude nodes without a domain for the roles that must share one: clear the nodes in ``admits``: bool[roles, nodes].
+def exclude_nodes(rule_arrays: RuleArrays, admits: Mask) -> list[Counted]:
+    """Exclude the nodes that couplings exclude for some roles, such as nodes without a domain.
 
-    Return how many nodes are excluded for each role, by reason.
+    These nodes are cleared in ``admits``: bool[roles, nodes]. Return how many nodes are excluded for each role, by reason.
     """
     refusals: list[Counted] = [()] * len(admits)
-    for group in rule_arrays.together:
-        has_none = group.domains < 0
-        for role in group.roles:
-            if nodes := int(np.count_nonzero(admits[role] & has_none)):
-                refusals[role] = (*refusals[role], (Reason(Kind.UNLABELLED, group.label), nodes))
-                admits[role] &= ~has_none
+    for coupling in rule_arrays.couplings:
+        excluded, reason = coupling.excluded
+        for role in coupling.roles:
+            if nodes := int(np.count_nonzero(admits[role] & excluded)):
+                refusals[role] = (*refusals[role], (reason, nodes))
+                admits[role] &= ~excluded
     return refusals
 
 
 def with_rules(problem: Problem, rule_arrays: RuleArrays) -> Problem:
     """Return ``problem`` with the rules between its members."""
-    problem = replace(problem, least=rule_arrays.least, sums=rule_arrays.sums, together=rule_arrays.together)
-    if not rule_arrays.together:
+    of_nodes = [each for each in rule_arrays.couplings if isinstance(each, Apart) and each.is_one_per_node]
+    couplings = tuple(each for each in rule_arrays.couplings if each not in of_nodes)
+    problem = replace(problem, least=rule_arrays.least, sums=rule_arrays.sums, couplings=couplings)
+    for each in of_nodes:
+        problem = _with_one_per_node(problem, each)
+    if not couplings:
         return problem
     admits = problem.admits.copy()
-    unlabelled = exclude_unlabelled(rule_arrays, admits)
+    excluded = exclude_nodes(rule_arrays, admits)
     roles = tuple(
         replace(role, refusals=tuple(sorted((*role.refusals, *more)))) if more else role
-        for role, more in zip(problem.roles, unlabelled, strict=True)
+        for role, more in zip(problem.roles, excluded, strict=True)
     )
     return replace(problem, roles=roles, admits=admits, slots=np.where(admits, problem.slots, 0))
+
+
+def _with_one_per_node(problem: Problem, apart: Apart) -> Problem:
+    """Return ``problem`` with a capacity of which each node in a domain has one, and which the roles of ``apart`` take."""
+    demand = np.zeros((len(problem.roles), 1), dtype=np.int64)
+    demand[list(apart.roles)] = 1
+    free = np.where(apart.domains >= 0, 1, problem.count.sum())[None]
+    slots = problem.slots.copy()
+    slots[list(apart.roles)] = np.minimum(slots[list(apart.roles)], free)
+    return replace(
+        problem,
+        columns=(*problem.columns, f"one per {apart.label}"),
+        reasons=(*problem.reasons, Reason(Kind.ANTI_AFFINITY, apart.label)),
+        demand=np.concatenate([problem.demand, demand], axis=1),
+        free=np.concatenate([problem.free, free]),
+        taken=np.concatenate([problem.taken, np.zeros_like(free)]),
+        slots=slots,
+    )
 
 
 def roles_of(pods: Sequence[Candidate], rules: Rules) -> list[tuple[SchedulingSpec, list[str]]]:
@@ -96,7 +125,7 @@ def class_of(pod: Candidate, rules: Rules) -> tuple[bool, ...]:
 
     Only pods of one class are interchangeable.
     """
-    return (*(pod.uid in part for part, _ in rules.parts), *(pod.uid in group for _, group in rules.together))
+    return tuple(pod.uid in members for members in rules.sets)
 
 
 def _by_spec(pods: Sequence[Candidate]) -> list[tuple[SchedulingSpec, list[str]]]:

@@ -25,13 +25,13 @@ from allaboard.model.gpu_inventory import WHOLE_GPUS
 from allaboard.model.gpus import is_gpu
 from allaboard.model.node import Node
 from allaboard.model.reasons import Cause, Code, Kind, Reason
-from allaboard.model.rules import NO_RULES, Rules
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement.problem.problem import Candidate
-from allaboard.placement.problem.rule_arrays import roles_of, rule_arrays_of
+from allaboard.placement.problem.rule_arrays import exclude_nodes, roles_of, rule_arrays_of
 from allaboard.placement.rules.capacity import slots_for
 from allaboard.placement.rules.devices import GPU, counts_devices, whole_devices
 from allaboard.placement.rules.filters import NodeFilters, refusal_to_share
+from allaboard.placement.rules.members import NO_RULES, Rules
 
 _TEMPORARY = "node.kubernetes.io/"  # prefix of taints that Kubernetes sets for the present condition of a node
 _LARGEST = 2**62
@@ -93,7 +93,8 @@ def _cause_of(
     rule_arrays = rule_arrays_of(rules, [uids[0] for _, uids in members], lambda label: filters.domains(label, snapshot.nodes, -1))
     need = _Need(minimum, np.array([len(uids) for _, uids in members], dtype=np.int64), rule_arrays.least, rule_arrays.sums)
     groups = [(group.roles, group.domains) for group in rule_arrays.together]
-    labelled = _labelled(len(specs), len(snapshot.nodes), groups)
+    labelled = np.ones((len(specs), len(snapshot.nodes)), dtype=np.bool_)
+    exclude_nodes(rule_arrays, labelled)
     admits = _admitted(specs, snapshot, snapshot.nodes, filters) & labelled
     if need.lacks(np.where(admits.any(axis=1), need.count, 0)):
         return Cause(Code.CONSTRAINTS)
@@ -101,7 +102,7 @@ def _cause_of(
     demand = np.array([[min(dict(spec.requests).get(name, 0), _LARGEST) for name in names] for spec in specs], dtype=np.int64)
     demand = demand.reshape(len(specs), len(names))
     nodes = repaired.of(snapshot.nodes)
-    anywhere = [replace(spec, forbidden_domains=()) for spec in specs]  # the pods that forbid a domain may end, too
+    anywhere = [replace(spec, forbidden_domains=(), avoided_domains=()) for spec in specs]  # the pods that forbid a domain may end, too
     offered, left = _offered(specs, snapshot)
     allocatable = _amounts(snapshot, _without_gpu_errors(snapshot, offered), names)
     admits_repaired = _admitted(anywhere, snapshot, nodes, repaired.filters) & labelled
@@ -175,18 +176,6 @@ class _Need:
 def _admitted(specs: Sequence[SchedulingSpec], snapshot: Snapshot, nodes: tuple[Node, ...], filters: NodeFilters) -> Mask:
     masks = np.array([filters.usable(spec, nodes, snapshot.gpus).admitted for spec in specs], dtype=np.bool_)
     return masks.reshape(len(specs), len(nodes))
-
-
-def _labelled(roles: int, nodes: int, groups: Sequence[tuple[tuple[int, ...], Integers]]) -> Mask:
-    """Return where roles may be placed, as far as shared domains decide: bool[roles, nodes].
-
-    A role that must share a domain may not be placed on a node without a domain. ``groups``: the roles that must share a domain, and the
-    domain of each node.
-    """
-    mask = np.ones((roles, nodes), dtype=np.bool_)
-    for grouped, domains in groups:
-        mask[list(grouped)] &= domains >= 0
-    return mask
 
 
 def _offered(specs: Sequence[SchedulingSpec], snapshot: Snapshot) -> tuple[Integers, Integers]:

@@ -15,12 +15,13 @@ import numpy as np
 from allaboard.model.arrays import Integers
 from allaboard.model.node import Node
 from allaboard.model.pod import Pod
-from allaboard.model.rules import NO_RULES, Rules
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement.problem.build import build_problem
-from allaboard.placement.problem.problem import Problem, Together
+from allaboard.placement.problem.problem import Problem
 from allaboard.placement.rules.capacity import slots_for
 from allaboard.placement.rules.filters import NodeFilters
+from allaboard.placement.rules.members import NO_RULES, Rules
+from allaboard.placement.rules.together import Together
 from allaboard.placement.solvers.domains import NOWHERE, capacity_in_domains
 
 

@@ -25,19 +25,11 @@ from allaboard.model.arrays import Floats, Integers, Mask
 from allaboard.placement.problem.problem import Problem
 from allaboard.placement.remedies.emptied_problem import EmptiedProblem, with_chosen_domains, with_free
 from allaboard.placement.rules.capacity import fill, slots_for
+from allaboard.placement.rules.program import AssignmentVariables, Rows
 from allaboard.placement.solvers.bounds import may_fit
 from allaboard.placement.solvers.budget import Budget
 from allaboard.placement.solvers.milp import Finding, satisfies, solve
-from allaboard.placement.solvers.milp_model import (
-    INFEASIBLE,
-    OPTIMAL,
-    AssignmentVariables,
-    Rows,
-    add_members,
-    assignment_variables,
-    optimize,
-    power_of_two,
-)
+from allaboard.placement.solvers.milp_model import INFEASIBLE, OPTIMAL, add_members, assignment_variables, optimize, power_of_two
 
 _MOST_DOMAINS = 8  # in which the gang is placed, if roles must share a domain.
 _BRANCHES = 200  # of the program, for each part of the cost.

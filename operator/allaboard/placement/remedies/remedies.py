@@ -16,11 +16,11 @@ from allaboard.model.arrays import Integers
 from allaboard.placement.problem.problem import Problem
 from allaboard.placement.remedies.emptied_problem import EmptiedProblem, with_chosen_domains, with_free
 from allaboard.placement.rules.capacity import fill
+from allaboard.placement.rules.program import Rows
 from allaboard.placement.solvers.bounds import may_fit
 from allaboard.placement.solvers.milp import Finding, satisfies, solve
 from allaboard.placement.solvers.milp_model import (
     OPTIMAL,
-    Rows,
     add_capacity,
     add_members,
     assignment_variables,

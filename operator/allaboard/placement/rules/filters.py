@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from allaboard.model.arrays import Floats, Integers, Mask
-from allaboard.model.constraints import GpuRequest, NodeSelectorTerm, SchedulingSpec, Toleration
+from allaboard.model.constraints import GpuRequest, NodeSelectorTerm, Requirement, SchedulingSpec, Toleration
 from allaboard.model.gpu_inventory import GpuInventory
 from allaboard.model.gpu_sharing import DRIVERS, GPU, WHOLE
 from allaboard.model.node import Node, Taint
@@ -34,6 +34,7 @@ from allaboard.placement.rules.matching import (
 _Value = TypeVar("_Value", bound=Hashable)
 
 _MOST_COLUMNS = 128
+_MANY_VALUES = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,7 +105,16 @@ class NodeFilters:
 
     def _without_gpu_rules(self, spec: SchedulingSpec) -> Usable:
         devices = spec.share or (bool(spec.whole_gpus), spec.device_container)
-        key = (spec.node_selector, spec.affinity, spec.tolerations, spec.volumes, spec.forbidden_domains, spec.required_domains, devices)
+        key = (
+            spec.node_selector,
+            spec.affinity,
+            spec.tolerations,
+            spec.volumes,
+            spec.forbidden_domains,
+            spec.avoided_domains,
+            spec.required_domains,
+            devices,
+        )
         known = self._known.get(key)
         if known is None:
             if len(self._known) >= self._limit:
@@ -209,7 +219,7 @@ class NodeFilters:
                 continue
             matches = np.ones(len(self._nodes), dtype=np.bool_)
             for expression in term.expressions:
-                matches &= self._label(expression.key).where(partial(label_matches, expression))
+                matches &= self._label(expression.key).where(_predicate(expression))
             for requirement in term.fields:
                 matches &= np.fromiter(
                     (name_matches(requirement, node.name) for node in self._nodes), dtype=np.bool_, count=len(self._nodes)
@@ -224,6 +234,14 @@ class NodeFilters:
                 self._columns.clear()
             column = self._columns[key] = _column(node.labels.get(key) for node in self._nodes)
         return column
+
+
+def _predicate(expression: Requirement) -> Callable[[str | None], bool]:
+    """Return whether a value of the label meets ``expression``. An expression may name the hosts of thousands of pods."""
+    if len(expression.values) < _MANY_VALUES or expression.operator not in ("In", "NotIn"):
+        return partial(label_matches, expression)
+    values = frozenset(expression.values)
+    return values.__contains__ if expression.operator == "In" else lambda value: value not in values
 
 
 def _with_gpus(usable: Usable, asked: GpuRequest, gpus: GpuInventory | None) -> Usable:
@@ -248,7 +266,12 @@ def resolved_rules(spec: SchedulingSpec) -> tuple[tuple[Kind, tuple[tuple[NodeSe
 
     A requirement consists of entries. A node must match a term of every entry. ``planning.resolve`` computes these requirements.
     """
-    return (Kind.VOLUMES, spec.volumes), (Kind.AVOIDED, spec.forbidden_domains), (Kind.APART, spec.required_domains)
+    return (
+        (Kind.VOLUMES, spec.volumes),
+        (Kind.ANTI_AFFINITY, spec.avoided_domains),
+        (Kind.AVOIDED, spec.forbidden_domains),
+        (Kind.APART, spec.required_domains),
+    )
 
 
 def refusal_to_share(spec: SchedulingSpec, node: Node) -> Reason | None:

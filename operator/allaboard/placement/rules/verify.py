@@ -14,12 +14,12 @@ from allaboard.model.gpu_sharing import DRIVERS, GPU
 from allaboard.model.node import Node
 from allaboard.model.pod import Pod
 from allaboard.model.reasons import Kind, Reason
-from allaboard.model.rules import NO_RULES, Rules
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement.rules.devices import WHOLE, assign_devices_exactly
 from allaboard.placement.rules.filters import refusal_of_state, refusal_to_share, resolved_rules
 from allaboard.placement.rules.gpus import refusals_by_gpus
 from allaboard.placement.rules.matching import affinity_matches, all_match, ports_conflict
+from allaboard.placement.rules.members import NO_RULES, Rules
 
 
 class Wrong(StrEnum):

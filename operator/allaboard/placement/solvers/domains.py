@@ -6,8 +6,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from allaboard.model.arrays import Integers
-from allaboard.placement.problem.problem import Problem, Together
+from allaboard.placement.problem.problem import Problem
 from allaboard.placement.problem.valuation import Valuation, one_each
+from allaboard.placement.rules.together import Together
 from allaboard.placement.solvers.budget import Budget
 from allaboard.placement.solvers.greedy import greedy_seeds
 

@@ -9,26 +9,18 @@ branches of the search tree and by size, so the same question has the same answe
 reaches its time limit.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
 
 from allaboard.model.arrays import Floats, Integers, Mask
-from allaboard.placement.problem.problem import Problem, Together
+from allaboard.placement.problem.problem import Problem, numbered
 from allaboard.placement.rules.capacity import first_slots, slots_for
+from allaboard.placement.rules.program import Rows
 from allaboard.placement.solvers.budget import Budget
-from allaboard.placement.solvers.milp_model import (
-    INFEASIBLE,
-    AssignmentVariables,
-    Rows,
-    add_capacity,
-    add_members,
-    assignment_variables,
-    contended,
-    optimize,
-)
+from allaboard.placement.solvers.milp_model import INFEASIBLE, add_capacity, add_members, assignment_variables, contended, optimize
 
 NODE_LIMIT = 200
 """Branches of the search tree after which the solver gives up. They are enough for usual gangs, and seldom take a second."""
@@ -65,14 +57,13 @@ class Answer:
 def solve(
     problem: Problem,
     branches: int = NODE_LIMIT,
-    together: Sequence[Together] = (),
     *,
     is_patient: bool = False,
     budget: Budget | None = None,
 ) -> Answer:
-    """Find out whether the minimum of ``problem`` fits, with each set of roles of ``together`` within one domain.
+    """Find out whether the minimum of ``problem`` fits, by all its rules.
 
-    A role may be in one set only. ``branches``: the most branches of one try. ``is_patient``: a small program is tried several times, the
+    ``branches``: the most branches of one try. ``is_patient``: a small program is tried several times, the
     last time with 30 times as many branches. A program that may take more effort than ``budget`` has left isn't tried: the work before the
     first branch isn't bounded by ``branches``.
     """
@@ -80,10 +71,8 @@ def solve(
     if problem.minimum > problem.total or (problem.least > problem.count).any():
         return Answer(Finding.CANNOT_FIT)
     # 1. Build the program, unless counting shows that the gang can't fit.
-    domains = np.zeros_like(problem.slots)
-    for group in together:
-        domains[list(group.roles)] = group.domains
-    slots = np.where(domains >= 0, np.minimum(problem.slots, problem.count[:, None]), 0)
+    admits, domains = _distinguished(problem)
+    slots = np.where(admits, np.minimum(problem.slots, problem.count[:, None]), 0)
     alone = np.minimum(slots.sum(axis=1), problem.count)
     if (alone < _needed(problem)).any() or problem.lacking(alone) > 0:
         return Answer(Finding.CANNOT_FIT)
@@ -97,8 +86,8 @@ def solve(
     add_capacity(rows, problem, where, variables)
     add_members(rows, problem, variables)
     choices = 0
-    for group in together:
-        added = _add_domains(rows, problem, group, variables, len(variables.role) + choices)
+    for coupling in problem.couplings:
+        added = coupling.add_rows(rows, variables, _needed(problem), len(variables.role) + choices)
         if added is None:
             return Answer(Finding.CANNOT_FIT)
         choices += added
@@ -115,8 +104,8 @@ def solve(
                 refuted += 1
                 continue
             counts = variables.counts(slots, np.rint(values[: len(variables.role)]).astype(np.int64))
-            if satisfies(problem, counts, together):
-                return Answer(Finding.FITS, _with_surplus(problem, counts, together))
+            if satisfies(problem, counts):
+                return Answer(Finding.FITS, _with_surplus(problem, counts))
             # The placement takes too much, within the tolerance. With the other presolve the solver may find one that holds.
         if refuted == _PROOFS:
             return Answer(Finding.CANNOT_FIT)
@@ -158,19 +147,13 @@ def holds(problem: Problem, counts: Integers) -> bool:
     )
 
 
-def satisfies(problem: Problem, counts: Integers, together: Sequence[Together] = ()) -> bool:
-    """Return whether the placement ``counts`` is possible and places the minimum, with each set of roles of ``together`` in one domain.
+def satisfies(problem: Problem, counts: Integers) -> bool:
+    """Return whether the placement ``counts`` is possible, places the minimum, and keeps all couplings.
 
     Everything is counted in integers. ``counts``: int64[roles, nodes].
     """
     is_enough = problem.lacking(counts.sum(axis=1)) <= 0
-    return bool(is_enough) and holds(problem, counts) and all(_is_together(counts, group) for group in together)
-
-
-def _is_together(counts: Integers, group: Together) -> bool:
-    """Return whether all pods of ``group`` are within one domain, and none is on a node without a domain."""
-    used = np.unique(group.domains[counts[list(group.roles)].any(axis=0)])
-    return len(used) <= 1 and -1 not in used
+    return bool(is_enough) and holds(problem, counts) and all(each.holds(counts) for each in problem.couplings)
 
 
 def _needed(problem: Problem) -> Integers:
@@ -179,49 +162,7 @@ def _needed(problem: Problem) -> Integers:
     return needed
 
 
-def _add_domains(rows: Rows, problem: Problem, group: Together, variables: AssignmentVariables, first: int) -> int | None:
-    """Add a variable, numbered from ``first`` on, for each domain that could take ``group``. Return how many were added.
-
-    Return None if the group needs a domain and no domain is large enough. The group's roles may be assigned to the chosen domain only, and
-    the needed pods of each role must be placed in this domain. For whole numbers the second condition follows from the first. For
-    fractions, with which the solver begins, it doesn't.
-    """
-    roles = np.array(group.roles)
-    needed = _needed(problem)[roles]
-    of_group = np.flatnonzero(np.isin(variables.role, roles))
-    domains, domain = np.unique(variables.domain[of_group], return_inverse=True)
-    position = np.searchsorted(np.sort(roles), variables.role[of_group])
-    capacity = np.zeros((len(roles), len(domains)), dtype=np.int64)
-    np.add.at(capacity, (np.argsort(roles)[position], domain), variables.most[of_group])
-    possible = np.flatnonzero((capacity >= needed[:, None]).all(axis=0))
-    if not len(possible) and needed.any():
-        return None
-    choice_of = np.full(len(domains), -1)
-    choice_of[possible] = np.arange(len(possible)) + first
-    allowed = np.flatnonzero(choice_of[domain] >= 0)
-    rows.add(
-        np.concatenate([np.arange(len(of_group)), allowed]),
-        np.concatenate([of_group, choice_of[domain[allowed]]]),
-        np.concatenate([np.ones(len(of_group)), -variables.most[of_group[allowed]].astype(np.float64)]),
-        np.full(len(of_group), -np.inf),
-        np.zeros(len(of_group)),
-    )
-    for role, least in zip(roles.tolist(), needed.tolist(), strict=True):
-        of_role = allowed[variables.role[of_group[allowed]] == role]
-        if least > 0:
-            rows.add(
-                np.concatenate([choice_of[domain[of_role]] - first, np.arange(len(possible))]),
-                np.concatenate([of_group[of_role], choice_of[possible]]),
-                np.concatenate([np.ones(len(of_role)), np.full(len(possible), -float(least))]),
-                np.zeros(len(possible)),
-                np.full(len(possible), np.inf),
-            )
-    if len(possible):
-        rows.add(np.zeros_like(possible), choice_of[possible], np.ones(len(possible)), np.array([float((needed > 0).any())]), np.ones(1))
-    return len(possible)
-
-
-def _with_surplus(problem: Problem, counts: Integers, together: Sequence[Together]) -> Integers:
+def _with_surplus(problem: Problem, counts: Integers) -> Integers:
     """Return ``counts`` with pods beyond the minimum added where they fit, role by role, on the first nodes by name."""
     if (counts.sum(axis=1) == problem.count).all() or problem.devices is not None:
         return counts
@@ -229,21 +170,31 @@ def _with_surplus(problem: Problem, counts: Integers, together: Sequence[Togethe
     left = problem.free - np.einsum("rc,rn->cn", problem.demand, counts)
     for role in range(len(counts)):
         wanted = int(problem.count[role] - counts[role].sum())
-        slots = np.minimum(slots_for(problem.demand[role], left, problem.admits[role] & _allowed(counts, role, together)), wanted)
+        slots = np.minimum(slots_for(problem.demand[role], left, problem.admits[role] & _allowed(problem, counts, role)), wanted)
         taken = first_slots(slots, wanted)
         counts[role] += taken
         left -= problem.demand[role][:, None] * taken
     return counts
 
 
-def _allowed(counts: Integers, role: int, together: Sequence[Together]) -> Mask:
-    """Return the nodes to which more pods of ``role`` may be assigned without leaving the domain of the role's group: bool[nodes].
+def _distinguished(problem: Problem) -> tuple[Mask, Integers]:
+    """Return the nodes that each role may use by the couplings: bool[roles, nodes], and a number for each node: int64[roles, nodes].
 
-    If no pod of the group is assigned, its domain is the domain numbered 0.
+    Nodes with equal numbers are in the same domains of all couplings of the role.
     """
+    admits, numbers = problem.admits.copy(), np.zeros_like(problem.slots)
+    for coupling in problem.couplings:
+        excluded, _ = coupling.excluded
+        domains = numbered(coupling.domains)
+        for role in coupling.roles:
+            admits[role] &= ~excluded
+            numbers[role] = numbered(numbers[role] * (int(domains.max(initial=0)) + 1) + domains)
+    return admits, numbers
+
+
+def _allowed(problem: Problem, counts: Integers, role: int) -> Mask:
+    """Return the nodes that the couplings allow to more pods of ``role`` beside the placement ``counts``: bool[nodes]."""
     allowed = np.ones(counts.shape[1], dtype=np.bool_)
-    for group in together:
-        if role in group.roles:
-            used = group.domains[counts[list(group.roles)].any(axis=0)]
-            allowed &= (group.domains == (used[0] if len(used) else 0)) & (group.domains >= 0)
+    for coupling in problem.couplings:
+        allowed &= coupling.allows(counts, role)
     return allowed

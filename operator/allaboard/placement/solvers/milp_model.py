@@ -11,7 +11,6 @@ import ctypes
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
@@ -19,74 +18,13 @@ from scipy.sparse import csr_array
 
 from allaboard.model.arrays import Floats, Integers, Mask
 from allaboard.placement.problem.problem import Problem
-from allaboard.placement.rules.capacity import first_slots
+from allaboard.placement.rules.program import AssignmentVariables, Rows
 
 OPTIMAL, INFEASIBLE = 0, 2
 """Statuses of ``optimize`` that are certain, as in ``scipy.optimize.milp``."""
 
 _ANY_GAP = 1e9
 _LARGEST = 1024  # Rows with larger coefficients are divided by powers of two.
-
-
-@dataclass(slots=True)
-class Rows:
-    """Collects the rows of a program, which are added one kind at a time."""
-
-    size: int = 0
-    row: list[Integers] = field(default_factory=list)
-    column: list[Integers] = field(default_factory=list)
-    value: list[Floats] = field(default_factory=list)
-    low: list[Floats] = field(default_factory=list)
-    high: list[Floats] = field(default_factory=list)
-
-    def add(self, row: Integers, column: Integers, value: Floats, low: Floats, high: Floats) -> None:
-        """Add rows by their entries, with the least and the greatest value of each row: ``low`` and ``high``.
-
-        An entry is the ``value`` of the variable ``column`` in the row ``row``; the new rows are numbered from 0.
-        """
-        self.row.append(row + self.size)
-        self.column.append(column)
-        self.value.append(value)
-        self.low.append(low)
-        self.high.append(high)
-        self.size += len(low)
-
-    def constraint(self, variables: int) -> LinearConstraint:
-        """Return all rows as one constraint on ``variables`` variables."""
-        places = (np.concatenate(self.row), np.concatenate(self.column))
-        matrix = csr_array((np.concatenate(self.value), places), shape=(self.size, variables))
-        return LinearConstraint(matrix, np.concatenate(self.low), np.concatenate(self.high))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class AssignmentVariables:
-    """The first variables of a program: each is the number of pods of ``role`` on ``node``, at most ``most``; all int64[variables].
-
-    From position ``single`` on, a variable stands for several nodes of one domain: all nodes without a contended capacity. Its ``node`` is
-    -1, and ``pools`` has the positions of these nodes. ``domain`` is the domain of the node, or of the nodes.
-    """
-
-    role: Integers
-    node: Integers
-    domain: Integers
-    most: Integers
-    pools: tuple[Integers, ...]
-
-    @property
-    def single(self) -> int:
-        """Number of variables that stand for one node."""
-        return len(self.role) - len(self.pools)
-
-    def counts(self, slots: Integers, taken: Integers) -> Integers:
-        """Return the placement that the values ``taken`` of the variables stand for: int64[roles, nodes].
-
-        ``slots``: int64[roles, nodes], the slots that the variables were made for.
-        """
-        counts = np.zeros_like(slots)
-        counts[self.role[: self.single], self.node[: self.single]] = taken[: self.single]
-        for rows, role, wanted in zip(self.pools, self.role[self.single :], taken[self.single :], strict=True):
-            counts[role, rows] = first_slots(slots[role, rows], wanted)
-        return counts
 
 
 def contended(demand: Integers, slots: Integers, free: Integers) -> Mask:
@@ -116,7 +54,6 @@ def assignment_variables(problem: Problem, slots: Integers, where: Mask, domains
     return AssignmentVariables(
         role=joined(role, [other for other, _ in pools]),
         node=joined(node, [-1] * len(pools)),
-        domain=joined(domains[role, node], [int(domains[other, rows[0]]) for other, rows in pools]),
         most=joined(slots[role, node], [int(min(slots[other, rows].sum(), problem.count[other])) for other, rows in pools]),
         pools=tuple(rows for _, rows in pools),
     )
@@ -153,6 +90,13 @@ def add_members(rows: Rows, problem: Problem, variables: AssignmentVariables) ->
         rows.add(np.zeros_like(some), some, np.ones(len(some)), np.array([float(number)]), np.array([np.inf]))
 
 
+def constraint_of(rows: Rows, variables: int) -> LinearConstraint:
+    """Return all ``rows`` as one constraint on ``variables`` variables."""
+    places = (np.concatenate(rows.row), np.concatenate(rows.column))
+    matrix = csr_array((np.concatenate(rows.value), places), shape=(rows.size, variables))
+    return LinearConstraint(matrix, np.concatenate(rows.low), np.concatenate(rows.high))
+
+
 def power_of_two(largest: Integers) -> Floats:
     """Return the powers of two that bring ``largest`` down to at most 1024. Dividing a float by a power of two is exact."""
     powers: Floats = np.exp2(np.maximum(np.ceil(np.log2(np.maximum(largest, 1) / _LARGEST)), 0.0))
@@ -180,7 +124,7 @@ def optimize(
             np.zeros(len(upper)) if cost is None else cost,
             integrality=np.ones(len(upper)) if whole is None else whole,
             bounds=Bounds(np.zeros(len(upper)), upper),
-            constraints=rows.constraint(len(upper)),
+            constraints=constraint_of(rows, len(upper)),
             options={
                 "node_limit": node_limit,
                 "presolve": presolve,

@@ -25,6 +25,7 @@ from allaboard.placement.solvers.greedy import best_first, greedy_seeds
 from allaboard.placement.solvers.improve import STEPS, Improvement
 from allaboard.placement.solvers.milp import Finding, solve
 from allaboard.placement.solvers.one_role import best_of_one_role
+from allaboard.placement.solvers.parts import parts_of, placed_in_turn
 from allaboard.placement.solvers.progress import Progress
 
 
@@ -39,13 +40,19 @@ def search(problem: Problem, settings: SearchSettings, seed: int, *, steps: Coll
     is_impossible = bounds.placeable < problem.minimum or bool(problem.lacking(np.array(bounds.most)) > 0)
     # 2. Choose a domain for each group of roles that must share one. The solver finds domains that the gang fits in, and the groups move to
     # the best ones. All further steps stay within the chosen domains.
-    finding, slots = None, None
-    is_confined = bool(problem.together)
+    finding, slots, asked, parts = None, None, problem, None
+    is_confined, is_fixed = bool(problem.couplings), False
     if is_confined:
         if not is_impossible and settings.branches:
-            answer = solve(problem, settings.branches, problem.together, is_patient=True, budget=budget)
+            answer = solve(problem, settings.branches, is_patient=True, budget=budget)
             finding, slots = answer.finding, answer.counts
-        problem, slots = in_best_domains(problem, slots, budget)
+        if len(problem.together) == len(problem.couplings):
+            problem, slots = in_best_domains(problem, slots, budget)
+        else:
+            slots = placed_in_turn(problem) if slots is None else slots
+            parts = parts_of(problem, slots)
+            is_fixed = parts is None
+            problem, slots = (replace(problem, couplings=()), slots) if parts is None else (parts.problem, parts.divided(slots))
     # 3. Leave out the nodes that no placement needs. Place interchangeable pods exactly, and other gangs by greedy rules, role by role.
     whole, rows = problem, needed_rows(problem)
     if slots is not None:
@@ -54,12 +61,14 @@ def search(problem: Problem, settings: SearchSettings, seed: int, *, steps: Coll
     progress = Progress(problem, Valuation(problem))
     if slots is not None:
         progress.add("solver", [("solver", slots[:, rows])])
-    best = _best_known(problem, progress.valuation)
-    if best is not None:
+    best = None if is_fixed else _best_known(problem, progress.valuation)
+    if is_fixed:
+        pass  # the placement of the solver, or of one pod after another, is kept
+    elif best is not None:
         progress.add("exact", [("exact", best)])
     else:
         progress.add("greedy", greedy_seeds(problem, progress.valuation, goes_on=lambda: not budget.is_over))
-    greedy = next(placement for placement in progress.placements if placement.name != "solver")
+    greedy = next((placement for placement in progress.placements if placement.name != "solver"), progress.best)
     # 4. Improve on the placement, unless it is the best or the gang can't be placed.
     stopped_by = "exact"
     if is_impossible:
@@ -67,7 +76,7 @@ def search(problem: Problem, settings: SearchSettings, seed: int, *, steps: Coll
     elif finding is Finding.CANNOT_FIT:
         stopped_by = "proof"
         progress.add("solver", [])
-    elif best is None:
+    elif best is None and not is_fixed:
         target = Target(bounds.placeable, score_bound(problem))
         is_proof = finding is not Finding.NOT_FOUND  # the gang may fit in other domains than those that greedy rules chose
         stopped_by = Improvement(progress, settings, seed, target, budget, steps, is_proof=is_proof).run()
@@ -75,11 +84,13 @@ def search(problem: Problem, settings: SearchSettings, seed: int, *, steps: Coll
         stopped_by = "domain"
     # 5. Report.
     chosen = progress.best
-    feasible = None if progress.is_incomplete else True
-    if is_impossible or stopped_by == "proof":
-        feasible = False
     counts = np.zeros_like(whole.slots)
     counts[:, rows] = chosen.counts
+    if parts is not None or is_fixed:
+        counts, whole = (counts if parts is None else parts.merged(counts, len(asked.roles))), asked
+    feasible = None if whole.lacking(counts.sum(axis=1)) > 0 else True
+    if is_impossible or stopped_by == "proof":
+        feasible = False
     assignments, unplaced = by_pod(whole, counts)
     return Plan(
         feasible=feasible,

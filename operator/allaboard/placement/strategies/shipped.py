@@ -65,12 +65,14 @@ class Exact:
 
     def place(self, problem: Problem, budget: Budget) -> Plan | Explanation:
         """Return a plan or an explanation, as ``Strategy.place``."""
-        is_known = one_role.accepts(problem) and not problem.together
+        is_known = one_role.accepts(problem) and not problem.couplings
         counts = best_of_one_role(problem, Valuation(problem)) if is_known else None
         if counts is None:
-            counts = solve(problem, self.branches, problem.together, is_patient=True, budget=budget).counts
+            counts = solve(problem, self.branches, is_patient=True, budget=budget).counts
             if counts is None:
                 return answer_of(problem, np.zeros_like(problem.slots), "exact")
+            if len(problem.together) < len(problem.couplings):
+                return answer_of(problem, counts, "exact")  # a local search could break the other rules
             confined = within_domains(problem, counts)
             counts = search_locally(confined, Valuation(confined), counts, _ROUNDS, budget)
         return answer_of(problem, counts, "exact")
@@ -87,8 +89,8 @@ class BestFit:
     most_used: bool = False
 
     def accepts(self, problem: Problem) -> bool:
-        """Accept every problem."""
-        return True
+        """Accept every problem whose rules between members are shared domains."""
+        return len(problem.together) == len(problem.couplings)
 
     def place(self, problem: Problem, budget: Budget) -> Plan | Explanation:
         """Return a plan or an explanation, as ``Strategy.place``."""
@@ -105,8 +107,8 @@ class FirstFit:
     """Places pods on the first node by name that has a free slot."""
 
     def accepts(self, problem: Problem) -> bool:
-        """Accept every problem."""
-        return True
+        """Accept every problem whose rules between members are shared domains."""
+        return len(problem.together) == len(problem.couplings)
 
     def place(self, problem: Problem, budget: Budget) -> Plan | Explanation:
         """Return a plan or an explanation, as ``Strategy.place``."""
@@ -122,8 +124,8 @@ class Random:
     seed: int = 0
 
     def accepts(self, problem: Problem) -> bool:
-        """Accept every problem."""
-        return True
+        """Accept every problem whose rules between members are shared domains."""
+        return len(problem.together) == len(problem.couplings)
 
     def place(self, problem: Problem, budget: Budget) -> Plan | Explanation:
         """Return a plan or an explanation, as ``Strategy.place``."""

@@ -43,7 +43,7 @@ def answer_of(problem: Problem, counts: Integers, name: str = "strategy") -> Pla
     counts = counts.astype(np.int64, casting="safe")
     confined = within_domains(problem, counts)
     explanation = explain(confined, counts, bounds_of(problem))
-    if not satisfies(problem, counts, problem.together):
+    if not satisfies(problem, counts):
         return explanation
     assignments, unplaced = by_pod(problem, counts)
     score = Scale.of(problem).points(Valuation(confined).objective_value(counts).score, len(assignments))

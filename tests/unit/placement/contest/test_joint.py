@@ -15,12 +15,13 @@ from allaboard.model.gang import Objective
 from allaboard.model.node import Node
 from allaboard.model.packing import PACKING
 from allaboard.model.pod import Pod
-from allaboard.model.rules import Rules
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement import NodeFilters, SearchSettings, build_problem, search, verify
 from allaboard.placement.contest.contest import Waiting, contest_of, may_contend
 from allaboard.placement.contest.joint import Joint, place_together
 from allaboard.placement.rules.devices import WHOLE
+from allaboard.placement.rules.members import Rules
+from allaboard.placement.rules.together import TogetherRule
 from tests.unit.placement.clusters import GI, GPU, cases, node, pods, snapshot
 from tests.unit.placement.solvers.test_search import demo
 from tests.unit.placement.tight_gang import tight_cluster, tight_gang
@@ -266,7 +267,7 @@ def queues(draw: st.DrawFn) -> tuple[list[Waiting], Snapshot]:
         minimum = max(1, case.minimum)
         some = [pod.uid for pod in draw(st.lists(st.sampled_from(gang), max_size=3, unique_by=lambda pod: pod.uid))]
         parts = [(some, 1)] if some and draw(st.booleans()) else []
-        group = [("zone", some)] if some and draw(st.booleans()) else []
+        group = [TogetherRule("zone", some)] if some and draw(st.booleans()) else []
         gangs.append(Waiting(gang, minimum, case.seed, case.objective, rules=Rules(parts, group)))
     return gangs, first.cluster
 
@@ -290,7 +291,7 @@ def test_all_plans_of_a_queue_fit_on_the_cluster_together(drawn: tuple[list[Wait
             assert all(sum(pod.uid in part for pod in placed_pods) >= least for part, least in gang.rules.parts)
             zones = {one.name: one.labels["zone"] for one in cluster.nodes}
             node_of = dict(plan.assignments)
-            assert all(len({zones[node_of[uid]] for uid in group if uid in node_of}) <= 1 for _, group in gang.rules.together)
+            assert all(len({zones[node_of[uid]] for uid in rule.members if uid in node_of}) <= 1 for rule in gang.rules.couplings)
 
 
 @given(queues())
@@ -335,7 +336,7 @@ def test_gangs_cannot_contend_on_a_cluster_with_plenty_of_capacity() -> None:
 def test_gang_whose_members_must_share_a_rack_may_contend() -> None:
     racks = [node(f"n{row}", {"cpu": 8000, GPU: 1}, labels={"rack": rack}) for row, rack in enumerate("aabc")]
     pair = gpus("pair", 2)
-    gangs = [waiting(gpus("one", 1)), waiting(pair, rules=Rules(together=[("rack", {pod.uid for pod in pair})]))]
+    gangs = [waiting(gpus("one", 1)), waiting(pair, rules=Rules(couplings=[TogetherRule("rack", {pod.uid for pod in pair})]))]
     assert may_contend(contest_of(gangs, snapshot(racks)))
     assert placed(together(gangs, snapshot(racks))) == [0, 1]
 

@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 
 from allaboard.model.gang import Objective
 from allaboard.model.pod import Pod
-from allaboard.model.rules import NO_RULES, Rules
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement import build_problem
 from allaboard.placement.problem.problem import Problem
 from allaboard.placement.remedies import remedies as remedies_module
 from allaboard.placement.remedies.emptied_problem import EmptiedProblem, emptied_problem_of
 from allaboard.placement.remedies.remedies import More, MoreNodes, Remedies, find_remedies
+from allaboard.placement.rules.members import NO_RULES, Rules
+from allaboard.placement.rules.together import TogetherRule
 from allaboard.placement.solvers import milp_model
 from allaboard.placement.solvers.domains import NOWHERE
 from allaboard.placement.solvers.milp import Finding, solve
@@ -113,7 +114,7 @@ def crowded(draw: st.DrawFn, most_roles: int = 3) -> EmptiedProblem:
     some = {pod.uid for pod in gang[: draw(st.integers(0, len(gang)))]}
     parts = [(some, draw(st.integers(1, len(some))))] if some else []
     groups = [{pod.uid for pod in gang[share - 1 :: share]} for share in draw(st.sampled_from(((), (), (1,), (2,), (1, 2))))]
-    together = [("zone", members) for members in groups if members]
+    together = [TogetherRule("zone", members) for members in groups if members]
     return emptied_for(gang, snapshot(nodes, used), draw(st.sampled_from((minimum, 1))) if parts else minimum, rules=Rules(parts, together))
 
 
@@ -196,17 +197,17 @@ def test_remedy_names_the_rack_that_needs_least() -> None:
         {"a0": {GPU: 8}, "a1": {GPU: 8}, "b0": {GPU: 8}, "b1": {GPU: 2}, "c0": {GPU: 7}, "c1": {GPU: 7}},
     )
     gang = pods("worker", 2, {GPU: 4})
-    shared = [("rack", {pod.uid for pod in gang})]
+    shared = [TogetherRule("rack", {pod.uid for pod in gang})]
     others = [("first", bound("first", "a0", 1, {GPU: 4})), ("second", bound("second", "b1", 2, {GPU: 1}))]
-    remedies = find_remedies(emptied_for(gang, cluster, others=others, rules=Rules(together=shared)))
+    remedies = find_remedies(emptied_for(gang, cluster, others=others, rules=Rules(couplings=shared)))
     assert remedies == Remedies(More(GPU, 2, (("b1", 2),), "worker-0", is_least=True, domain="rack=b"), blocker="second")
-    assert find_remedies(emptied_for(gang, cluster, others=others[:1], rules=Rules(together=shared))).blocker is None
+    assert find_remedies(emptied_for(gang, cluster, others=others[:1], rules=Rules(couplings=shared))).blocker is None
 
 
 def test_remedy_is_new_nodes_when_all_racks_are_too_small_even_when_empty() -> None:
     cluster = snapshot([node(f"{rack}0", RACKS, labels={"rack": rack}) for rack in "ab"], {"a0": {GPU: 3}})
     gang = pods("worker", 4, {GPU: 4})
-    remedies = find_remedies(emptied_for(gang, cluster, rules=Rules(together=[("rack", {pod.uid for pod in gang})])))
+    remedies = find_remedies(emptied_for(gang, cluster, rules=Rules(couplings=[TogetherRule("rack", {pod.uid for pod in gang})])))
     assert remedies == Remedies(nodes=MoreNodes(1, "b0", "rack=b"))
 
 
@@ -215,7 +216,7 @@ def test_remedy_does_not_call_its_amount_the_least_when_some_racks_were_not_trie
         [node(f"n{number}", RACKS, labels={"rack": str(number)}) for number in range(9)], {f"n{n}": {GPU: 8} for n in range(9)}
     )
     gang = pods("worker", 1, {GPU: 1})
-    more = find_remedies(emptied_for(gang, cluster, rules=Rules(together=[("rack", {pod.uid for pod in gang})]))).more
+    more = find_remedies(emptied_for(gang, cluster, rules=Rules(couplings=[TogetherRule("rack", {pod.uid for pod in gang})]))).more
     assert more is not None
     assert (more.amount, more.is_least) == (1, False)
 
@@ -223,7 +224,7 @@ def test_remedy_does_not_call_its_amount_the_least_when_some_racks_were_not_trie
 def test_there_is_no_remedy_when_no_node_is_in_a_rack() -> None:
     cluster = snapshot([node("a", RACKS)], {"a": RACKS})
     gang = pods("worker", 1, {GPU: 1})
-    assert find_remedies(emptied_for(gang, cluster, rules=Rules(together=[("rack", {pod.uid for pod in gang})]))) == Remedies()
+    assert find_remedies(emptied_for(gang, cluster, rules=Rules(couplings=[TogetherRule("rack", {pod.uid for pod in gang})]))) == Remedies()
 
 
 def test_new_node_like_an_over_committed_node_counts_as_empty() -> None:

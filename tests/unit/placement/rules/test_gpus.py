@@ -22,7 +22,7 @@ from allaboard.model.requests import as_requests
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement import NodeFilters, SearchSettings, build_problem, search, verify
 from allaboard.placement.rules.gpus import gpu_rules, refusals_by_gpus
-from allaboard.report.messages import reason
+from allaboard.report.reason_words import reason
 from tests.unit.model.gpus import MODELS, Known, cards_of, nodes
 from tests.unit.placement.clusters import GPU, in_words, pods
 

@@ -8,8 +8,9 @@ import pytest
 
 from allaboard.model.constraints import HostPort
 from allaboard.model.node import Taint
-from allaboard.model.rules import Rules
 from allaboard.placement import Wrong, verify
+from allaboard.placement.rules.members import Rules
+from allaboard.placement.rules.together import TogetherRule
 from allaboard.report import messages
 from tests.unit.placement.clusters import GI, GPU, node, pods, snapshot
 
@@ -96,7 +97,7 @@ def test_resource_that_no_node_has_is_reported() -> None:
 
 
 def test_members_that_do_not_share_a_domain_are_reported() -> None:
-    together = Rules(together=[("rack", {"worker-0", "worker-1"})])
+    together = Rules(couplings=[TogetherRule("rack", {"worker-0", "worker-1"})])
     apart = {"worker-0": "a", "worker-1": "b"}
     racks = {"a": {"rack": "x"}, "b": {"rack": "x"}, "c": {"rack": "y"}, "d": {}}
     cluster = snapshot([node(name, CAPACITY, labels=labels) for name, labels in racks.items()])
@@ -104,7 +105,7 @@ def test_members_that_do_not_share_a_domain_are_reported() -> None:
     assert messages_of({**apart, "worker-1": "c"}, GANG, cluster, together) == ("members would not share one rack: x, y",)
     assert messages_of({**apart, "worker-1": "d"}, GANG, cluster, together) == ("members would not share one rack: none, x",)
     assert messages_of({"worker-0": "d", "worker-1": "d"}, GANG, cluster, together) == ("members would not share one rack: none",)
-    assert verify({**apart, "worker-1": "c"}, GANG, cluster, Rules(together=[("rack", {"worker-0"})])) == ()
+    assert verify({**apart, "worker-1": "c"}, GANG, cluster, Rules(couplings=[TogetherRule("rack", {"worker-0"})])) == ()
 
 
 @pytest.mark.parametrize(

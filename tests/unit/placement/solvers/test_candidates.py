@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from allaboard.model.gang import Objective
 from allaboard.model.node import Taint
-from allaboard.model.rules import Rules
 from allaboard.model.snapshot import Snapshot, workload_of
 from allaboard.placement import build_problem
+from allaboard.placement.rules.members import Rules
+from allaboard.placement.rules.together import TogetherRule
 from allaboard.placement.solvers.candidates import needed_rows
 from tests.unit.placement.clusters import GI, GPU, Case, cases, node, pods, snapshot
 
@@ -64,7 +65,7 @@ def test_node_that_differs_from_all_others_is_kept_as_a_candidate(objective: Obj
 def test_every_array_over_nodes_is_compared_to_find_equal_nodes() -> None:
     cluster = snapshot([node(f"n{number:03}", _PLAIN, labels={"rack": str(number)}) for number in range(13)])
     gang = [*pods("ps", 1, {"cpu": 1000}), *pods("worker", 2, {GPU: 1})]
-    rules = Rules(together=[("rack", {"worker-0", "worker-1"})])
+    rules = Rules(couplings=[TogetherRule("rack", {"worker-0", "worker-1"})])
     problem = build_problem(
         gang,
         3,

@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 
 from allaboard.model.gang import Objective
-from allaboard.model.rules import Rules
 from allaboard.placement import Problem, SearchSettings, build_problem, search, verify
 from allaboard.placement.contest import joint as joint_module
 from allaboard.placement.contest import selection
 from allaboard.placement.contest.contest import Waiting, contest_of
 from allaboard.placement.contest.joint import place_together
 from allaboard.placement.problem.valuation import Valuation
+from allaboard.placement.rules.members import Rules
+from allaboard.placement.rules.together import TogetherRule
 from allaboard.placement.solvers import genetic, milp
 from allaboard.placement.solvers.budget import Budget
 from allaboard.placement.solvers.local_search import search_locally
@@ -175,6 +176,6 @@ def test_exact_solver_is_not_asked_for_a_rack_if_the_setting_branches_is_0(monke
     monkeypatch.setattr(milp, "optimize", never)
     cluster = snapshot([node(f"n{number}", {"cpu": 8000}, labels={"rack": str(number // 2)}) for number in range(6)])
     gang = pods("worker", 3, {"cpu": 4000})
-    rules = Rules(together=[("rack", {pod.uid for pod in gang})])
+    rules = Rules(couplings=[TogetherRule("rack", {pod.uid for pod in gang})])
     problem = build_problem(gang, 3, cluster, objective=Objective.BINPACK, rules=rules)
     assert search(problem, SearchSettings(branches=0), 0).feasible

@@ -6,9 +6,10 @@ from allaboard.model.constraints import HostPort, NodeSelectorTerm, Requirement,
 from allaboard.model.gang import Objective
 from allaboard.model.node import Node, Taint
 from allaboard.model.pod import Pod
-from allaboard.model.rules import Rules
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement import Plan, SearchSettings, build_problem, search
+from allaboard.placement.rules.members import Rules
+from allaboard.placement.rules.together import TogetherRule
 from tests.unit.placement.clusters import GI, GPU, in_words, node, pods, snapshot
 
 CPU = {"cpu": 1000}
@@ -107,7 +108,9 @@ def test_role_that_fits_nowhere_counts_as_not_needed_if_the_other_roles_reach_th
 def test_node_without_the_domain_label_is_counted_for_the_label_even_if_full(taken: int) -> None:
     gang = pods("w", 2, CPU)
     cluster = snapshot([node("a", CAPACITY), node("b", CAPACITY)], used={"a": {"cpu": taken}})
-    problem = build_problem(gang, 2, cluster, objective=Objective.BINPACK, rules=Rules(together=[("rack", {pod.uid for pod in gang})]))
+    problem = build_problem(
+        gang, 2, cluster, objective=Objective.BINPACK, rules=Rules(couplings=[TogetherRule("rack", {pod.uid for pod in gang})])
+    )
 
     (role,) = search(problem, SearchSettings(), 0).explanation.roles
     assert in_words(role.reasons) == (("node(s) had no label rack", 2),)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from allaboard.model.gang import Objective
-from allaboard.model.rules import Rules
 from allaboard.placement import Problem, SearchSettings, build_problem
+from allaboard.placement.rules.members import Rules
 from allaboard.placement.solvers.genetic import Limits, Target, evolve
 from allaboard.placement.solvers.milp import holds
 from tests.unit.placement.clusters import GPU, node, pods, snapshot

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 
 from allaboard.model.gang import Objective
-from allaboard.model.rules import Rules
 from allaboard.placement import Plan, Problem, SearchSettings, build_problem, search
 from allaboard.placement.problem.valuation import Valuation
+from allaboard.placement.rules.members import Rules
+from allaboard.placement.rules.together import TogetherRule
 from allaboard.placement.solvers.budget import Budget
 from allaboard.placement.solvers.genetic import Target, generation_cost
 from allaboard.placement.solvers.greedy import greedy_seeds
@@ -114,7 +115,7 @@ def test_gang_that_cannot_fit_in_the_rack_that_greedy_rules_chose_is_not_proved_
     """If the solver finds no placement within the rack that greedy rules chose, the gang may still fit in another rack."""
     nodes = [node(f"{rack}{number}", {"cpu": 10_000}, labels={"rack": rack}) for rack in "ab" for number in range(2)]
     gang = [*pods("small", 3, {"cpu": 4000}), *pods("large", 1, {"cpu": 8000})]
-    rules = Rules(together=[("rack", {pod.uid for pod in gang})])
+    rules = Rules(couplings=[TogetherRule("rack", {pod.uid for pod in gang})])
     problem = build_problem(gang, 4, snapshot(nodes), objective=Objective.BINPACK, rules=rules)
     assert search(problem, SearchSettings(), 1).search.stopped_by == "proof"
     # In the package, the function ``search`` hides the module.

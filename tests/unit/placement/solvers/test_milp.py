@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from allaboard.model.gang import Objective
 from allaboard.placement import Problem, SearchSettings, build_problem, search
+from allaboard.placement.rules.together import Together
 from allaboard.placement.solvers import milp
 from allaboard.placement.solvers.budget import Budget
-from allaboard.placement.solvers.milp import Finding, Together, satisfies, solve
+from allaboard.placement.solvers.milp import Finding, satisfies, solve
 from allaboard.placement.solvers.milp_model import INFEASIBLE
 from tests.unit.placement.clusters import GI, GPU, cases, node, pods, snapshot
 from tests.unit.placement.tight_gang import tight_cluster, tight_gang
@@ -60,13 +61,14 @@ def truly_fits(problem: Problem, together: Sequence[Together] = ()) -> bool:
 
 def check(problem: Problem, together: Sequence[Together] = ()) -> None:
     """Check the solver's answer against brute force."""
-    answer = solve(problem, together=together)
+    problem = replace(problem, couplings=tuple(together))
+    answer = solve(problem)
     expected = Finding.FITS if truly_fits(problem, together) else Finding.CANNOT_FIT
     event(expected)
     assert answer.finding is expected
     assert (answer.counts is not None) == (expected is Finding.FITS)
     if answer.counts is not None:
-        assert satisfies(problem, answer.counts, together)
+        assert satisfies(problem, answer.counts)
 
 
 def a_problem(nodes: Sequence[Amounts], roles: Sequence[tuple[int, Amounts]], minimum: int | None = None) -> Problem:

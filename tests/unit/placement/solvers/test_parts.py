@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from allaboard.model.gang import Objective
 from allaboard.model.pod import Pod
-from allaboard.model.rules import Rules
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement import Problem, SearchSettings, build_problem, search
+from allaboard.placement.rules.members import Rules
+from allaboard.placement.rules.together import TogetherRule
 from tests.unit.placement.clusters import GI, in_words, node, pods, snapshot
 
 QUICK = SearchSettings(generations=3, min_generations=1, patience=2, population_size=8)
@@ -59,7 +60,7 @@ def domains_after(problem: Problem, row: int, pattern: tuple[int, ...], used: tu
 
 def test_roles_that_must_share_a_domain_get_the_one_with_most_capacity_if_time_is_up() -> None:
     gang = [pod for number in range(4) for pod in pods(f"r{number}", 3, {"cpu": 1000})]
-    together = [("rack", {pod.uid for pod in gang if pod.uid.startswith(f"r{number}-")}) for number in range(4)]
+    together = [TogetherRule("rack", {pod.uid for pod in gang if pod.uid.startswith(f"r{number}-")}) for number in range(4)]
     problem = build_problem(gang, 12, racks([(rack, 3) for rack in "abcd"]), objective=Objective.BINPACK, rules=Rules([], together))
     late = SearchSettings(effort=1, seconds=0.5, clock=itertools.count().__next__)
     assert search(problem, late, 1).feasible is True
@@ -83,7 +84,7 @@ def test_gang_is_placed_if_and_only_if_a_placement_exists(
         gang += members
         parts.append(({pod.uid for pod in members}, min(count, least[number])))
         if is_together:
-            together.append(("rack", {pod.uid for pod in members}))
+            together.append(TogetherRule("rack", {pod.uid for pod in members}))
     problem = build_problem(gang, min(minimum, len(gang)), racks(cpus), objective=Objective.BINPACK, rules=Rules(parts, together))
 
     plan = search(problem, QUICK, 1)
@@ -96,8 +97,8 @@ def test_gang_is_placed_if_and_only_if_a_placement_exists(
         for uids, number in parts:
             assert len(uids & slots.keys()) >= number
         rack_of = {f"n{row}": rack for row, (rack, _) in enumerate(cpus)}
-        for _, uids in together:
-            used = {rack_of[slots[uid]] for uid in uids & slots.keys()}
+        for rule in together:
+            used = {rack_of[slots[uid]] for uid in slots.keys() & rule.members}
             assert len(used) <= 1
             assert "" not in used
 
@@ -107,8 +108,8 @@ def test_roles_are_placed_in_one_rack_each_in_any_order_of_roles() -> None:
     cluster = racks([("a", 4), ("a", 4), ("b", 4), ("b", 2), ("c", 3)])
     for order in itertools.permutations([("trainer", 4, 2), ("rollout", 3, 2), ("driver", 1, 3)]):
         gang = [pod for name, count, cpu in order for pod in pods(name, count, {"cpu": cpu * 1000})]
-        together = [("rack", {pod.uid for pod in gang if pod.uid.startswith(name)}) for name, _, _ in order]
-        problem = build_problem(gang, len(gang), cluster, objective=Objective.FRAGMENTATION, rules=Rules(together=together))
+        together = [TogetherRule("rack", {pod.uid for pod in gang if pod.uid.startswith(name)}) for name, _, _ in order]
+        problem = build_problem(gang, len(gang), cluster, objective=Objective.FRAGMENTATION, rules=Rules(couplings=together))
         plan = search(problem, SearchSettings(), 1)
         assert plan.feasible
         assert len(plan.assignments) == len(gang)
@@ -128,8 +129,8 @@ def test_minimum_of_a_role_comes_before_more_pods_of_other_roles(minimum: int) -
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 4)), min_size=1, max_size=6), st.integers(1, 6), st.integers(1, 6))
 def test_as_many_members_share_a_domain_as_the_largest_domain_takes(cpus: list[tuple[str, int]], count: int, minimum: int) -> None:
     gang = pods("w", count, {"cpu": 1000})
-    all_members = [("rack", {pod.uid for pod in gang})]
-    problem = build_problem(gang, min(minimum, count), racks(cpus), objective=Objective.FRAGMENTATION, rules=Rules(together=all_members))
+    all_members = [TogetherRule("rack", {pod.uid for pod in gang})]
+    problem = build_problem(gang, min(minimum, count), racks(cpus), objective=Objective.FRAGMENTATION, rules=Rules(couplings=all_members))
     plan = search(problem, QUICK, 1)
     most = min(count, max(sum(cpu for rack, cpu in cpus if rack == name) for name, _ in cpus))
     assert plan.feasible is (most >= min(minimum, count))
@@ -141,8 +142,8 @@ def test_cheapest_domain_that_takes_all_members_is_chosen() -> None:
     nodes = [node(f"{rack}{number}", {"cpu": 4000, "memory": 8 * GI}, labels={"rack": rack}) for rack in "abc" for number in (0, 1)]
     half_used = {name: {"cpu": 2000, "memory": 4 * GI} for name in ("b0", "b1")}
     for objective, racks_of in ((Objective.BINPACK, {"b"}), (Objective.SPREAD, {"a", "c"})):
-        together = [("rack", {pod.uid for pod in gang})]
-        problem = build_problem(gang, 2, snapshot(nodes, half_used), objective=objective, rules=Rules(together=together))
+        together = [TogetherRule("rack", {pod.uid for pod in gang})]
+        problem = build_problem(gang, 2, snapshot(nodes, half_used), objective=objective, rules=Rules(couplings=together))
         assert {name[0] for _, name in search(problem, SearchSettings(), 1).assignments} <= racks_of
 
 
@@ -151,7 +152,9 @@ def test_cheapest_of_many_domains_is_chosen(row: int) -> None:
     gang = pods("w", 2, {"cpu": 2000, "memory": GI})
     nodes = [node(f"n{number:03}", {"cpu": 8000, "memory": 16 * GI}, labels={"host": f"n{number}"}) for number in range(40)]
     cluster = snapshot(nodes, {f"n{row:03}": {"cpu": 4000, "memory": 8 * GI}})
-    problem = build_problem(gang, 2, cluster, objective=Objective.BINPACK, rules=Rules(together=[("host", {pod.uid for pod in gang})]))
+    problem = build_problem(
+        gang, 2, cluster, objective=Objective.BINPACK, rules=Rules(couplings=[TogetherRule("host", {pod.uid for pod in gang})])
+    )
     assert {name for _, name in search(problem, SearchSettings(), 1).assignments} == {f"n{row:03}"}
 
 
@@ -159,7 +162,7 @@ def test_rack_is_found_for_more_roles_than_the_solver_takes() -> None:
     cluster = snapshot([node(f"n{row:03}", {"cpu": 8000}, labels={"rack": f"r{row % 10}"}) for row in range(1000)])
     gang = [pod for row in range(61) for pod in pods(f"p{row}", 1, {"cpu": 1000}, claims=(f"data-{row}",))]
     problem = build_problem(
-        gang, len(gang), cluster, objective=Objective.BINPACK, rules=Rules(together=[("rack", {pod.uid for pod in gang})])
+        gang, len(gang), cluster, objective=Objective.BINPACK, rules=Rules(couplings=[TogetherRule("rack", {pod.uid for pod in gang})])
     )
     plan = search(problem, SearchSettings(), 0)
     assert plan.feasible
@@ -169,7 +172,9 @@ def test_rack_is_found_for_more_roles_than_the_solver_takes() -> None:
 def test_gang_that_fits_in_no_domain_reports_how_many_members_the_best_one_takes() -> None:
     cluster = racks([("a", 1), ("b", 1), ("b", 1), ("c", 0)])
     gang = pods("worker", 3, {"cpu": 1000})
-    problem = build_problem(gang, 3, cluster, objective=Objective.BINPACK, rules=Rules(together=[("rack", {pod.uid for pod in gang})]))
+    problem = build_problem(
+        gang, 3, cluster, objective=Objective.BINPACK, rules=Rules(couplings=[TogetherRule("rack", {pod.uid for pod in gang})])
+    )
     plan = search(problem, SearchSettings(), 0)
     (role,) = plan.explanation.roles
     assert (plan.feasible, plan.explanation.placeable) == (False, 2)
@@ -179,7 +184,9 @@ def test_gang_that_fits_in_no_domain_reports_how_many_members_the_best_one_takes
 def test_nodes_without_the_domain_label_have_a_reason_of_their_own() -> None:
     cluster = racks([("a", 1), ("b", 1), ("", 8)])
     gang = pods("worker", 2, {"cpu": 1000})
-    problem = build_problem(gang, 2, cluster, objective=Objective.BINPACK, rules=Rules(together=[("rack", {pod.uid for pod in gang})]))
+    problem = build_problem(
+        gang, 2, cluster, objective=Objective.BINPACK, rules=Rules(couplings=[TogetherRule("rack", {pod.uid for pod in gang})])
+    )
     (role,) = search(problem, SearchSettings(), 0).explanation.roles
     assert dict(in_words(role.reasons)) == {
         "Insufficient cpu": 1,
@@ -190,7 +197,7 @@ def test_nodes_without_the_domain_label_have_a_reason_of_their_own() -> None:
 
 def test_search_that_stops_at_the_best_placement_in_one_rack_reports_stopped_by_domain() -> None:
     gang = pods("worker", 2, {"cpu": 1000})
-    rules = Rules([], [("rack", {pod.uid for pod in gang})])
+    rules = Rules([], [TogetherRule("rack", {pod.uid for pod in gang})])
     report = search(
         build_problem(gang, 2, racks([("a", 2), ("b", 2)]), objective=Objective.BINPACK, rules=rules), SearchSettings(), 1
     ).search

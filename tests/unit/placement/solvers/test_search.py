@@ -13,12 +13,13 @@ from hypothesis import given, settings
 from allaboard.model.arrays import Integers
 from allaboard.model.gang import Objective
 from allaboard.model.pod import Pod
-from allaboard.model.rules import Rules
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement import Plan, SearchSettings, build_problem, greedy_seeds, search, verify
 from allaboard.placement.problem.points import Scale
 from allaboard.placement.problem.problem import Problem
 from allaboard.placement.problem.valuation import Valuation
+from allaboard.placement.rules.members import Rules
+from allaboard.placement.rules.together import TogetherRule
 from allaboard.placement.solvers.milp import holds
 from allaboard.settings.placement import SearchOptions
 from tests.unit.placement.clusters import GI, GPU, Case, cases, in_words, node, pods, snapshot
@@ -400,6 +401,6 @@ def test_objective_spread_chooses_the_rack_in_which_spreading_costs_least() -> N
     nodes = [node(name, {"cpu": 16_000}, labels={"rack": name[0]}) for name in free]
     used = {name: {"cpu": 16_000 - 1000 * cpu} for name, cpu in free.items()}
     gang = pods("w", 6, {"cpu": 1000})
-    rules = Rules(together=[("rack", {pod.uid for pod in gang})])
+    rules = Rules(couplings=[TogetherRule("rack", {pod.uid for pod in gang})])
     plan = search(build_problem(gang, 6, snapshot(nodes, used), objective=SPREAD, rules=rules), DEFAULT, 1)
     assert Counter(name for _, name in plan.assignments) == {"b0": 2, "b1": 2, "b2": 2}

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allaboard.model.gang import Objective
-from allaboard.model.rules import Rules
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement import Budget, Plan, build_problem, verify
+from allaboard.placement.rules.members import Rules
+from allaboard.placement.rules.together import TogetherRule
 from allaboard.placement.strategies import named
 from allaboard.placement.strategies.named import make_strategy
 from allaboard.placement.strategies.trial import checked_plan
@@ -103,7 +104,7 @@ def test_surplus_members_are_placed_if_they_fit(name: str) -> None:
 def test_shipped_strategies_place_members_that_must_share_a_rack_in_one_rack(name: str) -> None:
     racks = snapshot([node(name, {GPU: size}, labels={"rack": name[0]}) for name, size in (("x1", 1), ("x2", 1), ("y1", 2), ("y2", 2))])
     gang = pods("worker", 4, {GPU: 1})
-    rules = Rules(together=[("rack", {pod.uid for pod in gang})])
+    rules = Rules(couplings=[TogetherRule("rack", {pod.uid for pod in gang})])
     plan = checked_plan(name, {}, build_problem(gang, 4, racks, objective=Objective.BINPACK, rules=rules), Budget())
     assert plan is not None
     assert {name[0] for _, name in plan.assignments} == {"y"}

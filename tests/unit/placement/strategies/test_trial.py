@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from allaboard.model.gang import Objective
-from allaboard.model.rules import Rules
 from allaboard.placement import Budget, Explanation, Plan, Problem, answer_of, build_problem
+from allaboard.placement.rules.members import Rules
+from allaboard.placement.rules.together import TogetherRule
 from allaboard.placement.solvers.genetic import SearchSettings
 from allaboard.placement.strategies import named
 from allaboard.placement.strategies.shipped import FirstFit, Genetic
@@ -146,7 +147,7 @@ def test_plan_is_checked_against_the_original_problem() -> None:
 
 def test_plan_that_breaks_a_rule_between_members_is_refused() -> None:
     racks = snapshot([node(name, {GPU: 2}, labels={"rack": name}) for name in "abc"])
-    rules = Rules(parts=[({"worker-0"}, 1)], together=[("rack", {"worker-0", "worker-1"})])
+    rules = Rules(parts=[({"worker-0"}, 1)], couplings=[TogetherRule("rack", {"worker-0", "worker-1"})])
     problem = build_problem(pods("worker", 3, {GPU: 1}), 2, racks, objective=Objective.BINPACK, rules=rules)
     with pytest.raises(StrategyError, match="members that must share a topology domain don't"):
         plan_by(lambda _: a_plan((("worker-0", "a"), ("worker-1", "b"))), problem)

@@ -1,0 +1,72 @@
+"""The words for the reasons why nodes refuse pods, in kube-scheduler's words if it has such a reason."""
+
+from collections.abc import Mapping
+
+from allaboard.model.reasons import Kind, Reason
+
+_REASONS = {
+    Kind.UNSCHEDULABLE: "node(s) were unschedulable",
+    Kind.NOT_READY: "node(s) were not ready",
+    Kind.TAINT: "node(s) had untolerated taint {{{subject}: {value}}}",
+    Kind.AFFINITY: "node(s) didn't match Pod's node affinity/selector",
+    Kind.VOLUMES: "node(s) didn't match PersistentVolume's node affinity",
+    Kind.AVOIDED: "node(s) didn't satisfy existing pods anti-affinity rules",
+    Kind.ANTI_AFFINITY: "node(s) didn't match pod anti-affinity rules",
+    Kind.APART: "node(s) weren't in the domain of the members that are bound",
+    Kind.TOPOLOGY: "node(s) were in no topology domain that fits all members that must share one",
+    Kind.UNLABELLED: "node(s) had no label {subject}",
+    Kind.PORTS: "node(s) didn't have free ports for the requested pod ports",
+    Kind.ATTACHMENTS: "node(s) exceed max volume count",
+    Kind.SHARING: "node(s) had no driver for this kind of GPU sharing ({subject})",
+    Kind.GPU_TOO_SMALL: "node(s) had GPUs too small for the requested part",
+    Kind.GPU_CONTAINER: "node(s) had a driver that gives GPUs to one container of a pod only, as many as that container requests",
+    Kind.GPU_NUMBER: "node(s) didn't match gpu-number",
+    Kind.GPU_MODEL: "node(s) didn't match gpu-model",
+    Kind.GPU_MEMORY_EACH: "node(s) didn't match gpu-memory-each",
+    Kind.GPU_MEMORY_TOTAL: "node(s) didn't match gpu-memory-total",
+    Kind.GPU_MODEL_UNKNOWN: "node(s) had GPUs of unknown model",
+    Kind.GPU_MEMORY_UNKNOWN: "node(s) had GPUs of unknown memory",
+    Kind.INSUFFICIENT: "Insufficient {subject}",
+    Kind.RESERVED: "node(s) had capacity that is reserved for {subject}",
+    Kind.MIN_RESOURCES: "node(s) together had less free {subject} than minResources asks for",
+}
+"""The text of each reason for which a pod doesn't fit on nodes. In a message it follows the number of these nodes.
+
+The words are kube-scheduler's if it has such a reason (plugins/nodeunschedulable, tainttoleration, nodeaffinity, volumebinding, nodeports,
+nodevolumelimits).
+"""
+
+_RULES = {
+    Kind.TOPOLOGY: "the rule that members share one {subject}",
+    Kind.ANTI_AFFINITY: "the anti-affinity of its members by {subject}",
+    Kind.PORTS: "its host ports",
+    Kind.ATTACHMENTS: "its volumes",
+}
+"""Rules between members, in words that follow ``would fit without`` in a message."""
+
+_BROKEN = {
+    Kind.TOPOLOGY: "members would not share one {subject}: {value}",
+    Kind.ANTI_AFFINITY: "members that anti-affinity keeps apart would share the {subject} {value}",
+}
+"""Rules between members, in words for a plan that breaks them."""
+
+
+def reason(why: Reason) -> str:
+    """Return the text of one reason for which a pod doesn't fit on nodes, without the number of these nodes."""
+    if why == (Kind.INSUFFICIENT, "pods", ""):
+        return "Too many pods"
+    return _text_of(_REASONS, why)
+
+
+def rule(why: Reason) -> str:
+    """Return a rule between members in words that follow ``would fit without``."""
+    return _text_of(_RULES, why)
+
+
+def broken(why: Reason) -> str:
+    """Return a rule between members in words for a plan that breaks it."""
+    return _text_of(_BROKEN, why)
+
+
+def _text_of(words: Mapping[Kind, str], why: Reason) -> str:
+    return words[why.kind].format(subject=why.subject, value=why.value)
