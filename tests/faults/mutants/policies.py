@@ -113,7 +113,7 @@ if gang is None or not gang.missing:
         "reason",
         (
             Edit("DueGangs.resolved", "self.gangs.current(key)", "self.gangs.registry.gang(key)"),
-            Edit("Reservations.reserve", "held is not None and not held.awaited", "False"),
+            Edit("Reservations.pause", "held is not None and not held.awaited", "False"),
         ),
     ),
 )
