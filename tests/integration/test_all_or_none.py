@@ -14,6 +14,7 @@ from allaboard.planning.search_processes import Searcher
 from allaboard.settings.options import load_settings
 from allaboard_sandbox import Fault
 from tests.cluster import Cluster, Home
+from tests.stories import status_of
 
 from .conftest import StartApp, gang_pod
 
@@ -301,11 +302,41 @@ class TestBadInput:
 
     async def test_unsupported_affinity_is_refused_with_the_reason(self, cluster: Cluster, app: App) -> None:
         cluster.add_node("node-1")
-        term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"a": "b"}}}
+        selector = {"matchLabels": {"a": "b"}}
+        term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": selector, "namespaceSelector": selector}
         affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
         cluster.create(gang_pod("a", minimum=1, affinity=affinity))
-        await cluster.wait_for(lambda s: "required pod affinity is not supported" in pod_condition(s, "a").get("message", ""))
+        refused = "a namespaceSelector that selects by labels, in required pod affinity, is not supported"
+        await cluster.wait_for(lambda s: refused in pod_condition(s, "a").get("message", ""))
         assert bound(cluster) == []
+
+    async def test_members_are_spread_over_zones_and_wait_for_capacity_in_a_zone(self, cluster: Cluster, app: App) -> None:
+        for number, zone in enumerate("aab"):
+            cluster.add_node(f"node-{number}", cpu="8" if zone == "a" else "1", labels={"zone": zone})
+        spread = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {"matchLabels": {"app": "t"}}}
+        for name in "abcd":
+            pod = gang_pod(name, minimum=4, topologySpreadConstraints=[spread])
+            pod["metadata"]["labels"]["app"] = "t"
+            cluster.create(pod)
+        await cluster.wait_for(lambda s: "topology spread" in status_of(s, "gang").get("message", ""))
+        assert bound(cluster) == []
+        cluster.add_node("node-3", cpu="1", labels={"zone": "b"})
+        await cluster.wait_for(lambda s: len(bound(s)) == 4)
+        zones = {node["metadata"]["name"]: node["metadata"]["labels"]["zone"] for node in cluster.list("nodes")}
+        assert sorted(zones[pod["spec"]["nodeName"]] for pod in cluster.list("pods")) == ["a", "a", "b", "b"]
+
+    async def test_members_follow_the_member_that_their_affinity_selects_into_one_zone(self, cluster: Cluster, app: App) -> None:
+        for number, zone in enumerate("aabb"):
+            cluster.add_node(f"node-{number}", cpu="2" if zone == "a" else "4", labels={"zone": zone})
+        term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "ps"}}}
+        affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+        for name in "abcd":
+            cluster.create(gang_pod(name, minimum=5, affinity=affinity))
+        ps = gang_pod("ps", minimum=5, requests={"cpu": "3"})
+        ps["metadata"]["labels"]["app"] = "ps"
+        cluster.create(ps)
+        await cluster.wait_for(lambda s: len(bound(s)) == 5)
+        assert {pod["spec"]["nodeName"] for pod in cluster.list("pods")} == {"node-2", "node-3"}
 
     async def test_members_with_anti_affinity_get_nodes_of_their_own_and_avoid_bound_pods_that_it_selects(
         self, cluster: Cluster, app: App

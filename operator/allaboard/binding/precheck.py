@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from allaboard.binding.outcomes import Assignment, MembersChanged, Refused
-from allaboard.cluster.avoided_domains import avoided_domains, forbidden_domains
+from allaboard.binding.pod_domains import avoided_domains, forbidden_domains
 from allaboard.cluster.view import ClusterView
 from allaboard.cluster.volumes import UnboundClaimError
 from allaboard.model.constraints import SchedulingSpec

@@ -5,6 +5,7 @@ and a term is matched once with each set. Labels that are a pod's own are kept a
 """
 
 from collections import Counter
+from collections.abc import Sequence
 
 from allaboard.model.pod import OWN_LABELS, Pod
 from allaboard.model.podterms import PodTerm
@@ -22,36 +23,41 @@ class PodLabels:
         """By namespace and by the labels that aren't a pod's own: the number of pods on each node."""
         self._own: dict[str, set[str]] = {}
         """By namespace, the UIDs of the pods that have labels of their own."""
+        self._leaving: set[str] = set()
+        """The UIDs of pods that are being deleted."""
 
     def put(self, pod: Pod, node_name: str) -> None:
         """Count a pod on its node, or replace what is known of it."""
+        (self._leaving.add if pod.is_terminating else self._leaving.discard)(pod.uid)
         now = pod.namespace, pod.labels, node_name
         if (known := self._pods.get(pod.uid)) != now:
             if known is not None:
-                self.remove(pod.uid)
+                self._remove(pod.uid, *known)
             self._add(pod.uid, *now)
 
-    def nodes_of(self, term: PodTerm, holder: Pod) -> Counter[str]:
-        """Return the number of pods on each node that a ``term`` of the pod ``holder`` selects, without the holder itself."""
-        concerned = term.concerns(holder.namespace)
+    def nodes_of(self, terms: Sequence[PodTerm], holder: Pod, *, with_leaving: bool = True) -> Counter[str]:
+        """Return the number of pods on each node that all ``terms`` of the pod ``holder`` select, without the holder itself.
+
+        ``with_leaving``: pods that are being deleted count, too.
+        """
+        concerned = [term.concerns(holder.namespace) for term in terms]
         found: Counter[str] = Counter()
-        names_own = any(is_own(expression.key) for expression in term.expressions)
-        for namespace in list(self._kinds) if None in concerned else map(str, concerned):
+        names_own = any(is_own(expression.key) for term in terms for expression in term.expressions)
+        named = [frozenset(map(str, each)) for each in concerned if None not in each]
+        for namespace in frozenset.intersection(*named) if named else list(self._kinds):
             for labels, nodes in self._kinds.get(namespace, {}).items():
-                if term.matches(dict(labels)):
+                if _match(terms, labels):
                     found.update(nodes)
             if names_own:
-                self._correct(found, term, namespace)
-        namespace, labels, node_name = self._pods.get(holder.uid, ("", (), ""))
-        if node_name and (None in concerned or namespace in concerned) and term.matches(dict(labels)):
-            found[node_name] -= 1
+                # Pods with labels of their own are counted by all labels.
+                for uid in self._own.get(namespace, ()):
+                    _, labels, node_name = self._pods[uid]
+                    found[node_name] += _match(terms, labels) - _match(terms, _shared(labels))
+        for uid in {holder.uid, *(() if with_leaving else self._leaving)} & self._pods.keys():
+            namespace, labels, node_name = self._pods[uid]
+            if all(None in each or namespace in each for each in concerned) and _match(terms, labels):
+                found[node_name] -= 1
         return +found
-
-    def _correct(self, found: Counter[str], term: PodTerm, namespace: str) -> None:
-        """Count pods with labels of their own by all labels, for a term that names such a label."""
-        for uid in self._own.get(namespace, ()):
-            _, labels, node_name = self._pods[uid]
-            found[node_name] += term.matches(dict(labels)) - term.matches(dict(_shared(labels)))
 
     def _add(self, uid: str, namespace: str, labels: Labels, node_name: str) -> None:
         self._pods[uid] = namespace, labels, node_name
@@ -62,9 +68,11 @@ class PodLabels:
 
     def remove(self, uid: str) -> None:
         """Stop counting a pod, if it is counted."""
-        if (known := self._pods.pop(uid, None)) is None:
-            return
-        namespace, labels, node_name = known
+        self._leaving.discard(uid)
+        if (known := self._pods.pop(uid, None)) is not None:
+            self._remove(uid, *known)
+
+    def _remove(self, uid: str, namespace: str, labels: Labels, node_name: str) -> None:
         kinds, shared = self._kinds[namespace], _shared(labels)
         nodes = kinds[shared]
         nodes[node_name] -= 1
@@ -78,6 +86,11 @@ class PodLabels:
             self._own[namespace].discard(uid)
             if not self._own[namespace]:
                 del self._own[namespace]
+
+
+def _match(terms: Sequence[PodTerm], labels: Labels) -> bool:
+    stated = dict(labels)
+    return all(term.matches(stated) for term in terms)
 
 
 def is_own(key: str) -> bool:

@@ -12,8 +12,9 @@ from allaboard.model.errors import MalformedError, shown
 from allaboard.model.gpu_sharing import GPU, SHARES, Share
 from allaboard.model.gpushares import largest_share_of, share_request_of, without_part_resources
 from allaboard.model.limits import (
+    AFFINITY_TERMS,
     CONTAINERS,
-    ENTRIES,
+    POD_TERMS,
     PORTS,
     QUANTITIES,
     REQUIREMENTS,
@@ -25,7 +26,7 @@ from allaboard.model.limits import (
     OverLimitError,
     Tally,
 )
-from allaboard.model.podterms import PodTerm, anti_affinity_terms
+from allaboard.model.podterms import PodTerm, SpreadConstraint, affinity_terms, anti_affinity_terms, spread_constraints
 from allaboard.model.raw_fields import boolean, integer, items, labels, mapping, sequence, text, texts
 from allaboard.model.requests import RawObject, Requests, pod_requests, unstated_requests
 from allaboard.model.volumes import Attaches, Volume, migrated_volume
@@ -118,13 +119,15 @@ class SchedulingSpec:
     number of these GPUs is part of the requests.
     ``unstated`` is what kube-scheduler's scores count beside the requests. ``claims`` are the names of PersistentVolumeClaims. ``disks``
     are volumes that the pod's spec names directly and a CSI driver attaches. ``anti_affinity`` are the pod's own required anti-affinity
-    terms, which keep other pods away once the pod is bound. ``unsupported`` says in words which requirements aren't supported: a pod with
+    terms, which keep other pods away once the pod is bound. ``pod_affinity`` and ``spread`` are the pod's required affinity terms
+    and topology spread constraints. ``unsupported`` says in words which requirements aren't supported: a pod with
     such requirements is refused.
-    Five fields are filled in when a placement is prepared. ``volumes`` is the node affinity of each bound claim: one term of every entry
-    must match. ``forbidden_domains`` are the topology domains that bound pods keep this pod out of, and
-    ``avoided_domains`` those that the pod's own anti-affinity keeps it out of. ``required_domains`` are the domains of bound members that
-    the pod must share. All kinds of domains are matched like ``volumes``. ``attaches`` counts the volumes that the pod
-    attaches, for each driver with a limit.
+    Seven fields are filled in when a placement is prepared. ``near`` has the values of the affinity's label in whose domains are bound pods
+    that the affinity selects. ``spread_bound`` has for each spread constraint (value of the label, number) of the bound pods that count.
+    ``volumes`` is the node affinity of each bound claim: one term of every entry must match. ``forbidden_domains`` are the topology domains
+    that bound pods keep this pod out of, and ``avoided_domains`` those that the pod's own anti-affinity keeps it out of.
+    ``required_domains`` are the domains of bound members that the pod must share. All kinds of domains are matched like ``volumes``.
+    ``attaches`` counts the volumes that the pod attaches, for each driver with a limit.
     """
 
     requests: Requests
@@ -138,6 +141,10 @@ class SchedulingSpec:
     avoided_domains: tuple[tuple[NodeSelectorTerm, ...], ...] = ()
     required_domains: tuple[tuple[NodeSelectorTerm, ...], ...] = ()
     anti_affinity: tuple[PodTerm, ...] = ()
+    pod_affinity: tuple[PodTerm, ...] = ()
+    near: tuple[str, ...] = ()
+    spread: tuple[SpreadConstraint, ...] = ()
+    spread_bound: tuple[tuple[tuple[str, int], ...], ...] = ()
     preferred: tuple[tuple[int, NodeSelectorTerm], ...] = ()
     gpu_share: int = 0
     images: tuple[str, ...] = ()
@@ -209,6 +216,8 @@ def readable_spec_from(raw: RawObject, *, is_foreign: bool = False) -> tuple[Sch
         claims=parts.read((), _claims, raw, spec),
         disks=parts.read((), _disks, spec),
         anti_affinity=anti_affinity,
+        pod_affinity=() if is_foreign else parts.read((), affinity_terms, affinity, raw),
+        spread=() if is_foreign else parts.read((), spread_constraints, spec, raw),
         preferred=() if is_foreign else parts.read((), _preferred, affinity),
         images=() if is_foreign else parts.read((), _images, spec),
         unsupported=() if is_foreign else parts.read(shared.unsupported, _unsupported, spec, affinity, shared.unsupported),
@@ -399,16 +408,13 @@ def _unsupported(spec: Mapping[str, object], affinity: Mapping[str, object], of_
     """
     found = [*of_gpus]
     required = "requiredDuringSchedulingIgnoredDuringExecution"
-    if mapping(affinity, "podAffinity", "spec.affinity.").get(required):
-        found.append("required pod affinity is not supported")
-    for path, term in items(mapping(affinity, "podAntiAffinity", "spec.affinity."), required, "spec.affinity.podAntiAffinity.", ENTRIES):
-        if mapping(term, "namespaceSelector", path):
-            found.append("a namespaceSelector that selects by labels, in required pod anti-affinity, is not supported")
-            break
-    for path, constraint in items(spec, "topologySpreadConstraints", "spec.", ENTRIES):
-        if text(constraint, "whenUnsatisfiable", "DoNotSchedule", path) == "DoNotSchedule":
-            found.append("topology spread constraints with DoNotSchedule are not supported")
-            break
+    kinds = (("podAffinity", "required pod affinity", AFFINITY_TERMS), ("podAntiAffinity", "required pod anti-affinity", POD_TERMS))
+    for kind, words, limit in kinds:
+        terms = list(items(mapping(affinity, kind, "spec.affinity."), required, f"spec.affinity.{kind}.", limit))
+        if any(mapping(term, "namespaceSelector", path) for path, term in terms):
+            found.append(f"a namespaceSelector that selects by labels, in {words}, is not supported")
+        if kind == "podAffinity" and len({text(term, "topologyKey", path=path) for path, term in terms}) > 1:
+            found.append("required pod affinity by several topology keys is not supported")
     if sequence(spec, "resourceClaims", "spec."):
         found.append("resource claims (DRA) are not supported")
     for path, volume in items(spec, "volumes", "spec.", VOLUMES):

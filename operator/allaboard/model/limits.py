@@ -79,6 +79,10 @@ POD_EXPRESSIONS = Limit("anti_affinity_expressions", 8, "expressions of a term o
 POD_VALUES = Limit("anti_affinity_values", 32, "values of a term of anti-affinity")
 POD_NAMESPACES = Limit("anti_affinity_namespaces", 16, "namespaces of a term of anti-affinity")
 
+# Of a pod's required affinity and topology spread.
+AFFINITY_TERMS = Limit("affinity_terms", 16, "terms of required affinity")
+SPREADS = Limit("topology_spreads", 16, "topology spread constraints")
+
 # Of one gang.
 MEMBERS = Limit("members", 5000, "living members")
 ENDED = Limit("ended_members", 5000, "members that have ended; the youngest are counted")

@@ -4,13 +4,22 @@ A pod must stay out of the topology domains in which pods run that its own terms
 match must stay out of its domain (``satisfyExistingPodsAntiAffinity``). The pod that states a term is called the term's holder.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from allaboard.model.errors import MalformedError, shown
-from allaboard.model.limits import POD_EXPRESSIONS, POD_NAMESPACES, POD_TERMS, POD_VALUES, OverLimitError, Tally
-from allaboard.model.raw_fields import items, labels, mapping, sequence, text, texts
+from allaboard.model.limits import (
+    AFFINITY_TERMS,
+    POD_EXPRESSIONS,
+    POD_NAMESPACES,
+    POD_TERMS,
+    POD_VALUES,
+    SPREADS,
+    OverLimitError,
+    Tally,
+)
+from allaboard.model.raw_fields import integer, items, labels, mapping, sequence, text, texts
 
 NO_LABELS: Mapping[str, frozenset[str | None]] = MappingProxyType({})
 _NOTHING: Mapping[str, object] = MappingProxyType({})
@@ -94,6 +103,30 @@ class PodTerm:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class SpreadConstraint:
+    """A required topology spread constraint of a pod: the pods of its namespace that match all ``expressions`` are counted by domain.
+
+    ``min_domains``: with fewer eligible domains the fewest pods in a domain count as 0.
+    """
+
+    topology_key: str
+    expressions: tuple[LabelExpression, ...]
+    max_skew: int = 1
+    min_domains: int = 1
+    honors_affinity: bool = True
+    honors_taints: bool = False
+
+    @property
+    def term(self) -> PodTerm:
+        """The constraint as a term that selects the same pods."""
+        return PodTerm(self.topology_key, self.expressions)
+
+
+_NO_POD = LabelExpression("", "In", ())
+"""An expression that the labels of no pod meet."""
+
+
 def anti_affinity_terms(
     affinity: Mapping[str, object], pod: Mapping[str, object] = _NOTHING
 ) -> tuple[tuple[PodTerm, ...], MalformedError | None]:
@@ -122,16 +155,57 @@ def anti_affinity_terms(
     return tuple(found), problem
 
 
-def _term(term: Mapping[str, object], where: str, pod: Mapping[str, object]) -> PodTerm:
-    expressions = expressions_in(mapping(term, "labelSelector", where), f"{where}labelSelector.")
-    for key, operator in (("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")):
-        for name in texts(term, key, where, POD_VALUES):
+def affinity_terms(affinity: Mapping[str, object], pod: Mapping[str, object]) -> tuple[PodTerm, ...]:
+    """Return the terms of the required pod affinity in ``spec.affinity``. Raises ``MalformedError``.
+
+    A term without a selector selects no pod, so it is kept, with an expression that no label meets.
+    """
+    path, key = "spec.affinity.podAffinity.", "requiredDuringSchedulingIgnoredDuringExecution"
+    terms = items(mapping(affinity, "podAffinity", "spec.affinity."), key, path, AFFINITY_TERMS)
+    return tuple(
+        _term(term, where, pod) if term.get("labelSelector") is not None else PodTerm(text(term, "topologyKey", path=where), (_NO_POD,))
+        for where, term in terms
+    )
+
+
+def spread_constraints(spec: Mapping[str, object], pod: Mapping[str, object]) -> tuple[SpreadConstraint, ...]:
+    """Return the topology spread constraints of a pod's ``spec`` that are requirements. Raises ``MalformedError``."""
+    found = []
+    for where, stated in items(spec, "topologySpreadConstraints", "spec.", SPREADS):
+        if text(stated, "whenUnsatisfiable", "DoNotSchedule", where) != "DoNotSchedule":
+            continue
+        has_selector = stated.get("labelSelector") is not None
+        expressions = _with_keys(stated, where, pod, ("matchLabelKeys",)) if has_selector else (_NO_POD,)
+        found.append(
+            SpreadConstraint(
+                topology_key=text(stated, "topologyKey", path=where),
+                expressions=expressions,
+                max_skew=integer(stated, "maxSkew", 1, where),
+                min_domains=integer(stated, "minDomains", 1, where),
+                honors_affinity=text(stated, "nodeAffinityPolicy", "Honor", where) == "Honor",
+                honors_taints=text(stated, "nodeTaintsPolicy", "Ignore", where) == "Honor",
+            )
+        )
+    return tuple(found)
+
+
+def _with_keys(
+    stated: Mapping[str, object], where: str, pod: Mapping[str, object], keys: Sequence[str] = ("matchLabelKeys", "mismatchLabelKeys")
+) -> tuple[LabelExpression, ...]:
+    """Return the expressions of a term's selector, and those of its ``matchLabelKeys`` and ``mismatchLabelKeys``."""
+    expressions = expressions_in(mapping(stated, "labelSelector", where), f"{where}labelSelector.")
+    for key in keys:
+        for name in texts(stated, key, where, POD_VALUES):
             value = mapping(mapping(pod, "metadata"), "labels").get(name)
             if isinstance(value, str):
-                expressions = (*expressions, LabelExpression(name, operator, (value,)))
+                expressions = (*expressions, LabelExpression(name, "In" if key == "matchLabelKeys" else "NotIn", (value,)))
+    return tuple(dict.fromkeys(expressions))
+
+
+def _term(term: Mapping[str, object], where: str, pod: Mapping[str, object]) -> PodTerm:
     return PodTerm(
         topology_key=text(term, "topologyKey", path=where),
-        expressions=tuple(dict.fromkeys(expressions)),
+        expressions=_with_keys(term, where, pod),
         namespaces=texts(term, "namespaces", where, POD_NAMESPACES),
         # Labels of namespaces aren't watched: a selector of namespaces is taken to match them all, which errs on the safe side.
         in_any_namespace=term.get("namespaceSelector") is not None,

@@ -14,6 +14,9 @@ class Kind(StrEnum):
     VOLUMES = "volumes"
     AVOIDED = "avoided"  # The anti-affinity of bound pods forbids the node's domain.
     ANTI_AFFINITY = "anti-affinity"  # A pod there is selected by the pod's required anti-affinity; ``subject`` is the label.
+    POD_AFFINITY = "pod affinity"  # No pod is there that the pod's required affinity selects; ``subject`` is the label.
+    SPREAD = "spread"  # Too many pods are there that the pod's topology spread counts; ``subject`` is the label.
+    UNLABELLED_SPREAD = "unlabelled spread"  # The node has no label ``subject`` by which the pod is spread.
     APART = "apart"  # The node is not in the domain of the bound members.
     TOPOLOGY = "topology"  # The node's domain can't take all members that must share one.
     UNLABELLED = "unlabelled"  # The node has no label ``subject``.
@@ -67,6 +70,7 @@ _LASTING = _OF_GPUS | frozenset(
         Kind.VOLUMES,
         Kind.APART,
         Kind.UNLABELLED,
+        Kind.UNLABELLED_SPREAD,
         Kind.SHARING,
         Kind.GPU_TOO_SMALL,
         Kind.GPU_CONTAINER,

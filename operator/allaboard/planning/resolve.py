@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
+from allaboard.binding.pod_domains import avoided_domains, forbidden_domains, served_domains, spread_counts
 from allaboard.cluster.anti_affinity import Labels, Several
-from allaboard.cluster.avoided_domains import avoided_domains, forbidden_domains
 from allaboard.cluster.view import ClusterView
 from allaboard.cluster.volumes import UnboundClaimError, VolumeView
 from allaboard.gangs.registry import over_limit
@@ -43,7 +43,7 @@ def resolve(gang: Gang, volumes: VolumeView, view: ClusterView, levels: Levels =
     if (claims := _claims(candidates)) > GANG_CLAIMS.most:
         return replace(gang, hold=gang.hold or over_limit(gang.key, GANG_CLAIMS, claims))
     try:
-        specs = _apart(candidates, _attaching(candidates, _resolved(candidates, volumes, gang.gpus), view), view)
+        specs = _among_bound_pods(candidates, _attaching(candidates, _resolved(candidates, volumes, gang.gpus), view), view)
     except _NotYetError as error:
         return replace(gang, hold=gang.hold or Hold("UnboundVolumes", f"pod {error.pod.name}: {error}", error.pod, "spec.volumes"))
     if excess := _excess(gang, candidates, specs):
@@ -126,16 +126,20 @@ def _attaching(candidates: Sequence[Pod], specs: Mapping[str, SchedulingSpec], v
     return found
 
 
-def _apart(candidates: Sequence[Pod], specs: Mapping[str, SchedulingSpec], view: ClusterView) -> Mapping[str, SchedulingSpec]:
-    """Return ``specs`` with the domains that each candidate's own anti-affinity avoids, because of bound pods."""
+def _among_bound_pods(candidates: Sequence[Pod], specs: Mapping[str, SchedulingSpec], view: ClusterView) -> Mapping[str, SchedulingSpec]:
+    """Return ``specs`` with what the affinity, the anti-affinity and the topology spread of each candidate ask because of bound pods."""
     known: dict[int, SchedulingSpec] = {}
     found = dict[str, SchedulingSpec]()
     for pod in candidates:
         spec = specs[pod.uid]
-        if spec.anti_affinity:
+        if spec.anti_affinity or spec.pod_affinity or spec.spread:
             if id(spec) not in known:
-                avoided = avoided_domains(view, pod)
-                known[id(spec)] = replace(spec, avoided_domains=avoided) if avoided else spec
+                known[id(spec)] = replace(
+                    spec,
+                    avoided_domains=avoided_domains(view, pod) if spec.anti_affinity else (),
+                    near=served_domains(view, pod) if spec.pod_affinity else (),
+                    spread_bound=spread_counts(view, pod) if spec.spread else (),
+                )
             found[pod.uid] = known[id(spec)]
     return {**specs, **found} if found else specs
 

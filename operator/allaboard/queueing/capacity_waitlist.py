@@ -57,6 +57,8 @@ def _is_plain(spec: SchedulingSpec) -> bool:
         or spec.volumes
         or spec.forbidden_domains
         or spec.anti_affinity
+        or spec.pod_affinity
+        or spec.spread
         or spec.required_domains
         or spec.gpu_share
     )

@@ -12,6 +12,9 @@ _REASONS = {
     Kind.VOLUMES: "node(s) didn't match PersistentVolume's node affinity",
     Kind.AVOIDED: "node(s) didn't satisfy existing pods anti-affinity rules",
     Kind.ANTI_AFFINITY: "node(s) didn't match pod anti-affinity rules",
+    Kind.POD_AFFINITY: "node(s) didn't match pod affinity rules",
+    Kind.SPREAD: "node(s) didn't match pod topology spread constraints",
+    Kind.UNLABELLED_SPREAD: "node(s) didn't match pod topology spread constraints (missing required label)",
     Kind.APART: "node(s) weren't in the domain of the members that are bound",
     Kind.TOPOLOGY: "node(s) were in no topology domain that fits all members that must share one",
     Kind.UNLABELLED: "node(s) had no label {subject}",
@@ -39,6 +42,8 @@ nodevolumelimits).
 _RULES = {
     Kind.TOPOLOGY: "the rule that members share one {subject}",
     Kind.ANTI_AFFINITY: "the anti-affinity of its members by {subject}",
+    Kind.POD_AFFINITY: "the affinity of its members by {subject}",
+    Kind.SPREAD: "the topology spread of its members by {subject}",
     Kind.PORTS: "its host ports",
     Kind.ATTACHMENTS: "its volumes",
 }
@@ -47,6 +52,8 @@ _RULES = {
 _BROKEN = {
     Kind.TOPOLOGY: "members would not share one {subject}: {value}",
     Kind.ANTI_AFFINITY: "members that anti-affinity keeps apart would share the {subject} {value}",
+    Kind.POD_AFFINITY: "members would be in the {subject} {value} without a pod that their affinity selects",
+    Kind.SPREAD: "the topology spread of members by {subject} would be exceeded: {value}",
 }
 """Rules between members, in words for a plan that breaks them."""
 

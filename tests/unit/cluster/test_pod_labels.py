@@ -53,4 +53,4 @@ def test_term_finds_the_nodes_of_the_pods_that_it_selects(events, term) -> None:
             for pod, node_name in known.values()
             if pod.uid != holder.uid and (None in concerned or pod.namespace in concerned) and term.matches(dict(pod.labels))
         )
-        assert index.nodes_of(term, holder) == expected
+        assert index.nodes_of((term,), holder) == expected

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allaboard.cluster.avoided_domains import forbidden_domains
+from allaboard.binding.pod_domains import forbidden_domains
 from allaboard.cluster.stores import NodeStore
 from allaboard.cluster.view import ClusterView
 from allaboard.model.constraints import GpuRequest, HostPort, NodeSelectorTerm, Requirement, SchedulingSpec

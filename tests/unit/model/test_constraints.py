@@ -6,6 +6,7 @@ import pytest
 
 from allaboard.model.constraints import HostPort, NodeSelectorTerm, Requirement, SchedulingSpec, Toleration, readable_spec_from
 from allaboard.model.errors import MalformedError
+from allaboard.model.podterms import LabelExpression, PodTerm, SpreadConstraint
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 ANY_ADDRESS = "0.0.0.0"  # noqa: S104  # how Kubernetes writes it
@@ -112,22 +113,37 @@ def test_claims_are_the_names_of_persistent_volume_claims() -> None:
 @pytest.mark.parametrize(
     ("spec", "reason"),
     [
-        ({"affinity": {"podAffinity": {REQUIRED: [{"topologyKey": "zone"}]}}}, "required pod affinity is not supported"),
+        (
+            {"affinity": {"podAffinity": {REQUIRED: [{"topologyKey": "zone"}, {"topologyKey": "rack"}]}}},
+            "required pod affinity by several topology keys is not supported",
+        ),
         (
             {"affinity": {"podAntiAffinity": {REQUIRED: [{"topologyKey": "zone", "namespaceSelector": {"matchLabels": {"a": "b"}}}]}}},
             "a namespaceSelector that selects by labels, in required pod anti-affinity, is not supported",
         ),
-        (
-            {"topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}, {"whenUnsatisfiable": "DoNotSchedule"}]},
-            "topology spread constraints with DoNotSchedule are not supported",
-        ),
-        ({"topologySpreadConstraints": [{"maxSkew": 1}]}, "topology spread constraints with DoNotSchedule are not supported"),
         ({"resourceClaims": [{"name": "gpu"}]}, "resource claims (DRA) are not supported"),
         ({"volumes": [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}}]}, "generic ephemeral volumes are not supported"),
     ],
 )
 def test_the_message_names_unsupported_requirements(spec: dict[str, Any], reason: str) -> None:
     assert read(**spec).unsupported == (reason,)
+
+
+def test_pod_affinity_and_topology_spread_are_read() -> None:
+    term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"a": "b"}}}
+    spread = {**term, "maxSkew": 2, "minDomains": 3, "nodeAffinityPolicy": "Ignore", "nodeTaintsPolicy": "Honor"}
+    found = read(
+        affinity={"podAffinity": {REQUIRED: [term]}},
+        topologySpreadConstraints=[{"whenUnsatisfiable": "ScheduleAnyway", **term}, {"maxSkew": 1, "topologyKey": "host"}, spread],
+    )
+    selector = (LabelExpression("a", "In", ("b",)),)
+    assert found.pod_affinity == (PodTerm("zone", selector),)
+    nothing, some = found.spread
+    assert (nothing.topology_key, nothing.max_skew, nothing.min_domains, nothing.honors_affinity, nothing.honors_taints) == (
+        "host", 1, 1, True, False
+    )  # fmt: skip
+    assert not nothing.term.matches({"": "", "a": "b"})
+    assert some == SpreadConstraint("zone", selector, 2, 3, honors_affinity=False, honors_taints=True)
 
 
 def test_preferences_do_not_count_as_unsupported() -> None:

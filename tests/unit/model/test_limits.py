@@ -62,7 +62,8 @@ OVER: dict[limits.Limit, tuple[dict[str, Any], dict[str, Any]]] = {
         {},
         affinity({**selector(), "namespaces": [f"n{number}" for number in range(17)]}, kind="podAntiAffinity"),
     ),
-    limits.ENTRIES: ({}, {"topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}] * 257}),
+    limits.AFFINITY_TERMS: ({}, affinity(*[selector()] * 17, kind="podAffinity")),
+    limits.SPREADS: ({}, {"topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}] * 17}),
 }
 
 

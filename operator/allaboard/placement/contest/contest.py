@@ -5,7 +5,7 @@ A role is one scheduling spec, so pods of two gangs may have the same role. Free
 that free capacity.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,7 +22,7 @@ from allaboard.placement.problem.build import build_problem
 from allaboard.placement.problem.fragmentation import Fragmentation
 from allaboard.placement.problem.objectives import Weights
 from allaboard.placement.problem.problem import Problem, Role, numbered
-from allaboard.placement.problem.rule_arrays import RuleArrays, class_of, rule_arrays_of, with_rules
+from allaboard.placement.problem.rule_arrays import NodePlaces, RuleArrays, class_of, rule_arrays_of, with_rules
 from allaboard.placement.rules.devices import GPU, WHOLE
 from allaboard.placement.rules.filters import NodeFilters
 from allaboard.placement.rules.members import NO_RULES, Rules
@@ -147,15 +147,11 @@ def contest_of(
     problem = problems[objectives[0]]
     role_of = {uid: position for position, role in enumerate(problem.roles) for uid in role.pods}
     rows = np.flatnonzero(np.isin([node.name for node in snapshot.nodes], problem.nodes))
-
-    def domains(label: str, unlabelled: int | None = None) -> Integers:
-        codes: Integers = filters.domains(label, snapshot.nodes, unlabelled)[rows]
-        return codes
-
-    return Contest(problems, tuple(_contender(gang, problem, role_of, domains) for gang in gangs))
+    places = NodePlaces(filters, snapshot.nodes)
+    return Contest(problems, tuple(_contender(gang, problem, role_of, places, rows) for gang in gangs))
 
 
-def _contender(gang: Waiting, problem: Problem, role_of: Mapping[str, int], domains: Callable[..., Integers]) -> Contender:
+def _contender(gang: Waiting, problem: Problem, role_of: Mapping[str, int], places: NodePlaces, rows: Integers) -> Contender:
     own: dict[tuple[int, tuple[bool, ...]], list[Pod]] = {}
     for pod in gang.pods:
         own.setdefault((role_of[pod.uid], class_of(pod, gang.rules)), []).append(pod)
@@ -169,12 +165,12 @@ def _contender(gang: Waiting, problem: Problem, role_of: Mapping[str, int], doma
         roles=np.array([role for role, _ in own], dtype=np.int64),
         pods=tuple(tuple(pod.uid for pod in members) for members in own.values()),
         count=np.array([len(members) for members in own.values()], dtype=np.int64),
-        rule_arrays=rule_arrays_of(gang.rules, [members[0].uid for members in own.values()], lambda label: domains(label, -1)),
+        rule_arrays=rule_arrays_of(gang.rules, [members[0].uid for members in own.values()], places).restricted_to(rows),
         minimum=gang.minimum,
         gpus=np.array(gpus, dtype=np.int64),
         share=0.0 if any(gpus) else part * max((asked[name] / max(1, free[name]) for name in free), default=0.0),
         objective=gang.objective,
-        domains=numbered(domains(gang.topology)) if gang.topology else None,
+        domains=numbered(places.filters.domains(gang.topology, places.nodes)[rows]) if gang.topology else None,
         seed=gang.seed,
     )
 

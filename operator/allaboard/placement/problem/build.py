@@ -21,7 +21,7 @@ from allaboard.model.snapshot import Snapshot
 from allaboard.placement.problem.fragmentation import fragmentation_of
 from allaboard.placement.problem.objectives import Weights, scoring_of, weights_of
 from allaboard.placement.problem.problem import Candidate, Problem, Role, capacity_refusals, numbered
-from allaboard.placement.problem.rule_arrays import exclude_nodes, roles_of, rule_arrays_of, with_rules
+from allaboard.placement.problem.rule_arrays import NodePlaces, exclude_nodes, roles_of, rule_arrays_of, with_rules
 from allaboard.placement.rules.attachments import attachment_columns
 from allaboard.placement.rules.capacity import slots_for
 from allaboard.placement.rules.devices import GPU, WHOLE, counts_devices, parts_on, slots_on_devices, whole_devices
@@ -83,7 +83,7 @@ def build_problem(
         demand = np.concatenate([demand, attachments.demand], axis=1)
     usable = [filters.usable(spec, snapshot.nodes, snapshot.gpus) for spec in specs]
     admits = np.array([each.admitted for each in usable], dtype=np.bool_).reshape(len(specs), len(snapshot.nodes))
-    rule_arrays = rule_arrays_of(rules, [uids[0] for _, uids in members], lambda label: filters.domains(label, snapshot.nodes, -1))
+    rule_arrays = rule_arrays_of(rules, [uids[0] for _, uids in members], NodePlaces(filters, snapshot.nodes))
     excluded = exclude_nodes(rule_arrays, admits)
     slots = np.stack([slots_for(row, free, admits[role]) for role, row in enumerate(demand)]) if specs else admits.astype(np.int64)
     device_slots: dict[int, Integers] = {}

@@ -163,7 +163,7 @@ class Problem:
             self.slots,
             *self.scoring.node_arrays,
             *(self.fragmentation.node_arrays if self.fragmentation else ()),
-            *(each.domains for each in self.couplings),
+            *(each.classes for each in self.couplings),
             *(values for values in optional if values is not None),
         )
 

@@ -1,17 +1,19 @@
 """The rules between the members of a gang as arrays: which pods are interchangeable, and how many pods of each role are needed where."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from allaboard.model.arrays import Integers, Mask
 from allaboard.model.constraints import SchedulingSpec
+from allaboard.model.node import Node
 from allaboard.model.reasons import Counted, Kind, Reason
 from allaboard.placement.problem.problem import Candidate, Problem
 from allaboard.placement.rules.apart import Apart
-from allaboard.placement.rules.coupling import Coupling, DomainsOf
+from allaboard.placement.rules.coupling import Coupling, Places
+from allaboard.placement.rules.filters import NodeFilters
 from allaboard.placement.rules.members import Rules
 from allaboard.placement.rules.together import Together
 
@@ -43,7 +45,27 @@ class RuleArrays(NamedTuple):
         return not (self.sums or self.has_couplings)
 
 
-def rule_arrays_of(rules: Rules, members: Sequence[str], domains_of: DomainsOf) -> RuleArrays:
+@dataclass(frozen=True, slots=True)
+class NodePlaces:
+    """The ``nodes`` of a snapshot as rules between members see them."""
+
+    filters: NodeFilters
+    nodes: tuple[Node, ...]
+
+    def domains(self, label: str) -> Integers:
+        """Return the domain of each node by a node label: int64[nodes], -1 for a node without the label."""
+        return self.filters.domains(label, self.nodes, -1)
+
+    def domain(self, label: str, value: str) -> int:
+        """Return the domain of the nodes with a value of a label; -2 if no node has it."""
+        return self.filters.domain(label, value, self.nodes)
+
+    def eligible(self, spec: SchedulingSpec, *, by_affinity: bool, by_taints: bool) -> Mask:
+        """Return the nodes that the node affinity of ``spec``, and its tolerations, admit: bool[nodes]."""
+        return self.filters.eligible(spec, self.nodes, by_affinity=by_affinity, by_taints=by_taints)
+
+
+def rule_arrays_of(rules: Rules, members: Sequence[str], places: Places) -> RuleArrays:
     """Return ``rules`` by role.
 
     ``members``: the UID of one pod of each role.
@@ -60,7 +82,7 @@ def rule_arrays_of(rules: Rules, members: Sequence[str], domains_of: DomainsOf) 
     return RuleArrays(
         least=least,
         sums=tuple(need for need in needs if len(need[0]) != 1),
-        couplings=tuple(found for rule in rules.couplings if (found := rule.arrays(roles, domains_of)) is not None),
+        couplings=tuple(found for rule in rules.couplings if (found := rule.arrays(roles, places)) is not None),
     )
 
 
@@ -71,8 +93,7 @@ def exclude_nodes(rule_arrays: RuleArrays, admits: Mask) -> list[Counted]:
     """
     refusals: list[Counted] = [()] * len(admits)
     for coupling in rule_arrays.couplings:
-        excluded, reason = coupling.excluded
-        for role in coupling.roles:
+        for role, (excluded, reason) in coupling.excluded.items():
             if nodes := int(np.count_nonzero(admits[role] & excluded)):
                 refusals[role] = (*refusals[role], (reason, nodes))
                 admits[role] &= ~excluded

@@ -27,7 +27,7 @@ from allaboard.model.node import Node
 from allaboard.model.reasons import Cause, Code, Kind, Reason
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement.problem.problem import Candidate
-from allaboard.placement.problem.rule_arrays import exclude_nodes, roles_of, rule_arrays_of
+from allaboard.placement.problem.rule_arrays import NodePlaces, exclude_nodes, roles_of, rule_arrays_of
 from allaboard.placement.rules.capacity import slots_for
 from allaboard.placement.rules.devices import GPU, counts_devices, whole_devices
 from allaboard.placement.rules.filters import NodeFilters, refusal_to_share
@@ -90,7 +90,7 @@ def _cause_of(
 ) -> Cause:
     members = roles_of(pods, rules)
     specs = tuple(spec for spec, _ in members)
-    rule_arrays = rule_arrays_of(rules, [uids[0] for _, uids in members], lambda label: filters.domains(label, snapshot.nodes, -1))
+    rule_arrays = rule_arrays_of(rules, [uids[0] for _, uids in members], NodePlaces(filters, snapshot.nodes))
     need = _Need(minimum, np.array([len(uids) for _, uids in members], dtype=np.int64), rule_arrays.least, rule_arrays.sums)
     groups = [(group.roles, group.domains) for group in rule_arrays.together]
     labelled = np.ones((len(specs), len(snapshot.nodes)), dtype=np.bool_)

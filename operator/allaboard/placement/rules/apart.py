@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from allaboard.model.arrays import Integers, Mask
+from allaboard.model.arrays import Floats, Integers, Mask
 from allaboard.model.node import Node
 from allaboard.model.reasons import Kind, Reason
-from allaboard.placement.rules.coupling import DomainsOf, RolesOf
+from allaboard.placement.rules.coupling import Places, RolesOf
 from allaboard.placement.rules.program import AssignmentVariables, Rows
 
 
@@ -41,7 +41,7 @@ class ApartRule:
         """The sets of members that the rule distinguishes."""
         return self.holders, self.matched
 
-    def broken(self, assigned: Mapping[str, Node]) -> Iterator[Reason]:
+    def broken(self, assigned: Mapping[str, Node], nodes: Sequence[Node]) -> Iterator[Reason]:
         """Yield a reason for the first domain in which a holder is with another member that is matched."""
         there: dict[str, list[str]] = {}
         for uid, node in assigned.items():
@@ -53,10 +53,10 @@ class ApartRule:
                 yield Reason(Kind.ANTI_AFFINITY, self.label, value)
                 return
 
-    def arrays(self, roles_of: RolesOf, domains_of: DomainsOf) -> "Apart | None":
+    def arrays(self, roles_of: RolesOf, places: Places) -> "Apart | None":
         """Return the rule by roles and nodes; None if it concerns no two pods."""
         holders, matched = roles_of(self.holders), roles_of(self.matched)
-        return Apart(self.label, holders, matched, domains_of(self.label)) if holders and matched else None
+        return Apart(self.label, holders, matched, places.domains(self.label)) if holders and matched else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,9 +77,19 @@ class Apart:
         return tuple(sorted({*self.holders, *self.matched}))
 
     @property
-    def excluded(self) -> tuple[Mask, Reason]:
+    def reason(self) -> Reason:
+        """The reason for a node that the rule doesn't allow to one more pod."""
+        return Reason(Kind.ANTI_AFFINITY)
+
+    @property
+    def classes(self) -> Integers:
+        """The domains: int64[nodes]."""
+        return self.domains
+
+    @property
+    def excluded(self) -> Mapping[int, tuple[Mask, Reason]]:
         """No node is excluded wherever other members are."""
-        return np.zeros(len(self.domains), dtype=np.bool_), Reason(Kind.ANTI_AFFINITY, self.label)
+        return {}
 
     @property
     def is_one_per_node(self) -> bool:
@@ -115,7 +125,7 @@ class Apart:
             allowed &= self._in_domains(counts, self.holders) == 0
         return allowed
 
-    def add_rows(self, rows: Rows, variables: AssignmentVariables, needed: Integers, first: int) -> int | None:
+    def add_rows(self, rows: Rows, variables: AssignmentVariables, needed: Integers, first: int) -> Floats | None:
         """Add rows that keep the roles apart in each domain.
 
         Roles that hold the term and are matched have one pod at most. For two sets of roles that exclude each other, a variable for each
@@ -156,4 +166,4 @@ class Apart:
                     np.full(len(column), -np.inf),
                     np.zeros(len(column)) if sign > 0 else most,
                 )
-        return added
+        return np.ones(added)

@@ -8,15 +8,27 @@ arrays is found before a bind.
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Protocol, Self
 
-from allaboard.model.arrays import Integers, Mask
+from allaboard.model.arrays import Floats, Integers, Mask
+from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.node import Node
 from allaboard.model.reasons import Reason
 from allaboard.placement.rules.program import AssignmentVariables, Rows
 
 RolesOf = Callable[[Collection[str]], tuple[int, ...]]
 """Returns the roles of members, which are given by UID."""
-DomainsOf = Callable[[str], Integers]
-"""Returns the domain of each node by a node label: int64[nodes], -1 for a node without the label."""
+
+
+class Places(Protocol):
+    """The nodes of a problem, as rules between members see them."""
+
+    def domains(self, label: str) -> Integers:
+        """Return the domain of each node by a node label: int64[nodes], -1 for a node without the label."""
+
+    def domain(self, label: str, value: str) -> int:
+        """Return the domain of the nodes with a value of a label; -2 if no node has it."""
+
+    def eligible(self, spec: SchedulingSpec, *, by_affinity: bool, by_taints: bool) -> Mask:
+        """Return the nodes that the node affinity of ``spec``, and its tolerations, admit: bool[nodes]."""
 
 
 class CouplingRule(Protocol):
@@ -38,10 +50,10 @@ class CouplingRule(Protocol):
     def sets(self) -> Sequence[Collection[str]]:
         """The sets of members that the rule distinguishes. Members that are in the same sets are alike for the rule."""
 
-    def broken(self, assigned: Mapping[str, Node]) -> Iterator[Reason]:
-        """Yield a reason if ``assigned`` breaks the rule. ``assigned``: the node of each member, by the member's UID."""
+    def broken(self, assigned: Mapping[str, Node], nodes: Sequence[Node]) -> Iterator[Reason]:
+        """Yield a reason if ``assigned`` breaks the rule: the node of each member, by the member's UID. ``nodes``: all nodes."""
 
-    def arrays(self, roles_of: RolesOf, domains_of: DomainsOf) -> "Coupling | None":
+    def arrays(self, roles_of: RolesOf, places: Places) -> "Coupling | None":
         """Return the rule by roles and nodes; None if it concerns none of the roles."""
 
 
@@ -60,8 +72,16 @@ class Coupling(Protocol):
         """The domain of each node: int64[nodes], -1 for a node without a domain."""
 
     @property
-    def excluded(self) -> tuple[Mask, Reason]:
-        """The nodes that no pod of ``roles`` may use, wherever other members are: bool[nodes], and the reason."""
+    def reason(self) -> Reason:
+        """The reason for a node that the rule doesn't allow to one more pod."""
+
+    @property
+    def classes(self) -> Integers:
+        """A number for each node: int64[nodes]. Nodes with equal numbers are alike for the rule."""
+
+    @property
+    def excluded(self) -> Mapping[int, tuple[Mask, Reason]]:
+        """By role, the nodes that its pods may not use wherever other members are, bool[nodes], and the reason."""
 
     def restricted_to(self, rows: Integers) -> Self:
         """Return the rule on some of the nodes, given by position."""
@@ -72,8 +92,9 @@ class Coupling(Protocol):
     def allows(self, counts: Integers, role: int) -> Mask:
         """Return the nodes that one more pod of ``role`` may use beside the placement ``counts``: bool[nodes]."""
 
-    def add_rows(self, rows: Rows, variables: AssignmentVariables, needed: Integers, first: int) -> int | None:
-        """Add rows for the rule to a program, with variables of 0 or 1 that are numbered from ``first`` on. Return their number.
+    def add_rows(self, rows: Rows, variables: AssignmentVariables, needed: Integers, first: int) -> Floats | None:
+        """Add rows for the rule to a program, with whole-number variables that are numbered from ``first`` on.
 
-        ``needed``: int64[roles], how many pods of each role must be placed. None if the rows show that these can't be placed.
+        Return the largest value of each of these variables: float64[variables]. ``needed``: int64[roles], how many pods of each role must
+        be placed. None if the rows show that these can't be placed.
         """

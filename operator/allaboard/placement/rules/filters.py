@@ -142,6 +142,20 @@ class NodeFilters:
         is_alone = column.where(lambda value: value is None)
         return np.where(is_alone, len(column.values) + np.arange(len(nodes)) if alone is None else alone, column.codes)
 
+    def domain(self, key: str, value: str, nodes: tuple[Node, ...]) -> int:
+        """Return the code that ``domains`` returns for the nodes with a value of a label; -2 if no node has it."""
+        if nodes is not self._nodes:
+            self._reset(nodes)
+        values = self._label(key).values
+        return values.index(value) if value in values else -2
+
+    def eligible(self, spec: SchedulingSpec, nodes: tuple[Node, ...], *, by_affinity: bool, by_taints: bool) -> Mask:
+        """Return the nodes that the node affinity of ``spec`` admits, and whose taints it tolerates: bool[nodes]."""
+        if nodes is not self._nodes:
+            self._reset(nodes)
+        mask = self._affinity(spec) if by_affinity else np.ones(len(nodes), dtype=np.bool_)
+        return mask & self._states.where(lambda state: untolerated_taint(state[2], spec.tolerations) is None) if by_taints else mask
+
     def preference(self, spec: SchedulingSpec, nodes: tuple[Node, ...]) -> Dislikes:
         """Return the share of the preferences of ``spec`` that each of ``nodes`` doesn't meet, as kube-scheduler scores nodes.
 

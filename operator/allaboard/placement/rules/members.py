@@ -1,8 +1,10 @@
 """The rules between the members of a gang, as one value that is made from the gang and passed to each search and to the last check."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
+from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Gang
 from allaboard.model.node import Node
 from allaboard.model.pod import Pod
@@ -10,7 +12,11 @@ from allaboard.model.podterms import PodTerm
 from allaboard.model.reasons import Reason
 from allaboard.placement.rules.apart import ApartRule
 from allaboard.placement.rules.coupling import CouplingRule
+from allaboard.placement.rules.near import NearRule
+from allaboard.placement.rules.spread import SpreadRule
 from allaboard.placement.rules.together import TogetherRule
+
+_Term = TypeVar("_Term", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +45,10 @@ class Rules:
         """The sets of members that the rules distinguish. Members that are in the same sets are alike for the rules."""
         return [*(members for members, _ in self.parts), *(members for rule in self.couplings for members in rule.sets)]
 
-    def broken(self, assigned: Mapping[str, Node]) -> Iterator[Reason]:
-        """Yield the rules that ``assigned`` breaks, as reasons. ``assigned``: the node of each member, by the member's uid."""
+    def broken(self, assigned: Mapping[str, Node], nodes: Sequence[Node]) -> Iterator[Reason]:
+        """Yield the rules that ``assigned`` breaks, as reasons: the node of each member, by the member's uid. ``nodes``: all nodes."""
         for rule in self.couplings:
-            yield from rule.broken(assigned)
+            yield from rule.broken(assigned, nodes)
 
 
 NO_RULES = Rules()
@@ -63,26 +69,64 @@ def rules_of(gang: Gang) -> Rules:
         couplings=[
             *(TogetherRule(label, {pod.uid for pod in members}) for (label, _), members in gang.together.items()),
             *_kept_apart(gang.candidates),
+            *_kept_near(gang.candidates),
+            *_spread(gang.candidates),
         ],
     )
 
 
 def _kept_apart(candidates: Sequence[Pod]) -> Iterator[ApartRule]:
     """Yield a rule for each term of anti-affinity that selects other candidates than its holder."""
-    holders: dict[PodTerm, set[str]] = {}
-    for pod in candidates:
-        for term in pod.spec.anti_affinity:
-            holders.setdefault(term, set()).add(pod.uid)
-    for term, uids in holders.items():
-        keys = {expression.key for expression in term.expressions}
-        known: dict[tuple[tuple[str, str], ...], bool] = {}  # pods of one template mostly have equal labels of these keys
-        matched = set()
-        for pod in candidates:
-            relevant = tuple(pair for pair in pod.labels if pair[0] in keys)
-            if relevant not in known:
-                known[relevant] = term.matches(dict(relevant))
-            concerned = term.concerns(pod.namespace)
-            if known[relevant] and (None in concerned or pod.namespace in concerned):
-                matched.add(pod.uid)
+    for term, uids in _holders(candidates, lambda pod: pod.spec.anti_affinity).items():
+        matched = _matched(candidates, (term,))
         if matched - uids or (matched and len(uids) > 1):
             yield ApartRule(term.topology_key, frozenset(uids), frozenset(matched))
+
+
+def _kept_near(candidates: Sequence[Pod]) -> Iterator[NearRule]:
+    """Yield a rule for each pod affinity of candidates. A selected pod matches all terms of the affinity, as in kube-scheduler."""
+
+    def affinity_of(pod: Pod) -> list[tuple[tuple[PodTerm, ...], tuple[str, ...]]]:
+        return [(pod.spec.pod_affinity, pod.spec.near)] if pod.spec.pod_affinity else []
+
+    for (terms, values), uids in _holders(candidates, affinity_of).items():
+        yield NearRule(terms[0].topology_key, frozenset(uids), frozenset(_matched(candidates, terms)), values)
+
+
+def _spread(candidates: Sequence[Pod]) -> Iterator[SpreadRule]:
+    """Yield a rule for each topology spread constraint of candidates."""
+    specs: dict[int, SchedulingSpec] = {}
+    for pod in candidates:
+        if pod.spec.spread:
+            specs.setdefault(id(pod.spec), pod.spec)
+    for kind, spec in specs.items():
+        uids = frozenset(pod.uid for pod in candidates if id(pod.spec) == kind)
+        keys = tuple(constraint.topology_key for constraint in spec.spread)
+        counts = spec.spread_bound or ((),) * len(spec.spread)
+        for constraint, bound in zip(spec.spread, counts, strict=True):
+            yield SpreadRule(constraint, keys, uids, frozenset(_matched(candidates, (constraint.term,))), bound, spec)
+
+
+def _holders(candidates: Sequence[Pod], terms_of: Callable[[Pod], Iterable[_Term]]) -> dict[_Term, set[str]]:
+    """Return the UIDs of the candidates that state each term."""
+    found: dict[_Term, set[str]] = {}
+    for pod in candidates:
+        for term in terms_of(pod):
+            found.setdefault(term, set()).add(pod.uid)
+    return found
+
+
+def _matched(candidates: Sequence[Pod], terms: Sequence[PodTerm]) -> set[str]:
+    """Return the UIDs of the candidates that all ``terms`` select; holders and candidates are in one namespace."""
+    keys = {expression.key for term in terms for expression in term.expressions}
+    known: dict[tuple[tuple[str, str], ...], bool] = {}  # pods of one template mostly have equal labels of these keys
+    found = set()
+    for pod in candidates:
+        relevant = tuple(pair for pair in pod.labels if pair[0] in keys)
+        if relevant not in known:
+            concerned = (term.concerns(pod.namespace) for term in terms)
+            is_concerned = all(None in namespaces or pod.namespace in namespaces for namespaces in concerned)
+            known[relevant] = is_concerned and all(term.matches(dict(relevant)) for term in terms)
+        if known[relevant]:
+            found.add(pod.uid)
+    return found

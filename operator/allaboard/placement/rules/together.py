@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from allaboard.model.arrays import Integers, Mask
+from allaboard.model.arrays import Floats, Integers, Mask
 from allaboard.model.node import Node
 from allaboard.model.reasons import Kind, Reason
-from allaboard.placement.rules.coupling import DomainsOf, RolesOf
+from allaboard.placement.rules.coupling import Places, RolesOf
 from allaboard.placement.rules.program import AssignmentVariables, Rows
 
 
@@ -29,16 +29,16 @@ class TogetherRule:
         """The sets of members that the rule distinguishes."""
         return (self.members,)
 
-    def broken(self, assigned: Mapping[str, Node]) -> Iterator[Reason]:
+    def broken(self, assigned: Mapping[str, Node], nodes: Sequence[Node]) -> Iterator[Reason]:
         """Yield a reason if members are on nodes with several values of the label, or without the label."""
         values = {node.labels.get(self.label) for uid, node in assigned.items() if uid in self.members}
         if len(values) > 1 or None in values:
             yield Reason(Kind.TOPOLOGY, self.label, ", ".join(sorted(value or "none" for value in values)))
 
-    def arrays(self, roles_of: RolesOf, domains_of: DomainsOf) -> "Together | None":
+    def arrays(self, roles_of: RolesOf, places: Places) -> "Together | None":
         """Return the rule by roles and nodes; None if it concerns none of the roles."""
         roles = roles_of(self.members)
-        return Together(self.label, roles, domains_of(self.label)) if roles else None
+        return Together(self.label, roles, places.domains(self.label)) if roles else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,9 +54,19 @@ class Together:
     domains: Integers
 
     @property
-    def excluded(self) -> tuple[Mask, Reason]:
-        """The nodes without a domain."""
-        return self.domains < 0, Reason(Kind.UNLABELLED, self.label)
+    def reason(self) -> Reason:
+        """The reason for a node that the rule doesn't allow to one more pod."""
+        return Reason(Kind.TOPOLOGY)
+
+    @property
+    def classes(self) -> Integers:
+        """The domains: int64[nodes]."""
+        return self.domains
+
+    @property
+    def excluded(self) -> Mapping[int, tuple[Mask, Reason]]:
+        """The nodes without a domain, for each role."""
+        return dict.fromkeys(self.roles, (self.domains < 0, Reason(Kind.UNLABELLED, self.label)))
 
     def restricted_to(self, rows: Integers) -> "Together":
         """Return the rule on some of the nodes, given by position."""
@@ -75,7 +85,7 @@ class Together:
         allowed: Mask = (self.domains == (used[0] if len(used) else 0)) & (self.domains >= 0)
         return allowed
 
-    def add_rows(self, rows: Rows, variables: AssignmentVariables, needed: Integers, first: int) -> int | None:
+    def add_rows(self, rows: Rows, variables: AssignmentVariables, needed: Integers, first: int) -> Floats | None:
         """Add a variable for each domain that could take the roles: 1 if it is the chosen domain.
 
         None if the roles need a domain and no domain is large enough. The roles may be assigned to the chosen domain only, and the needed
@@ -115,4 +125,4 @@ class Together:
         if len(possible):
             is_needed = np.array([float((needed > 0).any())])
             rows.add(np.zeros_like(possible), choice_of[possible], np.ones(len(possible)), is_needed, np.ones(1))
-        return len(possible)
+        return np.ones(len(possible))

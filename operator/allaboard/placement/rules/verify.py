@@ -96,7 +96,7 @@ def verify(assignments: Mapping[str, str], pods: Sequence[Pod], snapshot: Snapsh
         violations.extend(_overloads(node_name, asked, row, snapshot))
         violations.extend(_device_violations(node_name, members, row, snapshot))
     node_of = {uid: snapshot.nodes[rows[name]] for uid, name in assignments.items() if name in rows}
-    violations.extend(Violation(Wrong.BROKEN, reason=reason) for reason in rules.broken(node_of))
+    violations.extend(Violation(Wrong.BROKEN, reason=reason) for reason in rules.broken(node_of, snapshot.nodes))
     return tuple(violations)
 
 

@@ -4,10 +4,12 @@ The plan's own pods must count, or there might be no reason. Example: four of fi
 refuse a member.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from allaboard.model.arrays import Integers
-from allaboard.model.reasons import Counted
+from allaboard.model.reasons import Counted, Reason
 from allaboard.placement.problem.plan import Explanation, RoleExplanation
 from allaboard.placement.problem.problem import Problem, capacity_refusals
 from allaboard.placement.solvers.bounds import Bounds
@@ -29,7 +31,7 @@ def explain(problem: Problem, counts: Integers, bounds: Bounds) -> Explanation:
                 pods=role.pods,
                 unplaced=unplaced,
                 most=bounds.most[position],
-                reasons=_reasons(problem, position, left, None if on_devices is None else on_devices[position]) if unplaced else (),
+                reasons=_reasons(problem, position, counts, left, None if on_devices is None else on_devices[position]) if unplaced else (),
                 is_spare=can_spare and not fits[position],
             )
             for position, (role, unplaced) in enumerate(zip(problem.roles, (problem.count - placed).tolist(), strict=True))
@@ -39,16 +41,27 @@ def explain(problem: Problem, counts: Integers, bounds: Bounds) -> Explanation:
     )
 
 
-def _reasons(problem: Problem, role: int, left: Integers, on_devices: Integers | None) -> Counted:
+def _reasons(problem: Problem, role: int, counts: Integers, left: Integers, on_devices: Integers | None) -> Counted:
     """Return how many nodes refuse one more pod of ``role``, by reason.
 
-    These nodes are counted: nodes that aren't in the problem, nodes outside the chosen domains, and nodes with too little left. ``left``:
-    int64[capacities, nodes], what is free beside the plan's pods. ``on_devices``: int64[nodes], pods of the role that the GPUs can take.
+    These nodes are counted: nodes that aren't in the problem, nodes outside the chosen domains, nodes with too little left, and nodes that
+    a rule between members excludes. ``left``: int64[capacities, nodes], what is free beside the plan's pods ``counts``. ``on_devices``:
+    int64[nodes], pods of the role that the GPUs can take.
     """
     reasons = dict(problem.roles[role].refusals)
     if problem.outside:
         reasons |= dict(problem.outside[role])
     here = capacity_refusals(problem.reasons, problem.demand[role], left, problem.admits[role], on_devices)
-    for reason, nodes in here:
+    for reason, nodes in (*here, *_coupled(problem, role, counts, left)):
         reasons[reason] = reasons.get(reason, 0) + nodes
     return tuple(sorted(reasons.items()))
+
+
+def _coupled(problem: Problem, role: int, counts: Integers, left: Integers) -> Iterator[tuple[Reason, int]]:
+    """Yield how many of the nodes with enough left are excluded by each rule between members."""
+    where = problem.admits[role] & (problem.demand[role][:, None] <= left).all(axis=0)
+    for coupling in problem.couplings:
+        excluded = where & ~coupling.allows(counts, role)
+        if nodes := int(np.count_nonzero(excluded)):
+            yield coupling.reason, nodes
+        where &= ~excluded

@@ -85,13 +85,12 @@ def solve(
     rows = Rows()
     add_capacity(rows, problem, where, variables)
     add_members(rows, problem, variables)
-    choices = 0
+    upper = variables.most.astype(np.float64)
     for coupling in problem.couplings:
-        added = coupling.add_rows(rows, variables, _needed(problem), len(variables.role) + choices)
+        added = coupling.add_rows(rows, variables, _needed(problem), len(upper))
         if added is None:
             return Answer(Finding.CANNOT_FIT)
-        choices += added
-    upper = np.concatenate([variables.most, np.ones(choices)]).astype(np.float64)
+        upper = np.concatenate([upper, added])
     # 2. Solve it. A placement must hold in integers; that there is none must be found twice, with presolve and without.
     is_large = len(variables.role) > _LARGE
     for limit, cost in _tries(branches, len(upper)) if is_patient else [(branches, None)]:
@@ -184,10 +183,10 @@ def _distinguished(problem: Problem) -> tuple[Mask, Integers]:
     """
     admits, numbers = problem.admits.copy(), np.zeros_like(problem.slots)
     for coupling in problem.couplings:
-        excluded, _ = coupling.excluded
-        domains = numbered(coupling.domains)
-        for role in coupling.roles:
+        domains = numbered(coupling.classes)
+        for role, (excluded, _) in coupling.excluded.items():
             admits[role] &= ~excluded
+        for role in coupling.roles:
             numbers[role] = numbered(numbers[role] * (int(domains.max(initial=0)) + 1) + domains)
     return admits, numbers
 

@@ -43,7 +43,7 @@ def parts_of(problem: Problem, counts: Integers) -> Parts | None:
     numbers = np.zeros_like(problem.slots)
     for coupling in problem.couplings:
         for role in coupling.roles:
-            domains = coupling.domains - min(0, int(coupling.domains.min(initial=0)))
+            domains = numbered(coupling.classes)
             numbers[role] = numbered(numbers[role] * (int(domains.max(initial=0)) + 1) + domains)
     used = [np.unique(numbers[role][counts[role] > 0]).tolist() for role in range(len(counts))]
     if sum(map(len, used)) > _MOST_PARTS:

@@ -1,0 +1,70 @@
+"""The topology domains that bound pods keep a pod out of, or that its affinity and its topology spread ask for.
+
+Domains that a pod must avoid are terms on node labels. A node must match every term.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from allaboard.cluster.anti_affinity import Labels, Several
+from allaboard.cluster.view import ClusterView
+from allaboard.model.constraints import NodeSelectorTerm, Requirement
+from allaboard.model.pod import Pod
+from allaboard.placement.rules.spread import is_eligible
+
+Entries = tuple[tuple[NodeSelectorTerm, ...], ...]
+
+
+def forbidden_domains(view: ClusterView, namespace: str, labels: Labels, several: Several = frozenset()) -> Entries:
+    """Return the domains that bound pods' required anti-affinity forbids to pods with the relevant ``labels``.
+
+    The pods differ in the labels of ``several``.
+    """
+    if not view.anti_affinity:
+        return ()
+    return _without(view, view.anti_affinity.domains(namespace, labels, several))
+
+
+def avoided_domains(view: ClusterView, pod: Pod) -> Entries:
+    """Return the domains with bound pods that the required anti-affinity of ``pod`` selects."""
+    names: dict[str, set[str]] = {}
+    for term in pod.spec.anti_affinity:
+        names.setdefault(term.topology_key, set()).update(view.labels.nodes_of((term,), pod))
+    return _without(view, names)
+
+
+def served_domains(view: ClusterView, pod: Pod) -> tuple[str, ...]:
+    """Return the values of the label of the pod's required affinity in whose domains bound pods are that all its terms select."""
+    key = pod.spec.pod_affinity[0].topology_key
+    return tuple(sorted(_values(view, key, view.labels.nodes_of(pod.spec.pod_affinity, pod))))
+
+
+def spread_counts(view: ClusterView, pod: Pod) -> tuple[tuple[tuple[str, int], ...], ...]:
+    """Return for each topology spread constraint of ``pod`` (value of the label, number) of the bound pods that it counts.
+
+    Pods count on the nodes that have all labels by which the pod is spread, and that the pod may use as far as the constraint says so.
+    """
+    keys = [constraint.topology_key for constraint in pod.spec.spread]
+    found = []
+    for constraint in pod.spec.spread:
+        counts: Counter[str] = Counter()
+        for name, number in view.labels.nodes_of((constraint.term,), pod, with_leaving=False).items():
+            node = view.node(name)
+            if node is not None and is_eligible(node, constraint, keys, pod.spec):
+                counts[node.labels[constraint.topology_key]] += number
+        found.append(tuple(sorted(counts.items())))
+    return tuple(found)
+
+
+def _values(view: ClusterView, key: str, names: Iterable[str]) -> set[str]:
+    return {value for name in names if (node := view.node(name)) is not None and (value := node.labels.get(key)) is not None}
+
+
+def _without(view: ClusterView, names: Mapping[str, Iterable[str]]) -> Entries:
+    """Return terms that exclude the domains of the nodes ``names``, which are given by topology key."""
+    domains = {key: _values(view, key, nodes) for key, nodes in names.items()}
+    return tuple(
+        (NodeSelectorTerm(expressions=(Requirement(key, "NotIn", tuple(sorted(values))),)),)
+        for key, values in sorted(domains.items())
+        if values
+    )
