@@ -29,8 +29,8 @@ class SpreadRule:
     """In a domain with holders are at most ``constraint.max_skew`` selected pods more than in the eligible domain with the fewest.
 
     ``matched`` are the members that the constraint selects. ``bound``: (value of the label, number) of the selected bound pods. A domain is
-    eligible if one of its nodes is. An eligible node has all labels ``keys``. The node affinity and the tolerations of ``spec`` admit it, as
-    far as the constraint honours them.
+    eligible if one of its nodes is. An eligible node has all labels ``keys``. The node affinity and the tolerations of ``spec`` admit it,
+    as far as the constraint honours them.
     """
 
     constraint: SpreadConstraint
@@ -182,7 +182,7 @@ class Spread:
             np.full(number, -np.inf),
             self.bound.astype(np.float64),
         )
-        upper = [float(self.bound.min(initial=0) + total) if self.has_enough and number else 0.0]
+        upper = [float(self.bound.min() + total) if self.has_enough and number else 0.0]
         # 2. Where holders are, there are at most so many more.
         of_holders = np.flatnonzero(np.isin(variables.role, self.holders) & np.isin(domain, self.known))
         used = np.unique(domain[of_holders])

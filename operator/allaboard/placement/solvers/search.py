@@ -5,7 +5,7 @@ Only a search that reaches its time limit (``SearchSettings.seconds``) depends o
 """
 
 from collections.abc import Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from allaboard.placement.solvers.greedy import best_first, greedy_seeds
 from allaboard.placement.solvers.improve import STEPS, Improvement
 from allaboard.placement.solvers.milp import Finding, solve
 from allaboard.placement.solvers.one_role import best_of_one_role
-from allaboard.placement.solvers.parts import parts_of, placed_in_turn
+from allaboard.placement.solvers.parts import Parts, parts_of, placed_in_turn
 from allaboard.placement.solvers.progress import Progress
 
 
@@ -34,25 +34,18 @@ def search(problem: Problem, settings: SearchSettings, seed: int, *, steps: Coll
 
     ``steps``: those of ``STEPS`` that may be taken; benchmarks leave some out.
     """
+    asked, has_other_rules = problem, len(problem.together) < len(problem.couplings)
+    if has_other_rules and problem.total == 1 and not problem.together:
+        problem = _alone(problem)
     budget, scale = Budget(settings.effort, settings.seconds, settings.clock, settings.wall), Scale.of(problem)
     # 1. Find out whether the bounds exclude the gang.
     bounds = bounds_of(problem)
     is_impossible = bounds.placeable < problem.minimum or bool(problem.lacking(np.array(bounds.most)) > 0)
-    # 2. Choose a domain for each group of roles that must share one. The solver finds domains that the gang fits in, and the groups move to
-    # the best ones. All further steps stay within the chosen domains.
-    finding, slots, asked, parts = None, None, problem, None
-    is_confined, is_fixed = bool(problem.couplings), False
-    if is_confined:
-        if not is_impossible and settings.branches:
-            answer = solve(problem, settings.branches, is_patient=True, budget=budget)
-            finding, slots = answer.finding, answer.counts
-        if len(problem.together) == len(problem.couplings):
-            problem, slots = in_best_domains(problem, slots, budget)
-        else:
-            slots = placed_in_turn(problem) if slots is None else slots
-            parts = parts_of(problem, slots)
-            is_fixed = parts is None
-            problem, slots = (replace(problem, couplings=()), slots) if parts is None else (parts.problem, parts.divided(slots))
+    is_impossible |= problem.minimum > 0 and not problem.slots.any()
+    # 2. Choose domains by the rules between members, and stay within them from then on.
+    chosen_domains = _within_domains(problem, settings, budget, is_impossible=is_impossible)
+    finding, slots, parts, is_fixed = chosen_domains.finding, chosen_domains.slots, chosen_domains.parts, chosen_domains.is_fixed
+    is_confined, problem = bool(problem.couplings), chosen_domains.problem
     # 3. Leave out the nodes that no placement needs. Place interchangeable pods exactly, and other gangs by greedy rules, role by role.
     whole, rows = problem, needed_rows(problem)
     if slots is not None:
@@ -86,7 +79,7 @@ def search(problem: Problem, settings: SearchSettings, seed: int, *, steps: Coll
     chosen = progress.best
     counts = np.zeros_like(whole.slots)
     counts[:, rows] = chosen.counts
-    if parts is not None or is_fixed:
+    if has_other_rules:
         counts, whole = (counts if parts is None else parts.merged(counts, len(asked.roles))), asked
     feasible = None if whole.lacking(counts.sum(axis=1)) > 0 else True
     if is_impossible or stopped_by == "proof":
@@ -109,6 +102,52 @@ def search(problem: Problem, settings: SearchSettings, seed: int, *, steps: Coll
             wanted=settings.min_generations if stopped_by in ("effort", "time") and len(progress.history) < settings.min_generations else 0,
         ),
     )
+
+
+def _alone(problem: Problem) -> Problem:
+    """Return the ``problem`` of a single pod without its couplings: the nodes that these don't allow are left out."""
+    nothing = np.zeros_like(problem.slots)
+    admits = problem.admits.copy()
+    for coupling in problem.couplings:
+        admits[0] &= coupling.allows(nothing, 0)
+    return replace(problem, admits=admits, slots=np.where(admits, problem.slots, 0), couplings=())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Confined:
+    """A problem without couplings, since its domains are chosen.
+
+    ``slots``: int64[roles, nodes], a placement in these domains; None if none is known. ``parts``: the parts of the roles,
+    if they are. ``is_fixed``: there would be too many parts, so the placement stays as it is.
+    """
+
+    problem: Problem
+    finding: Finding | None = None
+    slots: Integers | None = None
+    parts: Parts | None = None
+    is_fixed: bool = False
+
+
+def _within_domains(problem: Problem, settings: SearchSettings, budget: Budget, *, is_impossible: bool) -> _Confined:
+    """Return ``problem`` within the domains that its couplings allow.
+
+    The solver finds domains that the gang fits in. Groups of roles that must share a domain move to the best ones; by other rules, each
+    domain keeps its numbers of pods.
+    """
+    if not problem.couplings:
+        return _Confined(problem)
+    finding, slots = None, None
+    if not is_impossible and settings.branches:
+        answer = solve(problem, settings.branches, is_patient=True, budget=budget)
+        finding, slots = answer.finding, answer.counts
+    if len(problem.together) == len(problem.couplings):
+        problem, slots = in_best_domains(problem, slots, budget)
+        return _Confined(problem, finding, slots)
+    slots = placed_in_turn(problem) if slots is None else slots
+    parts = parts_of(problem, slots)
+    if parts is None:
+        return _Confined(replace(problem, couplings=()), finding, slots, is_fixed=True)
+    return _Confined(parts.problem, finding, parts.divided(slots), parts)
 
 
 def brief_cost(problem: Problem) -> int:

@@ -48,7 +48,7 @@ _LABELS = st.sampled_from(["zone", "host"])
 @st.composite
 def a_rule(draw: st.DrawFn, of_role: Sequence[set[str]], spec: object) -> CouplingRule:
     label, kind = draw(_LABELS), draw(st.sampled_from(["apart", "near", "spread"]))
-    holders, matched = ({uid for number in draw(_ROLES) for uid in of_role[number]} for _ in range(2))
+    holders, matched = ({uid for number in draw(_ROLES) for uid in of_role[number % len(of_role)]} for _ in range(2))
     if kind == "apart":
         return ApartRule(label, holders, matched)
     if kind == "near":
@@ -62,9 +62,9 @@ def a_rule(draw: st.DrawFn, of_role: Sequence[set[str]], spec: object) -> Coupli
 @st.composite
 def a_case(draw: st.DrawFn) -> tuple[list[Pod], Snapshot, Rules, int]:
     cpus = draw(st.lists(st.tuples(st.sampled_from(["a", "b", "c", ""]), st.integers(1, 3)), min_size=1, max_size=4))
-    roles = draw(st.lists(st.tuples(st.integers(1, 2), st.integers(1, 2)), min_size=2, max_size=2))
+    roles = draw(st.lists(st.tuples(st.integers(1, 2), st.integers(1, 2)), min_size=1, max_size=2))
     gang = [pod for number, (count, cpu) in enumerate(roles) for pod in pods(f"r{number}", count, {"cpu": cpu * 1000})]
-    of_role = [{pod.uid for pod in gang if pod.uid.startswith(f"r{number}")} for number in range(2)]
+    of_role = [{pod.uid for pod in gang if pod.uid.startswith(f"r{number}")} for number in range(len(roles))]
     rules = draw(st.lists(a_rule(of_role, gang[0].spec), min_size=1, max_size=2))
     return gang, cluster_of(cpus), Rules(couplings=rules), max(1, len(gang) - draw(st.integers(0, 1)))
 
