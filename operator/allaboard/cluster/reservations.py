@@ -10,7 +10,8 @@ for each node and resource). A gang of lower priority may not.
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -153,11 +154,24 @@ class Ledger:
         """Replace all reservations."""
         self.reservations = tuple(sorted(reservations, key=lambda each: each.order))
 
+    def rank(self) -> None:
+        """Bring the queue positions of all owners up to date: they depend on the search time that the owners' namespaces have used.
+
+        An owner that is gone keeps its position until its reservation ends.
+        """
+        ranked = []
+        for each in self.reservations:
+            with suppress(LookupError):
+                each = replace(each, order=self.place(each.owner))
+            ranked.append(each)
+        if any(one.order != other.order for one, other in zip(self.reservations, ranked, strict=True)):
+            self.replace_all(ranked)
+
     def revise(self, before: Sequence[Reservation], after: Iterable[Reservation]) -> None:
         """Replace the reservations ``before``, which were read some time ago, by ``after``. What has changed since stays as it is now."""
         now = {each.owner: each for each in self.reservations}
         known = {each.owner for each in before}
-        same = {each.owner for each in before if now.get(each.owner) is each}
+        same = {each.owner for each in before if (here := now.get(each.owner)) and replace(here, order=each.order) == each}
         new = (each for each in after if each.owner in same or not (each.owner in known or each.owner in now))
         self.replace_all([*(each for each in self.reservations if each.owner not in same), *new])
 

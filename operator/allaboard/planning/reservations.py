@@ -175,6 +175,7 @@ class Reservations:
         other objects.
         """
         ledger, due = self.planner.ledger, []
+        ledger.rank()
         before, kept = ledger.reservations, list[Reservation]()
         has_ended = False
         slices = Slices()
@@ -256,6 +257,7 @@ class Reservations:
         A gang gets none if enough gangs ahead of it have one, or if it doesn't fit even when all running units have ended.
         """
         ledger, order = self.planner.ledger, self.planner.ledger.place(gang.key)
+        ledger.rank()
         before = ledger.reservations
         others = [each for each in ledger.reservations if each.owner != gang.key]
         ahead = [each for each in others if each.order < order]

@@ -426,3 +426,16 @@ def test_reservation_that_is_given_up_during_a_refresh_does_not_come_back() -> N
 
     asyncio.run(scene._reservations.refresh(gang))
     assert scene.owners == ["kept"]
+
+
+def test_positions_of_owners_are_compared_as_they_are_now() -> None:
+    """A namespace that has used more search time moves back with all its gangs, also those that have a reservation."""
+    scene = Scene(nodes=1)
+    scene.run_pod("busy", 0, 8, walltime=300.0)
+    scene.plan(a_gang("first", 1, 8, created=NOW - 100, walltime=50.0), a_gang("second", 1, 8, created=NOW - 50, walltime=50.0))
+    assert scene.owners == ["first", "second"]
+    scene.gangs = {key: replace(gang, created=gang.created + 1000) for key, gang in scene.gangs.items()}
+    asyncio.run(scene._reservations.reserve(prepared(scene.gangs[GangKey("default", "second")])))
+    assert scene.owners == ["first", "second"]
+    assert scene.reservation("second").begins > scene.reservation("first").begins
+    assert scene.reservation("first").order == scene.place(GangKey("default", "first"))
