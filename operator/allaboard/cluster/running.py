@@ -112,7 +112,10 @@ class Departures:
 
 
 class RunningPods:
-    """The pods that have a node, of all schedulers, in arrays of which each event changes one entry. ``version`` counts the changes."""
+    """The pods that have a node, of all schedulers, in arrays of which each event changes one entry.
+
+    ``version`` counts the changes, and ``removals`` the pods that were removed.
+    """
 
     def __init__(self) -> None:
         self._slots: dict[str, int] = {}  # by UID
@@ -126,7 +129,7 @@ class RunningPods:
         self._nodes: _Codes[str] = _Codes()
         self._specs: _Codes[tuple[Requests, int]] = _Codes()
         self._units: _Codes[Hashable] = _Codes()
-        self.version = 0
+        self.version = self.removals = 0
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -170,6 +173,7 @@ class RunningPods:
         self._node[slot] = -1
         self._vacant.append(slot)
         self.version += 1
+        self.removals += 1
 
     def departures(self, nodes: Sequence[Node], resources: Sequence[str], now: float, staying: Iterable[str] = ()) -> Departures:
         """Return the departures as expected ``now``, in seconds since the epoch, for the ``nodes`` and ``resources`` of a snapshot.

@@ -42,6 +42,7 @@ _LEAST_MARGIN_SECONDS = 60.0  # Another placement must begin so much earlier tha
 _MARGIN = 0.1  # The same, as a part of the time until the kept placement begins.
 _PAUSE_RATIO = 5.0  # After a search that found no better placement the next one may wait for so many times as long as the search took.
 
+_MOST_PASSES = 3  # over all reservations, while pods end.
 _REPEAT_SECONDS = 30.0  # An owner isn't attempted again so soon only because its expected start has moved.
 _MISTAKEN_SECONDS = 5.0  # The pause until an owner is woken again that wasn't placed although its capacity was free.
 
@@ -165,6 +166,10 @@ class Reservations:
     """The last search for a better placement that found none, by the owner of a reservation."""
     _reported: dict[GangKey, _Reported] = field(default_factory=dict)
     """The expected start that was last reported, by the owner of a reservation."""
+    _resolved: GangOf | None = None
+    """The function that ``refresh`` was last called with."""
+    _removals: int = 0
+    """The number of pods that had ended or gone when the reservations were last recomputed."""
     _mistaken: dict[GangKey, float] = field(default_factory=dict)
     """The time, on the clock, until which the owner of a reservation isn't woken: it wasn't placed although its capacity is free."""
 
@@ -172,8 +177,28 @@ class Reservations:
         """Recompute all reservations by the present facts. Return the owners to attempt: their capacity is free, or their start has moved.
 
         A reservation ends when its gang is gone, bound or held. ``resolved`` returns the current state of a gang, with the requirements of
-        other objects.
+        other objects. If pods end meanwhile, all is recomputed: otherwise a gang could start on what a gang ahead of it now needs.
         """
+        self._resolved = resolved
+        due: Sequence[GangKey] = ()
+        for _ in range(_MOST_PASSES):
+            self._removals = self.planner.ledger.running.removals
+            due = await self._recompute(resolved)
+            if self._is_up_to_date:
+                break
+        return due
+
+    async def renew(self, gang: Gang) -> None:
+        """Recompute all reservations before a gang behind them takes capacity, if pods have ended since the last time."""
+        ledger = self.planner.ledger
+        if self._resolved is not None and not self._is_up_to_date and ledger.binding(ledger.applicant(gang)):
+            await self.refresh(self._resolved)
+
+    @property
+    def _is_up_to_date(self) -> bool:
+        return self._removals == self.planner.ledger.running.removals
+
+    async def _recompute(self, resolved: GangOf) -> Sequence[GangKey]:
         ledger, due = self.planner.ledger, []
         ledger.rank()
         before, kept = ledger.reservations, list[Reservation]()

@@ -140,6 +140,7 @@ class Round:
     async def conclude(self, current: Current, gang: PreparedGang, plan: Plan, *, may_search_longer: bool = False) -> Answer | None:
         """Check a plan against the present cluster, and return the answer that follows; None if the gang no longer needs a plan."""
         if plan.is_bindable:
+            await self.reservations.renew(gang)
             now = current(gang)
             if now is None:
                 return None

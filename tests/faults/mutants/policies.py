@@ -92,7 +92,7 @@ choice = choice or SimpleNamespace(taken=evictable.arrays.pods)
         "idle",
         (
             Edit(
-                "Reservations.refresh",
+                "Reservations._recompute",
                 """
 if gang is None or not gang.can_act or not gang.missing:
     has_ended = True

@@ -19,9 +19,10 @@ from allaboard.model.reasons import Code
 from allaboard.placement import SearchSettings
 from allaboard.planning.answers import Answer, Placed, Refused
 from allaboard.planning.gang_problem import Packings
+from allaboard.planning.planner import Planner
 from allaboard.planning.policy import Policy
 from allaboard.planning.prepared import PreparedGang, prepared
-from allaboard.planning.reservations import ReservationSettings, _Reported
+from allaboard.planning.reservations import Reservations, ReservationSettings, _Reported
 from allaboard.planning.standstill import Standstill
 from allaboard.queueing.order import order_of
 from allaboard.records.sort_key import Order
@@ -439,3 +440,32 @@ def test_positions_of_owners_are_compared_as_they_are_now() -> None:
     assert scene.owners == ["first", "second"]
     assert scene.reservation("second").begins > scene.reservation("first").begins
     assert scene.reservation("first").order == scene.place(GangKey("default", "first"))
+
+
+@pytest.mark.parametrize("place", [(Reservations, "_revised"), (Planner, "plan")])
+def test_a_pod_that_ends_while_reservations_or_plans_are_computed_lets_no_gang_pass(
+    place: tuple[type, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reservation of the wide gang was for the first two nodes; the third node becomes free, which the wide gang then needs."""
+    scene = Scene(nodes=4)
+    for number in range(4):
+        scene.run_pod(f"busy{number}", number, 5)
+    wide, low = a_gang("wide", 2, 6, priority=1000), a_gang("low", 13, 1)
+    scene.plan(wide)
+    assert scene.reservation("wide").amounts.keys() == {"n0", "n1"}
+    kind, name = place
+    computed = getattr(kind, name)
+
+    async def with_an_end(self: object, gang: PreparedGang, *arguments: object, **options: object) -> object:
+        if name == "plan" and gang.key == low.key:
+            scene.end_pod("busy2")
+        found = await computed(self, gang, *arguments, **options)
+        if name == "_revised":
+            scene.end_pod("busy2")
+        return found
+
+    monkeypatch.setattr(kind, name, with_an_end)
+    scene.plan(low)
+    assert not isinstance(scene.answers["low"], Placed)
+    assert scene.plan()["low"] == Code.RESERVED
+    assert "n2" in scene.reservation("wide").amounts
