@@ -77,16 +77,19 @@ def _present_spec(pod: Pod, view: ClusterView) -> SchedulingSpec:
 
 
 def _with_domains(assignments: Sequence[Assignment], rules: Rules, nodes: Mapping[str, Node]) -> Sequence[Assignment]:
-    """Return ``assignments`` with the topology domains that they share. The domains are kept, since a node may leave its domain later."""
+    """Return ``assignments`` with the topology domains that rules between members concern.
+
+    The domains are kept, since a node may leave its domain later. Anti-affinity allows nodes without a domain.
+    """
     if not rules.couplings:
         return assignments
     return [
         replace(
             assignment,
             domains=tuple(
-                (rule.label, nodes[assignment.node_name].labels[rule.label])
+                (rule.label, value)
                 for rule in rules.couplings
-                if assignment.pod.uid in rule.members
+                if assignment.pod.uid in rule.members and (value := nodes[assignment.node_name].labels.get(rule.label)) is not None
             ),
         )
         for assignment in assignments

@@ -53,6 +53,17 @@ def an_assignment(spec: SchedulingSpec = SPEC, **gang_fields: object) -> tuple[C
     return view, gang, assignments[0]
 
 
+def test_a_member_with_anti_affinity_may_be_bound_to_a_node_that_is_in_no_domain() -> None:
+    term = PodTerm("zone", (LabelExpression("app", "In", ("web",)),))
+    spec = SchedulingSpec((("cpu", 1000), ("pods", 1)), anti_affinity=(term,))
+    view, members = ClusterView(), (a_pod("one", spec), a_pod("two", spec))
+    view.upsert_node(NODE)
+    gang = Gang(GangKey("ns", "g"), 2, members, 0, 0.0, Objective.BINPACK, 60)
+    assignments = checked(gang, {pod.uid: "a" for pod in members}, view.snapshot(gang.priority))
+    assert not isinstance(assignments, Refused)
+    assert [assignment.domains for assignment in assignments] == [(), ()]
+
+
 def another_pod(spec: SchedulingSpec, **fields: object) -> Callable[[ClusterView], None]:
     return lambda view: view.upsert_pod(a_pod("theirs", spec, **{"node": "a", "scheduler_name": "default-scheduler", **fields}))  # type: ignore[arg-type]
 
