@@ -47,7 +47,7 @@ class Transaction:
     new_run: str = field(init=False, default_factory=lambda: uuid4().hex[:12])
     now: Callable[[], float] = time.time
     """Returns seconds since the epoch, for the annotations that GPU drivers read."""
-    _valid_at: dict[str, tuple[int, int]] = field(default_factory=dict)
+    _valid_at: dict[str, tuple[object, int]] = field(default_factory=dict)
     """By pod UID, the version of the node for which the assignment was last found valid."""
 
     def __post_init__(self) -> None:
@@ -137,17 +137,20 @@ class Transaction:
 
     def _note_valid(self, assignments: Sequence[Assignment]) -> None:
         """Record that ``assignments`` have just been checked and assumed."""
-        self._valid_at = {assignment.pod.uid: self.view.version_of(assignment.node_name) for assignment in assignments}
+        self._valid_at = {assignment.pod.uid: self._version_for(assignment) for assignment in assignments}
+
+    def _version_for(self, assignment: Assignment) -> tuple[object, int]:
+        """Return the version of what may spoil an assignment: its node; for a member with anti-affinity also the labels of bound pods."""
+        of_labels = self.view.labels.version if assignment.pod.spec.anti_affinity else 0
+        return self.view.version_of(assignment.node_name), of_labels
 
     def _problem(self, assignment: Assignment) -> Violation | None:
         """Return the rule that an assignment violates now, after its bind has waited or failed; ``None`` if the assignment is valid."""
-        # A pod on another node may break the anti-affinity of a member, too.
-        is_same = self._valid_at.get(assignment.pod.uid) == self.view.version_of(assignment.node_name)
-        if is_same and not assignment.pod.spec.anti_affinity:
+        if self._valid_at.get(assignment.pod.uid) == self._version_for(assignment):
             return None
         found = spoilt(assignment, self.gang, self.view)
         if found is None:
-            self._valid_at[assignment.pod.uid] = self.view.version_of(assignment.node_name)
+            self._valid_at[assignment.pod.uid] = self._version_for(assignment)
         return found
 
     async def _bind(self, assignments: Sequence[Assignment], *, dry_run: bool = False) -> list[tuple[Assignment, BindReply]]:

@@ -14,9 +14,10 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class PodLabels:
-    """Counts the pods that have a node by namespace, labels and node."""
+    """Counts the pods that have a node by namespace, labels and node. ``version`` counts the changes."""
 
     def __init__(self) -> None:
+        self.version = 0
         self._pods: dict[str, tuple[str, Labels, str]] = {}
         """The namespace, the labels and the node of each pod that is counted, by UID."""
         self._kinds: dict[str, dict[Labels, Counter[str]]] = {}
@@ -60,6 +61,7 @@ class PodLabels:
         return +found
 
     def _add(self, uid: str, namespace: str, labels: Labels, node_name: str) -> None:
+        self.version += 1
         self._pods[uid] = namespace, labels, node_name
         shared = _shared(labels)
         self._kinds.setdefault(namespace, {}).setdefault(shared, Counter())[node_name] += 1
@@ -73,6 +75,7 @@ class PodLabels:
             self._remove(uid, *known)
 
     def _remove(self, uid: str, namespace: str, labels: Labels, node_name: str) -> None:
+        self.version += 1
         kinds, shared = self._kinds[namespace], _shared(labels)
         nodes = kinds[shared]
         nodes[node_name] -= 1
