@@ -122,6 +122,27 @@ class Problem:
         """The couplings that are sets of roles, each of which must be placed within one domain."""
         return tuple(each for each in self.couplings if isinstance(each, Together))
 
+    @property
+    def has_other_couplings(self) -> bool:
+        """Return whether there are couplings other than those of ``together``."""
+        return len(self.together) < len(self.couplings)
+
+    def coupled_classes(self) -> Integers:
+        """Return a number for each node: int64[roles, nodes]. Nodes with equal numbers are alike for all couplings of the role."""
+        numbers = np.zeros_like(self.slots)
+        for coupling in self.couplings:
+            classes = numbered(coupling.classes)
+            for role in coupling.roles:
+                numbers[role] = numbered(numbers[role] * (int(classes.max(initial=0)) + 1) + classes)
+        return numbers
+
+    def allowed(self, counts: Integers, role: int) -> Mask:
+        """Return the nodes that all couplings allow to one more pod of ``role`` beside the placement ``counts``: bool[nodes]."""
+        allowed = np.ones(counts.shape[1], dtype=np.bool_)
+        for coupling in self.couplings:
+            allowed &= coupling.allows(counts, role)
+        return allowed
+
     def lacking(self, placed: Integers) -> Integers:
         """Return how many more pods must be placed if the pods ``placed`` are placed already.
 

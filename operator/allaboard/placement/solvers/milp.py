@@ -16,7 +16,7 @@ from enum import StrEnum
 import numpy as np
 
 from allaboard.model.arrays import Floats, Integers, Mask
-from allaboard.placement.problem.problem import Problem, numbered
+from allaboard.placement.problem.problem import Problem
 from allaboard.placement.rules.capacity import first_slots, slots_for
 from allaboard.placement.rules.program import Rows
 from allaboard.placement.solvers.budget import Budget
@@ -71,13 +71,12 @@ def solve(
     if problem.minimum > problem.total or (problem.least > problem.count).any():
         return Answer(Finding.CANNOT_FIT)
     # 1. Build the program, unless counting shows that the gang can't fit.
-    admits, domains = _distinguished(problem)
-    slots = np.where(admits, np.minimum(problem.slots, problem.count[:, None]), 0)
+    slots = np.where(_admitted(problem), np.minimum(problem.slots, problem.count[:, None]), 0)
     alone = np.minimum(slots.sum(axis=1), problem.count)
     if (alone < _needed(problem)).any() or problem.lacking(alone) > 0:
         return Answer(Finding.CANNOT_FIT)
     where = contended(problem.demand, slots, problem.free)
-    variables = assignment_variables(problem, slots, np.asarray(where.any(axis=0)), domains)
+    variables = assignment_variables(problem, slots, np.asarray(where.any(axis=0)), problem.coupled_classes())
     if len(variables.role) > _MOST_VARIABLES or is_long(len(slots), len(variables.role), budget.left):
         return Answer(Finding.NOT_FOUND)
     if not len(variables.role):
@@ -169,31 +168,17 @@ def _with_surplus(problem: Problem, counts: Integers) -> Integers:
     left = problem.free - np.einsum("rc,rn->cn", problem.demand, counts)
     for role in range(len(counts)):
         wanted = int(problem.count[role] - counts[role].sum())
-        slots = np.minimum(slots_for(problem.demand[role], left, problem.admits[role] & _allowed(problem, counts, role)), wanted)
+        slots = np.minimum(slots_for(problem.demand[role], left, problem.admits[role] & problem.allowed(counts, role)), wanted)
         taken = first_slots(slots, wanted)
         counts[role] += taken
         left -= problem.demand[role][:, None] * taken
     return counts
 
 
-def _distinguished(problem: Problem) -> tuple[Mask, Integers]:
-    """Return the nodes that each role may use by the couplings: bool[roles, nodes], and a number for each node: int64[roles, nodes].
-
-    Nodes with equal numbers are in the same domains of all couplings of the role.
-    """
-    admits, numbers = problem.admits.copy(), np.zeros_like(problem.slots)
+def _admitted(problem: Problem) -> Mask:
+    """Return the nodes that each role may use, wherever other members are: bool[roles, nodes]."""
+    admits = problem.admits.copy()
     for coupling in problem.couplings:
-        domains = numbered(coupling.classes)
         for role, (excluded, _) in coupling.excluded.items():
             admits[role] &= ~excluded
-        for role in coupling.roles:
-            numbers[role] = numbered(numbers[role] * (int(domains.max(initial=0)) + 1) + domains)
-    return admits, numbers
-
-
-def _allowed(problem: Problem, counts: Integers, role: int) -> Mask:
-    """Return the nodes that the couplings allow to more pods of ``role`` beside the placement ``counts``: bool[nodes]."""
-    allowed = np.ones(counts.shape[1], dtype=np.bool_)
-    for coupling in problem.couplings:
-        allowed &= coupling.allows(counts, role)
-    return allowed
+    return admits

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from allaboard.model.arrays import Integers, Mask
-from allaboard.placement.problem.problem import Problem, Role, numbered
+from allaboard.placement.problem.problem import Problem, Role
 from allaboard.placement.rules.capacity import slots_for
 
 _MOST_PARTS = 64  # With more parts a search takes longer than it is worth.
@@ -40,15 +40,11 @@ def parts_of(problem: Problem, counts: Integers) -> Parts | None:
     All pods that ``counts`` places must be placed. The pods that it doesn't place are parts that no node admits. None if there would be too
     many parts.
     """
-    numbers = np.zeros_like(problem.slots)
-    for coupling in problem.couplings:
-        for role in coupling.roles:
-            domains = numbered(coupling.classes)
-            numbers[role] = numbered(numbers[role] * (int(domains.max(initial=0)) + 1) + domains)
+    numbers = problem.coupled_classes()
     used = [np.unique(numbers[role][counts[role] > 0]).tolist() for role in range(len(counts))]
     if sum(map(len, used)) > _MOST_PARTS:
         return None
-    origin, count, least = list[int](), list[int](), list[int]()
+    origin, least = list[int](), list[int]()
     roles, admits = list[Role](), list[Mask]()
     for role, known in enumerate(used):
         pods = list(problem.roles[role].pods)
@@ -57,13 +53,11 @@ def parts_of(problem: Problem, counts: Integers) -> Parts | None:
             roles.append(replace(problem.roles[role], pods=tuple(pods[:number])))
             del pods[:number]
             origin.append(role)
-            count.append(number)
             least.append(number)
             admits.append(problem.admits[role] & here)
         if pods:
             roles.append(replace(problem.roles[role], pods=tuple(pods)))
             origin.append(role)
-            count.append(len(pods))
             least.append(0)
             admits.append(np.zeros(counts.shape[1], dtype=np.bool_))
     order = np.array(origin, dtype=np.int64)
@@ -73,14 +67,14 @@ def parts_of(problem: Problem, counts: Integers) -> Parts | None:
         minimum=sum(least),
         least=np.array(least, dtype=np.int64),
         roles=tuple(roles),
-        count=np.array(count, dtype=np.int64),
+        count=np.array([len(role.pods) for role in roles], dtype=np.int64),
         demand=problem.demand[order],
         admits=mask,
         slots=np.where(mask, problem.slots[order], 0),
         shares=problem.shares[order],
         scoring=problem.scoring.of_roles(order),
         dislike=None if problem.dislike is None else problem.dislike[order],
-        fragmentation=None if problem.fragmentation is None else problem.fragmentation.of_roles(order),
+        fragmentation=problem.fragmentation.of_roles(order) if problem.fragmentation else None,
         sums=(),
         couplings=(),
     )
@@ -95,9 +89,7 @@ def placed_in_turn(problem: Problem) -> Integers:
     counts, left = np.zeros_like(problem.slots), problem.free.copy()
     for role in np.argsort(problem.slots.sum(axis=1), kind="stable").tolist():
         for _ in range(int(problem.count[role])):
-            slots = slots_for(problem.demand[role], left, problem.admits[role])
-            for coupling in problem.couplings:
-                slots = np.where(coupling.allows(counts, role), slots, 0)
+            slots = slots_for(problem.demand[role], left, problem.admits[role] & problem.allowed(counts, role))
             rows = np.flatnonzero(slots)
             if not len(rows):
                 break

@@ -34,8 +34,8 @@ def search(problem: Problem, settings: SearchSettings, seed: int, *, steps: Coll
 
     ``steps``: those of ``STEPS`` that may be taken; benchmarks leave some out.
     """
-    asked, has_other_rules = problem, len(problem.together) < len(problem.couplings)
-    if has_other_rules and problem.total == 1 and not problem.together:
+    asked = problem
+    if problem.has_other_couplings and problem.total == 1 and not problem.together:
         problem = _alone(problem)
     budget, scale = Budget(settings.effort, settings.seconds, settings.clock, settings.wall), Scale.of(problem)
     # 1. Find out whether the bounds exclude the gang.
@@ -79,7 +79,7 @@ def search(problem: Problem, settings: SearchSettings, seed: int, *, steps: Coll
     chosen = progress.best
     counts = np.zeros_like(whole.slots)
     counts[:, rows] = chosen.counts
-    if has_other_rules:
+    if asked.has_other_couplings:
         counts, whole = (counts if parts is None else parts.merged(counts, len(asked.roles))), asked
     feasible = None if whole.lacking(counts.sum(axis=1)) > 0 else True
     if is_impossible or stopped_by == "proof":
@@ -106,10 +106,7 @@ def search(problem: Problem, settings: SearchSettings, seed: int, *, steps: Coll
 
 def _alone(problem: Problem) -> Problem:
     """Return the ``problem`` of a single pod without its couplings: the nodes that these don't allow are left out."""
-    nothing = np.zeros_like(problem.slots)
-    admits = problem.admits.copy()
-    for coupling in problem.couplings:
-        admits[0] &= coupling.allows(nothing, 0)
+    admits = problem.admits & problem.allowed(np.zeros_like(problem.slots), 0)
     return replace(problem, admits=admits, slots=np.where(admits, problem.slots, 0), couplings=())
 
 
@@ -140,7 +137,7 @@ def _within_domains(problem: Problem, settings: SearchSettings, budget: Budget, 
     if not is_impossible and settings.branches:
         answer = solve(problem, settings.branches, is_patient=True, budget=budget)
         finding, slots = answer.finding, answer.counts
-    if len(problem.together) == len(problem.couplings):
+    if not problem.has_other_couplings:
         problem, slots = in_best_domains(problem, slots, budget)
         return _Confined(problem, finding, slots)
     slots = placed_in_turn(problem) if slots is None else slots

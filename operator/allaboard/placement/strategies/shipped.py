@@ -71,7 +71,7 @@ class Exact:
             counts = solve(problem, self.branches, is_patient=True, budget=budget).counts
             if counts is None:
                 return answer_of(problem, np.zeros_like(problem.slots), "exact")
-            if len(problem.together) < len(problem.couplings):
+            if problem.has_other_couplings:
                 return answer_of(problem, counts, "exact")  # a local search could break the other rules
             confined = within_domains(problem, counts)
             counts = search_locally(confined, Valuation(confined), counts, _ROUNDS, budget)
@@ -90,7 +90,7 @@ class BestFit:
 
     def accepts(self, problem: Problem) -> bool:
         """Accept every problem whose rules between members are shared domains."""
-        return len(problem.together) == len(problem.couplings)
+        return not problem.has_other_couplings
 
     def place(self, problem: Problem, budget: Budget) -> Plan | Explanation:
         """Return a plan or an explanation, as ``Strategy.place``."""
@@ -108,7 +108,7 @@ class FirstFit:
 
     def accepts(self, problem: Problem) -> bool:
         """Accept every problem whose rules between members are shared domains."""
-        return len(problem.together) == len(problem.couplings)
+        return not problem.has_other_couplings
 
     def place(self, problem: Problem, budget: Budget) -> Plan | Explanation:
         """Return a plan or an explanation, as ``Strategy.place``."""
@@ -125,7 +125,7 @@ class Random:
 
     def accepts(self, problem: Problem) -> bool:
         """Accept every problem whose rules between members are shared domains."""
-        return len(problem.together) == len(problem.couplings)
+        return not problem.has_other_couplings
 
     def place(self, problem: Problem, budget: Budget) -> Plan | Explanation:
         """Return a plan or an explanation, as ``Strategy.place``."""
