@@ -4,14 +4,14 @@ The anti-affinity that bound pods state, or that concerns bound pods, is a filte
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from allaboard.model.arrays import Floats, Integers, Mask
 from allaboard.model.node import Node
 from allaboard.model.reasons import Kind, Reason
-from allaboard.placement.rules.coupling import Places, RolesOf
+from allaboard.placement.rules.coupling import BetweenPods, Places, RolesOf
 from allaboard.placement.rules.program import AssignmentVariables, Rows
 
 
@@ -60,31 +60,13 @@ class ApartRule:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Apart:
-    """No pod of ``holders`` shares a domain of ``label`` with another pod of ``matched``; these are roles.
-
-    ``domains``: int64[nodes], the domain of each node, -1 for a node without the label.
-    """
-
-    label: str
-    holders: tuple[int, ...]
-    matched: tuple[int, ...]
-    domains: Integers
-
-    @property
-    def roles(self) -> tuple[int, ...]:
-        """The roles whose nodes the rule restricts."""
-        return tuple(sorted({*self.holders, *self.matched}))
+class Apart(BetweenPods):
+    """No pod of ``holders`` shares a domain of ``label`` with another pod of ``matched``."""
 
     @property
     def reason(self) -> Reason:
         """The reason for a node that the rule doesn't allow to one more pod."""
         return Reason(Kind.ANTI_AFFINITY)
-
-    @property
-    def classes(self) -> Integers:
-        """The domains: int64[nodes]."""
-        return self.domains
 
     @property
     def excluded(self) -> Mapping[int, tuple[Mask, Reason]]:
@@ -96,10 +78,6 @@ class Apart:
         """Return whether the rule says that each labelled node takes one pod of the roles: then it is a capacity of the nodes."""
         labelled = self.domains[self.domains >= 0]
         return set(self.holders) == set(self.matched) and len(np.unique(labelled)) == len(labelled)
-
-    def restricted_to(self, rows: Integers) -> "Apart":
-        """Return the rule on some of the nodes, given by position."""
-        return replace(self, domains=self.domains[rows])
 
     def _in_domains(self, counts: Integers, roles: Collection[int]) -> Integers:
         """Return how many pods of ``roles`` are in the domain of each node: int64[nodes]; 0 for a node without a domain."""

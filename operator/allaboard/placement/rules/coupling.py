@@ -6,6 +6,7 @@ arrays is found before a bind.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
 from allaboard.model.arrays import Floats, Integers, Mask
@@ -98,3 +99,31 @@ class Coupling(Protocol):
         Return the largest value of each of these variables: float64[variables]. ``needed``: int64[roles], how many pods of each role must
         be placed. None if the rows show that these can't be placed.
         """
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BetweenPods:
+    """The part of a coupling that is the same for all rules that a term of a pod states: anti-affinity, affinity and topology spread.
+
+    The roles ``holders`` state the term, and it selects pods of the roles ``matched``. ``domains``: int64[nodes], the domain of each node
+    by the node label ``label``, -1 for a node without it.
+    """
+
+    label: str
+    holders: tuple[int, ...]
+    matched: tuple[int, ...]
+    domains: Integers
+
+    @property
+    def roles(self) -> tuple[int, ...]:
+        """The roles whose nodes the rule restricts."""
+        return tuple(sorted({*self.holders, *self.matched}))
+
+    @property
+    def classes(self) -> Integers:
+        """The domains: int64[nodes]."""
+        return self.domains
+
+    def restricted_to(self, rows: Integers) -> Self:
+        """Return the rule on some of the nodes, given by position."""
+        return replace(self, domains=self.domains[rows])

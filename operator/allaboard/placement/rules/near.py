@@ -4,14 +4,14 @@ As in kube-scheduler, the first pod of a group of pods that select each other ma
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from allaboard.model.arrays import Floats, Integers, Mask
 from allaboard.model.node import Node
 from allaboard.model.reasons import Kind, Reason
-from allaboard.placement.rules.coupling import Places, RolesOf
+from allaboard.placement.rules.coupling import BetweenPods, Places, RolesOf
 from allaboard.placement.rules.program import AssignmentVariables, Rows
 
 
@@ -74,34 +74,19 @@ class NearRule:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Near:
-    """Pods of ``holders`` are in domains with a selected pod; ``holders`` and ``matched`` are roles.
+class Near(BetweenPods):
+    """Pods of ``holders`` are in domains with a selected pod.
 
-    ``domains``: int64[nodes], the domain of each node, -1 for a node without the label. ``served``: int64[*], the domains with selected
-    bound pods. ``are_bound``: whether there is a selected bound pod.
+    ``served``: int64[*], the domains with selected bound pods. ``are_bound``: whether there is a selected bound pod.
     """
 
-    label: str
-    holders: tuple[int, ...]
-    matched: tuple[int, ...]
-    domains: Integers
     served: Integers
     are_bound: bool
-
-    @property
-    def roles(self) -> tuple[int, ...]:
-        """The roles whose nodes the rule restricts."""
-        return tuple(sorted({*self.holders, *self.matched}))
 
     @property
     def reason(self) -> Reason:
         """The reason for a node that the rule doesn't allow to one more pod."""
         return Reason(Kind.POD_AFFINITY)
-
-    @property
-    def classes(self) -> Integers:
-        """The domains: int64[nodes]."""
-        return self.domains
 
     @property
     def excluded(self) -> Mapping[int, tuple[Mask, Reason]]:
@@ -110,10 +95,6 @@ class Near:
         if not self.matched:
             mask = mask | ~np.isin(self.domains, self.served)
         return dict.fromkeys(self.holders, (mask, Reason(Kind.POD_AFFINITY)))
-
-    def restricted_to(self, rows: Integers) -> "Near":
-        """Return the rule on some of the nodes, given by position."""
-        return replace(self, domains=self.domains[rows])
 
     def _uses(self, counts: Integers, roles: Collection[int]) -> Integers:
         """Return the domains that pods of ``roles`` use: int64[*]."""

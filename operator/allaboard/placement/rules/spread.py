@@ -10,7 +10,7 @@ from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.node import Node
 from allaboard.model.podterms import SpreadConstraint
 from allaboard.model.reasons import Kind, Reason
-from allaboard.placement.rules.coupling import Places, RolesOf
+from allaboard.placement.rules.coupling import BetweenPods, Places, RolesOf
 from allaboard.placement.rules.matching import affinity_matches, untolerated_taint
 from allaboard.placement.rules.program import AssignmentVariables, Rows
 
@@ -91,28 +91,19 @@ class SpreadRule:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Spread:
+class Spread(BetweenPods):
     """Pods of ``holders`` are in domains that don't have too many pods of ``matched`` and bound pods.
 
-    ``domains``: int64[nodes], -1 for a node without the label. ``eligible``: bool[nodes], the nodes whose pods count. ``known``: int64[*],
-    the eligible domains of the whole cluster, and ``bound``: int64[*], the selected bound pods in each. If there are fewer eligible domains
-    than the constraint asks for, ``has_enough`` is false, and the fewest pods in a domain count as 0.
+    ``eligible``: bool[nodes], the nodes whose pods count. ``known``: int64[*], the eligible domains of the whole cluster, and ``bound``:
+    int64[*], the selected bound pods in each. If there are fewer eligible domains than the constraint asks for, ``has_enough`` is false,
+    and the fewest pods in a domain count as 0.
     """
 
-    label: str
-    holders: tuple[int, ...]
-    matched: tuple[int, ...]
-    domains: Integers
     eligible: Mask
     known: Integers
     bound: Integers
     max_skew: int
     has_enough: bool
-
-    @property
-    def roles(self) -> tuple[int, ...]:
-        """The roles whose nodes the rule restricts."""
-        return tuple(sorted({*self.holders, *self.matched}))
 
     @property
     def reason(self) -> Reason:

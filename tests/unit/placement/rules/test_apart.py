@@ -1,40 +1,18 @@
 """Tests that members are kept apart by anti-affinity, and that a placement is found whenever one exists."""
 
-import itertools
-from collections.abc import Sequence
-
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from allaboard.model.gang import Objective
-from allaboard.model.pod import Pod
-from allaboard.placement import Plan, SearchSettings, build_problem, search, verify
+from allaboard.placement import Plan, build_problem, search, verify
 from allaboard.placement.rules.apart import ApartRule
 from allaboard.placement.rules.members import Rules
 from allaboard.placement.solvers.budget import Budget
 from allaboard.placement.solvers.milp import Finding, solve
 from allaboard.placement.strategies.shipped import BestFit, Exact, FirstFit, Random
-from tests.unit.placement.clusters import node, pods, snapshot
-
-QUICK = SearchSettings(generations=3, min_generations=1)
-
-
-def cluster_of(cpus: Sequence[tuple[str, int]]):
-    """Return nodes with some cpu, each in a zone; empty for no zone."""
-    labels = [{"zone": zone, "host": f"n{number}"} if zone else {"host": f"n{number}"} for number, (zone, _) in enumerate(cpus)]
-    return snapshot([node(f"n{number}", {"cpu": cpu * 1000}, labels=labels[number]) for number, (_, cpu) in enumerate(cpus)])
-
-
-def placements(gang: Sequence[Pod], cluster, rules: Rules, minimum: int) -> bool:
-    """Return whether some placement of at least ``minimum`` pods is valid, by trying all of them in plain Python."""
-    names = [None, *(each.name for each in cluster.nodes)]
-    for chosen in itertools.product(names, repeat=len(gang)):
-        assigned = {pod.uid: name for pod, name in zip(gang, chosen, strict=True) if name}
-        if len(assigned) >= minimum and not verify(assigned, gang, cluster, rules):
-            return True
-    return False
-
+from tests.unit.placement.clusters import pods
+from tests.unit.placement.rules.couplings import QUICK, cluster_of, fits
 
 _SETS = st.frozensets(st.integers(0, 1), min_size=1)
 
@@ -57,7 +35,7 @@ def test_gang_with_anti_affinity_is_placed_whenever_that_is_possible(cpus, roles
     cluster, minimum = cluster_of(cpus), max(1, len(gang) - spare)
     problem = build_problem(gang, minimum, cluster, objective=Objective.BINPACK, rules=rules)
     plan = search(problem, QUICK, 1)
-    expected = placements(gang, cluster, rules, minimum)
+    expected = fits(gang, cluster, rules, minimum)
     event(f"fits: {expected}")
     assert plan.feasible is expected
     assert verify(dict(plan.assignments), gang, cluster, rules) == ()

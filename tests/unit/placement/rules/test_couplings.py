@@ -12,33 +12,17 @@ from allaboard.model.node import Node
 from allaboard.model.pod import Pod
 from allaboard.model.podterms import SpreadConstraint
 from allaboard.model.snapshot import Snapshot
-from allaboard.placement import SearchSettings, build_problem, search, verify
+from allaboard.placement import build_problem, search, verify
 from allaboard.placement.rules.apart import ApartRule
 from allaboard.placement.rules.coupling import CouplingRule
 from allaboard.placement.rules.members import Rules
 from allaboard.placement.rules.near import NearRule
 from allaboard.placement.rules.spread import SpreadRule
 from allaboard.placement.solvers.milp import Finding, solve
-from tests.unit.placement.clusters import node, pods, snapshot
+from tests.unit.placement.clusters import pods
+from tests.unit.placement.rules.couplings import QUICK, cluster_of, fits
 
-QUICK = SearchSettings(generations=3, min_generations=1)
 VALUES = {"zone": ("a", "b", "c"), "host": ("n0", "n1", "n2")}
-
-
-def cluster_of(cpus: Sequence[tuple[str, int]]) -> Snapshot:
-    """Return nodes with some cpu, each in a zone; empty for no zone."""
-    labels = [{"zone": zone, "host": f"n{number}"} if zone else {"host": f"n{number}"} for number, (zone, _) in enumerate(cpus)]
-    return snapshot([node(f"n{number}", {"cpu": cpu * 1000}, labels=labels[number]) for number, (_, cpu) in enumerate(cpus)])
-
-
-def fits(gang: Sequence[Pod], cluster: Snapshot, rules: Rules, minimum: int) -> bool:
-    """Return whether some placement of at least ``minimum`` pods is valid, by trying all of them in plain Python."""
-    names = [None, *(each.name for each in cluster.nodes)]
-    for chosen in itertools.product(names, repeat=len(gang)):
-        assigned = {pod.uid: name for pod, name in zip(gang, chosen, strict=True) if name}
-        if len(assigned) >= minimum and not verify(assigned, gang, cluster, rules):
-            return True
-    return False
 
 
 _ROLES = st.frozensets(st.integers(0, 1), min_size=1)
