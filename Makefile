@@ -93,6 +93,7 @@ lint: $(READY) ## Check style (ruff), the layers of the architecture (import-lin
 
 typecheck: $(READY) ## Check types (mypy, strict)
 	$(BIN)/mypy
+	$(BIN)/mypy benchmarks
 
 docs: $(READY) ## Build the documentation site into build/site; a broken link fails
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict # without --quiet, which hides the warnings that strict counts

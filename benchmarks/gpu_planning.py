@@ -114,11 +114,11 @@ def compared(view: ClusterView, nodes: int, members: int, rounds: int, objective
                 plan_seconds[with_terms].append(spent)
         if number:
             observe_seconds.append(seconds)
-    without, with_terms = (statistics.median(plan_seconds[each]) for each in (False, True))
+    bare, scored = (statistics.median(plan_seconds[each]) for each in (False, True))
     return {
-        "plan_ms": round(without * 1000, 1),
-        "with_gpu_terms_ms": round(with_terms * 1000, 1),
-        "ratio": round(with_terms / without, 3),
+        "plan_ms": round(bare * 1000, 1),
+        "with_gpu_terms_ms": round(scored * 1000, 1),
+        "ratio": round(scored / bare, 3),
         "cards_taken_ms": round(statistics.median(observe_seconds) * 1000, 1),
         "cards_taken_most_ms": round(max(observe_seconds) * 1000, 1),
     }

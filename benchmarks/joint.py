@@ -18,6 +18,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
@@ -31,7 +32,8 @@ from allaboard.placement import NodeFilters, SearchSettings, verify
 from allaboard.placement.contest.contest import Contest, Waiting, contest_of
 from allaboard.placement.contest.decoder import Decoder
 from allaboard.placement.contest.joint import Joint, place_together
-from allaboard.placement.solvers.milp_model import Rows, add_capacity, assignment_variables, contended
+from allaboard.placement.rules.program import Rows
+from allaboard.placement.solvers.milp_model import add_capacity, assignment_variables, constraint_of, contended
 from allaboard.planning.search_processes import JOINT_EFFORT
 from joint_cases import LOADS, queue
 from openb import ALL_NODES, openb
@@ -159,7 +161,7 @@ def exact(contest: Contest) -> tuple[float, float]:
         cost,
         integrality=np.ones(len(cost)),
         bounds=Bounds(np.zeros(len(cost)), upper),
-        constraints=rows.constraint(len(cost)),
+        constraints=constraint_of(rows, len(cost)),
         options={"time_limit": SECONDS, "mip_rel_gap": 0.0},
     )
     return (0.0 if result.x is None else -result.fun), -result.mip_dual_bound
@@ -195,10 +197,10 @@ def report(tallies: dict[float, Tally], elapsed: float) -> dict[str, object]:
 
 
 def _summary(figures: np.ndarray, what: Sequence[str]) -> dict[str, float]:
-    return {name: round(float({"mean": np.mean, "median": np.median, "max": np.max}[name](figures)), 3) + 0.0 for name in what}
+    return {name: round(float(getattr(np, name)(figures)), 3) + 0.0 for name in what}
 
 
-def show(found: dict[str, dict[str, dict[str, float]]]) -> None:
+def show(found: dict[str, Any]) -> None:
     """Print the figures as a table."""
     console = Console()
     loads = list(found["queues"])
@@ -246,7 +248,7 @@ def main(source: Path | None, size: int, queues: int, quick: bool, output: str) 
         json.dump(found, sys.stdout, indent=2)
         print()
     else:
-        show(found)  # type: ignore[arg-type]
+        show(found)
 
 
 if __name__ == "__main__":

@@ -126,7 +126,7 @@ def rows() -> Iterator[Row]:
     yield Row("999 pods, 3 roles, 5,000 nodes", reinforcement(999), large)
     broad = mixed(cluster(1000))
     for roles, limit in ((2, None), (10, None), (30, 2000.0), (50, 4000.0)):
-        yield Row(f"{roles} roles x 20, 1,000 nodes", pipeline(roles, 20), broad, bar=limit and (limit, None))
+        yield Row(f"{roles} roles x 20, 1,000 nodes", pipeline(roles, 20), broad, bar=None if limit is None else (limit, None))
     yield Row("10 pods of 8 GPUs, 500 full nodes", pods("w", 10, {"cpu": 8000, GPU: 8}), mixed(full(500)), bar=(50.0, None))
 
 

@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -154,7 +155,7 @@ def _sort_key(name: str) -> tuple[int, str]:
     return (0, name) if name == KUBE else (2 + ours.index(name), name) if name in ours else (1, name)
 
 
-def show(found: dict[str, dict[str, dict[str, float]]]) -> None:
+def show(found: dict[str, Any]) -> None:
     """Print the figures as tables."""
     console = Console()
     percents = list(found["gangs"])
@@ -221,7 +222,7 @@ def main() -> None:
         json.dump(found, sys.stdout, indent=2)
         print()
     else:
-        show(found)  # type: ignore[arg-type]
+        show(found)
 
 
 if __name__ == "__main__":
