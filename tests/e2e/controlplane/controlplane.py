@@ -34,10 +34,15 @@ _BASIC = (binaries.ETCD, binaries.APISERVER, binaries.CONTROLLER_MANAGER, binari
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of one control plane: feature gates of all its programs, and further flags of the API server."""
+    """Options of one control plane: feature gates of all its programs, further flags of the API server, and what runs.
+
+    ``controllers``: the controllers of kube-controller-manager that run; ``*`` for all. Without ``has_kubelets`` no fake kubelets run.
+    """
 
     feature_gates: tuple[str, ...] = ()
     apiserver_flags: tuple[str, ...] = ()
+    controllers: tuple[str, ...] = ("*",)
+    has_kubelets: bool = True
 
     @property
     def gates(self) -> list[str]:
@@ -69,7 +74,8 @@ class ControlPlane:
         try:
             self._start_api()
             self._start_controllers()
-            self.start_kubelets()
+            if self.options.has_kubelets:
+                self.start_kubelets()
         except BaseException:
             self.stop()
             raise
@@ -151,6 +157,7 @@ class ControlPlane:
             "--kube-api-burst=1000",
             "--concurrent-gc-syncs=20",
             "--terminated-pod-gc-threshold=0",
+            f"--controllers={','.join(self.options.controllers)}",
             *self.options.gates,
         )
         self.processes.start("kube-controller-manager", [self.programs["kube-controller-manager"], *flags])
