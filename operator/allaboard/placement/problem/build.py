@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from allaboard.model.arrays import Floats, Integers
+from allaboard.model.arrays import Floats, Integers, Mask
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.fit import FitScoring
 from allaboard.model.gang import Objective
@@ -29,6 +29,18 @@ from allaboard.placement.rules.filters import NodeFilters, Usable
 from allaboard.placement.rules.members import NO_RULES, Rules
 from allaboard.placement.rules.ports import free_ports, port_columns, port_demand
 
+_LATE = (
+    Kind.VOLUMES,
+    Kind.UNLABELLED_SPREAD,
+    Kind.SPREAD,
+    Kind.POD_AFFINITY,
+    Kind.ANTI_AFFINITY,
+    Kind.AVOIDED,
+    Kind.APART,
+    Kind.UNLABELLED,
+    Kind.TOPOLOGY,
+)
+"""The order in which nodes are refused once they have enough capacity: that of kube-scheduler's plugins, and ours at the end."""
 # No pod that requests more than this can be placed. The limit keeps products of demands and counts within 64 bits.
 _LARGEST_DEMAND = 2**62
 
@@ -104,6 +116,16 @@ def build_problem(
         *(Reason(Kind.PORTS) for _ in ports),
         *(Reason(Kind.ATTACHMENTS) for _ in attachments.names),
     )
+    coupled = [(each.reason, ~each.allows(np.zeros_like(slots), 0)) for each in rule_arrays.couplings] if len(pods) == 1 else []
+    refusals = [
+        _merged(
+            each.reasons,
+            capacity_refusals(reasons, demand[role], free, admits[role] & ~is_kept, device_slots.get(role)),
+            _refused_late(reasons, demand[role], free, [*each.late, *excluded[role]], coupled),
+            _too_few_gpus(reasons, demand[role], free, each),
+        )
+        for role, each in enumerate(usable)
+    ]
     problem = Problem(
         minimum=max(0, minimum),
         least=np.zeros(len(specs), dtype=np.int64),
@@ -112,14 +134,9 @@ def build_problem(
             Role(
                 pods=tuple(members[role][1]),
                 requests=spec.requests,
-                refusals=_merged(
-                    each.reasons,
-                    excluded[role],
-                    capacity_refusals(reasons, demand[role], free, admits[role] & ~is_kept, device_slots.get(role)),
-                    _too_few_gpus(reasons, demand[role], free, each),
-                ),
+                refusals=refusals[role],
             )
-            for role, (spec, each) in enumerate(zip(specs, usable, strict=True))
+            for role, spec in enumerate(specs)
         ),
         nodes=tuple(snapshot.nodes[row].name for row in rows.tolist()),
         total_nodes=len(snapshot.nodes),
@@ -141,6 +158,29 @@ def build_problem(
         domains=numbered(filters.domains(topology, snapshot.nodes)[rows]) if topology else None,
     )
     return with_rules(problem, rule_arrays.restricted_to(rows))
+
+
+def _refused_late(
+    reasons: Sequence[Reason],
+    demand: Integers,
+    free: Integers,
+    late: Sequence[tuple[Reason, Mask]],
+    coupled: Sequence[tuple[Reason, Mask]],
+) -> Counted:
+    """Return why nodes refuse a pod that no early filter refuses, each reason with the number of these nodes.
+
+    ``late`` and ``coupled`` are filters that kube-scheduler asks after it has compared capacity, each with the nodes that it refuses. Nodes
+    that only rules of ``coupled`` refuse aren't counted: they stay in the problem.
+    """
+    where = np.zeros(free.shape[1], dtype=np.bool_)
+    for _, refused in late:
+        where |= refused
+    found = Counter(dict(capacity_refusals(reasons, demand, free, where)))
+    where &= (demand[:, None] <= free).all(axis=0)
+    for reason, refused in sorted((*late, *coupled), key=lambda each: _LATE.index(each[0].kind)):
+        found[reason] += int(np.count_nonzero(where & refused))
+        where &= ~refused
+    return tuple((reason, nodes) for reason, nodes in found.items() if nodes)
 
 
 def _merged(*reasons: Counted) -> Counted:

@@ -86,18 +86,23 @@ def rule_arrays_of(rules: Rules, members: Sequence[str], places: Places) -> Rule
     )
 
 
-def exclude_nodes(rule_arrays: RuleArrays, admits: Mask) -> list[Counted]:
+def exclude_nodes(rule_arrays: RuleArrays, admits: Mask) -> list[list[tuple[Reason, Mask]]]:
     """Exclude the nodes that couplings exclude for some roles, such as nodes without a domain.
 
-    These nodes are cleared in ``admits``: bool[roles, nodes]. Return how many nodes are excluded for each role, by reason.
+    These nodes are cleared in ``admits``: bool[roles, nodes]. Return for each role which nodes are excluded, bool[nodes], by reason.
     """
-    refusals: list[Counted] = [()] * len(admits)
+    refusals: list[list[tuple[Reason, Mask]]] = [[] for _ in admits]
     for coupling in rule_arrays.couplings:
         for role, (excluded, reason) in coupling.excluded.items():
-            if nodes := int(np.count_nonzero(admits[role] & excluded)):
-                refusals[role] = (*refusals[role], (reason, nodes))
+            if (refused := admits[role] & excluded).any():
+                refusals[role].append((reason, refused))
                 admits[role] &= ~excluded
     return refusals
+
+
+def counted(refusals: Sequence[tuple[Reason, Mask]]) -> Counted:
+    """Return how many nodes are refused for each reason."""
+    return tuple((reason, int(np.count_nonzero(refused))) for reason, refused in refusals)
 
 
 def with_rules(problem: Problem, rule_arrays: RuleArrays) -> Problem:
@@ -112,7 +117,7 @@ def with_rules(problem: Problem, rule_arrays: RuleArrays) -> Problem:
     admits = problem.admits.copy()
     excluded = exclude_nodes(rule_arrays, admits)
     roles = tuple(
-        replace(role, refusals=tuple(sorted((*role.refusals, *more)))) if more else role
+        replace(role, refusals=tuple(sorted((*role.refusals, *counted(more))))) if more else role
         for role, more in zip(problem.roles, excluded, strict=True)
     )
     return replace(problem, roles=roles, admits=admits, slots=np.where(admits, problem.slots, 0))

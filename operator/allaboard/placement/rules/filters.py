@@ -41,7 +41,9 @@ _MANY_VALUES = 16
 class Usable:
     """The nodes that a spec may use, and the reasons why other nodes refuse the spec.
 
-    ``admitted``: bool[nodes]. ``reasons`` counts the nodes that aren't admitted, each by the first filter that refuses the node. A node
+    ``admitted``: bool[nodes]. ``reasons`` counts the nodes that aren't admitted, each by the first filter that refuses the node. ``late``
+    are the filters that kube-scheduler asks after it has compared capacity: volumes and other pods. Each has its reason, and the nodes that
+    it refuses and no filter before it: bool[nodes]. ``reasons`` doesn't count these nodes. A node
     that only GPU rules refuse is counted under each GPU rule that it fails. ``refused_by_gpus``: bool[nodes], the nodes that only GPU rules
     refuse; ``None`` without GPU rules.
     """
@@ -49,6 +51,7 @@ class Usable:
     admitted: Mask
     reasons: Counted
     refused_by_gpus: Mask | None = None
+    late: tuple[tuple[Reason, Mask], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -202,13 +205,17 @@ class NodeFilters:
             if refused:
                 reasons[reason] += refused
             admitted = admitted & rule
+        late = []
+        for kind, rules in resolved_rules(spec):
+            rule = self._all(rules)
+            if (admitted & ~rule).any():
+                late.append((Reason(kind), admitted & ~rule))
+            admitted = admitted & rule
         admitted.flags.writeable = False
-        return Usable(admitted, tuple(sorted(reasons.items())))
+        return Usable(admitted, tuple(sorted(reasons.items())), late=tuple(late))
 
     def _rules(self, spec: SchedulingSpec) -> Iterator[tuple[Reason, Mask]]:
         yield Reason(Kind.AFFINITY), self._affinity(spec)
-        for kind, rules in resolved_rules(spec):
-            yield Reason(kind), self._all(rules)
         if spec.share or (self._shares and spec.whole_gpus):
             refusals = [refusal_to_share(spec, node) for node in self._nodes]
             for reason in dict.fromkeys(filter(None, refusals)):
@@ -266,7 +273,7 @@ def _with_gpus(usable: Usable, asked: GpuRequest, gpus: GpuInventory | None) -> 
             reasons[reason] += refused
         admitted = admitted & rule
     admitted.flags.writeable = False
-    return Usable(admitted, tuple(sorted(reasons.items())), usable.admitted & ~admitted)
+    return Usable(admitted, tuple(sorted(reasons.items())), usable.admitted & ~admitted, usable.late)
 
 
 def _column(values: Iterable[_Value]) -> _Column[_Value]:

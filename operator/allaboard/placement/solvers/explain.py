@@ -9,10 +9,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from allaboard.model.arrays import Integers
-from allaboard.model.reasons import Counted, Reason
+from allaboard.model.reasons import Counted, Kind, Reason
 from allaboard.placement.problem.plan import Explanation, RoleExplanation
 from allaboard.placement.problem.problem import Problem, capacity_refusals
 from allaboard.placement.solvers.bounds import Bounds
+
+_ORDER = (Kind.SPREAD, Kind.POD_AFFINITY, Kind.ANTI_AFFINITY, Kind.TOPOLOGY)
+"""The order in which rules between members are asked: that of kube-scheduler's plugins."""
 
 
 def explain(problem: Problem, counts: Integers, bounds: Bounds) -> Explanation:
@@ -60,7 +63,7 @@ def _reasons(problem: Problem, role: int, counts: Integers, left: Integers, on_d
 def _coupled(problem: Problem, role: int, counts: Integers, left: Integers) -> Iterator[tuple[Reason, int]]:
     """Yield how many of the nodes with enough left are excluded by each rule between members."""
     where = problem.admits[role] & (problem.demand[role][:, None] <= left).all(axis=0)
-    for coupling in problem.couplings:
+    for coupling in sorted(problem.couplings, key=lambda each: _ORDER.index(each.reason.kind)):
         excluded = where & ~coupling.allows(counts, role)
         if nodes := int(np.count_nonzero(excluded)):
             yield coupling.reason, nodes

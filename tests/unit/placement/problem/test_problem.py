@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 from hypothesis import given
 
-from allaboard.model.constraints import HostPort, SchedulingSpec
+from allaboard.model.constraints import HostPort, NodeSelectorTerm, Requirement, SchedulingSpec
 from allaboard.model.gang import Objective
 from allaboard.model.node import Node
 from allaboard.placement import NodeFilters, build_problem
@@ -165,3 +165,16 @@ def test_array_filters_agree_with_the_rules_node_by_node(case: Case) -> None:
                 assert all_match(spec.volumes, one)
         refused = len(case.cluster.nodes) - int(usable.admitted.sum())
         assert sum(nodes for _, nodes in usable.reasons) == refused
+
+
+def test_a_node_without_capacity_is_not_counted_for_volumes_and_other_pods() -> None:
+    zone = (NodeSelectorTerm(expressions=(Requirement("zone", "In", ("a",)),)),)
+    gang = pods("w", 1, {"cpu": 1000}, volumes=(zone,), forbidden_domains=(zone,))
+    small, far = node("small", {"cpu": 500}, labels={"zone": "b"}), node("far", {"cpu": 8000}, labels={"zone": "b"})
+
+    problem = build_problem(gang, 1, snapshot([small, far]), objective=BINPACK)
+
+    assert in_words(problem.roles[0].refusals) == (
+        ("Insufficient cpu", 1),
+        ("node(s) didn't match PersistentVolume's node affinity", 1),
+    )
