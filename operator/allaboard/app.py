@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 from allaboard.binding.bind import Binder
 from allaboard.binding.job_suspension import JobRestarter
 from allaboard.binding.requester import Requester
+from allaboard.binding.volume_binding import VolumeBinder
 from allaboard.cluster.budgets import Budgets, budget_from
 from allaboard.cluster.reservations import Ledger
 from allaboard.cluster.run_times import RunTimes
 from allaboard.cluster.stores import NodeStore, PodStore
 from allaboard.cluster.view import ClusterView
-from allaboard.cluster.volumes import claim_from, volume_from
 from allaboard.gangs.early_pods import EarlyPods
 from allaboard.gangs.job_counts import JobStore, job_counts_from
 from allaboard.gangs.owner_watches import OwnerWatches
@@ -27,7 +27,7 @@ from allaboard.gangs.podgroup_reader import PodGroupReader
 from allaboard.gangs.registry import GangDefaults, GangRegistry
 from allaboard.gpu.scraper import Scraper, keep_cards
 from allaboard.kube.client import ApiError, ApiServer
-from allaboard.kube.paths import BUDGETS, CLAIMS, CSI_NODES, JOBS, NODES, PODS, VOLUMES
+from allaboard.kube.paths import BUDGETS, JOBS, NODES, PODS
 from allaboard.kube.rate_limit import RateLimit
 from allaboard.kube.reachable import reach, until_readable
 from allaboard.kube.reflector import Reflector
@@ -42,7 +42,6 @@ from allaboard.model.interner import Interner
 from allaboard.model.node import node_from
 from allaboard.model.pod import Pod, pod_from, reports_end
 from allaboard.model.reasons import Code
-from allaboard.model.volumes import attach_limits_from
 from allaboard.pipelines.objects import MLFLOWS
 from allaboard.pipelines.reconciler import PipelineReconciler
 from allaboard.pipelines.stages import Policy as PipelinePolicy
@@ -77,6 +76,7 @@ from allaboard.scheduling.build import Writers, cycle_of
 from allaboard.scheduling.cluster_events import ClusterEvents
 from allaboard.scheduling.scheduler import Scheduler
 from allaboard.settings.options import CONFIG_VARIABLE, Settings, SettingsError
+from allaboard.storage_reflectors import storage_reflectors
 
 if TYPE_CHECKING:
     from allaboard.admission.webhook_process import WebhookProcess
@@ -197,7 +197,10 @@ class App:
         provisioning = settings.provisioning_class, settings.provisioning_parameters
         requester = Requester(server, *provisioning, lease or Unfenced(), settings.namespaces)
         request_backoff = Backoff(settings.provisioning_backoff_seconds, 30 * settings.provisioning_backoff_seconds)
-        writers = Writers(binder, restarter, term, settings.dry_run, requester, request_backoff)
+        volume_binder = VolumeBinder(
+            server, self.view, lease or Unfenced(), settings.volume_binding_timeout_seconds, settings.bind_attempts
+        )
+        writers = Writers(binder, restarter, term, settings.dry_run, requester, request_backoff, volume_binder)
         policy, is_fresh = Policy.by(settings), lambda: self.is_fresh
         cycle = cycle_of(gangs, self.queue, self.ranks, planner, reporter, writers, policy, self.budgets.of, is_fresh)
         window = BatchWindow(lambda: self.registry.arrivals, settings.batch_window_seconds, settings.batch_window_max_seconds)
@@ -214,10 +217,8 @@ class App:
             ),
             "pods": Reflector(server, PODS.everywhere, self._pod_from, PodStore(self.view), must_be_taken=reports_end),
             "jobs": Reflector(server, JOBS.everywhere, job_counts_from, JobStore(self.registry.observe_job)),
-            "persistentvolumes": Reflector(server, VOLUMES.everywhere, volume_from, volumes.volumes),
-            "persistentvolumeclaims": Reflector(server, CLAIMS.everywhere, claim_from, volumes.claims),
             "poddisruptionbudgets": Reflector(server, BUDGETS.everywhere, budget_from, self.budgets),
-            "csinodes": Reflector(server, CSI_NODES.everywhere, attach_limits_from, volumes.limits),
+            **storage_reflectors(server, volumes),
         }
         self._early_pods = EarlyPods(self.view, self.registry, self._reflectors["pods"], self._pod_from)
         self.view.listen(self._early_pods.drop_if_started)  # after all others

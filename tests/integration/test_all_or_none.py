@@ -388,7 +388,7 @@ async def test_pod_with_an_unbound_volume_claim_waits_and_is_then_placed_where_i
     }
     cluster.create(claim)
     cluster.create(gang_pod("a", minimum=1, volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]))
-    await cluster.wait_for(lambda s: "unbound PersistentVolumeClaims" in pod_condition(s, "a").get("message", ""))
+    await cluster.wait_for(lambda s: "unbound immediate PersistentVolumeClaims" in pod_condition(s, "a").get("message", ""))
     expression = {"key": "disk", "operator": "In", "values": ["here"]}
     affinity = {"required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}
     spec = {"accessModes": ["ReadWriteMany"], "capacity": {"storage": "1Gi"}, "hostPath": {"path": "/data"}, "nodeAffinity": affinity}

@@ -28,6 +28,8 @@ WRITES = {
     "secrets allaboard-admission": {"update"},
     "mutatingwebhookconfigurations.admissionregistration.k8s.io allaboard-admission": {"patch"},
     "validatingwebhookconfigurations.admissionregistration.k8s.io allaboard-admission": {"patch"},
+    "persistentvolumes": {"patch"},
+    "persistentvolumeclaims": {"patch"},
     "mlflows/status.kopf.dev": {"patch"},  # also if pipelines are off, to report that
     # With pipelines.
     "mlflows/finalizers.kopf.dev": {"update"},
@@ -48,6 +50,9 @@ READ = {
     "persistentvolumeclaims": WATCHED,
     "poddisruptionbudgets.policy": WATCHED,
     "csinodes.storage.k8s.io": WATCHED,
+    "csidrivers.storage.k8s.io": WATCHED,
+    "csistoragecapacities.storage.k8s.io": WATCHED,
+    "storageclasses.storage.k8s.io": WATCHED,
     "jobs.batch": READS,
     "leases.coordination.k8s.io allaboard": {"get"},
     "customresourcedefinitions.apiextensions.k8s.io": WATCHED,  # Kopf finds out which resources exist

@@ -71,7 +71,14 @@ class NotAdmitted:
     reply: BindReply
 
 
-Because = MembersChanged | Violation | NotAdmitted | Hold | GangKey
+@dataclass(frozen=True, slots=True)
+class VolumesNotBound:
+    """Not all claims of the members got volumes near the planned nodes. ``problem`` says why."""
+
+    problem: str
+
+
+Because = MembersChanged | Violation | NotAdmitted | VolumesNotBound | Hold | GangKey
 """The reason why nothing was bound. A ``GangKey`` means that the gang with this key is gone."""
 
 

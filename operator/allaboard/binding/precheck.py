@@ -70,9 +70,17 @@ def _present_spec(pod: Pod, view: ClusterView) -> SchedulingSpec:
     current = view.pod(pod.key)
     if current is None or current.uid != pod.uid:
         return pod.spec
-    volumes, attaches = view.volumes.resolve(current).spec.volumes, view.attached.asked_by(current)
+    resolved, attaches = view.volumes.resolve(current, view.attached.is_used).spec, view.attached.asked_by(current)
     forbidden, avoided = forbidden_domains(view, pod.namespace, view.relevant(current.labels)), avoided_domains(view, current)
-    found = replace(pod.spec, volumes=volumes, attaches=attaches, forbidden_domains=forbidden, avoided_domains=avoided)
+    found = replace(
+        pod.spec,
+        volumes=resolved.volumes,
+        storage=resolved.storage,
+        unbound=resolved.unbound,
+        attaches=attaches,
+        forbidden_domains=forbidden,
+        avoided_domains=avoided,
+    )
     return pod.spec if found == pod.spec else found
 
 

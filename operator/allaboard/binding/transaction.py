@@ -14,8 +14,9 @@ from typing import Literal
 from uuid import uuid4
 
 from allaboard.binding.bind import Binder
-from allaboard.binding.outcomes import Assignment, BindReply, Committed, NotAdmitted, Refused, Result, Undone
+from allaboard.binding.outcomes import Assignment, BindReply, Committed, NotAdmitted, Refused, Result, Undone, VolumesNotBound
 from allaboard.binding.precheck import checked, spoilt
+from allaboard.binding.volume_binding import VolumeBinder
 from allaboard.cluster.view import ClusterView
 from allaboard.kube.request_limits import in_slices
 from allaboard.model.constraints import SchedulingSpec
@@ -44,6 +45,7 @@ class Transaction:
     current_gang: Callable[[], Gang | None]
     dry_run: DryRun = "role"
     was_whole: bool = False
+    volumes: VolumeBinder | None = None
     new_run: str = field(init=False, default_factory=lambda: uuid4().hex[:12])
     now: Callable[[], float] = time.time
     """Returns seconds since the epoch, for the annotations that GPU drivers read."""
@@ -60,8 +62,9 @@ class Transaction:
         return stamp_of(run or self.new_run, self.gang.required, was_whole=bool(run) and self.was_whole)
 
     async def commit(self) -> Committed | Refused:
-        """Dry-run the binds, check the plan again, bind, and return the outcome. Never raises for an answer of the API server.
+        """Dry-run the binds, bind volumes, check the plan again, bind, and return the outcome.
 
+        Never raises for an answer of the API server.
         Members that weren't bound are forgotten in the view, except for members that an unanswered bind may still bind.
         """
         to_forget = {assignment.pod.uid: assignment for assignment in self.assignments}
@@ -75,25 +78,36 @@ class Transaction:
             assignments = self._without([assignment for assignment, _ in refusals])
             if refusals and (not assignments or self.gang.missing_once_bound({assignment.pod.uid for assignment in assignments})):
                 return Refused(NotAdmitted(*refusals[0]), retry_after)
-            # 4. The dry run took time: is the plan still valid? Nothing is awaited from here to the first bind.
-            if sample:
+            # 4. Bind the volumes of claims that wait for the nodes of their pods. The capacity stays assumed for as long as that takes.
+            volumes = self.volumes if self.volumes is not None and self.volumes.are_missing(assignments) else None
+            if volumes is not None:
+                problem = await volumes.bind(assignments, self._is_wanted)
+                if problem is not None:
+                    return Refused(VolumesNotBound(problem), retry_after)
+            # 5. All that took time: is the plan still valid? Nothing is awaited from here to the first bind.
+            if sample or volumes is not None:
                 rechecked = self._rechecked(assignments)
                 if isinstance(rechecked, Refused):
                     return replace(rechecked, retry_after=retry_after)
                 assignments = rechecked
-            # 5. Bind all members at once, each bind stamped.
+            # 6. Bind all members at once, each bind stamped.
             replies = await self._bind(assignments)
             bound = tuple(assignment for assignment, reply in replies if reply.is_bound)
             for assignment, reply in replies:
                 if reply.is_bound or reply.in_doubt:
                     del to_forget[assignment.pod.uid]
-            # 6. Count the missing members: members beyond the quorum aren't needed.
+            # 7. Count the missing members: members beyond the quorum aren't needed.
             failed = tuple((assignment, reply) for assignment, reply in replies if not reply.is_bound)
             missing = self.gang.missing_once_bound({assignment.pod.uid for assignment in bound})
             return Committed(bound, failed, tuple(refusals), missing)
         finally:
             for assignment in to_forget.values():
                 self.view.forget(assignment.pod)
+
+    def _is_wanted(self) -> bool:
+        """Return whether the members of the transaction still exist."""
+        gang = self.current_gang()
+        return gang is not None and {pod.uid for pod in gang.candidates} >= {assignment.pod.uid for assignment in self.assignments}
 
     def _for_dry_run(self) -> Sequence[Assignment]:
         """Return the assignments to dry-run: all if a bound member couldn't be released without cost, else one of each template.
@@ -185,11 +199,15 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True)
 class Transactions:
-    """Begins transactions. ``dry_run`` selects the binds that are dry-run first: one of each template (``role``), all, or none."""
+    """Begins transactions. ``dry_run`` selects the binds that are dry-run first: one of each template (``role``), all, or none.
+
+    Without ``volumes`` no volumes are bound.
+    """
 
     view: ClusterView
     binder: Binder
     dry_run: DryRun
+    volumes: VolumeBinder | None = None
 
     def begin(
         self, gang: Gang, assignments: Sequence[Assignment], current_gang: Callable[[], Gang | None], *, tries_all: bool, was_whole: bool
@@ -202,7 +220,7 @@ class Transactions:
         """
         assume(assignments, self.view)
         dry_run: DryRun = "all" if tries_all else self.dry_run
-        return Transaction(gang, assignments, self.view, self.binder, current_gang, dry_run, was_whole)
+        return Transaction(gang, assignments, self.view, self.binder, current_gang, dry_run, was_whole, self.volumes)
 
 
 def assume(assignments: Sequence[Assignment], view: ClusterView) -> None:

@@ -5,6 +5,7 @@ that doesn't end as expected raises ``StoryError``.
 """
 
 import re
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,7 +20,10 @@ Objects = list[dict[str, Any]]
 Apply = Callable[[Objects], Awaitable[None]]
 
 _SECONDS = 50.0
-_WORKLOADS = ("mlflows", "tfjobs", "deployments", "replicasets", "jobs", "podgroups", "pods", "events", "nodes")
+_WORKLOADS = (
+    *("mlflows", "tfjobs", "deployments", "replicasets", "statefulsets", "jobs", "podgroups", "pods"),
+    *("persistentvolumeclaims", "persistentvolumes", "storageclasses", "events", "nodes"),
+)
 
 
 class StoryError(AssertionError):
@@ -363,6 +367,53 @@ def _waits(stage: Stage, name: str) -> bool:
     return bool(stage.refusal_of(name))
 
 
+async def _one_per_host(stage: Stage) -> None:
+    await stage.apply(manifest("one-per-host.yaml"))
+    await stage.expect("all three wait, since there are two nodes", lambda: "anti-affinity" in stage.refusal_of("one-per-host"))
+    if stage.bound():
+        raise StoryError(f"a part of the gang was started: {stage.describe()}")
+    stage.cluster.add_node("node-3", cpu="4")
+    await stage.expect("three run, each on a node of its own", lambda: len(stage.running()) == 3 == len(stage.nodes_of()))
+
+
+_ZONES = (("node-1", "4", "zone-a"), ("node-2", "2", "zone-b"), ("node-3", "1", "zone-c"), ("node-4", "1", "zone-c"))
+
+
+async def _spread_zones(stage: Stage) -> None:
+    for name, cpu, zone in _ZONES:
+        stage.cluster.add_node(name, cpu=cpu, labels={"topology.kubernetes.io/zone": zone})
+    await stage.apply(manifest("spread-zones.yaml"))
+    await stage.expect("all six run", lambda: len(stage.running()) == 6)
+    found = Counter(zone for name, _, zone in _ZONES for pod in stage.bound() if pod["spec"]["nodeName"] == name)
+    if set(found.values()) != {2}:
+        raise StoryError(f"two pods were to run in each zone: {stage.describe()}")
+
+
+def _local_volume(node: str) -> dict[str, Any]:
+    here = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
+    spec = {
+        "storageClassName": "standard",
+        "accessModes": ["ReadWriteOnce"],
+        "capacity": {"storage": "1Gi"},
+        "local": {"path": "/disk"},
+        "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}},
+    }
+    return {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": f"disk-of-{node}"}, "spec": spec}
+
+
+async def _volumes(stage: Stage) -> None:
+    standard = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "standard"}}
+    local = {"provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer"}
+    await stage.apply([{**standard, **local}, _local_volume("node-1"), _local_volume("node-2")])
+    await stage.apply(manifest("statefulset-volumes.yaml"))
+    refusal = "find available persistent volumes to bind"
+    await stage.expect("all three wait, since two nodes have a free volume", lambda: refusal in stage.refusal_of("trainer"))
+    if stage.bound():
+        raise StoryError(f"a part of the gang was started: {stage.describe()}")
+    await stage.apply([_local_volume("node-3")])
+    await stage.expect("three run, each where its volume is", lambda: len(stage.running()) == 3 == len(stage.nodes_of()))
+
+
 _FAIR = {"fair_share__enabled": "true"}
 _PIPELINES = {"pipelines": "true", "pipeline_namespaces": "openfaas-fn"}
 _TIGHT_NODES = (NodeShape("16", "96Gi"),) * 3 + (NodeShape("32", "64Gi"),) * 3 + (NodeShape("24", "64Gi"),) * 3
@@ -388,6 +439,9 @@ STORIES: tuple[Story, ...] = (
     Story("backfill", "A short job runs before the time that a gang waits for", (NodeShape("64", gpus=8),) * 2, _backfill),
     Story("preemption", "A whole gang is evicted for a job of high priority", (NodeShape("64", gpus=8),) * 2, _preemption),
     Story("fair", "The team that has used less runs next", (NodeShape("64", gpus=8),), _fair, _FAIR),
+    Story("one-per-host", "No two workers share a node; with two nodes none runs", (NodeShape("4"),) * 2, _one_per_host),
+    Story("spread-zones", "Six pods, two in each zone, whatever the zones' sizes", (), _spread_zones),
+    Story("volumes", "Three pods start where each gets a volume of its own", (NodeShape("4"),) * 4, _volumes),
     Story("gpu-model", "Workers that need certain GPU models get only those", (), _gpu_model),
     Story("lstm-pipeline", "A pipeline: its stages start one by one, each whole", (NodeShape("4"),) * 2, _pipeline, _PIPELINES),
     Story("twenty", "Twenty pods, sixteen fit, minimum 16: sixteen run", (NodeShape("8", "16Gi"),) * 3, _twenty),

@@ -69,6 +69,10 @@ class AttachedVolumes:
             if not uses:
                 del self._uses[node_name]
 
+    def is_used(self, claim: str) -> bool:
+        """Return whether a pod that has a node uses a claim, which is given by ``namespace/name``."""
+        return claim in self._users
+
     def asked_by(self, pod: Pod, users: Callable[[Volume], int] = lambda volume: 2) -> tuple[Attaches, ...]:
         """Return for each driver that has a limit what a pod attaches: the number of the pod's own volumes, and each shared volume.
 

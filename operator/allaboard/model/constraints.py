@@ -28,6 +28,7 @@ from allaboard.model.limits import (
 )
 from allaboard.model.podterms import PodTerm, SpreadConstraint, affinity_terms, anti_affinity_terms, spread_constraints
 from allaboard.model.raw_fields import boolean, integer, items, labels, mapping, sequence, text, texts
+from allaboard.model.reasons import Kind
 from allaboard.model.requests import RawObject, Requests, pod_requests, unstated_requests
 from allaboard.model.volumes import Attaches, Volume, migrated_volume
 
@@ -79,6 +80,27 @@ class HostPort:
 
 
 @dataclass(frozen=True, slots=True, order=True)
+class FreeVolume:
+    """A PersistentVolume of ``size`` bytes that belongs to no claim. A node must match a term of every entry of ``terms``."""
+
+    size: int
+    name: str
+    terms: tuple[tuple[NodeSelectorTerm, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class UnboundClaim:
+    """A claim that gets its volume once its pod has a node (WaitForFirstConsumer).
+
+    ``volumes`` are the volumes that it may get, the smallest first. Another volume can be provisioned for it on the nodes that match a term
+    of every entry of ``provisioned``. No node matches an entry without terms.
+    """
+
+    volumes: tuple[FreeVolume, ...] = ()
+    provisioned: tuple[tuple[NodeSelectorTerm, ...], ...] = ((),)
+
+
+@dataclass(frozen=True, slots=True, order=True)
 class GpuRequest:
     """The GPUs that a pod or PodGroup asks for by labels and annotations, beside the requests of containers.
 
@@ -122,12 +144,14 @@ class SchedulingSpec:
     terms, which keep other pods away once the pod is bound. ``pod_affinity`` and ``spread`` are the pod's required affinity terms
     and topology spread constraints. ``unsupported`` says in words which requirements aren't supported: a pod with
     such requirements is refused.
-    Seven fields are filled in when a placement is prepared. ``near`` has the values of the affinity's label in whose domains are bound pods
+    Nine fields are filled in when a placement is prepared. ``near`` has the values of the affinity's label in whose domains are bound pods
     that the affinity selects. ``spread_bound`` has for each spread constraint (value of the label, number) of the bound pods that count.
     ``volumes`` is the node affinity of each bound claim: one term of every entry must match. ``forbidden_domains`` are the topology domains
     that bound pods keep this pod out of, and ``avoided_domains`` those that the pod's own anti-affinity keeps it out of.
     ``required_domains`` are the domains of bound members that the pod must share. All kinds of domains are matched like ``volumes``.
-    ``attaches`` counts the volumes that the pod attaches, for each driver with a limit.
+    ``attaches`` counts the volumes that the pod attaches, for each driver with a limit. ``storage`` are further rules about nodes that come
+    from claims, each with the reason for a refusal, and matched like an entry of ``volumes``. ``unbound`` are the claims for which a volume
+    is chosen together with the node.
     """
 
     requests: Requests
@@ -155,6 +179,8 @@ class SchedulingSpec:
     gpus: GpuRequest | None = None
     disks: tuple[Volume, ...] = ()
     attaches: tuple[Attaches, ...] = ()
+    storage: tuple[tuple[Kind, tuple[NodeSelectorTerm, ...]], ...] = ()
+    unbound: tuple[UnboundClaim, ...] = ()
 
     def amount(self, resource: str) -> int:
         """Return the requested amount of ``resource``; 0 if none is requested."""
@@ -176,7 +202,8 @@ class SchedulingSpec:
     @property
     def rules(self) -> int:
         """The number of rules about nodes. Each of these rules is checked on every node."""
-        of_others = chain.from_iterable((*self.volumes, *self.forbidden_domains, *self.avoided_domains, *self.required_domains))
+        entries = (*self.volumes, *(terms for _, terms in self.storage), *self.forbidden_domains, *self.avoided_domains)
+        of_others = chain.from_iterable((*entries, *self.required_domains))
         terms = chain(self.affinity or (), (term for _, term in self.preferred), of_others)
         of_gpus = self.gpus.rules if self.gpus else 0
         return of_gpus + len(self.node_selector) + len(self.images) + sum(len(term.expressions) + len(term.fields) for term in terms)
@@ -417,8 +444,4 @@ def _unsupported(spec: Mapping[str, object], affinity: Mapping[str, object], of_
             found.append("required pod affinity by several topology keys is not supported")
     if sequence(spec, "resourceClaims", "spec."):
         found.append("resource claims (DRA) are not supported")
-    for path, volume in items(spec, "volumes", "spec.", VOLUMES):
-        if mapping(volume, "ephemeral", path):
-            found.append("generic ephemeral volumes are not supported")
-            break
     return tuple(found)

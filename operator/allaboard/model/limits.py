@@ -90,6 +90,7 @@ DELETED_RUNS = Limit("deleted_runs", 256, "runs of a gang with deleted members t
 KINDS = Limit("kinds", 256, "kinds of members")
 GANG_REQUIREMENTS = Limit("gang_requirements", 2048, "requirements of nodes and images, of all kinds of members")
 GANG_CLAIMS = Limit("gang_claims", 16_384, "volumes of all kinds of members")
+CLAIM_KINDS = Limit("claim_kinds", 6, "kinds of claims with free volumes to choose from")
 TOPOLOGIES = Limit("topologies", 64, "groups of members that share a topology domain")
 
 # Of PodGroups.

@@ -12,6 +12,10 @@ class Kind(StrEnum):
     TAINT = "taint"  # ``subject`` is the key of the taint, ``value`` its value.
     AFFINITY = "affinity"
     VOLUMES = "volumes"
+    CLAIM_IN_USE = "claim in use"  # Another pod uses a claim that only one pod may use (ReadWriteOncePod).
+    NO_VOLUME = "no volume"  # No volume is free there for a claim, and none can be provisioned.
+    NO_STORAGE = "no storage"  # A volume would be provisioned there, but too little storage is left.
+    VOLUME_ZONE = "volume zone"  # A volume is in another zone.
     AVOIDED = "avoided"  # The anti-affinity of bound pods forbids the node's domain.
     ANTI_AFFINITY = "anti-affinity"  # A pod there is selected by the pod's required anti-affinity; ``subject`` is the label.
     POD_AFFINITY = "pod affinity"  # No pod is there that the pod's required affinity selects; ``subject`` is the label.
@@ -68,6 +72,9 @@ _LASTING = _OF_GPUS | frozenset(
         Kind.TAINT,
         Kind.AFFINITY,
         Kind.VOLUMES,
+        Kind.NO_VOLUME,
+        Kind.NO_STORAGE,
+        Kind.VOLUME_ZONE,
         Kind.APART,
         Kind.UNLABELLED,
         Kind.UNLABELLED_SPREAD,

@@ -9,7 +9,7 @@ each domain that any member must avoid.
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from allaboard.binding.pod_domains import avoided_domains, forbidden_domains, served_domains, spread_counts
@@ -20,10 +20,11 @@ from allaboard.gangs.registry import over_limit
 from allaboard.model.constraints import GpuRequest, NodeSelectorTerm, Requirement, SchedulingSpec
 from allaboard.model.gang import Gang, Hold
 from allaboard.model.gpu_request import with_group
-from allaboard.model.limits import GANG_CLAIMS, GANG_REQUIREMENTS, KINDS, LABEL_SETS, TOPOLOGIES
+from allaboard.model.limits import CLAIM_KINDS, GANG_CLAIMS, GANG_REQUIREMENTS, KINDS, LABEL_SETS, TOPOLOGIES
 from allaboard.model.pod import Pod
 from allaboard.model.topologies import LEVELS, Levels, labels_of, placeholder_label
 from allaboard.model.volumes import Attaches, Volume
+from allaboard.planning.claims import with_chosen_volumes
 
 Terms = tuple[NodeSelectorTerm, ...]
 _Known = tuple[Labels, Several]
@@ -43,7 +44,14 @@ def resolve(gang: Gang, volumes: VolumeView, view: ClusterView, levels: Levels =
     if (claims := _claims(candidates)) > GANG_CLAIMS.most:
         return replace(gang, hold=gang.hold or over_limit(gang.key, GANG_CLAIMS, claims))
     try:
-        specs = _among_bound_pods(candidates, _attaching(candidates, _resolved(candidates, volumes, gang.gpus), view), view)
+        with_volumes = _resolved(candidates, volumes, gang.gpus, view.attached.is_used)
+        if problem := _conflict(candidates, volumes):
+            return replace(gang, hold=gang.hold or problem)
+        with_volumes = with_chosen_volumes(candidates, with_volumes, volumes)
+        kinds = {claim for spec in {id(spec): spec for spec in with_volumes.values()}.values() for claim in spec.unbound}
+        if len(kinds) > CLAIM_KINDS.most:
+            return replace(gang, hold=gang.hold or over_limit(gang.key, CLAIM_KINDS, len(kinds)))
+        specs = _among_bound_pods(candidates, _attaching(candidates, with_volumes, view), view)
     except _NotYetError as error:
         return replace(gang, hold=gang.hold or Hold("UnboundVolumes", f"pod {error.pod.name}: {error}", error.pod, "spec.volumes"))
     if excess := _excess(gang, candidates, specs):
@@ -91,19 +99,37 @@ def _with_labels(gang: Gang, view: ClusterView, levels: Levels) -> Gang:
     return replace(gang, topology=topology, required_topology=required, levels=tuple(meant.items())) if meant else gang
 
 
-def _resolved(candidates: Sequence[Pod], volumes: VolumeView, gpus: GpuRequest | None) -> dict[str, SchedulingSpec]:
+def _resolved(
+    candidates: Sequence[Pod], volumes: VolumeView, gpus: GpuRequest | None, is_used: Callable[[str], bool]
+) -> Mapping[str, SchedulingSpec]:
     """Return the candidates' specs, by UID, with the requirements of their volumes and the GPU requirements of their PodGroup."""
     by_spec: dict[int, SchedulingSpec] = {}
     of_volumes: dict[SchedulingSpec, SchedulingSpec] = {}
     for pod in candidates:
         if id(pod.spec) not in by_spec:
             try:
-                spec = volumes.resolve(pod).spec
+                spec = volumes.resolve(pod, is_used).spec
             except UnboundClaimError as error:
                 raise _NotYetError(pod, error) from error
             spec = spec if gpus is None else with_group(spec, gpus)
             by_spec[id(pod.spec)] = spec if spec is pod.spec else of_volumes.setdefault(spec, spec)
     return {pod.uid: by_spec[id(pod.spec)] for pod in candidates}
+
+
+def _conflict(candidates: Sequence[Pod], volumes: VolumeView) -> Hold | None:
+    """Return why the gang can never be whole: two of its members use a claim that only one pod may use. None if no two do."""
+    seen: set[str] = set()
+    for pod in candidates:
+        for claim in pod.spec.claims:
+            key = f"{pod.namespace}/{claim}"
+            record = volumes.claims.get(key)
+            if record is None or not record.is_for_one_pod:
+                continue
+            if key in seen:
+                problem = f'pod {pod.name}: another member uses persistentvolumeclaim "{claim}" as well, whose mode is ReadWriteOncePod'
+                return Hold("UnboundVolumes", problem, pod, "spec.volumes")
+            seen.add(key)
+    return None
 
 
 def _attaching(candidates: Sequence[Pod], specs: Mapping[str, SchedulingSpec], view: ClusterView) -> Mapping[str, SchedulingSpec]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from allaboard.binding import reasons
-from allaboard.binding.outcomes import Assignment, BindReply, Committed, MembersChanged, NotAdmitted, Refused
+from allaboard.binding.outcomes import Assignment, BindReply, Committed, MembersChanged, NotAdmitted, Refused, VolumesNotBound
 from allaboard.cluster.reservations import Reservation
 from allaboard.gangs.phases import Ending
 from allaboard.leadership.fencing import EPOCH
@@ -75,6 +75,8 @@ def not_bound(outcome: Refused | Committed) -> str:
             return f"the cluster changed while the gang was being placed: {violation(found)}"
         case NotAdmitted(assignment, reply):
             return f"pod {assignment.pod.name} {member_not_bound(assignment, reply)}"
+        case VolumesNotBound(problem):
+            return f"its volumes can't be bound: {problem}"
         case Hold() as hold:
             return hold.message
         case gone:

@@ -10,6 +10,10 @@ _REASONS = {
     Kind.TAINT: "node(s) had untolerated taint {{{subject}: {value}}}",
     Kind.AFFINITY: "node(s) didn't match Pod's node affinity/selector",
     Kind.VOLUMES: "node(s) didn't match PersistentVolume's node affinity",
+    Kind.CLAIM_IN_USE: ("node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"),
+    Kind.NO_VOLUME: "node(s) didn't find available persistent volumes to bind",
+    Kind.NO_STORAGE: "node(s) did not have enough free storage",
+    Kind.VOLUME_ZONE: "node(s) had no available volume zone",
     Kind.AVOIDED: "node(s) didn't satisfy existing pods anti-affinity rules",
     Kind.ANTI_AFFINITY: "node(s) didn't match pod anti-affinity rules",
     Kind.POD_AFFINITY: "node(s) didn't match pod affinity rules",
@@ -36,7 +40,7 @@ _REASONS = {
 """The text of each reason for which a pod doesn't fit on nodes. In a message it follows the number of these nodes.
 
 The words are kube-scheduler's if it has such a reason (plugins/nodeunschedulable, tainttoleration, nodeaffinity, volumebinding, nodeports,
-nodevolumelimits).
+nodevolumelimits, volumerestrictions, volumezone).
 """
 
 _RULES = {

@@ -8,6 +8,7 @@ from allaboard.binding.job_suspension import JobRestarter
 from allaboard.binding.preempting import Evictions
 from allaboard.binding.requester import Requester
 from allaboard.binding.transaction import DryRun, Transactions
+from allaboard.binding.volume_binding import VolumeBinder
 from allaboard.cluster.budgets import Budget
 from allaboard.leadership.fencing import Term
 from allaboard.model.gang import GangKey
@@ -43,7 +44,8 @@ class Writers:
     """The objects that write binds, releases, suspensions of Jobs and fences to the API server.
 
     ``dry_run`` says for which members the bind is dry-run first: one of each role, all, or none. ``requester`` asks an autoscaler for
-    nodes; None if none is asked. ``request_backoff`` has the pauses after requests that brought no nodes.
+    nodes; None if none is asked. ``request_backoff`` has the pauses after requests that brought no nodes. ``volumes`` binds the volumes of
+    claims that wait for the nodes of their pods; None if no volumes are bound.
     """
 
     binder: Binder
@@ -52,6 +54,7 @@ class Writers:
     dry_run: DryRun = "role"
     requester: Requester | None = None
     request_backoff: Backoff = REQUEST_BACKOFF
+    volumes: VolumeBinder | None = None
 
 
 def cycle_of(
@@ -78,7 +81,7 @@ def cycle_of(
     partial_binds = PartialBinds(gangs, writers.binder, writers.restarter)
     unresolved = UnresolvedBinds(gangs.view, writers.term, clock)
     tasks = GangTasks(records, queue)
-    transactions = Transactions(gangs.view, writers.binder, writers.dry_run)
+    transactions = Transactions(gangs.view, writers.binder, writers.dry_run, writers.volumes)
 
     def waited(key: GangKey) -> float:
         return clock() - wait.since if (wait := gangs.waits.find(key)) else 0.0

@@ -208,6 +208,12 @@ class Settings(BaseSettings):
         " released again; always all (`all`); or none (`none`).",
     )
     bind_concurrency: int = Field(64, ge=1, le=1024, description="Most binds at once. One namespace has at most three quarters of them.")
+    volume_binding_timeout_seconds: float = Field(
+        600.0,
+        ge=1,
+        le=3600,
+        description="Seconds within which the volumes of a gang must be bound, for claims whose storage class waits for the pod's node.",
+    )
     bind_attempts: int = Field(4, ge=1, le=20, description="Most attempts of one bind while the API server answers with transient errors.")
     kubeconfig: str = Field(
         "", description="Path of the kubeconfig; empty for the pod's service account, and outside of a cluster for `KUBECONFIG`."

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from allaboard.cluster.view import ClusterView
-from allaboard.cluster.volumes import VolumeView
 from allaboard.gangs.registry import GangRegistry
 from allaboard.model.gang import Gang, GangKey
 from allaboard.model.pod import Pod
@@ -48,12 +47,20 @@ class Forecast(Standstill):
     """Decides about gangs of ``registry``, which observes every pod of ``view``.
 
     ``now`` is the moment of the forecast, in seconds since the epoch. ``warn`` is called with a gang and a warning for its user, such as
-    that the gang's strategy has failed.
+    that the gang's strategy has failed. With ``has_storage`` the view has all claims: a claim that it doesn't have doesn't exist.
     """
 
     def __init__(
-        self, view: ClusterView, registry: GangRegistry, settings: Settings, warn: Callable[[Gang, str], None], now: float
+        self,
+        view: ClusterView,
+        registry: GangRegistry,
+        settings: Settings,
+        warn: Callable[[Gang, str], None],
+        now: float,
+        *,
+        has_storage: bool = False,
     ) -> None:
+        self._has_storage = has_storage
         self._view = view
         self._registry = registry
         self._levels = settings.levels
@@ -81,7 +88,7 @@ class Forecast(Standstill):
     def resolved(self, key: GangKey) -> Gang | None:
         """Return the current state of a gang with the requirements of other objects in its pods' specs; None if there is none."""
         gang = self.gang(key)
-        return resolve(gang, VolumeView(), self._view, self._levels) if gang else None
+        return resolve(gang, self._view.volumes, self._view, self._levels) if gang else None
 
     def prepared(self, key: GangKey) -> PreparedGang | None:
         """Return the gang's current state for a search. If no search is needed, record the decision about the gang and return None."""
@@ -152,13 +159,14 @@ class Forecast(Standstill):
             return Decision(True, "all members have a node already")
         if gang.members and not gang.alive:
             return Decision(True, "all members have ended")
-        for pod in gang.candidates:
-            if pod.spec.claims:
-                claim = f"PersistentVolumeClaim {gang.key.namespace}/{pod.spec.claims[0]}"
+        for pod in gang.candidates if not self._has_storage else ():
+            unknown = [name for name in pod.spec.claims if self._view.volumes.claims.get(f"{gang.key.namespace}/{name}") is None]
+            if unknown:
+                claim = f"PersistentVolumeClaim {gang.key.namespace}/{unknown[0]}"
                 return Decision(None, f"pod {pod.name}: a plan can't know which nodes {claim} allows", Code.HELD)
         if gang.awaits_pods:
             return Decision(False, messages.members_missing(gang), Code.WAITING)
-        placed = resolve(gang, VolumeView(), self._view, self._levels)
+        placed = resolve(gang, self._view.volumes, self._view, self._levels)
         return Decision(None, placed.hold.message, Code.HELD) if placed.hold else prepared(placed)
 
     def answered(self, answer: Answer, *, is_again: bool) -> None:

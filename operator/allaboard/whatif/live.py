@@ -12,7 +12,21 @@ from allaboard.gpu.sources import NoneFoundError, find
 from allaboard.gpu.web import Web
 from allaboard.kube.client import ApiError, ApiServer, RawObject
 from allaboard.kube.lists import pages
-from allaboard.kube.paths import JOBS, NODES, POD_GROUPS, PODS, PRIORITY_CLASSES, ApiPath, Resource
+from allaboard.kube.paths import (
+    CLAIMS,
+    CSI_DRIVERS,
+    CSI_NODES,
+    JOBS,
+    NODES,
+    POD_GROUPS,
+    PODS,
+    PRIORITY_CLASSES,
+    STORAGE_CAPACITIES,
+    STORAGE_CLASSES,
+    VOLUMES,
+    ApiPath,
+    Resource,
+)
 from allaboard.model.errors import MalformedError
 from allaboard.model.gpus import NO_CARDS, Cards
 from allaboard.model.node import node_from
@@ -25,6 +39,7 @@ from allaboard.whatif.snapshots import Cluster
 
 Record = TypeVar("Record")
 
+_STORAGE = (CLAIMS, VOLUMES, STORAGE_CLASSES, CSI_DRIVERS, STORAGE_CAPACITIES, CSI_NODES)
 _PAGE_SIZE = 1000
 _RUNTIME_CLASSES = Resource("node.k8s.io/v1", "RuntimeClass", "runtimeclasses")
 _NAMESPACES = Resource("v1", "Namespace", "namespaces")
@@ -60,6 +75,10 @@ async def read_live_cluster(notes: list[str], reading: Reading) -> Cluster:
         await _learn_all(server, _LIMIT_RANGES.everywhere, found.quotas.learn_limits, notes)
         await _learn_all(server, _QUOTAS.everywhere, found.quotas.learn_quota, notes)
         await _learn_all(server, JOBS.everywhere, found.learn_job, notes)
+        found.storage.is_known = True
+        for resource in _STORAGE:
+            learn = partial(found.storage.learn, resource.api_version.rpartition("/")[0], resource.kind)
+            found.storage.is_known &= await _learn_all(server, resource.everywhere, learn, notes)
         for kind in OWNER_KINDS:
             for resource in kind.resources:
                 await _learn_all(server, resource.everywhere, partial(found.learn_owner, *kind.group_kind), notes)

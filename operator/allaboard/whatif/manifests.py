@@ -4,7 +4,7 @@ They become the raw pods and PodGroups that an API server would hold after ``kub
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -22,13 +22,14 @@ from allaboard.whatif.quotas import LIMIT_RANGE, RESOURCE_QUOTA, Quotas
 from allaboard.whatif.runtimeclasses import RUNTIME_CLASS, RuntimeClasses
 from allaboard.whatif.schemas import CUSTOM_RESOURCE_DEFINITION, Schemas
 from allaboard.whatif.steps import PIPELINE, unfolded
+from allaboard.whatif.storage import KINDS as STORAGE
 from allaboard.whatif.workloads import JOB, MAX_PODS, PodSet, RawPod, Workload, expanded_kinds, expander, made_up_uid
 
 __all__ = ["Expanded", "ManifestError", "Manifests", "Origin", "read_manifests"]
 
 _POD = ("", "Pod")
 POD_GROUP = ("scheduling.x-k8s.io", "PodGroup")
-_USED = (PRIORITY_CLASS, RUNTIME_CLASS, LIMIT_RANGE, RESOURCE_QUOTA, ("", "Namespace"))
+_USED = (PRIORITY_CLASS, RUNTIME_CLASS, LIMIT_RANGE, RESOURCE_QUOTA, ("", "Namespace"), *STORAGE)
 _NAME_LIMITS = {JOB: 63, ("batch", "CronJob"): 52}
 """Greatest length of an object's name, by kind. Pods of these kinds repeat the name in a label, or in a longer name of their own."""
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -40,7 +41,8 @@ class Expanded:
 
     ``workload`` is the object that creates the pod; None for a bare pod or a PodGroup. ``after`` is how many earlier pods of the workload
     must be Ready before the pod is created. ``position`` is the position among all pods and PodGroups, in the order of the files. ``doubt``
-    is why it isn't known whether the pod would start by itself; empty if that is known.
+    is why it isn't known whether the pod would start by itself; empty if that is known. ``claims`` are the claims that the workload makes
+    for the pod.
     """
 
     raw: dict[str, Any]
@@ -49,6 +51,7 @@ class Expanded:
     position: int = 0
     after: int = 0
     doubt: str = ""
+    claims: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(slots=True)
@@ -58,6 +61,7 @@ class Manifests:
     ``planned`` are the objects from which ``pods`` and ``pod_groups`` come. ``quotas`` are LimitRanges and ResourceQuotas, ``definitions``
     CustomResourceDefinitions, and ``namespaces`` the names of Namespaces. ``podless`` are all objects that create no pods. ``unknown`` are
     objects of other kinds, which may create pods, each with its namespace and name. ``notes`` inform the user about objects left out.
+    ``storage`` are claims, volumes and storage classes, by group and kind.
     """
 
     pods: list[Expanded] = field(default_factory=list)
@@ -71,6 +75,7 @@ class Manifests:
     namespaces: set[str] = field(default_factory=set)
     podless: list[Document] = field(default_factory=list)
     unknown: list[tuple[Document, tuple[str, str]]] = field(default_factory=list)
+    storage: list[tuple[tuple[str, str], RawObject]] = field(default_factory=list)
 
 
 def read_manifests(paths: Iterable[str], namespace: str = "default") -> Manifests:
@@ -153,6 +158,8 @@ def _learn(document: Document, namespace: str, found: Manifests) -> None:
             found.quotas.learn_limits(_with_namespace(document, namespace))
         elif kind == RESOURCE_QUOTA:
             found.quotas.learn_quota(_with_namespace(document, namespace))
+        elif kind in STORAGE:
+            found.storage.append((kind, _with_namespace(document, namespace)))
         elif kind == ("", "Namespace"):
             found.namespaces.add(identity_of(document, "")[1])
     except MalformedError as error:
@@ -283,7 +290,7 @@ def _pods(pod_set: PodSet, workload: Workload) -> Iterator[Expanded]:
         for index, pod in enumerate(pod_set.pods(workload.namespace)):
             if index == 0:
                 _refuse_unusable(pod, origin)
-            yield Expanded(pod, origin, workload, after=pod_set.after(index))
+            yield Expanded(pod, origin, workload, after=pod_set.after(index), claims=pod_set.claims_of(pod))
     except MalformedError as error:
         raise origin.blame(error) from error
 

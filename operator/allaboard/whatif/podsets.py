@@ -31,7 +31,8 @@ class PodSet:
     """``count`` pods of one template. ``path`` leads to the template inside the workload, with a dot at the end.
 
     ``name`` and ``labels`` return the name and the labels of a pod, by its index. ``after`` returns how many earlier pods of the workload
-    must be Ready before the controller creates the pod; 0 for pods that are created at once.
+    must be Ready before the controller creates the pod; 0 for pods that are created at once. ``claims`` are templates of claims, of which
+    each pod gets one.
     """
 
     path: str
@@ -40,7 +41,7 @@ class PodSet:
     owner: Mapping[str, Any] | None
     name: Callable[[int], str]
     labels: Callable[[int], Labels]
-    claims: tuple[str, ...] = ()
+    claims: tuple[Mapping[str, Any], ...] = ()
     after: Callable[[int], int] = at_once
 
     def pods(self, namespace: str) -> Iterator[RawPod]:
@@ -72,10 +73,19 @@ class PodSet:
                 "status": {"phase": "Pending"},
             }
 
+    def claims_of(self, pod: RawPod) -> tuple[Mapping[str, Any], ...]:
+        """Return the claims that the controller makes for a pod of the set."""
+        name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
+        return tuple(
+            {"metadata": {"name": f"{claim['metadata']['name']}-{name}", "namespace": namespace}, "spec": mapping(claim, "spec")}
+            for claim in self.claims
+        )
+
     def _with_claims(self, spec: dict[str, Any], pod_name: str) -> dict[str, Any]:
         if not self.claims:
             return spec
-        volumes = [{"name": claim, "persistentVolumeClaim": {"claimName": f"{claim}-{pod_name}"}} for claim in self.claims]
+        names = [claim["metadata"]["name"] for claim in self.claims]
+        volumes = [{"name": name, "persistentVolumeClaim": {"claimName": f"{name}-{pod_name}"}} for name in names]
         return {**spec, "volumes": [*sequence(spec, "volumes", "spec."), *volumes]}
 
 
@@ -126,7 +136,7 @@ def pod_set(
     name: Callable[[int], str],
     labels: Callable[[int], Labels] = lambda index: {},
     path: str = "spec.",
-    claims: tuple[str, ...] = (),
+    claims: tuple[Mapping[str, Any], ...] = (),
     after: Callable[[int], int] = at_once,
     restart: Sequence[str] = (),
 ) -> PodSet:

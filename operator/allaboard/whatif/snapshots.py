@@ -1,8 +1,9 @@
 """Holds the cluster that a plan starts from, and reads it from files."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from allaboard.gangs.job_counts import JobCounts, job_counts_from
 from allaboard.gangs.owner_walltimes import OwnerWalltime, owner_kind_of
@@ -20,6 +21,8 @@ from allaboard.whatif.priorities import PRIORITY_CLASS, Priorities
 from allaboard.whatif.quotas import LIMIT_RANGE, RESOURCE_QUOTA, Quotas
 from allaboard.whatif.runtimeclasses import RUNTIME_CLASS, RuntimeClasses
 from allaboard.whatif.schemas import CUSTOM_RESOURCE_DEFINITION
+from allaboard.whatif.storage import KINDS as STORAGE
+from allaboard.whatif.storage import Storage
 from allaboard.whatif.workloads import JOB
 
 
@@ -32,6 +35,7 @@ class Cluster:
     scheduler has reported as unschedulable; a plan doesn't place a gang whose waiting pods are all ``refused``. With
     ``has_all_definitions`` the cluster has no other CustomResourceDefinitions. ``namespaces`` are all namespaces; None if not known.
     ``jobs`` are batch Jobs, by ``namespace/name``, and ``owners`` other objects that state walltimes. ``cards`` are the metrics of GPUs.
+    ``storage`` are claims, volumes and storage classes.
     ``read_at`` is the time at which the cluster was read, in seconds since the epoch; None if it isn't known, as for files.
     """
 
@@ -51,7 +55,21 @@ class Cluster:
     owners: list[OwnerWalltime] = field(default_factory=list)
     quotas: Quotas = field(default_factory=Quotas)
     cards: Cards = NO_CARDS
+    storage: Storage = field(default_factory=Storage)
     read_at: float | None = None
+
+    @property
+    def learners(self) -> Mapping[tuple[str, str], Callable[[RawObject], None]]:
+        """The functions that add an object of a kind, by group and kind. They raise ``MalformedError``."""
+        return {
+            PRIORITY_CLASS: self.priorities.learn,
+            LIMIT_RANGE: self.quotas.learn_limits,
+            RESOURCE_QUOTA: self.quotas.learn_quota,
+            JOB: self.learn_job,
+            RUNTIME_CLASS: self.runtimes.learn,
+            CUSTOM_RESOURCE_DEFINITION: self.definitions.append,
+            **{kind: partial(self.storage.learn, *kind) for kind in STORAGE},
+        }
 
     @property
     def now(self) -> float:
@@ -109,6 +127,7 @@ def read_cluster(paths: Iterable[str], reading: Reading) -> Cluster:
     """
     found, paths = Cluster(reading), tuple(paths)
     documents = list(read_documents(paths))
+    learners = found.learners
     for document in documents:
         raw = dict(document.raw)
         try:
@@ -123,22 +142,12 @@ def read_cluster(paths: Iterable[str], reading: Reading) -> Cluster:
                 found.learn_from_pod(raw, pod)
             elif (document.group, document.kind) == POD_GROUP:
                 found.pod_groups.append(Expanded(raw_pod_group(document, *identity_of(document, "default")), document.origin))
-            elif (document.group, document.kind) == PRIORITY_CLASS:
-                found.priorities.learn(raw)
-            elif (document.group, document.kind) == LIMIT_RANGE:
-                found.quotas.learn_limits(raw)
-            elif (document.group, document.kind) == RESOURCE_QUOTA:
-                found.quotas.learn_quota(raw)
-            elif (document.group, document.kind) == JOB:
-                found.learn_job(raw)
-            elif (document.group, document.kind) == RUNTIME_CLASS:
-                found.runtimes.learn(raw)
-            elif (document.group, document.kind) == CUSTOM_RESOURCE_DEFINITION:
-                found.definitions.append(raw)
             else:
-                found.learn_owner(document.group, document.kind, raw)
+                learn = learners.get((document.group, document.kind)) or partial(found.learn_owner, document.group, document.kind)
+                learn(raw)
         except MalformedError as error:
             raise document.origin.blame(error) from error
+    found.storage.is_known = any((document.group, document.kind) in STORAGE for document in documents)
     if documents and not found.nodes:  # kubectl writes an empty list for an empty cluster
         raise ManifestError(", ".join(paths), 0, "", "holds no nodes; a snapshot is the output of `kubectl get nodes,pods -A -o json`")
     return found

@@ -77,6 +77,8 @@ async def plan_gangs(manifests: Manifests, cluster: Cluster, settings: Settings,
     for node in cluster.nodes:
         nodes.upsert(node.name, node)
     view.observe_cards(cluster.cards)
+    _learn_storage(manifests, cluster)
+    cluster.storage.add_to(view.volumes)
     for pod in (*cluster.pods, *after.pods):
         view.upsert_pod(pod)
     for group in after.groups:
@@ -100,7 +102,11 @@ async def plan_gangs(manifests: Manifests, cluster: Cluster, settings: Settings,
     waiting = [
         gang for gang in registry.gangs() if gang.key not in named and any(pod.key not in cluster.refused for pod in gang.candidates)
     ]
-    forecast = Forecast(view, registry, settings, lambda gang, message: notes.append(f"{gang.key}: {message}"), cluster.now)
+
+    def warn(gang: Gang, message: str) -> None:
+        notes.append(f"{gang.key}: {message}")
+
+    forecast = Forecast(view, registry, settings, warn, cluster.now, has_storage=cluster.storage.is_known)
     decisions = await forecast.decide([*(gang for gang in gangs if registry.gang(gang.key)), *waiting])
     while created := creation.next():
         for pod in created:
@@ -118,6 +124,15 @@ async def plan_gangs(manifests: Manifests, cluster: Cluster, settings: Settings,
         gang, decision = registry.gang(before.key) or before, decisions[before.key]
         answers.append(_answer(gang, replace(decision, message=messages.with_advice(decision.message, advice.get(gang.key, "")))))
     return answers
+
+
+def _learn_storage(manifests: Manifests, cluster: Cluster) -> None:
+    """Add the storage objects of ``manifests`` to the cluster, and the claims that StatefulSets make."""
+    for (group, kind), raw in manifests.storage:
+        cluster.storage.learn(group, kind, raw)
+    for expanded in manifests.pods:
+        for claim in expanded.claims:
+            cluster.storage.learn_template(claim)
 
 
 def _doubts(gangs: Iterable[Gang], doubts: Mapping[str, str]) -> Iterator[tuple[GangKey, str]]:

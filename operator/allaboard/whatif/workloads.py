@@ -92,13 +92,15 @@ def _stateful_set(document: Document, namespace: str, name: str) -> Iterator[Pod
             "statefulset.kubernetes.io/pod-name": pod_name(index),
             "apps.kubernetes.io/pod-index": str(start + index),
         },
-        claims=tuple(
-            text(mapping(claim, "metadata", path), "name", path=f"{path}metadata.")
-            for path, claim in items(spec, "volumeClaimTemplates", "spec.")
-        ),
+        claims=tuple(_claim_template(path, claim) for path, claim in items(spec, "volumeClaimTemplates", "spec.")),
         after=(lambda index: index) if policy == "OrderedReady" else at_once,
         restart=_ALWAYS,
     )
+
+
+def _claim_template(path: str, claim: Mapping[str, object]) -> Mapping[str, Any]:
+    name = text(mapping(claim, "metadata", path), "name", path=f"{path}metadata.")
+    return {"metadata": {"name": name}, "spec": mapping(claim, "spec", path)}
 
 
 def _job(document: Document, namespace: str, name: str) -> Iterator[PodSet]:

@@ -16,7 +16,9 @@ from allaboard_sandbox.controllers.job import JobController
 from allaboard_sandbox.controllers.node import NodeController
 from allaboard_sandbox.controllers.ownership import Ownership
 from allaboard_sandbox.controllers.replicaset import ReplicaSetController
+from allaboard_sandbox.controllers.statefulset import StatefulSetController
 from allaboard_sandbox.controllers.tfjob import TFJobController
+from allaboard_sandbox.controllers.volume import VolumeController
 from allaboard_sandbox.errors import ApiError
 from allaboard_sandbox.store import Change
 
@@ -49,9 +51,11 @@ class Controllers:
             NodeController(api),
             ReplicaSetController(api, self._ownership),
             DeploymentController(api, self._ownership),
+            StatefulSetController(api, self._ownership),
             JobController(api, self._ownership),
             TFJobController(api, self._ownership, gang_scheduler_name=gang_scheduler_name),
             DisruptionController(api),
+            VolumeController(api),
         ]
         # A dict, because it keeps the order in which keys were first queued.
         self._queue: dict[tuple[int, Hashable], None] = {}

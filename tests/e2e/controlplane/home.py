@@ -40,6 +40,9 @@ _WORKLOADS = (
     ("v1", "persistentvolumeclaims"),
     ("v1", "persistentvolumes"),
     ("storage.k8s.io/v1", "csinodes"),
+    ("storage.k8s.io/v1", "csidrivers"),
+    ("storage.k8s.io/v1", "csistoragecapacities"),
+    ("storage.k8s.io/v1", "storageclasses"),
     ("v1", "nodes"),
 )
 _CLUSTER_WIDE = (

@@ -17,6 +17,7 @@ from allaboard.planning.resolve import resolve
 from allaboard.report.reason_words import reason
 
 from ..controlplane.client import Api
+from . import storage
 from .cases import NODES, Body, Case
 
 _SECONDS = 5.0  # for one answer of kube-scheduler
@@ -31,8 +32,17 @@ class Answer:
     reasons: Mapping[str, int] = field(default_factory=dict)
 
 
-def of_kube_scheduler(api: Api, case: Case, seconds: float) -> tuple[Answer, list[Body], list[Body]]:
-    """Create the objects of ``case``, and return the answer of kube-scheduler, the nodes, and the pods; then delete the pods.
+@dataclass(frozen=True, slots=True)
+class State:
+    """The objects of a case as the API server has them. The last of ``pods`` is the pod in question."""
+
+    nodes: Sequence[Body]
+    pods: Sequence[Body]
+    storage: Sequence[Body]
+
+
+def of_kube_scheduler(api: Api, case: Case, seconds: float) -> tuple[Answer, State]:
+    """Create the objects of ``case``, and return the answer of kube-scheduler and the objects; then delete all but the nodes.
 
     The pod in question is the last one. It is created ``seconds`` after the other objects: kube-scheduler reads them by several watches.
     """
@@ -43,16 +53,19 @@ def of_kube_scheduler(api: Api, case: Case, seconds: float) -> tuple[Answer, lis
         node["metadata"]["labels"] = kept | facts["labels"]
         node["spec"] = {**node["spec"], "taints": facts["taints"], "unschedulable": facts["unschedulable"]}
         api.request("PUT", path, node)
+    made = storage.create(api, case.storage)
     bound = [api.request("POST", "/api/v1/namespaces/default/pods", pod) for pod in case.bound]
     time.sleep(seconds)
     waiting = api.request("POST", "/api/v1/namespaces/default/pods", case.pod)
     try:
-        return _decision(api, waiting), [api.request("GET", f"/api/v1/nodes/{name}") for name in NODES], [*bound, waiting]
+        nodes = [api.request("GET", f"/api/v1/nodes/{name}") for name in NODES]
+        return _decision(api, waiting), State(nodes, [*bound, waiting], made)
     finally:
         for pod in (waiting, *bound):
             path = f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}"
             api.request("DELETE", path, {"gracePeriodSeconds": 0})
         _wait_until_gone(api)
+        storage.remove(api, made)
 
 
 def _wait_until_gone(api: Api) -> None:
@@ -65,9 +78,11 @@ def _decision(api: Api, pod: Body) -> Answer:
     path, ends = f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}", time.monotonic() + _SECONDS
     while time.monotonic() < ends:
         now = api.request("GET", path)
-        if node := now["spec"].get("nodeName"):
+        status = now.get("status") or {}
+        # While volumes are bound, kube-scheduler nominates the pod to its node. No controller binds volumes here.
+        if node := now["spec"].get("nodeName") or status.get("nominatedNodeName"):
             return Answer(node)
-        conditions = (now.get("status") or {}).get("conditions") or ()
+        conditions = status.get("conditions") or ()
         refused = [each for each in conditions if each["type"] == "PodScheduled" and each["status"] == "False"]
         if refused:
             return Answer("", _reasons_in(refused[0]["message"]))
@@ -85,18 +100,20 @@ def _reasons_in(message: str) -> Mapping[str, int]:
     return dict(found)
 
 
-def of_ours(nodes: Sequence[Body], pods: Sequence[Body]) -> tuple[Answer, "Ours"]:
-    """Return the answer of this scheduler about the last of ``pods``, beside the others."""
+def of_ours(state: State) -> tuple[Answer, "Ours | None"]:
+    """Return the answer of this scheduler about the last pod, beside the others; and None if the pod isn't placed at all."""
     view = ClusterView()
-    for node in nodes:
+    for node in state.nodes:
         view.upsert_node(node_from(node))
-    *bound, waiting = map(pod_from, pods)
+    *bound, waiting = map(pod_from, state.pods)
     for pod in bound:
         view.upsert_pod(pod)
     view.upsert_pod(waiting)
+    storage.show(view.volumes, state.storage)
     gang = resolve(Gang(GangKey("default", waiting.name, "Pod"), 1, (waiting,), 0, 0.0, Objective.BINPACK, 60), view.volumes, view)
-    assert gang.hold is None, gang.hold
     assert not waiting.spec.unsupported, waiting.spec.unsupported
+    if gang.hold is not None:
+        return Answer(), None
     plan = search(
         problem_of(gang, 1, view.snapshot(), NodeFilters(), Packings().of(gang)), SearchSettings(generations=1, min_generations=1), 1
     )

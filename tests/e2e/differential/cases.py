@@ -14,16 +14,20 @@ KEYS = ("zone", "rack", "kubernetes.io/hostname")
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Labels, taints and whether it is cordoned for each node; pods that are bound, and the pod that waits."""
+    """Labels, taints and whether it is cordoned for each node; pods that are bound, and the pod that waits.
+
+    ``storage`` are storage classes, volumes, claims and other objects that decide where volumes are.
+    """
 
     nodes: dict[str, Body] = field(default_factory=dict)
+    storage: list[Body] = field(default_factory=list)
     bound: list[Body] = field(default_factory=list)
     pod: Body = field(default_factory=dict)
     rules: frozenset[str] = frozenset()
 
 
-def draw(seed: int) -> Case:
-    """Return the case of a seed."""
+def draw(seed: int, rule: str = "") -> Case:
+    """Return the case of a seed, whose pod has rules of the kind ``rule`` and perhaps of another kind; of any kinds without ``rule``."""
     rng = Random(seed)
     nodes = {name: _node(rng) for name in NODES}
     bound = []
@@ -32,11 +36,16 @@ def draw(seed: int) -> Case:
         if rng.random() < 0.3:
             spec["affinity"] = {"podAntiAffinity": {_REQUIRED: [_term(rng)]}}
         bound.append(_pod(f"bound-{number}", rng, spec, cpu=rng.choice([100, 500, 1000])))
-    rules = frozenset(rng.sample(sorted(_RULES), rng.choice([1, 1, 2])))
+    rules = frozenset(rng.sample(sorted(RULES), rng.choice([1, 1, 2])))
+    if rule and rule not in rules:
+        rules = frozenset([rule, *sorted(rules)[1:]])
     spec = {}
-    for rule in sorted(rules):
-        _RULES[rule](rng, spec)
-    return Case(nodes, bound, _pod("pod", rng, spec, cpu=rng.choice([100, 100, 1500, 3000])), rules)
+    for each in sorted(rules):
+        RULES[each](rng, spec)
+    storage = spec.pop("storage", [])
+    if bound and rng.random() < 0.2 and (claims := [each for each in storage if each["kind"] == "PersistentVolumeClaim"]):
+        bound[0]["spec"]["volumes"] = [_mounted(claims[0]["metadata"]["name"])]
+    return Case(nodes, storage, bound, _pod("pod", rng, spec, cpu=rng.choice([100, 100, 1500, 3000])), rules)
 
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -129,6 +138,90 @@ def _ports(rng: Random, spec: Body) -> None:
     spec["ports"] = ports
 
 
+def _mounted(claim: str) -> Body:
+    return {"name": claim, "persistentVolumeClaim": {"claimName": claim}}
+
+
+def _volumes(rng: Random, spec: Body) -> None:
+    """Give the pod one or two claims: bound ones, ones that wait for a node, and now and then one that can't get a volume."""
+    names = ["static", "dynamic", "tracked"]
+    classes = [
+        _cluster_wide("storage.k8s.io/v1", "StorageClass", name, provisioner=provisioner, volumeBindingMode="WaitForFirstConsumer")
+        for name, provisioner in zip(names, ("kubernetes.io/no-provisioner", "csi.example.com", "tracked.example.com"), strict=True)
+    ]
+    classes.append(_cluster_wide("storage.k8s.io/v1", "StorageClass", "immediate", provisioner="csi.example.com"))
+    if rng.random() < 0.5:
+        expression = {"key": "zone", "values": rng.sample(["x", "y", "z"], rng.choice([1, 2]))}
+        classes[1]["allowedTopologies"] = [{"matchLabelExpressions": [expression]}]
+    driver = _cluster_wide("storage.k8s.io/v1", "CSIDriver", "tracked.example.com", spec={"storageCapacity": True, "attachRequired": False})
+    volumes = [_volume(f"volume-{number}", rng, rng.choice(["static", "static", "dynamic"])) for number in range(rng.randint(0, 4))]
+    capacities = [_capacity(f"capacity-{number}", rng) for number in range(rng.randint(0, 2))]
+    # If a node lacks storage for one claim and a free volume for another, kube-scheduler counts the reason of the smaller claim.
+    if rng.random() < 0.3:
+        names = ["tracked"]
+    else:
+        names.remove("tracked")
+    claims = []
+    for number in range(rng.choice([1, 1, 2])):
+        name, kind = f"claim-{number}", rng.choice([*names, *names, "bound", "bound"])
+        if rng.random() < 0.05:
+            kind = "immediate"
+        claim = _claim(name, rng, kind if kind != "bound" else rng.choice(["", "static"]))
+        if kind == "bound":
+            volume = _volume(f"of-{name}", rng, claim["spec"]["storageClassName"])
+            volume["spec"]["claimRef"] = {"namespace": "default", "name": name}
+            if rng.random() < 0.4:
+                volume["metadata"]["labels"] = {"topology.kubernetes.io/zone": rng.choice(["x", "y", "x__y"])}
+            claim["spec"]["volumeName"] = volume["metadata"]["name"]
+            volumes.append(volume)
+        elif rng.random() < 0.15:
+            claim["metadata"]["annotations"] = {"volume.kubernetes.io/selected-node": rng.choice(NODES)}
+        claims.append(claim)
+    spec["storage"] = [*classes, driver, *volumes, *capacities, *claims]
+    spec["volumes"] = [_mounted(claim["metadata"]["name"]) for claim in claims]
+
+
+def _cluster_wide(version: str, kind: str, name: str, **fields: Any) -> Body:
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": name}, **fields}
+
+
+def _volume(name: str, rng: Random, storage_class: str) -> Body:
+    spec: Body = {
+        "capacity": {"storage": rng.choice(["1Gi", "2Gi", "5Gi"])},
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": storage_class,
+        "csi": {"driver": "csi.example.com", "volumeHandle": name},
+    }
+    key, values = rng.choice([("kubernetes.io/hostname", NODES), ("zone", ("x", "y", "z"))])
+    if rng.random() < 0.85:
+        expression = {"key": key, "operator": "In", "values": [rng.choice(values)]}
+        spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}
+    volume = _cluster_wide("v1", "PersistentVolume", name, spec=spec)
+    volume["metadata"]["labels"] = {"tier": rng.choice(["t1", "t2"])}
+    return volume
+
+
+def _claim(name: str, rng: Random, storage_class: str) -> Body:
+    modes = ["ReadWriteOncePod"] if rng.random() < 0.15 else ["ReadWriteOnce"]
+    size = {"requests": {"storage": rng.choice(["1Gi", "2Gi", "4Gi"])}}
+    spec: Body = {"accessModes": modes, "storageClassName": storage_class, "resources": size}
+    if storage_class == "static" and rng.random() < 0.2:
+        spec["selector"] = {"matchLabels": {"tier": rng.choice(["t1", "t2"])}}
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name, "namespace": "default"}, "spec": spec}
+
+
+def _capacity(name: str, rng: Random) -> Body:
+    topology = {"matchLabels": {"zone": rng.choice(["x", "y"])}} if rng.random() < 0.8 else {}
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "CSIStorageCapacity",
+        "metadata": {"name": name, "namespace": "default"},
+        "storageClassName": "tracked",
+        "nodeTopology": topology,
+        "capacity": rng.choice(["1Gi", "3Gi", "10Gi"]),
+    }
+
+
 def _node_affinity(rng: Random, spec: Body) -> None:
     if rng.random() < 0.5:
         spec["nodeSelector"] = {"zone": rng.choice(["x", "y"])}
@@ -141,11 +234,13 @@ def _tolerations(rng: Random, spec: Body) -> None:
     spec["tolerations"] = [{"key": "dedicated", "operator": "Exists"}]
 
 
-_RULES = {
+RULES = {
     "affinity": _affinity,
     "anti-affinity": _anti_affinity,
     "spread": _spread,
     "ports": _ports,
     "node affinity": _node_affinity,
     "tolerations": _tolerations,
+    "volumes": _volumes,
 }
+"""Functions that give a pod rules of one kind."""

@@ -29,9 +29,9 @@ class Comparison:
     fits: int = 0
     disagreements: list[str] = field(default_factory=list)
 
-    def play(self, seed: int) -> None:
-        """Play the case of a seed, and record a disagreement that remains if kube-scheduler's watches get more time."""
-        case = draw(seed)
+    def play(self, seed: int, rule: str = "") -> None:
+        """Play the case of a seed (``cases.draw``), and record a disagreement that remains if kube-scheduler's watches get more time."""
+        case = draw(seed, rule)
         kinds = " + ".join(sorted(case.rules))
         problem, is_placed = "", False
         for seconds in _SETTLE_SECONDS:
@@ -45,9 +45,9 @@ class Comparison:
 
     def _difference(self, case: Case, seconds: float) -> tuple[str, bool]:
         """Return how the answers to a case differ, empty if they agree; and whether kube-scheduler places the pod."""
-        theirs, nodes, pods = of_kube_scheduler(self.api, case, seconds)
-        ours, more = of_ours(nodes, pods)
-        problem = difference(theirs, ours, theirs.node == "" or more.admits(theirs.node))
+        theirs, state = of_kube_scheduler(self.api, case, seconds)
+        ours, more = of_ours(state)
+        problem = difference(theirs, ours, not theirs.node or (more is not None and more.admits(theirs.node)))
         return f"{problem}\n  kube-scheduler: {theirs}\n  ours: {ours}" if problem else "", bool(theirs.node)
 
 

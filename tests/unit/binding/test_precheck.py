@@ -9,8 +9,8 @@ import pytest
 from allaboard.binding.outcomes import Assignment, Refused
 from allaboard.binding.precheck import checked, spoilt
 from allaboard.binding.transaction import assume
+from allaboard.cluster.storage_objects import Claim, StoredVolume
 from allaboard.cluster.view import ClusterView
-from allaboard.cluster.volumes import Claim, StoredVolume
 from allaboard.model.constraints import GpuRequest, HostPort, NodeSelectorTerm, Requirement, SchedulingSpec
 from allaboard.model.gang import Gang, GangKey, Objective
 from allaboard.model.gpus import NO_CARDS

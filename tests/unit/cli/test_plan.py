@@ -19,6 +19,8 @@ from allaboard.planning.planner import Planner
 from allaboard.whatif.snapshots import Cluster, read_cluster
 from tests.unit.cli.plan_command import PAIR, Plan, gpu_node, member, node, nodes_of, pod
 
+Body = dict[str, Any]
+
 # The answer
 
 
@@ -637,3 +639,70 @@ def test_plan_holds_a_pod_with_an_annotation_for_koordinator_and_names_the_annot
     (gang,) = plan.cluster(node("n1", cpu="3")).manifest(manifest).gangs(exit_code=1)
     assert (gang["reason"], gang["assignments"]) == ("Held", [])
     assert "annotation gang.scheduling.koordinator.sh/groups asks Koordinator" in gang["message"]
+
+
+def storage_class(name: str, *, is_default: bool = False) -> Body:
+    annotations = {"storageclass.kubernetes.io/is-default-class": "true"} if is_default else {}
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": name, "annotations": annotations},
+        "provisioner": "kubernetes.io/no-provisioner",
+        "volumeBindingMode": "WaitForFirstConsumer",
+    }
+
+
+def local_volume(name: str, node_name: str) -> Body:
+    here = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node_name]}
+    spec = {
+        "storageClassName": "local",
+        "accessModes": ["ReadWriteOnce"],
+        "capacity": {"storage": "1Gi"},
+        "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}},
+    }
+    return {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec, "status": {"phase": "Available"}}
+
+
+def host(name: str) -> Body:
+    found = node(name, cpu="8")
+    return {**found, "metadata": {**found["metadata"], "labels": {"kubernetes.io/hostname": name}}}
+
+
+def stateful_set(replicas: int) -> Body:
+    labels = {"app": "db", "pod-group.scheduling.sigs.k8s.io/name": "db", "pod-group.scheduling.sigs.k8s.io/min-available": str(replicas)}
+    template = {"metadata": {"labels": labels}, "spec": pod("x")["spec"]}
+    claim = {"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": {"name": "db"},
+        "spec": {
+            "serviceName": "db",
+            "podManagementPolicy": "Parallel",
+            "replicas": replicas,
+            "selector": {"matchLabels": {"app": "db"}},
+            "template": template,
+            "volumeClaimTemplates": [claim],
+        },
+    }
+
+
+def test_plan_places_pods_where_the_claims_of_their_stateful_set_get_volumes(plan: Plan) -> None:
+    nodes = [host(name) for name in ("n1", "n2", "n3")]
+    plan.cluster(*nodes, storage_class("local", is_default=True), local_volume("a", "n1"), local_volume("b", "n3"))
+    [gang] = plan.manifest(stateful_set(2)).gangs()
+    assert sorted(each["node"] for each in gang["assignments"]) == ["n1", "n3"]
+
+
+def test_plan_says_how_many_nodes_have_no_free_volume(plan: Plan) -> None:
+    nodes = [host(name) for name in ("n1", "n2")]
+    plan.cluster(*nodes, storage_class("local", is_default=True), local_volume("a", "n1"))
+    [gang] = plan.manifest(stateful_set(2)).gangs(exit_code=1)
+    assert "2 node(s) didn't find available persistent volumes to bind" in gang["message"]
+
+
+def test_claim_that_is_not_in_a_snapshot_with_claims_does_not_exist(plan: Plan) -> None:
+    plan.cluster(node("n1", cpu="8"), storage_class("local"))
+    [gang] = plan.manifest(pod("a", volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}])).gangs(exit_code=1)
+    assert gang["feasible"] is None
+    assert 'persistentvolumeclaim "data" not found' in gang["message"]

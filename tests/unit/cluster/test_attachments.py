@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allaboard.cluster.attachments import UNLIMITED
+from allaboard.cluster.storage_objects import Claim, StoredVolume
 from allaboard.cluster.view import ClusterView
-from allaboard.cluster.volumes import Claim, StoredVolume
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.node import Node
 from allaboard.model.pod import Pod

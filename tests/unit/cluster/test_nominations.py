@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from allaboard.cluster.storage_objects import Claim, StoredVolume
 from allaboard.cluster.view import ClusterView
-from allaboard.cluster.volumes import Claim, StoredVolume
 from allaboard.model.constraints import HostPort, SchedulingSpec
 from allaboard.model.gpu_sharing import Device, Share, Shared
 from allaboard.model.limits import NOMINATED

@@ -5,11 +5,21 @@ from typing import Any
 
 import pytest
 
-from allaboard.cluster.volumes import UnboundClaimError, VolumeView, claim_from, volume_from
+from allaboard.cluster.storage_objects import claim_from, storage_capacity_from, storage_class_from, volume_from
+from allaboard.cluster.volumes import UnboundClaimError, VolumeView
 from allaboard.model.constraints import NodeSelectorTerm, Requirement, SchedulingSpec
+from allaboard.model.node import Node
 from allaboard.model.pod import Pod
+from allaboard.model.reasons import Kind
+from allaboard.placement.rules.matching import all_match
+from tests.unit.placement.clusters import node
 
+NODES = {"in-a": {"topology.kubernetes.io/zone": "a"}, "in-c": {"topology.kubernetes.io/zone": "c"}, "without-zone": {}}
 POD = Pod("ns", "p", "uid", "1", 0.0, "allaboard", "", "Pending", 0, SchedulingSpec((("pods", 1),), claims=("data",)))
+
+
+def a_node(name: str, labels: dict[str, str]) -> Node:
+    return node(name, {}, labels=labels)
 
 
 def a_claim(volume: str = "pv", phase: str = "Bound", mode: str = "ReadWriteMany") -> dict[str, Any]:
@@ -47,7 +57,9 @@ def test_volume_without_node_affinity_excludes_no_node() -> None:
 
 def test_zone_labels_of_a_volume_restrict_its_pod_to_these_zones() -> None:
     resolved = a_view(a_claim(), a_volume(labels={"topology.kubernetes.io/zone": "a__b"})).resolve(POD)
-    assert resolved.spec.volumes[0][0].expressions[0].values == ("a", "b")
+    ((kind, terms),) = resolved.spec.storage
+    assert kind is Kind.VOLUME_ZONE
+    assert [node for node, zones in NODES.items() if all_match((terms,), a_node(node, zones))] == ["in-a", "without-zone"]
 
 
 @pytest.mark.parametrize(
@@ -56,7 +68,6 @@ def test_zone_labels_of_a_volume_restrict_its_pod_to_these_zones() -> None:
         (None, None, 'persistentvolumeclaim "data" not found'),
         (a_claim(phase="Pending"), a_volume(), "unbound"),
         (a_claim(volume=""), a_volume(), "unbound"),
-        (a_claim(mode="ReadWriteOncePod"), a_volume(), "ReadWriteOncePod"),
         (a_claim(), None, 'persistentvolume "pv"'),
     ],
 )
@@ -65,6 +76,90 @@ def test_pod_that_cannot_be_placed_because_of_a_claim_is_refused_with_the_reason
 ) -> None:
     with pytest.raises(UnboundClaimError, match=words):
         a_view(claim, volume).resolve(POD)
+
+
+def a_waiting_claim(size: str = "1Gi", **metadata: Any) -> dict[str, Any]:
+    spec = {"storageClassName": "fast", "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}}
+    return {"metadata": {"name": "data", "uid": "uid-of-data", **metadata}, "spec": spec, "status": {"phase": "Pending"}}
+
+
+def a_free_volume(size: str, node: str, **spec: Any) -> dict[str, Any]:
+    here = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
+    affinity = {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}}
+    return {
+        "metadata": {"name": f"{node}-{size}"},
+        "spec": {
+            "storageClassName": "fast",
+            "accessModes": ["ReadWriteOnce"],
+            "capacity": {"storage": size},
+            "nodeAffinity": affinity,
+            **spec,
+        },
+        "status": {"phase": "Available"},
+    }
+
+
+def a_waiting_view(
+    claim: dict[str, Any], *volumes: dict[str, Any], provisioner: str = "kubernetes.io/no-provisioner", **of_class: Any
+) -> VolumeView:
+    view = a_view(claim, None)
+    view.classes.upsert("fast", storage_class_from({"provisioner": provisioner, "volumeBindingMode": "WaitForFirstConsumer", **of_class}))
+    for volume in volumes:
+        view.volumes.upsert(volume["metadata"]["name"], volume_from(volume))
+    return view
+
+
+def test_claim_that_waits_for_a_node_may_get_each_free_volume_that_is_large_enough() -> None:
+    owned = a_free_volume("8Gi", "n3", claimRef={"namespace": "ns", "name": "other", "uid": "1"})
+    view = a_waiting_view(a_waiting_claim("2Gi"), a_free_volume("1Gi", "n1"), a_free_volume("5Gi", "n2"), a_free_volume("2Gi", "n2"), owned)
+    (unbound,) = view.resolve(POD).spec.unbound
+    assert [volume.name for volume in unbound.volumes] == ["n2-2Gi", "n2-5Gi"]
+    assert unbound.provisioned == ((),)
+
+
+def test_volume_that_belongs_to_a_claim_is_its_only_choice() -> None:
+    own = a_free_volume("8Gi", "n3", claimRef={"namespace": "ns", "name": "data", "uid": "uid-of-data"})
+    (unbound,) = a_waiting_view(a_waiting_claim(), a_free_volume("1Gi", "n1"), own).resolve(POD).spec.unbound
+    assert [volume.name for volume in unbound.volumes] == ["n3-8Gi"]
+
+
+def test_volume_is_provisioned_only_in_the_topologies_of_its_class_and_where_storage_is_left() -> None:
+    allowed = [{"matchLabelExpressions": [{"key": "zone", "values": ["a", "b"]}]}]
+    view = a_waiting_view(a_waiting_claim("2Gi"), provisioner="csi", allowedTopologies=allowed)
+    view.tracking.upsert("csi", True)
+    for zone, left in (("a", "1Gi"), ("b", "3Gi")):
+        capacity = {"storageClassName": "fast", "capacity": left, "nodeTopology": {"matchLabels": {"zone": zone}}}
+        view.capacities.upsert(zone, storage_capacity_from(capacity))
+    resolved = view.resolve(POD).spec
+    assert resolved.unbound == ()
+    refused = {kind: [zone for zone in "abc" if not all_match((terms,), a_node("n", {"zone": zone}))] for kind, terms in resolved.storage}
+    assert refused == {Kind.NO_VOLUME: ["c"], Kind.NO_STORAGE: ["a", "c"]}
+
+
+def test_claim_with_a_selected_node_gets_its_volume_near_that_node() -> None:
+    claim = a_waiting_claim(annotations={"volume.kubernetes.io/selected-node": "n2"})
+    ((kind, terms),) = a_waiting_view(claim, provisioner="csi").resolve(POD).spec.storage
+    assert kind is Kind.NO_VOLUME
+    assert [name for name in ("n1", "n2") if all_match((terms,), a_node(name, {}))] == ["n2"]
+
+
+def test_claim_for_one_pod_that_is_in_use_admits_no_node() -> None:
+    view = a_view(a_claim(mode="ReadWriteOncePod"), a_volume())
+    assert view.resolve(POD).spec.storage == ()
+    assert view.resolve(POD, lambda claim: claim == "ns/data").spec.storage == ((Kind.CLAIM_IN_USE, ()),)
+
+
+@pytest.mark.parametrize(
+    ("claim", "words"),
+    [
+        ({**a_waiting_claim(), "spec": {"storageClassName": "missing"}}, 'storageclass "missing" of claim "data" not found'),
+        ({**a_waiting_claim(), "spec": {"storageClassName": "fast", "volumeName": "mine"}}, "unbound immediate"),
+        ({**a_waiting_claim(), "spec": {}}, "unbound immediate"),
+    ],
+)
+def test_claim_for_which_no_scheduler_may_choose_a_volume_is_refused_with_the_reason(claim: dict[str, Any], words: str) -> None:
+    with pytest.raises(UnboundClaimError, match=words):
+        a_waiting_view(claim).resolve(POD)
 
 
 def test_listener_for_volumes_is_called_once_for_each_change() -> None:

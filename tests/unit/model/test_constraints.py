@@ -122,7 +122,6 @@ def test_claims_are_the_names_of_persistent_volume_claims() -> None:
             "a namespaceSelector that selects by labels, in required pod anti-affinity, is not supported",
         ),
         ({"resourceClaims": [{"name": "gpu"}]}, "resource claims (DRA) are not supported"),
-        ({"volumes": [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}}]}, "generic ephemeral volumes are not supported"),
     ],
 )
 def test_the_message_names_unsupported_requirements(spec: dict[str, Any], reason: str) -> None:

@@ -2,12 +2,13 @@
 
 from dataclasses import replace
 
+from allaboard.cluster.storage_objects import Claim, Shape, StorageClass, StoredVolume
 from allaboard.cluster.view import ClusterView
-from allaboard.cluster.volumes import Claim, StoredVolume, VolumeView
+from allaboard.cluster.volumes import VolumeView
 from allaboard.gangs.registry import OVER_LIMIT
 from allaboard.model.constraints import NodeSelectorTerm, Requirement, SchedulingSpec
 from allaboard.model.gang import Gang, GangKey, Objective
-from allaboard.model.limits import GANG_CLAIMS, GANG_REQUIREMENTS, KINDS, LABEL_SETS, TOPOLOGIES
+from allaboard.model.limits import CLAIM_KINDS, GANG_CLAIMS, GANG_REQUIREMENTS, KINDS, LABEL_SETS, TOPOLOGIES
 from allaboard.model.node import Node
 from allaboard.model.pod import Pod
 from allaboard.model.podterms import LabelExpression, PodTerm
@@ -168,3 +169,55 @@ def test_a_gang_with_too_many_volumes_is_held() -> None:
     hold = resolve(a_gang(*members), VolumeView(), ClusterView()).hold
     assert hold is not None
     assert (hold.reason, hold.field) == (OVER_LIMIT, "gang_claims")
+
+
+def a_claim_of(size: int, storage_class: str = "local") -> Claim:
+    return Claim("", shape=Shape(storage_class, size))
+
+
+def a_view_of_volumes(*nodes: str, size: int = 100) -> ClusterView:
+    """Return a view with one free volume for each of ``nodes``; a volume for ``*`` can be used on each node."""
+    view = ClusterView()
+    view.volumes.classes.upsert("local", StorageClass(waits=True))
+    for number, name in enumerate(nodes):
+        here = () if name == "*" else ((NodeSelectorTerm(expressions=(Requirement("kubernetes.io/hostname", "In", (name,)),)),),)
+        view.volumes.volumes.upsert(f"v{number}", StoredVolume(here, shape=Shape("local", size + number), is_free=True))
+    return view
+
+
+def members_with_claims(view: ClusterView, *sizes: int) -> Gang:
+    for number, size in enumerate(sizes):
+        view.volumes.claims.upsert(f"team/c{number}", a_claim_of(size))
+    return a_gang(*(a_pod(f"m{number}", spec=replace(SPEC, claims=(f"c{number}",))) for number in range(len(sizes))))
+
+
+def test_volumes_that_several_nodes_can_use_are_given_to_one_claim_each() -> None:
+    view = a_view_of_volumes("*", "*", "n1")
+    placed = resolve(members_with_claims(view, 1, 1, 1), view.volumes, view)
+    left = [pod.spec.unbound for pod in placed.candidates]
+    assert left.count(()) == 2
+    ((last,),) = [claims for claims in left if claims]
+    assert [volume.name for volume in last.volumes] == ["v2"]
+
+
+def test_single_claim_may_get_each_volume() -> None:
+    view = a_view_of_volumes("*", "n1")
+    (pod,) = resolve(members_with_claims(view, 1), view.volumes, view).candidates
+    assert [volume.name for volume in pod.spec.unbound[0].volumes] == ["v0", "v1"]
+
+
+def test_gang_with_too_many_kinds_of_claims_is_held() -> None:
+    view = a_view_of_volumes(*("n1",) * (CLAIM_KINDS.most + 1))
+    sizes = [100 + number for number in range(CLAIM_KINDS.most + 1)]
+    hold = resolve(members_with_claims(view, *sizes), view.volumes, view).hold
+    assert hold is not None
+    assert "kinds of claims" in hold.message
+
+
+def test_gang_whose_members_share_a_claim_for_one_pod_is_held() -> None:
+    view = ClusterView()
+    view.volumes.claims.upsert("team/data", Claim("pv", is_for_one_pod=True))
+    view.volumes.volumes.upsert("pv", StoredVolume())
+    hold = resolve(a_gang(*(a_pod(name, spec=replace(SPEC, claims=("data",))) for name in "ab")), view.volumes, view).hold
+    assert hold is not None
+    assert "ReadWriteOncePod" in hold.message

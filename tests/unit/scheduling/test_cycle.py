@@ -1,6 +1,7 @@
 """Tests that a cycle brings every due gang to a decision, in queue order, and that no gang delays other gangs."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 from unittest.mock import Mock
@@ -63,7 +64,7 @@ async def test_a_namespace_that_uses_much_search_time_during_a_cycle_goes_behind
 class BrokenVolumes(VolumeView):
     """A volume view with a defect: it raises an error for each pod of the gang ``bad``."""
 
-    def resolve(self, pod: Pod) -> Pod:
+    def resolve(self, pod: Pod, is_used: Callable[[str], bool] = lambda claim: False) -> Pod:
         if pod.name.startswith("bad"):
             raise RuntimeError("a defect")
         return pod

@@ -97,7 +97,7 @@ def test_unknown_kinds_are_left_out_with_the_option_skip_unknown(plan: Plan) -> 
     ("manifest", "title"),
     [
         (custom("x.example", "Fleet", {}, scope="Cluster"), "CustomResourceDefinition.apiextensions.k8s.io x"),
-        ({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "disk"}}, "PersistentVolume disk"),
+        ({"apiVersion": "networking.k8s.io/v1", "kind": "IngressClass", "metadata": {"name": "web"}}, "IngressClass.networking.k8s.io web"),
         ({"apiVersion": "x.example/v1", "kind": "Fleet", "metadata": {"name": "f"}}, "Fleet.x.example f"),
         ({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}}, "Secret default/s"),
     ],

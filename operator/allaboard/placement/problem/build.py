@@ -5,7 +5,7 @@ use are counted for the explanation and left out of the problem.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -21,26 +21,31 @@ from allaboard.model.snapshot import Snapshot
 from allaboard.placement.problem.fragmentation import fragmentation_of
 from allaboard.placement.problem.objectives import Weights, scoring_of, weights_of
 from allaboard.placement.problem.problem import Candidate, Problem, Role, capacity_refusals, numbered
-from allaboard.placement.problem.rule_arrays import NodePlaces, exclude_nodes, roles_of, rule_arrays_of, with_rules
+from allaboard.placement.problem.rule_arrays import NodePlaces, RuleArrays, exclude_nodes, roles_of, rule_arrays_of, with_rules
 from allaboard.placement.rules.attachments import attachment_columns
 from allaboard.placement.rules.capacity import slots_for
+from allaboard.placement.rules.claims import claim_columns
 from allaboard.placement.rules.devices import GPU, WHOLE, counts_devices, parts_on, slots_on_devices, whole_devices
 from allaboard.placement.rules.filters import NodeFilters, Usable
 from allaboard.placement.rules.members import NO_RULES, Rules
 from allaboard.placement.rules.ports import free_ports, port_columns, port_demand
 
 _LATE = (
-    Kind.VOLUMES,
-    Kind.UNLABELLED_SPREAD,
-    Kind.SPREAD,
-    Kind.POD_AFFINITY,
-    Kind.ANTI_AFFINITY,
-    Kind.AVOIDED,
-    Kind.APART,
-    Kind.UNLABELLED,
-    Kind.TOPOLOGY,
+    ((Kind.CLAIM_IN_USE,),),
+    ((Kind.ATTACHMENTS,),),
+    ((Kind.VOLUMES,), (Kind.NO_VOLUME, Kind.NO_STORAGE)),
+    ((Kind.VOLUME_ZONE,),),
+    ((Kind.UNLABELLED_SPREAD, Kind.SPREAD),),
+    ((Kind.POD_AFFINITY,),),
+    ((Kind.ANTI_AFFINITY,),),
+    ((Kind.AVOIDED,),),
+    ((Kind.APART,),),
+    ((Kind.TOPOLOGY,),),
 )
-"""The order in which nodes are refused once they have enough capacity: that of kube-scheduler's plugins, and ours at the end."""
+"""The order in which nodes are refused once they have enough capacity: that of kube-scheduler's plugins, and ours at the end.
+
+A node counts for the first plugin that refuses it: for the first reason of each tuple of this plugin.
+"""
 # No pod that requests more than this can be placed. The limit keeps products of demands and counts within 64 bits.
 _LARGEST_DEMAND = 2**62
 
@@ -90,9 +95,9 @@ def build_problem(
         free = np.concatenate([free, free_ports(ports, snapshot)])
         demand = np.concatenate([demand, port_demand(ports, specs)], axis=1)
     attachments = attachment_columns(specs, len(pods), snapshot)
-    if attachments.names:
-        free = np.concatenate([free, attachments.free])
-        demand = np.concatenate([demand, attachments.demand], axis=1)
+    claims = claim_columns(specs, len(pods), snapshot.nodes, filters)
+    free = np.concatenate([free, attachments.free, claims.free])
+    demand = np.concatenate([demand, attachments.demand, claims.demand], axis=1)
     usable = [filters.usable(spec, snapshot.nodes, snapshot.gpus) for spec in specs]
     admits = np.array([each.admitted for each in usable], dtype=np.bool_).reshape(len(specs), len(snapshot.nodes))
     rule_arrays = rule_arrays_of(rules, [uids[0] for _, uids in members], NodePlaces(filters, snapshot.nodes))
@@ -110,18 +115,19 @@ def build_problem(
         *names,
         *(f"port {column.protocol}/{column.port}" for column in ports),
         *(f"volumes of {driver}" for driver in attachments.names),
+        *(f"free volumes of kind {number}" for number in range(len(claims.free))),
     )
     reasons = (
         *(Reason(Kind.INSUFFICIENT, GPU if name == _GPU_SLOTS else name) for name in names),
         *(Reason(Kind.PORTS) for _ in ports),
         *(Reason(Kind.ATTACHMENTS) for _ in attachments.names),
+        *(Reason(Kind.NO_VOLUME) for _ in claims.free),
     )
-    coupled = [(each.reason, ~each.allows(np.zeros_like(slots), 0)) for each in rule_arrays.couplings] if len(pods) == 1 else []
+    coupled = list(_coupled(rule_arrays, np.zeros_like(slots))) if len(pods) == 1 else None
     refusals = [
         _merged(
             each.reasons,
-            capacity_refusals(reasons, demand[role], free, admits[role] & ~is_kept, device_slots.get(role)),
-            _refused_late(reasons, demand[role], free, [*each.late, *excluded[role]], coupled),
+            _refused(reasons, demand[role], free, admits[role] & ~is_kept, each.late, excluded[role], coupled, device_slots.get(role)),
             _too_few_gpus(reasons, demand[role], free, each),
         )
         for role, each in enumerate(usable)
@@ -160,27 +166,62 @@ def build_problem(
     return with_rules(problem, rule_arrays.restricted_to(rows))
 
 
-def _refused_late(
+def _refused(
     reasons: Sequence[Reason],
     demand: Integers,
     free: Integers,
+    where: Mask,
     late: Sequence[tuple[Reason, Mask]],
-    coupled: Sequence[tuple[Reason, Mask]],
+    excluded: Sequence[tuple[Reason, Mask]],
+    coupled: Sequence[tuple[Reason, Mask]] | None,
+    on_devices: Integers | None,
 ) -> Counted:
     """Return why nodes refuse a pod that no early filter refuses, each reason with the number of these nodes.
 
-    ``late`` and ``coupled`` are filters that kube-scheduler asks after it has compared capacity, each with the nodes that it refuses. Nodes
-    that only rules of ``coupled`` refuse aren't counted: they stay in the problem.
+    ``where``: bool[nodes], the nodes with too little capacity. Each reason comes with the nodes that it refuses. ``late`` are
+    filters that kube-scheduler asks after it has compared resources. ``excluded`` are rules between members that exclude nodes wherever
+    other members are. ``coupled`` are all rules between members, if the pod is the only one. Nodes that only ``coupled`` rules refuse
+    aren't counted, since they stay in the problem. ``on_devices``: int64[nodes], how many more pods the devices take, for a role that asks
+    for a part of a GPU.
     """
-    where = np.zeros(free.shape[1], dtype=np.bool_)
-    for _, refused in late:
+    where = where.copy()
+    for _, refused in (*late, *excluded):
         where |= refused
-    found = Counter(dict(capacity_refusals(reasons, demand, free, where)))
-    where &= (demand[:, None] <= free).all(axis=0)
-    for reason, refused in sorted((*late, *coupled), key=lambda each: _LATE.index(each[0].kind)):
-        found[reason] += int(np.count_nonzero(where & refused))
-        where &= ~refused
+    found: Counter[Reason] = Counter()
+    # A missing label of our own rule counts first, since no pod that ends can add the label.
+    for reason, refused in excluded:
+        if reason.kind is Kind.UNLABELLED:
+            found[reason] += int(np.count_nonzero(where & refused))
+            where &= ~refused
+    is_early = np.array([reason.kind in (Kind.INSUFFICIENT, Kind.PORTS) for reason in reasons], dtype=np.bool_)
+    early = np.where(is_early, demand, 0)
+    found.update(dict(capacity_refusals(reasons, early, free, where, on_devices)))
+    where &= (early[:, None] <= free).all(axis=0)
+    if on_devices is not None:
+        where &= on_devices > 0
+    columns = [(reasons[column], demand[column] > free[column]) for column in np.flatnonzero(~is_early).tolist()]
+    asked = [*late, *(excluded if coupled is None else coupled), *columns]
+    for plugin in _LATE:
+        refused_by_plugin = np.zeros_like(where)
+        for kinds in plugin:
+            left = where.copy()
+            for reason, refused in (each for each in asked if each[0].kind in kinds):
+                found[reason] += int(np.count_nonzero(left & refused))
+                left &= ~refused
+            refused_by_plugin |= where & ~left
+        where &= ~refused_by_plugin
     return tuple((reason, nodes) for reason, nodes in found.items() if nodes)
+
+
+def _coupled(rule_arrays: RuleArrays, counts: Integers) -> Iterator[tuple[Reason, Mask]]:
+    """Yield the nodes that each rule between members refuses to the only pod: bool[nodes].
+
+    ``counts``: int64[1, nodes], zeros.
+    """
+    for coupling in rule_arrays.couplings:
+        for excluded, reason in coupling.excluded.values():
+            yield reason, excluded
+        yield coupling.reason, ~coupling.allows(counts, 0)
 
 
 def _merged(*reasons: Counted) -> Counted:

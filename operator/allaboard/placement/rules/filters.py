@@ -41,11 +41,10 @@ _MANY_VALUES = 16
 class Usable:
     """The nodes that a spec may use, and the reasons why other nodes refuse the spec.
 
-    ``admitted``: bool[nodes]. ``reasons`` counts the nodes that aren't admitted, each by the first filter that refuses the node. ``late``
-    are the filters that kube-scheduler asks after it has compared capacity: volumes and other pods. Each has its reason, and the nodes that
-    it refuses and no filter before it: bool[nodes]. ``reasons`` doesn't count these nodes. A node
-    that only GPU rules refuse is counted under each GPU rule that it fails. ``refused_by_gpus``: bool[nodes], the nodes that only GPU rules
-    refuse; ``None`` without GPU rules.
+    ``admitted``: bool[nodes]. ``late`` are the filters that kube-scheduler asks after it has compared capacity: volumes and other pods.
+    Each has its reason, and the nodes that it refuses and no early filter does: bool[nodes]. ``reasons`` counts the nodes that early
+    filters refuse, each by the first of them. A node that only GPU rules refuse is counted under each GPU rule that it fails.
+    ``refused_by_gpus``: bool[nodes], the nodes that only GPU rules refuse; ``None`` without GPU rules.
     """
 
     admitted: Mask
@@ -113,6 +112,7 @@ class NodeFilters:
             spec.affinity,
             spec.tolerations,
             spec.volumes,
+            spec.storage,
             spec.forbidden_domains,
             spec.avoided_domains,
             spec.required_domains,
@@ -158,6 +158,12 @@ class NodeFilters:
             self._reset(nodes)
         mask = self._affinity(spec) if by_affinity else np.ones(len(nodes), dtype=np.bool_)
         return mask & self._states.where(lambda state: untolerated_taint(state[2], spec.tolerations) is None) if by_taints else mask
+
+    def matching(self, terms: Sequence[NodeSelectorTerm], nodes: tuple[Node, ...]) -> Mask:
+        """Return the nodes that match one of ``terms``: bool[nodes]."""
+        if nodes is not self._nodes:
+            self._reset(nodes)
+        return self._any_term(terms)
 
     def preference(self, spec: SchedulingSpec, nodes: tuple[Node, ...]) -> Dislikes:
         """Return the share of the preferences of ``spec`` that each of ``nodes`` doesn't meet, as kube-scheduler scores nodes.
@@ -205,12 +211,12 @@ class NodeFilters:
             if refused:
                 reasons[reason] += refused
             admitted = admitted & rule
-        late = []
+        late, early = [], admitted
         for kind, rules in resolved_rules(spec):
-            rule = self._all(rules)
-            if (admitted & ~rule).any():
-                late.append((Reason(kind), admitted & ~rule))
-            admitted = admitted & rule
+            refused_here = early & ~self._all(rules)
+            if refused_here.any():
+                late.append((Reason(kind), refused_here))
+                admitted = admitted & ~refused_here
         admitted.flags.writeable = False
         return Usable(admitted, tuple(sorted(reasons.items())), late=tuple(late))
 
@@ -288,7 +294,9 @@ def resolved_rules(spec: SchedulingSpec) -> tuple[tuple[Kind, tuple[tuple[NodeSe
     A requirement consists of entries. A node must match a term of every entry. ``planning.resolve`` computes these requirements.
     """
     return (
+        *((kind, (terms,)) for kind, terms in spec.storage if kind is Kind.CLAIM_IN_USE),
         (Kind.VOLUMES, spec.volumes),
+        *((kind, (terms,)) for kind, terms in spec.storage if kind is not Kind.CLAIM_IN_USE),
         (Kind.ANTI_AFFINITY, spec.avoided_domains),
         (Kind.AVOIDED, spec.forbidden_domains),
         (Kind.APART, spec.required_domains),

@@ -15,6 +15,7 @@ from allaboard.model.node import Node
 from allaboard.model.pod import Pod
 from allaboard.model.reasons import Kind, Reason
 from allaboard.model.snapshot import Snapshot
+from allaboard.placement.rules.claims import volumes_for
 from allaboard.placement.rules.devices import WHOLE, assign_devices_exactly
 from allaboard.placement.rules.filters import refusal_of_state, refusal_to_share, resolved_rules
 from allaboard.placement.rules.gpus import refusals_by_gpus
@@ -95,7 +96,11 @@ def verify(assignments: Mapping[str, str], pods: Sequence[Pod], snapshot: Snapsh
         asked = [(specs[kind], pods) for kind, pods in counted.items()]
         violations.extend(_overloads(node_name, asked, row, snapshot))
         violations.extend(_device_violations(node_name, members, row, snapshot))
-    node_of = {uid: snapshot.nodes[rows[name]] for uid, name in assignments.items() if name in rows}
+    node_of = {uid: snapshot.nodes[rows[name]] for uid, name in assignments.items() if name in rows and uid in by_uid}
+    unbound = [(claim, node_of[uid], uid) for uid in node_of for claim in by_uid[uid].spec.unbound]
+    if unbound and volumes_for([(claim, node) for claim, node, _ in unbound]) is None:
+        reason = Reason(Kind.NO_VOLUME)
+        violations.extend(Violation(Wrong.REFUSED, by_uid[uid].key, node.name, reason) for _, node, uid in unbound[:1])
     violations.extend(Violation(Wrong.BROKEN, reason=reason) for reason in rules.broken(node_of, snapshot.nodes))
     return tuple(violations)
 

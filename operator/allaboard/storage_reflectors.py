@@ -1,0 +1,20 @@
+"""The reflectors of the objects that decide which nodes a pod's volumes allow."""
+
+from allaboard.cluster.storage_objects import claim_from, storage_capacity_from, storage_class_from, tracks_capacity, volume_from
+from allaboard.cluster.volumes import VolumeView
+from allaboard.kube.client import ApiServer
+from allaboard.kube.paths import CLAIMS, CSI_DRIVERS, CSI_NODES, STORAGE_CAPACITIES, STORAGE_CLASSES, VOLUMES
+from allaboard.kube.reflector import Reflector
+from allaboard.model.volumes import attach_limits_from
+
+
+def storage_reflectors(server: ApiServer, volumes: VolumeView) -> dict[str, Reflector]:
+    """Return reflectors that keep ``volumes`` up to date, by the names of their resources."""
+    return {
+        "persistentvolumes": Reflector(server, VOLUMES.everywhere, volume_from, volumes.volumes),
+        "persistentvolumeclaims": Reflector(server, CLAIMS.everywhere, claim_from, volumes.claims),
+        "storageclasses": Reflector(server, STORAGE_CLASSES.everywhere, storage_class_from, volumes.classes),
+        "csidrivers": Reflector(server, CSI_DRIVERS.everywhere, tracks_capacity, volumes.tracking),
+        "csistoragecapacities": Reflector(server, STORAGE_CAPACITIES.everywhere, storage_capacity_from, volumes.capacities),
+        "csinodes": Reflector(server, CSI_NODES.everywhere, attach_limits_from, volumes.limits),
+    }
