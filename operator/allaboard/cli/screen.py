@@ -25,7 +25,7 @@ _COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red")
 _TITLE = "All aboard, or the train stays in the station"
 _REASON_LINES = 2
 _SECONDS_WIDTH = len("20.0 s")
-_PICTURE_COLUMNS, _PICTURE_LINES = 100, 38
+_PICTURE_COLUMNS, _PICTURE_LINES = 100, 41
 
 
 @dataclass(slots=True)
