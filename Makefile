@@ -17,7 +17,7 @@ ARCHIVE   := --output type=oci,dest=build/image.tar
 .DEFAULT_GOAL := help
 JOBS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 2)))
 PLANES ?= $(JOBS)
-SEARCHES := fgd tight quality joint scale fragmentation fair_search gpu_planning
+SEARCHES := fgd tight quality joint scale fragmentation fair_search gpu_planning rules
 RELEASES := $(notdir $(wildcard tests/e2e/controlplane/kubernetes/*))
 
 .PHONY: help demo test test-fast test-busy faults e2e judged e2e-kind nightly $(RELEASES:%=e2e-%) lint typecheck docs picture run sandbox cluster cluster-down image lock clean bench bench-quick

@@ -99,6 +99,10 @@ class UnboundClaim:
     volumes: tuple[FreeVolume, ...] = ()
     provisioned: tuple[tuple[NodeSelectorTerm, ...], ...] = ((),)
 
+    def __hash__(self) -> int:
+        """Return a hash without most volumes: there may be thousands, and claims of one kind mostly have one tuple of them."""
+        return hash((len(self.volumes), self.volumes[:1], self.provisioned))
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class GpuRequest:

@@ -28,6 +28,8 @@ def with_chosen_volumes(
     needs = {id(pod.spec): [need for need in volumes.needs(pod) if need.unbound is not None] for pod in with_claims}
     users = Counter(need.claim for pod in with_claims for need in needs[id(pod.spec)])
     chosen = _chosen({need.claim: need for of_pod in needs.values() for need in of_pod}, users)
+    if not chosen:
+        return specs  # the usual case: all volumes are local, or are provisioned
     given = {volume.name for volume in chosen.values()}
     found = dict(specs)
     made: dict[tuple[int, int], SchedulingSpec] = {}
@@ -48,12 +50,17 @@ def _chosen(needs: Mapping[str, Need], users: Mapping[str, int]) -> dict[str, Fr
     """
     found: dict[str, FreeVolume] = {}
     taken: set[str] = set()
+    for_several: dict[int, list[FreeVolume]] = {}  # by kind of claims, volumes that several nodes can use
     for claim, need in sorted(needs.items(), key=lambda each: (len(each[1].unbound.volumes) if each[1].unbound else 0, each[0])):
-        volumes = need.unbound.volumes if need.unbound else ()
-        free = [volume for volume in volumes if volume.name not in taken and (users[claim] > 1 or not is_local(volume))]
-        if free:
-            found[claim] = free[0]
-            taken.add(free[0].name)
+        if (unbound := need.unbound) is None:
+            continue
+        if id(unbound) not in for_several:
+            for_several[id(unbound)] = [volume for volume in unbound.volumes if not is_local(volume)]
+        volumes = unbound.volumes if users[claim] > 1 else for_several[id(unbound)]
+        volume = next((volume for volume in volumes if volume.name not in taken), None)
+        if volume is not None:
+            found[claim] = volume
+            taken.add(volume.name)
     return found
 
 

@@ -103,7 +103,8 @@ def volumes_for(claims: Sequence[tuple[UnboundClaim, Node]]) -> list[FreeVolume 
     ``claims``: each claim with the node of its pod. Free volumes go first, and of these the smallest that is enough. This is a matching in
     a bipartite graph by augmenting paths (Kuhn).
     """
-    candidates = [[volume for volume in claim.volumes if all_match(volume.terms, node)] for claim, node in claims]
+    usable = _UsableVolumes()
+    candidates = [usable.on(claim, node) for claim, node in claims]
     taken: dict[str, tuple[int, FreeVolume]] = {}
 
     def place(position: int, tried: set[str]) -> bool:
@@ -122,6 +123,27 @@ def volumes_for(claims: Sequence[tuple[UnboundClaim, Node]]) -> list[FreeVolume 
     for position, volume in taken.values():
         found[position] = volume
     return found
+
+
+class _UsableVolumes:
+    """Finds the volumes of claims that a node can use, mostly by the one host name that a volume asks for."""
+
+    def __init__(self) -> None:
+        self._indexes: dict[int, tuple[dict[tuple[str, str], list[FreeVolume]], list[FreeVolume]]] = {}
+
+    def on(self, claim: UnboundClaim, node: Node) -> list[FreeVolume]:
+        """Return the volumes of ``claim`` that ``node`` can use, the smallest first."""
+        if id(claim) not in self._indexes:
+            by_label: dict[tuple[str, str], list[FreeVolume]] = {}
+            others: list[FreeVolume] = []
+            for volume in claim.volumes:
+                only = _only_value(volume.terms)
+                (others if only is None else by_label.setdefault(only, [])).append(volume)
+            self._indexes[id(claim)] = by_label, others
+        by_label, others = self._indexes[id(claim)]
+        keys = {key for key, _ in by_label} if len(by_label) < len(node.labels) else node.labels.keys()
+        found = [volume for key in keys for volume in by_label.get((key, node.labels.get(key, "")), ())]
+        return sorted((*found, *(volume for volume in others if all_match(volume.terms, node))))
 
 
 def _is_provisioned(claim: UnboundClaim, node: Node) -> bool:
