@@ -138,7 +138,7 @@ MUTANTS = (
             Edit(
                 "Transaction.commit",
                 """
-    if sample:
+    if sample or volumes is not None:
         rechecked = self._rechecked(assignments)
         if isinstance(rechecked, Refused):
             return replace(rechecked, retry_after=retry_after)
