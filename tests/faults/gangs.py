@@ -64,6 +64,7 @@ class GangSpec:
     - ``submission`` numbers the submissions under one gang's name; the names of controllers and pods contain it.
     - ``owner`` is the UID of the job operator's object that controls its pods; empty without one.
     - ``walltime`` is the time in seconds for which its pods state that they run at most; 0 for none.
+    - ``storage_class`` is the class of the claims that its bare members have, one each; empty for none.
     """
 
     name: str
@@ -89,6 +90,7 @@ class GangSpec:
     submission: int = 0
     owner: str = ""
     walltime: int = 0
+    storage_class: str = ""
 
     @property
     def base(self) -> str:
@@ -152,7 +154,21 @@ def pod_of(spec: GangSpec, name: str) -> Body:
     if spec.owner:
         metadata["ownerReferences"] = [{**OWNER, "name": spec.base, "uid": spec.owner, "controller": True}]
     gates = {"schedulingGates": [{"name": "example.com/wait"}]} if spec.is_gated and name == f"{spec.base}-0" else {}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {**template["spec"], **gates}}
+    claim = {"name": "data", "persistentVolumeClaim": {"claimName": f"data-{name}"}}
+    volumes = {"volumes": [claim]} if spec.storage_class else {}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {**template["spec"], **gates, **volumes}}
+
+
+def claim_of(spec: GangSpec, name: str) -> Body:
+    """Return the manifest of the claim of one bare member."""
+    size = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    metadata = {"name": f"data-{name}", "namespace": spec.namespace}
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": metadata,
+        "spec": {"storageClassName": spec.storage_class, **size},
+    }
 
 
 def manifests(spec: GangSpec) -> list[Body]:
@@ -164,6 +180,7 @@ def manifests(spec: GangSpec) -> list[Body]:
             metadata["annotations"] = {TOGETHER: RACK}
         found.append({"apiVersion": POD_GROUP_API, "kind": "PodGroup", "metadata": metadata, "spec": {"minMember": spec.minimum}})
     if spec.is_named:
+        found += [claim_of(spec, name) for name in spec.bare_names if spec.storage_class]
         return [*found, *(pod_of(spec, name) for name in spec.bare_names)]
     return [*found, *(_workload(spec, role) for role in spec.roles)]
 

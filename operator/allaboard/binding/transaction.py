@@ -64,19 +64,17 @@ class Transaction:
     async def commit(self) -> Committed | Refused:
         """Dry-run the binds, bind volumes, check the plan again, bind, and return the outcome.
 
-        Never raises for an answer of the API server.
-        Members that weren't bound are forgotten in the view, except for members that an unanswered bind may still bind.
+        Never raises for an answer of the API server. Members that weren't bound are forgotten in the view, except for members that an
+        unanswered bind may still bind.
         """
         to_forget = {assignment.pod.uid: assignment for assignment in self.assignments}
         try:
             # Steps 1 and 2 came before: the plan was checked, and its capacity assumed.
             # 3. Dry-run the binds: admission and RBAC refuse kinds of pods. Members beyond the quorum may replace refused ones.
             sample = self._for_dry_run()
-            dry_runs = await self._bind(sample, dry_run=True)
-            refusals = [(assignment, reply) for assignment, reply in dry_runs if not reply.is_bound]
+            refusals, assignments = await self._dry_run(sample)
             retry_after = max((reply.retry_after for _, reply in refusals), default=0.0)
-            assignments = self._without([assignment for assignment, _ in refusals])
-            if refusals and (not assignments or self.gang.missing_once_bound({assignment.pod.uid for assignment in assignments})):
+            if self._is_refused(refusals, assignments):
                 return Refused(NotAdmitted(*refusals[0]), retry_after)
             # 4. Bind the volumes of claims that wait for the nodes of their pods. The capacity stays assumed for as long as that takes.
             volumes = self.volumes if self.volumes is not None and self.volumes.are_missing(assignments) else None
@@ -84,6 +82,10 @@ class Transaction:
                 problem = await volumes.bind(assignments, self._is_wanted)
                 if problem is not None:
                     return Refused(VolumesNotBound(problem), retry_after)
+                # That may have taken minutes, in which admission may have changed.
+                refusals, assignments = await self._dry_run(sample)
+                if self._is_refused(refusals, assignments):
+                    return Refused(NotAdmitted(*refusals[0]), retry_after)
             # 5. All that took time: is the plan still valid? Nothing is awaited from here to the first bind.
             if sample or volumes is not None:
                 rechecked = self._rechecked(assignments)
@@ -103,6 +105,16 @@ class Transaction:
         finally:
             for assignment in to_forget.values():
                 self.view.forget(assignment.pod)
+
+    async def _dry_run(self, sample: Sequence[Assignment]) -> tuple[list[tuple[Assignment, BindReply]], Sequence[Assignment]]:
+        """Dry-run the binds of ``sample``. Return the refused ones with the replies, and the assignments that are left."""
+        dry_runs = await self._bind(sample, dry_run=True)
+        refusals = [(assignment, reply) for assignment, reply in dry_runs if not reply.is_bound]
+        return refusals, self._without([assignment for assignment, _ in refusals])
+
+    def _is_refused(self, refusals: Sequence[object], assignments: Sequence[Assignment]) -> bool:
+        """Return whether ``assignments`` are too few for the gang after ``refusals``."""
+        return bool(refusals) and (not assignments or bool(self.gang.missing_once_bound({each.pod.uid for each in assignments})))
 
     def _is_wanted(self) -> bool:
         """Return whether the members of the transaction still exist."""

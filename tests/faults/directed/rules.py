@@ -1,8 +1,10 @@
 """Schedules on gangs that ask for more than capacity: one rack, parts of GPUs, a minimum of a role."""
 
 from allaboard_sandbox import Fault
+from allaboard_sandbox.controllers.volume import PROVISIONER
 from tests.faults.gangs import GangSpec, Role
 from tests.faults.judge.facts import role_of
+from tests.faults.world import World
 
 from .ground import NEVER, end, quiet_world
 
@@ -46,6 +48,69 @@ def racks_in_two_tries() -> None:
         for node in (0, 1):
             world.cordon(node, is_cordoned=True)
         world.remove_foreign()
+        world.advance(40)
+        end(world)
+
+
+def _add_storage(world: World, provisioner: str, *nodes: str) -> None:
+    """Add a storage class that waits for nodes, and a free local volume on each of ``nodes``."""
+    of_class = {"provisioner": provisioner, "volumeBindingMode": "WaitForFirstConsumer"}
+    world.sandbox.create({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "fast"}, **of_class})
+    for node in nodes:
+        here = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
+        spec = {
+            "storageClassName": "fast",
+            "accessModes": ["ReadWriteOnce"],
+            "capacity": {"storage": "1Gi"},
+            "local": {"path": "/disk"},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}},
+        }
+        world.sandbox.create({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": f"disk-{node}"}, "spec": spec})
+    world.advance(1)
+
+
+def volumes_that_are_provisioned() -> None:
+    """A write to a claim fails, another one loses its answer, and the scheduler is killed before the last volume is bound."""
+    with quiet_world() as world:
+        _add_storage(world, PROVISIONER)
+        world.fault(Fault("patch", "persistentvolumeclaims", nth=2, times=1, status=503, retry_after=1))
+        world.fault(Fault("patch", "persistentvolumeclaims", nth=3, times=1, drop=True, after=True))
+        world.add(GangSpec("gang", "recreated", size=4, minimum=4, cpu=3, storage_class="fast"))
+        world.advance(3)
+        world.crash(1)
+        world.advance(60)
+        end(world)
+
+
+def volumes_that_come_late() -> None:
+    """A provisioner takes twenty seconds for each volume."""
+    with quiet_world() as world:
+        _add_storage(world, "disks.example.com")
+        gang = GangSpec("gang", "recreated", size=2, minimum=2, cpu=3, storage_class="fast")
+        world.add(gang)
+        for name in gang.bare_names:
+            world.advance(20)
+            claim = world.sandbox.get("persistentvolumeclaims", f"data-{name}") or {}
+            owner = {"namespace": "default", "name": f"data-{name}", "uid": claim["metadata"]["uid"]}
+            spec = {"storageClassName": "fast", "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "claimRef": owner}
+            made = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": f"disk-{name}"}}
+            world.sandbox.create({**made, "spec": {**spec, "csi": {"driver": "disks.example.com", "volumeHandle": name}}})
+        world.advance(20)
+        end(world)
+
+
+def local_volumes() -> None:
+    """There are three free volumes for a gang of four; the last volume comes later."""
+    with quiet_world() as world:
+        nodes = sorted(world.judge.books.nodes)
+        _add_storage(world, "kubernetes.io/no-provisioner", *nodes[:3])
+        world.add(GangSpec("gang", "recreated", size=4, minimum=4, cpu=3, storage_class="fast"))
+        world.advance(20)
+        world.judge.check()
+        last = world.sandbox.get("persistentvolumes", f"disk-{nodes[0]}") or {}
+        metadata = {"name": "disk-late"}
+        spec = {key: value for key, value in last["spec"].items() if key != "claimRef"}
+        world.sandbox.create({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": metadata, "spec": spec})
         world.advance(40)
         end(world)
 

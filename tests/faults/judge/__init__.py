@@ -28,6 +28,7 @@ Each accusation begins with the name of its rule:
 - ``stale``: no pod is bound or released on old state, and a dead watch is replaced.
 - ``kept pod``: bare pods, and pods of Jobs that would count the deletion as a failure, are never deleted.
 - ``release``: no gang that is or was whole loses a member, and no running member is released before the time-out.
+- ``volume``: each claim of a bound pod has a volume that the pod's node can use.
 - ``forward``: no gang is released whose missing members have capacity and time; after that time it doesn't stay partially bound.
 - ``leader``: only the leader changes anything, and a Lease that is free is taken soon.
 - ``late``: requests of an earlier leader aren't carried out once the next leader has acted.

@@ -26,6 +26,7 @@ from .facts import (
     rack_of,
     refusal,
     uid_of,
+    volumes_refusal,
 )
 from .lives import Lives, rack_group
 
@@ -69,6 +70,7 @@ class Binds:
             self.accuse("stranger", f"pod {name_of(pod)} of another scheduler was bound")
         self._check_capacity(request, pod)
         self._check_shared(request, pod)
+        self._check_volumes(request, pod)
         if spec is None:
             return
         now = self.books.clock()
@@ -153,6 +155,16 @@ class Binds:
             }
             if sum(used.values()) > _WHOLE:
                 self.accuse("device", f"pod {name_of(pod)} is bound to {device}, which is given to {used}")
+
+    def _check_volumes(self, request: Request, pod: Body) -> None:
+        """Check that each claim of a pod has a volume that the pod's node can use."""
+
+        def by_name(plural: str, namespace: str) -> dict[str, Body]:
+            return {name: each for (of_namespace, name), each in self.books.objects.get(plural, {}).items() if of_namespace == namespace}
+
+        claims, volumes = by_name("persistentvolumeclaims", request.namespace), by_name("persistentvolumes", "")
+        if why := volumes_refusal(pod, request.target, claims, volumes):
+            self.accuse("volume", f"pod {name_of(pod)} is bound to {request.target}, and {why}")
 
     def _is_stamped(self, number: int, request: Request, spec: GangSpec) -> bool:
         """Return whether a bind may be stamped with the minimum ``number``.

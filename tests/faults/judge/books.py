@@ -53,6 +53,8 @@ class Books:
     """Seconds after which requests, deeds and deleted pods are forgotten."""
     objects: dict[str, dict[tuple[str, str], Body]] = field(default_factory=dict)
     """The present objects: by plural, and then by namespace and name."""
+    claims_changed_at: float = -math.inf
+    """The time at which a claim was last written."""
     requests: deque[Request] = field(default_factory=deque)
     struck: deque[Request] = field(default_factory=deque)
     """Requests that a fault has hit. They are few, and rules search them often."""
@@ -210,6 +212,8 @@ class Books:
         metadata = body["metadata"]
         key = (metadata.get("namespace") or "", metadata["name"])
         table = self.objects.setdefault(plural, {})
+        if plural == "persistentvolumeclaims":
+            self.claims_changed_at = self.clock()
         if is_deleted:
             table.pop(key, None)
             if plural == "pods":

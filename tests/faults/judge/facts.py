@@ -139,6 +139,25 @@ def refusal(node: Body | None, pod: Body) -> str:
     return ""
 
 
+def volumes_refusal(pod: Body, node_name: str, claims: Mapping[str, Body], volumes: Mapping[str, Body]) -> str:
+    """Return why a pod can't run on a node because of its claims; empty if it can. ``claims`` and ``volumes`` are by name."""
+    for mounted in pod["spec"].get("volumes") or ():
+        name = (mounted.get("persistentVolumeClaim") or {}).get("claimName")
+        if name is None:
+            continue
+        claim = claims.get(name)
+        if claim is None or (claim.get("status") or {}).get("phase") != "Bound":
+            return f"its claim {name} has no volume"
+        volume = volumes.get(claim["spec"]["volumeName"])
+        if volume is None:
+            return f"the volume of its claim {name} doesn't exist"
+        required = (volume["spec"].get("nodeAffinity") or {}).get("required") or {"nodeSelectorTerms": []}
+        hosts = [value for term in required["nodeSelectorTerms"] for each in term["matchExpressions"] for value in each["values"]]
+        if hosts and node_name not in hosts:
+            return f"the volume of its claim {name} is on {', '.join(hosts)}"
+    return ""
+
+
 def _tolerated(taint: Mapping[str, Any], tolerations: Sequence[Mapping[str, Any]]) -> bool:
     for each in tolerations:
         if each.get("effect") not in (None, "", taint.get("effect")):

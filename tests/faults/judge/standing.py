@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from tests.faults.gangs import EPOCH, GangSpec
 
 from . import excuses
-from .books import IN_FLIGHT_SECONDS, Books
+from .books import IN_FLIGHT_SECONDS, NEWS_SECONDS, Books
 from .entries import Request
 from .facts import Body, demand_of, free_capacity, most_placeable, name_of, phase_of, refusal, uid_of
 from .lives import Lives
@@ -209,6 +209,14 @@ class Standing:
                 return True
         return False
 
+    def _lacks_volumes(self, pods: list[Body]) -> bool:
+        """Return whether a claim of one of ``pods`` has no volume, or got it a moment ago."""
+        if self.books.clock() < self.books.claims_changed_at + NEWS_SECONDS:
+            return True
+        claims = self.books.objects.get("persistentvolumeclaims", {})
+        keys = [(pod["metadata"]["namespace"], f"data-{name_of(pod)}") for pod in pods]
+        return any((claims.get(key, {}).get("status") or {}).get("phase") != "Bound" for key in keys)
+
     def _judge_idle(self, spec: GangSpec) -> None:
         """Check that no gang waits that fits, and that the messages of waiting pods are true."""
         missing, waiting = self.lives.missing(spec), self.lives.candidates(spec)
@@ -218,6 +226,7 @@ class Standing:
             or self._has_no_minimum(spec)
             or self.lives.bound(spec)
             or self._may_be_assumed(spec)
+            or (spec.storage_class and self._lacks_volumes(waiting))
         ):
             return
         free = free_capacity(self.books.nodes, self.books.holding_capacity(spec))

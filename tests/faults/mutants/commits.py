@@ -298,7 +298,7 @@ MUTANTS = (
         "dry run",
         (
             Edit(
-                "Transaction.commit",
+                "Transaction._dry_run",
                 "refusals = [(assignment, reply) for assignment, reply in dry_runs if not reply.is_bound]",
                 """
     refusals = []

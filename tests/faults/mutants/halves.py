@@ -231,7 +231,7 @@ MUTANTS = (
             PRIORITY_IGNORED,
             Edit("Transaction._for_dry_run", "self.dry_run == 'none' or len(self.assignments) == 1", "self.dry_run == 'none'"),
             Edit(
-                "Transaction.commit",
+                "Transaction._dry_run",
                 "dry_runs = await self._bind(sample, dry_run=True)",
                 """
     dry_runs = await self._bind(sample, dry_run=True)

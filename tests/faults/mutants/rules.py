@@ -34,6 +34,30 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "members are bound before their volumes",
+        "volumes_that_are_provisioned",
+        "volume",
+        (
+            Edit(
+                "Transaction.commit",
+                "self.volumes if self.volumes is not None and self.volumes.are_missing(assignments) else None",
+                "None",
+            ),
+        ),
+    ),
+    Mutant(
+        "claims count as bound as soon as their volumes are asked for",
+        "volumes_that_come_late",
+        "volume",
+        (
+            Edit(
+                "VolumeBinder._is_bound",
+                "claim is not None and bool(claim.volume_name) and (self.view.volumes.volumes.get(claim.volume_name) is not None)",
+                "claim is not None",
+            ),
+        ),
+    ),
+    Mutant(
         "the bind doesn't name the pod's GPU",
         "parts_of_devices",
         "device",
