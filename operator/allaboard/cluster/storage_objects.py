@@ -62,16 +62,17 @@ class Claim:
 
 
 def claim_from(raw: dict[str, Any]) -> Claim:
-    """Return the record of a raw PersistentVolumeClaim. Raises ``MalformedError``."""
+    """Return the record of a raw PersistentVolumeClaim; a bound one without its shape, to save memory. Raises ``MalformedError``."""
     metadata, spec, status = mapping(raw, "metadata"), mapping(raw, "spec"), mapping(raw, "status")
-    is_bound = text(status, "phase", path="status.") == "Bound"
     modes = texts(spec, "accessModes", "spec.", ENTRIES)
-    annotations = mapping(metadata, "annotations", "metadata.")
     named = text(spec, "volumeName", path="spec.")
+    if named and text(status, "phase", path="status.") == "Bound":
+        return Claim(named, "ReadWriteOncePod" in modes)
+    annotations = mapping(metadata, "annotations", "metadata.")
     selector = spec.get("selector")
     requests = mapping(mapping(spec, "resources", "spec."), "requests", "spec.resources.")
     return Claim(
-        volume_name=named if is_bound else "",
+        volume_name="",
         is_for_one_pod="ReadWriteOncePod" in modes,
         shape=Shape(
             storage_class=_class_of(spec, annotations),
@@ -82,7 +83,7 @@ def claim_from(raw: dict[str, Any]) -> Claim:
             selector=None if selector is None else expressions_in(mapping(spec, "selector", "spec."), "spec.selector."),
         ),
         selected_node=text(annotations, SELECTED_NODE, path="metadata.annotations."),
-        is_named=bool(named) and not is_bound,
+        is_named=bool(named),
         uid=text(metadata, "uid", path="metadata."),
         resource_version=text(metadata, "resourceVersion", path="metadata."),
     )
@@ -94,7 +95,7 @@ class StoredVolume:
 
     ``terms`` restrict its nodes: a node must match at least one term of each entry. So do ``zones``, from its labels. ``owner`` is the
     claim that the volume belongs to, as (namespace/name, UID); None if it belongs to none. A volume that ``is_free`` may be given to a
-    claim whose ``shape`` it has.
+    claim whose ``shape`` it has; only such a volume has ``labels``.
     """
 
     terms: tuple[Terms, ...] = ()
@@ -128,6 +129,7 @@ def volume_from(raw: dict[str, Any]) -> StoredVolume:
     owner = mapping(spec, "claimRef", "spec.")
     key = f"{text(owner, 'namespace', path='spec.claimRef.')}/{text(owner, 'name', path='spec.claimRef.')}"
     is_leaving = metadata.get("deletionTimestamp") is not None
+    is_free = not owner and not is_leaving and text(mapping(raw, "status"), "phase", path="status.") == "Available"
     return StoredVolume(
         terms=(node_selector_terms(required, "spec.nodeAffinity.required."),) if required else (),
         zones=tuple(_zone_terms(key, value) for key, value in sorted(of_volume.items()) if key in _STABLE),
@@ -139,9 +141,9 @@ def volume_from(raw: dict[str, Any]) -> StoredVolume:
             mode=text(spec, "volumeMode", "Filesystem", "spec."),
             attributes_class=text(spec, "volumeAttributesClassName", path="spec."),
         ),
-        labels=tuple(sorted(of_volume.items())),
+        labels=tuple(sorted(of_volume.items())) if is_free else (),
         owner=(key, text(owner, "uid", path="spec.claimRef.")) if owner else None,
-        is_free=not owner and not is_leaving and text(mapping(raw, "status"), "phase", path="status.") == "Available",
+        is_free=is_free,
         is_leaving=is_leaving,
         resource_version=text(metadata, "resourceVersion", path="metadata."),
     )
