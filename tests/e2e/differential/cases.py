@@ -57,7 +57,11 @@ def _node(rng: Random) -> Body:
         labels["zone"] = rng.choice(["x", "y", "z"])
     if rng.random() < 0.6:
         labels["rack"] = rng.choice(["1", "2"])
-    taints = [{"key": "dedicated", "value": "t", "effect": rng.choice(["NoSchedule", "PreferNoSchedule"])}] if rng.random() < 0.15 else []
+    taints = (
+        [{"key": "dedicated", "value": "t", "effect": rng.choice(["NoSchedule", "NoExecute", "PreferNoSchedule"])}]
+        if rng.random() < 0.15
+        else []
+    )
     return {"labels": labels, "taints": taints, "unschedulable": rng.random() < 0.08}
 
 
@@ -231,7 +235,26 @@ def _node_affinity(rng: Random, spec: Body) -> None:
 
 
 def _tolerations(rng: Random, spec: Body) -> None:
-    spec["tolerations"] = [{"key": "dedicated", "operator": "Exists"}]
+    everything: Body = {"operator": "Exists"}
+    cordoned = {"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule"}
+    dedicated = {"key": "dedicated", "operator": "Equal", "value": rng.choice(["t", "u"])}
+    if rng.random() < 0.3:
+        dedicated["effect"] = rng.choice(["NoSchedule", "NoExecute"])
+    spec["tolerations"] = rng.choice([[everything], [cordoned], [dedicated], [dedicated, cordoned]])
+
+
+def _requests(rng: Random, spec: Body) -> None:
+    """Give the pod init containers, sidecars and requests of the pod as a whole."""
+
+    def container(name: str, **fields: Any) -> Body:
+        cpu = rng.choice(["200m", "700m", "1200m", "1900m"])
+        return {"name": name, "image": "pause", "resources": {"requests": {"cpu": cpu}}, **fields}
+
+    first = [container(f"first-{number}") for number in range(rng.randint(0, 2))]
+    sidecars = [container(f"sidecar-{number}", restartPolicy="Always") for number in range(rng.randint(0, 1))]
+    spec["initContainers"] = rng.sample([*first, *sidecars], len(first) + len(sidecars))
+    if rng.random() < 0.3:
+        spec["resources"] = {"requests": {"memory": rng.choice(["1Gi", "70Gi"])}}
 
 
 RULES = {
@@ -242,5 +265,6 @@ RULES = {
     "node affinity": _node_affinity,
     "tolerations": _tolerations,
     "volumes": _volumes,
+    "requests": _requests,
 }
 """Functions that give a pod rules of one kind."""
