@@ -194,7 +194,7 @@ async def test_every_example_is_accepted_by_kubectl(cluster: Cluster, kubectl: K
     }
     applied = {
         (obj["kind"], obj["metadata"]["name"])
-        for kind in ("TFJob", "Deployment", "ReplicaSet", "Job", "PodGroup", "Pod", "MLFlow", "Namespace", "PriorityClass")
+        for kind in ("TFJob", "Deployment", "ReplicaSet", "StatefulSet", "Job", "PodGroup", "Pod", "MLFlow", "Namespace", "PriorityClass")
         for obj in ({**found, "kind": kind} for found in cluster.list(kind))
     }
     assert stated <= applied

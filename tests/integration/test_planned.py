@@ -128,6 +128,25 @@ def twenty_pods() -> Objects:
     return found
 
 
+def with_local_volumes() -> Objects:
+    """Return the example of a StatefulSet, with its storage class and a free volume on each of three nodes."""
+    waits = {"provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer"}
+    of_class = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "standard"}, **waits}
+    volumes = []
+    for number in (1, 2, 3):
+        here = {"key": "kubernetes.io/hostname", "operator": "In", "values": [f"node-{number}"]}
+        spec = {
+            "storageClassName": "standard",
+            "accessModes": ["ReadWriteOnce"],
+            "capacity": {"storage": "1Gi"},
+            "local": {"path": "/disk"},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}},
+        }
+        metadata, status = {"name": f"disk-{number}"}, {"phase": "Available"}
+        volumes.append({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": metadata, "spec": spec, "status": status})
+    return [of_class, *volumes, *manifest("statefulset-volumes.yaml")]
+
+
 def racks(*names: str) -> list[dict[str, Any]]:
     return [{"gpus": 4, "labels": {"topology.kubernetes.io/rack": name}} for name in names]
 
@@ -158,6 +177,9 @@ EXAMPLES: dict[str, list[dict[str, Any]]] = {
     "fair": [{"cpu": "64", "gpus": 8}],
     "roles-and-racks": racks("a", "a", "b", "b"),
     "gpu-sharing": [{"gpus": 20, "annotations": shared_cards(number)} for number in (1, 2)],
+    "one-per-host": [{"cpu": "4"}] * 3,
+    "spread-zones": [{"cpu": "4", "labels": {"topology.kubernetes.io/zone": zone}} for zone in "abc"],
+    "statefulset-volumes": [{"cpu": "4"}] * 3,
     "demo-twenty-pods": [{"cpu": "8", "memory": "16Gi"}] * 3,
 }
 """Nodes of each example, as ``examples/README.md`` requires them."""
@@ -174,6 +196,7 @@ SCENES: dict[str, tuple[list[dict[str, Any]], Objects]] = {
     "a gang of a Job": ([{"cpu": "8"}], [workload("Job", "batch/v1", GANG, parallelism=5, completions=5, completionMode="Indexed")]),
     "a Job that doesn't fit": ([{"cpu": "4"}], [workload("Job", "batch/v1", GANG, parallelism=5, completions=9)]),
     **{name: (nodes, manifest(f"{name}.yaml")) for name, nodes in EXAMPLES.items()},
+    "a StatefulSet with a volume on each node": (EXAMPLES["statefulset-volumes"], with_local_volumes()),
 }
 
 

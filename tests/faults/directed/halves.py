@@ -128,7 +128,7 @@ def needed_while_a_job_is_released_for_long() -> None:
 
 def release_delayed_by_a_slow_read() -> None:
     """Two gangs are partially bound and run. The release of one, a Job, for the other is so slow that the other is released first."""
-    delay_release_of_a_job(Fault("get", "jobs", status=0, delay=12.0))
+    delay_release_of_a_job(Fault("get", "jobs", status=0, delay=14.0))
 
 
 def release_delayed_by_a_failed_suspension() -> None:
