@@ -44,14 +44,15 @@ def resolve(gang: Gang, volumes: VolumeView, view: ClusterView, levels: Levels =
     if (claims := _claims(candidates)) > GANG_CLAIMS.most:
         return replace(gang, hold=gang.hold or over_limit(gang.key, GANG_CLAIMS, claims))
     try:
-        with_volumes = _resolved(candidates, volumes, gang.gpus, view.attached.is_used)
-        if problem := _conflict(candidates, volumes):
-            return replace(gang, hold=gang.hold or problem)
-        with_volumes = with_chosen_volumes(candidates, with_volumes, volumes)
-        kinds = {claim for spec in {id(spec): spec for spec in with_volumes.values()}.values() for claim in spec.unbound}
-        if len(kinds) > CLAIM_KINDS.most:
-            return replace(gang, hold=gang.hold or over_limit(gang.key, CLAIM_KINDS, len(kinds)))
-        specs = _among_bound_pods(candidates, _attaching(candidates, with_volumes, view), view)
+        specs = _resolved(candidates, volumes, gang.gpus, view.attached.is_used)
+        if claims:
+            if problem := _conflict(candidates, volumes):
+                return replace(gang, hold=gang.hold or problem)
+            specs = with_chosen_volumes(candidates, specs, volumes)
+            kinds = {claim for spec in {id(spec): spec for spec in specs.values()}.values() for claim in spec.unbound}
+            if len(kinds) > CLAIM_KINDS.most:
+                return replace(gang, hold=gang.hold or over_limit(gang.key, CLAIM_KINDS, len(kinds)))
+        specs = _among_bound_pods(candidates, _attaching(candidates, specs, view), view)
     except _NotYetError as error:
         return replace(gang, hold=gang.hold or Hold("UnboundVolumes", f"pod {error.pod.name}: {error}", error.pod, "spec.volumes"))
     if excess := _excess(gang, candidates, specs):
