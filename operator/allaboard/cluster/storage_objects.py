@@ -4,7 +4,7 @@ Fields and defaults are read as by kube-scheduler's plugins volumebinding, volum
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from allaboard.model.constraints import NodeSelectorTerm, Requirement, node_selector_terms
@@ -17,6 +17,7 @@ from allaboard.model.volumes import Volume, volume_of
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 """The annotation by which a scheduler asks a provisioner for the volume of a claim, near a node."""
 
+_ONE_POD = "ReadWriteOncePod"
 _CLASS = "volume.beta.kubernetes.io/storage-class"
 _ZONE = "topology.kubernetes.io/zone"
 _REGION = "topology.kubernetes.io/region"
@@ -64,25 +65,16 @@ class Claim:
 def claim_from(raw: dict[str, Any]) -> Claim:
     """Return the record of a raw PersistentVolumeClaim; a bound one without its shape, to save memory. Raises ``MalformedError``."""
     metadata, spec, status = mapping(raw, "metadata"), mapping(raw, "spec"), mapping(raw, "status")
-    modes = texts(spec, "accessModes", "spec.", ENTRIES)
     named = text(spec, "volumeName", path="spec.")
     if named and text(status, "phase", path="status.") == "Bound":
-        return Claim(named, "ReadWriteOncePod" in modes)
-    annotations = mapping(metadata, "annotations", "metadata.")
-    selector = spec.get("selector")
-    requests = mapping(mapping(spec, "resources", "spec."), "requests", "spec.resources.")
+        return Claim(named, _ONE_POD in texts(spec, "accessModes", "spec.", ENTRIES))
+    selector = None if spec.get("selector") is None else expressions_in(mapping(spec, "selector", "spec."), "spec.selector.")
+    shape = replace(_shape_of(metadata, spec, mapping(spec, "resources", "spec."), "requests", "spec.resources."), selector=selector)
     return Claim(
         volume_name="",
-        is_for_one_pod="ReadWriteOncePod" in modes,
-        shape=Shape(
-            storage_class=_class_of(spec, annotations),
-            size=resource_amount("storage", requests.get("storage") or 0, "spec.resources.requests[storage]"),
-            modes=tuple(sorted(modes)),
-            mode=text(spec, "volumeMode", "Filesystem", "spec."),
-            attributes_class=text(spec, "volumeAttributesClassName", path="spec."),
-            selector=None if selector is None else expressions_in(mapping(spec, "selector", "spec."), "spec.selector."),
-        ),
-        selected_node=text(annotations, SELECTED_NODE, path="metadata.annotations."),
+        is_for_one_pod=_ONE_POD in shape.modes,
+        shape=shape,
+        selected_node=text(mapping(metadata, "annotations", "metadata."), SELECTED_NODE, path="metadata.annotations."),
         is_named=bool(named),
         uid=text(metadata, "uid", path="metadata."),
         resource_version=text(metadata, "resourceVersion", path="metadata."),
@@ -125,7 +117,6 @@ def volume_from(raw: dict[str, Any]) -> StoredVolume:
     metadata, spec = mapping(raw, "metadata"), mapping(raw, "spec")
     required = mapping(mapping(spec, "nodeAffinity", "spec."), "required", "spec.nodeAffinity.")
     of_volume = labels(metadata, "labels", "metadata.", LABELS)
-    modes = texts(spec, "accessModes", "spec.", ENTRIES)
     owner = mapping(spec, "claimRef", "spec.")
     key = f"{text(owner, 'namespace', path='spec.claimRef.')}/{text(owner, 'name', path='spec.claimRef.')}"
     is_leaving = metadata.get("deletionTimestamp") is not None
@@ -134,13 +125,7 @@ def volume_from(raw: dict[str, Any]) -> StoredVolume:
         terms=(node_selector_terms(required, "spec.nodeAffinity.required."),) if required else (),
         zones=tuple(_zone_terms(key, value) for key, value in sorted(of_volume.items()) if key in _STABLE),
         attached=volume_of(spec),
-        shape=Shape(
-            storage_class=_class_of(spec, mapping(metadata, "annotations", "metadata.")),
-            size=resource_amount("storage", mapping(spec, "capacity", "spec.").get("storage") or 0, "spec.capacity[storage]"),
-            modes=tuple(sorted(modes)),
-            mode=text(spec, "volumeMode", "Filesystem", "spec."),
-            attributes_class=text(spec, "volumeAttributesClassName", path="spec."),
-        ),
+        shape=_shape_of(metadata, spec, spec, "capacity", "spec."),
         labels=tuple(sorted(of_volume.items())) if is_free else (),
         owner=(key, text(owner, "uid", path="spec.claimRef.")) if owner else None,
         is_free=is_free,
@@ -149,9 +134,17 @@ def volume_from(raw: dict[str, Any]) -> StoredVolume:
     )
 
 
-def _class_of(spec: Mapping[str, object], annotations: Mapping[str, object]) -> str:
-    """Return the storage class of a claim or a volume; the annotation of earlier versions goes first."""
-    return text(annotations, _CLASS, path="metadata.annotations.") or text(spec, "storageClassName", path="spec.")
+def _shape_of(metadata: Mapping[str, object], spec: Mapping[str, object], sized: Mapping[str, object], key: str, path: str) -> Shape:
+    """Return the shape of a claim or a volume. Its size is under ``key`` of ``sized``, which is at ``path``."""
+    annotations = mapping(metadata, "annotations", "metadata.")
+    return Shape(
+        # The annotation of earlier versions goes first.
+        storage_class=text(annotations, _CLASS, path="metadata.annotations.") or text(spec, "storageClassName", path="spec."),
+        size=resource_amount("storage", mapping(sized, key, path).get("storage") or 0, f"{path}{key}[storage]"),
+        modes=tuple(sorted(texts(spec, "accessModes", "spec.", ENTRIES))),
+        mode=text(spec, "volumeMode", "Filesystem", "spec."),
+        attributes_class=text(spec, "volumeAttributesClassName", path="spec."),
+    )
 
 
 def _zone_terms(key: str, value: str) -> Terms:
