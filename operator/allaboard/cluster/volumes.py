@@ -12,14 +12,13 @@ from dataclasses import replace
 from typing import Generic, NamedTuple, TypeVar
 
 from allaboard.cluster.storage_objects import Claim, Shape, StorageCapacity, StorageClass, StoredVolume, Terms
-from allaboard.model.constraints import FreeVolume, NodeSelectorTerm, Requirement, UnboundClaim
+from allaboard.model.constraints import NAME_FIELD, FreeVolume, NodeSelectorTerm, Requirement, UnboundClaim
 from allaboard.model.pod import Pod
 from allaboard.model.reasons import Kind
 from allaboard.model.volumes import Volume
 
 Record = TypeVar("Record")
 
-_NODE_NAME = "metadata.name"
 _MOST_CHOICES = 256  # tenants choose what claims ask for, and each choice may name many volumes
 
 
@@ -162,8 +161,7 @@ class VolumeView:
         found: list[Terms] = []
         rules: list[tuple[Kind, Terms]] = []
         unbound: list[UnboundClaim] = []
-        claims = [(f"{pod.namespace}/{name}", name) for name in pod.spec.claims]
-        for key, name, claim in sorted(((key, name, self._claim(key, name)) for key, name in claims), key=_asked_first):
+        for key, name, claim in self._claims_of(pod):
             if claim.is_for_one_pod and is_used(key):
                 rules.append((Kind.CLAIM_IN_USE, ()))
             if not claim.volume_name:
@@ -182,11 +180,18 @@ class VolumeView:
 
     def needs(self, pod: Pod) -> Iterator[Need]:
         """Yield the claims of a pod that get their volumes once the pod has a node. Raises ``UnboundClaimError``."""
-        for name in pod.spec.claims:
-            key = f"{pod.namespace}/{name}"
-            claim = self._claim(key, name)
+        for key, _, claim in self._claims_of(pod):
             if not claim.volume_name:
                 yield self._need(key, claim)
+
+    def _claims_of(self, pod: Pod) -> list[tuple[str, str, Claim]]:
+        """Return the key, the name and the record of each claim of a pod, in the order in which kube-scheduler gives volumes to them.
+
+        Claims for which a volume was asked for already go first, then the smallest. Raises ``UnboundClaimError``.
+        """
+        keys = ((f"{pod.namespace}/{name}", name) for name in pod.spec.claims)
+        found = [(key, name, self._claim(key, name)) for key, name in keys]
+        return sorted(found, key=lambda each: (not each[2].selected_node, each[2].shape.size))
 
     def _claim(self, key: str, name: str) -> Claim:
         claim = self.claims.get(key)
@@ -221,7 +226,7 @@ class VolumeView:
         rules: list[tuple[Kind, Terms]] = []
         stored: Iterator[tuple[str, StoredVolume | None]] = iter(())
         if selected_node:
-            rules.append((Kind.NO_VOLUME, (NodeSelectorTerm(fields=(Requirement(_NODE_NAME, "In", (selected_node,)),)),)))
+            rules.append((Kind.NO_VOLUME, (NodeSelectorTerm(fields=(Requirement(NAME_FIELD, "In", (selected_node,)),)),)))
         else:
             stored = ((name, self.volumes.get(name)) for name in ((own,) if own else self._free.get(shape.storage_class, ())))
         free = [FreeVolume(each.shape.size, name, each.terms) for name, each in stored if each is not None and (own or each.has(shape))]
@@ -241,11 +246,6 @@ class VolumeView:
             each = self.capacities.get(name)
             if each is not None and each.storage_class == storage_class:
                 yield each
-
-
-def _asked_first(claim: tuple[str, str, Claim]) -> tuple[bool, int]:
-    """Return the order in which kube-scheduler gives volumes to unbound claims: asked for already, then the smallest first."""
-    return not claim[2].selected_node, claim[2].shape.size
 
 
 def _belongs(volume: StoredVolume | None, claim: Claim) -> bool:

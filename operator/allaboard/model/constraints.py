@@ -40,6 +40,9 @@ _NO_TERMS: tuple[tuple[PodTerm, ...], MalformedError | None] = ((), None)
 _NATIVE = ("cpu", "memory", "ephemeral-storage")
 _MOST_OTHERS = 2  # resources read beside the native ones, for each container of a pod that has too many
 
+NAME_FIELD = "metadata.name"
+"""The only field of nodes by which a term may select them."""
+
 _NODE_OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"})
 
 

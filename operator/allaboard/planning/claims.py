@@ -10,12 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from allaboard.cluster.volumes import Need, VolumeView
-from allaboard.model.constraints import FreeVolume, Requirement, SchedulingSpec, UnboundClaim
+from allaboard.model.constraints import NAME_FIELD, FreeVolume, Requirement, SchedulingSpec, UnboundClaim
 from allaboard.model.pod import Pod
 from allaboard.model.reasons import Kind
 
 HOSTNAME = "kubernetes.io/hostname"
-_NODE_NAME = "metadata.name"
 
 
 def with_chosen_volumes(
@@ -70,7 +69,7 @@ def is_local(volume: FreeVolume) -> bool:
 
 
 def _names_one_node(requirement: Requirement) -> bool:
-    return requirement.operator == "In" and len(requirement.values) == 1 and requirement.key in (HOSTNAME, _NODE_NAME)
+    return requirement.operator == "In" and len(requirement.values) == 1 and requirement.key in (HOSTNAME, NAME_FIELD)
 
 
 def _with(spec: SchedulingSpec, needs: Sequence[Need], chosen: Mapping[str, FreeVolume], given: set[str]) -> SchedulingSpec:

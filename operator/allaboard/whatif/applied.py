@@ -16,7 +16,7 @@ from allaboard.gangs.job_counts import JobCounts, job_counts_from
 from allaboard.gangs.owner_walltimes import OwnerWalltime, owner_kind_of
 from allaboard.gangs.podgroup import PodGroup, pod_group_from
 from allaboard.gangs.registry import OVER_LIMIT
-from allaboard.model.constraints import NodeSelectorTerm, Requirement
+from allaboard.model.constraints import NAME_FIELD, NodeSelectorTerm, Requirement
 from allaboard.model.errors import MalformedError
 from allaboard.model.gang import Gang, GangKey, Hold
 from allaboard.model.pod import Pod
@@ -319,7 +319,7 @@ def _over_quota(new: _NewPod, quotas: Quotas) -> str:
 
 def _with_node_affinity(pod: Pod) -> Pod:
     """Return a pod whose ``nodeName`` is replaced by a node affinity, so that the plan checks whether the pod fits on that node."""
-    name = Requirement("metadata.name", "In", (pod.node_name,))
+    name = Requirement(NAME_FIELD, "In", (pod.node_name,))
     stated = [term for term in pod.spec.affinity or () if term.expressions or term.fields]  # an empty term matches no node
     terms = [NodeSelectorTerm()] if pod.spec.affinity is None else stated
     node_terms = tuple(replace(term, fields=(*term.fields, name)) for term in terms)

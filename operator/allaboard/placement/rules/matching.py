@@ -9,10 +9,9 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable
 
-from allaboard.model.constraints import HostPort, NodeSelectorTerm, Requirement, SchedulingSpec, Toleration
+from allaboard.model.constraints import NAME_FIELD, HostPort, NodeSelectorTerm, Requirement, SchedulingSpec, Toleration
 from allaboard.model.node import Node, Taint
 
-NAME_FIELD = "metadata.name"
 EVERY_ADDRESS = "0.0.0.0"  # noqa: S104 - compared with, never bound to
 UNSCHEDULABLE_TAINT = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 
