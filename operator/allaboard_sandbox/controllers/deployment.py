@@ -13,7 +13,7 @@ from allaboard_sandbox.admission import template_hash
 from allaboard_sandbox.api import TERMINAL_PHASES, Api
 from allaboard_sandbox.binding import with_condition
 from allaboard_sandbox.controllers import workload
-from allaboard_sandbox.controllers.ownership import Ownership, controlled_by, reference_to
+from allaboard_sandbox.controllers.ownership import Ownership, controlled_by, keys_of, reference_to
 from allaboard_sandbox.store import DELETED, Body, Change, Key, Record
 
 TABLE = "deployments.apps"
@@ -39,11 +39,8 @@ class DeploymentController:
 
     def keys(self, change: Change) -> Iterator[Key]:
         """Yield the Deployment that a changed object is or belongs to."""
-        if change.table == TABLE:
-            yield change.record.key
-        elif change.table == REPLICA_SETS:
-            yield from controlled_by(change.record.body, "Deployment")
-        elif change.table == "pods" and change.type == DELETED:  # ``Recreate`` waits until the last pod is gone
+        yield from keys_of(change, TABLE, "Deployment", (REPLICA_SETS,))
+        if change.table == "pods" and change.type == DELETED:  # ``Recreate`` waits until the last pod is gone
             for key in controlled_by(change.record.body, "ReplicaSet"):
                 if owner := self._api.store.table(REPLICA_SETS).get(key):
                     yield from controlled_by(owner.body, "Deployment")

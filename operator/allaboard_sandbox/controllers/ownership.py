@@ -1,6 +1,6 @@
 """An index of owner references, so that neither garbage collection nor counting pods scans the whole cluster."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from allaboard_sandbox.kinds import Resource
 from allaboard_sandbox.store import DELETED, Body, Change, Key, Record, Store
@@ -65,6 +65,14 @@ def controlled_by(body: Body, resource_kind: str) -> Iterator[Key]:
     owner = controller_of(body)
     if owner and owner["kind"] == resource_kind:
         yield (body["metadata"]["namespace"], owner["name"])
+
+
+def keys_of(change: Change, table: str, resource_kind: str, dependents: Collection[str] = ("pods",)) -> Iterator[Key]:
+    """Yield the key of a changed object of ``table``, or that of its controller if the changed object is in one of ``dependents``."""
+    if change.table == table:
+        yield change.record.key
+    elif change.table in dependents:
+        yield from controlled_by(change.record.body, resource_kind)
 
 
 def reference_to(resource: Resource, owner: Record) -> Body:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from allaboard_sandbox.api import Api
 from allaboard_sandbox.controllers import workload
-from allaboard_sandbox.controllers.ownership import Ownership, controlled_by, reference_to
+from allaboard_sandbox.controllers.ownership import Ownership, keys_of, reference_to
 from allaboard_sandbox.store import Change, Key
 
 TABLE = "replicasets.apps"
@@ -18,11 +18,8 @@ class ReplicaSetController:
         self._ownership = ownership
 
     def keys(self, change: Change) -> Iterator[Key]:
-        """Yield the ReplicaSet that a changed object is or belongs to."""
-        if change.table == TABLE:
-            yield change.record.key
-        elif change.table == "pods":
-            yield from controlled_by(change.record.body, "ReplicaSet")
+        """Return the ReplicaSet that a changed object is or belongs to."""
+        return keys_of(change, TABLE, "ReplicaSet")
 
     def reconcile(self, key: Key) -> None:
         """Create missing pods of a ReplicaSet or delete surplus ones, and write its status."""
@@ -38,12 +35,5 @@ class ReplicaSetController:
         for pod in workload.least_useful_first(active)[: max(0, -missing)]:
             self._api.delete(self._api.resource("pods"), *pod.key)
         active = [pod for pod in self._ownership.owned(record, "pods") if workload.is_active(pod)]
-        ready = sum(1 for pod in active if workload.is_ready(pod))
-        status = {
-            "replicas": len(active),
-            "fullyLabeledReplicas": len(active),
-            "readyReplicas": ready,
-            "availableReplicas": ready,
-            "observedGeneration": record.body["metadata"]["generation"],
-        }
+        status = {**workload.replica_counts(record, active), "fullyLabeledReplicas": len(active)}
         workload.set_status(self._api, resource, record, status)

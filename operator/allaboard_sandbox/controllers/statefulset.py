@@ -9,7 +9,7 @@ from typing import Any
 
 from allaboard_sandbox.api import Api
 from allaboard_sandbox.controllers import workload
-from allaboard_sandbox.controllers.ownership import Ownership, controlled_by, reference_to
+from allaboard_sandbox.controllers.ownership import Ownership, keys_of, reference_to
 from allaboard_sandbox.store import Body, Change, Key
 
 TABLE = "statefulsets.apps"
@@ -25,11 +25,8 @@ class StatefulSetController:
         self._ownership = ownership
 
     def keys(self, change: Change) -> Iterator[Key]:
-        """Yield the StatefulSet that a changed object is or belongs to."""
-        if change.table == TABLE:
-            yield change.record.key
-        elif change.table == "pods":
-            yield from controlled_by(change.record.body, "StatefulSet")
+        """Return the StatefulSet that a changed object is or belongs to."""
+        return keys_of(change, TABLE, "StatefulSet")
 
     def reconcile(self, key: Key) -> None:
         """Create missing pods of a StatefulSet or delete surplus ones, and write its status."""
@@ -48,14 +45,7 @@ class StatefulSetController:
             if not workload.is_terminating(pods[name]):
                 self._api.delete(self._api.resource("pods"), *pods[name].key)
         active = [pod for pod in self._ownership.owned(record, "pods") if workload.is_active(pod)]
-        ready = sum(1 for pod in active if workload.is_ready(pod))
-        status = {
-            "replicas": len(active),
-            "readyReplicas": ready,
-            "availableReplicas": ready,
-            "currentReplicas": len(active),
-            "observedGeneration": record.body["metadata"]["generation"],
-        }
+        status = {**workload.replica_counts(record, active), "currentReplicas": len(active)}
         workload.set_status(self._api, resource, record, status)
 
     def _create(self, key: Key, name: str, spec: Body, owner: Body) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from allaboard_sandbox import quantities
 from allaboard_sandbox.api import Api
 from allaboard_sandbox.controllers import workload
-from allaboard_sandbox.controllers.ownership import Ownership, controlled_by, reference_to
+from allaboard_sandbox.controllers.ownership import Ownership, keys_of, reference_to
 from allaboard_sandbox.store import Body, Change, Key, Record
 
 TABLE = "tfjobs.kubeflow.org"
@@ -53,16 +53,13 @@ class TFJobController:
         self._scheduler = gang_scheduler_name
 
     def keys(self, change: Change) -> Iterator[Key]:
-        """Yield the TFJob that a changed object is or belongs to."""
-        if change.table == TABLE:
-            yield change.record.key
-        elif change.table in ("pods", "services", "podgroups.scheduling.x-k8s.io"):
-            yield from controlled_by(change.record.body, "TFJob")
+        """Return the TFJob that a changed object is or belongs to."""
+        return keys_of(change, TABLE, "TFJob", ("pods", "services", "podgroups.scheduling.x-k8s.io"))
 
     def reconcile(self, key: Key) -> None:
         """Create or delete the pods of a TFJob as its state requires, and write its status."""
-        job = self._api.store.table(TABLE).get(key)
-        if job is None or "deletionTimestamp" in job.body["metadata"]:
+        job = workload.living(self._api, TABLE, key)
+        if job is None:
             return
         roles = _roles(job.body)
         if workload.has_condition(job.body, "Succeeded") or workload.has_condition(job.body, "Failed"):

@@ -1,6 +1,6 @@
 """Steps that the workload controllers share: create a pod from a template, count active pods, write a status."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from allaboard_sandbox.api import TERMINAL_PHASES, Api
@@ -47,6 +47,17 @@ def is_ready(pod: Record) -> bool:
 def has_condition(body: Body, type: str) -> bool:
     """Return whether an object has a condition of the given type with status True."""
     return any(each["type"] == type and each["status"] == "True" for each in (body.get("status") or {}).get("conditions") or ())
+
+
+def replica_counts(workload: Record, active: Collection[Record]) -> Body:
+    """Return the fields that the status of a ReplicaSet shares with that of a StatefulSet. A ready pod counts as available."""
+    ready = sum(1 for pod in active if is_ready(pod))
+    return {
+        "replicas": len(active),
+        "readyReplicas": ready,
+        "availableReplicas": ready,
+        "observedGeneration": workload.body["metadata"]["generation"],
+    }
 
 
 def least_useful_first(pods: Iterable[Record]) -> list[Record]:
