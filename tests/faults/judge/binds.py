@@ -158,12 +158,7 @@ class Binds:
 
     def _check_volumes(self, request: Request, pod: Body) -> None:
         """Check that each claim of a pod has a volume that the pod's node can use."""
-
-        def by_name(plural: str, namespace: str) -> dict[str, Body]:
-            return {name: each for (of_namespace, name), each in self.books.objects.get(plural, {}).items() if of_namespace == namespace}
-
-        claims, volumes = by_name("persistentvolumeclaims", request.namespace), by_name("persistentvolumes", "")
-        if why := volumes_refusal(pod, request.target, claims, volumes):
+        if why := volumes_refusal(pod, request.target, self.books.get):
             self.accuse("volume", f"pod {name_of(pod)} is bound to {request.target}, and {why}")
 
     def _is_stamped(self, number: int, request: Request, spec: GangSpec) -> bool:

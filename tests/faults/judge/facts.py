@@ -1,6 +1,6 @@
 """Reads raw objects, and computes whether pods fit, so that the judge needn't trust the scheduler's own reading or search."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from allaboard_sandbox.kubelet import amounts, requests_of
@@ -139,16 +139,19 @@ def refusal(node: Body | None, pod: Body) -> str:
     return ""
 
 
-def volumes_refusal(pod: Body, node_name: str, claims: Mapping[str, Body], volumes: Mapping[str, Body]) -> str:
-    """Return why a pod can't run on a node because of its claims; empty if it can. ``claims`` and ``volumes`` are by name."""
+def volumes_refusal(pod: Body, node_name: str, get: Callable[[str, str, str], Body | None]) -> str:
+    """Return why a pod can't run on a node because of its claims; empty if it can.
+
+    ``get(plural, namespace, name)`` returns an object, or None if it doesn't exist.
+    """
     for mounted in pod["spec"].get("volumes") or ():
         name = (mounted.get("persistentVolumeClaim") or {}).get("claimName")
         if name is None:
             continue
-        claim = claims.get(name)
+        claim = get("persistentvolumeclaims", pod["metadata"]["namespace"], name)
         if claim is None or (claim.get("status") or {}).get("phase") != "Bound":
             return f"its claim {name} has no volume"
-        volume = volumes.get(claim["spec"]["volumeName"])
+        volume = get("persistentvolumes", "", claim["spec"]["volumeName"])
         if volume is None:
             return f"the volume of its claim {name} doesn't exist"
         required = (volume["spec"].get("nodeAffinity") or {}).get("required") or {"nodeSelectorTerms": []}
