@@ -21,6 +21,7 @@ from allaboard.cli.main import cli
 from allaboard.cli.stories import Objects, manifest
 from allaboard.gangs.membership import membership_of
 from allaboard.model.pod import pod_from
+from allaboard_sandbox import local_volume, waiting_class
 from tests.cluster import Cluster, Home
 from tests.stories import gpu_nodes, has_pods
 from tests.unit.placement.solvers.test_search import DEMO_CPU, DEMO_MEMORY
@@ -130,21 +131,8 @@ def twenty_pods() -> Objects:
 
 def with_local_volumes() -> Objects:
     """Return the example of a StatefulSet, with its storage class and a free volume on each of three nodes."""
-    waits = {"provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer"}
-    of_class = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "standard"}, **waits}
-    volumes = []
-    for number in (1, 2, 3):
-        here = {"key": "kubernetes.io/hostname", "operator": "In", "values": [f"node-{number}"]}
-        spec = {
-            "storageClassName": "standard",
-            "accessModes": ["ReadWriteOnce"],
-            "capacity": {"storage": "1Gi"},
-            "local": {"path": "/disk"},
-            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}},
-        }
-        metadata, status = {"name": f"disk-{number}"}, {"phase": "Available"}
-        volumes.append({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": metadata, "spec": spec, "status": status})
-    return [of_class, *volumes, *manifest("statefulset-volumes.yaml")]
+    volumes = [{**local_volume(f"disk-{number}", "standard", f"node-{number}"), "status": {"phase": "Available"}} for number in (1, 2, 3)]
+    return [waiting_class("standard"), *volumes, *manifest("statefulset-volumes.yaml")]
 
 
 def racks(*names: str) -> list[dict[str, Any]]:

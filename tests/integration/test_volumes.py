@@ -3,18 +3,17 @@
 from typing import Any
 
 from allaboard.app import App
+from allaboard_sandbox import NO_PROVISIONER, local_volume, waiting_class
 from tests.cluster import Body, Cluster
 
 from .conftest import StartApp, gang_pod
 from .test_all_or_none import bound, message
 
 SELECTED = "volume.kubernetes.io/selected-node"
-WAITS = "WaitForFirstConsumer"
 
 
-def storage_class(cluster: Cluster, name: str, provisioner: str = "kubernetes.io/no-provisioner") -> None:
-    body = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": name}}
-    cluster.create({**body, "provisioner": provisioner, "volumeBindingMode": WAITS})
+def storage_class(cluster: Cluster, name: str, provisioner: str = NO_PROVISIONER) -> None:
+    cluster.create(waiting_class(name, provisioner))
 
 
 def claim(cluster: Cluster, name: str, of_class: str, size: str = "1Gi") -> None:
@@ -24,17 +23,10 @@ def claim(cluster: Cluster, name: str, of_class: str, size: str = "1Gi") -> None
 
 
 def volume(cluster: Cluster, name: str, of_class: str, node: str, owner: Body | None = None, size: str = "1Gi") -> None:
-    here = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
-    spec: Body = {
-        "accessModes": ["ReadWriteOnce"],
-        "capacity": {"storage": size},
-        "storageClassName": of_class,
-        "local": {"path": "/disk"},
-        "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}},
-    }
+    body = local_volume(name, of_class, node, size=size)
     if owner is not None:
-        spec["claimRef"] = owner
-    cluster.create({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec})
+        body["spec"]["claimRef"] = owner
+    cluster.create(body)
 
 
 def member(name: str, claim_name: str, minimum: int = 3) -> Body:

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from allaboard.cli import bundled
-from allaboard_sandbox import ApiError, NodeShape, Sandbox
+from allaboard_sandbox import ApiError, NodeShape, Sandbox, local_volume, waiting_class
 
 Objects = list[dict[str, Any]]
 Apply = Callable[[Objects], Awaitable[None]]
@@ -389,28 +389,18 @@ async def _spread_zones(stage: Stage) -> None:
         raise StoryError(f"two pods were to run in each zone: {stage.describe()}")
 
 
-def _local_volume(node: str) -> dict[str, Any]:
-    here = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
-    spec = {
-        "storageClassName": "standard",
-        "accessModes": ["ReadWriteOnce"],
-        "capacity": {"storage": "1Gi"},
-        "local": {"path": "/disk"},
-        "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}},
-    }
-    return {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": f"disk-of-{node}"}, "spec": spec}
+def _disk_of(node: str) -> dict[str, Any]:
+    return local_volume(f"disk-of-{node}", "standard", node)
 
 
 async def _volumes(stage: Stage) -> None:
-    standard = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "standard"}}
-    local = {"provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer"}
-    await stage.apply([{**standard, **local}, _local_volume("node-1"), _local_volume("node-2")])
+    await stage.apply([waiting_class("standard"), *(_disk_of(node) for node in ("node-1", "node-2"))])
     await stage.apply(manifest("statefulset-volumes.yaml"))
     refusal = "find available persistent volumes to bind"
     await stage.expect("all three wait, since two nodes have a free volume", lambda: refusal in stage.refusal_of("trainer"))
     if stage.bound():
         raise StoryError(f"a part of the gang was started: {stage.describe()}")
-    await stage.apply([_local_volume("node-3")])
+    await stage.apply([_disk_of("node-3")])
     await stage.expect("three run, each where its volume is", lambda: len(stage.running()) == 3 == len(stage.nodes_of()))
 
 

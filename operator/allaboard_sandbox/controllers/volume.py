@@ -26,7 +26,7 @@ class VolumeController:
         self._api = api
 
     def keys(self, change: Change) -> Iterator[tuple[str, Key]]:
-        """Yield a volume or a claim that isn't bound; and the volumes that a new claim may own."""
+        """Yield the table and the key of a volume or a claim that isn't bound."""
         if change.type == DELETED:
             return
         if change.table in (VOLUMES, CLAIMS) and (change.record.body.get("status") or {}).get("phase") != "Bound":

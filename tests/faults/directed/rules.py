@@ -1,6 +1,6 @@
 """Schedules on gangs that ask for more than capacity: one rack, parts of GPUs, a minimum of a role."""
 
-from allaboard_sandbox import Fault
+from allaboard_sandbox import Fault, local_volume, waiting_class
 from allaboard_sandbox.controllers.volume import PROVISIONER
 from tests.faults.gangs import GangSpec, Role
 from tests.faults.judge.facts import role_of
@@ -54,18 +54,9 @@ def racks_in_two_tries() -> None:
 
 def _add_storage(world: World, provisioner: str, *nodes: str) -> None:
     """Add a storage class that waits for nodes, and a free local volume on each of ``nodes``."""
-    of_class = {"provisioner": provisioner, "volumeBindingMode": "WaitForFirstConsumer"}
-    world.sandbox.create({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "fast"}, **of_class})
+    world.sandbox.create(waiting_class("fast", provisioner))
     for node in nodes:
-        here = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
-        spec = {
-            "storageClassName": "fast",
-            "accessModes": ["ReadWriteOnce"],
-            "capacity": {"storage": "1Gi"},
-            "local": {"path": "/disk"},
-            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}},
-        }
-        world.sandbox.create({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": f"disk-{node}"}, "spec": spec})
+        world.sandbox.create(local_volume(f"disk-{node}", "fast", node))
     world.advance(1)
 
 

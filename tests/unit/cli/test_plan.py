@@ -17,6 +17,7 @@ from allaboard.model.limits import MEMBERS
 from allaboard.model.pod import PLAIN, Reading
 from allaboard.planning.planner import Planner
 from allaboard.whatif.snapshots import Cluster, read_cluster
+from allaboard_sandbox import local_volume, waiting_class
 from tests.unit.cli.plan_command import PAIR, Plan, gpu_node, member, node, nodes_of, pod
 
 Body = dict[str, Any]
@@ -642,25 +643,14 @@ def test_plan_holds_a_pod_with_an_annotation_for_koordinator_and_names_the_annot
 
 
 def storage_class(name: str, *, is_default: bool = False) -> Body:
-    annotations = {"storageclass.kubernetes.io/is-default-class": "true"} if is_default else {}
-    return {
-        "apiVersion": "storage.k8s.io/v1",
-        "kind": "StorageClass",
-        "metadata": {"name": name, "annotations": annotations},
-        "provisioner": "kubernetes.io/no-provisioner",
-        "volumeBindingMode": "WaitForFirstConsumer",
-    }
+    body = waiting_class(name)
+    if is_default:
+        body["metadata"]["annotations"] = {"storageclass.kubernetes.io/is-default-class": "true"}
+    return body
 
 
-def local_volume(name: str, node_name: str) -> Body:
-    here = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node_name]}
-    spec = {
-        "storageClassName": "local",
-        "accessModes": ["ReadWriteOnce"],
-        "capacity": {"storage": "1Gi"},
-        "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}},
-    }
-    return {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec, "status": {"phase": "Available"}}
+def free_volume(name: str, node_name: str) -> Body:
+    return {**local_volume(name, "local", node_name), "status": {"phase": "Available"}}
 
 
 def host(name: str) -> Body:
@@ -689,14 +679,14 @@ def stateful_set(replicas: int) -> Body:
 
 def test_plan_places_pods_where_the_claims_of_their_stateful_set_get_volumes(plan: Plan) -> None:
     nodes = [host(name) for name in ("n1", "n2", "n3")]
-    plan.cluster(*nodes, storage_class("local", is_default=True), local_volume("a", "n1"), local_volume("b", "n3"))
+    plan.cluster(*nodes, storage_class("local", is_default=True), free_volume("a", "n1"), free_volume("b", "n3"))
     [gang] = plan.manifest(stateful_set(2)).gangs()
     assert sorted(each["node"] for each in gang["assignments"]) == ["n1", "n3"]
 
 
 def test_plan_says_how_many_nodes_have_no_free_volume(plan: Plan) -> None:
     nodes = [host(name) for name in ("n1", "n2")]
-    plan.cluster(*nodes, storage_class("local", is_default=True), local_volume("a", "n1"))
+    plan.cluster(*nodes, storage_class("local", is_default=True), free_volume("a", "n1"))
     [gang] = plan.manifest(stateful_set(2)).gangs(exit_code=1)
     assert "2 node(s) didn't find available persistent volumes to bind" in gang["message"]
 
