@@ -8,13 +8,13 @@ annotations are removed from the claims that are still unbound, so that the gang
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from allaboard.binding.outcomes import Assignment
-from allaboard.cluster.storage_objects import SELECTED_NODE
+from allaboard.cluster.storage_objects import SELECTED_NODE, Claim
 from allaboard.cluster.view import ClusterView
 from allaboard.cluster.volumes import Need, UnboundClaimError
 from allaboard.kube.client import ApiError, ApiServer
@@ -44,6 +44,16 @@ class Choice:
     claim: str
     node_name: str
     volume: FreeVolume | None
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of the claim."""
+        return self.claim.partition("/")[0]
+
+    @property
+    def name(self) -> str:
+        """The name of the claim."""
+        return self.claim.partition("/")[2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +93,7 @@ class VolumeBinder:
             if isinstance(answer, BaseException):
                 if not isinstance(answer, ApiError | LeaseLostError):
                     raise answer
-                problem = problem or f'persistentvolumeclaim "{choice.claim.partition("/")[2]}": {answer}'
+                problem = problem or f'persistentvolumeclaim "{choice.name}": {answer}'
         problem = problem or await self._bound(choices, is_wanted)
         if problem is not None:
             await in_slices(self._give_up, choices)
@@ -109,20 +119,18 @@ class VolumeBinder:
         claim = self.view.volumes.claims.get(choice.claim)
         if claim is None or claim.volume_name:
             return
-        namespace, _, name = choice.claim.partition("/")
         if choice.volume is None:
             if claim.selected_node != choice.node_name:
-                metadata = {"uid": claim.uid, "resourceVersion": claim.resource_version, "annotations": {SELECTED_NODE: choice.node_name}}
-                await self._patch(CLAIMS.named(namespace, name), {"metadata": metadata}, namespace)
+                await self._select(choice, claim, choice.node_name)
             return
         stored = self.view.volumes.volumes.get(choice.volume.name)
         if stored is None or stored.owner == (choice.claim, claim.uid):
             return
-        owner = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": namespace, "name": name, "uid": claim.uid}
-        metadata = {"resourceVersion": stored.resource_version}
+        owner = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": choice.namespace, "name": choice.name, "uid": claim.uid}
+        metadata: dict[str, Any] = {"resourceVersion": stored.resource_version}
         if stored.owner is None:
             metadata["annotations"] = {_BY_CONTROLLER: "yes"}
-        await self._patch(VOLUMES.clusterwide(choice.volume.name), {"metadata": metadata, "spec": {"claimRef": owner}}, namespace)
+        await self._patch(VOLUMES.clusterwide(choice.volume.name), {"metadata": metadata, "spec": {"claimRef": owner}}, choice)
 
     async def _bound(self, choices: Sequence[Choice], is_wanted: Callable[[], bool]) -> str | None:
         """Wait until all claims are bound. Return what went wrong, if they aren't in time."""
@@ -143,7 +151,7 @@ class VolumeBinder:
                             return "the gang has changed while its volumes were bound"
                         await _either(changed, _LOOK_SECONDS)
             except TimeoutError:
-                names = ", ".join(sorted(each.claim.partition("/")[2] for each in waiting))
+                names = ", ".join(sorted(each.name for each in waiting))
                 return f"no volume after {self.timeout_seconds:g} s for persistentvolumeclaim {names}"
 
     def _is_bound(self, choice: Choice) -> bool:
@@ -155,21 +163,21 @@ class VolumeBinder:
 
         The claim is added to ``asked`` once the cached state shows that its volume was asked for.
         """
-        claim, name = self.view.volumes.claims.get(choice.claim), choice.claim.partition("/")[2]
+        claim = self.view.volumes.claims.get(choice.claim)
         if claim is None:
-            return f'persistentvolumeclaim "{name}" is gone'
+            return f'persistentvolumeclaim "{choice.name}" is gone'
         if choice.volume is None:
             is_asked = claim.selected_node == choice.node_name
         else:
             stored = self.view.volumes.volumes.get(choice.volume.name)
             if stored is None:
-                return f'persistentvolume "{choice.volume.name}" of persistentvolumeclaim "{name}" is gone'
+                return f'persistentvolume "{choice.volume.name}" of persistentvolumeclaim "{choice.name}" is gone'
             is_asked = stored.owner == (choice.claim, claim.uid)
         if is_asked:
             asked.add(choice.claim)
         elif choice.claim in asked and not claim.volume_name:
             # A provisioner that fails removes the annotation, so that another node is chosen.
-            return f'no volume could be provisioned near {choice.node_name} for persistentvolumeclaim "{name}"'
+            return f'no volume could be provisioned near {choice.node_name} for persistentvolumeclaim "{choice.name}"'
         return ""
 
     async def _give_up(self, choice: Choice) -> None:
@@ -177,21 +185,23 @@ class VolumeBinder:
         claim = self.view.volumes.claims.get(choice.claim)
         if claim is None or claim.volume_name or choice.volume is not None or claim.selected_node != choice.node_name:
             return
-        namespace, _, name = choice.claim.partition("/")
-        metadata = {"uid": claim.uid, "resourceVersion": claim.resource_version, "annotations": {SELECTED_NODE: None}}
         try:
-            await self._patch(CLAIMS.named(namespace, name), {"metadata": metadata}, namespace)
+            await self._select(choice, claim, None)
         except (ApiError, LeaseLostError) as error:
             logger.info("persistentvolumeclaim %s keeps its selected node: %s", choice.claim, error)
 
-    async def _patch(self, path: ApiPath, body: Mapping[str, Any], namespace: str) -> None:
+    async def _select(self, choice: Choice, claim: Claim, node_name: str | None) -> None:
+        """Ask the provisioner for the volume of a claim near a node; with None stop asking."""
+        metadata = {"uid": claim.uid, "resourceVersion": claim.resource_version, "annotations": {SELECTED_NODE: node_name}}
+        await self._patch(CLAIMS.named(choice.namespace, choice.name), {"metadata": metadata}, choice)
+
+    async def _patch(self, path: ApiPath, body: Mapping[str, Any], choice: Choice) -> None:
         async def send() -> None:
             async with fenced(self.fence):
                 await self.server.write(path, body)
 
-        turn: Turn = partial(self._limits.turn, namespace)
-        call: Callable[[], Awaitable[None]] = send
-        await retried(call, self.attempts, self.sleep, patience=_PATIENCE, turn=turn)
+        turn: Turn = partial(self._limits.turn, choice.namespace)
+        await retried(send, self.attempts, self.sleep, patience=_PATIENCE, turn=turn)
 
 
 async def _either(changed: asyncio.Event, seconds: float) -> None:
