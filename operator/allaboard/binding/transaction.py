@@ -7,7 +7,7 @@ bind is stamped with its transaction and the gang's minimum, so that this proces
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
@@ -72,25 +72,26 @@ class Transaction:
             # Steps 1 and 2 came before: the plan was checked, and its capacity assumed.
             # 3. Dry-run the binds: admission and RBAC refuse kinds of pods. Members beyond the quorum may replace refused ones.
             sample = self._for_dry_run()
-            refusals, assignments = await self._dry_run(sample)
-            retry_after = max((reply.retry_after for _, reply in refusals), default=0.0)
-            if self._is_refused(refusals, assignments):
-                return Refused(NotAdmitted(*refusals[0]), retry_after)
+            tried = await self._dry_run(sample)
+            if isinstance(tried, Refused):
+                return tried
+            refusals, assignments = tried
             # 4. Bind the volumes of claims that wait for the nodes of their pods. The capacity stays assumed for as long as that takes.
             volumes = self.volumes if self.volumes is not None and self.volumes.are_missing(assignments) else None
             if volumes is not None:
                 problem = await volumes.bind(assignments, self._is_wanted)
                 if problem is not None:
-                    return Refused(VolumesNotBound(problem), retry_after)
+                    return Refused(VolumesNotBound(problem), _pause_after(refusals))
                 # That may have taken minutes, in which admission may have changed.
-                refusals, assignments = await self._dry_run(sample)
-                if self._is_refused(refusals, assignments):
-                    return Refused(NotAdmitted(*refusals[0]), retry_after)
+                tried = await self._dry_run(sample)
+                if isinstance(tried, Refused):
+                    return tried
+                refusals, assignments = tried
             # 5. All that took time: is the plan still valid? Nothing is awaited from here to the first bind.
             if sample or volumes is not None:
                 rechecked = self._rechecked(assignments)
                 if isinstance(rechecked, Refused):
-                    return replace(rechecked, retry_after=retry_after)
+                    return replace(rechecked, retry_after=_pause_after(refusals))
                 assignments = rechecked
             # 6. Bind all members at once, each bind stamped.
             replies = await self._bind(assignments)
@@ -106,15 +107,17 @@ class Transaction:
             for assignment in to_forget.values():
                 self.view.forget(assignment.pod)
 
-    async def _dry_run(self, sample: Sequence[Assignment]) -> tuple[list[tuple[Assignment, BindReply]], Sequence[Assignment]]:
-        """Dry-run the binds of ``sample``. Return the refused ones with the replies, and the assignments that are left."""
+    async def _dry_run(self, sample: Sequence[Assignment]) -> tuple[list[tuple[Assignment, BindReply]], Sequence[Assignment]] | Refused:
+        """Dry-run the binds of ``sample``. Return the refused ones with the replies, and the assignments that are left.
+
+        Return ``Refused`` if the assignments that are left are too few for the gang.
+        """
         dry_runs = await self._bind(sample, dry_run=True)
         refusals = [(assignment, reply) for assignment, reply in dry_runs if not reply.is_bound]
-        return refusals, self._without([assignment for assignment, _ in refusals])
-
-    def _is_refused(self, refusals: Sequence[object], assignments: Sequence[Assignment]) -> bool:
-        """Return whether ``assignments`` are too few for the gang after ``refusals``."""
-        return bool(refusals) and (not assignments or bool(self.gang.missing_once_bound({each.pod.uid for each in assignments})))
+        left = self._without([assignment for assignment, _ in refusals])
+        if refusals and (not left or self.gang.missing_once_bound({assignment.pod.uid for assignment in left})):
+            return Refused(NotAdmitted(*refusals[0]), _pause_after(refusals))
+        return refusals, left
 
     def _is_wanted(self) -> bool:
         """Return whether the members of the transaction still exist."""
@@ -241,6 +244,11 @@ def assume(assignments: Sequence[Assignment], view: ClusterView) -> None:
         ((assignment.pod, assignment.node_name) for assignment in assignments),
         {assignment.pod.uid: assignment.devices for assignment in assignments if assignment.devices},
     )
+
+
+def _pause_after(refusals: Iterable[tuple[Assignment, BindReply]]) -> float:
+    """Return the longest pause, in seconds, that the replies to refused dry runs ask for."""
+    return max((reply.retry_after for _, reply in refusals), default=0.0)
 
 
 def _template(pod: Pod) -> tuple[SchedulingSpec, int]:

@@ -141,14 +141,14 @@ MUTANTS = (
     if sample or volumes is not None:
         rechecked = self._rechecked(assignments)
         if isinstance(rechecked, Refused):
-            return replace(rechecked, retry_after=retry_after)
+            return replace(rechecked, retry_after=_pause_after(refusals))
         assignments = rechecked
 """,
                 """
     if not assignments:
         rechecked = self._rechecked(assignments)
         if isinstance(rechecked, Refused):
-            return replace(rechecked, retry_after=retry_after)
+            return replace(rechecked, retry_after=_pause_after(refusals))
         assignments = rechecked
 """,
             ),
