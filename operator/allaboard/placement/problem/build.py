@@ -6,6 +6,7 @@ use are counted for the explanation and left out of the problem.
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from allaboard.model.reasons import Counted, Kind, Reason
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement.problem.fragmentation import fragmentation_of
 from allaboard.placement.problem.objectives import Weights, scoring_of, weights_of
-from allaboard.placement.problem.problem import Candidate, Problem, Role, capacity_refusals, numbered
+from allaboard.placement.problem.problem import LATE_FILTERS, Candidate, Problem, Role, capacity_refusals, numbered
 from allaboard.placement.problem.rule_arrays import NodePlaces, RuleArrays, exclude_nodes, roles_of, rule_arrays_of, with_rules
 from allaboard.placement.rules.attachments import attachment_columns
 from allaboard.placement.rules.capacity import slots_for
@@ -30,22 +31,6 @@ from allaboard.placement.rules.filters import NodeFilters, Usable
 from allaboard.placement.rules.members import NO_RULES, Rules
 from allaboard.placement.rules.ports import free_ports, port_columns, port_demand
 
-_LATE = (
-    ((Kind.CLAIM_IN_USE,),),
-    ((Kind.ATTACHMENTS,),),
-    ((Kind.VOLUMES,), (Kind.NO_VOLUME, Kind.NO_STORAGE)),
-    ((Kind.VOLUME_ZONE,),),
-    ((Kind.UNLABELLED_SPREAD, Kind.SPREAD),),
-    ((Kind.POD_AFFINITY,),),
-    ((Kind.ANTI_AFFINITY,),),
-    ((Kind.AVOIDED,),),
-    ((Kind.APART,),),
-    ((Kind.TOPOLOGY,),),
-)
-"""The order in which nodes are refused once they have enough capacity: that of kube-scheduler's plugins, and ours at the end.
-
-A node counts for the first plugin that refuses it: for the first reason of each tuple of this plugin.
-"""
 # No pod that requests more than this can be placed. The limit keeps products of demands and counts within 64 bits.
 _LARGEST_DEMAND = 2**62
 
@@ -201,7 +186,10 @@ def _refused(
         where &= on_devices > 0
     columns = [(reasons[column], demand[column] > free[column]) for column in np.flatnonzero(~is_early).tolist()]
     asked = [*late, *(excluded if coupled is None else coupled), *columns]
-    for plugin in _LATE:
+    kinds_asked = {reason.kind for reason, _ in asked}
+    for plugin in LATE_FILTERS:
+        if kinds_asked.isdisjoint(chain.from_iterable(plugin)):
+            continue
         refused_by_plugin = np.zeros_like(where)
         for kinds in plugin:
             left = where.copy()

@@ -21,6 +21,23 @@ from allaboard.placement.rules.coupling import Coupling
 from allaboard.placement.rules.devices import GPU, assign_devices, slots_on_devices
 from allaboard.placement.rules.together import Together
 
+LATE_FILTERS = (
+    ((Kind.CLAIM_IN_USE,),),
+    ((Kind.ATTACHMENTS,),),
+    ((Kind.VOLUMES,), (Kind.NO_VOLUME, Kind.NO_STORAGE)),
+    ((Kind.VOLUME_ZONE,),),
+    ((Kind.UNLABELLED_SPREAD, Kind.SPREAD),),
+    ((Kind.POD_AFFINITY,),),
+    ((Kind.ANTI_AFFINITY,),),
+    ((Kind.AVOIDED,),),
+    ((Kind.APART,),),
+    ((Kind.TOPOLOGY,),),
+)
+"""The order in which nodes are refused once they have enough capacity: that of kube-scheduler's plugins, and ours at the end.
+
+A node counts for the first plugin that refuses it: for the first reason of each tuple of this plugin.
+"""
+
 
 class Candidate(Protocol):
     """A pod that can be placed."""

@@ -9,13 +9,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from allaboard.model.arrays import Integers
-from allaboard.model.reasons import Counted, Kind, Reason
+from allaboard.model.reasons import Counted, Reason
 from allaboard.placement.problem.plan import Explanation, RoleExplanation
-from allaboard.placement.problem.problem import Problem, capacity_refusals
+from allaboard.placement.problem.problem import LATE_FILTERS, Problem, capacity_refusals
 from allaboard.placement.solvers.bounds import Bounds
 
-_ORDER = (Kind.SPREAD, Kind.POD_AFFINITY, Kind.ANTI_AFFINITY, Kind.TOPOLOGY)
-"""The order in which rules between members are asked: that of kube-scheduler's plugins."""
+_ORDER = [kind for plugin in LATE_FILTERS for kinds in plugin for kind in kinds]
 
 
 def explain(problem: Problem, counts: Integers, bounds: Bounds) -> Explanation:
