@@ -23,7 +23,8 @@ from tests.cluster import Cluster, Home
 from .conftest import NAMESPACE, gang_pod, without_lease
 from .test_all_or_none import bound, replica_set
 
-QUICK = {"lease_duration_seconds": 2, "lease_renew_deadline_seconds": 1.2, "lease_retry_seconds": 0.3}
+# Long enough for a machine on which four control planes share two cores: an API server may then take a second to answer.
+QUICK = {"lease_duration_seconds": 6, "lease_renew_deadline_seconds": 4.5, "lease_retry_seconds": 0.3}
 
 StartReplica = Callable[..., Awaitable[App]]
 

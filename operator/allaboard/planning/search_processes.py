@@ -54,9 +54,14 @@ class SearchOverrunError(SearchError):
 
 
 def _be_quiet(niceness: int) -> None:
-    """Send stdout to stderr and lower the process priority. Solvers may write to stdout, which belongs to the operator's caller."""
+    """Prepare a search process: stdout becomes stderr, the priority is lowered, and SIGTERM ends the process at once.
+
+    Solvers may write to stdout, which belongs to the operator's caller. Pebble closes the pipe of a process, which thereupon ends, and then
+    sends SIGTERM. Pebble's own handler in Python would be called too late then, and Python would write a traceback.
+    """
     sys.stdout = sys.stderr
     os.nice(niceness)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 class Workers:

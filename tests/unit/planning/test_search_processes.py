@@ -70,6 +70,11 @@ async def test_a_keyboard_interrupt_does_not_end_a_search_process(workers: Worke
     assert await workers.run(pid_and_end, signal.SIGINT)
 
 
+async def test_sigterm_ends_a_search_process_without_a_handler_in_python(workers: Workers) -> None:
+    """Python would write a traceback if SIGTERM came while the process ends."""
+    assert await workers.run(signal.getsignal, signal.SIGTERM) == signal.SIG_DFL
+
+
 def loop_for_ever() -> None:
     while True:
         pass
