@@ -71,12 +71,12 @@ from allaboard.report.podgroup_writer import PodGroupWriter
 from allaboard.report.pods import PodReporter
 from allaboard.report.reporter import Reporter
 from allaboard.report.writer import Writer
+from allaboard.rule_reflectors import rule_reflectors
 from allaboard.runtime.garbage import freeze_objects
 from allaboard.scheduling.build import Writers, cycle_of
 from allaboard.scheduling.cluster_events import ClusterEvents
 from allaboard.scheduling.scheduler import Scheduler
 from allaboard.settings.options import CONFIG_VARIABLE, Settings, SettingsError
-from allaboard.storage_reflectors import storage_reflectors
 
 if TYPE_CHECKING:
     from allaboard.admission.webhook_process import WebhookProcess
@@ -187,7 +187,6 @@ class App:
         restarter = JobRestarter(server, self.view, lease, namespaces=settings.namespaces, attempts=settings.bind_attempts)
         waits = WaitClock(self.records)
         reporter = Reporter(events, PodReporter(server, events, writer), podgroup_writer, self.records, waits, self.metrics)
-        volumes = self.view.volumes
         backoff = Backoff(settings.backoff_initial_seconds, settings.backoff_max_seconds)
         losses = Losses(self.records, self.registry.root_of, backoff, time.monotonic)
         gangs = KnownGangs(self.registry, self.records, waits, losses, self.view, time.monotonic, settings.levels)
@@ -210,7 +209,8 @@ class App:
         self.view.listen(self.registry.observe_pod, None)
         self.view.listen(events_of_cluster.observe_pod, events_of_cluster.observe_node, events_of_cluster.observe_cards)
         self.view.listen(self._warn_of_caution)
-        volumes.listen(events_of_cluster.observe_volumes)
+        self.view.volumes.listen(events_of_cluster.observe_volumes)
+        self.view.namespaces.listen(events_of_cluster.observe_namespaces)
         self._reflectors = {
             "nodes": Reflector(
                 server, NODES.everywhere, lambda raw: node_from(raw, self._intern), NodeStore(self.view, settings.node_selector)
@@ -218,7 +218,7 @@ class App:
             "pods": Reflector(server, PODS.everywhere, self._pod_from, PodStore(self.view), must_be_taken=reports_end),
             "jobs": Reflector(server, JOBS.everywhere, job_counts_from, JobStore(self.registry.observe_job)),
             "poddisruptionbudgets": Reflector(server, BUDGETS.everywhere, budget_from, self.budgets),
-            **storage_reflectors(server, volumes),
+            **rule_reflectors(server, self.view),
         }
         self._early_pods = EarlyPods(self.view, self.registry, self._reflectors["pods"], self._pod_from)
         self.view.listen(self._early_pods.drop_if_started)  # after all others

@@ -11,7 +11,6 @@ from allaboard.model.pod import pod_from
 from tests.documented import PAGE, documented
 
 ROOT = Path(__file__).parents[2]
-REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def unsupported(**spec: Any) -> str:
@@ -20,16 +19,10 @@ def unsupported(**spec: Any) -> str:
     return "; ".join(pod.spec.unsupported)
 
 
-def affinity(*terms: dict[str, Any]) -> dict[str, Any]:
-    return {"podAffinity": {REQUIRED: list(terms)}}
-
-
 @pytest.mark.parametrize(
     "spec",
     [
         {"resourceClaims": [{"name": "gpu"}]},
-        {"affinity": affinity({"topologyKey": "zone"}, {"topologyKey": "rack"})},
-        {"affinity": affinity({"topologyKey": "zone", "namespaceSelector": {"matchLabels": {"team": "a"}}})},
     ],
 )
 def test_messages_for_refused_fields_are_quoted_as_users_see_them(spec: dict[str, Any]) -> None:

@@ -51,6 +51,7 @@ READ = {
     "poddisruptionbudgets.policy": WATCHED,
     "csinodes.storage.k8s.io": WATCHED,
     "csidrivers.storage.k8s.io": WATCHED,
+    "namespaces": WATCHED,
     "csistoragecapacities.storage.k8s.io": WATCHED,
     "storageclasses.storage.k8s.io": WATCHED,
     "jobs.batch": READS,

@@ -33,10 +33,11 @@ def avoided_domains(view: ClusterView, pod: Pod) -> Entries:
     return _without(view, names)
 
 
-def served_domains(view: ClusterView, pod: Pod) -> tuple[str, ...]:
-    """Return the values of the label of the pod's required affinity in whose domains bound pods are that all its terms select."""
-    key = pod.spec.pod_affinity[0].topology_key
-    return tuple(sorted(_values(view, key, view.labels.nodes_of(pod.spec.pod_affinity, pod))))
+def served_domains(view: ClusterView, pod: Pod) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Return (label, values) of each label in the pod's required affinity: the domains of bound pods that all its terms select."""
+    nodes = view.labels.nodes_of(pod.spec.pod_affinity, pod)
+    keys = dict.fromkeys(term.topology_key for term in pod.spec.pod_affinity)
+    return tuple((key, tuple(sorted(_values(view, key, nodes)))) for key in keys)
 
 
 def spread_counts(view: ClusterView, pod: Pod) -> tuple[tuple[tuple[str, int], ...], ...]:

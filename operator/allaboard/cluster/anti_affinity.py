@@ -9,6 +9,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 
+from allaboard.cluster.namespaces import Namespaces
 from allaboard.model.limits import NAMESPACE_TERMS
 from allaboard.model.podterms import PodTerm
 
@@ -31,7 +32,8 @@ class AntiAffinityTerms:
     ``on_excess`` is called with the name of a limit when terms aren't matched because of that limit.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, namespaces: Namespaces | None = None) -> None:
+        self._namespaces = namespaces or Namespaces()
         self.on_excess: Callable[[str], None] = lambda limit: None
         # The key is the selected namespace (None: any), with the key (None: no label) and value (None: several) of a required label. The
         # terms of each key are indexed by the namespace of their holders, with the number of holders on each node.
@@ -61,6 +63,10 @@ class AntiAffinityTerms:
                     del self._keys[expression.key]
         self._cache.clear()
 
+    def forget_results(self) -> None:
+        """Forget what was found for earlier queries, since labels of namespaces have changed."""
+        self._cache.clear()
+
     def relevant(self, labels: Labels) -> Labels:
         """Return the labels among ``labels`` whose key occurs in a term. Pods that agree in these labels must avoid the same domains."""
         return tuple(pair for pair in labels if pair[0] in self._keys)
@@ -85,7 +91,7 @@ class AntiAffinityTerms:
                 has_excess = has_excess or len(terms) > left
                 for term, nodes in itertools.islice(terms.items(), left):
                     matched[holder] += 1
-                    if term.matches(labels, several):
+                    if term.matches(labels, several) and term.selects_namespace(namespace, holder, self._namespaces.labels_of):
                         found.setdefault(term.topology_key, set()).update(nodes)
         if has_excess:
             self.on_excess(NAMESPACE_TERMS.name)

@@ -7,6 +7,7 @@ and a term is matched once with each set. Labels that are a pod's own are kept a
 from collections import Counter
 from collections.abc import Sequence
 
+from allaboard.cluster.namespaces import Namespaces
 from allaboard.model.pod import OWN_LABELS, Pod
 from allaboard.model.podterms import PodTerm
 
@@ -16,8 +17,9 @@ Labels = tuple[tuple[str, str], ...]
 class PodLabels:
     """Counts the pods that have a node by namespace, labels and node. ``version`` counts the changes."""
 
-    def __init__(self) -> None:
+    def __init__(self, namespaces: Namespaces | None = None) -> None:
         self.version = 0
+        self._namespaces = namespaces or Namespaces()
         self._pods: dict[str, tuple[str, Labels, str]] = {}
         """The namespace, the labels and the node of each pod that is counted, by UID."""
         self._kinds: dict[str, dict[Labels, Counter[str]]] = {}
@@ -46,6 +48,8 @@ class PodLabels:
         names_own = any(is_own(expression.key) for term in terms for expression in term.expressions)
         named = [frozenset(map(str, each)) for each in concerned if None not in each]
         for namespace in frozenset.intersection(*named) if named else list(self._kinds):
+            if not self._select(terms, namespace, holder):
+                continue
             for labels, nodes in self._kinds.get(namespace, {}).items():
                 if _match(terms, labels):
                     found.update(nodes)
@@ -56,9 +60,12 @@ class PodLabels:
                     found[node_name] += _match(terms, labels) - _match(terms, _shared(labels))
         for uid in {holder.uid, *(() if with_leaving else self._leaving)} & self._pods.keys():
             namespace, labels, node_name = self._pods[uid]
-            if all(None in each or namespace in each for each in concerned) and _match(terms, labels):
+            if self._select(terms, namespace, holder) and _match(terms, labels):
                 found[node_name] -= 1
         return +found
+
+    def _select(self, terms: Sequence[PodTerm], namespace: str, holder: Pod) -> bool:
+        return all(term.selects_namespace(namespace, holder.namespace, self._namespaces.labels_of) for term in terms)
 
     def _add(self, uid: str, namespace: str, labels: Labels, node_name: str) -> None:
         self.version += 1

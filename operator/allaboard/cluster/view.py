@@ -17,6 +17,7 @@ import numpy as np
 from allaboard.cluster.anti_affinity import AntiAffinityTerms, Labels
 from allaboard.cluster.attachments import AttachedVolumes
 from allaboard.cluster.gpu_devices import SharedDevices
+from allaboard.cluster.namespaces import Namespaces
 from allaboard.cluster.nominations import Nominations
 from allaboard.cluster.pod_labels import PodLabels
 from allaboard.cluster.running import RunningPods
@@ -56,8 +57,10 @@ class ClusterView:
         """Returns for how many seconds a pod without a walltime is expected to run; 0 if that isn't known."""
         self._devices = SharedDevices()
         self._workload = WorkloadCounter()
-        self.anti_affinity = AntiAffinityTerms()
-        self.labels = PodLabels()
+        self.namespaces = Namespaces()
+        self.namespaces.changed = self._namespace_changed
+        self.anti_affinity = AntiAffinityTerms(self.namespaces)
+        self.labels = PodLabels(self.namespaces)
         self.volumes = VolumeView()
         self.attached = AttachedVolumes(self.volumes)
         self._nominations = Nominations()
@@ -219,6 +222,11 @@ class ClusterView:
 
     def _changed(self) -> None:
         self._generation += 1
+
+    def _namespace_changed(self) -> None:
+        self.anti_affinity.forget_results()
+        self.labels.version += 1
+        self._changed()
 
     def version_of(self, node_name: str) -> tuple[int, int]:
         """Return a version of a node. It changes whenever an assignment to the node may have become invalid."""

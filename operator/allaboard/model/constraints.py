@@ -12,9 +12,7 @@ from allaboard.model.errors import MalformedError, shown
 from allaboard.model.gpu_sharing import GPU, SHARES, Share
 from allaboard.model.gpushares import largest_share_of, share_request_of, without_part_resources
 from allaboard.model.limits import (
-    AFFINITY_TERMS,
     CONTAINERS,
-    POD_TERMS,
     PORTS,
     QUANTITIES,
     REQUIREMENTS,
@@ -151,8 +149,9 @@ class SchedulingSpec:
     terms, which keep other pods away once the pod is bound. ``pod_affinity`` and ``spread`` are the pod's required affinity terms
     and topology spread constraints. ``unsupported`` says in words which requirements aren't supported: a pod with
     such requirements is refused.
-    Nine fields are filled in when a placement is prepared. ``near`` has the values of the affinity's label in whose domains are bound pods
-    that the affinity selects. ``spread_bound`` has for each spread constraint (value of the label, number) of the bound pods that count.
+    Nine fields are filled in when a placement is prepared. ``near`` has (label, values) of each label of the affinity: in these domains
+    are bound pods that the affinity selects. ``spread_bound`` has for each spread constraint (value of the label, number) of the bound pods
+    that count.
     ``volumes`` is the node affinity of each bound claim: one term of every entry must match. ``forbidden_domains`` are the topology domains
     that bound pods keep this pod out of, and ``avoided_domains`` those that the pod's own anti-affinity keeps it out of.
     ``required_domains`` are the domains of bound members that the pod must share. All kinds of domains are matched like ``volumes``.
@@ -173,7 +172,7 @@ class SchedulingSpec:
     required_domains: tuple[tuple[NodeSelectorTerm, ...], ...] = ()
     anti_affinity: tuple[PodTerm, ...] = ()
     pod_affinity: tuple[PodTerm, ...] = ()
-    near: tuple[str, ...] = ()
+    near: tuple[tuple[str, tuple[str, ...]], ...] = ()
     spread: tuple[SpreadConstraint, ...] = ()
     spread_bound: tuple[tuple[tuple[str, int], ...], ...] = ()
     preferred: tuple[tuple[int, NodeSelectorTerm], ...] = ()
@@ -254,7 +253,7 @@ def readable_spec_from(raw: RawObject, *, is_foreign: bool = False) -> tuple[Sch
         spread=() if is_foreign else parts.read((), spread_constraints, spec, raw),
         preferred=() if is_foreign else parts.read((), _preferred, affinity),
         images=() if is_foreign else parts.read((), _images, spec),
-        unsupported=() if is_foreign else parts.read(shared.unsupported, _unsupported, spec, affinity, shared.unsupported),
+        unsupported=() if is_foreign else parts.read(shared.unsupported, _unsupported, spec, shared.unsupported),
         gpu_share=shared.share.nominal if shared.share else 0,
         share=shared.share,
         device_container=shared.container,
@@ -435,20 +434,12 @@ def _disks(spec: Mapping[str, object]) -> tuple[Volume, ...]:
     return tuple(sorted({volume for volume in found if volume is not None}))
 
 
-def _unsupported(spec: Mapping[str, object], affinity: Mapping[str, object], of_gpus: tuple[str, ...]) -> tuple[str, ...]:
+def _unsupported(spec: Mapping[str, object], of_gpus: tuple[str, ...]) -> tuple[str, ...]:
     """Return the pod's requirements that aren't supported, in words.
 
     Preferences may be ignored, but requirements may not.
     """
     found = [*of_gpus]
-    required = "requiredDuringSchedulingIgnoredDuringExecution"
-    kinds = (("podAffinity", "required pod affinity", AFFINITY_TERMS), ("podAntiAffinity", "required pod anti-affinity", POD_TERMS))
-    for kind, words, limit in kinds:
-        terms = list(items(mapping(affinity, kind, "spec.affinity."), required, f"spec.affinity.{kind}.", limit))
-        if any(mapping(term, "namespaceSelector", path) for path, term in terms):
-            found.append(f"a namespaceSelector that selects by labels, in {words}, is not supported")
-        if kind == "podAffinity" and len({text(term, "topologyKey", path=path) for path, term in terms}) > 1:
-            found.append("required pod affinity by several topology keys is not supported")
     if sequence(spec, "resourceClaims", "spec."):
         found.append("resource claims (DRA) are not supported")
     return tuple(found)

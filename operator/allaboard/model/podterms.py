@@ -4,8 +4,8 @@ A pod must stay out of the topology domains in which pods run that its own terms
 match must stay out of its domain (``satisfyExistingPodsAntiAffinity``). The pod that states a term is called the term's holder.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from allaboard.model.errors import MalformedError, shown
@@ -64,16 +64,35 @@ class LabelExpression:
 class PodTerm:
     """One term of the required anti-affinity of a pod, which is called the term's holder.
 
-    Pods that match all ``expressions``, in ``namespaces`` or in any namespace, must not share a domain of ``topology_key`` with the holder.
+    Pods that match all ``expressions`` must not share a domain of ``topology_key`` with the holder. They are in ``namespaces``, or with
+    ``in_any_namespace`` also in each namespace whose labels meet ``of_namespaces``. Without both they are in the holder's namespace.
     """
 
     topology_key: str
     expressions: tuple[LabelExpression, ...]
     namespaces: tuple[str, ...] = ()
     in_any_namespace: bool = False
+    of_namespaces: tuple[LabelExpression, ...] = ()
+
+    def selects_namespace(self, namespace: str, holder_namespace: str, labels_of: Callable[[str], Mapping[str, str]]) -> bool:
+        """Return whether the term selects pods of ``namespace``; ``labels_of`` returns the labels of a namespace."""
+        if not self.in_any_namespace:
+            return namespace in (self.namespaces or (holder_namespace,))
+        if not self.of_namespaces or namespace in self.namespaces:
+            return True
+        stated = labels_of(namespace)
+        return all(expression.matches(stated) for expression in self.of_namespaces)
+
+    def within(self, namespace: str, labels_of: Callable[[str], Mapping[str, str]]) -> "PodTerm":
+        """Return a term that selects the same pods of ``namespace``, the holder's, without a selector of namespaces."""
+        if not self.of_namespaces:
+            return self
+        if self.selects_namespace(namespace, namespace, labels_of):
+            return replace(self, in_any_namespace=False, of_namespaces=(), namespaces=(namespace,))
+        return replace(self, in_any_namespace=False, of_namespaces=(), expressions=(_NO_POD,))
 
     def concerns(self, holder_namespace: str) -> tuple[str | None, ...]:
-        """Return the namespaces whose pods the term may keep away; ``None`` stands for any namespace.
+        """Return the namespaces whose pods the term may select; ``None`` stands for any namespace.
 
         ``holder_namespace``: the namespace of the pod that has the term.
         """
@@ -207,8 +226,8 @@ def _term(term: Mapping[str, object], where: str, pod: Mapping[str, object]) -> 
         topology_key=text(term, "topologyKey", path=where),
         expressions=_with_keys(term, where, pod),
         namespaces=texts(term, "namespaces", where, POD_NAMESPACES),
-        # Labels of namespaces aren't watched: a selector of namespaces is taken to match them all, which errs on the safe side.
         in_any_namespace=term.get("namespaceSelector") is not None,
+        of_namespaces=expressions_in(mapping(term, "namespaceSelector", where), f"{where}namespaceSelector."),
     )
 
 

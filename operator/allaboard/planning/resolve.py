@@ -161,8 +161,12 @@ def _among_bound_pods(candidates: Sequence[Pod], specs: Mapping[str, SchedulingS
         spec = specs[pod.uid]
         if spec.anti_affinity or spec.pod_affinity or spec.spread:
             if id(spec) not in known:
+                labels_of = view.namespaces.labels_of
                 known[id(spec)] = replace(
                     spec,
+                    # Members are all in one namespace, so that rules between them need no labels of namespaces.
+                    anti_affinity=tuple(term.within(pod.namespace, labels_of) for term in spec.anti_affinity),
+                    pod_affinity=tuple(term.within(pod.namespace, labels_of) for term in spec.pod_affinity),
                     avoided_domains=avoided_domains(view, pod) if spec.anti_affinity else (),
                     near=served_domains(view, pod) if spec.pod_affinity else (),
                     spread_bound=spread_counts(view, pod) if spec.spread else (),

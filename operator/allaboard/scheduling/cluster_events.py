@@ -47,3 +47,7 @@ class ClusterEvents:
     def observe_volumes(self) -> None:
         """Pass on a volume or volume claim that was added, changed or deleted."""
         self.queue.observe(Freed())
+
+    def observe_namespaces(self) -> None:
+        """Pass on labels of a namespace that have changed: terms of pods may select other pods now."""
+        self.queue.observe(Freed())

@@ -17,6 +17,7 @@ from allaboard.kube.paths import (
     CSI_DRIVERS,
     CSI_NODES,
     JOBS,
+    NAMESPACES,
     NODES,
     POD_GROUPS,
     PODS,
@@ -31,7 +32,6 @@ from allaboard.model.errors import MalformedError
 from allaboard.model.gpus import NO_CARDS, Cards
 from allaboard.model.node import node_from
 from allaboard.model.pod import Pod, Reading
-from allaboard.model.raw_fields import mapping, text
 from allaboard.settings.options import Settings
 from allaboard.whatif.documents import Origin
 from allaboard.whatif.manifests import Expanded
@@ -42,7 +42,6 @@ Record = TypeVar("Record")
 _STORAGE = (CLAIMS, VOLUMES, STORAGE_CLASSES, CSI_DRIVERS, STORAGE_CAPACITIES, CSI_NODES)
 _PAGE_SIZE = 1000
 _RUNTIME_CLASSES = Resource("node.k8s.io/v1", "RuntimeClass", "runtimeclasses")
-_NAMESPACES = Resource("v1", "Namespace", "namespaces")
 _LIMIT_RANGES = Resource("v1", "LimitRange", "limitranges")
 _QUOTAS = Resource("v1", "ResourceQuota", "resourcequotas")
 _DEFINITIONS = Resource("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions")
@@ -82,9 +81,8 @@ async def read_live_cluster(notes: list[str], reading: Reading) -> Cluster:
         for kind in OWNER_KINDS:
             for resource in kind.resources:
                 await _learn_all(server, resource.everywhere, partial(found.learn_owner, *kind.group_kind), notes)
-        namespaces: list[str] = []
-        if await _learn_all(server, _NAMESPACES.everywhere, lambda raw: namespaces.append(_name(raw)), notes):
-            found.namespaces = frozenset(namespaces)
+        if await _learn_all(server, NAMESPACES.everywhere, found.learn_namespace, notes):
+            found.namespaces = frozenset(found.namespace_labels)
     return found
 
 
@@ -103,10 +101,6 @@ async def read_cards(settings: Settings, nodes: Collection[str], notes: list[str
         except (SourceError, ApiError) as error:
             notes.append(f"GPU metrics can't be read, so GPUs are planned by node labels: {error}")
     return cache.cards(time.monotonic())
-
-
-def _name(raw: RawObject) -> str:
-    return text(mapping(raw, "metadata"), "name", path="metadata.")
 
 
 async def _learn_all(server: ApiServer, path: ApiPath, learn: Callable[[RawObject], None], notes: list[str]) -> bool:

@@ -61,7 +61,7 @@ class Manifests:
     ``planned`` are the objects from which ``pods`` and ``pod_groups`` come. ``quotas`` are LimitRanges and ResourceQuotas, ``definitions``
     CustomResourceDefinitions, and ``namespaces`` the names of Namespaces. ``podless`` are all objects that create no pods. ``unknown`` are
     objects of other kinds, which may create pods, each with its namespace and name. ``notes`` inform the user about objects left out.
-    ``storage`` are claims, volumes and storage classes, by group and kind.
+    ``storage`` are claims, volumes and storage classes, by group and kind, and ``namespace_objects`` the Namespaces.
     """
 
     pods: list[Expanded] = field(default_factory=list)
@@ -73,6 +73,7 @@ class Manifests:
     planned: list[Document] = field(default_factory=list)
     definitions: list[Document] = field(default_factory=list)
     namespaces: set[str] = field(default_factory=set)
+    namespace_objects: list[RawObject] = field(default_factory=list)
     podless: list[Document] = field(default_factory=list)
     unknown: list[tuple[Document, tuple[str, str]]] = field(default_factory=list)
     storage: list[tuple[tuple[str, str], RawObject]] = field(default_factory=list)
@@ -162,6 +163,7 @@ def _learn(document: Document, namespace: str, found: Manifests) -> None:
             found.storage.append((kind, _with_namespace(document, namespace)))
         elif kind == ("", "Namespace"):
             found.namespaces.add(identity_of(document, "")[1])
+            found.namespace_objects.append(document.raw)
     except MalformedError as error:
         _check_fields(document, Schemas())  # a mistyped field may be the cause
         raise document.origin.blame(error) from error

@@ -5,6 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from allaboard.cluster.namespaces import NAME_LABEL, namespace_labels_from
 from allaboard.gangs.job_counts import JobCounts, job_counts_from
 from allaboard.gangs.owner_walltimes import OwnerWalltime, owner_kind_of
 from allaboard.model.errors import MalformedError
@@ -35,7 +36,7 @@ class Cluster:
     scheduler has reported as unschedulable; a plan doesn't place a gang whose waiting pods are all ``refused``. With
     ``has_all_definitions`` the cluster has no other CustomResourceDefinitions. ``namespaces`` are all namespaces; None if not known.
     ``jobs`` are batch Jobs, by ``namespace/name``, and ``owners`` other objects that state walltimes. ``cards`` are the metrics of GPUs.
-    ``storage`` are claims, volumes and storage classes.
+    ``storage`` are claims, volumes and storage classes, and ``namespace_labels`` the labels of namespaces by name.
     ``read_at`` is the time at which the cluster was read, in seconds since the epoch; None if it isn't known, as for files.
     """
 
@@ -56,6 +57,7 @@ class Cluster:
     quotas: Quotas = field(default_factory=Quotas)
     cards: Cards = NO_CARDS
     storage: Storage = field(default_factory=Storage)
+    namespace_labels: dict[str, Mapping[str, str]] = field(default_factory=dict)
     read_at: float | None = None
 
     @property
@@ -67,6 +69,7 @@ class Cluster:
             RESOURCE_QUOTA: self.quotas.learn_quota,
             JOB: self.learn_job,
             RUNTIME_CLASS: self.runtimes.learn,
+            ("", "Namespace"): self.learn_namespace,
             CUSTOM_RESOURCE_DEFINITION: self.definitions.append,
             **{kind: partial(self.storage.learn, *kind) for kind in STORAGE},
         }
@@ -97,6 +100,11 @@ class Cluster:
     def planned_from(self, raw: RawObject) -> Pod:
         """Return the record of a pod that would be created, as a pod of this scheduler."""
         return pod_from(raw, self.intern, replace(self.reading, ours=None))
+
+    def learn_namespace(self, raw: RawObject) -> None:
+        """Add the labels of a Namespace. Raises ``MalformedError``."""
+        name = text(mapping(raw, "metadata"), "name", path="metadata.")
+        self.namespace_labels[name] = {NAME_LABEL: name, **namespace_labels_from(dict(raw))}
 
     def learn_job(self, raw: RawObject) -> None:
         """Add a batch Job. Raises ``MalformedError``."""

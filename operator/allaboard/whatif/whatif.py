@@ -77,8 +77,7 @@ async def plan_gangs(manifests: Manifests, cluster: Cluster, settings: Settings,
     for node in cluster.nodes:
         nodes.upsert(node.name, node)
     view.observe_cards(cluster.cards)
-    _learn_storage(manifests, cluster)
-    cluster.storage.add_to(view.volumes)
+    _add_other_objects(manifests, cluster, view)
     for pod in (*cluster.pods, *after.pods):
         view.upsert_pod(pod)
     for group in after.groups:
@@ -126,13 +125,18 @@ async def plan_gangs(manifests: Manifests, cluster: Cluster, settings: Settings,
     return answers
 
 
-def _learn_storage(manifests: Manifests, cluster: Cluster) -> None:
-    """Add the storage objects of ``manifests`` to the cluster, and the claims that StatefulSets make."""
+def _add_other_objects(manifests: Manifests, cluster: Cluster, view: ClusterView) -> None:
+    """Add to ``view`` the namespaces and storage objects of the cluster and of ``manifests``, and the claims that StatefulSets make."""
+    for raw in manifests.namespace_objects:
+        cluster.learn_namespace(raw)
     for (group, kind), raw in manifests.storage:
         cluster.storage.learn(group, kind, raw)
     for expanded in manifests.pods:
         for claim in expanded.claims:
             cluster.storage.learn_template(claim)
+    cluster.storage.add_to(view.volumes)
+    for name, labels in cluster.namespace_labels.items():
+        view.namespaces.upsert(name, labels)
 
 
 def _doubts(gangs: Iterable[Gang], doubts: Mapping[str, str]) -> Iterator[tuple[GangKey, str]]:

@@ -18,7 +18,7 @@ from allaboard.report.reason_words import reason
 
 from ..controlplane.client import Api
 from . import storage
-from .cases import NODES, Body, Case
+from .cases import NAMESPACES, NODES, Body, Case
 
 _SECONDS = 5.0  # for one answer of kube-scheduler
 _REASON = re.compile(r"(\d+) (.+)")
@@ -54,7 +54,7 @@ def of_kube_scheduler(api: Api, case: Case, seconds: float) -> tuple[Answer, Sta
         node["spec"] = {**node["spec"], "taints": facts["taints"], "unschedulable": facts["unschedulable"]}
         api.request("PUT", path, node)
     made = storage.create(api, case.storage)
-    bound = [api.request("POST", "/api/v1/namespaces/default/pods", pod) for pod in case.bound]
+    bound = [api.request("POST", f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods", pod) for pod in case.bound]
     time.sleep(seconds)
     waiting = api.request("POST", "/api/v1/namespaces/default/pods", case.pod)
     try:
@@ -62,7 +62,7 @@ def of_kube_scheduler(api: Api, case: Case, seconds: float) -> tuple[Answer, Sta
         return _decision(api, waiting), State(nodes, [*bound, waiting], made)
     finally:
         for pod in (waiting, *bound):
-            path = f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}"
+            path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
             api.request("DELETE", path, {"gracePeriodSeconds": 0})
         _wait_until_gone(api)
         storage.remove(api, made)
@@ -70,7 +70,7 @@ def of_kube_scheduler(api: Api, case: Case, seconds: float) -> tuple[Answer, Sta
 
 def _wait_until_gone(api: Api) -> None:
     ends = time.monotonic() + _SECONDS
-    while list(api.items("/api/v1/namespaces/default/pods")) and time.monotonic() < ends:
+    while list(api.items("/api/v1/pods")) and time.monotonic() < ends:
         time.sleep(0.02)
 
 
@@ -103,6 +103,8 @@ def _reasons_in(message: str) -> Mapping[str, int]:
 def of_ours(state: State) -> tuple[Answer, "Ours | None"]:
     """Return the answer of this scheduler about the last pod, beside the others; and None if the pod isn't placed at all."""
     view = ClusterView()
+    for name, labels in NAMESPACES.items():
+        view.namespaces.upsert(name, {**labels, "kubernetes.io/metadata.name": name})
     for node in state.nodes:
         view.upsert_node(node_from(node))
     *bound, waiting = map(pod_from, state.pods)

@@ -10,6 +10,10 @@ NODES = tuple(f"node-{number}" for number in range(5))
 APPS = ("a", "b")
 LABELS = ("app", "tier")
 KEYS = ("zone", "rack", "kubernetes.io/hostname")
+NAMESPACES = {"near": {"team": "a"}, "far": {"team": "b"}}
+"""Namespaces of bound pods beside the default one, and their labels."""
+
+_IN_DEFAULT = {"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["default"]}]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +36,7 @@ def draw(seed: int, rule: str = "") -> Case:
     nodes = {name: _node(rng) for name in NODES}
     bound = []
     for number in range(rng.randint(0, 8)):
-        spec: Body = {"nodeName": rng.choice(NODES)}
+        spec: Body = {"nodeName": rng.choice(NODES), "namespace": rng.choice(["default", "default", "default", *NAMESPACES])}
         if rng.random() < 0.3:
             spec["affinity"] = {"podAntiAffinity": {_REQUIRED: [_term(rng)]}}
         bound.append(_pod(f"bound-{number}", rng, spec, cpu=rng.choice([100, 500, 1000])))
@@ -73,7 +77,7 @@ def _pod(name: str, rng: Random, spec: Body, *, cpu: int) -> Body:
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": name, "namespace": "default", "labels": labels},
+        "metadata": {"name": name, "namespace": spec.pop("namespace", "default"), "labels": labels},
         "spec": {"terminationGracePeriodSeconds": 0, "containers": [container], **spec},
     }
 
@@ -92,16 +96,16 @@ def _term(rng: Random, key: str = "") -> Body:
     if rng.random() < 0.95:
         term["labelSelector"] = _selector(rng)
     if rng.random() < 0.15:
-        term["namespaces"] = rng.choice([["default"], ["elsewhere"]])
-    if rng.random() < 0.1:
-        term["namespaceSelector"] = {}
+        term["namespaces"] = rng.choice([["default"], ["near"]])
+    if rng.random() < 0.25:
+        term["namespaceSelector"] = rng.choice([{}, {"matchLabels": {"team": "a"}}, {"matchLabels": {"team": "b"}}, _IN_DEFAULT])
     if "tier" not in str(term) and "labelSelector" in term and rng.random() < 0.15:
         term[rng.choice(["matchLabelKeys", "mismatchLabelKeys"])] = ["tier"]
     return term
 
 
 def _affinity(rng: Random, spec: Body) -> None:
-    key = rng.choice(KEYS)
+    key = rng.choice([*KEYS, ""])  # each term has a key of its own without one
     terms = [_term(rng, key) for _ in range(rng.choice([1, 1, 2]))]
     spec.setdefault("affinity", {})["podAffinity"] = {_REQUIRED: terms}
 

@@ -11,7 +11,7 @@ from allaboard_sandbox.sandbox import NodeShape, node_object
 from ..controlplane.client import Api
 from ..controlplane.controlplane import ControlPlane, Options
 from .answers import Answer, of_kube_scheduler, of_ours
-from .cases import NODES, Case, draw
+from .cases import NAMESPACES, NODES, Case, draw
 
 _OPTIONS = Options(controllers=("serviceaccount-controller",), has_kubelets=False)
 """Neither controllers nor kubelets change the nodes and pods of a case, so both schedulers see what the case states."""
@@ -66,5 +66,9 @@ def comparison(folder: Path) -> Iterator[Comparison]:
     with ControlPlane(folder, _OPTIONS) as plane:
         for name in NODES:
             plane.api.request("POST", "/api/v1/nodes", node_object(name, NodeShape("2")))
+        for name, labels in NAMESPACES.items():
+            plane.api.request("POST", "/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
+            account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
+            plane.processes.wait_until("kube-controller-manager", lambda account=account: plane.api.find(account) is not None)
         plane.start_scheduler()
         yield Comparison(plane.api)

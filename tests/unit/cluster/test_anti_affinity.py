@@ -6,24 +6,39 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allaboard.cluster.anti_affinity import AntiAffinityTerms
+from allaboard.cluster.namespaces import Namespaces
 from allaboard.model.limits import NAMESPACE_TERMS
 from allaboard.model.podterms import LabelExpression, PodTerm
 from allaboard.planning.resolve import _merged
 
 keys, values, namespaces = st.sampled_from("abc"), st.sampled_from("xyz"), st.sampled_from(["n1", "n2", "n3"])
+NAMESPACES = ("n1", "n2", "n3")
 expressions = st.one_of(
     st.builds(LabelExpression, keys, st.sampled_from(["In", "NotIn"]), st.lists(values, max_size=3).map(tuple)),
     st.builds(LabelExpression, keys, st.sampled_from(["Exists", "DoesNotExist"])),
 )
+of_team = st.builds(LabelExpression, st.just("team"), st.sampled_from(["In", "NotIn"]), st.just(("a",)))
 terms = st.builds(
     PodTerm,
     topology_key=st.sampled_from(["zone", "rack"]),
     expressions=st.lists(expressions, max_size=3).map(tuple),
     namespaces=st.lists(namespaces, max_size=2).map(tuple),
     in_any_namespace=st.booleans(),
+    of_namespaces=st.lists(of_team, max_size=1).map(tuple),
 )
 holders = st.tuples(namespaces, st.lists(terms, max_size=3), st.sampled_from(["node-1", "node-2"]))
 labels = st.dictionaries(keys, values).map(lambda found: tuple(sorted(found.items())))
+
+
+def team_of(namespace: str) -> dict[str, str]:
+    return {"team": "a" if namespace == "n1" else "b"}
+
+
+def terms_of_a_cluster() -> AntiAffinityTerms:
+    found = Namespaces()
+    for name in NAMESPACES:
+        found.upsert(name, team_of(name))
+    return AntiAffinityTerms(found)
 
 
 def naive(held: list[tuple[str, list[PodTerm], str]], namespace: str, pod_labels: dict[str, str]) -> dict[str, set[str]]:
@@ -31,7 +46,8 @@ def naive(held: list[tuple[str, list[PodTerm], str]], namespace: str, pod_labels
     found: dict[str, set[str]] = {}
     for holder, stated, node in held:
         for term in stated:
-            is_concerned = term.in_any_namespace or namespace in (term.namespaces or (holder,))
+            is_chosen = term.in_any_namespace and all(each.matches(team_of(namespace)) for each in term.of_namespaces)
+            is_concerned = is_chosen or namespace in (term.namespaces or (() if term.in_any_namespace else (holder,)))
             if is_concerned and all(expression.matches(pod_labels) for expression in term.expressions):
                 found.setdefault(term.topology_key, set()).add(node)
     return found
@@ -42,7 +58,7 @@ def naive(held: list[tuple[str, list[PodTerm], str]], namespace: str, pod_labels
 def test_index_of_anti_affinity_terms_finds_the_same_domains_as_a_comparison_with_every_term(
     held: list[tuple[str, list[PodTerm], str]], stay: list[bool], namespace: str, asked: list[tuple[tuple[str, str], ...]]
 ) -> None:
-    anti_affinity = AntiAffinityTerms()
+    anti_affinity = terms_of_a_cluster()
     for holder in held:
         anti_affinity.add(*holder)
     for pod_labels in asked:  # fills the cache, which must be emptied when holders go
@@ -64,7 +80,7 @@ def test_index_of_anti_affinity_terms_finds_the_same_domains_as_a_comparison_wit
 def test_query_for_several_label_values_forbids_the_domains_of_each_value(
     held: list[tuple[str, list[PodTerm], str]], namespace: str, asked: list[tuple[tuple[str, str], ...]]
 ) -> None:
-    anti_affinity = AntiAffinityTerms()
+    anti_affinity = terms_of_a_cluster()
     for holder in held:
         anti_affinity.add(*holder)
     common, several = _merged(asked)

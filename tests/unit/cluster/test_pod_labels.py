@@ -6,6 +6,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from allaboard.cluster.namespaces import Namespaces
 from allaboard.cluster.pod_labels import PodLabels
 from allaboard.model.pod import Pod
 from allaboard.model.podterms import LabelExpression, PodTerm
@@ -26,7 +27,9 @@ TERMS = st.builds(
     st.lists(EXPRESSIONS, max_size=2).map(tuple),
     st.lists(st.sampled_from(["x", "y"]), max_size=2, unique=True).map(tuple),
     st.booleans(),
+    st.lists(st.builds(LabelExpression, st.just("team"), st.sampled_from(["In", "NotIn"]), st.just(("a",))), max_size=1).map(tuple),
 )
+TEAMS = {"x": {"team": "a"}, "y": {"team": "b"}}
 EVENTS = st.tuples(st.integers(0, 4), st.sampled_from(["x", "y"]), LABELS, st.sampled_from(["", "n1", "n2"]))
 
 
@@ -37,7 +40,10 @@ def a_pod(number: int, namespace: str, labels: dict[str, str]) -> Pod:
 
 @given(st.lists(EVENTS, max_size=12), TERMS)
 def test_term_finds_the_nodes_of_the_pods_that_it_selects(events, term) -> None:
-    known, index = dict[int, tuple[Pod, str]](), PodLabels()
+    namespaces = Namespaces()
+    for name, labels in TEAMS.items():
+        namespaces.upsert(name, labels)
+    known, index = dict[int, tuple[Pod, str]](), PodLabels(namespaces)
     for number, namespace, labels, node_name in events:
         pod = a_pod(number, namespace, labels)
         if node_name:
@@ -47,10 +53,12 @@ def test_term_finds_the_nodes_of_the_pods_that_it_selects(events, term) -> None:
             known.pop(number, None)
             index.remove(pod.uid)
     for holder in (a_pod(9, "x", {}), a_pod(0, "x", {})):
-        concerned = term.concerns(holder.namespace)
+        chosen = {*term.namespaces} or ({holder.namespace} if not term.in_any_namespace else set())
+        if term.in_any_namespace:
+            chosen |= {name for name, labels in TEAMS.items() if all(each.matches(labels) for each in term.of_namespaces)}
         expected = Counter(
             node_name
             for pod, node_name in known.values()
-            if pod.uid != holder.uid and (None in concerned or pod.namespace in concerned) and term.matches(dict(pod.labels))
+            if pod.uid != holder.uid and pod.namespace in chosen and term.matches(dict(pod.labels))
         )
         assert index.nodes_of((term,), holder) == expected

@@ -113,14 +113,6 @@ def test_claims_are_the_names_of_persistent_volume_claims() -> None:
 @pytest.mark.parametrize(
     ("spec", "reason"),
     [
-        (
-            {"affinity": {"podAffinity": {REQUIRED: [{"topologyKey": "zone"}, {"topologyKey": "rack"}]}}},
-            "required pod affinity by several topology keys is not supported",
-        ),
-        (
-            {"affinity": {"podAntiAffinity": {REQUIRED: [{"topologyKey": "zone", "namespaceSelector": {"matchLabels": {"a": "b"}}}]}}},
-            "a namespaceSelector that selects by labels, in required pod anti-affinity, is not supported",
-        ),
         ({"resourceClaims": [{"name": "gpu"}]}, "resource claims (DRA) are not supported"),
     ],
 )

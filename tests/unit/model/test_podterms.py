@@ -42,12 +42,22 @@ def test_a_selector_matches_labels_as_kubernetes_does(selector: dict[str, Any], 
         ({"namespaces": ["other"]}, "other", True),
         ({"namespaces": ["other"]}, "ns", False),
         ({"namespaceSelector": {}}, "anywhere", True),
+        ({"namespaceSelector": {"matchLabels": {"team": "a"}}}, "of-team-a", True),
+        ({"namespaceSelector": {"matchLabels": {"team": "a"}}}, "ns", False),
+        ({"namespaceSelector": {"matchLabels": {"team": "a"}}, "namespaces": ["other"]}, "other", True),
     ],
 )
 def test_an_anti_affinity_term_is_for_the_namespace_of_its_pod_unless_it_names_namespaces(
     fields: dict[str, Any], namespace: str, matches: bool
 ) -> None:
-    assert bool({namespace, None} & set(term(**fields).concerns("ns"))) is matches
+    def labels_of(name: str) -> dict[str, str]:
+        return {"team": "a"} if name == "of-team-a" else {}
+
+    found = term(**fields)
+    assert found.selects_namespace(namespace, "ns", labels_of) is matches
+    if matches:
+        assert {namespace, None} & set(found.concerns("ns"))
+    assert found.within("ns", labels_of).selects_namespace("ns", "ns", labels_of) or not found.selects_namespace("ns", "ns", labels_of)
 
 
 def test_an_anti_affinity_term_without_a_selector_keeps_no_pod_away() -> None:

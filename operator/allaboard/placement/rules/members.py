@@ -84,13 +84,19 @@ def _kept_apart(candidates: Sequence[Pod]) -> Iterator[ApartRule]:
 
 
 def _kept_near(candidates: Sequence[Pod]) -> Iterator[NearRule]:
-    """Yield a rule for each pod affinity of candidates. A selected pod matches all terms of the affinity, as in kube-scheduler."""
+    """Yield a rule for each label of each pod affinity of candidates.
 
-    def affinity_of(pod: Pod) -> list[tuple[tuple[PodTerm, ...], tuple[str, ...]]]:
+    A selected pod matches all terms of the affinity, as in kube-scheduler.
+    """
+
+    def affinity_of(pod: Pod) -> list[tuple[tuple[PodTerm, ...], tuple[tuple[str, tuple[str, ...]], ...]]]:
         return [(pod.spec.pod_affinity, pod.spec.near)] if pod.spec.pod_affinity else []
 
-    for (terms, values), uids in _holders(candidates, affinity_of).items():
-        yield NearRule(terms[0].topology_key, frozenset(uids), frozenset(_matched(candidates, terms)), values)
+    for (terms, near), uids in _holders(candidates, affinity_of).items():
+        matched, served = frozenset(_matched(candidates, terms)), dict(near)
+        for key in dict.fromkeys(term.topology_key for term in terms):
+            others = any(values for other, values in near if other != key)
+            yield NearRule(key, frozenset(uids), matched, served.get(key, ()), others)
 
 
 def _spread(candidates: Sequence[Pod]) -> Iterator[SpreadRule]:

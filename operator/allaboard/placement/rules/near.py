@@ -21,13 +21,15 @@ class NearRule:
 
     ``values`` are the label's values in whose domains such bound pods are. Holders that are matched themselves don't justify each other: a
     domain needs a bound pod, or a matched member that is no holder. If no bound pod is selected, one domain with a matched holder needs
-    neither.
+    neither. An affinity may name several labels, each of which has a rule: ``others_are_bound`` says that a selected bound pod is in a
+    domain of another label.
     """
 
     label: str
     holders: Collection[str]
     matched: Collection[str]
     values: Collection[str]
+    others_are_bound: bool = False
 
     @property
     def reason(self) -> Reason:
@@ -49,7 +51,7 @@ class NearRule:
         there: dict[str | None, list[str]] = {}
         for uid, node in assigned.items():
             there.setdefault(node.labels.get(self.label), []).append(uid)
-        may_begin = not self.values
+        may_begin = not (self.values or self.others_are_bound)
         for value, uids in there.items():
             holders = [uid for uid in uids if uid in self.holders]
             if not holders:
@@ -70,7 +72,7 @@ class NearRule:
         if not holders:
             return None
         served = np.array([places.domain(self.label, value) for value in sorted(self.values)], dtype=np.int64)
-        return Near(self.label, holders, matched, places.domains(self.label), served, bool(self.values))
+        return Near(self.label, holders, matched, places.domains(self.label), served, bool(self.values) or self.others_are_bound)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -37,7 +37,7 @@ def a_rule(draw: st.DrawFn, of_role: Sequence[set[str]], spec: object) -> Coupli
         return ApartRule(label, holders, matched)
     if kind == "near":
         some = draw(st.sampled_from([matched, set()]))
-        return NearRule(label, holders, some, tuple(draw(st.sets(st.sampled_from(VALUES[label]), max_size=1))))
+        return NearRule(label, holders, some, tuple(draw(st.sets(st.sampled_from(VALUES[label]), max_size=1))), draw(st.booleans()))
     constraint = SpreadConstraint(label, (), draw(st.integers(1, 2)), draw(st.integers(1, 3)))
     bound = draw(st.dictionaries(st.sampled_from(VALUES[label]), st.integers(1, 3), max_size=2))
     return SpreadRule(constraint, (label,), holders, draw(st.sampled_from([matched, holders])), tuple(sorted(bound.items())), spec)  # type: ignore[arg-type]
@@ -81,7 +81,11 @@ def kube_admits(rule: CouplingRule, uid: str, where: Node, placed: Mapping[str, 
         case NearRule() if uid in rule.holders:
             if value is None:
                 return False
-            exists = bool(rule.values) or any(other in rule.matched and rule.label in placed[other].labels for other in placed)
+            exists = (
+                bool(rule.values)
+                or rule.others_are_bound
+                or any(other in rule.matched and rule.label in placed[other].labels for other in placed)
+            )
             is_there = value in rule.values or any(other in rule.matched for other in there)
             return is_there or (not exists and uid in rule.matched)
         case SpreadRule() if uid in rule.holders:

@@ -1,15 +1,17 @@
-"""The reflectors of the objects that decide which nodes a pod's volumes allow."""
+"""The reflectors of the objects on which rules about nodes depend: where volumes may be used, and which namespaces a term selects."""
 
+from allaboard.cluster.namespaces import namespace_labels_from
 from allaboard.cluster.storage_objects import claim_from, storage_capacity_from, storage_class_from, tracks_capacity, volume_from
-from allaboard.cluster.volumes import VolumeView
+from allaboard.cluster.view import ClusterView
 from allaboard.kube.client import ApiServer
-from allaboard.kube.paths import CLAIMS, CSI_DRIVERS, CSI_NODES, STORAGE_CAPACITIES, STORAGE_CLASSES, VOLUMES
+from allaboard.kube.paths import CLAIMS, CSI_DRIVERS, CSI_NODES, NAMESPACES, STORAGE_CAPACITIES, STORAGE_CLASSES, VOLUMES
 from allaboard.kube.reflector import Reflector
 from allaboard.model.volumes import attach_limits_from
 
 
-def storage_reflectors(server: ApiServer, volumes: VolumeView) -> dict[str, Reflector]:
-    """Return reflectors that keep ``volumes`` up to date, by the names of their resources."""
+def rule_reflectors(server: ApiServer, view: ClusterView) -> dict[str, Reflector]:
+    """Return reflectors that keep ``view`` up to date, by the names of their resources."""
+    volumes = view.volumes
     return {
         "persistentvolumes": Reflector(server, VOLUMES.everywhere, volume_from, volumes.volumes),
         "persistentvolumeclaims": Reflector(server, CLAIMS.everywhere, claim_from, volumes.claims),
@@ -17,4 +19,5 @@ def storage_reflectors(server: ApiServer, volumes: VolumeView) -> dict[str, Refl
         "csidrivers": Reflector(server, CSI_DRIVERS.everywhere, tracks_capacity, volumes.tracking),
         "csistoragecapacities": Reflector(server, STORAGE_CAPACITIES.everywhere, storage_capacity_from, volumes.capacities),
         "csinodes": Reflector(server, CSI_NODES.everywhere, attach_limits_from, volumes.limits),
+        "namespaces": Reflector(server, NAMESPACES.everywhere, namespace_labels_from, view.namespaces),
     }
