@@ -71,7 +71,7 @@ from allaboard.report.podgroup_writer import PodGroupWriter
 from allaboard.report.pods import PodReporter
 from allaboard.report.reporter import Reporter
 from allaboard.report.writer import Writer
-from allaboard.rule_reflectors import rule_reflectors
+from allaboard.rule_reflectors import follow_resource_claims, rule_reflectors
 from allaboard.runtime.garbage import freeze_objects
 from allaboard.scheduling.build import Writers, cycle_of
 from allaboard.scheduling.cluster_events import ClusterEvents
@@ -209,8 +209,8 @@ class App:
         self.view.listen(self.registry.observe_pod, None)
         self.view.listen(events_of_cluster.observe_pod, events_of_cluster.observe_node, events_of_cluster.observe_cards)
         self.view.listen(self._warn_of_caution)
-        self.view.volumes.listen(events_of_cluster.observe_volumes)
-        self.view.namespaces.listen(events_of_cluster.observe_namespaces)
+        for listen in (self.view.volumes.listen, self.view.namespaces.listen, self.view.resource_claims.listen):
+            listen(events_of_cluster.observe_rules)
         self._reflectors = {
             "nodes": Reflector(
                 server, NODES.everywhere, lambda raw: node_from(raw, self._intern), NodeStore(self.view, settings.node_selector)
@@ -227,6 +227,7 @@ class App:
             self._spawn(f"reflect {name}", reflector.run(), on_failure)
         following = cycle.executor.provisionings.run(lambda: self.leads, settings.resync_seconds)
         self._spawn("provisioning requests", following, on_failure)
+        self._spawn("reflect resourceclaims", follow_resource_claims(server, self.view), on_failure)
         self._spawn("write", writer.run(binder.wait_until_idle), on_failure)
         self._spawn("resync", self._resync(podgroups, podgroup_writer), on_failure)
         owners = self._owner_watches(server)

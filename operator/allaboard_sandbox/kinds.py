@@ -150,6 +150,8 @@ BUILT_IN: tuple[Resource, ...] = (
     Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False, short_names=("pc",)),
     Resource("coordination.k8s.io", "v1", "leases", "Lease", unconditional_update=False, create_on_update=True),
     Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False, short_names=("sc",)),
+    Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim", status=True, returns_deleted=True,
+             warning="the sandbox allocates no resource claims"),
     Resource("storage.k8s.io", "v1", "csinodes", "CSINode", namespaced=False),
     Resource("storage.k8s.io", "v1", "csidrivers", "CSIDriver", namespaced=False),
     Resource("storage.k8s.io", "v1", "csistoragecapacities", "CSIStorageCapacity"),

@@ -3,31 +3,23 @@
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from allaboard.model.pod import pod_from
+from allaboard.cluster.resource_claims import ResourceClaim, ResourceClaims, UnallocatedClaimError
 from tests.documented import PAGE, documented
+from tests.unit.placement.clusters import pods
 
 ROOT = Path(__file__).parents[2]
 
 
-def unsupported(**spec: Any) -> str:
-    metadata = {"name": "a", "namespace": "default", "uid": "1", "resourceVersion": "1", "creationTimestamp": "2026-01-01T00:00:00Z"}
-    pod = pod_from({"metadata": metadata, "spec": {"containers": [], **spec}, "status": {"phase": "Pending"}})
-    return "; ".join(pod.spec.unsupported)
-
-
-@pytest.mark.parametrize(
-    "spec",
-    [
-        {"resourceClaims": [{"name": "gpu"}]},
-    ],
-)
-def test_messages_for_refused_fields_are_quoted_as_users_see_them(spec: dict[str, Any]) -> None:
-    quoted = re.findall(r'"([^"]+)"', PAGE.read_text(encoding="utf-8"))
-    assert unsupported(**spec) in quoted
+def test_message_for_an_unallocated_resource_claim_is_quoted_as_users_see_it() -> None:
+    view = ResourceClaims()
+    view.records.upsert("default/gpus", ResourceClaim())
+    (pod,) = pods("a", 1, {}, resource_claims=(("gpu", "gpus"),))
+    with pytest.raises(UnallocatedClaimError) as error:
+        view.resolve(pod)
+    assert str(error.value) in re.findall(r"`([^`]+)`", PAGE.read_text(encoding="utf-8"))
 
 
 def fields_of(kind: str) -> set[str]:

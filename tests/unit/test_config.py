@@ -52,6 +52,7 @@ READ = {
     "csinodes.storage.k8s.io": WATCHED,
     "csidrivers.storage.k8s.io": WATCHED,
     "namespaces": WATCHED,
+    "resourceclaims.resource.k8s.io": WATCHED,
     "csistoragecapacities.storage.k8s.io": WATCHED,
     "storageclasses.storage.k8s.io": WATCHED,
     "jobs.batch": READS,

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from allaboard.binding.outcomes import Assignment, MembersChanged, Refused
 from allaboard.binding.pod_domains import avoided_domains, forbidden_domains
+from allaboard.cluster.records import ClaimError
 from allaboard.cluster.view import ClusterView
-from allaboard.cluster.volumes import UnboundClaimError
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Gang
 from allaboard.model.node import Node
@@ -58,7 +58,7 @@ def spoilt(assignment: Assignment, gang: Gang, view: ClusterView) -> Violation |
     with view.without(pod):
         try:
             spec = _present_spec(pod, view)
-        except UnboundClaimError as error:
+        except ClaimError as error:
             return Violation(Wrong.VOLUME, pod.key, node.name, subject=str(error))
         present = pod if spec is pod.spec else replace(pod, spec=spec)
         found = verify({pod.uid: node.name}, [present], view.snapshot_of(node, gang.priority))
@@ -66,11 +66,12 @@ def spoilt(assignment: Assignment, gang: Gang, view: ClusterView) -> Violation |
 
 
 def _present_spec(pod: Pod, view: ClusterView) -> SchedulingSpec:
-    """Return the spec of a member with its present volumes and forbidden domains. Raises ``UnboundClaimError``."""
+    """Return the spec of a member with its present volumes and forbidden domains. Raises ``ClaimError``."""
     current = view.pod(pod.key)
     if current is None or current.uid != pod.uid:
         return pod.spec
-    resolved, attaches = view.volumes.resolve(current, view.attached.is_used).spec, view.attached.asked_by(current)
+    resolved = view.resource_claims.resolve(view.volumes.resolve(current, view.attached.is_used)).spec
+    attaches = view.attached.asked_by(current)
     forbidden, avoided = forbidden_domains(view, pod.namespace, view.relevant(current.labels)), avoided_domains(view, current)
     found = replace(
         pod.spec,

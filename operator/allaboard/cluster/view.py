@@ -20,6 +20,7 @@ from allaboard.cluster.gpu_devices import SharedDevices
 from allaboard.cluster.namespaces import Namespaces
 from allaboard.cluster.nominations import Nominations
 from allaboard.cluster.pod_labels import PodLabels
+from allaboard.cluster.resource_claims import ResourceClaims
 from allaboard.cluster.running import RunningPods
 from allaboard.cluster.usage import Usage
 from allaboard.cluster.volumes import VolumeView
@@ -63,6 +64,8 @@ class ClusterView:
         self.labels = PodLabels(self.namespaces)
         self.volumes = VolumeView()
         self.attached = AttachedVolumes(self.volumes)
+        self.resource_claims = ResourceClaims()
+        self.resource_claims.changed = self._changed
         self._nominations = Nominations()
         self._versions: Counter[str] = Counter()  # by node
         self._generation = 0

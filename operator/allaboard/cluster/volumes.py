@@ -9,21 +9,20 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple
 
+from allaboard.cluster.records import ClaimError, Records
 from allaboard.cluster.storage_objects import Claim, Shape, StorageCapacity, StorageClass, StoredVolume, Terms
 from allaboard.model.constraints import NAME_FIELD, FreeVolume, NodeSelectorTerm, Requirement, UnboundClaim
 from allaboard.model.pod import Pod
 from allaboard.model.reasons import Kind
 from allaboard.model.volumes import Volume
 
-Record = TypeVar("Record")
-
 _MOST_CHOICES = 256  # tenants choose what claims ask for, and each choice may name many volumes
 
 
-class UnboundClaimError(Exception):
-    """A pod can't be placed because of a claim; the message names the claim and the reason."""
+class UnboundClaimError(ClaimError):
+    """A pod can't be placed because of a volume claim; the message names the claim and the reason."""
 
 
 class Need(NamedTuple):
@@ -42,13 +41,13 @@ class VolumeView:
     """The claims, volumes and storage classes of the cluster and the volume limits of nodes, each as the store of a reflector."""
 
     def __init__(self) -> None:
-        self.claims: _Records[Claim] = _Records(self._claim_changed)
-        self.volumes: _Records[StoredVolume] = _Records(self._volume_changed)
-        self.classes: _Records[StorageClass] = _Records(self._storage_changed)
-        self.tracking: _Records[bool] = _Records(self._storage_changed)
+        self.claims: Records[Claim] = Records(self._claim_changed)
+        self.volumes: Records[StoredVolume] = Records(self._volume_changed)
+        self.classes: Records[StorageClass] = Records(self._storage_changed)
+        self.tracking: Records[bool] = Records(self._storage_changed)
         """By CSI driver, whether the driver publishes how much storage is left."""
-        self.capacities: _Records[StorageCapacity] = _Records(self._storage_changed)
-        self.limits: _Records[Mapping[str, int]] = _Records(self._limits_changed)
+        self.capacities: Records[StorageCapacity] = Records(self._storage_changed)
+        self.limits: Records[Mapping[str, int]] = Records(self._limits_changed)
         """By node, the volume limits of its CSINode by driver."""
         self._bound: dict[str, set[str]] = {}  # claims by volume
         self._drivers: Counter[str] = Counter()
@@ -264,28 +263,3 @@ def _discard(index: dict[str, set[str]], key: str, name: str) -> None:
     index[key].discard(name)
     if not index[key]:
         del index[key]
-
-
-class _Records(Generic[Record]):
-    """The store of a reflector, as a dictionary. It calls ``on_change(key, old, new)`` after each change."""
-
-    def __init__(self, on_change: Callable[[str, Record | None, Record | None], None]) -> None:
-        self._records: dict[str, Record] = {}
-        self._on_change = on_change
-
-    def get(self, key: str) -> Record | None:
-        return self._records.get(key)
-
-    def upsert(self, key: str, record: Record) -> None:
-        old = self._records.get(key)
-        self._records[key] = record
-        if old != record:
-            self._on_change(key, old, record)
-
-    def remove(self, key: str) -> None:
-        old = self._records.pop(key, None)
-        if old is not None:
-            self._on_change(key, old, None)
-
-    def known(self) -> Collection[str]:
-        return self._records.keys()

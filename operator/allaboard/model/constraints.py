@@ -144,11 +144,12 @@ class SchedulingSpec:
     depends on the memory of each node's GPUs, and is computed from ``share``. ``device_container`` is the position of the container that
     requests GPUs; -1 if several containers do, or if labels ask for more GPUs than the container. ``gpus`` is what labels ask of GPUs; the
     number of these GPUs is part of the requests.
-    ``unstated`` is what kube-scheduler's scores count beside the requests. ``claims`` are the names of PersistentVolumeClaims. ``disks``
-    are volumes that the pod's spec names directly and a CSI driver attaches. ``anti_affinity`` are the pod's own required anti-affinity
-    terms, which keep other pods away once the pod is bound. ``pod_affinity`` and ``spread`` are the pod's required affinity terms
-    and topology spread constraints. ``unsupported`` says in words which requirements aren't supported: a pod with
-    such requirements is refused.
+    ``unstated`` is what kube-scheduler's scores count beside the requests. ``claims`` are the names of PersistentVolumeClaims.
+    ``resource_claims`` has (name in the spec, name of the ResourceClaim) of each resource claim; the latter is empty until it is created.
+    ``disks`` are volumes that the pod's spec names directly and a CSI driver attaches. ``anti_affinity`` are the pod's own required
+    anti-affinity terms, which keep other pods away once the pod is bound. ``pod_affinity`` and ``spread`` are the pod's required affinity
+    terms and topology spread constraints. ``unsupported`` says in words which requirements aren't supported: a pod with such requirements
+    is refused.
     Nine fields are filled in when a placement is prepared. ``near`` has (label, values) of each label of the affinity: in these domains
     are bound pods that the affinity selects. ``spread_bound`` has for each spread constraint (value of the label, number) of the bound pods
     that count.
@@ -156,8 +157,8 @@ class SchedulingSpec:
     that bound pods keep this pod out of, and ``avoided_domains`` those that the pod's own anti-affinity keeps it out of.
     ``required_domains`` are the domains of bound members that the pod must share. All kinds of domains are matched like ``volumes``.
     ``attaches`` counts the volumes that the pod attaches, for each driver with a limit. ``storage`` are further rules about nodes that come
-    from claims, each with the reason for a refusal, and matched like an entry of ``volumes``. ``unbound`` are the claims for which a volume
-    is chosen together with the node.
+    from claims of volumes and resources, each with the reason for a refusal, and matched like an entry of ``volumes``. ``unbound`` are the
+    claims for which a volume is chosen together with the node.
     """
 
     requests: Requests
@@ -166,6 +167,7 @@ class SchedulingSpec:
     tolerations: tuple[Toleration, ...] = ()
     host_ports: tuple[HostPort, ...] = ()
     claims: tuple[str, ...] = ()
+    resource_claims: tuple[tuple[str, str], ...] = ()
     volumes: tuple[tuple[NodeSelectorTerm, ...], ...] = ()
     forbidden_domains: tuple[tuple[NodeSelectorTerm, ...], ...] = ()
     avoided_domains: tuple[tuple[NodeSelectorTerm, ...], ...] = ()
@@ -247,13 +249,14 @@ def readable_spec_from(raw: RawObject, *, is_foreign: bool = False) -> tuple[Sch
         tolerations=parts.read((), _tolerations, spec),
         host_ports=parts.read((), _host_ports, spec),
         claims=parts.read((), _claims, raw, spec),
+        resource_claims=() if is_foreign else parts.read((), _resource_claims, raw, spec),
         disks=parts.read((), _disks, spec),
         anti_affinity=anti_affinity,
         pod_affinity=() if is_foreign else parts.read((), affinity_terms, affinity, raw),
         spread=() if is_foreign else parts.read((), spread_constraints, spec, raw),
         preferred=() if is_foreign else parts.read((), _preferred, affinity),
         images=() if is_foreign else parts.read((), _images, spec),
-        unsupported=() if is_foreign else parts.read(shared.unsupported, _unsupported, spec, shared.unsupported),
+        unsupported=() if is_foreign else shared.unsupported,
         gpu_share=shared.share.nominal if shared.share else 0,
         share=shared.share,
         device_container=shared.container,
@@ -429,17 +432,25 @@ def _claims(raw: RawObject, spec: Mapping[str, object]) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
+def _resource_claims(raw: RawObject, spec: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
+    """Return the pod's resource claims: the name in the spec, and the ResourceClaim, whose name is in the status if a template makes it.
+
+    A template that makes no claim for the pod has a status without a name (dynamic-resource-allocation/resourceclaim, ``Name``).
+    """
+    made: dict[str, str | None] = {}
+    for path, status in items(mapping(raw, "status"), "resourceClaimStatuses", "status.", VOLUMES):
+        name = text(status, "resourceClaimName", path=path)
+        made[text(status, "name", path=path)] = name or None
+    found = []
+    for path, claim in items(spec, "resourceClaims", "spec.", VOLUMES):
+        stated, named = text(claim, "name", path=path), text(claim, "resourceClaimName", path=path)
+        if named or stated not in made:
+            found.append((stated, named))
+        elif (name_of_made := made[stated]) is not None:
+            found.append((stated, name_of_made))
+    return tuple(sorted(found))
+
+
 def _disks(spec: Mapping[str, object]) -> tuple[Volume, ...]:
     found = (migrated_volume(volume, path) for path, volume in items(spec, "volumes", "spec.", VOLUMES))
     return tuple(sorted({volume for volume in found if volume is not None}))
-
-
-def _unsupported(spec: Mapping[str, object], of_gpus: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the pod's requirements that aren't supported, in words.
-
-    Preferences may be ignored, but requirements may not.
-    """
-    found = [*of_gpus]
-    if sequence(spec, "resourceClaims", "spec."):
-        found.append("resource claims (DRA) are not supported")
-    return tuple(found)

@@ -15,6 +15,7 @@ class Kind(StrEnum):
     CLAIM_IN_USE = "claim in use"  # Another pod uses a claim that only one pod may use (ReadWriteOncePod).
     NO_VOLUME = "no volume"  # No volume is free there for a claim, and none can be provisioned.
     NO_STORAGE = "no storage"  # A volume would be provisioned there, but too little storage is left.
+    RESOURCE_CLAIM = "resource claim"  # The devices of an allocated resource claim can't be used there.
     VOLUME_ZONE = "volume zone"  # A volume is in another zone.
     AVOIDED = "avoided"  # The anti-affinity of bound pods forbids the node's domain.
     ANTI_AFFINITY = "anti-affinity"  # A pod there is selected by the pod's required anti-affinity; ``subject`` is the label.
@@ -75,6 +76,7 @@ _LASTING = _OF_GPUS | frozenset(
         Kind.NO_VOLUME,
         Kind.NO_STORAGE,
         Kind.VOLUME_ZONE,
+        Kind.RESOURCE_CLAIM,
         Kind.APART,
         Kind.UNLABELLED,
         Kind.UNLABELLED_SPREAD,

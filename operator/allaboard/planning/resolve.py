@@ -9,11 +9,12 @@ each domain that any member must avoid.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from allaboard.binding.pod_domains import avoided_domains, forbidden_domains, served_domains, spread_counts
 from allaboard.cluster.anti_affinity import Labels, Several
+from allaboard.cluster.records import ClaimError
 from allaboard.cluster.view import ClusterView
 from allaboard.cluster.volumes import UnboundClaimError, VolumeView
 from allaboard.gangs.registry import over_limit
@@ -44,7 +45,7 @@ def resolve(gang: Gang, volumes: VolumeView, view: ClusterView, levels: Levels =
     if (claims := _claims(candidates)) > GANG_CLAIMS.most:
         return replace(gang, hold=gang.hold or over_limit(gang.key, GANG_CLAIMS, claims))
     try:
-        specs = _resolved(candidates, volumes, gang.gpus, view.attached.is_used)
+        specs = _resolved(candidates, volumes, gang.gpus, view)
         if claims:
             if problem := _conflict(candidates, volumes):
                 return replace(gang, hold=gang.hold or problem)
@@ -54,7 +55,8 @@ def resolve(gang: Gang, volumes: VolumeView, view: ClusterView, levels: Levels =
                 return replace(gang, hold=gang.hold or over_limit(gang.key, CLAIM_KINDS, len(kinds)))
         specs = _among_bound_pods(candidates, _attaching(candidates, specs, view), view)
     except _NotYetError as error:
-        return replace(gang, hold=gang.hold or Hold("UnboundVolumes", f"pod {error.pod.name}: {error}", error.pod, "spec.volumes"))
+        reason, field = ("UnboundVolumes", "spec.volumes") if error.of_volumes else ("UnallocatedClaims", "spec.resourceClaims")
+        return replace(gang, hold=gang.hold or Hold(reason, f"pod {error.pod.name}: {error}", error.pod, field))
     if excess := _excess(gang, candidates, specs):
         return replace(gang, hold=gang.hold or excess)
     required = _required_domains(gang, view)
@@ -82,11 +84,12 @@ def _claims(candidates: Sequence[Pod]) -> int:
 
 
 class _NotYetError(Exception):
-    """The nodes that the volumes of ``pod`` allow are not known yet."""
+    """The nodes that the claims of ``pod`` allow are not known yet."""
 
-    def __init__(self, pod: Pod, problem: UnboundClaimError) -> None:
+    def __init__(self, pod: Pod, problem: ClaimError) -> None:
         super().__init__(str(problem))
         self.pod = pod
+        self.of_volumes = isinstance(problem, UnboundClaimError)
 
 
 def _with_labels(gang: Gang, view: ClusterView, levels: Levels) -> Gang:
@@ -100,17 +103,15 @@ def _with_labels(gang: Gang, view: ClusterView, levels: Levels) -> Gang:
     return replace(gang, topology=topology, required_topology=required, levels=tuple(meant.items())) if meant else gang
 
 
-def _resolved(
-    candidates: Sequence[Pod], volumes: VolumeView, gpus: GpuRequest | None, is_used: Callable[[str], bool]
-) -> Mapping[str, SchedulingSpec]:
+def _resolved(candidates: Sequence[Pod], volumes: VolumeView, gpus: GpuRequest | None, view: ClusterView) -> Mapping[str, SchedulingSpec]:
     """Return the candidates' specs, by UID, with the requirements of their volumes and the GPU requirements of their PodGroup."""
     by_spec: dict[int, SchedulingSpec] = {}
     of_volumes: dict[SchedulingSpec, SchedulingSpec] = {}
     for pod in candidates:
         if id(pod.spec) not in by_spec:
             try:
-                spec = volumes.resolve(pod, is_used).spec
-            except UnboundClaimError as error:
+                spec = view.resource_claims.resolve(volumes.resolve(pod, view.attached.is_used)).spec
+            except ClaimError as error:
                 raise _NotYetError(pod, error) from error
             spec = spec if gpus is None else with_group(spec, gpus)
             by_spec[id(pod.spec)] = spec if spec is pod.spec else of_volumes.setdefault(spec, spec)

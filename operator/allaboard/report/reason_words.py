@@ -14,6 +14,7 @@ _REASONS = {
     Kind.NO_VOLUME: "node(s) didn't find available persistent volumes to bind",
     Kind.NO_STORAGE: "node(s) did not have enough free storage",
     Kind.VOLUME_ZONE: "node(s) had no available volume zone",
+    Kind.RESOURCE_CLAIM: "resourceclaim not available on the node",
     Kind.AVOIDED: "node(s) didn't satisfy existing pods anti-affinity rules",
     Kind.ANTI_AFFINITY: "node(s) didn't match pod anti-affinity rules",
     Kind.POD_AFFINITY: "node(s) didn't match pod affinity rules",
@@ -40,7 +41,7 @@ _REASONS = {
 """The text of each reason for which a pod doesn't fit on nodes. In a message it follows the number of these nodes.
 
 The words are kube-scheduler's if it has such a reason (plugins/nodeunschedulable, tainttoleration, nodeaffinity, volumebinding, nodeports,
-nodevolumelimits, volumerestrictions, volumezone).
+nodevolumelimits, volumerestrictions, volumezone, dynamicresources).
 """
 
 _RULES = {

@@ -44,10 +44,6 @@ class ClusterEvents:
         elif has_lost(old, new):
             self.queue.observe(Taken())
 
-    def observe_volumes(self) -> None:
-        """Pass on a volume or volume claim that was added, changed or deleted."""
-        self.queue.observe(Freed())
-
-    def observe_namespaces(self) -> None:
-        """Pass on labels of a namespace that have changed: terms of pods may select other pods now."""
+    def observe_rules(self) -> None:
+        """Pass on a change of an object on which rules of pods depend: a claim, a volume, a storage class, or the labels of a namespace."""
         self.queue.observe(Freed())

@@ -160,14 +160,21 @@ class Forecast(Standstill):
         if gang.members and not gang.alive:
             return Decision(True, "all members have ended")
         for pod in gang.candidates if not self._has_storage else ():
-            unknown = [name for name in pod.spec.claims if self._view.volumes.claims.get(f"{gang.key.namespace}/{name}") is None]
-            if unknown:
-                claim = f"PersistentVolumeClaim {gang.key.namespace}/{unknown[0]}"
+            if claim := self._unknown_claim(pod):
                 return Decision(None, f"pod {pod.name}: a plan can't know which nodes {claim} allows", Code.HELD)
         if gang.awaits_pods:
             return Decision(False, messages.members_missing(gang), Code.WAITING)
         placed = resolve(gang, self._view.volumes, self._view, self._levels)
         return Decision(None, placed.hold.message, Code.HELD) if placed.hold else prepared(placed)
+
+    def _unknown_claim(self, pod: Pod) -> str:
+        """Return the first claim of a pod that isn't known; empty if all are known."""
+        volumes, devices = self._view.volumes.claims, self._view.resource_claims.records
+        of_volumes = ((name, volumes.get(f"{pod.namespace}/{name}")) for name in pod.spec.claims)
+        of_devices = ((name or stated, devices.get(f"{pod.namespace}/{name}")) for stated, name in pod.spec.resource_claims)
+        found = [f"PersistentVolumeClaim {pod.namespace}/{name}" for name, known in of_volumes if known is None]
+        found += [f"ResourceClaim {pod.namespace}/{name}" for name, known in of_devices if known is None]
+        return found[0] if found else ""
 
     def answered(self, answer: Answer, *, is_again: bool) -> None:
         """Assign the members of a placed gang in the view, and record the decision. Raises the error of a search that failed."""

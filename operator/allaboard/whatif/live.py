@@ -22,6 +22,7 @@ from allaboard.kube.paths import (
     POD_GROUPS,
     PODS,
     PRIORITY_CLASSES,
+    RESOURCE_CLAIMS,
     STORAGE_CAPACITIES,
     STORAGE_CLASSES,
     VOLUMES,
@@ -39,7 +40,7 @@ from allaboard.whatif.snapshots import Cluster
 
 Record = TypeVar("Record")
 
-_STORAGE = (CLAIMS, VOLUMES, STORAGE_CLASSES, CSI_DRIVERS, STORAGE_CAPACITIES, CSI_NODES)
+_STORAGE = (CLAIMS, VOLUMES, STORAGE_CLASSES, CSI_DRIVERS, STORAGE_CAPACITIES, CSI_NODES, RESOURCE_CLAIMS)
 _PAGE_SIZE = 1000
 _RUNTIME_CLASSES = Resource("node.k8s.io/v1", "RuntimeClass", "runtimeclasses")
 _LIMIT_RANGES = Resource("v1", "LimitRange", "limitranges")

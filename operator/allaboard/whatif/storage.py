@@ -3,8 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from allaboard.cluster.resource_claims import resource_claim_from
 from allaboard.cluster.storage_objects import claim_from, storage_capacity_from, storage_class_from, tracks_capacity, volume_from
-from allaboard.cluster.volumes import VolumeView
+from allaboard.cluster.view import ClusterView
 from allaboard.model.raw_fields import mapping, text
 from allaboard.model.requests import RawObject
 from allaboard.model.volumes import attach_limits_from
@@ -12,7 +13,7 @@ from allaboard.model.volumes import attach_limits_from
 _DEFAULT = "storageclass.kubernetes.io/is-default-class"
 _CLAIM = ("", "PersistentVolumeClaim")
 _CLASS = ("storage.k8s.io", "StorageClass")
-_NAMESPACED = ("PersistentVolumeClaim", "CSIStorageCapacity")
+_NAMESPACED = ("PersistentVolumeClaim", "CSIStorageCapacity", "ResourceClaim")
 
 KINDS: Mapping[tuple[str, str], Callable[[dict[str, Any]], Any]] = {
     _CLAIM: claim_from,
@@ -21,6 +22,7 @@ KINDS: Mapping[tuple[str, str], Callable[[dict[str, Any]], Any]] = {
     ("storage.k8s.io", "CSIDriver"): tracks_capacity,
     ("storage.k8s.io", "CSIStorageCapacity"): storage_capacity_from,
     ("storage.k8s.io", "CSINode"): attach_limits_from,
+    ("resource.k8s.io", "ResourceClaim"): resource_claim_from,
 }
 """The kinds of objects that are collected, by group and kind, each with the function that reads it."""
 
@@ -47,8 +49,9 @@ class Storage:
         KINDS[_CLAIM](dict(claim))
         self._objects.insert(0, (_CLAIM, dict(claim)))
 
-    def add_to(self, volumes: VolumeView) -> None:
-        """Add all objects to ``volumes``."""
+    def add_to(self, view: ClusterView) -> None:
+        """Add all objects to ``view``."""
+        volumes = view.volumes
         stores: dict[str, Any] = {
             "PersistentVolumeClaim": volumes.claims,
             "PersistentVolume": volumes.volumes,
@@ -56,6 +59,7 @@ class Storage:
             "CSIDriver": volumes.tracking,
             "CSIStorageCapacity": volumes.capacities,
             "CSINode": volumes.limits,
+            "ResourceClaim": view.resource_claims.records,
         }
         for kind, body in self._objects:
             metadata = body["metadata"]

@@ -134,7 +134,7 @@ def _add_other_objects(manifests: Manifests, cluster: Cluster, view: ClusterView
     for expanded in manifests.pods:
         for claim in expanded.claims:
             cluster.storage.learn_template(claim)
-    cluster.storage.add_to(view.volumes)
+    cluster.storage.add_to(view)
     for name, labels in cluster.namespace_labels.items():
         view.namespaces.upsert(name, labels)
 

@@ -111,7 +111,7 @@ def of_ours(state: State) -> tuple[Answer, "Ours | None"]:
     for pod in bound:
         view.upsert_pod(pod)
     view.upsert_pod(waiting)
-    storage.show(view.volumes, state.storage)
+    storage.show(view, state.storage)
     gang = resolve(Gang(GangKey("default", waiting.name, "Pod"), 1, (waiting,), 0, 0.0, Objective.BINPACK, 60), view.volumes, view)
     assert not waiting.spec.unsupported, waiting.spec.unsupported
     if gang.hold is not None:

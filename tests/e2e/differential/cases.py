@@ -185,7 +185,7 @@ def _volumes(rng: Random, spec: Body) -> None:
         elif rng.random() < 0.15:
             claim["metadata"]["annotations"] = {"volume.kubernetes.io/selected-node": rng.choice(NODES)}
         claims.append(claim)
-    spec["storage"] = [*classes, driver, *volumes, *capacities, *claims]
+    spec["storage"] = [*spec.get("storage", []), *classes, driver, *volumes, *capacities, *claims]
     spec["volumes"] = [_mounted(claim["metadata"]["name"]) for claim in claims]
 
 
@@ -230,6 +230,26 @@ def _capacity(name: str, rng: Random) -> Body:
     }
 
 
+def _resource_claims(rng: Random, spec: Body) -> None:
+    """Give the pod one or two resource claims that are allocated, on some nodes or on each node."""
+    claims = []
+    for number in range(rng.choice([1, 1, 2])):
+        key, values = rng.choice([("kubernetes.io/hostname", NODES), ("zone", ("x", "y", "z"))])
+        expression = {"key": key, "operator": "In", "values": [rng.choice(values)]}
+        selector = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]} if rng.random() < 0.8 else None
+        claim = {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaim",
+            "metadata": {"name": f"devices-{number}", "namespace": "default"},
+        }
+        # Another pod uses the claim, too: kube-scheduler would give up the allocation of a claim that nobody uses.
+        users = [{"resource": "pods", "name": "another", "uid": "another"}]
+        claims.append({**claim, "spec": {}, "status": {"allocation": {"nodeSelector": selector}, "reservedFor": users}})
+    spec["storage"] = [*spec.get("storage", []), *claims]
+    names = [claim["metadata"]["name"] for claim in claims]
+    spec["resourceClaims"] = [{"name": name, "resourceClaimName": name} for name in names]
+
+
 def _node_affinity(rng: Random, spec: Body) -> None:
     if rng.random() < 0.5:
         spec["nodeSelector"] = {"zone": rng.choice(["x", "y"])}
@@ -270,5 +290,6 @@ RULES = {
     "tolerations": _tolerations,
     "volumes": _volumes,
     "requests": _requests,
+    "resource claims": _resource_claims,
 }
 """Functions that give a pod rules of one kind."""

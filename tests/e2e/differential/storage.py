@@ -3,20 +3,22 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from allaboard.cluster.resource_claims import resource_claim_from
 from allaboard.cluster.storage_objects import claim_from, storage_capacity_from, storage_class_from, tracks_capacity, volume_from
-from allaboard.cluster.volumes import VolumeView
+from allaboard.cluster.view import ClusterView
 from allaboard_sandbox import ApiError
 
 from ..controlplane.client import MERGE_PATCH, Api
 from .cases import Body
 
-_ORDER = ("StorageClass", "CSIDriver", "CSIStorageCapacity", "PersistentVolumeClaim", "PersistentVolume")
+_ORDER = ("StorageClass", "CSIDriver", "CSIStorageCapacity", "PersistentVolumeClaim", "PersistentVolume", "ResourceClaim")
 _PLURALS = {
     "StorageClass": "storageclasses",
     "CSIDriver": "csidrivers",
     "CSIStorageCapacity": "csistoragecapacities",
     "PersistentVolumeClaim": "persistentvolumeclaims",
     "PersistentVolume": "persistentvolumes",
+    "ResourceClaim": "resourceclaims",
 }
 
 
@@ -30,6 +32,8 @@ def create(api: Api, storage: Sequence[Body]) -> list[Body]:
         made = api.request("POST", _collection(body), body)
         if body["kind"] == "PersistentVolumeClaim":
             uids[made["metadata"]["name"]] = made["metadata"]["uid"]
+        elif body["kind"] == "ResourceClaim":
+            api.request("PUT", f"{_path(body)}/status", {**made, "status": body["status"]})
         elif body["kind"] == "PersistentVolume":
             phase = {"status": {"phase": "Bound" if owner else "Available"}}
             api.request("PATCH", f"{_path(body)}/status", phase, content_type=MERGE_PATCH)
@@ -45,7 +49,7 @@ def remove(api: Api, storage: Sequence[Body]) -> None:
     """Remove the objects."""
     for body in storage:
         try:
-            if body["kind"].startswith("PersistentVolume"):
+            if body["kind"].startswith(("PersistentVolume", "ResourceClaim")):
                 api.request("PATCH", _path(body), {"metadata": {"finalizers": None}}, content_type=MERGE_PATCH)
             api.request("DELETE", _path(body), {"gracePeriodSeconds": 0})
         except ApiError as error:
@@ -53,14 +57,16 @@ def remove(api: Api, storage: Sequence[Body]) -> None:
                 raise
 
 
-def show(volumes: VolumeView, storage: Sequence[Body]) -> None:
-    """Add the objects to what this scheduler knows of volumes."""
+def show(view: ClusterView, storage: Sequence[Body]) -> None:
+    """Add the objects to what this scheduler knows."""
+    volumes = view.volumes
     stores: dict[str, tuple[Callable[[Body], Any], Any]] = {
         "StorageClass": (storage_class_from, volumes.classes),
         "CSIDriver": (tracks_capacity, volumes.tracking),
         "CSIStorageCapacity": (storage_capacity_from, volumes.capacities),
         "PersistentVolumeClaim": (claim_from, volumes.claims),
         "PersistentVolume": (volume_from, volumes.volumes),
+        "ResourceClaim": (resource_claim_from, view.resource_claims.records),
     }
     for body in storage:
         read, store = stores[body["kind"]]

@@ -238,11 +238,11 @@ def test_missing_pod_group_holds_its_pods(plan: Plan) -> None:
     assert gang["search"] == {"seedScore": None, "score": None, "generations": 0, "stoppedBy": "", "foundBy": "", "steps": []}
 
 
-def test_pod_with_an_unsupported_field_is_held_and_its_feasibility_is_unknown(plan: Plan) -> None:
+def test_feasibility_of_a_pod_with_an_unknown_resource_claim_is_unknown(plan: Plan) -> None:
     plan.cluster(node("n1", cpu="8")).manifest(pod("a", resourceClaims=[{"name": "gpu"}]))
     [gang] = plan.gangs(exit_code=1)
     assert (gang["feasible"], gang["reason"]) == (None, "Held")
-    assert "resource claims (DRA) are not supported" in gang["message"]
+    assert gang["message"] == "pod a: a plan can't know which nodes ResourceClaim default/gpu allows"
 
 
 def test_feasibility_of_a_pod_with_an_unknown_volume_claim_is_unknown(plan: Plan) -> None:

@@ -110,14 +110,12 @@ def test_claims_are_the_names_of_persistent_volume_claims() -> None:
     assert read(volumes=volumes).claims == ("cache", "data")
 
 
-@pytest.mark.parametrize(
-    ("spec", "reason"),
-    [
-        ({"resourceClaims": [{"name": "gpu"}]}, "resource claims (DRA) are not supported"),
-    ],
-)
-def test_the_message_names_unsupported_requirements(spec: dict[str, Any], reason: str) -> None:
-    assert read(**spec).unsupported == (reason,)
+def test_names_of_resource_claims_come_from_the_spec_or_from_the_status_of_the_pod() -> None:
+    claims = [{"name": "own", "resourceClaimName": "gpus"}, *({"name": name, "resourceClaimTemplateName": "t"} for name in ("a", "b", "c"))]
+    statuses = [{"name": "a", "resourceClaimName": "pod-a-x7"}, {"name": "b"}]
+    spec, problems = readable_spec_from({"spec": {"resourceClaims": claims}, "status": {"resourceClaimStatuses": statuses}})
+    assert not problems
+    assert spec.resource_claims == (("a", "pod-a-x7"), ("c", ""), ("own", "gpus"))
 
 
 def test_pod_affinity_and_topology_spread_are_read() -> None:

@@ -30,6 +30,7 @@ LATE_FILTERS = (
     ((Kind.POD_AFFINITY,),),
     ((Kind.ANTI_AFFINITY,),),
     ((Kind.AVOIDED,),),
+    ((Kind.RESOURCE_CLAIM,),),
     ((Kind.APART,),),
     ((Kind.TOPOLOGY,),),
 )
