@@ -236,15 +236,21 @@ def _resource_claims(rng: Random, spec: Body) -> None:
     for number in range(rng.choice([1, 1, 2])):
         key, values = rng.choice([("kubernetes.io/hostname", NODES), ("zone", ("x", "y", "z"))])
         expression = {"key": key, "operator": "In", "values": [rng.choice(values)]}
-        selector = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]} if rng.random() < 0.8 else None
-        claim = {
-            "apiVersion": "resource.k8s.io/v1",
-            "kind": "ResourceClaim",
-            "metadata": {"name": f"devices-{number}", "namespace": "default"},
-        }
-        # Another pod uses the claim, too: kube-scheduler would give up the allocation of a claim that nobody uses.
+        device = {"request": "gpu", "driver": "gpu.example.com", "pool": "pool", "device": f"gpu-{number}"}
+        allocation: Body = {"devices": {"results": [device]}, "allocationTimestamp": "2026-01-01T00:00:00Z"}
+        if rng.random() < 0.8:
+            allocation["nodeSelector"] = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+        # Another pod uses the claim, too: kube-scheduler would give up the allocation of a claim that no one uses.
         users = [{"resource": "pods", "name": "another", "uid": "another"}]
-        claims.append({**claim, "spec": {}, "status": {"allocation": {"nodeSelector": selector}, "reservedFor": users}})
+        claims.append(
+            {
+                "apiVersion": "resource.k8s.io/v1",
+                "kind": "ResourceClaim",
+                "metadata": {"name": f"devices-{number}", "namespace": "default"},
+                "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com"}}]}},
+                "status": {"allocation": allocation, "reservedFor": users},
+            }
+        )
     spec["storage"] = [*spec.get("storage", []), *claims]
     names = [claim["metadata"]["name"] for claim in claims]
     spec["resourceClaims"] = [{"name": name, "resourceClaimName": name} for name in names]
