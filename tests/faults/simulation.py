@@ -68,6 +68,7 @@ _RESTART_SECONDS = 1.0
 _REJECTION_SECONDS = 0.01
 _KOPF_DELAYS = (0.0, 0.001, 0.02, 0.5, 5.0)
 _KOPF_MISSES = 0.2  # share of the changes
+_DELETIONS_MISSED = 0.25  # share of the deletions of PodGroups
 
 
 def happens(method: Callable[Concatenate[Simulated, Given], Answer]) -> Callable[Concatenate[Simulated, Given], Answer]:
@@ -187,6 +188,7 @@ class Simulation:
         self._stack.enter_context(mock.patch.object(app_module, "freeze_objects", lambda: None))
         self.sandbox = Sandbox(startup_delay=startup_delay, clock=self.loop.utc)
         self.sandbox.api._random = self.chance
+        self.deletions_missed = _DELETIONS_MISSED
         self._kopf_chance = random.Random(seed)  # drawn apart, so that Kopf's events don't change the other draws
         self.gangs: list[GangSpec] = []
         self.ended: set[GangSpec] = set()
@@ -365,7 +367,7 @@ class Simulation:
             self._notify_kopf(change)
             self._note_rollout(change)
         if change.table.startswith("podgroups"):
-            if change.type == DELETED and self.chance.random() < 0.25:
+            if change.type == DELETED and self.chance.random() < self.deletions_missed:
                 return  # Kopf misses a deletion now and then
             raw = self.sandbox.api.resource("podgroups").present(change.record.body)
             self.loop.call_later(self.chance.uniform(0.001, 0.02), self._observe_pod_group, change.type, raw)

@@ -300,15 +300,20 @@ class TestBadInput:
         )
         await cluster.wait_for(lambda s: bound(s) == ["a"])
 
-    async def test_unsupported_affinity_is_refused_with_the_reason(self, cluster: Cluster, app: App) -> None:
-        cluster.add_node("node-1")
-        selector = {"matchLabels": {"a": "b"}}
-        term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": selector, "namespaceSelector": selector}
-        affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-        cluster.create(gang_pod("a", minimum=1, affinity=affinity))
-        refused = "a namespaceSelector that selects by labels, in required pod affinity, is not supported"
-        await cluster.wait_for(lambda s: refused in pod_condition(s, "a").get("message", ""))
-        assert bound(cluster) == []
+    async def test_affinity_selects_pods_by_the_labels_of_their_namespace(self, cluster: Cluster, app: App) -> None:
+        for number, zone in enumerate("ab"):
+            cluster.add_node(f"node-{number}", labels={"zone": zone})
+        database = gang_pod("database", minimum=1, nodeSelector={"zone": "b"})
+        database["metadata"]["labels"]["app"] = "database"
+        cluster.create(database)
+        here, elsewhere = ({"matchLabels": {"kubernetes.io/metadata.name": name}} for name in ("default", "kube-system"))
+        for name, namespaces in (("a", here), ("b", elsewhere)):
+            term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "database"}}, "namespaceSelector": namespaces}
+            affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+            cluster.create(gang_pod(name, minimum=1, group=name, affinity=affinity))
+        await cluster.wait_for(lambda s: bound(s) == ["a", "database"])
+        assert cluster.get("pods", "a")["spec"]["nodeName"] == "node-1"
+        await cluster.wait_for(lambda s: "pod affinity rules" in pod_condition(s, "b").get("message", ""))
 
     async def test_members_are_spread_over_zones_and_wait_for_capacity_in_a_zone(self, cluster: Cluster, app: App) -> None:
         for number, zone in enumerate("aab"):

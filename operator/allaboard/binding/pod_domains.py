@@ -4,12 +4,14 @@ Domains that a pod must avoid are terms on node labels. A node must match every 
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from allaboard.cluster.anti_affinity import Labels, Several
 from allaboard.cluster.view import ClusterView
-from allaboard.model.constraints import NodeSelectorTerm, Requirement
+from allaboard.model.constraints import Neighbours, NodeSelectorTerm, Requirement
 from allaboard.model.pod import Pod
+from allaboard.model.podterms import PodTerm, SpreadConstraint
+from allaboard.placement.rules.members import selected
 from allaboard.placement.rules.spread import is_eligible
 
 Entries = tuple[tuple[NodeSelectorTerm, ...], ...]
@@ -40,14 +42,15 @@ def served_domains(view: ClusterView, pod: Pod) -> tuple[tuple[str, tuple[str, .
     return tuple((key, tuple(sorted(_values(view, key, nodes)))) for key in keys)
 
 
-def spread_counts(view: ClusterView, pod: Pod) -> tuple[tuple[tuple[str, int], ...], ...]:
-    """Return for each topology spread constraint of ``pod`` (value of the label, number) of the bound pods that it counts.
+def spread_counts(view: ClusterView, pod: Pod, constraints: Sequence[SpreadConstraint]) -> tuple[tuple[tuple[str, int], ...], ...]:
+    """Return for each of ``constraints`` of ``pod`` (value of the label, number) of the bound pods that it counts.
 
-    Pods count on the nodes that have all labels by which the pod is spread, and that the pod may use as far as the constraint says so.
+    The constraints are the required topology spread of the pod, or the preferred one. Pods count on the nodes that have all labels of the
+    constraints, and that the pod may use as far as the constraint says so.
     """
-    keys = [constraint.topology_key for constraint in pod.spec.spread]
+    keys = [constraint.topology_key for constraint in constraints]
     found = []
-    for constraint in pod.spec.spread:
+    for constraint in constraints:
         counts: Counter[str] = Counter()
         for name, number in view.labels.nodes_of((constraint.term,), pod, with_leaving=False).items():
             node = view.node(name)
@@ -55,6 +58,30 @@ def spread_counts(view: ClusterView, pod: Pod) -> tuple[tuple[tuple[str, int], .
                 counts[node.labels[constraint.topology_key]] += number
         found.append(tuple(sorted(counts.items())))
     return tuple(found)
+
+
+def neighbours_of(view: ClusterView, pod: Pod, candidates: Sequence[Pod]) -> Neighbours:
+    """Return the pods that count for the preferences of ``pod`` about other pods: bound pods, and the other ``candidates`` of its gang."""
+    spec = pod.spec
+    scores: dict[str, Counter[str]] = {}
+    most = {1: 0, -1: 0}
+    for weight, term in spec.preferred_pods:
+        of_label = scores.setdefault(term.topology_key, Counter())
+        for name, number in view.labels.nodes_of((term,), pod).items():
+            if (node := view.node(name)) is not None and (value := node.labels.get(term.topology_key)) is not None:
+                of_label[value] += weight * number
+        most[1 if weight > 0 else -1] += abs(weight) * _others(candidates, term.within(pod.namespace, view.namespaces.labels_of), pod)
+    return Neighbours(
+        scores=tuple((label, tuple(sorted(of_label.items()))) for label, of_label in scores.items() if of_label),
+        attracting=most[1],
+        repelling=most[-1],
+        counts=spread_counts(view, pod, spec.preferred_spread),
+        members=tuple(_others(candidates, constraint.term, pod) for constraint in spec.preferred_spread),
+    )
+
+
+def _others(candidates: Sequence[Pod], term: PodTerm, pod: Pod) -> int:
+    return len(selected(candidates, (term,)) - {pod.uid})
 
 
 def _values(view: ClusterView, key: str, names: Iterable[str]) -> set[str]:

@@ -71,6 +71,8 @@ def _by_profile(name: str, profile: Profile) -> dict[str, Any]:
             "NodeAffinity": scoring.affinity,
             "TaintToleration": scoring.taints,
             "ImageLocality": scoring.images,
+            "InterPodAffinity": scoring.pods,
+            "PodTopologySpread": scoring.spread,
             "genius": scoring.gpus,
         },
         "from": profile.place,

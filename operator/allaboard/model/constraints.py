@@ -24,7 +24,14 @@ from allaboard.model.limits import (
     OverLimitError,
     Tally,
 )
-from allaboard.model.podterms import PodTerm, SpreadConstraint, affinity_terms, anti_affinity_terms, spread_constraints
+from allaboard.model.podterms import (
+    PodTerm,
+    SpreadConstraint,
+    affinity_terms,
+    anti_affinity_terms,
+    preferred_pod_terms,
+    spread_constraints,
+)
 from allaboard.model.raw_fields import boolean, integer, items, labels, mapping, sequence, text, texts
 from allaboard.model.reasons import Kind
 from allaboard.model.requests import RawObject, Requests, pod_requests, unstated_requests
@@ -134,6 +141,24 @@ class GpuRequest:
         return self.number > 0 and not self.is_charged
 
 
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """The pods that count for the preferences of a pod about other pods: bound pods by domain, and the number of other members.
+
+    ``scores`` has (label, ((value of the label, score), ...)): kube-scheduler's raw score of a domain, by preferred affinity and
+    anti-affinity to bound pods. ``attracting`` and ``repelling`` are the most that other members of the gang can add to the score, and
+    subtract from it.
+    ``counts`` has for each preferred topology spread constraint (value of the label, number) of the bound pods that count, and ``members``
+    the number of the gang's other members that count.
+    """
+
+    scores: tuple[tuple[str, tuple[tuple[str, int], ...]], ...] = ()
+    attracting: int = 0
+    repelling: int = 0
+    counts: tuple[tuple[tuple[str, int], ...], ...] = ()
+    members: tuple[int, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class SchedulingSpec:
     """The requirements of one pod on its node. Pods with equal specs form one role.
@@ -148,9 +173,11 @@ class SchedulingSpec:
     ``resource_claims`` has (name in the spec, name of the ResourceClaim) of each resource claim; the latter is empty until it is created.
     ``disks`` are volumes that the pod's spec names directly and a CSI driver attaches. ``anti_affinity`` are the pod's own required
     anti-affinity terms, which keep other pods away once the pod is bound. ``pod_affinity`` and ``spread`` are the pod's required affinity
-    terms and topology spread constraints. ``unsupported`` says in words which requirements aren't supported: a pod with such requirements
-    is refused.
-    Nine fields are filled in when a placement is prepared. ``near`` has (label, values) of each label of the affinity: in these domains
+    terms and topology spread constraints. ``preferred_pods`` has (weight, term) of the preferred affinity to other pods, with a negative
+    weight for anti-affinity, and ``preferred_spread`` the topology spread constraints that are preferences. ``unsupported`` says in words
+    which requirements aren't supported: a pod with such requirements is refused.
+    Ten fields are filled in when a placement is prepared. ``neighbours`` are the pods that count for the preferences about other pods.
+    ``near`` has (label, values) of each label of the affinity: in these domains
     are bound pods that the affinity selects. ``spread_bound`` has for each spread constraint (value of the label, number) of the bound pods
     that count.
     ``volumes`` is the node affinity of each bound claim: one term of every entry must match. ``forbidden_domains`` are the topology domains
@@ -178,6 +205,9 @@ class SchedulingSpec:
     spread: tuple[SpreadConstraint, ...] = ()
     spread_bound: tuple[tuple[tuple[str, int], ...], ...] = ()
     preferred: tuple[tuple[int, NodeSelectorTerm], ...] = ()
+    preferred_pods: tuple[tuple[int, PodTerm], ...] = ()
+    preferred_spread: tuple[SpreadConstraint, ...] = ()
+    neighbours: Neighbours | None = None
     gpu_share: int = 0
     images: tuple[str, ...] = ()
     unsupported: tuple[str, ...] = ()
@@ -214,7 +244,10 @@ class SchedulingSpec:
         of_others = chain.from_iterable((*entries, *self.required_domains))
         terms = chain(self.affinity or (), (term for _, term in self.preferred), of_others)
         of_gpus = self.gpus.rules if self.gpus else 0
-        return of_gpus + len(self.node_selector) + len(self.images) + sum(len(term.expressions) + len(term.fields) for term in terms)
+        of_pods = len(self.preferred_pods) + len(self.preferred_spread)
+        return (
+            of_gpus + of_pods + len(self.node_selector) + len(self.images) + sum(len(term.expressions) + len(term.fields) for term in terms)
+        )
 
     @property
     def asks_for_devices(self) -> bool:
@@ -255,6 +288,8 @@ def readable_spec_from(raw: RawObject, *, is_foreign: bool = False) -> tuple[Sch
         pod_affinity=() if is_foreign else parts.read((), affinity_terms, affinity, raw),
         spread=() if is_foreign else parts.read((), spread_constraints, spec, raw),
         preferred=() if is_foreign else parts.read((), _preferred, affinity),
+        preferred_pods=() if is_foreign else parts.read((), preferred_pod_terms, affinity, raw),
+        preferred_spread=() if is_foreign else parts.read((), spread_constraints, spec, raw, "ScheduleAnyway"),
         images=() if is_foreign else parts.read((), _images, spec),
         unsupported=() if is_foreign else shared.unsupported,
         gpu_share=shared.share.nominal if shared.share else 0,

@@ -43,8 +43,9 @@ class FitScoring:
     """Scores nodes as one profile of kube-scheduler's configuration does.
 
     ``resources`` has the weight of each resource. ``shape`` has pairs of a utilization in percent and its score, as the configuration
-    states them. ``weight`` is the weight of the plugin that scores utilization. ``affinity``, ``taints``, ``images`` and ``gpus`` are the
-    weights of the plugins NodeAffinity, TaintToleration, ImageLocality and genius; 0 if the plugin is switched off.
+    states them. ``weight`` is the weight of the plugin that scores utilization. ``affinity``, ``taints``, ``images``, ``pods``,
+    ``spread`` and ``gpus`` are the weights of the plugins NodeAffinity, TaintToleration, ImageLocality, InterPodAffinity, PodTopologySpread
+    and genius; 0 if the plugin is switched off.
     """
 
     strategy: Strategy = Strategy.LEAST
@@ -55,6 +56,8 @@ class FitScoring:
     affinity: int = 2
     taints: int = 3
     images: int = 1
+    pods: int = 2
+    spread: int = 2
     gpus: int = 0
 
     @property

@@ -1,4 +1,6 @@
-"""The required anti-affinity of pods, which concerns two directions (kube-scheduler interpodaffinity).
+"""The terms by which a pod selects other pods: affinity, anti-affinity and topology spread (kube-scheduler interpodaffinity).
+
+Required anti-affinity concerns two directions.
 
 A pod must stay out of the topology domains in which pods run that its own terms match. And once it is bound, every later pod that its terms
 match must stay out of its domain (``satisfyExistingPodsAntiAffinity``). The pod that states a term is called the term's holder.
@@ -24,6 +26,7 @@ from allaboard.model.raw_fields import integer, items, labels, mapping, sequence
 NO_LABELS: Mapping[str, frozenset[str | None]] = MappingProxyType({})
 _NOTHING: Mapping[str, object] = MappingProxyType({})
 _OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
+_LARGEST_WEIGHT = 100  # of a preference (the API server's validation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +127,7 @@ class PodTerm:
 
 @dataclass(frozen=True, slots=True)
 class SpreadConstraint:
-    """A required topology spread constraint of a pod: the pods of its namespace that match all ``expressions`` are counted by domain.
+    """A topology spread constraint of a pod: the pods of its namespace that match all ``expressions`` are counted by domain.
 
     ``min_domains``: with fewer eligible domains the fewest pods in a domain count as 0.
     """
@@ -187,11 +190,33 @@ def affinity_terms(affinity: Mapping[str, object], pod: Mapping[str, object]) ->
     )
 
 
-def spread_constraints(spec: Mapping[str, object], pod: Mapping[str, object]) -> tuple[SpreadConstraint, ...]:
-    """Return the topology spread constraints of a pod's ``spec`` that are requirements. Raises ``MalformedError``."""
+def preferred_pod_terms(affinity: Mapping[str, object], pod: Mapping[str, object]) -> tuple[tuple[int, PodTerm], ...]:
+    """Return (weight, term) of each preferred affinity and anti-affinity to pods. Raises ``MalformedError``.
+
+    The weight is positive for affinity and negative for anti-affinity. A term without a selector selects no pod, and is left out.
+    """
+    found = []
+    key = "preferredDuringSchedulingIgnoredDuringExecution"
+    for field, sign in (("podAffinity", 1), ("podAntiAffinity", -1)):
+        for path, stated in items(mapping(affinity, field, "spec.affinity."), key, f"spec.affinity.{field}.", AFFINITY_TERMS):
+            weight, term = integer(stated, "weight", path=path), mapping(stated, "podAffinityTerm", path)
+            if not 0 < weight <= _LARGEST_WEIGHT:
+                raise MalformedError(f"{path}weight", f"{weight} is not between 1 and {_LARGEST_WEIGHT}")
+            if term.get("labelSelector") is not None:
+                found.append((sign * weight, _term(term, f"{path}podAffinityTerm.", pod)))
+    return tuple(found)
+
+
+def spread_constraints(
+    spec: Mapping[str, object], pod: Mapping[str, object], unsatisfiable: str = "DoNotSchedule"
+) -> tuple[SpreadConstraint, ...]:
+    """Return the topology spread constraints of a pod's ``spec``. Raises ``MalformedError``.
+
+    ``unsatisfiable``: ``DoNotSchedule`` for the constraints that are requirements, ``ScheduleAnyway`` for those that are preferences.
+    """
     found = []
     for where, stated in items(spec, "topologySpreadConstraints", "spec.", SPREADS):
-        if text(stated, "whenUnsatisfiable", "DoNotSchedule", where) != "DoNotSchedule":
+        if text(stated, "whenUnsatisfiable", "DoNotSchedule", where) != unsatisfiable:
             continue
         has_selector = stated.get("labelSelector") is not None
         expressions = _with_keys(stated, where, pod, ("matchLabelKeys",)) if has_selector else (_NO_POD,)

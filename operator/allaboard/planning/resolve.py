@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from allaboard.binding.pod_domains import avoided_domains, forbidden_domains, served_domains, spread_counts
+from allaboard.binding.pod_domains import avoided_domains, forbidden_domains, neighbours_of, served_domains, spread_counts
 from allaboard.cluster.anti_affinity import Labels, Several
 from allaboard.cluster.records import ClaimError
 from allaboard.cluster.view import ClusterView
@@ -155,12 +155,16 @@ def _attaching(candidates: Sequence[Pod], specs: Mapping[str, SchedulingSpec], v
 
 
 def _among_bound_pods(candidates: Sequence[Pod], specs: Mapping[str, SchedulingSpec], view: ClusterView) -> Mapping[str, SchedulingSpec]:
-    """Return ``specs`` with what the affinity, the anti-affinity and the topology spread of each candidate ask because of bound pods."""
+    """Return ``specs`` with what the affinity, the anti-affinity and the topology spread of each candidate ask because of bound pods.
+
+    Preferences also depend on how many other candidates there are.
+    """
     known: dict[int, SchedulingSpec] = {}
     found = dict[str, SchedulingSpec]()
     for pod in candidates:
         spec = specs[pod.uid]
-        if spec.anti_affinity or spec.pod_affinity or spec.spread:
+        prefers = spec.preferred_pods or spec.preferred_spread
+        if spec.anti_affinity or spec.pod_affinity or spec.spread or prefers:
             if id(spec) not in known:
                 labels_of = view.namespaces.labels_of
                 known[id(spec)] = replace(
@@ -168,9 +172,11 @@ def _among_bound_pods(candidates: Sequence[Pod], specs: Mapping[str, SchedulingS
                     # Members are all in one namespace, so that rules between them need no labels of namespaces.
                     anti_affinity=tuple(term.within(pod.namespace, labels_of) for term in spec.anti_affinity),
                     pod_affinity=tuple(term.within(pod.namespace, labels_of) for term in spec.pod_affinity),
+                    preferred_pods=tuple((weight, term.within(pod.namespace, labels_of)) for weight, term in spec.preferred_pods),
+                    neighbours=neighbours_of(view, pod, candidates) if prefers else None,
                     avoided_domains=avoided_domains(view, pod) if spec.anti_affinity else (),
                     near=served_domains(view, pod) if spec.pod_affinity else (),
-                    spread_bound=spread_counts(view, pod) if spec.spread else (),
+                    spread_bound=spread_counts(view, pod, spec.spread) if spec.spread else (),
                 )
             found[pod.uid] = known[id(spec)]
     return {**specs, **found} if found else specs

@@ -52,15 +52,15 @@ _FIT = "NodeResourcesFit"
 _RATIO = "RequestedToCapacityRatio"
 _LEAST = "NodeResourcesLeastAllocated"
 _MOST = "NodeResourcesMostAllocated"
-_OTHER_SCORES = ("NodeAffinity", "TaintToleration", "ImageLocality")
+_OTHER_SCORES = ("NodeAffinity", "TaintToleration", "ImageLocality", "InterPodAffinity", "PodTopologySpread")
 _GPUS = "genius"
 """Name of the plugin of Genius, a scheduler that uses GPU metrics. The plugin's weight becomes the weight of Allaboard's GPU score.
 
 Allaboard filters nodes by the pods' GPU labels whether or not the plugin is enabled.
 """
 
-_UNSCORED = ("NodeResourcesBalancedAllocation", "InterPodAffinity", "PodTopologySpread")
-"""Score plugins that kube-scheduler enables by default and Allaboard doesn't have."""
+_UNSCORED = "NodeResourcesBalancedAllocation"
+"""The score plugin that kube-scheduler enables by default and Allaboard doesn't have."""
 
 _PLUGIN_REASONS = {
     "LeastRequestedPriority": f"is the name of no plugin, so it has no effect in kube-scheduler either; {_LEAST} was meant",
@@ -162,12 +162,8 @@ class _Reader:
         for name, (where, _) in arguments.items():
             if name in self._resource_plugins and name not in enabled[:1]:
                 self._warn(where, f"isn't in force: {name} isn't enabled" if name not in enabled else f"isn't in force beside {enabled[0]}")
-        unscored = [name for name in _UNSCORED if name in weights]
-        if unscored:
-            verb = "is" if len(unscored) == 1 else "are"
-            self._warn(
-                f"{prefix}plugins.score", f"{', '.join(unscored)} {verb} enabled in kube-scheduler by default; Allaboard has no such score"
-            )
+        if _UNSCORED in weights:
+            self._warn(f"{prefix}plugins.score", f"{_UNSCORED} is enabled in kube-scheduler by default; Allaboard has no such score")
         other_scores = {name: weights.get(name, 0) for name in _OTHER_SCORES}
         scoring = FitScoring(
             era=self._era,
@@ -175,6 +171,8 @@ class _Reader:
             affinity=other_scores["NodeAffinity"],
             taints=other_scores["TaintToleration"],
             images=other_scores["ImageLocality"],
+            pods=other_scores["InterPodAffinity"],
+            spread=other_scores["PodTopologySpread"],
             gpus=weights.get(_GPUS, 0),
             **(self._strategy(enabled[0], arguments, f"{prefix}pluginConfig") if enabled else {}),
         )
@@ -216,8 +214,15 @@ class _Reader:
         is_weighty = self._version in ("v1beta3", "v1")
         affinity, taints, others = (2, 3, 2) if is_weighty else (1, 1, 1)
         fit = _FIT if self._era is Era.TODAY else _LEAST
-        weights = {fit: 1, "NodeAffinity": affinity, "TaintToleration": taints, "ImageLocality": 1, _UNSCORED[0]: 1, _UNSCORED[1]: others}
-        return weights if self._version == "v1alpha1" else weights | {_UNSCORED[2]: 2}
+        weights = {
+            fit: 1,
+            "NodeAffinity": affinity,
+            "TaintToleration": taints,
+            "ImageLocality": 1,
+            _UNSCORED: 1,
+            "InterPodAffinity": others,
+        }
+        return weights if self._version == "v1alpha1" else weights | {"PodTopologySpread": 2}
 
     @property
     def _resource_plugins(self) -> tuple[str, ...]:
@@ -225,7 +230,7 @@ class _Reader:
         return (_FIT,) if self._era is Era.TODAY else (_RATIO, _LEAST, _MOST)
 
     def _scored(self) -> frozenset[str]:
-        return frozenset((*self._resource_plugins, *_OTHER_SCORES, *_UNSCORED, _GPUS))
+        return frozenset((*self._resource_plugins, *_OTHER_SCORES, _UNSCORED, _GPUS))
 
     def _arguments(self, configs: Sequence[PluginConfig], where: str) -> dict[str, tuple[str, Mapping[str, object]]]:
         """Return the arguments of plugins by name, with their places. Warn of plugins whose arguments aren't honoured."""

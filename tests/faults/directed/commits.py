@@ -398,10 +398,15 @@ def filled_between_tries() -> None:
 
 
 def group_deleted_in_dry_run() -> None:
-    """The PodGroup is deleted during the gang's dry run: no pod is bound."""
+    """The PodGroup is deleted during the gang's dry run, which ends after the scheduler has heard of that: no pod is bound."""
     with quiet_world(startup_delay=NEVER, nodes=2) as world:
         gang = GangSpec("gang", size=4, minimum=4, has_group=True)
-        world.act_at("bind", 1, lambda: world.delete_group(gang), after=False, is_dry_run=True)
+        world.deletions_missed = 0.0
+        hold = world.sandbox.faults.pause("bind", "pods", after=True, dry_run=True)
         world.add(gang)
+        world.advance(1)
+        world.delete_group(gang)
+        world.advance(1)
+        hold.release()
         world.advance(20)
         world.judge.check()

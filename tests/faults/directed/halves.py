@@ -24,6 +24,7 @@ def released_gang_that_terminates_slowly() -> None:
         gangs = [GangSpec(name, size=4, minimum=4) for name in ("first", "second", "third")]
         cut_off(world, *gangs)
         world.fill()
+        world.advance(1)
         add_beside_slow_gangs(world, GangSpec("late", size=2, minimum=2), gangs)
 
 

@@ -56,7 +56,8 @@ def test_config_check_states_the_scoring_for_each_scheduler_name(tmp_path: Path)
     pack = found["schedulers"][1]
     assert pack["resources"] == {"nvidia.com/gpu": 5, "cpu": 1}
     assert pack["shape"] == [{"utilization": 0, "score": 0}, {"utilization": 100, "score": 10}]
-    assert pack["weights"] == {"NodeResourcesFit": 1, "NodeAffinity": 2, "TaintToleration": 3, "ImageLocality": 1, "genius": 0}
+    others = {"NodeAffinity": 2, "TaintToleration": 3, "ImageLocality": 1, "InterPodAffinity": 2, "PodTopologySpread": 2}
+    assert pack["weights"] == {"NodeResourcesFit": 1, **others, "genius": 0}
     assert (found["options"]["headroom"], found["options"]["scheduler_names"]) == ({"cpu": "2"}, ["train", "pack", "spread"])
     assert any(warning.startswith("parallelism: isn't honoured") for warning in found["warnings"])
 

@@ -55,7 +55,7 @@ def test_placeholder_for_the_kubeconfig_in_the_configuration_file_of_2020_must_b
     assert (only.scheduler_name, only.objective) == ("", Objective.BINPACK)
     resources = (("cpu", 1), ("nvidia.com/gpu", 1))
     assert only.scoring == FitScoring(
-        Strategy.RATIO, Era.V1ALPHA, resources, ((0, 0), (100, 100)), weight=100, affinity=1, taints=1, images=1
+        Strategy.RATIO, Era.V1ALPHA, resources, ((0, 0), (100, 100)), weight=100, affinity=1, taints=1, images=1, pods=1, spread=0
     )
     assert any("LeastRequestedPriority: is the name of no plugin" in warning for warning in stated.kubescheduler.warnings)
     assert any("NodeResourcesLeastAllocated (weight 1) isn't scored beside" in warning for warning in stated.kubescheduler.warnings)
@@ -105,12 +105,12 @@ def test_scoring_strategies_are_separate_plugins_before_v1beta2(version: str, pl
     plugins = {"score": {"enabled": [{"name": plugin, "weight": 4}], "disabled": [{"name": "*"}]}}
     read = scoring(config(version, profiles=[profile(args=args, plugin=plugin, plugins=plugins)]))
     assert (read.strategy, read.resources) == found
-    assert (read.weight, read.affinity, read.taints, read.images) == (4, 0, 0, 0)
+    assert (read.weight, read.affinity, read.taints, read.images, read.pods, read.spread) == (4, 0, 0, 0, 0, 0)
 
 
 def test_profile_without_plugins_scores_as_kube_scheduler_does_by_default() -> None:
-    assert scoring(config(profiles=[profile()])) == FitScoring(affinity=2, taints=3, images=1)
-    assert scoring(config("v1beta2", profiles=[profile()])) == FitScoring(affinity=1, taints=1, images=1)
+    assert scoring(config(profiles=[profile()])) == FitScoring(affinity=2, taints=3, images=1, pods=2, spread=2)
+    assert scoring(config("v1beta2", profiles=[profile()])) == FitScoring(affinity=1, taints=1, images=1, pods=1, spread=2)
 
 
 def test_plugins_at_score_win_over_those_at_multi_point() -> None:

@@ -287,7 +287,7 @@ def test_configuration_file_of_a_kube_scheduler_sets_scheduler_names_and_options
         "spread": Objective.SPREAD,
     }
     assert (settings.leader_elect, settings.backoff_initial_seconds, settings.lease_retry_seconds) == (True, 3.0, 5.0)
-    assert any("InterPodAffinity" in warning for warning in settings.warnings)
+    assert any("NodeResourcesBalancedAllocation" in warning for warning in settings.warnings)
 
 
 def test_options_in_the_configuration_file_of_a_kube_scheduler_are_checked_like_all_others(

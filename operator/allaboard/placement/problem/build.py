@@ -280,6 +280,8 @@ def _dislike(specs: Sequence[SchedulingSpec], snapshot: Snapshot, rows: Integers
     for role, spec in enumerate(specs):
         dislikes = filters.preference(spec, snapshot.nodes)
         costs[role] = (weights.affinity * dislikes.affinity + weights.taints * dislikes.taints + weights.images * dislikes.images)[rows]
+        if dislikes.neighbours is not None:
+            costs[role] += (weights.pods * dislikes.neighbours.pods + weights.spread * dislikes.neighbours.spread)[rows]
         if snapshot.gpus is not None and any(is_gpu(name) for name, _ in spec.requests):
             costs[role] += weights.gpus * snapshot.gpus.policy.weight * (1.0 - snapshot.gpus.grade[rows])
     return costs if costs.any() else None

@@ -44,6 +44,8 @@ class Weights:
     - ``affinity``: the preferred node affinity that the node doesn't meet;
     - ``taints``: the PreferNoSchedule taints of the node;
     - ``images``: the bytes of the member's images that must be pulled;
+    - ``pods``: the preferred affinity and anti-affinity to other pods that the node doesn't meet;
+    - ``spread``: the preferred topology spread that the node doesn't meet;
     - ``gpus``: how much worse the node's GPUs are than the best, for a member that asks for GPUs (``model.gpuscore``).
     """
 
@@ -55,17 +57,20 @@ class Weights:
     affinity: float = 0.0
     taints: float = 0.0
     images: float = 0.0
+    pods: float = 0.0
+    spread: float = 0.0
     gpus: float = 0.0
 
 
 WEIGHTS = {
     # In GPUs: a preference that isn't met costs half a GPU, a node that stays empty a hundredth.
     Objective.FRAGMENTATION: Weights(
-        fragmentation=0.1, worth=1.0, packing=0.01, domains=0.2, affinity=0.5, taints=0.75, images=0.1, gpus=0.0005
+        fragmentation=0.1, worth=1.0, packing=0.01, domains=0.2, affinity=0.5, taints=0.75, images=0.1, pods=0.5, spread=0.5, gpus=0.0005
     ),
-    # kube-scheduler's own weights: NodeResourcesFit 1, NodeAffinity 2, TaintToleration 3, ImageLocality 1.
-    Objective.BINPACK: Weights(packing=1.0, domains=0.2, affinity=2.0, taints=3.0, images=1.0, gpus=0.05),
-    Objective.SPREAD: Weights(spreading=1.0, affinity=2.0, taints=3.0, images=1.0, gpus=0.05),
+    # kube-scheduler's own weights: NodeResourcesFit 1, NodeAffinity 2, TaintToleration 3, ImageLocality 1, InterPodAffinity 2,
+    # PodTopologySpread 2.
+    Objective.BINPACK: Weights(packing=1.0, domains=0.2, affinity=2.0, taints=3.0, images=1.0, pods=2.0, spread=2.0, gpus=0.05),
+    Objective.SPREAD: Weights(spreading=1.0, affinity=2.0, taints=3.0, images=1.0, pods=2.0, spread=2.0, gpus=0.05),
 }
 
 
@@ -78,7 +83,14 @@ def weights_of(objective: Objective, packing: Packing | FitScoring) -> Weights:
         return WEIGHTS[objective]
     domains = WEIGHTS[objective].domains * max(1, packing.weight)
     return Weights(
-        packing=packing.weight, domains=domains, affinity=packing.affinity, taints=packing.taints, images=packing.images, gpus=packing.gpus
+        packing=packing.weight,
+        domains=domains,
+        affinity=packing.affinity,
+        taints=packing.taints,
+        images=packing.images,
+        pods=packing.pods,
+        spread=packing.spread,
+        gpus=packing.gpus,
     )
 
 

@@ -28,7 +28,8 @@ class Scale:
         The GPU terms cost at most what all free GPUs of a node are worth. A member that is alone on its node can cost that much.
         """
         weights = problem.weights
-        worst = weights.packing + weights.spreading + (weights.domains if problem.domains is not None else 0.0)
+        attraction = sum(float(np.abs(each.pairs).max(initial=0.0)) * problem.total for each in problem.attractions)
+        worst = attraction + weights.packing + weights.spreading + (weights.domains if problem.domains is not None else 0.0)
         if problem.dislike is not None:
             worst += float(problem.dislike.max(initial=0.0, where=problem.slots > 0))
         if (found := problem.fragmentation) is not None:

@@ -17,6 +17,7 @@ from allaboard.model.reasons import Counted, Kind, Reason
 from allaboard.model.requests import Requests
 from allaboard.placement.problem.fragmentation import Fragmentation
 from allaboard.placement.problem.objectives import Scoring, Weights
+from allaboard.placement.rules.attraction import Attraction
 from allaboard.placement.rules.coupling import Coupling
 from allaboard.placement.rules.devices import GPU, assign_devices, slots_on_devices
 from allaboard.placement.rules.together import Together
@@ -71,6 +72,7 @@ class Problem:
     - ``least``: int64[roles], pods of each role that must be placed;
     - ``sums``: (roles, number): at least ``number`` pods of these roles together must be placed;
     - ``couplings``: the rules by which the nodes of some pods restrict the nodes of other pods;
+    - ``attractions``: what pods cost each other in the same domain, by their preferences;
     - ``outside``: for each role, the number of nodes that ``confined`` has left out, with the reason; empty without such nodes;
     - ``count``: int64[roles], pods of each role.
 
@@ -128,6 +130,7 @@ class Problem:
     domains: Integers | None
     sums: tuple[tuple[tuple[int, ...], int], ...] = ()
     couplings: tuple[Coupling, ...] = ()
+    attractions: tuple[Attraction, ...] = ()
     outside: tuple[Counted, ...] = ()
 
     @property
@@ -144,6 +147,11 @@ class Problem:
     def has_other_couplings(self) -> bool:
         """Return whether there are couplings other than those of ``together``."""
         return len(self.together) < len(self.couplings)
+
+    @property
+    def attractions_in_domains(self) -> tuple[Attraction, ...]:
+        """The attractions whose domains have several nodes."""
+        return tuple(each for each in self.attractions if not each.is_per_node)
 
     def coupled_classes(self) -> Integers:
         """Return a number for each node: int64[roles, nodes]. Nodes with equal numbers are alike for all couplings of the role."""
@@ -203,6 +211,7 @@ class Problem:
             *self.scoring.node_arrays,
             *(self.fragmentation.node_arrays if self.fragmentation else ()),
             *(each.classes for each in self.couplings),
+            *(each.classes for each in self.attractions),
             *(values for values in optional if values is not None),
         )
 
@@ -224,6 +233,7 @@ class Problem:
             fragmentation=self.fragmentation.restricted_to(rows) if self.fragmentation else None,
             domains=None if self.domains is None else numbered(self.domains[rows]),
             couplings=tuple(each.restricted_to(rows) for each in self.couplings),
+            attractions=tuple(each.restricted_to(rows) for each in self.attractions),
         )
 
     def left_on_devices(self, counts: Integers) -> Integers | None:

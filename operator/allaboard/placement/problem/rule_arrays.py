@@ -12,7 +12,8 @@ from allaboard.model.node import Node
 from allaboard.model.reasons import Counted, Kind, Reason
 from allaboard.placement.problem.problem import Candidate, Problem
 from allaboard.placement.rules.apart import Apart
-from allaboard.placement.rules.coupling import Coupling, Places
+from allaboard.placement.rules.attraction import Attraction, NeighbourDislikes
+from allaboard.placement.rules.coupling import Coupling
 from allaboard.placement.rules.filters import NodeFilters
 from allaboard.placement.rules.members import Rules
 from allaboard.placement.rules.together import Together
@@ -24,10 +25,12 @@ class RuleArrays(NamedTuple):
     least: Integers
     sums: tuple[tuple[tuple[int, ...], int], ...]
     couplings: tuple[Coupling, ...]
+    attractions: tuple[Attraction, ...] = ()
 
     def restricted_to(self, rows: Integers) -> "RuleArrays":
         """Return the rules on some of the nodes, given by position."""
-        return self._replace(couplings=tuple(each.restricted_to(rows) for each in self.couplings))
+        couplings = tuple(each.restricted_to(rows) for each in self.couplings)
+        return self._replace(couplings=couplings, attractions=tuple(each.restricted_to(rows) for each in self.attractions))
 
     @property
     def together(self) -> tuple[Together, ...]:
@@ -42,7 +45,7 @@ class RuleArrays(NamedTuple):
     @property
     def is_plain(self) -> bool:
         """Return whether the rules only require a number of pods of each role."""
-        return not (self.sums or self.has_couplings)
+        return not (self.sums or self.has_couplings or self.attractions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +63,16 @@ class NodePlaces:
         """Return the domain of the nodes with a value of a label; -2 if no node has it."""
         return self.filters.domain(label, value, self.nodes)
 
+    def neighbour_dislikes(self, spec: SchedulingSpec) -> NeighbourDislikes | None:
+        """Return what the preferences of ``spec`` about other pods cost on each node; None without any."""
+        return self.filters.preference(spec, self.nodes).neighbours
+
     def eligible(self, spec: SchedulingSpec, *, by_affinity: bool, by_taints: bool) -> Mask:
         """Return the nodes that the node affinity of ``spec``, and its tolerations, admit: bool[nodes]."""
         return self.filters.eligible(spec, self.nodes, by_affinity=by_affinity, by_taints=by_taints)
 
 
-def rule_arrays_of(rules: Rules, members: Sequence[str], places: Places) -> RuleArrays:
+def rule_arrays_of(rules: Rules, members: Sequence[str], places: NodePlaces) -> RuleArrays:
     """Return ``rules`` by role.
 
     ``members``: the UID of one pod of each role.
@@ -83,6 +90,7 @@ def rule_arrays_of(rules: Rules, members: Sequence[str], places: Places) -> Rule
         least=least,
         sums=tuple(need for need in needs if len(need[0]) != 1),
         couplings=tuple(found for rule in rules.couplings if (found := rule.arrays(roles, places)) is not None),
+        attractions=tuple(each for rule in rules.attractions if (each := rule.arrays(roles, len(members), places)) is not None),
     )
 
 
@@ -109,7 +117,9 @@ def with_rules(problem: Problem, rule_arrays: RuleArrays) -> Problem:
     """Return ``problem`` with the rules between its members."""
     of_nodes = [each for each in rule_arrays.couplings if isinstance(each, Apart) and each.is_one_per_node]
     couplings = tuple(each for each in rule_arrays.couplings if each not in of_nodes)
-    problem = replace(problem, least=rule_arrays.least, sums=rule_arrays.sums, couplings=couplings)
+    weights = problem.weights
+    attractions = tuple(each.times(weights.spread if each.is_spread else weights.pods) for each in rule_arrays.attractions)
+    problem = replace(problem, least=rule_arrays.least, sums=rule_arrays.sums, couplings=couplings, attractions=attractions)
     for each in of_nodes:
         problem = _with_one_per_node(problem, each)
     if not couplings:

@@ -1,6 +1,6 @@
-"""The cost of placements: the sum over the nodes of what the pods on each node cost together, plus the topology domains used.
+"""The cost of placements: the sum over the nodes of what the pods on each node cost together, plus what depends on topology domains.
 
-What the pods on a node cost depends on this node alone. So the cost of a placement is looked up node by node in a table. The key in the
+What the pods on a node cost depends on this node alone. So this part of the cost is looked up node by node in a table. The key in the
 table is the node and its *pattern*: how many pods of each role are on the node. The table grows with each new pattern; a search meets most
 patterns many times.
 """
@@ -12,6 +12,7 @@ import numpy as np
 from allaboard.model.arrays import Floats, Integers
 from allaboard.model.fit import FitScoring
 from allaboard.placement.problem.problem import Problem
+from allaboard.placement.rules.attraction import pair_costs
 
 _LARGEST_KEY = 2**62
 _MOST_SAMPLES = 8  # members of a role on a node that a kube-scheduler profile scores one by one
@@ -39,6 +40,8 @@ class Valuation:
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
+        self._per_node = [(each.pairs, each.domains >= 0) for each in problem.attractions if each.is_per_node]
+        self._in_domains = problem.attractions_in_domains
         # One pod more than the role has: a move is valued before the pod has left its old node.
         strides = np.cumprod([1, *(problem.count + 2).tolist()], dtype=object)
         is_expensive = problem.fragmentation is not None or isinstance(problem.scoring.packing, FitScoring)
@@ -59,6 +62,8 @@ class Valuation:
             used = np.zeros((len(counts), int(problem.domains.max(initial=0)) + 1), dtype=np.bool_)
             used[plans, problem.domains[rows]] = True
             total += problem.weights.domains * used.sum(axis=1)
+        for attraction in self._in_domains:
+            total += attraction.costs(counts)
         return total
 
     def scores(self, counts: Integers) -> Floats:
@@ -120,6 +125,8 @@ class Valuation:
             total += np.einsum("kr,rk->k", patterns, problem.dislike[:, rows])
         if problem.fragmentation is not None:
             total += problem.fragmentation.costs(rows, patterns, weights)
+        for pairs, has_domain in self._per_node:
+            total += np.where(has_domain[rows], pair_costs(pairs, patterns.T.astype(np.float64)), 0.0)
         return total
 
     def _packing_scores(self, rows: Integers, patterns: Integers) -> Floats:

@@ -5,7 +5,7 @@ nodes by array indexing. The results are kept as long as the snapshot has the sa
 """
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import eq
@@ -19,6 +19,7 @@ from allaboard.model.gpu_inventory import GpuInventory
 from allaboard.model.gpu_sharing import DRIVERS, GPU, WHOLE
 from allaboard.model.node import Node, Taint
 from allaboard.model.reasons import Counted, Kind, Reason
+from allaboard.placement.rules.attraction import NeighbourDislikes, neighbour_dislikes
 from allaboard.placement.rules.gpus import gpu_rules
 from allaboard.placement.rules.matching import (
     UNSCHEDULABLE_TAINT,
@@ -57,12 +58,14 @@ class Usable:
 class Dislikes:
     """The shares of a pod's preferences that each node doesn't meet: float64[nodes] each, from 0 for the best node to 1.
 
-    ``affinity`` is by the node's labels, ``taints`` by its PreferNoSchedule taints, ``images`` by the images on its disk.
+    ``affinity`` is by the node's labels, ``taints`` by its PreferNoSchedule taints, ``images`` by the images on its disk. ``neighbours``
+    are preferences about other pods; None without any.
     """
 
     affinity: Floats
     taints: Floats
     images: Floats
+    neighbours: NeighbourDislikes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,10 +174,13 @@ class NodeFilters:
         - Affinity: the weight of the preferred terms that don't match, as a share of the weight of all terms.
         - Taints: the number of PreferNoSchedule taints that aren't tolerated, as a share of the largest such number on any node.
         - Images: the bytes that must be pulled, as a share of the bytes of those images that any node has.
+        - Neighbours: ``attraction.neighbour_dislikes``, for the nodes that the pod may use.
         """
         if nodes is not self._nodes:
             self._reset(nodes)
-        key = ("preference", spec.preferred, spec.tolerations, spec.images)
+        key: tuple[Hashable, ...] = (spec.preferred, spec.tolerations, spec.images)
+        if spec.neighbours is not None:
+            key = (*key, spec.preferred_spread, spec.neighbours, id(self._without_gpu_rules(spec)))
         known = self._preferences.get(key)
         if known is None:
             if len(self._preferences) >= self._limit:
@@ -189,7 +195,17 @@ class NodeFilters:
             affinity += ~self._any_term((term,)) * (weight / total)
         avoided = np.array([len(undesired_taints(taints, spec.tolerations)) for _, _, taints in self._states.values], dtype=np.float64)
         taints = (avoided / max(1.0, avoided.max(initial=0.0)))[self._states.codes]
-        return Dislikes(affinity, taints, self._missing_images(spec))
+        neighbours = None
+        if spec.neighbours is not None:
+            may_use = self._without_gpu_rules(spec).admitted
+            neighbours = neighbour_dislikes(spec.neighbours, spec.preferred_spread, self._amounts, may_use)
+        return Dislikes(affinity, taints, self._missing_images(spec), neighbours)
+
+    def _amounts(self, label: str, amounts: Mapping[str, int]) -> tuple[Integers, Integers]:
+        """Return the domain of each node by a label, -1 without it, and the amount of its value, 0 by default: int64[nodes] each."""
+        column = self._label(label)
+        of_values = np.array([amounts.get(value, 0) if value is not None else 0 for value in column.values], dtype=np.int64)
+        return np.where(column.where(lambda value: value is None), -1, column.codes), of_values[column.codes]
 
     def _missing_images(self, spec: SchedulingSpec) -> Floats:
         here, total = np.zeros(len(self._nodes)), 0

@@ -11,6 +11,7 @@ from allaboard.model.pod import Pod
 from allaboard.model.podterms import PodTerm
 from allaboard.model.reasons import Reason
 from allaboard.placement.rules.apart import ApartRule
+from allaboard.placement.rules.attraction import AttractionRule
 from allaboard.placement.rules.coupling import CouplingRule
 from allaboard.placement.rules.near import NearRule
 from allaboard.placement.rules.spread import SpreadRule
@@ -24,26 +25,29 @@ class Rules:
     """The rules between members of a gang. Members are given by uid.
 
     ``parts``: (members, number): at least ``number`` of these members must be placed. ``couplings``: the rules by which the nodes of some
-    members restrict the nodes of other members. Messages name the first of them.
+    members restrict the nodes of other members. Messages name the first of them. ``attractions``: the preferences of members about other
+    members, which no placement has to meet.
     """
 
     parts: Sequence[tuple[Collection[str], int]] = ()
     couplings: Sequence[CouplingRule] = ()
+    attractions: Sequence[AttractionRule] = ()
 
     @property
     def is_plain(self) -> bool:
-        """Return whether there are no rules: any members may be placed, wherever other members are."""
-        return not (self.parts or self.couplings)
+        """Return whether there are no rules: any members may be placed, and it doesn't matter where other members are."""
+        return not (self.parts or self.couplings or self.attractions)
 
     @property
     def without_couplings(self) -> "Rules":
-        """The rules that don't depend on the nodes of other members."""
-        return Rules(self.parts)
+        """The rules that don't restrict nodes by the nodes of other members."""
+        return Rules(self.parts, attractions=self.attractions)
 
     @property
     def sets(self) -> Sequence[Collection[str]]:
         """The sets of members that the rules distinguish. Members that are in the same sets are alike for the rules."""
-        return [*(members for members, _ in self.parts), *(members for rule in self.couplings for members in rule.sets)]
+        rules: tuple[CouplingRule | AttractionRule, ...] = (*self.couplings, *self.attractions)
+        return [*(members for members, _ in self.parts), *(members for rule in rules for members in rule.sets)]
 
     def broken(self, assigned: Mapping[str, Node], nodes: Sequence[Node]) -> Iterator[Reason]:
         """Yield the rules that ``assigned`` breaks, as reasons: the node of each member, by the member's uid. ``nodes``: all nodes."""
@@ -72,13 +76,14 @@ def rules_of(gang: Gang) -> Rules:
             *_kept_near(gang.candidates),
             *_spread(gang.candidates),
         ],
+        attractions=[*_attracted(gang.candidates)] if len(gang.candidates) > 1 else [],
     )
 
 
 def _kept_apart(candidates: Sequence[Pod]) -> Iterator[ApartRule]:
     """Yield a rule for each term of anti-affinity that selects other candidates than its holder."""
     for term, uids in _holders(candidates, lambda pod: pod.spec.anti_affinity).items():
-        matched = _matched(candidates, (term,))
+        matched = selected(candidates, (term,))
         if matched - uids or (matched and len(uids) > 1):
             yield ApartRule(term.topology_key, frozenset(uids), frozenset(matched))
 
@@ -93,7 +98,7 @@ def _kept_near(candidates: Sequence[Pod]) -> Iterator[NearRule]:
         return [(pod.spec.pod_affinity, pod.spec.near)] if pod.spec.pod_affinity else []
 
     for (terms, near), uids in _holders(candidates, affinity_of).items():
-        matched, served = frozenset(_matched(candidates, terms)), dict(near)
+        matched, served = frozenset(selected(candidates, terms)), dict(near)
         for key in dict.fromkeys(term.topology_key for term in terms):
             others = any(values for other, values in near if other != key)
             yield NearRule(key, frozenset(uids), matched, served.get(key, ()), others)
@@ -101,16 +106,32 @@ def _kept_near(candidates: Sequence[Pod]) -> Iterator[NearRule]:
 
 def _spread(candidates: Sequence[Pod]) -> Iterator[SpreadRule]:
     """Yield a rule for each topology spread constraint of candidates."""
-    specs: dict[int, SchedulingSpec] = {}
-    for pod in candidates:
-        if pod.spec.spread:
-            specs.setdefault(id(pod.spec), pod.spec)
-    for kind, spec in specs.items():
-        uids = frozenset(pod.uid for pod in candidates if id(pod.spec) == kind)
+    for spec, uids in _by_spec(candidates, lambda spec: bool(spec.spread)):
         keys = tuple(constraint.topology_key for constraint in spec.spread)
         counts = spec.spread_bound or ((),) * len(spec.spread)
         for constraint, bound in zip(spec.spread, counts, strict=True):
-            yield SpreadRule(constraint, keys, uids, frozenset(_matched(candidates, (constraint.term,))), bound, spec)
+            yield SpreadRule(constraint, keys, uids, frozenset(selected(candidates, (constraint.term,))), bound, spec)
+
+
+def _attracted(candidates: Sequence[Pod]) -> Iterator[AttractionRule]:
+    """Yield a rule for each preference of candidates about other candidates."""
+    for spec, uids in _by_spec(candidates, lambda spec: bool(spec.preferred_pods or spec.preferred_spread)):
+        for weight, term in spec.preferred_pods:
+            if (matched := frozenset(selected(candidates, (term,)))) - uids or (matched and len(uids) > 1):
+                yield AttractionRule(term.topology_key, uids, matched, spec, weight)
+        for position, constraint in enumerate(spec.preferred_spread):
+            if (matched := frozenset(selected(candidates, (constraint.term,)))) - uids or (matched and len(uids) > 1):
+                yield AttractionRule(constraint.topology_key, uids, matched, spec, constraint=position)
+
+
+def _by_spec(candidates: Sequence[Pod], concerns: Callable[[SchedulingSpec], bool]) -> Iterator[tuple[SchedulingSpec, frozenset[str]]]:
+    """Yield each spec that ``concerns`` is true for, with the UIDs of its pods."""
+    specs: dict[int, SchedulingSpec] = {}
+    for pod in candidates:
+        if concerns(pod.spec):
+            specs.setdefault(id(pod.spec), pod.spec)
+    for kind, spec in specs.items():
+        yield spec, frozenset(pod.uid for pod in candidates if id(pod.spec) == kind)
 
 
 def _holders(candidates: Sequence[Pod], terms_of: Callable[[Pod], Iterable[_Term]]) -> dict[_Term, set[str]]:
@@ -122,7 +143,7 @@ def _holders(candidates: Sequence[Pod], terms_of: Callable[[Pod], Iterable[_Term
     return found
 
 
-def _matched(candidates: Sequence[Pod], terms: Sequence[PodTerm]) -> set[str]:
+def selected(candidates: Sequence[Pod], terms: Sequence[PodTerm]) -> set[str]:
     """Return the UIDs of the candidates that all ``terms`` select; holders and candidates are in one namespace."""
     keys = {expression.key for term in terms for expression in term.expressions}
     known: dict[tuple[tuple[str, str], ...], bool] = {}  # pods of one template mostly have equal labels of these keys

@@ -183,8 +183,10 @@ class _Search:
         most = math.factorial(min(self._roles, _ROLE_ORDERS))
         self._role_orders = max(1, min(_ROLE_ORDERS, most, settings.population_size, _ROLE_ORDERS * FEW_ROLES // max(1, self._roles)))
         self._orders = RepairOrders(problem, self._valuation, rng)
-        # Where racks or shared GPUs count, small steps gain nothing even far from the best placement.
-        self._is_rugged = problem.devices is not None or (problem.domains is not None and bool(problem.weights.domains))
+        # Where topology domains, shared GPUs or preferences between members count, small steps gain nothing even far from the best
+        # placement.
+        uses_domains = problem.domains is not None and bool(problem.weights.domains)
+        self._is_rugged = problem.devices is not None or uses_domains or bool(problem.attractions)
         self._toolbox = base.Toolbox()
         self._toolbox.register("select", tools.selTournament, tournsize=_TOURNAMENT)
         self._toolbox.register("survive", tools.selBest)

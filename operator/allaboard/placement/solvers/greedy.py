@@ -20,6 +20,7 @@ from allaboard.model.arrays import Floats, Integers
 from allaboard.placement.problem.objectives import fullness_with_one
 from allaboard.placement.problem.problem import Problem
 from allaboard.placement.problem.valuation import Valuation
+from allaboard.placement.rules.attraction import added_costs
 from allaboard.placement.rules.capacity import fill, slots_for
 
 Seed = tuple[str, Integers]
@@ -53,6 +54,8 @@ def greedy_seeds(
 ) -> list[Seed]:
     """Return the placements of greedy rules by name (such as ``binpack/large-first``), each int64[roles, nodes].
 
+    Pods that attract or repel each other are also placed one by one.
+
     Each placement has as many pods as its rule can assign. ``names``: the rules to follow; if empty, all rules, or only two of them for a
     gang of many roles. ``goes_on``: called before each rule but the first; once it returns False, no further rule is followed.
     """
@@ -64,6 +67,8 @@ def greedy_seeds(
         if seeds and not goes_on():
             break
         seeds.append((f"{rule}/{name}", _place(problem, valuation, order, _RULES[rule])))
+    if problem.attractions and not names and goes_on():
+        seeds.append(("one by one", _place(problem, valuation, next(iter(orders.values())), _one_by_one)))
     return seeds
 
 
@@ -129,6 +134,30 @@ def _thrifty(problem: Problem, role: int, cluster: _Cluster, slots: Integers, wa
     costs = np.zeros(len(slots))
     costs[rows] = (cluster.valuation.node_costs(rows, after) - cluster.valuation.node_costs(rows, before)) / slots[rows]
     return _fill_best(slots, wanted, -costs, cluster)
+
+
+def _one_by_one(problem: Problem, role: int, cluster: _Cluster, slots: Integers, wanted: int) -> Integers:
+    """Place one pod after another on the node where it costs least beside the pods that are placed."""
+    taken, rows = np.zeros_like(slots), np.flatnonzero(slots)
+    counts, valuation = cluster.counts.copy(), cluster.valuation
+    before = counts[:, rows].T
+    after = before.copy()
+    after[:, role] += 1
+    now = valuation.node_costs(rows, before)
+    added = valuation.node_costs(rows, after) - now
+    for _ in range(min(wanted, int(slots.sum()))):
+        costs = added + added_costs(problem.attractions_in_domains, counts, role)[rows]
+        best = int(np.argmin(np.where(taken[rows] < slots[rows], costs, np.inf)))
+        row = int(rows[best])
+        taken[row] += 1
+        counts[role, row] += 1
+        pattern = counts[:, row]
+        further = pattern.copy()
+        further[role] += 1
+        one = np.array([row, row])
+        with_next = valuation.node_costs(one, np.stack([pattern, further]))
+        added[best] = with_next[1] - with_next[0]
+    return taken
 
 
 def _dot_product(problem: Problem, role: int, cluster: _Cluster, slots: Integers, wanted: int) -> Integers:

@@ -6,11 +6,14 @@ of its nodes, the step also takes further moves that lower the cost. No node tak
 each other. What a move saves depends only on the node that the pod leaves, and what it costs only on the node that takes the pod.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from allaboard.model.arrays import Floats, Integers
-from allaboard.placement.problem.problem import Problem
+from allaboard.placement.problem.problem import Problem, numbered
 from allaboard.placement.problem.valuation import Valuation
+from allaboard.placement.rules.attraction import moved_costs
 from allaboard.placement.rules.capacity import slots_for
 from allaboard.placement.solvers.budget import Budget
 
@@ -61,6 +64,8 @@ class _Step:
         self._used = np.flatnonzero(counts.any(axis=0))
         self._domains = problem.domains if problem.domains is not None else np.zeros(0, dtype=np.int64)
         self._has_domains = problem.domains is not None and bool(problem.weights.domains)
+        self._attractions = problem.attractions_in_domains
+        self._classes = _classes([*([self._domains] if self._has_domains else []), *(each.domains for each in self._attractions)])
         self._now = np.zeros(counts.shape[1])
         self._now[self._used] = valuation.node_costs(self._used, counts[:, self._used].T)
 
@@ -75,16 +80,17 @@ class _Step:
         one[role] = 1
         leaving = self._valuation.node_costs(sources, counts[:, sources].T - one) - self._now[sources]
         coming = self._valuation.node_costs(targets, counts[:, targets].T + one) - self._now[targets]
-        if self._problem.devices is None and not self._has_domains:
+        if self._problem.devices is None and self._classes is None:
             return self._best_apart(role, sources, targets, leaving, coming)
         is_emptied = counts[:, sources].sum(axis=0) == 1
-        if self._has_domains:
+        if self._classes is not None:
             # The best move starts at one of the two nodes of a domain that are cheapest to leave, with or without the saving of a domain
-            # that is emptied. It ends at one of the two nodes of a domain that are cheapest to enter.
-            domains, bonus = self._domains, self._problem.weights.domains * is_emptied
-            few = np.union1d(_two_of_each(leaving, domains[sources]), _two_of_each(leaving - bonus, domains[sources]))
+            # that is emptied. It ends at one of the two nodes of a domain that are cheapest to enter. If domains are of several kinds,
+            # those nodes count as one domain that have all domains in common.
+            classes, bonus = self._classes, self._problem.weights.domains * is_emptied
+            few = np.union1d(_two_of_each(leaving, classes[sources]), _two_of_each(leaving - bonus, classes[sources]))
             sources, leaving, is_emptied = sources[few], leaving[few], is_emptied[few]
-            few = _two_of_each(coming, domains[targets])
+            few = _two_of_each(coming, classes[targets])
             targets, coming = targets[few], coming[few]
         if len(sources) * len(targets) > _MOST_PAIRS:
             return 0.0, counts
@@ -156,6 +162,9 @@ class _Step:
             is_left = is_emptied & (uses[from_] == 1)
             is_new = (uses[to] == 0) & ~np.isin(targets, self._used)
             costs = costs + problem.weights.domains * (is_new[None, :].astype(np.float64) - (is_left[:, None] & (from_[:, None] != to)))
+        leaving = self._counts[:, sources] if moving is None else np.repeat(moving[:, None], len(sources), axis=1)
+        for attraction in self._attractions:
+            costs = costs + moved_costs(attraction, self._counts, leaving, sources, targets)
         costs[sources[:, None] == targets] = np.inf
         source, target = np.unravel_index(int(np.argmin(costs)), costs.shape)
         moved = self._counts[:, sources[source]] if moving is None else moving
@@ -165,6 +174,14 @@ class _Step:
         if problem.devices is not None and (problem.trimmed(after[None])[0] != after).any():
             return 0.0, self._counts
         return float(costs[source, target]), after
+
+
+def _classes(domains: Sequence[Integers]) -> Integers | None:
+    """Return a number for each node, equal for nodes that have all ``domains`` in common: int64[nodes]; None without any."""
+    found = None
+    for each in domains:
+        found = numbered(each) if found is None else numbered(found * (int(each.max(initial=0)) + 2) + each + 1)
+    return found
 
 
 def _two_of_each(values: Floats, domains: Integers) -> Integers:

@@ -40,7 +40,8 @@ class _Table:
 
 def accepts(problem: Problem) -> bool:
     """Return whether ``best_of_one_role`` applies: the gang has one role, topology domains don't count, and no GPU is shared."""
-    return len(problem.roles) == 1 and bool(problem.slots.any()) and problem.domains is None and problem.devices is None
+    counts_domains = problem.domains is not None or bool(problem.attractions_in_domains)
+    return len(problem.roles) == 1 and bool(problem.slots.any()) and not counts_domains and problem.devices is None
 
 
 def best_of_one_role(problem: Problem, valuation: Valuation) -> Integers | None:

@@ -77,6 +77,7 @@ def parts_of(problem: Problem, counts: Integers) -> Parts | None:
         fragmentation=problem.fragmentation.of_roles(order) if problem.fragmentation else None,
         sums=(),
         couplings=(),
+        attractions=tuple(each.of_roles(order) for each in problem.attractions),
     )
     return Parts(divided, order)
 
