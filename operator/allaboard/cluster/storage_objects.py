@@ -14,6 +14,7 @@ from allaboard.model.quantities import resource_amount
 from allaboard.model.raw_fields import items, labels, mapping, text, texts
 from allaboard.model.volumes import Volume, volume_of
 
+_BOUND = "pv.kubernetes.io/bind-completed"
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 """The annotation by which a scheduler asks a provisioner for the volume of a claim, near a node."""
 
@@ -63,10 +64,13 @@ class Claim:
 
 
 def claim_from(raw: dict[str, Any]) -> Claim:
-    """Return the record of a raw PersistentVolumeClaim; a bound one without its shape, to save memory. Raises ``MalformedError``."""
+    """Return the record of a raw PersistentVolumeClaim; a bound one without its shape, to save memory. Raises ``MalformedError``.
+
+    A controller writes that the binding is complete before it sets the phase (binder.go, ``isPVCFullyBound``).
+    """
     metadata, spec, status = mapping(raw, "metadata"), mapping(raw, "spec"), mapping(raw, "status")
     named = text(spec, "volumeName", path="spec.")
-    if named and text(status, "phase", path="status.") == "Bound":
+    if named and (_BOUND in mapping(metadata, "annotations", "metadata.") or text(status, "phase", path="status.") == "Bound"):
         return Claim(named, _ONE_POD in texts(spec, "accessModes", "spec.", ENTRIES))
     selector = None if spec.get("selector") is None else expressions_in(mapping(spec, "selector", "spec."), "spec.selector.")
     shape = replace(_shape_of(metadata, spec, mapping(spec, "resources", "spec."), "requests", "spec.resources."), selector=selector)

@@ -170,7 +170,7 @@ class VolumeView:
                 continue
             stored = self.volumes.get(claim.volume_name)
             if stored is None:
-                raise UnboundClaimError(f'persistentvolume "{claim.volume_name}" of claim "{name}" not found')
+                raise UnboundClaimError(f'persistentvolumeclaim "{name}" bound to non-existent persistentvolume "{claim.volume_name}"')
             found.extend(stored.terms)
             rules.extend((Kind.VOLUME_ZONE, terms) for terms in stored.zones)
         # The names of claims are dropped, so that members that differ only in these names have equal specs.

@@ -51,6 +51,13 @@ def test_pod_gets_the_node_affinity_of_its_volume() -> None:
     assert resolved.spec.volumes == ((NodeSelectorTerm(expressions=(Requirement("zone", "In", ("a",)),)),),)
 
 
+def test_claim_counts_as_bound_once_its_binding_is_complete() -> None:
+    """The controller writes an annotation before it sets the phase."""
+    claim = a_claim(phase="Pending")
+    claim["metadata"]["annotations"] = {"pv.kubernetes.io/bind-completed": "yes"}
+    assert a_view(claim, a_volume()).resolve(POD) == a_view(a_claim(), a_volume()).resolve(POD)
+
+
 def test_volume_without_node_affinity_excludes_no_node() -> None:
     assert a_view(a_claim(), a_volume()).resolve(POD).spec.volumes == ()
 
